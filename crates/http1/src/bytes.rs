@@ -1,0 +1,313 @@
+//! Classes of bytes, and the few loops over bytes that every parser of this crate needs.
+//!
+//! One table answers "may this byte stand here?" for every grammar rule. A row is built at compile
+//! time from the rules as the RFCs write them, so the table cannot drift from its documentation.
+
+use alloc::vec::Vec;
+
+/// `tchar` (RFC 9110 §5.6.2): methods, field names, codings.
+pub(crate) const TOKEN: u8 = 1 << 0;
+/// What a request-target may hold before its `?`: every visible ASCII character except `?` and `#`.
+///
+/// RFC 3986 allows fewer, but browsers send `|`, `^`, `{` and `"` unescaped (WHATWG URL), and none
+/// of them means anything to the framing. A fragment (`#`) is never sent by a client that follows
+/// RFC 9112 §3.2.
+pub(crate) const PATH: u8 = 1 << 1;
+/// What a query may hold: [`PATH`] and `?`.
+pub(crate) const QUERY: u8 = 1 << 2;
+/// `reg-name` without its percent-encoding rule (RFC 3986 §3.2.2): unreserved, sub-delims, `%`.
+pub(crate) const HOST: u8 = 1 << 3;
+/// `HEXDIG`, either case.
+pub(crate) const HEX: u8 = 1 << 4;
+/// `etagc` (RFC 9110 §8.8.3): visible ASCII without the double quote, and obs-text.
+pub(crate) const ETAG: u8 = 1 << 5;
+/// What a field value or a chunk extension may hold: HTAB, SP, visible ASCII, obs-text (RFC 9110
+/// §5.5).
+pub(crate) const VALUE: u8 = 1 << 6;
+/// What is written as it is into the path of a URL by [`path::encode`](crate::path::encode).
+pub(crate) const PLAIN: u8 = 1 << 7;
+
+static CLASSES: [u8; 256] = classes();
+
+/// Is `byte` in (one of) the classes of `class`?
+#[inline(always)]
+pub(crate) fn is(byte: u8, class: u8) -> bool {
+    CLASSES[usize::from(byte)] & class != 0
+}
+
+/// The first position from `at` on whose byte is not in `class`, or the length of `bytes`.
+#[inline(always)]
+pub(crate) fn skip(bytes: &[u8], mut at: usize, class: u8) -> usize {
+    while let Some(&byte) = bytes.get(at) {
+        if !is(byte, class) {
+            break;
+        }
+        at += 1;
+    }
+    at
+}
+
+/// The first position from `at` on whose byte is a control character other than HTAB, or the length
+/// of `bytes`.
+///
+/// The same as `skip(bytes, at, VALUE)`, eight bytes a step: values are most of a head.
+#[inline(always)]
+pub(crate) fn skip_value(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
+        let controls = controls(u64::from_le_bytes(*word));
+        if controls == 0 {
+            at += 8;
+            continue;
+        }
+        at += (controls.trailing_zeros() / 8) as usize;
+        if bytes.get(at) != Some(&b'\t') {
+            return at;
+        }
+        at += 1;
+    }
+    skip(bytes, at, VALUE)
+}
+
+/// Marks the high bit of bytes of `word` below 0x20 or equal to 0x7f.
+///
+/// Only the lowest mark is exact: the subtractions borrow, so a mark above a true one may be false.
+#[inline(always)]
+fn controls(word: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGHS: u64 = 0x8080_8080_8080_8080;
+    let below_space = word.wrapping_sub(ONES * 0x20) & !word;
+    let delete = word ^ (ONES * 0x7f);
+    let delete = delete.wrapping_sub(ONES) & !delete;
+    (below_space | delete) & HIGHS
+}
+
+/// `value` without the optional whitespace (SP, HTAB) at both ends.
+#[inline]
+pub(crate) fn trim(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = value {
+        value = rest;
+    }
+    while let [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
+/// The elements of a comma-separated list (RFC 9110 §5.6.1), trimmed, without the empty ones.
+///
+/// It does not know quoted strings; use it only where elements are tokens with simple parameters.
+pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value
+        .split(|&byte| byte == b',')
+        .map(trim)
+        .filter(|element| !element.is_empty())
+}
+
+/// A number of decimal digits only; `None` if there is anything else, nothing, or more than a `u64`
+/// holds.
+pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |value, &byte| {
+        let digit = digit(byte)?;
+        value.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+/// The value of an ASCII decimal digit.
+#[inline]
+pub(crate) fn digit(byte: u8) -> Option<u8> {
+    byte.is_ascii_digit().then(|| byte - b'0')
+}
+
+/// The value of an ASCII hexadecimal digit of either case.
+#[inline]
+pub(crate) fn hex_digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        b'A'..=b'F' => Some(byte - b'A' + 10),
+        _ => None,
+    }
+}
+
+/// Appends `number` in decimal.
+pub(crate) fn push_decimal(out: &mut Vec<u8>, mut number: u64) {
+    // u64::MAX has 20 digits.
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// How many bytes [`push_decimal`] appends.
+pub(crate) fn decimal_len(number: u64) -> u64 {
+    1 + u64::from(number.checked_ilog10().unwrap_or(0))
+}
+
+/// A quality value `0`..`1` with up to three decimals (RFC 9110 §12.4.2) in thousandths; `None` if
+/// malformed.
+pub(crate) fn quality(value: &[u8]) -> Option<u16> {
+    let (whole, decimals) = match value {
+        [whole @ (b'0' | b'1')] => (whole, &[][..]),
+        [whole @ (b'0' | b'1'), b'.', decimals @ ..] if decimals.len() <= 3 => (whole, decimals),
+        _ => return None,
+    };
+    let mut thousandths = u16::from(whole - b'0');
+    for place in 0..3 {
+        let digit = decimals.get(place).map_or(Some(0), |&byte| digit(byte))?;
+        thousandths = thousandths * 10 + u16::from(digit);
+    }
+    (thousandths <= 1000).then_some(thousandths)
+}
+
+/// Splits a list element `name *( ";" parameter )` into its name and its quality in thousandths,
+/// 1000 if none is given.
+///
+/// `None` if the quality is malformed; parameters other than `q` are skipped.
+pub(crate) fn weighted(element: &[u8]) -> Option<(&[u8], u16)> {
+    let mut parts = element.split(|&byte| byte == b';');
+    let name = trim(parts.next().unwrap_or_default());
+    let mut weight = 1000;
+    for parameter in parts {
+        if let [b'q' | b'Q', b'=', value @ ..] = trim(parameter) {
+            weight = quality(value)?;
+        }
+    }
+    Some((name, weight))
+}
+
+const fn classes() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut byte = 0u8;
+    loop {
+        table[byte as usize] = class_of(byte);
+        if byte == u8::MAX {
+            return table;
+        }
+        byte += 1;
+    }
+}
+
+const fn class_of(byte: u8) -> u8 {
+    let visible = matches!(byte, 0x21..=0x7e);
+    let obs_text = byte >= 0x80;
+    let alphanumeric = byte.is_ascii_alphanumeric();
+    let unreserved = alphanumeric || matches!(byte, b'-' | b'.' | b'_' | b'~');
+    let sub_delim = matches!(
+        byte,
+        b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'='
+    );
+    let tchar = alphanumeric
+        || matches!(
+            byte,
+            b'!' | b'#'
+                | b'$'
+                | b'%'
+                | b'&'
+                | b'\''
+                | b'*'
+                | b'+'
+                | b'-'
+                | b'.'
+                | b'^'
+                | b'_'
+                | b'`'
+                | b'|'
+                | b'~'
+        );
+
+    let mut class = 0;
+    if tchar {
+        class |= TOKEN;
+    }
+    if visible && byte != b'?' && byte != b'#' {
+        class |= PATH;
+    }
+    if visible && byte != b'#' {
+        class |= QUERY;
+    }
+    if unreserved || sub_delim || byte == b'%' {
+        class |= HOST;
+    }
+    if byte.is_ascii_hexdigit() {
+        class |= HEX;
+    }
+    if (visible && byte != b'"') || obs_text {
+        class |= ETAG;
+    }
+    if visible || obs_text || byte == b' ' || byte == b'\t' {
+        class |= VALUE;
+    }
+    // `&` and `'` are sub-delims but end attributes and entities in HTML, where listings put these
+    // paths; `:` would make a scheme of the first segment of a relative reference.
+    if (unreserved || sub_delim || byte == b'@' || byte == b'/') && byte != b'&' && byte != b'\'' {
+        class |= PLAIN;
+    }
+    class
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn quality_values_follow_their_grammar() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("1", Some(1000)),
+            ("0.", Some(0)),
+            ("0.5", Some(500)),
+            ("0.001", Some(1)),
+            ("1.000", Some(1000)),
+            ("1.001", None),
+            ("0.0001", None),
+            ("2", None),
+            (".5", None),
+            ("", None),
+            ("0,5", None),
+            ("0.x", None),
+            ("-0", None),
+        ] {
+            assert_eq!(quality(text.as_bytes()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn decimal_rejects_what_a_u64_cannot_hold() {
+        assert_eq!(decimal(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(decimal(b"18446744073709551616"), None);
+        assert_eq!(decimal(b""), None);
+        assert_eq!(decimal(b"+1"), None);
+        assert_eq!(decimal(b" 1"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn skipping_by_words_is_skipping_by_bytes(
+            bytes in proptest::collection::vec(
+                prop_oneof![Just(b'\t'), Just(0x7f), Just(b'a'), Just(0x80), any::<u8>()], 0..40),
+            at in 0usize..40,
+        ) {
+            let at = at.min(bytes.len());
+            prop_assert_eq!(skip_value(&bytes, at), skip(&bytes, at, VALUE));
+        }
+
+        #[test]
+        fn decimal_reads_what_push_decimal_writes(number: u64) {
+            let mut out = Vec::new();
+            push_decimal(&mut out, number);
+            prop_assert_eq!(decimal(&out), Some(number));
+            prop_assert_eq!(decimal_len(number), out.len() as u64);
+        }
+    }
+}

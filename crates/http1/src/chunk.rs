@@ -1,0 +1,195 @@
+//! The lines between the pieces of a chunked body.
+//!
+//! Reading list: RFC 9112 §7.1. Nobody here wants the content, so there is nothing that decodes it:
+//! the [`connection`](crate::connection) steps over the pieces, and this module reads the lines
+//! that say how far.
+//!
+//! As in [`head`](crate::head), the verdict does not depend on how the bytes were cut, and is given
+//! as early as can be.
+
+use crate::bytes::{self, HEX};
+use crate::field::{self, Line};
+use crate::limits::Limits;
+use crate::status::{Reject, Status};
+
+/// A chunk-size of `u64`, in hexadecimal digits; leading zeros count.
+const SIZE_DIGITS_MAX: usize = 16;
+
+/// `chunk-size [ chunk-ext ] CRLF`: the size, and the length of the line. `None` if more bytes are
+/// needed.
+pub(crate) fn size_line(input: &[u8], limits: &Limits) -> Result<Option<(u64, usize)>, Reject> {
+    let bytes_max = limits.chunk_line_bytes_max;
+    let view = &input[..input.len().min(bytes_max)];
+    match size_line_view(view)? {
+        None if view.len() == bytes_max => Err(Reject::bad("a chunk-size line that is too long")),
+        found => Ok(found),
+    }
+}
+
+fn size_line_view(view: &[u8]) -> Result<Option<(u64, usize)>, Reject> {
+    let digits_end = bytes::skip(view, 0, HEX);
+    if digits_end > SIZE_DIGITS_MAX {
+        return Err(Reject::bad("a chunk-size with too many digits"));
+    }
+    let size = view[..digits_end]
+        .iter()
+        .filter_map(|&byte| bytes::hex_digit(byte))
+        .fold(0, |size, digit| size << 4 | u64::from(digit));
+
+    let line_end = match view.get(digits_end) {
+        None => return Ok(None),
+        Some(_) if digits_end == 0 => return Err(Reject::bad("a chunk without a size")),
+        Some(b'\r') => digits_end,
+        Some(b';' | b' ' | b'\t') => match extensions_end(view, digits_end)? {
+            Some(end) => end,
+            None => return Ok(None),
+        },
+        Some(_) => return Err(Reject::bad("a malformed chunk-size")),
+    };
+    match view.get(line_end + 1) {
+        Some(b'\n') => Ok(Some((size, line_end + 2))),
+        Some(_) => Err(Reject::bad("a CR without LF in a chunk-size line")),
+        None => Ok(None),
+    }
+}
+
+/// The position of the CR that ends the extensions beginning at `at`. They are not interpreted (RFC
+/// 9112 §7.1.1), but whitespace is accepted only where a `;` follows it, as the grammar has it:
+/// other readers stop there.
+fn extensions_end(view: &[u8], mut at: usize) -> Result<Option<usize>, Reject> {
+    while let Some(b' ' | b'\t') = view.get(at) {
+        at += 1;
+    }
+    match view.get(at) {
+        Some(b';') => {}
+        Some(_) => return Err(Reject::bad("whitespace after a chunk-size")),
+        None => return Ok(None),
+    }
+    let end = bytes::skip_value(view, at);
+    match view.get(end) {
+        Some(b'\r') => Ok(Some(end)),
+        Some(_) => Err(Reject::bad("a control character in a chunk extension")),
+        None => Ok(None),
+    }
+}
+
+/// The length of the CRLF behind the data of a chunk. `None` if more bytes are needed.
+pub(crate) fn data_end(input: &[u8]) -> Result<Option<usize>, Reject> {
+    match input {
+        [b'\r', b'\n', ..] => Ok(Some(2)),
+        [] | [b'\r'] => Ok(None),
+        _ => Err(Reject::bad("a chunk longer than its size")),
+    }
+}
+
+/// A line of the trailer section.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Trailer {
+    /// More bytes are needed.
+    Partial,
+    /// A field of so many bytes, to be ignored: a static server has no use for any.
+    Field(usize),
+    /// The empty line that ends the section and the body, two bytes.
+    End,
+}
+
+/// Reads one line of a trailer section of which `bytes_left` more bytes are acceptable.
+pub(crate) fn trailer(input: &[u8], bytes_left: usize) -> Result<Trailer, Reject> {
+    let view = &input[..input.len().min(bytes_left)];
+    match field::line(view, 0)? {
+        Line::Partial if view.len() == bytes_left => Err(Reject::new(
+            Status::HeaderFieldsTooLarge,
+            "a trailer section that is too long",
+        )),
+        Line::Partial => Ok(Trailer::Partial),
+        Line::Field { next, .. } => Ok(Trailer::Field(next)),
+        Line::End { .. } => Ok(Trailer::End),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(line: &str) -> Result<Option<(u64, usize)>, Reject> {
+        size_line(line.as_bytes(), &Limits::DEFAULT)
+    }
+
+    #[test]
+    fn rfc9112_7_1_sizes_are_hexadecimal() {
+        assert_eq!(size("0\r\n"), Ok(Some((0, 3))));
+        assert_eq!(size("1aF\r\nrest"), Ok(Some((0x1af, 5))));
+        assert_eq!(size("ffffffffffffffff\r\n"), Ok(Some((u64::MAX, 18))));
+        assert_eq!(size("000000000000000a\r\n"), Ok(Some((10, 18))));
+    }
+
+    #[test]
+    fn rfc9112_7_1_1_extensions_are_passed_over() {
+        for line in [
+            "5;\r\n",
+            "5;a\r\n",
+            "5;a=b;c=\"d e\"\r\n",
+            "5 ; a = b\r\n",
+            "5\t;a=\u{e4}\r\n",
+        ] {
+            assert_eq!(size(line), Ok(Some((5, line.len()))), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn every_prefix_of_a_size_line_is_partial() {
+        let line = "1a \t;name=\"value\"\r\n";
+        for end in 0..line.len() {
+            assert_eq!(size(&line[..end]), Ok(None), "{:?}", &line[..end]);
+        }
+    }
+
+    #[test]
+    fn malformed_size_lines_are_refused() {
+        for line in [
+            "\r\n",
+            ";a\r\n",
+            " 5\r\n",
+            "-1\r\n",
+            "+1\r\n",
+            "0x5\r\n",
+            "5\n",
+            "5\rx",
+            "5 \r\n",
+            "5 5\r\n",
+            "5,5\r\n",
+            "5;a\n",
+            "5;\0\r\n",
+            "5;a\rb\r\n",
+            "00000000000000005",
+            "10000000000000000\r\n",
+            "G",
+        ] {
+            let status = size(line).map_err(|reject| reject.status);
+            assert_eq!(status, Err(Status::BadRequest), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn long_extensions_are_refused_before_their_end() {
+        let limits = Limits {
+            chunk_line_bytes_max: 8,
+            ..Limits::DEFAULT
+        };
+        assert_eq!(size_line(b"5;abcd\r\n", &limits), Ok(Some((5, 8))));
+        assert_eq!(size_line(b"5;abcd\r", &limits), Ok(None));
+        assert!(size_line(b"5;abcde\r\n", &limits).is_err());
+        assert!(size_line(b"5;abcdef", &limits).is_err());
+    }
+
+    #[test]
+    fn trailers_are_bounded_together() {
+        assert_eq!(trailer(b"a: b\r\n", 6), Ok(Trailer::Field(6)));
+        assert_eq!(trailer(b"a: b\r", 6), Ok(Trailer::Partial));
+        assert_eq!(trailer(b"\r\n", 2), Ok(Trailer::End));
+        assert!(trailer(b"a: b\r\n", 5).is_err());
+        assert!(trailer(b"\r\n", 1).is_err());
+        assert!(trailer(b"", 0).is_err());
+        assert!(trailer(b"a : b\r\n", 100).is_err());
+    }
+}

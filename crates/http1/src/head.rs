@@ -1,0 +1,817 @@
+//! The head of a request: request line and fields, parsed in one pass without allocation.
+//!
+//! Reading list: RFC 9112 §2–§6 and §9.3 and §11, RFC 9110 §4, §5, §7.2, §9, §10.1.1.
+//!
+//! # Strictness
+//!
+//! Where RFC 9112 lets a recipient be lenient, this parser is not: requests are smuggled through
+//! the gap between two readers of the same bytes (RFC 9112 §11.2). In particular
+//!
+//! - a line ends in CR LF; a lone LF is refused although §2.2 permits to accept it,
+//! - the parts of the request line are separated by exactly one space,
+//! - `Content-Length` is sent at most once, even if both values agree,
+//! - `Content-Length` and `Transfer-Encoding` exclude each other, and HTTP/1.0 has no
+//!   `Transfer-Encoding`.
+//!
+//! Up to [`EMPTY_LINES_MAX`] empty lines before the request line are passed over, as §2.2 asks.
+//!
+//! The verdict never depends on how the bytes were cut into packets: what is wrong with a prefix is
+//! wrong with the whole, and is reported as soon as the prefix is there.
+
+use core::fmt;
+
+use crate::bytes::{self, HOST, PATH, QUERY, TOKEN};
+use crate::field::{self, Field, Line};
+use crate::limits::Limits;
+use crate::status::{Reject, Status};
+
+/// How many empty lines may stand before a request line (RFC 9112 §2.2: at least one).
+pub const EMPTY_LINES_MAX: usize = 2;
+
+/// The longest method that is looked at. The longest registered one, `UPDATEREDIRECTREF`, has 17
+/// letters.
+pub const METHOD_BYTES_MAX: usize = 32;
+
+/// What [`parse`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parsed<'a> {
+    /// The head is well-formed so far, and not at its end.
+    Partial,
+    /// The head is complete.
+    Complete {
+        /// The head.
+        head: Head<'a>,
+        /// Its length in bytes, from the start of the input to behind the empty line.
+        len: usize,
+    },
+}
+
+/// The head of a request.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Head<'a> {
+    /// What is to be done.
+    pub method: Method<'a>,
+    /// What it is to be done to.
+    pub target: Target<'a>,
+    /// The version of the request, as far as it matters.
+    pub version: Version,
+    /// Whether the connection is to stay open after the response (RFC 9112 §9.3).
+    ///
+    /// [`Connection`](crate::Connection) also clears it for a body too long to be skipped.
+    pub keep_alive: bool,
+    /// How the body that follows is framed.
+    pub body: Body,
+    /// Whether the client waits for `100 Continue` before it sends its body (RFC 9110 §10.1.1).
+    ///
+    /// Never set without a body, nor in HTTP/1.0. [`Connection`](crate::Connection) also clears it
+    /// where the connection is closed after the response, since then nobody will read the body.
+    pub expect_continue: bool,
+    /// All field lines, each with its line end.
+    lines: &'a [u8],
+    /// The authority of the target, else the value of `Host`.
+    host: Option<&'a [u8]>,
+    known: KnownFields,
+}
+
+/// A request method (RFC 9110 §9). Methods are case-sensitive.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Method<'a> {
+    /// `GET`
+    Get,
+    /// `HEAD`
+    Head,
+    /// `OPTIONS`
+    Options,
+    /// `POST`
+    Post,
+    /// `PUT`
+    Put,
+    /// `PATCH`
+    Patch,
+    /// `DELETE`
+    Delete,
+    /// `TRACE`
+    Trace,
+    /// `CONNECT`
+    Connect,
+    /// Any other token, at most [`METHOD_BYTES_MAX`] long. A server that does not know it answers
+    /// 501, not 405.
+    Other(&'a [u8]),
+}
+
+/// What the request is about (RFC 9112 §3.2).
+///
+/// The bytes are visible ASCII, not decoded; [`path`](crate::path) turns a path into the name of a
+/// file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// A resource of this server: origin-form, or absolute-form reduced to it.
+    ///
+    /// The authority of an absolute-form is what [`Head::host`] returns, whatever `Host` says (RFC
+    /// 9112 §3.2.2).
+    Origin {
+        /// The path, beginning with a slash.
+        path: &'a [u8],
+        /// What follows the first `?`, if there is one; possibly empty.
+        query: Option<&'a [u8]>,
+    },
+    /// The server as a whole: `OPTIONS *`, or `OPTIONS` of an absolute URI without path and query.
+    Asterisk,
+    /// `host:port`, of `CONNECT` and of nothing else; [`Head::host`] returns it.
+    Authority,
+}
+
+/// The version of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// HTTP/1.0
+    Http10,
+    /// HTTP/1.1, and any later HTTP/1.x, which promises to be understood as 1.1 (RFC 9110 §2.5).
+    Http11,
+}
+
+/// How the body of a request is framed (RFC 9112 §6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// There is none; also with `Content-Length: 0`.
+    None,
+    /// So many bytes, at least one.
+    Length(u64),
+    /// Chunks, up to one of length zero and the trailer section.
+    Chunked,
+}
+
+/// Parses the head at the start of `input`.
+///
+/// `input` is everything received and not consumed yet, and may hold anything behind the head. Each
+/// call begins anew; calling it for every packet costs at most `head_bytes_max` bytes of scanning
+/// each.
+///
+/// # Errors
+///
+/// A [`Reject`] as soon as the input cannot be the beginning of an acceptable head, complete or
+/// not:
+///
+/// - 400 malformed, or framed ambiguously
+/// - 414 the target is too long
+/// - 417 an expectation other than `100-continue`
+/// - 431 the head is too long or has too many fields
+/// - 501 a method of more than [`METHOD_BYTES_MAX`] bytes, or an unknown transfer coding before
+///   `chunked`
+/// - 505 not HTTP/1.x
+#[inline]
+pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Result<Parsed<'a>, Reject> {
+    let bytes_max = limits.head_bytes_max.min(Limits::HEAD_BYTES_CEILING);
+    // Nothing beyond the limit is ever looked at, so that the verdict does not depend on how much
+    // has arrived.
+    let view = &input[..input.len().min(bytes_max)];
+    match parse_view(view, limits)? {
+        Parsed::Partial if view.len() == bytes_max => Err(Reject::new(
+            Status::HeaderFieldsTooLarge,
+            "a head that is too long",
+        )),
+        parsed => Ok(parsed),
+    }
+}
+
+impl<'a> Head<'a> {
+    /// The value of a field that was sent on exactly one line, without whitespace around it; it may
+    /// be empty.
+    ///
+    /// `None` if the field is absent, and also if it was sent several times: a field of which there
+    /// may be one is then invalid and to be ignored (RFC 9110 §5.3). Use [`has`](Self::has) to tell
+    /// these apart, and [`lines`](Self::lines) for fields that hold lists.
+    #[inline]
+    pub fn field(&self, field: Field) -> Option<&'a [u8]> {
+        if self.known.present & !self.known.repeated & field.bit() == 0 {
+            return None;
+        }
+        Some(self.known.spans[field as usize].of(self.lines))
+    }
+
+    /// Whether the field was sent at all.
+    #[inline]
+    pub fn has(&self, field: Field) -> bool {
+        self.known.present & field.bit() != 0
+    }
+
+    /// Whether any of `fields` was sent.
+    #[inline]
+    pub(crate) fn has_any(&self, fields: &[Field]) -> bool {
+        let bits = fields.iter().fold(0, |bits, field| bits | field.bit());
+        self.known.present & bits != 0
+    }
+
+    /// The values of all lines of a field, in their order, for fields that hold lists.
+    #[inline]
+    pub fn lines(&self, field: Field) -> Lines<'a> {
+        let bit = field.bit();
+        if self.known.present & bit == 0 {
+            Lines(Source::Single(None))
+        } else if self.known.repeated & bit == 0 {
+            Lines(Source::Single(Some(
+                self.known.spans[field as usize].of(self.lines),
+            )))
+        } else {
+            Lines(Source::Several {
+                field,
+                rest: self.fields(),
+            })
+        }
+    }
+
+    /// All field lines as `(name, value)`, in their order. The lines are scanned again for it.
+    pub fn fields(&self) -> Fields<'a> {
+        Fields { rest: self.lines }
+    }
+
+    /// The host and port the request is for: the authority of an absolute-form or authority-form
+    /// target, else the value of `Host`.
+    ///
+    /// `None` only in HTTP/1.0; empty if the client says that there is none. Its syntax has been
+    /// checked: it holds no user information, no slash, no whitespace. Hosts compare without case,
+    /// and the port is still attached.
+    #[inline]
+    pub fn host(&self) -> Option<&'a [u8]> {
+        self.host
+    }
+}
+
+impl fmt::Debug for Head<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Head")
+            .field("method", &self.method)
+            .field("target", &self.target)
+            .field("version", &self.version)
+            .field("keep_alive", &self.keep_alive)
+            .field("body", &self.body)
+            .field("expect_continue", &self.expect_continue)
+            .field("host", &self.host.map(Text))
+            .field("lines", &Text(self.lines))
+            .finish()
+    }
+}
+
+impl<'a> Method<'a> {
+    fn of_token(token: &'a [u8]) -> Self {
+        match token {
+            b"GET" => Self::Get,
+            b"HEAD" => Self::Head,
+            b"OPTIONS" => Self::Options,
+            b"POST" => Self::Post,
+            b"PUT" => Self::Put,
+            b"PATCH" => Self::Patch,
+            b"DELETE" => Self::Delete,
+            b"TRACE" => Self::Trace,
+            b"CONNECT" => Self::Connect,
+            other => Self::Other(other),
+        }
+    }
+
+    /// The method as it stands in the request line.
+    pub fn as_bytes(&self) -> &'a [u8] {
+        match self {
+            Self::Get => b"GET",
+            Self::Head => b"HEAD",
+            Self::Options => b"OPTIONS",
+            Self::Post => b"POST",
+            Self::Put => b"PUT",
+            Self::Patch => b"PATCH",
+            Self::Delete => b"DELETE",
+            Self::Trace => b"TRACE",
+            Self::Connect => b"CONNECT",
+            Self::Other(token) => token,
+        }
+    }
+
+    /// Whether this crate has a name for the method: a server that does not allow it answers 405,
+    /// otherwise 501.
+    pub fn is_known(&self) -> bool {
+        !matches!(self, Self::Other(_))
+    }
+}
+
+impl fmt::Debug for Method<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.as_bytes().escape_ascii(), f)
+    }
+}
+
+impl fmt::Debug for Target<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Origin { path, query } => f
+                .debug_struct("Origin")
+                .field("path", &Text(path))
+                .field("query", &query.map(Text))
+                .finish(),
+            Self::Asterisk => f.write_str("Asterisk"),
+            Self::Authority => f.write_str("Authority"),
+        }
+    }
+}
+
+/// The values of one field: see [`Head::lines`].
+#[derive(Clone, Debug)]
+pub struct Lines<'a>(Source<'a>);
+
+#[derive(Clone, Debug)]
+enum Source<'a> {
+    Single(Option<&'a [u8]>),
+    Several { field: Field, rest: Fields<'a> },
+}
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        match &mut self.0 {
+            Source::Single(value) => value.take(),
+            Source::Several { field, rest } => rest
+                .find(|(name, _)| Field::of_name(name) == Some(*field))
+                .map(|(_, value)| value),
+        }
+    }
+}
+
+/// All field lines of a head: see [`Head::fields`].
+#[derive(Clone, Debug)]
+pub struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        // The lines have been parsed before; anything but a field can only be the end.
+        let Ok(Line::Field {
+            name_end,
+            value: (start, end),
+            next,
+        }) = field::line(self.rest, 0)
+        else {
+            return None;
+        };
+        let (line, rest) = self.rest.split_at(next);
+        self.rest = rest;
+        Some((&line[..name_end], &line[start..end]))
+    }
+}
+
+/// Where the fields with a name in [`Field`] are.
+#[derive(Clone, PartialEq, Eq)]
+struct KnownFields {
+    /// Which fields were sent, by [`Field::bit`].
+    present: u32,
+    /// Which were sent on more than one line; a subset of `present`.
+    repeated: u32,
+    /// The value of the first line of each field that is present.
+    spans: [Span; Field::COUNT],
+}
+
+/// A piece of a head, as offsets from where its field lines begin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Span {
+    start: u16,
+    end: u16,
+}
+
+impl Span {
+    #[inline(always)]
+    fn of(self, lines: &[u8]) -> &[u8] {
+        &lines[usize::from(self.start)..usize::from(self.end)]
+    }
+}
+
+impl KnownFields {
+    #[inline(always)]
+    fn remember(&mut self, field: Field, start: usize, end: usize) {
+        if self.present & field.bit() != 0 {
+            self.repeated |= field.bit();
+            return;
+        }
+        self.present |= field.bit();
+        self.spans[field as usize] = Span {
+            start: offset(start),
+            end: offset(end),
+        };
+    }
+}
+
+/// A position within a head as 16 bits.
+#[inline(always)]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "parse() cuts its input to what 16 bits hold"
+)]
+fn offset(position: usize) -> u16 {
+    debug_assert!(position <= Limits::HEAD_BYTES_CEILING);
+    position as u16
+}
+
+/// The request line, and where it ends.
+struct RequestLine<'a> {
+    method: Method<'a>,
+    target: Target<'a>,
+    /// The authority in the target, if it has one.
+    authority: Option<&'a [u8]>,
+    version: Version,
+    next: usize,
+}
+
+/// Parses `view`, which is cut to the limit of a head's length.
+#[inline]
+fn parse_view<'a>(view: &'a [u8], limits: &Limits) -> Result<Parsed<'a>, Reject> {
+    let Some(start) = skip_empty_lines(view)? else {
+        return Ok(Parsed::Partial);
+    };
+    let Some(request) = request_line(view, start, limits)? else {
+        return Ok(Parsed::Partial);
+    };
+    let lines_start = request.next;
+
+    let mut known = KnownFields {
+        present: 0,
+        repeated: 0,
+        spans: [Span { start: 0, end: 0 }; Field::COUNT],
+    };
+    let mut content_length = None;
+    let mut fields = 0;
+    let mut at = lines_start;
+    let len = loop {
+        let (name_end, (start, end), next) = match field::line(view, at)? {
+            Line::Field {
+                name_end,
+                value,
+                next,
+            } => (name_end, value, next),
+            Line::End { next } => break next,
+            Line::Partial => return Ok(Parsed::Partial),
+        };
+        fields += 1;
+        if fields > limits.fields_max {
+            return Err(Reject::new(Status::HeaderFieldsTooLarge, "too many fields"));
+        }
+        if let Some(field) = Field::of_name(&view[at..name_end]) {
+            known.remember(field, start - lines_start, end - lines_start);
+            // What makes the message unacceptable whatever follows is refused here, not at the end
+            // of the head.
+            match field {
+                Field::Host => check_host_field(&known, &view[start..end])?,
+                Field::ContentLength => {
+                    content_length = Some(check_content_length(&known, &view[start..end])?);
+                }
+                _ => {}
+            }
+        }
+        at = next;
+    };
+
+    let mut head = Head {
+        method: request.method,
+        target: request.target,
+        version: request.version,
+        keep_alive: request.version == Version::Http11,
+        body: match content_length {
+            None | Some(0) => Body::None,
+            Some(length) => Body::Length(length),
+        },
+        expect_continue: false,
+        lines: &view[lines_start..at],
+        host: None,
+        known,
+    };
+    head.host = request.authority.or_else(|| head.field(Field::Host));
+    if head.version == Version::Http11 && !head.has(Field::Host) {
+        return Err(Reject::bad("HTTP/1.1 without a Host field"));
+    }
+    if head.has_any(&[Field::Connection, Field::TransferEncoding, Field::Expect]) {
+        interpret_hop_fields(&mut head)?;
+    }
+    // What follows a CONNECT is meant for the other end of a tunnel, never for this parser (RFC
+    // 9110 §9.3.6).
+    if head.method == Method::Connect {
+        head.keep_alive = false;
+    }
+    Ok(Parsed::Complete { head, len })
+}
+
+/// The position of the request line; `None` if more bytes are needed.
+#[inline(always)]
+fn skip_empty_lines(view: &[u8]) -> Result<Option<usize>, Reject> {
+    let mut at = 0;
+    loop {
+        match (view.get(at), view.get(at + 1)) {
+            (Some(b'\r'), _) if at == 2 * EMPTY_LINES_MAX => {
+                return Err(Reject::bad("empty lines instead of a request"));
+            }
+            (Some(b'\r'), Some(b'\n')) => at += 2,
+            (Some(b'\r'), Some(_)) => return Err(Reject::bad("a CR without LF before a request")),
+            (Some(b'\r'), None) | (None, _) => return Ok(None),
+            (Some(_), _) => return Ok(Some(at)),
+        }
+    }
+}
+
+/// `method SP request-target SP HTTP-version CRLF` (RFC 9112 §3) from `at` on; `None` if more bytes
+/// are needed.
+#[inline(always)]
+fn request_line<'a>(
+    view: &'a [u8],
+    at: usize,
+    limits: &Limits,
+) -> Result<Option<RequestLine<'a>>, Reject> {
+    let Some((method, target_start)) = method(view, at)? else {
+        return Ok(None);
+    };
+
+    let path_end = bytes::skip(view, target_start, PATH);
+    let target_end = match view.get(path_end) {
+        Some(b'?') => bytes::skip(view, path_end + 1, QUERY),
+        _ => path_end,
+    };
+    if target_end - target_start > limits.target_bytes_max {
+        return Err(Reject::new(Status::UriTooLong, "a target that is too long"));
+    }
+    match view.get(target_end) {
+        Some(b' ') if target_end > target_start => {}
+        Some(&byte) => return Err(bad_target_byte(byte, target_end == target_start)),
+        None => return Ok(None),
+    }
+
+    let Some((version, next)) = version(view, target_end + 1)? else {
+        return Ok(None);
+    };
+    let path = &view[target_start..path_end];
+    let query = (path_end < target_end).then(|| &view[path_end + 1..target_end]);
+    let (target, authority) = if path.first() == Some(&b'/') && method != Method::Connect {
+        (Target::Origin { path, query }, None)
+    } else {
+        uncommon_target(method, path, query)?
+    };
+    Ok(Some(RequestLine {
+        method,
+        target,
+        authority,
+        version,
+        next,
+    }))
+}
+
+/// The method and the position behind the space after it; `None` if more bytes are needed.
+#[inline(always)]
+fn method(view: &[u8], at: usize) -> Result<Option<(Method<'_>, usize)>, Reject> {
+    if let Some(b"GET ") = view.get(at..at + 4) {
+        return Ok(Some((Method::Get, at + 4)));
+    }
+    let end = bytes::skip(view, at, TOKEN);
+    if end - at > METHOD_BYTES_MAX {
+        return Err(Reject::new(
+            Status::NotImplemented,
+            "a method that is too long",
+        ));
+    }
+    match view.get(end) {
+        Some(b' ') if end > at => Ok(Some((Method::of_token(&view[at..end]), end + 1))),
+        Some(_) => Err(Reject::bad(
+            "a request line that does not begin with a method",
+        )),
+        None => Ok(None),
+    }
+}
+
+#[cold]
+fn bad_target_byte(byte: u8, at_start: bool) -> Reject {
+    Reject::bad(match byte {
+        b' ' if at_start => "two spaces before the target",
+        b'\r' | b'\n' => "a request line without an HTTP version",
+        b'#' => "a target with a fragment",
+        0x80.. => "a target with bytes outside ASCII that are not percent-encoded",
+        _ => "a target with a control character",
+    })
+}
+
+/// `HTTP-version CRLF` from `at` on, and the position behind; `None` if more bytes are needed.
+#[inline(always)]
+fn version(view: &[u8], at: usize) -> Result<Option<(Version, usize)>, Reject> {
+    const LEN: usize = b"HTTP/1.1\r\n".len();
+    match view.get(at..at + LEN) {
+        Some(b"HTTP/1.1\r\n") => Ok(Some((Version::Http11, at + LEN))),
+        Some(b"HTTP/1.0\r\n") => Ok(Some((Version::Http10, at + LEN))),
+        _ => uncommon_version(&view[at..]).map(|found| found.map(|version| (version, at + LEN))),
+    }
+}
+
+/// The version at the start of `rest`, if it is neither 1.0 nor 1.1, is malformed, or is not all
+/// there.
+#[cold]
+fn uncommon_version(rest: &[u8]) -> Result<Option<Version>, Reject> {
+    let mut version = Version::Http11;
+    for (position, expected) in b"HTTP/1.x\r\n".iter().enumerate() {
+        let Some(byte) = rest.get(position) else {
+            return Ok(None);
+        };
+        match (position, byte) {
+            (5, b'2'..=b'9') => {
+                return Err(Reject::new(Status::VersionNotSupported, "not HTTP/1.x"));
+            }
+            (7, b'0') => version = Version::Http10,
+            (7, b'1'..=b'9') => {}
+            _ if byte == expected && position != 7 => {}
+            (8 | 9, _) => return Err(Reject::bad("a request line that does not end in CR LF")),
+            _ => return Err(Reject::bad("a malformed HTTP version")),
+        }
+    }
+    Ok(Some(version))
+}
+
+/// A target that is not in origin-form (RFC 9112 §3.2.2–§3.2.4), and its authority.
+///
+/// `path` is everything before the first `?`; it is not empty unless a `?` came first.
+#[cold]
+fn uncommon_target<'a>(
+    method: Method<'_>,
+    path: &'a [u8],
+    query: Option<&'a [u8]>,
+) -> Result<(Target<'a>, Option<&'a [u8]>), Reject> {
+    if method == Method::Connect {
+        let has_host = !path.starts_with(b":");
+        let has_port = path.contains(&b':') && path.last().is_some_and(u8::is_ascii_digit);
+        if query.is_some() || !has_host || !has_port || !is_authority(path) {
+            return Err(Reject::bad(
+                "CONNECT with a target that is not host and port",
+            ));
+        }
+        return Ok((Target::Authority, Some(path)));
+    }
+    if path == b"*" && query.is_none() && method == Method::Options {
+        return Ok((Target::Asterisk, None));
+    }
+    let Some(rest) = strip_scheme(path) else {
+        return Err(Reject::bad("a target that is neither a path nor a URI"));
+    };
+    let authority_end = rest
+        .iter()
+        .position(|&byte| byte == b'/')
+        .unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(authority_end);
+    // An http URI with an empty host is invalid, RFC 9110 §4.2.1; user information is an error,
+    // §4.2.4.
+    if authority.is_empty() || authority[0] == b':' || !is_authority(authority) {
+        return Err(Reject::bad("a target with an invalid host"));
+    }
+    let target = match (path, query) {
+        ([], None) if method == Method::Options => Target::Asterisk,
+        ([], query) => Target::Origin { path: b"/", query },
+        (path, query) => Target::Origin { path, query },
+    };
+    Ok((target, Some(authority)))
+}
+
+fn strip_scheme(target: &[u8]) -> Option<&[u8]> {
+    [&b"http://"[..], b"https://"]
+        .into_iter()
+        .find_map(|scheme| {
+            let (start, rest) = target.split_at_checked(scheme.len())?;
+            start.eq_ignore_ascii_case(scheme).then_some(rest)
+        })
+}
+
+/// `uri-host [ ":" port ]` (RFC 9110 §4.2, RFC 3986 §3.2), or nothing.
+#[inline(always)]
+fn is_authority(value: &[u8]) -> bool {
+    let host_end = match value.first() {
+        Some(b'[') => match value.iter().position(|&byte| byte == b']') {
+            Some(end) if is_ip_literal(&value[1..end]) => end + 1,
+            _ => return false,
+        },
+        _ => bytes::skip(value, 0, HOST),
+    };
+    match &value[host_end..] {
+        [] => true,
+        // Five digits hold every port; whether it is below 65,536 makes no difference to anyone
+        // here.
+        [b':', port @ ..] => port.len() <= 5 && port.iter().all(u8::is_ascii_digit),
+        _ => false,
+    }
+}
+
+/// What stands between the brackets of an IPv6 address or of an address to come, by its characters
+/// only.
+#[cold]
+fn is_ip_literal(inside: &[u8]) -> bool {
+    !inside.is_empty()
+        && inside
+            .iter()
+            .all(|&byte| bytes::is(byte, HOST) || byte == b':')
+}
+
+/// RFC 9112 §3.2: more than one `Host` or an invalid one is a 400.
+#[inline(always)]
+fn check_host_field(known: &KnownFields, value: &[u8]) -> Result<(), Reject> {
+    if known.repeated & Field::Host.bit() != 0 {
+        return Err(Reject::bad("two Host fields"));
+    }
+    if !is_authority(value) {
+        return Err(Reject::bad("an invalid Host field"));
+    }
+    Ok(())
+}
+
+/// The length, or why there is none that both ends agree on (RFC 9112 §6.3 items 3 to 5).
+fn check_content_length(known: &KnownFields, value: &[u8]) -> Result<u64, Reject> {
+    if known.repeated & Field::ContentLength.bit() != 0 {
+        return Err(Reject::bad("two Content-Length fields"));
+    }
+    bytes::decimal(value).ok_or(Reject::bad("an invalid Content-Length"))
+}
+
+/// `Connection`, `Transfer-Encoding` and `Expect`: what they say about the message and the
+/// connection.
+fn interpret_hop_fields(head: &mut Head<'_>) -> Result<(), Reject> {
+    if head.has(Field::TransferEncoding) {
+        if head.version == Version::Http10 {
+            return Err(Reject::bad("Transfer-Encoding in HTTP/1.0"));
+        }
+        if head.has(Field::ContentLength) {
+            return Err(Reject::bad("both Transfer-Encoding and Content-Length"));
+        }
+        check_transfer_codings(head.lines(Field::TransferEncoding))?;
+        head.body = Body::Chunked;
+    }
+    if head.has(Field::Connection) {
+        head.keep_alive = keeps_alive(head.version, head.lines(Field::Connection));
+    }
+    // An expectation in HTTP/1.0 is ignored, RFC 9110 §10.1.1.
+    if head.has(Field::Expect) && head.version == Version::Http11 {
+        for expectation in head.lines(Field::Expect).flat_map(bytes::list) {
+            if !expectation.eq_ignore_ascii_case(b"100-continue") {
+                return Err(Reject::new(
+                    Status::ExpectationFailed,
+                    "an unknown expectation",
+                ));
+            }
+            head.expect_continue = head.body != Body::None;
+        }
+    }
+    Ok(())
+}
+
+/// RFC 9112 §6.1 and §6.3 item 4: `chunked`, once and last, and nothing else that is not
+/// understood.
+fn check_transfer_codings(lines: Lines<'_>) -> Result<(), Reject> {
+    let mut unknown = false;
+    let mut chunked = false;
+    for coding in lines.flat_map(bytes::list) {
+        if chunked {
+            return Err(Reject::bad(
+                "chunked is not the last transfer coding, or not the only",
+            ));
+        }
+        if coding.eq_ignore_ascii_case(b"chunked") {
+            chunked = true;
+        } else {
+            unknown = true;
+        }
+    }
+    if !chunked {
+        // Not 501 even if the coding is unknown: there is no way to find the end of the body
+        // (§6.3).
+        return Err(Reject::bad(
+            "a Transfer-Encoding that does not end in chunked",
+        ));
+    }
+    if unknown {
+        return Err(Reject::new(
+            Status::NotImplemented,
+            "an unknown transfer coding",
+        ));
+    }
+    Ok(())
+}
+
+/// RFC 9112 §9.3.
+fn keeps_alive(version: Version, lines: Lines<'_>) -> bool {
+    let mut keep_alive = version == Version::Http11;
+    for option in lines.flat_map(bytes::list) {
+        if option.eq_ignore_ascii_case(b"close") {
+            return false;
+        }
+        keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+    }
+    keep_alive
+}
+
+/// Shows bytes as text in debug output.
+struct Text<'a>(&'a [u8]);
+
+impl fmt::Debug for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.0.escape_ascii())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,53 @@
+//! The bounds of what a peer may send, in one place.
+
+/// How much a peer may send before it is refused.
+///
+/// Every limit also holds for input that is not complete yet: what is already too long is refused
+/// before its end arrives. `Limits` is small and meant to be made once and passed by reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a head: empty lines before it, request line, fields, and the empty line that ends
+    /// it. More is a 431.
+    ///
+    /// Values above [`HEAD_BYTES_CEILING`](Self::HEAD_BYTES_CEILING) mean that ceiling.
+    pub head_bytes_max: usize,
+    /// Bytes of the request-target. More is a 414. RFC 9112 §3 recommends at least 8,000.
+    pub target_bytes_max: usize,
+    /// Field lines in a head. More is a 431.
+    pub fields_max: usize,
+    /// Bytes of a request's body that are skipped to keep the connection; chunk lines and trailers
+    /// count as well.
+    ///
+    /// A request that announces more is delivered and then the connection is closed; a chunked body
+    /// that turns out to be longer is a 413.
+    pub body_bytes_max: u64,
+    /// Bytes of one chunk-size line with its extensions and line end. More is a 400.
+    pub chunk_line_bytes_max: usize,
+    /// Bytes of the trailer section with the empty line that ends it. More is a 431.
+    pub trailer_bytes_max: usize,
+}
+
+impl Limits {
+    /// The longest head that can be allowed: positions within a head are kept in 16 bits.
+    pub const HEAD_BYTES_CEILING: usize = u16::MAX as usize;
+
+    /// Room for the 8,000 bytes of target that RFC 9112 §3 recommends, and as much again for fields.
+    /// The other numbers are many times what browsers and download tools send.
+    pub const DEFAULT: Self = Self {
+        head_bytes_max: 16 * 1024,
+        target_bytes_max: 8 * 1024,
+        fields_max: 100,
+        body_bytes_max: 1024 * 1024,
+        chunk_line_bytes_max: 256,
+        trailer_bytes_max: 4 * 1024,
+    };
+}
+
+const _: () = assert!(Limits::DEFAULT.head_bytes_max <= Limits::HEAD_BYTES_CEILING);
+const _: () = assert!(Limits::DEFAULT.target_bytes_max < Limits::DEFAULT.head_bytes_max);
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}

@@ -1,0 +1,226 @@
+//! From the path of a URL to the name of a file, and back.
+//!
+//! Reading list: RFC 3986 §2, §3.3, §5.2.4, §6.2.2.
+//!
+//! Names are bytes, as in Linux: any but NUL and the slash. A backslash is an ordinary byte and no
+//! separator, on the way in and out. Nothing here looks at a file system: symbolic links are the
+//! concern of whoever opens the file beneath its root (`openat2(2)`, `RESOLVE_BENEATH`).
+
+use alloc::vec::Vec;
+use core::error::Error;
+use core::fmt;
+
+use crate::bytes::{self, PLAIN};
+use crate::status::Status;
+
+/// The longest name of a file, `NAME_MAX` of Linux.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// The longest path, `PATH_MAX` of Linux without the NUL that it counts.
+pub const PATH_BYTES_MAX: usize = 4095;
+
+/// What [`normalize`] found out beside the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Normal {
+    /// Whether the URL names a directory: it ends in a slash or in a dot segment.
+    pub directory: bool,
+}
+
+/// Why a path of a URL is not the name of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathError {
+    /// It does not begin with a slash. A 400.
+    NotAbsolute,
+    /// It climbs above the root by `..`. A 400.
+    AboveRoot,
+    /// A `%` is not followed by two hexadecimal digits. A 400.
+    BadPercent,
+    /// It holds `%00`. A 400.
+    Nul,
+    /// It holds `%2F`: a slash within a name, which no file can have. A 404.
+    EncodedSlash,
+    /// A segment is longer than [`NAME_BYTES_MAX`]: no file can be called so. A 404.
+    NameTooLong,
+    /// The path is longer than [`PATH_BYTES_MAX`]. A 414.
+    PathTooLong,
+}
+
+impl PathError {
+    /// The status to answer with.
+    pub const fn status(self) -> Status {
+        match self {
+            Self::NotAbsolute | Self::AboveRoot | Self::BadPercent | Self::Nul => {
+                Status::BadRequest
+            }
+            Self::EncodedSlash | Self::NameTooLong => Status::NotFound,
+            Self::PathTooLong => Status::UriTooLong,
+        }
+    }
+}
+
+impl fmt::Display for PathError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotAbsolute => "a path that does not begin with a slash",
+            Self::AboveRoot => "a path that climbs above the root",
+            Self::BadPercent => "a path with an invalid percent-encoding",
+            Self::Nul => "a path with a NUL",
+            Self::EncodedSlash => "a path with an encoded slash",
+            Self::NameTooLong => "a path with a name that is too long",
+            Self::PathTooLong => "a path that is too long",
+        })
+    }
+}
+
+impl Error for PathError {}
+
+/// Whether [`normalize`] would only strip the first slash and a last one, and could not fail.
+///
+/// It says no to some paths of which it is also true, such as those beyond 255 bytes or with a name
+/// that begins with a dot: it is meant to be quick for what nearly all requests ask for.
+#[inline]
+pub fn is_normal(path: &[u8]) -> bool {
+    if path.first() != Some(&b'/') || path.len() > NAME_BYTES_MAX {
+        return false;
+    }
+    let word_at = |at: usize| {
+        path[at..]
+            .first_chunk()
+            .map(|&word| u64::from_le_bytes(word))
+    };
+    let mut at = 0;
+    while let Some(word) = word_at(at) {
+        if !is_normal_word(word, at > 0 && path[at - 1] == b'/') {
+            return false;
+        }
+        at += 8;
+    }
+    // What is left is looked at together with bytes before it; a short path is filled up with what
+    // is always normal.
+    if at > 0 {
+        at = path.len() - 8;
+        return word_at(at)
+            .is_some_and(|word| is_normal_word(word, at > 0 && path[at - 1] == b'/'));
+    }
+    let mut word = *b"xxxxxxxx";
+    word[..path.len()].copy_from_slice(path);
+    is_normal_word(u64::from_le_bytes(word), false)
+}
+
+/// Whether eight bytes of a path are visible ASCII other than `%`, without a slash or a dot behind
+/// a slash.
+///
+/// Eight bytes at once, the first of them lowest. Each mask has the high bit of a byte set where
+/// the byte is such; the additions cannot carry from one byte into the next, because a byte is at
+/// most 0x7f before them.
+#[inline(always)]
+fn is_normal_word(word: u64, after_slash: bool) -> bool {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGHS: u64 = ONES * 0x80;
+    let ascii = word & !HIGHS;
+    let not_equal = |bytes: u64, byte: u8| (bytes ^ (ONES * u64::from(byte))) + ONES * 0x7f;
+    let visible = (ascii + ONES * (0x80 - 0x21)) & !(ascii + ONES);
+    let normal = visible & not_equal(ascii, b'%') & !word & HIGHS;
+    let slash = !not_equal(ascii, b'/') & HIGHS;
+    // `.` and `/` differ in the lowest bit only.
+    let slash_or_dot = !not_equal(ascii | ONES, b'/') & HIGHS;
+    let behind_slash = slash << 8 | u64::from(after_slash) << 7;
+    normal == HIGHS && behind_slash & slash_or_dot == 0
+}
+
+/// Turns the path of a URL into the name of a file relative to the root, in `out`, whose former
+/// content is dropped.
+///
+/// The name has no slash at either end, no empty, `.` or `..` segment, and no NUL; the root itself
+/// is the empty name. Percent-encodings are decoded exactly once, before dot segments are removed,
+/// so that `%2e%2e` is `..` (RFC 3986 §6.2.2.2). Empty segments vanish, as they do in a file
+/// system, so `/a//../b` is `b`.
+///
+/// # Errors
+///
+/// See [`PathError`]; `out` is then unspecified.
+pub fn normalize(path: &[u8], out: &mut Vec<u8>) -> Result<Normal, PathError> {
+    out.clear();
+    let Some(path) = path.strip_prefix(b"/") else {
+        return Err(PathError::NotAbsolute);
+    };
+    let mut directory = true;
+    for segment in path.split(|&byte| byte == b'/') {
+        // The name so far, with a slash unless it is the root; the segment is decoded behind it.
+        let parent_len = out.len();
+        if parent_len > 0 {
+            out.push(b'/');
+        }
+        let start = out.len();
+        decode_segment(segment, out)?;
+        directory = matches!(&out[start..], b"" | b"." | b"..");
+        match &out[start..] {
+            b"" | b"." => out.truncate(parent_len),
+            b".." => {
+                out.truncate(parent_len);
+                remove_last(out)?;
+            }
+            name if name.len() > NAME_BYTES_MAX => return Err(PathError::NameTooLong),
+            _ if out.len() > PATH_BYTES_MAX => return Err(PathError::PathTooLong),
+            _ => {}
+        }
+    }
+    Ok(Normal { directory })
+}
+
+/// Appends a segment without its percent-encoding.
+fn decode_segment(segment: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
+    let mut rest = segment;
+    while let [byte, after @ ..] = rest {
+        rest = after;
+        let byte = match (*byte, after) {
+            (b'%', [high, low, after @ ..]) => {
+                rest = after;
+                let high = bytes::hex_digit(*high).ok_or(PathError::BadPercent)?;
+                let low = bytes::hex_digit(*low).ok_or(PathError::BadPercent)?;
+                high << 4 | low
+            }
+            (b'%', _) => return Err(PathError::BadPercent),
+            (byte, _) => byte,
+        };
+        match byte {
+            0 => return Err(PathError::Nul),
+            b'/' => return Err(PathError::EncodedSlash),
+            byte => out.push(byte),
+        }
+    }
+    Ok(())
+}
+
+/// Removes the last name of a path, and the slash before it.
+fn remove_last(out: &mut Vec<u8>) -> Result<(), PathError> {
+    if out.is_empty() {
+        return Err(PathError::AboveRoot);
+    }
+    let parent_len = out.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+    out.truncate(parent_len);
+    Ok(())
+}
+
+/// Appends the name of a file, or a path, percent-encoded for `Location`, `href` and the like.
+///
+/// Everything is encoded but letters, digits, `-._~!$()*+,;=@` and the slash. So the result never
+/// ends a line, a quoted attribute or a string in HTML, and its first segment is never taken for a
+/// scheme. A run of slashes becomes one slash, also together with what `out` ends in: nothing that
+/// begins with `//`, which a browser takes for another host, can arise.
+pub fn encode(path: &[u8], out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for &byte in path {
+        match byte {
+            b'/' if out.last() == Some(&b'/') => {}
+            byte if bytes::is(byte, PLAIN) => out.push(byte),
+            byte => {
+                let (high, low) = (usize::from(byte >> 4), usize::from(byte & 0xf));
+                out.extend_from_slice(&[b'%', DIGITS[high], DIGITS[low]]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,325 @@
+//! Paths in and out, and attempts to leave the root.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// The name in readable form, with a slash behind it for a directory.
+fn name_of(path: &str) -> Result<String, PathError> {
+    let mut out = vec![b'?'; 3];
+    let Normal { directory } = normalize(path.as_bytes(), &mut out)?;
+    Ok(format!(
+        "{}{}",
+        out.escape_ascii(),
+        if directory { "/" } else { "" }
+    ))
+}
+
+#[test]
+fn rfc3986_5_2_4_dot_segments_are_removed() {
+    for (path, expected) in [
+        ("/", "/"),
+        ("/a", "a"),
+        ("/a/", "a/"),
+        ("/a/b.html", "a/b.html"),
+        ("/.", "/"),
+        ("/./", "/"),
+        ("/./a", "a"),
+        ("/a/.", "a/"),
+        ("/a/./b", "a/b"),
+        ("/a/..", "/"),
+        ("/a/../", "/"),
+        ("/a/../b", "b"),
+        ("/a/b/..", "a/"),
+        ("/a/b/../c/./../d/", "a/d/"),
+        ("/a/b/../../c", "c"),
+        ("/...", "..."),
+        ("/..a", "..a"),
+        ("/a..", "a.."),
+        ("/.a", ".a"),
+        ("/a.", "a."),
+    ] {
+        assert_eq!(name_of(path).as_deref(), Ok(expected), "{path}");
+    }
+}
+
+#[test]
+fn empty_segments_vanish() {
+    for (path, expected) in [
+        ("//", "/"),
+        ("//a", "a"),
+        ("/a//b", "a/b"),
+        ("/a//", "a/"),
+        ("///a///b", "a/b"),
+        ("/a//../b", "b"),
+    ] {
+        assert_eq!(name_of(path).as_deref(), Ok(expected), "{path}");
+    }
+}
+
+#[test]
+fn rfc3986_2_1_percent_encodings_are_decoded_once() {
+    for (path, expected) in [
+        ("/%61", "a"),
+        ("/a%20b", "a b"),
+        ("/%25", "%"),
+        ("/%2561", "%61"),
+        ("/%252e%252e/a", "%2e%2e/a"),
+        ("/%c3%A4", r"\xc3\xa4"),
+        ("/%2e", "/"),
+        ("/a/%2e%2E/b", "b"),
+        ("/a/.%2e/b", "b"),
+        ("/%0d%0a", r"\r\n"),
+        ("/a%3Fb%23", "a?b#"),
+        ("/%7f%ff", r"\x7f\xff"),
+    ] {
+        assert_eq!(name_of(path).as_deref(), Ok(expected), "{path}");
+    }
+    for path in [
+        "/%", "/a%", "/%1", "/%g0", "/%0g", "/%%41", "/%-1", "/% 1", "/%1/", "/%+1",
+    ] {
+        assert_eq!(name_of(path), Err(PathError::BadPercent), "{path}");
+    }
+}
+
+#[test]
+fn nothing_leaves_the_root() {
+    for path in [
+        "/..",
+        "/../a",
+        "/a/../..",
+        "/%2e%2e/a",
+        "/.%2E/",
+        "/./..",
+        "//..",
+        "/a/../../a",
+        "/..//a",
+    ] {
+        assert_eq!(name_of(path), Err(PathError::AboveRoot), "{path}");
+    }
+}
+
+#[test]
+fn what_no_name_can_hold_is_refused() {
+    assert_eq!(name_of("/a%00b"), Err(PathError::Nul));
+    assert_eq!(name_of("/a\0b"), Err(PathError::Nul));
+    assert_eq!(name_of("/a%2Fb"), Err(PathError::EncodedSlash));
+    assert_eq!(name_of("/..%2f..%2fetc"), Err(PathError::EncodedSlash));
+    for path in ["", "a", "*", "\\a", "%2Fa"] {
+        assert_eq!(name_of(path), Err(PathError::NotAbsolute), "{path}");
+    }
+}
+
+#[test]
+fn a_backslash_is_an_ordinary_byte() {
+    assert_eq!(name_of("/a\\..\\b").as_deref(), Ok(r"a\\..\\b"));
+    assert_eq!(name_of("/%5c%5C").as_deref(), Ok(r"\\\\"));
+}
+
+#[test]
+fn lengths_are_those_of_linux() {
+    let longest = "n".repeat(NAME_BYTES_MAX);
+    assert_eq!(name_of(&format!("/{longest}")).as_deref(), Ok(&longest[..]));
+    assert_eq!(
+        name_of(&format!("/{longest}n")),
+        Err(PathError::NameTooLong)
+    );
+    let encoded = "%6e".repeat(NAME_BYTES_MAX);
+    assert_eq!(name_of(&format!("/{encoded}")).as_deref(), Ok(&longest[..]));
+    assert_eq!(
+        name_of(&format!("/{encoded}n")),
+        Err(PathError::NameTooLong)
+    );
+
+    // 16 names of 255 bytes, with 15 slashes.
+    let deep = format!("/{longest}").repeat(16);
+    assert_eq!(name_of(&deep).map(|name| name.len()), Ok(PATH_BYTES_MAX));
+    assert_eq!(name_of(&format!("{deep}/n")), Err(PathError::PathTooLong));
+}
+
+#[test]
+fn errors_have_a_status_and_a_reason() {
+    for (error, code) in [
+        (PathError::NotAbsolute, 400),
+        (PathError::AboveRoot, 400),
+        (PathError::BadPercent, 400),
+        (PathError::Nul, 400),
+        (PathError::EncodedSlash, 404),
+        (PathError::NameTooLong, 404),
+        (PathError::PathTooLong, 414),
+    ] {
+        assert_eq!(error.status().code(), code);
+        assert!(format!("{error}").starts_with("a path "));
+    }
+}
+
+#[test]
+fn normal_paths_are_recognized() {
+    for path in [
+        "/",
+        "/a",
+        "/a/",
+        "/a/b.c",
+        "/index.html",
+        "/12345678",
+        "/1234567/",
+        "/a-b_c~d|{}\\",
+        "/a/b/c/d/e/f/g/h/",
+    ] {
+        assert!(is_normal(path.as_bytes()), "{path}");
+    }
+    for path in [
+        "",
+        "a",
+        "*",
+        "//",
+        "/.",
+        "/..",
+        "/./",
+        "/a//b",
+        "/a/.b",
+        "/a/../b",
+        "/a%20b",
+        "/%",
+        "/1234567//",
+        "/123456//7",
+        "/1234567/.",
+        "/a\0",
+        "/a\x7f",
+        "/a b",
+        "/\u{e4}",
+        "/1234567890123456%",
+        "/123456789012345/.x",
+    ] {
+        assert!(!is_normal(path.as_bytes()), "{path:?}");
+    }
+    assert!(is_normal(&[b"/", &[b'n'; 254][..]].concat()));
+    assert!(!is_normal(&[b"/", &[b'n'; 255][..]].concat()));
+}
+
+#[test]
+fn encoding_is_safe_in_fields_and_in_html() {
+    for (path, expected) in [
+        ("a b", "a%20b"),
+        ("a/b", "a/b"),
+        ("100%", "100%25"),
+        ("a?b#c", "a%3Fb%23c"),
+        ("\r\nSet-Cookie: x", "%0D%0ASet-Cookie%3A%20x"),
+        ("\"><script>'&", "%22%3E%3Cscript%3E%27%26"),
+        ("javascript:x", "javascript%3Ax"),
+        ("\\\\host", "%5C%5Chost"),
+        ("\u{e4}", "%C3%A4"),
+        ("-._~!$()*+,;=@", "-._~!$()*+,;=@"),
+        ("//evil.example/", "/evil.example/"),
+        ("a////b", "a/b"),
+    ] {
+        let mut out = Vec::new();
+        encode(path.as_bytes(), &mut out);
+        assert_eq!(String::from_utf8(out).as_deref(), Ok(expected), "{path:?}");
+    }
+}
+
+#[test]
+fn encoding_behind_a_slash_never_doubles_it() {
+    let mut out = b"/".to_vec();
+    encode(b"//evil.example", &mut out);
+    assert_eq!(out, b"/evil.example");
+}
+
+/// Paths with all that is special in them.
+fn path() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        4 => Just(b"/".to_vec()),
+        2 => Just(b"a".to_vec()),
+        2 => Just(b".".to_vec()),
+        1 => Just(b"..".to_vec()),
+        1 => Just(b"%2e".to_vec()),
+        1 => Just(b"%2F".to_vec()),
+        1 => Just(b"%00".to_vec()),
+        1 => Just(b"%25".to_vec()),
+        1 => Just(b"\\".to_vec()),
+        1 => any::<u8>().prop_map(|byte| format!("%{byte:02x}").into_bytes()),
+        1 => any::<u8>().prop_map(|byte| vec![byte]),
+    ];
+    proptest::collection::vec(piece, 0..30)
+        .prop_map(|pieces| [vec![b'/'], pieces.concat()].concat())
+}
+
+/// Names of files as they may be on a disk.
+fn file_name() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(any::<u8>(), 1..40).prop_filter("a name", |name| {
+        !name.contains(&b'/') && !name.contains(&0) && name != b"." && name != b".."
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_normal_name_stays_beneath_the_root(path in path()) {
+        let mut name = Vec::new();
+        if normalize(&path, &mut name).is_ok() {
+            prop_assert!(!name.contains(&0));
+            prop_assert!(name.len() <= PATH_BYTES_MAX);
+            if !name.is_empty() {
+                for segment in name.split(|&byte| byte == b'/') {
+                    prop_assert!(!matches!(segment, b"" | b"." | b".."));
+                    prop_assert!(segment.len() <= NAME_BYTES_MAX);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn is_normal_means_that_only_slashes_are_stripped(path in path()) {
+        if is_normal(&path) {
+            let mut name = Vec::new();
+            let normal = normalize(&path, &mut name);
+            prop_assert_eq!(normal, Ok(Normal { directory: path.ends_with(b"/") }));
+            let stripped = path.strip_suffix(b"/").unwrap_or(&path);
+            prop_assert_eq!(&name[..], stripped.strip_prefix(b"/").unwrap_or(stripped));
+        }
+    }
+
+    #[test]
+    fn is_normal_by_words_is_is_normal_by_bytes(path in path()) {
+        let plain = path.iter().all(|&byte| matches!(byte, 0x21..=0x7e) && byte != b'%')
+            && !path.windows(2).any(|pair| matches!(pair, b"//" | b"/."));
+        prop_assert_eq!(is_normal(&path), plain && path.len() <= NAME_BYTES_MAX);
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded(
+        names in proptest::collection::vec(file_name(), 1..6),
+        directory: bool,
+    ) {
+        let file = names.join(&b'/');
+        let mut url = b"/".to_vec();
+        encode(&file, &mut url);
+        if directory {
+            encode(b"/", &mut url);
+        }
+        prop_assert!(url.iter().all(u8::is_ascii_graphic));
+        prop_assert!(!url.starts_with(b"//"));
+        let mut name = Vec::new();
+        prop_assert_eq!(normalize(&url, &mut name), Ok(Normal { directory }));
+        prop_assert_eq!(name, file);
+    }
+
+    #[test]
+    fn encoding_anything_never_begins_with_two_slashes(path: Vec<u8>) {
+        let mut out = Vec::new();
+        encode(&path, &mut out);
+        prop_assert!(!out.starts_with(b"//"));
+        prop_assert!(out.iter().all(|byte| byte.is_ascii_graphic()));
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(path: Vec<u8>) {
+        let mut name = Vec::new();
+        let _ = normalize(&path, &mut name);
+        let _ = is_normal(&path);
+    }
+}

@@ -1,0 +1,154 @@
+//! Conditional requests: whether the client already has it, or no longer wants it.
+//!
+//! Reading list: RFC 9110 §13 (the order of evaluation is §13.2.2), §8.8.2.2 (when a date is a
+//! strong validator).
+
+use crate::date;
+use crate::etag::{self, Comparison, EntityTag, Listed};
+use crate::field::Field;
+use crate::head::{Head, Method};
+
+/// What tells one state of a representation from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validators<'a> {
+    /// The entity tag as it stands in the `ETag` field, with its quotes; empty if there is none.
+    ///
+    /// A static server has strong tags. A weak one (`W/"..."`) is honoured as such: it never
+    /// validates a range.
+    pub etag: &'a [u8],
+    /// When the representation was last modified, in Unix seconds.
+    pub last_modified: Option<i64>,
+}
+
+/// What the preconditions of a request come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The request is to be performed.
+    Proceed {
+        /// Whether a `Range` field is to be looked at: the method is GET, there is exactly one such
+        /// line, and `If-Range` does not object.
+        range_allowed: bool,
+    },
+    /// 304: the client's copy is still good.
+    NotModified,
+    /// 412: the representation is not what the client takes it for.
+    Failed,
+}
+
+const CONDITIONS: [Field; 6] = [
+    Field::IfMatch,
+    Field::IfModifiedSince,
+    Field::IfNoneMatch,
+    Field::IfRange,
+    Field::IfUnmodifiedSince,
+    Field::Range,
+];
+
+/// Evaluates the preconditions of a request for an existing representation.
+///
+/// `now` is the server's clock in Unix seconds. Call it only if the response without conditions
+/// would be a 2xx (RFC 9110 §13.2.1): a missing file is a 404, whatever the conditions.
+///
+/// Malformed fields: a date that is none is ignored, as the RFC says. A malformed `If-Match` fails
+/// and a malformed `If-None-Match` does not match: both err on the side of not trusting the
+/// client's idea of the representation. A malformed `If-Range` makes the range be ignored.
+#[inline]
+pub fn evaluate(head: &Head<'_>, validators: &Validators<'_>, now: i64) -> Outcome {
+    if !head.has_any(&CONDITIONS) {
+        return Outcome::Proceed {
+            range_allowed: false,
+        };
+    }
+    evaluate_fields(head, validators, now)
+}
+
+fn evaluate_fields(head: &Head<'_>, validators: &Validators<'_>, now: i64) -> Outcome {
+    let reads = matches!(head.method, Method::Get | Method::Head);
+    // §13.2.1: methods that neither select nor modify a representation ignore all preconditions.
+    if matches!(
+        head.method,
+        Method::Options | Method::Trace | Method::Connect
+    ) {
+        return Outcome::Proceed {
+            range_allowed: false,
+        };
+    }
+    let etag = EntityTag::parse(validators.etag);
+
+    // Steps 1 and 2 of §13.2.2.
+    if head.has(Field::IfMatch) {
+        let listed = etag::find(
+            head.lines(Field::IfMatch),
+            etag.as_ref(),
+            Comparison::Strong,
+        );
+        if !matches!(listed, Listed::Any | Listed::Matching) {
+            return Outcome::Failed;
+        }
+    } else if let Some(modified) = validators.last_modified
+        && let Some(date) = date_of(head, Field::IfUnmodifiedSince, now)
+        && modified > date
+    {
+        return Outcome::Failed;
+    }
+
+    // Steps 3 and 4.
+    if head.has(Field::IfNoneMatch) {
+        let listed = etag::find(
+            head.lines(Field::IfNoneMatch),
+            etag.as_ref(),
+            Comparison::Weak,
+        );
+        if matches!(listed, Listed::Any | Listed::Matching) {
+            return if reads {
+                Outcome::NotModified
+            } else {
+                Outcome::Failed
+            };
+        }
+    } else if reads
+        && let Some(modified) = validators.last_modified
+        && let Some(date) = date_of(head, Field::IfModifiedSince, now)
+        && modified <= date
+    {
+        return Outcome::NotModified;
+    }
+
+    // Step 5. `Range` is defined for GET only, §14.2.
+    let range_allowed = head.method == Method::Get
+        && head.field(Field::Range).is_some()
+        && (!head.has(Field::IfRange) || if_range_holds(head, etag.as_ref(), validators, now));
+    Outcome::Proceed { range_allowed }
+}
+
+/// The date in a field; `None` if it is absent, malformed, or more than one.
+fn date_of(head: &Head<'_>, field: Field, now: i64) -> Option<i64> {
+    date::parse(head.field(field)?, now)
+}
+
+/// RFC 9110 §13.1.5: whether the client's part is of the current representation, byte for byte.
+fn if_range_holds(
+    head: &Head<'_>,
+    etag: Option<&EntityTag<'_>>,
+    validators: &Validators<'_>,
+    now: i64,
+) -> bool {
+    let Some(value) = head.field(Field::IfRange) else {
+        return false;
+    };
+    if value.iter().take(3).any(|&byte| byte == b'"') {
+        return match (EntityTag::parse(value), etag) {
+            (Some(wanted), Some(current)) => wanted.strong_eq(current),
+            _ => false,
+        };
+    }
+    // A date is a strong validator only once its second is over: until then the file may change
+    // again without the date changing (§8.8.2.2).
+    match (date::parse(value, now), validators.last_modified) {
+        (Some(wanted), Some(modified)) => wanted == modified && modified < now,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! Status codes and the rejection of a message.
+//!
+//! Reading list: RFC 9110 §15, RFC 6585 §5 (431).
+
+use core::error::Error;
+use core::fmt;
+
+/// Declares [`Status`] and its texts from one table, so that code, phrase and status line cannot
+/// disagree.
+macro_rules! statuses {
+    ($($(#[$doc:meta])* $name:ident = $code:literal $phrase:literal,)*) => {
+        /// A status code that a server of static content has a use for (RFC 9110 §15).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u16)]
+        pub enum Status {
+            $($(#[$doc])* #[doc = concat!(stringify!($code), " ", $phrase)] $name = $code,)*
+        }
+
+        impl Status {
+            /// Every status, in the order of the codes.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// The reason phrase. Clients ignore it (RFC 9112 §4); it is for people who read
+            /// traces.
+            pub const fn phrase(self) -> &'static str {
+                match self { $(Self::$name => $phrase,)* }
+            }
+
+            /// The whole status line with its line end, `HTTP/1.1 200 OK\r\n`.
+            ///
+            /// The version is the server's own, not the request's: RFC 9110 §2.5.
+            pub const fn line(self) -> &'static str {
+                match self {
+                    $(Self::$name => {
+                        concat!("HTTP/1.1 ", stringify!($code), " ", $phrase, "\r\n")
+                    })*
+                }
+            }
+        }
+    };
+}
+
+statuses! {
+    Continue = 100 "Continue",
+    Ok = 200 "OK",
+    NoContent = 204 "No Content",
+    PartialContent = 206 "Partial Content",
+    MovedPermanently = 301 "Moved Permanently",
+    Found = 302 "Found",
+    NotModified = 304 "Not Modified",
+    TemporaryRedirect = 307 "Temporary Redirect",
+    PermanentRedirect = 308 "Permanent Redirect",
+    BadRequest = 400 "Bad Request",
+    Unauthorized = 401 "Unauthorized",
+    Forbidden = 403 "Forbidden",
+    NotFound = 404 "Not Found",
+    MethodNotAllowed = 405 "Method Not Allowed",
+    NotAcceptable = 406 "Not Acceptable",
+    RequestTimeout = 408 "Request Timeout",
+    Gone = 410 "Gone",
+    LengthRequired = 411 "Length Required",
+    PreconditionFailed = 412 "Precondition Failed",
+    ContentTooLarge = 413 "Content Too Large",
+    UriTooLong = 414 "URI Too Long",
+    RangeNotSatisfiable = 416 "Range Not Satisfiable",
+    ExpectationFailed = 417 "Expectation Failed",
+    MisdirectedRequest = 421 "Misdirected Request",
+    TooManyRequests = 429 "Too Many Requests",
+    HeaderFieldsTooLarge = 431 "Request Header Fields Too Large",
+    InternalServerError = 500 "Internal Server Error",
+    NotImplemented = 501 "Not Implemented",
+    BadGateway = 502 "Bad Gateway",
+    ServiceUnavailable = 503 "Service Unavailable",
+    GatewayTimeout = 504 "Gateway Timeout",
+    VersionNotSupported = 505 "HTTP Version Not Supported",
+    InsufficientStorage = 507 "Insufficient Storage",
+}
+
+impl Status {
+    /// The three digits as a number.
+    pub const fn code(self) -> u16 {
+        self as u16
+    }
+
+    /// The status of a code, `None` if this crate does not name it.
+    pub fn from_code(code: u16) -> Option<Self> {
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|status| status.code() == code)
+    }
+
+    /// Whether a response with this status never has content, whatever its fields say (RFC 9112
+    /// §6.3).
+    pub const fn is_bodiless(self) -> bool {
+        self.code() < 200 || matches!(self, Self::NoContent | Self::NotModified)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.code(), self.phrase())
+    }
+}
+
+/// Why a message is refused: the peer broke the protocol or asked for what is not provided.
+///
+/// The response says `status`; the connection is always closed after it, because the framing of
+/// whatever follows cannot be trusted (RFC 9112 §9.6, §11.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reject {
+    /// The status of the response.
+    pub status: Status,
+    /// A fragment of an English sentence for the log and the body of the response, such as "two
+    /// Host fields".
+    pub reason: &'static str,
+}
+
+impl Reject {
+    pub(crate) const fn new(status: Status, reason: &'static str) -> Self {
+        Self { status, reason }
+    }
+
+    /// The most common rejection: the message is malformed.
+    pub(crate) const fn bad(reason: &'static str) -> Self {
+        Self::new(Status::BadRequest, reason)
+    }
+}
+
+impl fmt::Display for Reject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.status, self.reason)
+    }
+}
+
+impl Error for Reject {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+
+    #[test]
+    fn lines_and_codes_agree() {
+        for &status in Status::ALL {
+            let line = format!("HTTP/1.1 {} {}\r\n", status.code(), status.phrase());
+            assert_eq!(status.line(), line);
+            assert_eq!(Status::from_code(status.code()), Some(status));
+        }
+        assert_eq!(Status::from_code(299), None);
+    }
+
+    #[test]
+    fn statuses_are_listed_in_the_order_of_their_codes() {
+        assert!(Status::ALL.is_sorted_by(|a, b| a.code() < b.code()));
+    }
+
+    #[test]
+    fn a_rejection_reads_as_a_sentence() {
+        let reject = Reject::bad("two Host fields");
+        assert_eq!(format!("{reject}"), "400 Bad Request: two Host fields");
+    }
+}

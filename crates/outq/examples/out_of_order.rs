@@ -1,0 +1,82 @@
+//! Three blocks of a file are promised in order and read in reverse; the peer gets them in order,
+//! and nobody waits.
+//!
+//! Run it with `cargo run -p outq --example out_of_order`.
+
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+use outq::{Chunk, OutQ, Payload, State};
+
+/// What the queue holds here. A server would have more kinds: pooled buffers, ranges of resident
+/// files, ...
+enum Data {
+    Head(&'static str),
+    Block(Box<[u8]>),
+}
+
+impl Data {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Head(text) => text.as_bytes(),
+            Self::Block(bytes) => bytes,
+        }
+    }
+}
+
+impl Payload for Data {
+    fn len(&self) -> u64 {
+        self.bytes().len() as u64
+    }
+}
+
+fn main() {
+    let mut queue = OutQ::new();
+
+    // A request came in. The head can be written at once, the body must be read: promise it, block
+    // by block, and give each read the position that it is to fill.
+    queue.push(Data::Head("HTTP/1.1 200 OK\r\nContent-Length: 24\r\n\r\n"));
+    let reads = [queue.promise(8), queue.promise(8), queue.promise(8)];
+    println!("promised {} bytes", queue.promised());
+    drain(&mut queue);
+
+    // The disk answers in the order that suits it.
+    for (block, at) in [b"[ ... 3]", b"[ ... 2]", b"[ ... 1]"]
+        .into_iter()
+        .zip(reads.into_iter().rev())
+    {
+        println!("the read for {at} is done");
+        queue.fill(at, Data::Block(Box::new(*block)));
+        drain(&mut queue);
+    }
+    assert_eq!(queue.state(), State::Drained);
+
+    // The peer has acknowledged everything, or the kernel has copied it: the buffers go back to
+    // where they came from.
+    queue.mark_released(queue.sent() - queue.released());
+}
+
+/// Sends as much as there is. Run it after each fill, and whenever the socket becomes writable.
+fn drain(queue: &mut OutQ<Data>) {
+    loop {
+        match queue.state() {
+            State::Ready => {}
+            State::Waiting => return println!("    waiting for bytes {:?}", queue.first_gap()),
+            State::Drained => return println!("    all is sent: next request"),
+            State::Failed => return println!("    a read failed: close the connection"),
+        }
+        // One chunk at a time, for simplicity. `writev` would take them all.
+        let chunk = queue.next_ready().next().expect("the state is Ready");
+        let taken = write(&chunk);
+        queue.mark_sent(taken);
+    }
+}
+
+/// A socket that takes 20 bytes at most, as a full one would. Says how many it took.
+fn write(chunk: &Chunk<'_, Data>) -> u64 {
+    let taken = chunk.len().min(20);
+    let begin = usize::try_from(chunk.range.start).expect("within a slice");
+    let end = usize::try_from(chunk.range.start + taken).expect("within a slice");
+    let text = String::from_utf8_lossy(&chunk.payload.bytes()[begin..end]);
+    println!("    {:>3}: {text:?}", chunk.at);
+    taken
+}

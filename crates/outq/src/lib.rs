@@ -1,0 +1,604 @@
+//! A send queue whose data may not be ready yet.
+//!
+//! A server answers in order, but a disk reads in whatever order it likes. [`OutQ`] stands between
+//! the two: bytes are *promised* in the order in which they must leave, *filled* in the order in
+//! which they happen to arrive, and leave only as far as everything in front of them is here.
+//! Nobody ever waits: whoever completes the read that was missing releases all that was queued
+//! behind it. The idea is FreeBSD's non-blocking `sendfile(2)` (Gleb Smirnoff, 2014; `struct sf_io`
+//! in `sys/kern/kern_sendfile.c` explains it), where a socket buffer may hold `M_NOTREADY` mbufs.
+//!
+//! The queue does no I/O and copies no byte. What a filled segment holds is up to the caller
+//! ([`Payload`]): bytes, a range of a shared buffer, a range of a file that is known to be
+//! resident. The transport, be it a kernel socket or a TCP of our own, takes chunks from the ready
+//! prefix and says how far it got.
+//!
+//! All positions are absolute `u64` offsets into the stream: bytes since the connection opened.
+//! There are no slot numbers; a position is all that a read needs to carry through the kernel and
+//! back.
+//!
+//! # Example
+//!
+//! A response head is here; its body is still on the disk. A second response overtakes the body,
+//! but not on the wire.
+//!
+//! ```
+//! use outq::{OutQ, State};
+//!
+//! let mut queue = OutQ::new();
+//! queue.push(b"head ".as_slice());
+//! let body = queue.promise(5);
+//! queue.push(b"next".as_slice());
+//!
+//! // Only the head may leave, ...
+//! let ready: Vec<_> = queue.next_ready().map(|chunk| *chunk.payload).collect();
+//! assert_eq!(ready, [b"head "]);
+//! queue.mark_sent(5);
+//! assert_eq!(queue.state(), State::Waiting);
+//!
+//! // ... until the disk answers. That one fill makes the rest ready too.
+//! queue.fill(body, b"body ".as_slice());
+//! assert_eq!(queue.unsent_ready(), 9);
+//! queue.mark_sent(9);
+//! assert_eq!(queue.state(), State::Drained);
+//!
+//! // The transport has copied or delivered everything: the payloads may go.
+//! queue.mark_released(14);
+//! assert_eq!(queue.released(), queue.promised());
+//! ```
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Range;
+
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod model;
+#[cfg(test)]
+mod tests;
+
+/// Data that is here: bytes, a range of a shared buffer, a range of a file known to be resident.
+///
+/// Dropping a payload gives back whatever it holds. The queue drops it when its last byte has been
+/// released, when it has been taken back ([`OutQ::retract`]), or when it can never be sent
+/// ([`OutQ::fail`]).
+#[expect(
+    clippy::len_without_is_empty,
+    reason = "the queue turns empty payloads away at the door and never holds one"
+)]
+pub trait Payload {
+    /// How many bytes of the stream this is. Must not change while the payload is queued.
+    fn len(&self) -> u64;
+}
+
+impl Payload for &[u8] {
+    fn len(&self) -> u64 {
+        <[u8]>::len(self) as u64
+    }
+}
+
+impl Payload for Vec<u8> {
+    fn len(&self) -> u64 {
+        self.as_slice().len() as u64
+    }
+}
+
+/// Ready bytes that have not been sent: what the transport takes next. See [`OutQ::next_ready`].
+#[derive(Debug)]
+pub struct Chunk<'a, P> {
+    /// Where in the stream the first byte of `range` stands, in bytes since the connection opened.
+    pub at: u64,
+    /// The payload that holds the bytes.
+    pub payload: &'a P,
+    /// Which bytes of the payload, counted from its own beginning. Never empty. It starts behind 0
+    /// when the front was sent already, and ends before the payload does when the rest was taken
+    /// back or can never be sent.
+    pub range: Range<u64>,
+}
+
+impl<P> Chunk<'_, P> {
+    /// How many bytes the chunk is; at least 1.
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "a chunk is never empty, as `range` says"
+    )]
+    pub const fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
+/// What the owner of a connection does next about sending. See [`OutQ::state`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// All that was promised has been sent: read the next request, or close.
+    Drained,
+    /// The next byte will never come. Close the connection: what was promised cannot be skipped,
+    /// and must not be padded.
+    Failed,
+    /// At least one byte may be sent now.
+    Ready,
+    /// The next byte is a gap: nothing to send until it is filled.
+    Waiting,
+}
+
+/// The send queue of one connection.
+///
+/// ```text
+///  0          released            sent               ready                               promised
+///  |             |                 |                   |                                     |
+///  +-------------+-----------------+-------------------+-----------+----------+------+-------+
+///  |    gone     |  filled, sent   |  filled, unsent   |    gap    |  filled  | gap  | filled|
+///  +-------------+-----------------+-------------------+-----------+----------+------+-------+
+///                 \               / \                 / \         /
+///                  transport may     next_ready()       first_gap()
+///                  refer to them
+/// ```
+///
+/// `released <= sent <= ready <= promised` after every call. FreeBSD counts from the front of the
+/// socket buffer what is a position here: its `sb_ccc` (claimed) is `promised - released`, its
+/// `sb_acc` (available) `ready - released`. A gap is an `M_NOTREADY` mbuf, and the first of them,
+/// [`first_gap`](Self::first_gap), its `sb_fnrdy`.
+///
+/// The response side calls [`push`](Self::push) for what is here and [`promise`](Self::promise) for
+/// what is not; the disk side answers each promise, in any order and in any parts, by
+/// [`fill`](Self::fill) or [`fail`](Self::fail). The transport loops over
+/// [`next_ready`](Self::next_ready), then [`mark_sent`](Self::mark_sent), and once it no longer
+/// refers to the bytes (copied by the kernel, or acknowledged by the peer)
+/// [`mark_released`](Self::mark_released).
+///
+/// A failure poisons: the failed byte and all behind it will never be ready, whatever is filled
+/// later. What stands in front still drains; then [`state`](Self::state) is [`State::Failed`].
+///
+/// The queue sets no limit on promised bytes; its caller does, by promising less. It holds at most
+/// two segments per payload and one more, and allocates nothing before the first promise. Calls
+/// that break the protocol panic: they are mistakes of the caller, after which the order of the
+/// stream could not be trusted.
+pub struct OutQ<P> {
+    /// In order and without holes from `released` to `reachable`. The first may begin in front of
+    /// `released`.
+    segments: VecDeque<Segment<P>>,
+    /// The transport refers to nothing in front of this.
+    released: u64,
+    /// The first byte that the transport has not taken.
+    sent: u64,
+    /// Where the first gap begins; `reachable` when there is none.
+    ready: u64,
+    /// The end of what may still become ready: `promised`, unless less than that because the byte
+    /// here has failed.
+    reachable: u64,
+    /// The end of what is queued, here or not.
+    promised: u64,
+}
+
+/// A run of bytes that ends where the next segment begins, the last one at `reachable`. No gap
+/// follows a gap.
+struct Segment<P> {
+    /// Position of the first byte.
+    at: u64,
+    /// Some exactly when the segment is filled. The payload's first byte is the one at `at`; the
+    /// payload may be longer than the segment, and what is too much is never sent.
+    payload: Option<P>,
+}
+
+impl<P: Payload> OutQ<P> {
+    /// An empty queue at position 0. Allocates nothing.
+    pub const fn new() -> Self {
+        Self {
+            segments: VecDeque::new(),
+            released: 0,
+            sent: 0,
+            ready: 0,
+            reachable: 0,
+            promised: 0,
+        }
+    }
+
+    /// Queues `n` bytes that will come later, and returns the position of the first. With `n == 0`
+    /// nothing changes.
+    ///
+    /// # Panics
+    ///
+    /// After [`fail`](Self::fail): nothing can follow bytes that never come. When the stream would
+    /// pass `u64::MAX`.
+    #[track_caller]
+    pub fn promise(&mut self, n: u64) -> u64 {
+        let at = self.extend(n);
+        if n > 0 && !self.segments.back().is_some_and(Segment::is_gap) {
+            self.segments.push_back(Segment::gap(at));
+        }
+        at
+    }
+
+    /// Queues a payload that is here, and returns the position of its first byte. An empty payload
+    /// is dropped.
+    ///
+    /// # Panics
+    ///
+    /// As [`promise`](Self::promise).
+    #[track_caller]
+    pub fn push(&mut self, payload: P) -> u64 {
+        let len = payload.len();
+        let at = self.extend(len);
+        if len == 0 {
+            return at;
+        }
+        self.segments.push_back(Segment {
+            at,
+            payload: Some(payload),
+        });
+        if self.ready == at {
+            self.ready = self.promised;
+        }
+        at
+    }
+
+    /// The promised bytes from `at` on are here: all of a gap, or any part of one. An empty payload
+    /// is dropped.
+    ///
+    /// Bytes that can never be sent because of a failure in front of them are dropped without
+    /// complaint: their reads were under way when the failure struck. Of a payload that reaches
+    /// across the failed position, the front is kept.
+    ///
+    /// # Panics
+    ///
+    /// When one of the bytes was not promised, or is filled already.
+    #[track_caller]
+    pub fn fill(&mut self, at: u64, payload: P) {
+        let len = payload.len();
+        if len == 0 {
+            return;
+        }
+        let promised = self.promised;
+        let end = at
+            .checked_add(len)
+            .filter(|&end| end <= promised)
+            .unwrap_or_else(|| panic!("outq: fill of {len} bytes at {at}, promised is {promised}"))
+            .min(self.reachable);
+        if at >= end {
+            return;
+        }
+
+        let index = self.gap_at(at);
+        let gap_end = self.end_of(index);
+        assert!(
+            end <= gap_end,
+            "outq: fill of {at}..{end} runs into bytes filled already, at {gap_end}"
+        );
+        if end < gap_end {
+            self.segments.insert(index + 1, Segment::gap(end));
+        }
+        let filled = Segment {
+            at,
+            payload: Some(payload),
+        };
+        if self.segments[index].at < at {
+            self.segments.insert(index + 1, filled);
+        } else {
+            self.segments[index] = filled;
+        }
+        if at == self.ready {
+            let next_gap = self.segments.range(index + 1..).find(|s| s.is_gap());
+            self.ready = next_gap.map_or(self.reachable, |gap| gap.at);
+        }
+    }
+
+    /// Takes back filled bytes that have not been sent, from `at` to the end of what was filled or
+    /// pushed with them: they are a gap again. For a range of a file that was resident and has been
+    /// evicted before it could be sent.
+    ///
+    /// The payload is dropped unless it also holds bytes in front of `at` that have not been
+    /// released. Bytes that can never be sent because of a failure in front of them were dropped
+    /// then: retracting them does nothing.
+    ///
+    /// # Panics
+    ///
+    /// When the byte at `at` was not promised, is not filled, or has been sent.
+    #[track_caller]
+    pub fn retract(&mut self, at: u64) {
+        self.assert_promised(at);
+        assert!(
+            at >= self.sent,
+            "outq: retract of {at}, which has been sent"
+        );
+        if at >= self.reachable {
+            return;
+        }
+        let index = self.segment_at(at);
+        assert!(
+            !self.segments[index].is_gap(),
+            "outq: retract of {at}, which is not filled"
+        );
+
+        let gap_follows = self.segments.get(index + 1).is_some_and(Segment::is_gap);
+        let begins_here = self.segments[index].at == at;
+        if !begins_here && self.released < at {
+            // The front of the payload stays.
+            if gap_follows {
+                self.segments[index + 1].at = at;
+            } else {
+                self.segments.insert(index + 1, Segment::gap(at));
+            }
+        } else {
+            self.segments[index] = Segment::gap(at);
+            // A segment ends where the next begins, so taking out one of two neighbouring gaps
+            // joins them.
+            if gap_follows {
+                self.segments.remove(index + 1);
+            }
+            if index > 0 && self.segments[index - 1].is_gap() {
+                self.segments.remove(index);
+            }
+        }
+        self.ready = self.ready.min(at);
+    }
+
+    /// The byte at `at`, in a gap, will never come. From there on nothing will ever be ready, and
+    /// what was filled there is dropped; what stands in front of it may still be filled and sent.
+    ///
+    /// Several reads may fail: the failure nearest to the front counts.
+    ///
+    /// # Panics
+    ///
+    /// When the byte at `at` was not promised, or is filled already.
+    #[track_caller]
+    pub fn fail(&mut self, at: u64) {
+        self.assert_promised(at);
+        if at >= self.reachable {
+            return;
+        }
+        let index = self.gap_at(at);
+        let begins_here = self.segments[index].at == at;
+        self.segments
+            .truncate(if begins_here { index } else { index + 1 });
+        self.reachable = at;
+    }
+
+    /// The transport took the next `n` ready bytes. It may refer to them until they are
+    /// [released](Self::mark_released).
+    ///
+    /// # Panics
+    ///
+    /// When fewer than `n` bytes were ready and unsent.
+    #[track_caller]
+    pub fn mark_sent(&mut self, n: u64) {
+        let unsent = self.unsent_ready();
+        assert!(n <= unsent, "outq: {n} bytes sent of {unsent} ready");
+        self.sent += n;
+    }
+
+    /// The transport no longer refers to the next `n` sent bytes. Payloads without any byte left
+    /// are dropped.
+    ///
+    /// # Panics
+    ///
+    /// When fewer than `n` bytes were sent and unreleased.
+    #[track_caller]
+    pub fn mark_released(&mut self, n: u64) {
+        let unreleased = self.sent - self.released;
+        assert!(
+            n <= unreleased,
+            "outq: {n} bytes released of {unreleased} sent"
+        );
+        self.released += n;
+        while !self.segments.is_empty() && self.end_of(0) <= self.released {
+            self.segments.pop_front();
+        }
+        if self.segments.is_empty() && self.segments.capacity() > SEGMENTS_KEPT {
+            self.segments.shrink_to(SEGMENTS_KEPT);
+        }
+    }
+
+    /// Gives back all memory that holds no segment; for a connection that goes idle.
+    ///
+    /// Without it, a queue from which everything was released keeps room for a few segments, so
+    /// that a busy connection does not allocate for each response.
+    pub fn shrink(&mut self) {
+        self.segments.shrink_to_fit();
+    }
+
+    /// The chunks that may be sent now, in order, beginning with the byte at [`sent`](Self::sent).
+    /// Without a gap in between, and none is empty.
+    pub fn next_ready(&self) -> impl Iterator<Item = Chunk<'_, P>> {
+        let first = if self.sent < self.ready {
+            self.segment_at(self.sent)
+        } else {
+            self.segments.len()
+        };
+        // The ready prefix ends at the first gap, which has no payload.
+        (first..self.segments.len()).map_while(move |index| {
+            let segment = &self.segments[index];
+            let payload = segment.payload.as_ref()?;
+            let at = segment.at.max(self.sent);
+            Some(Chunk {
+                at,
+                payload,
+                range: at - segment.at..self.end_of(index) - segment.at,
+            })
+        })
+    }
+
+    /// What to do next about sending.
+    pub const fn state(&self) -> State {
+        if self.sent < self.ready {
+            State::Ready
+        } else if self.sent < self.reachable {
+            State::Waiting
+        } else if self.sent < self.promised {
+            State::Failed
+        } else {
+            State::Drained
+        }
+    }
+
+    /// Whether all that was promised has been sent.
+    pub const fn is_drained(&self) -> bool {
+        self.sent == self.promised
+    }
+
+    /// The run of missing bytes nearest to the front, FreeBSD's `sb_fnrdy`; None when nothing is
+    /// missing that may still come. It begins at [`ready`](Self::ready) and may span several
+    /// promises.
+    pub fn first_gap(&self) -> Option<Range<u64>> {
+        (self.ready < self.reachable).then(|| self.ready..self.end_of(self.segment_at(self.ready)))
+    }
+
+    /// The position that failed, from which on nothing will ever be sent; None while there is hope
+    /// for all.
+    pub fn failed_at(&self) -> Option<u64> {
+        (self.reachable < self.promised).then_some(self.reachable)
+    }
+
+    /// How many bytes may be sent now: `ready - sent`.
+    pub const fn unsent_ready(&self) -> u64 {
+        self.ready - self.sent
+    }
+
+    /// Position up to which the transport no longer refers to the stream.
+    pub const fn released(&self) -> u64 {
+        self.released
+    }
+
+    /// Position up to which the transport has taken the stream: its next byte.
+    pub const fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Position up to which every byte is here; in front of it nothing is missing.
+    pub const fn ready(&self) -> u64 {
+        self.ready
+    }
+
+    /// Position up to which bytes are queued, here or not: where the next promise will stand.
+    pub const fn promised(&self) -> u64 {
+        self.promised
+    }
+
+    /// Panics unless all that the fields' comments say is true. For tests: walks the whole queue.
+    #[doc(hidden)]
+    pub fn check(&self) {
+        assert!(self.released <= self.sent);
+        assert!(self.sent <= self.ready);
+        assert!(self.ready <= self.reachable);
+        assert!(self.reachable <= self.promised);
+
+        let begin = self.segments.front().map_or(self.reachable, |s| s.at);
+        assert!(begin <= self.released);
+        assert_eq!(self.segments.is_empty(), self.released == self.reachable);
+        let mut first_gap = None;
+        for (index, segment) in self.segments.iter().enumerate() {
+            let end = self.end_of(index);
+            assert!(segment.at < end, "empty segment {index} at {end}");
+            assert!(end > self.released, "segment {index} outlived its release");
+            if let Some(payload) = &segment.payload {
+                assert!(payload.len() >= end - segment.at);
+            } else {
+                assert!(index == 0 || !self.segments[index - 1].is_gap());
+                first_gap = first_gap.or(Some(segment.at));
+            }
+        }
+        assert_eq!(self.ready, first_gap.unwrap_or(self.reachable));
+    }
+
+    /// Moves the end of the stream by `n` and returns where it was.
+    #[track_caller]
+    fn extend(&mut self, n: u64) -> u64 {
+        let at = self.promised;
+        assert!(
+            self.reachable == at,
+            "outq: promise behind failed bytes at {}",
+            self.reachable
+        );
+        let Some(end) = at.checked_add(n) else {
+            panic!("outq: promise of {n} bytes at {at} passes u64::MAX");
+        };
+        self.promised = end;
+        self.reachable = end;
+        at
+    }
+
+    #[track_caller]
+    fn assert_promised(&self, at: u64) {
+        let promised = self.promised;
+        assert!(
+            at < promised,
+            "outq: {at} was not promised, promised is {promised}"
+        );
+    }
+
+    /// Index of the gap that holds the reachable byte at `at`. Panics if that is filled.
+    #[track_caller]
+    fn gap_at(&self, at: u64) -> usize {
+        assert!(at >= self.ready, "outq: the byte at {at} is filled already");
+        let index = self.segment_at(at);
+        assert!(
+            self.segments[index].is_gap(),
+            "outq: the byte at {at} is filled already"
+        );
+        index
+    }
+
+    /// Index of the segment that holds the byte at `at`, which is neither released nor out of
+    /// reach.
+    fn segment_at(&self, at: u64) -> usize {
+        self.segments.partition_point(|segment| segment.at <= at) - 1
+    }
+
+    /// Position behind the last byte of a segment.
+    fn end_of(&self, index: usize) -> u64 {
+        self.segments
+            .get(index + 1)
+            .map_or(self.reachable, |next| next.at)
+    }
+}
+
+impl<P: Payload> Default for OutQ<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<P> fmt::Debug for OutQ<P> {
+    /// Shows where each segment begins, not what it holds: payloads are long and need not be
+    /// `Debug`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OutQ")
+            .field("released", &self.released)
+            .field("sent", &self.sent)
+            .field("ready", &self.ready)
+            .field("reachable", &self.reachable)
+            .field("promised", &self.promised)
+            .field("segments", &self.segments)
+            .finish()
+    }
+}
+
+impl<P> Segment<P> {
+    const fn gap(at: u64) -> Self {
+        Self { at, payload: None }
+    }
+
+    const fn is_gap(&self) -> bool {
+        self.payload.is_none()
+    }
+}
+
+impl<P> fmt::Debug for Segment<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.is_gap() { "gap" } else { "filled" };
+        write!(f, "{kind} at {}", self.at)
+    }
+}
+
+/// How many segments an empty queue keeps room for, so that a response of a head and a body does
+/// not allocate. The standard library's first allocation holds as many.
+const SEGMENTS_KEPT: usize = 4;
+
+// One for each connection, idle ones too: a queue that has allocated nothing must stay small.
+const _: () = assert!(size_of::<OutQ<[u8; 4096]>>() <= 80);

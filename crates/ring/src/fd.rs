@@ -1,0 +1,94 @@
+//! Descriptors that stay open as long as anybody, the kernel included, works with them.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+/// A shared descriptor of one ring.
+///
+/// Each operation in flight holds a clone, so a number cannot be reused for another file while an
+/// operation still means the old one. The last clone to go hands the descriptor to the ring, which
+/// closes it at its next turn: `close(2)` of a file can sleep (a network file system flushes, the
+/// last name of a large file may just have been removed), so the ring does not do it inline.
+#[derive(Clone)]
+pub struct Fd(Rc<Inner>);
+
+struct Inner {
+    handle: Option<Handle>,
+    closing: Rc<Closing>,
+}
+
+/// What is behind an [`Fd`].
+#[derive(Debug)]
+pub(crate) enum Handle {
+    /// A descriptor whose `close(2)` never sleeps: sockets, pipes, eventfds.
+    Socket(OwnedFd),
+    /// A descriptor whose `close(2)` may sleep.
+    File(OwnedFd),
+    /// A number in the simulated world.
+    Sim(i32),
+}
+
+/// Descriptors that nobody uses any more, waiting to be closed.
+#[derive(Default)]
+pub(crate) struct Closing(RefCell<Vec<Handle>>);
+
+impl Closing {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
+    pub(crate) fn take(&self) -> Vec<Handle> {
+        self.0.take()
+    }
+}
+
+impl Fd {
+    pub(crate) fn new(handle: Handle, closing: &Rc<Closing>) -> Self {
+        Self(Rc::new(Inner {
+            handle: Some(handle),
+            closing: Rc::clone(closing),
+        }))
+    }
+
+    /// The number, for logs and for tables indexed by it.
+    #[must_use]
+    pub fn raw(&self) -> i32 {
+        match self.handle() {
+            Handle::Socket(fd) | Handle::File(fd) => fd.as_raw_fd(),
+            Handle::Sim(number) => *number,
+        }
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        self.0.handle.as_ref().expect("taken only by drop")
+    }
+
+    /// The descriptor, for direct system calls that cannot sleep.
+    ///
+    /// # Panics
+    ///
+    /// If it belongs to the simulation.
+    #[must_use]
+    pub fn os(&self) -> BorrowedFd<'_> {
+        match self.handle() {
+            Handle::Socket(fd) | Handle::File(fd) => fd.as_fd(),
+            Handle::Sim(number) => panic!("descriptor {number} is simulated"),
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(handle) = self.handle.take() {
+            self.closing.0.borrow_mut().push(handle);
+        }
+    }
+}
+
+impl fmt::Debug for Fd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fd({})", self.raw())
+    }
+}

@@ -1,0 +1,186 @@
+//! Memory that sockets receive into: small buffers that the ring owns, so that an idle connection
+//! needs none.
+
+use core::fmt;
+use core::ops::Deref;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU16, Ordering};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+
+use io_uring::types::BufRingEntry;
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// Buffers per ring; a power of two, as the kernel wants it. One read's worth for a batch of
+/// completions; when they run out, the sockets wait in the kernel.
+pub(crate) const COUNT: u16 = 512;
+/// Bytes in each: a browser's request head fits.
+pub(crate) const SIZE: usize = 2048;
+const _: () = assert!(COUNT.is_power_of_two());
+
+/// The buffers, and who hands them out.
+pub(crate) struct RecvPool {
+    memory: NonNull<u8>,
+    bytes: usize,
+    source: Source,
+    /// How many [`RecvBuf`]s there are.
+    lent: Cell<u16>,
+}
+
+enum Source {
+    /// We do.
+    List(RefCell<Vec<u16>>),
+    /// The kernel does, from a ring of descriptors at the start of the mapping, after which come
+    /// the buffers. `tail` is ours alone to write; the kernel reads it.
+    Kernel { tail: Cell<u16> },
+}
+
+/// Received bytes, in a buffer that goes back to the ring when dropped: copy what must stay.
+pub struct RecvBuf {
+    pool: Rc<RecvPool>,
+    id: u16,
+    len: u16,
+}
+
+const DESCRIPTORS_BYTES: usize = COUNT as usize * size_of::<BufRingEntry>();
+
+impl RecvPool {
+    pub(crate) fn with_list() -> io::Result<Rc<Self>> {
+        Self::map(Source::List(RefCell::new((0..COUNT).rev().collect())))
+    }
+
+    /// For `IORING_REGISTER_PBUF_RING`: the descriptors are at [`Self::descriptors`].
+    pub(crate) fn with_kernel() -> io::Result<Rc<Self>> {
+        let pool = Self::map(Source::Kernel { tail: Cell::new(0) })?;
+        for id in 0..COUNT {
+            pool.offer(id);
+        }
+        Ok(pool)
+    }
+
+    fn map(source: Source) -> io::Result<Rc<Self>> {
+        let bytes = DESCRIPTORS_BYTES + COUNT as usize * SIZE;
+        // SAFETY: an anonymous private mapping at an address of the kernel's choice (mmap(2))
+        // touches no memory that exists. Populated now, so that it does not look like the cost of
+        // the first connections.
+        let memory = unsafe {
+            rustix::mm::mmap_anonymous(
+                core::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::POPULATE,
+            )
+        }?;
+        let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Rc::new(Self { memory, bytes, source, lent: Cell::new(0) }))
+    }
+
+    /// Where the ring of descriptors starts; page-aligned as the kernel wants it.
+    pub(crate) fn descriptors(&self) -> *mut BufRingEntry {
+        self.memory.as_ptr().cast()
+    }
+
+    fn buffer(&self, id: u16) -> *mut u8 {
+        assert!(id < COUNT);
+        // SAFETY: the mapping holds the descriptors and COUNT buffers of SIZE behind them.
+        unsafe { self.memory.as_ptr().add(DESCRIPTORS_BYTES + id as usize * SIZE) }
+    }
+
+    /// Take a free buffer and let `fill` write into it; `None` when all are in use.
+    pub(crate) fn receive(
+        self: &Rc<Self>,
+        fill: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    ) -> Option<io::Result<RecvBuf>> {
+        let Source::List(free) = &self.source else {
+            unreachable!("the kernel hands out the buffers of this pool")
+        };
+        let id = free.borrow_mut().pop()?;
+        let mut buf = self.lend(id, 0);
+        // SAFETY: the id was free, so nobody else refers to these SIZE initialised bytes.
+        let slice = unsafe { core::slice::from_raw_parts_mut(self.buffer(id), SIZE) };
+        Some(fill(slice).map(|len| {
+            buf.len = u16::try_from(len).expect("at most SIZE");
+            buf
+        }))
+    }
+
+    /// The kernel has written `len` bytes to buffer `id` and no longer refers to it.
+    pub(crate) fn received(self: &Rc<Self>, id: u16, len: usize) -> RecvBuf {
+        assert!(id < COUNT && len <= SIZE);
+        self.lend(id, u16::try_from(len).expect("asserted"))
+    }
+
+    fn lend(self: &Rc<Self>, id: u16, len: u16) -> RecvBuf {
+        self.lent.set(self.lent.get() + 1);
+        RecvBuf { pool: Rc::clone(self), id, len }
+    }
+
+    /// Whether a receive can find a buffer, or could once those under way have been reported.
+    pub(crate) fn has_free(&self) -> bool {
+        self.lent.get() < COUNT
+    }
+
+    /// Make a buffer that nobody refers to available.
+    fn offer(&self, id: u16) {
+        match &self.source {
+            Source::List(free) => free.borrow_mut().push(id),
+            Source::Kernel { tail } => {
+                let at = tail.get();
+                // SAFETY: the index is masked to the ring's COUNT descriptors.
+                let entry = unsafe { self.descriptors().add((at & (COUNT - 1)) as usize) };
+                // SAFETY: the kernel does not read a descriptor at or beyond the tail, and the
+                // ring has room for all COUNT ids, so this one is ours to write.
+                let entry = unsafe { &mut *entry };
+                entry.set_addr(self.buffer(id) as u64);
+                entry.set_len(u32::try_from(SIZE).expect("a small constant"));
+                entry.set_bid(id);
+                tail.set(at.wrapping_add(1));
+                // SAFETY: the first descriptor exists; its `resv` field is the tail.
+                let shared = unsafe { BufRingEntry::tail(self.descriptors()) };
+                // SAFETY: the field is 2-aligned and written only here; the kernel reads it with
+                // acquire (io_uring_buf_ring in io_uring/kbuf.c), which pairs with this release.
+                let shared = unsafe { AtomicU16::from_ptr(shared.cast_mut()) };
+                shared.store(tail.get(), Ordering::Release);
+            }
+        }
+    }
+}
+
+impl Drop for RecvPool {
+    fn drop(&mut self) {
+        // SAFETY: made by `map` with this length; every `RecvBuf` holds the pool, and the ring
+        // that registered it unregisters it before it drops its own reference.
+        let result = unsafe { rustix::mm::munmap(self.memory.as_ptr().cast(), self.bytes) };
+        debug_assert!(result.is_ok(), "munmap of an own mapping fails only for bad arguments");
+    }
+}
+
+impl Deref for RecvBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the buffer is ours until it is given back in drop; `len` bytes were written by
+        // the receive that made it, and the mapping began as zeroes.
+        unsafe { core::slice::from_raw_parts(self.pool.buffer(self.id), self.len as usize) }
+    }
+}
+
+impl Drop for RecvBuf {
+    fn drop(&mut self) {
+        self.pool.lent.set(self.pool.lent.get() - 1);
+        self.pool.offer(self.id);
+    }
+}
+
+impl fmt::Debug for RecvBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RecvBuf({}: {} bytes)", self.id, self.len)
+    }
+}
+
+impl fmt::Debug for RecvPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RecvPool")
+    }
+}

@@ -1,0 +1,89 @@
+//! Time, and the operations that wait for it.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use core::ops::{Add, Sub};
+use core::time::Duration;
+
+use crate::table::Key;
+
+/// A point on the ring's clock: nanoseconds since some fixed moment, never going back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(u64);
+
+impl Time {
+    /// A point so many nanoseconds after the clock's start.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the clock's start.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// How long after `earlier` this is; zero if it is not after it.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Self;
+
+    /// 584 years after the clock's start time ends; a timeout beyond that means "never".
+    fn add(self, rhs: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Sub for Time {
+    type Output = Duration;
+
+    fn sub(self, rhs: Self) -> Duration {
+        self.since(rhs)
+    }
+}
+
+/// Timer operations in flight, soonest first. A cancelled one stays, to be passed over because its
+/// key is gone, until its time has come or the cancelled ones are the majority.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    heap: BinaryHeap<Reverse<(Time, u64)>>,
+    /// How many were cancelled since the last look; those that fell due since count as well.
+    cancelled: usize,
+}
+
+/// Below this many cancelled ones it is not worth looking for them.
+const CANCELLED_MIN: usize = 1024;
+
+impl Timers {
+    pub(crate) fn insert(&mut self, at: Time, key: Key) {
+        self.heap.push(Reverse((at, key.to_bits())));
+    }
+
+    /// A timer's key has gone before its time; `is_live` tells which keys have not.
+    pub(crate) fn forget_one(&mut self, mut is_live: impl FnMut(Key) -> bool) {
+        self.cancelled += 1;
+        if self.cancelled >= CANCELLED_MIN && self.cancelled > self.heap.len() / 2 {
+            self.heap.retain(|Reverse((_, bits))| is_live(Key::from_bits(*bits)));
+            self.cancelled = 0;
+        }
+    }
+
+    /// When the soonest is due.
+    pub(crate) fn next(&self) -> Option<Time> {
+        self.heap.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// One that is due.
+    pub(crate) fn pop(&mut self, now: Time) -> Option<Key> {
+        if self.next()? > now {
+            return None;
+        }
+        self.heap.pop().map(|Reverse((_, bits))| Key::from_bits(bits))
+    }
+}

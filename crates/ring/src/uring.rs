@@ -1,0 +1,394 @@
+//! The io_uring driver. Needs Linux 6.1: multishot accept and receive, provided buffers
+//! (`IORING_REGISTER_PBUF_RING`), `IORING_SETUP_DEFER_TASKRUN`.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::rc::Rc;
+
+use io_uring::squeue::{Entry, Flags};
+use io_uring::types::{Fd as RawTarget, OpenHow as RawHow, SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode};
+
+use crate::blocking::{Job, RWF_DONTCACHE, STATX_MASK, settle_flags};
+use crate::common::{Common, Pinned};
+use crate::fd::Handle;
+use crate::op::{Caching, Event, Op};
+use crate::recv::{self, RecvPool};
+use crate::table::{Key, Table};
+use crate::timers::Time;
+
+/// Submissions that fit before one `io_uring_enter` is forced.
+const SUBMISSIONS: u32 = 1024;
+/// Completions that fit before the kernel keeps them in its own overflow list.
+const COMPLETIONS: u32 = 16 * 1024;
+/// Threads that the kernel may start for operations that sleep (`IORING_REGISTER_IOWQ_MAX_WORKERS`):
+/// on slow file systems as many opens and stats as this run side by side.
+const KERNEL_WORKERS_MAX: u32 = 64;
+/// The group of the provided receive buffers.
+const RECV_GROUP: u16 = 0;
+
+/// `user_data` of requests whose completions mean nothing to us.
+const IGNORED: u64 = u64::MAX;
+/// `user_data` of the poll on the helpers' eventfd.
+const HELPERS: u64 = u64::MAX - 1;
+/// `user_data` of the poll on the inotify descriptor.
+const INOTIFY: u64 = u64::MAX - 2;
+/// `user_data` of the poll on the waker's eventfd.
+const WAKER: u64 = u64::MAX - 3;
+/// `user_data` of closes in the kernel's threads.
+const CLOSED: u64 = u64::MAX - 4;
+
+pub(crate) struct Uring {
+    ring: IoUring,
+    recv: Rc<RecvPool>,
+    /// Receives that ended because the buffers ran out; armed again at the next turn, when the
+    /// caller has given some back.
+    starved: Vec<Key>,
+    /// Closes in the kernel's threads. A ring that goes away would drop those that have not begun,
+    /// and leave the descriptors open.
+    closing: usize,
+    inotify_armed: bool,
+    woken: bool,
+    waker_armed: bool,
+}
+
+impl Uring {
+    pub(crate) fn new(common: &Common) -> io::Result<Self> {
+        let ring: IoUring = IoUring::builder()
+            .setup_cqsize(COMPLETIONS)
+            .setup_submit_all()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .build(SUBMISSIONS)?;
+        let recv = RecvPool::with_kernel()?;
+        // SAFETY: the descriptors stay mapped as long as `recv` lives; `drain` below unregisters
+        // them before it lets go of `recv`.
+        unsafe {
+            ring.submitter().register_buf_ring_with_flags(
+                recv.descriptors() as u64,
+                recv::COUNT,
+                RECV_GROUP,
+                0,
+            )
+        }?;
+        // Bounded workers are those of files; 0 leaves the unbounded (socket) limit as it is.
+        ring.submitter().register_iowq_max_workers(&mut [KERNEL_WORKERS_MAX, 0])?;
+        let mut this = Self { ring, recv, starved: Vec::new(), closing: 0, inotify_armed: false, woken: false, waker_armed: true };
+        this.arm_poll(common.helpers.wake_fd().as_raw_fd(), HELPERS);
+        Ok(this)
+    }
+
+    fn arm_poll(&mut self, fd: i32, user_data: u64) {
+        let poll = opcode::PollAdd::new(RawTarget(fd), libc::POLLIN.cast_unsigned().into()).multi(true);
+        self.push(&poll.build().user_data(user_data));
+    }
+
+    pub(crate) fn arm_waker(&mut self, fd: i32) {
+        self.arm_poll(fd, WAKER);
+    }
+
+    /// Whether [`Waker::wake`](crate::Waker::wake) has been called since the last time.
+    pub(crate) fn take_woken(&mut self) -> bool {
+        core::mem::take(&mut self.woken)
+    }
+
+    /// Whether the poll on the waker has to be armed anew.
+    pub(crate) fn waker_lost(&mut self) -> bool {
+        !core::mem::replace(&mut self.waker_armed, true)
+    }
+
+    fn push(&mut self, entry: &Entry) {
+        // SAFETY: what an entry points to is owned by the table's slot (or is a descriptor of this
+        // ring) until the entry's last completion is taken in `reap`.
+        while unsafe { self.ring.submission().push(entry) }.is_err() {
+            // The queue is full. EBUSY and EAGAIN mean that the kernel is short of memory or
+            // completion space for now; the entries stay, and the next try takes them.
+            let _ = self.ring.submit();
+        }
+    }
+
+    pub(crate) fn submit(&mut self, common: &mut Common, key: Key) {
+        let slot = common.table.value(key).expect("just inserted");
+        let id = key.to_bits();
+        let entry = match &mut slot.op {
+            Op::Accept(fd) => opcode::AcceptMulti::new(RawTarget(fd.raw()))
+                .flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)
+                .build(),
+            Op::Recv(fd) => opcode::RecvMulti::new(RawTarget(fd.raw()), RECV_GROUP).build(),
+            Op::Writable(fd) => {
+                opcode::PollAdd::new(RawTarget(fd.raw()), libc::POLLOUT.cast_unsigned().into()).build()
+            }
+            Op::Readable(fd) => {
+                opcode::PollAdd::new(RawTarget(fd.raw()), libc::POLLIN.cast_unsigned().into()).build()
+            }
+            Op::Open { dir, path, how } => {
+                let raw = RawHow::new()
+                    .flags(u64::from((how.flags | libc::O_CLOEXEC).cast_unsigned()))
+                    .mode(how.mode.into())
+                    .resolve(how.resolve);
+                let raw = Box::new(raw);
+                let dir = RawTarget(dir.as_ref().map_or(libc::AT_FDCWD, crate::Fd::raw));
+                let entry = opcode::OpenAt2::new(dir, path.as_ptr(), &raw const *raw).build();
+                slot.pinned = Pinned::How(raw);
+                entry
+            }
+            Op::Stat(fd) => {
+                let mut out = Box::new(MaybeUninit::<libc::statx>::zeroed());
+                let entry = opcode::Statx::new(RawTarget(fd.raw()), c"".as_ptr(), out.as_mut_ptr().cast())
+                    .flags(libc::AT_EMPTY_PATH)
+                    .mask(STATX_MASK)
+                    .build();
+                slot.pinned = Pinned::Statx(out);
+                entry
+            }
+            Op::Read { file, offset, buf, caching } => {
+                let len = u32::try_from(buf.want()).expect("buffers are below 2^31 bytes");
+                let flags = match caching {
+                    Caching::Keep => 0,
+                    Caching::Drop => RWF_DONTCACHE,
+                };
+                opcode::Read::new(RawTarget(file.raw()), buf.as_mut_ptr(), len)
+                    .offset(*offset)
+                    .rw_flags(flags)
+                    .build()
+            }
+            Op::Write { file, bytes } => {
+                let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                opcode::Write::new(RawTarget(file.raw()), bytes.as_ptr(), len)
+                    .offset(u64::MAX)
+                    .build()
+            }
+            Op::Watch { .. } => {
+                match common.inotify() {
+                    Ok(fd) => {
+                        if !self.inotify_armed {
+                            self.inotify_armed = true;
+                            self.arm_poll(fd.as_raw_fd(), INOTIFY);
+                        }
+                        common.submit_job(key);
+                    }
+                    Err(error) => {
+                        common.finish(key, Err(error));
+                    }
+                }
+                return;
+            }
+            Op::List { .. } | Op::Discard { .. } | Op::FileSystem(_) => {
+                common.submit_job(key);
+                return;
+            }
+            Op::Timer(_) => unreachable!("kept by the ring itself"),
+        };
+        self.push(&entry.user_data(id));
+    }
+
+    pub(crate) fn cancel(&mut self, common: &mut Common, key: Key) {
+        if let Some(at) = self.starved.iter().position(|starved| *starved == key) {
+            self.starved.swap_remove(at);
+            common.finish_cancelled(key);
+        } else if common.helpers.cancel(key) {
+            common.finish_cancelled(key);
+        } else {
+            let cancel = opcode::AsyncCancel::new(key.to_bits()).build();
+            self.push(&cancel.flags(Flags::SKIP_SUCCESS).user_data(IGNORED));
+        }
+    }
+
+    pub(crate) fn wait(&mut self, common: &mut Common, now: Time, until: Option<Time>) -> io::Result<()> {
+        self.close_unused(common);
+        if self.recv.has_free() {
+            for key in core::mem::take(&mut self.starved) {
+                self.submit(common, key);
+            }
+        }
+        let want = usize::from(common.ready.is_empty() && until.is_none_or(|until| until > now));
+        let result = match until {
+            Some(until) if want == 1 => {
+                let left = Timespec::from(until.since(now));
+                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&left))
+            }
+            _ => self.ring.submit_and_wait(want),
+        };
+        match result.map_err(|error| (error.raw_os_error(), error)) {
+            Ok(_) => {}
+            // The time is up, or a signal came: there may be completions all the same.
+            Err((Some(libc::ETIME | libc::EINTR), _)) => {}
+            // The completion queue overflowed, or memory is short: reaping is what helps.
+            Err((Some(libc::EBUSY | libc::EAGAIN), _)) => {}
+            Err((_, error)) => return Err(error),
+        }
+        self.reap(common);
+        Ok(())
+    }
+
+    fn close_unused(&mut self, common: &mut Common) {
+        if common.closing.is_empty() {
+            return;
+        }
+        for handle in common.closing.take() {
+            let (fd, flags, user_data) = match handle {
+                Handle::Socket(fd) => (fd, Flags::SKIP_SUCCESS, IGNORED),
+                // In the kernel's worker thread: the last reference may have to truncate.
+                Handle::File(fd) => {
+                    self.closing += 1;
+                    (fd, Flags::ASYNC, CLOSED)
+                }
+                Handle::Sim(_) => unreachable!("another driver's descriptor"),
+            };
+            let close = opcode::Close::new(RawTarget(fd.into_raw_fd())).build();
+            self.push(&close.flags(flags).user_data(user_data));
+        }
+    }
+
+    fn reap(&mut self, common: &mut Common) {
+        loop {
+            let Some(entry) = self.ring.completion().next() else { return };
+            let (result, flags) = (entry.result(), entry.flags());
+            let more = cqueue::more(flags);
+            match entry.user_data() {
+                IGNORED => {}
+                CLOSED => self.closing -= 1,
+                HELPERS => {
+                    common.reap_helpers();
+                    if !more {
+                        self.arm_poll(common.helpers.wake_fd().as_raw_fd(), HELPERS);
+                    }
+                }
+                INOTIFY => {
+                    common.reap_inotify();
+                    if let (false, Some(fd)) = (more, &common.inotify) {
+                        self.arm_poll(fd.as_raw_fd(), INOTIFY);
+                    }
+                }
+                WAKER => {
+                    self.woken = true;
+                    self.waker_armed = more;
+                }
+                id => self.complete(common, Key::from_bits(id), result, flags),
+            }
+        }
+    }
+
+    fn complete(&mut self, common: &mut Common, key: Key, result: i32, flags: u32) {
+        let more = cqueue::more(flags);
+        let Some(slot) = common.table.value(key) else {
+            debug_assert!(false, "completion of {key:?}, which is not in flight");
+            return;
+        };
+        let cancelled = slot.cancelled;
+        let outcome = match u32::try_from(result) {
+            Ok(value) => Ok(value),
+            Err(_) => Err(io::Error::from_raw_os_error(-result)),
+        };
+        match (&mut slot.op, outcome) {
+            (Op::Accept(_), Ok(fd)) => {
+                // SAFETY: accept(2) has just made it, for us alone.
+                let fd = unsafe { OwnedFd::from_raw_fd(fd.cast_signed()) };
+                let fd = common.fd(Handle::Socket(fd));
+                common.emit(key, Event::Accepted(fd));
+                if !more {
+                    self.again(common, key, cancelled);
+                }
+            }
+            (Op::Accept(_), Err(error)) => match error.raw_os_error() {
+                // The peer left the queue again: not our trouble.
+                Some(libc::ECONNABORTED | libc::EINTR) => self.again(common, key, cancelled),
+                _ => drop(common.finish(key, Err(error))),
+            },
+            (Op::Recv(_), Ok(0)) => {
+                if let Some(id) = cqueue::buffer_select(flags) {
+                    drop(self.recv.received(id, 0));
+                }
+                common.finish(key, Ok(Event::Eof));
+            }
+            (Op::Recv(_), Ok(len)) => {
+                let id = cqueue::buffer_select(flags).expect("a receive with bytes names its buffer");
+                let buf = self.recv.received(id, len as usize);
+                common.emit(key, Event::Received(buf));
+                if !more {
+                    self.again(common, key, cancelled);
+                }
+            }
+            (Op::Recv(_), Err(error)) => match error.raw_os_error() {
+                Some(libc::ENOBUFS) if !cancelled => self.starved.push(key),
+                Some(libc::EINTR) => self.again(common, key, cancelled),
+                Some(libc::ENOBUFS) => common.finish_cancelled(key),
+                _ => drop(common.finish(key, Err(error))),
+            },
+            (Op::Writable(_), result) => drop(common.finish(key, result.map(|_| Event::Writable))),
+            (Op::Readable(_), result) => drop(common.finish(key, result.map(|_| Event::Readable))),
+            (Op::Open { how, .. }, Ok(fd)) => {
+                // SAFETY: openat2(2) has just made it, for us alone.
+                let fd = unsafe { OwnedFd::from_raw_fd(fd.cast_signed()) };
+                settle_flags(&fd, *how);
+                let fd = common.fd(Handle::File(fd));
+                common.finish(key, Ok(Event::Opened(fd)));
+            }
+            (Op::Stat(_), Ok(_)) => {
+                let Pinned::Statx(raw) = &slot.pinned else { unreachable!("set by submit") };
+                // SAFETY: zeroed is a valid `statx`, and the kernel has filled it by now.
+                let stat = unsafe { raw.assume_init_ref() }.into();
+                common.finish(key, Ok(Event::Stat(Box::new(stat))));
+            }
+            (Op::Read { .. }, Ok(len)) => common.finish_read(key, len as usize),
+            (Op::Write { bytes, .. }, Ok(len)) => {
+                let bytes = core::mem::take(bytes);
+                common.finish(key, Ok(Event::Written(bytes, len as usize)));
+            }
+            (_, Err(error)) => drop(common.finish(key, Err(error))),
+            (op, Ok(_)) => unreachable!("{op:?} is not submitted to the kernel"),
+        }
+    }
+
+    /// A multishot operation has ended by itself: start it anew unless nobody wants it.
+    fn again(&mut self, common: &mut Common, key: Key, cancelled: bool) {
+        if cancelled {
+            common.finish_cancelled(key);
+        } else {
+            self.submit(common, key);
+        }
+    }
+
+    /// Cancel and take back everything, so that the kernel refers to no memory of ours.
+    pub(crate) fn drain(&mut self, common: &mut Common) {
+        let all: Vec<Key> = common.table.keys().collect();
+        for key in all {
+            let cancelled = common.table.value(key).is_none_or(|slot| core::mem::replace(&mut slot.cancelled, true));
+            match common.table.value(key).map(|slot| &slot.op) {
+                Some(Op::Timer(_)) => common.finish_cancelled(key),
+                Some(Op::Watch { .. }) => common.end_watch(key),
+                Some(_) if !cancelled => self.cancel(common, key),
+                _ => {}
+            }
+        }
+        // Everything cancellable ends at once; reads end when the disk answers; watches that are
+        // being set end in their helper.
+        while common.table.len() > 0 || self.closing > 0 {
+            match self.ring.submit_and_wait(1).map_err(|error| error.raw_os_error()) {
+                Ok(_) | Err(Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => self.reap(common),
+                Err(_) => {
+                    // The ring is beyond use, the kernel may still write: leak what it refers to.
+                    core::mem::forget(core::mem::replace(&mut common.table, Table::new()));
+                    self.closing = 0;
+                }
+            }
+            common.ready.clear();
+        }
+        for handle in common.closing.take() {
+            if let Handle::File(fd) = handle {
+                common.detach_job(Job::Close(fd));
+            }
+        }
+        // Fails only where it was never registered.
+        let _ = self.ring.submitter().unregister_buf_ring(RECV_GROUP);
+    }
+}
+
+impl core::fmt::Debug for Uring {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "io_uring {}", self.ring.as_raw_fd())
+    }
+}
+

@@ -1,0 +1,15 @@
+//! What every driver does: one suite of behaviours, run on io_uring, epoll and the simulation.
+//!
+//! A behaviour that cannot apply to a driver is listed under `on_real_drivers!` with the reason.
+//! What looks at the whole process (open descriptors, its limits) is in `descriptors.rs`.
+
+mod contract {
+    #[macro_use]
+    pub(crate) mod stage;
+    mod cancel;
+    mod files;
+    mod pressure;
+    mod sockets;
+    mod time;
+    mod watches;
+}

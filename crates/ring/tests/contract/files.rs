@@ -1,0 +1,278 @@
+//! Open, stat, read, write, list, residency.
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind};
+
+use ring::{Event, FileKind, Listing, Op, OpenHow, Stat};
+
+use super::stage::{Stage, pattern};
+
+on_every_driver!(
+    opens_only_what_is_beneath,
+    opens_what_is_there,
+    says_what_a_file_is,
+    reads_at_an_offset,
+    refuses_offsets_beyond_all_files,
+    reads_many_buffers_at_once,
+    an_open_file_outlives_its_name,
+    appends,
+    lists_a_directory,
+    lists_twice_through_one_descriptor,
+    discards,
+    names_the_file_system,
+    tells_what_is_resident,
+);
+
+mod real_errors {
+    //! The simulation has its own access modes and no descriptors of the wrong kind.
+    use super::*;
+    on_real_drivers!(wrong_descriptors_are_errors, a_file_opened_nonblocking_is_not);
+}
+
+fn errno(result: io::Result<impl core::fmt::Debug>) -> i32 {
+    result.unwrap_err().raw_os_error().unwrap()
+}
+
+fn stat(s: &mut Stage, file: &ring::Fd) -> Stat {
+    match s.done(Op::Stat(file.clone())).unwrap() {
+        Event::Stat(stat) => *stat,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn list(s: &mut Stage, dir: &ring::Fd, entries_max: usize) -> Listing {
+    match s.done(Op::List { dir: dir.clone(), entries_max }).unwrap() {
+        Event::Listed(listing) => *listing,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn opens_only_what_is_beneath(s: &mut Stage) {
+    s.make_dir("in");
+    s.write_file("in/file", b"inside");
+    s.write_file("outside", b"secret");
+    s.symlink("../outside", "in/out");
+    s.symlink("/etc/passwd", "in/absolute");
+    s.symlink("file", "in/link");
+    s.symlink("loop", "in/loop");
+    let dir = s.open_with("in", OpenHow::BENEATH).unwrap();
+    let mut open = |path: &str, how| {
+        let path = std::ffi::CString::new(path).unwrap();
+        s.done(Op::Open { dir: Some(dir.clone()), path, how })
+    };
+    for path in ["../outside", "..", "/etc/passwd", "out", "absolute", "./../in/file"] {
+        assert_eq!(errno(open(path, OpenHow::BENEATH)), libc::EXDEV, "{path}");
+    }
+    assert!(open("link", OpenHow::BENEATH).is_ok());
+    assert!(open("./file", OpenHow::BENEATH).is_ok());
+    assert_eq!(errno(open("link", OpenHow::BENEATH.without_symlinks())), libc::ELOOP);
+    assert_eq!(errno(open("loop", OpenHow::BENEATH)), libc::ELOOP);
+    assert_eq!(errno(open("absent", OpenHow::BENEATH)), libc::ENOENT);
+    assert_eq!(errno(open("file/below", OpenHow::BENEATH)), libc::ENOTDIR);
+}
+
+fn opens_what_is_there(s: &mut Stage) {
+    s.make_dir("a");
+    s.make_dir("a/b");
+    s.write_file("a/b/c", b"deep");
+    let file = s.open("a/b/../b/c");
+    assert_eq!(s.read(&file, 0, 10), b"deep");
+    let dir = OpenHow::BENEATH.with_flags(libc::O_DIRECTORY);
+    assert!(s.open_with("a/b", dir).is_ok());
+    assert_eq!(errno(s.open_with("a/b/c", dir)), libc::ENOTDIR);
+}
+
+fn says_what_a_file_is(s: &mut Stage) {
+    s.write_file("file", &pattern(5000));
+    let file = s.open("file");
+    let of_file = stat(s, &file);
+    assert_eq!((of_file.kind, of_file.size, of_file.links), (FileKind::Regular, 5000, 1));
+    assert!((of_file.mtime - s.ring.unix_time()).abs() < 100);
+    let root = s.root();
+    let of_root = stat(s, &root);
+    assert_eq!(of_root.kind, FileKind::Directory);
+    assert_eq!(of_file.dev, of_root.dev);
+    assert_ne!(of_file.ino, of_root.ino);
+}
+
+fn reads_at_an_offset(s: &mut Stage) {
+    let bytes = pattern(10_000);
+    s.write_file("file", &bytes);
+    let file = s.open("file");
+    assert_eq!(s.read(&file, 0, 4096), bytes[..4096]);
+    assert_eq!(s.read(&file, 4000, 1000), bytes[4000..5000]);
+    assert_eq!(s.read(&file, 9000, 4096), bytes[9000..], "short at the end");
+    assert_eq!(s.read(&file, 10_000, 100), b"");
+    assert_eq!(s.read(&file, 1 << 40, 100), b"");
+}
+
+fn refuses_offsets_beyond_all_files(s: &mut Stage) {
+    s.write_file("file", b"x");
+    let file = s.open("file");
+    for offset in [u64::MAX, u64::MAX - 5, 1 << 63, 1 << 62] {
+        let op = s.read_op(&file, offset, 100);
+        assert_eq!(errno(s.done(op)), libc::EINVAL);
+    }
+    assert_eq!(s.pool.available(), s.pool.count());
+}
+
+fn reads_many_buffers_at_once(s: &mut Stage) {
+    let bytes = pattern(1 << 20);
+    s.write_file("file", &bytes);
+    s.evict("file");
+    let file = s.open("file");
+    let mut wanted = HashMap::new();
+    for index in 0..256 {
+        let at = (index * 7919 * 4096) % bytes.len();
+        let op = s.read_op(&file, at as u64, 4096);
+        wanted.insert(s.ring.submit(op, at as u64), at);
+    }
+    assert_eq!(s.ring.in_flight(), 256);
+    for (key, at) in wanted {
+        match s.event(key) {
+            Event::Read(buf) => assert_eq!(buf[..], bytes[at..(at + 4096).min(bytes.len())]),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(s.ring.in_flight(), 0);
+    assert_eq!(s.pool.available(), s.pool.count());
+}
+
+fn an_open_file_outlives_its_name(s: &mut Stage) {
+    s.write_file("file", b"old");
+    let old = s.open("file");
+    s.write_file("new", b"new!");
+    s.rename("new", "file");
+    let new = s.open("file");
+    assert_eq!(s.read(&old, 0, 10), b"old");
+    assert_eq!(s.read(&new, 0, 10), b"new!");
+    assert_eq!(stat(s, &old).links, 0);
+    s.remove_file("file");
+    assert_eq!(s.read(&new, 0, 10), b"new!");
+}
+
+fn appends(s: &mut Stage) {
+    let how = OpenHow {
+        flags: libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND,
+        mode: 0o644,
+        resolve: libc::RESOLVE_BENEATH,
+    };
+    let log = s.open_with("log", how).unwrap();
+    for line in ["first\n", "second\n"] {
+        match s.done(Op::Write { file: log.clone(), bytes: line.into() }).unwrap() {
+            Event::Written(bytes, count) => {
+                assert_eq!(bytes, line.as_bytes());
+                assert_eq!(count, line.len());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let log = s.open("log");
+    assert_eq!(s.read(&log, 0, 100), b"first\nsecond\n");
+}
+
+fn lists_a_directory(s: &mut Stage) {
+    s.make_dir("dir");
+    s.make_dir("dir/sub");
+    s.symlink("sub", "dir/link");
+    for index in 0..100 {
+        s.write_file(&format!("dir/file{index}"), &pattern(index));
+    }
+    let dir = s.open("dir");
+    let all = list(s, &dir, 1000);
+    assert!(!all.truncated);
+    assert_eq!(all.entries.len(), 102);
+    let entry = |name: &str| all.entries.iter().find(|e| e.name == name.as_bytes()).unwrap();
+    assert_eq!(entry("sub").kind, FileKind::Directory);
+    assert_eq!(entry("link").kind, FileKind::Symlink);
+    assert_eq!(entry("file42").kind, FileKind::Regular);
+    assert_eq!(entry("file42").size, 42);
+    assert!((entry("file42").mtime - s.ring.unix_time()).abs() < 100);
+
+    let exact = list(s, &dir, 102);
+    assert!(!exact.truncated && exact.entries.len() == 102);
+    let some = list(s, &dir, 10);
+    assert!(some.truncated && some.entries.len() == 10);
+    let none = list(s, &dir, 0);
+    assert!(none.truncated && none.entries.is_empty());
+}
+
+/// The descriptor has one offset; listings must not share it.
+fn lists_twice_through_one_descriptor(s: &mut Stage) {
+    for index in 0..50 {
+        s.write_file(&format!("file{index}"), b"");
+    }
+    let dir = s.root();
+    let keys: Vec<_> = (0..8)
+        .map(|_| s.ring.submit(Op::List { dir: dir.clone(), entries_max: 1000 }, 0))
+        .collect();
+    for key in keys {
+        match s.event(key) {
+            Event::Listed(listing) => assert_eq!(listing.entries.len(), 50),
+            other => panic!("{other:?}"),
+        }
+    }
+    s.write_file("file", b"");
+    let file = s.open("file");
+    assert_eq!(errno(s.done(Op::List { dir: file, entries_max: 10 })), libc::ENOTDIR);
+}
+
+fn discards(s: &mut Stage) {
+    s.write_file("file", &pattern(64 * 1024));
+    s.evict("file");
+    let file = s.open("file");
+    s.ring.no_readahead(&file);
+    s.read(&file, 0, 64 * 1024);
+    assert_eq!(s.ring.probe(&file, 0, 4096).unwrap(), 4096);
+    let op = Op::Discard { file: file.clone(), offset: 0, len: 32 * 1024 };
+    assert!(matches!(s.done(op).unwrap(), Event::Discarded));
+    assert_eq!(s.ring.probe(&file, 0, 4096).unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert_eq!(s.ring.probe(&file, 40 * 1024, 4096).unwrap(), 4096);
+    let op = Op::Discard { file: file.clone(), offset: 0, len: 0 };
+    assert!(matches!(s.done(op).unwrap(), Event::Discarded));
+    assert_eq!(s.ring.cached_pages(&file, 0, 64 * 1024).unwrap(), 0);
+}
+
+fn names_the_file_system(s: &mut Stage) {
+    let root = s.root();
+    match s.done(Op::FileSystem(root)).unwrap() {
+        Event::FileSystem(magic) => assert_eq!(magic, 0xef53, "run this on ext4"),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn tells_what_is_resident(s: &mut Stage) {
+    s.write_file("file", &pattern(40_000));
+    let file = s.open("file");
+    s.ring.no_readahead(&file);
+    assert_eq!(s.ring.probe(&file, 0, 40_000).unwrap(), 40_000);
+    assert_eq!(s.ring.probe(&file, 100, 1 << 20).unwrap(), 39_900);
+    assert_eq!(s.ring.probe(&file, 40_000, 10).unwrap(), 0);
+    assert_eq!(s.ring.cached_pages(&file, 0, 40_000).unwrap(), 10);
+    s.evict("file");
+    assert_eq!(s.ring.probe(&file, 0, 40_000).unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert_eq!(s.ring.cached_pages(&file, 0, 40_000).unwrap(), 0);
+    assert_eq!(s.read(&file, 4096, 8192), pattern(40_000)[4096..12_288]);
+    assert_eq!(s.ring.probe(&file, 0, 40_000).unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert_eq!(s.ring.probe(&file, 5000, 40_000).unwrap(), 12_288 - 5000);
+    assert_eq!(s.ring.cached_pages(&file, 0, 40_000).unwrap(), 2);
+}
+
+fn wrong_descriptors_are_errors(s: &mut Stage) {
+    s.write_file("file", b"x");
+    let file = s.open("file");
+    assert_eq!(errno(s.done(Op::Accept(file.clone()))), libc::ENOTSOCK);
+    assert_eq!(errno(s.done(Op::Recv(file.clone()))), libc::ENOTSOCK);
+    assert_eq!(errno(s.done(Op::Write { file: file.clone(), bytes: vec![1] })), libc::EBADF);
+    let dir = s.root();
+    let op = s.read_op(&dir, 0, 10);
+    assert_eq!(errno(s.done(op)), libc::EISDIR);
+}
+
+/// See `blocking::settle_flags`.
+fn a_file_opened_nonblocking_is_not(s: &mut Stage) {
+    s.write_file("file", b"x");
+    let file = s.open("file");
+    let flags = rustix::fs::fcntl_getfl(file.os()).unwrap();
+    assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
+}

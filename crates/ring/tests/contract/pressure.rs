@@ -1,0 +1,96 @@
+//! More at once than any queue has room for.
+
+use std::collections::HashMap;
+
+use ring::{Event, Op};
+
+use super::stage::{Stage, pattern};
+
+on_every_driver!(
+    thousands_of_operations_in_flight,
+    more_completions_than_the_queue_holds,
+    a_flood_of_small_messages,
+);
+
+fn thousands_of_operations_in_flight(s: &mut Stage) {
+    let bytes = pattern(1 << 20);
+    s.write_file("file", &bytes);
+    let file = s.open("file");
+    for _ in 0..3 {
+        let mut keys = HashMap::new();
+        for index in 0..1000_usize {
+            let at = (index * 4099) % (bytes.len() - 64);
+            let op = s.read_op(&file, at as u64, 64);
+            keys.insert(s.ring.submit(op, 0), at);
+            s.ring.submit(Op::Stat(file.clone()), 1);
+            s.ring.submit(Op::Timer(s.ring.now()), 1);
+        }
+        let mut others = 0;
+        while !keys.is_empty() || others < 2000 {
+            for completion in s.some() {
+                match completion.result.unwrap() {
+                    Event::Read(buf) => {
+                        let at = keys.remove(&completion.key).expect("each completes once");
+                        assert_eq!(buf[..], bytes[at..at + 64]);
+                    }
+                    Event::Stat(_) | Event::Timer => others += 1,
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        assert_eq!(s.ring.in_flight(), 0);
+    }
+}
+
+/// The io_uring driver's queue holds 16 Ki; the kernel keeps the rest until there is room.
+fn more_completions_than_the_queue_holds(s: &mut Stage) {
+    const COUNT: u64 = 40_000;
+    let root = s.root();
+    for token in 0..COUNT {
+        s.ring.submit(Op::Stat(root.clone()), token);
+    }
+    let mut seen = vec![false; usize::try_from(COUNT).unwrap()];
+    let mut left = seen.len();
+    while left > 0 {
+        for completion in s.some() {
+            let at = usize::try_from(completion.token).unwrap();
+            assert!(matches!(completion.result, Ok(Event::Stat(_))));
+            assert!(!core::mem::replace(&mut seen[at], true), "each completes once");
+            left -= 1;
+        }
+    }
+    assert!(s.rest().is_empty());
+}
+
+fn a_flood_of_small_messages(s: &mut Stage) {
+    let (listener, address) = s.listener();
+    let accept = s.ring.submit(Op::Accept(listener), 0);
+    let mut conns = Vec::new();
+    for _ in 0..50 {
+        let peer = s.connect(address);
+        let socket = s.accepted(accept);
+        let recv = s.ring.submit(Op::Recv(socket), 0);
+        conns.push((peer, recv));
+    }
+    let mut got: HashMap<_, Vec<u8>> = HashMap::new();
+    for round in 0..200_u8 {
+        for (peer, _) in &mut conns {
+            peer.send(&[round]);
+        }
+        if round % 10 == 9 {
+            for completion in s.rest_now() {
+                if let Ok(Event::Received(buf)) = completion.result {
+                    got.entry(completion.key).or_default().extend_from_slice(&buf);
+                }
+            }
+        }
+    }
+    for (mut peer, recv) in conns {
+        peer.close();
+        let bytes = got.entry(recv).or_default();
+        while let Event::Received(buf) = s.event(recv) {
+            bytes.extend_from_slice(&buf);
+        }
+        assert!(bytes.iter().copied().eq(0..200));
+    }
+}

@@ -1,0 +1,493 @@
+//! A ring, and a world around it that the tests act on the same way whatever the driver.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{self, ErrorKind, IoSlice, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ring::sim::{self, World};
+use ring::{BufferPool, Choice, Completion, DriverKind, Event, Fd, Key, Op, OpenHow, RecvBuf, Ring};
+
+/// Give each behaviour a test on the io_uring and the epoll driver.
+macro_rules! on_real_drivers {
+    ($($name:ident),* $(,)?) => {
+        mod io_uring {
+            $(#[test]
+            fn $name() {
+                super::$name(&mut $crate::contract::stage::Stage::new(ring::DriverKind::Uring));
+            })*
+        }
+        mod epoll {
+            $(#[test]
+            fn $name() {
+                super::$name(&mut $crate::contract::stage::Stage::new(ring::DriverKind::Epoll));
+            })*
+        }
+    };
+}
+
+/// Give each behaviour a test on the simulation, with many seeds.
+macro_rules! on_simulation {
+    ($($name:ident),* $(,)?) => {
+        mod simulation {
+            $(#[test]
+            fn $name() {
+                $crate::contract::stage::for_seeds(super::$name);
+            })*
+        }
+    };
+}
+
+macro_rules! on_every_driver {
+    ($($name:ident),* $(,)?) => {
+        on_real_drivers!($($name),*);
+        on_simulation!($($name),*);
+    };
+}
+
+/// Long enough for a loaded machine; a test that waits so long has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long nothing must happen to believe that nothing will.
+const QUIET: Duration = Duration::from_millis(60);
+/// Runs of each behaviour on the simulation.
+const SEEDS: u64 = 40;
+
+pub(crate) fn for_seeds(behaviour: fn(&mut Stage)) {
+    for seed in 0..SEEDS {
+        let shown = Seed(seed);
+        behaviour(&mut Stage::simulated(seed));
+        drop(shown);
+    }
+}
+
+/// Says which seed failed.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("failed with simulation seed {}", self.0);
+        }
+    }
+}
+
+pub(crate) struct Stage {
+    pub(crate) ring: Ring,
+    pub(crate) pool: BufferPool,
+    world: Around,
+    /// Completions taken from the ring and not yet by the test.
+    got: VecDeque<Completion>,
+    batch: Vec<Completion>,
+}
+
+enum Around {
+    Os(Directory),
+    Sim(World),
+}
+
+/// A directory that goes when the test ends.
+struct Directory(PathBuf);
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Where peers connect to.
+#[derive(Clone, Copy)]
+pub(crate) enum Address {
+    Os(SocketAddr),
+    Sim,
+}
+
+/// The other end of a connection.
+pub(crate) enum Peer {
+    Os(Option<TcpStream>),
+    Sim(sim::Peer),
+}
+
+impl Stage {
+    pub(crate) fn new(kind: DriverKind) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ring-contract-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        let choice = if kind == DriverKind::Uring { Choice::Uring } else { Choice::Epoll };
+        let ring = Ring::new(choice).unwrap();
+        assert_eq!(ring.kind(), kind);
+        Self::with(ring, Around::Os(Directory(path)))
+    }
+
+    pub(crate) fn simulated(seed: u64) -> Self {
+        let world = World::new(sim::Config::new(seed));
+        Self::with(Ring::simulated(&world), Around::Sim(world))
+    }
+
+    fn with(ring: Ring, world: Around) -> Self {
+        let pool = BufferPool::new(64 * 1024, 1024).unwrap();
+        Self { ring, pool, world, got: VecDeque::new(), batch: Vec::new() }
+    }
+
+    fn turn(&mut self, at_most: Duration) {
+        let until = self.ring.now() + at_most;
+        self.ring.wait(Some(until), &mut self.batch).unwrap();
+        self.got.extend(self.batch.drain(..));
+    }
+
+    /// The next completion of `key`.
+    #[track_caller]
+    pub(crate) fn next(&mut self, key: Key) -> Completion {
+        let end = self.ring.now() + PATIENCE;
+        loop {
+            if let Some(at) = self.got.iter().position(|one| one.key == key) {
+                return self.got.remove(at).unwrap();
+            }
+            assert!(self.ring.now() < end, "no completion of {key:?}; others: {:?}", self.got);
+            self.turn(PATIENCE);
+        }
+    }
+
+    /// The next event of `key`.
+    #[track_caller]
+    pub(crate) fn event(&mut self, key: Key) -> Event {
+        self.next(key).result.unwrap()
+    }
+
+    /// The error that `key` ends with.
+    #[track_caller]
+    pub(crate) fn error(&mut self, key: Key) -> io::Error {
+        let completion = self.next(key);
+        assert!(!completion.more, "an error is the last completion");
+        completion.result.expect_err("an error")
+    }
+
+    /// Submit, and wait for the only completion.
+    #[track_caller]
+    pub(crate) fn done(&mut self, op: Op) -> io::Result<Event> {
+        let key = self.ring.submit(op, 0);
+        let completion = self.next(key);
+        assert!(!completion.more);
+        completion.result
+    }
+
+    /// Everything that comes until for some time nothing does.
+    pub(crate) fn rest(&mut self) -> Vec<Completion> {
+        let mut end = self.ring.now() + QUIET;
+        while self.ring.now() < end {
+            let before = self.got.len();
+            self.turn(end.since(self.ring.now()));
+            if self.got.len() > before {
+                end = self.ring.now() + QUIET;
+            }
+        }
+        self.got.drain(..).collect()
+    }
+
+    /// Let the others act for a moment: what completes is kept for later.
+    pub(crate) fn pause(&mut self) {
+        let end = self.ring.now() + QUIET;
+        while self.ring.now() < end {
+            self.turn(end.since(self.ring.now()));
+        }
+    }
+
+    /// What comes by just looking, or after a moment.
+    pub(crate) fn rest_now(&mut self) -> Vec<Completion> {
+        self.turn(Duration::from_millis(2));
+        self.got.drain(..).collect()
+    }
+
+    /// The next completions, whatever they are.
+    #[track_caller]
+    pub(crate) fn some(&mut self) -> Vec<Completion> {
+        let end = self.ring.now() + PATIENCE;
+        while self.got.is_empty() {
+            assert!(self.ring.now() < end, "nothing came");
+            self.turn(PATIENCE);
+        }
+        self.got.drain(..).collect()
+    }
+
+    /// Drop the ring with all that is in flight, and make another of the same kind.
+    pub(crate) fn replace_ring(&mut self) {
+        self.got.clear();
+        self.ring = match &self.world {
+            Around::Sim(world) => Ring::simulated(world),
+            Around::Os(_) if self.ring.kind() == DriverKind::Uring => Ring::new(Choice::Uring).unwrap(),
+            Around::Os(_) => Ring::new(Choice::Epoll).unwrap(),
+        };
+    }
+
+    // Sockets
+
+    pub(crate) fn listener(&mut self) -> (Fd, Address) {
+        match &self.world {
+            Around::Os(_) => {
+                let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+                let address = listener.local_addr().unwrap();
+                // SOCK_NONBLOCK is the server's part; a second listen(2) makes the backlog longer.
+                listener.set_nonblocking(true).unwrap();
+                rustix::net::listen(&listener, 4096).unwrap();
+                (self.ring.adopt_socket(listener.into()), Address::Os(address))
+            }
+            Around::Sim(world) => (self.ring.sim_listener(world), Address::Sim),
+        }
+    }
+
+    pub(crate) fn connect(&self, address: Address) -> Peer {
+        match (&self.world, address) {
+            (_, Address::Os(address)) => Peer::Os(Some(TcpStream::connect(address).unwrap())),
+            (Around::Sim(world), Address::Sim) => Peer::Sim(world.connect()),
+            (Around::Os(_), Address::Sim) => unreachable!("an address of another stage"),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn accepted(&mut self, accept: Key) -> Fd {
+        match self.event(accept) {
+            Event::Accepted(fd) => fd,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A connection: the ring's end and the peer.
+    #[track_caller]
+    pub(crate) fn pair(&mut self) -> (Fd, Peer) {
+        let (listener, address) = self.listener();
+        let accept = self.ring.submit(Op::Accept(listener), 0);
+        let peer = self.connect(address);
+        let socket = self.accepted(accept);
+        self.ring.cancel(accept);
+        while self.next(accept).more {}
+        (socket, peer)
+    }
+
+    #[track_caller]
+    pub(crate) fn received(&mut self, recv: Key) -> RecvBuf {
+        match self.event(recv) {
+            Event::Received(buf) => buf,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// So many bytes, however cut.
+    #[track_caller]
+    pub(crate) fn received_bytes(&mut self, recv: Key, count: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while bytes.len() < count {
+            bytes.extend_from_slice(&self.received(recv));
+        }
+        bytes
+    }
+
+    #[track_caller]
+    pub(crate) fn eof(&mut self, recv: Key) {
+        let completion = self.next(recv);
+        assert!(matches!(completion.result, Ok(Event::Eof)), "{completion:?}");
+        assert!(!completion.more);
+    }
+
+    /// Send until the socket is full; how many bytes it took.
+    #[track_caller]
+    pub(crate) fn fill(&mut self, socket: &Fd) -> usize {
+        let bytes = [7; 16 * 1024];
+        let mut total = 0;
+        loop {
+            match self.ring.send(socket, &[IoSlice::new(&bytes)], false) {
+                Ok(count) => total += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return total,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// What the peer gets until it has `count` bytes.
+    #[track_caller]
+    pub(crate) fn peer_gets(&mut self, peer: &mut Peer, count: usize) -> Vec<u8> {
+        let end = self.ring.now() + PATIENCE;
+        let mut bytes = Vec::new();
+        while bytes.len() < count {
+            assert!(self.ring.now() < end, "{} of {count} bytes", bytes.len());
+            bytes.extend(peer.take());
+            self.turn(Duration::from_millis(1));
+        }
+        bytes
+    }
+
+    // Files
+
+    /// The directory that the files below are in.
+    pub(crate) fn root(&mut self) -> Fd {
+        match &self.world {
+            Around::Os(directory) => {
+                let file = fs::File::open(&directory.0).unwrap();
+                self.ring.adopt_file(OwnedFd::from(file))
+            }
+            Around::Sim(world) => self.ring.sim_root(world),
+        }
+    }
+
+    pub(crate) fn write_file(&self, path: &str, bytes: &[u8]) {
+        match &self.world {
+            Around::Os(directory) => fs::write(directory.0.join(path), bytes).unwrap(),
+            Around::Sim(world) => world.write_file(path, bytes),
+        }
+    }
+
+    pub(crate) fn make_dir(&self, path: &str) {
+        match &self.world {
+            Around::Os(directory) => fs::create_dir(directory.0.join(path)).unwrap(),
+            Around::Sim(world) => world.make_dir(path),
+        }
+    }
+
+    pub(crate) fn symlink(&self, target: &str, path: &str) {
+        match &self.world {
+            Around::Os(directory) => {
+                std::os::unix::fs::symlink(target, directory.0.join(path)).unwrap();
+            }
+            Around::Sim(world) => world.symlink(target, path),
+        }
+    }
+
+    pub(crate) fn rename(&self, from: &str, to: &str) {
+        match &self.world {
+            Around::Os(directory) => {
+                fs::rename(directory.0.join(from), directory.0.join(to)).unwrap();
+            }
+            Around::Sim(world) => world.rename(from, to),
+        }
+    }
+
+    pub(crate) fn remove_file(&self, path: &str) {
+        match &self.world {
+            Around::Os(directory) => fs::remove_file(directory.0.join(path)).unwrap(),
+            Around::Sim(world) => world.remove(path),
+        }
+    }
+
+    pub(crate) fn remove_dir(&self, path: &str) {
+        match &self.world {
+            Around::Os(directory) => fs::remove_dir(directory.0.join(path)).unwrap(),
+            Around::Sim(world) => world.remove(path),
+        }
+    }
+
+    /// Drop a file from the page cache.
+    pub(crate) fn evict(&self, path: &str) {
+        match &self.world {
+            Around::Os(directory) => {
+                let file = fs::File::open(directory.0.join(path)).unwrap();
+                file.sync_all().unwrap();
+                rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            }
+            Around::Sim(world) => world.evict(path),
+        }
+    }
+
+    pub(crate) fn open_with(&mut self, path: &str, how: OpenHow) -> io::Result<Fd> {
+        let dir = Some(self.root());
+        let path = std::ffi::CString::new(path).unwrap();
+        match self.done(Op::Open { dir, path, how })? {
+            Event::Opened(fd) => Ok(fd),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn open(&mut self, path: &str) -> Fd {
+        self.open_with(path, OpenHow::BENEATH).unwrap()
+    }
+
+    pub(crate) fn read_op(&self, file: &Fd, offset: u64, want: usize) -> Op {
+        Op::Read {
+            file: file.clone(),
+            offset,
+            buf: self.pool.take(want).unwrap(),
+            caching: ring::Caching::Keep,
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn read(&mut self, file: &Fd, offset: u64, want: usize) -> Vec<u8> {
+        let op = self.read_op(file, offset, want);
+        match self.done(op).unwrap() {
+            Event::Read(buf) => buf.to_vec(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl Peer {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Os(stream) => stream.as_mut().unwrap().write_all(bytes).unwrap(),
+            Self::Sim(peer) => peer.send(bytes),
+        }
+    }
+
+    /// What has come since the last time.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        match self {
+            Self::Os(stream) => {
+                let stream = stream.as_mut().unwrap();
+                stream.set_nonblocking(true).unwrap();
+                let mut bytes = vec![0; 1 << 20];
+                let count = match stream.read(&mut bytes) {
+                    Ok(count) => count,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+                    Err(error) => panic!("{error}"),
+                };
+                stream.set_nonblocking(false).unwrap();
+                bytes.truncate(count);
+                bytes
+            }
+            Self::Sim(peer) => {
+                peer.set_read_rate(None);
+                peer.take()
+            }
+        }
+    }
+
+    /// Take nothing until the next [`take`](Self::take).
+    pub(crate) fn stop_reading(&mut self) {
+        if let Self::Sim(peer) = self {
+            peer.stop_reading();
+        }
+    }
+
+    pub(crate) fn shutdown_write(&mut self) {
+        match self {
+            Self::Os(stream) => stream.as_ref().unwrap().shutdown(Shutdown::Write).unwrap(),
+            Self::Sim(peer) => peer.shutdown_write(),
+        }
+    }
+
+    pub(crate) fn close(&mut self) {
+        match self {
+            Self::Os(stream) => *stream = None,
+            Self::Sim(peer) => peer.close(),
+        }
+    }
+
+    pub(crate) fn reset(&mut self) {
+        match self {
+            Self::Os(stream) => {
+                let stream = stream.take().unwrap();
+                rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+            }
+            Self::Sim(peer) => peer.reset(),
+        }
+    }
+}
+
+/// Bytes that show where they come from.
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| u8::try_from(at * 7 % 251).unwrap()).collect()
+}

@@ -1,0 +1,182 @@
+//! Changes in directories.
+
+use std::ffi::CString;
+
+use ring::{Change, Event, Key, Op};
+
+use super::stage::{Stage};
+
+on_every_driver!(
+    reports_each_kind_of_change,
+    a_missing_directory_is_an_error,
+    symbolic_links_are_refused,
+    a_cancelled_watch_ends,
+    two_watches_of_one_directory,
+    a_watch_begun_while_another_ends,
+    a_watch_cancelled_while_it_begins,
+    a_removed_directory_changes,
+    watches_the_root_itself,
+);
+
+fn submit(s: &mut Stage, path: &str) -> Key {
+    let root = s.root();
+    s.ring.submit(Op::Watch { root, path: CString::new(path).unwrap() }, 0)
+}
+
+#[track_caller]
+fn watch(s: &mut Stage, path: &str) -> Key {
+    let key = submit(s, path);
+    let completion = s.next(key);
+    assert!(matches!(completion.result, Ok(Event::Watching)) && completion.more, "{completion:?}");
+    key
+}
+
+#[track_caller]
+fn change(s: &mut Stage, key: Key) -> Change {
+    let completion = s.next(key);
+    assert!(completion.more);
+    match completion.result.unwrap() {
+        Event::Changed(change) => change,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The next changes are of this entry, however many there are.
+#[track_caller]
+fn expect(s: &mut Stage, key: Key, names: &[&str]) {
+    let mut seen = vec![false; names.len()];
+    while seen.contains(&false) {
+        let name = change(s, key).name.unwrap();
+        let at = names.iter().position(|one| one.as_bytes() == name);
+        seen[at.unwrap_or_else(|| panic!("{:?}", String::from_utf8_lossy(&name)))] = true;
+    }
+    for completion in s.rest() {
+        match completion.result.unwrap() {
+            Event::Changed(Change { name: Some(name), .. }) => {
+                assert!(names.iter().any(|one| one.as_bytes() == name));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[track_caller]
+fn ends_cancelled(s: &mut Stage, key: Key) {
+    loop {
+        let completion = s.next(key);
+        if !completion.more {
+            assert_eq!(completion.result.unwrap_err().raw_os_error(), Some(libc::ECANCELED));
+            return;
+        }
+    }
+}
+
+fn reports_each_kind_of_change(s: &mut Stage) {
+    s.make_dir("dir");
+    s.write_file("elsewhere", b"");
+    let key = watch(s, "dir");
+    s.write_file("dir/file", b"created");
+    expect(s, key, &["file"]);
+    s.write_file("dir/file", b"modified");
+    expect(s, key, &["file"]);
+    s.rename("dir/file", "dir/other");
+    expect(s, key, &["file", "other"]);
+    s.rename("elsewhere", "dir/other");
+    expect(s, key, &["other"]);
+    s.remove_file("dir/other");
+    expect(s, key, &["other"]);
+    s.make_dir("dir/sub");
+    let made = change(s, key);
+    assert!(made.directory && made.name.unwrap() == b"sub");
+    s.write_file("dir/sub/deeper", b"");
+    s.write_file("outside", b"");
+    assert!(s.rest().is_empty(), "only entries of the directory itself");
+}
+
+fn a_missing_directory_is_an_error(s: &mut Stage) {
+    s.write_file("file", b"");
+    let missing = submit(s, "missing");
+    assert_eq!(s.error(missing).raw_os_error(), Some(libc::ENOENT));
+    let file = submit(s, "file");
+    assert_eq!(s.error(file).raw_os_error(), Some(libc::ENOTDIR));
+}
+
+fn symbolic_links_are_refused(s: &mut Stage) {
+    s.make_dir("dir");
+    s.symlink("dir", "link");
+    let key = submit(s, "link");
+    assert_eq!(s.error(key).raw_os_error(), Some(libc::ELOOP));
+}
+
+fn a_cancelled_watch_ends(s: &mut Stage) {
+    let key = watch(s, "");
+    s.ring.cancel(key);
+    ends_cancelled(s, key);
+    s.write_file("file", b"");
+    assert!(s.rest().is_empty());
+    assert_eq!(s.ring.in_flight(), 0);
+}
+
+fn two_watches_of_one_directory(s: &mut Stage) {
+    let (one, two) = (watch(s, "."), watch(s, ""));
+    s.write_file("file", b"");
+    assert_eq!(change(s, one).name.unwrap(), b"file");
+    assert_eq!(change(s, two).name.unwrap(), b"file");
+    s.rest();
+    s.ring.cancel(one);
+    ends_cancelled(s, one);
+    s.write_file("other", b"");
+    expect(s, two, &["other"]);
+}
+
+/// inotify gives both the same watch descriptor.
+fn a_watch_begun_while_another_ends(s: &mut Stage) {
+    s.make_dir("dir");
+    let mut old = watch(s, "dir");
+    for round in 0..20 {
+        let new = submit(s, "dir");
+        if round % 2 == 0 {
+            s.ring.cancel(old);
+        } else {
+            assert!(matches!(s.event(new), Event::Watching));
+            s.ring.cancel(old);
+        }
+        ends_cancelled(s, old);
+        if round % 2 == 0 {
+            assert!(matches!(s.event(new), Event::Watching));
+        }
+        let name = format!("file{round}");
+        s.write_file(&format!("dir/{name}"), b"");
+        expect(s, new, &[&name]);
+        s.ring.cancel(new);
+        old = watch(s, "dir");
+        ends_cancelled(s, new);
+    }
+    s.write_file("dir/last", b"");
+    expect(s, old, &["last"]);
+}
+
+fn a_watch_cancelled_while_it_begins(s: &mut Stage) {
+    for _ in 0..20 {
+        let key = submit(s, "");
+        s.ring.cancel(key);
+        ends_cancelled(s, key);
+    }
+    s.write_file("file", b"");
+    assert!(s.rest().is_empty());
+}
+
+fn a_removed_directory_changes(s: &mut Stage) {
+    s.make_dir("dir");
+    let key = watch(s, "dir");
+    s.remove_dir("dir");
+    assert_eq!(change(s, key).name, None, "assume everything");
+    s.ring.cancel(key);
+    ends_cancelled(s, key);
+}
+
+fn watches_the_root_itself(s: &mut Stage) {
+    let key = watch(s, "");
+    s.write_file("index.html", b"hello");
+    expect(s, key, &["index.html"]);
+}

@@ -1,0 +1,254 @@
+//! The command line as it is written, and what it means.
+
+use core::time::Duration;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use ring::Choice;
+use sendfile::Caching;
+
+use crate::LogFormat;
+use crate::config::{Address, Config, LogTarget, Tuning};
+
+/// A file server that never waits for the disk.
+#[derive(Debug, Parser)]
+#[command(name = "samum", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "Exit codes: 0 all went well, 1 something failed while running, 2 the command line is wrong.")]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve a directory over HTTP
+    #[command(long_about = SERVE_ABOUT)]
+    Serve(Serve),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the man page (`samum man | man -l -`)
+    Man,
+}
+
+const SERVE_ABOUT: &str = "Serve a directory over HTTP/1.1.\n\n\
+    No request waits for another's disk: files that are in memory go out by sendfile(2), others are \
+    read on the side. SIGTERM and SIGINT stop accepting, let responses under way finish (at most 30 \
+    seconds), and exit with 0; a second signal exits at once.";
+
+/// `samum serve`, as written.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The directory to serve. Nothing outside it is reachable, by links neither
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+
+    /// Where to listen: ADDRESS:PORT, [IPv6]:PORT, or unix:PATH. May be repeated. Port 0 lets the
+    /// kernel choose
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = parse_address)]
+    pub listen: Vec<Address>,
+
+    /// Worker threads [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+
+    /// What the workers run on; `auto` is io_uring where the kernel has and allows it
+    #[arg(long, value_enum, default_value_t = Driver::Auto)]
+    pub driver: Driver,
+
+    /// The file that is served for its directory
+    #[arg(long, value_name = "NAME", default_value = "index.html", value_parser = parse_index)]
+    pub index: String,
+
+    /// List directories that have no such file (HTML, or JSON for clients that prefer it)
+    #[arg(long)]
+    pub listing: bool,
+
+    /// What is read from the disk stays in memory: `auto` keeps small and popular files
+    #[arg(long, value_enum, default_value_t = Cache::Auto)]
+    pub cache: Cache,
+
+    /// Read at most so much beyond what a client has taken (k, m, g for KiB, MiB, GiB)
+    #[arg(long, value_name = "BYTES", default_value = "512k", value_parser = parse_bytes)]
+    pub readahead: u64,
+
+    /// The access log: a file to append to, `-` for standard output, or `none`
+    #[arg(long, value_name = "FILE|-|none", default_value = "none")]
+    pub log: String,
+
+    /// How a line of the access log looks
+    #[arg(long, value_enum, default_value_t = LogFormat::Combined)]
+    pub log_format: LogFormat,
+
+    /// Connections at once; further ones wait to be accepted
+    #[arg(long, value_name = "N", default_value_t = 16384, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub max_connections: u32,
+
+    /// Close a connection without a request after S seconds
+    #[arg(long, value_name = "S", default_value = "75", value_parser = parse_seconds)]
+    pub timeout_idle: Duration,
+
+    /// Answer 408 to a request that is not complete after S seconds
+    #[arg(long, value_name = "S", default_value = "20", value_parser = parse_seconds)]
+    pub timeout_header: Duration,
+
+    /// Close a connection that takes less than --rate-min for S seconds
+    #[arg(long, value_name = "S", default_value = "30", value_parser = parse_seconds)]
+    pub timeout_send: Duration,
+
+    /// Bytes per second that a client must take while a response waits for it
+    #[arg(long, value_name = "BYTES/S", default_value = "64", value_parser = parse_bytes)]
+    pub rate_min: u64,
+}
+
+/// `--driver`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Driver {
+    /// io_uring if it can be had
+    Auto,
+    /// io_uring or an error
+    Uring,
+    /// epoll and threads
+    Epoll,
+}
+
+/// `--cache`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Cache {
+    /// Small and popular files stay
+    Auto,
+    /// Everything stays
+    Always,
+    /// Nothing stays
+    Never,
+}
+
+impl Serve {
+    /// What it means.
+    #[must_use]
+    pub fn config(self) -> Config {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Config {
+            root: self.dir,
+            listen: self.listen,
+            threads: self.threads.map_or(cores, usize::from),
+            driver: match self.driver {
+                Driver::Auto => Choice::Auto,
+                Driver::Uring => Choice::Uring,
+                Driver::Epoll => Choice::Epoll,
+            },
+            log: match self.log.as_str() {
+                "none" => LogTarget::None,
+                "-" => LogTarget::Stdout,
+                path => LogTarget::File(path.into()),
+            },
+            log_format: self.log_format,
+            tuning: Tuning {
+                index: self.index,
+                listing: self.listing,
+                caching: match self.cache {
+                    Cache::Auto => Caching::Auto,
+                    Cache::Always => Caching::Always,
+                    Cache::Never => Caching::Never,
+                },
+                readahead: self.readahead,
+                connections_max: usize::try_from(self.max_connections).expect("32 bits"),
+                timeout_idle: self.timeout_idle,
+                timeout_header: self.timeout_header,
+                timeout_send: self.timeout_send,
+                rate_min: self.rate_min,
+            },
+        }
+    }
+}
+
+fn parse_address(text: &str) -> Result<Address, String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return if path.is_empty() { Err("unix: needs a path, as in unix:/run/samum.sock".into()) } else { Ok(Address::Unix(path.into())) };
+    }
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(Address::Ip(address));
+    }
+    // `:80` and `80` are every IPv4 address, as with other servers.
+    if let Ok(port) = text.strip_prefix(':').unwrap_or(text).parse::<u16>() {
+        return Ok(Address::Ip(SocketAddr::from(([0, 0, 0, 0], port))));
+    }
+    let mut found = text.to_socket_addrs().map_err(|_| {
+        "expected ADDRESS:PORT such as 127.0.0.1:8080 or [::1]:8080, or unix:PATH".to_owned()
+    })?;
+    found.next().map(Address::Ip).ok_or_else(|| "the name has no address".to_owned())
+}
+
+fn parse_index(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains('/') || text == "." || text == ".." {
+        return Err("expected the name of a file in the directory, such as index.html".into());
+    }
+    Ok(text.to_owned())
+}
+
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let lower = text.to_ascii_lowercase();
+    let lower = lower.strip_suffix("ib").or_else(|| lower.strip_suffix('b')).unwrap_or(&lower);
+    let (digits, shift) = match lower.as_bytes() {
+        [.., b'k'] => (&lower[..lower.len() - 1], 10),
+        [.., b'm'] => (&lower[..lower.len() - 1], 20),
+        [.., b'g'] => (&lower[..lower.len() - 1], 30),
+        _ => (lower, 0),
+    };
+    let number: u64 = digits.parse().map_err(|_| "expected a number of bytes, such as 65536, 64k or 1m".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "too many bytes".to_owned())
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.strip_suffix('s').unwrap_or(text).parse().map_err(|_| "expected seconds, such as 30 or 0.5".to_owned())?;
+    if !(0.1..=1e9).contains(&seconds) {
+        return Err("expected at least 0.1 seconds".into());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn addresses_of_every_kind_are_understood() {
+        let ip = |text: &str| Address::Ip(text.parse().unwrap());
+        assert_eq!(parse_address("127.0.0.1:80"), Ok(ip("127.0.0.1:80")));
+        assert_eq!(parse_address("[::1]:80"), Ok(ip("[::1]:80")));
+        assert_eq!(parse_address(":80"), Ok(ip("0.0.0.0:80")));
+        assert_eq!(parse_address("unix:/a b"), Ok(Address::Unix("/a b".into())));
+        for bad in ["", "unix:", "1.2.3.4", "1.2.3.4:99999", "[::1]"] {
+            assert!(parse_address(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn bytes_have_units_and_a_limit() {
+        assert_eq!(parse_bytes("0"), Ok(0));
+        assert_eq!(parse_bytes("64k"), Ok(65_536));
+        assert_eq!(parse_bytes("1MiB"), Ok(1 << 20));
+        for bad in ["", "k", "-1", "1x", "99999999999g"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_positive() {
+        assert_eq!(parse_seconds("1.5"), Ok(Duration::from_millis(1500)));
+        for bad in ["", "0", "-1", "nan", "inf", "x"] {
+            assert!(parse_seconds(bad).is_err(), "{bad}");
+        }
+    }
+}

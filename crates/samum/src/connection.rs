@@ -1,0 +1,608 @@
+//! One client: requests in, responses out, in order, in bounded memory.
+//!
+//! ```text
+//!              ┌────────────── last request seen ──────────────┐
+//!              │                                               ▼
+//!   accept ► Open ──(idle, slow or gone: close)──► closed ◄─ Last ──drained──► Lingering ──► closed
+//! ```
+//!
+//! An idle connection is little more than its descriptor: everything else is in [`Work`], which it
+//! has only while a request is being read or answered.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::io;
+
+use http1::{Event as HttpEvent, Head, Limits, Method, Parsed, Reject, Status, Target};
+use ring::{Completion, Event, Fd, Key, Op, Time};
+use sendfile::{Failure, Piece, Progress, Stream, Window};
+
+use crate::content::{Answer, Content, Found, ListingStream};
+use crate::log::Record;
+use crate::shell::{Shell, kind};
+use crate::wheel::Tick;
+
+/// Requests of one connection that are answered side by side; more are not read until some have
+/// left.
+const REQUESTS_MAX: usize = 64;
+/// After the last response the peer may take this long to close, so that it reads the response
+/// before a reset destroys it (RFC 9112 §9.6).
+const LINGER: Duration = Duration::from_secs(2);
+/// Pieces of a listing made in one turn.
+const LISTING_PIECES_MAX: usize = 16;
+
+/// Who waits for a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waiter {
+    pub(crate) connection: u64,
+    request: u32,
+}
+
+/// A client's connection.
+pub(crate) struct Connection {
+    id: u64,
+    socket: Fd,
+    http: http1::Connection,
+    receiving: Receiving,
+    stage: Stage,
+    wait: Wait,
+    next_request: u32,
+    work: Option<Box<Work>>,
+    peer: Option<Box<str>>,
+    /// Where the earliest entry in the wheel is.
+    pub(crate) wheel_tick: Tick,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Receiving {
+    /// The ring receives.
+    Armed(Key),
+    /// It has been told to stop, and will say when it has.
+    Stopping(Key),
+    /// It does not, because there is enough to do.
+    Stopped,
+    /// The peer will send no more.
+    Ended,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Open,
+    /// The request being answered is the last.
+    Last,
+    /// Everything is with the kernel; waiting for the peer to close.
+    Lingering,
+}
+
+/// What the connection waits for, and since when.
+#[derive(Clone, Copy, Debug)]
+enum Wait {
+    /// The first byte of a request.
+    Idle(Time),
+    /// The rest of a request.
+    Request(Time),
+    /// The disk, which has all the time it needs.
+    Disk,
+    /// The peer to take bytes; so many had been sent then.
+    Peer(Time, u64),
+    /// The peer to close.
+    Close(Time),
+}
+
+/// What a connection needs while a request is being read or answered.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    pub(crate) stream: Stream,
+    /// Requests whose responses are not in the stream yet, in order.
+    exchanges: VecDeque<Exchange>,
+    /// The listing at the end of the stream, if it is not all there yet.
+    pub(crate) listing: Option<Listing>,
+    /// Where responses end in the stream.
+    ends: VecDeque<End>,
+    /// Received and not understood yet.
+    input: Vec<u8>,
+    /// Some exactly while the ring waits for the socket to take bytes.
+    writable: Option<Key>,
+    /// Whether it stands in the worker's line for another turn.
+    queued: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Listing {
+    pub(crate) pieces: ListingStream,
+    /// Whether the client reads chunks (HTTP/1.1), or until the connection closes.
+    pub(crate) chunked: bool,
+    pub(crate) record: Option<Box<Record>>,
+}
+
+/// A request whose turn has not come.
+#[derive(Debug)]
+struct Exchange {
+    request: u32,
+    head: Vec<u8>,
+    expect_continue: bool,
+    last: bool,
+    answer: Option<Answer>,
+}
+
+#[derive(Debug)]
+struct End {
+    at: u64,
+    record: Option<Box<Record>>,
+}
+
+/// What the worker does with a connection after it has done something.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    Keep,
+    /// Give it another turn after the others.
+    Again,
+    Close,
+}
+
+impl Connection {
+    /// Take an accepted socket.
+    pub(crate) fn new(shell: &mut Shell, id: u64, socket: Fd, peer: Option<Box<str>>) -> Self {
+        let key = shell.ring.submit(Op::Recv(socket.clone()), kind::RECV | id);
+        Self {
+            id,
+            socket,
+            http: http1::Connection::new(),
+            receiving: Receiving::Armed(key),
+            stage: Stage::Open,
+            wait: Wait::Request(shell.now),
+            next_request: 0,
+            work: None,
+            peer,
+            wheel_tick: Tick::MAX,
+        }
+    }
+
+    /// When something must have happened.
+    pub(crate) fn deadline(&self, shell: &Shell) -> Option<Time> {
+        let tuning = &shell.tuning;
+        match self.wait {
+            Wait::Idle(since) => Some(since + tuning.timeout_idle),
+            Wait::Request(since) => Some(since + tuning.timeout_header),
+            Wait::Peer(since, _) => Some(since + tuning.timeout_send),
+            Wait::Close(since) => Some(since + LINGER),
+            Wait::Disk => None,
+        }
+    }
+
+    /// The deadline has passed.
+    pub(crate) fn handle_deadline(&mut self, shell: &mut Shell, content: &mut Content) -> After {
+        match self.wait {
+            Wait::Peer(since, then) => {
+                let sent = self.work.as_ref().map_or(0, |work| work.stream.sent()) - then;
+                let asked = shell.tuning.rate_min.saturating_mul(shell.now.since(since).as_secs());
+                if sent >= asked.max(1) {
+                    self.wait = Wait::Peer(shell.now, then + sent);
+                    return After::Keep;
+                }
+                shell.stats.slow_peers += 1;
+                After::Close
+            }
+            Wait::Request(_) if self.work.is_some() && self.http.is_idle() => {
+                shell.stats.timeouts += 1;
+                let reason = "the request took too long";
+                let mut work = self.take_work(shell);
+                self.reject(shell, &mut work, Reject { status: Status::RequestTimeout, reason });
+                self.proceed(shell, content, work)
+            }
+            Wait::Idle(_) | Wait::Request(_) => {
+                shell.stats.timeouts += 1;
+                After::Close
+            }
+            Wait::Close(_) => After::Close,
+            Wait::Disk => After::Keep,
+        }
+    }
+
+    /// Take a completion of the receive.
+    pub(crate) fn handle_receive(&mut self, shell: &mut Shell, content: &mut Content, completion: Completion) -> After {
+        match completion.result {
+            Ok(Event::Received(bytes)) => {
+                if self.stage != Stage::Open {
+                    return After::Keep;
+                }
+                let mut work = self.take_work(shell);
+                if work.input.is_empty() {
+                    let taken = self.read(shell, content, &mut work, &bytes);
+                    work.input.extend_from_slice(&bytes[taken..]);
+                } else {
+                    work.input.extend_from_slice(&bytes);
+                    self.read_input(shell, content, &mut work);
+                }
+                drop(bytes);
+                self.proceed(shell, content, work)
+            }
+            Ok(Event::Eof) => {
+                self.receiving = Receiving::Ended;
+                if self.stage == Stage::Lingering {
+                    return After::Close;
+                }
+                match self.work.take() {
+                    None => After::Close,
+                    Some(work) => self.proceed(shell, content, work),
+                }
+            }
+            Ok(event) => unreachable!("a receive brought {event:?}"),
+            Err(error) if error.raw_os_error() == Some(ECANCELED) => {
+                self.receiving = Receiving::Stopped;
+                match self.work.take() {
+                    None => After::Close,
+                    Some(work) => self.proceed(shell, content, work),
+                }
+            }
+            Err(_) => After::Close,
+        }
+    }
+
+    /// The socket can take bytes.
+    pub(crate) fn handle_writable(&mut self, shell: &mut Shell, content: &mut Content) -> After {
+        let Some(mut work) = self.work.take() else { return After::Keep };
+        work.writable = None;
+        self.proceed(shell, content, work)
+    }
+
+    /// A read has ended.
+    pub(crate) fn handle_read(&mut self, shell: &mut Shell, content: &mut Content, done: sendfile::ReadDone) -> After {
+        let Some(mut work) = self.work.take() else { return After::Keep };
+        work.stream.handle_read(&mut shell.ring, &mut shell.disk, done);
+        self.proceed(shell, content, work)
+    }
+
+    /// There is room on the disk, or it is this connection's turn again.
+    pub(crate) fn handle_turn(&mut self, shell: &mut Shell, content: &mut Content, from_line: bool) -> After {
+        let Some(mut work) = self.work.take() else { return After::Keep };
+        if from_line {
+            work.stream.left_line();
+        } else {
+            work.queued = false;
+        }
+        self.proceed(shell, content, work)
+    }
+
+    /// The answer to one of the requests has been found.
+    pub(crate) fn handle_answer(&mut self, shell: &mut Shell, content: &mut Content, waiter: Waiter, answer: Answer) -> After {
+        let Some(mut work) = self.work.take() else { return After::Keep };
+        let waiting = work.exchanges.iter_mut().find(|exchange| exchange.request == waiter.request);
+        if let Some(exchange) = waiting {
+            exchange.answer = Some(answer);
+        }
+        self.proceed(shell, content, work)
+    }
+
+    /// Give back the memory of what the peer does not take, if that is what the connection waits
+    /// for.
+    pub(crate) fn reclaim(&mut self) {
+        if let (Wait::Peer(..), Some(work)) = (self.wait, &mut self.work) {
+            work.stream.reclaim();
+        }
+    }
+
+    /// Bytes of disk buffers that [`reclaim`](Self::reclaim) would give back.
+    pub(crate) fn held(&self) -> u64 {
+        match (self.wait, &self.work) {
+            (Wait::Peer(..), Some(work)) => work.stream.held(),
+            _ => 0,
+        }
+    }
+
+    /// Take no more requests. Says whether nothing is being answered either.
+    pub(crate) fn finish(&mut self) -> bool {
+        self.http.close();
+        if self.stage == Stage::Open {
+            self.stage = Stage::Last;
+        }
+        self.work.as_ref().is_none_or(|work| work.is_idle())
+    }
+
+    /// Log what has been sent of unfinished responses, and let go of everything.
+    pub(crate) fn close(mut self, shell: &mut Shell) {
+        if let Some(mut work) = self.work.take() {
+            let sent = work.stream.sent();
+            while let Some(end) = work.ends.pop_front() {
+                if let Some(record) = end.record {
+                    self.log(shell, &record, sent);
+                }
+            }
+            if let Some(key) = work.writable {
+                shell.ring.cancel(key);
+            }
+        }
+        if let Receiving::Armed(key) = self.receiving {
+            shell.ring.cancel(key);
+        }
+    }
+
+    fn take_work(&mut self, shell: &mut Shell) -> Box<Work> {
+        self.work.take().or_else(|| shell.spare.pop()).unwrap_or_default()
+    }
+
+    fn read_input(&mut self, shell: &mut Shell, content: &mut Content, work: &mut Work) {
+        let mut input = core::mem::take(&mut work.input);
+        let taken = self.read(shell, content, work, &input);
+        input.drain(..taken);
+        work.input = input;
+    }
+
+    /// Understand what was received; returns how much of it.
+    fn read(&mut self, shell: &mut Shell, content: &mut Content, work: &mut Work, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        while at < bytes.len() && self.stage == Stage::Open && !work.is_full() {
+            let was_idle = self.http.is_idle();
+            let (taken, event) = self.http.handle_input(&bytes[at..], &Limits::DEFAULT);
+            let raw = &bytes[at..at + taken];
+            at += taken;
+            match event {
+                HttpEvent::Partial => break,
+                HttpEvent::BodySkipped => {}
+                HttpEvent::Request(head) => self.request(shell, content, work, raw, &head),
+                // A fault in the body of a request that has been answered already.
+                HttpEvent::Rejected(_) if !was_idle => self.stage = Stage::Last,
+                HttpEvent::Rejected(reject) => self.reject(shell, work, reject),
+                HttpEvent::Closed => self.stage = Stage::Last,
+            }
+        }
+        if self.stage == Stage::Open { at } else { bytes.len() }
+    }
+
+    fn request(&mut self, shell: &mut Shell, content: &mut Content, work: &mut Work, raw: &[u8], head: &Head<'_>) {
+        if !head.keep_alive {
+            self.stage = Stage::Last;
+        }
+        let request = self.next_request;
+        self.next_request = request.wrapping_add(1);
+        let found = match (head.method, head.target) {
+            (Method::Get | Method::Head, Target::Origin { path, .. }) => {
+                content.find(shell, path, Waiter { connection: self.id, request })
+            }
+            (Method::Get | Method::Head, Target::Asterisk) => Found::Now(Answer::Error(Status::BadRequest)),
+            (Method::Options, _) => Found::Now(Answer::Options),
+            (method, _) if method.is_known() => Found::Now(Answer::Error(Status::MethodNotAllowed)),
+            _ => Found::Now(Answer::Error(Status::NotImplemented)),
+        };
+        let answer = match found {
+            Found::Now(answer) if work.exchanges.is_empty() && work.listing.is_none() => {
+                return self.respond(shell, work, head, &answer, head.expect_continue, !head.keep_alive);
+            }
+            Found::Now(answer) => Some(answer),
+            Found::Later => None,
+        };
+        work.exchanges.push_back(Exchange {
+            request,
+            head: raw.to_vec(),
+            expect_continue: head.expect_continue,
+            last: !head.keep_alive,
+            answer,
+        });
+    }
+
+    /// Refuse what cannot be understood; in its turn, if others are being answered.
+    fn reject(&mut self, shell: &mut Shell, work: &mut Work, reject: Reject) {
+        self.stage = Stage::Last;
+        let answer = Answer::Rejected(reject);
+        if work.exchanges.is_empty() && work.listing.is_none() {
+            self.respond_without_request(shell, work, &answer);
+        } else {
+            work.exchanges.push_back(Exchange {
+                request: self.next_request,
+                head: Vec::new(),
+                expect_continue: false,
+                last: true,
+                answer: Some(answer),
+            });
+        }
+    }
+
+    /// Put responses into the stream whose turn has come.
+    fn answer_in_order(&mut self, shell: &mut Shell, work: &mut Work) {
+        while work.listing.is_none() {
+            let Some(exchange) = work.exchanges.pop_front_if(|exchange| exchange.answer.is_some()) else {
+                return;
+            };
+            let Some(answer) = exchange.answer else { unreachable!("just looked at") };
+            match http1::parse(&exchange.head, &Limits::DEFAULT) {
+                Ok(Parsed::Complete { head, .. }) => {
+                    self.respond(shell, work, &head, &answer, exchange.expect_continue, exchange.last);
+                }
+                _ => self.respond_without_request(shell, work, &answer),
+            }
+        }
+    }
+
+    /// Go on with whatever can be gone on with, until everything waits.
+    fn proceed(&mut self, shell: &mut Shell, content: &mut Content, mut work: Box<Work>) -> After {
+        let after = loop {
+            self.answer_in_order(shell, &mut work);
+            let window = Window(shell.tuning.readahead);
+            let progress = work.stream.pump(&mut shell.ring, &mut shell.disk, &self.socket, self.id, window);
+            self.log_sent(shell, &mut work);
+            match progress {
+                Progress::Drained => {
+                    if work.listing.is_some() {
+                        if work.write_listing() {
+                            continue;
+                        }
+                        break After::Again;
+                    }
+                    if !work.input.is_empty() && self.stage == Stage::Open {
+                        let before = work.input.len();
+                        self.read_input(shell, content, &mut work);
+                        if !work.stream.is_drained() || work.input.len() < before {
+                            continue;
+                        }
+                    }
+                    break self.drained(shell, &work);
+                }
+                Progress::Blocked => {
+                    let sent = work.stream.sent();
+                    if !matches!(self.wait, Wait::Peer(..)) {
+                        self.wait = Wait::Peer(shell.now, sent);
+                    }
+                    if work.writable.is_none() {
+                        let op = Op::Writable(self.socket.clone());
+                        work.writable = Some(shell.ring.submit(op, kind::WRITABLE | self.id));
+                    }
+                    break After::Keep;
+                }
+                Progress::Waiting => {
+                    self.wait = Wait::Disk;
+                    break After::Keep;
+                }
+                Progress::More => {
+                    self.wait = Wait::Disk;
+                    break After::Again;
+                }
+                Progress::Failed(failure) => {
+                    self.note_failure(shell, failure);
+                    break After::Close;
+                }
+            }
+        };
+        let after = if after == After::Again && core::mem::replace(&mut work.queued, true) {
+            After::Keep
+        } else {
+            after
+        };
+        self.adjust_receiving(shell, &work);
+        if work.is_idle() && work.input.is_empty() && after == After::Keep {
+            shell.give_spare(work);
+        } else {
+            self.work = Some(work);
+        }
+        after
+    }
+
+    /// Everything promised is with the kernel.
+    fn drained(&mut self, shell: &mut Shell, work: &Work) -> After {
+        if !work.exchanges.is_empty() {
+            self.wait = Wait::Disk;
+            return After::Keep;
+        }
+        match (self.stage, self.receiving) {
+            (Stage::Open, Receiving::Ended) | (Stage::Last | Stage::Lingering, Receiving::Ended) => After::Close,
+            (Stage::Last, _) => {
+                shell.ring.shutdown(&self.socket);
+                self.stage = Stage::Lingering;
+                self.wait = Wait::Close(shell.now);
+                After::Keep
+            }
+            (Stage::Lingering, _) => After::Keep,
+            (Stage::Open, _) if work.input.is_empty() && self.http.is_idle() => {
+                self.wait = Wait::Idle(shell.now);
+                After::Keep
+            }
+            (Stage::Open, _) => {
+                if !matches!(self.wait, Wait::Request(_)) {
+                    self.wait = Wait::Request(shell.now);
+                }
+                After::Keep
+            }
+        }
+    }
+
+    /// Receive while there is room for more requests, and not otherwise.
+    fn adjust_receiving(&mut self, shell: &mut Shell, work: &Work) {
+        let wanted = self.stage != Stage::Open || !work.is_full();
+        match (self.receiving, wanted) {
+            (Receiving::Armed(key), false) => {
+                self.receiving = Receiving::Stopping(key);
+                shell.ring.cancel(key);
+            }
+            (Receiving::Stopped, true) => {
+                let key = shell.ring.submit(Op::Recv(self.socket.clone()), kind::RECV | self.id);
+                self.receiving = Receiving::Armed(key);
+            }
+            _ => {}
+        }
+    }
+
+    fn log_sent(&self, shell: &mut Shell, work: &mut Work) {
+        let sent = work.stream.sent();
+        while let Some(end) = work.ends.pop_front_if(|end| end.at <= sent) {
+            if let Some(record) = end.record {
+                self.log(shell, &record, sent);
+            }
+        }
+    }
+
+    fn log(&self, shell: &mut Shell, record: &Record, sent: u64) {
+        let now = shell.now;
+        if let Some(access) = &mut shell.access {
+            let bytes = sent.saturating_sub(record.body_at).min(record.body_bytes);
+            access.record(record, self.peer.as_deref().unwrap_or("-"), bytes, now);
+        }
+    }
+
+    fn note_failure(&self, shell: &mut Shell, failure: Failure) {
+        match failure {
+            Failure::Gone => {}
+            Failure::Truncated => {
+                shell.stats.truncated += 1;
+                shell.note("a file became shorter while it was being sent; closed the connection");
+            }
+            Failure::Unreadable(errno) => {
+                shell.stats.disk_errors += 1;
+                let error = io::Error::from_raw_os_error(errno);
+                shell.note(&format!("a file could not be read while it was being sent: {error}; closed the connection"));
+            }
+        }
+    }
+}
+
+const ECANCELED: i32 = rustix::io::Errno::CANCELED.raw_os_error();
+
+impl Work {
+    /// Whether nothing is being answered, and no read is in flight.
+    fn is_idle(&self) -> bool {
+        self.stream.is_drained()
+            && self.exchanges.is_empty()
+            && self.listing.is_none()
+            && !self.stream.is_reading()
+            && self.writable.is_none()
+            && !self.queued
+    }
+
+    /// Whether no more requests are to be read for now.
+    fn is_full(&self) -> bool {
+        self.exchanges.len() + self.ends.len() >= REQUESTS_MAX
+    }
+
+    /// The response ends where the stream ends now.
+    pub(crate) fn end_response(&mut self, record: Option<Box<Record>>) {
+        self.ends.push_back(End { at: self.stream.promised(), record });
+    }
+
+    /// Put more of the listing into the stream; false when it is someone else's turn.
+    fn write_listing(&mut self) -> bool {
+        for _ in 0..LISTING_PIECES_MAX {
+            let Some(listing) = &mut self.listing else { return true };
+            let piece = listing.pieces.next_piece();
+            let ended = piece.is_none();
+            let mut bytes = piece.unwrap_or_default();
+            if listing.chunked {
+                let size = format!("{:x}\r\n", bytes.len()).into_bytes();
+                bytes.splice(0..0, size);
+                bytes.extend_from_slice(b"\r\n");
+            }
+            if !bytes.is_empty() {
+                self.stream.push(Piece::Bytes(bytes));
+            }
+            if ended {
+                let record = self.listing.take().and_then(|listing| listing.record);
+                self.end_response(record);
+                return true;
+            }
+        }
+        true
+    }
+}
+
+impl core::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Connection({:?}, {:?})", self.stage, self.wait)
+    }
+}

@@ -1,0 +1,233 @@
+//! Directory listings: sorted, escaped, made as the socket takes them.
+
+use std::rc::Rc;
+
+use http1::{date, path};
+use ring::{Entry, FileKind, Listing};
+
+/// Bytes made at once.
+const PIECE_BYTES: usize = 16 * 1024;
+
+/// Directories first, then by name.
+pub(super) fn sort(listing: &mut Listing) {
+    listing.entries.sort_by(|a, b| {
+        let (a_is_file, b_is_file) = (a.kind != FileKind::Directory, b.kind != FileKind::Directory);
+        (a_is_file, &a.name).cmp(&(b_is_file, &b.name))
+    });
+}
+
+/// A listing on its way out.
+#[derive(Debug)]
+pub(crate) struct ListingStream {
+    listing: Rc<Listing>,
+    title: String,
+    is_root: bool,
+    json: bool,
+    /// The next entry; 0 also stands for the head.
+    next: usize,
+    begun: bool,
+    ended: bool,
+}
+
+impl ListingStream {
+    /// `key` is the directory's path with a slash at its end, or empty for the root.
+    pub(crate) fn new(listing: Rc<Listing>, key: &[u8], json: bool) -> Self {
+        let title = format!("/{}", String::from_utf8_lossy(key));
+        Self { listing, title, is_root: key.is_empty(), json, next: 0, begun: false, ended: false }
+    }
+
+    pub(crate) const fn content_type(&self) -> &'static str {
+        if self.json { "application/json" } else { "text/html; charset=utf-8" }
+    }
+
+    /// The next piece, or `None` after the last. Never empty.
+    pub(crate) fn next_piece(&mut self) -> Option<Vec<u8>> {
+        if self.ended {
+            return None;
+        }
+        let mut out = Vec::with_capacity(PIECE_BYTES + 1024);
+        if !core::mem::replace(&mut self.begun, true) {
+            self.write_head(&mut out);
+        }
+        while out.len() < PIECE_BYTES {
+            let Some(entry) = self.listing.entries.get(self.next) else {
+                self.write_end(&mut out);
+                self.ended = true;
+                break;
+            };
+            if self.json {
+                write_json(entry, self.next == 0, &mut out);
+            } else {
+                write_row(entry, &mut out);
+            }
+            self.next += 1;
+        }
+        Some(out)
+    }
+
+    fn write_head(&self, out: &mut Vec<u8>) {
+        if self.json {
+            out.push(b'[');
+            return;
+        }
+        let title = escape_html(&self.title);
+        out.extend_from_slice(
+            format!(
+                "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+                 <meta name=\"viewport\" content=\"width=device-width\">\
+                 <title>Index of {title}</title><style>{STYLE}</style></head>\n\
+                 <body><h1>Index of {title}</h1><table>\n\
+                 <thead><tr><th>Name<th>Size<th>Modified</tr></thead><tbody>\n"
+            )
+            .as_bytes(),
+        );
+        if !self.is_root {
+            out.extend_from_slice(b"<tr><td><a href=\"../\">../</a><td><td></tr>\n");
+        }
+    }
+
+    fn write_end(&self, out: &mut Vec<u8>) {
+        if self.json {
+            out.extend_from_slice(b"\n]\n");
+            return;
+        }
+        out.extend_from_slice(b"</tbody></table>");
+        if self.listing.truncated {
+            let count = self.listing.entries.len();
+            out.extend_from_slice(format!("<p>Only the first {count} entries are shown.").as_bytes());
+        }
+        out.extend_from_slice(b"</body></html>\n");
+    }
+}
+
+const STYLE: &str = "body{font:1rem/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;\
+    padding:0 1rem;color-scheme:light dark}table{border-collapse:collapse;width:100%}\
+    th{text-align:left}td,th{padding:.15rem .5rem}\
+    td:nth-child(2),th:nth-child(2){text-align:right;font-variant-numeric:tabular-nums}\
+    a{text-decoration:none}a:hover{text-decoration:underline}";
+
+fn write_row(entry: &Entry, out: &mut Vec<u8>) {
+    let slash = if entry.kind == FileKind::Directory { "/" } else { "" };
+    let name = escape_html(&String::from_utf8_lossy(&entry.name));
+    // A leading "./" keeps a colon in the name from looking like a URL's scheme.
+    out.extend_from_slice(b"<tr><td><a href=\"./");
+    let from = out.len();
+    path::encode(&entry.name, out);
+    let href = escape_html(&String::from_utf8_lossy(&out[from..]));
+    out.truncate(from);
+    out.extend_from_slice(href.as_bytes());
+    let size = if entry.kind == FileKind::Regular { entry.size.to_string() } else { "–".to_owned() };
+    let modified = date::format(entry.mtime);
+    let modified = String::from_utf8_lossy(&modified);
+    out.extend_from_slice(
+        format!("{slash}\">{name}{slash}</a><td>{size}<td>{modified}</tr>\n").as_bytes(),
+    );
+}
+
+fn write_json(entry: &Entry, first: bool, out: &mut Vec<u8>) {
+    let comma = if first { "" } else { "," };
+    let name = escape_json(&String::from_utf8_lossy(&entry.name));
+    let kind = match entry.kind {
+        FileKind::Directory => "directory",
+        FileKind::Regular => "file",
+        FileKind::Symlink => "symlink",
+        FileKind::Other => "other",
+    };
+    let modified = date::format(entry.mtime);
+    let modified = String::from_utf8_lossy(&modified);
+    out.extend_from_slice(
+        format!(
+            "{comma}\n{{\"name\":\"{name}\",\"type\":\"{kind}\",\"size\":{},\"mtime\":\"{modified}\"}}",
+            entry.size
+        )
+        .as_bytes(),
+    );
+}
+
+/// Text that means itself in HTML, also within double quotes.
+fn escape_html(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            char => out.push(char),
+        }
+    }
+    out
+}
+
+/// Text that means itself within a JSON string.
+pub(crate) fn escape_json(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            char if char.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(char))),
+            char => out.push(char),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listing(names: &[(&[u8], FileKind)]) -> Listing {
+        let entry = |(name, kind): &(&[u8], FileKind)| Entry {
+            name: name.to_vec(),
+            kind: *kind,
+            size: 7,
+            mtime: 784_111_777,
+        };
+        Listing { entries: names.iter().map(entry).collect(), truncated: false }
+    }
+
+    fn render(listing: Listing, json: bool) -> String {
+        let mut stream = ListingStream::new(Rc::new(listing), b"a/", json);
+        let mut out = Vec::new();
+        while let Some(piece) = stream.next_piece() {
+            assert!(!piece.is_empty());
+            out.extend(piece);
+        }
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn directories_come_first_and_names_are_sorted() {
+        let mut all = listing(&[(b"b", FileKind::Regular), (b"z", FileKind::Directory), (b"a", FileKind::Regular)]);
+        sort(&mut all);
+        let names: Vec<_> = all.entries.iter().map(|entry| entry.name.clone()).collect();
+        assert_eq!(names, [b"z", b"a", b"b"]);
+    }
+
+    #[test]
+    fn a_name_cannot_leave_its_place() {
+        let html = render(listing(&[(b"<script>\"'&", FileKind::Regular)]), false);
+        assert!(!html.contains("<script>"), "{html}");
+        let html = render(listing(&[(b"javascript:alert(1)", FileKind::Regular)]), false);
+        assert!(html.contains("href=\"./javascript:"), "{html}");
+        let json = render(listing(&[(b"\"\\\n\x01", FileKind::Other)]), true);
+        assert!(json.contains(r#""name":"\"\\\u000a\u0001""#), "{json}");
+    }
+
+    #[test]
+    fn pieces_are_bounded_and_complete() {
+        let many: Vec<Vec<u8>> = (0..5000).map(|n| format!("file {n:05}").into_bytes()).collect();
+        let names: Vec<_> = many.iter().map(|name| (&name[..], FileKind::Regular)).collect();
+        let mut stream = ListingStream::new(Rc::new(listing(&names)), b"", true);
+        let mut out = Vec::new();
+        while let Some(piece) = stream.next_piece() {
+            assert!(piece.len() < 2 * PIECE_BYTES);
+            out.extend(piece);
+        }
+        let json = String::from_utf8(out).unwrap();
+        assert_eq!(json.matches("\"name\":").count(), 5000);
+        assert!(json.starts_with("[\n{") && json.ends_with("}\n]\n"));
+    }
+}

@@ -1,0 +1,31 @@
+//! A file server for Linux that never waits for the disk.
+//!
+//! [`server::start`] runs what [`config::Config`] says: one [`worker::Worker`] per thread, each
+//! with a ring, a disk and a cache of its own, nothing shared. `DESIGN.md` has the whole picture.
+//!
+//! ```text
+//!  ring ──completions──► worker ──► connection ──► http1 (what is asked)
+//!   ▲                      │            │
+//!   │                      ▼            ▼
+//!   └──────submit────── content      sendfile::Stream (what is answered)
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod cli;
+pub mod config;
+mod connection;
+mod content;
+mod listen;
+mod log;
+mod respond;
+pub mod server;
+mod shell;
+mod wheel;
+pub mod worker;
+
+pub use log::LogFormat;
+pub use shell::Stats;
+
+/// What the server calls itself in responses and messages.
+pub(crate) const NAME: &str = "samum";

@@ -1,0 +1,46 @@
+//! The command `samum`.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+use samum::cli::{Cli, Command};
+use samum::server;
+
+fn main() -> ExitCode {
+    // clap itself exits with 2 for what it cannot understand, and 0 for --help.
+    let result = match Cli::parse().command {
+        Command::Serve(serve) => server::run(&serve.config()),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "samum", &mut io::stdout());
+            Ok(())
+        }
+        Command::Man => man(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // With standard error closed the exit code has to do.
+            let _ = writeln!(io::stderr(), "samum: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// One page for the command and all its subcommands.
+fn man() -> Result<(), String> {
+    let mut page = Vec::new();
+    let command = Cli::command();
+    let write = |page: &mut Vec<u8>| -> io::Result<()> {
+        clap_mangen::Man::new(command.clone()).render(page)?;
+        for sub in command.get_subcommands().filter(|sub| sub.get_name() == "serve") {
+            let man = clap_mangen::Man::new(sub.clone());
+            writeln!(page, ".SH \"SAMUM SERVE\"")?;
+            man.render_description_section(page)?;
+            man.render_synopsis_section(page)?;
+            man.render_options_section(page)?;
+        }
+        io::stdout().write_all(page)
+    };
+    write(&mut page).map_err(|error| format!("cannot write the man page: {error}"))
+}

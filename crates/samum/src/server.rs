@@ -1,0 +1,271 @@
+//! All workers together: start, stop, and what is said on the way.
+
+use core::sync::atomic::{AtomicU8, Ordering};
+use core::time::Duration;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+
+use ring::{Choice, Ring, Waker};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::config::{Address, Config, LogTarget};
+use crate::listen;
+use crate::shell::kind;
+use crate::worker::{Parts, Worker};
+
+/// How long responses under way may take after the signal to stop.
+const DRAIN_MAX: Duration = Duration::from_secs(30);
+/// How long logs may take after that.
+const LOGS_MAX: Duration = Duration::from_secs(2);
+/// Descriptors kept for what is neither a connection nor a cached file.
+const DESCRIPTORS_RESERVED: usize = 64;
+
+/// What the main thread wants of the workers.
+const RUN: u8 = 0;
+const DRAIN: u8 = 1;
+
+/// Serve until a signal says stop.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn run(config: &Config) -> Result<(), String> {
+    let descriptors = raise_descriptor_limit();
+    let root = open_root(&config.root)?;
+    let log = open_log(&config.log)?;
+    let mut sockets: Vec<Vec<OwnedFd>> = (0..config.threads).map(|_| Vec::new()).collect();
+    let mut names = Vec::new();
+    let mut unix_paths = UnixPaths::default();
+    for address in &config.listen {
+        let opened = listen::open(address, config.threads)?;
+        names.push(listen::name(&opened[0], address));
+        if let Address::Unix(path) = address {
+            unix_paths.0.push(path.clone());
+        }
+        for (worker, socket) in sockets.iter_mut().zip(opened) {
+            worker.push(socket);
+        }
+    }
+    // Before any thread starts, so that no signal finds the default action.
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|error| format!("cannot catch signals: {error}"))?;
+    end_on_panic();
+
+    let stop = Arc::new(AtomicU8::new(RUN));
+    let wakers = Arc::new(Mutex::new(Vec::new()));
+    let (started, starts) = mpsc::channel();
+    let mut threads = Vec::new();
+    for (number, listeners) in sockets.into_iter().enumerate() {
+        let seed = Seed {
+            listeners,
+            root: duplicate(&root)?,
+            log: log.as_ref().map(duplicate).transpose()?,
+            config: config.clone(),
+            descriptors: descriptors.saturating_sub(DESCRIPTORS_RESERVED) / config.threads,
+        };
+        let (stop, wakers, started) = (Arc::clone(&stop), Arc::clone(&wakers), started.clone());
+        let body = move || seed.run(&stop, &wakers, &started);
+        let spawned = thread::Builder::new().name(format!("worker-{number}")).spawn(body);
+        threads.push(spawned.map_err(|error| format!("cannot start a worker: {error}"))?);
+    }
+    drop(started);
+    let mut driver = None;
+    for _ in &threads {
+        let said = starts.recv().map_err(|_| "a worker ended before it began".to_owned())?;
+        driver = Some(said?);
+    }
+    for name in &names {
+        say(&format!("listening on {name}"));
+    }
+    if let Some(driver) = driver {
+        let (count, plural) = (config.threads, if config.threads == 1 { "" } else { "s" });
+        say(&format!("serving {} with {count} worker{plural} on {driver}", config.root.display()));
+    }
+
+    let watcher = signals.handle();
+    let waiting = thread::spawn(move || {
+        let mut signals = signals.forever();
+        if signals.next().is_some() {
+            stop.store(DRAIN, Ordering::Release);
+            for waker in wakers.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+                Waker::wake(waker);
+            }
+            say("finishing what is under way; a second signal ends it at once");
+        }
+        if signals.next().is_some() {
+            drop(unix_paths);
+            #[expect(clippy::exit, reason = "the second signal asks for exactly that")]
+            std::process::exit(0);
+        }
+        drop(unix_paths);
+    });
+    let mut result = Ok(());
+    for thread in threads {
+        match thread.join() {
+            Ok(ended) => result = result.and(ended),
+            Err(_) => result = Err("a worker panicked".to_owned()),
+        }
+    }
+    watcher.close();
+    // Ends now that its signals have; it has nothing to report.
+    let _ = waiting.join();
+    result
+}
+
+/// What a worker's thread starts from.
+struct Seed {
+    listeners: Vec<OwnedFd>,
+    root: OwnedFd,
+    log: Option<OwnedFd>,
+    config: Config,
+    /// Descriptors for connections and files.
+    descriptors: usize,
+}
+
+type Started = mpsc::Sender<Result<String, String>>;
+
+impl Seed {
+    fn run(self, stop: &AtomicU8, wakers: &Mutex<Vec<Waker>>, started: &Started) -> Result<(), String> {
+        let (mut worker, driver) = match self.worker(wakers) {
+            Ok(worker) => worker,
+            Err(error) => {
+                // The main thread reports it.
+                let _ = started.send(Err(error));
+                return Ok(());
+            }
+        };
+        // Nobody listens only if the main thread has given up already.
+        let _ = started.send(Ok(driver));
+        let failed = |error: io::Error| format!("a worker cannot wait for events: {error}");
+        // Pairs with the release store of the signal thread, which then wakes us.
+        while stop.load(Ordering::Acquire) == RUN {
+            worker.turn(None).map_err(failed)?;
+        }
+        worker.drain();
+        let until = worker.ring().now() + DRAIN_MAX;
+        while !worker.is_drained() && worker.ring().now() < until {
+            worker.turn(Some(until)).map_err(failed)?;
+        }
+        let until = worker.ring().now() + LOGS_MAX;
+        worker.finish_logs(until);
+        // A call that sleeps on a dead network file system would hold up the ring's drop, and with
+        // it the exit: the process ends next, and takes everything along.
+        core::mem::forget(worker);
+        Ok(())
+    }
+
+    fn worker(self, wakers: &Mutex<Vec<Waker>>) -> Result<(Worker, String), String> {
+        let mut ring = Ring::new(self.config.driver).map_err(|error| no_ring(self.config.driver, &error))?;
+        let driver = ring.to_string();
+        let waker = ring.waker(kind::WAKE).map_err(|error| format!("cannot make a waker: {error}"))?;
+        wakers.lock().unwrap_or_else(PoisonError::into_inner).push(waker);
+        let is_file = matches!(self.config.log, LogTarget::File(_));
+        let log_name = match &self.config.log {
+            LogTarget::File(path) => path.display().to_string(),
+            _ => "standard output".to_owned(),
+        };
+        let connections = self.config.tuning.connections_max.div_ceil(self.config.threads);
+        let notes = io::stderr().as_fd().try_clone_to_owned().ok();
+        let parts = Parts {
+            listeners: self.listeners.into_iter().map(|fd| ring.adopt_socket(fd)).collect(),
+            root: ring.adopt_file(self.root),
+            // A quarter for files; a connection that finds no descriptor waits to be accepted.
+            connections_max: connections,
+            descriptors_max: (self.descriptors / 4).max(16),
+            tuning: self.config.tuning,
+            access: self.log.map(|fd| (ring.adopt_file(fd), self.config.log_format, log_name, is_file)),
+            notes: notes.map(|fd| ring.adopt_file(fd)),
+            ring,
+        };
+        let worker = Worker::new(parts).map_err(|error| format!("cannot get memory: {error}"))?;
+        Ok((worker, driver))
+    }
+}
+
+fn no_ring(choice: Choice, error: &io::Error) -> String {
+    match choice {
+        Choice::Epoll => format!("cannot use epoll: {error}"),
+        _ => format!(
+            "cannot use io_uring: {error} (it needs Linux 6.1, and containers often forbid it; \
+             --driver auto falls back to epoll)"
+        ),
+    }
+}
+
+/// Sockets in the file system go when the server does.
+#[derive(Default)]
+struct UnixPaths(Vec<PathBuf>);
+
+impl Drop for UnixPaths {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // Somebody else removed it: as good.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, String> {
+    fd.try_clone().map_err(|error| format!("cannot duplicate a descriptor: {error}"))
+}
+
+fn open_root(path: &Path) -> Result<OwnedFd, String> {
+    let shown = path.display();
+    let file = File::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => format!("cannot serve {shown}: there is no such directory"),
+        io::ErrorKind::PermissionDenied => {
+            format!("cannot serve {shown}: permission denied (this user must be able to read and enter it)")
+        }
+        _ => format!("cannot serve {shown}: {error}"),
+    })?;
+    if !file.metadata().is_ok_and(|data| data.is_dir()) {
+        return Err(format!("cannot serve {shown}: it is not a directory (serve the one that it is in)"));
+    }
+    Ok(file.into())
+}
+
+fn open_log(target: &LogTarget) -> Result<Option<OwnedFd>, String> {
+    match target {
+        LogTarget::None => Ok(None),
+        LogTarget::Stdout => {
+            let stdout = io::stdout().as_fd().try_clone_to_owned();
+            stdout.map(Some).map_err(|error| format!("cannot log to standard output: {error}"))
+        }
+        LogTarget::File(path) => {
+            // A FIFO without a reader must not stop the start: opened for both ends it never waits.
+            let is_fifo = std::fs::metadata(path).is_ok_and(|data| data.file_type().is_fifo());
+            let file = OpenOptions::new().append(true).read(is_fifo).create(true).mode(0o640).open(path);
+            file.map(|file| Some(file.into())).map_err(|error| format!("cannot log to {}: {error}", path.display()))
+        }
+    }
+}
+
+/// As many descriptors as the hard limit allows; returns how many that are.
+fn raise_descriptor_limit() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let now = if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
+    now.and_then(|now| usize::try_from(now).ok()).unwrap_or(1 << 20)
+}
+
+/// A worker that panics ends the process: nothing is half alive.
+fn end_on_panic() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        default(info);
+        say("a thread has panicked, which is a bug; the server ends");
+        #[expect(clippy::exit, reason = "the panic message has been printed; nothing else may run")]
+        std::process::exit(1);
+    }));
+}
+
+/// Tell the operator, who may have closed the terminal.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{}: {text}", crate::NAME);
+}

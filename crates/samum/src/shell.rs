@@ -1,0 +1,173 @@
+//! What a worker acts through: the ring, the disk, the clock, the logs.
+
+use core::time::Duration;
+use std::io;
+use std::rc::Rc;
+
+use http1::date;
+use ring::{Ring, Time, Token};
+use sendfile::Disk;
+
+use crate::config::Tuning;
+use crate::connection::Work;
+use crate::log::{AccessLog, Sink};
+
+/// The kinds of operations, in the highest byte of their tokens.
+pub(crate) mod kind {
+    use ring::Token;
+
+    /// A listener accepts; its number follows.
+    pub(crate) const ACCEPT: Token = 1 << 56;
+    /// A connection receives; its id follows.
+    pub(crate) const RECV: Token = 2 << 56;
+    /// A connection's socket can take bytes; its id follows.
+    pub(crate) const WRITABLE: Token = 3 << 56;
+    /// A step of a content load.
+    pub(crate) const LOAD: Token = 4 << 56;
+    /// A directory is watched.
+    pub(crate) const WATCH: Token = 5 << 56;
+    /// The disk's own.
+    pub(crate) const DISK: Token = 6 << 56;
+    /// Another thread wants something.
+    pub(crate) const WAKE: Token = 7 << 56;
+    /// A listener that ran out of descriptors tries again; its number follows.
+    pub(crate) const RESUME: Token = 8 << 56;
+    /// The access log was written.
+    pub(crate) const ACCESS: Token = 9 << 56;
+    /// A note to the operator was written.
+    pub(crate) const NOTE: Token = 10 << 56;
+    /// The part of a token that says which kind it is.
+    pub(crate) const MASK: Token = 0xff << 56;
+}
+
+/// The same complaint is made at most this often.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What has happened in a worker since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Responses begun.
+    pub responses: u64,
+    /// Connections closed because a file became shorter while it was being sent.
+    pub truncated: u64,
+    /// Opens, stats and reads that failed with more than "not found" or "not permitted".
+    pub disk_errors: u64,
+    /// Connections closed because their peer took too little for too long.
+    pub slow_peers: u64,
+    /// Connections closed because their peer sent nothing, or no whole request, for too long.
+    pub timeouts: u64,
+    /// Lines of logs that were dropped because nothing took them.
+    pub log_lines_dropped: u64,
+    /// Times that accepting stopped for want of descriptors.
+    pub descriptor_shortages: u64,
+}
+
+pub(crate) struct Shell {
+    pub(crate) ring: Ring,
+    pub(crate) disk: Disk,
+    /// When this turn began.
+    pub(crate) now: Time,
+    /// The same in Unix seconds, and as HTTP writes it.
+    pub(crate) unix: i64,
+    pub(crate) date: [u8; date::DATE_LEN],
+    pub(crate) tuning: Rc<Tuning>,
+    pub(crate) access: Option<AccessLog>,
+    pub(crate) notes: Sink,
+    pub(crate) stats: Stats,
+    /// For multipart boundaries: what no writer of a file can know.
+    pub(crate) secret: u64,
+    /// What connections have given back for the next one that has something to do.
+    #[expect(clippy::vec_box, reason = "it is the boxes that are reused")]
+    pub(crate) spare: Vec<Box<Work>>,
+    complained: Option<Time>,
+}
+
+/// How many of them are kept: a batch of completions.
+const SPARE_MAX: usize = 256;
+
+impl Shell {
+    pub(crate) fn new(ring: Ring, disk: Disk, tuning: Rc<Tuning>, access: Option<AccessLog>, notes: Sink) -> Self {
+        use std::hash::{BuildHasher, RandomState};
+        let mut shell = Self {
+            now: ring.now(),
+            ring,
+            disk,
+            unix: i64::MIN,
+            date: date::format(0),
+            tuning,
+            access,
+            notes,
+            stats: Stats::default(),
+            secret: RandomState::new().hash_one(0),
+            spare: Vec::new(),
+            complained: None,
+        };
+        shell.tick();
+        shell
+    }
+
+    /// A turn begins.
+    pub(crate) fn tick(&mut self) {
+        self.now = self.ring.now();
+        let unix = self.ring.unix_time();
+        if unix != self.unix {
+            self.unix = unix;
+            self.date = date::format(unix);
+        }
+    }
+
+    /// Take what a connection with nothing to do has no use for.
+    pub(crate) fn give_spare(&mut self, work: Box<Work>) {
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(work);
+        }
+    }
+
+    /// Tell the operator something.
+    pub(crate) fn note(&mut self, text: &str) {
+        let line = format!("{}: {text}\n", crate::NAME);
+        self.notes.line(&mut self.ring, line.as_bytes());
+    }
+
+    /// Tell the operator that a limit of the system has been reached, once in a while.
+    pub(crate) fn complain_of_limit(&mut self, error: &io::Error) {
+        self.stats.descriptor_shortages += 1;
+        let now = self.now;
+        if self.complained.is_none_or(|then| now.since(then) >= COMPLAINT_INTERVAL) {
+            self.complained = Some(now);
+            self.note(&format!(
+                "out of descriptors or memory: {error}; clients wait until some are free (raise the limit \
+                 with `ulimit -n`, or lower --max-connections)"
+            ));
+        }
+    }
+
+    /// Take the completion of a log's write.
+    pub(crate) fn log_written(&mut self, completion: ring::Completion) {
+        let now = self.now;
+        if completion.token & kind::MASK == kind::NOTE {
+            self.notes.written(&mut self.ring, completion, now);
+        } else if let Some(access) = &mut self.access {
+            access.sink.written(&mut self.ring, completion, now);
+            if let Some(complaint) = access.sink.complaint() {
+                self.note(&complaint);
+            }
+        }
+    }
+
+    /// Write what the logs hold, if it is time; returns when to look again.
+    pub(crate) fn flush_logs(&mut self) -> Option<Time> {
+        let now = self.now;
+        let access = self.access.as_mut().and_then(|access| access.sink.flush(&mut self.ring, now));
+        let dropped = self.notes.dropped() + self.access.as_ref().map_or(0, |access| access.sink.dropped());
+        self.stats.log_lines_dropped = dropped;
+        access
+    }
+}
+
+/// A connection's id in a token.
+pub(crate) const fn id_of(token: Token) -> u64 {
+    token & !kind::MASK
+}

@@ -1,0 +1,134 @@
+//! Deadlines of many connections: a wheel of coarse ticks that looks lazily.
+//!
+//! A connection's deadline moves with each request, its entry in the wheel does not: when an entry
+//! comes up, its owner says what its deadline is now. An entry is made only for an owner that has
+//! none as early as its deadline, so a busy connection costs nothing here.
+
+use core::time::Duration;
+
+use ring::Time;
+
+/// How coarse deadlines are.
+const TICK: Duration = Duration::from_millis(250);
+/// One round is 256 s; what is further off comes up after one round and is put back.
+const SLOTS: u64 = 1024;
+
+/// A moment in ticks.
+pub(crate) type Tick = u64;
+
+pub(crate) struct Wheel {
+    slots: Vec<Vec<u64>>,
+    /// Everything up to this tick has come up.
+    current: Tick,
+    entries: usize,
+    /// No entry is before this tick.
+    soonest: Tick,
+}
+
+fn tick_of(time: Time) -> Tick {
+    time.as_nanos() / u64::try_from(TICK.as_nanos()).expect("a small constant")
+}
+
+impl Wheel {
+    pub(crate) fn new(now: Time) -> Self {
+        Self {
+            slots: (0..SLOTS).map(|_| Vec::new()).collect(),
+            current: tick_of(now),
+            entries: 0,
+            soonest: Tick::MAX,
+        }
+    }
+
+    /// Whether an entry at `tick` comes up too late for `deadline`.
+    pub(crate) fn is_later(tick: Tick, deadline: Time) -> bool {
+        tick > tick_of(deadline) + 1
+    }
+
+    /// Have `id` come up at its deadline or soon after; returns the tick of the entry.
+    pub(crate) fn insert(&mut self, id: u64, deadline: Time) -> Tick {
+        let tick = (tick_of(deadline) + 1).clamp(self.current + 1, self.current + SLOTS - 1);
+        self.slots[slot(tick)].push(id);
+        self.entries += 1;
+        self.soonest = self.soonest.min(tick);
+        tick
+    }
+
+    /// When the next entry comes up.
+    pub(crate) fn next(&self) -> Option<Time> {
+        (self.entries > 0).then(|| Time::default() + TICK * u32::try_from(self.soonest).unwrap_or(u32::MAX))
+    }
+
+    /// Take the entries that have come up.
+    pub(crate) fn expire(&mut self, now: Time, expired: &mut Vec<(u64, Tick)>) {
+        let now = tick_of(now);
+        if now < self.soonest || self.entries == 0 {
+            self.current = self.current.max(now.min(self.soonest.saturating_sub(1)));
+            return;
+        }
+        let last = now.min(self.current + SLOTS);
+        for tick in self.current + 1..=last {
+            let taken = core::mem::take(&mut self.slots[slot(tick)]);
+            self.entries -= taken.len();
+            expired.extend(taken.into_iter().map(|id| (id, tick)));
+        }
+        self.current = now;
+        self.soonest = (now + 1..now + SLOTS)
+            .find(|tick| !self.slots[slot(*tick)].is_empty())
+            .unwrap_or(Tick::MAX);
+    }
+}
+
+fn slot(tick: Tick) -> usize {
+    usize::try_from(tick % SLOTS).expect("a small number")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time::default() + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn an_entry_comes_up_once_not_before_its_deadline_and_soon_after() {
+        let mut wheel = Wheel::new(at(10_000));
+        let mut expired = Vec::new();
+        wheel.insert(1, at(12_000));
+        wheel.insert(2, at(11_000));
+        assert!(wheel.next().is_some_and(|next| next >= at(11_000) && next <= at(11_500)));
+        wheel.expire(at(10_999), &mut expired);
+        assert_eq!(expired, []);
+        wheel.expire(at(11_500), &mut expired);
+        assert_eq!(expired.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [2]);
+        expired.clear();
+        wheel.expire(at(11_999), &mut expired);
+        assert_eq!(expired, []);
+        wheel.expire(at(60_000), &mut expired);
+        assert_eq!(expired.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1]);
+        assert_eq!(wheel.next(), None);
+    }
+
+    #[test]
+    fn a_deadline_beyond_the_round_comes_up_early_and_a_long_sleep_loses_none() {
+        let mut wheel = Wheel::new(at(0));
+        let mut expired = Vec::new();
+        wheel.insert(1, at(10_000_000));
+        assert!(wheel.next().is_some_and(|next| next <= at(256_000)));
+        for id in 2..100 {
+            wheel.insert(id, at(id * 1000));
+        }
+        wheel.expire(at(20_000_000), &mut expired);
+        assert_eq!(expired.len(), 99);
+    }
+
+    #[test]
+    fn a_deadline_in_the_past_comes_up_at_the_next_tick() {
+        let mut wheel = Wheel::new(at(100_000));
+        let mut expired = Vec::new();
+        wheel.expire(at(100_000), &mut expired);
+        wheel.insert(7, at(5));
+        wheel.expire(at(100_600), &mut expired);
+        assert_eq!(expired.len(), 1);
+    }
+}

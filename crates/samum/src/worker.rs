@@ -1,0 +1,437 @@
+//! One thread's share of the server: a loop that takes completions and gives turns.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+
+use ring::{Completion, DriverKind, Event, Fd, Key, Op, Ring, Time};
+use sendfile::{Disk, DiskConfig};
+
+use crate::config::Tuning;
+use crate::connection::{After, Connection};
+use crate::content::{Content, Policy};
+use crate::log::{AccessLog, Sink};
+use crate::shell::{Shell, Stats, id_of, kind};
+use crate::wheel::{Tick, Wheel};
+
+/// After descriptors have run out, accepting is tried again after this.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Streams pumped in one turn because the disk has room.
+const LINE_TURNS_MAX: usize = 64;
+/// Connections asked to give back buffers at once, when others starve.
+const RECLAIMS_MAX: usize = 16;
+
+/// Everything that one thread serves.
+pub struct Worker {
+    shell: Shell,
+    content: Content,
+    listeners: Vec<Listener>,
+    connections: Connections,
+    connections_max: usize,
+    wheel: Wheel,
+    /// Connections whose turn was over before they were done.
+    again: VecDeque<u64>,
+    draining: bool,
+    completions: Vec<Completion>,
+    expired: Vec<(u64, Tick)>,
+}
+
+struct Listener {
+    socket: Fd,
+    state: Accepting,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Accepting {
+    Armed(Key),
+    /// Until descriptors are free again; a timer runs.
+    Paused,
+    /// Until a connection ends: there are as many as may be.
+    Full,
+    /// For good.
+    Closed,
+}
+
+/// What a worker is made of.
+pub struct Parts {
+    /// Made on the worker's own thread.
+    pub ring: Ring,
+    /// Listening sockets.
+    pub listeners: Vec<Fd>,
+    /// The directory to serve.
+    pub root: Fd,
+    /// Connections this worker may have.
+    pub connections_max: usize,
+    /// Open files this worker may keep.
+    pub descriptors_max: usize,
+    /// The rest of the configuration.
+    pub tuning: Tuning,
+    /// Where the access log goes and how it looks; the name is for messages.
+    pub access: Option<(Fd, crate::LogFormat, String, bool)>,
+    /// Where messages go.
+    pub notes: Option<Fd>,
+}
+
+impl Worker {
+    /// Begin to accept.
+    ///
+    /// # Errors
+    ///
+    /// Those of `mmap(2)`.
+    pub fn new(parts: Parts) -> io::Result<Self> {
+        let disk = Disk::new(DiskConfig {
+            caching: parts.tuning.caching,
+            token_base: kind::DISK,
+            ..DiskConfig::default()
+        })?;
+        let policy = Policy {
+            index: parts.tuning.index.clone(),
+            listing: parts.tuning.listing,
+            keep: parts.tuning.caching != sendfile::Caching::Never,
+            descriptors_max: parts.descriptors_max,
+        };
+        let access = parts.access.map(|(fd, format, name, is_file)| {
+            AccessLog::new(Sink::new(Some(fd), kind::ACCESS, &name, is_file), format)
+        });
+        let notes = Sink::new(parts.notes, kind::NOTE, "messages", false);
+        let shell = Shell::new(parts.ring, disk, Rc::new(parts.tuning), access, notes);
+        let mut worker = Self {
+            content: Content::new(parts.root, policy)?,
+            wheel: Wheel::new(shell.now),
+            shell,
+            listeners: Vec::new(),
+            connections: Connections::default(),
+            connections_max: parts.connections_max.max(1),
+            again: VecDeque::new(),
+            draining: false,
+            completions: Vec::new(),
+            expired: Vec::new(),
+        };
+        for socket in parts.listeners {
+            worker.listeners.push(Listener { socket, state: Accepting::Full });
+        }
+        worker.accept_again(Accepting::Full);
+        Ok(worker)
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub const fn stats(&self) -> Stats {
+        self.shell.stats
+    }
+
+    /// Connections open now.
+    #[must_use]
+    pub const fn connections(&self) -> usize {
+        self.connections.len
+    }
+
+    /// The ring, for a waker and its clock.
+    pub const fn ring(&mut self) -> &mut Ring {
+        &mut self.shell.ring
+    }
+
+    /// Wait until something happens, but not beyond `until`, and do everything about it.
+    ///
+    /// # Errors
+    ///
+    /// When the ring cannot wait: the worker is of no more use.
+    pub fn turn(&mut self, until: Option<Time>) -> io::Result<()> {
+        let until = [until, self.wheel.next(), self.shell.flush_logs()].into_iter().flatten().min();
+        let until = if self.again.is_empty() { until } else { Some(self.shell.now) };
+        let mut completions = core::mem::take(&mut self.completions);
+        self.shell.ring.wait(until, &mut completions)?;
+        self.shell.tick();
+        for completion in completions.drain(..) {
+            self.handle(completion);
+        }
+        self.completions = completions;
+        self.deliver_answers();
+        for _ in 0..self.again.len() {
+            let Some(id) = self.again.pop_front() else { break };
+            self.with(id, |connection, shell, content| connection.handle_turn(shell, content, false));
+        }
+        self.serve_line();
+        self.deliver_answers();
+        self.expire();
+        Ok(())
+    }
+
+    fn handle(&mut self, completion: Completion) {
+        let id = id_of(completion.token);
+        match completion.token & kind::MASK {
+            kind::RECV => {
+                self.with(id, |connection, shell, content| connection.handle_receive(shell, content, completion));
+            }
+            kind::WRITABLE => {
+                if completion.result.is_ok() {
+                    self.with(id, Connection::handle_writable);
+                }
+            }
+            kind::ACCEPT => self.handle_accept(id, completion),
+            kind::DISK => self.handle_disk(completion),
+            kind::LOAD => self.content.handle_load(&mut self.shell, completion),
+            kind::WATCH => self.content.handle_watch(&mut self.shell, completion),
+            kind::ACCESS | kind::NOTE => self.shell.log_written(completion),
+            kind::RESUME => self.accept_again(Accepting::Paused),
+            // The thread that woke us is looked at by the caller of `turn`.
+            kind::WAKE => {}
+            _ => unreachable!("no operation has the token {:x}", completion.token),
+        }
+    }
+
+    fn handle_disk(&mut self, completion: Completion) {
+        if !self.shell.disk.is_read(completion.token) {
+            return;
+        }
+        // A read for a connection that has gone since gives its buffer back here.
+        let Some(done) = self.shell.disk.handle(&mut self.shell.ring, completion) else { return };
+        self.with(done.owner, |connection, shell, content| connection.handle_read(shell, content, done));
+    }
+
+    fn handle_accept(&mut self, number: u64, completion: Completion) {
+        let number = usize::try_from(number).expect("an index of listeners");
+        match completion.result {
+            Ok(Event::Accepted(socket)) => {
+                if !completion.more {
+                    self.listeners[number].state = Accepting::Full;
+                }
+                if !self.draining {
+                    self.open(socket);
+                }
+            }
+            Ok(event) => unreachable!("an accept brought {event:?}"),
+            Err(error) => {
+                let cancelled = error.raw_os_error() == Some(rustix::io::Errno::CANCELED.raw_os_error());
+                if self.draining || self.listeners[number].state == Accepting::Closed || cancelled {
+                    return;
+                }
+                self.shell.complain_of_limit(&error);
+                self.listeners[number].state = Accepting::Paused;
+                let at = self.shell.now + ACCEPT_PAUSE;
+                self.shell.ring.submit(Op::Timer(at), kind::RESUME | number as u64);
+            }
+        }
+    }
+
+    fn open(&mut self, socket: Fd) {
+        self.shell.stats.accepted += 1;
+        let named = self.shell.access.is_some() && self.shell.ring.kind() != DriverKind::Sim;
+        let peer = named.then(|| crate::listen::peer_name(&socket));
+        let id = self.connections.reserve();
+        let connection = Connection::new(&mut self.shell, id, socket, peer);
+        self.settle(id, Box::new(connection), After::Keep);
+        if self.connections.len >= self.connections_max {
+            for listener in &mut self.listeners {
+                if let Accepting::Armed(key) = listener.state {
+                    self.shell.ring.cancel(key);
+                    listener.state = Accepting::Full;
+                }
+            }
+        }
+    }
+
+    /// Accept where it was stopped for this reason.
+    fn accept_again(&mut self, stopped: Accepting) {
+        if self.draining || self.connections.len >= self.connections_max {
+            return;
+        }
+        for (number, listener) in (0..).zip(&mut self.listeners) {
+            if listener.state == stopped {
+                let op = Op::Accept(listener.socket.clone());
+                listener.state = Accepting::Armed(self.shell.ring.submit(op, kind::ACCEPT | number));
+            }
+        }
+    }
+
+    /// Let a connection do something, if it is still there.
+    fn with(&mut self, id: u64, act: impl FnOnce(&mut Connection, &mut Shell, &mut Content) -> After) {
+        if let Some(mut connection) = self.connections.take(id) {
+            let after = act(&mut connection, &mut self.shell, &mut self.content);
+            self.settle(id, connection, after);
+        }
+    }
+
+    /// Put a connection back, or close it.
+    fn settle(&mut self, id: u64, mut connection: Box<Connection>, after: After) {
+        match after {
+            After::Close => {
+                connection.close(&mut self.shell);
+                self.connections.free(id);
+                self.accept_again(Accepting::Full);
+                return;
+            }
+            After::Again => self.again.push_back(id),
+            After::Keep => {}
+        }
+        if let Some(deadline) = connection.deadline(&self.shell) {
+            if Wheel::is_later(connection.wheel_tick, deadline) {
+                connection.wheel_tick = self.wheel.insert(id, deadline);
+            }
+        }
+        self.connections.put(id, connection);
+    }
+
+    fn deliver_answers(&mut self) {
+        while !self.content.answers.is_empty() {
+            for (waiter, answer) in core::mem::take(&mut self.content.answers) {
+                self.with(waiter.connection, |connection, shell, content| {
+                    connection.handle_answer(shell, content, waiter, answer)
+                });
+            }
+        }
+    }
+
+    /// Give turns to streams that wait for the disk, and see that they get buffers.
+    fn serve_line(&mut self) {
+        if self.shell.disk.is_starved() {
+            let ids: Vec<u64> = self.connections.holding().take(RECLAIMS_MAX).collect();
+            for id in ids {
+                if let Some(mut connection) = self.connections.take(id) {
+                    connection.reclaim();
+                    self.connections.put(id, connection);
+                }
+            }
+        }
+        for _ in 0..LINE_TURNS_MAX {
+            let Some(id) = self.shell.disk.next_waiting() else { return };
+            self.with(id, |connection, shell, content| connection.handle_turn(shell, content, true));
+        }
+    }
+
+    fn expire(&mut self) {
+        let mut expired = core::mem::take(&mut self.expired);
+        self.wheel.expire(self.shell.now, &mut expired);
+        for (id, tick) in expired.drain(..) {
+            let Some(mut connection) = self.connections.take(id) else { continue };
+            if connection.wheel_tick != tick {
+                // An earlier entry came up in its place.
+                self.connections.put(id, connection);
+                continue;
+            }
+            connection.wheel_tick = Tick::MAX;
+            let due = connection.deadline(&self.shell).is_some_and(|deadline| deadline <= self.shell.now);
+            let after = if due {
+                connection.handle_deadline(&mut self.shell, &mut self.content)
+            } else {
+                After::Keep
+            };
+            self.settle(id, connection, after);
+        }
+        self.expired = expired;
+    }
+
+    /// Accept no more, close what is idle, and let what is being answered be the last.
+    pub fn drain(&mut self) {
+        self.draining = true;
+        for listener in &mut self.listeners {
+            if let Accepting::Armed(key) = listener.state {
+                self.shell.ring.cancel(key);
+            }
+            listener.state = Accepting::Closed;
+        }
+        self.listeners.clear();
+        for id in self.connections.ids() {
+            self.with(id, |connection, _, _| if connection.finish() { After::Close } else { After::Keep });
+        }
+    }
+
+    /// Whether nothing is left to do after [`drain`](Self::drain).
+    #[must_use]
+    pub const fn is_drained(&self) -> bool {
+        self.connections.len == 0
+    }
+
+    /// Write what the logs hold, for at most as long as `until`.
+    pub fn finish_logs(&mut self, until: Time) {
+        while self.shell.ring.now() < until {
+            let now = self.shell.ring.now();
+            let mut quiet = self.shell.notes.is_quiet();
+            self.shell.notes.hurry(&mut self.shell.ring, now);
+            if let Some(access) = &mut self.shell.access {
+                access.sink.hurry(&mut self.shell.ring, now);
+                quiet &= access.sink.is_quiet();
+            }
+            if quiet || self.turn(Some(until)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl core::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Worker({} connections, {:?})", self.connections.len, self.content)
+    }
+}
+
+impl core::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Parts({} listeners)", self.listeners.len())
+    }
+}
+
+/// Connections by id: an index, and a generation that tells the present one from those before.
+#[derive(Default)]
+struct Connections {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    len: usize,
+}
+
+struct Slot {
+    generation: u32,
+    connection: Option<Box<Connection>>,
+}
+
+/// Ids are 56 bits in a token: 32 of index and 24 of generation.
+const GENERATION_MASK: u32 = 0xff_ffff;
+
+impl Connections {
+    fn reserve(&mut self) -> u64 {
+        self.len += 1;
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 0, connection: None });
+            u32::try_from(self.slots.len() - 1).expect("descriptors are 31 bits")
+        });
+        u64::from(self.slots[index as usize].generation) << 32 | u64::from(index)
+    }
+
+    fn slot(&mut self, id: u64) -> Option<&mut Slot> {
+        let index = usize::try_from(id & u64::from(u32::MAX)).expect("32 bits");
+        self.slots.get_mut(index).filter(|slot| u64::from(slot.generation) == id >> 32)
+    }
+
+    fn take(&mut self, id: u64) -> Option<Box<Connection>> {
+        self.slot(id)?.connection.take()
+    }
+
+    fn put(&mut self, id: u64, connection: Box<Connection>) {
+        let slot = self.slot(id).expect("reserved and not freed");
+        slot.connection = Some(connection);
+    }
+
+    fn free(&mut self, id: u64) {
+        let slot = self.slot(id).expect("reserved and not freed");
+        slot.generation = (slot.generation + 1) & GENERATION_MASK;
+        self.len -= 1;
+        self.free.push(u32::try_from(id & u64::from(u32::MAX)).expect("32 bits"));
+    }
+
+    fn ids(&self) -> Vec<u64> {
+        self.present().map(|(id, _)| id).collect()
+    }
+
+    fn present(&self) -> impl Iterator<Item = (u64, &Connection)> {
+        self.slots.iter().zip(0_u64..).filter_map(|(slot, index)| {
+            let connection = slot.connection.as_deref()?;
+            Some((u64::from(slot.generation) << 32 | index, connection))
+        })
+    }
+
+    /// Those that hold disk buffers which their peers do not take.
+    fn holding(&self) -> impl Iterator<Item = u64> {
+        self.present().filter(|(_, connection)| connection.held() > 0).map(|(id, _)| id)
+    }
+}

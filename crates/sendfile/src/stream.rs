@@ -1,0 +1,445 @@
+//! What goes out through one socket.
+
+use core::ops::Range;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+
+use outq::{OutQ, Payload, State};
+use ring::{Buffer, Fd, Ring, Time};
+
+use crate::disk::{Disk, ReadDone};
+use crate::file::{BLOCK, File};
+
+/// Bytes that one pump moves at most, so that a fast download does not starve the others.
+const TURN_BYTES: u64 = 1024 * 1024;
+/// Pieces of memory in one `sendmsg(2)`.
+const PIECES_MAX: usize = 16;
+/// Files behind the first for which reads begin before it has left: what a browser pipelines.
+const SOURCES_AHEAD_MAX: usize = 8;
+
+/// How far a stream reads ahead of what its socket has taken, bytes. Read, unsent data counts, as
+/// do reads in flight; one read is always allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window(pub u64);
+
+impl Default for Window {
+    /// Two blocks: one on its way from the disk, one on its way to the peer.
+    fn default() -> Self {
+        Self(2 * BLOCK)
+    }
+}
+
+/// A piece of memory or file in a stream.
+#[derive(Debug)]
+pub enum Piece {
+    /// Bytes of the program.
+    Static(&'static [u8]),
+    /// Bytes made for this stream.
+    Bytes(Vec<u8>),
+    /// Part of a buffer shared with other streams.
+    Shared(Rc<[u8]>, Range<usize>),
+    /// Bytes read from a file. They know where from, so that the buffer can be given back.
+    Disk(Read),
+    /// So many bytes of a file that `sendfile(2)` has taken.
+    File(u64),
+}
+
+/// Bytes read from a file.
+#[derive(Debug)]
+pub struct Read {
+    buf: Buffer,
+    file: Rc<File>,
+    offset: u64,
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Static(bytes) => bytes,
+            Self::Bytes(bytes) => bytes,
+            Self::Shared(all, range) => &all[range.clone()],
+            Self::Disk(read) => &read.buf,
+            Self::File(_) => unreachable!("marked as sent in the same step that fills it"),
+        }
+    }
+}
+
+impl Payload for Piece {
+    fn len(&self) -> u64 {
+        match self {
+            Self::File(len) => *len,
+            memory => memory.bytes().len() as u64,
+        }
+    }
+}
+
+/// A range of a file that has been promised, and of which nothing beyond `at` has been asked for.
+#[derive(Debug)]
+struct Source {
+    file: Rc<File>,
+    /// Where in the stream the next byte to ask for goes.
+    at: u64,
+    /// Where in the file it is.
+    offset: u64,
+    /// Where in the file the range ends.
+    end: u64,
+}
+
+/// How a pump ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Everything is with the kernel.
+    Drained,
+    /// The socket is full: pump again when it is writable.
+    Blocked,
+    /// Reads are in flight, or the stream stands in line for a buffer: pump again after
+    /// [`Stream::handle_read`] or [`Disk::next_waiting`].
+    Waiting,
+    /// The turn is over, and there is more to do: pump again after the others.
+    More,
+    /// What was promised cannot be sent: close the connection. Nothing was sent in its place.
+    Failed(Failure),
+}
+
+/// Why a stream cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// A file has become shorter than what was promised of it.
+    Truncated,
+    /// A file cannot be read.
+    Unreadable(i32),
+    /// The peer has gone.
+    Gone,
+}
+
+/// Everything promised to one peer, in order.
+///
+/// Call [`push`](Self::push) and [`push_file`](Self::push_file), then [`pump`](Self::pump) until
+/// it has nothing to do; give it the reads that end.
+#[derive(Debug, Default)]
+pub struct Stream {
+    queue: OutQ<Piece>,
+    sources: VecDeque<Source>,
+    /// Bytes of reads in flight.
+    reading: u64,
+    /// Bytes read and not yet sent.
+    held: u64,
+    in_line: bool,
+    failure: Option<Failure>,
+}
+
+impl Stream {
+    /// Nothing is promised yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            queue: OutQ::new(),
+            sources: VecDeque::new(),
+            reading: 0,
+            held: 0,
+            in_line: false,
+            failure: None,
+        }
+    }
+
+    /// Promise bytes that are here. After a failure nothing more can be promised, and this does
+    /// nothing.
+    pub fn push(&mut self, piece: Piece) {
+        if self.failure.is_none() {
+            self.queue.push(piece);
+        }
+    }
+
+    /// Promise a range of a file; like [`push`](Self::push).
+    ///
+    /// # Panics
+    ///
+    /// If the range ends beyond the file's size or before it starts.
+    pub fn push_file(&mut self, file: &Rc<File>, range: Range<u64>) {
+        assert!(range.start <= range.end && range.end <= file.size());
+        if range.is_empty() || self.failure.is_some() {
+            return;
+        }
+        file.count_use();
+        let at = self.queue.promise(range.end - range.start);
+        let (offset, end) = (range.start, range.end);
+        self.sources.push_back(Source { file: Rc::clone(file), at, offset, end });
+    }
+
+    /// Bytes promised since the stream began.
+    #[must_use]
+    pub const fn promised(&self) -> u64 {
+        self.queue.promised()
+    }
+
+    /// Bytes that the kernel has taken since the stream began.
+    #[must_use]
+    pub const fn sent(&self) -> u64 {
+        self.queue.sent()
+    }
+
+    /// Whether everything promised is with the kernel.
+    #[must_use]
+    pub const fn is_drained(&self) -> bool {
+        self.queue.is_drained()
+    }
+
+    /// Whether reads are in flight: the owner's name must stay valid until they have ended.
+    #[must_use]
+    pub const fn is_reading(&self) -> bool {
+        self.reading > 0
+    }
+
+    /// Bytes read and not yet sent: memory that [`reclaim`](Self::reclaim) would give back.
+    #[must_use]
+    pub const fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// The stream has been taken out of [`Disk::next_waiting`]'s line.
+    pub const fn left_line(&mut self) {
+        self.in_line = false;
+    }
+
+    /// Move what can be moved now.
+    pub fn pump(&mut self, ring: &mut Ring, disk: &mut Disk, socket: &Fd, owner: u64, window: Window) -> Progress {
+        let mut budget = TURN_BYTES;
+        loop {
+            let sent = match self.queue.state() {
+                State::Drained => return Progress::Drained,
+                State::Failed => return Progress::Failed(self.failure.unwrap_or(Failure::Gone)),
+                State::Ready => self.send_memory(ring, socket),
+                State::Waiting => {
+                    let now = ring.now();
+                    match self.send_resident(ring, socket, now) {
+                        Some(sent) => sent,
+                        None => {
+                            self.read_ahead(ring, disk, owner, window, now);
+                            return Progress::Waiting;
+                        }
+                    }
+                }
+            };
+            match sent {
+                Ok(sent) => budget = budget.saturating_sub(sent),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Progress::Blocked;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Progress::Failed(Failure::Gone),
+            }
+            if !self.sources.is_empty() && self.reading + self.held < window.0 && self.reading + self.held > 0 {
+                let now = ring.now();
+                self.read_ahead(ring, disk, owner, window, now);
+            }
+            if budget == 0 && !self.queue.is_drained() {
+                return Progress::More;
+            }
+        }
+    }
+
+    /// Send the memory at the head of the line.
+    fn send_memory(&mut self, ring: &Ring, socket: &Fd) -> io::Result<u64> {
+        let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
+        let mut count = 0;
+        let mut left = TURN_BYTES;
+        for chunk in self.queue.next_ready().take(PIECES_MAX) {
+            let bytes = chunk.payload.bytes();
+            let (start, end) = (index(chunk.range.start), index(chunk.range.end.min(chunk.range.start + left)));
+            pieces[count] = IoSlice::new(&bytes[start..end]);
+            count += 1;
+            left -= (end - start) as u64;
+            if left == 0 {
+                break;
+            }
+        }
+        // What follows at once shall share the packet; what waits for a disk must not hold it back
+        // for long, which the kernel sees to after 200 ms.
+        let more = self.queue.ready() < self.queue.promised();
+        let sent = ring.send(socket, &pieces[..count], more)? as u64;
+        if self.held > 0 {
+            self.held -= self.held_within(sent);
+        }
+        self.queue.mark_sent(sent);
+        self.queue.mark_released(sent);
+        Ok(sent)
+    }
+
+    /// How many of the next `count` bytes to send are in disk buffers.
+    fn held_within(&self, count: u64) -> u64 {
+        let mut left = count;
+        let mut held = 0;
+        for chunk in self.queue.next_ready() {
+            let len = (chunk.range.end - chunk.range.start).min(left);
+            if matches!(chunk.payload, Piece::Disk(_)) {
+                held += len;
+            }
+            left -= len;
+            if left == 0 {
+                break;
+            }
+        }
+        held
+    }
+
+    /// Send what is resident of the file at the head of the line; `None` if nothing is, or if its
+    /// read is under way.
+    fn send_resident(&mut self, ring: &Ring, socket: &Fd, now: Time) -> Option<io::Result<u64>> {
+        let source = self.sources.front_mut()?;
+        if source.at != self.queue.ready() {
+            return None;
+        }
+        let len = source.file.resident(ring, source.offset, source.end - source.offset, now);
+        if len == 0 {
+            return None;
+        }
+        Some(match ring.sendfile(socket, source.file.fd(), source.offset, index(len)) {
+            Ok(0) => {
+                self.fail(self.queue.ready(), Failure::Truncated);
+                Ok(0)
+            }
+            Ok(sent) => {
+                let sent = sent as u64;
+                self.queue.fill(source.at, Piece::File(sent));
+                self.queue.mark_sent(sent);
+                self.queue.mark_released(sent);
+                source.advance(sent);
+                if source.is_done() {
+                    self.sources.pop_front();
+                }
+                Ok(sent)
+            }
+            Err(error) => match error.raw_os_error() {
+                Some(EIO) => {
+                    self.fail(self.queue.ready(), Failure::Unreadable(EIO));
+                    Ok(0)
+                }
+                _ => Err(error),
+            },
+        })
+    }
+
+    /// Begin reads of what is not resident, as far as the window goes.
+    fn read_ahead(&mut self, ring: &mut Ring, disk: &mut Disk, owner: u64, window: Window, now: Time) {
+        let mut looked_at = 0;
+        let mut index = 0;
+        while let Some(source) = self.sources.get_mut(index) {
+            if looked_at == SOURCES_AHEAD_MAX {
+                return;
+            }
+            looked_at += 1;
+            while !source.is_done() {
+                let under_way = self.reading + self.held;
+                if under_way > 0 && under_way >= window.0 {
+                    return;
+                }
+                let left = source.end - source.offset;
+                // At the head of the line the pump has just looked. What is resident further back
+                // will go by sendfile when it gets there.
+                let at_head = index == 0 && source.at == self.queue.ready();
+                if !at_head && source.file.resident(ring, source.offset, left, now) > 0 {
+                    break;
+                }
+                let begun = disk.read(ring, owner, source.at, &source.file, source.offset, left);
+                let Some(begun) = begun else {
+                    if under_way == 0 && !self.in_line {
+                        self.in_line = true;
+                        disk.wait_in_line(owner);
+                    }
+                    return;
+                };
+                self.reading += begun;
+                source.advance(begun);
+            }
+            if source.is_done() {
+                self.sources.remove(index);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    /// Take a read that has ended. Pump afterwards.
+    pub fn handle_read(&mut self, ring: &mut Ring, disk: &mut Disk, done: ReadDone) {
+        self.reading -= done.len;
+        let buf = match done.result {
+            Ok(buf) if buf.is_empty() => return self.fail(done.at, Failure::Truncated),
+            Ok(buf) => buf,
+            Err(error) => {
+                return self.fail(done.at, Failure::Unreadable(error.raw_os_error().unwrap_or(EIO)));
+            }
+        };
+        if self.queue.failed_at().is_some_and(|failed| failed <= done.at) {
+            return;
+        }
+        let len = buf.len() as u64;
+        self.held += len;
+        let rest = done.len - len;
+        let (file, offset) = (Rc::clone(&done.file), done.offset);
+        self.queue.fill(done.at, Piece::Disk(Read { buf, file, offset }));
+        if rest > 0 {
+            // A short read is not the end of the file; that would have been empty.
+            let (at, offset) = (done.at + len, done.offset + len);
+            match disk.read(ring, done.owner, at, &done.file, offset, rest) {
+                Some(begun) => {
+                    self.reading += begun;
+                    debug_assert_eq!(begun, rest, "within one block");
+                }
+                None => self.insert_source(Source { file: done.file, at, offset, end: offset + rest }),
+            }
+        }
+    }
+
+    /// Give back the buffers of bytes that the peer does not take; they will be read again.
+    pub fn reclaim(&mut self) {
+        let mut back: Vec<Source> = Vec::new();
+        for chunk in self.queue.next_ready() {
+            if let Piece::Disk(read) = chunk.payload {
+                back.push(Source {
+                    file: Rc::clone(&read.file),
+                    at: chunk.at,
+                    offset: read.offset + chunk.range.start,
+                    end: read.offset + chunk.range.end,
+                });
+            }
+        }
+        for source in back.into_iter().rev() {
+            self.queue.retract(source.at);
+            self.held -= source.end - source.offset;
+            self.insert_source(source);
+        }
+    }
+
+    fn insert_source(&mut self, source: Source) {
+        let place = self.sources.partition_point(|other| other.at < source.at);
+        self.sources.insert(place, source);
+    }
+
+    fn fail(&mut self, at: u64, failure: Failure) {
+        if self.queue.failed_at().is_none_or(|failed| at < failed) {
+            self.queue.fail(at);
+        }
+        self.failure.get_or_insert(failure);
+        // What stands in front of the failure still goes out.
+        self.sources.retain(|source| source.at < at);
+    }
+}
+
+/// `EIO` of errno(3): what a failing disk gives.
+const EIO: i32 = 5;
+
+impl Source {
+    const fn advance(&mut self, count: u64) {
+        self.at += count;
+        self.offset += count;
+    }
+
+    const fn is_done(&self) -> bool {
+        self.offset == self.end
+    }
+}
+
+fn index(value: u64) -> usize {
+    usize::try_from(value).expect("a length of memory, or at most a block")
+}

@@ -1,0 +1,34 @@
+//! What samum's tests share. For tests only: whatever goes wrong in here panics with the reason,
+//! or says why the test cannot run on this machine.
+//!
+//! | part | for |
+//! |---|---|
+//! | [`SlowFs`] | a mounted file system that sleeps, fails or cheats when told to |
+//! | [`Tree`], [`Content`] | directories of files whose every byte can be checked |
+//! | [`Server`] | the built `samum` as a process: start, watch, terminate |
+//! | [`Client`], [`get`] | an HTTP client that shares no code with the server under test |
+//! | [`forbid_io_uring`] | a child process for which io_uring does not exist |
+//! | [`skip!`], [`or_skip!`] | to leave a test that this machine cannot run, except in CI |
+
+#![allow(
+    clippy::missing_panics_doc,
+    reason = "panicking is how a test learns; see above"
+)]
+
+mod client;
+mod content;
+mod fuse;
+mod seccomp;
+mod server;
+mod skip;
+mod tree;
+
+pub use client::{Address, Client, Framing, Response, get};
+pub use content::Content;
+pub use fuse::{Op, SlowFs, SlowFsBuilder};
+/// A signal for [`Server::signal`].
+pub use rustix::process::Signal;
+pub use seccomp::forbid_io_uring;
+pub use server::Server;
+pub use skip::{Skip, announce_skip};
+pub use tree::Tree;

@@ -1,0 +1,90 @@
+//! A child process for which io_uring does not exist, as in most containers.
+
+use core::iter;
+use std::env::consts::ARCH;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+
+/// Lets io_uring_setup, io_uring_enter and io_uring_register fail with `EPERM` in the process which
+/// `command` will start, and in its children. So does Docker's default profile.
+///
+/// The process also gets `no_new_privs`, without which seccomp(2) would need a privilege.
+///
+/// # Panics
+/// When the architecture is not one of those that the filter can be written for.
+pub fn forbid_io_uring(command: &mut Command) -> &mut Command {
+    let filter = io_uring_filter();
+    let install = move || {
+        apply_filter(&filter).map_err(|error| match error {
+            seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => error,
+            // A kind alone, since the other io::Errors would allocate.
+            _ => io::ErrorKind::InvalidInput.into(),
+        })
+    };
+    // SAFETY: `pre_exec` demands that the closure be fit for the time between fork and exec, where
+    // other threads' locks stay locked forever. `install` makes two system calls, prctl and
+    // seccomp, and neither allocates nor locks: `filter` has been built above, before the fork.
+    unsafe { command.pre_exec(install) }
+}
+
+fn io_uring_filter() -> BpfProgram {
+    let arch = ARCH
+        .try_into()
+        .expect("an architecture that seccompiler knows");
+    let rules = IO_URING_SYSCALLS
+        .into_iter()
+        .zip(iter::repeat(Vec::new()))
+        .collect();
+    let eperm = rustix::io::Errno::PERM.raw_os_error().unsigned_abs();
+    SeccompFilter::new(
+        rules,
+        SeccompAction::Allow,
+        SeccompAction::Errno(eperm),
+        arch,
+    )
+    .and_then(TryInto::try_into)
+    .expect("a filter without conditions")
+}
+
+/// io_uring_setup, io_uring_enter, io_uring_register. Linux gives system calls added since 5.1 the
+/// same number on every architecture (but alpha).
+const IO_URING_SYSCALLS: [i64; 3] = [425, 426, 427];
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+
+    use io_uring::IoUring;
+
+    use super::*;
+
+    const IN_CHILD: &str = "TESTKIT_SECCOMP_CHILD";
+
+    /// Runs itself again as a child under the filter, where it looks for io_uring.
+    #[test]
+    fn io_uring_is_forbidden_in_the_child_alone() {
+        let is_forbidden = || match IoUring::new(8) {
+            Ok(_) => false,
+            Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+        };
+        if env::var_os(IN_CHILD).is_some() {
+            assert!(is_forbidden());
+            return;
+        }
+        let before = is_forbidden();
+        let mut command = Command::new(env::current_exe().unwrap());
+        command
+            .arg("io_uring_is_forbidden_in_the_child_alone")
+            .env(IN_CHILD, "1");
+        let output = forbid_io_uring(&mut command).output().unwrap();
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && stdout.contains("1 passed"),
+            "{stdout}"
+        );
+        assert_eq!(is_forbidden(), before);
+    }
+}

@@ -1,0 +1,108 @@
+//! Parses arbitrary bytes as the head of a request. Checked: the verdict on a prefix is never taken
+//! back, and what is accepted keeps what the documentation promises.
+
+#![no_main]
+
+use http1::{Body, Field, Head, Limits, Method, Parsed, Target, Version, parse};
+use libfuzzer_sys::fuzz_target;
+
+const LIMITS: Limits = Limits {
+    head_bytes_max: 512,
+    target_bytes_max: 64,
+    fields_max: 8,
+    ..Limits::DEFAULT
+};
+
+fuzz_target!(|input: &[u8]| {
+    let whole = parse(input, &LIMITS);
+    for end in 0..input.len().min(LIMITS.head_bytes_max + 1) {
+        let verdict = parse(&input[..end], &LIMITS);
+        if verdict != Ok(Parsed::Partial) {
+            assert_eq!(verdict, whole, "after {end} bytes");
+            break;
+        }
+    }
+    match whole {
+        Ok(Parsed::Complete { head, len }) => {
+            assert!(len <= input.len() && len <= LIMITS.head_bytes_max);
+            assert!(input[..len].ends_with(b"\r\n"));
+            check_head(&head);
+        }
+        Ok(Parsed::Partial) => assert!(input.len() < LIMITS.head_bytes_max),
+        Err(reject) => {
+            assert!(reject.status.code() >= 400);
+            assert!(!reject.reason.is_empty());
+        }
+    }
+});
+
+fn check_head(head: &Head<'_>) {
+    check_target(head);
+    check_fields(head);
+
+    let lengths = head.lines(Field::ContentLength).count();
+    assert!(lengths <= 1);
+    assert!(lengths == 0 || !head.has(Field::TransferEncoding));
+    match head.body {
+        Body::None => assert!(!head.expect_continue && !head.has(Field::TransferEncoding)),
+        Body::Length(length) => assert!(length > 0 && lengths == 1),
+        Body::Chunked => assert!(head.has(Field::TransferEncoding)),
+    }
+    if head.version == Version::Http10 {
+        assert!(!head.expect_continue && head.body != Body::Chunked);
+        assert!(!head.keep_alive || head.has(Field::Connection));
+    } else {
+        assert_eq!(head.lines(Field::Host).count(), 1);
+        assert!(head.host().is_some());
+    }
+}
+
+fn check_target(head: &Head<'_>) {
+    let visible = |bytes: &[u8]| bytes.iter().all(u8::is_ascii_graphic);
+    assert!(!head.method.as_bytes().is_empty() && visible(head.method.as_bytes()));
+    match head.target {
+        Target::Origin { path, query } => {
+            assert!(path.starts_with(b"/") && visible(path) && !path.contains(&b'?'));
+            assert!(query.is_none_or(visible));
+            assert!(path.len() + query.map_or(0, |q| q.len() + 1) <= LIMITS.target_bytes_max);
+            assert_ne!(head.method, Method::Connect);
+        }
+        Target::Asterisk => assert_eq!(head.method, Method::Options),
+        Target::Authority => assert_eq!(head.method, Method::Connect),
+    }
+    if let Some(host) = head.host() {
+        assert!(visible(host));
+        assert!(!host.iter().any(|byte| b"/@?#\\\"<>".contains(byte)));
+    }
+}
+
+fn check_fields(head: &Head<'_>) {
+    assert!(head.fields().count() <= LIMITS.fields_max);
+    for (name, value) in head.fields() {
+        assert!(!name.is_empty() && name.iter().all(u8::is_ascii_graphic));
+        assert!(
+            !value
+                .iter()
+                .any(|&byte| byte != b'\t' && byte.is_ascii_control())
+        );
+        assert_eq!(value, value.trim_ascii());
+    }
+    for &field in Field::ALL {
+        let lines: Vec<_> = head.lines(field).collect();
+        let found: Vec<_> = head
+            .fields()
+            .filter(|(name, _)| name.eq_ignore_ascii_case(field.name().as_bytes()))
+            .map(|(_, value)| value)
+            .collect();
+        assert_eq!(lines, found);
+        assert_eq!(head.has(field), !lines.is_empty());
+        assert_eq!(
+            head.field(field),
+            if lines.len() == 1 {
+                Some(lines[0])
+            } else {
+                None
+            }
+        );
+    }
+}
