@@ -33,6 +33,7 @@ pub(crate) enum Job {
     Open { dir: Option<RawFd>, path: CString, how: OpenHow },
     Stat { fd: RawFd },
     Read { fd: RawFd, offset: u64, memory: Lent, caching: Caching },
+    Splice { fd: RawFd, offset: u64, pipe: RawFd, len: usize },
     Write { fd: RawFd, bytes: Vec<u8> },
     List { fd: RawFd, entries_max: usize },
     Watch { root: RawFd, path: CString, inotify: RawFd },
@@ -58,6 +59,7 @@ pub(crate) enum Outcome {
     Opened(OwnedFd),
     Stat(Box<Stat>),
     Read(usize),
+    Spliced(usize),
     Written(Vec<u8>, usize),
     Listed(Box<Listing>),
     Watching(i32),
@@ -228,6 +230,13 @@ impl Job {
             Self::Read { fd, offset, memory, caching } => {
                 read(fd, offset, &memory, caching).map(Outcome::Read)
             }
+            Self::Splice { fd, offset, pipe, len } => {
+                // SAFETY: `Op::Splice` in the table holds the descriptor.
+                let file = unsafe { borrow(fd) };
+                // SAFETY: `Op::Splice` in the table holds the pipe.
+                let pipe = unsafe { borrow(pipe) };
+                splice(file, offset, pipe, len).map(Outcome::Spliced)
+            }
             Self::Write { fd, bytes } => {
                 // SAFETY: `Op::Write` in the table holds the descriptor.
                 let written = rustix::io::write(unsafe { borrow(fd) }, &bytes)?;
@@ -362,6 +371,23 @@ fn read(fd: RawFd, offset: u64, memory: &Lent, caching: Caching) -> io::Result<u
     Ok(done)
 }
 
+fn splice(file: BorrowedFd<'_>, offset: u64, pipe: BorrowedFd<'_>, len: usize) -> io::Result<usize> {
+    let mut at = offset;
+    let mut done = 0;
+    while done < len {
+        let flags = rustix::pipe::SpliceFlags::MOVE;
+        match rustix::pipe::splice(file, Some(&mut at), pipe, None, len - done, flags) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(rustix::io::Errno::INTR) => {}
+            // What is in the pipe counts; the error comes again with the next splice.
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(done)
+}
+
 fn list(dir: BorrowedFd<'_>, entries_max: usize) -> io::Result<Listing> {
     // A description of its own: getdents64(2) moves the offset, and another listing may be under
     // way through the same descriptor.
@@ -402,7 +428,7 @@ fn list(dir: BorrowedFd<'_>, entries_max: usize) -> io::Result<Listing> {
 /// File systems all of whose changes pass through this kernel's VFS (or that never change), so
 /// that inotify sees them; `f_type` of statfs(2). On others another host, or a daemon, may change
 /// a file without an event.
-const LOCAL: [u64; 17] = [
+pub(crate) const LOCAL: [u64; 17] = [
     0xef53,      // ext2, ext3, ext4
     0x5846_5342, // xfs
     0x9123_683e, // btrfs

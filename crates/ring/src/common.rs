@@ -140,6 +140,12 @@ impl Common {
                 memory: Lent { start: buf.as_mut_ptr(), len: buf.want() },
                 caching: *caching,
             },
+            Op::Splice { file, offset, pipe } => Job::Splice {
+                fd: file.raw(),
+                offset: *offset,
+                pipe: pipe.write_end(),
+                len: pipe.want(),
+            },
             Op::Write { file, bytes } => {
                 Job::Write { fd: file.raw(), bytes: core::mem::take(bytes) }
             }
@@ -171,6 +177,10 @@ impl Common {
                     self.finish_read(key, len);
                     continue;
                 }
+                Ok(Outcome::Spliced(len)) => {
+                    self.finish_splice(key, len);
+                    continue;
+                }
                 Ok(Outcome::Written(bytes, count)) => Ok(Event::Written(bytes, count)),
                 Ok(Outcome::Listed(listing)) => Ok(Event::Listed(listing)),
                 Ok(Outcome::Watching(watch)) => {
@@ -196,6 +206,17 @@ impl Common {
         };
         buf.set_len(len);
         let result = Ok(Event::Read(buf));
+        self.ready.push(Completion { key, token: slot.token, result, more: false });
+    }
+
+    /// The splice `key` brought `len` bytes.
+    pub(crate) fn finish_splice(&mut self, key: Key, len: usize) {
+        let Some(slot) = self.table.remove(key) else { return };
+        let Op::Splice { mut pipe, .. } = slot.op else {
+            unreachable!("only splices end with a count of bytes spliced")
+        };
+        pipe.set_len(len);
+        let result = Ok(Event::Spliced(pipe));
         self.ready.push(Completion { key, token: slot.token, result, more: false });
     }
 

@@ -329,16 +329,8 @@ impl Epoll {
         self.interests[index(listener.raw())] = Interest::default();
     }
 
-    /// Cancel and take back everything, so that no helper refers to memory of ours.
+    /// Take back what was cancelled, so that no helper refers to memory of ours.
     pub(crate) fn drain(&mut self, common: &mut Common) {
-        let all: Vec<Key> = common.table.keys().collect();
-        for key in all {
-            match common.table.value(key).map(|slot| &slot.op) {
-                Some(Op::Timer(_)) => common.finish_cancelled(key),
-                Some(Op::Watch { .. }) => common.end_watch(key),
-                _ => self.cancel(common, key),
-            }
-        }
         // What is left sleeps in helpers.
         while common.table.len() > 0 {
             let mut wake = [PollFd::from_borrowed_fd(common.helpers.wake_fd(), PollFlags::IN)];

@@ -59,6 +59,7 @@ mod fd;
 #[allow(unsafe_code, reason = "preadv2 into shared scratch memory, cachestat")]
 mod now;
 mod op;
+mod pipe;
 #[allow(unsafe_code, reason = "memory that the kernel writes to, and the ring of its descriptors")]
 mod recv;
 pub mod sim;
@@ -71,6 +72,7 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::time::{ClockId, clock_gettime};
@@ -81,6 +83,7 @@ pub use op::{
     Caching, Change, Completion, DriverKind, Entry, Event, FileKind, Listing, Op, OpenHow, Stat,
     Token,
 };
+pub use pipe::{Pipe, PipePool};
 pub use recv::RecvBuf;
 pub use table::Key;
 pub use timers::Time;
@@ -88,10 +91,14 @@ pub use timers::Time;
 use common::Common;
 use epoll::Epoll;
 use fd::Handle;
+use sim::Sim;
 use uring::Uring;
 
 /// The most that one [`Ring::probe`] looks at, bytes.
 pub const PROBE_BYTES_MAX: usize = now::PROBE_BYTES_MAX;
+
+/// The key of [`Event::Woken`], which no operation has.
+const WAKER_KEY: Key = Key::from_bits(u64::MAX);
 
 /// Where reads end: no file system goes further, and no sum with a length overflows.
 const OFFSET_MAX: u64 = 1 << 62;
@@ -114,24 +121,35 @@ pub struct Ring {
     common: Common,
     driver: Driver,
     reason: String,
-    waker: Option<(Arc<OwnedFd>, Token, Key)>,
+    waker: Option<(Waker, Token)>,
 }
 
 #[derive(Debug)]
 enum Driver {
     Uring(Uring),
     Epoll(Epoll),
+    Sim(Sim),
 }
 
 /// Wakes a ring's [`wait`](Ring::wait) from another thread.
 #[derive(Clone, Debug)]
-pub struct Waker(Arc<OwnedFd>);
+pub struct Waker(Wakes);
+
+#[derive(Clone, Debug)]
+enum Wakes {
+    Os(Arc<OwnedFd>),
+    Sim(sim::Flag),
+}
 
 impl Waker {
     /// Make the ring deliver [`Event::Woken`]; several calls may make one event.
     pub fn wake(&self) {
-        // EAGAIN: the counter is full, so the ring is being woken already.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        match &self.0 {
+            // EAGAIN: the counter is full, so the ring is being woken already.
+            Wakes::Os(fd) => drop(rustix::io::write(fd, &1_u64.to_ne_bytes())),
+            // Release pairs with the acquire in `Sim::take_woken`.
+            Wakes::Sim(flag) => flag.store(true, Ordering::Release),
+        }
     }
 }
 
@@ -165,6 +183,7 @@ impl Ring {
         match self.driver {
             Driver::Uring(_) => DriverKind::Uring,
             Driver::Epoll(_) => DriverKind::Epoll,
+            Driver::Sim(_) => DriverKind::Sim,
         }
     }
 
@@ -195,7 +214,7 @@ impl Ring {
                 return key;
             }
             // To io_uring the last of them would mean "where the file's own offset is".
-            Op::Read { offset, .. } if offset >= OFFSET_MAX => {
+            Op::Read { offset, .. } | Op::Splice { offset, .. } if offset >= OFFSET_MAX => {
                 self.common.finish(key, Err(io::Error::from_raw_os_error(libc::EINVAL)));
                 return key;
             }
@@ -204,6 +223,7 @@ impl Ring {
         match &mut self.driver {
             Driver::Uring(uring) => uring.submit(&mut self.common, key),
             Driver::Epoll(epoll) => epoll.submit(&mut self.common, key),
+            Driver::Sim(sim) => sim.submit(&mut self.common, key),
         }
         key
     }
@@ -215,13 +235,12 @@ impl Ring {
         if core::mem::replace(&mut slot.cancelled, true) {
             return;
         }
-        match slot.op {
-            Op::Timer(_) => self.common.cancel_timer(key),
-            Op::Watch { .. } => self.common.end_watch(key),
-            _ => match &mut self.driver {
-                Driver::Uring(uring) => uring.cancel(&mut self.common, key),
-                Driver::Epoll(epoll) => epoll.cancel(&mut self.common, key),
-            },
+        match (&slot.op, &mut self.driver) {
+            (Op::Timer(_), _) => self.common.cancel_timer(key),
+            (_, Driver::Sim(sim)) => sim.cancel(&mut self.common, key),
+            (Op::Watch { .. }, _) => self.common.end_watch(key),
+            (_, Driver::Uring(uring)) => uring.cancel(&mut self.common, key),
+            (_, Driver::Epoll(epoll)) => epoll.cancel(&mut self.common, key),
         }
     }
 
@@ -242,7 +261,7 @@ impl Ring {
         let woken = match &mut self.driver {
             Driver::Uring(uring) => {
                 uring.wait(&mut self.common, now, until)?;
-                if let (true, Some((fd, ..))) = (uring.waker_lost(), &self.waker) {
+                if let (true, Some((Waker(Wakes::Os(fd)), _))) = (uring.waker_lost(), &self.waker) {
                     uring.arm_waker(fd.as_raw_fd());
                 }
                 uring.take_woken()
@@ -250,6 +269,10 @@ impl Ring {
             Driver::Epoll(epoll) => {
                 epoll.wait(&mut self.common, now, until)?;
                 epoll.take_woken()
+            }
+            Driver::Sim(sim) => {
+                sim.wait(&mut self.common, until)?;
+                sim.take_woken()
             }
         };
         if woken {
@@ -264,11 +287,12 @@ impl Ring {
     }
 
     fn woken(&mut self) {
-        let Some((fd, token, key)) = &self.waker else { return };
-        let mut count = [0; 8];
-        // EAGAIN: read before; the event is delivered once more, which it may be.
-        let _ = rustix::io::read(fd, &mut count);
-        let (token, key) = (*token, *key);
+        let Some((waker, token)) = &self.waker else { return };
+        if let Wakes::Os(fd) = &waker.0 {
+            // EAGAIN: read before; the event is delivered once more, which it may be.
+            let _ = rustix::io::read(fd, &mut [0; 8]);
+        }
+        let (key, token) = (WAKER_KEY, *token);
         self.common.ready.push(Completion { key, token, result: Ok(Event::Woken), more: true });
     }
 
@@ -278,21 +302,32 @@ impl Ring {
     ///
     /// Those of `eventfd(2)` and `epoll_ctl(2)`.
     pub fn waker(&mut self, token: Token) -> io::Result<Waker> {
-        if let Some((fd, ..)) = &self.waker {
-            return Ok(Waker(Arc::clone(fd)));
+        if let Some((waker, _)) = &self.waker {
+            return Ok(waker.clone());
         }
-        let fd = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        match &mut self.driver {
-            Driver::Uring(uring) => uring.arm_waker(fd.as_raw_fd()),
-            Driver::Epoll(epoll) => epoll.arm_waker(fd.as_fd())?,
-        }
-        self.waker = Some((Arc::clone(&fd), token, Key::from_bits(u64::MAX)));
-        Ok(Waker(fd))
+        let wakes = match &mut self.driver {
+            Driver::Uring(uring) => {
+                let fd = waker_fd()?;
+                uring.arm_waker(fd.as_raw_fd());
+                Wakes::Os(fd)
+            }
+            Driver::Epoll(epoll) => {
+                let fd = waker_fd()?;
+                epoll.arm_waker(fd.as_fd())?;
+                Wakes::Os(fd)
+            }
+            Driver::Sim(sim) => Wakes::Sim(Arc::clone(&sim.woken)),
+        };
+        let (waker, _) = self.waker.insert((Waker(wakes), token));
+        Ok(waker.clone())
     }
 
     /// The ring's clock: monotonic time.
     #[must_use]
     pub fn now(&self) -> Time {
+        if let Driver::Sim(sim) = &self.driver {
+            return sim.world.now();
+        }
         let time = clock_gettime(ClockId::Monotonic);
         let nanos = time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned();
         Time::from_nanos(nanos)
@@ -301,7 +336,10 @@ impl Ring {
     /// Seconds since 1970, a few milliseconds coarse.
     #[must_use]
     pub fn unix_time(&self) -> i64 {
-        clock_gettime(ClockId::RealtimeCoarse).tv_sec
+        match &self.driver {
+            Driver::Sim(sim) => sim.world.unix_time(),
+            _ => clock_gettime(ClockId::RealtimeCoarse).tv_sec,
+        }
     }
 
     /// Operations in flight.
@@ -317,7 +355,10 @@ impl Ring {
     ///
     /// `WouldBlock` when the socket is full (then [`Op::Writable`]), else the socket is dead.
     pub fn send(&self, socket: &Fd, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
-        now::send(socket.os(), pieces, more)
+        match &self.driver {
+            Driver::Sim(sim) => sim.world.send(socket.raw(), pieces),
+            _ => now::send(socket.os(), pieces, more),
+        }
     }
 
     /// `sendfile(2)` what the socket can take now. Sleeps on the disk unless the range is
@@ -328,18 +369,34 @@ impl Ring {
     /// `WouldBlock` when the socket is full (then [`Op::Writable`]), else the socket is dead or
     /// the file cannot be read.
     pub fn sendfile(&self, socket: &Fd, file: &Fd, offset: u64, len: usize) -> io::Result<usize> {
-        now::sendfile(socket.os(), file.os(), offset, len)
+        match &self.driver {
+            Driver::Sim(sim) => sim.world.sendfile(socket.raw(), file.raw(), offset, len),
+            _ => now::sendfile(socket.os(), file.os(), offset, len),
+        }
+    }
+
+    /// `splice(2)` to the socket what it can take now of at most `count` bytes in the pipe.
+    ///
+    /// # Errors
+    ///
+    /// As for [`send`](Self::send).
+    pub fn drain(&self, socket: &Fd, pipe: &mut Pipe, count: usize, more: bool) -> io::Result<usize> {
+        pipe.drain_to(socket.os(), count, more)
     }
 
     /// How many bytes of the file from `offset` on, at most `len` and [`PROBE_BYTES_MAX`], can be
-    /// read without the disk; exact. 0 is the end of the file. Costs as much as reading them.
+    /// read without the disk; exact. 0 is the end of the file. Costs as much as reading them. The
+    /// kernel may begin to read what is missing, so ask [`cached_pages`](Self::cached_pages) first.
     ///
     /// # Errors
     ///
     /// `WouldBlock` when not even the first byte is there, `EOPNOTSUPP` where the file system
     /// cannot tell, else what `preadv2(2)` says.
     pub fn probe(&self, file: &Fd, offset: u64, len: usize) -> io::Result<usize> {
-        now::probe(file.os(), offset, len)
+        match &self.driver {
+            Driver::Sim(sim) => sim.world.probe(file.raw(), offset, len.min(PROBE_BYTES_MAX)),
+            _ => now::probe(file.os(), offset, len),
+        }
     }
 
     /// Pages of the range that are in the page cache *or on their way*: fewer than the range has
@@ -350,28 +407,46 @@ impl Ring {
     /// `ENOSYS` before Linux 6.5, `EPERM` for a file that is neither ours nor writable,
     /// `EOPNOTSUPP` for hugetlbfs.
     pub fn cached_pages(&self, file: &Fd, offset: u64, len: u64) -> io::Result<u64> {
-        now::cached_pages(file.os(), offset, len)
+        match &self.driver {
+            Driver::Sim(sim) => sim.world.cached_pages(file.raw(), offset, len),
+            _ => now::cached_pages(file.os(), offset, len),
+        }
     }
 
     /// `shutdown(2)` for sending: the peer sees the end of the stream.
     pub fn shutdown(&self, socket: &Fd) {
-        // ENOTCONN: the peer was faster.
-        let _ = rustix::net::shutdown(socket.os(), rustix::net::Shutdown::Write);
+        match &self.driver {
+            Driver::Sim(sim) => sim.world.shutdown(socket.raw()),
+            // ENOTCONN: the peer was faster.
+            _ => drop(rustix::net::shutdown(socket.os(), rustix::net::Shutdown::Write)),
+        }
     }
 
     /// Switch off the kernel's readahead on a file (`POSIX_FADV_RANDOM`): what it starts, a later
     /// `sendfile(2)` would sleep on. Answers at once: the flag is on the descriptor.
     pub fn no_readahead(&self, file: &Fd) {
-        // Fails only for pipes and the like.
-        let _ = rustix::fs::fadvise(file.os(), 0, None, rustix::fs::Advice::Random);
+        match &self.driver {
+            Driver::Sim(sim) => sim.world.no_readahead(file.raw()),
+            // Fails only for pipes and the like.
+            _ => drop(rustix::fs::fadvise(file.os(), 0, None, rustix::fs::Advice::Random)),
+        }
     }
+}
+
+fn waker_fd() -> io::Result<Arc<OwnedFd>> {
+    Ok(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
+        let all: Vec<Key> = self.common.table.keys().collect();
+        for key in all {
+            self.cancel(key);
+        }
         match &mut self.driver {
             Driver::Uring(uring) => uring.drain(&mut self.common),
             Driver::Epoll(epoll) => epoll.drain(&mut self.common),
+            Driver::Sim(sim) => sim.drain(&mut self.common),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::io;
 
 use crate::buffer::Buffer;
 use crate::fd::Fd;
+use crate::pipe::Pipe;
 use crate::recv::RecvBuf;
 use crate::table::Key;
 use crate::timers::Time;
@@ -48,6 +49,16 @@ pub enum Op {
         buf: Buffer,
         /// What shall become of the page cache.
         caching: Caching,
+    },
+    /// `splice(2)` of `pipe.want()` bytes of a file into an empty pipe: pages, not copies. May be
+    /// short; 0 is the end of the file. Not in the simulation.
+    Splice {
+        /// A regular file.
+        file: Fd,
+        /// Bytes from the start of the file.
+        offset: u64,
+        /// Where the pages go.
+        pipe: Pipe,
     },
     /// `write(2)` at the end of a file opened for appending, or into a pipe. May be short.
     Write {
@@ -170,6 +181,8 @@ pub enum Event {
     Stat(Box<Stat>),
     /// The buffer holds `buf.len()` bytes; 0 is the end of the file.
     Read(Buffer),
+    /// The pipe holds `pipe.len()` bytes; 0 is the end of the file.
+    Spliced(Pipe),
     /// So many bytes of these were written.
     Written(Vec<u8>, usize),
     /// The directory's entries.

@@ -154,6 +154,13 @@ impl Uring {
                     .rw_flags(flags)
                     .build()
             }
+            Op::Splice { file, offset, pipe } => {
+                let len = u32::try_from(pipe.want()).expect("pipes hold a megabyte");
+                let offset = i64::try_from(*offset).unwrap_or(i64::MAX);
+                opcode::Splice::new(RawTarget(file.raw()), offset, RawTarget(pipe.write_end()), -1, len)
+                    .flags(libc::SPLICE_F_MOVE)
+                    .build()
+            }
             Op::Write { file, bytes } => {
                 let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
                 opcode::Write::new(RawTarget(file.raw()), bytes.as_ptr(), len)
@@ -333,6 +340,7 @@ impl Uring {
                 common.finish(key, Ok(Event::Stat(Box::new(stat))));
             }
             (Op::Read { .. }, Ok(len)) => common.finish_read(key, len as usize),
+            (Op::Splice { .. }, Ok(len)) => common.finish_splice(key, len as usize),
             (Op::Write { bytes, .. }, Ok(len)) => {
                 let bytes = core::mem::take(bytes);
                 common.finish(key, Ok(Event::Written(bytes, len as usize)));
@@ -351,18 +359,8 @@ impl Uring {
         }
     }
 
-    /// Cancel and take back everything, so that the kernel refers to no memory of ours.
+    /// Take back what was cancelled, so that the kernel refers to no memory of ours.
     pub(crate) fn drain(&mut self, common: &mut Common) {
-        let all: Vec<Key> = common.table.keys().collect();
-        for key in all {
-            let cancelled = common.table.value(key).is_none_or(|slot| core::mem::replace(&mut slot.cancelled, true));
-            match common.table.value(key).map(|slot| &slot.op) {
-                Some(Op::Timer(_)) => common.finish_cancelled(key),
-                Some(Op::Watch { .. }) => common.end_watch(key),
-                Some(_) if !cancelled => self.cancel(common, key),
-                _ => {}
-            }
-        }
         // Everything cancellable ends at once; reads end when the disk answers; watches that are
         // being set end in their helper.
         while common.table.len() > 0 || self.closing > 0 {

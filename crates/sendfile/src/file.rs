@@ -2,10 +2,19 @@
 //!
 //! Read first: `preadv2(2)` on `RWF_NOWAIT`, mm/filemap.c `filemap_cachestat`. What Linux does
 //! (6.18, ext4): `cachestat(2)` counts folios that are still being read, so it can say no but not
-//! yes; `RWF_NOWAIT` is exact but costs a copy of the range. So a block is looked at exactly once
-//! in a while, and between two looks `cachestat` shows whether it has been evicted. What remains
-//! is a block that another process has evicted and is reading again in that while: its first and
-//! last byte are tried before each use, which catches the reads that come in order.
+//! yes; `RWF_NOWAIT` is exact but costs a copy of the range. So residency is asked at three depths,
+//! by block of 256 KiB:
+//!
+//! | depth | when | finds |
+//! |---|---|---|
+//! | look: `RWF_NOWAIT` of the whole block | not looked at for [`BELIEF`], or missing something | everything |
+//! | confirm: `cachestat` of the block | not confirmed for [`CONFIDENCE`] | any page evicted since the look |
+//! | touch: `RWF_NOWAIT` of the first byte in each block and the last | each use | a file dropped as a whole, or being read again in order |
+//!
+//! What remains is a page that is evicted within 5 ms of its last use without its neighbours at the
+//! ends, which reclaim does not do (a page just used is not on the inactive list), and one that has
+//! been evicted and is being read again by another process out of order. `sendfile(2)` would then
+//! sleep for that one read.
 
 use core::cell::{Cell, RefCell};
 use core::time::Duration;
@@ -18,6 +27,11 @@ use ring::{Fd, PROBE_BYTES_MAX, Ring, Stat, Time};
 pub(crate) const BLOCK: u64 = PROBE_BYTES_MAX as u64;
 /// How long an exact look is believed, if `cachestat` finds nothing missing.
 const BELIEF: Duration = Duration::from_secs(10);
+/// How long a `cachestat` that found everything is believed.
+const CONFIDENCE: Duration = Duration::from_millis(5);
+/// How long a look is believed where `cachestat` may not be asked: since Linux 6.16 it is for the
+/// owner of a file, and who may write to it.
+const BELIEF_ALONE: Duration = Duration::from_millis(50);
 /// Blocks remembered per file; beyond it (1 GiB) each use looks exactly.
 const BLOCKS_MAX: usize = 4096;
 const PAGE: u64 = 4096;
@@ -47,8 +61,15 @@ pub struct File {
     dev: u64,
     uses: Cell<u32>,
     telling: Cell<Telling>,
-    /// When each block was last found wholly resident, by block number.
-    looked: RefCell<HashMap<u64, Time>>,
+    /// Blocks that were wholly resident, by block number.
+    blocks: RefCell<HashMap<u64, Block>>,
+}
+
+/// When a block was last found wholly resident.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    looked: Time,
+    confirmed: Time,
 }
 
 /// How residency can be told on the file's file system.
@@ -65,25 +86,23 @@ enum Telling {
 }
 
 impl File {
-    /// Take a regular file, with what `statx(2)` says of it. Switches the kernel's readahead off
-    /// for this descriptor.
+    /// Take a regular file, with what `statx(2)` says of it.
     #[must_use]
-    pub fn new(ring: &Ring, fd: Fd, stat: &Stat) -> Self {
-        ring.no_readahead(&fd);
+    pub fn new(fd: Fd, stat: &Stat) -> Self {
         Self {
             fd,
             size: stat.size,
             dev: stat.dev,
             uses: Cell::new(0),
             telling: Cell::new(Telling::Both),
-            looked: RefCell::default(),
+            blocks: RefCell::default(),
         }
     }
 
     /// The same for a file on a memory file system (`tmpfs`, a `memfd`), which never needs a disk.
     #[must_use]
-    pub fn in_memory(ring: &Ring, fd: Fd, stat: &Stat) -> Self {
-        let file = Self::new(ring, fd, stat);
+    pub fn in_memory(fd: Fd, stat: &Stat) -> Self {
+        let file = Self::new(fd, stat);
         file.telling.set(Telling::Memory);
         file
     }
@@ -120,58 +139,94 @@ impl File {
         }
     }
 
-    /// How many bytes from `offset` on, at most `len` and the rest of the block, can be sent
-    /// without the disk. 0 means that a read is needed (which also finds the end of a file that
-    /// has been truncated).
+    /// How many bytes from `offset` on, at most `len`, can be sent without the disk. 0 means that
+    /// a read is needed (which also finds the end of a file that has been truncated).
     pub fn resident(&self, ring: &Ring, offset: u64, len: u64, now: Time) -> u64 {
-        let len = len.min(BLOCK - offset % BLOCK);
         match self.telling.get() {
-            Telling::Memory => len,
-            Telling::Nothing => 0,
-            Telling::Both if self.believed(offset / BLOCK, now) => self.confirm(ring, offset, len, now),
-            Telling::Both | Telling::Exact => self.look(ring, offset, len, now),
+            Telling::Memory => return len,
+            Telling::Nothing => return 0,
+            Telling::Both | Telling::Exact => {}
         }
-    }
-
-    fn believed(&self, block: u64, now: Time) -> bool {
-        self.looked.borrow().get(&block).is_some_and(|when| now.since(*when) < BELIEF)
-    }
-
-    /// The block was wholly resident not long ago: is it still?
-    fn confirm(&self, ring: &Ring, offset: u64, len: u64, now: Time) -> u64 {
-        let first = offset / PAGE * PAGE;
-        let pages = (offset + len).div_ceil(PAGE) - first / PAGE;
-        match ring.cached_pages(&self.fd, first, pages * PAGE) {
-            Ok(cached) if cached >= pages => {
-                let ends = [offset, offset + len - 1];
-                if ends.iter().all(|at| matches!(ring.probe(&self.fd, *at, 1), Ok(1))) {
-                    return len;
-                }
+        let end = offset + len;
+        let mut at = offset;
+        while at < end {
+            let within = (end - at).min(BLOCK - at % BLOCK);
+            let found = self.resident_in_block(ring, at, within, now);
+            at += found;
+            if found < within {
+                return at - offset;
             }
-            Ok(_) => {}
-            Err(_) => self.telling.set(Telling::Exact),
         }
-        self.looked.borrow_mut().remove(&(offset / BLOCK));
+        if !self.touch(ring, end - 1) {
+            self.blocks.borrow_mut().remove(&((end - 1) / BLOCK));
+            return ((end - 1) / BLOCK * BLOCK).saturating_sub(offset);
+        }
+        len
+    }
+
+    fn resident_in_block(&self, ring: &Ring, offset: u64, len: u64, now: Time) -> u64 {
+        let number = offset / BLOCK;
+        let known = self.blocks.borrow().get(&number).copied();
+        if let Some(block) = known
+            && self.touch(ring, offset)
+            && self.believes(ring, number, block, now)
+        {
+            return len;
+        }
+        if known.is_some() {
+            self.blocks.borrow_mut().remove(&number);
+        }
         self.look(ring, offset, len, now)
+    }
+
+    fn touch(&self, ring: &Ring, at: u64) -> bool {
+        matches!(ring.probe(&self.fd, at, 1), Ok(1))
+    }
+
+    /// The block was wholly resident: is it still?
+    fn believes(&self, ring: &Ring, number: u64, block: Block, now: Time) -> bool {
+        let age = now.since(block.looked);
+        if self.telling.get() == Telling::Exact {
+            return age < BELIEF_ALONE;
+        }
+        if age >= BELIEF {
+            return false;
+        }
+        if now.since(block.confirmed) < CONFIDENCE {
+            return true;
+        }
+        let start = number * BLOCK;
+        let pages = BLOCK.min(self.size - start).div_ceil(PAGE);
+        match ring.cached_pages(&self.fd, start, pages * PAGE) {
+            Ok(cached) => {
+                if let Some(block) = self.blocks.borrow_mut().get_mut(&number) {
+                    block.confirmed = now;
+                }
+                cached >= pages
+            }
+            Err(_) => {
+                self.telling.set(Telling::Exact);
+                age < BELIEF_ALONE
+            }
+        }
     }
 
     /// Look exactly, at the whole block if that can be remembered.
     fn look(&self, ring: &Ring, offset: u64, len: u64, now: Time) -> u64 {
-        if self.telling.get() == Telling::Both {
-            let block = offset / BLOCK;
-            let start = block * BLOCK;
-            let whole = BLOCK.min(self.size.saturating_sub(start));
-            match self.probe(ring, start, whole) {
-                Some(found) if found == whole => {
-                    self.remember(block, now);
-                    return len.min(whole - (offset - start));
-                }
-                Some(found) if found > offset - start => return len.min(found - (offset - start)),
-                // Nothing at the start of the block says nothing about its end.
-                Some(_) | None if offset == start => return 0,
-                _ => {}
-            }
+        let number = offset / BLOCK;
+        let start = number * BLOCK;
+        let whole = BLOCK.min(self.size.saturating_sub(start));
+        let found = self.probe(ring, start, whole).unwrap_or(0);
+        if found == whole {
+            self.remember(number, now);
         }
+        if found > offset - start {
+            return len.min(found - (offset - start));
+        }
+        if offset == start {
+            return 0;
+        }
+        // Nothing at the start of the block says nothing about its end.
         self.probe(ring, offset, len).unwrap_or(0)
     }
 
@@ -189,11 +244,17 @@ impl File {
     }
 
     /// The whole block is resident now: a read that stays in the page cache has just brought it.
-    pub(crate) fn remember(&self, block: u64, now: Time) {
-        let mut looked = self.looked.borrow_mut();
-        if looked.len() >= BLOCKS_MAX {
-            looked.clear();
+    pub(crate) fn remember(&self, number: u64, now: Time) {
+        let mut blocks = self.blocks.borrow_mut();
+        if blocks.len() >= BLOCKS_MAX {
+            blocks.clear();
         }
-        looked.insert(block, now);
+        blocks.insert(
+            number,
+            Block {
+                looked: now,
+                confirmed: now,
+            },
+        );
     }
 }

@@ -1,14 +1,16 @@
 //! What goes out through one socket.
 
+use core::cell::RefCell;
 use core::ops::Range;
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
 
 use outq::{OutQ, Payload, State};
-use ring::{Buffer, Fd, Ring, Time};
+use ring::{Buffer, Fd, Pipe, Ring, Time};
 
-use crate::disk::{Disk, ReadDone};
+use crate::disk::{Data, Disk, ReadDone};
 use crate::file::{BLOCK, File};
 
 /// Bytes that one pump moves at most, so that a fast download does not starve the others.
@@ -17,6 +19,13 @@ const TURN_BYTES: u64 = 1024 * 1024;
 const PIECES_MAX: usize = 16;
 /// Files behind the first for which reads begin before it has left: what a browser pipelines.
 const SOURCES_AHEAD_MAX: usize = 8;
+/// Bytes asked of a disk at once, at first and on a slow disk.
+const CHUNK_BYTES_MIN: u64 = BLOCK;
+/// The same on a fast one: each costs a hand-over to another thread, some 10 us.
+const CHUNK_BYTES_MAX: u64 = 2 * BLOCK;
+/// A read that took less was of a fast disk, one that took more of a slow one.
+const CHUNK_FAST: Duration = Duration::from_millis(10);
+const CHUNK_SLOW: Duration = Duration::from_millis(50);
 
 /// How far a stream reads ahead of what its socket has taken, bytes. Read, unsent data counts, as
 /// do reads in flight; one read is always allowed.
@@ -24,9 +33,9 @@ const SOURCES_AHEAD_MAX: usize = 8;
 pub struct Window(pub u64);
 
 impl Default for Window {
-    /// Two blocks: one on its way from the disk, one on its way to the peer.
+    /// Two chunks: one on its way from the disk, one on its way to the peer.
     fn default() -> Self {
-        Self(2 * BLOCK)
+        Self(2 * CHUNK_BYTES_MAX)
     }
 }
 
@@ -41,6 +50,8 @@ pub enum Piece {
     Shared(Rc<[u8]>, Range<usize>),
     /// Bytes read from a file. They know where from, so that the buffer can be given back.
     Disk(Read),
+    /// Pages of a file in a pipe; like [`Disk`](Self::Disk).
+    Pipe(Pages),
     /// So many bytes of a file that `sendfile(2)` has taken.
     File(u64),
 }
@@ -53,6 +64,15 @@ pub struct Read {
     offset: u64,
 }
 
+/// Pages of a file, not all of which may still be in the pipe.
+#[derive(Debug)]
+pub struct Pages {
+    pipe: RefCell<Pipe>,
+    len: u64,
+    file: Rc<File>,
+    offset: u64,
+}
+
 impl Piece {
     fn bytes(&self) -> &[u8] {
         match self {
@@ -60,7 +80,16 @@ impl Piece {
             Self::Bytes(bytes) => bytes,
             Self::Shared(all, range) => &all[range.clone()],
             Self::Disk(read) => &read.buf,
-            Self::File(_) => unreachable!("marked as sent in the same step that fills it"),
+            Self::Pipe(_) | Self::File(_) => unreachable!("not in this program's memory"),
+        }
+    }
+
+    /// Where in which file it comes from, if it holds what the disk has brought.
+    fn source(&self) -> Option<(&Rc<File>, u64)> {
+        match self {
+            Self::Disk(read) => Some((&read.file, read.offset)),
+            Self::Pipe(pages) => Some((&pages.file, pages.offset)),
+            _ => None,
         }
     }
 }
@@ -69,6 +98,7 @@ impl Payload for Piece {
     fn len(&self) -> u64 {
         match self {
             Self::File(len) => *len,
+            Self::Pipe(pages) => pages.len,
             memory => memory.bytes().len() as u64,
         }
     }
@@ -117,7 +147,7 @@ pub enum Failure {
 ///
 /// Call [`push`](Self::push) and [`push_file`](Self::push_file), then [`pump`](Self::pump) until
 /// it has nothing to do; give it the reads that end.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Stream {
     queue: OutQ<Piece>,
     sources: VecDeque<Source>,
@@ -125,8 +155,16 @@ pub struct Stream {
     reading: u64,
     /// Bytes read and not yet sent.
     held: u64,
+    /// Bytes to ask a disk for at once.
+    chunk: u64,
     in_line: bool,
     failure: Option<Failure>,
+}
+
+impl Default for Stream {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Stream {
@@ -138,6 +176,7 @@ impl Stream {
             sources: VecDeque::new(),
             reading: 0,
             held: 0,
+            chunk: CHUNK_BYTES_MIN,
             in_line: false,
             failure: None,
         }
@@ -164,7 +203,12 @@ impl Stream {
         file.count_use();
         let at = self.queue.promise(range.end - range.start);
         let (offset, end) = (range.start, range.end);
-        self.sources.push_back(Source { file: Rc::clone(file), at, offset, end });
+        self.sources.push_back(Source {
+            file: Rc::clone(file),
+            at,
+            offset,
+            end,
+        });
     }
 
     /// Bytes promised since the stream began.
@@ -203,13 +247,20 @@ impl Stream {
     }
 
     /// Move what can be moved now.
-    pub fn pump(&mut self, ring: &mut Ring, disk: &mut Disk, socket: &Fd, owner: u64, window: Window) -> Progress {
+    pub fn pump(
+        &mut self,
+        ring: &mut Ring,
+        disk: &mut Disk,
+        socket: &Fd,
+        owner: u64,
+        window: Window,
+    ) -> Progress {
         let mut budget = TURN_BYTES;
         loop {
             let sent = match self.queue.state() {
                 State::Drained => return Progress::Drained,
                 State::Failed => return Progress::Failed(self.failure.unwrap_or(Failure::Gone)),
-                State::Ready => self.send_memory(ring, socket),
+                State::Ready => self.send_ready(ring, socket),
                 State::Waiting => {
                     let now = ring.now();
                     match self.send_resident(ring, socket, now) {
@@ -229,7 +280,10 @@ impl Stream {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return Progress::Failed(Failure::Gone),
             }
-            if !self.sources.is_empty() && self.reading + self.held < window.0 && self.reading + self.held > 0 {
+            if !self.sources.is_empty()
+                && self.reading + self.held < window.0
+                && self.reading + self.held > 0
+            {
                 let now = ring.now();
                 self.read_ahead(ring, disk, owner, window, now);
             }
@@ -239,25 +293,16 @@ impl Stream {
         }
     }
 
-    /// Send the memory at the head of the line.
-    fn send_memory(&mut self, ring: &Ring, socket: &Fd) -> io::Result<u64> {
-        let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
-        let mut count = 0;
-        let mut left = TURN_BYTES;
-        for chunk in self.queue.next_ready().take(PIECES_MAX) {
-            let bytes = chunk.payload.bytes();
-            let (start, end) = (index(chunk.range.start), index(chunk.range.end.min(chunk.range.start + left)));
-            pieces[count] = IoSlice::new(&bytes[start..end]);
-            count += 1;
-            left -= (end - start) as u64;
-            if left == 0 {
-                break;
-            }
-        }
-        // What follows at once shall share the packet; what waits for a disk must not hold it back
-        // for long, which the kernel sees to after 200 ms.
+    /// Send what is ready at the head of the line: one pipe, or several pieces of memory.
+    fn send_ready(&mut self, ring: &Ring, socket: &Fd) -> io::Result<u64> {
         let more = self.queue.ready() < self.queue.promised();
-        let sent = ring.send(socket, &pieces[..count], more)? as u64;
+        let first = self.queue.next_ready().next().expect("the queue is ready");
+        let sent = if let Piece::Pipe(pages) = first.payload {
+            let count = index(first.range.end - first.range.start);
+            ring.drain(socket, &mut pages.pipe.borrow_mut(), count, more)? as u64
+        } else {
+            self.send_memory(ring, socket, more)?
+        };
         if self.held > 0 {
             self.held -= self.held_within(sent);
         }
@@ -266,13 +311,36 @@ impl Stream {
         Ok(sent)
     }
 
+    /// `more`: what follows at once shall share the packet. What waits for a disk must not hold it
+    /// back for long, which the kernel sees to after 200 ms.
+    fn send_memory(&self, ring: &Ring, socket: &Fd, more: bool) -> io::Result<u64> {
+        let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
+        let mut count = 0;
+        let mut left = TURN_BYTES;
+        let ready = self.queue.next_ready().take(PIECES_MAX);
+        for chunk in ready.take_while(|chunk| !matches!(chunk.payload, Piece::Pipe(_))) {
+            let bytes = chunk.payload.bytes();
+            let (start, end) = (
+                index(chunk.range.start),
+                index(chunk.range.end.min(chunk.range.start + left)),
+            );
+            pieces[count] = IoSlice::new(&bytes[start..end]);
+            count += 1;
+            left -= (end - start) as u64;
+            if left == 0 {
+                break;
+            }
+        }
+        Ok(ring.send(socket, &pieces[..count], more)? as u64)
+    }
+
     /// How many of the next `count` bytes to send are in disk buffers.
     fn held_within(&self, count: u64) -> u64 {
         let mut left = count;
         let mut held = 0;
         for chunk in self.queue.next_ready() {
             let len = (chunk.range.end - chunk.range.start).min(left);
-            if matches!(chunk.payload, Piece::Disk(_)) {
+            if chunk.payload.source().is_some() {
                 held += len;
             }
             left -= len;
@@ -290,38 +358,52 @@ impl Stream {
         if source.at != self.queue.ready() {
             return None;
         }
-        let len = source.file.resident(ring, source.offset, source.end - source.offset, now);
+        let len = source.file.resident(
+            ring,
+            source.offset,
+            (source.end - source.offset).min(TURN_BYTES),
+            now,
+        );
         if len == 0 {
             return None;
         }
-        Some(match ring.sendfile(socket, source.file.fd(), source.offset, index(len)) {
-            Ok(0) => {
-                self.fail(self.queue.ready(), Failure::Truncated);
-                Ok(0)
-            }
-            Ok(sent) => {
-                let sent = sent as u64;
-                self.queue.fill(source.at, Piece::File(sent));
-                self.queue.mark_sent(sent);
-                self.queue.mark_released(sent);
-                source.advance(sent);
-                if source.is_done() {
-                    self.sources.pop_front();
-                }
-                Ok(sent)
-            }
-            Err(error) => match error.raw_os_error() {
-                Some(EIO) => {
-                    self.fail(self.queue.ready(), Failure::Unreadable(EIO));
+        Some(
+            match ring.sendfile(socket, source.file.fd(), source.offset, index(len)) {
+                Ok(0) => {
+                    self.fail(self.queue.ready(), Failure::Truncated);
                     Ok(0)
                 }
-                _ => Err(error),
+                Ok(sent) => {
+                    let sent = sent as u64;
+                    self.queue.fill(source.at, Piece::File(sent));
+                    self.queue.mark_sent(sent);
+                    self.queue.mark_released(sent);
+                    source.advance(sent);
+                    if source.is_done() {
+                        self.sources.pop_front();
+                    }
+                    Ok(sent)
+                }
+                Err(error) => match error.raw_os_error() {
+                    Some(EIO) => {
+                        self.fail(self.queue.ready(), Failure::Unreadable(EIO));
+                        Ok(0)
+                    }
+                    _ => Err(error),
+                },
             },
-        })
+        )
     }
 
     /// Begin reads of what is not resident, as far as the window goes.
-    fn read_ahead(&mut self, ring: &mut Ring, disk: &mut Disk, owner: u64, window: Window, now: Time) {
+    fn read_ahead(
+        &mut self,
+        ring: &mut Ring,
+        disk: &mut Disk,
+        owner: u64,
+        window: Window,
+        now: Time,
+    ) {
         let mut looked_at = 0;
         let mut index = 0;
         while let Some(source) = self.sources.get_mut(index) {
@@ -338,10 +420,17 @@ impl Stream {
                 // At the head of the line the pump has just looked. What is resident further back
                 // will go by sendfile when it gets there.
                 let at_head = index == 0 && source.at == self.queue.ready();
-                if !at_head && source.file.resident(ring, source.offset, left, now) > 0 {
+                if !at_head
+                    && source
+                        .file
+                        .resident(ring, source.offset, left.min(BLOCK), now)
+                        > 0
+                {
                     break;
                 }
-                let begun = disk.read(ring, owner, source.at, &source.file, source.offset, left);
+                // Ends of reads lie on multiples of the chunk, and so of residency's blocks.
+                let want = left.min(self.chunk - source.offset % self.chunk);
+                let begun = disk.read(ring, owner, source.at, &source.file, source.offset, want);
                 let Some(begun) = begun else {
                     if under_way == 0 && !self.in_line {
                         self.in_line = true;
@@ -363,31 +452,71 @@ impl Stream {
     /// Take a read that has ended. Pump afterwards.
     pub fn handle_read(&mut self, ring: &mut Ring, disk: &mut Disk, done: ReadDone) {
         self.reading -= done.len;
-        let buf = match done.result {
-            Ok(buf) if buf.is_empty() => return self.fail(done.at, Failure::Truncated),
-            Ok(buf) => buf,
+        let data = match done.result {
+            Ok(data) if data.len() == 0 => return self.fail(done.at, Failure::Truncated),
+            Ok(data) => data,
             Err(error) => {
-                return self.fail(done.at, Failure::Unreadable(error.raw_os_error().unwrap_or(EIO)));
+                return self.fail(
+                    done.at,
+                    Failure::Unreadable(error.raw_os_error().unwrap_or(EIO)),
+                );
             }
         };
-        if self.queue.failed_at().is_some_and(|failed| failed <= done.at) {
+        if self
+            .queue
+            .failed_at()
+            .is_some_and(|failed| failed <= done.at)
+        {
             return;
         }
-        let len = buf.len() as u64;
+        let len = data.len();
         self.held += len;
         let rest = done.len - len;
+        self.adapt(ring.now().since(done.began));
         let (file, offset) = (Rc::clone(&done.file), done.offset);
-        self.queue.fill(done.at, Piece::Disk(Read { buf, file, offset }));
+        let piece = match data {
+            Data::Buffer(buf) => Piece::Disk(Read { buf, file, offset }),
+            Data::Pipe(pipe) => Piece::Pipe(Pages {
+                pipe: pipe.into(),
+                len,
+                file,
+                offset,
+            }),
+        };
+        self.queue.fill(done.at, piece);
         if rest > 0 {
             // A short read is not the end of the file; that would have been empty.
             let (at, offset) = (done.at + len, done.offset + len);
             match disk.read(ring, done.owner, at, &done.file, offset, rest) {
                 Some(begun) => {
                     self.reading += begun;
-                    debug_assert_eq!(begun, rest, "within one block");
+                    if begun < rest {
+                        let (at, offset) = (at + begun, offset + begun);
+                        let end = done.offset + done.len;
+                        self.insert_source(Source {
+                            file: done.file,
+                            at,
+                            offset,
+                            end,
+                        });
+                    }
                 }
-                None => self.insert_source(Source { file: done.file, at, offset, end: offset + rest }),
+                None => self.insert_source(Source {
+                    file: done.file,
+                    at,
+                    offset,
+                    end: offset + rest,
+                }),
             }
+        }
+    }
+
+    /// A read took so long: large ones cost less, small ones come sooner and hold less.
+    fn adapt(&mut self, took: Duration) {
+        if took < CHUNK_FAST {
+            self.chunk = (self.chunk * 2).min(CHUNK_BYTES_MAX);
+        } else if took > CHUNK_SLOW {
+            self.chunk = (self.chunk / 2).max(CHUNK_BYTES_MIN);
         }
     }
 
@@ -395,12 +524,12 @@ impl Stream {
     pub fn reclaim(&mut self) {
         let mut back: Vec<Source> = Vec::new();
         for chunk in self.queue.next_ready() {
-            if let Piece::Disk(read) = chunk.payload {
+            if let Some((file, offset)) = chunk.payload.source() {
                 back.push(Source {
-                    file: Rc::clone(&read.file),
+                    file: Rc::clone(file),
                     at: chunk.at,
-                    offset: read.offset + chunk.range.start,
-                    end: read.offset + chunk.range.end,
+                    offset: offset + chunk.range.start,
+                    end: offset + chunk.range.end,
                 });
             }
         }
@@ -441,5 +570,5 @@ impl Source {
 }
 
 fn index(value: u64) -> usize {
-    usize::try_from(value).expect("a length of memory, or at most a block")
+    usize::try_from(value).expect("a length of memory, or at most a turn")
 }

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
+use rustix::fs::Advice;
 use testkit::{Content, Op, SlowFs, or_skip, skip};
 
 const DELAY: Duration = Duration::from_millis(100);
@@ -116,32 +117,35 @@ fn twenty_slow_reads_sleep_in_parallel() {
 
 #[test]
 fn reads_of_one_file_and_lookups_in_one_directory_wait_together() {
+    // More than the kernel's default number of background requests.
+    const COUNT: usize = 40;
     let content = Content::pseudo_random(9, 64 * 1024 * 1024);
     let builder = SlowFs::builder().file("big", content.clone());
     let slow = or_skip!(builder.delay(Op::Read, Duration::MAX).mount());
     let file = File::open(slow.path().join("big")).unwrap();
+    // Without the kernel's own readahead, its limit on background requests comes to bear.
+    rustix::fs::fadvise(&file, 0, None, Advice::Random).unwrap();
+    slow.set_delay(Op::Lookup, Duration::MAX);
     thread::scope(|scope| {
-        for number in 0..40 {
-            let (file, content) = (&file, &content);
+        for number in 0..COUNT {
+            let (file, content, slow) = (&file, &content, &slow);
             scope.spawn(move || {
-                let (mut piece, offset) = ([0; 4096], number << 20);
+                let (mut piece, offset) = ([0; 4096], (number as u64) << 20);
                 file.read_exact_at(&mut piece, offset).unwrap();
                 content.assert_at(offset, &piece);
             });
+            scope.spawn(move || {
+                assert!(!fs::exists(slow.path().join(format!("absent-{number}"))).unwrap());
+            });
         }
-        // More than the kernel's default number of background requests.
-        assert!(slow.wait_until_waiting(Op::Read, 40, LIMIT));
-        slow.set_delay(Op::Lookup, Duration::MAX);
-        for number in 0..40 {
-            let path = slow.path().join(format!("absent-{number}"));
-            scope.spawn(move || assert!(!fs::exists(path).unwrap()));
-        }
-        assert!(slow.wait_until_waiting(Op::Lookup, 40, LIMIT));
+        let enough = [Op::Read, Op::Lookup].map(|op| slow.wait_until_waiting(op, COUNT, LIMIT));
+        // Before any assertion: a panic would wait here for the threads.
         slow.set_delay(Op::Lookup, Duration::ZERO);
         slow.set_delay(Op::Read, Duration::ZERO);
+        assert_eq!(enough, [true; 2], "reads, lookups");
     });
     assert_eq!(slow.waiting(Op::Read), 0);
-    assert!(slow.waiting_max(Op::Read) >= 40);
+    assert!(slow.waiting_max(Op::Read) >= COUNT);
 }
 
 #[test]

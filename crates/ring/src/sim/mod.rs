@@ -1,12 +1,206 @@
-//! stub
-#![allow(missing_docs, clippy::all)]
-use std::rc::Rc;
-#[derive(Clone, Debug)] pub struct World(#[allow(dead_code)] Rc<()>);
-#[derive(Clone, Debug)] pub struct Config;
-#[derive(Debug)] pub struct Peer;
-impl Config { pub fn new(_: u64) -> Self { Self } }
-impl World { pub fn new(_: Config) -> Self { unimplemented!() } pub fn connect(&self) -> Peer { unimplemented!() }
- pub fn write_file(&self, _: &str, _: &[u8]) {} pub fn make_dir(&self, _: &str) {} pub fn symlink(&self, _: &str, _: &str) {}
- pub fn rename(&self, _: &str, _: &str) {} pub fn remove(&self, _: &str) {} pub fn evict(&self, _: &str) {} }
-impl Peer { pub fn send(&self, _: &[u8]) {} pub fn take(&self) -> Vec<u8> { vec![] } pub fn set_read_rate(&self, _: Option<u64>) {} pub fn stop_reading(&self) {} pub fn shutdown_write(&self) {} pub fn close(&self) {} pub fn reset(&self) {} }
-impl crate::Ring { pub fn simulated(_: &World) -> Self { unimplemented!() } pub fn sim_listener(&self, _: &World) -> crate::Fd { unimplemented!() } pub fn sim_root(&self, _: &World) -> crate::Fd { unimplemented!() } }
+//! The third driver: a simulated world on a virtual clock. One seed, one run.
+//!
+//! A [`World`] has files, a page cache, a network and a clock. Rings made by [`Ring::simulated`]
+//! live in it; a test acts on it between two calls of [`Ring::wait`], which lets time jump from
+//! one thing that happens to the next. What the kernel leaves open, chance decides: in which order
+//! completions come, how a stream is cut, whether a cancelled operation ends early, late or as if
+//! it had not been cancelled. With [`Config::nasty`] everything fails now and then as well.
+//!
+//! A real worker would sleep when it sends a file range that is not in the page cache. Here that
+//! is recorded: assert that [`World::stalls`] is empty.
+//!
+//! ```
+//! use std::io::IoSlice;
+//! use ring::sim::{Config, World};
+//! use ring::{Event, Op, Ring};
+//!
+//! let world = World::new(Config::new(1));
+//! let mut ring = Ring::simulated(&world);
+//! let listener = ring.sim_listener(&world);
+//! ring.submit(Op::Accept(listener), 0);
+//! let peer = world.connect();
+//! let mut completions = Vec::new();
+//! ring.wait(None, &mut completions)?;
+//! let Some(Ok(Event::Accepted(socket))) = completions.pop().map(|one| one.result) else { panic!() };
+//! ring.send(&socket, &[IoSlice::new(b"hello")], false)?;
+//! ring.wait(Some(ring.now() + std::time::Duration::from_secs(1)), &mut completions)?;
+//! assert_eq!(peer.received(), b"hello");
+//! # std::io::Result::Ok(())
+//! ```
+//!
+//! It does not have: more than one thread, permissions, pipes, hard links, `O_DIRECT`, a limit on
+//! what a socket receives, and a cost of the processor's time. The buffers are real memory.
+
+mod disk;
+mod driver;
+mod net;
+mod random;
+mod world;
+
+use core::ops::RangeInclusive;
+use core::time::Duration;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+pub use net::End;
+pub use world::{Peer, Stall, World};
+
+use crate::common::Common;
+use crate::fd::{Fd, Handle};
+use crate::table::Key;
+use crate::{Driver, Ring};
+
+pub(crate) use driver::Sim;
+
+/// How long something takes: any time in the range.
+pub type Latency = RangeInclusive<Duration>;
+
+/// An operation of some ring that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Waiter {
+    ring: usize,
+    key: u64,
+}
+
+impl Waiter {
+    const fn new(ring: usize, key: Key) -> Self {
+        Self { ring, key: key.to_bits() }
+    }
+}
+
+/// What a [`World`] is like.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where all chance comes from: the same seed and the same calls give the same run.
+    pub seed: u64,
+    /// Seconds since 1970 when the clock starts.
+    pub unix_time: i64,
+    /// From a peer to a socket and back, and from an event to its completion.
+    pub network: Latency,
+    /// Reading what is not in the page cache.
+    pub disk: Latency,
+    /// Reading what is, and writing.
+    pub cache: Latency,
+    /// Opening, stat, listing, watching, discarding.
+    pub metadata: Latency,
+    /// From a cancel to the end of the operation.
+    pub cancel: Latency,
+    /// Bytes that a socket takes before the peer has taken any.
+    pub send_buffer: usize,
+    /// Pages that the kernel reads ahead unless [`Ring::no_readahead`] was called.
+    pub readahead_pages: usize,
+    /// Changes that wait for a watch; when there are more, it is told that something changed.
+    pub watch_queue: usize,
+    /// Descriptors of the process; beyond that accept and open fail with `EMFILE`.
+    pub descriptors: usize,
+    /// What `Op::FileSystem` answers. Watches work only where inotify sees all changes.
+    pub file_system: u64,
+    /// Whether reads with `Caching::Drop` work (else `EOPNOTSUPP`).
+    pub can_drop: bool,
+    /// What goes wrong.
+    pub faults: Faults,
+}
+
+/// Probabilities, from 0 to 1, of what may go wrong.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    /// A read brings fewer bytes than there are (an error after some bytes).
+    pub short_read: f64,
+    /// A read from the disk fails with `EIO`.
+    pub read_error: f64,
+    /// A write takes fewer bytes than there are.
+    pub short_write: f64,
+    /// `send` or `sendfile` takes fewer bytes than there is room for.
+    pub short_send: f64,
+    /// A receive brings fewer bytes than have come.
+    pub short_receive: f64,
+    /// An accept ends with `EMFILE`.
+    pub accept_error: f64,
+    /// In one turn of a ring some pages are dropped from the cache.
+    pub eviction: f64,
+    /// `probe` says no although the pages are there.
+    pub probe_denial: f64,
+    /// A cancelled file operation goes on as if it had not been cancelled.
+    pub success_after_cancel: f64,
+}
+
+impl Config {
+    /// A world without faults: chance decides only about times and orders.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let micros = |from, to| Duration::from_micros(from)..=Duration::from_micros(to);
+        Self {
+            seed,
+            unix_time: 1_700_000_000,
+            network: micros(5, 200),
+            disk: micros(100, 20_000),
+            cache: micros(1, 10),
+            metadata: micros(5, 500),
+            cancel: micros(1, 300),
+            send_buffer: 128 * 1024,
+            readahead_pages: 32,
+            watch_queue: 1024,
+            descriptors: 20_000,
+            file_system: 0xef53,
+            can_drop: true,
+            faults: Faults { success_after_cancel: 0.3, ..Faults::default() },
+        }
+    }
+
+    /// A world where everything goes wrong now and then, and buffers are small.
+    #[must_use]
+    pub fn nasty(seed: u64) -> Self {
+        Self {
+            send_buffer: 10_000,
+            watch_queue: 8,
+            faults: Faults {
+                short_read: 0.1,
+                read_error: 0.02,
+                short_write: 0.2,
+                short_send: 0.3,
+                short_receive: 0.3,
+                accept_error: 0.02,
+                eviction: 0.1,
+                probe_denial: 0.05,
+                success_after_cancel: 0.5,
+            },
+            ..Self::new(seed)
+        }
+    }
+}
+
+impl Ring {
+    /// Make a ring in a simulated world. Several may share one; each sleeps alone, and lets the
+    /// world go on for all.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory for the buffers.
+    #[must_use]
+    pub fn simulated(world: &World) -> Self {
+        let common = Common::new().expect("an eventfd that stays unused");
+        let sim = Sim::new(world).expect("memory to receive into");
+        let reason = format!("seed {}", world.seed());
+        Self { common, driver: Driver::Sim(sim), reason, waker: None }
+    }
+
+    /// A listening socket in the simulated world. Of several a new connection gets any.
+    #[must_use]
+    pub fn sim_listener(&self, world: &World) -> Fd {
+        self.common.fd(Handle::Sim(world.open_listener()))
+    }
+
+    /// The root directory of the simulated world, which is also the working directory.
+    #[must_use]
+    pub fn sim_root(&self, world: &World) -> Fd {
+        self.common.fd(Handle::Sim(world.open_root()))
+    }
+}
+
+/// What a simulated ring's waker sets.
+pub(crate) type Flag = Arc<AtomicBool>;
+
+fn errno(error: i32) -> io::Error {
+    io::Error::from_raw_os_error(error)
+}

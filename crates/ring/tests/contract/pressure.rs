@@ -72,25 +72,14 @@ fn a_flood_of_small_messages(s: &mut Stage) {
         let recv = s.ring.submit(Op::Recv(socket), 0);
         conns.push((peer, recv));
     }
-    let mut got: HashMap<_, Vec<u8>> = HashMap::new();
+    let (mut peers, receives): (Vec<_>, Vec<_>) = conns.into_iter().unzip();
     for round in 0..200_u8 {
-        for (peer, _) in &mut conns {
+        for peer in &mut peers {
             peer.send(&[round]);
         }
-        if round % 10 == 9 {
-            for completion in s.rest_now() {
-                if let Ok(Event::Received(buf)) = completion.result {
-                    got.entry(completion.key).or_default().extend_from_slice(&buf);
-                }
-            }
-        }
     }
-    for (mut peer, recv) in conns {
-        peer.close();
-        let bytes = got.entry(recv).or_default();
-        while let Event::Received(buf) = s.event(recv) {
-            bytes.extend_from_slice(&buf);
-        }
-        assert!(bytes.iter().copied().eq(0..200));
+    drop(peers);
+    for stream in s.gather(&receives) {
+        assert!(stream.into_iter().eq(0..200));
     }
 }

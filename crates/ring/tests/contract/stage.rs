@@ -102,7 +102,8 @@ impl Drop for Directory {
 #[derive(Clone, Copy)]
 pub(crate) enum Address {
     Os(SocketAddr),
-    Sim,
+    /// The listener's number.
+    Sim(i32),
 }
 
 /// The other end of a connection.
@@ -148,7 +149,7 @@ impl Stage {
             if let Some(at) = self.got.iter().position(|one| one.key == key) {
                 return self.got.remove(at).unwrap();
             }
-            assert!(self.ring.now() < end, "no completion of {key:?}; others: {:?}", self.got);
+            assert!(self.ring.now() < end, "no completion of {key:?} but {}", self.got.len());
             self.turn(PATIENCE);
         }
     }
@@ -236,15 +237,19 @@ impl Stage {
                 rustix::net::listen(&listener, 4096).unwrap();
                 (self.ring.adopt_socket(listener.into()), Address::Os(address))
             }
-            Around::Sim(world) => (self.ring.sim_listener(world), Address::Sim),
+            Around::Sim(world) => {
+                let listener = self.ring.sim_listener(world);
+                let address = Address::Sim(listener.raw());
+                (listener, address)
+            }
         }
     }
 
     pub(crate) fn connect(&self, address: Address) -> Peer {
         match (&self.world, address) {
             (_, Address::Os(address)) => Peer::Os(Some(TcpStream::connect(address).unwrap())),
-            (Around::Sim(world), Address::Sim) => Peer::Sim(world.connect()),
-            (Around::Os(_), Address::Sim) => unreachable!("an address of another stage"),
+            (Around::Sim(world), Address::Sim(to)) => Peer::Sim(world.connect_to(to)),
+            (Around::Os(_), Address::Sim(_)) => unreachable!("an address of another stage"),
         }
     }
 
@@ -318,6 +323,27 @@ impl Stage {
             self.turn(Duration::from_millis(1));
         }
         bytes
+    }
+
+    /// All that these receives bring until their ends. Nothing is held back meanwhile: held pieces
+    /// keep the ring's buffers.
+    #[track_caller]
+    pub(crate) fn gather(&mut self, receives: &[Key]) -> Vec<Vec<u8>> {
+        let mut streams = vec![Vec::new(); receives.len()];
+        let mut left = receives.len();
+        while left > 0 {
+            for completion in self.some() {
+                let Some(at) = receives.iter().position(|key| *key == completion.key) else {
+                    continue;
+                };
+                match completion.result.unwrap() {
+                    Event::Received(buf) => streams[at].extend_from_slice(&buf),
+                    Event::Eof => left -= 1,
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        streams
     }
 
     // Files

@@ -191,7 +191,7 @@ impl Content {
                     part.body = Some(buf);
                 }
                 if load.pending == 0 {
-                    self.assemble(shell, id);
+                    self.assemble(id);
                 }
             }
             (_, Err(error)) => {
@@ -271,7 +271,7 @@ impl Content {
             load.pending += 1;
         }
         if load.pending == 0 {
-            self.assemble(shell, id);
+            self.assemble(id);
         }
     }
 
@@ -287,7 +287,7 @@ impl Content {
     }
 
     /// Make the resource of what was found.
-    fn assemble(&mut self, shell: &mut Shell, id: u32) {
+    fn assemble(&mut self, id: u32) {
         let index = self.policy.index.clone();
         let load = self.load(id);
         let name = if is_directory(&load.key) { index.into_bytes() } else { load.key.to_vec() };
@@ -309,7 +309,7 @@ impl Content {
                 Ok(whole)
             } else {
                 descriptors += 1;
-                Err(Rc::new(File::new(&shell.ring, fd, &stat)))
+                Err(Rc::new(File::new(fd, &stat)))
             };
             let variant = Variant::new(stat, coding, &content_type, vary, body);
             memory += variant.memory();

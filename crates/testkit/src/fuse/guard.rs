@@ -43,9 +43,12 @@ impl Drop for Guard {
     }
 }
 
+/// The daemon's thread is alive while it has memory. A killed thread gives that up first, and only
+/// then closes files, where it can itself end up waiting for the daemon it has just been.
+///
 /// A forced unmount aborts the connection. It takes root, so for others waiting threads stay.
 const SCRIPT: &str = "
-    while [ -e $1 ]; do sleep 0.5; done
+    while grep -qs ^VmSize $1/status; do sleep 0.5; done
     umount -f -l \"$2\" || fusermount3 -u -z \"$2\"
     rmdir \"$2\"
 ";

@@ -1,0 +1,147 @@
+//! Pipes that hold pages of files on their way to a socket.
+//!
+//! `splice(2)` from a file to a pipe does the half of `sendfile(2)` that may sleep, in a helper or
+//! in the kernel's worker; from the pipe to the socket the half that does not. No byte is copied,
+//! and the kernel's readahead, with its large folios, works as for `sendfile`.
+
+use core::cell::{Cell, RefCell};
+use core::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::rc::Rc;
+
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice};
+
+/// What a pipe is asked to hold; the most that anyone may ask for (`fs.pipe-max-size`).
+const CAPACITY_BYTES: usize = 1024 * 1024;
+const PAGE: u64 = 4096;
+
+/// A bounded number of pipes, made when they are needed.
+#[derive(Clone)]
+pub struct PipePool(Rc<Pool>);
+
+struct Pool {
+    free: RefCell<Vec<Ends>>,
+    lent: Cell<usize>,
+    max: usize,
+}
+
+struct Ends {
+    read: OwnedFd,
+    write: OwnedFd,
+    capacity: usize,
+}
+
+/// A pipe of a pool, given back when dropped; with what is left in it, it is closed.
+pub struct Pipe {
+    pool: Rc<Pool>,
+    ends: Option<Ends>,
+    want: usize,
+    len: usize,
+}
+
+impl PipePool {
+    /// At most `max` pipes at once.
+    #[must_use]
+    pub fn new(max: usize) -> Self {
+        Self(Rc::new(Pool { free: RefCell::default(), lent: Cell::new(0), max }))
+    }
+
+    /// Borrow an empty pipe for at most `want` bytes from `offset` of a file, or `None` when all
+    /// are lent or none can be made. It may hold fewer; see [`Pipe::want`].
+    #[must_use]
+    pub fn take(&self, offset: u64, want: usize) -> Option<Pipe> {
+        if self.0.lent.get() >= self.0.max {
+            return None;
+        }
+        let kept = self.0.free.borrow_mut().pop();
+        let ends = kept.or_else(|| Ends::new().ok())?;
+        self.0.lent.set(self.0.lent.get() + 1);
+        // A pipe holds so many pages, the first of which may be used from its middle on.
+        let lost = usize::try_from(offset % PAGE).expect("less than a page");
+        let want = want.min(ends.capacity - lost);
+        Some(Pipe { pool: Rc::clone(&self.0), ends: Some(ends), want, len: 0 })
+    }
+
+    /// Whether [`take`](Self::take) would find one, if one can be made.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.0.lent.get() < self.0.max
+    }
+}
+
+impl Ends {
+    fn new() -> io::Result<Self> {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        // EPERM: this user has many pipes already (`fs.pipe-user-pages-soft`); a small one will do.
+        let _ = fcntl_setpipe_size(&write, CAPACITY_BYTES);
+        let capacity = fcntl_getpipe_size(&write)?;
+        Ok(Self { read, write, capacity })
+    }
+}
+
+impl Pipe {
+    /// How many bytes a splice shall bring.
+    #[must_use]
+    pub const fn want(&self) -> usize {
+        self.want
+    }
+
+    /// How many bytes are in it.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing is in it.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn ends(&self) -> &Ends {
+        self.ends.as_ref().expect("taken only by drop")
+    }
+
+    pub(crate) fn write_end(&self) -> RawFd {
+        self.ends().write.as_raw_fd()
+    }
+
+    /// Say how many bytes were spliced in.
+    pub(crate) fn set_len(&mut self, len: usize) {
+        assert!(len <= self.want, "the kernel spliced more than it was asked for");
+        self.len = len;
+    }
+
+    /// `splice(2)` to a socket what it can take now.
+    pub(crate) fn drain_to(&mut self, socket: BorrowedFd<'_>, count: usize, more: bool) -> io::Result<usize> {
+        let mut flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        if more {
+            flags |= SpliceFlags::MORE;
+        }
+        let sent = splice(self.ends().read.as_fd(), None, socket, None, count.min(self.len), flags)?;
+        self.len -= sent;
+        Ok(sent)
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        self.pool.lent.set(self.pool.lent.get() - 1);
+        if let (0, Some(ends)) = (self.len, self.ends.take()) {
+            self.pool.free.borrow_mut().push(ends);
+        }
+    }
+}
+
+impl fmt::Debug for Pipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pipe({} of {} bytes)", self.len, self.want)
+    }
+}
+
+impl fmt::Debug for PipePool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PipePool({} of {} lent)", self.0.lent.get(), self.0.max)
+    }
+}

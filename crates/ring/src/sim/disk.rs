@@ -1,0 +1,292 @@
+//! Inodes in memory, and what of them is in the simulated page cache. Errors are errno values.
+
+use std::collections::BTreeMap;
+
+use crate::op::FileKind;
+use crate::timers::Time;
+
+pub(super) const PAGE: usize = 4096;
+pub(super) const ROOT: u64 = 1;
+/// Symbolic links followed in one path, as in the kernel (`MAXSYMLINKS`).
+const LINKS_MAX: usize = 40;
+
+#[derive(Debug)]
+pub(super) struct Disk {
+    inodes: BTreeMap<u64, Inode>,
+    next: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Inode {
+    pub(super) body: Body,
+    pub(super) mtime: Time,
+    pub(super) links: u32,
+    /// Descriptors that are open; an inode goes when this and `links` are 0.
+    pub(super) opens: u32,
+}
+
+#[derive(Debug)]
+pub(super) enum Body {
+    File(File),
+    Directory { parent: u64, entries: BTreeMap<Vec<u8>, u64> },
+    Symlink(Vec<u8>),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct File {
+    pub(super) bytes: Vec<u8>,
+    /// For each page: `None` is not in the cache, else when its contents are (or were) there. A
+    /// time to come means that the page is being read.
+    pages: Vec<Option<Time>>,
+}
+
+/// Where a path ends.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// The directory that has (or would have) the last name.
+    pub(super) dir: u64,
+    pub(super) name: Vec<u8>,
+    pub(super) ino: Option<u64>,
+}
+
+/// How a path may be walked; the names of `openat2(2)`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Walk {
+    pub(super) beneath: bool,
+    pub(super) no_symlinks: bool,
+    /// Do not follow the last name if it is a symbolic link.
+    pub(super) stop_at_link: bool,
+}
+
+/// What a read found when it began.
+#[derive(Debug)]
+pub(super) struct Fetch {
+    /// When the last page is there.
+    pub(super) ready: Time,
+    /// The pages that this read brings in.
+    pub(super) brought: Vec<usize>,
+}
+
+impl Disk {
+    pub(super) fn new() -> Self {
+        let body = Body::Directory { parent: ROOT, entries: BTreeMap::new() };
+        let root = Inode { body, mtime: Time::default(), links: 2, opens: 0 };
+        Self { inodes: BTreeMap::from([(ROOT, root)]), next: ROOT + 1 }
+    }
+
+    pub(super) fn inode(&self, ino: u64) -> &Inode {
+        &self.inodes[&ino]
+    }
+
+    pub(super) fn inode_mut(&mut self, ino: u64) -> &mut Inode {
+        self.inodes.get_mut(&ino).expect("inodes with names or descriptors stay")
+    }
+
+    pub(super) fn file(&mut self, ino: u64) -> Result<&mut File, i32> {
+        match &mut self.inode_mut(ino).body {
+            Body::File(file) => Ok(file),
+            Body::Directory { .. } => Err(libc::EISDIR),
+            Body::Symlink(_) => Err(libc::EINVAL),
+        }
+    }
+
+    pub(super) fn entries(&self, ino: u64) -> Result<&BTreeMap<Vec<u8>, u64>, i32> {
+        match &self.inode(ino).body {
+            Body::Directory { entries, .. } => Ok(entries),
+            _ => Err(libc::ENOTDIR),
+        }
+    }
+
+    fn entries_mut(&mut self, ino: u64) -> &mut BTreeMap<Vec<u8>, u64> {
+        match &mut self.inode_mut(ino).body {
+            Body::Directory { entries, .. } => entries,
+            _ => unreachable!("walked through as a directory"),
+        }
+    }
+
+    pub(super) fn files(&self) -> Vec<u64> {
+        let is_file = |inode: &Inode| matches!(inode.body, Body::File(_));
+        self.inodes.iter().filter(|(_, inode)| is_file(inode)).map(|(ino, _)| *ino).collect()
+    }
+
+    pub(super) fn walk(&self, start: u64, path: &[u8], how: Walk) -> Result<Found, i32> {
+        if path.is_empty() {
+            return Err(libc::ENOENT);
+        }
+        let mut todo = Vec::new();
+        let mut here = Found { dir: start, name: b".".to_vec(), ino: Some(start) };
+        let mut links = 0;
+        let begin = |path: &[u8], here: u64, todo: &mut Vec<Vec<u8>>| {
+            todo.extend(path.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec));
+            match path.first() {
+                Some(b'/') if how.beneath => Err(libc::EXDEV),
+                Some(b'/') => Ok(ROOT),
+                _ => Ok(here),
+            }
+        };
+        here.ino = Some(begin(path, start, &mut todo)?);
+        while let Some(name) = todo.pop() {
+            let dir = here.ino.ok_or(libc::ENOENT)?;
+            let Body::Directory { parent, entries } = &self.inode(dir).body else {
+                return Err(libc::ENOTDIR);
+            };
+            here = match &name[..] {
+                b"" | b"." => Found { dir, name: b".".to_vec(), ino: Some(dir) },
+                b".." if how.beneath && dir == start => return Err(libc::EXDEV),
+                b".." => Found { dir, name, ino: Some(*parent) },
+                _ => Found { dir, ino: entries.get(&name).copied(), name },
+            };
+            let Some(Body::Symlink(target)) = here.ino.map(|ino| &self.inode(ino).body) else {
+                continue;
+            };
+            if todo.is_empty() && how.stop_at_link {
+                continue;
+            }
+            links += 1;
+            if how.no_symlinks || links > LINKS_MAX {
+                return Err(libc::ELOOP);
+            }
+            here = Found { dir, name: b".".to_vec(), ino: Some(begin(target, dir, &mut todo)?) };
+        }
+        Ok(here)
+    }
+
+    /// Make an inode and give it a name, which must be free.
+    pub(super) fn make(&mut self, dir: u64, name: Vec<u8>, body: Body, now: Time) -> u64 {
+        let ino = self.next;
+        self.next += 1;
+        self.inodes.insert(ino, Inode { body, mtime: now, links: 1, opens: 0 });
+        let old = self.entries_mut(dir).insert(name, ino);
+        assert!(old.is_none(), "the name is taken");
+        self.inode_mut(dir).mtime = now;
+        ino
+    }
+
+    pub(super) fn link(&mut self, dir: u64, name: Vec<u8>, ino: u64, now: Time) {
+        self.entries_mut(dir).insert(name, ino);
+        if let Body::Directory { parent, .. } = &mut self.inode_mut(ino).body {
+            *parent = dir;
+        }
+        self.inode_mut(ino).links += 1;
+        self.inode_mut(dir).mtime = now;
+    }
+
+    pub(super) fn unlink(&mut self, dir: u64, name: &[u8], now: Time) {
+        if let Some(ino) = self.entries_mut(dir).remove(name) {
+            self.inode_mut(ino).links -= 1;
+            self.inode_mut(dir).mtime = now;
+            self.forget(ino);
+        }
+    }
+
+    /// Free an inode that nobody can reach any more.
+    pub(super) fn forget(&mut self, ino: u64) {
+        let inode = self.inode(ino);
+        if inode.links == 0 && inode.opens == 0 {
+            self.inodes.remove(&ino);
+        }
+    }
+
+    pub(super) fn kind(&self, ino: u64) -> FileKind {
+        match self.inode(ino).body {
+            Body::File(_) => FileKind::Regular,
+            Body::Directory { .. } => FileKind::Directory,
+            Body::Symlink(_) => FileKind::Symlink,
+        }
+    }
+
+    pub(super) fn size(&self, ino: u64) -> u64 {
+        match &self.inode(ino).body {
+            Body::File(file) => file.bytes.len() as u64,
+            Body::Directory { .. } => PAGE as u64,
+            Body::Symlink(target) => target.len() as u64,
+        }
+    }
+}
+
+impl File {
+    /// Change the contents; what is written is in the cache.
+    pub(super) fn change(&mut self, now: Time, change: impl FnOnce(&mut Vec<u8>)) {
+        let before = self.bytes.len();
+        change(&mut self.bytes);
+        self.pages.truncate(before / PAGE);
+        self.pages.resize(self.bytes.len().div_ceil(PAGE), Some(now));
+    }
+
+    /// Replace the contents.
+    pub(super) fn set(&mut self, now: Time, bytes: &[u8]) {
+        self.bytes = bytes.to_vec();
+        self.pages.clear();
+        self.pages.resize(bytes.len().div_ceil(PAGE), Some(now));
+    }
+
+    /// The bytes of the range that the file has.
+    pub(super) fn range(&self, offset: u64, len: usize) -> core::ops::Range<usize> {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(self.bytes.len());
+        start..start.saturating_add(len).min(self.bytes.len())
+    }
+
+    fn pages_of(&self, offset: u64, len: usize) -> core::ops::Range<usize> {
+        let bytes = self.range(offset, len);
+        if bytes.is_empty() { 0..0 } else { bytes.start / PAGE..bytes.end.div_ceil(PAGE) }
+    }
+
+    /// How many bytes from `offset` on are there now.
+    pub(super) fn resident(&self, offset: u64, len: usize, now: Time) -> usize {
+        let bytes = self.range(offset, len);
+        let missing = |page: &usize| self.pages[*page].is_none_or(|at| at > now);
+        match self.pages_of(offset, len).find(missing) {
+            Some(page) => (page * PAGE).saturating_sub(bytes.start),
+            None => bytes.len(),
+        }
+    }
+
+    /// Pages of the range that are there or on their way.
+    pub(super) fn cached(&self, offset: u64, len: usize) -> usize {
+        self.pages_of(offset, len).filter(|page| self.pages[*page].is_some()).count()
+    }
+
+    /// Begin to read what is missing, to be there at `arrival`.
+    pub(super) fn fetch(&mut self, offset: u64, len: usize, now: Time, arrival: Time) -> Fetch {
+        let mut fetch = Fetch { ready: now, brought: Vec::new() };
+        for page in self.pages_of(offset, len) {
+            let at = *self.pages[page].get_or_insert_with(|| {
+                fetch.brought.push(page);
+                arrival
+            });
+            fetch.ready = fetch.ready.max(at);
+        }
+        fetch
+    }
+
+    /// Begin to read `pages` pages behind the range, as the kernel's readahead does.
+    pub(super) fn fetch_ahead(&mut self, offset: u64, len: usize, pages: usize, arrival: Time) {
+        let end = self.pages_of(offset, len).end;
+        for page in end..end.saturating_add(pages).min(self.pages.len()) {
+            self.pages[page].get_or_insert(arrival);
+        }
+    }
+
+    pub(super) fn drop_page(&mut self, page: usize) {
+        if let Some(page) = self.pages.get_mut(page) {
+            *page = None;
+        }
+    }
+
+    /// Drop whole pages of the range (`len` 0: to the end) that are not being read.
+    pub(super) fn evict(&mut self, offset: u64, len: u64, now: Time) {
+        let whole = |byte: u64| usize::try_from(byte / PAGE as u64).unwrap_or(usize::MAX);
+        let start = whole(offset.saturating_add(PAGE as u64 - 1)).min(self.pages.len());
+        let end = if len == 0 { usize::MAX } else { whole(offset.saturating_add(len)) };
+        let end = end.min(self.pages.len()).max(start);
+        for page in &mut self.pages[start..end] {
+            if page.is_some_and(|at| at <= now) {
+                *page = None;
+            }
+        }
+    }
+
+    pub(super) const fn page_count(&self) -> usize {
+        self.pages.len()
+    }
+}
