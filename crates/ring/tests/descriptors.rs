@@ -43,36 +43,54 @@ fn assert_open(expected: usize, mut turn: impl FnMut()) {
 
 const CHOICES: [Choice; 2] = [Choice::Uring, Choice::Epoll];
 
-fn turn(ring: &mut Ring) -> Vec<Completion> {
-    let mut completions = Vec::new();
-    let until = ring.now() + Duration::from_millis(5);
-    ring.wait(Some(until), &mut completions).unwrap();
-    completions
+/// A ring and its completions that no test has taken yet.
+struct Bench {
+    ring: Ring,
+    got: Vec<Completion>,
 }
 
-#[track_caller]
-fn next(ring: &mut Ring, key: Key) -> Completion {
-    for _ in 0..2000 {
-        for completion in turn(ring) {
-            if completion.key == key {
-                return completion;
+impl Bench {
+    fn new(ring: Ring) -> Self {
+        Self { ring, got: Vec::new() }
+    }
+
+    fn turn(&mut self) {
+        let mut completions = Vec::new();
+        let until = self.ring.now() + Duration::from_millis(5);
+        self.ring.wait(Some(until), &mut completions).unwrap();
+        self.got.append(&mut completions);
+    }
+
+    #[track_caller]
+    fn next(&mut self, key: Key) -> Completion {
+        for _ in 0..2000 {
+            if let Some(at) = self.got.iter().position(|one| one.key == key) {
+                return self.got.remove(at);
             }
+            self.turn();
+        }
+        panic!("nothing came");
+    }
+
+    #[track_caller]
+    fn accepted(&mut self, accept: Key) -> Fd {
+        match self.next(accept).result.unwrap() {
+            Event::Accepted(fd) => fd,
+            other => panic!("{other:?}"),
         }
     }
-    panic!("nothing came");
+
+    #[track_caller]
+    fn end(&mut self, key: Key) {
+        self.ring.cancel(key);
+        while self.next(key).more {}
+    }
 }
 
 fn listener(ring: &Ring) -> (Fd, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     (ring.adopt_socket(listener.into()), address)
-}
-
-fn accepted(completion: Completion) -> Fd {
-    match completion.result.unwrap() {
-        Event::Accepted(fd) => fd,
-        other => panic!("{other:?}"),
-    }
 }
 
 fn temp_file(name: &str, len: usize) -> std::path::PathBuf {
@@ -85,24 +103,22 @@ fn temp_file(name: &str, len: usize) -> std::path::PathBuf {
 fn a_descriptor_in_use_stays_open_until_the_last_completion() {
     let _alone = alone();
     for choice in CHOICES {
-        let mut ring = Ring::new(choice).unwrap();
-        let (listener, address) = listener(&ring);
-        let accept = ring.submit(Op::Accept(listener.clone()), 0);
+        let mut bench = Bench::new(Ring::new(choice).unwrap());
+        let (listener, address) = listener(&bench.ring);
+        let accept = bench.ring.submit(Op::Accept(listener.clone()), 0);
         let mut peer = TcpStream::connect(address).unwrap();
-        let socket = accepted(next(&mut ring, accept));
+        let socket = bench.accepted(accept);
         let before = open_descriptors();
-        let recv = ring.submit(Op::Recv(socket.clone()), 0);
+        let recv = bench.ring.submit(Op::Recv(socket.clone()), 0);
         drop((socket, listener));
-        turn(&mut ring);
+        bench.turn();
         assert_eq!(open_descriptors(), before, "operations hold both");
         peer.write_all(b"x").unwrap();
-        assert!(matches!(next(&mut ring, recv).result, Ok(Event::Received(_))));
-        ring.cancel(recv);
-        while next(&mut ring, recv).more {}
-        assert_open(before - 1, || drop(turn(&mut ring)));
-        ring.cancel(accept);
-        while next(&mut ring, accept).more {}
-        assert_open(before - 2, || drop(turn(&mut ring)));
+        assert!(matches!(bench.next(recv).result, Ok(Event::Received(_))));
+        bench.end(recv);
+        assert_open(before - 1, || bench.turn());
+        bench.end(accept);
+        assert_open(before - 2, || bench.turn());
         assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
     }
 }
@@ -112,28 +128,27 @@ fn a_thousand_connections_leave_nothing_behind() {
     let _alone = alone();
     for choice in CHOICES {
         let outside = open_descriptors();
-        let mut ring = Ring::new(choice).unwrap();
-        let (listener, address) = listener(&ring);
-        let accept = ring.submit(Op::Accept(listener.clone()), 0);
-        turn(&mut ring);
+        let mut bench = Bench::new(Ring::new(choice).unwrap());
+        let (listener, address) = listener(&bench.ring);
+        let accept = bench.ring.submit(Op::Accept(listener.clone()), 0);
+        bench.turn();
         let before = open_descriptors();
         for round in 0..1000 {
             let mut peer = TcpStream::connect(address).unwrap();
-            let socket = accepted(next(&mut ring, accept));
-            let recv = ring.submit(Op::Recv(socket.clone()), 0);
+            let socket = bench.accepted(accept);
+            let recv = bench.ring.submit(Op::Recv(socket.clone()), 0);
             peer.write_all(b"hello").unwrap();
             if round % 2 == 0 {
                 drop(peer);
-                while next(&mut ring, recv).more {}
+                while bench.next(recv).more {}
             } else {
-                assert!(matches!(next(&mut ring, recv).result, Ok(Event::Received(_))));
-                ring.cancel(recv);
-                while next(&mut ring, recv).more {}
+                assert!(matches!(bench.next(recv).result, Ok(Event::Received(_))));
+                bench.end(recv);
                 drop(peer);
             }
         }
-        assert_open(before, || drop(turn(&mut ring)));
-        drop((listener, ring));
+        assert_open(before, || bench.turn());
+        drop((listener, bench));
         assert_open(outside, || {});
     }
 }
@@ -146,14 +161,15 @@ fn files_are_closed() {
     let how = OpenHow { resolve: 0, ..OpenHow::BENEATH };
     for choice in CHOICES {
         let outside = open_descriptors();
-        let mut ring = Ring::new(choice).unwrap();
+        let mut bench = Bench::new(Ring::new(choice).unwrap());
         let before = open_descriptors();
         let keys: Vec<Key> = (0..300)
-            .map(|_| ring.submit(Op::Open { dir: None, path: name.clone(), how }, 0))
+            .map(|_| bench.ring.submit(Op::Open { dir: None, path: name.clone(), how }, 0))
             .collect();
         let mut files = Vec::new();
         while files.len() < keys.len() {
-            for completion in turn(&mut ring) {
+            bench.turn();
+            for completion in bench.got.drain(..) {
                 match completion.result.unwrap() {
                     Event::Opened(fd) => files.push(fd),
                     other => panic!("{other:?}"),
@@ -162,12 +178,13 @@ fn files_are_closed() {
         }
         assert_eq!(open_descriptors(), before + 300);
         files.truncate(150);
-        assert_open(before + 150, || drop(turn(&mut ring)));
+        assert_open(before + 150, || bench.turn());
         // Closed by the ring in its last turn, or by its drop: none may be forgotten.
         drop(files);
         let mut completions = Vec::new();
-        ring.wait(Some(ring.now()), &mut completions).unwrap();
-        drop(ring);
+        let now = bench.ring.now();
+        bench.ring.wait(Some(now), &mut completions).unwrap();
+        drop(bench);
         assert_open(outside, || {});
     }
     fs::remove_file(path).unwrap();
@@ -181,36 +198,37 @@ fn a_ring_dropped_in_the_middle_of_everything_leaves_nothing_behind() {
     for choice in CHOICES {
         for turns in 0..5 {
             let outside = open_descriptors();
-            let mut ring = Ring::new(choice).unwrap();
-            let (listener, address) = listener(&ring);
-            ring.submit(Op::Accept(listener.clone()), 0);
+            let mut bench = Bench::new(Ring::new(choice).unwrap());
+            let (listener, address) = listener(&bench.ring);
+            bench.ring.submit(Op::Accept(listener.clone()), 0);
             let peers: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
             let file: OwnedFd = fs::File::open(&path).unwrap().into();
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-            let file = ring.adopt_file(file);
+            let file = bench.ring.adopt_file(file);
             for offset in 0..16 {
                 let buf = pool.take(65_536).unwrap();
                 let (file, offset) = (file.clone(), offset * 65_536);
-                ring.submit(Op::Read { file, offset, buf, caching: Caching::Keep }, 0);
+                bench.ring.submit(Op::Read { file, offset, buf, caching: Caching::Keep }, 0);
                 let dir = fs::File::open(std::env::temp_dir()).unwrap();
-                let root = ring.adopt_file(dir.into());
-                ring.submit(Op::Watch { root, path: c"".into() }, 0);
+                let root = bench.ring.adopt_file(dir.into());
+                bench.ring.submit(Op::Watch { root, path: c"".into() }, 0);
                 let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
                 let how = OpenHow { resolve: 0, ..OpenHow::BENEATH };
-                ring.submit(Op::Open { dir: None, path, how }, 0);
+                bench.ring.submit(Op::Open { dir: None, path, how }, 0);
             }
-            let waker = ring.waker(0).unwrap();
+            let waker = bench.ring.waker(0).unwrap();
             let mut sockets = Vec::new();
             for _ in 0..turns {
-                for completion in turn(&mut ring) {
+                bench.turn();
+            for completion in bench.got.drain(..) {
                     if let Ok(Event::Accepted(socket)) = completion.result {
-                        ring.submit(Op::Recv(socket.clone()), 0);
-                        ring.submit(Op::Writable(socket.clone()), 0);
+                        bench.ring.submit(Op::Recv(socket.clone()), 0);
+                        bench.ring.submit(Op::Writable(socket.clone()), 0);
                         sockets.push(socket);
                     }
                 }
             }
-            drop(ring);
+            drop(bench);
             assert_eq!(pool.available(), pool.count());
             waker.wake();
             drop((waker, sockets, listener, file, peers));
@@ -225,34 +243,19 @@ fn an_accept_without_descriptors_fails_and_can_be_repeated() {
     let _alone = alone();
     let old = getrlimit(Resource::Nofile);
     for choice in CHOICES {
-        let mut ring = Ring::new(choice).unwrap();
-        let (listener, address) = listener(&ring);
-        let accept = ring.submit(Op::Accept(listener.clone()), 0);
-        turn(&mut ring);
+        let mut bench = Bench::new(Ring::new(choice).unwrap());
+        let (listener, address) = listener(&bench.ring);
+        let accept = bench.ring.submit(Op::Accept(listener.clone()), 0);
+        bench.turn();
         let peer = TcpStream::connect(address).unwrap();
         let limit = Rlimit { current: Some(3), maximum: old.maximum };
         setrlimit(Resource::Nofile, limit).unwrap();
-        let first = next(&mut ring, accept);
+        let completion = bench.next(accept);
         setrlimit(Resource::Nofile, old.clone()).unwrap();
-        // The connection may have been accepted before the limit was lowered.
-        let (first, _early) = if first.result.is_ok() {
-            setrlimit(Resource::Nofile, Rlimit { current: Some(3), maximum: old.maximum }).unwrap();
-            let address: rustix::net::SocketAddrV4 = match address {
-                SocketAddr::V4(address) => address,
-                SocketAddr::V6(_) => unreachable!(),
-            };
-            let _ = address;
-            setrlimit(Resource::Nofile, old.clone()).unwrap();
-            (None, Some(first))
-        } else {
-            (Some(first), None)
-        };
-        if let Some(first) = first {
-            assert!(!first.more);
-            assert_eq!(first.result.unwrap_err().raw_os_error(), Some(libc::EMFILE));
-            let accept = ring.submit(Op::Accept(listener), 0);
-            drop(accepted(next(&mut ring, accept)));
-        }
+        assert!(!completion.more);
+        assert_eq!(completion.result.unwrap_err().raw_os_error(), Some(libc::EMFILE));
+        let accept = bench.ring.submit(Op::Accept(listener), 0);
+        bench.accepted(accept);
         drop(peer);
     }
 }
@@ -261,35 +264,20 @@ fn an_accept_without_descriptors_fails_and_can_be_repeated() {
 fn the_simulation_counts_its_own() {
     let world = World::new(Config::new(7));
     world.configure(|config| config.descriptors = 6);
-    let mut ring = Ring::simulated(&world);
-    let listener = ring.sim_listener(&world);
-    let mut accept = ring.submit(Op::Accept(listener.clone()), 0);
-    let peers: Vec<_> = (0..5).map(|_| world.connect()).collect();
-    let mut sockets = Vec::new();
-    let mut refused = 0;
-    while sockets.len() + refused < 5 {
-        for completion in turn(&mut ring) {
-            match completion.result {
-                Ok(Event::Accepted(socket)) => sockets.push(socket),
-                Ok(other) => panic!("{other:?}"),
-                Err(error) => {
-                    assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
-                    assert_eq!(sockets.len(), 2, "0 to 2, the listener, and two");
-                    refused += 1;
-                    sockets.clear();
-                    turn(&mut ring);
-                    accept = ring.submit(Op::Accept(listener.clone()), 0);
-                }
-            }
-        }
-        if refused == 2 {
-            break;
-        }
-    }
-    ring.cancel(accept);
-    while next(&mut ring, accept).more {}
-    drop((sockets, listener));
-    turn(&mut ring);
+    let mut bench = Bench::new(Ring::simulated(&world));
+    let listener = bench.ring.sim_listener(&world);
+    let accept = bench.ring.submit(Op::Accept(listener.clone()), 0);
+    let peers = [world.connect(), world.connect(), world.connect()];
+    let sockets = [bench.accepted(accept), bench.accepted(accept)];
+    let error = bench.next(accept).result.unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "0 to 2, the listener, and two");
+    drop(sockets);
+    bench.turn();
+    let accept = bench.ring.submit(Op::Accept(listener.clone()), 0);
+    drop(bench.accepted(accept));
+    bench.end(accept);
+    drop(listener);
+    bench.turn();
     assert_eq!(world.open_descriptors(), 0);
     drop(peers);
 }

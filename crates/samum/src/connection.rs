@@ -256,9 +256,7 @@ impl Connection {
     /// There is room on the disk, or it is this connection's turn again.
     pub(crate) fn handle_turn(&mut self, shell: &mut Shell, content: &mut Content, from_line: bool) -> After {
         let Some(mut work) = self.work.take() else { return After::Keep };
-        if from_line {
-            work.stream.left_line();
-        } else {
+        if !from_line {
             work.queued = false;
         }
         self.proceed(shell, content, work)

@@ -23,9 +23,8 @@ const FILE_BYTES: usize = 3_000_000;
 fn main() -> std::io::Result<()> {
     let (server, mut client) = UnixStream::pair()?;
     let mut memory = std::fs::File::from(rustix::fs::memfd_create("source", MemfdFlags::CLOEXEC)?);
-    let content: Vec<u8> = (0..FILE_BYTES)
-        .map(|at| u8::try_from(at % 251).expect("small"))
-        .collect();
+    let content: Vec<u8> =
+        (0..FILE_BYTES).map(|at| u8::try_from(at % 251).expect("small")).collect();
     memory.write_all(&content)?;
 
     // The other side: asks, then reads everything.
@@ -36,31 +35,22 @@ fn main() -> std::io::Result<()> {
     });
 
     let mut ring = Ring::new(Choice::Auto)?;
-    let mut disk = Disk::new(DiskConfig {
-        token_base: DISK,
-        ..DiskConfig::default()
-    })?;
+    let mut disk = Disk::new(DiskConfig { token_base: DISK, ..DiskConfig::default() })?;
     server.set_nonblocking(true)?;
     let socket = ring.adopt_socket(server.into());
     let memory = ring.adopt_file(memory.into());
 
     // 1. recv
     ring.submit(Op::Recv(socket.clone()), RECV);
-    let Event::Received(request) = event(&mut ring)? else {
-        panic!("the client asks first")
-    };
+    let Event::Received(request) = event(&mut ring)? else { panic!("the client asks first") };
     println!("received {:?}", String::from_utf8_lossy(&request));
     drop(request);
 
     // 2. send, 3. sendfile: both promised at once, and sent in order.
     ring.submit(Op::Stat(memory.clone()), STAT);
-    let Event::Stat(stat) = event(&mut ring)? else {
-        panic!("a memfd has a state")
-    };
+    let Event::Stat(stat) = event(&mut ring)? else { panic!("a memfd has a state") };
     let mut stream = Stream::new();
-    stream.push(Piece::Bytes(
-        format!("{} bytes follow\n", stat.size).into_bytes(),
-    ));
+    stream.push(Piece::Bytes(format!("{} bytes follow\n", stat.size).into_bytes()));
     stream.push_file(&Rc::new(File::in_memory(memory, &stat)), 0..stat.size);
     finish(&mut ring, &mut disk, &socket, &mut stream)?;
     println!("sent {} bytes on {ring}", stream.sent());

@@ -1,7 +1,7 @@
 //! What one worker reads from disks: buffers, queue depth, and the line of those who wait.
 
 use core::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::rc::Rc;
 
@@ -28,13 +28,7 @@ pub struct DiskConfig {
 impl Default for DiskConfig {
     /// 16 MiB, 64 pipes and 64 reads: enough for 64 streams that each keep one read in flight.
     fn default() -> Self {
-        Self {
-            memory_bytes: 16 << 20,
-            pipes: 64,
-            depth: 64,
-            caching: Caching::Auto,
-            token_base: 0,
-        }
+        Self { memory_bytes: 16 << 20, pipes: 64, depth: 64, caching: Caching::Auto, token_base: 0 }
     }
 }
 
@@ -47,6 +41,8 @@ pub struct Disk {
     reads: HashMap<u32, Read>,
     next_read: u32,
     waiting: VecDeque<u64>,
+    /// Those in `waiting`: nobody stands in line twice.
+    in_line: HashSet<u64>,
     /// By file system: whether `RWF_DONTCACHE` works there.
     can_drop: HashMap<u64, Rc<Cell<bool>>>,
 }
@@ -110,6 +106,7 @@ impl Disk {
             reads: HashMap::new(),
             next_read: 0,
             waiting: VecDeque::new(),
+            in_line: HashSet::new(),
             can_drop: HashMap::new(),
         })
     }
@@ -141,11 +138,15 @@ impl Disk {
         if !self.has_room() {
             return None;
         }
-        self.waiting.pop_front()
+        let owner = self.waiting.pop_front()?;
+        self.in_line.remove(&owner);
+        Some(owner)
     }
 
     pub(crate) fn wait_in_line(&mut self, owner: u64) {
-        self.waiting.push_back(owner);
+        if self.in_line.insert(owner) {
+            self.waiting.push_back(owner);
+        }
     }
 
     /// Begin a read of at most `len` bytes; how many were asked for, or `None` when there is no
@@ -166,51 +167,19 @@ impl Disk {
         let wanted = usize::try_from(len).unwrap_or(usize::MAX);
         if let Some(pipe) = keep.then(|| self.pipes.take(offset, wanted)).flatten() {
             let len = pipe.want() as u64;
-            let op = Op::Splice {
-                file: file.fd().clone(),
-                offset,
-                pipe,
-            };
-            let read = Read {
-                owner,
-                at,
-                file: Rc::clone(file),
-                offset,
-                len,
-                keep,
-                began: ring.now(),
-            };
+            let op = Op::Splice { file: file.fd().clone(), offset, pipe };
+            let read =
+                Read { owner, at, file: Rc::clone(file), offset, len, keep, began: ring.now() };
             self.submit(ring, op, read);
             return Some(len);
         }
         let len = len.min(BLOCK - offset % BLOCK);
-        let buf = self
-            .pool
-            .take(usize::try_from(len).expect("at most a block"))?;
-        let can_drop = self
-            .can_drop
-            .entry(file.dev())
-            .or_insert_with(|| Rc::new(Cell::new(true)));
-        let caching = if keep || !can_drop.get() {
-            ring::Caching::Keep
-        } else {
-            ring::Caching::Drop
-        };
-        let op = Op::Read {
-            file: file.fd().clone(),
-            offset,
-            buf,
-            caching,
-        };
-        let read = Read {
-            owner,
-            at,
-            file: Rc::clone(file),
-            offset,
-            len,
-            keep,
-            began: ring.now(),
-        };
+        let buf = self.pool.take(usize::try_from(len).expect("at most a block"))?;
+        let can_drop = self.can_drop.entry(file.dev()).or_insert_with(|| Rc::new(Cell::new(true)));
+        let caching =
+            if keep || !can_drop.get() { ring::Caching::Keep } else { ring::Caching::Drop };
+        let op = Op::Read { file: file.fd().clone(), offset, buf, caching };
+        let read = Read { owner, at, file: Rc::clone(file), offset, len, keep, began: ring.now() };
         self.submit(ring, op, read);
         Some(len)
     }
@@ -238,10 +207,8 @@ impl Disk {
             Ok(event) => unreachable!("a read ended with {event:?}"),
             Err(error) if error.kind() == io::ErrorKind::Unsupported && !read.keep => {
                 // No RWF_DONTCACHE on this file system, now known: read as usual, drop afterwards.
-                let can_drop = self
-                    .can_drop
-                    .get(&read.file.dev())
-                    .expect("made when the read began");
+                let can_drop =
+                    self.can_drop.get(&read.file.dev()).expect("made when the read began");
                 can_drop.set(false);
                 // There is room: the read that failed has just given its own back.
                 match self.read(ring, read.owner, read.at, &read.file, read.offset, read.len) {
@@ -274,17 +241,9 @@ impl Disk {
                     read.file.remember(number, now);
                 }
             }
-        } else if self
-            .can_drop
-            .get(&read.file.dev())
-            .is_some_and(|can_drop| !can_drop.get())
-        {
+        } else if self.can_drop.get(&read.file.dev()).is_some_and(|can_drop| !can_drop.get()) {
             let file = read.file.fd().clone();
-            let op = Op::Discard {
-                file,
-                offset: read.offset,
-                len: read.len,
-            };
+            let op = Op::Discard { file, offset: read.offset, len: read.len };
             ring.submit(op, self.config.token_base + DISCARD);
         }
     }

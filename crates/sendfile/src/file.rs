@@ -249,12 +249,6 @@ impl File {
         if blocks.len() >= BLOCKS_MAX {
             blocks.clear();
         }
-        blocks.insert(
-            number,
-            Block {
-                looked: now,
-                confirmed: now,
-            },
-        );
+        blocks.insert(number, Block { looked: now, confirmed: now });
     }
 }

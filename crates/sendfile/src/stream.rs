@@ -157,7 +157,6 @@ pub struct Stream {
     held: u64,
     /// Bytes to ask a disk for at once.
     chunk: u64,
-    in_line: bool,
     failure: Option<Failure>,
 }
 
@@ -177,7 +176,6 @@ impl Stream {
             reading: 0,
             held: 0,
             chunk: CHUNK_BYTES_MIN,
-            in_line: false,
             failure: None,
         }
     }
@@ -203,12 +201,7 @@ impl Stream {
         file.count_use();
         let at = self.queue.promise(range.end - range.start);
         let (offset, end) = (range.start, range.end);
-        self.sources.push_back(Source {
-            file: Rc::clone(file),
-            at,
-            offset,
-            end,
-        });
+        self.sources.push_back(Source { file: Rc::clone(file), at, offset, end });
     }
 
     /// Bytes promised since the stream began.
@@ -239,11 +232,6 @@ impl Stream {
     #[must_use]
     pub const fn held(&self) -> u64 {
         self.held
-    }
-
-    /// The stream has been taken out of [`Disk::next_waiting`]'s line.
-    pub const fn left_line(&mut self) {
-        self.in_line = false;
     }
 
     /// Move what can be moved now.
@@ -320,10 +308,8 @@ impl Stream {
         let ready = self.queue.next_ready().take(PIECES_MAX);
         for chunk in ready.take_while(|chunk| !matches!(chunk.payload, Piece::Pipe(_))) {
             let bytes = chunk.payload.bytes();
-            let (start, end) = (
-                index(chunk.range.start),
-                index(chunk.range.end.min(chunk.range.start + left)),
-            );
+            let (start, end) =
+                (index(chunk.range.start), index(chunk.range.end.min(chunk.range.start + left)));
             pieces[count] = IoSlice::new(&bytes[start..end]);
             count += 1;
             left -= (end - start) as u64;
@@ -367,32 +353,30 @@ impl Stream {
         if len == 0 {
             return None;
         }
-        Some(
-            match ring.sendfile(socket, source.file.fd(), source.offset, index(len)) {
-                Ok(0) => {
-                    self.fail(self.queue.ready(), Failure::Truncated);
+        Some(match ring.sendfile(socket, source.file.fd(), source.offset, index(len)) {
+            Ok(0) => {
+                self.fail(self.queue.ready(), Failure::Truncated);
+                Ok(0)
+            }
+            Ok(sent) => {
+                let sent = sent as u64;
+                self.queue.fill(source.at, Piece::File(sent));
+                self.queue.mark_sent(sent);
+                self.queue.mark_released(sent);
+                source.advance(sent);
+                if source.is_done() {
+                    self.sources.pop_front();
+                }
+                Ok(sent)
+            }
+            Err(error) => match error.raw_os_error() {
+                Some(EIO) => {
+                    self.fail(self.queue.ready(), Failure::Unreadable(EIO));
                     Ok(0)
                 }
-                Ok(sent) => {
-                    let sent = sent as u64;
-                    self.queue.fill(source.at, Piece::File(sent));
-                    self.queue.mark_sent(sent);
-                    self.queue.mark_released(sent);
-                    source.advance(sent);
-                    if source.is_done() {
-                        self.sources.pop_front();
-                    }
-                    Ok(sent)
-                }
-                Err(error) => match error.raw_os_error() {
-                    Some(EIO) => {
-                        self.fail(self.queue.ready(), Failure::Unreadable(EIO));
-                        Ok(0)
-                    }
-                    _ => Err(error),
-                },
+                _ => Err(error),
             },
-        )
+        })
     }
 
     /// Begin reads of what is not resident, as far as the window goes.
@@ -420,20 +404,14 @@ impl Stream {
                 // At the head of the line the pump has just looked. What is resident further back
                 // will go by sendfile when it gets there.
                 let at_head = index == 0 && source.at == self.queue.ready();
-                if !at_head
-                    && source
-                        .file
-                        .resident(ring, source.offset, left.min(BLOCK), now)
-                        > 0
-                {
+                if !at_head && source.file.resident(ring, source.offset, left.min(BLOCK), now) > 0 {
                     break;
                 }
                 // Ends of reads lie on multiples of the chunk, and so of residency's blocks.
                 let want = left.min(self.chunk - source.offset % self.chunk);
                 let begun = disk.read(ring, owner, source.at, &source.file, source.offset, want);
                 let Some(begun) = begun else {
-                    if under_way == 0 && !self.in_line {
-                        self.in_line = true;
+                    if under_way == 0 {
                         disk.wait_in_line(owner);
                     }
                     return;
@@ -456,17 +434,11 @@ impl Stream {
             Ok(data) if data.len() == 0 => return self.fail(done.at, Failure::Truncated),
             Ok(data) => data,
             Err(error) => {
-                return self.fail(
-                    done.at,
-                    Failure::Unreadable(error.raw_os_error().unwrap_or(EIO)),
-                );
+                return self
+                    .fail(done.at, Failure::Unreadable(error.raw_os_error().unwrap_or(EIO)));
             }
         };
-        if self
-            .queue
-            .failed_at()
-            .is_some_and(|failed| failed <= done.at)
-        {
+        if self.queue.failed_at().is_some_and(|failed| failed <= done.at) {
             return;
         }
         let len = data.len();
@@ -476,12 +448,7 @@ impl Stream {
         let (file, offset) = (Rc::clone(&done.file), done.offset);
         let piece = match data {
             Data::Buffer(buf) => Piece::Disk(Read { buf, file, offset }),
-            Data::Pipe(pipe) => Piece::Pipe(Pages {
-                pipe: pipe.into(),
-                len,
-                file,
-                offset,
-            }),
+            Data::Pipe(pipe) => Piece::Pipe(Pages { pipe: pipe.into(), len, file, offset }),
         };
         self.queue.fill(done.at, piece);
         if rest > 0 {
@@ -493,20 +460,12 @@ impl Stream {
                     if begun < rest {
                         let (at, offset) = (at + begun, offset + begun);
                         let end = done.offset + done.len;
-                        self.insert_source(Source {
-                            file: done.file,
-                            at,
-                            offset,
-                            end,
-                        });
+                        self.insert_source(Source { file: done.file, at, offset, end });
                     }
                 }
-                None => self.insert_source(Source {
-                    file: done.file,
-                    at,
-                    offset,
-                    end: offset + rest,
-                }),
+                None => {
+                    self.insert_source(Source { file: done.file, at, offset, end: offset + rest })
+                }
             }
         }
     }
