@@ -36,7 +36,7 @@ const AGE_MAX_WATCHED: Duration = Duration::from_secs(10);
 const STALE_MAX: Duration = Duration::from_secs(10);
 
 /// Files up to this size are kept in memory with their head, as finished responses: from here on
-/// `sendfile` is cheaper (`docs/decisions.md`).
+/// `sendfile` is cheaper (DESIGN.md §5).
 pub(crate) const FINISHED_BYTES_MAX: u64 = 64 * 1024;
 /// Memory for finished responses, per worker.
 const MEMORY_MAX: usize = 64 * 1024 * 1024;
