@@ -20,11 +20,7 @@ const HEIGHT: usize = 540;
 /// 12 seconds at the 24 frames per second that make-site.sh tells ffmpeg.
 const FRAMES: usize = 288;
 
-const SKY: [Rgb; 3] = [
-    Rgb(52.0, 44.0, 84.0),
-    Rgb(196.0, 104.0, 92.0),
-    Rgb(250.0, 196.0, 120.0),
-];
+const SKY: [Rgb; 3] = [Rgb(52.0, 44.0, 84.0), Rgb(196.0, 104.0, 92.0), Rgb(250.0, 196.0, 120.0)];
 const SUN: Rgb = Rgb(255.0, 232.0, 180.0);
 const SAND: Rgb = Rgb(246.0, 208.0, 150.0);
 const SUN_CENTRE: (f32, f32) = (0.70, 0.40);
@@ -125,10 +121,7 @@ impl Rgb {
     }
 
     fn hex(self) -> String {
-        format!(
-            "#{:02x}{:02x}{:02x}",
-            self.0 as u8, self.1 as u8, self.2 as u8
-        )
+        format!("#{:02x}{:02x}{:02x}", self.0 as u8, self.1 as u8, self.2 as u8)
     }
 }
 
@@ -166,9 +159,7 @@ fn draw(time: f32, grains: &[Grain], pixels: &mut [u8]) {
     let height = HEIGHT as f32;
     for column in 0..WIDTH {
         let x = column as f32 / height;
-        let crests = RIDGES
-            .each_ref()
-            .map(|ridge| ridge.crest(x + 2.0 * ridge.period * time));
+        let crests = RIDGES.each_ref().map(|ridge| ridge.crest(x + 2.0 * ridge.period * time));
         for row in 0..HEIGHT {
             let y = row as f32 / height;
             let mut colour = sky(x, y);
@@ -255,11 +246,7 @@ fn put(pixels: &mut [u8], column: usize, row: usize, colour: Rgb) {
 
 fn get(pixels: &[u8], column: usize, row: usize) -> Rgb {
     let at = (row * WIDTH + column) * 3;
-    Rgb(
-        f32::from(pixels[at]),
-        f32::from(pixels[at + 1]),
-        f32::from(pixels[at + 2]),
-    )
+    Rgb(f32::from(pixels[at]), f32::from(pixels[at + 1]), f32::from(pixels[at + 2]))
 }
 
 fn svg() -> String {
@@ -305,10 +292,7 @@ fn svg() -> String {
             let _ = write!(path, "L{x:.0} {:.1}", ridge.crest(x / SCALE) * SCALE);
             x += STEP;
         }
-        let _ = writeln!(
-            svg,
-            "<path d=\"{path}V{height:.0}z\" fill=\"url(#r{index})\"/>"
-        );
+        let _ = writeln!(svg, "<path d=\"{path}V{height:.0}z\" fill=\"url(#r{index})\"/>");
         // Wind: long flat curves that leave the crest.
         let mut wind = String::new();
         for _ in 0..26 {

@@ -73,9 +73,7 @@ fn decode(body: &[u8]) -> Verdict {
         if size == 0 {
             return trailers(body, at);
         }
-        on_wire = match on_wire
-            .checked_add(line.len() as u64 + 4)
-            .and_then(|n| n.checked_add(size))
+        on_wire = match on_wire.checked_add(line.len() as u64 + 4).and_then(|n| n.checked_add(size))
         {
             Some(sum) if sum <= LIMITS.body_bytes_max => sum,
             _ => return Verdict::Rejected,
@@ -127,16 +125,11 @@ fn line(rest: &[u8], bytes_max: usize) -> Result<&[u8], Verdict> {
 }
 
 fn is_value(bytes: &[u8]) -> bool {
-    bytes
-        .iter()
-        .all(|&byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f))
+    bytes.iter().all(|&byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f))
 }
 
 fn size_of_line(line: &[u8]) -> Option<u64> {
-    let digits = line
-        .iter()
-        .take_while(|byte| byte.is_ascii_hexdigit())
-        .count();
+    let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let rest = &line[digits..];
     let extension = rest.trim_ascii_start();
     if digits > 16 || !(rest.is_empty() || extension.starts_with(b";")) || !is_value(rest) {
@@ -148,15 +141,9 @@ fn size_of_line(line: &[u8]) -> Option<u64> {
 fn may_become_size_line(rest: &[u8]) -> bool {
     let start = rest.strip_suffix(b"\r").unwrap_or(rest);
     let ended = start.len() < rest.len();
-    let digits = start
-        .iter()
-        .take_while(|byte| byte.is_ascii_hexdigit())
-        .count();
+    let digits = start.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let rest = &start[digits..];
-    let spaces = rest
-        .iter()
-        .take_while(|byte| matches!(byte, b' ' | b'\t'))
-        .count();
+    let spaces = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
     let extension = &rest[spaces..];
     if digits > 16 || (digits == 0 && (ended || !rest.is_empty())) || !is_value(rest) {
         return false;
@@ -165,9 +152,7 @@ fn may_become_size_line(rest: &[u8]) -> bool {
 }
 
 fn is_name(bytes: &[u8]) -> bool {
-    bytes
-        .iter()
-        .all(|&byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+    bytes.iter().all(|&byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
 fn is_field_line(line: &[u8]) -> bool {

@@ -55,18 +55,13 @@ fn run(stream: &[u8], pieces: &[u8], close_after: usize) -> Vec<String> {
                     assert_eq!(eof, if clean { Eof::Clean } else { Eof::Truncated });
                     return events;
                 }
-                arrived = stream
-                    .len()
-                    .min(arrived + pieces.next().unwrap_or(stream.len()));
+                arrived = stream.len().min(arrived + pieces.next().unwrap_or(stream.len()));
                 continue;
             }
             Event::Closed => {
                 assert!(connection.is_closed() && consumed == arrived);
                 assert_eq!(connection.handle_eof(0), Eof::Clean);
-                assert_eq!(
-                    connection.handle_input(stream, &LIMITS),
-                    (stream.len(), Event::Closed)
-                );
+                assert_eq!(connection.handle_input(stream, &LIMITS), (stream.len(), Event::Closed));
                 events.push("Closed".to_owned());
                 return events;
             }

@@ -6,12 +6,8 @@
 use http1::{Body, Field, Head, Limits, Method, Parsed, Target, Version, parse};
 use libfuzzer_sys::fuzz_target;
 
-const LIMITS: Limits = Limits {
-    head_bytes_max: 512,
-    target_bytes_max: 64,
-    fields_max: 8,
-    ..Limits::DEFAULT
-};
+const LIMITS: Limits =
+    Limits { head_bytes_max: 512, target_bytes_max: 64, fields_max: 8, ..Limits::DEFAULT };
 
 fuzz_target!(|input: &[u8]| {
     let whole = parse(input, &LIMITS);
@@ -80,11 +76,7 @@ fn check_fields(head: &Head<'_>) {
     assert!(head.fields().count() <= LIMITS.fields_max);
     for (name, value) in head.fields() {
         assert!(!name.is_empty() && name.iter().all(u8::is_ascii_graphic));
-        assert!(
-            !value
-                .iter()
-                .any(|&byte| byte != b'\t' && byte.is_ascii_control())
-        );
+        assert!(!value.iter().any(|&byte| byte != b'\t' && byte.is_ascii_control()));
         assert_eq!(value, value.trim_ascii());
     }
     for &field in Field::ALL {
@@ -96,13 +88,6 @@ fn check_fields(head: &Head<'_>) {
             .collect();
         assert_eq!(lines, found);
         assert_eq!(head.has(field), !lines.is_empty());
-        assert_eq!(
-            head.field(field),
-            if lines.len() == 1 {
-                Some(lines[0])
-            } else {
-                None
-            }
-        );
+        assert_eq!(head.field(field), if lines.len() == 1 { Some(lines[0]) } else { None });
     }
 }

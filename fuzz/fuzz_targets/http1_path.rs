@@ -10,12 +10,7 @@ fuzz_target!(|path: &[u8]| {
     let mut name = Vec::new();
     let result = normalize(path, &mut name);
     if is_normal(path) {
-        assert_eq!(
-            result,
-            Ok(Normal {
-                directory: path.ends_with(b"/")
-            })
-        );
+        assert_eq!(result, Ok(Normal { directory: path.ends_with(b"/") }));
         let stripped = path.strip_suffix(b"/").unwrap_or(path);
         assert_eq!(name, stripped.strip_prefix(b"/").unwrap_or(stripped));
     }

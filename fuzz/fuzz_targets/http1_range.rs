@@ -16,24 +16,14 @@ fuzz_target!(|input: (u64, u64, &[u8])| {
     let mut sorted = ranges.as_slice().to_vec();
     assert!(!sorted.is_empty() && sorted.len() <= RANGES_MAX);
     sorted.sort_by_key(|range| range.start);
-    assert!(
-        sorted
-            .iter()
-            .all(|range| range.start < range.end && range.end <= size)
-    );
-    assert!(
-        sorted
-            .windows(2)
-            .all(|pair| pair[1].start - pair[0].end > GAP_BYTES_MAX)
-    );
+    assert!(sorted.iter().all(|range| range.start < range.end && range.end <= size));
+    assert!(sorted.windows(2).all(|pair| pair[1].start - pair[0].end > GAP_BYTES_MAX));
     assert!(ranges.total() <= size);
 
     // The ends of what is sent are ends of what was asked for, so that joining invents nothing.
     let specs = &value[b"bytes=".len()..];
     for spec in specs.split(|&byte| byte == b',') {
-        let spec = str::from_utf8(spec)
-            .expect("digits")
-            .trim_matches([' ', '\t']);
+        let spec = str::from_utf8(spec).expect("digits").trim_matches([' ', '\t']);
         let Some((first, last)) = spec.split_once('-') else {
             continue;
         };
@@ -41,11 +31,7 @@ fuzz_target!(|input: (u64, u64, &[u8])| {
             continue;
         };
         let last = last.parse::<u64>().unwrap_or(u64::MAX);
-        let sent = |at| {
-            sorted
-                .iter()
-                .any(|range| range.start <= at && at < range.end)
-        };
+        let sent = |at| sorted.iter().any(|range| range.start <= at && at < range.end);
         assert!(first >= size || (sent(first) && sent(last.min(size - 1))));
     }
 
@@ -58,20 +44,15 @@ fuzz_target!(|input: (u64, u64, &[u8])| {
 });
 
 fn check_plan(head: &Head<'_>, size: u64, token: u64, ranges: usize) {
-    let validators = Validators {
-        etag: b"\"x\"",
-        last_modified: Some(0),
-    };
+    let validators = Validators { etag: b"\"x\"", last_modified: Some(0) };
     match plan(head, &Representation { size, validators }, 10) {
         Plan::Partial(range) => assert!(range.start < range.end && range.end <= size),
         Plan::Multipart(multipart) => {
             assert!(multipart.ranges().len() > 1);
             let wrapping = multipart.wrapping(b"text/plain", token);
             let end = wrapping.end().len() as u64;
-            let sent: u64 = wrapping
-                .parts()
-                .map(|part| part.head.len() as u64 + part.range.len())
-                .sum();
+            let sent: u64 =
+                wrapping.parts().map(|part| part.head.len() as u64 + part.range.len()).sum();
             assert_eq!(wrapping.content_length(), sent + end);
         }
         Plan::Full => assert!(ranges > 1 && size > i64::MAX as u64),

@@ -6,10 +6,7 @@
 //!     cargo run -p http1 --example echo_head
 //! ```
 
-#![expect(
-    clippy::print_stdout,
-    reason = "this is a program, and printing is what it is for"
-)]
+#![expect(clippy::print_stdout, reason = "this is a program, and printing is what it is for")]
 
 use std::io::{self, IsTerminal, Read};
 use std::time::SystemTime;
@@ -29,10 +26,7 @@ const SAMPLE: &[u8] = b"GET /a/./b%20c.html?x=1 HTTP/1.1\r\n\
 /// An imaginary file, modified at 2023-11-14T22:13:20Z.
 const FILE: Representation<'_> = Representation {
     size: 1000,
-    validators: Validators {
-        etag: b"\"3e8-65534b00\"",
-        last_modified: Some(1_700_000_000),
-    },
+    validators: Validators { etag: b"\"3e8-65534b00\"", last_modified: Some(1_700_000_000) },
 };
 
 fn main() -> io::Result<()> {
@@ -76,8 +70,5 @@ fn describe(head: &Head<'_>) {
 
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since
-        .ok()
-        .and_then(|age| i64::try_from(age.as_secs()).ok())
-        .unwrap_or(0)
+    since.ok().and_then(|age| i64::try_from(age.as_secs()).ok()).unwrap_or(0)
 }

@@ -97,10 +97,7 @@ pub(crate) fn trim(mut value: &[u8]) -> &[u8] {
 ///
 /// It does not know quoted strings; use it only where elements are tokens with simple parameters.
 pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value
-        .split(|&byte| byte == b',')
-        .map(trim)
-        .filter(|element| !element.is_empty())
+    value.split(|&byte| byte == b',').map(trim).filter(|element| !element.is_empty())
 }
 
 /// A number of decimal digits only; `None` if there is anything else, nothing, or more than a `u64`
@@ -202,10 +199,8 @@ const fn class_of(byte: u8) -> u8 {
     let obs_text = byte >= 0x80;
     let alphanumeric = byte.is_ascii_alphanumeric();
     let unreserved = alphanumeric || matches!(byte, b'-' | b'.' | b'_' | b'~');
-    let sub_delim = matches!(
-        byte,
-        b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'='
-    );
+    let sub_delim =
+        matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=');
     let tchar = alphanumeric
         || matches!(
             byte,

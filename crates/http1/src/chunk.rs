@@ -97,10 +97,9 @@ pub(crate) enum Trailer {
 pub(crate) fn trailer(input: &[u8], bytes_left: usize) -> Result<Trailer, Reject> {
     let view = &input[..input.len().min(bytes_left)];
     match field::line(view, 0)? {
-        Line::Partial if view.len() == bytes_left => Err(Reject::new(
-            Status::HeaderFieldsTooLarge,
-            "a trailer section that is too long",
-        )),
+        Line::Partial if view.len() == bytes_left => {
+            Err(Reject::new(Status::HeaderFieldsTooLarge, "a trailer section that is too long"))
+        }
         Line::Partial => Ok(Trailer::Partial),
         Line::Field { next, .. } => Ok(Trailer::Field(next)),
         Line::End { .. } => Ok(Trailer::End),
@@ -125,13 +124,9 @@ mod tests {
 
     #[test]
     fn rfc9112_7_1_1_extensions_are_passed_over() {
-        for line in [
-            "5;\r\n",
-            "5;a\r\n",
-            "5;a=b;c=\"d e\"\r\n",
-            "5 ; a = b\r\n",
-            "5\t;a=\u{e4}\r\n",
-        ] {
+        for line in
+            ["5;\r\n", "5;a\r\n", "5;a=b;c=\"d e\"\r\n", "5 ; a = b\r\n", "5\t;a=\u{e4}\r\n"]
+        {
             assert_eq!(size(line), Ok(Some((5, line.len()))), "{line:?}");
         }
     }
@@ -172,10 +167,7 @@ mod tests {
 
     #[test]
     fn long_extensions_are_refused_before_their_end() {
-        let limits = Limits {
-            chunk_line_bytes_max: 8,
-            ..Limits::DEFAULT
-        };
+        let limits = Limits { chunk_line_bytes_max: 8, ..Limits::DEFAULT };
         assert_eq!(size_line(b"5;abcd\r\n", &limits), Ok(Some((5, 8))));
         assert_eq!(size_line(b"5;abcd\r", &limits), Ok(None));
         assert!(size_line(b"5;abcde\r\n", &limits).is_err());

@@ -104,9 +104,7 @@ enum Step<'a> {
 impl Connection {
     /// A connection on which nothing has been received.
     pub const fn new() -> Self {
-        Self {
-            state: State::ExpectHead,
-        }
+        Self { state: State::ExpectHead }
     }
 
     /// Takes in `input`, all bytes received and not consumed; returns how many are consumed and
@@ -182,38 +180,24 @@ impl Connection {
                     return Ok(Step::Report(0, Event::Partial));
                 };
                 self.state = if size == 0 {
-                    State::ExpectTrailer {
-                        bytes_left: limits.trailer_bytes_max,
-                    }
+                    State::ExpectTrailer { bytes_left: limits.trailer_bytes_max }
                 } else {
                     let received = chunk_end(received, len, size, limits)?;
-                    State::SkipChunk {
-                        remaining: size,
-                        received,
-                    }
+                    State::SkipChunk { remaining: size, received }
                 };
                 Ok(Step::Consumed(len))
             }
-            State::SkipChunk {
-                remaining: 0,
-                received,
-            } => {
+            State::SkipChunk { remaining: 0, received } => {
                 let Some(len) = chunk::data_end(input)? else {
                     return Ok(Step::Report(0, Event::Partial));
                 };
                 self.state = State::ExpectChunkSize { received };
                 Ok(Step::Consumed(len))
             }
-            State::SkipChunk {
-                remaining,
-                received,
-            } => {
+            State::SkipChunk { remaining, received } => {
                 let len = clamp(remaining, input.len());
                 let remaining = remaining - len as u64;
-                self.state = State::SkipChunk {
-                    remaining,
-                    received,
-                };
+                self.state = State::SkipChunk { remaining, received };
                 if remaining > 0 {
                     return Ok(Step::Report(len, Event::Partial));
                 }
@@ -222,9 +206,7 @@ impl Connection {
             State::ExpectTrailer { bytes_left } => match chunk::trailer(input, bytes_left)? {
                 Trailer::Partial => Ok(Step::Report(0, Event::Partial)),
                 Trailer::Field(len) => {
-                    self.state = State::ExpectTrailer {
-                        bytes_left: bytes_left - len,
-                    };
+                    self.state = State::ExpectTrailer { bytes_left: bytes_left - len };
                     Ok(Step::Consumed(len))
                 }
                 Trailer::End => {
@@ -289,10 +271,7 @@ fn chunk_end(received: u64, line_len: usize, size: u64, limits: &Limits) -> Resu
         .checked_add(line_len as u64 + line_ends)
         .and_then(|sum| sum.checked_add(size))
         .filter(|&sum| sum <= limits.body_bytes_max)
-        .ok_or(Reject::new(
-            Status::ContentTooLarge,
-            "a chunked body that is too long",
-        ))
+        .ok_or(Reject::new(Status::ContentTooLarge, "a chunked body that is too long"))
 }
 
 #[cfg(test)]

@@ -10,15 +10,8 @@
 pub const DATE_LEN: usize = 29;
 
 const SECONDS_PER_DAY: i64 = 86_400;
-const DAYS: [&str; 7] = [
-    "Sunday",
-    "Monday",
-    "Tuesday",
-    "Wednesday",
-    "Thursday",
-    "Friday",
-    "Saturday",
-];
+const DAYS: [&str; 7] =
+    ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const MONTHS: [&[u8; 3]; 12] = [
     b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
 ];
@@ -55,12 +48,7 @@ pub fn parse(value: &[u8], now: i64) -> Option<i64> {
 pub fn format(unix: i64) -> [u8; DATE_LEN] {
     let unix = unix.clamp(FIRST, LAST);
     let weekday = (unix.div_euclid(SECONDS_PER_DAY) + FIRST_WEEKDAY).rem_euclid(7);
-    let Civil {
-        year,
-        month,
-        day,
-        second_of_day,
-    } = Civil::from_unix(unix);
+    let Civil { year, month, day, second_of_day } = Civil::from_unix(unix);
 
     let mut out = *b"Sun, 00 Jan 0000 00:00:00 GMT";
     out[..3].copy_from_slice(&DAYS[index(weekday)].as_bytes()[..3]);
@@ -89,12 +77,7 @@ impl Civil {
     fn from_unix(unix: i64) -> Self {
         debug_assert!((FIRST..=LAST).contains(&unix));
         let (year, month, day) = civil_from_days(unix.div_euclid(SECONDS_PER_DAY));
-        Self {
-            year,
-            month,
-            day,
-            second_of_day: unix.rem_euclid(SECONDS_PER_DAY),
-        }
+        Self { year, month, day, second_of_day: unix.rem_euclid(SECONDS_PER_DAY) }
     }
 
     /// `None` if the month has no such day.
@@ -116,13 +99,7 @@ fn parse_imf_fixdate(value: &[u8]) -> Option<i64> {
     let (year, rest) = four_digits(rest.strip_prefix(b" ")?)?;
     let (second_of_day, rest) = parse_time(rest.strip_prefix(b" ")?)?;
     (rest == b" GMT").then_some(())?;
-    Civil {
-        year,
-        month,
-        day,
-        second_of_day,
-    }
-    .to_unix()
+    Civil { year, month, day, second_of_day }.to_unix()
 }
 
 /// `Sunday, 06-Nov-94 08:49:37 GMT`
@@ -136,17 +113,9 @@ fn parse_rfc850(value: &[u8], now: i64) -> Option<i64> {
 
     // The latest year with these digits in which the date is at most 50 years ahead of now.
     let now = Civil::from_unix(now.clamp(FIRST, LAST));
-    let horizon = Civil {
-        year: now.year + 50,
-        ..now
-    };
+    let horizon = Civil { year: now.year + 50, ..now };
     let year = horizon.year - (horizon.year - year_of_century).rem_euclid(100);
-    let mut date = Civil {
-        year,
-        month,
-        day,
-        second_of_day,
-    };
+    let mut date = Civil { year, month, day, second_of_day };
     if date > horizon {
         date.year -= 100;
     }
@@ -164,26 +133,17 @@ fn parse_asctime(value: &[u8]) -> Option<i64> {
     let (second_of_day, rest) = parse_time(rest.strip_prefix(b" ")?)?;
     let (year, rest) = four_digits(rest.strip_prefix(b" ")?)?;
     rest.is_empty().then_some(())?;
-    Civil {
-        year,
-        month,
-        day,
-        second_of_day,
-    }
-    .to_unix()
+    Civil { year, month, day, second_of_day }.to_unix()
 }
 
 /// What follows a weekday, of whose name at most `letters_max` letters are written.
 fn strip_weekday(value: &[u8], letters_max: usize) -> Option<&[u8]> {
-    DAYS.iter()
-        .find_map(|day| value.strip_prefix(&day.as_bytes()[..day.len().min(letters_max)]))
+    DAYS.iter().find_map(|day| value.strip_prefix(&day.as_bytes()[..day.len().min(letters_max)]))
 }
 
 fn parse_month(value: &[u8]) -> Option<(i64, &[u8])> {
     let (name, rest) = value.split_first_chunk::<3>()?;
-    (1..)
-        .zip(MONTHS)
-        .find_map(|(month, month_name)| (name == month_name).then_some((month, rest)))
+    (1..).zip(MONTHS).find_map(|(month, month_name)| (name == month_name).then_some((month, rest)))
 }
 
 /// `08:49:37` as a second of the day, 86,400 for a leap second at the end of it.
@@ -273,11 +233,7 @@ const fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     let year = era * 400 + year_of_era + if month <= 2 { 1 } else { 0 };
     (year, month, day)
 }

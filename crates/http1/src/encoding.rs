@@ -49,10 +49,7 @@ impl Codings {
     pub const NONE: Self = Self(0);
 
     /// All of them.
-    pub const ALL: Self = Self::NONE
-        .with(Coding::Br)
-        .with(Coding::Zstd)
-        .with(Coding::Gzip);
+    pub const ALL: Self = Self::NONE.with(Coding::Br).with(Coding::Zstd).with(Coding::Gzip);
 
     /// The set and one more.
     #[must_use]
@@ -111,13 +108,7 @@ pub fn choose<'a>(lines: impl Iterator<Item = &'a [u8]>, available: Codings) -> 
         .into_iter()
         .filter(|&coding| available.contains(coding))
         // The first of equals: max_by_key would take the last.
-        .reduce(|best, coding| {
-            if quality_of(coding) > quality_of(best) {
-                coding
-            } else {
-                best
-            }
-        })?;
+        .reduce(|best, coding| if quality_of(coding) > quality_of(best) { coding } else { best })?;
     (quality_of(best) > 0 && quality_of(best) >= identity).then_some(best)
 }
 
@@ -181,10 +172,7 @@ mod tests {
 
     #[test]
     fn several_lines_are_one_list() {
-        assert_eq!(
-            choose_of(&["gzip;q=0.5", "br;q=0.1"], Codings::ALL),
-            Some(Coding::Gzip)
-        );
+        assert_eq!(choose_of(&["gzip;q=0.5", "br;q=0.1"], Codings::ALL), Some(Coding::Gzip));
     }
 
     #[test]
@@ -193,20 +181,11 @@ mod tests {
         assert_eq!(choose_of(&["br, gzip;q=0.1"], gzip), Some(Coding::Gzip));
         assert_eq!(choose_of(&["br"], gzip), None);
         assert_eq!(choose_of(&["*"], Codings::NONE), None);
-        assert_eq!(
-            choose_of(&["*"], Codings::ALL.without(Coding::Br)),
-            Some(Coding::Zstd)
-        );
+        assert_eq!(choose_of(&["*"], Codings::ALL.without(Coding::Br)), Some(Coding::Zstd));
     }
 
     #[test]
     fn what_is_refused_altogether_is_sent_as_it_is() {
-        assert_eq!(
-            choose_of(
-                &["identity;q=0, gzip;q=0"],
-                Codings::ALL.without(Coding::Br)
-            ),
-            None
-        );
+        assert_eq!(choose_of(&["identity;q=0, gzip;q=0"], Codings::ALL.without(Coding::Br)), None);
     }
 }

@@ -174,11 +174,7 @@ mod tests {
     }
 
     fn find_in(lines: &[&str], comparison: Comparison) -> Listed {
-        find(
-            lines.iter().map(|line| line.as_bytes()),
-            Some(&tag("\"x\"")),
-            comparison,
-        )
+        find(lines.iter().map(|line| line.as_bytes()), Some(&tag("\"x\"")), comparison)
     }
 
     #[test]

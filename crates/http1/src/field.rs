@@ -88,8 +88,7 @@ impl Field {
             (19, b'i') => Self::IfUnmodifiedSince,
             _ => return None,
         };
-        name.eq_ignore_ascii_case(candidate.name().as_bytes())
-            .then_some(candidate)
+        name.eq_ignore_ascii_case(candidate.name().as_bytes()).then_some(candidate)
     }
 }
 
@@ -144,11 +143,7 @@ pub(crate) fn line(bytes: &[u8], at: usize) -> Result<Line, Reject> {
     while end > start && matches!(bytes[end - 1], b' ' | b'\t') {
         end -= 1;
     }
-    Ok(Line::Field {
-        name_end,
-        value: (start, end),
-        next: stop + 2,
-    })
+    Ok(Line::Field { name_end, value: (start, end), next: stop + 2 })
 }
 
 fn empty_line(bytes: &[u8], at: usize) -> Result<Line, Reject> {
@@ -180,14 +175,8 @@ mod tests {
         for &field in Field::ALL {
             let name = field.name();
             assert_eq!(Field::of_name(name.as_bytes()), Some(field));
-            assert_eq!(
-                Field::of_name(name.to_ascii_lowercase().as_bytes()),
-                Some(field)
-            );
-            assert_eq!(
-                Field::of_name(name.to_ascii_uppercase().as_bytes()),
-                Some(field)
-            );
+            assert_eq!(Field::of_name(name.to_ascii_lowercase().as_bytes()), Some(field));
+            assert_eq!(Field::of_name(name.to_ascii_uppercase().as_bytes()), Some(field));
         }
     }
 

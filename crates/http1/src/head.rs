@@ -166,10 +166,9 @@ pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Result<Parsed<'a>, Reject>
     // has arrived.
     let view = &input[..input.len().min(bytes_max)];
     match parse_view(view, limits)? {
-        Parsed::Partial if view.len() == bytes_max => Err(Reject::new(
-            Status::HeaderFieldsTooLarge,
-            "a head that is too long",
-        )),
+        Parsed::Partial if view.len() == bytes_max => {
+            Err(Reject::new(Status::HeaderFieldsTooLarge, "a head that is too long"))
+        }
         parsed => Ok(parsed),
     }
 }
@@ -209,14 +208,9 @@ impl<'a> Head<'a> {
         if self.known.present & bit == 0 {
             Lines(Source::Single(None))
         } else if self.known.repeated & bit == 0 {
-            Lines(Source::Single(Some(
-                self.known.spans[field as usize].of(self.lines),
-            )))
+            Lines(Source::Single(Some(self.known.spans[field as usize].of(self.lines))))
         } else {
-            Lines(Source::Several {
-                field,
-                rest: self.fields(),
-            })
+            Lines(Source::Several { field, rest: self.fields() })
         }
     }
 
@@ -328,9 +322,9 @@ impl<'a> Iterator for Lines<'a> {
     fn next(&mut self) -> Option<&'a [u8]> {
         match &mut self.0 {
             Source::Single(value) => value.take(),
-            Source::Several { field, rest } => rest
-                .find(|(name, _)| Field::of_name(name) == Some(*field))
-                .map(|(_, value)| value),
+            Source::Several { field, rest } => {
+                rest.find(|(name, _)| Field::of_name(name) == Some(*field)).map(|(_, value)| value)
+            }
         }
     }
 }
@@ -346,11 +340,7 @@ impl<'a> Iterator for Fields<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         // The lines have been parsed before; anything but a field can only be the end.
-        let Ok(Line::Field {
-            name_end,
-            value: (start, end),
-            next,
-        }) = field::line(self.rest, 0)
+        let Ok(Line::Field { name_end, value: (start, end), next }) = field::line(self.rest, 0)
         else {
             return None;
         };
@@ -393,19 +383,13 @@ impl KnownFields {
             return;
         }
         self.present |= field.bit();
-        self.spans[field as usize] = Span {
-            start: offset(start),
-            end: offset(end),
-        };
+        self.spans[field as usize] = Span { start: offset(start), end: offset(end) };
     }
 }
 
 /// A position within a head as 16 bits.
 #[inline(always)]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "parse() cuts its input to what 16 bits hold"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "parse() cuts its input to what 16 bits hold")]
 fn offset(position: usize) -> u16 {
     debug_assert!(position <= Limits::HEAD_BYTES_CEILING);
     position as u16
@@ -432,21 +416,14 @@ fn parse_view<'a>(view: &'a [u8], limits: &Limits) -> Result<Parsed<'a>, Reject>
     };
     let lines_start = request.next;
 
-    let mut known = KnownFields {
-        present: 0,
-        repeated: 0,
-        spans: [Span { start: 0, end: 0 }; Field::COUNT],
-    };
+    let mut known =
+        KnownFields { present: 0, repeated: 0, spans: [Span { start: 0, end: 0 }; Field::COUNT] };
     let mut content_length = None;
     let mut fields = 0;
     let mut at = lines_start;
     let len = loop {
         let (name_end, (start, end), next) = match field::line(view, at)? {
-            Line::Field {
-                name_end,
-                value,
-                next,
-            } => (name_end, value, next),
+            Line::Field { name_end, value, next } => (name_end, value, next),
             Line::End { next } => break next,
             Line::Partial => return Ok(Parsed::Partial),
         };
@@ -551,13 +528,7 @@ fn request_line<'a>(
     } else {
         uncommon_target(method, path, query)?
     };
-    Ok(Some(RequestLine {
-        method,
-        target,
-        authority,
-        version,
-        next,
-    }))
+    Ok(Some(RequestLine { method, target, authority, version, next }))
 }
 
 /// The method and the position behind the space after it; `None` if more bytes are needed.
@@ -568,16 +539,11 @@ fn method(view: &[u8], at: usize) -> Result<Option<(Method<'_>, usize)>, Reject>
     }
     let end = bytes::skip(view, at, TOKEN);
     if end - at > METHOD_BYTES_MAX {
-        return Err(Reject::new(
-            Status::NotImplemented,
-            "a method that is too long",
-        ));
+        return Err(Reject::new(Status::NotImplemented, "a method that is too long"));
     }
     match view.get(end) {
         Some(b' ') if end > at => Ok(Some((Method::of_token(&view[at..end]), end + 1))),
-        Some(_) => Err(Reject::bad(
-            "a request line that does not begin with a method",
-        )),
+        Some(_) => Err(Reject::bad("a request line that does not begin with a method")),
         None => Ok(None),
     }
 }
@@ -640,9 +606,7 @@ fn uncommon_target<'a>(
         let has_host = !path.starts_with(b":");
         let has_port = path.contains(&b':') && path.last().is_some_and(u8::is_ascii_digit);
         if query.is_some() || !has_host || !has_port || !is_authority(path) {
-            return Err(Reject::bad(
-                "CONNECT with a target that is not host and port",
-            ));
+            return Err(Reject::bad("CONNECT with a target that is not host and port"));
         }
         return Ok((Target::Authority, Some(path)));
     }
@@ -652,10 +616,7 @@ fn uncommon_target<'a>(
     let Some(rest) = strip_scheme(path) else {
         return Err(Reject::bad("a target that is neither a path nor a URI"));
     };
-    let authority_end = rest
-        .iter()
-        .position(|&byte| byte == b'/')
-        .unwrap_or(rest.len());
+    let authority_end = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
     let (authority, path) = rest.split_at(authority_end);
     // An http URI with an empty host is invalid, RFC 9110 §4.2.1; user information is an error,
     // §4.2.4.
@@ -671,12 +632,10 @@ fn uncommon_target<'a>(
 }
 
 fn strip_scheme(target: &[u8]) -> Option<&[u8]> {
-    [&b"http://"[..], b"https://"]
-        .into_iter()
-        .find_map(|scheme| {
-            let (start, rest) = target.split_at_checked(scheme.len())?;
-            start.eq_ignore_ascii_case(scheme).then_some(rest)
-        })
+    [&b"http://"[..], b"https://"].into_iter().find_map(|scheme| {
+        let (start, rest) = target.split_at_checked(scheme.len())?;
+        start.eq_ignore_ascii_case(scheme).then_some(rest)
+    })
 }
 
 /// `uri-host [ ":" port ]` (RFC 9110 §4.2, RFC 3986 §3.2), or nothing.
@@ -702,10 +661,7 @@ fn is_authority(value: &[u8]) -> bool {
 /// only.
 #[cold]
 fn is_ip_literal(inside: &[u8]) -> bool {
-    !inside.is_empty()
-        && inside
-            .iter()
-            .all(|&byte| bytes::is(byte, HOST) || byte == b':')
+    !inside.is_empty() && inside.iter().all(|&byte| bytes::is(byte, HOST) || byte == b':')
 }
 
 /// RFC 9112 §3.2: more than one `Host` or an invalid one is a 400.
@@ -748,10 +704,7 @@ fn interpret_hop_fields(head: &mut Head<'_>) -> Result<(), Reject> {
     if head.has(Field::Expect) && head.version == Version::Http11 {
         for expectation in head.lines(Field::Expect).flat_map(bytes::list) {
             if !expectation.eq_ignore_ascii_case(b"100-continue") {
-                return Err(Reject::new(
-                    Status::ExpectationFailed,
-                    "an unknown expectation",
-                ));
+                return Err(Reject::new(Status::ExpectationFailed, "an unknown expectation"));
             }
             head.expect_continue = head.body != Body::None;
         }
@@ -766,9 +719,7 @@ fn check_transfer_codings(lines: Lines<'_>) -> Result<(), Reject> {
     let mut chunked = false;
     for coding in lines.flat_map(bytes::list) {
         if chunked {
-            return Err(Reject::bad(
-                "chunked is not the last transfer coding, or not the only",
-            ));
+            return Err(Reject::bad("chunked is not the last transfer coding, or not the only"));
         }
         if coding.eq_ignore_ascii_case(b"chunked") {
             chunked = true;
@@ -779,15 +730,10 @@ fn check_transfer_codings(lines: Lines<'_>) -> Result<(), Reject> {
     if !chunked {
         // Not 501 even if the coding is unknown: there is no way to find the end of the body
         // (§6.3).
-        return Err(Reject::bad(
-            "a Transfer-Encoding that does not end in chunked",
-        ));
+        return Err(Reject::bad("a Transfer-Encoding that does not end in chunked"));
     }
     if unknown {
-        return Err(Reject::new(
-            Status::NotImplemented,
-            "an unknown transfer coding",
-        ));
+        return Err(Reject::new(Status::NotImplemented, "an unknown transfer coding"));
     }
     Ok(())
 }

@@ -29,11 +29,7 @@ struct Preference {
 /// first. So `application/json, */*` asks for JSON; a browser's list, `*/*` and no field at all do
 /// not.
 pub fn prefers_json<'a>(lines: impl Iterator<Item = &'a [u8]>) -> bool {
-    let nothing = Preference {
-        closeness: Closeness::Nothing,
-        quality: 0,
-        place: 0,
-    };
+    let nothing = Preference { closeness: Closeness::Nothing, quality: 0, place: 0 };
     let (mut json, mut html) = (nothing, nothing);
     let ranges = lines.flat_map(bytes::list).filter_map(bytes::weighted);
     for (place, (range, quality)) in ranges.enumerate() {
@@ -65,11 +61,7 @@ impl Preference {
             () => return,
         };
         if closeness > self.closeness {
-            *self = Self {
-                closeness,
-                quality,
-                place,
-            };
+            *self = Self { closeness, quality, place };
         }
     }
 }
@@ -94,10 +86,7 @@ mod tests {
             ("application/*", true),
             ("application/*, text/html", false),
             ("text/*, application/json", true),
-            (
-                "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8",
-                false,
-            ),
+            ("text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8", false),
             ("application/json;q=0", false),
             ("application/json;q=0, */*", false),
             ("application/json;q=bad", false),
@@ -105,11 +94,7 @@ mod tests {
             ("json", false),
             ("", false),
         ] {
-            assert_eq!(
-                prefers_json([line.as_bytes()].into_iter()),
-                expected,
-                "{line}"
-            );
+            assert_eq!(prefers_json([line.as_bytes()].into_iter()), expected, "{line}");
         }
     }
 

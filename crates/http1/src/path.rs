@@ -83,11 +83,7 @@ pub fn is_normal(path: &[u8]) -> bool {
     if path.first() != Some(&b'/') || path.len() > NAME_BYTES_MAX {
         return false;
     }
-    let word_at = |at: usize| {
-        path[at..]
-            .first_chunk()
-            .map(|&word| u64::from_le_bytes(word))
-    };
+    let word_at = |at: usize| path[at..].first_chunk().map(|&word| u64::from_le_bytes(word));
     let mut at = 0;
     while let Some(word) = word_at(at) {
         if !is_normal_word(word, at > 0 && path[at - 1] == b'/') {

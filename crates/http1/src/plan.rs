@@ -43,12 +43,8 @@ pub enum Plan {
 #[inline]
 pub fn plan(head: &Head<'_>, representation: &Representation<'_>, now: i64) -> Plan {
     match precondition::evaluate(head, &representation.validators, now) {
-        Outcome::Proceed {
-            range_allowed: false,
-        } => Plan::Full,
-        Outcome::Proceed {
-            range_allowed: true,
-        } => plan_range(head, representation.size),
+        Outcome::Proceed { range_allowed: false } => Plan::Full,
+        Outcome::Proceed { range_allowed: true } => plan_range(head, representation.size),
         Outcome::NotModified => Plan::NotModified,
         Outcome::Failed => Plan::PreconditionFailed,
     }
@@ -95,11 +91,7 @@ impl Multipart {
         let is_clean = bytes::skip_value(part_type, 0) == part_type.len();
         debug_assert!(is_clean, "content type {}", part_type.escape_ascii());
         let part_type = if is_clean { part_type } else { b"" };
-        Wrapping {
-            multipart: self,
-            part_type,
-            boundary: boundary(token),
-        }
+        Wrapping { multipart: self, part_type, boundary: boundary(token) }
     }
 }
 
@@ -139,10 +131,7 @@ impl Wrapping<'_> {
 
     /// The exact length of the whole body, for `Content-Length`.
     pub fn content_length(&self) -> u64 {
-        let heads: u64 = (0..)
-            .zip(self.multipart.ranges())
-            .map(|(i, r)| self.head_len(i, r))
-            .sum();
+        let heads: u64 = (0..).zip(self.multipart.ranges()).map(|(i, r)| self.head_len(i, r)).sum();
         heads + self.multipart.ranges.total() + self.end().len() as u64
     }
 
@@ -173,11 +162,7 @@ impl Wrapping<'_> {
             out.extend_from_slice(self.part_type);
         }
         out.extend_from_slice(b"\r\nContent-Range: ");
-        ContentRange::Part {
-            range: *range,
-            size: self.multipart.size,
-        }
-        .write_to(out);
+        ContentRange::Part { range: *range, size: self.multipart.size }.write_to(out);
         out.extend_from_slice(b"\r\n\r\n");
     }
 

@@ -55,9 +55,7 @@ const CONDITIONS: [Field; 6] = [
 #[inline]
 pub fn evaluate(head: &Head<'_>, validators: &Validators<'_>, now: i64) -> Outcome {
     if !head.has_any(&CONDITIONS) {
-        return Outcome::Proceed {
-            range_allowed: false,
-        };
+        return Outcome::Proceed { range_allowed: false };
     }
     evaluate_fields(head, validators, now)
 }
@@ -65,23 +63,14 @@ pub fn evaluate(head: &Head<'_>, validators: &Validators<'_>, now: i64) -> Outco
 fn evaluate_fields(head: &Head<'_>, validators: &Validators<'_>, now: i64) -> Outcome {
     let reads = matches!(head.method, Method::Get | Method::Head);
     // §13.2.1: methods that neither select nor modify a representation ignore all preconditions.
-    if matches!(
-        head.method,
-        Method::Options | Method::Trace | Method::Connect
-    ) {
-        return Outcome::Proceed {
-            range_allowed: false,
-        };
+    if matches!(head.method, Method::Options | Method::Trace | Method::Connect) {
+        return Outcome::Proceed { range_allowed: false };
     }
     let etag = EntityTag::parse(validators.etag);
 
     // Steps 1 and 2 of §13.2.2.
     if head.has(Field::IfMatch) {
-        let listed = etag::find(
-            head.lines(Field::IfMatch),
-            etag.as_ref(),
-            Comparison::Strong,
-        );
+        let listed = etag::find(head.lines(Field::IfMatch), etag.as_ref(), Comparison::Strong);
         if !matches!(listed, Listed::Any | Listed::Matching) {
             return Outcome::Failed;
         }
@@ -94,17 +83,9 @@ fn evaluate_fields(head: &Head<'_>, validators: &Validators<'_>, now: i64) -> Ou
 
     // Steps 3 and 4.
     if head.has(Field::IfNoneMatch) {
-        let listed = etag::find(
-            head.lines(Field::IfNoneMatch),
-            etag.as_ref(),
-            Comparison::Weak,
-        );
+        let listed = etag::find(head.lines(Field::IfNoneMatch), etag.as_ref(), Comparison::Weak);
         if matches!(listed, Listed::Any | Listed::Matching) {
-            return if reads {
-                Outcome::NotModified
-            } else {
-                Outcome::Failed
-            };
+            return if reads { Outcome::NotModified } else { Outcome::Failed };
         }
     } else if reads
         && let Some(modified) = validators.last_modified

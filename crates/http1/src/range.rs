@@ -63,19 +63,13 @@ impl Range {
 
     /// Whether there are at most [`GAP_BYTES_MAX`] bytes between the two.
     fn is_near(&self, other: &Self) -> bool {
-        let gap = self
-            .start
-            .max(other.start)
-            .checked_sub(self.end.min(other.end));
+        let gap = self.start.max(other.start).checked_sub(self.end.min(other.end));
         gap.is_none_or(|gap| gap <= GAP_BYTES_MAX)
     }
 
     /// The smallest range that holds both.
     fn cover(&self, other: &Self) -> Self {
-        Self {
-            start: self.start.min(other.start),
-            end: self.end.max(other.end),
-        }
+        Self { start: self.start.min(other.start), end: self.end.max(other.end) }
     }
 }
 
@@ -200,11 +194,7 @@ fn resolve(spec: &[u8], size: u64) -> Spec {
         // A suffix longer than the representation is all of it: the RFC says to saturate.
         (None, Some(suffix)) => (size.saturating_sub(suffix), size),
     };
-    if start < end {
-        Spec::Within(Range { start, end })
-    } else {
-        Spec::BeyondEnd
-    }
+    if start < end { Spec::Within(Range { start, end }) } else { Spec::BeyondEnd }
 }
 
 /// `Some(None)` for nothing, `Some(Some(n))` for digits, saturating; `None` for anything else.

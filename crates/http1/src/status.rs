@@ -84,10 +84,7 @@ impl Status {
 
     /// The status of a code, `None` if this crate does not name it.
     pub fn from_code(code: u16) -> Option<Self> {
-        Self::ALL
-            .iter()
-            .copied()
-            .find(|status| status.code() == code)
+        Self::ALL.iter().copied().find(|status| status.code() == code)
     }
 
     /// Whether a response with this status never has content, whatever its fields say (RFC 9112

@@ -40,9 +40,8 @@ fn main() {
     drain(&mut queue);
 
     // The disk answers in the order that suits it.
-    for (block, at) in [b"[ ... 3]", b"[ ... 2]", b"[ ... 1]"]
-        .into_iter()
-        .zip(reads.into_iter().rev())
+    for (block, at) in
+        [b"[ ... 3]", b"[ ... 2]", b"[ ... 1]"].into_iter().zip(reads.into_iter().rev())
     {
         println!("the read for {at} is done");
         queue.fill(at, Data::Block(Box::new(*block)));

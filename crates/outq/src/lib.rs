@@ -105,10 +105,7 @@ pub struct Chunk<'a, P> {
 
 impl<P> Chunk<'_, P> {
     /// How many bytes the chunk is; at least 1.
-    #[expect(
-        clippy::len_without_is_empty,
-        reason = "a chunk is never empty, as `range` says"
-    )]
+    #[expect(clippy::len_without_is_empty, reason = "a chunk is never empty, as `range` says")]
     pub const fn len(&self) -> u64 {
         self.range.end - self.range.start
     }
@@ -229,10 +226,7 @@ impl<P: Payload> OutQ<P> {
         if len == 0 {
             return at;
         }
-        self.segments.push_back(Segment {
-            at,
-            payload: Some(payload),
-        });
+        self.segments.push_back(Segment { at, payload: Some(payload) });
         if self.ready == at {
             self.ready = self.promised;
         }
@@ -274,10 +268,7 @@ impl<P: Payload> OutQ<P> {
         if end < gap_end {
             self.segments.insert(index + 1, Segment::gap(end));
         }
-        let filled = Segment {
-            at,
-            payload: Some(payload),
-        };
+        let filled = Segment { at, payload: Some(payload) };
         if self.segments[index].at < at {
             self.segments.insert(index + 1, filled);
         } else {
@@ -303,18 +294,12 @@ impl<P: Payload> OutQ<P> {
     #[track_caller]
     pub fn retract(&mut self, at: u64) {
         self.assert_promised(at);
-        assert!(
-            at >= self.sent,
-            "outq: retract of {at}, which has been sent"
-        );
+        assert!(at >= self.sent, "outq: retract of {at}, which has been sent");
         if at >= self.reachable {
             return;
         }
         let index = self.segment_at(at);
-        assert!(
-            !self.segments[index].is_gap(),
-            "outq: retract of {at}, which is not filled"
-        );
+        assert!(!self.segments[index].is_gap(), "outq: retract of {at}, which is not filled");
 
         let gap_follows = self.segments.get(index + 1).is_some_and(Segment::is_gap);
         let begins_here = self.segments[index].at == at;
@@ -355,8 +340,7 @@ impl<P: Payload> OutQ<P> {
         }
         let index = self.gap_at(at);
         let begins_here = self.segments[index].at == at;
-        self.segments
-            .truncate(if begins_here { index } else { index + 1 });
+        self.segments.truncate(if begins_here { index } else { index + 1 });
         self.reachable = at;
     }
 
@@ -382,10 +366,7 @@ impl<P: Payload> OutQ<P> {
     #[track_caller]
     pub fn mark_released(&mut self, n: u64) {
         let unreleased = self.sent - self.released;
-        assert!(
-            n <= unreleased,
-            "outq: {n} bytes released of {unreleased} sent"
-        );
+        assert!(n <= unreleased, "outq: {n} bytes released of {unreleased} sent");
         self.released += n;
         while !self.segments.is_empty() && self.end_of(0) <= self.released {
             self.segments.pop_front();
@@ -406,21 +387,14 @@ impl<P: Payload> OutQ<P> {
     /// The chunks that may be sent now, in order, beginning with the byte at [`sent`](Self::sent).
     /// Without a gap in between, and none is empty.
     pub fn next_ready(&self) -> impl Iterator<Item = Chunk<'_, P>> {
-        let first = if self.sent < self.ready {
-            self.segment_at(self.sent)
-        } else {
-            self.segments.len()
-        };
+        let first =
+            if self.sent < self.ready { self.segment_at(self.sent) } else { self.segments.len() };
         // The ready prefix ends at the first gap, which has no payload.
         (first..self.segments.len()).map_while(move |index| {
             let segment = &self.segments[index];
             let payload = segment.payload.as_ref()?;
             let at = segment.at.max(self.sent);
-            Some(Chunk {
-                at,
-                payload,
-                range: at - segment.at..self.end_of(index) - segment.at,
-            })
+            Some(Chunk { at, payload, range: at - segment.at..self.end_of(index) - segment.at })
         })
     }
 
@@ -510,11 +484,7 @@ impl<P: Payload> OutQ<P> {
     #[track_caller]
     fn extend(&mut self, n: u64) -> u64 {
         let at = self.promised;
-        assert!(
-            self.reachable == at,
-            "outq: promise behind failed bytes at {}",
-            self.reachable
-        );
+        assert!(self.reachable == at, "outq: promise behind failed bytes at {}", self.reachable);
         let Some(end) = at.checked_add(n) else {
             panic!("outq: promise of {n} bytes at {at} passes u64::MAX");
         };
@@ -526,10 +496,7 @@ impl<P: Payload> OutQ<P> {
     #[track_caller]
     fn assert_promised(&self, at: u64) {
         let promised = self.promised;
-        assert!(
-            at < promised,
-            "outq: {at} was not promised, promised is {promised}"
-        );
+        assert!(at < promised, "outq: {at} was not promised, promised is {promised}");
     }
 
     /// Index of the gap that holds the reachable byte at `at`. Panics if that is filled.
@@ -537,10 +504,7 @@ impl<P: Payload> OutQ<P> {
     fn gap_at(&self, at: u64) -> usize {
         assert!(at >= self.ready, "outq: the byte at {at} is filled already");
         let index = self.segment_at(at);
-        assert!(
-            self.segments[index].is_gap(),
-            "outq: the byte at {at} is filled already"
-        );
+        assert!(self.segments[index].is_gap(), "outq: the byte at {at} is filled already");
         index
     }
 
@@ -552,9 +516,7 @@ impl<P: Payload> OutQ<P> {
 
     /// Position behind the last byte of a segment.
     fn end_of(&self, index: usize) -> u64 {
-        self.segments
-            .get(index + 1)
-            .map_or(self.reachable, |next| next.at)
+        self.segments.get(index + 1).map_or(self.reachable, |next| next.at)
     }
 }
 

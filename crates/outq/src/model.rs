@@ -87,20 +87,16 @@ impl Model {
 
     /// Payloads of which a byte is unreleased. Bytes of one payload are neighbours.
     fn payloads_alive(&self) -> usize {
-        let mut payloads: Vec<u32> = self.cells[self.released..]
-            .iter()
-            .flatten()
-            .map(|cell| cell.payload)
-            .collect();
+        let mut payloads: Vec<u32> =
+            self.cells[self.released..].iter().flatten().map(|cell| cell.payload).collect();
         payloads.dedup();
         payloads.len()
     }
 
     /// The `wish`th position, counted around, of those for which `is_allowed` holds.
     fn pick(&self, wish: u16, is_allowed: impl Fn(&Self, usize) -> bool) -> Option<usize> {
-        let allowed: Vec<usize> = (0..self.cells.len())
-            .filter(|&at| is_allowed(self, at))
-            .collect();
+        let allowed: Vec<usize> =
+            (0..self.cells.len()).filter(|&at| is_allowed(self, at)).collect();
         let count = allowed.len();
         (count > 0).then(|| allowed[usize::from(wish) % count])
     }
@@ -181,10 +177,7 @@ impl Pair {
         let Some(at) = self.model.pick(at, |model, at| model.cells[at].is_none()) else {
             return;
         };
-        let missing = self.model.cells[at..]
-            .iter()
-            .take_while(|cell| cell.is_none())
-            .count();
+        let missing = self.model.cells[at..].iter().take_while(|cell| cell.is_none()).count();
         let n = usize::from(n) % (missing + 1);
         let (piece, cells) = self.piece(n);
         self.queue.fill(to_u64(at), piece);
@@ -224,15 +217,10 @@ impl Pair {
     fn piece(&mut self, len: usize) -> (Piece, Vec<Option<Cell>>) {
         let payload = self.payloads;
         self.payloads += 1;
-        let bytes: Vec<u8> = (0..len)
-            .map(|index| value(payload, to_u64(index)))
-            .collect();
+        let bytes: Vec<u8> = (0..len).map(|index| value(payload, to_u64(index))).collect();
         let cells = bytes.iter().map(|&value| Some(Cell { payload, value }));
         let cells = cells.collect();
-        let piece = Piece {
-            bytes,
-            _alive: Rc::clone(&self.alive),
-        };
+        let piece = Piece { bytes, _alive: Rc::clone(&self.alive) };
         (piece, cells)
     }
 
@@ -248,9 +236,7 @@ impl Pair {
         assert_eq!(queue.is_drained(), model.state() == State::Drained);
         assert_eq!(
             queue.first_gap().map(|gap| (gap.start, gap.end)),
-            model
-                .first_gap()
-                .map(|(begin, end)| (to_u64(begin), to_u64(end)))
+            model.first_gap().map(|(begin, end)| (to_u64(begin), to_u64(end)))
         );
         assert_eq!(Rc::strong_count(&self.alive) - 1, model.payloads_alive());
 

@@ -153,11 +153,7 @@ fn any_part_of_a_gap_may_be_filled() {
         (&[(5, b"fg")], "abc", Some((3, 5))),
         (&[(5, b"fg"), (3, b"de")], "abc|de|fg", Some((7, 10))),
         (&[(9, b"j"), (3, b"defghi")], "abc|defghi|j", None),
-        (
-            &[(7, b"hij"), (5, b"fg"), (3, b"de")],
-            "abc|de|fg|hij",
-            None,
-        ),
+        (&[(7, b"hij"), (5, b"fg"), (3, b"de")], "abc|de|fg|hij", None),
     ];
     for (fills, expected, gap) in table {
         let mut queue = waiting_behind_abc();
@@ -210,9 +206,7 @@ fn payloads_are_dropped_when_wholly_released() {
     }
     let alive = Rc::new(());
     let count = || Rc::strong_count(&alive) - 1;
-    let counted = || Counted {
-        _alive: Rc::clone(&alive),
-    };
+    let counted = || Counted { _alive: Rc::clone(&alive) };
     let mut queue = OutQ::new();
     queue.push(counted());
     queue.push(counted());

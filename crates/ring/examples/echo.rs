@@ -12,17 +12,20 @@ use std::net::TcpListener;
 
 use ring::{Choice, Event, Fd, Op, RecvBuf, Ring};
 
-/// What was received and how much of it was sent, or `None`: the end. It keeps buffers of the
-/// ring; when there are none left, the peers wait.
-type Unsent = VecDeque<Option<(RecvBuf, usize)>>;
+struct Conn {
+    socket: Fd,
+    /// Buffers of the ring; when it has none left, the peers wait.
+    unsent: VecDeque<(RecvBuf, usize)>,
+    /// Whether the socket is full and an `Op::Writable` under way.
+    full: bool,
+    ended: bool,
+}
 
-/// Send what the socket takes; `Ok` when all is sent.
-fn pump(ring: &Ring, socket: &Fd, unsent: &mut Unsent) -> io::Result<()> {
-    while let Some(piece) = unsent.front_mut() {
-        let Some((buf, sent)) = piece else { return Err(ErrorKind::UnexpectedEof.into()) };
-        *sent += ring.send(socket, &[IoSlice::new(&buf[*sent..])], false)?;
+fn send(ring: &Ring, conn: &mut Conn) -> io::Result<()> {
+    while let Some((buf, sent)) = conn.unsent.front_mut() {
+        *sent += ring.send(&conn.socket, &[IoSlice::new(&buf[*sent..])], false)?;
         if *sent == buf.len() {
-            unsent.pop_front();
+            conn.unsent.pop_front();
         }
     }
     Ok(())
@@ -33,13 +36,38 @@ fn main() -> io::Result<()> {
     let listener = ring.adopt_socket(TcpListener::bind("127.0.0.1:7007")?.into());
     eprintln!("listening on 127.0.0.1:7007 with {ring}");
     ring.submit(Op::Accept(listener), 0);
-    let (mut conns, mut completions) = (HashMap::new(), Vec::new());
-    for token in 1.. {
-        // One new connection at most gets this number; the others wait for their turn below.
+    let (mut conns, mut token, mut completions) = (HashMap::new(), 0, Vec::new());
+    loop {
         ring.wait(None, &mut completions)?;
-        for (nth, completion) in completions.drain(..).enumerate() {
-            let _ = (token, nth, &completion, &mut conns as &mut HashMap<u64, (Fd, Unsent)>);
+        for completion in completions.drain(..) {
+            if completion.token == 0 {
+                let Event::Accepted(socket) = completion.result? else { continue };
+                token += 1;
+                ring.submit(Op::Recv(socket.clone()), token);
+                conns.insert(
+                    token,
+                    Conn { socket, unsent: VecDeque::new(), full: false, ended: false },
+                );
+                continue;
+            }
+            let Some(conn) = conns.get_mut(&completion.token) else { continue };
+            match completion.result {
+                Ok(Event::Received(buf)) => conn.unsent.push_back((buf, 0)),
+                Ok(Event::Writable) => conn.full = false,
+                _ => conn.ended = true,
+            }
+            if conn.full {
+                continue;
+            }
+            match send(&ring, conn) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    conn.full = true;
+                    ring.submit(Op::Writable(conn.socket.clone()), completion.token);
+                }
+                Ok(()) if !conn.ended => {}
+                // All is sent and no more will come, or the peer has gone.
+                _ => drop(conns.remove(&completion.token)),
+            }
         }
     }
-    Ok(())
 }

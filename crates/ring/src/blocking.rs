@@ -3,11 +3,11 @@
 //! The epoll driver does everything with files here; io_uring only what it has no operation for
 //! (`getdents64`, `fstatfs`, `inotify_add_watch`, `posix_fadvise`).
 
+use core::mem::MaybeUninit;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::ffi::CString;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -200,10 +200,8 @@ impl Shared {
                 continue;
             }
             state.idle += 1;
-            let (guard, timeout) = self
-                .work
-                .wait_timeout(state, IDLE)
-                .unwrap_or_else(PoisonError::into_inner);
+            let (guard, timeout) =
+                self.work.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
             state = guard;
             state.idle -= 1;
             if timeout.timed_out() && state.jobs.is_empty() {
@@ -256,7 +254,12 @@ impl Job {
             Self::Discard { fd, offset, len } => {
                 // SAFETY: `Op::Discard` in the table holds the descriptor.
                 let file = unsafe { borrow(fd) };
-                rustix::fs::fadvise(file, offset, len.try_into().ok(), rustix::fs::Advice::DontNeed)?;
+                rustix::fs::fadvise(
+                    file,
+                    offset,
+                    len.try_into().ok(),
+                    rustix::fs::Advice::DontNeed,
+                )?;
                 Ok(Outcome::Discarded)
             }
             Self::FileSystem { fd } => {
@@ -273,7 +276,11 @@ impl Job {
 }
 
 fn magic(fs: &rustix::fs::StatFs) -> u64 {
-    #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast, reason = "f_type is 32 bits of magic in a signed word")]
+    #[allow(
+        clippy::cast_sign_loss,
+        clippy::unnecessary_cast,
+        reason = "f_type is 32 bits of magic in a signed word"
+    )]
     let magic = fs.f_type as u64 & 0xffff_ffff;
     magic
 }
@@ -308,7 +315,8 @@ pub(crate) const STATX_MASK: u32 = libc::STATX_BASIC_STATS | libc::STATX_DIOALIG
 fn stat(fd: RawFd) -> io::Result<Stat> {
     let mut out = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the empty path is a NUL-terminated string and `out` is a `statx` to write to.
-    let result = unsafe { libc::statx(fd, c"".as_ptr(), libc::AT_EMPTY_PATH, STATX_MASK, out.as_mut_ptr()) };
+    let result =
+        unsafe { libc::statx(fd, c"".as_ptr(), libc::AT_EMPTY_PATH, STATX_MASK, out.as_mut_ptr()) };
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -371,7 +379,12 @@ fn read(fd: RawFd, offset: u64, memory: &Lent, caching: Caching) -> io::Result<u
     Ok(done)
 }
 
-fn splice(file: BorrowedFd<'_>, offset: u64, pipe: BorrowedFd<'_>, len: usize) -> io::Result<usize> {
+fn splice(
+    file: BorrowedFd<'_>,
+    offset: u64,
+    pipe: BorrowedFd<'_>,
+    len: usize,
+) -> io::Result<usize> {
     let mut at = offset;
     let mut done = 0;
     while done < len {

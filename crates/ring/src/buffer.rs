@@ -1,9 +1,9 @@
 //! Memory that the disk reads into: pages from one mapping, lent and taken back.
 
+use core::cell::RefCell;
 use core::fmt;
 use core::ops::Deref;
 use core::ptr::NonNull;
-use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
@@ -57,12 +57,7 @@ impl BufferPool {
         }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let last = u32::try_from(count).expect("asserted above");
-        Ok(Self(Rc::new(Pool {
-            base,
-            size,
-            count,
-            free: RefCell::new((0..last).rev().collect()),
-        })))
+        Ok(Self(Rc::new(Pool { base, size, count, free: RefCell::new((0..last).rev().collect()) })))
     }
 
     /// Borrow a buffer to read `want` bytes into, or `None` when all are lent.
@@ -159,7 +154,8 @@ impl Drop for Pool {
     fn drop(&mut self) {
         // SAFETY: `base` and the length are those of the mapping made in `new`; every `Buffer`
         // holds the pool, so none is left.
-        let result = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.size * self.count) };
+        let result =
+            unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.size * self.count) };
         debug_assert!(result.is_ok(), "munmap of an own mapping fails only for bad arguments");
     }
 }

@@ -1,8 +1,8 @@
 //! What the drivers share: operations in flight, finished ones, timers, helper threads, watches.
 
+use core::mem::MaybeUninit;
 use std::collections::HashMap;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -149,9 +149,7 @@ impl Common {
             Op::Write { file, bytes } => {
                 Job::Write { fd: file.raw(), bytes: core::mem::take(bytes) }
             }
-            Op::List { dir, entries_max } => {
-                Job::List { fd: dir.raw(), entries_max: *entries_max }
-            }
+            Op::List { dir, entries_max } => Job::List { fd: dir.raw(), entries_max: *entries_max },
             Op::Watch { root, path } => Job::Watch {
                 root: root.raw(),
                 path: path.clone(),
@@ -291,7 +289,12 @@ impl Common {
                 }
                 continue;
             }
-            let gone = flags.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::UNMOUNT | ReadFlags::IGNORED);
+            let gone = flags.intersects(
+                ReadFlags::DELETE_SELF
+                    | ReadFlags::MOVE_SELF
+                    | ReadFlags::UNMOUNT
+                    | ReadFlags::IGNORED,
+            );
             let name = event.file_name().map(|name| name.to_bytes().to_vec());
             if name.is_none() && !gone {
                 // Attributes of the directory itself: its entries are what they were.

@@ -123,6 +123,10 @@ impl Epoll {
             _ => None,
         };
         if let Some((fd, input)) = waits {
+            if matches!(slot.op, Op::Accept(_)) {
+                // accept4(2) has no flag for it. ENOTTY and the like: accept4 will say.
+                let _ = rustix::io::ioctl_fionbio(fd.os(), true);
+            }
             match self.interest(fd.os()) {
                 Ok(interest) => {
                     let side = if input { &mut interest.input } else { &mut interest.output };
@@ -171,7 +175,12 @@ impl Epoll {
         common.finish_cancelled(key);
     }
 
-    pub(crate) fn wait(&mut self, common: &mut Common, now: Time, until: Option<Time>) -> io::Result<()> {
+    pub(crate) fn wait(
+        &mut self,
+        common: &mut Common,
+        now: Time,
+        until: Option<Time>,
+    ) -> io::Result<()> {
         self.close_unused(common);
         if self.recv.has_free() {
             self.again.append(&mut self.starved);
@@ -185,7 +194,9 @@ impl Epoll {
             Some(until) => Some(until.since(now)),
             None => None,
         };
-        let left = left.map(|left| Timespec::try_from(left).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 }));
+        let left = left.map(|left| {
+            Timespec::try_from(left).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
+        });
         self.events.clear();
         match epoll::wait(&self.epoll, spare_capacity(&mut self.events), left.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -202,7 +213,9 @@ impl Epoll {
                     let fd = usize::try_from(fd).expect("was an index when it was added");
                     self.interests[fd].dead |= flags.intersects(DEAD);
                     let Interest { input, output, queued, .. } = self.interests[fd];
-                    if let (Some(key), false, true) = (input, queued, flags.intersects(EventFlags::IN | DEAD)) {
+                    if let (Some(key), false, true) =
+                        (input, queued, flags.intersects(EventFlags::IN | DEAD))
+                    {
                         self.attempt(common, key);
                     }
                     if let (Some(key), true) = (output, flags.intersects(EventFlags::OUT | DEAD)) {

@@ -1,7 +1,7 @@
 //! Descriptors that stay open as long as anybody, the kernel included, works with them.
 
-use std::cell::RefCell;
-use std::fmt;
+use core::cell::{Cell, RefCell};
+use core::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
@@ -32,24 +32,31 @@ pub(crate) enum Handle {
 
 /// Descriptors that nobody uses any more, waiting to be closed.
 #[derive(Default)]
-pub(crate) struct Closing(RefCell<Vec<Handle>>);
+pub(crate) struct Closing {
+    handles: RefCell<Vec<Handle>>,
+    /// Whether the ring has gone, so that nobody will take them any more.
+    orphaned: Cell<bool>,
+}
 
 impl Closing {
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.borrow().is_empty()
+        self.handles.borrow().is_empty()
     }
 
     pub(crate) fn take(&self) -> Vec<Handle> {
-        self.0.take()
+        self.handles.take()
+    }
+
+    /// The ring goes: descriptors that outlive it are closed where they are dropped.
+    pub(crate) fn orphan(&self) {
+        self.orphaned.set(true);
+        drop(self.take());
     }
 }
 
 impl Fd {
     pub(crate) fn new(handle: Handle, closing: &Rc<Closing>) -> Self {
-        Self(Rc::new(Inner {
-            handle: Some(handle),
-            closing: Rc::clone(closing),
-        }))
+        Self(Rc::new(Inner { handle: Some(handle), closing: Rc::clone(closing) }))
     }
 
     /// The number, for logs and for tables indexed by it.
@@ -82,7 +89,11 @@ impl Fd {
 impl Drop for Inner {
     fn drop(&mut self) {
         if let Some(handle) = self.handle.take() {
-            self.closing.0.borrow_mut().push(handle);
+            if self.closing.orphaned.get() {
+                drop(handle);
+            } else {
+                self.closing.handles.borrow_mut().push(handle);
+            }
         }
     }
 }

@@ -68,11 +68,11 @@ mod timers;
 #[allow(unsafe_code, reason = "submissions carry pointers")]
 mod uring;
 
-use std::fmt;
+use core::fmt;
+use core::sync::atomic::Ordering;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::time::{ClockId, clock_gettime};
@@ -125,6 +125,7 @@ pub struct Ring {
 }
 
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one in each worker")]
 enum Driver {
     Uring(Uring),
     Epoll(Epoll),
@@ -207,18 +208,17 @@ impl Ring {
 
     /// Begin an operation. Its completions carry `token`.
     pub fn submit(&mut self, op: Op, token: Token) -> Key {
+        // To io_uring the last of them would mean "where the file's own offset is".
+        let refused = matches!(op, Op::Read { offset, .. } | Op::Splice { offset, .. } if offset >= OFFSET_MAX);
+        let timer = if let Op::Timer(at) = op { Some(at) } else { None };
         let key = self.common.insert(token, op);
-        match self.common.table.value(key).expect("just inserted").op {
-            Op::Timer(at) => {
-                self.common.timers.insert(at, key);
-                return key;
-            }
-            // To io_uring the last of them would mean "where the file's own offset is".
-            Op::Read { offset, .. } | Op::Splice { offset, .. } if offset >= OFFSET_MAX => {
-                self.common.finish(key, Err(io::Error::from_raw_os_error(libc::EINVAL)));
-                return key;
-            }
-            _ => {}
+        if let Some(at) = timer {
+            self.common.timers.insert(at, key);
+            return key;
+        }
+        if refused {
+            self.common.finish(key, Err(io::Error::from_raw_os_error(libc::EINVAL)));
+            return key;
         }
         match &mut self.driver {
             Driver::Uring(uring) => uring.submit(&mut self.common, key),
@@ -250,7 +250,11 @@ impl Ring {
     /// # Errors
     ///
     /// When the kernel refuses to wait, which is not expected: give up the ring.
-    pub fn wait(&mut self, until: Option<Time>, completions: &mut Vec<Completion>) -> io::Result<()> {
+    pub fn wait(
+        &mut self,
+        until: Option<Time>,
+        completions: &mut Vec<Completion>,
+    ) -> io::Result<()> {
         completions.clear();
         let now = self.now();
         self.common.run_timers(now);
@@ -380,7 +384,13 @@ impl Ring {
     /// # Errors
     ///
     /// As for [`send`](Self::send).
-    pub fn drain(&self, socket: &Fd, pipe: &mut Pipe, count: usize, more: bool) -> io::Result<usize> {
+    pub fn drain(
+        &self,
+        socket: &Fd,
+        pipe: &mut Pipe,
+        count: usize,
+        more: bool,
+    ) -> io::Result<usize> {
         pipe.drain_to(socket.os(), count, more)
     }
 
@@ -448,6 +458,7 @@ impl Drop for Ring {
             Driver::Epoll(epoll) => epoll.drain(&mut self.common),
             Driver::Sim(sim) => sim.drain(&mut self.common),
         }
+        self.common.closing.orphan();
     }
 }
 
@@ -456,4 +467,3 @@ impl fmt::Display for Ring {
         write!(f, "{} ({})", self.kind(), self.reason)
     }
 }
-

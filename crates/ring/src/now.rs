@@ -12,7 +12,11 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 const SEND_PIECES_MAX: usize = 1024;
 
 /// `send(2)` or `sendmsg(2)`, nonblocking, without SIGPIPE.
-pub(crate) fn send(socket: BorrowedFd<'_>, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+pub(crate) fn send(
+    socket: BorrowedFd<'_>,
+    pieces: &[IoSlice<'_>],
+    more: bool,
+) -> io::Result<usize> {
     let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     if more {
         flags |= SendFlags::MORE;

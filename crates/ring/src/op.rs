@@ -1,7 +1,7 @@
 //! What can be asked of a [`Ring`](crate::Ring), and what it answers.
 
+use core::fmt;
 use std::ffi::CString;
-use std::fmt;
 use std::io;
 
 use crate::buffer::Buffer;
@@ -122,19 +122,13 @@ impl OpenHow {
     /// The same where no component may be a symbolic link (`ELOOP`).
     #[must_use]
     pub const fn without_symlinks(self) -> Self {
-        Self {
-            resolve: self.resolve | libc::RESOLVE_NO_SYMLINKS,
-            ..self
-        }
+        Self { resolve: self.resolve | libc::RESOLVE_NO_SYMLINKS, ..self }
     }
 
     /// The same with more `O_*` flags.
     #[must_use]
     pub const fn with_flags(self, flags: i32) -> Self {
-        Self {
-            flags: self.flags | flags,
-            ..self
-        }
+        Self { flags: self.flags | flags, ..self }
     }
 }
 

@@ -10,7 +10,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
-use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice};
+use rustix::pipe::{
+    PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice,
+};
 
 /// What a pipe is asked to hold; the most that anyone may ask for (`fs.pipe-max-size`).
 const CAPACITY_BYTES: usize = 1024 * 1024;
@@ -50,6 +52,7 @@ impl PipePool {
     /// Borrow an empty pipe for at most `want` bytes from `offset` of a file, or `None` when all
     /// are lent or none can be made. It may hold fewer; see [`Pipe::want`].
     #[must_use]
+    #[expect(clippy::missing_panics_doc, reason = "what is less than a page fits")]
     pub fn take(&self, offset: u64, want: usize) -> Option<Pipe> {
         if self.0.lent.get() >= self.0.max {
             return None;
@@ -63,10 +66,10 @@ impl PipePool {
         Some(Pipe { pool: Rc::clone(&self.0), ends: Some(ends), want, len: 0 })
     }
 
-    /// Whether [`take`](Self::take) would find one, if one can be made.
+    /// Pipes that can be taken now, if they can be made.
     #[must_use]
-    pub fn has_room(&self) -> bool {
-        self.0.lent.get() < self.0.max
+    pub fn available(&self) -> usize {
+        self.0.max - self.0.lent.get()
     }
 }
 
@@ -114,12 +117,18 @@ impl Pipe {
     }
 
     /// `splice(2)` to a socket what it can take now.
-    pub(crate) fn drain_to(&mut self, socket: BorrowedFd<'_>, count: usize, more: bool) -> io::Result<usize> {
+    pub(crate) fn drain_to(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        count: usize,
+        more: bool,
+    ) -> io::Result<usize> {
         let mut flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
         if more {
             flags |= SpliceFlags::MORE;
         }
-        let sent = splice(self.ends().read.as_fd(), None, socket, None, count.min(self.len), flags)?;
+        let sent =
+            splice(self.ends().read.as_fd(), None, socket, None, count.min(self.len), flags)?;
         self.len -= sent;
         Ok(sent)
     }

@@ -1,11 +1,11 @@
 //! Memory that sockets receive into: small buffers that the ring owns, so that an idle connection
 //! needs none.
 
+use core::cell::{Cell, RefCell};
 use core::fmt;
 use core::ops::Deref;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU16, Ordering};
-use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 

@@ -1,6 +1,6 @@
 //! Operations in flight, found by a key that cannot be mistaken for a later one.
 
-use std::fmt;
+use core::fmt;
 
 /// Names one operation of one ring, for ever: the slot is reused, the key is not (but after 2³²
 /// uses of one slot).
@@ -18,10 +18,7 @@ impl Key {
 
     #[allow(clippy::cast_possible_truncation, reason = "takes the two halves apart")]
     pub(crate) const fn from_bits(bits: u64) -> Self {
-        Self {
-            index: bits as u32,
-            generation: (bits >> 32) as u32,
-        }
+        Self { index: bits as u32, generation: (bits >> 32) as u32 }
     }
 }
 
@@ -46,10 +43,7 @@ struct Slot<T> {
 
 impl<T> Table<T> {
     pub(crate) const fn new() -> Self {
-        Self {
-            slots: Vec::new(),
-            free: Vec::new(),
-        }
+        Self { slots: Vec::new(), free: Vec::new() }
     }
 
     pub(crate) fn insert(&mut self, value: T) -> Key {
@@ -57,20 +51,11 @@ impl<T> Table<T> {
             let slot = &mut self.slots[index as usize];
             debug_assert!(slot.value.is_none());
             slot.value = Some(value);
-            return Key {
-                index,
-                generation: slot.generation,
-            };
+            return Key { index, generation: slot.generation };
         }
         let index = u32::try_from(self.slots.len()).expect("fewer than 2^32 operations in flight");
-        self.slots.push(Slot {
-            generation: 0,
-            value: Some(value),
-        });
-        Key {
-            index,
-            generation: 0,
-        }
+        self.slots.push(Slot { generation: 0, value: Some(value) });
+        Key { index, generation: 0 }
     }
 
     pub(crate) fn value(&mut self, key: Key) -> Option<&mut T> {
@@ -97,11 +82,10 @@ impl<T> Table<T> {
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = Key> {
-        self.slots.iter().enumerate().filter_map(|(index, slot)| {
-            slot.value.is_some().then(|| Key {
-                index: u32::try_from(index).expect("indices fit, see insert"),
-                generation: slot.generation,
-            })
+        let live = self.slots.iter().enumerate().filter(|(_, slot)| slot.value.is_some());
+        live.map(|(index, slot)| Key {
+            index: u32::try_from(index).expect("indices fit, see insert"),
+            generation: slot.generation,
         })
     }
 }

@@ -1,9 +1,9 @@
 //! Time, and the operations that wait for it.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use core::cmp::Reverse;
 use core::ops::{Add, Sub};
 use core::time::Duration;
+use std::collections::BinaryHeap;
 
 use crate::table::Key;
 

@@ -1,8 +1,8 @@
 //! The io_uring driver. Needs Linux 6.1: multishot accept and receive, provided buffers
 //! (`IORING_REGISTER_PBUF_RING`), `IORING_SETUP_DEFER_TASKRUN`.
 
+use core::mem::MaybeUninit;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::rc::Rc;
 
@@ -75,13 +75,22 @@ impl Uring {
         }?;
         // Bounded workers are those of files; 0 leaves the unbounded (socket) limit as it is.
         ring.submitter().register_iowq_max_workers(&mut [KERNEL_WORKERS_MAX, 0])?;
-        let mut this = Self { ring, recv, starved: Vec::new(), closing: 0, inotify_armed: false, woken: false, waker_armed: true };
+        let mut this = Self {
+            ring,
+            recv,
+            starved: Vec::new(),
+            closing: 0,
+            inotify_armed: false,
+            woken: false,
+            waker_armed: true,
+        };
         this.arm_poll(common.helpers.wake_fd().as_raw_fd(), HELPERS);
         Ok(this)
     }
 
     fn arm_poll(&mut self, fd: i32, user_data: u64) {
-        let poll = opcode::PollAdd::new(RawTarget(fd), libc::POLLIN.cast_unsigned().into()).multi(true);
+        let poll =
+            opcode::PollAdd::new(RawTarget(fd), libc::POLLIN.cast_unsigned().into()).multi(true);
         self.push(&poll.build().user_data(user_data));
     }
 
@@ -118,10 +127,12 @@ impl Uring {
                 .build(),
             Op::Recv(fd) => opcode::RecvMulti::new(RawTarget(fd.raw()), RECV_GROUP).build(),
             Op::Writable(fd) => {
-                opcode::PollAdd::new(RawTarget(fd.raw()), libc::POLLOUT.cast_unsigned().into()).build()
+                opcode::PollAdd::new(RawTarget(fd.raw()), libc::POLLOUT.cast_unsigned().into())
+                    .build()
             }
             Op::Readable(fd) => {
-                opcode::PollAdd::new(RawTarget(fd.raw()), libc::POLLIN.cast_unsigned().into()).build()
+                opcode::PollAdd::new(RawTarget(fd.raw()), libc::POLLIN.cast_unsigned().into())
+                    .build()
             }
             Op::Open { dir, path, how } => {
                 let raw = RawHow::new()
@@ -136,10 +147,11 @@ impl Uring {
             }
             Op::Stat(fd) => {
                 let mut out = Box::new(MaybeUninit::<libc::statx>::zeroed());
-                let entry = opcode::Statx::new(RawTarget(fd.raw()), c"".as_ptr(), out.as_mut_ptr().cast())
-                    .flags(libc::AT_EMPTY_PATH)
-                    .mask(STATX_MASK)
-                    .build();
+                let entry =
+                    opcode::Statx::new(RawTarget(fd.raw()), c"".as_ptr(), out.as_mut_ptr().cast())
+                        .flags(libc::AT_EMPTY_PATH)
+                        .mask(STATX_MASK)
+                        .build();
                 slot.pinned = Pinned::Statx(out);
                 entry
             }
@@ -157,9 +169,15 @@ impl Uring {
             Op::Splice { file, offset, pipe } => {
                 let len = u32::try_from(pipe.want()).expect("pipes hold a megabyte");
                 let offset = i64::try_from(*offset).unwrap_or(i64::MAX);
-                opcode::Splice::new(RawTarget(file.raw()), offset, RawTarget(pipe.write_end()), -1, len)
-                    .flags(libc::SPLICE_F_MOVE)
-                    .build()
+                opcode::Splice::new(
+                    RawTarget(file.raw()),
+                    offset,
+                    RawTarget(pipe.write_end()),
+                    -1,
+                    len,
+                )
+                .flags(libc::SPLICE_F_MOVE)
+                .build()
             }
             Op::Write { file, bytes } => {
                 let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -203,7 +221,12 @@ impl Uring {
         }
     }
 
-    pub(crate) fn wait(&mut self, common: &mut Common, now: Time, until: Option<Time>) -> io::Result<()> {
+    pub(crate) fn wait(
+        &mut self,
+        common: &mut Common,
+        now: Time,
+        until: Option<Time>,
+    ) -> io::Result<()> {
         self.close_unused(common);
         if self.recv.has_free() {
             for key in core::mem::take(&mut self.starved) {
@@ -311,7 +334,8 @@ impl Uring {
                 common.finish(key, Ok(Event::Eof));
             }
             (Op::Recv(_), Ok(len)) => {
-                let id = cqueue::buffer_select(flags).expect("a receive with bytes names its buffer");
+                let id =
+                    cqueue::buffer_select(flags).expect("a receive with bytes names its buffer");
                 let buf = self.recv.received(id, len as usize);
                 common.emit(key, Event::Received(buf));
                 if !more {
@@ -389,4 +413,3 @@ impl core::fmt::Debug for Uring {
         write!(f, "io_uring {}", self.ring.as_raw_fd())
     }
 }
-

@@ -3,10 +3,11 @@
 //! These look at the whole process, so they take turns (`alone`) and are not in `contract.rs`. The
 //! simulation has no descriptors; it counts its own (the last test).
 
+use core::net::SocketAddr;
 use core::time::Duration;
 use std::fs;
 use std::io::Write as _;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -220,7 +221,7 @@ fn a_ring_dropped_in_the_middle_of_everything_leaves_nothing_behind() {
             let mut sockets = Vec::new();
             for _ in 0..turns {
                 bench.turn();
-            for completion in bench.got.drain(..) {
+                for completion in bench.got.drain(..) {
                     if let Ok(Event::Accepted(socket)) = completion.result {
                         bench.ring.submit(Op::Recv(socket.clone()), 0);
                         bench.ring.submit(Op::Writable(socket.clone()), 0);
@@ -245,13 +246,13 @@ fn an_accept_without_descriptors_fails_and_can_be_repeated() {
     for choice in CHOICES {
         let mut bench = Bench::new(Ring::new(choice).unwrap());
         let (listener, address) = listener(&bench.ring);
-        let accept = bench.ring.submit(Op::Accept(listener.clone()), 0);
-        bench.turn();
         let peer = TcpStream::connect(address).unwrap();
+        // io_uring takes the limit of the moment of submission.
         let limit = Rlimit { current: Some(3), maximum: old.maximum };
         setrlimit(Resource::Nofile, limit).unwrap();
+        let accept = bench.ring.submit(Op::Accept(listener.clone()), 0);
         let completion = bench.next(accept);
-        setrlimit(Resource::Nofile, old.clone()).unwrap();
+        setrlimit(Resource::Nofile, old).unwrap();
         assert!(!completion.more);
         assert_eq!(completion.result.unwrap_err().raw_os_error(), Some(libc::EMFILE));
         let accept = bench.ring.submit(Op::Accept(listener), 0);
@@ -262,6 +263,7 @@ fn an_accept_without_descriptors_fails_and_can_be_repeated() {
 
 #[test]
 fn the_simulation_counts_its_own() {
+    let _alone = alone();
     let world = World::new(Config::new(7));
     world.configure(|config| config.descriptors = 6);
     let mut bench = Bench::new(Ring::simulated(&world));

@@ -69,12 +69,12 @@ pub struct Serve {
     #[arg(long)]
     pub listing: bool,
 
-    /// What is read from the disk stays in memory: `auto` keeps small and popular files
+    /// What is read from the disk stays in memory: `auto` keeps all but the largest files
     #[arg(long, value_enum, default_value_t = Cache::Auto)]
     pub cache: Cache,
 
     /// Read at most so much beyond what a client has taken (k, m, g for KiB, MiB, GiB)
-    #[arg(long, value_name = "BYTES", default_value = "512k", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "1m", value_parser = parse_bytes)]
     pub readahead: u64,
 
     /// The access log: a file to append to, `-` for standard output, or `none`
@@ -120,7 +120,7 @@ pub enum Driver {
 /// `--cache`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Cache {
-    /// Small and popular files stay
+    /// Files up to an eighth of the memory stay
     Auto,
     /// Everything stays
     Always,

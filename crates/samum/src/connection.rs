@@ -13,12 +13,13 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::io;
 
-use http1::{Event as HttpEvent, Head, Limits, Method, Parsed, Reject, Status, Target};
+use http1::{Body, Event as HttpEvent, Head, Limits, Method, Parsed, Reject, Status, Target};
 use ring::{Completion, Event, Fd, Key, Op, Time};
 use sendfile::{Failure, Piece, Progress, Stream, Window};
 
 use crate::content::{Answer, Content, Found, ListingStream};
 use crate::log::Record;
+use crate::respond::CONTINUE;
 use crate::shell::{Shell, kind};
 use crate::wheel::Tick;
 
@@ -81,8 +82,9 @@ enum Wait {
     Idle(Time),
     /// The rest of a request.
     Request(Time),
-    /// The disk, which has all the time it needs.
-    Disk,
+    /// The disk, which has all the time it needs: since when, and if it was the peer's turn before,
+    /// what that was to be judged by, whose clock has stopped.
+    Disk(Time, Option<(Time, u64)>),
     /// The peer to take bytes; so many had been sent then.
     Peer(Time, u64),
     /// The peer to close.
@@ -121,6 +123,8 @@ struct Exchange {
     request: u32,
     head: Vec<u8>,
     expect_continue: bool,
+    /// Whether its body, in chunks, has not been skipped yet: the response has to report its faults.
+    awaits_body: bool,
     last: bool,
     answer: Option<Answer>,
 }
@@ -150,7 +154,7 @@ impl Connection {
             http: http1::Connection::new(),
             receiving: Receiving::Armed(key),
             stage: Stage::Open,
-            wait: Wait::Request(shell.now),
+            wait: Wait::Idle(shell.now),
             next_request: 0,
             work: None,
             peer,
@@ -166,7 +170,7 @@ impl Connection {
             Wait::Request(since) => Some(since + tuning.timeout_header),
             Wait::Peer(since, _) => Some(since + tuning.timeout_send),
             Wait::Close(since) => Some(since + LINGER),
-            Wait::Disk => None,
+            Wait::Disk(..) => None,
         }
     }
 
@@ -174,8 +178,16 @@ impl Connection {
     pub(crate) fn handle_deadline(&mut self, shell: &mut Shell, content: &mut Content) -> After {
         match self.wait {
             Wait::Peer(since, then) => {
-                let sent = self.work.as_ref().map_or(0, |work| work.stream.sent()) - then;
-                let asked = shell.tuning.rate_min.saturating_mul(shell.now.since(since).as_secs());
+                let Some(work) = self.work.take() else { return After::Keep };
+                // The kernel calls a socket writable when a third of its buffer is free. What a slow
+                // peer has taken before that shows when it is filled up now.
+                let after = self.proceed(shell, content, work);
+                let sent = self.work.as_ref().map_or(then, |work| work.stream.sent()) - then;
+                if after != After::Keep || !matches!(self.wait, Wait::Peer(again, _) if again == since) {
+                    return after;
+                }
+                let millis = u64::try_from(shell.now.since(since).as_millis()).unwrap_or(u64::MAX);
+                let asked = shell.tuning.rate_min.saturating_mul(millis) / 1000;
                 if sent >= asked.max(1) {
                     self.wait = Wait::Peer(shell.now, then + sent);
                     return After::Keep;
@@ -183,19 +195,21 @@ impl Connection {
                 shell.stats.slow_peers += 1;
                 After::Close
             }
-            Wait::Request(_) if self.work.is_some() && self.http.is_idle() => {
-                shell.stats.timeouts += 1;
-                let reason = "the request took too long";
-                let mut work = self.take_work(shell);
-                self.reject(shell, &mut work, Reject { status: Status::RequestTimeout, reason });
-                self.proceed(shell, content, work)
-            }
-            Wait::Idle(_) | Wait::Request(_) => {
+            Wait::Idle(_) => {
                 shell.stats.timeouts += 1;
                 After::Close
             }
+            Wait::Request(_) => {
+                shell.stats.timeouts += 1;
+                // Whose body is late has its answer, unless that waits for the body.
+                let unanswered = |work: &mut Box<Work>| self.http.is_idle() || work.awaits_body();
+                let Some(mut work) = self.work.take_if(unanswered) else { return After::Close };
+                let reason = "the request took too long";
+                self.reject(shell, &mut work, Reject { status: Status::RequestTimeout, reason });
+                self.proceed(shell, content, work)
+            }
             Wait::Close(_) => After::Close,
-            Wait::Disk => After::Keep,
+            Wait::Disk(..) => After::Keep,
         }
     }
 
@@ -230,10 +244,9 @@ impl Connection {
             Ok(event) => unreachable!("a receive brought {event:?}"),
             Err(error) if error.raw_os_error() == Some(ECANCELED) => {
                 self.receiving = Receiving::Stopped;
-                match self.work.take() {
-                    None => After::Close,
-                    Some(work) => self.proceed(shell, content, work),
-                }
+                // By now everything may have been answered; there may be more to receive.
+                let work = self.take_work(shell);
+                self.proceed(shell, content, work)
             }
             Err(_) => After::Close,
         }
@@ -243,6 +256,7 @@ impl Connection {
     pub(crate) fn handle_writable(&mut self, shell: &mut Shell, content: &mut Content) -> After {
         let Some(mut work) = self.work.take() else { return After::Keep };
         work.writable = None;
+        work.stream.handle_writable();
         self.proceed(shell, content, work)
     }
 
@@ -288,13 +302,21 @@ impl Connection {
         }
     }
 
-    /// Take no more requests. Says whether nothing is being answered either.
-    pub(crate) fn finish(&mut self) -> bool {
+    /// Take no more requests, and close as soon as nothing is being answered either.
+    pub(crate) fn finish(&mut self) -> After {
         self.http.close();
         if self.stage == Stage::Open {
             self.stage = Stage::Last;
         }
-        self.work.as_ref().is_none_or(|work| work.is_idle())
+        let Some(work) = self.work.as_mut().filter(|work| !work.is_idle()) else {
+            return After::Close;
+        };
+        let Some(last) = work.exchanges.back_mut() else { return After::Keep };
+        last.last = true;
+        if core::mem::take(&mut last.awaits_body) && !core::mem::replace(&mut work.queued, true) {
+            return After::Again;
+        }
+        After::Keep
     }
 
     /// Log what has been sent of unfinished responses, and let go of everything.
@@ -305,6 +327,9 @@ impl Connection {
                 if let Some(record) = end.record {
                     self.log(shell, &record, sent);
                 }
+            }
+            if let Some(record) = work.listing.and_then(|listing| listing.record) {
+                self.log(shell, &record, sent);
             }
             if let Some(key) = work.writable {
                 shell.ring.cancel(key);
@@ -336,11 +361,13 @@ impl Connection {
             at += taken;
             match event {
                 HttpEvent::Partial => break,
-                HttpEvent::BodySkipped => {}
+                HttpEvent::BodySkipped => work.body_skipped(),
                 HttpEvent::Request(head) => self.request(shell, content, work, raw, &head),
+                HttpEvent::Rejected(reject) if was_idle || work.awaits_body() => {
+                    self.reject(shell, work, reject);
+                }
                 // A fault in the body of a request that has been answered already.
-                HttpEvent::Rejected(_) if !was_idle => self.stage = Stage::Last,
-                HttpEvent::Rejected(reject) => self.reject(shell, work, reject),
+                HttpEvent::Rejected(_) => self.stage = Stage::Last,
                 HttpEvent::Closed => self.stage = Stage::Last,
             }
         }
@@ -362,8 +389,10 @@ impl Connection {
             (method, _) if method.is_known() => Found::Now(Answer::Error(Status::MethodNotAllowed)),
             _ => Found::Now(Answer::Error(Status::NotImplemented)),
         };
+        // One that is not skipped is not looked at.
+        let awaits_body = head.body == Body::Chunked && head.keep_alive;
         let answer = match found {
-            Found::Now(answer) if work.exchanges.is_empty() && work.listing.is_none() => {
+            Found::Now(answer) if !awaits_body && work.exchanges.is_empty() && work.listing.is_none() => {
                 return self.respond(shell, work, head, &answer, head.expect_continue, !head.keep_alive);
             }
             Found::Now(answer) => Some(answer),
@@ -373,6 +402,7 @@ impl Connection {
             request,
             head: raw.to_vec(),
             expect_continue: head.expect_continue,
+            awaits_body,
             last: !head.keep_alive,
             answer,
         });
@@ -382,6 +412,8 @@ impl Connection {
     fn reject(&mut self, shell: &mut Shell, work: &mut Work, reject: Reject) {
         self.stage = Stage::Last;
         let answer = Answer::Rejected(reject);
+        // It takes the place of the answer to the request that has the faulty body.
+        work.exchanges.pop_back_if(|exchange| exchange.awaits_body);
         if work.exchanges.is_empty() && work.listing.is_none() {
             self.respond_without_request(shell, work, &answer);
         } else {
@@ -389,6 +421,7 @@ impl Connection {
                 request: self.next_request,
                 head: Vec::new(),
                 expect_continue: false,
+                awaits_body: false,
                 last: true,
                 answer: Some(answer),
             });
@@ -398,9 +431,9 @@ impl Connection {
     /// Put responses into the stream whose turn has come.
     fn answer_in_order(&mut self, shell: &mut Shell, work: &mut Work) {
         while work.listing.is_none() {
-            let Some(exchange) = work.exchanges.pop_front_if(|exchange| exchange.answer.is_some()) else {
-                return;
-            };
+            work.invite_body();
+            let is_ready = |exchange: &mut Exchange| exchange.answer.is_some() && !exchange.awaits_body;
+            let Some(exchange) = work.exchanges.pop_front_if(is_ready) else { return };
             let Some(answer) = exchange.answer else { unreachable!("just looked at") };
             match http1::parse(&exchange.head, &Limits::DEFAULT) {
                 Ok(Parsed::Complete { head, .. }) => {
@@ -437,9 +470,7 @@ impl Connection {
                 }
                 Progress::Blocked => {
                     let sent = work.stream.sent();
-                    if !matches!(self.wait, Wait::Peer(..)) {
-                        self.wait = Wait::Peer(shell.now, sent);
-                    }
+                    self.wait = self.wait.then_peer(shell.now, sent);
                     if work.writable.is_none() {
                         let op = Op::Writable(self.socket.clone());
                         work.writable = Some(shell.ring.submit(op, kind::WRITABLE | self.id));
@@ -447,11 +478,16 @@ impl Connection {
                     break After::Keep;
                 }
                 Progress::Waiting => {
-                    self.wait = Wait::Disk;
+                    if !work.stream.is_blocked() {
+                        self.wait = self.wait.then_disk(shell.now);
+                    }
                     break After::Keep;
                 }
                 Progress::More => {
-                    self.wait = Wait::Disk;
+                    // For another turn it waits no longer than for a disk; the peer is still judged.
+                    if !matches!(self.wait, Wait::Peer(..)) {
+                        self.wait = self.wait.then_disk(shell.now);
+                    }
                     break After::Again;
                 }
                 Progress::Failed(failure) => {
@@ -476,9 +512,13 @@ impl Connection {
 
     /// Everything promised is with the kernel.
     fn drained(&mut self, shell: &mut Shell, work: &Work) -> After {
-        if !work.exchanges.is_empty() {
-            self.wait = Wait::Disk;
-            return After::Keep;
+        match work.exchanges.front() {
+            None => {}
+            Some(exchange) if exchange.awaits_body => return self.await_request(shell),
+            Some(_) => {
+                self.wait = self.wait.then_disk(shell.now);
+                return After::Keep;
+            }
         }
         match (self.stage, self.receiving) {
             (Stage::Open, Receiving::Ended) | (Stage::Last | Stage::Lingering, Receiving::Ended) => After::Close,
@@ -493,12 +533,28 @@ impl Connection {
                 self.wait = Wait::Idle(shell.now);
                 After::Keep
             }
-            (Stage::Open, _) => {
-                if !matches!(self.wait, Wait::Request(_)) {
-                    self.wait = Wait::Request(shell.now);
-                }
-                After::Keep
-            }
+            (Stage::Open, _) => self.await_request(shell),
+        }
+    }
+
+    /// The rest of a request, its body included, has to come.
+    fn await_request(&mut self, shell: &Shell) -> After {
+        if self.receiving == Receiving::Ended {
+            return After::Close;
+        }
+        if !matches!(self.wait, Wait::Request(_)) {
+            self.wait = Wait::Request(shell.now);
+        }
+        After::Keep
+    }
+
+    /// The response just put into the stream ends the connection, whatever the request said.
+    pub(crate) fn end_after(&mut self, work: &mut Work) {
+        if self.stage == Stage::Open {
+            self.http.close();
+            self.stage = Stage::Last;
+            work.exchanges.clear();
+            work.input.clear();
         }
     }
 
@@ -551,6 +607,26 @@ impl Connection {
     }
 }
 
+impl Wait {
+    /// The socket is full.
+    fn then_peer(self, now: Time, sent: u64) -> Self {
+        match self {
+            Self::Peer(..) => self,
+            Self::Disk(began, Some((since, then))) => Self::Peer(since + now.since(began), then),
+            _ => Self::Peer(now, sent),
+        }
+    }
+
+    /// Bytes have to be read.
+    fn then_disk(self, now: Time) -> Self {
+        match self {
+            Self::Disk(..) => self,
+            Self::Peer(since, then) => Self::Disk(now, Some((since, then))),
+            _ => Self::Disk(now, None),
+        }
+    }
+}
+
 const ECANCELED: i32 = rustix::io::Errno::CANCELED.raw_os_error();
 
 impl Work {
@@ -567,6 +643,28 @@ impl Work {
     /// Whether no more requests are to be read for now.
     fn is_full(&self) -> bool {
         self.exchanges.len() + self.ends.len() >= REQUESTS_MAX
+    }
+
+    /// Whether the last request that was read has a body that its response waits for.
+    fn awaits_body(&self) -> bool {
+        self.exchanges.back().is_some_and(|exchange| exchange.awaits_body)
+    }
+
+    /// The body of the last request that was read has been skipped.
+    fn body_skipped(&mut self) {
+        if let Some(exchange) = self.exchanges.back_mut() {
+            exchange.awaits_body = false;
+        }
+    }
+
+    /// Say that the body may come, if its response waits for it and the client for that.
+    fn invite_body(&mut self) {
+        if let Some(exchange) = self.exchanges.front_mut()
+            && exchange.awaits_body
+            && core::mem::take(&mut exchange.expect_continue)
+        {
+            self.stream.push(Piece::Static(CONTINUE));
+        }
     }
 
     /// The response ends where the stream ends now.
@@ -590,7 +688,10 @@ impl Work {
                 self.stream.push(Piece::Bytes(bytes));
             }
             if ended {
-                let record = self.listing.take().and_then(|listing| listing.record);
+                let mut record = self.listing.take().and_then(|listing| listing.record);
+                if let Some(record) = &mut record {
+                    record.body_bytes = self.stream.promised() - record.body_at;
+                }
                 self.end_response(record);
                 return true;
             }

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use ring::Fd;
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, ipproto, listen, socket_with, sockopt,
@@ -13,38 +14,28 @@ use rustix::net::{
 
 use crate::config::Address;
 
-/// Connections that wait to be accepted; the kernel caps it at `net.core.somaxconn`.
-const BACKLOG: i32 = 4096;
-
-/// Open one listening socket per worker, all for the same address.
-pub(crate) fn open(address: &Address, workers: usize) -> Result<Vec<OwnedFd>, String> {
+/// Open one listening socket per worker, all for the same address. `backlog` connections wait to be
+/// accepted at each; the kernel caps it at `net.core.somaxconn`.
+pub(crate) fn open(address: &Address, workers: usize, backlog: i32) -> Result<Vec<OwnedFd>, String> {
     match address {
-        Address::Ip(ip) => open_ip(*ip, workers).map_err(|error| explain(address, error)),
-        Address::Unix(path) => open_unix(path, workers).map_err(|error| explain(address, error)),
+        Address::Ip(ip) => open_ip(*ip, workers, backlog).map_err(|error| explain(address, error)),
+        Address::Unix(path) => open_unix(path, workers, backlog).map_err(|error| explain(address, error)),
     }
 }
 
-fn open_ip(address: SocketAddr, workers: usize) -> Result<Vec<OwnedFd>, Errno> {
+fn open_ip(address: SocketAddr, workers: usize, backlog: i32) -> Result<Vec<OwnedFd>, Errno> {
+    if workers > 1 {
+        // One that does not share fails where another server listens, be it one that would.
+        socket_for(&address, false)?;
+    }
     let mut address = address;
     let mut all = Vec::new();
     for _ in 0..workers {
-        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-        sockopt::set_socket_reuseaddr(&socket, true)?;
         // One socket per worker: the kernel spreads connections, and no worker wakes for another's.
-        // Only from the second worker on, so that a foreign server on the address is an error.
-        if workers > 1 {
-            sockopt::set_socket_reuseport(&socket, true)?;
-        }
-        if family == AddressFamily::INET6 {
-            // `[::]` is IPv6 alone; who wants both lists both.
-            sockopt::set_ipv6_v6only(&socket, true)?;
-        }
+        let socket = socket_for(&address, workers > 1)?;
         // Accepted sockets inherit it. Responses leave as whole as they can be made (MSG_MORE).
         sockopt::set_tcp_nodelay(&socket, true)?;
-        rustix::net::bind(&socket, &address)?;
-        listen(&socket, BACKLOG)?;
+        listen(&socket, backlog)?;
         if address.port() == 0 {
             address = local(&socket).ok_or(Errno::INVAL)?;
         }
@@ -53,26 +44,49 @@ fn open_ip(address: SocketAddr, workers: usize) -> Result<Vec<OwnedFd>, Errno> {
     Ok(all)
 }
 
-fn open_unix(path: &Path, workers: usize) -> Result<Vec<OwnedFd>, Errno> {
+/// A socket bound to an address, which others may have as well if it is `shared`.
+fn socket_for(address: &SocketAddr, shared: bool) -> Result<OwnedFd, Errno> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_reuseport(&socket, shared)?;
+    if family == AddressFamily::INET6 {
+        // `[::]` is IPv6 alone; who wants both lists both.
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    rustix::net::bind(&socket, address)?;
+    Ok(socket)
+}
+
+fn open_unix(path: &Path, workers: usize, backlog: i32) -> Result<Vec<OwnedFd>, Errno> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let make = || socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
     let socket = make()?;
     match rustix::net::bind(&socket, &address) {
         Ok(()) => {}
-        Err(Errno::ADDRINUSE) if rustix::net::connect(make()?, &address) == Err(Errno::CONNREFUSED) => {
+        Err(Errno::ADDRINUSE)
+            if is_socket(path) && rustix::net::connect(make()?, &address) == Err(Errno::CONNREFUSED) =>
+        {
             // A server that has gone left it behind.
             rustix::fs::unlink(path)?;
             rustix::net::bind(&socket, &address)?;
         }
         Err(error) => return Err(error),
     }
-    listen(&socket, BACKLOG)?;
+    listen(&socket, backlog)?;
     let mut all = vec![socket];
     while all.len() < workers {
         all.push(rustix::io::fcntl_dupfd_cloexec(&all[0], 0)?);
     }
     Ok(all)
+}
+
+/// Connecting to anything else is refused as well.
+fn is_socket(path: &Path) -> bool {
+    let stat = rustix::fs::lstat(path);
+    stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket)
 }
 
 fn local(socket: &OwnedFd) -> Option<SocketAddr> {

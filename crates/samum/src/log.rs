@@ -28,11 +28,15 @@ pub(crate) struct Sink {
     waiting: Vec<u8>,
     /// When the oldest waiting line came.
     since: Option<Time>,
-    in_flight: bool,
+    /// Some exactly while a write is under way: the lines in it.
+    in_flight: Option<u64>,
     retry_at: Option<Time>,
     dropped: u64,
+    /// How many of them the operator has been told of.
+    told: u64,
     /// Some exactly when the operator has not been told of the present trouble.
     trouble: Option<String>,
+    /// Whether nothing, or not enough, takes the lines.
     troubled: bool,
 }
 
@@ -46,9 +50,10 @@ impl Sink {
             write_bytes_max: if is_file { usize::MAX } else { PIPE_BYTES_MAX },
             waiting: Vec::new(),
             since: None,
-            in_flight: false,
+            in_flight: None,
             retry_at: None,
             dropped: 0,
+            told: 0,
             trouble: None,
             troubled: false,
         }
@@ -69,7 +74,7 @@ impl Sink {
         if self.waiting.len() + line.len() > BUFFER_MAX {
             self.dropped += 1;
             if !core::mem::replace(&mut self.troubled, true) {
-                self.trouble = Some(format!("{}: nothing takes the lines; dropping them", self.name));
+                self.trouble = Some(format!("cannot log to {}: nothing takes the lines; dropping them", self.name));
             }
             return;
         }
@@ -80,7 +85,7 @@ impl Sink {
     /// Write if there is much or it has waited long; returns when that will be.
     pub(crate) fn flush(&mut self, ring: &mut Ring, now: Time) -> Option<Time> {
         let since = self.since?;
-        if self.in_flight {
+        if self.in_flight.is_some() {
             return None;
         }
         let due = (since + DELAY_MAX).max(self.retry_at.unwrap_or_default());
@@ -93,7 +98,7 @@ impl Sink {
 
     fn write(&mut self, ring: &mut Ring, now: Time) {
         let Some(fd) = &self.fd else { return };
-        if self.in_flight || self.waiting.is_empty() || self.retry_at.is_some_and(|at| now < at) {
+        if self.in_flight.is_some() || self.waiting.is_empty() || self.retry_at.is_some_and(|at| now < at) {
             return;
         }
         let limit = self.waiting.len().min(self.write_bytes_max);
@@ -102,17 +107,22 @@ impl Sink {
         let rest = self.waiting.split_off(end);
         let bytes = core::mem::replace(&mut self.waiting, rest);
         self.since = if self.waiting.is_empty() { None } else { Some(now) };
-        self.in_flight = true;
+        self.in_flight = Some(lines_of(&bytes));
         ring.submit(Op::Write { file: fd.clone(), bytes }, self.token);
     }
 
     /// Take the completion of a write.
     pub(crate) fn written(&mut self, ring: &mut Ring, completion: Completion, now: Time) {
-        self.in_flight = false;
+        let lines = self.in_flight.take().expect("one write at a time");
         self.retry_at = None;
         match completion.result {
             Ok(Event::Written(mut bytes, count)) => {
-                self.troubled = false;
+                if self.troubled && self.waiting.len() < BUFFER_MAX / 2 {
+                    self.troubled = false;
+                    let lost = self.dropped - self.told;
+                    self.told = self.dropped;
+                    self.trouble = Some(format!("logging to {} again; {lost} lines were dropped", self.name));
+                }
                 if count < bytes.len() {
                     // The rest goes first, so that no line is torn.
                     let mut rest = bytes.split_off(count);
@@ -126,11 +136,11 @@ impl Sink {
             }
             Ok(event) => unreachable!("a write ended with {event:?}"),
             Err(error) => {
-                // The lines of this write are gone; how many is not known better than "some".
-                self.dropped += 1;
+                // The lines of this write are gone.
+                self.dropped += lines;
                 self.retry_at = Some(now + RETRY);
                 if !core::mem::replace(&mut self.troubled, true) {
-                    self.trouble = Some(format!("cannot write {}: {error}; dropping lines", self.name));
+                    self.trouble = Some(format!("cannot log to {}: {error}; dropping lines", self.name));
                 }
             }
         }
@@ -141,14 +151,19 @@ impl Sink {
         self.trouble.take()
     }
 
-    /// Lines dropped so far; writes that failed count as one.
+    /// Lines dropped so far.
     pub(crate) const fn dropped(&self) -> u64 {
         self.dropped
     }
 
+    /// Lines dropped that the operator has not been told of; those that still wait count too.
+    pub(crate) fn lost(&self) -> u64 {
+        self.dropped - self.told + self.in_flight.unwrap_or(0) + lines_of(&self.waiting)
+    }
+
     /// Whether everything has been written.
     pub(crate) const fn is_quiet(&self) -> bool {
-        !self.in_flight && self.waiting.is_empty()
+        self.in_flight.is_none() && self.waiting.is_empty()
     }
 
     /// Write what is left without waiting for more; for the end of a worker.
@@ -156,6 +171,10 @@ impl Sink {
         self.retry_at = None;
         self.write(ring, now);
     }
+}
+
+fn lines_of(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
 /// How a line of the access log looks.

@@ -12,8 +12,9 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(serve) => server::run(&serve.config()),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "samum", &mut io::stdout());
-            Ok(())
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "samum", &mut script);
+            print(&script)
         }
         Command::Man => man(),
     };
@@ -40,7 +41,18 @@ fn man() -> Result<(), String> {
             man.render_synopsis_section(page)?;
             man.render_options_section(page)?;
         }
-        io::stdout().write_all(page)
+        Ok(())
     };
-    write(&mut page).map_err(|error| format!("cannot write the man page: {error}"))
+    write(&mut page).map_err(|error| format!("cannot make the man page: {error}"))?;
+    print(&page)
+}
+
+/// Who reads only the beginning has what he wanted.
+fn print(text: &[u8]) -> Result<(), String> {
+    match io::stdout().write_all(text).and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to standard output: {error}"))
+        }
+        _ => Ok(()),
+    }
 }

@@ -13,7 +13,8 @@ use crate::shell::Shell;
 
 /// What a static server can do.
 const ALLOW: &[u8] = b"GET, HEAD, OPTIONS";
-const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+/// What invites the body of a request (RFC 9110 §15.2.1).
+pub(crate) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// A request being answered, and where the answer goes.
 struct Response<'a, 'h> {
@@ -27,7 +28,7 @@ struct Response<'a, 'h> {
 impl Connection {
     /// Put the answer to a request into the stream.
     pub(crate) fn respond(
-        &self,
+        &mut self,
         shell: &mut Shell,
         work: &mut Work,
         head: &Head<'_>,
@@ -38,17 +39,24 @@ impl Connection {
         if expect_continue {
             work.stream.push(Piece::Static(CONTINUE));
         }
-        Response { shell, work, head: Some(head), last }.answer(answer);
+        if Response::new(shell, work, Some(head), last).answer(answer) {
+            self.end_after(work);
+        }
     }
 
     /// Put the answer to what was no request into the stream.
     pub(crate) fn respond_without_request(&self, shell: &mut Shell, work: &mut Work, answer: &Answer) {
-        Response { shell, work, head: None, last: true }.answer(answer);
+        Response::new(shell, work, None, true).answer(answer);
     }
 }
 
-impl Response<'_, '_> {
-    fn answer(mut self, answer: &Answer) {
+impl<'a, 'h> Response<'a, 'h> {
+    const fn new(shell: &'a mut Shell, work: &'a mut Work, head: Option<&'a Head<'h>>, last: bool) -> Self {
+        Self { shell, work, head, last }
+    }
+
+    /// Says whether the connection closes after it.
+    fn answer(mut self, answer: &Answer) -> bool {
         self.shell.stats.responses += 1;
         match answer {
             Answer::Resource(resource) => match &resource.kind {
@@ -63,9 +71,12 @@ impl Response<'_, '_> {
                 let head = ResponseHead { allow: Some(ALLOW), ..self.bare(Status::NoContent) };
                 self.send_head(&head, 0);
             }
-            Answer::Error(status) => self.error(*status, ""),
-            Answer::Rejected(reject) => self.error(reject.status, reject.reason),
+            Answer::Error(status) => self.error(*status),
+            Answer::Rejected(reject) => {
+                self.refuse(reject.status, &format!("The request was refused: {}.", reject.reason));
+            }
         }
+        self.last
     }
 
     fn is_head(&self) -> bool {
@@ -134,6 +145,8 @@ impl Response<'_, '_> {
         let size = variant.stat.size;
         let base = ResponseHead {
             connection: self.connection(),
+            // Not later than the date of the message (RFC 9110 §8.8.2.1).
+            last_modified: Some(variant.last_modified().min(self.shell.unix)),
             ..resource_head(&variant.stat, &variant.etag, coding, &files.content_type, files.vary(), self.shell.date)
         };
         match plan {
@@ -175,9 +188,9 @@ impl Response<'_, '_> {
                 let head = ResponseHead { status: Status::NotModified, content_type: None, ..base };
                 self.send_head(&head, 0);
             }
-            Plan::PreconditionFailed => self.error(Status::PreconditionFailed, ""),
+            Plan::PreconditionFailed => self.error(Status::PreconditionFailed),
             Plan::Unsatisfiable => {
-                let body = page(Status::RangeNotSatisfiable, "");
+                let body = page(Status::RangeNotSatisfiable, explanation(Status::RangeNotSatisfiable));
                 let head = ResponseHead {
                     content_type: Some(HTML),
                     content_length: Some(body.len() as u64),
@@ -199,7 +212,7 @@ impl Response<'_, '_> {
             location.push(b'?');
             location.extend_from_slice(query);
         }
-        let body = page(Status::MovedPermanently, "");
+        let body = page(Status::MovedPermanently, explanation(Status::MovedPermanently));
         let head = ResponseHead {
             location: Some(&location),
             content_type: Some(HTML),
@@ -230,8 +243,12 @@ impl Response<'_, '_> {
         }
     }
 
-    fn error(&mut self, status: Status, reason: &str) {
-        let body = page(status, reason);
+    fn error(&mut self, status: Status) {
+        self.refuse(status, explanation(status));
+    }
+
+    fn refuse(&mut self, status: Status, sentence: &str) {
+        let body = page(status, sentence);
         let head = ResponseHead {
             content_type: Some(HTML),
             content_length: Some(body.len() as u64),
@@ -358,15 +375,31 @@ fn request_line(head: &Head<'_>) -> Vec<u8> {
 
 const HTML: &[u8] = b"text/html; charset=utf-8";
 
-/// A page that says what happened. `reason` is one of our own sentences.
-fn page(status: Status, reason: &str) -> Vec<u8> {
-    let dash = if reason.is_empty() { "" } else { ": " };
+/// What a status means here, for the person in front of the browser.
+const fn explanation(status: Status) -> &'static str {
+    match status {
+        Status::MovedPermanently => "This is a directory: its address ends in a slash.",
+        Status::BadRequest => "There can be no such address.",
+        Status::Forbidden => "The server may not read this.",
+        Status::NotFound => "There is nothing by this name.",
+        Status::MethodNotAllowed => "Files can be read here, and nothing else.",
+        Status::PreconditionFailed => "The file is not what the request takes it for.",
+        Status::UriTooLong => "The address is too long.",
+        Status::RangeNotSatisfiable => "The file ends before that.",
+        Status::InternalServerError => "The disk could not be read.",
+        Status::NotImplemented => "The server does not know this method.",
+        Status::ServiceUnavailable => "The server has too much open at the moment. Please try again.",
+        _ => "The request could not be answered.",
+    }
+}
+
+/// A page that says what happened. `sentence` is one of our own.
+fn page(status: Status, sentence: &str) -> Vec<u8> {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{status}</title>\
          <style>body{{font:1rem/1.5 system-ui,sans-serif;margin:4rem auto;max-width:40rem;\
          padding:0 1rem;color-scheme:light dark}}</style></head>\n\
-         <body><h1>{status}</h1><p>{}{dash}{reason}.</p></body></html>\n",
-        status.phrase(),
+         <body><h1>{status}</h1><p>{sentence}</p></body></html>\n"
     )
     .into_bytes()
 }

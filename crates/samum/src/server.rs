@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU8, Ordering};
 use core::time::Duration;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 
 use ring::{Choice, Ring, Waker};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -26,6 +28,12 @@ const DRAIN_MAX: Duration = Duration::from_secs(30);
 const LOGS_MAX: Duration = Duration::from_secs(2);
 /// Descriptors kept for what is neither a connection nor a cached file.
 const DESCRIPTORS_RESERVED: usize = 64;
+/// A worker's descriptors are divided into so many parts: five for connections, one for those that
+/// are accepted in one go with the last of them, one for files that stay open, and one for pipes and
+/// what is being looked for.
+const DESCRIPTOR_PARTS: usize = 8;
+/// Connections that wait to be accepted at one listener.
+const BACKLOG_MAX: i32 = 4096;
 
 /// What the main thread wants of the workers.
 const RUN: u8 = 0;
@@ -37,14 +45,16 @@ const DRAIN: u8 = 1;
 ///
 /// A sentence for the operator.
 pub fn run(config: &Config) -> Result<(), String> {
-    let descriptors = raise_descriptor_limit();
+    let descriptors = raise_descriptor_limit().saturating_sub(DESCRIPTORS_RESERVED) / config.threads;
     let root = open_root(&config.root)?;
     let log = open_log(&config.log)?;
     let mut sockets: Vec<Vec<OwnedFd>> = (0..config.threads).map(|_| Vec::new()).collect();
     let mut names = Vec::new();
     let mut unix_paths = UnixPaths::default();
+    let share = descriptors / DESCRIPTOR_PARTS / config.listen.len().max(1);
+    let backlog = i32::try_from(share).map_or(BACKLOG_MAX, |share| share.clamp(8, BACKLOG_MAX));
     for address in &config.listen {
-        let opened = listen::open(address, config.threads)?;
+        let opened = listen::open(address, config.threads, backlog)?;
         names.push(listen::name(&opened[0], address));
         if let Address::Unix(path) = address {
             unix_paths.0.push(path.clone());
@@ -67,7 +77,7 @@ pub fn run(config: &Config) -> Result<(), String> {
             root: duplicate(&root)?,
             log: log.as_ref().map(duplicate).transpose()?,
             config: config.clone(),
-            descriptors: descriptors.saturating_sub(DESCRIPTORS_RESERVED) / config.threads,
+            descriptors,
         };
         let (stop, wakers, started) = (Arc::clone(&stop), Arc::clone(&wakers), started.clone());
         let body = move || seed.run(&stop, &wakers, &started);
@@ -153,7 +163,10 @@ impl Seed {
             worker.turn(Some(until)).map_err(failed)?;
         }
         let until = worker.ring().now() + LOGS_MAX;
-        worker.finish_logs(until);
+        let lost = worker.finish_logs(until);
+        if lost > 0 {
+            say(&format!("{lost} lines of the access log are lost"));
+        }
         // A call that sleeps on a dead network file system would hold up the ring's drop, and with
         // it the exit: the process ends next, and takes everything along.
         core::mem::forget(worker);
@@ -175,9 +188,8 @@ impl Seed {
         let parts = Parts {
             listeners: self.listeners.into_iter().map(|fd| ring.adopt_socket(fd)).collect(),
             root: ring.adopt_file(self.root),
-            // A quarter for files; a connection that finds no descriptor waits to be accepted.
-            connections_max: connections,
-            descriptors_max: (self.descriptors / 4).max(16),
+            connections_max: connections.min(self.descriptors / DESCRIPTOR_PARTS * 5),
+            descriptors_max: (self.descriptors / DESCRIPTOR_PARTS).max(16),
             tuning: self.config.tuning,
             access: self.log.map(|fd| (ring.adopt_file(fd), self.config.log_format, log_name, is_file)),
             notes: notes.map(|fd| ring.adopt_file(fd)),
@@ -217,16 +229,20 @@ fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, String> {
 
 fn open_root(path: &Path) -> Result<OwnedFd, String> {
     let shown = path.display();
-    let file = File::open(path).map_err(|error| match error.kind() {
+    // O_NONBLOCK: a FIFO shall not make us wait for who writes to it.
+    let flags = OFlags::NONBLOCK | OFlags::DIRECTORY;
+    let flags = i32::try_from(flags.bits()).expect("bits far below the sign");
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = file.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => format!("cannot serve {shown}: there is no such directory"),
         io::ErrorKind::PermissionDenied => {
             format!("cannot serve {shown}: permission denied (this user must be able to read and enter it)")
         }
+        io::ErrorKind::NotADirectory => {
+            format!("cannot serve {shown}: it is not a directory (serve the one that it is in)")
+        }
         _ => format!("cannot serve {shown}: {error}"),
     })?;
-    if !file.metadata().is_ok_and(|data| data.is_dir()) {
-        return Err(format!("cannot serve {shown}: it is not a directory (serve the one that it is in)"));
-    }
     Ok(file.into())
 }
 
@@ -267,5 +283,39 @@ fn end_on_panic() {
 
 /// Tell the operator, who may have closed the terminal.
 fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{}: {text}", crate::NAME);
+    // Nor may who no longer reads our messages hold us up: a line fits where poll(2) says so.
+    let mut stderr = io::stderr();
+    let mut ready = [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    if poll(&mut ready, Some(&now)) != Ok(1) {
+        return;
+    }
+    let _ = writeln!(stderr, "{}: {text}", crate::NAME);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    const IN_CHILD: &str = "SAMUM_PANIC_CHILD";
+
+    /// Runs itself again as a child, in which a thread panics.
+    #[test]
+    fn a_panic_ends_the_process_with_a_message_and_exit_code_1() {
+        if std::env::var_os(IN_CHILD).is_some() {
+            end_on_panic();
+            let worker = thread::spawn(|| panic!("out of sand"));
+            let _ = worker.join();
+            thread::sleep(Duration::from_secs(10));
+            return;
+        }
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "--nocapture", "server::tests::a_panic_ends_the_process_with_a_message_and_exit_code_1"]);
+        let output = command.env(IN_CHILD, "1").output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("out of sand"), "{stderr}");
+        assert!(stderr.contains("a thread has panicked, which is a bug; the server ends"), "{stderr}");
+    }
 }

@@ -64,6 +64,13 @@ pub struct Stats {
     pub descriptor_shortages: u64,
 }
 
+/// What the operator may want to raise.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    Connections,
+    Descriptors,
+}
+
 pub(crate) struct Shell {
     pub(crate) ring: Ring,
     pub(crate) disk: Disk,
@@ -81,7 +88,7 @@ pub(crate) struct Shell {
     /// What connections have given back for the next one that has something to do.
     #[expect(clippy::vec_box, reason = "it is the boxes that are reused")]
     pub(crate) spare: Vec<Box<Work>>,
-    complained: Option<Time>,
+    complained: [Option<Time>; 2],
 }
 
 /// How many of them are kept: a batch of completions.
@@ -102,7 +109,7 @@ impl Shell {
             stats: Stats::default(),
             secret: RandomState::new().hash_one(0),
             spare: Vec::new(),
-            complained: None,
+            complained: [None; 2],
         };
         shell.tick();
         shell
@@ -134,13 +141,19 @@ impl Shell {
     /// Tell the operator that a limit of the system has been reached, once in a while.
     pub(crate) fn complain_of_limit(&mut self, error: &io::Error) {
         self.stats.descriptor_shortages += 1;
+        self.complain(Limit::Descriptors, &format!(
+            "out of descriptors or memory: {error}; clients wait until some are free (raise the limit \
+             with `ulimit -n`, or lower --max-connections)"
+        ));
+    }
+
+    /// Tell the operator of a limit, if that has not been told in a while.
+    pub(crate) fn complain(&mut self, limit: Limit, text: &str) {
         let now = self.now;
-        if self.complained.is_none_or(|then| now.since(then) >= COMPLAINT_INTERVAL) {
-            self.complained = Some(now);
-            self.note(&format!(
-                "out of descriptors or memory: {error}; clients wait until some are free (raise the limit \
-                 with `ulimit -n`, or lower --max-connections)"
-            ));
+        let complained = &mut self.complained[limit as usize];
+        if complained.is_none_or(|then| now.since(then) >= COMPLAINT_INTERVAL) {
+            *complained = Some(now);
+            self.note(text);
         }
     }
 
@@ -151,16 +164,19 @@ impl Shell {
             self.notes.written(&mut self.ring, completion, now);
         } else if let Some(access) = &mut self.access {
             access.sink.written(&mut self.ring, completion, now);
-            if let Some(complaint) = access.sink.complaint() {
-                self.note(&complaint);
-            }
         }
     }
 
     /// Write what the logs hold, if it is time; returns when to look again.
     pub(crate) fn flush_logs(&mut self) -> Option<Time> {
         let now = self.now;
-        let access = self.access.as_mut().and_then(|access| access.sink.flush(&mut self.ring, now));
+        let sink = self.access.as_mut().map(|access| &mut access.sink);
+        let (access, complaint) = sink.map_or((None, None), |sink| {
+            (sink.flush(&mut self.ring, now), sink.complaint())
+        });
+        if let Some(complaint) = complaint {
+            self.note(&complaint);
+        }
         let dropped = self.notes.dropped() + self.access.as_ref().map_or(0, |access| access.sink.dropped());
         self.stats.log_lines_dropped = dropped;
         access

@@ -12,11 +12,13 @@ use crate::config::Tuning;
 use crate::connection::{After, Connection};
 use crate::content::{Content, Policy};
 use crate::log::{AccessLog, Sink};
-use crate::shell::{Shell, Stats, id_of, kind};
+use crate::shell::{Limit, Shell, Stats, id_of, kind};
 use crate::wheel::{Tick, Wheel};
 
 /// After descriptors have run out, accepting is tried again after this.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// A file that would fill more than one part in so many of the memory is not cached.
+const MEMORY_SHARE: u64 = 8;
 /// Streams pumped in one turn because the disk has room.
 const LINE_TURNS_MAX: usize = 64;
 /// Connections asked to give back buffers at once, when others starve.
@@ -27,8 +29,12 @@ pub struct Worker {
     shell: Shell,
     content: Content,
     listeners: Vec<Listener>,
+    /// Accepts in flight.
+    accepts: usize,
     connections: Connections,
     connections_max: usize,
+    /// Accepted in one go with the last that may be: they wait for others to leave.
+    surplus: VecDeque<Fd>,
     wheel: Wheel,
     /// Connections whose turn was over before they were done.
     again: VecDeque<u64>,
@@ -82,6 +88,9 @@ impl Worker {
     pub fn new(parts: Parts) -> io::Result<Self> {
         let disk = Disk::new(DiskConfig {
             caching: parts.tuning.caching,
+            // There are no pipes in the simulation.
+            pipes: if parts.ring.kind() == DriverKind::Sim { 0 } else { DiskConfig::default().pipes },
+            cached_bytes_max: total_memory() / MEMORY_SHARE,
             token_base: kind::DISK,
             ..DiskConfig::default()
         })?;
@@ -101,8 +110,10 @@ impl Worker {
             wheel: Wheel::new(shell.now),
             shell,
             listeners: Vec::new(),
+            accepts: 0,
             connections: Connections::default(),
             connections_max: parts.connections_max.max(1),
+            surplus: VecDeque::new(),
             again: VecDeque::new(),
             draining: false,
             completions: Vec::new(),
@@ -111,7 +122,7 @@ impl Worker {
         for socket in parts.listeners {
             worker.listeners.push(Listener { socket, state: Accepting::Full });
         }
-        worker.accept_again(Accepting::Full);
+        worker.accept_again();
         Ok(worker)
     }
 
@@ -174,7 +185,7 @@ impl Worker {
             kind::LOAD => self.content.handle_load(&mut self.shell, completion),
             kind::WATCH => self.content.handle_watch(&mut self.shell, completion),
             kind::ACCESS | kind::NOTE => self.shell.log_written(completion),
-            kind::RESUME => self.accept_again(Accepting::Paused),
+            kind::RESUME => self.resume(id),
             // The thread that woke us is looked at by the caller of `turn`.
             kind::WAKE => {}
             _ => unreachable!("no operation has the token {:x}", completion.token),
@@ -192,13 +203,20 @@ impl Worker {
 
     fn handle_accept(&mut self, number: u64, completion: Completion) {
         let number = usize::try_from(number).expect("an index of listeners");
+        self.accepts -= usize::from(!completion.more);
         match completion.result {
+            Ok(Event::Accepted(_)) if self.draining => {}
             Ok(Event::Accepted(socket)) => {
                 if !completion.more {
                     self.listeners[number].state = Accepting::Full;
                 }
-                if !self.draining {
+                if self.connections.len < self.connections_max {
                     self.open(socket);
+                } else {
+                    self.surplus.push_back(socket);
+                }
+                if !completion.more {
+                    self.accept_again();
                 }
             }
             Ok(event) => unreachable!("an accept brought {event:?}"),
@@ -223,6 +241,11 @@ impl Worker {
         let connection = Connection::new(&mut self.shell, id, socket, peer);
         self.settle(id, Box::new(connection), After::Keep);
         if self.connections.len >= self.connections_max {
+            let most = self.connections_max;
+            self.shell.complain(Limit::Connections, &format!(
+                "{most} connections, as many as --max-connections and `ulimit -n` allow; further clients \
+                 wait until some leave"
+            ));
             for listener in &mut self.listeners {
                 if let Accepting::Armed(key) = listener.state {
                     self.shell.ring.cancel(key);
@@ -232,15 +255,28 @@ impl Worker {
         }
     }
 
-    /// Accept where it was stopped for this reason.
-    fn accept_again(&mut self, stopped: Accepting) {
+    /// Descriptors may be free again.
+    fn resume(&mut self, number: u64) {
+        let number = usize::try_from(number).expect("an index of listeners");
+        // None are left when the worker is draining.
+        if let Some(listener) = self.listeners.get_mut(number)
+            && listener.state == Accepting::Paused
+        {
+            listener.state = Accepting::Full;
+            self.accept_again();
+        }
+    }
+
+    /// Accept where it was stopped because there were enough connections.
+    fn accept_again(&mut self) {
         if self.draining || self.connections.len >= self.connections_max {
             return;
         }
         for (number, listener) in (0..).zip(&mut self.listeners) {
-            if listener.state == stopped {
+            if listener.state == Accepting::Full {
                 let op = Op::Accept(listener.socket.clone());
                 listener.state = Accepting::Armed(self.shell.ring.submit(op, kind::ACCEPT | number));
+                self.accepts += 1;
             }
         }
     }
@@ -259,7 +295,10 @@ impl Worker {
             After::Close => {
                 connection.close(&mut self.shell);
                 self.connections.free(id);
-                self.accept_again(Accepting::Full);
+                match self.surplus.pop_front() {
+                    Some(socket) => self.open(socket),
+                    None => self.accept_again(),
+                }
                 return;
             }
             After::Again => self.again.push_back(id),
@@ -332,19 +371,26 @@ impl Worker {
             listener.state = Accepting::Closed;
         }
         self.listeners.clear();
+        self.surplus.clear();
         for id in self.connections.ids() {
-            self.with(id, |connection, _, _| if connection.finish() { After::Close } else { After::Keep });
+            self.with(id, |connection, _, _| connection.finish());
         }
     }
 
     /// Whether nothing is left to do after [`drain`](Self::drain).
     #[must_use]
     pub const fn is_drained(&self) -> bool {
-        self.connections.len == 0
+        self.connections.len == 0 && self.accepts == 0
     }
 
-    /// Write what the logs hold, for at most as long as `until`.
-    pub fn finish_logs(&mut self, until: Time) {
+    /// Write what the logs hold, for at most as long as `until`; returns the number of lines of the
+    /// access log that are lost and that nobody has been told of.
+    pub fn finish_logs(&mut self, until: Time) -> u64 {
+        // Once in any case: what nobody uses any more is closed on the way.
+        let now = self.shell.now;
+        if self.turn(Some(now)).is_err() {
+            return 0;
+        }
         while self.shell.ring.now() < until {
             let now = self.shell.ring.now();
             let mut quiet = self.shell.notes.is_quiet();
@@ -354,9 +400,10 @@ impl Worker {
                 quiet &= access.sink.is_quiet();
             }
             if quiet || self.turn(Some(until)).is_err() {
-                return;
+                break;
             }
         }
+        self.shell.access.as_ref().map_or(0, |access| access.sink.lost())
     }
 }
 
@@ -370,6 +417,12 @@ impl core::fmt::Debug for Parts {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "Parts({} listeners)", self.listeners.len())
     }
+}
+
+/// Bytes of memory of this machine.
+fn total_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(info.mem_unit.into())
 }
 
 /// Connections by id: an index, and a generation that tells the present one from those before.

@@ -79,7 +79,7 @@ impl Server {
             },
             // No such file; or the client has gone, which sending will find.
             (Some(client), Err(_)) => respond(ring, client, Status::NotFound, 0),
-            (_, Ok(Event::Writable)) => {}
+            (Some(client), Ok(Event::Writable)) => client.stream.handle_writable(),
             _ => drop(self.clients.remove(&name)),
         }
         self.proceed(name);

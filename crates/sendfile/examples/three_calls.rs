@@ -6,6 +6,8 @@
 //! cargo run -p sendfile --example three_calls
 //! ```
 
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
@@ -90,7 +92,9 @@ fn finish(
         let mut completions = Vec::new();
         ring.wait(None, &mut completions)?;
         for completion in completions {
-            if disk.is_read(completion.token)
+            if completion.token == WRITABLE {
+                stream.handle_writable();
+            } else if disk.is_read(completion.token)
                 && let Some(read) = disk.handle(ring, completion)
             {
                 stream.handle_read(ring, disk, read);

@@ -1,11 +1,12 @@
 //! What one worker reads from disks: buffers, queue depth, and the line of those who wait.
 
-use core::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::rc::Rc;
 
-use ring::{Buffer, BufferPool, Completion, Event, Op, Pipe, PipePool, Ring, Time, Token};
+use ring::{
+    Buffer, BufferPool, Completion, Event, Op, PROBE_BYTES_MAX, Pipe, PipePool, Ring, Time, Token,
+};
 
 use crate::file::{BLOCK, Caching, File};
 
@@ -21,14 +22,25 @@ pub struct DiskConfig {
     pub depth: usize,
     /// What becomes of the page cache.
     pub caching: Caching,
+    /// Files beyond this size are not worth caching with [`Caching::Auto`]: a good part of the
+    /// memory would be theirs.
+    pub cached_bytes_max: u64,
     /// The tokens of the disk's own operations are `token_base` plus a number below 2³².
     pub token_base: Token,
 }
 
 impl Default for DiskConfig {
     /// 16 MiB, 64 pipes and 64 reads: enough for 64 streams that each keep one read in flight.
+    /// Files up to 1 GiB are cached.
     fn default() -> Self {
-        Self { memory_bytes: 16 << 20, pipes: 64, depth: 64, caching: Caching::Auto, token_base: 0 }
+        Self {
+            memory_bytes: 16 << 20,
+            pipes: 64,
+            depth: 64,
+            caching: Caching::Auto,
+            cached_bytes_max: 1 << 30,
+            token_base: 0,
+        }
     }
 }
 
@@ -43,8 +55,23 @@ pub struct Disk {
     waiting: VecDeque<u64>,
     /// Those in `waiting`: nobody stands in line twice.
     in_line: HashSet<u64>,
-    /// By file system: whether `RWF_DONTCACHE` works there.
-    can_drop: HashMap<u64, Rc<Cell<bool>>>,
+    /// By file system.
+    abilities: HashMap<u64, Abilities>,
+}
+
+/// What a file system can do, as far as it has been tried.
+#[derive(Clone, Copy, Debug)]
+struct Abilities {
+    /// `RWF_DONTCACHE`.
+    drop: bool,
+    /// `splice(2)` from a file.
+    splice: bool,
+}
+
+impl Default for Abilities {
+    fn default() -> Self {
+        Self { drop: true, splice: true }
+    }
 }
 
 /// A read in flight.
@@ -55,8 +82,21 @@ struct Read {
     file: Rc<File>,
     offset: u64,
     len: u64,
-    keep: bool,
+    how: How,
     began: Time,
+}
+
+/// How bytes come from the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// Into the page cache, and from there into a pipe.
+    Splice,
+    /// Into the page cache, and a copy into a buffer.
+    Keep,
+    /// The same, and what was brought in is dropped with the read.
+    Drop,
+    /// The same, and dropped after it.
+    Discard,
 }
 
 /// A read that has ended, for [`Stream::handle_read`](crate::Stream::handle_read) of its owner.
@@ -80,6 +120,8 @@ pub(crate) enum Data {
     Buffer(Buffer),
     /// Pages of the page cache.
     Pipe(Pipe),
+    /// It has to be asked for again: the file system cannot do it this way, and knows another.
+    Nothing,
 }
 
 impl Data {
@@ -87,6 +129,7 @@ impl Data {
         match self {
             Self::Buffer(buf) => buf.len() as u64,
             Self::Pipe(pipe) => pipe.len() as u64,
+            Self::Nothing => 0,
         }
     }
 }
@@ -98,7 +141,7 @@ impl Disk {
     ///
     /// Those of `mmap(2)`.
     pub fn new(config: DiskConfig) -> io::Result<Self> {
-        let block = usize::try_from(BLOCK).expect("a small constant");
+        let block = PROBE_BYTES_MAX;
         Ok(Self {
             pool: BufferPool::new(block, (config.memory_bytes / block).max(4))?,
             pipes: PipePool::new(config.pipes),
@@ -107,7 +150,7 @@ impl Disk {
             next_read: 0,
             waiting: VecDeque::new(),
             in_line: HashSet::new(),
-            can_drop: HashMap::new(),
+            abilities: HashMap::new(),
         })
     }
 
@@ -120,9 +163,14 @@ impl Disk {
     /// Whether a read could begin now.
     #[must_use]
     pub fn has_room(&self) -> bool {
+        self.has_room_beside(0, 0)
+    }
+
+    /// Whether it could with so many buffers and pipes set aside.
+    fn has_room_beside(&self, buffers: usize, pipes: usize) -> bool {
         self.reads.len() < self.config.depth
-            && self.pool.available() > 0
-            && (self.config.pipes == 0 || self.pipes.has_room())
+            && self.pool.available() > buffers
+            && (self.config.pipes == 0 || self.pipes.available() > pipes)
     }
 
     /// Whether streams wait for a buffer that no read in flight will free: time to
@@ -151,6 +199,9 @@ impl Disk {
 
     /// Begin a read of at most `len` bytes; how many were asked for, or `None` when there is no
     /// room. What stays in the page cache goes through a pipe, else through a buffer.
+    ///
+    /// `urgent`: the stream can send nothing before it. What is only read ahead leaves a part of
+    /// the memory to such reads, or streams could hold up each other with what is not yet due.
     pub(crate) fn read(
         &mut self,
         ring: &mut Ring,
@@ -159,37 +210,54 @@ impl Disk {
         file: &Rc<File>,
         offset: u64,
         len: u64,
+        urgent: bool,
     ) -> Option<u64> {
-        if !self.has_room() {
+        let share = |all: usize| if urgent { 0 } else { all / URGENT_SHARE };
+        if !self.has_room_beside(share(self.pool.count()), share(self.config.pipes)) {
             return None;
         }
-        let keep = file.keeps(self.config.caching);
+        let abilities = self.abilities.entry(file.dev()).or_default();
+        let keep = match self.config.caching {
+            Caching::Always => true,
+            Caching::Never => false,
+            Caching::Auto => file.size() <= self.config.cached_bytes_max,
+        };
         let wanted = usize::try_from(len).unwrap_or(usize::MAX);
-        if let Some(pipe) = keep.then(|| self.pipes.take(offset, wanted)).flatten() {
-            let len = pipe.want() as u64;
-            let op = Op::Splice { file: file.fd().clone(), offset, pipe };
-            let read =
-                Read { owner, at, file: Rc::clone(file), offset, len, keep, began: ring.now() };
-            self.submit(ring, op, read);
-            return Some(len);
+        let how = match (keep, abilities) {
+            (true, Abilities { splice: true, .. }) => How::Splice,
+            (true, _) => How::Keep,
+            (false, Abilities { drop: true, .. }) => How::Drop,
+            (false, _) => How::Discard,
+        };
+        let mut read =
+            Read { owner, at, file: Rc::clone(file), offset, len, how, began: ring.now() };
+        if how == How::Splice {
+            if let Some(pipe) = self.pipes.take(offset, wanted) {
+                read.len = pipe.want() as u64;
+                let op = Op::Splice { file: file.fd().clone(), offset, pipe };
+                return Some(self.submit(ring, op, read));
+            }
+            // No descriptor for a pipe: a buffer needs none.
+            read.how = How::Keep;
         }
-        let len = len.min(BLOCK - offset % BLOCK);
-        let buf = self.pool.take(usize::try_from(len).expect("at most a block"))?;
-        let can_drop = self.can_drop.entry(file.dev()).or_insert_with(|| Rc::new(Cell::new(true)));
-        let caching =
-            if keep || !can_drop.get() { ring::Caching::Keep } else { ring::Caching::Drop };
+        if !keep {
+            file.read_ahead_no_more(ring);
+        }
+        read.len = len.min(BLOCK - offset % BLOCK);
+        let buf = self.pool.take(usize::try_from(read.len).expect("at most a block"))?;
+        let caching = if how == How::Drop { ring::Caching::Drop } else { ring::Caching::Keep };
         let op = Op::Read { file: file.fd().clone(), offset, buf, caching };
-        let read = Read { owner, at, file: Rc::clone(file), offset, len, keep, began: ring.now() };
-        self.submit(ring, op, read);
-        Some(len)
+        Some(self.submit(ring, op, read))
     }
 
-    fn submit(&mut self, ring: &mut Ring, op: Op, read: Read) {
+    fn submit(&mut self, ring: &mut Ring, op: Op, read: Read) -> u64 {
+        let len = read.len;
         let id = self.next_read;
         self.next_read = self.next_read.wrapping_add(1);
         ring.submit(op, self.config.token_base + Token::from(id));
         let before = self.reads.insert(id, read);
         debug_assert!(before.is_none(), "2^32 reads later the first has ended");
+        len
     }
 
     /// Take the completion of a read of this disk. `None` means that it was begun anew in another
@@ -205,17 +273,7 @@ impl Disk {
             Ok(Event::Read(buf)) => Ok(Data::Buffer(buf)),
             Ok(Event::Spliced(pipe)) => Ok(Data::Pipe(pipe)),
             Ok(event) => unreachable!("a read ended with {event:?}"),
-            Err(error) if error.kind() == io::ErrorKind::Unsupported && !read.keep => {
-                // No RWF_DONTCACHE on this file system, now known: read as usual, drop afterwards.
-                let can_drop =
-                    self.can_drop.get(&read.file.dev()).expect("made when the read began");
-                can_drop.set(false);
-                // There is room: the read that failed has just given its own back.
-                match self.read(ring, read.owner, read.at, &read.file, read.offset, read.len) {
-                    Some(_) => return None,
-                    None => Err(error),
-                }
-            }
+            Err(error) if self.learns(&read, &error) => Ok(Data::Nothing),
             Err(error) => Err(error),
         };
         if let Ok(data) = &result {
@@ -232,19 +290,40 @@ impl Disk {
         })
     }
 
+    /// Whether a failure is the file system's way to say that it cannot read like that, and there
+    /// is another way.
+    fn learns(&mut self, read: &Read, error: &io::Error) -> bool {
+        let abilities = self.abilities.entry(read.file.dev()).or_default();
+        let ability = match read.how {
+            How::Drop => &mut abilities.drop,
+            How::Splice => &mut abilities.splice,
+            How::Keep | How::Discard => return false,
+        };
+        let cannot =
+            matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput);
+        if cannot {
+            *ability = false;
+        }
+        cannot
+    }
+
     fn after(&self, ring: &mut Ring, read: &Read, len: u64) {
-        if read.keep {
-            let now = ring.now();
-            let end = read.offset + len;
-            for number in read.offset.div_ceil(BLOCK)..end.div_ceil(BLOCK) {
-                if (number + 1) * BLOCK <= end || end == read.file.size() {
-                    read.file.remember(number, now);
+        match read.how {
+            How::Splice | How::Keep => {
+                let now = ring.now();
+                let end = read.offset + len;
+                for number in read.offset.div_ceil(BLOCK)..end.div_ceil(BLOCK) {
+                    if (number + 1) * BLOCK <= end || end == read.file.size() {
+                        read.file.remember(number, now);
+                    }
                 }
             }
-        } else if self.can_drop.get(&read.file.dev()).is_some_and(|can_drop| !can_drop.get()) {
-            let file = read.file.fd().clone();
-            let op = Op::Discard { file, offset: read.offset, len: read.len };
-            ring.submit(op, self.config.token_base + DISCARD);
+            How::Discard => {
+                let (file, offset, len) = (read.file.fd().clone(), read.offset, read.len);
+                let op = Op::Discard { file, offset, len };
+                ring.submit(op, self.config.token_base + DISCARD);
+            }
+            How::Drop => {}
         }
     }
 
@@ -262,5 +341,7 @@ impl Disk {
     }
 }
 
+/// One part in so many of the memory is for what streams wait for at the head of their line.
+const URGENT_SHARE: usize = 4;
 /// Added to the base, the token of what nobody waits for.
 const DISCARD: Token = 1 << 32;

@@ -2,7 +2,8 @@
 //!
 //! Read first: `preadv2(2)` on `RWF_NOWAIT`, mm/filemap.c `filemap_cachestat`. What Linux does
 //! (6.18, ext4): `cachestat(2)` counts folios that are still being read, so it can say no but not
-//! yes; `RWF_NOWAIT` is exact but costs a copy of the range. So residency is asked at three depths,
+//! yes; `RWF_NOWAIT` is exact but costs a copy of the range, and where it says no it has begun to
+//! read. So the first is asked before the second, and residency is asked at three depths,
 //! by block of 256 KiB:
 //!
 //! | depth | when | finds |
@@ -36,15 +37,11 @@ const BELIEF_ALONE: Duration = Duration::from_millis(50);
 const BLOCKS_MAX: usize = 4096;
 const PAGE: u64 = 4096;
 
-/// Files up to this size stay in the page cache with [`Caching::Auto`] from the first read on.
-pub const SMALL_BYTES_MAX: u64 = 1024 * 1024;
-/// Uses after which a large file is worth caching.
-const POPULAR_USES: u32 = 2;
-
 /// What becomes of the page cache when a file is read from the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Caching {
-    /// Small and popular files stay; a large file read for the first time does not.
+    /// What fits stays ([`DiskConfig::cached_bytes_max`](crate::DiskConfig)): which of it is worth
+    /// keeping for longer the kernel knows best, which reclaims first what was used once.
     #[default]
     Auto,
     /// Everything stays.
@@ -59,8 +56,8 @@ pub struct File {
     fd: Fd,
     size: u64,
     dev: u64,
-    uses: Cell<u32>,
     telling: Cell<Telling>,
+    readahead_off: Cell<bool>,
     /// Blocks that were wholly resident, by block number.
     blocks: RefCell<HashMap<u64, Block>>,
 }
@@ -93,8 +90,8 @@ impl File {
             fd,
             size: stat.size,
             dev: stat.dev,
-            uses: Cell::new(0),
             telling: Cell::new(Telling::Both),
+            readahead_off: Cell::new(false),
             blocks: RefCell::default(),
         }
     }
@@ -125,17 +122,10 @@ impl File {
         self.dev
     }
 
-    /// Count a use, for [`Caching::Auto`].
-    pub(crate) fn count_use(&self) {
-        self.uses.set(self.uses.get().saturating_add(1));
-    }
-
-    /// Whether what is read shall stay in the page cache.
-    pub(crate) fn keeps(&self, caching: Caching) -> bool {
-        match caching {
-            Caching::Always => true,
-            Caching::Never => false,
-            Caching::Auto => self.size <= SMALL_BYTES_MAX || self.uses.get() >= POPULAR_USES,
+    /// It is not to stay in the page cache: what the kernel reads ahead would.
+    pub(crate) fn read_ahead_no_more(&self, ring: &Ring) {
+        if !self.readahead_off.replace(true) {
+            ring.no_readahead(&self.fd);
         }
     }
 
@@ -197,18 +187,32 @@ impl File {
         }
         let start = number * BLOCK;
         let pages = BLOCK.min(self.size - start).div_ceil(PAGE);
-        match ring.cached_pages(&self.fd, start, pages * PAGE) {
-            Ok(cached) => {
+        match self.cached_pages(ring, start, pages) {
+            Some(cached) => {
                 if let Some(block) = self.blocks.borrow_mut().get_mut(&number) {
                     block.confirmed = now;
                 }
                 cached >= pages
             }
-            Err(_) => {
-                self.telling.set(Telling::Exact);
-                age < BELIEF_ALONE
-            }
+            None => age < BELIEF_ALONE,
         }
+    }
+
+    /// Whether anything of a range within a block could be resident.
+    fn may_be_cached(&self, ring: &Ring, offset: u64, len: u64) -> bool {
+        let first = offset / PAGE;
+        let pages = (offset + len).div_ceil(PAGE) - first;
+        self.telling.get() == Telling::Exact
+            || self.cached_pages(ring, first * PAGE, pages).is_none_or(|cached| cached > 0)
+    }
+
+    /// Pages of the range that are there or on their way; `None` where that may not be asked.
+    fn cached_pages(&self, ring: &Ring, start: u64, pages: u64) -> Option<u64> {
+        let cached = ring.cached_pages(&self.fd, start, pages * PAGE);
+        if cached.is_err() {
+            self.telling.set(Telling::Exact);
+        }
+        cached.ok()
     }
 
     /// Look exactly, at the whole block if that can be remembered.
@@ -216,6 +220,9 @@ impl File {
         let number = offset / BLOCK;
         let start = number * BLOCK;
         let whole = BLOCK.min(self.size.saturating_sub(start));
+        if whole == 0 || !self.may_be_cached(ring, offset, len) {
+            return 0;
+        }
         let found = self.probe(ring, start, whole).unwrap_or(0);
         if found == whole {
             self.remember(number, now);

@@ -28,5 +28,5 @@ mod file;
 mod stream;
 
 pub use disk::{Disk, DiskConfig, ReadDone};
-pub use file::{Caching, File, SMALL_BYTES_MAX};
+pub use file::{Caching, File};
 pub use stream::{Failure, Piece, Progress, Stream, Window};

@@ -121,10 +121,11 @@ struct Source {
 pub enum Progress {
     /// Everything is with the kernel.
     Drained,
-    /// The socket is full: pump again when it is writable.
+    /// The socket has just become full: ask for [`Op::Writable`](ring::Op::Writable), once.
     Blocked,
-    /// Reads are in flight, or the stream stands in line for a buffer: pump again after
-    /// [`Stream::handle_read`] or [`Disk::next_waiting`].
+    /// Reads are in flight, the stream stands in line for a buffer, or the socket is still full:
+    /// pump again after [`Stream::handle_read`], [`Disk::next_waiting`] or
+    /// [`Stream::handle_writable`].
     Waiting,
     /// The turn is over, and there is more to do: pump again after the others.
     More,
@@ -157,6 +158,8 @@ pub struct Stream {
     held: u64,
     /// Bytes to ask a disk for at once.
     chunk: u64,
+    /// Whether the socket is full, and has not said yet that it no longer is.
+    blocked: bool,
     failure: Option<Failure>,
 }
 
@@ -176,6 +179,7 @@ impl Stream {
             reading: 0,
             held: 0,
             chunk: CHUNK_BYTES_MIN,
+            blocked: false,
             failure: None,
         }
     }
@@ -198,7 +202,6 @@ impl Stream {
         if range.is_empty() || self.failure.is_some() {
             return;
         }
-        file.count_use();
         let at = self.queue.promise(range.end - range.start);
         let (offset, end) = (range.start, range.end);
         self.sources.push_back(Source { file: Rc::clone(file), at, offset, end });
@@ -220,6 +223,17 @@ impl Stream {
     #[must_use]
     pub const fn is_drained(&self) -> bool {
         self.queue.is_drained()
+    }
+
+    /// Whether the socket was full when it was last tried.
+    #[must_use]
+    pub const fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// The socket can take bytes again. Pump afterwards.
+    pub const fn handle_writable(&mut self) {
+        self.blocked = false;
     }
 
     /// Whether reads are in flight: the owner's name must stay valid until they have ended.
@@ -244,6 +258,9 @@ impl Stream {
         window: Window,
     ) -> Progress {
         let mut budget = TURN_BYTES;
+        if self.blocked {
+            return Progress::Waiting;
+        }
         loop {
             let sent = match self.queue.state() {
                 State::Drained => return Progress::Drained,
@@ -263,6 +280,7 @@ impl Stream {
             match sent {
                 Ok(sent) => budget = budget.saturating_sub(sent),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.blocked = true;
                     return Progress::Blocked;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -396,22 +414,23 @@ impl Stream {
             }
             looked_at += 1;
             while !source.is_done() {
-                let under_way = self.reading + self.held;
-                if under_way > 0 && under_way >= window.0 {
+                let left = source.end - source.offset;
+                // Everything else waits for what is at the head of the line: it is read whatever
+                // has been read ahead, and the pump has just found that it is not resident.
+                let at_head = index == 0 && source.at == self.queue.ready();
+                if !at_head && self.reading + self.held >= window.0 {
                     return;
                 }
-                let left = source.end - source.offset;
-                // At the head of the line the pump has just looked. What is resident further back
-                // will go by sendfile when it gets there.
-                let at_head = index == 0 && source.at == self.queue.ready();
+                // What is resident further back will go by sendfile when it gets there.
                 if !at_head && source.file.resident(ring, source.offset, left.min(BLOCK), now) > 0 {
                     break;
                 }
                 // Ends of reads lie on multiples of the chunk, and so of residency's blocks.
                 let want = left.min(self.chunk - source.offset % self.chunk);
-                let begun = disk.read(ring, owner, source.at, &source.file, source.offset, want);
+                let (file, at, offset) = (&source.file, source.at, source.offset);
+                let begun = disk.read(ring, owner, at, file, offset, want, at_head);
                 let Some(begun) = begun else {
-                    if under_way == 0 {
+                    if at_head {
                         disk.wait_in_line(owner);
                     }
                     return;
@@ -430,7 +449,15 @@ impl Stream {
     /// Take a read that has ended. Pump afterwards.
     pub fn handle_read(&mut self, ring: &mut Ring, disk: &mut Disk, done: ReadDone) {
         self.reading -= done.len;
+        if self.queue.failed_at().is_some_and(|failed| failed <= done.at) {
+            return;
+        }
         let data = match done.result {
+            Ok(Data::Nothing) => {
+                let (at, offset) = (done.at, done.offset);
+                let end = offset + done.len;
+                return self.insert_source(Source { file: done.file, at, offset, end });
+            }
             Ok(data) if data.len() == 0 => return self.fail(done.at, Failure::Truncated),
             Ok(data) => data,
             Err(error) => {
@@ -438,9 +465,6 @@ impl Stream {
                     .fail(done.at, Failure::Unreadable(error.raw_os_error().unwrap_or(EIO)));
             }
         };
-        if self.queue.failed_at().is_some_and(|failed| failed <= done.at) {
-            return;
-        }
         let len = data.len();
         self.held += len;
         let rest = done.len - len;
@@ -449,12 +473,13 @@ impl Stream {
         let piece = match data {
             Data::Buffer(buf) => Piece::Disk(Read { buf, file, offset }),
             Data::Pipe(pipe) => Piece::Pipe(Pages { pipe: pipe.into(), len, file, offset }),
+            Data::Nothing => unreachable!("taken care of above"),
         };
         self.queue.fill(done.at, piece);
         if rest > 0 {
             // A short read is not the end of the file; that would have been empty.
             let (at, offset) = (done.at + len, done.offset + len);
-            match disk.read(ring, done.owner, at, &done.file, offset, rest) {
+            match disk.read(ring, done.owner, at, &done.file, offset, rest, true) {
                 Some(begun) => {
                     self.reading += begun;
                     if begun < rest {

@@ -88,16 +88,10 @@ pub enum Framing {
 /// response comes.
 pub fn get(address: &Address, path: &str) -> io::Result<Response> {
     let mut client = Client::connect(address)?;
-    client.send(format!(
-        "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
-    ))?;
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"))?;
     let response = client.response()?;
     let rest = client.read_to_end()?;
-    if rest.is_empty() {
-        Ok(response)
-    } else {
-        Err(malformed("bytes after the response", &rest))
-    }
+    if rest.is_empty() { Ok(response) } else { Err(malformed("bytes after the response", &rest)) }
 }
 
 impl Client {
@@ -115,11 +109,7 @@ impl Client {
             }
             Address::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
         };
-        Ok(Self {
-            stream,
-            buffer: Vec::new(),
-            limit: LIMIT_DEFAULT,
-        })
+        Ok(Self { stream, buffer: Vec::new(), limit: LIMIT_DEFAULT })
     }
 
     /// How long each method may take. Default: 10 s.
@@ -209,15 +199,7 @@ impl Client {
         let headers = self.take_fields(deadline)?;
         let framing = framing(status, &headers)?;
         let (body, trailers) = (Vec::new(), Vec::new());
-        Ok(Response {
-            minor_version,
-            status,
-            reason,
-            headers,
-            framing,
-            body,
-            trailers,
-        })
+        Ok(Response { minor_version, status, reason, headers, framing, body, trailers })
     }
 
     fn read_chunks(&mut self, deadline: Instant, response: &mut Response) -> io::Result<()> {
@@ -263,11 +245,7 @@ impl Client {
         let mut line = self.take(deadline, length + 2)?;
         line.truncate(length);
         let stray = line.iter().any(|byte| b"\r\n\0".contains(byte));
-        if stray {
-            Err(malformed("CR, LF or NUL within a line", &line))
-        } else {
-            Ok(line)
-        }
+        if stray { Err(malformed("CR, LF or NUL within a line", &line)) } else { Ok(line) }
     }
 
     fn take(&mut self, deadline: Instant, count: usize) -> io::Result<Vec<u8>> {
@@ -287,11 +265,7 @@ impl Client {
         if self.receive(deadline)? > 0 {
             return Ok(());
         }
-        let got = format!(
-            "closed after {} bytes: {}",
-            self.buffer.len(),
-            excerpt(&self.buffer)
-        );
+        let got = format!("closed after {} bytes: {}", self.buffer.len(), excerpt(&self.buffer));
         Err(io::Error::new(ErrorKind::UnexpectedEof, got))
     }
 
@@ -300,8 +274,7 @@ impl Client {
         let before = self.buffer.len();
         self.buffer.resize(before + RECEIVE_BYTES_MAX, 0);
         let received = self.receive_into_buffer(before, deadline);
-        self.buffer
-            .truncate(before + *received.as_ref().unwrap_or(&0));
+        self.buffer.truncate(before + *received.as_ref().unwrap_or(&0));
         received.map_err(|error| match error.kind() {
             ErrorKind::TimedOut => {
                 let got = format!("nothing after {before} bytes: {}", excerpt(&self.buffer));
@@ -314,12 +287,7 @@ impl Client {
     fn receive_into_buffer(&mut self, start: usize, deadline: Instant) -> io::Result<usize> {
         loop {
             self.stream.set_read_timeout(rest(deadline)?)?;
-            match self
-                .stream
-                .as_io()
-                .read(&mut self.buffer[start..])
-                .map_err(as_timeout)
-            {
+            match self.stream.as_io().read(&mut self.buffer[start..]).map_err(as_timeout) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 received => return received,
             }
@@ -345,21 +313,11 @@ impl Response {
 /// As text, with the body cut short: failed assertions show it.
 impl fmt::Debug for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "HTTP/1.{} {} {}",
-            self.minor_version, self.status, self.reason
-        )?;
+        writeln!(f, "HTTP/1.{} {} {}", self.minor_version, self.status, self.reason)?;
         for (name, value) in &self.headers {
             writeln!(f, "{name}: {value}")?;
         }
-        writeln!(
-            f,
-            "[body: {:?}, {} bytes] {}",
-            self.framing,
-            self.body.len(),
-            excerpt(&self.body)
-        )
+        writeln!(f, "[body: {:?}, {} bytes] {}", self.framing, self.body.len(), excerpt(&self.body))
     }
 }
 
@@ -406,18 +364,11 @@ fn rest(deadline: Instant) -> io::Result<Duration> {
 
 /// A socket's timeout looks like a non-blocking socket's "not now".
 fn as_timeout(error: io::Error) -> io::Error {
-    if error.kind() == ErrorKind::WouldBlock {
-        ErrorKind::TimedOut.into()
-    } else {
-        error
-    }
+    if error.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut.into() } else { error }
 }
 
 fn malformed(what: &str, bytes: &[u8]) -> io::Error {
-    io::Error::new(
-        ErrorKind::InvalidData,
-        format!("{what}: {}", excerpt(bytes)),
-    )
+    io::Error::new(ErrorKind::InvalidData, format!("{what}: {}", excerpt(bytes)))
 }
 
 fn excerpt(bytes: &[u8]) -> impl fmt::Display {
@@ -437,9 +388,7 @@ fn parse_status_line(line: &[u8]) -> Option<(u8, u16, String)> {
     };
     let status = status.iter().all(u8::is_ascii_digit).then_some(status)?;
     let status = str::from_utf8(status).ok()?.parse().ok()?;
-    (100..600)
-        .contains(&status)
-        .then(|| (minor - b'0', status, latin1(&line[6..])))
+    (100..600).contains(&status).then(|| (minor - b'0', status, latin1(&line[6..])))
 }
 
 /// `name: value`, as a server must send it: no space before the colon, no folded lines.
@@ -465,32 +414,21 @@ fn framing(status: u16, headers: &[(String, String)]) -> io::Result<Framing> {
     let mut codings = fields_named(headers, "transfer-encoding");
     let (length, coding) = (lengths.next(), codings.next());
     if lengths.next().is_some() || codings.next().is_some() || length.and(coding).is_some() {
-        return Err(malformed(
-            "contradicting framing",
-            format!("{headers:?}").as_bytes(),
-        ));
+        return Err(malformed("contradicting framing", format!("{headers:?}").as_bytes()));
     }
     let no_body = matches!(status, 100..200 | 204 | 304);
     match (coding, length) {
         (None, None) if no_body => Ok(Framing::None),
         // A 304 may say how long the 200 would have been (RFC 9110, section 8.6).
         (None, Some(_)) if status == 304 => Ok(Framing::None),
-        _ if no_body => Err(malformed(
-            "framing without a body",
-            format!("{headers:?}").as_bytes(),
-        )),
+        _ if no_body => Err(malformed("framing without a body", format!("{headers:?}").as_bytes())),
         (Some(coding), _) if coding.eq_ignore_ascii_case("chunked") => Ok(Framing::Chunked),
         (Some(coding), _) => Err(malformed("unknown transfer coding", coding.as_bytes())),
         (None, Some(length)) => {
             let digits = length.bytes().all(|byte| byte.is_ascii_digit());
-            let length = digits
-                .then_some(length)
-                .and_then(|length| length.parse().ok());
+            let length = digits.then_some(length).and_then(|length| length.parse().ok());
             length.map(Framing::Length).ok_or_else(|| {
-                malformed(
-                    "malformed Content-Length",
-                    format!("{headers:?}").as_bytes(),
-                )
+                malformed("malformed Content-Length", format!("{headers:?}").as_bytes())
             })
         }
         (None, None) => Ok(Framing::Close),

@@ -65,10 +65,7 @@ impl Content {
     /// When they do not fit into the address space.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
-        self.read(
-            0,
-            usize::try_from(self.len()).expect("content fits into memory"),
-        )
+        self.read(0, usize::try_from(self.len()).expect("content fits into memory"))
     }
 
     /// Checks that the bytes at `offset` are these.
@@ -78,23 +75,12 @@ impl Content {
     #[track_caller]
     pub fn assert_at(&self, offset: u64, bytes: &[u8]) {
         let expected = self.read(offset, bytes.len());
-        let difference = expected
-            .iter()
-            .zip(bytes)
-            .position(|(ours, theirs)| ours != theirs);
+        let difference = expected.iter().zip(bytes).position(|(ours, theirs)| ours != theirs);
         if let Some(at) = difference {
             let position = offset + at as u64;
-            panic!(
-                "byte {position} is {:#04x}, expected {:#04x}",
-                bytes[at], expected[at]
-            );
+            panic!("byte {position} is {:#04x}, expected {:#04x}", bytes[at], expected[at]);
         }
-        assert_eq!(
-            expected.len(),
-            bytes.len(),
-            "bytes beyond the end at {}",
-            self.len()
-        );
+        assert_eq!(expected.len(), bytes.len(), "bytes beyond the end at {}", self.len());
     }
 
     /// Checks that the whole content is these bytes.
@@ -153,10 +139,8 @@ fn pseudo_random_bytes(seed: u64, range: Range<u64>) -> Vec<u8> {
         return Vec::new();
     }
     let words = range.start / 8..range.end.div_ceil(8);
-    let bytes: Vec<u8> = words
-        .clone()
-        .flat_map(|word| splitmix64(seed, word).to_le_bytes())
-        .collect();
+    let bytes: Vec<u8> =
+        words.clone().flat_map(|word| splitmix64(seed, word).to_le_bytes()).collect();
     let index = |at: u64| usize::try_from(at - words.start * 8).expect("within the vector");
     bytes[index(range.start)..index(range.end)].to_vec()
 }
@@ -182,14 +166,7 @@ mod tests {
     fn the_generator_is_splitmix64() {
         // The published first outputs for the state 0, which mix() maps to itself.
         let first: Vec<u64> = (0..3).map(|index| splitmix64(0, index)).collect();
-        assert_eq!(
-            first,
-            [
-                0xe220_a839_7b1d_cdaf,
-                0x6e78_9e6a_a1b9_65f4,
-                0x06c4_5d18_8009_454f
-            ]
-        );
+        assert_eq!(first, [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4, 0x06c4_5d18_8009_454f]);
     }
 
     #[test]

@@ -161,8 +161,7 @@ impl SlowFs {
     /// As [`SlowFs::set_delay`], for one file or directory.
     pub fn set_delay_of(&self, path: impl AsRef<Path>, op: Op, delay: Duration) {
         let node = self.shared.nodes.find(path.as_ref());
-        self.shared
-            .change(|state| state.node_delays.insert((node, op), delay));
+        self.shared.change(|state| state.node_delays.insert((node, op), delay));
     }
 
     /// Lets reads of a file fail with `EIO` from now on, except for data that is cached already.
@@ -174,15 +173,13 @@ impl SlowFs {
     /// should be a multiple of 4096: all of a page fails when its last byte does.
     pub fn fail_reads_from(&self, path: impl AsRef<Path>, offset: u64) {
         let node = self.shared.nodes.find(path.as_ref());
-        self.shared
-            .change(|state| state.unreadable_from.insert(node, offset));
+        self.shared.change(|state| state.unreadable_from.insert(node, offset));
     }
 
     /// Ends what [`SlowFs::fail_reads`] and [`SlowFs::fail_reads_from`] have begun.
     pub fn mend_reads(&self, path: impl AsRef<Path>) {
         let node = self.shared.nodes.find(path.as_ref());
-        self.shared
-            .change(|state| state.unreadable_from.remove(&node));
+        self.shared.change(|state| state.unreadable_from.remove(&node));
     }
 
     /// How many requests of a kind have arrived since mounting.
@@ -209,10 +206,7 @@ impl SlowFs {
     pub fn wait_until_waiting(&self, op: Op, count: usize, limit: Duration) -> bool {
         let too_few = |state: &mut State| state.tally(op).waiting < count;
         let state = self.shared.state();
-        let waited = self
-            .shared
-            .changed
-            .wait_timeout_while(state, limit, too_few);
+        let waited = self.shared.changed.wait_timeout_while(state, limit, too_few);
         !waited.expect(NOT_POISONED).1.timed_out()
     }
 
@@ -221,35 +215,16 @@ impl SlowFs {
     pub fn reads(&self, path: impl AsRef<Path>) -> Vec<Range<u64>> {
         let node = self.shared.nodes.find(path.as_ref());
         let state = self.shared.state();
-        state
-            .reads
-            .iter()
-            .filter(|(of, _)| *of == node)
-            .map(|(_, range)| range.clone())
-            .collect()
+        state.reads.iter().filter(|(of, _)| *of == node).map(|(_, range)| range.clone()).collect()
     }
 }
 
 impl Drop for SlowFs {
     fn drop(&mut self) {
         self.shared.change(|state| state.ended = true);
-        // Lazily: who has a file open keeps it, and a plain unmount would refuse. The daemon's
-        // thread, which nobody joins for that reason, ends with the last of them.
-        if unmount(&self.mountpoint, UnmountFlags::DETACH).is_ok() {
-            return;
-        }
-        // Without the privilege, its set-user-id helper has to do it.
-        let helper = Command::new("fusermount3")
-            .args(["-u", "-z"])
-            .arg(&self.mountpoint)
-            .status();
-        let unmounted = helper.is_ok_and(|status| status.success());
+        let unmounted = unmount_lazily(&self.mountpoint);
         // A second panic would abort the test before it has told what its first one was about.
-        assert!(
-            unmounted || thread::panicking(),
-            "cannot unmount {}",
-            self.mountpoint.display()
-        );
+        assert!(unmounted || thread::panicking(), "cannot unmount {}", self.mountpoint.display());
     }
 }
 
@@ -328,18 +303,14 @@ impl SlowFsBuilder {
             state: Mutex::new(self.state),
             changed: Condvar::new(),
         });
-        let daemon = Daemon {
-            shared: Arc::clone(&shared),
-        };
+        let daemon = Daemon { shared: Arc::clone(&shared) };
         let session = Session::new(daemon, &mountpoint, &mount_config()).map_err(skip)?;
         let thread = run_session(session).map_err(skip)?;
-        let guard = Guard::new(thread, &mountpoint).map_err(skip)?;
-        Ok(SlowFs {
-            shared,
-            mountpoint,
-            _guard: guard,
-            _directory: directory,
-        })
+        let guard = Guard::new(thread, &mountpoint).map_err(|error| {
+            unmount_lazily(&mountpoint);
+            skip(error)
+        })?;
+        Ok(SlowFs { shared, mountpoint, _guard: guard, _directory: directory })
     }
 }
 
@@ -347,9 +318,7 @@ impl SlowFsBuilder {
 fn run_session(session: Session<Daemon>) -> io::Result<Pid> {
     let (sender, receiver) = mpsc::channel();
     let run = move || {
-        sender
-            .send(rustix::thread::gettid())
-            .expect("it is being received below");
+        sender.send(rustix::thread::gettid()).expect("it is being received below");
         // An error here is one in reading /dev/fuse; all requests from then on fail and so say so.
         if let Err(error) = session.run() {
             eprintln!("SlowFs: {error}");
@@ -357,6 +326,17 @@ fn run_session(session: Session<Daemon>) -> io::Result<Pid> {
     };
     thread::Builder::new().name("slow-fs".into()).spawn(run)?;
     Ok(receiver.recv().expect("it is sent before anything else"))
+}
+
+/// Whoever has a file open keeps it, where a plain unmount would refuse. The daemon's thread, which
+/// nobody joins for that reason, ends with the last of them.
+fn unmount_lazily(mountpoint: &Path) -> bool {
+    if unmount(mountpoint, UnmountFlags::DETACH).is_ok() {
+        return true;
+    }
+    // Without the privilege, fuse's set-user-id helper has to do it.
+    let helper = Command::new("fusermount3").args(["-u", "-z"]).arg(mountpoint).status();
+    helper.is_ok_and(|status| status.success())
 }
 
 fn mount_config() -> Config {
@@ -388,11 +368,7 @@ impl Shared {
             if rest.is_zero() {
                 return;
             }
-            state = self
-                .changed
-                .wait_timeout(state, rest)
-                .expect(NOT_POISONED)
-                .0;
+            state = self.changed.wait_timeout(state, rest).expect(NOT_POISONED).0;
         }
     }
 }
@@ -403,10 +379,7 @@ impl State {
             return Duration::ZERO;
         }
         let of_node = node.and_then(|node| self.node_delays.get(&(node, op)));
-        of_node
-            .or_else(|| self.delays.get(&op))
-            .copied()
-            .unwrap_or_default()
+        of_node.or_else(|| self.delays.get(&op)).copied().unwrap_or_default()
     }
 
     fn tally(&self, op: Op) -> Tally {
@@ -414,9 +387,7 @@ impl State {
     }
 
     fn fails(&self, node: NodeId, range: &Range<u64>) -> bool {
-        self.unreadable_from
-            .get(&node)
-            .is_some_and(|from| *from < range.end)
+        self.unreadable_from.get(&node).is_some_and(|from| *from < range.end)
     }
 }
 
@@ -434,10 +405,7 @@ impl Waiting {
             tally.waiting += 1;
             tally.waiting_max = tally.waiting_max.max(tally.waiting);
         });
-        Self {
-            shared: Arc::clone(shared),
-            op,
-        }
+        Self { shared: Arc::clone(shared), op }
     }
 }
 
@@ -470,9 +438,7 @@ impl Daemon {
             drop(waiting);
             reply(&shared);
         };
-        let spawned = thread::Builder::new()
-            .name(format!("slow-{op:?}"))
-            .spawn(answer);
+        let spawned = thread::Builder::new().name(format!("slow-{op:?}")).spawn(answer);
         // The closure is gone with the reply in it, to which fuser's answer is EIO.
         if let Err(error) = spawned {
             eprintln!("SlowFs: no thread for a request: {error}");
@@ -495,11 +461,7 @@ impl Filesystem for Daemon {
         let node = self.shared.nodes.child(parent.into(), name);
         self.answer(Op::Lookup, node, move |shared| match node {
             Some(node) => {
-                reply.entry(
-                    &shared.cache.timeout,
-                    &shared.nodes.attributes(node),
-                    Generation(0),
-                );
+                reply.entry(&shared.cache.timeout, &shared.nodes.attributes(node), Generation(0));
             }
             None => reply.error(Errno::ENOENT),
         });
@@ -536,8 +498,7 @@ impl Filesystem for Daemon {
     ) {
         let node = node.into();
         let range = offset..offset + u64::from(size);
-        self.shared
-            .change(|state| state.reads.push((node, range.clone())));
+        self.shared.change(|state| state.reads.push((node, range.clone())));
         self.answer(Op::Read, Some(node), move |shared| {
             let fails = shared.state().fails(node, &range);
             match shared.nodes.content(node) {

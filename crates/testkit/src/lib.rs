@@ -10,10 +10,7 @@
 //! | [`forbid_io_uring`] | a child process for which io_uring does not exist |
 //! | [`skip!`], [`or_skip!`] | to leave a test that this machine cannot run, except in CI |
 
-#![allow(
-    clippy::missing_panics_doc,
-    reason = "panicking is how a test learns; see above"
-)]
+#![allow(clippy::missing_panics_doc, reason = "panicking is how a test learns; see above")]
 
 mod client;
 mod content;

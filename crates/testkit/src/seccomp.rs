@@ -31,22 +31,12 @@ pub fn forbid_io_uring(command: &mut Command) -> &mut Command {
 }
 
 fn io_uring_filter() -> BpfProgram {
-    let arch = ARCH
-        .try_into()
-        .expect("an architecture that seccompiler knows");
-    let rules = IO_URING_SYSCALLS
-        .into_iter()
-        .zip(iter::repeat(Vec::new()))
-        .collect();
+    let arch = ARCH.try_into().expect("an architecture that seccompiler knows");
+    let rules = IO_URING_SYSCALLS.into_iter().zip(iter::repeat(Vec::new())).collect();
     let eperm = rustix::io::Errno::PERM.raw_os_error().unsigned_abs();
-    SeccompFilter::new(
-        rules,
-        SeccompAction::Allow,
-        SeccompAction::Errno(eperm),
-        arch,
-    )
-    .and_then(TryInto::try_into)
-    .expect("a filter without conditions")
+    SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(eperm), arch)
+        .and_then(TryInto::try_into)
+        .expect("a filter without conditions")
 }
 
 /// io_uring_setup, io_uring_enter, io_uring_register. Linux gives system calls added since 5.1 the
@@ -76,15 +66,10 @@ mod tests {
         }
         let before = is_forbidden();
         let mut command = Command::new(env::current_exe().unwrap());
-        command
-            .arg("io_uring_is_forbidden_in_the_child_alone")
-            .env(IN_CHILD, "1");
+        command.arg("io_uring_is_forbidden_in_the_child_alone").env(IN_CHILD, "1");
         let output = forbid_io_uring(&mut command).output().unwrap();
         let stdout = String::from_utf8_lossy(&output.stdout);
-        assert!(
-            output.status.success() && stdout.contains("1 passed"),
-            "{stdout}"
-        );
+        assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}");
         assert_eq!(is_forbidden(), before);
     }
 }

@@ -55,28 +55,15 @@ impl Server {
     /// # Errors
     /// As [`Server::start`].
     pub fn spawn(command: &mut Command) -> io::Result<Self> {
-        let command = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let stdout = Capture::new(child.stdout.take().expect("piped above"));
         let stderr = Capture::new(child.stderr.take().expect("piped above"));
         // From here on, an early return kills the child.
-        let server = Self {
-            child,
-            stdout,
-            stderr,
-        };
-        match server
-            .stderr
-            .wait_for(START_LIMIT, |line| announced(line).is_some())
-        {
+        let server = Self { child, stdout, stderr };
+        match server.stderr.wait_for(START_LIMIT, |line| announced(line).is_some()) {
             Some(_) => Ok(server),
-            None => Err(Error::other(format!(
-                "no announcement:\n{}",
-                server.stderr().join("\n")
-            ))),
+            None => Err(Error::other(format!("no announcement:\n{}", server.stderr().join("\n")))),
         }
     }
 
@@ -86,20 +73,14 @@ impl Server {
     /// Never: there is one.
     #[must_use]
     pub fn address(&self) -> Address {
-        self.addresses()
-            .into_iter()
-            .next()
-            .expect("spawn() has seen one")
+        self.addresses().into_iter().next().expect("spawn() has seen one")
     }
 
     /// The addresses announced so far. A server with several may announce the others a little later
     /// than the first.
     #[must_use]
     pub fn addresses(&self) -> Vec<Address> {
-        self.stderr()
-            .iter()
-            .filter_map(|line| announced(line))
-            .collect()
+        self.stderr().iter().filter_map(|line| announced(line)).collect()
     }
 
     /// Its process ID.
@@ -161,10 +142,7 @@ impl Server {
     pub fn wait(&mut self, limit: Duration) -> io::Result<ExitStatus> {
         let Some(status) = self.poll_exit(limit)? else {
             self.child.kill()?;
-            let message = format!(
-                "still running after {limit:?}:\n{}",
-                self.stderr().join("\n")
-            );
+            let message = format!("still running after {limit:?}:\n{}", self.stderr().join("\n"));
             return Err(Error::new(ErrorKind::TimedOut, message));
         };
         // The pipes' ends come right after; but a grandchild may hold them open.
@@ -275,18 +253,9 @@ mod tests {
     #[test]
     fn announcements() {
         let tcp = |address: &str| Some(Address::Tcp(address.parse().unwrap()));
-        assert_eq!(
-            announced("samum: listening on http://127.0.0.1:80/"),
-            tcp("127.0.0.1:80")
-        );
-        assert_eq!(
-            announced("listening on http://[::1]:8080/"),
-            tcp("[::1]:8080")
-        );
-        assert_eq!(
-            announced("listening on unix:/a b"),
-            Some(Address::Unix("/a b".into()))
-        );
+        assert_eq!(announced("samum: listening on http://127.0.0.1:80/"), tcp("127.0.0.1:80"));
+        assert_eq!(announced("listening on http://[::1]:8080/"), tcp("[::1]:8080"));
+        assert_eq!(announced("listening on unix:/a b"), Some(Address::Unix("/a b".into())));
         assert_eq!(announced("listening on http://example/"), None);
         assert_eq!(announced("not yet listening"), None);
     }
@@ -300,17 +269,11 @@ mod tests {
              while :; do sleep 0.05; done",
         )
         .unwrap();
-        assert_eq!(
-            server.address(),
-            Address::Tcp(([127, 0, 0, 1], 1234).into())
-        );
+        assert_eq!(server.address(), Address::Tcp(([127, 0, 0, 1], 1234).into()));
         assert!(server.wait_for_stderr("unix:", START_LIMIT).is_some());
         assert_eq!(server.addresses().len(), 2);
         server.signal(Signal::HUP).unwrap();
-        assert_eq!(
-            server.wait_for_stdout("re", START_LIMIT).as_deref(),
-            Some("reloaded")
-        );
+        assert_eq!(server.wait_for_stdout("re", START_LIMIT).as_deref(), Some("reloaded"));
         assert_eq!(server.terminate().unwrap().code(), Some(7));
         assert_eq!(server.stderr().last().unwrap(), "bye");
         assert!(server.signal(Signal::TERM).is_err());

@@ -12,9 +12,7 @@ pub struct Skip {
 
 impl Skip {
     pub(crate) fn new(reason: impl Into<String>) -> Self {
-        Self {
-            reason: reason.into(),
-        }
+        Self { reason: reason.into() }
     }
 }
 
@@ -80,24 +78,15 @@ mod tests {
         }
         let run = |ci: &str| -> Output {
             let mut command = Command::new(env::current_exe().unwrap());
-            command
-                .arg("a_test_is_skipped_aloud_but_not_in_ci")
-                .env(IN_CHILD, "1")
-                .env("CI", ci);
+            command.arg("a_test_is_skipped_aloud_but_not_in_ci").env(IN_CHILD, "1").env("CI", ci);
             command.output().unwrap()
         };
         let elsewhere = run("");
         assert!(elsewhere.status.success());
-        assert_eq!(
-            String::from_utf8_lossy(&elsewhere.stderr),
-            "skipped: no disk\n"
-        );
+        assert_eq!(String::from_utf8_lossy(&elsewhere.stderr), "skipped: no disk\n");
         let in_ci = run("true");
         assert!(!in_ci.status.success());
         let stdout = String::from_utf8_lossy(&in_ci.stdout);
-        assert!(
-            stdout.contains("this test may not be skipped in CI: no disk"),
-            "{stdout}"
-        );
+        assert!(stdout.contains("this test may not be skipped in CI: no disk"), "{stdout}");
     }
 }

@@ -93,11 +93,7 @@ impl Tree {
     }
 
     fn full(&self, path: &Path) -> PathBuf {
-        assert!(
-            path.is_relative(),
-            "{} would leave the tree",
-            path.display()
-        );
+        assert!(path.is_relative(), "{} would leave the tree", path.display());
         self.path().join(path)
     }
 

@@ -29,27 +29,19 @@ fn files_are_as_built() {
     let slow = or_skip!(slow.mount());
     assert_eq!(fs::read(slow.path().join("index.html")).unwrap(), b"hello");
     big.assert_is(&fs::read(slow.path().join("a/b/big.bin")).unwrap());
-    assert_eq!(
-        fs::metadata(slow.path().join("a/b/big.bin")).unwrap().len(),
-        big.len()
-    );
+    assert_eq!(fs::metadata(slow.path().join("a/b/big.bin")).unwrap().len(), big.len());
     assert!(fs::metadata(slow.path().join("a/empty")).unwrap().is_dir());
     let absent = fs::metadata(slow.path().join("a/absent")).unwrap_err();
     assert_eq!(absent.kind(), io::ErrorKind::NotFound);
-    assert!(
-        File::create(slow.path().join("new")).is_err(),
-        "it is read-only"
-    );
+    assert!(File::create(slow.path().join("new")).is_err(), "it is read-only");
 }
 
 #[test]
 fn directories_are_listed_in_full() {
-    let names: Vec<String> = (0..1000)
-        .map(|number| format!("file-{number:04}"))
-        .collect();
-    let builder = names.iter().fold(SlowFs::builder(), |builder, name| {
-        builder.file(Path::new("many").join(name), "")
-    });
+    let names: Vec<String> = (0..1000).map(|number| format!("file-{number:04}")).collect();
+    let builder = names
+        .iter()
+        .fold(SlowFs::builder(), |builder, name| builder.file(Path::new("many").join(name), ""));
     let slow = or_skip!(builder.directory("many/z").mount());
     let mut listed: Vec<String> = fs::read_dir(slow.path().join("many"))
         .unwrap()
@@ -58,20 +50,12 @@ fn directories_are_listed_in_full() {
     listed.sort();
     assert_eq!(listed.pop().as_deref(), Some("z"));
     assert_eq!(listed, names);
-    assert!(
-        slow.count(Op::Readdir) > 1,
-        "too few entries to need a second request"
-    );
+    assert!(slow.count(Op::Readdir) > 1, "too few entries to need a second request");
 }
 
 #[test]
 fn each_kind_of_request_has_its_delay() {
-    let slow = or_skip!(
-        SlowFs::builder()
-            .file("a", "hello")
-            .delay(Op::Read, DELAY)
-            .mount()
-    );
+    let slow = or_skip!(SlowFs::builder().file("a", "hello").delay(Op::Read, DELAY).mount());
     let path = slow.path().join("a");
     let took = |op: Op, act: &dyn Fn()| {
         slow.set_delay(op, DELAY);
@@ -84,13 +68,9 @@ fn each_kind_of_request_has_its_delay() {
     took(Op::Read, &|| assert_eq!(fs::read(&path).unwrap(), b"hello"));
     took(Op::Lookup, &|| assert!(fs::exists(&path).unwrap()));
     took(Op::Open, &|| drop(File::open(&path).unwrap()));
-    took(Op::Readdir, &|| {
-        assert_eq!(fs::read_dir(slow.path()).unwrap().count(), 1)
-    });
+    took(Op::Readdir, &|| assert_eq!(fs::read_dir(slow.path()).unwrap().count(), 1));
     let file = File::open(&path).unwrap();
-    took(Op::Getattr, &|| {
-        assert_eq!(file.metadata().unwrap().len(), 5)
-    });
+    took(Op::Getattr, &|| assert_eq!(file.metadata().unwrap().len(), 5));
 }
 
 #[test]
@@ -99,9 +79,7 @@ fn twenty_slow_reads_sleep_in_parallel() {
     let files: Vec<_> = files.collect();
     let builder = files
         .iter()
-        .fold(SlowFs::builder(), |builder, (name, content)| {
-            builder.file(name, content.clone())
-        });
+        .fold(SlowFs::builder(), |builder, (name, content)| builder.file(name, content.clone()));
     let slow = or_skip!(builder.delay(Op::Read, DELAY).mount());
     let start = Instant::now();
     thread::scope(|scope| {
@@ -150,11 +128,7 @@ fn reads_of_one_file_and_lookups_in_one_directory_wait_together() {
 
 #[test]
 fn a_slow_file_does_not_slow_another() {
-    let slow = SlowFs::builder()
-        .file("slow", "s")
-        .file("fast", "f")
-        .delay(Op::Read, DELAY)
-        .mount();
+    let slow = SlowFs::builder().file("slow", "s").file("fast", "f").delay(Op::Read, DELAY).mount();
     let slow = or_skip!(slow);
     slow.set_delay(Op::Read, Duration::ZERO);
     slow.set_delay_of("slow", Op::Read, Duration::MAX);
@@ -170,12 +144,7 @@ fn a_slow_file_does_not_slow_another() {
 #[test]
 fn reads_fail_and_recover() {
     let content = Content::pseudo_random(4, 1024 * 1024);
-    let slow = or_skip!(
-        SlowFs::builder()
-            .file("a", content.clone())
-            .file("b", "b")
-            .mount()
-    );
+    let slow = or_skip!(SlowFs::builder().file("a", content.clone()).file("b", "b").mount());
     let path = slow.path().join("a");
     slow.fail_reads("a");
     assert_eq!(fs::read(&path).unwrap_err().raw_os_error(), Some(EIO));
@@ -195,11 +164,7 @@ fn reads_fail_and_recover() {
 #[test]
 fn a_short_file_ends_early() {
     let content = Content::pseudo_random(6, 10_000);
-    let slow = or_skip!(
-        SlowFs::builder()
-            .short_file("a", content.clone(), 50_000)
-            .mount()
-    );
+    let slow = or_skip!(SlowFs::builder().short_file("a", content.clone(), 50_000).mount());
     let path = slow.path().join("a");
     assert_eq!(fs::metadata(&path).unwrap().len(), 50_000);
     let mut file = File::open(&path).unwrap();
@@ -253,9 +218,7 @@ fn dropping_unmounts() {
 #[test]
 fn dropping_unmounts_while_a_file_is_open_and_a_read_sleeps() {
     let content = Content::pseudo_random(8, 100_000);
-    let builder = SlowFs::builder()
-        .file("a", content.clone())
-        .file("b", "hello");
+    let builder = SlowFs::builder().file("a", content.clone()).file("b", "hello");
     let slow = or_skip!(builder.delay(Op::Read, Duration::MAX).mount());
     let path = slow.path().to_owned();
     let mut open = File::open(path.join("a")).unwrap();
@@ -276,9 +239,7 @@ fn dropping_unmounts_while_a_file_is_open_and_a_read_sleeps() {
 fn a_killed_process_leaves_nothing_behind() {
     const IN_CHILD: &str = "TESTKIT_SLOW_FS_CHILD";
     if env::var_os(IN_CHILD).is_some() {
-        let builder = SlowFs::builder()
-            .file("a", "hello")
-            .delay(Op::Read, Duration::MAX);
+        let builder = SlowFs::builder().file("a", "hello").delay(Op::Read, Duration::MAX);
         let slow = or_skip!(builder.mount());
         writeln!(io::stdout(), "{}", slow.path().display()).unwrap();
         let read = fs::read(slow.path().join("a"));
@@ -294,17 +255,13 @@ fn a_killed_process_leaves_nothing_behind() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap())
-        .lines()
-        .map(Result::unwrap);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let path = lines.find(|line| line.starts_with('/'));
     // There is nobody to ask whether it has come to the read; if not, the test is only easier.
     thread::sleep(DELAY);
     child.kill().unwrap();
     let start = Instant::now();
-    while path
-        .as_ref()
-        .is_some_and(|path| is_mounted(Path::new(path)) || Path::new(path).exists())
+    while path.as_ref().is_some_and(|path| is_mounted(Path::new(path)) || Path::new(path).exists())
     {
         assert!(start.elapsed() < LIMIT);
         thread::sleep(Duration::from_millis(10));
@@ -327,7 +284,5 @@ fn a_misspelled_path_is_noticed() {
 
 fn is_mounted(path: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    mounts
-        .lines()
-        .any(|line| line.split(' ').nth(4) == path.to_str())
+    mounts.lines().any(|line| line.split(' ').nth(4) == path.to_str())
 }

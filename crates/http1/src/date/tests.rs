@@ -76,21 +76,14 @@ fn rfc9110_5_6_7_two_digit_years_are_at_most_50_years_ahead() {
         assert_eq!(at(text, now).as_deref(), Ok(year), "{text}");
     }
     assert_eq!(
-        at(
-            "Monday, 01-Jan-10 00:00:00 GMT",
-            "Sun, 06 Nov 2080 08:49:37 GMT"
-        )
-        .as_deref(),
+        at("Monday, 01-Jan-10 00:00:00 GMT", "Sun, 06 Nov 2080 08:49:37 GMT").as_deref(),
         Ok("2110")
     );
 }
 
 #[test]
 fn weekdays_must_be_some_weekday() {
-    assert_eq!(
-        parse_at("Mon, 06 Nov 1994 08:49:37 GMT", NOW),
-        Some(EXAMPLE)
-    );
+    assert_eq!(parse_at("Mon, 06 Nov 1994 08:49:37 GMT", NOW), Some(EXAMPLE));
     assert_eq!(parse_at("Mun, 06 Nov 1994 08:49:37 GMT", NOW), None);
     assert_eq!(parse_at("Mon, 06-Nov-94 08:49:37 GMT", NOW), None);
     assert_eq!(parse_at("Monday, 06 Nov 1994 08:49:37 GMT", NOW), None);
@@ -99,10 +92,7 @@ fn weekdays_must_be_some_weekday() {
 #[test]
 fn a_leap_second_is_the_second_after_it() {
     let text = "Sat, 31 Dec 2016 23:59:60 GMT";
-    assert_eq!(
-        parse_at(text, NOW).map(format),
-        Some(*b"Sun, 01 Jan 2017 00:00:00 GMT")
-    );
+    assert_eq!(parse_at(text, NOW).map(format), Some(*b"Sun, 01 Jan 2017 00:00:00 GMT"));
 }
 
 #[test]
@@ -154,10 +144,7 @@ fn malformed_and_impossible_dates_are_none() {
     ] {
         assert_eq!(parse_at(text, NOW), None, "{text:?}");
     }
-    assert!(
-        parse_at("Sun Nov 06 08:49:37 1994", NOW).is_some(),
-        "two digits are two digits"
-    );
+    assert!(parse_at("Sun Nov 06 08:49:37 1994", NOW).is_some(), "two digits are two digits");
 }
 
 proptest! {
@@ -220,18 +207,7 @@ fn asctime(fixdate: &[u8; DATE_LEN]) -> Vec<u8> {
 
 /// An IMF-fixdate in the format of RFC 850.
 fn rfc850(fixdate: &[u8; DATE_LEN]) -> Vec<u8> {
-    let weekday = DAYS
-        .iter()
-        .find(|day| day.as_bytes()[..3] == fixdate[..3])
-        .expect("a weekday");
-    [
-        weekday.as_bytes(),
-        b", ",
-        &fixdate[5..7],
-        b"-",
-        &fixdate[8..11],
-        b"-",
-        &fixdate[14..],
-    ]
-    .concat()
+    let weekday = DAYS.iter().find(|day| day.as_bytes()[..3] == fixdate[..3]).expect("a weekday");
+    [weekday.as_bytes(), b", ", &fixdate[5..7], b"-", &fixdate[8..11], b"-", &fixdate[14..]]
+        .concat()
 }

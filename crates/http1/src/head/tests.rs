@@ -56,13 +56,7 @@ fn the_usual_request_is_understood() {
         "GET /a/b.html?x=1&y=2 HTTP/1.1\r\nHost: example.org:8080\r\nUser-Agent: t/1\r\n\r\n",
     );
     assert_eq!(head.method, Method::Get);
-    assert_eq!(
-        head.target,
-        Target::Origin {
-            path: b"/a/b.html",
-            query: Some(b"x=1&y=2")
-        }
-    );
+    assert_eq!(head.target, Target::Origin { path: b"/a/b.html", query: Some(b"x=1&y=2") });
     assert_eq!(head.version, Version::Http11);
     assert!(head.keep_alive);
     assert_eq!(head.body, Body::None);
@@ -75,9 +69,7 @@ fn the_usual_request_is_understood() {
 #[test]
 fn what_follows_the_head_is_left_alone() {
     let input = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n\0\xff GET";
-    let Ok(Parsed::Complete { len, .. }) = parse(input, &Limits::DEFAULT) else {
-        panic!()
-    };
+    let Ok(Parsed::Complete { len, .. }) = parse(input, &Limits::DEFAULT) else { panic!() };
     assert_eq!(len, input.len() - 6);
 }
 
@@ -86,12 +78,7 @@ fn every_prefix_of_a_head_is_partial() {
     let input =
         "\r\nOPTIONS http://h:1/%20?q HTTP/1.1\r\nHost: h\r\nConnection: \t a, b \r\nX:\r\n\r\n";
     for end in 0..input.len() {
-        assert_eq!(
-            parse_all(&input[..end]),
-            Ok(Parsed::Partial),
-            "{:?}",
-            &input[..end]
-        );
+        assert_eq!(parse_all(&input[..end]), Ok(Parsed::Partial), "{:?}", &input[..end]);
     }
     accept(input);
 }
@@ -214,67 +201,34 @@ fn rfc9112_2_3_versions() {
         ("1.2", Version::Http11),
         ("1.9", Version::Http11),
     ] {
-        assert_eq!(
-            accept(&with_line(&format!("GET / HTTP/{text}"))).version,
-            version
-        );
+        assert_eq!(accept(&with_line(&format!("GET / HTTP/{text}"))).version, version);
     }
     for text in ["2", "2.0", "3.1", "9"] {
-        assert_eq!(
-            refuse(&format!("GET / HTTP/{text}")),
-            Status::VersionNotSupported
-        );
+        assert_eq!(refuse(&format!("GET / HTTP/{text}")), Status::VersionNotSupported);
     }
-    assert_eq!(
-        refuse("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
-        Status::VersionNotSupported
-    );
+    assert_eq!(refuse("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), Status::VersionNotSupported);
 }
 
 #[test]
 fn rfc9112_3_2_1_characters_that_browsers_do_not_escape_are_accepted() {
     let head = accept("GET /a|b^`{}\"<>\\?q=|{}\"? HTTP/1.1\r\nHost: h\r\n\r\n");
-    let target = Target::Origin {
-        path: b"/a|b^`{}\"<>\\",
-        query: Some(b"q=|{}\"?"),
-    };
+    let target = Target::Origin { path: b"/a|b^`{}\"<>\\", query: Some(b"q=|{}\"?") };
     assert_eq!(head.target, target);
 }
 
 #[test]
 fn rfc9112_3_2_1_an_empty_query_is_a_query() {
     let head = accept("GET /? HTTP/1.1\r\nHost: h\r\n\r\n");
-    assert_eq!(
-        head.target,
-        Target::Origin {
-            path: b"/",
-            query: Some(b"")
-        }
-    );
+    assert_eq!(head.target, Target::Origin { path: b"/", query: Some(b"") });
 }
 
 #[test]
 fn rfc9112_3_2_2_absolute_form_is_reduced_and_overrides_host() {
     for (line, path, query, host) in [
-        (
-            "GET http://example.org/a?b HTTP/1.1",
-            "/a",
-            Some("b"),
-            "example.org",
-        ),
-        (
-            "GET HTTPS://example.org:443/ HTTP/1.1",
-            "/",
-            None,
-            "example.org:443",
-        ),
+        ("GET http://example.org/a?b HTTP/1.1", "/a", Some("b"), "example.org"),
+        ("GET HTTPS://example.org:443/ HTTP/1.1", "/", None, "example.org:443"),
         ("GET http://example.org HTTP/1.1", "/", None, "example.org"),
-        (
-            "GET http://example.org?q HTTP/1.1",
-            "/",
-            Some("q"),
-            "example.org",
-        ),
+        ("GET http://example.org?q HTTP/1.1", "/", Some("q"), "example.org"),
         ("GET http://[::1]:80/x HTTP/1.1", "/x", None, "[::1]:80"),
         ("GET http://h//x HTTP/1.1", "//x", None, "h"),
         ("OPTIONS http://h? HTTP/1.1", "/", Some(""), "h"),
@@ -283,14 +237,7 @@ fn rfc9112_3_2_2_absolute_form_is_reduced_and_overrides_host() {
         let input = format!("{line}\r\nHost: other\r\n\r\n");
         let head = accept(&input);
         let query = query.map(str::as_bytes);
-        assert_eq!(
-            head.target,
-            Target::Origin {
-                path: path.as_bytes(),
-                query
-            },
-            "{line}"
-        );
+        assert_eq!(head.target, Target::Origin { path: path.as_bytes(), query }, "{line}");
         assert_eq!(head.host(), Some(host.as_bytes()), "{line}");
         assert_eq!(head.field(Field::Host), Some(&b"other"[..]));
     }
@@ -333,43 +280,23 @@ fn rfc9112_3_2_3_connect_takes_host_and_port() {
     assert_eq!(head.target, Target::Authority);
     assert_eq!(head.host(), Some(&b"h:443"[..]));
     assert!(!head.keep_alive, "what follows is not for us");
-    for target in [
-        "/",
-        "h",
-        "h:",
-        ":1",
-        "h:1/",
-        "h:1?",
-        "?h:1",
-        "http://h:1",
-        "*",
-        "[::1]",
-        "[:1]:a",
-    ] {
+    for target in
+        ["/", "h", "h:", ":1", "h:1/", "h:1?", "?h:1", "http://h:1", "*", "[::1]", "[:1]:a"]
+    {
         let input = with_line(&format!("CONNECT {target} HTTP/1.1"));
         assert_eq!(refuse(&input), Status::BadRequest, "{target}");
     }
-    assert_eq!(
-        accept(&with_line("CONNECT [::1]:8 HTTP/1.1")).target,
-        Target::Authority
-    );
+    assert_eq!(accept(&with_line("CONNECT [::1]:8 HTTP/1.1")).target, Target::Authority);
 }
 
 #[test]
 fn rfc9112_3_2_4_asterisk_is_for_options_only() {
-    assert_eq!(
-        accept(&with_line("OPTIONS * HTTP/1.1")).target,
-        Target::Asterisk
-    );
+    assert_eq!(accept(&with_line("OPTIONS * HTTP/1.1")).target, Target::Asterisk);
     let input = with_line("OPTIONS http://h:8 HTTP/1.1");
     let head = accept(&input);
     assert_eq!(head.target, Target::Asterisk);
     assert_eq!(head.host(), Some(&b"h:8"[..]));
-    for line in [
-        "GET * HTTP/1.1",
-        "OPTIONS *? HTTP/1.1",
-        "OPTIONS *a HTTP/1.1",
-    ] {
+    for line in ["GET * HTTP/1.1", "OPTIONS *? HTTP/1.1", "OPTIONS *a HTTP/1.1"] {
         assert_eq!(refuse(&with_line(line)), Status::BadRequest, "{line}");
     }
 }
@@ -402,14 +329,8 @@ fn rfc9112_3_2_host_is_required_once_and_valid() {
     }
     assert_eq!(refuse("GET / HTTP/1.1\r\n\r\n"), Status::BadRequest);
     assert_eq!(refuse("GET http://h/ HTTP/1.1\r\n\r\n"), Status::BadRequest);
-    assert_eq!(
-        refuse("GET / HTTP/1.1\r\nHost: h\r\nhost: h\r\n"),
-        Status::BadRequest
-    );
-    assert_eq!(
-        refuse("GET / HTTP/1.0\r\nHost: h\r\nhost: h\r\n"),
-        Status::BadRequest
-    );
+    assert_eq!(refuse("GET / HTTP/1.1\r\nHost: h\r\nhost: h\r\n"), Status::BadRequest);
+    assert_eq!(refuse("GET / HTTP/1.0\r\nHost: h\r\nhost: h\r\n"), Status::BadRequest);
     assert_eq!(accept("GET / HTTP/1.0\r\n\r\n").host(), None);
 }
 
@@ -435,15 +356,9 @@ fn rfc9112_5_1_malformed_field_lines_are_refused_early() {
         "@",
         "A\n",
     ] {
+        assert_eq!(refuse(&format!("GET / HTTP/1.1\r\n{line}")), Status::BadRequest, "{line:?}");
         assert_eq!(
-            refuse(&format!("GET / HTTP/1.1\r\n{line}")),
-            Status::BadRequest,
-            "{line:?}"
-        );
-        assert_eq!(
-            refuse(&format!(
-                "GET / HTTP/1.1\r\nB: long enough to be scanned by words\r\n{line}"
-            )),
+            refuse(&format!("GET / HTTP/1.1\r\nB: long enough to be scanned by words\r\n{line}")),
             Status::BadRequest
         );
     }
@@ -460,9 +375,7 @@ fn rfc9112_5_2_folded_lines_are_refused() {
 fn rfc9110_5_5_values_are_trimmed_and_may_hold_obs_text() {
     let input = b"GET / HTTP/1.1\r\nHost:h\r\n\
         Referer: \t a\tb \xe4 c \t \r\nUser-Agent:\r\nAccept: \r\n\r\n";
-    let Ok(Parsed::Complete { head, .. }) = parse(input, &Limits::DEFAULT) else {
-        panic!()
-    };
+    let Ok(Parsed::Complete { head, .. }) = parse(input, &Limits::DEFAULT) else { panic!() };
     assert_eq!(head.field(Field::Referer), Some(&b"a\tb \xe4 c"[..]));
     assert_eq!(head.field(Field::UserAgent), Some(&b""[..]));
     assert_eq!(head.field(Field::Accept), Some(&b""[..]));
@@ -476,40 +389,18 @@ fn rfc9110_5_3_repeated_fields_are_lines_but_no_field() {
     assert_eq!(head.field(Field::Accept), None);
     assert!(head.has(Field::Accept));
     assert!(!head.has(Field::IfRange));
-    assert_eq!(
-        head.lines(Field::Accept).collect::<Vec<_>>(),
-        [&b"a"[..], b"b", b""]
-    );
+    assert_eq!(head.lines(Field::Accept).collect::<Vec<_>>(), [&b"a"[..], b"b", b""]);
     assert_eq!(head.lines(Field::Range).collect::<Vec<_>>(), [b"1"]);
     assert_eq!(head.lines(Field::IfRange).next(), None);
     let names: Vec<_> = head.fields().map(|(name, _)| name).collect();
-    assert_eq!(
-        names,
-        [
-            &b"Host"[..],
-            b"Accept",
-            b"range",
-            b"ACCEPT",
-            b"X-Accept",
-            b"accept"
-        ]
-    );
+    assert_eq!(names, [&b"Host"[..], b"Accept", b"range", b"ACCEPT", b"X-Accept", b"accept"]);
 }
 
 #[test]
 fn rfc9112_6_3_content_length_frames_a_body() {
-    assert_eq!(
-        accept(&with_fields("Content-Length: 5\r\n")).body,
-        Body::Length(5)
-    );
-    assert_eq!(
-        accept(&with_fields("content-length: 0005\r\n")).body,
-        Body::Length(5)
-    );
-    assert_eq!(
-        accept(&with_fields("Content-Length: 0\r\n")).body,
-        Body::None
-    );
+    assert_eq!(accept(&with_fields("Content-Length: 5\r\n")).body, Body::Length(5));
+    assert_eq!(accept(&with_fields("content-length: 0005\r\n")).body, Body::Length(5));
+    assert_eq!(accept(&with_fields("Content-Length: 0\r\n")).body, Body::None);
     let most = format!("Content-Length: {}\r\n", u64::MAX);
     assert_eq!(accept(&with_fields(&most)).body, Body::Length(u64::MAX));
 }
@@ -530,11 +421,7 @@ fn rfc9112_6_3_ambiguous_lengths_are_refused() {
         "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
         "Transfer-Encoding: chunked\r\nContent-Length: 0\r\n",
     ] {
-        assert_eq!(
-            refuse(&with_fields(fields)),
-            Status::BadRequest,
-            "{fields:?}"
-        );
+        assert_eq!(refuse(&with_fields(fields)), Status::BadRequest, "{fields:?}");
     }
 }
 
@@ -544,46 +431,23 @@ fn rfc9112_6_1_transfer_codings() {
         ("Transfer-Encoding: chunked\r\n", Ok(Body::Chunked)),
         ("Transfer-Encoding: CHUNKED\r\n", Ok(Body::Chunked)),
         ("Transfer-Encoding: , chunked,\r\n", Ok(Body::Chunked)),
-        (
-            "Transfer-Encoding: gzip, chunked\r\n",
-            Err(Status::NotImplemented),
-        ),
-        (
-            "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n",
-            Err(Status::NotImplemented),
-        ),
-        (
-            "Transfer-Encoding: chunked, chunked\r\n",
-            Err(Status::BadRequest),
-        ),
-        (
-            "Transfer-Encoding: chunked\r\ntransfer-encoding: chunked\r\n",
-            Err(Status::BadRequest),
-        ),
-        (
-            "Transfer-Encoding: chunked, gzip\r\n",
-            Err(Status::BadRequest),
-        ),
-        (
-            "Transfer-Encoding: chunked;x=y\r\n",
-            Err(Status::BadRequest),
-        ),
+        ("Transfer-Encoding: gzip, chunked\r\n", Err(Status::NotImplemented)),
+        ("Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n", Err(Status::NotImplemented)),
+        ("Transfer-Encoding: chunked, chunked\r\n", Err(Status::BadRequest)),
+        ("Transfer-Encoding: chunked\r\ntransfer-encoding: chunked\r\n", Err(Status::BadRequest)),
+        ("Transfer-Encoding: chunked, gzip\r\n", Err(Status::BadRequest)),
+        ("Transfer-Encoding: chunked;x=y\r\n", Err(Status::BadRequest)),
         ("Transfer-Encoding: gzip\r\n", Err(Status::BadRequest)),
         ("Transfer-Encoding: identity\r\n", Err(Status::BadRequest)),
         ("Transfer-Encoding: xchunked\r\n", Err(Status::BadRequest)),
-        (
-            "Transfer-Encoding: \"chunked\"\r\n",
-            Err(Status::BadRequest),
-        ),
+        ("Transfer-Encoding: \"chunked\"\r\n", Err(Status::BadRequest)),
         ("Transfer-Encoding:\r\n", Err(Status::BadRequest)),
     ] {
         let input = with_fields(fields);
-        let body = parse_all(&input)
-            .map_err(|reject| reject.status)
-            .map(|parsed| match parsed {
-                Parsed::Complete { head, .. } => head.body,
-                Parsed::Partial => panic!("{fields:?}"),
-            });
+        let body = parse_all(&input).map_err(|reject| reject.status).map(|parsed| match parsed {
+            Parsed::Complete { head, .. } => head.body,
+            Parsed::Partial => panic!("{fields:?}"),
+        });
         assert_eq!(body, expected, "{fields:?}");
     }
     let input = "GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -605,11 +469,7 @@ fn rfc9112_9_3_persistence() {
         ("1.1", "Connection: x\r\nConnection: close\r\n", false),
         ("1.1", "Connection: closed\r\n", true),
         ("1.1", "Connection:\r\n", true),
-        (
-            "1.0",
-            "Connection: close\r\nConnection: keep-alive\r\n",
-            false,
-        ),
+        ("1.0", "Connection: close\r\nConnection: keep-alive\r\n", false),
     ] {
         let input = format!("GET / HTTP/{version}\r\nHost: h\r\n{fields}\r\n");
         assert_eq!(accept(&input).keep_alive, expected, "{input:?}");
@@ -620,103 +480,59 @@ fn rfc9112_9_3_persistence() {
 fn rfc9110_10_1_1_expectations() {
     let expects = |fields: &str| accept(&with_fields(fields)).expect_continue;
     assert!(expects("Expect: 100-continue\r\nContent-Length: 1\r\n"));
-    assert!(expects(
-        "Expect: 100-Continue\r\nTransfer-Encoding: chunked\r\n"
-    ));
-    assert!(expects(
-        "Expect: 100-continue\r\nExpect: 100-continue\r\nContent-Length: 1\r\n"
-    ));
+    assert!(expects("Expect: 100-Continue\r\nTransfer-Encoding: chunked\r\n"));
+    assert!(expects("Expect: 100-continue\r\nExpect: 100-continue\r\nContent-Length: 1\r\n"));
     assert!(!expects("Expect: 100-continue\r\n"), "there is no body");
-    assert!(
-        !expects("Expect: 100-continue\r\nContent-Length: 0\r\n"),
-        "there is no body"
-    );
-    assert!(
-        !expects("Expect:\r\nContent-Length: 1\r\n"),
-        "an empty list"
-    );
-    assert_eq!(
-        refuse(&with_fields("Expect: tea\r\n")),
-        Status::ExpectationFailed
-    );
-    assert_eq!(
-        refuse(&with_fields("Expect: 100-continue, tea\r\n")),
-        Status::ExpectationFailed
-    );
+    assert!(!expects("Expect: 100-continue\r\nContent-Length: 0\r\n"), "there is no body");
+    assert!(!expects("Expect:\r\nContent-Length: 1\r\n"), "an empty list");
+    assert_eq!(refuse(&with_fields("Expect: tea\r\n")), Status::ExpectationFailed);
+    assert_eq!(refuse(&with_fields("Expect: 100-continue, tea\r\n")), Status::ExpectationFailed);
     let old = "POST / HTTP/1.0\r\nExpect: 100-continue, tea\r\nContent-Length: 1\r\n\r\n";
     assert!(!accept(old).expect_continue);
 }
 
 #[test]
 fn long_targets_are_refused_before_their_end() {
-    let limits = Limits {
-        target_bytes_max: 10,
-        ..Limits::DEFAULT
-    };
-    let status = |input: &str| {
-        parse(input.as_bytes(), &limits)
-            .map(|_| ())
-            .map_err(|r| r.status)
-    };
+    let limits = Limits { target_bytes_max: 10, ..Limits::DEFAULT };
+    let status = |input: &str| parse(input.as_bytes(), &limits).map(|_| ()).map_err(|r| r.status);
     assert_eq!(status("GET /234567890 HTTP/1.1\r\nHost: h\r\n\r\n"), Ok(()));
     assert_eq!(status("GET /2345?7890 HTTP/1.1\r\nHost: h\r\n\r\n"), Ok(()));
     assert_eq!(status("GET /234567890"), Ok(()));
     assert_eq!(status("GET /2345678901"), Err(Status::UriTooLong));
     assert_eq!(status("GET /2345?78901"), Err(Status::UriTooLong));
-    assert_eq!(
-        status("GET /2345678901 HTTP/1.1\r\n"),
-        Err(Status::UriTooLong)
-    );
+    assert_eq!(status("GET /2345678901 HTTP/1.1\r\n"), Err(Status::UriTooLong));
 }
 
 #[test]
 fn long_heads_are_refused_before_their_end() {
     let input = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
-    let limits = Limits {
-        head_bytes_max: input.len(),
-        ..Limits::DEFAULT
-    };
-    assert!(matches!(
-        parse(input.as_bytes(), &limits),
-        Ok(Parsed::Complete { .. })
-    ));
+    let limits = Limits { head_bytes_max: input.len(), ..Limits::DEFAULT };
+    assert!(matches!(parse(input.as_bytes(), &limits), Ok(Parsed::Complete { .. })));
     assert!(matches!(
         parse((input.to_owned() + "more").as_bytes(), &limits),
         Ok(Parsed::Complete { .. })
     ));
-    let limits = Limits {
-        head_bytes_max: input.len() - 1,
-        ..Limits::DEFAULT
-    };
+    let limits = Limits { head_bytes_max: input.len() - 1, ..Limits::DEFAULT };
     for end in 0..=input.len() {
         let result = parse(&input.as_bytes()[..end], &limits);
         if end < input.len() - 1 {
             assert_eq!(result, Ok(Parsed::Partial));
         } else {
-            assert_eq!(
-                result.map_err(|r| r.status),
-                Err(Status::HeaderFieldsTooLarge)
-            );
+            assert_eq!(result.map_err(|r| r.status), Err(Status::HeaderFieldsTooLarge));
         }
     }
 }
 
 #[test]
 fn the_ceiling_of_a_head_holds_whatever_the_limit() {
-    let limits = Limits {
-        head_bytes_max: usize::MAX,
-        fields_max: usize::MAX,
-        ..Limits::DEFAULT
-    };
+    let limits = Limits { head_bytes_max: usize::MAX, fields_max: usize::MAX, ..Limits::DEFAULT };
     let mut input = "GET / HTTP/1.1\r\nHost: h\r\n".to_owned();
     input.push_str(&"A: b\r\n".repeat((Limits::HEAD_BYTES_CEILING - input.len() - 8 - 2) / 6));
     input.push_str("Range:");
     let rest = Limits::HEAD_BYTES_CEILING - input.len() - 4;
     input.push_str(&"r".repeat(rest));
     input.push_str("\r\n\r\n");
-    let Ok(Parsed::Complete { head, len }) = parse(input.as_bytes(), &limits) else {
-        panic!()
-    };
+    let Ok(Parsed::Complete { head, len }) = parse(input.as_bytes(), &limits) else { panic!() };
     assert_eq!(len, Limits::HEAD_BYTES_CEILING);
     assert_eq!(head.field(Field::Range).map(<[u8]>::len), Some(rest));
 
@@ -729,10 +545,7 @@ fn the_ceiling_of_a_head_holds_whatever_the_limit() {
 fn too_many_fields_are_refused() {
     let fields = |count: usize| with_fields(&"A:\r\n".repeat(count - 1));
     accept(&fields(Limits::DEFAULT.fields_max));
-    assert_eq!(
-        refuse(&fields(Limits::DEFAULT.fields_max + 1)),
-        Status::HeaderFieldsTooLarge
-    );
+    assert_eq!(refuse(&fields(Limits::DEFAULT.fields_max + 1)), Status::HeaderFieldsTooLarge);
 }
 
 #[test]

@@ -15,10 +15,7 @@ const NOW: i64 = 1_700_000_000;
 fn representation(size: u64) -> Representation<'static> {
     Representation {
         size,
-        validators: Validators {
-            etag: b"\"x\"",
-            last_modified: Some(NOW - 60),
-        },
+        validators: Validators { etag: b"\"x\"", last_modified: Some(NOW - 60) },
     }
 }
 
@@ -53,27 +50,15 @@ fn body(wrapping: &Wrapping<'_>, file: &[u8]) -> Vec<u8> {
 #[test]
 fn every_plan_is_made() {
     assert_eq!(plan_of("GET", "", 10), Plan::Full);
-    assert_eq!(
-        plan_of("GET", "If-None-Match: \"x\"\r\n", 10),
-        Plan::NotModified
-    );
-    assert_eq!(
-        plan_of("GET", "If-Match: \"y\"\r\n", 10),
-        Plan::PreconditionFailed
-    );
+    assert_eq!(plan_of("GET", "If-None-Match: \"x\"\r\n", 10), Plan::NotModified);
+    assert_eq!(plan_of("GET", "If-Match: \"y\"\r\n", 10), Plan::PreconditionFailed);
     assert_eq!(
         plan_of("GET", "Range: bytes=2-3\r\n", 10),
         Plan::Partial(Range { start: 2, end: 4 })
     );
-    assert_eq!(
-        plan_of("GET", "Range: bytes=10-\r\n", 10),
-        Plan::Unsatisfiable
-    );
+    assert_eq!(plan_of("GET", "Range: bytes=10-\r\n", 10), Plan::Unsatisfiable);
     assert_eq!(plan_of("GET", "Range: bytes=5-4\r\n", 10), Plan::Full);
-    assert!(matches!(
-        plan_of("GET", "Range: bytes=0-1,-1\r\n", 1000),
-        Plan::Multipart(_)
-    ));
+    assert!(matches!(plan_of("GET", "Range: bytes=0-1,-1\r\n", 1000), Plan::Multipart(_)));
 }
 
 #[test]
@@ -81,10 +66,7 @@ fn head_is_planned_as_get_without_range() {
     assert_eq!(plan_of("HEAD", "", 10), Plan::Full);
     assert_eq!(plan_of("HEAD", "Range: bytes=2-3\r\n", 10), Plan::Full);
     assert_eq!(plan_of("HEAD", "Range: bytes=10-\r\n", 10), Plan::Full);
-    assert_eq!(
-        plan_of("HEAD", "If-None-Match: \"x\"\r\n", 10),
-        Plan::NotModified
-    );
+    assert_eq!(plan_of("HEAD", "If-None-Match: \"x\"\r\n", 10), Plan::NotModified);
 }
 
 #[test]
@@ -103,10 +85,7 @@ fn rfc9110_15_3_7_2_ranges_that_become_one_are_no_multipart() {
 fn no_length_overflows() {
     let most = multipart("bytes=0-99,200-", MULTIPART_SIZE_MAX);
     assert!(most.wrapping(b"text/plain", 0).content_length() > MULTIPART_SIZE_MAX);
-    assert_eq!(
-        plan_of("GET", "Range: bytes=0-0,-1\r\n", MULTIPART_SIZE_MAX + 1),
-        Plan::Full
-    );
+    assert_eq!(plan_of("GET", "Range: bytes=0-0,-1\r\n", MULTIPART_SIZE_MAX + 1), Plan::Full);
 }
 
 #[test]
@@ -127,15 +106,9 @@ fn a_multipart_body_to_the_byte() {
         \r\n\
         xyz\r\n\
         --0123456789abcdef--\r\n";
-    assert_eq!(
-        String::from_utf8(body(&wrapping, &file)).as_deref(),
-        Ok(expected)
-    );
+    assert_eq!(String::from_utf8(body(&wrapping, &file)).as_deref(), Ok(expected));
     assert_eq!(wrapping.content_length(), expected.len() as u64);
-    assert_eq!(
-        wrapping.content_type(),
-        b"multipart/byteranges; boundary=0123456789abcdef"
-    );
+    assert_eq!(wrapping.content_type(), b"multipart/byteranges; boundary=0123456789abcdef");
 }
 
 #[test]
@@ -154,18 +127,9 @@ fn rfc9110_14_4_content_ranges() {
         range.write_to(&mut out);
         String::from_utf8(out)
     };
-    let part = ContentRange::Part {
-        range: Range {
-            start: 42,
-            end: 1234,
-        },
-        size: 1234,
-    };
+    let part = ContentRange::Part { range: Range { start: 42, end: 1234 }, size: 1234 };
     assert_eq!(text(part).as_deref(), Ok("bytes 42-1233/1234"));
-    assert_eq!(
-        text(ContentRange::Unsatisfied { size: 0 }).as_deref(),
-        Ok("bytes */0")
-    );
+    assert_eq!(text(ContentRange::Unsatisfied { size: 0 }).as_deref(), Ok("bytes */0"));
 }
 
 proptest! {

@@ -27,10 +27,7 @@ fn rfc9110_14_1_2_examples_of_a_representation_of_10000_bytes() {
         ("bytes=-500", &[(9500, 10_000)]),
         ("bytes=9500-", &[(9500, 10_000)]),
         ("bytes=0-0,-1", &[(0, 1), (9999, 10_000)]),
-        (
-            "bytes= 0-999, 4500-5499, -1000",
-            &[(0, 1000), (4500, 5500), (9000, 10_000)],
-        ),
+        ("bytes= 0-999, 4500-5499, -1000", &[(0, 1000), (4500, 5500), (9000, 10_000)]),
         ("bytes=500-600,601-999", &[(500, 1000)]),
         ("bytes=500-700,601-999", &[(500, 1000)]),
     ] {
@@ -69,16 +66,9 @@ fn rfc9110_15_5_17_ranges_beyond_the_end_are_unsatisfiable() {
         "bytes=99999999999999999999999-",
         "bytes=10-,-0",
     ] {
-        assert_eq!(
-            parse(value.as_bytes(), 10),
-            RangeSet::Unsatisfiable,
-            "{value}"
-        );
+        assert_eq!(parse(value.as_bytes(), 10), RangeSet::Unsatisfiable, "{value}");
     }
-    assert_eq!(
-        parse(b"bytes=18446744073709551615-", u64::MAX),
-        RangeSet::Unsatisfiable
-    );
+    assert_eq!(parse(b"bytes=18446744073709551615-", u64::MAX), RangeSet::Unsatisfiable);
 }
 
 #[test]
@@ -129,10 +119,7 @@ fn rfc9110_17_15_long_lists_are_ignored() {
     };
     let most = RANGES_MAX as u64;
     assert_eq!(satisfied(&list(most), 1_000_000).len(), RANGES_MAX);
-    assert_eq!(
-        parse(list(most + 1).as_bytes(), 1_000_000),
-        RangeSet::Ignore
-    );
+    assert_eq!(parse(list(most + 1).as_bytes(), 1_000_000), RangeSet::Ignore);
     // Also if they would come to one range in the end, or to none.
     let same = format!("bytes={}", vec!["0-"; RANGES_MAX + 1].join(","));
     assert_eq!(parse(same.as_bytes(), 1_000_000), RangeSet::Ignore);
@@ -141,37 +128,19 @@ fn rfc9110_17_15_long_lists_are_ignored() {
 #[test]
 fn rfc9110_15_3_7_2_near_ranges_are_joined_and_the_others_keep_their_order() {
     let gap = GAP_BYTES_MAX;
-    assert_eq!(
-        satisfied(&format!("bytes=0-9,{}-", 10 + gap), 1000),
-        [(0, 1000)]
-    );
-    assert_eq!(
-        satisfied(&format!("bytes=0-9,{}-", 11 + gap), 1000),
-        [(0, 10), (11 + gap, 1000)]
-    );
-    assert_eq!(
-        satisfied("bytes=800-899,0-9,300-399", 1000),
-        [(800, 900), (0, 10), (300, 400)]
-    );
+    assert_eq!(satisfied(&format!("bytes=0-9,{}-", 10 + gap), 1000), [(0, 1000)]);
+    assert_eq!(satisfied(&format!("bytes=0-9,{}-", 11 + gap), 1000), [(0, 10), (11 + gap, 1000)]);
+    assert_eq!(satisfied("bytes=800-899,0-9,300-399", 1000), [(800, 900), (0, 10), (300, 400)]);
     // The third joins the first and takes its place.
-    assert_eq!(
-        satisfied("bytes=800-899,0-9,900-999", 1000),
-        [(800, 1000), (0, 10)]
-    );
+    assert_eq!(satisfied("bytes=800-899,0-9,900-999", 1000), [(800, 1000), (0, 10)]);
     // The last bridges all.
-    assert_eq!(
-        satisfied("bytes=800-899,0-9,300-399,10-799", 1000),
-        [(0, 900)]
-    );
+    assert_eq!(satisfied("bytes=800-899,0-9,300-399,10-799", 1000), [(0, 900)]);
     // Growing by one neighbour brings it near another.
     assert_eq!(
         satisfied("bytes=0-9,500-599,200-410,85-110", 1000),
         [(0, 111), (500, 600), (200, 411)]
     );
-    assert_eq!(
-        satisfied("bytes=0-9,500-599,200-420,85-120", 1000),
-        [(0, 600)]
-    );
+    assert_eq!(satisfied("bytes=0-9,500-599,200-420,85-120", 1000), [(0, 600)]);
 }
 
 #[test]

@@ -23,10 +23,7 @@ fn every_field_is_written() {
         server: Some("samum"),
         content_type: Some(b"text/html"),
         content_length: Some(10),
-        content_range: Some(ContentRange::Part {
-            range: Range { start: 5, end: 15 },
-            size: 20,
-        }),
+        content_range: Some(ContentRange::Part { range: Range { start: 5, end: 15 }, size: 20 }),
         content_encoding: Some(b"br"),
         last_modified: Some(784_111_000),
         etag: Some(b"\"x\""),
@@ -64,26 +61,16 @@ fn every_field_is_written() {
 
 #[test]
 fn keep_alive_is_said_to_http_1_0() {
-    let response = ResponseHead {
-        connection: ConnectionOption::KeepAlive,
-        ..head(Status::Ok)
-    };
+    let response = ResponseHead { connection: ConnectionOption::KeepAlive, ..head(Status::Ok) };
     assert!(text(&response).ends_with("\r\nConnection: keep-alive\r\n\r\n"));
 }
 
 #[test]
 fn rfc9110_8_6_content_length_is_left_out_where_it_is_forbidden() {
     for &status in Status::ALL {
-        let response = ResponseHead {
-            content_length: Some(0),
-            ..head(status)
-        };
+        let response = ResponseHead { content_length: Some(0), ..head(status) };
         let forbidden = status.code() < 200 || status == Status::NoContent;
-        assert_eq!(
-            text(&response).contains("Content-Length: 0\r\n"),
-            !forbidden,
-            "{status}"
-        );
+        assert_eq!(text(&response).contains("Content-Length: 0\r\n"), !forbidden, "{status}");
     }
 }
 
@@ -104,20 +91,14 @@ fn the_date_can_be_replaced_in_place() {
 #[test]
 #[cfg_attr(debug_assertions, should_panic(expected = "field value"))]
 fn rfc9112_11_1_a_value_cannot_end_its_line() {
-    let response = ResponseHead {
-        location: Some(b"/a\r\nSet-Cookie: x"),
-        ..head(Status::Found)
-    };
+    let response = ResponseHead { location: Some(b"/a\r\nSet-Cookie: x"), ..head(Status::Found) };
     assert!(text(&response).contains("Location: /aSet-Cookie: x\r\n"));
 }
 
 #[test]
 #[cfg_attr(debug_assertions, should_panic(expected = "field name"))]
 fn rfc9112_11_1_a_name_cannot_end_its_line() {
-    let response = ResponseHead {
-        extra: &[(b"A\r\nB", b"x"), (b"", b"x")],
-        ..head(Status::Ok)
-    };
+    let response = ResponseHead { extra: &[(b"A\r\nB", b"x"), (b"", b"x")], ..head(Status::Ok) };
     assert!(!text(&response).contains('x'));
 }
 

@@ -105,7 +105,9 @@ impl Sim {
         let mut state = self.world.state();
         let waits = matches!(
             common.table.value(key).map(|slot| &slot.op),
-            Some(Op::Accept(_) | Op::Recv(_) | Op::Writable(_) | Op::Readable(_) | Op::Watch { .. })
+            Some(
+                Op::Accept(_) | Op::Recv(_) | Op::Writable(_) | Op::Readable(_) | Op::Watch { .. }
+            )
         );
         let success = state.config.faults.success_after_cancel;
         if !waits && state.random.chance(success) {
@@ -239,7 +241,9 @@ impl Sim {
                 let opened = self.world.state().open_path(dir, path.to_bytes(), *how);
                 opened.map(|fd| Event::Opened(common.fd(Handle::Sim(fd))))
             }
-            Op::Stat(fd) => self.world.state().stat(fd.raw()).map(|stat| Event::Stat(Box::new(stat))),
+            Op::Stat(fd) => {
+                self.world.state().stat(fd.raw()).map(|stat| Event::Stat(Box::new(stat)))
+            }
             Op::Write { file, bytes } => {
                 let bytes = core::mem::take(bytes);
                 let written = self.world.state().append(file.raw(), &bytes);
@@ -312,7 +316,8 @@ impl Sim {
     }
 
     fn read(&mut self, common: &mut Common, key: Key, file: i32, offset: u64) {
-        let Some(Op::Read { buf, caching, .. }) = common.table.value(key).map(|slot| &mut slot.op) else {
+        let Some(Op::Read { buf, caching, .. }) = common.table.value(key).map(|slot| &mut slot.op)
+        else {
             unreachable!("looked at as a read")
         };
         let brought = self.brought.remove(&key.to_bits()).unwrap_or_default();
@@ -327,7 +332,8 @@ impl Sim {
             brought.iter().for_each(|page| contents.drop_page(*page));
         }
         let range = contents.range(offset, buf.want());
-        let count = if short && range.len() > 1 { 1 + chosen % (range.len() - 1) } else { range.len() };
+        let count =
+            if short && range.len() > 1 { 1 + chosen % (range.len() - 1) } else { range.len() };
         if !fails {
             buf.fill_from(&contents.bytes[range][..count]);
         }

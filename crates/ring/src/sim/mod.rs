@@ -38,10 +38,10 @@ mod random;
 mod world;
 
 use core::ops::RangeInclusive;
+use core::sync::atomic::AtomicBool;
 use core::time::Duration;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 pub use net::End;
 pub use world::{Peer, Stall, World};

@@ -1,10 +1,10 @@
 //! The simulated world: its clock, its agenda, and what tests and rings do to it.
 
+use core::cell::{RefCell, RefMut};
 use core::cmp::Reverse;
+use core::fmt;
 use core::time::Duration;
-use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::fmt;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
 
@@ -312,7 +312,8 @@ impl World {
     pub fn set_mtime(&self, path: &str, seconds: i64) {
         let mut state = self.state();
         let found = state.find(path, false);
-        let since = u64::try_from(seconds - state.config.unix_time).expect("after the clock's start");
+        let since =
+            u64::try_from(seconds - state.config.unix_time).expect("after the clock's start");
         let ino = found.ino.expect("something is there");
         state.disk.inode_mut(ino).mtime = Time::default() + Duration::from_secs(since);
         state.changed(found.dir, Some(&found.name), false);
@@ -331,10 +332,7 @@ impl World {
     }
 
     /// Drop all files from the page cache, but for what is just being read.
-    ///
-    /// # Panics
-    ///
-    /// Never.
+    #[expect(clippy::missing_panics_doc, reason = "files are files")]
     pub fn evict_all(&self) {
         let mut state = self.state();
         let now = state.now;
@@ -374,7 +372,13 @@ impl World {
         Ok(count)
     }
 
-    pub(crate) fn sendfile(&self, fd: i32, file: i32, offset: u64, len: usize) -> io::Result<usize> {
+    pub(crate) fn sendfile(
+        &self,
+        fd: i32,
+        file: i32,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<usize> {
         let mut state = self.state();
         let conn = state.conn(fd)?;
         let open = state.opened(file)?.clone();
@@ -595,7 +599,8 @@ impl State {
         if let Descriptor::File(open) = &what {
             self.disk.inode_mut(open.ino).opens += 1;
         }
-        let free = (FIRST_DESCRIPTOR..self.descriptors.len()).find(|at| self.descriptors[*at].is_none());
+        let free =
+            (FIRST_DESCRIPTOR..self.descriptors.len()).find(|at| self.descriptors[*at].is_none());
         let at = free.unwrap_or(self.descriptors.len());
         if at >= self.config.descriptors {
             if let Descriptor::File(open) = what {
@@ -823,7 +828,12 @@ impl State {
     }
 
     /// Begin to read a range; when all of it is there, and which pages were not.
-    pub(super) fn fetch(&mut self, open: &OpenFile, offset: u64, len: usize) -> Result<super::disk::Fetch, i32> {
+    pub(super) fn fetch(
+        &mut self,
+        open: &OpenFile,
+        offset: u64,
+        len: usize,
+    ) -> Result<super::disk::Fetch, i32> {
         let now = self.now;
         let arrival = now + self.latency(|config| &config.disk);
         let later = arrival + self.latency(|config| &config.disk);

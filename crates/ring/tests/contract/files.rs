@@ -23,10 +23,14 @@ on_every_driver!(
     tells_what_is_resident,
 );
 
-mod real_errors {
-    //! The simulation has its own access modes and no descriptors of the wrong kind.
+mod os_descriptors {
+    //! The simulation has neither pipes nor access modes nor descriptors of the wrong kind.
     use super::*;
-    on_real_drivers!(wrong_descriptors_are_errors, a_file_opened_nonblocking_is_not);
+    on_real_drivers!(
+        wrong_descriptors_are_errors,
+        a_file_opened_nonblocking_is_not,
+        splices_into_a_pipe_and_out,
+    );
 }
 
 fn errno(result: io::Result<impl core::fmt::Debug>) -> i32 {
@@ -276,4 +280,38 @@ fn a_file_opened_nonblocking_is_not(s: &mut Stage) {
     let file = s.open("file");
     let flags = rustix::fs::fcntl_getfl(file.os()).unwrap();
     assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
+}
+
+fn splices_into_a_pipe_and_out(s: &mut Stage) {
+    let bytes = pattern(300_000);
+    s.write_file("file", &bytes);
+    s.evict("file");
+    let file = s.open("file");
+    let (socket, mut peer) = s.pair();
+    let pipes = ring::PipePool::new(1);
+    let mut at = 0;
+    loop {
+        let pipe = pipes.take(at as u64, 100_000).expect("given back in the last round");
+        assert!(pipes.take(0, 1).is_none());
+        let op = Op::Splice { file: file.clone(), offset: at as u64, pipe };
+        let Event::Spliced(mut pipe) = s.done(op).unwrap() else { panic!("a pipe") };
+        if pipe.is_empty() {
+            break;
+        }
+        while !pipe.is_empty() {
+            let left = pipe.len();
+            let sent = match s.ring.drain(&socket, &mut pipe, left, false) {
+                Ok(sent) => sent,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    0
+                }
+            };
+            assert!(s.peer_gets(&mut peer, sent) == bytes[at..at + sent]);
+            at += sent;
+        }
+    }
+    assert_eq!(at, bytes.len());
+    let op = Op::Splice { file, offset: u64::MAX, pipe: pipes.take(0, 10).unwrap() };
+    assert_eq!(errno(s.done(op)), libc::EINVAL);
 }

@@ -1,16 +1,19 @@
 //! A ring, and a world around it that the tests act on the same way whatever the driver.
 
+use core::net::SocketAddr;
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, ErrorKind, IoSlice, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use ring::sim::{self, World};
-use ring::{BufferPool, Choice, Completion, DriverKind, Event, Fd, Key, Op, OpenHow, RecvBuf, Ring};
+use ring::{
+    BufferPool, Choice, Completion, DriverKind, Event, Fd, Key, Op, OpenHow, RecvBuf, Ring,
+};
 
 /// Give each behaviour a test on the io_uring and the epoll driver.
 macro_rules! on_real_drivers {
@@ -220,7 +223,9 @@ impl Stage {
         self.got.clear();
         self.ring = match &self.world {
             Around::Sim(world) => Ring::simulated(world),
-            Around::Os(_) if self.ring.kind() == DriverKind::Uring => Ring::new(Choice::Uring).unwrap(),
+            Around::Os(_) if self.ring.kind() == DriverKind::Uring => {
+                Ring::new(Choice::Uring).unwrap()
+            }
             Around::Os(_) => Ring::new(Choice::Epoll).unwrap(),
         };
     }
@@ -232,8 +237,7 @@ impl Stage {
             Around::Os(_) => {
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
                 let address = listener.local_addr().unwrap();
-                // SOCK_NONBLOCK is the server's part; a second listen(2) makes the backlog longer.
-                listener.set_nonblocking(true).unwrap();
+                // A second listen(2) makes the backlog longer.
                 rustix::net::listen(&listener, 4096).unwrap();
                 (self.ring.adopt_socket(listener.into()), Address::Os(address))
             }

@@ -5,7 +5,7 @@ use std::thread;
 
 use ring::{Event, Op};
 
-use super::stage::{Stage};
+use super::stage::Stage;
 
 on_every_driver!(
     timers_come_in_order,

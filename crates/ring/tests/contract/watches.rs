@@ -4,7 +4,7 @@ use std::ffi::CString;
 
 use ring::{Change, Event, Key, Op};
 
-use super::stage::{Stage};
+use super::stage::Stage;
 
 on_every_driver!(
     reports_each_kind_of_change,

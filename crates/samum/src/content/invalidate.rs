@@ -1,6 +1,7 @@
 //! Inode events, and what they make us forget.
 
 use std::ffi::CString;
+use std::io;
 
 use http1::Coding;
 use ring::{Change, Completion, Event, Key, Op};
@@ -39,22 +40,27 @@ pub(super) enum Watched {
 impl Content {
     /// See to it that all directories on the way to `key` are watched, as far as they can be.
     pub(super) fn watch_ancestors(&mut self, shell: &mut Shell, key: &[u8], load: u32) -> Watched {
+        // Nobody may call back a load that does not wait: its number may be another's by then.
+        let unknown = ancestors(key).filter(|path| !self.dirs.contains_key(*path)).count();
+        let is_unwatchable = |path| {
+            matches!(self.dirs.get(path), Some(Dir { state: State::Unwatchable, .. }))
+        };
+        if self.dirs.len() + unknown > DIRS_MAX || ancestors(key).any(is_unwatchable) {
+            return Watched::No;
+        }
         let mut pending = 0;
         for path in ancestors(key) {
-            let is_full = self.dirs.len() >= DIRS_MAX;
             match self.dirs.get_mut(path) {
-                Some(Dir { state: State::Watched, .. }) => {}
-                Some(Dir { state: State::Unwatchable, .. }) => return Watched::No,
+                Some(Dir { state: State::Watched | State::Unwatchable, .. }) => {}
                 Some(Dir { state: State::Pending(loads), .. }) => {
                     loads.push(load);
                     pending += 1;
                 }
-                None if is_full => return Watched::No,
                 None => {
                     let id = self.next_dir;
                     self.next_dir = self.next_dir.wrapping_add(1);
                     let root = self.root.clone();
-                    let Ok(name) = CString::new(path) else { return Watched::No };
+                    let name = CString::new(path).expect("no path has a NUL");
                     let op = Op::Watch { root, path: name };
                     let key = shell.ring.submit(op, token(kind::WATCH, 0, id));
                     let dir = Dir { id, key, state: State::Pending(vec![load]) };
@@ -72,10 +78,13 @@ impl Content {
         #[allow(clippy::cast_possible_truncation, reason = "the low half is the number")]
         let id = completion.token as u32;
         let Some(path) = self.dir_keys.get(&id).cloned() else { return };
-        let (state, watched) = match completion.result {
+        let (state, watched, is_missing) = match completion.result {
             Ok(Event::Changed(change)) => return self.changed(shell, &path, &change),
-            Ok(_) => (State::Watched, true),
-            Err(_) => (State::Unwatchable, false),
+            Ok(_) => (State::Watched, true, false),
+            Err(error) => {
+                let kinds = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+                (State::Unwatchable, false, kinds.contains(&error.kind()))
+            }
         };
         let Some(dir) = self.dirs.get_mut(&path) else { return };
         let before = core::mem::replace(&mut dir.state, state);
@@ -84,15 +93,11 @@ impl Content {
                 self.directory_known(shell, load, watched);
             }
         }
-        if !completion.more && !self.path_is_loaded(&path) {
-            // It does not exist, or is of no more interest: ask again when somebody does.
+        if is_missing {
+            // Ask again when somebody asks for it.
             self.dirs.remove(&path);
             self.dir_keys.remove(&id);
         }
-    }
-
-    fn path_is_loaded(&self, dir: &[u8]) -> bool {
-        self.cache.keys().any(|key| ancestors(key).any(|path| path == dir))
     }
 
     fn changed(&mut self, shell: &mut Shell, dir: &[u8], change: &Change) {

@@ -94,8 +94,6 @@ impl Content {
             Watched::Pending(count) => self.load(id).pending += count,
             Watched::Yes => self.open(shell, id, false),
             Watched::No => {
-                // Directories asked before this one answered may still call back; they find a
-                // load in a later step and leave it alone.
                 self.load(id).watched = false;
                 self.open(shell, id, false);
             }
@@ -238,6 +236,7 @@ impl Content {
         match result {
             Ok(Event::Opened(fd)) => return self.submit_stat(shell, id, part, fd),
             Ok(Event::Stat(stat)) if stat.kind == FileKind::Regular => {
+                load.watched &= stat.links == 1;
                 if let Some(part) = &mut load.parts[part as usize] {
                     part.stat = Some(*stat);
                 }

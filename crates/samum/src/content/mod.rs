@@ -30,7 +30,8 @@ use load::Load;
 
 /// How long a resource is believed where changes make no events.
 const AGE_MAX: Duration = Duration::from_secs(1);
-/// How long where they do: writes through a shared mapping make none.
+/// How long where they do: writes through a shared mapping make none, and neither do those through a
+/// second name that a file is given in a directory that is not watched.
 const AGE_MAX_WATCHED: Duration = Duration::from_secs(10);
 /// How long an old resource is served while a slow disk is being asked for a new one.
 const STALE_MAX: Duration = Duration::from_secs(10);

@@ -70,6 +70,9 @@ pub(crate) struct Finished {
     /// The second that the date in `bytes` names.
     second: Cell<i64>,
     date_at: usize,
+    modified_at: usize,
+    /// Unix seconds.
+    modified: i64,
     pub(crate) head_len: usize,
 }
 
@@ -102,6 +105,9 @@ impl Variant {
         };
         let date_at = head.write_to(&mut bytes);
         let head_len = bytes.len();
+        let name = b"\r\nLast-Modified: ";
+        let place = bytes.windows(name.len()).position(|window| window == name);
+        let modified_at = place.expect("the head has it") + name.len();
         let data = match body {
             Ok(body) => {
                 bytes.extend_from_slice(body);
@@ -113,6 +119,8 @@ impl Variant {
             bytes: RefCell::new(bytes.into()),
             second: Cell::new(0),
             date_at,
+            modified_at,
+            modified: stat.mtime,
             head_len,
         };
         Self { stat, etag, data, finished }
@@ -131,18 +139,27 @@ impl Finished {
     /// The bytes with the present date in them.
     pub(crate) fn dated(&self, second: i64, date: &[u8; date::DATE_LEN]) -> Rc<[u8]> {
         let mut bytes = self.bytes.borrow_mut();
-        if self.second.replace(second) != second {
-            let place = self.date_at..self.date_at + date.len();
+        let before = self.second.replace(second);
+        if before != second {
             if let Some(own) = Rc::get_mut(&mut bytes) {
-                own[place].copy_from_slice(date);
+                self.stamp(own, before, second, date);
             } else {
                 // Somebody is still sending the old one.
                 let mut copy = bytes.to_vec();
-                copy[place].copy_from_slice(date);
+                self.stamp(&mut copy, before, second, date);
                 *bytes = copy.into();
             }
         }
         Rc::clone(&bytes)
+    }
+
+    /// A modification in the future is given the date of the message (RFC 9110 §8.8.2.1).
+    fn stamp(&self, bytes: &mut [u8], before: i64, second: i64, date: &[u8; date::DATE_LEN]) {
+        bytes[self.date_at..][..date.len()].copy_from_slice(date);
+        if self.modified > before {
+            let modified = date::format(self.modified.min(second));
+            bytes[self.modified_at..][..modified.len()].copy_from_slice(&modified);
+        }
     }
 }
 

@@ -35,10 +35,7 @@ fn error_of(answer: &'static [u8]) -> (ErrorKind, String) {
 fn a_response_ends_where_content_length_says() {
     let mut client = client_of(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A:  b \r\n\r\nhelloHTTP/1.1 404 \r\ncontent-length: 0\r\n\r\n");
     let first = client.response().unwrap();
-    assert_eq!(
-        (first.minor_version, first.status, first.reason.as_str()),
-        (1, 200, "OK")
-    );
+    assert_eq!((first.minor_version, first.status, first.reason.as_str()), (1, 200, "OK"));
     assert_eq!(first.header("content-length"), Some("5"));
     assert_eq!(first.header("x-a"), Some("b"));
     assert_eq!(first.header("etag"), None);
@@ -51,9 +48,7 @@ fn a_response_ends_where_content_length_says() {
 
 #[test]
 fn a_response_without_framing_ends_with_the_connection() {
-    let response = client_of(b"HTTP/1.0 200 OK\r\n\r\nto the end")
-        .response()
-        .unwrap();
+    let response = client_of(b"HTTP/1.0 200 OK\r\n\r\nto the end").response().unwrap();
     assert_eq!(response.framing, Framing::Close);
     assert_eq!(response.body, b"to the end");
 }
@@ -87,34 +82,19 @@ fn what_a_server_must_not_send_is_an_error() {
         (b"HTTP/1.1 200\r\n\r\n", "malformed status line"),
         (b"HTTP/2.0 200 OK\r\n\r\n", "malformed status line"),
         (b"HTTP/1.1 2x0 OK\r\n\r\n", "malformed status line"),
-        (
-            b"HTTP/1.1 200 OK\nA: b\r\n\r\n",
-            "CR, LF or NUL within a line",
-        ),
+        (b"HTTP/1.1 200 OK\nA: b\r\n\r\n", "CR, LF or NUL within a line"),
         (b"HTTP/1.1 200 OK\r\nA : b\r\n\r\n", "malformed field"),
         (b"HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n", "malformed field"),
         (b"HTTP/1.1 200 OK\r\nA: \x01\r\n\r\n", "malformed field"),
         (b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n", "malformed field"),
-        (
-            b"HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\nx",
-            "malformed Content-Length",
-        ),
-        (
-            b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx",
-            "contradicting",
-        ),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\nx", "malformed Content-Length"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx", "contradicting"),
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
             "contradicting",
         ),
-        (
-            b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n",
-            "framing without a body",
-        ),
-        (
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
-            "chunk size",
-        ),
+        (b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n", "framing without a body"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n", "chunk size"),
         (
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nxy\r\n",
             "no line end after a chunk",
@@ -123,10 +103,7 @@ fn what_a_server_must_not_send_is_an_error() {
     for (answer, expected) in cases {
         let (kind, message) = error_of(answer);
         assert_eq!(kind, ErrorKind::InvalidData, "{message}");
-        assert!(
-            message.starts_with(expected),
-            "{message:?} for {expected:?}"
-        );
+        assert!(message.starts_with(expected), "{message:?} for {expected:?}");
     }
 }
 
@@ -138,12 +115,7 @@ fn an_early_end_is_an_error() {
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
     ] {
-        assert_eq!(
-            error_of(answer).0,
-            ErrorKind::UnexpectedEof,
-            "{}",
-            answer.escape_ascii()
-        );
+        assert_eq!(error_of(answer).0, ErrorKind::UnexpectedEof, "{}", answer.escape_ascii());
     }
 }
 
@@ -169,9 +141,7 @@ fn get_speaks_to_unix_sockets_too() {
         let (mut stream, _) = listener.accept().unwrap();
         let mut request = [0; REQUEST.len()];
         stream.read_exact(&mut request).unwrap();
-        stream
-            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
-            .unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").unwrap();
         request
     });
     let response = get(&Address::Unix(path), "/x?y").unwrap();
@@ -185,14 +155,9 @@ fn get_notices_a_second_response() {
     let address = Address::Tcp(listener.local_addr().unwrap());
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        stream
-            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi again")
-            .unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi again").unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
         let _ = io::copy(&mut stream, &mut io::sink());
     });
-    assert_eq!(
-        get(&address, "/").unwrap_err().kind(),
-        ErrorKind::InvalidData
-    );
+    assert_eq!(get(&address, "/").unwrap_err().kind(), ErrorKind::InvalidData);
 }

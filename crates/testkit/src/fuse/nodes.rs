@@ -28,7 +28,10 @@ enum Node {
         children: BTreeMap<OsString, NodeId>,
     },
     /// `size` is what it says; it has what it has.
-    File { content: Content, size: u64 },
+    File {
+        content: Content,
+        size: u64,
+    },
 }
 
 /// An entry of a directory's listing.
@@ -40,17 +43,12 @@ pub(super) struct Entry<'a> {
 
 impl Nodes {
     pub(super) fn new() -> Self {
-        let root = Node::Directory {
-            parent: ROOT,
-            children: BTreeMap::new(),
-        };
+        let root = Node::Directory { parent: ROOT, children: BTreeMap::new() };
         Self { nodes: vec![root] }
     }
 
     pub(super) fn add_file(&mut self, path: &Path, content: Content, size: u64) {
-        let name = path
-            .file_name()
-            .unwrap_or_else(|| panic!("{} has no name", path.display()));
+        let name = path.file_name().unwrap_or_else(|| panic!("{} has no name", path.display()));
         let parent = self.add_directory(path.parent().expect("what has a name has a parent"));
         let file = self.add(parent, name, Node::File { content, size });
         assert!(file.is_new, "{} exists", path.display());
@@ -58,11 +56,12 @@ impl Nodes {
 
     /// Finds or makes the directory, with those that lead to it.
     pub(super) fn add_directory(&mut self, path: &Path) -> NodeId {
-        names(path).fold(ROOT, |parent, name| {
+        let found = names(path).fold(ROOT, |parent, name| {
             let children = BTreeMap::new();
-            self.add(parent, name, Node::Directory { parent, children })
-                .node
-        })
+            self.add(parent, name, Node::Directory { parent, children }).node
+        });
+        assert!(self.content(found).is_none(), "{} is a file", path.display());
+        found
     }
 
     fn add(&mut self, parent: NodeId, name: &OsStr, node: Node) -> Added {
@@ -75,10 +74,7 @@ impl Nodes {
         if is_new {
             self.nodes.push(node);
         }
-        Added {
-            node: node_id,
-            is_new,
-        }
+        Added { node: node_id, is_new }
     }
 
     pub(super) fn find(&self, path: &Path) -> NodeId {
@@ -109,17 +105,13 @@ impl Nodes {
         };
         directory.into_iter().flat_map(move |(parent, children)| {
             let dots = [(node, OsStr::new(".")), (parent, OsStr::new(".."))];
-            let children = children
-                .iter()
-                .map(|(name, child)| (*child, name.as_os_str()));
+            let children = children.iter().map(|(name, child)| (*child, name.as_os_str()));
             let kind = |node| self.attributes(node).kind;
-            dots.into_iter()
-                .chain(children)
-                .map(move |(node, name)| Entry {
-                    node,
-                    kind: kind(node),
-                    name,
-                })
+            dots.into_iter().chain(children).map(move |(node, name)| Entry {
+                node,
+                kind: kind(node),
+                name,
+            })
         })
     }
 
@@ -178,3 +170,52 @@ const ROOT: NodeId = NodeId(0);
 
 /// When everything was last modified: 2026-01-01 00:00:00 UTC.
 const MODIFIED: Duration = Duration::from_secs(1_767_225_600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes_with_file_a_b() -> Nodes {
+        let mut nodes = Nodes::new();
+        nodes.add_file(Path::new("a/b"), "text".into(), 4);
+        nodes
+    }
+
+    #[test]
+    fn paths_lead_to_nodes() {
+        let mut nodes = nodes_with_file_a_b();
+        nodes.add_file(Path::new("a/c"), "".into(), 9);
+        let a = nodes.add_directory(Path::new("a"));
+        assert_eq!(nodes.find(Path::new("a")), a);
+        assert_eq!(nodes.find(Path::new("")), ROOT);
+        assert_eq!(nodes.attributes(nodes.find(Path::new("a/c"))).size, 9);
+        let listing = nodes.entries(a).map(|entry| (entry.node, entry.name.to_str().unwrap()));
+        let (b, c) = (nodes.find(Path::new("a/b")), nodes.find(Path::new("a/c")));
+        assert_eq!(listing.collect::<Vec<_>>(), [(a, "."), (ROOT, ".."), (b, "b"), (c, "c")]);
+        assert_eq!(nodes.entries(b).count(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "a/b exists")]
+    fn a_file_is_added_once() {
+        nodes_with_file_a_b().add_file(Path::new("a/b"), "".into(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "c would lie in a file")]
+    fn a_file_has_no_children() {
+        nodes_with_file_a_b().add_file(Path::new("a/b/c/d"), "".into(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "a/b is a file")]
+    fn a_file_is_no_directory() {
+        nodes_with_file_a_b().add_directory(Path::new("a/b"));
+    }
+
+    #[test]
+    #[should_panic(expected = "../a is more than plain names")]
+    fn paths_stay_inside() {
+        nodes_with_file_a_b().add_directory(Path::new("../a"));
+    }
+}

@@ -1,0 +1,280 @@
+//! What the simulated world adds to the contract: faults, stalls, deadlocks, and the same run twice.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::io::{ErrorKind, IoSlice};
+
+use ring::sim::{Config, End, World};
+use ring::{BufferPool, Caching, Completion, Event, Fd, Op, OpenHow, Ring};
+
+fn run(ring: &mut Ring, time: Duration) -> Vec<Completion> {
+    let until = ring.now() + time;
+    let (mut all, mut some) = (Vec::new(), Vec::new());
+    while ring.now() < until {
+        ring.wait(Some(until), &mut some).unwrap();
+        all.append(&mut some);
+    }
+    all
+}
+
+fn open(ring: &mut Ring, path: &str) -> Fd {
+    let path = std::ffi::CString::new(path).unwrap();
+    ring.submit(Op::Open { dir: None, path, how: OpenHow::BENEATH }, 0);
+    match run(ring, Duration::from_millis(1)).pop().unwrap().result.unwrap() {
+        Event::Opened(fd) => fd,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A connection of the server below.
+struct Conn {
+    socket: Fd,
+    unsent: VecDeque<u8>,
+    full: bool,
+    ended: bool,
+}
+
+/// Echo what five peers send; how it went, in words.
+fn echo(config: Config) -> String {
+    let world = World::new(config);
+    let mut ring = Ring::simulated(&world);
+    let listener = ring.sim_listener(&world);
+    ring.submit(Op::Accept(listener.clone()), 0);
+    let peers: Vec<_> = (0..5).map(|_| world.connect()).collect();
+    let bytes: Vec<u8> = (0..50_000_u32).map(|at| u8::try_from(at % 251).unwrap()).collect();
+    for (nth, peer) in peers.iter().enumerate() {
+        for piece in bytes.chunks(7000) {
+            peer.send(piece);
+        }
+        peer.shutdown_write();
+        if nth == 0 {
+            peer.set_read_rate(Some(100_000));
+        }
+    }
+    let mut conns: Vec<Option<Conn>> = vec![None];
+    let mut trace = String::new();
+    let mut completions = Vec::new();
+    while peers.iter().any(|peer| peer.end().is_none()) {
+        ring.wait(Some(ring.now() + Duration::from_secs(5)), &mut completions).unwrap();
+        for completion in completions.drain(..) {
+            trace += &format!("{:?} {completion:?}\n", ring.now());
+            let token = usize::try_from(completion.token).unwrap();
+            if token == 0 {
+                match completion.result {
+                    Ok(Event::Accepted(socket)) => {
+                        let next = conns.len() as u64;
+                        ring.submit(Op::Recv(socket.clone()), next);
+                        let unsent = VecDeque::new();
+                        conns.push(Some(Conn { socket, unsent, full: false, ended: false }));
+                    }
+                    _ => drop(ring.submit(Op::Accept(listener.clone()), 0)),
+                }
+                continue;
+            }
+            let Some(conn) = &mut conns[token] else { continue };
+            match completion.result.unwrap() {
+                Event::Received(buf) => conn.unsent.extend(buf.iter()),
+                Event::Eof => conn.ended = true,
+                Event::Writable => conn.full = false,
+                other => panic!("{other:?}"),
+            }
+            while !conn.full && !conn.unsent.is_empty() {
+                match ring.send(&conn.socket, &[IoSlice::new(conn.unsent.as_slices().0)], false) {
+                    Ok(count) => drop(conn.unsent.drain(..count)),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                        conn.full = true;
+                        ring.submit(Op::Writable(conn.socket.clone()), completion.token);
+                    }
+                }
+            }
+            if conn.ended && conn.unsent.is_empty() {
+                conns[token] = None;
+            }
+        }
+    }
+    for peer in &peers {
+        assert_eq!(peer.end(), Some(End::Eof));
+        assert!(peer.received() == bytes);
+    }
+    drop(conns);
+    run(&mut ring, Duration::from_secs(1));
+    assert_eq!(world.open_descriptors(), 1, "the listener");
+    trace
+}
+
+#[test]
+fn an_echo_server_survives_a_nasty_world() {
+    for seed in 0..200 {
+        eprintln!("seed {seed}");
+        echo(Config::nasty(seed));
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for seed in 0..5 {
+        assert!(echo(Config::nasty(seed)) == echo(Config::nasty(seed)));
+        assert!(echo(Config::nasty(seed)) != echo(Config::nasty(seed + 100)));
+    }
+}
+
+#[test]
+fn a_wait_without_end_is_an_error() {
+    let world = World::new(Config::new(1));
+    let mut ring = Ring::simulated(&world);
+    let listener = ring.sim_listener(&world);
+    ring.submit(Op::Accept(listener), 0);
+    let mut completions = Vec::new();
+    // The first look at the listener is something that happens.
+    let error = loop {
+        match ring.wait(None, &mut completions) {
+            Ok(()) => assert!(completions.is_empty()),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::Deadlock);
+}
+
+#[test]
+fn sending_what_is_not_there_is_a_stall() {
+    let world = World::new(Config::new(1));
+    world.write_file("file", &[1; 20_000]);
+    let mut ring = Ring::simulated(&world);
+    let file = open(&mut ring, "file");
+    ring.no_readahead(&file);
+    let listener = ring.sim_listener(&world);
+    ring.submit(Op::Accept(listener), 0);
+    let peer = world.connect();
+    let Some(Ok(Event::Accepted(socket))) =
+        run(&mut ring, Duration::from_millis(1)).pop().map(|one| one.result)
+    else {
+        panic!("a connection")
+    };
+    assert_eq!(ring.sendfile(&socket, &file, 0, 10_000).unwrap(), 10_000);
+    assert_eq!(world.stalls(), []);
+    world.evict("file");
+    let before = ring.now();
+    assert_eq!(ring.sendfile(&socket, &file, 10_000, 1 << 20).unwrap(), 10_000);
+    let [stall] = &world.stalls()[..] else { panic!("one stall") };
+    assert_eq!((&stall.file[..], stall.offset, stall.at), ("file", 10_000, before));
+    assert!(ring.now() > before, "the worker slept");
+    run(&mut ring, Duration::from_secs(1));
+    assert_eq!(peer.take(), [1; 20_000]);
+}
+
+#[test]
+fn pages_on_their_way_count_as_cached_but_are_not_there() {
+    let world = World::new(Config::new(3));
+    world.write_file("file", &[1; 64 * 4096]);
+    world.evict_all();
+    let mut ring = Ring::simulated(&world);
+    let file = open(&mut ring, "file");
+    let pool = BufferPool::new(4096, 1).unwrap();
+    let buf = pool.take(4096).unwrap();
+    ring.submit(Op::Read { file: file.clone(), offset: 0, buf, caching: Caching::Keep }, 0);
+    // One was asked for; 32 more are the kernel's readahead.
+    assert_eq!(ring.cached_pages(&file, 0, 64 * 4096).unwrap(), 33);
+    assert_eq!(ring.probe(&file, 0, 4096).unwrap_err().kind(), ErrorKind::WouldBlock);
+    run(&mut ring, Duration::from_secs(1));
+    assert_eq!(ring.probe(&file, 0, 64 * 4096).unwrap(), 33 * 4096);
+}
+
+#[test]
+fn dropped_pages_do_not_stay() {
+    let world = World::new(Config::new(4));
+    world.write_file("file", &[1; 8192]);
+    world.evict("file");
+    let mut ring = Ring::simulated(&world);
+    let file = open(&mut ring, "file");
+    ring.no_readahead(&file);
+    let pool = BufferPool::new(8192, 1).unwrap();
+    let buf = pool.take(8192).unwrap();
+    ring.submit(Op::Read { file: file.clone(), offset: 0, buf, caching: Caching::Drop }, 0);
+    assert_eq!(run(&mut ring, Duration::from_secs(1)).len(), 1);
+    assert_eq!(ring.cached_pages(&file, 0, 8192).unwrap(), 0);
+    world.configure(|config| config.can_drop = false);
+    let buf = pool.take(8192).unwrap();
+    ring.submit(Op::Read { file, offset: 0, buf, caching: Caching::Drop }, 0);
+    let error = run(&mut ring, Duration::from_secs(1)).pop().unwrap().result.unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP));
+}
+
+#[test]
+fn reads_in_a_nasty_world_bring_the_right_bytes_or_an_error() {
+    let bytes: Vec<u8> = (0..100_000_u32).map(|at| u8::try_from(at % 251).unwrap()).collect();
+    let (mut errors, mut shorts) = (0, 0);
+    for seed in 0..50 {
+        let world = World::new(Config::nasty(seed));
+        world.write_file("file", &bytes);
+        let mut ring = Ring::simulated(&world);
+        let file = open(&mut ring, "file");
+        let pool = BufferPool::new(16 * 1024, 8).unwrap();
+        for _ in 0..10 {
+            world.evict("file");
+            for at in 0..6_u64 {
+                let offset = at * 16 * 1024;
+                let buf = pool.take(16 * 1024).unwrap();
+                let read = Op::Read { file: file.clone(), offset, buf, caching: Caching::Keep };
+                let key = ring.submit(read, offset);
+                if at == 5 {
+                    ring.cancel(key);
+                }
+            }
+            for completion in run(&mut ring, Duration::from_secs(1)) {
+                let at = usize::try_from(completion.token).unwrap();
+                match completion.result {
+                    Ok(Event::Read(buf)) => {
+                        assert!(!buf.is_empty() && bytes[at..].starts_with(&buf));
+                        shorts += usize::from(buf.len() < 16 * 1024);
+                    }
+                    Ok(other) => panic!("{other:?}"),
+                    Err(error) => {
+                        assert!(matches!(error.raw_os_error(), Some(libc::EIO | libc::ECANCELED)));
+                        errors += 1;
+                    }
+                }
+            }
+            assert_eq!(pool.available(), pool.count());
+        }
+    }
+    assert!(errors > 0 && shorts > 0);
+}
+
+#[test]
+fn too_many_changes_are_one_unknown_change() {
+    let world = World::new(Config::new(9));
+    world.configure(|config| config.watch_queue = 8);
+    let mut ring = Ring::simulated(&world);
+    let root = ring.sim_root(&world);
+    ring.submit(Op::Watch { root, path: c"".into() }, 0);
+    assert!(matches!(
+        run(&mut ring, Duration::from_millis(1))[..],
+        [Completion { result: Ok(Event::Watching), .. }]
+    ));
+    for index in 0..9 {
+        world.write_file(&format!("file{index}"), b"");
+    }
+    let changes = run(&mut ring, Duration::from_secs(1));
+    let unknown = |one: &Completion| matches!(&one.result, Ok(Event::Changed(change)) if change.name.is_none());
+    assert!(changes.iter().any(unknown));
+    world.configure(|config| config.file_system = 0x6969);
+    let root = ring.sim_root(&world);
+    ring.submit(Op::Watch { root, path: c"".into() }, 0);
+    let error = run(&mut ring, Duration::from_secs(1)).pop().unwrap().result.unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP), "NFS: changes elsewhere are not seen");
+}
+
+#[test]
+fn two_rings_share_a_world() {
+    let world = World::new(Config::new(5));
+    let mut rings = [Ring::simulated(&world), Ring::simulated(&world)];
+    for ring in &mut rings {
+        let listener = ring.sim_listener(&world);
+        ring.submit(Op::Accept(listener), 0);
+    }
+    let _peers: Vec<_> = (0..50).map(|_| world.connect()).collect();
+    let counts = rings.each_mut().map(|ring| run(ring, Duration::from_millis(10)).len());
+    assert_eq!(counts[0] + counts[1], 50);
+    assert!(counts[0] > 0 && counts[1] > 0, "either listener gets some");
+}

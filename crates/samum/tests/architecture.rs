@@ -1,0 +1,125 @@
+//! The dependencies that `DESIGN.md` allows, and where `unsafe` may be.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each crate, and the crates of the workspace that it may depend on.
+const MAY_DEPEND_ON: [(&str, &[&str]); 6] = [
+    ("outq", &[]),
+    ("http1", &[]),
+    ("ring", &[]),
+    ("sendfile", &["outq", "ring"]),
+    ("samum", &["http1", "outq", "ring", "sendfile"]),
+    ("testkit", &["http1", "outq", "ring", "sendfile"]),
+];
+
+/// What a crate's examples need beyond that.
+const FOR_EXAMPLES: [(&str, &str); 1] = [("sendfile", "http1")];
+
+/// Crates that do no I/O: nothing but `core` and `alloc`, and nobody's else code.
+const PURE: [&str; 2] = ["outq", "http1"];
+
+/// Files with `unsafe` in them, tests included.
+const UNSAFE: [&str; 6] = [
+    "ring/src/blocking.rs",
+    "ring/src/buffer.rs",
+    "ring/src/now.rs",
+    "ring/src/recv.rs",
+    "ring/src/uring.rs",
+    "testkit/src/seccomp.rs",
+];
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("crates/").to_owned()
+}
+
+/// What a manifest depends on, by section. Enough of TOML for manifests with one line for each.
+fn dependencies(name: &str) -> BTreeMap<String, Vec<String>> {
+    let manifest = fs::read_to_string(crates().join(name).join("Cargo.toml")).unwrap();
+    let mut sections = BTreeMap::<String, Vec<String>>::new();
+    let mut section = String::new();
+    for line in manifest.lines().map(str::trim) {
+        if let Some(header) = line.strip_prefix('[') {
+            section = header.trim_end_matches(']').to_owned();
+        } else if section.ends_with("dependencies") && !line.is_empty() && !line.starts_with('#') {
+            let name = line.split(['=', '.', ' ']).next().expect("split yields one");
+            sections.entry(section.clone()).or_default().push(name.to_owned());
+        }
+    }
+    sections
+}
+
+/// All files of Rust below a directory.
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[test]
+fn every_crate_has_its_place() {
+    let mut names: Vec<_> = fs::read_dir(crates())
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.path().join("Cargo.toml").exists())
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    let mut known: Vec<_> = MAY_DEPEND_ON.map(|(name, _)| name).into();
+    known.sort_unstable();
+    assert_eq!(names, known, "a new crate needs a line in this file and in DESIGN.md");
+}
+
+#[test]
+fn crates_depend_only_on_those_below_them() {
+    let ours: Vec<_> = MAY_DEPEND_ON.map(|(name, _)| name).into();
+    for (name, allowed) in MAY_DEPEND_ON {
+        for (section, dependencies) in dependencies(name) {
+            for dependency in dependencies.iter().filter(|dependency| ours.contains(&&dependency[..])) {
+                let pair = (name, &dependency[..]);
+                let for_tests = dependency == "testkit" || FOR_EXAMPLES.contains(&pair);
+                let is_allowed = (for_tests && section == "dev-dependencies") || allowed.contains(&&dependency[..]);
+                assert!(is_allowed, "{name} depends on {dependency} in [{section}]");
+            }
+        }
+    }
+}
+
+#[test]
+fn pure_crates_depend_on_nothing() {
+    for name in PURE {
+        assert_eq!(dependencies(name).get("dependencies"), None, "{name}");
+        let root = fs::read_to_string(crates().join(name).join("src/lib.rs")).unwrap();
+        for attribute in ["#![no_std]", "#![forbid(unsafe_code)]"] {
+            assert!(root.lines().any(|line| line == attribute), "{name} lacks {attribute}");
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_is_where_it_is_known_to_be() {
+    let mut found: Vec<_> = sources(&crates())
+        .into_iter()
+        .filter(|path| {
+            let text = fs::read_to_string(path).unwrap();
+            text.lines().map(str::trim_start).any(|line| !line.starts_with("//") && has_unsafe(line))
+        })
+        .map(|path| path.strip_prefix(crates()).unwrap().to_str().unwrap().to_owned())
+        .collect();
+    found.sort();
+    assert_eq!(found, UNSAFE);
+}
+
+/// The keyword, and not a part of another word or of a string.
+fn has_unsafe(line: &str) -> bool {
+    // Not written out, so that this file has none.
+    ["{", "fn ", "impl ", "trait ", "extern "].iter().any(|form| line.contains(&format!("{} {form}", "unsafe")))
+}

@@ -1,0 +1,145 @@
+//! What the tests of the binary share.
+
+#![allow(dead_code, reason = "each test file uses what it needs")]
+
+use core::time::Duration;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Instant;
+
+use testkit::{Client, Response, Server};
+
+/// The binary under test.
+pub(crate) const SAMUM: &str = env!("CARGO_BIN_EXE_samum");
+
+/// What something may take that takes no time but on a busy machine.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+/// Run a test on both drivers: they behave the same.
+pub(crate) fn on_both_drivers(test: impl Fn(&'static str)) {
+    for driver in ["uring", "epoll"] {
+        eprintln!("driver: {driver}");
+        test(driver);
+    }
+}
+
+/// The command that serves `dir` at an address that the kernel chooses, with one worker unless
+/// `options` say otherwise.
+pub(crate) fn command(driver: &str, dir: impl AsRef<OsStr>, options: &[&str]) -> Command {
+    let mut command = Command::new(SAMUM);
+    command.arg("serve").arg(dir).args(["--driver", driver]).args(options);
+    for (option, default) in [("--listen", "127.0.0.1:0"), ("--threads", "1")] {
+        if !options.contains(&option) {
+            command.args([option, default]);
+        }
+    }
+    command
+}
+
+/// Serve `dir`.
+#[track_caller]
+pub(crate) fn serve(driver: &str, dir: impl AsRef<OsStr>, options: &[&str]) -> Server {
+    Server::spawn(&mut command(driver, dir, options)).expect("the server starts")
+}
+
+/// A connection to the server.
+#[track_caller]
+pub(crate) fn connect(server: &Server) -> Client {
+    Client::connect(&server.address()).expect("the server accepts")
+}
+
+/// The response to a request on a connection of its own; `head` is the request line without its
+/// version, and perhaps fields, one a line.
+#[track_caller]
+pub(crate) fn ask(server: &Server, head: &str) -> Response {
+    ask_on(&mut connect(server), head)
+}
+
+/// The same on a connection, which stays open.
+#[track_caller]
+pub(crate) fn ask_on(client: &mut Client, head: &str) -> Response {
+    client.send(request(head)).expect("the server takes the request");
+    let response = if head.starts_with("HEAD ") { client.head() } else { client.response() };
+    response.unwrap_or_else(|error| panic!("no response to {head:?}: {error}"))
+}
+
+/// The bytes of a request with a `Host` and these lines.
+pub(crate) fn request(head: &str) -> String {
+    let (line, fields) = head.split_once('\n').unwrap_or((head, ""));
+    let mut text = format!("{line} HTTP/1.1\r\nHost: test\r\n");
+    for field in fields.lines() {
+        text.push_str(field);
+        text.push_str("\r\n");
+    }
+    text + "\r\n"
+}
+
+/// What bytes sent on a connection of their own are answered with, until the server closes it.
+#[track_caller]
+pub(crate) fn ask_raw(server: &Server, bytes: impl AsRef<[u8]>) -> Vec<u8> {
+    let mut client = connect(server);
+    client.send(bytes).expect("the server takes the bytes");
+    client.read_to_end().expect("the server closes the connection")
+}
+
+/// Wait until something is so.
+pub(crate) fn wait_until(limit: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + limit;
+    loop {
+        if is_so() {
+            return true;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Descriptors that a server has open.
+pub(crate) fn descriptors(server: &Server) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("it runs").count()
+}
+
+/// Bytes of memory that a server has in use.
+pub(crate) fn resident_bytes(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("proc(5)");
+    let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("proc(5)");
+    kilobytes * 1024
+}
+
+/// Run a command of the system; `Err` says why it cannot be.
+pub(crate) fn run(program: &str, args: &[&OsStr]) -> Result<(), String> {
+    let status = Command::new(program).args(args).status().map_err(|error| format!("{program}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{program} {args:?}: {status}")) }
+}
+
+/// Make a FIFO.
+#[track_caller]
+pub(crate) fn make_fifo(path: &Path) {
+    run("mkfifo", &[path.as_os_str()]).expect("coreutils");
+}
+
+/// A path's text as an argument.
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().expect("temporary directories have plain names")
+}
+
+/// The concatenation of a path as one argument, such as `unix:` and a path.
+pub(crate) fn joined(prefix: &str, path: &Path) -> String {
+    OsString::from(prefix).into_string().expect("plain") + text(path)
+}
+
+/// Have a command run as somebody without privileges, if this is root: root may read everything.
+pub(crate) fn as_nobody(command: &mut Command) -> &mut Command {
+    let is_root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+    if is_root { command.uid(NOBODY).gid(NOBODY) } else { command }
+}
+
+/// Of every Debian and most others.
+const NOBODY: u32 = 65_534;

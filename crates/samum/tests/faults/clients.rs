@@ -1,0 +1,206 @@
+//! Clients that vanish, send nothing or little, read nothing or little.
+
+use core::time::Duration;
+use std::io::{ErrorKind, Read as _};
+use std::net::TcpStream;
+use std::thread;
+use std::time::Instant;
+
+use testkit::{Address, Client, Content, Server, Tree};
+
+use crate::common::{SOON, ask, ask_on, connect, descriptors, on_both_drivers, request, serve, wait_until};
+
+const BIG: u64 = 20 << 20;
+
+fn tree() -> Tree {
+    Tree::new().file("a.txt", "hello").file("big.bin", Content::pseudo_random(1, BIG))
+}
+
+/// How long it took the server to close the connection, and what it said before.
+#[track_caller]
+fn closed_after(client: &mut Client) -> (Duration, String) {
+    let began = Instant::now();
+    let said = client.read_to_end().expect("closed in the soft way");
+    (began.elapsed(), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[track_caller]
+fn assert_between(took: Duration, least: f64, most: f64) {
+    let took = took.as_secs_f64();
+    assert!((least..most).contains(&took), "{took} s");
+}
+
+#[test]
+fn who_sends_nothing_is_closed_without_a_word() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let server = serve(driver, tree.path(), &["--timeout-idle", "0.5"]);
+        let (took, said) = closed_after(&mut connect(&server));
+        assert_between(took, 0.4, 3.0);
+        assert_eq!(said, "");
+        let mut client = connect(&server);
+        assert_eq!(ask_on(&mut client, "GET /a.txt").status, 200);
+        thread::sleep(Duration::from_millis(300));
+        assert_eq!(ask_on(&mut client, "GET /a.txt").status, 200, "each request begins anew");
+        let (took, said) = closed_after(&mut client);
+        assert_between(took, 0.4, 3.0);
+        assert_eq!(said, "");
+    });
+}
+
+#[test]
+fn who_does_not_finish_a_request_gets_a_408() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let server = serve(driver, tree.path(), &["--timeout-header", "0.5"]);
+        for beginning in ["GET / HT", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab"] {
+            let mut client = connect(&server);
+            assert_eq!(ask_on(&mut client, "GET /a.txt").status, 200);
+            client.send(beginning).unwrap();
+            let (took, said) = closed_after(&mut client);
+            assert_between(took, 0.4, 3.0);
+            assert!(said.starts_with("HTTP/1.1 408 Request Timeout\r\n"), "{said}");
+            assert!(said.contains("\r\nConnection: close\r\n"), "{said}");
+        }
+        // Whose body is late has had the answer.
+        let mut client = connect(&server);
+        assert_eq!(ask_on(&mut client, "POST /a.txt\nContent-Length: 10").status, 405);
+        assert_eq!(closed_after(&mut client).1, "");
+    });
+}
+
+#[test]
+fn who_sends_a_byte_now_and_then_gets_no_more_time() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let server = serve(driver, tree.path(), &["--timeout-header", "0.5", "--timeout-idle", "60"]);
+        let mut client = connect(&server);
+        let began = Instant::now();
+        for byte in request("GET /a.txt").bytes().cycle() {
+            if client.send([byte]).is_err() || began.elapsed() > Duration::from_secs(1) {
+                break;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(client.response().unwrap().status, 408);
+        assert_eq!(client.read_to_end().unwrap(), b"");
+        // Between two bytes a second, others are served.
+        assert_eq!(ask(&server, "GET /a.txt").status, 200);
+    });
+}
+
+/// Ask for the large file with a small window.
+fn download(server: &Server) -> TcpStream {
+    let Address::Tcp(address) = server.address() else { unreachable!("it listens on TCP") };
+    let mut stream = TcpStream::connect(address).unwrap();
+    std::io::Write::write_all(&mut stream, request("GET /big.bin\nConnection: close").as_bytes()).unwrap();
+    stream
+}
+
+/// Bytes until the end, hard or soft.
+fn rest(mut stream: TcpStream) -> usize {
+    let mut buffer = vec![0; 1 << 20];
+    let mut total = 0;
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return total,
+            Ok(count) => total += count,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return total,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn who_reads_nothing_is_closed() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let server = serve(driver, tree.path(), &["--timeout-send", "0.5"]);
+        // So that nothing but the connection will be opened.
+        ask(&server, "GET /big.bin");
+        thread::sleep(Duration::from_millis(100));
+        let before = descriptors(&server);
+        let began = Instant::now();
+        let client = download(&server);
+        assert!(wait_until(SOON, || descriptors(&server) > before));
+        assert!(wait_until(SOON, || descriptors(&server) <= before));
+        assert_between(began.elapsed(), 0.4, 3.0);
+        assert!(rest(client) < usize::try_from(BIG).unwrap());
+    });
+}
+
+#[test]
+fn who_reads_too_slowly_is_closed_and_who_reads_slowly_enough_is_not() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        for (rate_min, is_closed) in [("100m", true), ("1k", false)] {
+            let server = serve(driver, tree.path(), &["--timeout-send", "0.5", "--rate-min", rate_min]);
+            let mut client = download(&server);
+            let mut buffer = vec![0; 256 * 1024];
+            let began = Instant::now();
+            let mut total = 0;
+            // Some 5 MB a second.
+            while began.elapsed() < Duration::from_millis(1500) {
+                match client.read(&mut buffer) {
+                    Ok(0) | Err(_) => break,
+                    Ok(count) => total += count,
+                }
+                thread::sleep(Duration::from_millis(40));
+            }
+            total += rest(client);
+            let whole = usize::try_from(BIG).unwrap();
+            assert_eq!(total < whole, is_closed, "--rate-min {rate_min}: {total} bytes");
+        }
+    });
+}
+
+#[test]
+fn a_thousand_clients_that_vanish_leave_nothing_behind() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        tree.evict("big.bin");
+        let server = serve(driver, tree.path(), &[]);
+        ask(&server, "GET /a.txt");
+        ask(&server, "GET /big.bin\nRange: bytes=0-9");
+        let before = descriptors(&server);
+        for number in 0..1000 {
+            let mut client = download(&server);
+            if number % 3 > 0 {
+                let mut some = [0; 1000];
+                client.read_exact(&mut some).unwrap();
+            }
+            // With bytes unread, this is a reset.
+            drop(client);
+        }
+        // A pipe or two may be kept for the next download, but nothing for each of them.
+        let left = || descriptors(&server);
+        assert!(wait_until(SOON, || left() < before + 200), "{} and before {before}", left());
+        Content::pseudo_random(1, BIG).assert_at(0, &ask(&server, "GET /big.bin\nRange: bytes=0-99999").body);
+    });
+}
+
+#[test]
+fn connections_beyond_the_maximum_wait_for_others_to_leave() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let server = serve(driver, tree.path(), &["--max-connections", "3"]);
+        let mut clients: Vec<_> = (0..5).map(|_| connect(&server)).collect();
+        for client in &mut clients[..3] {
+            assert_eq!(ask_on(client, "GET /a.txt").status, 200);
+        }
+        for client in &mut clients[3..] {
+            client.send(request("GET /a.txt")).unwrap();
+            client.set_limit(Duration::from_millis(100));
+            assert_eq!(client.response().unwrap_err().kind(), ErrorKind::TimedOut);
+            client.set_limit(SOON);
+        }
+        let message = server.wait_for_stderr("3 connections, as many as", SOON);
+        assert!(message.is_some(), "{:?}", server.stderr());
+        let mut waiting = clients.split_off(3);
+        drop(clients);
+        for client in &mut waiting {
+            assert_eq!(client.response().unwrap().body, b"hello");
+        }
+        assert_eq!(ask(&server, "GET /a.txt").status, 200);
+    });
+}

@@ -1,0 +1,113 @@
+//! The command line: what it prints, and what is wrong with it.
+
+use std::process::Command;
+
+use testkit::Tree;
+
+use super::outcome;
+use crate::common::{SAMUM, as_nobody, make_fifo, text};
+
+fn samum(args: &[&str]) -> (Option<i32>, String, String) {
+    outcome(Command::new(SAMUM).args(args))
+}
+
+#[test]
+fn help_version_completions_and_man_page_are_printed() {
+    let (code, help, _) = samum(&["--help"]);
+    assert_eq!(code, Some(0));
+    assert!(help.contains("serve") && help.contains("Exit codes"), "{help}");
+    let (code, help, _) = samum(&["serve", "--help"]);
+    assert_eq!(code, Some(0));
+    for option in [
+        "--listen", "--threads", "--driver", "--index", "--listing", "--cache", "--readahead", "--log", "--log-format",
+        "--max-connections", "--timeout-idle", "--timeout-header", "--timeout-send", "--rate-min",
+    ] {
+        assert!(help.contains(option), "{option} in {help}");
+    }
+    for default in ["127.0.0.1:8080", "[default: .]", "one per core", "[default: auto]"] {
+        assert!(help.contains(default), "{default} in {help}");
+    }
+    let (code, version, _) = samum(&["--version"]);
+    assert_eq!((code, version), (Some(0), format!("samum {}\n", env!("CARGO_PKG_VERSION"))));
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, script, _) = samum(&["completions", shell]);
+        assert_eq!(code, Some(0));
+        assert!(script.contains("timeout-header"), "{shell}: {script}");
+    }
+    let (code, page, _) = samum(&["man"]);
+    assert_eq!(code, Some(0));
+    assert!(page.contains(".TH samum") && page.contains("SAMUM SERVE") && page.contains("rate\\-min"), "{page}");
+}
+
+#[test]
+fn who_reads_only_the_beginning_sees_no_error() {
+    for what in ["man", "completions bash", "serve --help"] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{{ \"$0\" {what}; echo code $? >&2; }} | true"), SAMUM]);
+        let (_, _, stderr) = outcome(&mut shell);
+        assert_eq!(stderr, "code 0\n", "{what}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_exits_with_2_and_says_what_to_do() {
+    for (args, advice) in [
+        (&["serve", "--no-such-flag"][..], "--help"),
+        (&["serve", "--listning"], "--listing"),
+        (&["serve", "--driver", "kqueue"], "epoll"),
+        (&["serve", "--listen", "nonsense"], "ADDRESS:PORT"),
+        (&["serve", "--listen", "127.0.0.1:70000"], "ADDRESS:PORT"),
+        (&["serve", "--threads", "0"], "1..=1024"),
+        (&["serve", "--threads", "many"], "invalid digit"),
+        (&["serve", "--readahead", "1x"], "a number of bytes"),
+        (&["serve", "--timeout-idle", "0"], "at least 0.1 seconds"),
+        (&["serve", "--max-connections", "0"], "is not in"),
+        (&["serve", "--index", "a/b"], "index.html"),
+        (&["serve", "--log-format", "xml"], "combined"),
+        (&["serve", "a", "b"], "unexpected argument"),
+        (&["sreve"], "serve"),
+        (&[], "Usage"),
+    ] {
+        let (code, _, stderr) = samum(args);
+        assert_eq!(code, Some(2), "{args:?}: {stderr}");
+        assert!(stderr.contains(advice), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_served_exits_with_1_and_says_what_to_do() {
+    let tree = Tree::new().file("file", "x").directory("closed");
+    make_fifo(&tree.path().join("fifo"));
+    let path = |name: &str| text(&tree.path().join(name)).to_owned();
+    for (name, advice) in [
+        ("missing", "there is no such directory"),
+        ("file", "it is not a directory (serve the one that it is in)"),
+        ("fifo", "it is not a directory"),
+        ("file/x", "it is not a directory"),
+    ] {
+        let (code, _, stderr) = samum(&["serve", &path(name), "--listen", "127.0.0.1:0"]);
+        assert_eq!(code, Some(1), "{name}: {stderr}");
+        assert!(stderr.starts_with("samum: cannot serve ") && stderr.contains(advice), "{name}: {stderr}");
+    }
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = |name: &str, mode| {
+        std::fs::set_permissions(tree.path().join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode("", 0o755);
+    mode("closed", 0);
+    let mut command = Command::new(SAMUM);
+    command.args(["serve", &path("closed"), "--listen", "127.0.0.1:0"]);
+    let (code, _, stderr) = outcome(as_nobody(&mut command));
+    mode("closed", 0o755);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("permission denied (this user must be able to read"), "{stderr}");
+}
+
+#[test]
+fn a_log_that_cannot_be_opened_exits_with_1() {
+    let tree = Tree::new();
+    let log = text(&tree.path().join("missing/access.log")).to_owned();
+    let (code, _, stderr) = samum(&["serve", text(tree.path()), "--listen", "127.0.0.1:0", "--log", &log]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains(&format!("cannot log to {log}")), "{stderr}");
+}

@@ -1,0 +1,97 @@
+//! Running out of descriptors.
+
+use core::time::Duration;
+use std::io::ErrorKind;
+use std::process::Command;
+
+use testkit::{Client, Server, Tree, skip};
+
+use crate::common::{SAMUM, SOON, ask_on, connect, descriptors, on_both_drivers, request, run, serve, text, wait_until};
+
+const COMPLAINT: &str = "out of descriptors";
+
+/// Which of the clients are answered at once.
+fn answered(clients: &mut [Client]) -> usize {
+    let mut count = 0;
+    for client in clients {
+        client.set_limit(Duration::from_millis(20));
+        match client.response() {
+            Ok(response) => {
+                assert!(matches!(response.status, 200 | 503), "{response:?}");
+                count += 1;
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}"),
+        }
+        client.set_limit(SOON);
+    }
+    count
+}
+
+#[test]
+fn accepting_pauses_is_complained_of_once_and_goes_on() {
+    if let Err(reason) = run("prlimit", &["--version".as_ref()]) {
+        skip!("no prlimit: {reason}");
+    }
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("a.txt", "hello");
+        let server = serve(driver, tree.path(), &["--max-connections", "40"]);
+        let mut clients: Vec<_> = (0..40).map(|_| connect(&server)).collect();
+        for client in &mut clients {
+            assert_eq!(ask_on(client, "GET /a.txt").status, 200);
+        }
+        // io_uring goes by the limit at the time when an accept begins: here, when they leave.
+        let limit = descriptors(&server) - 20;
+        let (pid, limit) = (server.pid().to_string(), format!("--nofile={limit}:{limit}"));
+        run("prlimit", &["--pid".as_ref(), pid.as_ref(), limit.as_ref()]).unwrap();
+        drop(clients);
+        let mut clients: Vec<_> = (0..40).map(|_| connect(&server)).collect();
+        for client in &mut clients {
+            client.send(request("GET /a.txt")).unwrap();
+        }
+        assert!(server.wait_for_stderr(COMPLAINT, SOON).is_some());
+        let first = answered(&mut clients);
+        assert!((1..40).contains(&first), "{first}");
+        // Several tries later it has not been said again, and who has a connection is served.
+        std::thread::sleep(Duration::from_millis(400));
+        let complaints = server.stderr().iter().filter(|line| line.contains(COMPLAINT)).count();
+        assert_eq!(complaints, 1, "{:?}", server.stderr());
+        assert_eq!(ask_on(&mut clients[0], "GET /a.txt").body, b"hello");
+        // Each that leaves makes room for another.
+        let mut waiting = clients.split_off(first);
+        drop(clients);
+        while !waiting.is_empty() {
+            assert_eq!(waiting[0].response().unwrap().body, b"hello");
+            waiting.remove(0);
+        }
+    });
+}
+
+#[test]
+fn a_low_limit_leaves_descriptors_for_files() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new();
+        for number in 0..60 {
+            tree.write(format!("{number}.bin"), testkit::Content::pseudo_random(number, 100_000));
+        }
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -n 128; exec \"$0\" \"$@\"", SAMUM, "serve", text(tree.path())]);
+        command.args(["--listen", "127.0.0.1:0", "--threads", "1", "--driver", driver]);
+        let server = Server::spawn(&mut command).unwrap();
+        let mut clients: Vec<_> = (0..46).map(|_| connect(&server)).collect();
+        let message = server.wait_for_stderr("connections, as many as", SOON);
+        assert!(message.is_some_and(|line| line.contains("ulimit -n")));
+        // As many as may connect are there, and still every file can be opened.
+        for number in 0..60 {
+            let response = ask_on(&mut clients[0], &format!("GET /{number}.bin"));
+            assert_eq!(response.status, 200, "{number}");
+            testkit::Content::pseudo_random(number, 100_000).assert_is(&response.body);
+        }
+        assert!(descriptors(&server) < 128);
+        assert_eq!(server.stderr().iter().filter(|line| line.contains(COMPLAINT)).count(), 0);
+        let mut last = clients.pop().unwrap();
+        last.send(request("GET /1.bin")).unwrap();
+        drop(clients);
+        assert_eq!(last.response().unwrap().status, 200);
+        assert!(wait_until(SOON, || descriptors(&server) < 100));
+    });
+}

@@ -1,0 +1,127 @@
+//! Files that shrink, grow, or cannot be read while they are sent.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+
+use testkit::{Content, SlowFs, Tree, or_skip};
+
+use crate::common::{SOON, ask, ask_on, connect, on_both_drivers, request, serve};
+
+const BIG: u64 = 20 << 20;
+
+#[test]
+fn a_file_truncated_while_being_sent_closes_the_connection() {
+    on_both_drivers(|driver| {
+        let content = Content::pseudo_random(1, BIG);
+        let tree = Tree::new().file("big.bin", content.clone()).file("a.txt", "hello");
+        let server = serve(driver, tree.path(), &[]);
+        let mut other = connect(&server);
+        assert_eq!(ask_on(&mut other, "GET /a.txt").status, 200);
+        let mut client = connect(&server);
+        client.send(request("GET /big.bin")).unwrap();
+        let head = client.head().unwrap();
+        assert_eq!(head.header("Content-Length"), Some(&BIG.to_string()[..]));
+        let mut body = client.read_exactly(1 << 20).unwrap();
+        // On a page's boundary: what the socket holds are the file's own pages.
+        let file = File::options().write(true).open(tree.path().join("big.bin")).unwrap();
+        file.set_len(4096).unwrap();
+        match client.read_to_end() {
+            Ok(rest) => body.extend(rest),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+        }
+        assert!((body.len() as u64) < BIG, "nothing stands in for what is gone");
+        content.assert_at(0, &body);
+        assert!(server.wait_for_stderr("became shorter", SOON).is_some());
+        assert_eq!(ask_on(&mut other, "GET /a.txt").body, b"hello", "others do not notice");
+        content.assert_at(0, &ask_on(&mut other, "GET /big.bin").body);
+    });
+}
+
+#[test]
+fn a_file_that_grows_is_sent_as_long_as_was_promised() {
+    on_both_drivers(|driver| {
+        let content = Content::pseudo_random(1, BIG);
+        let tree = Tree::new().file("big.bin", content.clone());
+        let server = serve(driver, tree.path(), &[]);
+        let mut client = connect(&server);
+        client.send(request("GET /big.bin")).unwrap();
+        let head = client.head().unwrap();
+        let mut file = File::options().append(true).open(tree.path().join("big.bin")).unwrap();
+        file.write_all(b"and more").unwrap();
+        assert_eq!(head.header("Content-Length"), Some(&BIG.to_string()[..]));
+        content.assert_is(&client.read_exactly(usize::try_from(BIG).unwrap()).unwrap());
+        std::thread::sleep(core::time::Duration::from_millis(100));
+        let now = ask_on(&mut client, "GET /big.bin\nRange: bytes=-8");
+        assert_eq!(now.body, b"and more", "the connection is in step");
+    });
+}
+
+#[test]
+fn a_file_replaced_while_being_sent_is_the_old_one_to_its_end() {
+    on_both_drivers(|driver| {
+        let content = Content::pseudo_random(1, BIG);
+        let tree = Tree::new().file("big.bin", content.clone());
+        let server = serve(driver, tree.path(), &[]);
+        let mut client = connect(&server);
+        client.send(request("GET /big.bin")).unwrap();
+        client.head().unwrap();
+        tree.write("new", "new");
+        fs::rename(tree.path().join("new"), tree.path().join("big.bin")).unwrap();
+        content.assert_is(&client.read_exactly(usize::try_from(BIG).unwrap()).unwrap());
+        assert_eq!(ask(&server, "GET /big.bin").body, b"new");
+    });
+}
+
+#[test]
+fn a_disk_that_fails_ends_the_connection_behind_the_last_good_byte() {
+    on_both_drivers(|driver| {
+        let content = Content::pseudo_random(3, 2 << 20);
+        let slow = SlowFs::builder().file("bad.bin", content.clone()).file("small.txt", "small").file("good.bin", content.clone());
+        let slow = or_skip!(slow.mount());
+        slow.fail_reads_from("bad.bin", 1 << 20);
+        slow.fail_reads("small.txt");
+        let server = serve(driver, slow.path(), &[]);
+        for path in ["/bad.bin", "/small.txt"] {
+            let mut client = connect(&server);
+            client.send(request(&format!("GET {path}"))).unwrap();
+            match client.head() {
+                Ok(head) => {
+                    assert_eq!(head.status, 200, "{path}");
+                    let body = client.read_to_end().unwrap_or_default();
+                    assert!(body.len() <= 1 << 20, "{path}: {}", body.len());
+                    content.assert_at(0, if path == "/bad.bin" { &body } else { &[] });
+                }
+                // The head may have been dropped with the connection.
+                Err(error) => assert!(matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset), "{error}"),
+            }
+        }
+        assert!(server.wait_for_stderr("could not be read", SOON).is_some(), "{:?}", server.stderr());
+        content.assert_is(&ask(&server, "GET /good.bin").body);
+        slow.mend_reads("bad.bin");
+        slow.mend_reads("small.txt");
+        content.assert_is(&ask(&server, "GET /bad.bin").body);
+        assert_eq!(ask(&server, "GET /small.txt").body, b"small");
+    });
+}
+
+#[test]
+fn a_file_shorter_than_it_says_is_never_filled_up() {
+    on_both_drivers(|driver| {
+        let content = Content::pseudo_random(3, 500_000);
+        let slow = SlowFs::builder().short_file("short.bin", content.clone(), 600_000).short_file("small.txt", "sm", 5);
+        let slow = or_skip!(slow.mount());
+        let server = serve(driver, slow.path(), &[]);
+        for (path, content, said) in [("/short.bin", &content, 600_000), ("/small.txt", &Content::from("sm"), 5)] {
+            let mut client = connect(&server);
+            client.send(request(&format!("GET {path}"))).unwrap();
+            assert_eq!(client.head().unwrap().status, 200);
+            let body = client.read_to_end().unwrap();
+            assert!((body.len() as u64) < said, "{path}: all {said} bytes");
+            let real = body.len().min(usize::try_from(content.len()).unwrap());
+            content.assert_at(0, &body[..real]);
+            // What the kernel itself has filled up with, in the last pages that it has read ahead.
+            assert!(body[real..].iter().all(|byte| *byte == 0), "{path}");
+        }
+        assert!(server.wait_for_stderr("became shorter", SOON).is_some(), "{:?}", server.stderr());
+    });
+}

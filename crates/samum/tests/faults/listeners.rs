@@ -1,0 +1,169 @@
+//! Where it listens: addresses that are taken, forbidden, or of another family.
+
+use std::net::{Ipv6Addr, TcpListener};
+use std::os::unix::net::UnixListener;
+
+use testkit::{Address, Server, Tree, forbid_io_uring, get, skip};
+
+use super::outcome;
+use crate::common::{SOON, as_nobody, ask, command, joined, on_both_drivers, serve};
+
+fn tree() -> Tree {
+    let tree = Tree::new().file("a.txt", "hello");
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(tree.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    tree
+}
+
+#[test]
+fn an_address_in_use_is_an_error_that_names_the_way_out() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        for threads in ["1", "2"] {
+            let listen = address.to_string();
+            let options = ["--listen", &listen, "--threads", threads];
+            let (code, _, stderr) = outcome(&mut command(driver, tree.path(), &options));
+            assert_eq!(code, Some(1), "{stderr}");
+            assert!(stderr.contains(&format!("cannot listen on {address}: address already in use")), "{stderr}");
+            assert!(stderr.contains(&format!("ss -ltnp 'sport = :{}'", address.port())), "{stderr}");
+        }
+    });
+}
+
+#[test]
+fn two_servers_do_not_share_an_address() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let first = serve(driver, tree.path(), &["--threads", "2"]);
+        let Address::Tcp(address) = first.address() else { unreachable!("it listens on TCP") };
+        let listen = address.to_string();
+        let options = ["--listen", &listen, "--threads", "2"];
+        let (code, _, stderr) = outcome(&mut command(driver, tree.path(), &options));
+        assert_eq!(code, Some(1), "{stderr}");
+        assert!(stderr.contains("address already in use"), "{stderr}");
+    });
+}
+
+#[test]
+fn a_low_port_without_the_privilege_is_an_error_that_names_the_way_out() {
+    let lowest = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    let lowest: u16 = lowest.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(1024);
+    if lowest <= 81 {
+        skip!("ports from {lowest} on need no privilege here");
+    }
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let (code, _, stderr) = outcome(as_nobody(&mut command(driver, tree.path(), &["--listen", "127.0.0.1:81"])));
+        assert_eq!(code, Some(1), "{stderr}");
+        assert!(stderr.contains("cannot listen on 127.0.0.1:81: permission denied"), "{stderr}");
+        assert!(stderr.contains("CAP_NET_BIND_SERVICE; try --listen 127.0.0.1:8080"), "{stderr}");
+    });
+}
+
+#[test]
+fn an_address_of_another_machine_is_an_error() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        // TEST-NET-1, which nobody has.
+        let (code, _, stderr) = outcome(&mut command(driver, tree.path(), &["--listen", "192.0.2.1:8080"]));
+        assert_eq!(code, Some(1), "{stderr}");
+        assert!(stderr.contains("no interface of this machine has that address"), "{stderr}");
+    });
+}
+
+#[test]
+fn several_addresses_are_served_and_each_is_announced() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let sockets = Tree::new();
+        let unix = joined("unix:", &sockets.path().join("s"));
+        let options = ["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--listen", &unix, "--threads", "2"];
+        let server = serve(driver, tree.path(), &options);
+        assert!(server.wait_for_stderr("serving", SOON).is_some());
+        let addresses = server.addresses();
+        assert_eq!(addresses.len(), 3, "{:?}", server.stderr());
+        for address in addresses {
+            for _ in 0..4 {
+                assert_eq!(get(&address, "/a.txt").unwrap().body, b"hello");
+            }
+        }
+        assert_eq!(server.stderr().len(), 4, "a line for each and one for the driver: {:?}", server.stderr());
+    });
+}
+
+#[test]
+fn ipv6_is_served() {
+    if let Err(reason) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) {
+        skip!("no IPv6: {reason}");
+    }
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let server = serve(driver, tree.path(), &["--listen", "[::1]:0"]);
+        assert_eq!(ask(&server, "GET /a.txt").body, b"hello");
+        assert!(server.stderr()[0].contains("listening on http://[::1]:"), "{:?}", server.stderr());
+    });
+}
+
+#[test]
+fn a_unix_socket_is_made_replaced_if_stale_and_removed() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let sockets = Tree::new();
+        let path = sockets.path().join("s");
+        let listen = joined("unix:", &path);
+        // Left behind by a server that has gone.
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let mut server = serve(driver, tree.path(), &["--listen", &listen]);
+        assert_eq!(ask(&server, "GET /a.txt").body, b"hello");
+        // While this one lives, another may not take it.
+        let (code, _, stderr) = outcome(&mut command(driver, tree.path(), &["--listen", &listen]));
+        assert_eq!(code, Some(1), "{stderr}");
+        assert!(stderr.contains("a server listens there"), "{stderr}");
+        assert_eq!(ask(&server, "GET /a.txt").body, b"hello");
+        assert_eq!(server.terminate().unwrap().code(), Some(0));
+        assert!(!path.exists(), "removed at the end");
+    });
+}
+
+#[test]
+fn what_is_no_socket_is_not_replaced() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let files = Tree::new().file("precious", "data");
+        for (path, advice) in [("precious", "it is no socket"), ("missing/s", "must exist")] {
+            let listen = joined("unix:", &files.path().join(path));
+            let (code, _, stderr) = outcome(&mut command(driver, tree.path(), &["--listen", &listen]));
+            assert_eq!(code, Some(1), "{stderr}");
+            assert!(stderr.contains(advice), "{stderr}");
+        }
+        assert_eq!(std::fs::read(files.path().join("precious")).unwrap(), b"data");
+    });
+}
+
+#[test]
+fn without_io_uring_auto_falls_back_and_says_why() {
+    let tree = tree();
+    let mut auto = command("auto", tree.path(), &[]);
+    let server = Server::spawn(forbid_io_uring(&mut auto)).unwrap();
+    assert_eq!(ask(&server, "GET /a.txt").body, b"hello");
+    let line = server.wait_for_stderr("serving", SOON).expect("it is said");
+    assert!(line.contains("on epoll") && line.contains("io_uring"), "{line}");
+    let mut strict = command("uring", tree.path(), &[]);
+    let (code, _, stderr) = outcome(forbid_io_uring(&mut strict));
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("--driver auto falls back to epoll"), "{stderr}");
+}
+
+#[test]
+fn the_driver_that_runs_is_named() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let server = serve(driver, tree.path(), &[]);
+        let line = server.wait_for_stderr("serving", SOON).expect("it is said");
+        let name = if driver == "uring" { "io_uring" } else { "epoll" };
+        assert!(line.contains(&format!("with 1 worker on {name}")), "{line}");
+    });
+}

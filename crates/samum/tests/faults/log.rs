@@ -1,0 +1,240 @@
+//! The access log: its lines, and disks and readers that do not take them.
+
+use core::time::Duration;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::time::Instant;
+
+use testkit::{Content, Tree};
+
+use crate::common::{SOON, ask, ask_on, connect, make_fifo, on_both_drivers, request, serve, text};
+
+/// The parts of a line in common or combined format: those between blanks, brackets or quotes.
+fn parts(line: &str) -> Vec<String> {
+    let mut parts = Vec::new();
+    let mut rest = line;
+    while !rest.is_empty() {
+        let (end, skip) = match rest.as_bytes()[0] {
+            b'"' => (rest[1..].find('"').expect(line) + 2, 1),
+            b'[' => (rest.find(']').expect(line) + 1, 1),
+            _ => (rest.find(' ').unwrap_or(rest.len()), 0),
+        };
+        parts.push(rest[skip..end - skip].to_owned());
+        rest = rest[end..].strip_prefix(' ').unwrap_or(&rest[end..]);
+    }
+    parts
+}
+
+fn tree() -> Tree {
+    Tree::new().file("a.txt", "hello").file("big.bin", Content::pseudo_random(1, 300_000)).directory("d")
+}
+
+/// The lines that a few requests make.
+#[track_caller]
+fn lines(driver: &str, format: &str) -> Vec<String> {
+    let tree = tree();
+    let logs = Tree::new();
+    let log = logs.path().join("access.log");
+    let options = ["--listing", "--log", text(&log), "--log-format", format];
+    let mut server = serve(driver, tree.path(), &options);
+    let mut client = connect(&server);
+    ask_on(&mut client, "GET /a.txt?q=1\nReferer: http://r/\"x\\y\nUser-Agent: tester/1.0");
+    ask_on(&mut client, "HEAD /big.bin");
+    ask_on(&mut client, "GET /big.bin\nRange: bytes=0-99");
+    ask_on(&mut client, "GET /missing");
+    let listing = ask_on(&mut client, "GET /d/").body.len();
+    ask_on(&mut client, "GET /big.bin");
+    crate::common::ask_raw(&server, "NONSENSE\r\n\r\n");
+    assert_eq!(server.terminate().unwrap().code(), Some(0));
+    let lines: Vec<_> = fs::read_to_string(&log).unwrap().lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), 7, "{lines:?}");
+    assert!(listing > 0);
+    lines
+}
+
+#[test]
+fn lines_are_in_common_log_format() {
+    on_both_drivers(|driver| {
+        let parts: Vec<_> = lines(driver, "common").iter().map(|line| parts(line)).collect();
+        for parts in &parts {
+            assert_eq!(parts.len(), 7, "{parts:?}");
+            assert_eq!((&parts[0][..], &parts[1][..], &parts[2][..]), ("127.0.0.1", "-", "-"));
+            assert!(parts[3].len() == 26 && parts[3].ends_with(" +0000"), "{parts:?}");
+        }
+        let short: Vec<_> = parts.iter().map(|parts| (&parts[4][..], &parts[5][..])).collect();
+        assert_eq!(
+            short,
+            [
+                ("GET /a.txt?q=1 HTTP/1.1", "200"),
+                ("HEAD /big.bin HTTP/1.1", "200"),
+                ("GET /big.bin HTTP/1.1", "206"),
+                ("GET /missing HTTP/1.1", "404"),
+                ("GET /d/ HTTP/1.1", "200"),
+                ("GET /big.bin HTTP/1.1", "200"),
+                ("-", "400"),
+            ]
+        );
+        let bytes: Vec<u64> = parts.iter().map(|parts| parts[6].parse().unwrap()).collect();
+        assert_eq!((bytes[0], bytes[1], bytes[2], bytes[5]), (5, 0, 100, 300_000));
+    });
+}
+
+#[test]
+fn combined_lines_have_referrer_and_user_agent() {
+    on_both_drivers(|driver| {
+        let lines = lines(driver, "combined");
+        let first = parts(&lines[0]);
+        assert_eq!(first[7..], ["http://r/\\x22x\\x5cy", "tester/1.0"]);
+        assert_eq!(parts(&lines[1])[7..], ["-", "-"]);
+    });
+}
+
+#[test]
+fn json_lines_are_objects() {
+    on_both_drivers(|driver| {
+        for (number, line) in lines(driver, "json").iter().enumerate() {
+            let inner = line.strip_prefix('{').and_then(|line| line.strip_suffix('}')).expect(line);
+            for name in ["time", "peer", "request", "status", "bytes", "seconds", "referer", "user_agent"] {
+                assert_eq!(inner.matches(&format!("\"{name}\":")).count(), 1, "{name} in {line}");
+            }
+            if number == 0 {
+                assert!(line.contains(r#""request":"GET /a.txt?q=1 HTTP/1.1","status":200,"bytes":5,"#), "{line}");
+                assert!(line.contains(r#""referer":"http://r/\"x\\y","user_agent":"tester/1.0""#), "{line}");
+            }
+        }
+    });
+}
+
+#[test]
+fn the_log_is_complete_after_sigterm() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let logs = Tree::new();
+        let log = logs.path().join("access.log");
+        let mut server = serve(driver, tree.path(), &["--threads", "2", "--log", text(&log)]);
+        std::thread::scope(|scope| {
+            for client in 0..8 {
+                let server = &server;
+                scope.spawn(move || {
+                    let mut connection = connect(server);
+                    let all: String = (0..250).map(|n| request(&format!("GET /a.txt?{client}-{n}"))).collect();
+                    connection.send(all).unwrap();
+                    for _ in 0..250 {
+                        assert_eq!(connection.response().unwrap().status, 200);
+                    }
+                });
+            }
+        });
+        assert_eq!(server.terminate().unwrap().code(), Some(0));
+        let file = BufReader::new(File::open(&log).unwrap());
+        let mut found: Vec<_> = file.lines().map(|line| parts(&line.unwrap())[4].clone()).collect();
+        found.sort();
+        let mut expected: Vec<_> = (0..8)
+            .flat_map(|client| (0..250).map(move |n| format!("GET /a.txt?{client}-{n} HTTP/1.1")))
+            .collect();
+        expected.sort();
+        assert_eq!(found, expected);
+    });
+}
+
+#[test]
+fn what_was_sent_of_an_interrupted_download_is_logged() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        tree.write("huge.bin", Content::pseudo_random(2, 30 << 20));
+        let logs = Tree::new();
+        let log = logs.path().join("access.log");
+        let mut server = serve(driver, tree.path(), &["--log", text(&log)]);
+        let mut client = connect(&server);
+        client.send(request("GET /huge.bin")).unwrap();
+        client.read_exactly(1 << 20).unwrap();
+        drop(client);
+        assert_eq!(ask(&server, "GET /a.txt").status, 200);
+        assert_eq!(server.terminate().unwrap().code(), Some(0));
+        let text = fs::read_to_string(&log).unwrap();
+        let line = text.lines().find(|line| line.contains("huge.bin")).expect("it was begun");
+        let bytes: u64 = parts(line)[6].parse().unwrap();
+        assert!((1 << 19..30 << 20).contains(&bytes), "{bytes}");
+    });
+}
+
+#[test]
+fn lines_go_to_standard_output_on_request() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let server = serve(driver, tree.path(), &["--log", "-"]);
+        ask(&server, "GET /a.txt");
+        assert!(server.wait_for_stdout("\"GET /a.txt HTTP/1.1\" 200 5", SOON).is_some());
+    });
+}
+
+#[test]
+fn a_full_disk_costs_lines_and_nothing_else() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let mut server = serve(driver, tree.path(), &["--log", "/dev/full"]);
+        let mut client = connect(&server);
+        for _ in 0..50 {
+            assert_eq!(ask_on(&mut client, "GET /a.txt").body, b"hello");
+        }
+        let message = server.wait_for_stderr("cannot log to /dev/full", SOON).expect("it is said");
+        assert!(message.contains("No space left on device"), "{message}");
+        for _ in 0..50 {
+            assert_eq!(ask_on(&mut client, "GET /a.txt").body, b"hello");
+        }
+        assert_eq!(server.terminate().unwrap().code(), Some(0));
+        let messages = server.stderr();
+        assert_eq!(messages.iter().filter(|line| line.contains("cannot log to")).count(), 1, "once");
+        assert!(messages.iter().any(|line| line.contains("100 lines of the access log are lost")), "{messages:?}");
+    });
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_costs_lines_and_nothing_else() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let logs = Tree::new();
+        let fifo = logs.path().join("fifo");
+        make_fifo(&fifo);
+        let mut server = serve(driver, tree.path(), &["--log", text(&fifo)]);
+        let mut client = connect(&server);
+        let head = format!("GET /a.txt?{}", "x".repeat(7000));
+        let began = Instant::now();
+        // 64 KiB fit into the pipe, 1 MiB into the server's memory.
+        for _ in 0..300 {
+            assert_eq!(ask_on(&mut client, &head).body, b"hello");
+        }
+        let message = server.wait_for_stderr("nothing takes the lines", SOON);
+        assert!(message.is_some(), "{:?}", server.stderr());
+        assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+        // Somebody reads at last.
+        let reader = std::thread::spawn(move || {
+            let lines = BufReader::new(File::open(&fifo).unwrap()).lines();
+            lines.map(|line| line.unwrap()).take_while(|line| !line.contains("/last")).count()
+        });
+        let message = server.wait_for_stderr("lines were dropped", SOON).expect("it is said");
+        ask_on(&mut client, "GET /last");
+        let read = reader.join().unwrap();
+        let dropped: usize = message.split(' ').find_map(|word| word.parse().ok()).expect(&message);
+        assert_eq!(read + dropped, 300, "{message}");
+        assert_eq!(server.terminate().unwrap().code(), Some(0));
+    });
+}
+
+#[test]
+fn a_blocked_pipe_does_not_hold_up_the_end() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let logs = Tree::new();
+        let fifo = logs.path().join("fifo");
+        make_fifo(&fifo);
+        let mut server = serve(driver, tree.path(), &["--log", text(&fifo)]);
+        let mut client = connect(&server);
+        let head = format!("GET /a.txt?{}", "x".repeat(7000));
+        for _ in 0..30 {
+            ask_on(&mut client, &head);
+        }
+        assert_eq!(server.terminate().unwrap().code(), Some(0));
+        assert!(server.stderr().iter().any(|line| line.contains("lines of the access log are lost")));
+    });
+}

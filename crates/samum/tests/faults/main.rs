@@ -1,0 +1,37 @@
+//! What goes wrong around a server, and what it says and does then. On both drivers.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod clients;
+mod command_line;
+mod descriptors;
+mod disk;
+mod listeners;
+mod log;
+mod signals;
+
+use std::io::Read as _;
+use std::process::{Command, Stdio};
+
+use common::{SOON, wait_until};
+
+/// Run a command that ends by itself; its exit code, standard output, standard error.
+#[track_caller]
+fn outcome(command: &mut Command) -> (Option<i32>, String, String) {
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let mut stdout = child.stdout.take().expect("piped");
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        stdout.read_to_string(&mut text).map(|_| text)
+    });
+    let ended = wait_until(SOON, || child.try_wait().expect("a child").is_some());
+    if !ended {
+        child.kill().expect("a child");
+    }
+    let output = child.wait_with_output().expect("a child");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(ended, "still running: {stderr}");
+    (output.status.code(), reader.join().expect("no panic").expect("UTF-8"), stderr)
+}

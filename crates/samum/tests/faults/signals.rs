@@ -1,0 +1,109 @@
+//! The end: by signal, in order, or at once.
+
+use core::time::Duration;
+use std::time::Instant;
+
+use testkit::{Address, Client, Content, Signal, Tree};
+
+use crate::common::{SOON, ask_on, connect, on_both_drivers, request, serve, wait_until};
+
+const BIG: u64 = 20 << 20;
+
+#[test]
+fn a_running_download_finishes_and_nobody_else_gets_in() {
+    on_both_drivers(|driver| {
+        let content = Content::pseudo_random(1, BIG);
+        let tree = Tree::new().file("big.bin", content.clone()).file("a.txt", "hello");
+        for signal in [Signal::TERM, Signal::INT] {
+            let mut server = serve(driver, tree.path(), &["--threads", "2"]);
+            let mut idle = connect(&server);
+            assert_eq!(ask_on(&mut idle, "GET /a.txt").status, 200);
+            let mut half = connect(&server);
+            half.send("GET / HT").unwrap();
+            let mut client = connect(&server);
+            client.send(request("GET /big.bin")).unwrap();
+            client.head().unwrap();
+            server.signal(signal).unwrap();
+            assert_eq!(idle.read_to_end().unwrap(), b"", "an idle connection is closed");
+            assert_eq!(half.read_to_end().unwrap_or_default(), b"", "and one without a whole request");
+            let address = server.address();
+            assert!(wait_until(SOON, || Client::connect(&address).is_err()), "still accepting");
+            content.assert_is(&client.read_exactly(usize::try_from(BIG).unwrap()).unwrap());
+            assert_eq!(client.read_to_end().unwrap(), b"");
+            assert_eq!(server.wait(SOON).unwrap().code(), Some(0));
+            let said = server.stderr().join("\n");
+            assert!(said.contains("finishing what is under way"), "{said}");
+        }
+    });
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("big.bin", Content::pseudo_random(1, BIG));
+        let mut server = serve(driver, tree.path(), &[]);
+        let mut client = connect(&server);
+        client.send(request("GET /big.bin")).unwrap();
+        client.head().unwrap();
+        server.signal(Signal::TERM).unwrap();
+        assert!(server.wait_for_stderr("finishing", SOON).is_some());
+        std::thread::sleep(Duration::from_millis(100));
+        let began = Instant::now();
+        server.signal(Signal::TERM).unwrap();
+        assert_eq!(server.wait(SOON).unwrap().code(), Some(0));
+        assert!(began.elapsed() < Duration::from_secs(1));
+    });
+}
+
+#[test]
+fn an_idle_server_ends_at_once() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("a.txt", "hello");
+        let mut server = serve(driver, tree.path(), &["--threads", "2"]);
+        let mut clients: Vec<_> = (0..20).map(|_| connect(&server)).collect();
+        for client in &mut clients {
+            assert_eq!(ask_on(client, "GET /a.txt").status, 200);
+        }
+        let began = Instant::now();
+        assert_eq!(server.terminate().unwrap().code(), Some(0));
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    });
+}
+
+#[test]
+fn who_waits_for_a_chunked_body_is_answered_at_the_end() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("a.txt", "hello");
+        let mut server = serve(driver, tree.path(), &[]);
+        let mut client = connect(&server);
+        client.send(request("POST /\nTransfer-Encoding: chunked\nExpect: 100-continue")).unwrap();
+        assert_eq!(client.response().unwrap().status, 100);
+        server.signal(Signal::TERM).unwrap();
+        let response = client.response().unwrap();
+        assert_eq!((response.status, response.header("Connection")), (405, Some("close")));
+        drop(client);
+        assert_eq!(server.wait(SOON).unwrap().code(), Some(0));
+    });
+}
+
+#[test]
+fn a_closed_standard_error_changes_nothing() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("a.txt", "hello");
+        let sockets = Tree::new();
+        let path = sockets.path().join("s");
+        let listen = crate::common::joined("unix:", &path);
+        let mut command = crate::common::command(driver, tree.path(), &["--listen", &listen]);
+        // Pipes whose readers have gone.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut child = command.stdout(writer.try_clone().unwrap()).stderr(writer).spawn().unwrap();
+        let address = Address::Unix(path);
+        assert!(wait_until(SOON, || Client::connect(&address).is_ok()));
+        assert_eq!(testkit::get(&address, "/a.txt").unwrap().body, b"hello");
+        let pid = child.id().to_string();
+        crate::common::run("kill", &[pid.as_ref()]).unwrap();
+        assert!(wait_until(SOON, || child.try_wait().unwrap().is_some()));
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+    });
+}

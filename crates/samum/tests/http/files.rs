@@ -1,0 +1,92 @@
+//! Files of all sizes, cold and warm, compared byte for byte.
+
+use std::thread;
+
+use testkit::{Content, Tree};
+
+use crate::common::{ask, ask_on, connect, on_both_drivers, serve};
+
+const SIZES: [u64; 9] =
+    [0, 1, 4096, 64 * 1024 - 1, 64 * 1024, 64 * 1024 + 1, 256 * 1024 + 1, 1024 * 1024, 20 * 1024 * 1024];
+
+/// The files by size. Made once: the bytes of `Content` are not for free.
+fn contents() -> Vec<(u64, Vec<u8>)> {
+    SIZES.map(|size| (size, Content::pseudo_random(size, size).to_vec())).into()
+}
+
+fn tree(contents: &[(u64, Vec<u8>)]) -> Tree {
+    let tree = Tree::new();
+    for (size, content) in contents {
+        std::fs::write(tree.path().join(size.to_string()), content).unwrap();
+    }
+    tree
+}
+
+/// As assert_eq, but does not print megabytes.
+#[track_caller]
+fn assert_same(body: &[u8], content: &[u8]) {
+    assert_eq!(body.len(), content.len());
+    let difference = body.iter().zip(content).position(|(ours, theirs)| ours != theirs);
+    assert!(body == content, "differs at {difference:?}");
+}
+
+fn evict(tree: &Tree) {
+    for size in SIZES {
+        tree.evict(size.to_string());
+    }
+}
+
+#[test]
+fn every_size_arrives_whole_cold_and_warm() {
+    let contents = contents();
+    let tree = tree(&contents);
+    on_both_drivers(|driver| {
+        for cache in ["auto", "always", "never"] {
+            evict(&tree);
+            let server = serve(driver, tree.path(), &["--cache", cache]);
+            let mut client = connect(&server);
+            for round in ["cold", "warm", "hot"] {
+                for (size, content) in &contents {
+                    let response = ask_on(&mut client, &format!("GET /{size}"));
+                    assert_eq!(response.status, 200, "{cache} {round} {size}");
+                    assert_same(&response.body, content);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn sixteen_clients_at_once_each_get_their_file() {
+    let contents = contents();
+    let tree = tree(&contents);
+    on_both_drivers(|driver| {
+        for readahead in ["0", "512k"] {
+            evict(&tree);
+            let server = serve(driver, tree.path(), &["--threads", "2", "--readahead", readahead]);
+            thread::scope(|scope| {
+                for client in 0..16 {
+                    let (server, contents) = (&server, &contents);
+                    scope.spawn(move || {
+                        let mut connection = connect(server);
+                        for step in 0..SIZES.len() {
+                            let (size, content) = &contents[(client + step) % SIZES.len()];
+                            assert_same(&ask_on(&mut connection, &format!("GET /{size}")).body, content);
+                        }
+                    });
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn an_empty_file_is_a_response_too() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("0", "");
+        let server = serve(driver, tree.path(), &[]);
+        let response = ask(&server, "GET /0");
+        assert_eq!((response.status, response.header("Content-Length")), (200, Some("0")));
+        assert_eq!(ask(&server, "HEAD /0").header("Content-Length"), Some("0"));
+    });
+}

@@ -1,0 +1,114 @@
+//! Malformed input gets a status and a close, never a second interpretation (RFC 9112 §11.2).
+
+use testkit::Tree;
+
+use crate::common::{ask_raw, connect, on_both_drivers, serve};
+
+/// What is wrong, and the status.
+fn table() -> Vec<(&'static str, Vec<u8>, u16)> {
+    let get = |fields: &str| format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n").into_bytes();
+    let post = |fields: &str, body: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n{body}").into_bytes();
+    let chunked = |body: &str| post("Transfer-Encoding: chunked\r\n", body);
+    let mut many = String::new();
+    for number in 0..150 {
+        many += &format!("X-{number}: x\r\n");
+    }
+    vec![
+        ("a space before a colon", get("X : y\r\n"), 400),
+        ("a field without a name", get(": y\r\n"), 400),
+        ("a field without a colon", get("XY\r\n"), 400),
+        ("a space in a name", get("X Y: z\r\n"), 400),
+        ("a folded line", get("X: y\r\n z\r\n"), 400),
+        ("a folded first line", b"GET / HTTP/1.1\r\n Host: a\r\n\r\n".to_vec(), 400),
+        ("a bare CR in a value", get("X: y\rz\r\n"), 400),
+        ("a bare LF", b"GET / HTTP/1.1\nHost: a\n\n".to_vec(), 400),
+        ("a NUL in a value", get("X: y\0z\r\n"), 400),
+        ("a control character in a value", get("X: y\x07z\r\n"), 400),
+        ("a NUL in the target", b"GET /\0 HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(), 400),
+        ("a tab for a space", b"GET\t/\tHTTP/1.1\r\nHost: a\r\n\r\n".to_vec(), 400),
+        ("two spaces", b"GET  / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(), 400),
+        ("a space at the end of the line", b"GET / HTTP/1.1 \r\nHost: a\r\n\r\n".to_vec(), 400),
+        ("no version", b"GET /\r\n\r\n".to_vec(), 400),
+        ("a version that is none", b"GET / HTTX/1.1\r\nHost: a\r\n\r\n".to_vec(), 400),
+        ("HTTP/2.0", b"GET / HTTP/2.0\r\nHost: a\r\n\r\n".to_vec(), 505),
+        ("the preface of HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), 505),
+        ("HTTP/3.0", b"GET / HTTP/3.0\r\nHost: a\r\n\r\n".to_vec(), 505),
+        ("TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(), 400),
+        ("a relative target", b"GET a.txt HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(), 400),
+        ("an asterisk", b"GET * HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(), 400),
+        ("a fragment", b"GET /#x HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(), 400),
+        ("bytes outside ASCII", b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(), 400),
+        ("empty lines without end", b"\r\n\r\n\r\n\r\n\r\n\r\n".to_vec(), 400),
+        ("a length that is none", post("Content-Length: x\r\n", ""), 400),
+        ("an empty length", post("Content-Length:\r\n", ""), 400),
+        ("a signed length", post("Content-Length: +1\r\n", "x"), 400),
+        ("a negative length", post("Content-Length: -1\r\n", ""), 400),
+        ("a hexadecimal length", post("Content-Length: 0x1\r\n", "x"), 400),
+        ("a length beyond 64 bits", post("Content-Length: 18446744073709551616\r\n", ""), 400),
+        ("two lengths", post("Content-Length: 1\r\nContent-Length: 2\r\n", "x"), 400),
+        ("two equal lengths", post("Content-Length: 1\r\nContent-Length: 1\r\n", "x"), 400),
+        ("a list of lengths", post("Content-Length: 1, 1\r\n", "x"), 400),
+        ("a length and a coding", post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"), 400),
+        ("a coding and a length", post("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", "0\r\n\r\n"), 400),
+        ("a coding in HTTP/1.0", b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_vec(), 400),
+        ("chunked twice", post("Transfer-Encoding: chunked, chunked\r\n", "0\r\n\r\n"), 400),
+        ("chunked not last", post("Transfer-Encoding: chunked, gzip\r\n", "0\r\n\r\n"), 400),
+        ("not chunked", post("Transfer-Encoding: identity\r\n", ""), 400),
+        ("an unknown coding before chunked", post("Transfer-Encoding: x, chunked\r\n", "0\r\n\r\n"), 501),
+        ("a method that is too long", [&b"M".repeat(100)[..], b" / HTTP/1.1\r\nHost: a\r\n\r\n"].concat(), 501),
+        ("an expectation", get("Expect: the-unexpected\r\n"), 417),
+        ("a target that is too long", format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(9000)).into_bytes(), 414),
+        ("a target without end", format!("GET /{}", "x".repeat(9000)).into_bytes(), 414),
+        ("a line that is too long", get(&format!("X: {}\r\n", "x".repeat(17_000))), 431),
+        ("a line without end", format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(17_000)).into_bytes(), 431),
+        ("too many fields", get(&many), 431),
+        ("a chunk size that is none", chunked("x\r\n"), 400),
+        ("an empty chunk size", chunked("\r\n"), 400),
+        ("a signed chunk size", chunked("+1\r\nx\r\n0\r\n\r\n"), 400),
+        ("a chunk size with 0x", chunked("0x1\r\nx\r\n0\r\n\r\n"), 400),
+        ("a chunk size beyond 64 bits", chunked("10000000000000000\r\n"), 400),
+        ("a chunk longer than it says", chunked("1\r\nxy\r\n0\r\n\r\n"), 400),
+        ("a chunk size with a bare LF", chunked("1\nx\r\n0\r\n\r\n"), 400),
+        ("an endless chunk extension", chunked(&format!("1;{}", "x".repeat(5000))), 400),
+        ("a malformed trailer", chunked("0\r\nX : y\r\n\r\n"), 400),
+        ("a body of chunks that is too large", chunked("7fffffff\r\n"), 413),
+    ]
+}
+
+#[test]
+fn malformed_input_gets_its_status_and_a_close() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("index.html", "index");
+        let server = serve(driver, tree.path(), &[]);
+        for (what, mut bytes, status) in table() {
+            // Whatever it might be taken for, this must not be answered.
+            bytes.extend_from_slice(b"GET /index.html HTTP/1.1\r\nHost: smuggled\r\n\r\n");
+            let answer = ask_raw(&server, &bytes);
+            let answer = String::from_utf8_lossy(&answer);
+            assert_eq!(answer.get(..12), Some(&format!("HTTP/1.1 {status}")[..]), "{what}: {answer}");
+            assert_eq!(answer.matches("HTTP/1.1 ").count() - answer.matches("refused: HTTP/1.1 ").count(), 1, "{what}: {answer}");
+            assert!(answer.contains("\r\nConnection: close\r\n"), "{what}: {answer}");
+        }
+    });
+}
+
+#[test]
+fn however_it_is_cut_the_verdict_is_the_same() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("index.html", "index");
+        let server = serve(driver, tree.path(), &[]);
+        for (what, bytes, status) in table() {
+            if bytes.len() > 300 {
+                continue;
+            }
+            let mut client = connect(&server);
+            for byte in bytes {
+                // It may have heard enough.
+                if client.send([byte]).is_err() {
+                    break;
+                }
+            }
+            assert_eq!(client.response().map(|response| response.status).ok(), Some(status), "{what}");
+        }
+    });
+}

@@ -1,0 +1,144 @@
+//! Many requests at once, answered in order and in bounded memory (RFC 9112 §9.3.2).
+
+use core::time::Duration;
+use std::io::{ErrorKind, Write as _};
+use std::net::TcpStream;
+use std::thread;
+use std::time::Instant;
+
+use testkit::{Address, Content, Tree};
+
+use crate::common::{SOON, ask, connect, on_both_drivers, request, resident_bytes, serve, wait_until};
+
+const REQUESTS: usize = 5_000;
+
+fn tree() -> Tree {
+    let tree = Tree::new().file("big.bin", Content::pseudo_random(9, 200_000));
+    for number in 0..50 {
+        tree.write(format!("{number}.txt"), Content::from(format!("file {number}\n").into_bytes()));
+    }
+    tree
+}
+
+#[test]
+fn five_thousand_requests_in_one_write_are_answered_in_order() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let server = serve(driver, tree.path(), &[]);
+        let mut client = connect(&server);
+        let requests: String = (0..REQUESTS).map(|n| request(&format!("GET /{}.txt", n % 53))).collect();
+        // All of it is written before anything is read.
+        client.send(requests).unwrap();
+        for number in 0..REQUESTS {
+            let number = number % 53;
+            let response = client.response().unwrap();
+            if number < 50 {
+                assert_eq!(response.body, format!("file {number}\n").as_bytes());
+            } else {
+                assert_eq!(response.status, 404);
+            }
+        }
+    });
+}
+
+#[test]
+fn large_and_small_files_keep_their_order() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        tree.evict("big.bin");
+        let server = serve(driver, tree.path(), &[]);
+        let mut client = connect(&server);
+        let some = ["GET /big.bin", "GET /1.txt", "HEAD /big.bin", "GET /missing", "GET /big.bin\nRange: bytes=5-9"];
+        let requests: String = (0..20).flat_map(|_| some).map(request).collect();
+        client.send(requests).unwrap();
+        let big = Content::pseudo_random(9, 200_000);
+        for _ in 0..20 {
+            big.assert_is(&client.response().unwrap().body);
+            assert_eq!(client.response().unwrap().body, b"file 1\n");
+            assert_eq!(client.head().unwrap().header("Content-Length"), Some("200000"));
+            assert_eq!(client.response().unwrap().status, 404);
+            big.assert_at(5, &client.response().unwrap().body);
+        }
+    });
+}
+
+#[test]
+fn a_client_that_never_reads_costs_bounded_memory() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let server = serve(driver, tree.path(), &[]);
+        assert_eq!(ask(&server, "GET /1.txt").status, 200);
+        let before = resident_bytes(&server);
+        let Address::Tcp(address) = server.address() else { unreachable!("it listens on TCP") };
+        let mut clients = Vec::new();
+        for _ in 0..8 {
+            let mut client = TcpStream::connect(address).unwrap();
+            client.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+            let requests: String = (0..REQUESTS).map(|_| request("GET /big.bin") + &request("GET /1.txt")).collect();
+            clients.push(thread::spawn(move || {
+                // Until the server takes no more, which is the point.
+                let mut sent = 0;
+                while sent < 8 << 20 {
+                    match client.write(requests.as_bytes()) {
+                        Ok(count) => sent += count,
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                (client, sent)
+            }));
+        }
+        let clients: Vec<_> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+        for (_, sent) in &clients {
+            assert!(*sent < 8 << 20, "the server has taken {sent} bytes of requests that it cannot answer");
+        }
+        let grown = resident_bytes(&server).saturating_sub(before);
+        assert!(grown < 32 << 20, "{grown} bytes for eight clients");
+        // Others are served meanwhile.
+        let began = Instant::now();
+        assert_eq!(ask(&server, "GET /2.txt").body, b"file 2\n");
+        assert!(began.elapsed() < Duration::from_secs(1));
+        drop(clients);
+        assert!(wait_until(SOON, || crate::common::descriptors(&server) < 40));
+    });
+}
+
+#[test]
+fn a_client_that_reads_late_gets_everything() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let server = serve(driver, tree.path(), &[]);
+        let Address::Tcp(address) = server.address() else { unreachable!("it listens on TCP") };
+        let writer = TcpStream::connect(address).unwrap();
+        let mut reader = writer.try_clone().unwrap();
+        // More than both sockets hold, so that the server stops taking requests, and goes on.
+        let count = 600;
+        let writing = thread::spawn(move || {
+            let mut writer = writer;
+            let requests: String = (0..count).map(|_| request("GET /big.bin")).collect();
+            writer.write_all(requests.as_bytes()).unwrap();
+            writer.shutdown(std::net::Shutdown::Write).unwrap();
+        });
+        thread::sleep(Duration::from_millis(300));
+        let got = std::io::copy(&mut reader, &mut std::io::sink()).unwrap();
+        writing.join().unwrap();
+        assert!(got > count * 200_000 && got < count * 200_400, "{got}");
+    });
+}
+
+#[test]
+fn nothing_is_answered_behind_the_last_request() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let server = serve(driver, tree.path(), &[]);
+        let mut client = connect(&server);
+        client.send(request("GET /1.txt\nConnection: close") + &request("GET /2.txt")).unwrap();
+        assert_eq!(client.response().unwrap().body, b"file 1\n");
+        assert_eq!(client.read_to_end().unwrap(), b"");
+        let mut client = connect(&server);
+        client.send(request("GET /1.txt") + "BAD\r\n\r\n" + &request("GET /2.txt")).unwrap();
+        assert_eq!(client.response().unwrap().body, b"file 1\n");
+        assert_eq!(client.response().unwrap().status, 400);
+        assert_eq!(client.read_to_end().unwrap(), b"");
+    });
+}

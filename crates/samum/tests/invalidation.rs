@@ -1,0 +1,312 @@
+//! Files that change are seen changed: within 100 ms where changes make events, within 1.1 s
+//! where they do not (symbolic links, files with several names).
+
+mod common;
+
+use core::time::Duration;
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use testkit::{Client, Content, Server, Tree};
+
+use common::{ask, ask_on, connect, on_both_drivers, serve};
+
+const BY_EVENT: Duration = Duration::from_millis(100);
+const BY_AGE: Duration = Duration::from_millis(1100);
+
+/// A server whose cache is warm, and a connection to it.
+struct Warm {
+    server: Server,
+    client: Client,
+}
+
+impl Warm {
+    #[track_caller]
+    fn new(driver: &str, dir: &Path, paths: &[&str]) -> Self {
+        let server = serve(driver, dir, &["--listing"]);
+        let mut client = connect(&server);
+        for path in paths {
+            // Found, and found again in the cache.
+            for _ in 0..3 {
+                ask_on(&mut client, &format!("GET {path}"));
+            }
+        }
+        Self { server, client }
+    }
+
+    /// The answer changes to this within the limit, and stays so.
+    #[track_caller]
+    fn assert_soon(&mut self, head: &str, limit: Duration, status: u16, body: &str) {
+        let began = Instant::now();
+        loop {
+            let response = ask_on(&mut self.client, head);
+            let is_new = response.status == status && (status != 200 || response.body == body.as_bytes());
+            if is_new {
+                break;
+            }
+            let late = began.elapsed();
+            assert!(late < limit, "{head} after {late:?}: {response:?} instead of {status} {body:?}");
+        }
+        let response = ask_on(&mut self.client, head);
+        assert_eq!(response.status, status, "{head}: stays so");
+    }
+}
+
+#[test]
+fn a_file_changed_in_place() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("a.txt", "one").file("d/e/f.txt", "one");
+        let mut warm = Warm::new(driver, tree.path(), &["/a.txt", "/d/e/f.txt"]);
+        for text in ["two", "three, longer", ""] {
+            for name in ["a.txt", "d/e/f.txt"] {
+                fs::write(tree.path().join(name), text).unwrap();
+                warm.assert_soon(&format!("GET /{name}"), BY_EVENT, 200, text);
+            }
+        }
+        // Same size, and again and again.
+        for number in 100..150 {
+            fs::write(tree.path().join("a.txt"), number.to_string()).unwrap();
+            warm.assert_soon("GET /a.txt", BY_EVENT, 200, &number.to_string());
+        }
+    });
+}
+
+#[test]
+fn a_file_replaced_by_rename() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("a.txt", "one").file("d/b.txt", "one");
+        let mut warm = Warm::new(driver, tree.path(), &["/a.txt", "/d/b.txt"]);
+        for name in ["a.txt", "d/b.txt"] {
+            tree.write("new", "two");
+            fs::rename(tree.path().join("new"), tree.path().join(name)).unwrap();
+            warm.assert_soon(&format!("GET /{name}"), BY_EVENT, 200, "two");
+        }
+    });
+}
+
+#[test]
+fn a_large_file_replaced_and_changed() {
+    on_both_drivers(|driver| {
+        let (one, two) = (Content::pseudo_random(1, 300_000), Content::pseudo_random(2, 300_000));
+        let tree = Tree::new().file("big.bin", one.clone());
+        let mut warm = Warm::new(driver, tree.path(), &["/big.bin"]);
+        one.assert_is(&ask_on(&mut warm.client, "GET /big.bin").body);
+        tree.write("new", two.clone());
+        fs::rename(tree.path().join("new"), tree.path().join("big.bin")).unwrap();
+        std::thread::sleep(BY_EVENT);
+        two.assert_is(&ask_on(&mut warm.client, "GET /big.bin").body);
+        tree.write("big.bin", one.clone());
+        std::thread::sleep(BY_EVENT);
+        one.assert_is(&ask_on(&mut warm.client, "GET /big.bin").body);
+    });
+}
+
+#[test]
+fn a_file_deleted_and_created() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("a.txt", "one").directory("d");
+        let mut warm = Warm::new(driver, tree.path(), &["/a.txt", "/d/b.txt", "/n/e/w.txt"]);
+        fs::remove_file(tree.path().join("a.txt")).unwrap();
+        warm.assert_soon("GET /a.txt", BY_EVENT, 404, "");
+        tree.write("a.txt", "again");
+        warm.assert_soon("GET /a.txt", BY_EVENT, 200, "again");
+        warm.assert_soon("GET /d/b.txt", BY_EVENT, 404, "");
+        tree.write("d/b.txt", "b");
+        warm.assert_soon("GET /d/b.txt", BY_EVENT, 200, "b");
+        tree.write("n/e/w.txt", "new");
+        warm.assert_soon("GET /n/e/w.txt", BY_EVENT, 200, "new");
+        fs::write(tree.path().join("n/e/w.txt"), "newer").unwrap();
+        warm.assert_soon("GET /n/e/w.txt", BY_EVENT, 200, "newer");
+    });
+}
+
+#[test]
+fn a_precompressed_sibling_comes_changes_and_goes() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("a.css", "plain").file("index.html", "index");
+        let mut warm = Warm::new(driver, tree.path(), &["/a.css", "/"]);
+        for (head, sibling, plain) in [
+            ("GET /a.css\nAccept-Encoding: gzip, br", "a.css.br", "plain"),
+            ("GET /\nAccept-Encoding: gzip, br", "index.html.gz", "index"),
+        ] {
+            warm.assert_soon(head, BY_EVENT, 200, plain);
+            tree.write(sibling, "compressed");
+            warm.assert_soon(head, BY_EVENT, 200, "compressed");
+            tree.write(sibling, "better");
+            warm.assert_soon(head, BY_EVENT, 200, "better");
+            fs::remove_file(tree.path().join(sibling)).unwrap();
+            warm.assert_soon(head, BY_EVENT, 200, plain);
+        }
+    });
+}
+
+#[test]
+fn a_directory_renamed_or_replaced() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("d/e/f.txt", "one").file("x/e/f.txt", "two");
+        let mut warm = Warm::new(driver, tree.path(), &["/d/e/f.txt", "/g/e/f.txt"]);
+        let path = |name: &str| tree.path().join(name);
+        fs::rename(path("d"), path("g")).unwrap();
+        warm.assert_soon("GET /d/e/f.txt", BY_EVENT, 404, "");
+        warm.assert_soon("GET /g/e/f.txt", BY_EVENT, 200, "one");
+        fs::rename(path("x"), path("d")).unwrap();
+        warm.assert_soon("GET /d/e/f.txt", BY_EVENT, 200, "two");
+        // Both are watched where they are now.
+        fs::write(path("g/e/f.txt"), "three").unwrap();
+        warm.assert_soon("GET /g/e/f.txt", BY_EVENT, 200, "three");
+        fs::write(path("d/e/f.txt"), "four").unwrap();
+        warm.assert_soon("GET /d/e/f.txt", BY_EVENT, 200, "four");
+        fs::remove_dir_all(path("d")).unwrap();
+        warm.assert_soon("GET /d/e/f.txt", BY_EVENT, 404, "");
+        tree.write("d/e/f.txt", "five");
+        warm.assert_soon("GET /d/e/f.txt", BY_EVENT, 200, "five");
+        fs::write(path("d/e/f.txt"), "six").unwrap();
+        warm.assert_soon("GET /d/e/f.txt", BY_EVENT, 200, "six");
+    });
+}
+
+#[test]
+fn an_index_comes_and_goes_and_a_listing_follows() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("d/a.txt", "a");
+        let mut warm = Warm::new(driver, tree.path(), &["/d/"]);
+        let lists = |warm: &mut Warm, name: &str| {
+            let page = ask_on(&mut warm.client, "GET /d/").body;
+            String::from_utf8_lossy(&page).contains(&format!("href=\"./{name}\""))
+        };
+        assert!(lists(&mut warm, "a.txt") && !lists(&mut warm, "b.txt"));
+        tree.write("d/b.txt", "b");
+        std::thread::sleep(BY_EVENT);
+        assert!(lists(&mut warm, "b.txt"));
+        tree.write("d/index.html", "index");
+        warm.assert_soon("GET /d/", BY_EVENT, 200, "index");
+        fs::write(tree.path().join("d/index.html"), "changed").unwrap();
+        warm.assert_soon("GET /d/", BY_EVENT, 200, "changed");
+        fs::remove_file(tree.path().join("d/index.html")).unwrap();
+        std::thread::sleep(BY_EVENT);
+        assert!(lists(&mut warm, "a.txt"));
+    });
+}
+
+#[test]
+fn a_directory_becomes_a_file_and_back() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("x/index.html", "index");
+        let mut warm = Warm::new(driver, tree.path(), &["/x", "/x/"]);
+        fs::remove_dir_all(tree.path().join("x")).unwrap();
+        tree.write("x", "file");
+        warm.assert_soon("GET /x", BY_EVENT, 200, "file");
+        warm.assert_soon("GET /x/", BY_EVENT, 404, "");
+        fs::remove_file(tree.path().join("x")).unwrap();
+        tree.write("x/index.html", "again");
+        warm.assert_soon("GET /x", BY_EVENT, 301, "");
+        warm.assert_soon("GET /x/", BY_EVENT, 200, "again");
+    });
+}
+
+#[test]
+fn a_file_behind_links() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new()
+            .file("a.txt", "one")
+            .symlink("link.txt", "a.txt")
+            .symlink("dir", "d")
+            .file("d/b.txt", "one")
+            .file("d2/b.txt", "other")
+            .directory("hidden");
+        let path = |name: &str| tree.path().join(name);
+        tree.write("hard.txt", "one");
+        fs::hard_link(path("hard.txt"), path("hidden/name.txt")).unwrap();
+        let mut warm = Warm::new(driver, tree.path(), &["/link.txt", "/dir/b.txt", "/hard.txt"]);
+        fs::write(path("a.txt"), "two").unwrap();
+        warm.assert_soon("GET /link.txt", BY_AGE, 200, "two");
+        fs::write(path("d/b.txt"), "two").unwrap();
+        warm.assert_soon("GET /dir/b.txt", BY_AGE, 200, "two");
+        fs::write(path("hidden/name.txt"), "two").unwrap();
+        warm.assert_soon("GET /hard.txt", BY_AGE, 200, "two");
+        // A link that leads elsewhere is seen as any changed name.
+        std::os::unix::fs::symlink("d2", path("new")).unwrap();
+        fs::rename(path("new"), path("dir")).unwrap();
+        warm.assert_soon("GET /dir/b.txt", BY_AGE, 200, "other");
+    });
+}
+
+#[test]
+fn a_sibling_with_a_second_name() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("a.css", "plain").file("a.css.gz", "one").directory("hidden");
+        fs::hard_link(tree.path().join("a.css.gz"), tree.path().join("hidden/x")).unwrap();
+        let mut warm = Warm::new(driver, tree.path(), &["/a.css"]);
+        let head = "GET /a.css\nAccept-Encoding: gzip";
+        warm.assert_soon(head, BY_EVENT, 200, "one");
+        fs::write(tree.path().join("hidden/x"), "two").unwrap();
+        warm.assert_soon(head, BY_AGE, 200, "two");
+    });
+}
+
+#[test]
+fn a_touched_file_gets_a_new_tag() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("a.txt", "same");
+        let mut warm = Warm::new(driver, tree.path(), &["/a.txt"]);
+        let tag = |warm: &mut Warm| ask_on(&mut warm.client, "GET /a.txt").header("ETag").unwrap().to_owned();
+        let before = tag(&mut warm);
+        let file = fs::File::options().write(true).open(tree.path().join("a.txt")).unwrap();
+        file.set_modified(std::time::SystemTime::now()).unwrap();
+        std::thread::sleep(BY_EVENT);
+        let after = tag(&mut warm);
+        assert_ne!(before, after);
+        let old = format!("GET /a.txt\nIf-None-Match: {before}");
+        assert_eq!(ask(&warm.server, &old).status, 200);
+        let new = format!("GET /a.txt\nIf-None-Match: {after}");
+        assert_eq!(ask(&warm.server, &new).status, 304);
+    });
+}
+
+#[test]
+fn a_file_made_unreadable_is_not_served_from_memory() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let tree = Tree::new().file("a.txt", "one");
+    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    mode(tree.path(), 0o755);
+    on_both_drivers(|driver| {
+        let path = tree.path().join("a.txt");
+        mode(&path, 0o644);
+        let mut command = common::command(driver, tree.path(), &[]);
+        let server = Server::spawn(common::as_nobody(&mut command)).unwrap();
+        let mut warm = Warm { client: connect(&server), server };
+        warm.assert_soon("GET /a.txt", BY_EVENT, 200, "one");
+        mode(&path, 0o600);
+        warm.assert_soon("GET /a.txt", BY_EVENT, 403, "");
+    });
+}
+
+#[test]
+fn changes_while_many_clients_ask() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("n.txt", "0");
+        let server = serve(driver, tree.path(), &[]);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let server = &server;
+                scope.spawn(move || {
+                    let mut client = connect(server);
+                    let mut last = 0;
+                    while last < 40 {
+                        let response = ask_on(&mut client, "GET /n.txt");
+                        assert_eq!(response.status, 200);
+                        let number: u32 = String::from_utf8(response.body).unwrap().parse().unwrap();
+                        assert!(number >= last, "{number} after {last}");
+                        last = number;
+                    }
+                });
+            }
+            for number in 1..=40 {
+                tree.write("next", Content::from(number.to_string().into_bytes()));
+                fs::rename(tree.path().join("next"), tree.path().join("n.txt")).unwrap();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+    });
+}

@@ -1,0 +1,458 @@
+//! The whole server on a simulated disk, with simulated clients, on a virtual clock: one seed, one
+//! run. Every byte that a client gets is compared with the files, in all their versions; the
+//! simulation counts each `sendfile` that would have slept.
+//!
+//! A failure prints its seed; `SAMUM_SEED=N cargo test -p samum --test simulation` runs that one,
+//! `SAMUM_SEEDS=100` a hundred times as many as usual.
+
+use core::time::Duration;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use ring::Ring;
+use ring::sim::{Config, End, Peer, World};
+use samum::config::Tuning;
+use samum::worker::{Parts, Worker};
+
+/// Sizes around every boundary: empty, in memory, at its limit, blocks, several blocks.
+const SIZES: [usize; 9] = [0, 1, 1000, 65_535, 65_536, 65_537, 262_144, 300_001, 1_000_000];
+const CLIENTS: usize = 12;
+const REQUESTS: usize = 10;
+
+/// A chance of our own, so that the script of a run does not depend on the simulation's.
+struct Chance(u64);
+
+impl Chance {
+    /// splitmix64
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        usize::try_from(self.next() % n as u64).unwrap()
+    }
+
+    fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
+
+fn content(seed: u64, len: usize) -> Vec<u8> {
+    let mut chance = Chance(seed);
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        bytes.extend_from_slice(&chance.next().to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// All versions of all files.
+#[derive(Default)]
+struct Files(HashMap<String, Vec<Vec<u8>>>);
+
+struct Request {
+    file: String,
+    head: bool,
+    range: Option<(usize, usize)>,
+}
+
+impl Request {
+    fn random(chance: &mut Chance) -> Self {
+        let size = SIZES[chance.below(SIZES.len())];
+        let range = (chance.one_in(4) && size > 0).then(|| {
+            let first = chance.below(size);
+            (first, first + chance.below(size - first))
+        });
+        Self { file: format!("f{size}"), head: chance.one_in(8), range }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let method = if self.head { "HEAD" } else { "GET" };
+        let range = self.range.map_or(String::new(), |(a, b)| format!("Range: bytes={a}-{b}\r\n"));
+        format!("{method} /{} HTTP/1.1\r\nHost: sim\r\n{range}\r\n", self.file).into_bytes()
+    }
+}
+
+/// How a client is unpleasant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    Polite,
+    /// Sends everything at once, reads at this rate.
+    Slow,
+    /// Goes away in the middle.
+    Vanishing,
+    /// Sends byte after byte.
+    Dribbling,
+    /// Says that it will send no more, and waits for its answers.
+    HalfClosed,
+}
+
+struct Client {
+    peer: Peer,
+    requests: Vec<Request>,
+    input: Vec<u8>,
+    manner: Manner,
+    answered: usize,
+    vanished: bool,
+}
+
+/// One response, parsed by rules of this file's own.
+struct Response<'a> {
+    status: u16,
+    body: &'a [u8],
+    whole: bool,
+    len: usize,
+}
+
+fn parse(bytes: &[u8], head_only: bool) -> Option<Response<'_>> {
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let head = core::str::from_utf8(&bytes[..end]).unwrap();
+    let status = head[9..12].parse().unwrap();
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+    let length: usize = if head_only { 0 } else { length.unwrap().parse().unwrap() };
+    let body = &bytes[end..bytes.len().min(end + length)];
+    Some(Response { status, body, whole: body.len() == length, len: end + body.len() })
+}
+
+impl Client {
+    /// Look at what has come; panics at a byte that is no version's.
+    fn check(&mut self, files: &Files, faults: bool) {
+        let all = self.peer.received();
+        let (mut at, mut answered) = (0, 0);
+        while at < all.len() && answered < self.requests.len() {
+            let request = &self.requests[answered];
+            let Some(response) = parse(&all[at..], request.head) else { break };
+            match response.status {
+                200 | 206 if request.head => {}
+                200 | 206 => {
+                    let versions = &files.0[&request.file];
+                    let fits = versions.iter().any(|version| {
+                        let expected = match (response.status, request.range) {
+                            (206, Some((a, b))) => version.get(a..=b),
+                            _ => Some(&version[..]),
+                        };
+                        expected.is_some_and(|bytes| {
+                            if response.whole { bytes == response.body } else { bytes.starts_with(response.body) }
+                        })
+                    });
+                    let status = response.status;
+                    assert!(fits, "{status} for {}: {} bytes fit no version", request.file, response.body.len());
+                }
+                500 | 503 | 404 if faults => {}
+                408 if self.manner == Manner::Dribbling => {}
+                416 => assert!(request.range.is_some()),
+                status => panic!("{status} for {}", request.file),
+            }
+            if !response.whole {
+                break;
+            }
+            at += response.len;
+            answered += 1;
+        }
+        self.answered = answered;
+    }
+
+    fn is_done(&self) -> bool {
+        self.vanished || self.answered == self.requests.len() || self.peer.end().is_some()
+    }
+}
+
+struct Run {
+    world: World,
+    worker: Worker,
+    chance: Chance,
+    files: Files,
+    clients: Vec<Client>,
+    faults: bool,
+}
+
+impl Run {
+    fn new(config: Config, tuning: Tuning, faults: bool) -> Self {
+        let seed = config.seed;
+        let world = World::new(config);
+        let mut files = Files::default();
+        for size in SIZES {
+            let bytes = content(seed ^ size as u64, size);
+            world.write_file(&format!("f{size}"), &bytes);
+            files.0.insert(format!("f{size}"), vec![bytes]);
+        }
+        world.evict_all();
+        let ring = Ring::simulated(&world);
+        let parts = Parts {
+            listeners: vec![ring.sim_listener(&world)],
+            root: ring.sim_root(&world),
+            connections_max: 1000,
+            descriptors_max: 6,
+            tuning,
+            access: None,
+            notes: None,
+            ring,
+        };
+        let worker = Worker::new(parts).unwrap();
+        Self { world, worker, chance: Chance(seed), files, clients: Vec::new(), faults }
+    }
+
+    fn connect(&mut self, manner: Manner) {
+        let requests: Vec<_> = (0..REQUESTS).map(|_| Request::random(&mut self.chance)).collect();
+        let input = requests.iter().flat_map(Request::bytes).collect();
+        let peer = self.world.connect();
+        if manner == Manner::Slow {
+            peer.set_read_rate(Some(200_000 + self.chance.next() % 2_000_000));
+        }
+        self.clients.push(Client { peer, requests, input, manner, answered: 0, vanished: false });
+    }
+
+    /// Let a client do something.
+    fn poke(&mut self, index: usize) {
+        let chance = &mut self.chance;
+        let client = &mut self.clients[index];
+        if client.vanished {
+            return;
+        }
+        let count = match client.manner {
+            Manner::Dribbling => 1 + chance.below(20),
+            _ if chance.one_in(2) => client.input.len(),
+            _ => 1 + chance.below(100),
+        };
+        let rest = client.input.split_off(count.min(client.input.len()));
+        let now = core::mem::replace(&mut client.input, rest);
+        client.peer.send(&now);
+        if client.input.is_empty() && !now.is_empty() && client.manner == Manner::HalfClosed {
+            client.peer.shutdown_write();
+        }
+        if client.manner == Manner::Vanishing && chance.one_in(20) {
+            client.vanished = true;
+            if chance.one_in(2) { client.peer.reset() } else { client.peer.close() }
+        }
+    }
+
+    /// Change a file, by replacing it as one should.
+    fn replace(&mut self) {
+        let size = SIZES[self.chance.below(SIZES.len())];
+        let name = format!("f{size}");
+        let bytes = content(self.chance.next(), size);
+        self.world.replace_file(&name, &bytes);
+        self.files.0.get_mut(&name).unwrap().push(bytes);
+    }
+
+    fn turn(&mut self, most: Duration) {
+        let until = self.worker.ring().now() + most;
+        self.worker.turn(Some(until)).unwrap();
+    }
+
+    /// Go on until every client has what it asked for, or cannot get it any more.
+    fn finish(&mut self) {
+        for _ in 0..200_000 {
+            for index in 0..self.clients.len() {
+                if self.chance.one_in(10) {
+                    self.poke(index);
+                }
+            }
+            self.turn(Duration::from_millis(20));
+            if self.chance.one_in(50) {
+                for client in &mut self.clients {
+                    client.check(&self.files, self.faults);
+                }
+                if self.clients.iter().all(Client::is_done) {
+                    return;
+                }
+            }
+        }
+        let open: Vec<_> = self.clients.iter().filter(|client| !client.is_done()).collect();
+        let first = open[0];
+        let (next, unsent, got) = (&first.requests[first.answered], first.input.len(), first.peer.received());
+        let tail = String::from_utf8_lossy(&got[got.len().saturating_sub(200)..]).into_owned();
+        panic!("{} clients wait for ever; one is {:?} with {} answers of {REQUESTS}, next {} {:?}, {unsent} unsent, {:?}, tail {tail:?}", open.len(), first.manner, first.answered, next.file, next.range, self.worker);
+    }
+
+    /// When all clients have gone nothing of them is left.
+    fn check_nothing_is_left(&mut self) {
+        for client in &self.clients {
+            client.peer.close();
+        }
+        for _ in 0..2000 {
+            if self.worker.connections() == 0 {
+                break;
+            }
+            self.turn(Duration::from_secs(1));
+        }
+        assert_eq!(self.worker.connections(), 0, "connections are left");
+        // The root, the listener, and at most so many cached files as allowed.
+        for _ in 0..100 {
+            self.turn(Duration::from_millis(20));
+        }
+        assert!(self.world.open_descriptors() <= 2 + 6, "{} descriptors are open", self.world.open_descriptors());
+    }
+}
+
+fn for_seeds(count: u64, test: impl Fn(u64)) {
+    let seeds = match std::env::var("SAMUM_SEED") {
+        Ok(seed) => {
+            let seed = seed.parse().expect("SAMUM_SEED is a number");
+            seed..seed + 1
+        }
+        Err(_) => 0..count * std::env::var("SAMUM_SEEDS").map_or(1, |times| times.parse().expect("a number")),
+    };
+    for seed in seeds {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
+            eprintln!("failed with SAMUM_SEED={seed}");
+            resume_unwind(panic);
+        }
+    }
+}
+
+const MANNERS: [Manner; 5] =
+    [Manner::Polite, Manner::Slow, Manner::Vanishing, Manner::Dribbling, Manner::HalfClosed];
+
+#[test]
+fn every_client_gets_every_byte_and_no_call_sleeps() {
+    for_seeds(20, |seed| {
+        let mut run = Run::new(Config::new(seed), Tuning::default(), false);
+        for number in 0..CLIENTS {
+            run.connect(MANNERS[number % MANNERS.len()]);
+        }
+        run.finish();
+        for client in run.clients.iter().filter(|client| !client.vanished) {
+            assert_eq!(client.answered, REQUESTS, "{:?} {:?}", client.manner, client.peer.end());
+        }
+        run.check_nothing_is_left();
+        assert_eq!(run.world.stalls(), [], "a sendfile would have slept");
+    });
+}
+
+#[test]
+fn files_that_are_replaced_and_evicted_under_way_are_served_whole() {
+    for_seeds(20, |seed| {
+        let mut run = Run::new(Config::new(seed), Tuning::default(), false);
+        for number in 0..CLIENTS {
+            run.connect(MANNERS[number % MANNERS.len()]);
+        }
+        for _ in 0..300 {
+            let index = run.chance.below(CLIENTS);
+            run.poke(index);
+            if run.chance.one_in(10) {
+                run.replace();
+            }
+            if run.chance.one_in(10) {
+                run.world.evict_all();
+            }
+            run.turn(Duration::from_millis(10));
+        }
+        run.finish();
+        for client in run.clients.iter().filter(|client| !client.vanished) {
+            assert_eq!(client.answered, REQUESTS, "{:?} {:?}", client.manner, client.peer.end());
+        }
+        run.check_nothing_is_left();
+    });
+}
+
+#[test]
+fn whatever_goes_wrong_no_client_gets_a_wrong_byte() {
+    for_seeds(40, |seed| {
+        let mut run = Run::new(Config::nasty(seed), Tuning::default(), true);
+        for number in 0..CLIENTS {
+            run.connect(MANNERS[number % MANNERS.len()]);
+        }
+        for _ in 0..200 {
+            let index = run.chance.below(CLIENTS);
+            run.poke(index);
+            if run.chance.one_in(20) {
+                run.replace();
+            }
+            run.turn(Duration::from_millis(10));
+        }
+        run.finish();
+        run.check_nothing_is_left();
+    });
+}
+
+#[test]
+fn a_file_truncated_under_way_ends_the_connection_with_a_true_prefix() {
+    for_seeds(20, |seed| {
+        let tuning = Tuning { readahead: 0, ..Tuning::default() };
+        let mut run = Run::new(Config::new(seed), tuning, false);
+        let peer = run.world.connect();
+        peer.set_read_rate(Some(1_000_000));
+        peer.send(b"GET /f1000000 HTTP/1.1\r\nHost: sim\r\n\r\n");
+        let enough = 1000 + run.chance.below(500_000);
+        while peer.received().len() < enough {
+            run.turn(Duration::from_millis(10));
+        }
+        // Bytes that the kernel has may still come.
+        let left = run.chance.below(enough);
+        run.world.truncate("f1000000", left);
+        run.world.evict_all();
+        for _ in 0..10_000 {
+            if peer.end().is_some() {
+                break;
+            }
+            run.turn(Duration::from_millis(10));
+        }
+        assert!(peer.end().is_some(), "the connection stays open");
+        let all = peer.received();
+        let response = parse(&all, false).unwrap();
+        assert!(run.files.0["f1000000"][0].starts_with(response.body), "other bytes than the file's");
+        assert!(!response.whole);
+        assert_eq!(run.worker.stats().truncated, 1);
+    });
+}
+
+#[test]
+fn a_change_is_seen_by_the_next_request_within_100_ms() {
+    for_seeds(20, |seed| {
+        let mut run = Run::new(Config::new(seed), Tuning::default(), false);
+        let peer = run.world.connect();
+        for _ in 0..20 {
+            let size = SIZES[run.chance.below(SIZES.len())];
+            let name = format!("f{size}");
+            let bytes = content(run.chance.next(), size);
+            run.world.replace_file(&name, &bytes);
+            let until = run.worker.ring().now() + Duration::from_millis(100);
+            while run.worker.ring().now() < until {
+                run.worker.turn(Some(until)).unwrap();
+            }
+            drop(peer.take());
+            peer.send(format!("GET /{name} HTTP/1.1\r\nHost: sim\r\n\r\n").as_bytes());
+            loop {
+                run.turn(Duration::from_millis(5));
+                let all = peer.received();
+                let Some(response) = parse(&all, false).filter(|response| response.whole) else { continue };
+                assert!(response.body == bytes, "{name}: an old version");
+                break;
+            }
+        }
+        assert_eq!(peer.end(), None::<End>);
+    });
+}
+
+#[test]
+fn a_client_that_takes_nothing_is_let_go_and_frees_the_disk_for_others() {
+    for_seeds(20, |seed| {
+        let tuning = Tuning { timeout_send: Duration::from_secs(5), ..Tuning::default() };
+        let mut run = Run::new(Config::new(seed), tuning, false);
+        let stuck: Vec<Peer> = (0..200).map(|_| run.world.connect()).collect();
+        for peer in &stuck {
+            peer.stop_reading();
+            peer.send(b"GET /f1000000 HTTP/1.1\r\nHost: sim\r\n\r\n");
+        }
+        for _ in 0..500 {
+            run.turn(Duration::from_millis(1));
+        }
+        run.world.evict_all();
+        run.connect(Manner::Polite);
+        let begun = run.worker.ring().now();
+        run.finish();
+        assert_eq!(run.clients[0].answered, REQUESTS);
+        let took = run.worker.ring().now().since(begun);
+        assert!(took < Duration::from_secs(4), "it waited {took:?} for buffers of others");
+        for _ in 0..200 {
+            run.turn(Duration::from_millis(100));
+        }
+        assert_eq!(run.worker.stats().slow_peers, 200);
+    });
+}

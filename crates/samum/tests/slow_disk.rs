@@ -1,0 +1,233 @@
+//! A real slow file system (FUSE): who waits for it holds up nobody else.
+
+mod common;
+
+use core::time::Duration;
+use std::thread;
+use std::time::Instant;
+
+use testkit::{Client, Content, Op, Server, SlowFs, SlowFsBuilder, or_skip};
+
+use common::{SOON, ask, ask_on, connect, on_both_drivers, request, serve};
+
+const COLD: usize = 20;
+/// How long the 99th of a hundred answers may take while the disk sleeps.
+const P99_MAX: Duration = Duration::from_millis(20);
+
+fn cold(number: usize) -> Content {
+    Content::pseudo_random(number as u64, 200_000)
+}
+
+fn file_system() -> SlowFsBuilder {
+    let mut builder = SlowFs::builder().file("hot/hot.txt", "hot").file("hot/large.bin", cold(99)).file("listed/a", "a");
+    for number in 0..COLD {
+        builder = builder.file(format!("cold/{number}.bin"), cold(number));
+    }
+    builder
+}
+
+/// Ask for the hot file for a while; the latencies in ascending order.
+fn latencies(client: &mut Client, path: &str, body: &Content) -> Vec<Duration> {
+    let mut all = Vec::new();
+    let until = Instant::now() + Duration::from_millis(600);
+    // Longer than the cache believes anything, so that it has to look again meanwhile.
+    while Instant::now() < until || all.len() < 100 {
+        let began = Instant::now();
+        let response = ask_on(client, &format!("GET {path}"));
+        all.push(began.elapsed());
+        assert_eq!(response.status, 200);
+        body.assert_is(&response.body);
+        thread::sleep(Duration::from_millis(1));
+    }
+    all.sort_unstable();
+    all
+}
+
+#[track_caller]
+fn assert_quick(latencies: &[Duration]) {
+    let p99 = latencies[latencies.len() * 99 / 100];
+    assert!(p99 < P99_MAX, "p99 {p99:?}, most {:?} of {}", latencies.last(), latencies.len());
+}
+
+/// Clients that each wait for a cold file.
+fn ask_cold(server: &Server) -> Vec<Client> {
+    (0..COLD)
+        .map(|number| {
+            let mut client = connect(server);
+            client.send(request(&format!("GET /cold/{number}.bin"))).unwrap();
+            client
+        })
+        .collect()
+}
+
+#[track_caller]
+fn assert_cold_arrive(clients: Vec<Client>) {
+    for (number, mut client) in clients.into_iter().enumerate() {
+        client.set_limit(Duration::from_secs(20));
+        let response = client.response().unwrap();
+        assert_eq!(response.status, 200, "{number}");
+        cold(number).assert_is(&response.body);
+    }
+}
+
+/// While `op` sleeps on cold files, hot ones are answered; the cold ones arrive in the end.
+fn hot_beside_cold(op: Op) {
+    on_both_drivers(|driver| {
+        let slow = or_skip!(file_system().mount());
+        let server = serve(driver, slow.path(), &["--listing"]);
+        let mut hot = connect(&server);
+        for path in ["/hot/hot.txt", "/hot/hot.txt"] {
+            assert_eq!(ask_on(&mut hot, &format!("GET {path}")).body, b"hot");
+        }
+        // Until further notice: the whole disk sleeps, the hot file's place on it too.
+        slow.set_delay(op, Duration::MAX);
+        let clients = ask_cold(&server);
+        assert!(slow.wait_until_waiting(op, 1, SOON), "nobody asks");
+        let latencies = latencies(&mut hot, "/hot/hot.txt", &Content::from("hot"));
+        slow.set_delay(op, Duration::from_millis(20));
+        assert_quick(&latencies);
+        assert_cold_arrive(clients);
+    });
+}
+
+#[test]
+fn hot_files_are_answered_while_cold_ones_are_looked_up() {
+    hot_beside_cold(Op::Lookup);
+}
+
+#[test]
+fn hot_files_are_answered_while_cold_ones_are_opened() {
+    hot_beside_cold(Op::Open);
+}
+
+#[test]
+fn hot_files_are_answered_while_attributes_are_fetched() {
+    hot_beside_cold(Op::Getattr);
+}
+
+#[test]
+fn hot_files_are_answered_while_cold_ones_are_read() {
+    hot_beside_cold(Op::Read);
+}
+
+#[test]
+fn hot_files_are_answered_while_a_directory_is_listed() {
+    on_both_drivers(|driver| {
+        let slow = or_skip!(file_system().mount());
+        let server = serve(driver, slow.path(), &["--listing"]);
+        let mut hot = connect(&server);
+        assert_eq!(ask_on(&mut hot, "GET /hot/hot.txt").body, b"hot");
+        slow.set_delay(Op::Readdir, Duration::MAX);
+        slow.set_delay(Op::Read, Duration::MAX);
+        let mut listing = connect(&server);
+        listing.send(request("GET /listed/")).unwrap();
+        let clients = ask_cold(&server);
+        assert!(slow.wait_until_waiting(Op::Readdir, 1, SOON));
+        let latencies = latencies(&mut hot, "/hot/hot.txt", &Content::from("hot"));
+        slow.set_delay(Op::Readdir, Duration::ZERO);
+        slow.set_delay(Op::Read, Duration::ZERO);
+        assert_quick(&latencies);
+        let page = String::from_utf8(listing.response().unwrap().body).unwrap();
+        assert!(page.contains("href=\"./a\""), "{page}");
+        assert_cold_arrive(clients);
+    });
+}
+
+#[test]
+fn a_hot_large_file_is_sent_while_cold_ones_are_read() {
+    on_both_drivers(|driver| {
+        let slow = or_skip!(file_system().cache_attributes(Duration::from_secs(60)).keep_data().mount());
+        let server = serve(driver, slow.path(), &[]);
+        let mut hot = connect(&server);
+        for _ in 0..3 {
+            cold(99).assert_is(&ask_on(&mut hot, "GET /hot/large.bin").body);
+        }
+        for number in 0..COLD {
+            slow.set_delay_of(format!("cold/{number}.bin"), Op::Read, Duration::MAX);
+        }
+        let clients = ask_cold(&server);
+        assert!(slow.wait_until_waiting(Op::Read, 1, SOON));
+        let latencies = latencies(&mut hot, "/hot/large.bin", &cold(99));
+        for number in 0..COLD {
+            slow.set_delay_of(format!("cold/{number}.bin"), Op::Read, Duration::ZERO);
+        }
+        assert_quick(&latencies);
+        assert_cold_arrive(clients);
+    });
+}
+
+#[test]
+fn cold_requests_of_one_connection_overlap_and_arrive_in_order() {
+    on_both_drivers(|driver| {
+        const DELAY: Duration = Duration::from_millis(60);
+        let slow = or_skip!(file_system().delay(Op::Read, DELAY).delay(Op::Open, DELAY).mount());
+        let server = serve(driver, slow.path(), &[]);
+        let mut client = connect(&server);
+        let requests: String = (0..COLD).map(|number| request(&format!("GET /cold/{number}.bin"))).collect();
+        let began = Instant::now();
+        client.send(requests).unwrap();
+        for number in 0..COLD {
+            cold(number).assert_is(&client.response().unwrap().body);
+        }
+        let took = began.elapsed();
+        // One after the other: an open and at least two reads (128 KiB each) for each.
+        let sum = DELAY * 3 * u32::try_from(COLD).unwrap();
+        assert!(took < sum / 2, "{took:?} of {sum:?}");
+        assert!(slow.waiting_max(Op::Open) > 1, "opens overlap");
+        assert!(slow.waiting_max(Op::Read) > 1, "reads overlap");
+    });
+}
+
+#[test]
+fn many_clients_of_one_cold_file_ask_the_disk_once() {
+    on_both_drivers(|driver| {
+        let slow = or_skip!(file_system().delay(Op::Open, Duration::from_millis(200)).mount());
+        let server = serve(driver, slow.path(), &[]);
+        let mut clients: Vec<_> = (0..10).map(|_| connect(&server)).collect();
+        for client in &mut clients {
+            client.send(request("GET /hot/hot.txt")).unwrap();
+        }
+        for client in &mut clients {
+            assert_eq!(client.response().unwrap().body, b"hot");
+        }
+        assert_eq!(slow.count(Op::Open), 1, "requests for the same path join");
+    });
+}
+
+#[test]
+fn clients_that_leave_while_the_disk_sleeps_leave_nothing_behind() {
+    on_both_drivers(|driver| {
+        let slow = or_skip!(file_system().mount());
+        let server = serve(driver, slow.path(), &[]);
+        assert_eq!(ask(&server, "GET /hot/hot.txt").status, 200);
+        let before = common::descriptors(&server);
+        for op in [Op::Open, Op::Read] {
+            slow.set_delay(op, Duration::MAX);
+            let clients = ask_cold(&server);
+            assert!(slow.wait_until_waiting(op, 1, SOON));
+            drop(clients);
+            slow.set_delay(op, Duration::ZERO);
+        }
+        // Files stay open in the cache, and pipes for the next; connections do not.
+        let most = before + COLD + 130;
+        assert!(common::wait_until(SOON, || common::descriptors(&server) <= most), "{}", common::descriptors(&server));
+        assert_cold_arrive(ask_cold(&server));
+    });
+}
+
+#[test]
+fn a_server_whose_disk_sleeps_still_ends() {
+    on_both_drivers(|driver| {
+        let slow = or_skip!(file_system().mount());
+        let mut server = serve(driver, slow.path(), &[]);
+        slow.set_delay(Op::Read, Duration::MAX);
+        let clients = ask_cold(&server);
+        assert!(slow.wait_until_waiting(Op::Read, 1, SOON));
+        server.signal(testkit::Signal::TERM).unwrap();
+        assert!(server.wait_for_stderr("finishing", SOON).is_some());
+        // Those who still wait get what they wait for.
+        slow.set_delay(Op::Read, Duration::ZERO);
+        assert_cold_arrive(clients);
+        assert_eq!(server.wait(SOON).unwrap().code(), Some(0));
+    });
+}

@@ -1,0 +1,285 @@
+//! Streams on real files and sockets, on every driver: what is resident, what is not, and what
+//! stops being so on the way.
+
+use core::time::Duration;
+use std::fs::{File as StdFile, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::rc::Rc;
+use std::thread::JoinHandle;
+
+use ring::{Choice, Event, Fd, Op, Ring, Token};
+use sendfile::{Caching, Disk, DiskConfig, Failure, File, Piece, Progress, Stream, Window};
+
+const DISK: Token = 1 << 40;
+const STAT: Token = 1;
+const WRITABLE: Token = 2;
+const DRIVERS: [Choice; 2] = [Choice::Uring, Choice::Epoll];
+
+fn content(len: usize) -> Vec<u8> {
+    (0..len).map(|at| u8::try_from((at * 31 + at / 4096) % 251).unwrap()).collect()
+}
+
+/// One stream, and everything around it.
+struct Setup {
+    ring: Ring,
+    disk: Disk,
+    socket: Fd,
+    stream: Stream,
+    window: Window,
+}
+
+impl Setup {
+    fn new(choice: Choice, config: DiskConfig) -> (Self, UnixStream) {
+        let ring = Ring::new(choice).unwrap();
+        let disk = Disk::new(DiskConfig { token_base: DISK, ..config }).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let socket = ring.adopt_socket(ours.into());
+        let window = Window::default();
+        (Self { ring, disk, socket, stream: Stream::new(), window }, theirs)
+    }
+
+    fn open(&mut self, path: &Path) -> Rc<File> {
+        let fd = self.ring.adopt_file(StdFile::open(path).unwrap().into());
+        self.ring.submit(Op::Stat(fd.clone()), STAT);
+        let mut completions = Vec::new();
+        while completions.is_empty() {
+            self.ring.wait(None, &mut completions).unwrap();
+        }
+        let Ok(Event::Stat(stat)) = completions.remove(0).result else { panic!("no stat") };
+        Rc::new(File::new(fd, &stat))
+    }
+
+    fn pump(&mut self) -> Progress {
+        self.stream.pump(&mut self.ring, &mut self.disk, &self.socket, 7, self.window)
+    }
+
+    fn wait(&mut self) {
+        let mut completions = Vec::new();
+        let until = self.ring.now() + Duration::from_secs(10);
+        while completions.is_empty() && self.ring.now() < until {
+            self.ring.wait(Some(until), &mut completions).unwrap();
+        }
+        assert!(!completions.is_empty(), "nothing happens");
+        for completion in completions {
+            if completion.token == WRITABLE {
+                self.stream.handle_writable();
+            } else if self.disk.is_read(completion.token)
+                && let Some(done) = self.disk.handle(&mut self.ring, completion)
+            {
+                assert_eq!(done.owner, 7);
+                self.stream.handle_read(&mut self.ring, &mut self.disk, done);
+            }
+        }
+    }
+
+    /// Send everything; how it ended.
+    fn finish(&mut self) -> Progress {
+        loop {
+            match self.pump() {
+                Progress::Blocked => {
+                    self.ring.submit(Op::Writable(self.socket.clone()), WRITABLE);
+                    self.wait();
+                }
+                Progress::Waiting => self.wait(),
+                Progress::More => {}
+                end => return end,
+            }
+        }
+    }
+}
+
+fn reader(mut socket: UnixStream) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut all = Vec::new();
+        socket.read_to_end(&mut all).unwrap();
+        all
+    })
+}
+
+/// A file on a disk (not on a memory file system) that is not in memory.
+fn cold_file(dir: &tempfile::TempDir, bytes: &[u8]) -> std::path::PathBuf {
+    let path = dir.path().join("file");
+    StdFile::create(&path).unwrap().write_all(bytes).unwrap();
+    evict(&path);
+    path
+}
+
+fn evict(path: &Path) {
+    let file = StdFile::open(path).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
+
+fn temp_dir() -> tempfile::TempDir {
+    tempfile::tempdir_in("/var/tmp").unwrap()
+}
+
+#[test]
+fn cold_and_warm_ranges_arrive_whole_and_in_order() {
+    let bytes = content(3_000_001);
+    for choice in DRIVERS {
+        for caching in [Caching::Auto, Caching::Always, Caching::Never] {
+            let dir = temp_dir();
+            let path = cold_file(&dir, &bytes);
+            let (mut setup, theirs) =
+                Setup::new(choice, DiskConfig { caching, ..DiskConfig::default() });
+            let all = reader(theirs);
+            let file = setup.open(&path);
+            let mut expected = b"head".to_vec();
+            setup.stream.push(Piece::Static(b"head"));
+            for range in [0..3_000_001, 5..5, 1_000_003..1_000_010, 4095..700_000] {
+                setup.stream.push_file(&file, range.clone());
+                expected.extend(
+                    &bytes[usize::try_from(range.start).unwrap()
+                        ..usize::try_from(range.end).unwrap()],
+                );
+                setup.stream.push(Piece::Bytes(b"--".to_vec()));
+                expected.extend(b"--");
+            }
+            assert_eq!(setup.finish(), Progress::Drained);
+            assert_eq!(setup.stream.sent(), expected.len() as u64);
+            setup.ring.shutdown(&setup.socket);
+            assert!(all.join().unwrap() == expected, "{choice:?} {caching:?}: other bytes");
+        }
+    }
+}
+
+#[test]
+fn without_caching_nothing_stays_in_memory() {
+    let bytes = content(4 << 20);
+    for choice in DRIVERS {
+        let dir = temp_dir();
+        let path = cold_file(&dir, &bytes);
+        let (mut setup, theirs) =
+            Setup::new(choice, DiskConfig { caching: Caching::Never, ..DiskConfig::default() });
+        let all = reader(theirs);
+        let file = setup.open(&path);
+        setup.stream.push_file(&file, 0..bytes.len() as u64);
+        assert_eq!(setup.finish(), Progress::Drained);
+        setup.ring.shutdown(&setup.socket);
+        assert!(all.join().unwrap() == bytes);
+        let Ok(pages) = setup.ring.cached_pages(file.fd(), 0, bytes.len() as u64) else { continue };
+        assert!(pages < 64, "{choice:?}: {pages} of 1024 pages stayed");
+    }
+}
+
+#[test]
+fn residency_follows_the_page_cache() {
+    let bytes = content(1_000_000);
+    let dir = temp_dir();
+    let path = cold_file(&dir, &bytes);
+    let (mut setup, _theirs) = Setup::new(Choice::Epoll, DiskConfig::default());
+    let file = setup.open(&path);
+    let now = setup.ring.now();
+    let all = bytes.len() as u64;
+    assert_eq!(file.resident(&setup.ring, 0, all, now), 0);
+    assert_eq!(std::fs::read(&path).unwrap().len(), bytes.len());
+    assert_eq!(file.resident(&setup.ring, 0, all, now), all);
+    assert_eq!(file.resident(&setup.ring, 999_999, 1, now), 1);
+    // Within the time that a look is believed: the touch of its ends finds it.
+    evict(&path);
+    assert_eq!(file.resident(&setup.ring, 0, all, now), 0);
+}
+
+#[test]
+fn a_file_that_becomes_shorter_fails_the_stream_behind_its_true_bytes() {
+    let bytes = content(8 << 20);
+    for choice in DRIVERS {
+        let dir = temp_dir();
+        let path = cold_file(&dir, &bytes);
+        let (mut setup, mut theirs) = Setup::new(choice, DiskConfig::default());
+        let file = setup.open(&path);
+        setup.stream.push_file(&file, 0..bytes.len() as u64);
+        setup.stream.push(Piece::Static(b"what follows"));
+        while setup.pump() != Progress::Blocked {
+            setup.wait();
+        }
+        setup.ring.submit(Op::Writable(setup.socket.clone()), WRITABLE);
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+        let all = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            theirs.read_to_end(&mut all).unwrap();
+            all
+        });
+        assert_eq!(setup.finish(), Progress::Failed(Failure::Truncated));
+        drop(setup);
+        let all = all.join().unwrap();
+        assert!(
+            all.len() < bytes.len() && bytes.starts_with(&all),
+            "{choice:?}: other bytes than the file's"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_grows_sends_what_was_promised() {
+    let bytes = content(500_000);
+    let dir = temp_dir();
+    let path = cold_file(&dir, &bytes);
+    let (mut setup, theirs) = Setup::new(Choice::Uring, DiskConfig::default());
+    let all = reader(theirs);
+    let file = setup.open(&path);
+    setup.stream.push_file(&file, 0..file.size());
+    OpenOptions::new().append(true).open(&path).unwrap().write_all(b"more").unwrap();
+    assert_eq!(setup.finish(), Progress::Drained);
+    setup.ring.shutdown(&setup.socket);
+    assert!(all.join().unwrap() == bytes);
+}
+
+#[test]
+fn buffers_that_a_peer_does_not_take_are_given_back_and_read_again() {
+    let bytes = content(4 << 20);
+    for choice in DRIVERS {
+        for caching in [Caching::Always, Caching::Never] {
+            let dir = temp_dir();
+            let path = cold_file(&dir, &bytes);
+            let (mut setup, theirs) =
+                Setup::new(choice, DiskConfig { caching, ..DiskConfig::default() });
+            let file = setup.open(&path);
+            setup.stream.push_file(&file, 0..bytes.len() as u64);
+            while setup.pump() != Progress::Blocked {
+                setup.wait();
+            }
+            while setup.stream.is_reading() {
+                setup.wait();
+            }
+            setup.ring.submit(Op::Writable(setup.socket.clone()), WRITABLE);
+            assert!(setup.stream.held() > 0);
+            setup.stream.reclaim();
+            assert_eq!(setup.stream.held(), 0);
+            evict(&path);
+            let all = reader(theirs);
+            assert_eq!(setup.finish(), Progress::Drained);
+            setup.ring.shutdown(&setup.socket);
+            assert!(all.join().unwrap() == bytes, "{choice:?} {caching:?}: other bytes");
+        }
+    }
+}
+
+#[test]
+fn a_stream_that_finds_no_buffer_stands_in_line_once() {
+    let bytes = content(2 << 20);
+    let dir = temp_dir();
+    let path = cold_file(&dir, &bytes);
+    let config = DiskConfig { depth: 1, caching: Caching::Never, ..DiskConfig::default() };
+    let (mut setup, _theirs) = Setup::new(Choice::Uring, config);
+    let file = setup.open(&path);
+    setup.stream.push_file(&file, 0..bytes.len() as u64);
+    assert_eq!(setup.pump(), Progress::Waiting);
+    assert!(!setup.disk.has_room());
+    let (ours, _peer) = UnixStream::pair().unwrap();
+    let socket = setup.ring.adopt_socket(ours.into());
+    let mut second = Stream::new();
+    second.push_file(&file, 0..bytes.len() as u64);
+    for _ in 0..3 {
+        let progress = second.pump(&mut setup.ring, &mut setup.disk, &socket, 8, setup.window);
+        assert_eq!(progress, Progress::Waiting);
+    }
+    assert_eq!(setup.disk.next_waiting(), None, "there is still no room");
+    setup.wait();
+    assert_eq!(setup.disk.next_waiting(), Some(8));
+    assert_eq!(setup.disk.next_waiting(), None);
+}
