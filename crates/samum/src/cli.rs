@@ -1,7 +1,8 @@
 //! The command line as it is written, and what it means.
 
+use core::net::SocketAddr;
 use core::time::Duration;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::ToSocketAddrs as _;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -14,7 +15,9 @@ use crate::config::{Address, Config, LogTarget, Tuning};
 /// A file server that never waits for the disk.
 #[derive(Debug, Parser)]
 #[command(name = "samum", version, propagate_version = true, max_term_width = 100)]
-#[command(after_help = "Exit codes: 0 all went well, 1 something failed while running, 2 the command line is wrong.")]
+#[command(
+    after_help = "Exit codes: 0 all went well, 1 something failed while running, 2 the command line is wrong."
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -48,8 +51,8 @@ pub struct Serve {
     #[arg(value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
 
-    /// Where to listen: ADDRESS:PORT, [IPv6]:PORT, or unix:PATH. May be repeated. Port 0 lets the
-    /// kernel choose
+    /// Where to listen: ADDRESS:PORT, with an IPv6 address in brackets, or unix:PATH. May be
+    /// repeated. Port 0 lets the kernel choose
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = parse_address)]
     pub listen: Vec<Address>,
 
@@ -157,7 +160,7 @@ impl Serve {
                     Cache::Never => Caching::Never,
                 },
                 readahead: self.readahead,
-                connections_max: usize::try_from(self.max_connections).expect("32 bits"),
+                connections_max: usize::try_from(self.max_connections).unwrap_or(usize::MAX),
                 timeout_idle: self.timeout_idle,
                 timeout_header: self.timeout_header,
                 timeout_send: self.timeout_send,
@@ -169,7 +172,11 @@ impl Serve {
 
 fn parse_address(text: &str) -> Result<Address, String> {
     if let Some(path) = text.strip_prefix("unix:") {
-        return if path.is_empty() { Err("unix: needs a path, as in unix:/run/samum.sock".into()) } else { Ok(Address::Unix(path.into())) };
+        return if path.is_empty() {
+            Err("unix: needs a path, as in unix:/run/samum.sock".into())
+        } else {
+            Ok(Address::Unix(path.into()))
+        };
     }
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(Address::Ip(address));
@@ -200,12 +207,18 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
         [.., b'g'] => (&lower[..lower.len() - 1], 30),
         _ => (lower, 0),
     };
-    let number: u64 = digits.parse().map_err(|_| "expected a number of bytes, such as 65536, 64k or 1m".to_owned())?;
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "expected a number of bytes, such as 65536, 64k or 1m".to_owned())?;
     number.checked_mul(1 << shift).ok_or_else(|| "too many bytes".to_owned())
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.strip_suffix('s').unwrap_or(text).parse().map_err(|_| "expected seconds, such as 30 or 0.5".to_owned())?;
+    let seconds: f64 = text
+        .strip_suffix('s')
+        .unwrap_or(text)
+        .parse()
+        .map_err(|_| "expected seconds, such as 30 or 0.5".to_owned())?;
     if !(0.1..=1e9).contains(&seconds) {
         return Err("expected at least 0.1 seconds".into());
     }

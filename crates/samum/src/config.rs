@@ -1,8 +1,8 @@
 //! The configuration as it is meant.
 
+use core::fmt;
+use core::net::SocketAddr;
 use core::time::Duration;
-use std::fmt;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ring::Choice;

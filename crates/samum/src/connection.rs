@@ -183,7 +183,9 @@ impl Connection {
                 // peer has taken before that shows when it is filled up now.
                 let after = self.proceed(shell, content, work);
                 let sent = self.work.as_ref().map_or(then, |work| work.stream.sent()) - then;
-                if after != After::Keep || !matches!(self.wait, Wait::Peer(again, _) if again == since) {
+                if after != After::Keep
+                    || !matches!(self.wait, Wait::Peer(again, _) if again == since)
+                {
                     return after;
                 }
                 let millis = u64::try_from(shell.now.since(since).as_millis()).unwrap_or(u64::MAX);
@@ -214,7 +216,12 @@ impl Connection {
     }
 
     /// Take a completion of the receive.
-    pub(crate) fn handle_receive(&mut self, shell: &mut Shell, content: &mut Content, completion: Completion) -> After {
+    pub(crate) fn handle_receive(
+        &mut self,
+        shell: &mut Shell,
+        content: &mut Content,
+        completion: Completion,
+    ) -> After {
         match completion.result {
             Ok(Event::Received(bytes)) => {
                 if self.stage != Stage::Open {
@@ -261,14 +268,24 @@ impl Connection {
     }
 
     /// A read has ended.
-    pub(crate) fn handle_read(&mut self, shell: &mut Shell, content: &mut Content, done: sendfile::ReadDone) -> After {
+    pub(crate) fn handle_read(
+        &mut self,
+        shell: &mut Shell,
+        content: &mut Content,
+        done: sendfile::ReadDone,
+    ) -> After {
         let Some(mut work) = self.work.take() else { return After::Keep };
         work.stream.handle_read(&mut shell.ring, &mut shell.disk, done);
         self.proceed(shell, content, work)
     }
 
     /// There is room on the disk, or it is this connection's turn again.
-    pub(crate) fn handle_turn(&mut self, shell: &mut Shell, content: &mut Content, from_line: bool) -> After {
+    pub(crate) fn handle_turn(
+        &mut self,
+        shell: &mut Shell,
+        content: &mut Content,
+        from_line: bool,
+    ) -> After {
         let Some(mut work) = self.work.take() else { return After::Keep };
         if !from_line {
             work.queued = false;
@@ -277,7 +294,13 @@ impl Connection {
     }
 
     /// The answer to one of the requests has been found.
-    pub(crate) fn handle_answer(&mut self, shell: &mut Shell, content: &mut Content, waiter: Waiter, answer: Answer) -> After {
+    pub(crate) fn handle_answer(
+        &mut self,
+        shell: &mut Shell,
+        content: &mut Content,
+        waiter: Waiter,
+        answer: Answer,
+    ) -> After {
         let Some(mut work) = self.work.take() else { return After::Keep };
         let waiting = work.exchanges.iter_mut().find(|exchange| exchange.request == waiter.request);
         if let Some(exchange) = waiting {
@@ -352,7 +375,13 @@ impl Connection {
     }
 
     /// Understand what was received; returns how much of it.
-    fn read(&mut self, shell: &mut Shell, content: &mut Content, work: &mut Work, bytes: &[u8]) -> usize {
+    fn read(
+        &mut self,
+        shell: &mut Shell,
+        content: &mut Content,
+        work: &mut Work,
+        bytes: &[u8],
+    ) -> usize {
         let mut at = 0;
         while at < bytes.len() && self.stage == Stage::Open && !work.is_full() {
             let was_idle = self.http.is_idle();
@@ -374,7 +403,14 @@ impl Connection {
         if self.stage == Stage::Open { at } else { bytes.len() }
     }
 
-    fn request(&mut self, shell: &mut Shell, content: &mut Content, work: &mut Work, raw: &[u8], head: &Head<'_>) {
+    fn request(
+        &mut self,
+        shell: &mut Shell,
+        content: &mut Content,
+        work: &mut Work,
+        raw: &[u8],
+        head: &Head<'_>,
+    ) {
         if !head.keep_alive {
             self.stage = Stage::Last;
         }
@@ -384,7 +420,9 @@ impl Connection {
             (Method::Get | Method::Head, Target::Origin { path, .. }) => {
                 content.find(shell, path, Waiter { connection: self.id, request })
             }
-            (Method::Get | Method::Head, Target::Asterisk) => Found::Now(Answer::Error(Status::BadRequest)),
+            (Method::Get | Method::Head, Target::Asterisk) => {
+                Found::Now(Answer::Error(Status::BadRequest))
+            }
             (Method::Options, _) => Found::Now(Answer::Options),
             (method, _) if method.is_known() => Found::Now(Answer::Error(Status::MethodNotAllowed)),
             _ => Found::Now(Answer::Error(Status::NotImplemented)),
@@ -392,8 +430,17 @@ impl Connection {
         // One that is not skipped is not looked at.
         let awaits_body = head.body == Body::Chunked && head.keep_alive;
         let answer = match found {
-            Found::Now(answer) if !awaits_body && work.exchanges.is_empty() && work.listing.is_none() => {
-                return self.respond(shell, work, head, &answer, head.expect_continue, !head.keep_alive);
+            Found::Now(answer)
+                if !awaits_body && work.exchanges.is_empty() && work.listing.is_none() =>
+            {
+                return self.respond(
+                    shell,
+                    work,
+                    head,
+                    &answer,
+                    head.expect_continue,
+                    !head.keep_alive,
+                );
             }
             Found::Now(answer) => Some(answer),
             Found::Later => None,
@@ -413,7 +460,9 @@ impl Connection {
         self.stage = Stage::Last;
         let answer = Answer::Rejected(reject);
         // It takes the place of the answer to the request that has the faulty body.
-        work.exchanges.pop_back_if(|exchange| exchange.awaits_body);
+        if work.awaits_body() {
+            work.exchanges.pop_back();
+        }
         if work.exchanges.is_empty() && work.listing.is_none() {
             self.respond_without_request(shell, work, &answer);
         } else {
@@ -432,14 +481,27 @@ impl Connection {
     fn answer_in_order(&mut self, shell: &mut Shell, work: &mut Work) {
         while work.listing.is_none() {
             work.invite_body();
-            let is_ready = |exchange: &mut Exchange| exchange.answer.is_some() && !exchange.awaits_body;
-            let Some(exchange) = work.exchanges.pop_front_if(is_ready) else { return };
-            let Some(answer) = exchange.answer else { unreachable!("just looked at") };
+            let is_ready = |exchange: &Exchange| exchange.answer.is_some() && !exchange.awaits_body;
+            if !work.exchanges.front().is_some_and(is_ready) {
+                return;
+            }
+            let Some(exchange @ Exchange { answer: Some(answer), .. }) =
+                &work.exchanges.pop_front()
+            else {
+                unreachable!("just looked at")
+            };
             match http1::parse(&exchange.head, &Limits::DEFAULT) {
                 Ok(Parsed::Complete { head, .. }) => {
-                    self.respond(shell, work, &head, &answer, exchange.expect_continue, exchange.last);
+                    self.respond(
+                        shell,
+                        work,
+                        &head,
+                        answer,
+                        exchange.expect_continue,
+                        exchange.last,
+                    );
                 }
-                _ => self.respond_without_request(shell, work, &answer),
+                _ => self.respond_without_request(shell, work, answer),
             }
         }
     }
@@ -449,7 +511,8 @@ impl Connection {
         let after = loop {
             self.answer_in_order(shell, &mut work);
             let window = Window(shell.tuning.readahead);
-            let progress = work.stream.pump(&mut shell.ring, &mut shell.disk, &self.socket, self.id, window);
+            let progress =
+                work.stream.pump(&mut shell.ring, &mut shell.disk, &self.socket, self.id, window);
             self.log_sent(shell, &mut work);
             match progress {
                 Progress::Drained => {
@@ -521,7 +584,8 @@ impl Connection {
             }
         }
         match (self.stage, self.receiving) {
-            (Stage::Open, Receiving::Ended) | (Stage::Last | Stage::Lingering, Receiving::Ended) => After::Close,
+            (Stage::Open, Receiving::Ended)
+            | (Stage::Last | Stage::Lingering, Receiving::Ended) => After::Close,
             (Stage::Last, _) => {
                 shell.ring.shutdown(&self.socket);
                 self.stage = Stage::Lingering;
@@ -576,8 +640,8 @@ impl Connection {
 
     fn log_sent(&self, shell: &mut Shell, work: &mut Work) {
         let sent = work.stream.sent();
-        while let Some(end) = work.ends.pop_front_if(|end| end.at <= sent) {
-            if let Some(record) = end.record {
+        while work.ends.front().is_some_and(|end| end.at <= sent) {
+            if let Some(End { record: Some(record), .. }) = work.ends.pop_front() {
                 self.log(shell, &record, sent);
             }
         }

@@ -1,6 +1,6 @@
 //! A file server for Linux that never waits for the disk.
 //!
-//! [`server::start`] runs what [`config::Config`] says: one [`worker::Worker`] per thread, each
+//! [`server::run`] runs what [`config::Config`] says: one [`worker::Worker`] per thread, each
 //! with a ring, a disk and a cache of its own, nothing shared. `DESIGN.md` has the whole picture.
 //!
 //! ```text

@@ -1,7 +1,7 @@
 //! Listening sockets, and errors that say what to do about them.
 
+use core::net::SocketAddr;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -16,10 +16,16 @@ use crate::config::Address;
 
 /// Open one listening socket per worker, all for the same address. `backlog` connections wait to be
 /// accepted at each; the kernel caps it at `net.core.somaxconn`.
-pub(crate) fn open(address: &Address, workers: usize, backlog: i32) -> Result<Vec<OwnedFd>, String> {
+pub(crate) fn open(
+    address: &Address,
+    workers: usize,
+    backlog: i32,
+) -> Result<Vec<OwnedFd>, String> {
     match address {
         Address::Ip(ip) => open_ip(*ip, workers, backlog).map_err(|error| explain(address, error)),
-        Address::Unix(path) => open_unix(path, workers, backlog).map_err(|error| explain(address, error)),
+        Address::Unix(path) => {
+            open_unix(path, workers, backlog).map_err(|error| explain(address, error))
+        }
     }
 }
 
@@ -67,7 +73,8 @@ fn open_unix(path: &Path, workers: usize, backlog: i32) -> Result<Vec<OwnedFd>, 
     match rustix::net::bind(&socket, &address) {
         Ok(()) => {}
         Err(Errno::ADDRINUSE)
-            if is_socket(path) && rustix::net::connect(make()?, &address) == Err(Errno::CONNREFUSED) =>
+            if is_socket(path)
+                && rustix::net::connect(make()?, &address) == Err(Errno::CONNREFUSED) =>
         {
             // A server that has gone left it behind.
             rustix::fs::unlink(path)?;
@@ -120,13 +127,19 @@ fn explain(address: &Address, error: Errno) -> String {
             let port = ip.port();
             format!(" (another server has port {port}: `ss -ltnp 'sport = :{port}'` names it)")
         }
-        (Errno::ADDRINUSE, Address::Unix(_)) => " (a server listens there, or it is no socket: stop or remove it)".to_owned(),
-        (Errno::ADDRNOTAVAIL, _) => " (no interface of this machine has that address: `ip addr` lists them)".to_owned(),
+        (Errno::ADDRINUSE, Address::Unix(_)) => {
+            " (a server listens there, or it is no socket: stop or remove it)".to_owned()
+        }
+        (Errno::ADDRNOTAVAIL, _) => {
+            " (no interface of this machine has that address: `ip addr` lists them)".to_owned()
+        }
         (Errno::NOENT, Address::Unix(path)) => {
             let dir = path.parent().unwrap_or(path).display();
             format!(" (the directory {dir} must exist)")
         }
-        (Errno::AFNOSUPPORT, _) => " (this kernel has no IPv6; listen on an IPv4 address)".to_owned(),
+        (Errno::AFNOSUPPORT, _) => {
+            " (this kernel has no IPv6; listen on an IPv4 address)".to_owned()
+        }
         _ => String::new(),
     };
     let what = io::Error::from(error).to_string();

@@ -74,7 +74,10 @@ impl Sink {
         if self.waiting.len() + line.len() > BUFFER_MAX {
             self.dropped += 1;
             if !core::mem::replace(&mut self.troubled, true) {
-                self.trouble = Some(format!("cannot log to {}: nothing takes the lines; dropping them", self.name));
+                self.trouble = Some(format!(
+                    "cannot log to {}: nothing takes the lines; dropping them",
+                    self.name
+                ));
             }
             return;
         }
@@ -98,7 +101,10 @@ impl Sink {
 
     fn write(&mut self, ring: &mut Ring, now: Time) {
         let Some(fd) = &self.fd else { return };
-        if self.in_flight.is_some() || self.waiting.is_empty() || self.retry_at.is_some_and(|at| now < at) {
+        if self.in_flight.is_some()
+            || self.waiting.is_empty()
+            || self.retry_at.is_some_and(|at| now < at)
+        {
             return;
         }
         let limit = self.waiting.len().min(self.write_bytes_max);
@@ -121,7 +127,8 @@ impl Sink {
                     self.troubled = false;
                     let lost = self.dropped - self.told;
                     self.told = self.dropped;
-                    self.trouble = Some(format!("logging to {} again; {lost} lines were dropped", self.name));
+                    self.trouble =
+                        Some(format!("logging to {} again; {lost} lines were dropped", self.name));
                 }
                 if count < bytes.len() {
                     // The rest goes first, so that no line is torn.
@@ -130,7 +137,9 @@ impl Sink {
                     self.waiting = rest;
                     self.since.get_or_insert(now);
                 }
-                if !self.waiting.is_empty() && (self.waiting.len() >= BATCH_BYTES || self.write_bytes_max < BATCH_BYTES) {
+                if !self.waiting.is_empty()
+                    && (self.waiting.len() >= BATCH_BYTES || self.write_bytes_max < BATCH_BYTES)
+                {
                     self.write(ring, now);
                 }
             }
@@ -140,7 +149,8 @@ impl Sink {
                 self.dropped += lines;
                 self.retry_at = Some(now + RETRY);
                 if !core::mem::replace(&mut self.troubled, true) {
-                    self.trouble = Some(format!("cannot log to {}: {error}; dropping lines", self.name));
+                    self.trouble =
+                        Some(format!("cannot log to {}: {error}; dropping lines", self.name));
                 }
             }
         }

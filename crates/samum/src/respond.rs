@@ -1,13 +1,15 @@
 //! What is sent for a request whose resource is known.
 
 use http1::{
-    ConnectionOption, ContentRange, Coding, Field, Head, Method, Plan, Representation,
+    Coding, ConnectionOption, ContentRange, Field, Head, Method, Plan, Representation,
     ResponseHead, Status, Target, Validators, Version, encoding, negotiate, path,
 };
 use sendfile::Piece;
 
 use crate::connection::{Connection, Listing, Work};
-use crate::content::{Answer, Data, FileSet, Kind, ListingStream, Resource, Variant, resource_head};
+use crate::content::{
+    Answer, Data, FileSet, Kind, ListingStream, Resource, Variant, resource_head,
+};
 use crate::log::Record;
 use crate::shell::Shell;
 
@@ -45,13 +47,23 @@ impl Connection {
     }
 
     /// Put the answer to what was no request into the stream.
-    pub(crate) fn respond_without_request(&self, shell: &mut Shell, work: &mut Work, answer: &Answer) {
+    pub(crate) fn respond_without_request(
+        &self,
+        shell: &mut Shell,
+        work: &mut Work,
+        answer: &Answer,
+    ) {
         Response::new(shell, work, None, true).answer(answer);
     }
 }
 
 impl<'a, 'h> Response<'a, 'h> {
-    const fn new(shell: &'a mut Shell, work: &'a mut Work, head: Option<&'a Head<'h>>, last: bool) -> Self {
+    const fn new(
+        shell: &'a mut Shell,
+        work: &'a mut Work,
+        head: Option<&'a Head<'h>>,
+        last: bool,
+    ) -> Self {
         Self { shell, work, head, last }
     }
 
@@ -63,7 +75,9 @@ impl<'a, 'h> Response<'a, 'h> {
                 Kind::File(files) => self.file(files),
                 Kind::Redirect => self.redirect(resource),
                 Kind::Directory(listing) => {
-                    let json = self.head.is_some_and(|head| negotiate::prefers_json(head.lines(Field::Accept)));
+                    let json = self
+                        .head
+                        .is_some_and(|head| negotiate::prefers_json(head.lines(Field::Accept)));
                     self.listing(ListingStream::new(listing.clone(), &resource.key, json));
                 }
             },
@@ -147,7 +161,14 @@ impl<'a, 'h> Response<'a, 'h> {
             connection: self.connection(),
             // Not later than the date of the message (RFC 9110 §8.8.2.1).
             last_modified: Some(variant.last_modified().min(self.shell.unix)),
-            ..resource_head(&variant.stat, &variant.etag, coding, &files.content_type, files.vary(), self.shell.date)
+            ..resource_head(
+                &variant.stat,
+                &variant.etag,
+                coding,
+                &files.content_type,
+                files.vary(),
+                self.shell.date,
+            )
         };
         match plan {
             Plan::Full => {
@@ -190,7 +211,8 @@ impl<'a, 'h> Response<'a, 'h> {
             }
             Plan::PreconditionFailed => self.error(Status::PreconditionFailed),
             Plan::Unsatisfiable => {
-                let body = page(Status::RangeNotSatisfiable, explanation(Status::RangeNotSatisfiable));
+                let body =
+                    page(Status::RangeNotSatisfiable, explanation(Status::RangeNotSatisfiable));
                 let head = ResponseHead {
                     content_type: Some(HTML),
                     content_length: Some(body.len() as u64),
@@ -272,7 +294,13 @@ impl<'a, 'h> Response<'a, 'h> {
         self.end(record, body_at);
     }
 
-    fn send_file(&mut self, head: &ResponseHead<'_>, variant: &Variant, length: u64, range: core::ops::Range<u64>) {
+    fn send_file(
+        &mut self,
+        head: &ResponseHead<'_>,
+        variant: &Variant,
+        length: u64,
+        range: core::ops::Range<u64>,
+    ) {
         let (record, body_at) = self.push_head(head, length);
         if !self.is_head() {
             self.push_range(variant, range);
@@ -285,13 +313,18 @@ impl<'a, 'h> Response<'a, 'h> {
             Data::File(file) => self.work.stream.push_file(file, range),
             Data::Memory => {
                 let bytes = variant.finished.dated(self.shell.unix, &self.shell.date);
-                let place = |at: u64| variant.finished.head_len + usize::try_from(at).expect("in memory");
+                let place =
+                    |at: u64| variant.finished.head_len + usize::try_from(at).expect("in memory");
                 self.work.stream.push(Piece::Shared(bytes, place(range.start)..place(range.end)));
             }
         }
     }
 
-    fn push_head(&mut self, head: &ResponseHead<'_>, body_bytes: u64) -> (Option<Box<Record>>, u64) {
+    fn push_head(
+        &mut self,
+        head: &ResponseHead<'_>,
+        body_bytes: u64,
+    ) -> (Option<Box<Record>>, u64) {
         let mut bytes = Vec::new();
         head.write_to(&mut bytes);
         let record = self.record(head.status, body_bytes);
@@ -306,7 +339,8 @@ impl<'a, 'h> Response<'a, 'h> {
 
     fn record(&self, status: Status, body_bytes: u64) -> Option<Box<Record>> {
         self.shell.access.as_ref()?;
-        let field = |field| self.head.and_then(|head| head.field(field)).unwrap_or_default().to_vec();
+        let field =
+            |field| self.head.and_then(|head| head.field(field)).unwrap_or_default().to_vec();
         Some(Box::new(Record {
             unix: self.shell.unix,
             began: self.shell.now,
@@ -388,7 +422,9 @@ const fn explanation(status: Status) -> &'static str {
         Status::RangeNotSatisfiable => "The file ends before that.",
         Status::InternalServerError => "The disk could not be read.",
         Status::NotImplemented => "The server does not know this method.",
-        Status::ServiceUnavailable => "The server has too much open at the moment. Please try again.",
+        Status::ServiceUnavailable => {
+            "The server has too much open at the moment. Please try again."
+        }
         _ => "The request could not be answered.",
     }
 }

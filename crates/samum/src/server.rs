@@ -45,7 +45,8 @@ const DRAIN: u8 = 1;
 ///
 /// A sentence for the operator.
 pub fn run(config: &Config) -> Result<(), String> {
-    let descriptors = raise_descriptor_limit().saturating_sub(DESCRIPTORS_RESERVED) / config.threads;
+    let descriptors =
+        raise_descriptor_limit().saturating_sub(DESCRIPTORS_RESERVED) / config.threads;
     let root = open_root(&config.root)?;
     let log = open_log(&config.log)?;
     let mut sockets: Vec<Vec<OwnedFd>> = (0..config.threads).map(|_| Vec::new()).collect();
@@ -64,7 +65,8 @@ pub fn run(config: &Config) -> Result<(), String> {
         }
     }
     // Before any thread starts, so that no signal finds the default action.
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|error| format!("cannot catch signals: {error}"))?;
+    let mut signals = Signals::new([SIGTERM, SIGINT])
+        .map_err(|error| format!("cannot catch signals: {error}"))?;
     end_on_panic();
 
     let stop = Arc::new(AtomicU8::new(RUN));
@@ -141,7 +143,12 @@ struct Seed {
 type Started = mpsc::Sender<Result<String, String>>;
 
 impl Seed {
-    fn run(self, stop: &AtomicU8, wakers: &Mutex<Vec<Waker>>, started: &Started) -> Result<(), String> {
+    fn run(
+        self,
+        stop: &AtomicU8,
+        wakers: &Mutex<Vec<Waker>>,
+        started: &Started,
+    ) -> Result<(), String> {
         let (mut worker, driver) = match self.worker(wakers) {
             Ok(worker) => worker,
             Err(error) => {
@@ -174,9 +181,11 @@ impl Seed {
     }
 
     fn worker(self, wakers: &Mutex<Vec<Waker>>) -> Result<(Worker, String), String> {
-        let mut ring = Ring::new(self.config.driver).map_err(|error| no_ring(self.config.driver, &error))?;
+        let mut ring =
+            Ring::new(self.config.driver).map_err(|error| no_ring(self.config.driver, &error))?;
         let driver = ring.to_string();
-        let waker = ring.waker(kind::WAKE).map_err(|error| format!("cannot make a waker: {error}"))?;
+        let waker =
+            ring.waker(kind::WAKE).map_err(|error| format!("cannot make a waker: {error}"))?;
         wakers.lock().unwrap_or_else(PoisonError::into_inner).push(waker);
         let is_file = matches!(self.config.log, LogTarget::File(_));
         let log_name = match &self.config.log {
@@ -191,7 +200,9 @@ impl Seed {
             connections_max: connections.min(self.descriptors / DESCRIPTOR_PARTS * 5),
             descriptors_max: (self.descriptors / DESCRIPTOR_PARTS).max(16),
             tuning: self.config.tuning,
-            access: self.log.map(|fd| (ring.adopt_file(fd), self.config.log_format, log_name, is_file)),
+            access: self
+                .log
+                .map(|fd| (ring.adopt_file(fd), self.config.log_format, log_name, is_file)),
             notes: notes.map(|fd| ring.adopt_file(fd)),
             ring,
         };
@@ -256,8 +267,10 @@ fn open_log(target: &LogTarget) -> Result<Option<OwnedFd>, String> {
         LogTarget::File(path) => {
             // A FIFO without a reader must not stop the start: opened for both ends it never waits.
             let is_fifo = std::fs::metadata(path).is_ok_and(|data| data.file_type().is_fifo());
-            let file = OpenOptions::new().append(true).read(is_fifo).create(true).mode(0o640).open(path);
-            file.map(|file| Some(file.into())).map_err(|error| format!("cannot log to {}: {error}", path.display()))
+            let file =
+                OpenOptions::new().append(true).read(is_fifo).create(true).mode(0o640).open(path);
+            file.map(|file| Some(file.into()))
+                .map_err(|error| format!("cannot log to {}: {error}", path.display()))
         }
     }
 }
@@ -266,7 +279,8 @@ fn open_log(target: &LogTarget) -> Result<Option<OwnedFd>, String> {
 fn raise_descriptor_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    let now = if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
+    let now =
+        if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
     now.and_then(|now| usize::try_from(now).ok()).unwrap_or(1 << 20)
 }
 
@@ -276,7 +290,10 @@ fn end_on_panic() {
     std::panic::set_hook(Box::new(move |info| {
         default(info);
         say("a thread has panicked, which is a bug; the server ends");
-        #[expect(clippy::exit, reason = "the panic message has been printed; nothing else may run")]
+        #[expect(
+            clippy::exit,
+            reason = "the panic message has been printed; nothing else may run"
+        )]
         std::process::exit(1);
     }));
 }
@@ -311,11 +328,18 @@ mod tests {
             return;
         }
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "--nocapture", "server::tests::a_panic_ends_the_process_with_a_message_and_exit_code_1"]);
+        command.args([
+            "--exact",
+            "--nocapture",
+            "server::tests::a_panic_ends_the_process_with_a_message_and_exit_code_1",
+        ]);
         let output = command.env(IN_CHILD, "1").output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{stderr}");
         assert!(stderr.contains("out of sand"), "{stderr}");
-        assert!(stderr.contains("a thread has panicked, which is a bug; the server ends"), "{stderr}");
+        assert!(
+            stderr.contains("a thread has panicked, which is a bug; the server ends"),
+            "{stderr}"
+        );
     }
 }

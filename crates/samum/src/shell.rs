@@ -95,8 +95,15 @@ pub(crate) struct Shell {
 const SPARE_MAX: usize = 256;
 
 impl Shell {
-    pub(crate) fn new(ring: Ring, disk: Disk, tuning: Rc<Tuning>, access: Option<AccessLog>, notes: Sink) -> Self {
-        use std::hash::{BuildHasher, RandomState};
+    pub(crate) fn new(
+        ring: Ring,
+        disk: Disk,
+        tuning: Rc<Tuning>,
+        access: Option<AccessLog>,
+        notes: Sink,
+    ) -> Self {
+        use core::hash::BuildHasher as _;
+        use std::hash::RandomState;
         let mut shell = Self {
             now: ring.now(),
             ring,
@@ -171,13 +178,13 @@ impl Shell {
     pub(crate) fn flush_logs(&mut self) -> Option<Time> {
         let now = self.now;
         let sink = self.access.as_mut().map(|access| &mut access.sink);
-        let (access, complaint) = sink.map_or((None, None), |sink| {
-            (sink.flush(&mut self.ring, now), sink.complaint())
-        });
+        let (access, complaint) =
+            sink.map_or((None, None), |sink| (sink.flush(&mut self.ring, now), sink.complaint()));
         if let Some(complaint) = complaint {
             self.note(&complaint);
         }
-        let dropped = self.notes.dropped() + self.access.as_ref().map_or(0, |access| access.sink.dropped());
+        let dropped =
+            self.notes.dropped() + self.access.as_ref().map_or(0, |access| access.sink.dropped());
         self.stats.log_lines_dropped = dropped;
         access
     }

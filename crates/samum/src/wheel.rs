@@ -55,7 +55,8 @@ impl Wheel {
 
     /// When the next entry comes up.
     pub(crate) fn next(&self) -> Option<Time> {
-        (self.entries > 0).then(|| Time::default() + TICK * u32::try_from(self.soonest).unwrap_or(u32::MAX))
+        (self.entries > 0)
+            .then(|| Time::default() + TICK * u32::try_from(self.soonest).unwrap_or(u32::MAX))
     }
 
     /// Take the entries that have come up.

@@ -89,7 +89,11 @@ impl Worker {
         let disk = Disk::new(DiskConfig {
             caching: parts.tuning.caching,
             // There are no pipes in the simulation.
-            pipes: if parts.ring.kind() == DriverKind::Sim { 0 } else { DiskConfig::default().pipes },
+            pipes: if parts.ring.kind() == DriverKind::Sim {
+                0
+            } else {
+                DiskConfig::default().pipes
+            },
             cached_bytes_max: total_memory() / MEMORY_SHARE,
             token_base: kind::DISK,
             ..DiskConfig::default()
@@ -161,7 +165,9 @@ impl Worker {
         self.deliver_answers();
         for _ in 0..self.again.len() {
             let Some(id) = self.again.pop_front() else { break };
-            self.with(id, |connection, shell, content| connection.handle_turn(shell, content, false));
+            self.with(id, |connection, shell, content| {
+                connection.handle_turn(shell, content, false)
+            });
         }
         self.serve_line();
         self.deliver_answers();
@@ -173,7 +179,9 @@ impl Worker {
         let id = id_of(completion.token);
         match completion.token & kind::MASK {
             kind::RECV => {
-                self.with(id, |connection, shell, content| connection.handle_receive(shell, content, completion));
+                self.with(id, |connection, shell, content| {
+                    connection.handle_receive(shell, content, completion)
+                });
             }
             kind::WRITABLE => {
                 if completion.result.is_ok() {
@@ -198,7 +206,9 @@ impl Worker {
         }
         // A read for a connection that has gone since gives its buffer back here.
         let Some(done) = self.shell.disk.handle(&mut self.shell.ring, completion) else { return };
-        self.with(done.owner, |connection, shell, content| connection.handle_read(shell, content, done));
+        self.with(done.owner, |connection, shell, content| {
+            connection.handle_read(shell, content, done)
+        });
     }
 
     fn handle_accept(&mut self, number: u64, completion: Completion) {
@@ -221,7 +231,8 @@ impl Worker {
             }
             Ok(event) => unreachable!("an accept brought {event:?}"),
             Err(error) => {
-                let cancelled = error.raw_os_error() == Some(rustix::io::Errno::CANCELED.raw_os_error());
+                let cancelled =
+                    error.raw_os_error() == Some(rustix::io::Errno::CANCELED.raw_os_error());
                 if self.draining || self.listeners[number].state == Accepting::Closed || cancelled {
                     return;
                 }
@@ -275,14 +286,19 @@ impl Worker {
         for (number, listener) in (0..).zip(&mut self.listeners) {
             if listener.state == Accepting::Full {
                 let op = Op::Accept(listener.socket.clone());
-                listener.state = Accepting::Armed(self.shell.ring.submit(op, kind::ACCEPT | number));
+                listener.state =
+                    Accepting::Armed(self.shell.ring.submit(op, kind::ACCEPT | number));
                 self.accepts += 1;
             }
         }
     }
 
     /// Let a connection do something, if it is still there.
-    fn with(&mut self, id: u64, act: impl FnOnce(&mut Connection, &mut Shell, &mut Content) -> After) {
+    fn with(
+        &mut self,
+        id: u64,
+        act: impl FnOnce(&mut Connection, &mut Shell, &mut Content) -> After,
+    ) {
         if let Some(mut connection) = self.connections.take(id) {
             let after = act(&mut connection, &mut self.shell, &mut self.content);
             self.settle(id, connection, after);
@@ -304,10 +320,10 @@ impl Worker {
             After::Again => self.again.push_back(id),
             After::Keep => {}
         }
-        if let Some(deadline) = connection.deadline(&self.shell) {
-            if Wheel::is_later(connection.wheel_tick, deadline) {
-                connection.wheel_tick = self.wheel.insert(id, deadline);
-            }
+        if let Some(deadline) = connection.deadline(&self.shell)
+            && Wheel::is_later(connection.wheel_tick, deadline)
+        {
+            connection.wheel_tick = self.wheel.insert(id, deadline);
         }
         self.connections.put(id, connection);
     }
@@ -335,7 +351,9 @@ impl Worker {
         }
         for _ in 0..LINE_TURNS_MAX {
             let Some(id) = self.shell.disk.next_waiting() else { return };
-            self.with(id, |connection, shell, content| connection.handle_turn(shell, content, true));
+            self.with(id, |connection, shell, content| {
+                connection.handle_turn(shell, content, true)
+            });
         }
     }
 
@@ -350,7 +368,8 @@ impl Worker {
                 continue;
             }
             connection.wheel_tick = Tick::MAX;
-            let due = connection.deadline(&self.shell).is_some_and(|deadline| deadline <= self.shell.now);
+            let due =
+                connection.deadline(&self.shell).is_some_and(|deadline| deadline <= self.shell.now);
             let after = if due {
                 connection.handle_deadline(&mut self.shell, &mut self.content)
             } else {

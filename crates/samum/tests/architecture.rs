@@ -83,10 +83,13 @@ fn crates_depend_only_on_those_below_them() {
     let ours: Vec<_> = MAY_DEPEND_ON.map(|(name, _)| name).into();
     for (name, allowed) in MAY_DEPEND_ON {
         for (section, dependencies) in dependencies(name) {
-            for dependency in dependencies.iter().filter(|dependency| ours.contains(&&dependency[..])) {
+            for dependency in
+                dependencies.iter().filter(|dependency| ours.contains(&&dependency[..]))
+            {
                 let pair = (name, &dependency[..]);
                 let for_tests = dependency == "testkit" || FOR_EXAMPLES.contains(&pair);
-                let is_allowed = (for_tests && section == "dev-dependencies") || allowed.contains(&&dependency[..]);
+                let is_allowed = (for_tests && section == "dev-dependencies")
+                    || allowed.contains(&&dependency[..]);
                 assert!(is_allowed, "{name} depends on {dependency} in [{section}]");
             }
         }
@@ -110,7 +113,9 @@ fn unsafe_code_is_where_it_is_known_to_be() {
         .into_iter()
         .filter(|path| {
             let text = fs::read_to_string(path).unwrap();
-            text.lines().map(str::trim_start).any(|line| !line.starts_with("//") && has_unsafe(line))
+            text.lines()
+                .map(str::trim_start)
+                .any(|line| !line.starts_with("//") && has_unsafe(line))
         })
         .map(|path| path.strip_prefix(crates()).unwrap().to_str().unwrap().to_owned())
         .collect();
@@ -121,5 +126,7 @@ fn unsafe_code_is_where_it_is_known_to_be() {
 /// The keyword, and not a part of another word or of a string.
 fn has_unsafe(line: &str) -> bool {
     // Not written out, so that this file has none.
-    ["{", "fn ", "impl ", "trait ", "extern "].iter().any(|form| line.contains(&format!("{} {form}", "unsafe")))
+    ["{", "fn ", "impl ", "trait ", "extern "]
+        .iter()
+        .any(|form| line.contains(&format!("{} {form}", "unsafe")))
 }

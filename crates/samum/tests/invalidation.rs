@@ -41,12 +41,16 @@ impl Warm {
         let began = Instant::now();
         loop {
             let response = ask_on(&mut self.client, head);
-            let is_new = response.status == status && (status != 200 || response.body == body.as_bytes());
+            let is_new =
+                response.status == status && (status != 200 || response.body == body.as_bytes());
             if is_new {
                 break;
             }
             let late = began.elapsed();
-            assert!(late < limit, "{head} after {late:?}: {response:?} instead of {status} {body:?}");
+            assert!(
+                late < limit,
+                "{head} after {late:?}: {response:?} instead of {status} {body:?}"
+            );
         }
         let response = ask_on(&mut self.client, head);
         assert_eq!(response.status, status, "{head}: stays so");
@@ -250,7 +254,9 @@ fn a_touched_file_gets_a_new_tag() {
     on_both_drivers(|driver| {
         let tree = Tree::new().file("a.txt", "same");
         let mut warm = Warm::new(driver, tree.path(), &["/a.txt"]);
-        let tag = |warm: &mut Warm| ask_on(&mut warm.client, "GET /a.txt").header("ETag").unwrap().to_owned();
+        let tag = |warm: &mut Warm| {
+            ask_on(&mut warm.client, "GET /a.txt").header("ETag").unwrap().to_owned()
+        };
         let before = tag(&mut warm);
         let file = fs::File::options().write(true).open(tree.path().join("a.txt")).unwrap();
         file.set_modified(std::time::SystemTime::now()).unwrap();
@@ -268,7 +274,8 @@ fn a_touched_file_gets_a_new_tag() {
 fn a_file_made_unreadable_is_not_served_from_memory() {
     use std::os::unix::fs::PermissionsExt as _;
     let tree = Tree::new().file("a.txt", "one");
-    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let mode =
+        |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     mode(tree.path(), 0o755);
     on_both_drivers(|driver| {
         let path = tree.path().join("a.txt");
@@ -296,7 +303,8 @@ fn changes_while_many_clients_ask() {
                     while last < 40 {
                         let response = ask_on(&mut client, "GET /n.txt");
                         assert_eq!(response.status, 200);
-                        let number: u32 = String::from_utf8(response.body).unwrap().parse().unwrap();
+                        let number: u32 =
+                            String::from_utf8(response.body).unwrap().parse().unwrap();
                         assert!(number >= last, "{number} after {last}");
                         last = number;
                     }

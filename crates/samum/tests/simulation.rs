@@ -5,9 +5,10 @@
 //! A failure prints its seed; `SAMUM_SEED=N cargo test -p samum --test simulation` runs that one,
 //! `SAMUM_SEEDS=100` a hundred times as many as usual.
 
+use core::panic::AssertUnwindSafe;
 use core::time::Duration;
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{catch_unwind, resume_unwind};
 
 use ring::Ring;
 use ring::sim::{Config, End, Peer, World};
@@ -137,11 +138,20 @@ impl Client {
                             _ => Some(&version[..]),
                         };
                         expected.is_some_and(|bytes| {
-                            if response.whole { bytes == response.body } else { bytes.starts_with(response.body) }
+                            if response.whole {
+                                bytes == response.body
+                            } else {
+                                bytes.starts_with(response.body)
+                            }
                         })
                     });
                     let status = response.status;
-                    assert!(fits, "{status} for {}: {} bytes fit no version", request.file, response.body.len());
+                    assert!(
+                        fits,
+                        "{status} for {}: {} bytes fit no version",
+                        request.file,
+                        response.body.len()
+                    );
                 }
                 500 | 503 | 404 if faults => {}
                 408 if self.manner == Manner::Dribbling => {}
@@ -265,9 +275,18 @@ impl Run {
         }
         let open: Vec<_> = self.clients.iter().filter(|client| !client.is_done()).collect();
         let first = open[0];
-        let (next, unsent, got) = (&first.requests[first.answered], first.input.len(), first.peer.received());
+        let (next, unsent, got) =
+            (&first.requests[first.answered], first.input.len(), first.peer.received());
         let tail = String::from_utf8_lossy(&got[got.len().saturating_sub(200)..]).into_owned();
-        panic!("{} clients wait for ever; one is {:?} with {} answers of {REQUESTS}, next {} {:?}, {unsent} unsent, {:?}, tail {tail:?}", open.len(), first.manner, first.answered, next.file, next.range, self.worker);
+        panic!(
+            "{} clients wait for ever; one is {:?} with {} answers of {REQUESTS}, next {} {:?}, {unsent} unsent, {:?}, tail {tail:?}",
+            open.len(),
+            first.manner,
+            first.answered,
+            next.file,
+            next.range,
+            self.worker
+        );
     }
 
     /// When all clients have gone nothing of them is left.
@@ -286,7 +305,11 @@ impl Run {
         for _ in 0..100 {
             self.turn(Duration::from_millis(20));
         }
-        assert!(self.world.open_descriptors() <= 2 + 6, "{} descriptors are open", self.world.open_descriptors());
+        assert!(
+            self.world.open_descriptors() <= 2 + 6,
+            "{} descriptors are open",
+            self.world.open_descriptors()
+        );
     }
 }
 
@@ -296,7 +319,10 @@ fn for_seeds(count: u64, test: impl Fn(u64)) {
             let seed = seed.parse().expect("SAMUM_SEED is a number");
             seed..seed + 1
         }
-        Err(_) => 0..count * std::env::var("SAMUM_SEEDS").map_or(1, |times| times.parse().expect("a number")),
+        Err(_) => {
+            0..count
+                * std::env::var("SAMUM_SEEDS").map_or(1, |times| times.parse().expect("a number"))
+        }
     };
     for seed in seeds {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
@@ -396,7 +422,10 @@ fn a_file_truncated_under_way_ends_the_connection_with_a_true_prefix() {
         assert!(peer.end().is_some(), "the connection stays open");
         let all = peer.received();
         let response = parse(&all, false).unwrap();
-        assert!(run.files.0["f1000000"][0].starts_with(response.body), "other bytes than the file's");
+        assert!(
+            run.files.0["f1000000"][0].starts_with(response.body),
+            "other bytes than the file's"
+        );
         assert!(!response.whole);
         assert_eq!(run.worker.stats().truncated, 1);
     });
@@ -421,7 +450,9 @@ fn a_change_is_seen_by_the_next_request_within_100_ms() {
             loop {
                 run.turn(Duration::from_millis(5));
                 let all = peer.received();
-                let Some(response) = parse(&all, false).filter(|response| response.whole) else { continue };
+                let Some(response) = parse(&all, false).filter(|response| response.whole) else {
+                    continue;
+                };
                 assert!(response.body == bytes, "{name}: an old version");
                 break;
             }

@@ -19,7 +19,10 @@ fn cold(number: usize) -> Content {
 }
 
 fn file_system() -> SlowFsBuilder {
-    let mut builder = SlowFs::builder().file("hot/hot.txt", "hot").file("hot/large.bin", cold(99)).file("listed/a", "a");
+    let mut builder = SlowFs::builder()
+        .file("hot/hot.txt", "hot")
+        .file("hot/large.bin", cold(99))
+        .file("listed/a", "a");
     for number in 0..COLD {
         builder = builder.file(format!("cold/{number}.bin"), cold(number));
     }
@@ -136,7 +139,8 @@ fn hot_files_are_answered_while_a_directory_is_listed() {
 #[test]
 fn a_hot_large_file_is_sent_while_cold_ones_are_read() {
     on_both_drivers(|driver| {
-        let slow = or_skip!(file_system().cache_attributes(Duration::from_secs(60)).keep_data().mount());
+        let slow =
+            or_skip!(file_system().cache_attributes(Duration::from_secs(60)).keep_data().mount());
         let server = serve(driver, slow.path(), &[]);
         let mut hot = connect(&server);
         for _ in 0..3 {
@@ -163,7 +167,8 @@ fn cold_requests_of_one_connection_overlap_and_arrive_in_order() {
         let slow = or_skip!(file_system().delay(Op::Read, DELAY).delay(Op::Open, DELAY).mount());
         let server = serve(driver, slow.path(), &[]);
         let mut client = connect(&server);
-        let requests: String = (0..COLD).map(|number| request(&format!("GET /cold/{number}.bin"))).collect();
+        let requests: String =
+            (0..COLD).map(|number| request(&format!("GET /cold/{number}.bin"))).collect();
         let began = Instant::now();
         client.send(requests).unwrap();
         for number in 0..COLD {
@@ -210,7 +215,11 @@ fn clients_that_leave_while_the_disk_sleeps_leave_nothing_behind() {
         }
         // Files stay open in the cache, and pipes for the next; connections do not.
         let most = before + COLD + 130;
-        assert!(common::wait_until(SOON, || common::descriptors(&server) <= most), "{}", common::descriptors(&server));
+        assert!(
+            common::wait_until(SOON, || common::descriptors(&server) <= most),
+            "{}",
+            common::descriptors(&server)
+        );
         assert_cold_arrive(ask_cold(&server));
     });
 }

@@ -42,9 +42,8 @@ impl Content {
     pub(super) fn watch_ancestors(&mut self, shell: &mut Shell, key: &[u8], load: u32) -> Watched {
         // Nobody may call back a load that does not wait: its number may be another's by then.
         let unknown = ancestors(key).filter(|path| !self.dirs.contains_key(*path)).count();
-        let is_unwatchable = |path| {
-            matches!(self.dirs.get(path), Some(Dir { state: State::Unwatchable, .. }))
-        };
+        let is_unwatchable =
+            |path| matches!(self.dirs.get(path), Some(Dir { state: State::Unwatchable, .. }));
         if self.dirs.len() + unknown > DIRS_MAX || ancestors(key).any(is_unwatchable) {
             return Watched::No;
         }
@@ -123,7 +122,8 @@ impl Content {
     /// Forget one key, and keep no load of it that is under way.
     fn invalidate(&mut self, key: &[u8]) {
         self.forget(key);
-        if let Some(load) = self.by_key.remove(key).and_then(|id| self.loads[id as usize].as_mut()) {
+        if let Some(load) = self.by_key.remove(key).and_then(|id| self.loads[id as usize].as_mut())
+        {
             load.outdated = true;
         }
     }

@@ -43,7 +43,9 @@ enum Step {
     /// Directories answer whether they can be watched.
     Watch,
     /// The file, or a directory's index, is being opened.
-    Open { symlinks: bool },
+    Open {
+        symlinks: bool,
+    },
     /// Its state is being read.
     Stat,
     /// The directory itself is being opened, to be listed.
@@ -205,7 +207,9 @@ impl Content {
         let load = self.load(id);
         match stat.kind {
             FileKind::Regular => {}
-            FileKind::Directory if is_directory(&load.key) => return self.open_directory(shell, id),
+            FileKind::Directory if is_directory(&load.key) => {
+                return self.open_directory(shell, id);
+            }
             FileKind::Directory => return self.finish(id, Kind::Redirect, 0, 0, false),
             FileKind::Symlink | FileKind::Other => return self.fail(id, Status::NotFound),
         }
@@ -253,7 +257,8 @@ impl Content {
     fn siblings_known(&mut self, shell: &mut Shell, id: u32) {
         let (pool, keep) = (self.pool.clone(), self.policy.keep);
         let load = self.load(id);
-        if let Some(previous) = load.previous.take_if(|previous| same(&previous.kind, &load.parts)) {
+        if let Some(previous) = load.previous.take_if(|previous| same(&previous.kind, &load.parts))
+        {
             return self.still_true(id, previous);
         }
         load.step = Step::Read;
@@ -394,8 +399,16 @@ fn status_of(error: &io::Error, shell: &mut Shell) -> Status {
     let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
     match errno {
         // XDEV: a link that leads out. NXIO: a socket. LOOP: links in a circle.
-        Errno::NOENT | Errno::NOTDIR | Errno::XDEV | Errno::LOOP | Errno::NXIO | Errno::NODEV
-        | Errno::NAMETOOLONG | Errno::ISDIR | Errno::INVAL | Errno::ILSEQ => Status::NotFound,
+        Errno::NOENT
+        | Errno::NOTDIR
+        | Errno::XDEV
+        | Errno::LOOP
+        | Errno::NXIO
+        | Errno::NODEV
+        | Errno::NAMETOOLONG
+        | Errno::ISDIR
+        | Errno::INVAL
+        | Errno::ILSEQ => Status::NotFound,
         Errno::ACCESS | Errno::PERM => Status::Forbidden,
         Errno::MFILE | Errno::NFILE | Errno::NOMEM => {
             shell.complain_of_limit(error);
@@ -413,9 +426,11 @@ fn same(kind: &Kind, parts: &[Option<Part>; PARTS]) -> bool {
     let Kind::File(files) = kind else { return false };
     let new = |number: usize| parts[number].as_ref().and_then(|part| part.stat.as_ref());
     new(0) == Some(&files.plain.stat)
-        && files.encoded.iter().enumerate().all(|(at, variant)| {
-            new(at + 1) == variant.as_ref().map(|variant| &variant.stat)
-        })
+        && files
+            .encoded
+            .iter()
+            .enumerate()
+            .all(|(at, variant)| new(at + 1) == variant.as_ref().map(|variant| &variant.stat))
 }
 
 fn content_type(name: &[u8]) -> String {
@@ -423,7 +438,10 @@ fn content_type(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(base);
     let mime = mime_guess::from_path(&*name).first_or_octet_stream();
     let text = mime.type_() == mime_guess::mime::TEXT
-        || matches!(mime.essence_str(), "application/javascript" | "application/json" | "image/svg+xml");
+        || matches!(
+            mime.essence_str(),
+            "application/javascript" | "application/json" | "image/svg+xml"
+        );
     // UTF-8 is what the web writes; without it browsers guess.
     if text { format!("{}; charset=utf-8", mime.essence_str()) } else { mime.to_string() }
 }
@@ -434,9 +452,19 @@ fn has_siblings(key: &[u8]) -> bool {
         let (class, _) = kind.split_once('/').unwrap_or((kind, ""));
         matches!(class, "video" | "audio")
             || (class == "image" && kind != "image/svg+xml" && kind != "image/bmp")
-            || matches!(kind, "application/gzip" | "application/zip" | "application/zstd" | "font/woff2"
-                | "font/woff" | "application/x-7z-compressed" | "application/x-xz" | "application/x-bzip2"
-                | "application/vnd.debian.binary-package" | "application/x-rpm")
+            || matches!(
+                kind,
+                "application/gzip"
+                    | "application/zip"
+                    | "application/zstd"
+                    | "font/woff2"
+                    | "font/woff"
+                    | "application/x-7z-compressed"
+                    | "application/x-xz"
+                    | "application/x-bzip2"
+                    | "application/vnd.debian.binary-package"
+                    | "application/x-rpm"
+            )
     };
     let base = key.rsplit(|byte| *byte == b'/').next().unwrap_or(key);
     let name = String::from_utf8_lossy(base);

@@ -26,6 +26,7 @@ pub(crate) struct Resource {
 
 /// What it is.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all that are kept are files")]
 pub(crate) enum Kind {
     File(FileSet),
     /// A directory asked for without its slash.
@@ -78,9 +79,7 @@ pub(crate) struct Finished {
 
 impl FileSet {
     pub(crate) fn variant(&self, coding: Option<Coding>) -> &Variant {
-        coding
-            .and_then(|coding| self.encoded[coding as usize].as_ref())
-            .unwrap_or(&self.plain)
+        coding.and_then(|coding| self.encoded[coding as usize].as_ref()).unwrap_or(&self.plain)
     }
 
     pub(crate) fn vary(&self) -> Option<&'static [u8]> {

@@ -107,7 +107,8 @@ pub(crate) fn descriptors(server: &Server) -> usize {
 
 /// Bytes of memory that a server has in use.
 pub(crate) fn resident_bytes(server: &Server) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("proc(5)");
     let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("proc(5)");
     kilobytes * 1024
@@ -115,8 +116,9 @@ pub(crate) fn resident_bytes(server: &Server) -> u64 {
 
 /// Run a command of the system; `Err` says why it cannot be.
 pub(crate) fn run(program: &str, args: &[&OsStr]) -> Result<(), String> {
-    let status = Command::new(program).args(args).status().map_err(|error| format!("{program}: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{program} {args:?}: {status}")) }
+    let output = Command::new(program).args(args).output();
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    if output.status.success() { Ok(()) } else { Err(format!("{program} {args:?}: {output:?}")) }
 }
 
 /// Make a FIFO.

@@ -8,7 +8,9 @@ use std::time::Instant;
 
 use testkit::{Address, Client, Content, Server, Tree};
 
-use crate::common::{SOON, ask, ask_on, connect, descriptors, on_both_drivers, request, serve, wait_until};
+use crate::common::{
+    SOON, ask, ask_on, connect, descriptors, on_both_drivers, request, serve, wait_until,
+};
 
 const BIG: u64 = 20 << 20;
 
@@ -53,7 +55,9 @@ fn who_does_not_finish_a_request_gets_a_408() {
     on_both_drivers(|driver| {
         let tree = tree();
         let server = serve(driver, tree.path(), &["--timeout-header", "0.5"]);
-        for beginning in ["GET / HT", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab"] {
+        for beginning in
+            ["GET / HT", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab"]
+        {
             let mut client = connect(&server);
             assert_eq!(ask_on(&mut client, "GET /a.txt").status, 200);
             client.send(beginning).unwrap();
@@ -73,7 +77,8 @@ fn who_does_not_finish_a_request_gets_a_408() {
 fn who_sends_a_byte_now_and_then_gets_no_more_time() {
     on_both_drivers(|driver| {
         let tree = tree();
-        let server = serve(driver, tree.path(), &["--timeout-header", "0.5", "--timeout-idle", "60"]);
+        let server =
+            serve(driver, tree.path(), &["--timeout-header", "0.5", "--timeout-idle", "60"]);
         let mut client = connect(&server);
         let began = Instant::now();
         for byte in request("GET /a.txt").bytes().cycle() {
@@ -93,7 +98,8 @@ fn who_sends_a_byte_now_and_then_gets_no_more_time() {
 fn download(server: &Server) -> TcpStream {
     let Address::Tcp(address) = server.address() else { unreachable!("it listens on TCP") };
     let mut stream = TcpStream::connect(address).unwrap();
-    std::io::Write::write_all(&mut stream, request("GET /big.bin\nConnection: close").as_bytes()).unwrap();
+    std::io::Write::write_all(&mut stream, request("GET /big.bin\nConnection: close").as_bytes())
+        .unwrap();
     stream
 }
 
@@ -134,7 +140,8 @@ fn who_reads_too_slowly_is_closed_and_who_reads_slowly_enough_is_not() {
     on_both_drivers(|driver| {
         let tree = tree();
         for (rate_min, is_closed) in [("100m", true), ("1k", false)] {
-            let server = serve(driver, tree.path(), &["--timeout-send", "0.5", "--rate-min", rate_min]);
+            let server =
+                serve(driver, tree.path(), &["--timeout-send", "0.5", "--rate-min", rate_min]);
             let mut client = download(&server);
             let mut buffer = vec![0; 256 * 1024];
             let began = Instant::now();
@@ -175,7 +182,8 @@ fn a_thousand_clients_that_vanish_leave_nothing_behind() {
         // A pipe or two may be kept for the next download, but nothing for each of them.
         let left = || descriptors(&server);
         assert!(wait_until(SOON, || left() < before + 200), "{} and before {before}", left());
-        Content::pseudo_random(1, BIG).assert_at(0, &ask(&server, "GET /big.bin\nRange: bytes=0-99999").body);
+        Content::pseudo_random(1, BIG)
+            .assert_at(0, &ask(&server, "GET /big.bin\nRange: bytes=0-99999").body);
     });
 }
 

@@ -19,8 +19,20 @@ fn help_version_completions_and_man_page_are_printed() {
     let (code, help, _) = samum(&["serve", "--help"]);
     assert_eq!(code, Some(0));
     for option in [
-        "--listen", "--threads", "--driver", "--index", "--listing", "--cache", "--readahead", "--log", "--log-format",
-        "--max-connections", "--timeout-idle", "--timeout-header", "--timeout-send", "--rate-min",
+        "--listen",
+        "--threads",
+        "--driver",
+        "--index",
+        "--listing",
+        "--cache",
+        "--readahead",
+        "--log",
+        "--log-format",
+        "--max-connections",
+        "--timeout-idle",
+        "--timeout-header",
+        "--timeout-send",
+        "--rate-min",
     ] {
         assert!(help.contains(option), "{option} in {help}");
     }
@@ -36,7 +48,10 @@ fn help_version_completions_and_man_page_are_printed() {
     }
     let (code, page, _) = samum(&["man"]);
     assert_eq!(code, Some(0));
-    assert!(page.contains(".TH samum") && page.contains("SAMUM SERVE") && page.contains("rate\\-min"), "{page}");
+    assert!(
+        page.contains(".TH samum") && page.contains("SAMUM SERVE") && page.contains("rate\\-min"),
+        "{page}"
+    );
 }
 
 #[test]
@@ -87,11 +102,15 @@ fn a_directory_that_cannot_be_served_exits_with_1_and_says_what_to_do() {
     ] {
         let (code, _, stderr) = samum(&["serve", &path(name), "--listen", "127.0.0.1:0"]);
         assert_eq!(code, Some(1), "{name}: {stderr}");
-        assert!(stderr.starts_with("samum: cannot serve ") && stderr.contains(advice), "{name}: {stderr}");
+        assert!(
+            stderr.starts_with("samum: cannot serve ") && stderr.contains(advice),
+            "{name}: {stderr}"
+        );
     }
     use std::os::unix::fs::PermissionsExt as _;
     let mode = |name: &str, mode| {
-        std::fs::set_permissions(tree.path().join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+        std::fs::set_permissions(tree.path().join(name), std::fs::Permissions::from_mode(mode))
+            .unwrap();
     };
     mode("", 0o755);
     mode("closed", 0);
@@ -107,7 +126,8 @@ fn a_directory_that_cannot_be_served_exits_with_1_and_says_what_to_do() {
 fn a_log_that_cannot_be_opened_exits_with_1() {
     let tree = Tree::new();
     let log = text(&tree.path().join("missing/access.log")).to_owned();
-    let (code, _, stderr) = samum(&["serve", text(tree.path()), "--listen", "127.0.0.1:0", "--log", &log]);
+    let (code, _, stderr) =
+        samum(&["serve", text(tree.path()), "--listen", "127.0.0.1:0", "--log", &log]);
     assert_eq!(code, Some(1), "{stderr}");
     assert!(stderr.contains(&format!("cannot log to {log}")), "{stderr}");
 }

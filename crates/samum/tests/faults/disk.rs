@@ -76,7 +76,10 @@ fn a_file_replaced_while_being_sent_is_the_old_one_to_its_end() {
 fn a_disk_that_fails_ends_the_connection_behind_the_last_good_byte() {
     on_both_drivers(|driver| {
         let content = Content::pseudo_random(3, 2 << 20);
-        let slow = SlowFs::builder().file("bad.bin", content.clone()).file("small.txt", "small").file("good.bin", content.clone());
+        let slow = SlowFs::builder()
+            .file("bad.bin", content.clone())
+            .file("small.txt", "small")
+            .file("good.bin", content.clone());
         let slow = or_skip!(slow.mount());
         slow.fail_reads_from("bad.bin", 1 << 20);
         slow.fail_reads("small.txt");
@@ -92,10 +95,17 @@ fn a_disk_that_fails_ends_the_connection_behind_the_last_good_byte() {
                     content.assert_at(0, if path == "/bad.bin" { &body } else { &[] });
                 }
                 // The head may have been dropped with the connection.
-                Err(error) => assert!(matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset), "{error}"),
+                Err(error) => assert!(
+                    matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset),
+                    "{error}"
+                ),
             }
         }
-        assert!(server.wait_for_stderr("could not be read", SOON).is_some(), "{:?}", server.stderr());
+        assert!(
+            server.wait_for_stderr("could not be read", SOON).is_some(),
+            "{:?}",
+            server.stderr()
+        );
         content.assert_is(&ask(&server, "GET /good.bin").body);
         slow.mend_reads("bad.bin");
         slow.mend_reads("small.txt");
@@ -108,10 +118,16 @@ fn a_disk_that_fails_ends_the_connection_behind_the_last_good_byte() {
 fn a_file_shorter_than_it_says_is_never_filled_up() {
     on_both_drivers(|driver| {
         let content = Content::pseudo_random(3, 500_000);
-        let slow = SlowFs::builder().short_file("short.bin", content.clone(), 600_000).short_file("small.txt", "sm", 5);
+        let slow = SlowFs::builder().short_file("short.bin", content.clone(), 600_000).short_file(
+            "small.txt",
+            "sm",
+            5,
+        );
         let slow = or_skip!(slow.mount());
         let server = serve(driver, slow.path(), &[]);
-        for (path, content, said) in [("/short.bin", &content, 600_000), ("/small.txt", &Content::from("sm"), 5)] {
+        for (path, content, said) in
+            [("/short.bin", &content, 600_000), ("/small.txt", &Content::from("sm"), 5)]
+        {
             let mut client = connect(&server);
             client.send(request(&format!("GET {path}"))).unwrap();
             assert_eq!(client.head().unwrap().status, 200);

@@ -1,6 +1,7 @@
 //! Where it listens: addresses that are taken, forbidden, or of another family.
 
-use std::net::{Ipv6Addr, TcpListener};
+use core::net::Ipv6Addr;
+use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 
 use testkit::{Address, Server, Tree, forbid_io_uring, get, skip};
@@ -26,8 +27,14 @@ fn an_address_in_use_is_an_error_that_names_the_way_out() {
             let options = ["--listen", &listen, "--threads", threads];
             let (code, _, stderr) = outcome(&mut command(driver, tree.path(), &options));
             assert_eq!(code, Some(1), "{stderr}");
-            assert!(stderr.contains(&format!("cannot listen on {address}: address already in use")), "{stderr}");
-            assert!(stderr.contains(&format!("ss -ltnp 'sport = :{}'", address.port())), "{stderr}");
+            assert!(
+                stderr.contains(&format!("cannot listen on {address}: address already in use")),
+                "{stderr}"
+            );
+            assert!(
+                stderr.contains(&format!("ss -ltnp 'sport = :{}'", address.port())),
+                "{stderr}"
+            );
         }
     });
 }
@@ -55,7 +62,8 @@ fn a_low_port_without_the_privilege_is_an_error_that_names_the_way_out() {
     }
     on_both_drivers(|driver| {
         let tree = tree();
-        let (code, _, stderr) = outcome(as_nobody(&mut command(driver, tree.path(), &["--listen", "127.0.0.1:81"])));
+        let (code, _, stderr) =
+            outcome(as_nobody(&mut command(driver, tree.path(), &["--listen", "127.0.0.1:81"])));
         assert_eq!(code, Some(1), "{stderr}");
         assert!(stderr.contains("cannot listen on 127.0.0.1:81: permission denied"), "{stderr}");
         assert!(stderr.contains("CAP_NET_BIND_SERVICE; try --listen 127.0.0.1:8080"), "{stderr}");
@@ -67,7 +75,8 @@ fn an_address_of_another_machine_is_an_error() {
     on_both_drivers(|driver| {
         let tree = tree();
         // TEST-NET-1, which nobody has.
-        let (code, _, stderr) = outcome(&mut command(driver, tree.path(), &["--listen", "192.0.2.1:8080"]));
+        let (code, _, stderr) =
+            outcome(&mut command(driver, tree.path(), &["--listen", "192.0.2.1:8080"]));
         assert_eq!(code, Some(1), "{stderr}");
         assert!(stderr.contains("no interface of this machine has that address"), "{stderr}");
     });
@@ -79,7 +88,16 @@ fn several_addresses_are_served_and_each_is_announced() {
         let tree = tree();
         let sockets = Tree::new();
         let unix = joined("unix:", &sockets.path().join("s"));
-        let options = ["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--listen", &unix, "--threads", "2"];
+        let options = [
+            "--listen",
+            "127.0.0.1:0",
+            "--listen",
+            "127.0.0.1:0",
+            "--listen",
+            &unix,
+            "--threads",
+            "2",
+        ];
         let server = serve(driver, tree.path(), &options);
         assert!(server.wait_for_stderr("serving", SOON).is_some());
         let addresses = server.addresses();
@@ -89,7 +107,12 @@ fn several_addresses_are_served_and_each_is_announced() {
                 assert_eq!(get(&address, "/a.txt").unwrap().body, b"hello");
             }
         }
-        assert_eq!(server.stderr().len(), 4, "a line for each and one for the driver: {:?}", server.stderr());
+        assert_eq!(
+            server.stderr().len(),
+            4,
+            "a line for each and one for the driver: {:?}",
+            server.stderr()
+        );
     });
 }
 
@@ -135,7 +158,8 @@ fn what_is_no_socket_is_not_replaced() {
         let files = Tree::new().file("precious", "data");
         for (path, advice) in [("precious", "it is no socket"), ("missing/s", "must exist")] {
             let listen = joined("unix:", &files.path().join(path));
-            let (code, _, stderr) = outcome(&mut command(driver, tree.path(), &["--listen", &listen]));
+            let (code, _, stderr) =
+                outcome(&mut command(driver, tree.path(), &["--listen", &listen]));
             assert_eq!(code, Some(1), "{stderr}");
             assert!(stderr.contains(advice), "{stderr}");
         }

@@ -20,13 +20,17 @@ fn parts(line: &str) -> Vec<String> {
             _ => (rest.find(' ').unwrap_or(rest.len()), 0),
         };
         parts.push(rest[skip..end - skip].to_owned());
-        rest = rest[end..].strip_prefix(' ').unwrap_or(&rest[end..]);
+        rest = &rest[end..];
+        rest = rest.strip_prefix(' ').unwrap_or(rest);
     }
     parts
 }
 
 fn tree() -> Tree {
-    Tree::new().file("a.txt", "hello").file("big.bin", Content::pseudo_random(1, 300_000)).directory("d")
+    Tree::new()
+        .file("a.txt", "hello")
+        .file("big.bin", Content::pseudo_random(1, 300_000))
+        .directory("d")
 }
 
 /// The lines that a few requests make.
@@ -94,12 +98,20 @@ fn json_lines_are_objects() {
     on_both_drivers(|driver| {
         for (number, line) in lines(driver, "json").iter().enumerate() {
             let inner = line.strip_prefix('{').and_then(|line| line.strip_suffix('}')).expect(line);
-            for name in ["time", "peer", "request", "status", "bytes", "seconds", "referer", "user_agent"] {
+            for name in
+                ["time", "peer", "request", "status", "bytes", "seconds", "referer", "user_agent"]
+            {
                 assert_eq!(inner.matches(&format!("\"{name}\":")).count(), 1, "{name} in {line}");
             }
             if number == 0 {
-                assert!(line.contains(r#""request":"GET /a.txt?q=1 HTTP/1.1","status":200,"bytes":5,"#), "{line}");
-                assert!(line.contains(r#""referer":"http://r/\"x\\y","user_agent":"tester/1.0""#), "{line}");
+                assert!(
+                    line.contains(r#""request":"GET /a.txt?q=1 HTTP/1.1","status":200,"bytes":5,"#),
+                    "{line}"
+                );
+                assert!(
+                    line.contains(r#""referer":"http://r/\"x\\y","user_agent":"tester/1.0""#),
+                    "{line}"
+                );
             }
         }
     });
@@ -117,7 +129,8 @@ fn the_log_is_complete_after_sigterm() {
                 let server = &server;
                 scope.spawn(move || {
                     let mut connection = connect(server);
-                    let all: String = (0..250).map(|n| request(&format!("GET /a.txt?{client}-{n}"))).collect();
+                    let all: String =
+                        (0..250).map(|n| request(&format!("GET /a.txt?{client}-{n}"))).collect();
                     connection.send(all).unwrap();
                     for _ in 0..250 {
                         assert_eq!(connection.response().unwrap().status, 200);
@@ -184,8 +197,15 @@ fn a_full_disk_costs_lines_and_nothing_else() {
         }
         assert_eq!(server.terminate().unwrap().code(), Some(0));
         let messages = server.stderr();
-        assert_eq!(messages.iter().filter(|line| line.contains("cannot log to")).count(), 1, "once");
-        assert!(messages.iter().any(|line| line.contains("100 lines of the access log are lost")), "{messages:?}");
+        assert_eq!(
+            messages.iter().filter(|line| line.contains("cannot log to")).count(),
+            1,
+            "once"
+        );
+        assert!(
+            messages.iter().any(|line| line.contains("100 lines of the access log are lost")),
+            "{messages:?}"
+        );
     });
 }
 
@@ -235,6 +255,8 @@ fn a_blocked_pipe_does_not_hold_up_the_end() {
             ask_on(&mut client, &head);
         }
         assert_eq!(server.terminate().unwrap().code(), Some(0));
-        assert!(server.stderr().iter().any(|line| line.contains("lines of the access log are lost")));
+        assert!(
+            server.stderr().iter().any(|line| line.contains("lines of the access log are lost"))
+        );
     });
 }

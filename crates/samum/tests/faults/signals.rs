@@ -25,7 +25,11 @@ fn a_running_download_finishes_and_nobody_else_gets_in() {
             client.head().unwrap();
             server.signal(signal).unwrap();
             assert_eq!(idle.read_to_end().unwrap(), b"", "an idle connection is closed");
-            assert_eq!(half.read_to_end().unwrap_or_default(), b"", "and one without a whole request");
+            assert_eq!(
+                half.read_to_end().unwrap_or_default(),
+                b"",
+                "and one without a whole request"
+            );
             let address = server.address();
             assert!(wait_until(SOON, || Client::connect(&address).is_err()), "still accepting");
             content.assert_is(&client.read_exactly(usize::try_from(BIG).unwrap()).unwrap());

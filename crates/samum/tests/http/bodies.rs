@@ -17,7 +17,9 @@ fn a_body_is_skipped_and_the_connection_goes_on() {
         let smuggled = request("GET /smuggled");
         for length in [1, 1000, 1024 * 1024] {
             client.send(request(&format!("POST /a.txt\nContent-Length: {length}"))).unwrap();
-            client.send(smuggled.repeat(length / smuggled.len() + 1)[..length].as_bytes()).unwrap();
+            client
+                .send(&smuggled.repeat(length / smuggled.len() + 1).as_bytes()[..length])
+                .unwrap();
             assert_eq!(client.response().unwrap().status, 405, "{length}");
         }
         client.send(request("GET /a.txt\nContent-Length: 5") + "xxxxx").unwrap();
@@ -73,16 +75,24 @@ fn who_expects_100_continue_gets_it_before_the_body_is_sent() {
         let tree = tree();
         let server = serve(driver, tree.path(), &[]);
         let mut client = connect(&server);
-        for (framing, body) in [("Content-Length: 3", "abc"), ("Transfer-Encoding: chunked", "3\r\nabc\r\n0\r\n\r\n")] {
+        for (framing, body) in
+            [("Content-Length: 3", "abc"), ("Transfer-Encoding: chunked", "3\r\nabc\r\n0\r\n\r\n")]
+        {
             // Behind another request, whose answer comes first.
-            client.send(request("GET /a.txt") + &request(&format!("PUT /a.txt\n{framing}\nExpect: 100-continue"))).unwrap();
+            client
+                .send(
+                    request("GET /a.txt")
+                        + &request(&format!("PUT /a.txt\n{framing}\nExpect: 100-continue")),
+                )
+                .unwrap();
             assert_eq!(client.response().unwrap().body, b"hello");
             assert_eq!(client.response().unwrap().status, 100, "{framing}");
             client.send(body).unwrap();
             assert_eq!(client.response().unwrap().status, 405, "{framing}");
         }
         // Who is refused for its size is not invited.
-        let response = ask_on(&mut client, "PUT /a.txt\nContent-Length: 99999999\nExpect: 100-continue");
+        let response =
+            ask_on(&mut client, "PUT /a.txt\nContent-Length: 99999999\nExpect: 100-continue");
         assert_eq!(response.status, 405);
         assert_eq!(client.read_to_end().unwrap(), b"");
     });

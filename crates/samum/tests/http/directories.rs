@@ -22,7 +22,10 @@ fn a_directory_is_its_index() {
         assert_eq!(ask(&server, "GET /d/.").body, b"below");
         assert_eq!(ask(&server, "GET /d/x/..").body, b"below");
         assert_eq!(ask(&server, "GET /d/?query").body, b"below");
-        assert_eq!(ask(&server, "GET /d/").header("Content-Type"), Some("text/html; charset=utf-8"));
+        assert_eq!(
+            ask(&server, "GET /d/").header("Content-Type"),
+            Some("text/html; charset=utf-8")
+        );
         assert_eq!(ask(&server, "GET /e/").status, 404, "no index, and listings are off");
         assert_eq!(ask(&server, "GET /f/").status, 404, "an index that is a directory");
         drop(server);
@@ -59,7 +62,13 @@ fn a_directory_without_its_slash_is_redirected_on_this_host() {
         assert_eq!(location("/d?a=b&c"), "/d/?a=b&c");
         assert_eq!(location("/d?//evil"), "/d/?//evil");
         assert_eq!(location("/link"), "/link/");
-        for open in ["//evil.example", "///evil.example", "/.//evil.example", "/d/..//evil.example", "/%2e//evil.example"] {
+        for open in [
+            "//evil.example",
+            "///evil.example",
+            "/.//evil.example",
+            "/d/..//evil.example",
+            "/%2e//evil.example",
+        ] {
             assert_eq!(location(open), "/evil.example/", "{open}");
         }
         assert_eq!(location("http://evil.example/d"), "/d/");
@@ -107,7 +116,9 @@ fn a_listing_is_html_sorted_and_escaped() {
         place("&quot;quoted&quot; &amp; &#39;so&#39;");
         assert!(!page.contains("<script>") && !page.contains("href=\"javascript"), "{page}");
         assert!(!page.contains("href=\"../\""), "there is nothing above the root");
-        assert!(String::from_utf8(ask(&server, "GET /sub/").body).unwrap().contains("href=\"../\""));
+        assert!(
+            String::from_utf8(ask(&server, "GET /sub/").body).unwrap().contains("href=\"../\"")
+        );
     });
 }
 
@@ -123,13 +134,26 @@ fn a_listing_is_json_for_those_who_prefer_it() {
         assert_eq!((lines.first(), lines.last()), (Some(&"["), Some(&"]")));
         let names: Vec<_> = lines[1..lines.len() - 1]
             .iter()
-            .map(|line| line.split("\"name\":\"").nth(1).and_then(|rest| rest.split("\",\"type\"").next()).expect(line))
+            .map(|line| {
+                line.split("\"name\":\"")
+                    .nth(1)
+                    .and_then(|rest| rest.split("\",\"type\"").next())
+                    .expect(line)
+            })
             .collect();
         assert_eq!(
             names,
             [
-                "Zdir", "sub", "\\\"quoted\\\" & 'so'", ".hidden", "<script>alert(1)<_script>.txt", "a.txt",
-                "b.txt", "bad\u{fffd}utf8\\u000a", "javascript:alert(1)", "link"
+                "Zdir",
+                "sub",
+                "\\\"quoted\\\" & 'so'",
+                ".hidden",
+                "<script>alert(1)<_script>.txt",
+                "a.txt",
+                "b.txt",
+                "bad\u{fffd}utf8\\u000a",
+                "javascript:alert(1)",
+                "link"
             ]
         );
         assert!(json.contains("\"name\":\"b.txt\",\"type\":\"file\",\"size\":5,"), "{json}");
@@ -150,7 +174,12 @@ fn a_long_listing_is_complete_however_the_client_reads() {
         let count = |body: &[u8]| String::from_utf8_lossy(body).matches("href=\"./file-").count();
         // Chunked, with a request behind it.
         let mut client = connect(&server);
-        client.send(crate::common::request("GET /").repeat(3) + &crate::common::request("GET /file-0001")).unwrap();
+        client
+            .send(
+                crate::common::request("GET /").repeat(3)
+                    + &crate::common::request("GET /file-0001"),
+            )
+            .unwrap();
         for _ in 0..3 {
             let response = client.response().unwrap();
             assert_eq!((response.framing, count(&response.body)), (Framing::Chunked, 3000));
@@ -161,7 +190,10 @@ fn a_long_listing_is_complete_however_the_client_reads() {
             let mut client = connect(&server);
             client.send(format!("GET / HTTP/1.0\r\n{fields}\r\n").repeat(2)).unwrap();
             let response = client.response().unwrap();
-            assert_eq!((response.framing, response.header("Connection")), (Framing::Close, Some("close")));
+            assert_eq!(
+                (response.framing, response.header("Connection")),
+                (Framing::Close, Some("close"))
+            );
             assert_eq!(count(&response.body), 3000, "{fields}");
         }
         let head = ask_raw(&server, "HEAD / HTTP/1.0\r\n\r\n");

@@ -6,8 +6,17 @@ use testkit::{Content, Tree};
 
 use crate::common::{ask, ask_on, connect, on_both_drivers, serve};
 
-const SIZES: [u64; 9] =
-    [0, 1, 4096, 64 * 1024 - 1, 64 * 1024, 64 * 1024 + 1, 256 * 1024 + 1, 1024 * 1024, 20 * 1024 * 1024];
+const SIZES: [u64; 9] = [
+    0,
+    1,
+    4096,
+    64 * 1024 - 1,
+    64 * 1024,
+    64 * 1024 + 1,
+    256 * 1024 + 1,
+    1024 * 1024,
+    20 * 1024 * 1024,
+];
 
 /// The files by size. Made once: the bytes of `Content` are not for free.
 fn contents() -> Vec<(u64, Vec<u8>)> {
@@ -71,7 +80,10 @@ fn sixteen_clients_at_once_each_get_their_file() {
                         let mut connection = connect(server);
                         for step in 0..SIZES.len() {
                             let (size, content) = &contents[(client + step) % SIZES.len()];
-                            assert_same(&ask_on(&mut connection, &format!("GET /{size}")).body, content);
+                            assert_same(
+                                &ask_on(&mut connection, &format!("GET /{size}")).body,
+                                content,
+                            );
                         }
                     });
                 }

@@ -7,7 +7,9 @@ use crate::common::{ask_raw, connect, on_both_drivers, serve};
 /// What is wrong, and the status.
 fn table() -> Vec<(&'static str, Vec<u8>, u16)> {
     let get = |fields: &str| format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n").into_bytes();
-    let post = |fields: &str, body: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n{body}").into_bytes();
+    let post = |fields: &str, body: &str| {
+        format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n{body}").into_bytes()
+    };
     let chunked = |body: &str| post("Transfer-Encoding: chunked\r\n", body);
     let mut many = String::new();
     for number in 0..150 {
@@ -48,19 +50,47 @@ fn table() -> Vec<(&'static str, Vec<u8>, u16)> {
         ("two lengths", post("Content-Length: 1\r\nContent-Length: 2\r\n", "x"), 400),
         ("two equal lengths", post("Content-Length: 1\r\nContent-Length: 1\r\n", "x"), 400),
         ("a list of lengths", post("Content-Length: 1, 1\r\n", "x"), 400),
-        ("a length and a coding", post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"), 400),
-        ("a coding and a length", post("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", "0\r\n\r\n"), 400),
-        ("a coding in HTTP/1.0", b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_vec(), 400),
+        (
+            "a length and a coding",
+            post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"),
+            400,
+        ),
+        (
+            "a coding and a length",
+            post("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", "0\r\n\r\n"),
+            400,
+        ),
+        (
+            "a coding in HTTP/1.0",
+            b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_vec(),
+            400,
+        ),
         ("chunked twice", post("Transfer-Encoding: chunked, chunked\r\n", "0\r\n\r\n"), 400),
         ("chunked not last", post("Transfer-Encoding: chunked, gzip\r\n", "0\r\n\r\n"), 400),
         ("not chunked", post("Transfer-Encoding: identity\r\n", ""), 400),
-        ("an unknown coding before chunked", post("Transfer-Encoding: x, chunked\r\n", "0\r\n\r\n"), 501),
-        ("a method that is too long", [&b"M".repeat(100)[..], b" / HTTP/1.1\r\nHost: a\r\n\r\n"].concat(), 501),
+        (
+            "an unknown coding before chunked",
+            post("Transfer-Encoding: x, chunked\r\n", "0\r\n\r\n"),
+            501,
+        ),
+        (
+            "a method that is too long",
+            [&b"M".repeat(100)[..], b" / HTTP/1.1\r\nHost: a\r\n\r\n"].concat(),
+            501,
+        ),
         ("an expectation", get("Expect: the-unexpected\r\n"), 417),
-        ("a target that is too long", format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(9000)).into_bytes(), 414),
+        (
+            "a target that is too long",
+            format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(9000)).into_bytes(),
+            414,
+        ),
         ("a target without end", format!("GET /{}", "x".repeat(9000)).into_bytes(), 414),
         ("a line that is too long", get(&format!("X: {}\r\n", "x".repeat(17_000))), 431),
-        ("a line without end", format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(17_000)).into_bytes(), 431),
+        (
+            "a line without end",
+            format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(17_000)).into_bytes(),
+            431,
+        ),
         ("too many fields", get(&many), 431),
         ("a chunk size that is none", chunked("x\r\n"), 400),
         ("an empty chunk size", chunked("\r\n"), 400),
@@ -85,8 +115,16 @@ fn malformed_input_gets_its_status_and_a_close() {
             bytes.extend_from_slice(b"GET /index.html HTTP/1.1\r\nHost: smuggled\r\n\r\n");
             let answer = ask_raw(&server, &bytes);
             let answer = String::from_utf8_lossy(&answer);
-            assert_eq!(answer.get(..12), Some(&format!("HTTP/1.1 {status}")[..]), "{what}: {answer}");
-            assert_eq!(answer.matches("HTTP/1.1 ").count() - answer.matches("refused: HTTP/1.1 ").count(), 1, "{what}: {answer}");
+            assert_eq!(
+                answer.get(..12),
+                Some(&format!("HTTP/1.1 {status}")[..]),
+                "{what}: {answer}"
+            );
+            assert_eq!(
+                answer.matches("HTTP/1.1 ").count() - answer.matches("refused: HTTP/1.1 ").count(),
+                1,
+                "{what}: {answer}"
+            );
             assert!(answer.contains("\r\nConnection: close\r\n"), "{what}: {answer}");
         }
     });
@@ -108,7 +146,11 @@ fn however_it_is_cut_the_verdict_is_the_same() {
                     break;
                 }
             }
-            assert_eq!(client.response().map(|response| response.status).ok(), Some(status), "{what}");
+            assert_eq!(
+                client.response().map(|response| response.status).ok(),
+                Some(status),
+                "{what}"
+            );
         }
     });
 }

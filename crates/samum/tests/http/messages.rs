@@ -50,7 +50,11 @@ fn types_follow_from_names() {
         }
         let server = serve(driver, tree.path(), &[]);
         for (name, kind) in names {
-            assert_eq!(ask(&server, &format!("GET /{name}")).header("Content-Type"), Some(kind), "{name}");
+            assert_eq!(
+                ask(&server, &format!("GET /{name}")).header("Content-Type"),
+                Some(kind),
+                "{name}"
+            );
         }
     });
 }
@@ -103,7 +107,11 @@ fn other_methods_are_not_allowed_or_not_implemented() {
         for method in ["get", "BREW", "PROPFIND", "M-SEARCH"] {
             assert_eq!(ask_on(&mut client, &format!("{method} /a.txt")).status, 501, "{method}");
         }
-        assert_eq!(ask_on(&mut client, "GET /a.txt").status, 200, "the connection is as good as before");
+        assert_eq!(
+            ask_on(&mut client, "GET /a.txt").status,
+            200,
+            "the connection is as good as before"
+        );
         assert_eq!(ask(&server, "CONNECT test:80").status, 405);
     });
 }
@@ -117,9 +125,15 @@ fn a_page_says_what_went_wrong() {
         assert_eq!(response.status, 404);
         assert_eq!(response.header("Content-Type"), Some("text/html; charset=utf-8"));
         let page = String::from_utf8(response.body).unwrap();
-        assert!(page.contains("<h1>404 Not Found</h1><p>There is nothing by this name.</p>"), "{page}");
+        assert!(
+            page.contains("<h1>404 Not Found</h1><p>There is nothing by this name.</p>"),
+            "{page}"
+        );
         let rejected = String::from_utf8(ask_raw(&server, "GET / HTTP/1.1\r\n\r\n")).unwrap();
-        assert!(rejected.contains("<p>The request was refused: HTTP/1.1 without a Host field.</p>"), "{rejected}");
+        assert!(
+            rejected.contains("<p>The request was refused: HTTP/1.1 without a Host field.</p>"),
+            "{rejected}"
+        );
     });
 }
 

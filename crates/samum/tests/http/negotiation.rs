@@ -42,11 +42,17 @@ fn the_client_chooses_among_the_siblings_that_exist() {
             assert_eq!(response.header("Vary"), vary, "{path} {accepted}");
         }
         let plain = ask(&server, "GET /a.css");
-        assert_eq!((plain.header("Content-Encoding"), plain.header("Vary")), (None, Some("Accept-Encoding")));
+        assert_eq!(
+            (plain.header("Content-Encoding"), plain.header("Vary")),
+            (None, Some("Accept-Encoding"))
+        );
         let encoded = ask(&server, "GET /a.css\nAccept-Encoding: br");
         assert_eq!(encoded.header("Content-Type"), Some("text/css; charset=utf-8"));
         assert_ne!(encoded.header("ETag"), plain.header("ETag"), "each has its own tag");
-        let again = format!("GET /a.css\nAccept-Encoding: br\nIf-None-Match: {}", encoded.header("ETag").unwrap());
+        let again = format!(
+            "GET /a.css\nAccept-Encoding: br\nIf-None-Match: {}",
+            encoded.header("ETag").unwrap()
+        );
         let again = ask(&server, &again);
         assert_eq!((again.status, again.header("Vary")), (304, Some("Accept-Encoding")));
         let big = ask(&server, "GET /big.js\nAccept-Encoding: br");
@@ -66,6 +72,9 @@ fn what_is_not_a_file_is_no_sibling() {
         crate::common::make_fifo(&tree.path().join("a.css.zst"));
         let server = serve(driver, tree.path(), &[]);
         let response = ask(&server, "GET /a.css\nAccept-Encoding: gzip, br, zstd");
-        assert_eq!((response.header("Content-Encoding"), &response.body[..]), (None, &b"plain"[..]));
+        assert_eq!(
+            (response.header("Content-Encoding"), &response.body[..]),
+            (None, &b"plain"[..])
+        );
     });
 }

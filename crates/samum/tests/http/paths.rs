@@ -1,9 +1,10 @@
 //! From the path of a URL to a file beneath the root, and never to anything else.
 
+use core::time::Duration;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::UnixListener;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use testkit::{Server, Tree, skip};
 
@@ -63,7 +64,11 @@ fn paths_are_decoded_once_and_normalized() {
         ] {
             let response = ask(&server, &format!("GET {path}"));
             match expected {
-                Ok(body) => assert_eq!((response.status, &response.body[..]), (200, body.as_bytes()), "{path}"),
+                Ok(body) => assert_eq!(
+                    (response.status, &response.body[..]),
+                    (200, body.as_bytes()),
+                    "{path}"
+                ),
                 Err(status) => assert_eq!(response.status, status, "{path}"),
             }
         }
@@ -123,8 +128,22 @@ fn links_lead_anywhere_inside_and_nowhere_outside() {
             assert_eq!((response.status, &response.body[..]), (200, body.as_bytes()), "{path}");
         }
         for path in [
-            "/absolute.txt", "/absolute-inside.txt", "/parent", "/parent/", "/climb", "/loop", "/loop/", "/loop/x", "/loop-a",
-            "/dangling", "/proc", "/out", "/out/", "/out/secret.txt", "/out/dir/secret.txt", "/sibling/secret.txt",
+            "/absolute.txt",
+            "/absolute-inside.txt",
+            "/parent",
+            "/parent/",
+            "/climb",
+            "/loop",
+            "/loop/",
+            "/loop/x",
+            "/loop-a",
+            "/dangling",
+            "/proc",
+            "/out",
+            "/out/",
+            "/out/secret.txt",
+            "/out/dir/secret.txt",
+            "/sibling/secret.txt",
         ] {
             let response = ask(&server, &format!("GET {path}"));
             assert_eq!(response.status, 404, "{path}");
@@ -183,7 +202,9 @@ fn what_is_no_file_is_refused_and_never_waited_for() {
 fn devices_are_refused() {
     let tree = Tree::new();
     let device = tree.path().join("zero");
-    if let Err(reason) = run("mknod", &[device.as_os_str(), "c".as_ref(), "1".as_ref(), "5".as_ref()]) {
+    if let Err(reason) =
+        run("mknod", &[device.as_os_str(), "c".as_ref(), "1".as_ref(), "5".as_ref()])
+    {
         skip!("no device can be made: {reason}");
     }
     on_both_drivers(|driver| {

@@ -8,7 +8,9 @@ use std::time::Instant;
 
 use testkit::{Address, Content, Tree};
 
-use crate::common::{SOON, ask, connect, on_both_drivers, request, resident_bytes, serve, wait_until};
+use crate::common::{
+    SOON, ask, connect, on_both_drivers, request, resident_bytes, serve, wait_until,
+};
 
 const REQUESTS: usize = 5_000;
 
@@ -26,7 +28,8 @@ fn five_thousand_requests_in_one_write_are_answered_in_order() {
         let tree = tree();
         let server = serve(driver, tree.path(), &[]);
         let mut client = connect(&server);
-        let requests: String = (0..REQUESTS).map(|n| request(&format!("GET /{}.txt", n % 53))).collect();
+        let requests: String =
+            (0..REQUESTS).map(|n| request(&format!("GET /{}.txt", n % 53))).collect();
         // All of it is written before anything is read.
         client.send(requests).unwrap();
         for number in 0..REQUESTS {
@@ -48,7 +51,13 @@ fn large_and_small_files_keep_their_order() {
         tree.evict("big.bin");
         let server = serve(driver, tree.path(), &[]);
         let mut client = connect(&server);
-        let some = ["GET /big.bin", "GET /1.txt", "HEAD /big.bin", "GET /missing", "GET /big.bin\nRange: bytes=5-9"];
+        let some = [
+            "GET /big.bin",
+            "GET /1.txt",
+            "HEAD /big.bin",
+            "GET /missing",
+            "GET /big.bin\nRange: bytes=5-9",
+        ];
         let requests: String = (0..20).flat_map(|_| some).map(request).collect();
         client.send(requests).unwrap();
         let big = Content::pseudo_random(9, 200_000);
@@ -74,7 +83,8 @@ fn a_client_that_never_reads_costs_bounded_memory() {
         for _ in 0..8 {
             let mut client = TcpStream::connect(address).unwrap();
             client.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
-            let requests: String = (0..REQUESTS).map(|_| request("GET /big.bin") + &request("GET /1.txt")).collect();
+            let requests: String =
+                (0..REQUESTS).map(|_| request("GET /big.bin") + &request("GET /1.txt")).collect();
             clients.push(thread::spawn(move || {
                 // Until the server takes no more, which is the point.
                 let mut sent = 0;
@@ -90,7 +100,10 @@ fn a_client_that_never_reads_costs_bounded_memory() {
         }
         let clients: Vec<_> = clients.into_iter().map(|client| client.join().unwrap()).collect();
         for (_, sent) in &clients {
-            assert!(*sent < 8 << 20, "the server has taken {sent} bytes of requests that it cannot answer");
+            assert!(
+                *sent < 8 << 20,
+                "the server has taken {sent} bytes of requests that it cannot answer"
+            );
         }
         let grown = resident_bytes(&server).saturating_sub(before);
         assert!(grown < 32 << 20, "{grown} bytes for eight clients");

@@ -60,16 +60,34 @@ fn what_is_no_range_is_ignored() {
         let tree = tree();
         let server = serve(driver, tree.path(), &[]);
         let countless = format!("bytes={}", "0-0,".repeat(1000));
-        for range in ["bytes=", "bytes=-", "bytes=5-4", "bytes=a-b", "lines=0-1", "bytes 0-1", "bytes=0-1;2-3", "bytes=0x1-2", &countless] {
+        for range in [
+            "bytes=",
+            "bytes=-",
+            "bytes=5-4",
+            "bytes=a-b",
+            "lines=0-1",
+            "bytes 0-1",
+            "bytes=0-1;2-3",
+            "bytes=0x1-2",
+            &countless,
+        ] {
             let response = ask_for(&server, "small.bin", range);
             assert_eq!((response.status, response.header("Content-Range")), (200, None), "{range}");
             content(10_000).assert_is(&response.body);
         }
         let two = ask(&server, "GET /small.bin\nRange: bytes=0-0\nRange: bytes=2-2");
         assert_eq!(two.status, 200, "two fields are none");
-        assert_eq!(ask_for(&server, "empty", "bytes=0-").status, 200, "an empty file has no ranges");
+        assert_eq!(
+            ask_for(&server, "empty", "bytes=0-").status,
+            200,
+            "an empty file has no ranges"
+        );
         let head = ask(&server, "HEAD /small.bin\nRange: bytes=0-0");
-        assert_eq!((head.status, head.header("Content-Length")), (200, Some("10000")), "ranges are for GET");
+        assert_eq!(
+            (head.status, head.header("Content-Length")),
+            (200, Some("10000")),
+            "ranges are for GET"
+        );
     });
 }
 
@@ -78,13 +96,23 @@ fn beyond_the_end_there_is_nothing() {
     on_both_drivers(|driver| {
         let tree = tree();
         let server = serve(driver, tree.path(), &[]);
-        for range in ["bytes=10000-", "bytes=10000-10001", "bytes=-0", "bytes=99999999999999999999999999-", "bytes=20000-,30000-"] {
+        for range in [
+            "bytes=10000-",
+            "bytes=10000-10001",
+            "bytes=-0",
+            "bytes=99999999999999999999999999-",
+            "bytes=20000-,30000-",
+        ] {
             let response = ask_for(&server, "small.bin", range);
             assert_eq!(response.status, 416, "{range}");
             assert_eq!(response.header("Content-Range"), Some("bytes */10000"), "{range}");
         }
         let partly = ask_for(&server, "small.bin", "bytes=20000-,3-4");
-        assert_eq!((partly.status, partly.body.len()), (206, 2), "one that can be satisfied is enough");
+        assert_eq!(
+            (partly.status, partly.body.len()),
+            (206, 2),
+            "one that can be satisfied is enough"
+        );
     });
 }
 
@@ -93,10 +121,12 @@ fn parts(response: &Response, size: u64) -> Vec<(u64, u64, Vec<u8>)> {
     assert_eq!(response.status, 206);
     assert_eq!(response.header("Content-Range"), None, "RFC 9110 §15.3.7.2");
     let kind = response.header("Content-Type").unwrap();
-    let boundary = kind.strip_prefix("multipart/byteranges; boundary=").expect(kind).trim_matches('"');
+    let boundary =
+        kind.strip_prefix("multipart/byteranges; boundary=").expect(kind).trim_matches('"');
     let mut rest = &response.body[..];
     let mut take = |until: &[u8]| {
-        let at = rest.windows(until.len()).position(|window| window == until).expect("the body goes on");
+        let at =
+            rest.windows(until.len()).position(|window| window == until).expect("the body goes on");
         let (taken, after) = rest.split_at(at);
         rest = &after[until.len()..];
         taken.to_vec()
@@ -110,7 +140,8 @@ fn parts(response: &Response, size: u64) -> Vec<(u64, u64, Vec<u8>)> {
         }
         let head = String::from_utf8(take(b"\r\n\r\n")).unwrap();
         assert!(head.contains("Content-Type: application/octet-stream"), "{head}");
-        let line = head.lines().find_map(|line| line.strip_prefix("Content-Range: bytes ")).expect(&head);
+        let line =
+            head.lines().find_map(|line| line.strip_prefix("Content-Range: bytes ")).expect(&head);
         let (range, total) = line.split_once('/').unwrap();
         assert_eq!(total, size.to_string());
         let (first, last) = range.split_once('-').unwrap();
@@ -137,7 +168,11 @@ fn several_ranges_come_as_parts_in_the_order_of_the_request() {
         let server = serve(driver, tree.path(), &[]);
         for (name, size) in SIZES {
             let response = ask_for(&server, name, "bytes=-1, 0-0, 4000-4999 ,7000-7001");
-            assert_parts(&response, size, &[(size - 1, size - 1), (0, 0), (4000, 4999), (7000, 7001)]);
+            assert_parts(
+                &response,
+                size,
+                &[(size - 1, size - 1), (0, 0), (4000, 4999), (7000, 7001)],
+            );
         }
         let large = ask_for(&server, "large.bin", "bytes=2000000-2999999,0-999999");
         assert_parts(&large, 3_000_000, &[(2_000_000, 2_999_999), (0, 999_999)]);
