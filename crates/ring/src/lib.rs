@@ -441,6 +441,18 @@ impl Ring {
             _ => drop(rustix::fs::fadvise(file.os(), 0, None, rustix::fs::Advice::Random)),
         }
     }
+
+    /// Have the kernel read ahead as usual on a file (`POSIX_FADV_NORMAL`), or twice as far
+    /// (`POSIX_FADV_SEQUENTIAL`). Answers at once: it is on the descriptor.
+    pub fn readahead(&self, file: &Fd, far: bool) {
+        if matches!(self.driver, Driver::Sim(_)) {
+            return;
+        }
+        use rustix::fs::Advice;
+        let advice = if far { Advice::Sequential } else { Advice::Normal };
+        // Fails only for pipes and the like.
+        let _ = rustix::fs::fadvise(file.os(), 0, None, advice);
+    }
 }
 
 fn waker_fd() -> io::Result<Arc<OwnedFd>> {

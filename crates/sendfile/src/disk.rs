@@ -8,7 +8,7 @@ use ring::{
     Buffer, BufferPool, Completion, Event, Op, PROBE_BYTES_MAX, Pipe, PipePool, Ring, Time, Token,
 };
 
-use crate::file::{BLOCK, Caching, File};
+use crate::file::{BLOCK, Caching, File, Readahead};
 
 /// The size of a [`Disk`].
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +84,16 @@ struct Read {
     len: u64,
     how: How,
     began: Time,
+}
+
+/// A read that has begun.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    /// Bytes asked for.
+    pub(crate) len: u64,
+    /// Whether the next of the same range had better wait for its end: two splices at once look
+    /// to the kernel's readahead like a file read at random.
+    pub(crate) alone: bool,
 }
 
 /// How bytes come from the disk.
@@ -211,7 +221,7 @@ impl Disk {
         offset: u64,
         len: u64,
         urgent: bool,
-    ) -> Option<u64> {
+    ) -> Option<Begun> {
         let share = |all: usize| if urgent { 0 } else { all / URGENT_SHARE };
         if !self.has_room_beside(share(self.pool.count()), share(self.config.pipes)) {
             return None;
@@ -223,6 +233,15 @@ impl Disk {
             Caching::Auto => file.size() <= self.config.cached_bytes_max,
         };
         let wanted = usize::try_from(len).unwrap_or(usize::MAX);
+        file.advise(
+            ring,
+            match (keep, len > BLOCK) {
+                (false, _) => Readahead::Off,
+                (true, false) => Readahead::Usual,
+                // Streams ask for so much at once only where it comes fast.
+                (true, true) => Readahead::Far,
+            },
+        );
         let how = match (keep, abilities) {
             (true, Abilities { splice: true, .. }) => How::Splice,
             (true, _) => How::Keep,
@@ -240,9 +259,6 @@ impl Disk {
             // No descriptor for a pipe: a buffer needs none.
             read.how = How::Keep;
         }
-        if !keep {
-            file.read_ahead_no_more(ring);
-        }
         read.len = len.min(BLOCK - offset % BLOCK);
         let buf = self.pool.take(usize::try_from(read.len).expect("at most a block"))?;
         let caching = if how == How::Drop { ring::Caching::Drop } else { ring::Caching::Keep };
@@ -250,14 +266,14 @@ impl Disk {
         Some(self.submit(ring, op, read))
     }
 
-    fn submit(&mut self, ring: &mut Ring, op: Op, read: Read) -> u64 {
-        let len = read.len;
+    fn submit(&mut self, ring: &mut Ring, op: Op, read: Read) -> Begun {
+        let begun = Begun { len: read.len, alone: read.how == How::Splice };
         let id = self.next_read;
         self.next_read = self.next_read.wrapping_add(1);
         ring.submit(op, self.config.token_base + Token::from(id));
         let before = self.reads.insert(id, read);
         debug_assert!(before.is_none(), "2^32 reads later the first has ended");
-        len
+        begun
     }
 
     /// Take the completion of a read of this disk. `None` means that it was begun anew in another

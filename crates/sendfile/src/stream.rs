@@ -22,7 +22,7 @@ const SOURCES_AHEAD_MAX: usize = 8;
 /// Bytes asked of a disk at once, at first and on a slow disk.
 const CHUNK_BYTES_MIN: u64 = BLOCK;
 /// The same on a fast one: each costs a hand-over to another thread, some 10 us.
-const CHUNK_BYTES_MAX: u64 = 2 * BLOCK;
+const CHUNK_BYTES_MAX: u64 = 4 * BLOCK;
 /// A read that took less was of a fast disk, one that took more of a slow one.
 const CHUNK_FAST: Duration = Duration::from_millis(10);
 const CHUNK_SLOW: Duration = Duration::from_millis(50);
@@ -33,9 +33,9 @@ const CHUNK_SLOW: Duration = Duration::from_millis(50);
 pub struct Window(pub u64);
 
 impl Default for Window {
-    /// Two chunks: one on its way from the disk, one on its way to the peer.
+    /// A chunk that is sent while the next is read.
     fn default() -> Self {
-        Self(2 * CHUNK_BYTES_MAX)
+        Self(CHUNK_BYTES_MAX)
     }
 }
 
@@ -114,6 +114,10 @@ struct Source {
     offset: u64,
     /// Where in the file the range ends.
     end: u64,
+    /// Whether some of it had to be read.
+    from_disk: bool,
+    /// Whether a read is in flight that wants to be the only one of this range.
+    occupied: bool,
 }
 
 /// How a pump ended.
@@ -204,7 +208,14 @@ impl Stream {
         }
         let at = self.queue.promise(range.end - range.start);
         let (offset, end) = (range.start, range.end);
-        self.sources.push_back(Source { file: Rc::clone(file), at, offset, end });
+        self.sources.push_back(Source {
+            file: Rc::clone(file),
+            at,
+            offset,
+            end,
+            from_disk: false,
+            occupied: false,
+        });
     }
 
     /// Bytes promised since the stream began.
@@ -259,6 +270,7 @@ impl Stream {
     ) -> Progress {
         let mut budget = TURN_BYTES;
         if self.blocked {
+            self.keep_reading(ring, disk, owner, window);
             return Progress::Waiting;
         }
         loop {
@@ -271,7 +283,7 @@ impl Stream {
                     match self.send_resident(ring, socket, now) {
                         Some(sent) => sent,
                         None => {
-                            self.read_ahead(ring, disk, owner, window, now);
+                            self.read_ahead(ring, disk, owner, window, now, true);
                             return Progress::Waiting;
                         }
                     }
@@ -281,18 +293,13 @@ impl Stream {
                 Ok(sent) => budget = budget.saturating_sub(sent),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.blocked = true;
+                    self.keep_reading(ring, disk, owner, window);
                     return Progress::Blocked;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return Progress::Failed(Failure::Gone),
             }
-            if !self.sources.is_empty()
-                && self.reading + self.held < window.0
-                && self.reading + self.held > 0
-            {
-                let now = ring.now();
-                self.read_ahead(ring, disk, owner, window, now);
-            }
+            self.keep_reading(ring, disk, owner, window);
             if budget == 0 && !self.queue.is_drained() {
                 return Progress::More;
             }
@@ -362,12 +369,9 @@ impl Stream {
         if source.at != self.queue.ready() {
             return None;
         }
-        let len = source.file.resident(
-            ring,
-            source.offset,
-            (source.end - source.offset).min(TURN_BYTES),
-            now,
-        );
+        let left = (source.end - source.offset).min(TURN_BYTES);
+        let look = !source.from_disk;
+        let len = source.file.resident(ring, source.offset, left, now, look);
         if len == 0 {
             return None;
         }
@@ -397,7 +401,17 @@ impl Stream {
         })
     }
 
-    /// Begin reads of what is not resident, as far as the window goes.
+    /// Read on while the peer takes what has been read, if that is how this stream gets its bytes.
+    fn keep_reading(&mut self, ring: &mut Ring, disk: &mut Disk, owner: u64, window: Window) {
+        let from_disk = self.sources.front().is_some_and(|source| source.from_disk);
+        if from_disk && self.reading + self.held < window.0 {
+            let now = ring.now();
+            self.read_ahead(ring, disk, owner, window, now, false);
+        }
+    }
+
+    /// Begin reads of what is not resident, as far as the window goes. `head_missing`: the pump
+    /// has just found that what is next is not resident.
     fn read_ahead(
         &mut self,
         ring: &mut Ring,
@@ -405,6 +419,7 @@ impl Stream {
         owner: u64,
         window: Window,
         now: Time,
+        head_missing: bool,
     ) {
         let mut looked_at = 0;
         let mut index = 0;
@@ -413,16 +428,24 @@ impl Stream {
                 return;
             }
             looked_at += 1;
-            while !source.is_done() {
+            while !source.is_done() && !source.occupied {
                 let left = source.end - source.offset;
                 // Everything else waits for what is at the head of the line: it is read whatever
-                // has been read ahead, and the pump has just found that it is not resident.
-                let at_head = index == 0 && source.at == self.queue.ready();
+                // has been read ahead.
+                let at_head = head_missing && index == 0 && source.at == self.queue.ready();
                 if !at_head && self.reading + self.held >= window.0 {
                     return;
                 }
                 // What is resident further back will go by sendfile when it gets there.
-                if !at_head && source.file.resident(ring, source.offset, left.min(BLOCK), now) > 0 {
+                if !at_head
+                    && source.file.resident(
+                        ring,
+                        source.offset,
+                        left.min(BLOCK),
+                        now,
+                        !source.from_disk,
+                    ) > 0
+                {
                     break;
                 }
                 // Ends of reads lie on multiples of the chunk, and so of residency's blocks.
@@ -435,8 +458,10 @@ impl Stream {
                     }
                     return;
                 };
-                self.reading += begun;
-                source.advance(begun);
+                self.reading += begun.len;
+                source.from_disk = true;
+                source.occupied = begun.alone;
+                source.advance(begun.len);
             }
             if source.is_done() {
                 self.sources.remove(index);
@@ -449,6 +474,10 @@ impl Stream {
     /// Take a read that has ended. Pump afterwards.
     pub fn handle_read(&mut self, ring: &mut Ring, disk: &mut Disk, done: ReadDone) {
         self.reading -= done.len;
+        let end = done.at + done.len;
+        if let Some(source) = self.sources.iter_mut().find(|source| source.at == end) {
+            source.occupied = false;
+        }
         if self.queue.failed_at().is_some_and(|failed| failed <= done.at) {
             return;
         }
@@ -456,7 +485,14 @@ impl Stream {
             Ok(Data::Nothing) => {
                 let (at, offset) = (done.at, done.offset);
                 let end = offset + done.len;
-                return self.insert_source(Source { file: done.file, at, offset, end });
+                return self.insert_source(Source {
+                    file: done.file,
+                    at,
+                    offset,
+                    end,
+                    from_disk: true,
+                    occupied: false,
+                });
             }
             Ok(data) if data.len() == 0 => return self.fail(done.at, Failure::Truncated),
             Ok(data) => data,
@@ -481,16 +517,28 @@ impl Stream {
             let (at, offset) = (done.at + len, done.offset + len);
             match disk.read(ring, done.owner, at, &done.file, offset, rest, true) {
                 Some(begun) => {
-                    self.reading += begun;
-                    if begun < rest {
-                        let (at, offset) = (at + begun, offset + begun);
+                    self.reading += begun.len;
+                    if begun.len < rest {
+                        let (at, offset) = (at + begun.len, offset + begun.len);
                         let end = done.offset + done.len;
-                        self.insert_source(Source { file: done.file, at, offset, end });
+                        self.insert_source(Source {
+                            file: done.file,
+                            at,
+                            offset,
+                            end,
+                            from_disk: true,
+                            occupied: false,
+                        });
                     }
                 }
-                None => {
-                    self.insert_source(Source { file: done.file, at, offset, end: offset + rest })
-                }
+                None => self.insert_source(Source {
+                    file: done.file,
+                    at,
+                    offset,
+                    end: offset + rest,
+                    from_disk: true,
+                    occupied: false,
+                }),
             }
         }
     }
@@ -514,6 +562,8 @@ impl Stream {
                     at: chunk.at,
                     offset: offset + chunk.range.start,
                     end: offset + chunk.range.end,
+                    from_disk: true,
+                    occupied: false,
                 });
             }
         }

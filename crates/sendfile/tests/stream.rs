@@ -175,13 +175,13 @@ fn residency_follows_the_page_cache() {
     let file = setup.open(&path);
     let now = setup.ring.now();
     let all = bytes.len() as u64;
-    assert_eq!(file.resident(&setup.ring, 0, all, now), 0);
+    assert_eq!(file.resident(&setup.ring, 0, all, now, true), 0);
     assert_eq!(std::fs::read(&path).unwrap().len(), bytes.len());
-    assert_eq!(file.resident(&setup.ring, 0, all, now), all);
-    assert_eq!(file.resident(&setup.ring, 999_999, 1, now), 1);
+    assert_eq!(file.resident(&setup.ring, 0, all, now, true), all);
+    assert_eq!(file.resident(&setup.ring, 999_999, 1, now, true), 1);
     // Within the time that a look is believed: the touch of its ends finds it.
     evict(&path);
-    assert_eq!(file.resident(&setup.ring, 0, all, now), 0);
+    assert_eq!(file.resident(&setup.ring, 0, all, now, true), 0);
 }
 
 #[test]
