@@ -442,16 +442,14 @@ impl Ring {
         }
     }
 
-    /// Have the kernel read ahead as usual on a file (`POSIX_FADV_NORMAL`), or twice as far
+    /// Have the kernel read twice as far ahead on a file as it is set up to
     /// (`POSIX_FADV_SEQUENTIAL`). Answers at once: it is on the descriptor.
-    pub fn readahead(&self, file: &Fd, far: bool) {
+    pub fn far_readahead(&self, file: &Fd) {
         if matches!(self.driver, Driver::Sim(_)) {
             return;
         }
-        use rustix::fs::Advice;
-        let advice = if far { Advice::Sequential } else { Advice::Normal };
         // Fails only for pipes and the like.
-        let _ = rustix::fs::fadvise(file.os(), 0, None, advice);
+        let _ = rustix::fs::fadvise(file.os(), 0, None, rustix::fs::Advice::Sequential);
     }
 }
 

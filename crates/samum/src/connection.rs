@@ -275,7 +275,7 @@ impl Connection {
         done: sendfile::ReadDone,
     ) -> After {
         let Some(mut work) = self.work.take() else { return After::Keep };
-        work.stream.handle_read(&mut shell.ring, &mut shell.disk, done);
+        work.stream.handle_read(&shell.ring, done);
         self.proceed(shell, content, work)
     }
 

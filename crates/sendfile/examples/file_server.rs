@@ -52,7 +52,7 @@ impl Server {
             let done = self.disk.handle(&mut self.ring, done);
             let owner = done.as_ref().map_or(0, |read| read.owner);
             if let (Some(read), Some(client)) = (done, self.clients.get_mut(&owner)) {
-                client.stream.handle_read(&mut self.ring, &mut self.disk, read);
+                client.stream.handle_read(&self.ring, read);
             }
             return self.proceed(owner);
         }

@@ -97,7 +97,7 @@ fn finish(
             } else if disk.is_read(completion.token)
                 && let Some(read) = disk.handle(ring, completion)
             {
-                stream.handle_read(ring, disk, read);
+                stream.handle_read(ring, read);
             }
         }
     }

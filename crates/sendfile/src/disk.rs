@@ -92,7 +92,7 @@ pub(crate) struct Begun {
     /// Bytes asked for.
     pub(crate) len: u64,
     /// Whether the next of the same range had better wait for its end: two splices at once look
-    /// to the kernel's readahead like a file read at random.
+    /// to the kernel's readahead, where there is any, like a file read at random.
     pub(crate) alone: bool,
 }
 
@@ -220,6 +220,7 @@ impl Disk {
         file: &Rc<File>,
         offset: u64,
         len: u64,
+        readahead: Readahead,
         urgent: bool,
     ) -> Option<Begun> {
         let share = |all: usize| if urgent { 0 } else { all / URGENT_SHARE };
@@ -233,15 +234,8 @@ impl Disk {
             Caching::Auto => file.size() <= self.config.cached_bytes_max,
         };
         let wanted = usize::try_from(len).unwrap_or(usize::MAX);
-        file.advise(
-            ring,
-            match (keep, len > BLOCK) {
-                (false, _) => Readahead::Off,
-                (true, false) => Readahead::Usual,
-                // Streams ask for so much at once only where it comes fast.
-                (true, true) => Readahead::Far,
-            },
-        );
+        let readahead = if keep { readahead } else { Readahead::Off };
+        file.advise(ring, readahead);
         let how = match (keep, abilities) {
             (true, Abilities { splice: true, .. }) => How::Splice,
             (true, _) => How::Keep,
@@ -254,7 +248,7 @@ impl Disk {
             if let Some(pipe) = self.pipes.take(offset, wanted) {
                 read.len = pipe.want() as u64;
                 let op = Op::Splice { file: file.fd().clone(), offset, pipe };
-                return Some(self.submit(ring, op, read));
+                return Some(self.submit(ring, op, read, readahead));
             }
             // No descriptor for a pipe: a buffer needs none.
             read.how = How::Keep;
@@ -263,11 +257,12 @@ impl Disk {
         let buf = self.pool.take(usize::try_from(read.len).expect("at most a block"))?;
         let caching = if how == How::Drop { ring::Caching::Drop } else { ring::Caching::Keep };
         let op = Op::Read { file: file.fd().clone(), offset, buf, caching };
-        Some(self.submit(ring, op, read))
+        Some(self.submit(ring, op, read, readahead))
     }
 
-    fn submit(&mut self, ring: &mut Ring, op: Op, read: Read) -> Begun {
-        let begun = Begun { len: read.len, alone: read.how == How::Splice };
+    fn submit(&mut self, ring: &mut Ring, op: Op, read: Read, readahead: Readahead) -> Begun {
+        let alone = read.how == How::Splice && readahead == Readahead::Far;
+        let begun = Begun { len: read.len, alone };
         let id = self.next_read;
         self.next_read = self.next_read.wrapping_add(1);
         ring.submit(op, self.config.token_base + Token::from(id));

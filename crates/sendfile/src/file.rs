@@ -57,8 +57,8 @@ pub struct File {
     size: u64,
     dev: u64,
     telling: Cell<Telling>,
-    /// How the kernel reads ahead.
-    readahead: Cell<Readahead>,
+    /// How the kernel has been told to read ahead.
+    readahead: Cell<Option<Readahead>>,
     /// Blocks that were wholly resident, by block number.
     blocks: RefCell<HashMap<u64, Block>>,
 }
@@ -73,12 +73,10 @@ struct Block {
 /// How far the kernel reads ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Readahead {
-    /// Not at all: for what is not to stay in the page cache.
+    /// Not at all: for slow disks, and for what is not to stay in the page cache.
     Off,
-    /// As far as it is set up to.
-    Usual,
-    /// Twice as far, so that a read waits half as often: for disks that are fast. On a slow one
-    /// every stream would wait for what is read ahead of the others.
+    /// Twice as far as it is set up to, so that a read waits half as often: for disks that are
+    /// fast.
     Far,
 }
 
@@ -104,7 +102,7 @@ impl File {
             size: stat.size,
             dev: stat.dev,
             telling: Cell::new(Telling::Both),
-            readahead: Cell::new(Readahead::Usual),
+            readahead: Cell::new(None),
             blocks: RefCell::default(),
         }
     }
@@ -137,13 +135,12 @@ impl File {
 
     /// Tell the kernel how to read ahead, if it was told otherwise before.
     pub(crate) fn advise(&self, ring: &Ring, readahead: Readahead) {
-        if self.readahead.replace(readahead) == readahead {
+        if self.readahead.replace(Some(readahead)) == Some(readahead) {
             return;
         }
         match readahead {
             Readahead::Off => ring.no_readahead(&self.fd),
-            Readahead::Usual => ring.readahead(&self.fd, false),
-            Readahead::Far => ring.readahead(&self.fd, true),
+            Readahead::Far => ring.far_readahead(&self.fd),
         }
     }
 

@@ -11,7 +11,7 @@ use outq::{OutQ, Payload, State};
 use ring::{Buffer, Fd, Pipe, Ring, Time};
 
 use crate::disk::{Data, Disk, ReadDone};
-use crate::file::{BLOCK, File};
+use crate::file::{BLOCK, File, Readahead};
 
 /// Bytes that one pump moves at most, so that a fast download does not starve the others.
 const TURN_BYTES: u64 = 1024 * 1024;
@@ -421,6 +421,7 @@ impl Stream {
         now: Time,
         head_missing: bool,
     ) {
+        let readahead = self.readahead();
         let mut looked_at = 0;
         let mut index = 0;
         while let Some(source) = self.sources.get_mut(index) {
@@ -451,7 +452,7 @@ impl Stream {
                 // Ends of reads lie on multiples of the chunk, and so of residency's blocks.
                 let want = left.min(self.chunk - source.offset % self.chunk);
                 let (file, at, offset) = (&source.file, source.at, source.offset);
-                let begun = disk.read(ring, owner, at, file, offset, want, at_head);
+                let begun = disk.read(ring, owner, at, file, offset, want, readahead, at_head);
                 let Some(begun) = begun else {
                     if at_head {
                         disk.wait_in_line(owner);
@@ -472,7 +473,7 @@ impl Stream {
     }
 
     /// Take a read that has ended. Pump afterwards.
-    pub fn handle_read(&mut self, ring: &mut Ring, disk: &mut Disk, done: ReadDone) {
+    pub fn handle_read(&mut self, ring: &Ring, done: ReadDone) {
         self.reading -= done.len;
         let end = done.at + done.len;
         if let Some(source) = self.sources.iter_mut().find(|source| source.at == end) {
@@ -483,16 +484,8 @@ impl Stream {
         }
         let data = match done.result {
             Ok(Data::Nothing) => {
-                let (at, offset) = (done.at, done.offset);
-                let end = offset + done.len;
-                return self.insert_source(Source {
-                    file: done.file,
-                    at,
-                    offset,
-                    end,
-                    from_disk: true,
-                    occupied: false,
-                });
+                let end = done.offset + done.len;
+                return self.insert_source(Source::reread(&done.file, done.at, done.offset, end));
             }
             Ok(data) if data.len() == 0 => return self.fail(done.at, Failure::Truncated),
             Ok(data) => data,
@@ -514,32 +507,8 @@ impl Stream {
         self.queue.fill(done.at, piece);
         if rest > 0 {
             // A short read is not the end of the file; that would have been empty.
-            let (at, offset) = (done.at + len, done.offset + len);
-            match disk.read(ring, done.owner, at, &done.file, offset, rest, true) {
-                Some(begun) => {
-                    self.reading += begun.len;
-                    if begun.len < rest {
-                        let (at, offset) = (at + begun.len, offset + begun.len);
-                        let end = done.offset + done.len;
-                        self.insert_source(Source {
-                            file: done.file,
-                            at,
-                            offset,
-                            end,
-                            from_disk: true,
-                            occupied: false,
-                        });
-                    }
-                }
-                None => self.insert_source(Source {
-                    file: done.file,
-                    at,
-                    offset,
-                    end: offset + rest,
-                    from_disk: true,
-                    occupied: false,
-                }),
-            }
+            let end = done.offset + done.len;
+            self.insert_source(Source::reread(&done.file, done.at + len, done.offset + len, end));
         }
     }
 
@@ -552,19 +521,19 @@ impl Stream {
         }
     }
 
+    /// The kernel reads ahead only where several reads in a row were fast. On a slow disk every
+    /// stream would wait for what is read ahead of the others.
+    const fn readahead(&self) -> Readahead {
+        if self.chunk == CHUNK_BYTES_MAX { Readahead::Far } else { Readahead::Off }
+    }
+
     /// Give back the buffers of bytes that the peer does not take; they will be read again.
     pub fn reclaim(&mut self) {
         let mut back: Vec<Source> = Vec::new();
         for chunk in self.queue.next_ready() {
             if let Some((file, offset)) = chunk.payload.source() {
-                back.push(Source {
-                    file: Rc::clone(file),
-                    at: chunk.at,
-                    offset: offset + chunk.range.start,
-                    end: offset + chunk.range.end,
-                    from_disk: true,
-                    occupied: false,
-                });
+                let (start, end) = (offset + chunk.range.start, offset + chunk.range.end);
+                back.push(Source::reread(file, chunk.at, start, end));
             }
         }
         for source in back.into_iter().rev() {
@@ -593,6 +562,11 @@ impl Stream {
 const EIO: i32 = 5;
 
 impl Source {
+    /// What has been asked of the disk before.
+    fn reread(file: &Rc<File>, at: u64, offset: u64, end: u64) -> Self {
+        Self { file: Rc::clone(file), at, offset, end, from_disk: true, occupied: false }
+    }
+
     const fn advance(&mut self, count: u64) {
         self.at += count;
         self.offset += count;

@@ -70,7 +70,7 @@ impl Setup {
                 && let Some(done) = self.disk.handle(&mut self.ring, completion)
             {
                 assert_eq!(done.owner, 7);
-                self.stream.handle_read(&mut self.ring, &mut self.disk, done);
+                self.stream.handle_read(&self.ring, done);
             }
         }
     }

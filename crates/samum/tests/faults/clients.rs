@@ -98,6 +98,8 @@ fn who_sends_a_byte_now_and_then_gets_no_more_time() {
 fn download(server: &Server) -> TcpStream {
     let Address::Tcp(address) = server.address() else { unreachable!("it listens on TCP") };
     let mut stream = TcpStream::connect(address).unwrap();
+    // The kernel would take megabytes for a client that reads little, and then nothing for long.
+    rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 64 * 1024).unwrap();
     std::io::Write::write_all(&mut stream, request("GET /big.bin\nConnection: close").as_bytes())
         .unwrap();
     stream
