@@ -178,9 +178,10 @@ impl Connection {
     pub(crate) fn handle_deadline(&mut self, shell: &mut Shell, content: &mut Content) -> After {
         match self.wait {
             Wait::Peer(since, then) => {
-                let Some(work) = self.work.take() else { return After::Keep };
+                let Some(mut work) = self.work.take() else { return After::Keep };
                 // The kernel calls a socket writable when a third of its buffer is free. What a slow
                 // peer has taken before that shows when it is filled up now.
+                work.stream.handle_writable();
                 let after = self.proceed(shell, content, work);
                 let sent = self.work.as_ref().map_or(then, |work| work.stream.sent()) - then;
                 if after != After::Keep

@@ -497,7 +497,7 @@ impl Stream {
         let len = data.len();
         self.held += len;
         let rest = done.len - len;
-        self.adapt(ring.now().since(done.began));
+        self.adapt(done.len, ring.now().since(done.began));
         let (file, offset) = (Rc::clone(&done.file), done.offset);
         let piece = match data {
             Data::Buffer(buf) => Piece::Disk(Read { buf, file, offset }),
@@ -512,12 +512,13 @@ impl Stream {
         }
     }
 
-    /// A read took so long: large ones cost less, small ones come sooner and hold less.
-    fn adapt(&mut self, took: Duration) {
-        if took < CHUNK_FAST {
+    /// A read took so long: large ones cost less, small ones come sooner and hold less. One that
+    /// was begun before the chunk grew says nothing of the larger.
+    fn adapt(&mut self, len: u64, took: Duration) {
+        if took < CHUNK_FAST && len >= self.chunk {
             self.chunk = (self.chunk * 2).min(CHUNK_BYTES_MAX);
         } else if took > CHUNK_SLOW {
-            self.chunk = (self.chunk / 2).max(CHUNK_BYTES_MIN);
+            self.chunk = CHUNK_BYTES_MIN;
         }
     }
 
