@@ -3,6 +3,8 @@
 mod common;
 
 use core::time::Duration;
+use std::fs;
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
@@ -238,5 +240,83 @@ fn a_server_whose_disk_sleeps_still_ends() {
         slow.set_delay(Op::Read, Duration::ZERO);
         assert_cold_arrive(clients);
         assert_eq!(server.wait(SOON).unwrap().code(), Some(0));
+    });
+}
+
+/// A tracer of the server's only worker.
+struct Trace {
+    strace: Child,
+    output: tempfile::NamedTempFile,
+}
+
+impl Trace {
+    fn of_worker(server: &Server) -> Result<Self, String> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("it runs");
+        let worker = tasks
+            .map(|task| task.unwrap().path())
+            .find(|task| {
+                fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "worker-0\n")
+            })
+            .expect("it has a worker");
+        let output = tempfile::NamedTempFile::new().unwrap();
+        let strace = Command::new("strace")
+            .args(["-T", "-p"])
+            .arg(worker.file_name().expect("a task has a number"))
+            .arg("-o")
+            .arg(output.path())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("strace: {error}"))?;
+        let mut trace = Self { strace, output };
+        // The worker is traced when its status names a tracer.
+        let traced = || {
+            let status = fs::read_to_string(worker.join("status")).unwrap_or_default();
+            status.lines().any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0"))
+        };
+        if common::wait_until(Duration::from_secs(5), traced) {
+            return Ok(trace);
+        }
+        let _ = trace.strace.kill();
+        let _ = trace.strace.wait();
+        Err("the worker cannot be traced (ptrace is not permitted?)".into())
+    }
+
+    /// The system calls, and how many seconds each took, until the server has ended.
+    fn calls(mut self) -> Vec<(String, f64)> {
+        self.strace.wait().unwrap();
+        let text = fs::read_to_string(self.output.path()).unwrap();
+        let call = |line: &str| {
+            let (name, rest) = line.split_once('(')?;
+            let seconds = rest.rsplit_once('<')?.1.strip_suffix('>')?.parse().ok()?;
+            Some((name.to_owned(), seconds))
+        };
+        text.lines().filter_map(call).collect()
+    }
+}
+
+#[test]
+fn no_system_call_of_a_worker_sleeps_on_the_disk() {
+    on_both_drivers(|driver| {
+        const DELAY: Duration = Duration::from_millis(300);
+        let slow = or_skip!(file_system().mount());
+        let mut server = serve(driver, slow.path(), &["--listing", "--log", "/dev/null"]);
+        let trace = or_skip!(Trace::of_worker(&server));
+        for op in [Op::Lookup, Op::Open, Op::Getattr, Op::Read, Op::Readdir] {
+            slow.set_delay(op, DELAY);
+        }
+        let clients = ask_cold(&server);
+        assert!(ask(&server, "GET /listed/").body.ends_with(b"</html>\n"));
+        assert_eq!(ask(&server, "GET /missing").status, 404);
+        assert_cold_arrive(clients);
+        assert_eq!(server.terminate().unwrap().code(), Some(0));
+        let calls = trace.calls();
+        // Waiting for events is what it is there for.
+        let (waits, others): (Vec<_>, Vec<_>) = calls
+            .iter()
+            .partition(|(name, _)| name == "io_uring_enter" || name.starts_with("epoll_"));
+        assert!(!waits.is_empty() && others.len() > COLD, "{} calls were seen", calls.len());
+        let slept: Vec<_> =
+            others.iter().filter(|(_, seconds)| *seconds > DELAY.as_secs_f64() / 2.0).collect();
+        assert!(slept.is_empty(), "{slept:?}");
     });
 }
