@@ -423,6 +423,15 @@ impl Ring {
         }
     }
 
+    /// Hold back packets that are not full, for 200 ms at most; or no longer (`TCP_CORK`, tcp(7)).
+    pub fn cork(&self, socket: &Fd, corked: bool) {
+        match &self.driver {
+            Driver::Sim(_) => {}
+            // Not for Unix sockets, which have no packets to fill.
+            _ => drop(rustix::net::sockopt::set_tcp_cork(socket.os(), corked)),
+        }
+    }
+
     /// `shutdown(2)` for sending: the peer sees the end of the stream.
     pub fn shutdown(&self, socket: &Fd) {
         match &self.driver {

@@ -15,6 +15,8 @@ use crate::file::{BLOCK, File, Readahead};
 
 /// Bytes that one pump moves at most, so that a fast download does not starve the others.
 const TURN_BYTES: u64 = 1024 * 1024;
+/// What is longer than this goes out in whole packets only.
+const CORK_BYTES_MIN: u64 = 512 * 1024;
 /// Pieces of memory in one `sendmsg(2)`.
 const PIECES_MAX: usize = 16;
 /// Files behind the first for which reads begin before it has left: what a browser pipelines.
@@ -164,6 +166,8 @@ pub struct Stream {
     chunk: u64,
     /// Whether the socket is full, and has not said yet that it no longer is.
     blocked: bool,
+    /// Whether the socket has been told to send whole packets only.
+    corked: bool,
     failure: Option<Failure>,
 }
 
@@ -184,6 +188,7 @@ impl Stream {
             held: 0,
             chunk: CHUNK_BYTES_MIN,
             blocked: false,
+            corked: false,
             failure: None,
         }
     }
@@ -275,7 +280,10 @@ impl Stream {
         }
         loop {
             let sent = match self.queue.state() {
-                State::Drained => return Progress::Drained,
+                State::Drained => {
+                    self.uncork(ring, socket);
+                    return Progress::Drained;
+                }
                 State::Failed => return Progress::Failed(self.failure.unwrap_or(Failure::Gone)),
                 State::Ready => self.send_ready(ring, socket),
                 State::Waiting => {
@@ -306,8 +314,26 @@ impl Stream {
         }
     }
 
+    /// `MSG_MORE` holds a packet that is not full until the next acknowledgement comes; a cork
+    /// holds it until it is full. For what comes from the disk piece by piece that is fewer packets,
+    /// and fewer times that the peer wakes up. (What is in memory comes in large pieces anyway.)
+    fn cork(&mut self, ring: &Ring, socket: &Fd) {
+        let left = self.queue.promised() - self.queue.sent();
+        if self.held > 0 && left >= CORK_BYTES_MIN && !self.corked {
+            self.corked = true;
+            ring.cork(socket, true);
+        }
+    }
+
+    fn uncork(&mut self, ring: &Ring, socket: &Fd) {
+        if core::mem::take(&mut self.corked) {
+            ring.cork(socket, false);
+        }
+    }
+
     /// Send what is ready at the head of the line: one pipe, or several pieces of memory.
     fn send_ready(&mut self, ring: &Ring, socket: &Fd) -> io::Result<u64> {
+        self.cork(ring, socket);
         let more = self.queue.ready() < self.queue.promised();
         let first = self.queue.next_ready().next().expect("the queue is ready");
         let sent = if let Piece::Pipe(pages) = first.payload {
