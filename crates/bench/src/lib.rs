@@ -1,0 +1,2 @@
+//! Does it scale?
+pub mod load;
