@@ -1,6 +1,6 @@
 //! The clock: what it costs to ask, and how fast the machine is just now.
 
-use std::hint::black_box;
+use core::hint::black_box;
 use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -84,5 +84,6 @@ pub fn calibrate() -> Spread {
         .0
     };
     // The first round is the warm-up.
-    Spread::of((0..=ROUNDS).map(round).skip(1)).expect("there are rounds")
+    let rounds: [f64; ROUNDS + 1] = core::array::from_fn(round);
+    Spread::of(rounds[1..].iter().copied()).unwrap_or_else(|| unreachable!("there are rounds"))
 }

@@ -28,6 +28,7 @@ pub mod run;
 pub mod stats;
 pub mod suite;
 pub mod summary;
+mod sys;
 
 pub use run::{Description, Figure, Judge, Run, Table, Unit};
 pub use suite::{Fault, Options, Recorder, Test};
