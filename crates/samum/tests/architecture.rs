@@ -5,13 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and the crates of the workspace that it may depend on.
-const MAY_DEPEND_ON: [(&str, &[&str]); 6] = [
+const MAY_DEPEND_ON: [(&str, &[&str]); 7] = [
     ("outq", &[]),
     ("http1", &[]),
     ("ring", &[]),
     ("sendfile", &["outq", "ring"]),
     ("samum", &["http1", "outq", "ring", "sendfile"]),
     ("testkit", &["http1", "outq", "ring", "sendfile"]),
+    ("bench", &["http1", "outq", "ring", "sendfile"]),
 ];
 
 /// What a crate's examples need beyond that.

@@ -1,0 +1,8 @@
+//! System calls that no safe function covers: all of this crate's `unsafe`, behind types that own what
+//! they make and take it back when dropped.
+
+pub(crate) mod memory;
+pub(crate) mod process;
+pub(crate) mod signal;
+pub(crate) mod uring;
+pub(crate) mod wait;
