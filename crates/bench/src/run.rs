@@ -115,6 +115,8 @@ pub enum Judge {
     Growth,
     /// By median and spread alone: steps are time, or there is just one.
     Level,
+    /// By tables of the test's own; series are for raw.csv and its plots.
+    Tables,
 }
 
 /// A plot.

@@ -109,6 +109,12 @@ impl Test {
         self.about.judge = Judge::Level;
         self
     }
+    /// Not judged: it has tables of its own.
+    #[must_use]
+    pub fn tabled(mut self) -> Self {
+        self.about.judge = Judge::Tables;
+        self
+    }
     /// Adds a plot; the first replaces the default ones.
     #[must_use]
     pub fn figure(mut self, figure: Figure) -> Self {
@@ -232,7 +238,10 @@ impl Recorder<'_> {
     }
     /// One of several systems cannot be measured here, and why.
     pub fn skip(&mut self, system: &str, why: impl Into<String>) {
-        self.ran.skipped.push(Skipped { system: system.to_owned(), why: why.into() });
+        let skipped = Skipped { system: system.to_owned(), why: why.into() };
+        if !self.ran.skipped.contains(&skipped) {
+            self.ran.skipped.push(skipped);
+        }
     }
     /// A table for the summary and the report.
     pub fn table(&mut self, table: Table) {

@@ -73,7 +73,7 @@ pub fn verdicts<'a>(run: &'a Run, ran: &Ran) -> Vec<Verdict<'a>> {
                 spread: Spread::of(series.points.iter().map(|point| point.1))?,
                 fit: match ran.about.judge {
                     Judge::Growth => fit::classify(&series.points),
-                    Judge::Level => None,
+                    Judge::Level | Judge::Tables => None,
                 },
             })
         })
@@ -147,6 +147,7 @@ fn test_rows(run: &Run, ran: &Ran, with_tests: bool) -> Vec<Vec<String>> {
     let name = with_tests.then(|| ran.about.name.clone());
     let mut rows: Vec<Vec<String>> = verdicts(run, ran)
         .iter()
+        .filter(|_| ran.about.judge != Judge::Tables)
         .map(|verdict| {
             let Spread { count, q1, median, q3, p99, max, .. } = verdict.spread;
             let show = |value| verdict.unit.show(value);
