@@ -27,6 +27,10 @@ pub enum Command {
     Os(Tests),
     /// Do the ways to wait for events scale? select, poll, SIGIO, epoll, io_uring
     Events(Tests),
+    /// Does an HTTP server scale? Latency against open connections, maximum, latency at rates
+    Http(crate::http::Args),
+    /// samum, nginx, h2o, lighttpd and Caddy side by side: warm, cold, download, mixed, idle
+    League(crate::league::Args),
     /// One HTML page for several runs, overlaid
     Report {
         /// Directories of runs
@@ -114,6 +118,12 @@ pub fn choose(all: Vec<Test>, names: &[String]) -> Result<Vec<Test>, String> {
         .into_iter()
         .filter(|test| names.is_empty() || names.contains(&test.about().name))
         .collect())
+}
+
+/// A number above 0.
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    if number > 0.0 && number.is_finite() { Ok(number) } else { Err("must be above 0".into()) }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use samum_bench::cli::{self, Cli, Command, How, Tests};
 use samum_bench::run::Run;
-use samum_bench::{Error, Test, compare, report, suite, summary};
+use samum_bench::{Error, Test, compare, http, league, report, suite, summary};
 
 /// Why the command ends with another code than 0.
 enum Stop {
@@ -27,6 +27,12 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Os(tests) => tested("os", Vec::new(), &tests),
         Command::Events(tests) => tested("events", Vec::new(), &tests),
+        Command::Http(args) => http::tests(&args)
+            .map_err(Stop::Usage)
+            .and_then(|all| tested("http", all, &args.tests())),
+        Command::League(args) => league::tests(&args)
+            .map_err(Stop::Usage)
+            .and_then(|all| tested("league", all, &args.tests)),
         Command::Report { runs, out } => report(&runs, &out),
         Command::Compare { a, b, json } => compare(&a, &b, json),
     };

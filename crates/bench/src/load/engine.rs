@@ -236,15 +236,8 @@ impl<'a> Engine<'a> {
 
     /// Waits for events, the next request to send, or the next scan, and handles them.
     fn turn(&mut self, now: Nanos) -> io::Result<()> {
-        let mut until = now + nanos(NAP_MAX);
         let again = core::mem::take(&mut self.again);
-        if !again.is_empty() {
-            until = now;
-        } else if !self.draining {
-            let next = self.schedule.next().filter(|_| !self.free.is_empty());
-            until = until.min(next.unwrap_or(until)).min(self.window.1);
-            until = until.min(self.resting.front().map_or(until, |(_, at)| *at));
-        }
+        let until = if again.is_empty() { self.next_work(now) } else { now };
         let nap = Duration::from_nanos(until.saturating_sub(now));
         let nap = Timespec::try_from(nap).expect("less than a second");
         let mut events = Vec::with_capacity(EVENTS);
@@ -260,6 +253,16 @@ impl<'a> Engine<'a> {
             self.event(i)?;
         }
         self.scan()
+    }
+
+    /// When there is something to do even if no event comes.
+    fn next_work(&self, now: Nanos) -> Nanos {
+        let end = self.window.1;
+        let next = self.schedule.next().filter(|&at| at < end && !self.free.is_empty());
+        let rested = self.resting.front().map(|(_, at)| *at);
+        let end = (!self.draining).then_some(end);
+        let times = [next, rested, end];
+        times.into_iter().flatten().fold(now + nanos(NAP_MAX), Nanos::min)
     }
 
     /// Sends what is due, as far as connections are free.
