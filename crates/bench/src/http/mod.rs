@@ -108,7 +108,10 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
     let count = |n| index(args.count.unwrap_or(n));
     let test = |name, question, body: fn(&Http, &mut Recorder<'_>) -> Result<(), Fault>| {
         let http = Rc::clone(&http);
-        Test::new(name, question, move |recorder| body(&http, recorder))
+        Test::new(name, question, move |recorder| {
+            http.answers()?;
+            body(&http, recorder)
+        })
     };
     let dots = |series| Figure::of(Unit::Nanoseconds).titled(series).only(&[series]).log_y(true);
     Ok(vec![
@@ -130,7 +133,8 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
             .x(figures::ONE_IN)
             .warm_up("a tenth of each measurement")
             .steps(1, 1)
-            .tabled(),
+            .tabled()
+            .figure(Figure::of(Unit::Nanoseconds).log_x().log_y(true).lines()),
     ])
 }
 
@@ -262,6 +266,19 @@ fn latency(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 }
 
 impl Http {
+    /// A server that does not answer is a row that says so, unless it is the only one.
+    fn answers(&self) -> Result<(), Fault> {
+        let mut refused = String::new();
+        for (name, url) in &self.urls {
+            let target = Target::new(&url.path);
+            match Crowd::new(url.address, &url.host, &target, Sources::Any, None).grow() {
+                Ok(_) => return Ok(()),
+                Err(error) => refused = format!("{name} does not answer: {error}"),
+            }
+        }
+        Err(Fault::Failed(refused))
+    }
+
     fn plan(&self, url: &Url) -> Plan {
         Plan {
             host: url.host.clone(),
