@@ -22,6 +22,7 @@ pub mod compare;
 pub mod fit;
 pub mod interrupt;
 pub mod machine;
+pub mod os;
 pub mod plot;
 pub mod report;
 pub mod run;
