@@ -53,6 +53,9 @@ pub struct Args {
     /// latency: what they ask for, a path [default: what the URL has]
     #[arg(long, value_name = "PATH")]
     pub slow_path: Option<String>,
+    /// maximum, latency: copy what is received out of the kernel, instead of discarding it there
+    #[arg(long)]
+    pub copy: bool,
     /// CPU of the load generator [default: any]
     #[arg(long, value_name = "N")]
     pub client_cpu: Option<usize>,
@@ -80,6 +83,7 @@ struct Http {
     slow_readers: usize,
     slow_rate: u64,
     slow_path: Option<String>,
+    copy: bool,
     cpu: Option<usize>,
 }
 
@@ -103,6 +107,7 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         slow_readers: index(args.slow_readers),
         slow_rate: args.slow_rate,
         slow_path: args.slow_path.clone(),
+        copy: args.copy,
         cpu: args.client_cpu,
     });
     let count = |n| index(args.count.unwrap_or(n));
@@ -285,6 +290,7 @@ impl Http {
             connections: self.connections,
             warmup: self.length / 10,
             duration: self.length,
+            copy: self.copy,
             cpu: self.cpu,
             ..Plan::new(url.address, vec![Target::new(&url.path)])
         }
