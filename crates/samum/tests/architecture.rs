@@ -5,13 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and the crates of the workspace that it may depend on.
-const MAY_DEPEND_ON: [(&str, &[&str]); 6] = [
+const MAY_DEPEND_ON: [(&str, &[&str]); 7] = [
     ("outq", &[]),
     ("http1", &[]),
     ("ring", &[]),
     ("sendfile", &["outq", "ring"]),
     ("samum", &["http1", "outq", "ring", "sendfile"]),
     ("testkit", &["http1", "outq", "ring", "sendfile"]),
+    ("bench", &["http1", "outq", "ring", "sendfile"]),
 ];
 
 /// What a crate's examples need beyond that.
@@ -21,7 +22,13 @@ const FOR_EXAMPLES: [(&str, &str); 1] = [("sendfile", "http1")];
 const PURE: [&str; 2] = ["outq", "http1"];
 
 /// Files with `unsafe` in them, tests included.
-const UNSAFE: [&str; 6] = [
+const UNSAFE: [&str; 12] = [
+    "bench/src/sys/memory.rs",
+    "bench/src/sys/process.rs",
+    "bench/src/sys/select.rs",
+    "bench/src/sys/signal.rs",
+    "bench/src/sys/socket.rs",
+    "bench/src/sys/uring.rs",
     "ring/src/blocking.rs",
     "ring/src/buffer.rs",
     "ring/src/now.rs",

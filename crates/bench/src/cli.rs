@@ -1,0 +1,149 @@
+//! The command line as it is written, and what it means.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::Test;
+use crate::suite::Options;
+
+/// Does it scale? Times every single step of N, plots step i against i, and says constant,
+/// logarithmic, linear or worse.
+#[derive(Debug, Parser)]
+#[command(name = "samum-bench", version, propagate_version = true, max_term_width = 100)]
+#[command(
+    after_help = "Exit codes: 0 all went well, 1 something failed while running, 2 the command line is wrong."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Does the operating system scale? fork, mmap, open, bind, timers, io_uring and more
+    Os(Tests),
+    /// Do the ways to wait for events scale? select, poll, SIGIO, epoll, io_uring
+    Events(Tests),
+    /// Does an HTTP server scale? Latency against open connections, maximum, latency at rates
+    Http(crate::http::Args),
+    /// samum, nginx, h2o, lighttpd and Caddy side by side: warm, cold, download, mixed, idle
+    League(crate::league::Args),
+    /// One HTML page for several runs, overlaid
+    Report {
+        /// Directories of runs
+        #[arg(value_name = "RUN", required = true)]
+        runs: Vec<PathBuf>,
+        /// The page to write
+        #[arg(long, value_name = "FILE", default_value = "report.html")]
+        out: PathBuf,
+    },
+    /// Ratios of two runs or two machines, and which are beyond noise
+    Compare {
+        /// Directory of the run that counts as 1
+        a: PathBuf,
+        /// Directory of the run to compare with it
+        b: PathBuf,
+        /// Print JSON instead of a table
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Tests by name, and how to run them.
+#[derive(Debug, Args)]
+pub struct Tests {
+    /// Tests to run [default: all]
+    #[arg(value_name = "TEST")]
+    pub tests: Vec<String>,
+    /// Print the tests and what each asks
+    #[arg(long)]
+    pub list: bool,
+    /// How to run.
+    #[command(flatten)]
+    pub how: How,
+}
+
+/// What all suites have.
+#[derive(Clone, Debug, Args)]
+pub struct How {
+    /// Few steps: to see that it works, in under a minute
+    #[arg(long)]
+    pub quick: bool,
+    /// Steps of every test, instead of its own number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=10_000_000))]
+    pub steps: Option<u32>,
+    /// Directory to write [default: runs/DATE-HOST]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Name to write for this machine [default: its host name]
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
+    /// Where tests may make files, which they remove [default: $TMPDIR or /tmp]
+    #[arg(long, value_name = "DIR")]
+    pub temp: Option<PathBuf>,
+    /// Print the summary as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl How {
+    /// What it means for a suite.
+    #[must_use]
+    pub fn options(&self, suite: &str) -> Options {
+        Options {
+            suite: suite.to_owned(),
+            out: self.out.clone(),
+            host: self.host.clone(),
+            temp: self.temp.clone(),
+            quick: self.quick,
+            steps: self.steps.and_then(|steps| usize::try_from(steps).ok()),
+            versions: Vec::new(),
+        }
+    }
+}
+
+/// The tests that were named, in the order of `all`; all without names.
+///
+/// # Errors
+/// When a name is none of them; a sentence for exit code 2.
+pub fn choose(all: Vec<Test>, names: &[String]) -> Result<Vec<Test>, String> {
+    let is_known = |name: &String| all.iter().any(|test| test.about().name == *name);
+    if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
+        return Err(format!("no test is called '{unknown}': --list prints those that are there"));
+    }
+    Ok(all
+        .into_iter()
+        .filter(|test| names.is_empty() || names.contains(&test.about().name))
+        .collect())
+}
+
+/// A number above 0.
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    if number > 0.0 && number.is_finite() { Ok(number) } else { Err("must be above 0".into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn tests_are_chosen_by_name_in_their_own_order() {
+        let all = || vec![Test::new("a", "A?", |_| Ok(())), Test::new("b", "B?", |_| Ok(()))];
+        let names = |chosen: Vec<Test>| -> Vec<String> {
+            chosen.iter().map(|test| test.about().name.clone()).collect()
+        };
+        assert_eq!(names(choose(all(), &[]).unwrap()), ["a", "b"]);
+        assert_eq!(names(choose(all(), &["b".into(), "a".into()]).unwrap()), ["a", "b"]);
+        assert!(choose(all(), &["c".into()]).unwrap_err().contains("'c'"));
+    }
+}

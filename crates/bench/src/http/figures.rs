@@ -1,0 +1,54 @@
+//! How the figures of a load are shown: percentile curves, times with a unit, what went wrong.
+
+use hdrhistogram::Histogram;
+
+use crate::load::account::{Account, Bottleneck, Failure};
+use crate::{Recorder, Unit};
+
+/// What is to be said of measurements beyond their figures: failures of all of them, and the worst of
+/// what the load generator lacked.
+pub(crate) fn remarks(accounts: &[&Account]) -> String {
+    let failures = Failure::ALL.map(|failure| {
+        let count: u64 = accounts.iter().map(|account| account.failed(failure)).sum();
+        (count > 0).then(|| format!("{count} {failure}"))
+    });
+    let bottlenecks = accounts.iter().filter_map(|account| account.bottleneck());
+    let (cpu, late): (Vec<_>, Vec<_>) =
+        bottlenecks.partition(|lacked| matches!(lacked, Bottleneck::OwnCpu(_)));
+    let worst = [cpu, late].map(|lacked| {
+        lacked.into_iter().max_by(|a, b| a.partial_cmp(b).unwrap_or(core::cmp::Ordering::Equal))
+    });
+    let worst = worst.into_iter().flatten().map(|lacked| lacked.to_string());
+    failures.into_iter().flatten().chain(worst).collect::<Vec<_>>().join("; ")
+}
+
+/// Points of a percentile curve: one request in x is slower than y nanoseconds.
+#[allow(clippy::cast_precision_loss, reason = "for a plot")]
+pub(crate) fn curve(
+    recorder: &mut Recorder<'_>,
+    server: &str,
+    series: &str,
+    latency: &Histogram<u64>,
+) {
+    let requests = latency.len() as f64;
+    for step in 0..=PER_DECADE * DECADES {
+        let one_in = 10_f64.powf(f64::from(step) / f64::from(PER_DECADE));
+        if one_in > requests {
+            break;
+        }
+        let value = latency.value_at_quantile(1.0 - 1.0 / one_in) as f64;
+        recorder.record(server, series, Unit::Nanoseconds, one_in, value);
+    }
+}
+
+/// Seconds, shown with a unit.
+pub(crate) fn show_seconds(seconds: f64) -> String {
+    Unit::Nanoseconds.show(seconds * 1e9)
+}
+
+/// The x axis of percentile curves.
+pub(crate) const ONE_IN: &str = "one request in so many is slower";
+
+/// Points of a [`curve`] per factor of ten, and up to which.
+const PER_DECADE: u32 = 10;
+const DECADES: u32 = 6;

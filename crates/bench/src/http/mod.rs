@@ -1,0 +1,331 @@
+//! `samum-bench http`: one HTTP server or several, any, wherever they run.
+//!
+//! | test | asks |
+//! |---|---|
+//! | `connections` | does a request take longer the more connections are open? ("Scalable Network Programming", slides 75 to 77: a dot for each) |
+//! | `maximum` | how many requests a second can be had, on connections kept and not |
+//! | `latency` | how long they take at rates below that, by the clock; and beside slow readers |
+
+use core::time::Duration;
+use std::rc::Rc;
+
+use crate::cli::{Tests, positive};
+use crate::load::slow::SlowReaders;
+use crate::load::{self, Account, Arrival, Plan, Sources, Target, Url};
+use crate::run::{Figure, Table};
+use crate::{Fault, Recorder, Test, Unit};
+
+pub mod crowd;
+pub(crate) mod figures;
+
+use crowd::Crowd;
+
+/// The command line of `samum-bench http`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What to ask for; several are overlaid
+    #[arg(value_name = "URL", required = true)]
+    pub urls: Vec<String>,
+    /// Tests to run: connections, maximum, latency [default: all]
+    #[arg(long = "test", value_name = "TEST")]
+    pub tests: Vec<String>,
+    /// connections: how many to open [default: 15000, quick 500]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
+    pub count: Option<u32>,
+    /// maximum, latency: connections
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub connections: u32,
+    /// Seconds of each measurement [default: 5, quick 0.5]
+    #[arg(long, value_name = "S", value_parser = positive)]
+    pub secs: Option<f64>,
+    /// latency: requests per second [default: 10, 50 and 90 % of the maximum]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = positive)]
+    pub rates: Vec<f64>,
+    /// latency: requests at even distances, instead of those of independent users
+    #[arg(long)]
+    pub even: bool,
+    /// latency: connections that read slowly; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(..=10_000))]
+    pub slow_readers: u32,
+    /// latency: bytes per second that each of them reads
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=10_000_000))]
+    pub slow_rate: u64,
+    /// latency: what they ask for, a path [default: what the URL has]
+    #[arg(long, value_name = "PATH")]
+    pub slow_path: Option<String>,
+    /// maximum, latency: copy what is received out of the kernel, instead of discarding it there
+    #[arg(long)]
+    pub copy: bool,
+    /// CPU of the load generator [default: any]
+    #[arg(long, value_name = "N")]
+    pub client_cpu: Option<usize>,
+    /// How to run.
+    #[command(flatten)]
+    pub how: crate::cli::How,
+}
+
+impl Args {
+    /// The same as other suites have it.
+    #[must_use]
+    pub fn tests(&self) -> Tests {
+        Tests { tests: self.tests.clone(), list: false, how: self.how.clone() }
+    }
+}
+
+/// What all tests know.
+#[derive(Debug)]
+struct Http {
+    urls: Vec<(String, Url)>,
+    connections: usize,
+    length: Duration,
+    rates: Vec<f64>,
+    even: bool,
+    slow_readers: usize,
+    slow_rate: u64,
+    slow_path: Option<String>,
+    copy: bool,
+    cpu: Option<usize>,
+}
+
+/// The tests.
+///
+/// # Errors
+/// A sentence for exit code 2, when an argument means nothing.
+pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
+    let index = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+    if let Some(path) = args.slow_path.as_ref().filter(|path| !path.starts_with('/')) {
+        return Err(format!("'{path}' is not a path: it begins with /"));
+    }
+    let quick = args.how.quick;
+    let parsed = args.urls.iter().map(|text| Ok((text.clone(), Url::parse(text)?)));
+    let http = Rc::new(Http {
+        urls: parsed.collect::<Result<_, String>>()?,
+        connections: index(args.connections),
+        length: Duration::from_secs_f64(args.secs.unwrap_or(if quick { 0.5 } else { 5.0 })),
+        rates: args.rates.clone(),
+        even: args.even,
+        slow_readers: index(args.slow_readers),
+        slow_rate: args.slow_rate,
+        slow_path: args.slow_path.clone(),
+        copy: args.copy,
+        cpu: args.client_cpu,
+    });
+    let count = |n| index(args.count.unwrap_or(n));
+    let test = |name, question, body: fn(&Http, &mut Recorder<'_>) -> Result<(), Fault>| {
+        let http = Rc::clone(&http);
+        Test::new(name, question, move |recorder| {
+            http.answers()?;
+            body(&http, recorder)
+        })
+    };
+    let dots = |series| Figure::of(Unit::Nanoseconds).titled(series).only(&[series]).log_y(true);
+    Ok(vec![
+        test("connections", "Do requests take longer the more connections are open?", connections)
+            .scales("neither to connect nor to be answered takes longer with 15,000 connections than with one")
+            .x("open connections")
+            .steps(count(15_000), count(500))
+            .figure(dots(CONNECT))
+            .figure(dots(REQUEST)),
+        test("maximum", "How many requests a second?", maximum)
+            .scales("as many as the machine's cores allow")
+            .x("connections")
+            .warm_up("a tenth of each measurement")
+            .steps(1, 1)
+            .tabled()
+            .figure(Figure::of(Unit::PerSecond).titled("kept or not").only(&[KEPT, NOT_KEPT])),
+        test("latency", "How long do requests take at a rate?", latency)
+            .scales("a tail that stays short up to 90 % of the maximum")
+            .x(figures::ONE_IN)
+            .warm_up("a tenth of each measurement")
+            .steps(1, 1)
+            .tabled()
+            .figure(Figure::of(Unit::Nanoseconds).log_x().log_y(true).lines()),
+    ])
+}
+
+fn connections(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+    let count = recorder.steps_within_descriptors(1);
+    for (i, (name, url)) in http.urls.iter().enumerate() {
+        let connect = recorder.series(name, CONNECT, Unit::Nanoseconds, count);
+        let request = recorder.series(name, REQUEST, Unit::Nanoseconds, count);
+        let sources = Sources::enough_for(count, url.address);
+        let target = Target::new(&url.path);
+        let mut crowd = Crowd::new(url.address, &url.host, &target, sources, http.cpu);
+        while crowd.len() < count && !recorder.is_stopped() {
+            match crowd.grow() {
+                Ok(step) => {
+                    let x = float(crowd.len());
+                    recorder.push(connect, x, step.connect);
+                    recorder.push(request, x, step.request);
+                }
+                Err(error) if crowd.is_empty() => {
+                    recorder.skip(name, error.to_string());
+                    break;
+                }
+                Err(error) => {
+                    recorder
+                        .note(format!("{name}: stopped at {} connections: {error}", crowd.len()));
+                    break;
+                }
+            }
+            let part = float(crowd.len()) / float(count);
+            recorder.progress((float(i) + part) / float(http.urls.len()));
+        }
+    }
+    Ok(())
+}
+
+fn maximum(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+    let mut rows = Vec::new();
+    for (name, url) in &http.urls {
+        for (kind, keep_alive) in [(KEPT, true), (NOT_KEPT, false)] {
+            if recorder.is_stopped() {
+                break;
+            }
+            let plan = Plan { keep_alive, ..http.plan(url) };
+            match load::measure(&plan) {
+                Ok(account) => {
+                    let x = float(http.connections);
+                    recorder.record(name, kind, Unit::PerSecond, x, account.rate());
+                    let mut row =
+                        vec![name.clone(), kind.to_owned(), format!("{:.0}", account.rate())];
+                    row.push(format!("{}/s", Unit::Bytes.show(account.bytes_rate())));
+                    row.extend(figures(&account));
+                    rows.push(row);
+                }
+                Err(error) => recorder.skip(name, format!("{kind}: {error}")),
+            }
+        }
+    }
+    let head = ["URL", "connections", "requests/s", "bodies"];
+    recorder.table(table(
+        &format!("Closed loop over {} connections", http.connections),
+        &head,
+        rows,
+    ));
+    Ok(())
+}
+
+fn latency(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+    let mut rows = Vec::new();
+    for (name, url) in &http.urls {
+        let rates = match http.rates.is_empty() {
+            false => http.rates.clone(),
+            true => match load::measure(&http.plan(url)) {
+                Ok(account) => PARTS.map(|part| part * account.rate()).to_vec(),
+                Err(error) => {
+                    recorder.skip(name, error.to_string());
+                    continue;
+                }
+            },
+        };
+        let middle = rates[rates.len() / 2];
+        let beside = (http.slow_readers > 0).then_some((middle, true));
+        let alone = rates.iter().map(|&rate| (rate, false));
+        for (rate, slow) in alone.chain(beside) {
+            if recorder.is_stopped() {
+                break;
+            }
+            let readers = match slow.then(|| http.slow_readers(url)).transpose() {
+                Ok(readers) => readers,
+                Err(error) => {
+                    recorder.skip(name, format!("slow readers: {error}"));
+                    continue;
+                }
+            };
+            let arrival = if http.even { Arrival::Even(rate) } else { Arrival::Poisson(rate) };
+            let measured = load::measure(&Plan { arrival, ..http.plan(url) });
+            let ended = readers.map(SlowReaders::stop).transpose();
+            let words =
+                if slow { format!(", {} slow readers", http.slow_readers) } else { String::new() };
+            let kind = format!("{rate:.0}/s{words}");
+            match (measured, ended) {
+                (Ok(account), Ok(again)) => {
+                    figures::curve(recorder, name, &kind, &account.latency);
+                    let mut row =
+                        vec![name.clone(), kind.clone(), format!("{:.0}", account.rate())];
+                    row.extend(figures(&account));
+                    rows.push(row);
+                    if again.is_some_and(|again| again > 0) {
+                        let again = again.unwrap_or(0);
+                        recorder.note(format!(
+                            "{name}, {kind}: slow readers connected anew {again} times"
+                        ));
+                    }
+                }
+                (Err(error), _) | (_, Err(error)) => {
+                    recorder.skip(name, format!("{kind}: {error}"))
+                }
+            }
+        }
+    }
+    let distances = if http.even { "even" } else { "those of independent users" };
+    recorder.table(table(
+        &format!(
+            "Open loop, distances {distances}; latency from when a request was meant to leave"
+        ),
+        &["URL", "meant", "requests/s"],
+        rows,
+    ));
+    Ok(())
+}
+
+impl Http {
+    /// A server that does not answer is a row that says so, unless it is the only one.
+    fn answers(&self) -> Result<(), Fault> {
+        let mut refused = String::new();
+        for (name, url) in &self.urls {
+            let target = Target::new(&url.path);
+            match Crowd::new(url.address, &url.host, &target, Sources::Any, None).grow() {
+                Ok(_) => return Ok(()),
+                Err(error) => refused = format!("{name} does not answer: {error}"),
+            }
+        }
+        Err(Fault::Failed(refused))
+    }
+
+    fn plan(&self, url: &Url) -> Plan {
+        Plan {
+            host: url.host.clone(),
+            connections: self.connections,
+            warmup: self.length / 10,
+            duration: self.length,
+            copy: self.copy,
+            cpu: self.cpu,
+            ..Plan::new(url.address, vec![Target::new(&url.path)])
+        }
+    }
+
+    fn slow_readers(&self, url: &Url) -> std::io::Result<SlowReaders> {
+        let target = Target::new(self.slow_path.as_ref().unwrap_or(&url.path));
+        let plan = Plan { connections: self.slow_readers, targets: vec![target], ..self.plan(url) };
+        SlowReaders::start(plan, self.slow_rate)
+    }
+}
+
+/// Latencies, the generator's own CPU, and what went wrong.
+fn figures(account: &Account) -> Vec<String> {
+    let latencies =
+        [0.5, 0.9, 0.99, 0.999, 1.0].map(|q| figures::show_seconds(account.quantile(q)));
+    let own = format!("{:.0} %", 100.0 * account.own_cpu_share());
+    latencies.into_iter().chain([own, figures::remarks(&[account])]).collect()
+}
+
+fn table(title: &str, head: &[&str], rows: Vec<Vec<String>>) -> Table {
+    let tail = ["p50", "p90", "p99", "p99.9", "max", "generator's CPU", "remarks"];
+    let head = head.iter().chain(&tail).map(|name| (*name).to_owned()).collect();
+    Table { title: title.to_owned(), head, rows }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts, for plots")]
+fn float(n: usize) -> f64 {
+    n as f64
+}
+
+const CONNECT: &str = "connect";
+const REQUEST: &str = "request";
+const KEPT: &str = "kept";
+const NOT_KEPT: &str = "one request each";
+
+/// Of the maximum, where no rates are given.
+const PARTS: [f64; 3] = [0.1, 0.5, 0.9];

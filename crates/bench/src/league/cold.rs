@@ -1,0 +1,235 @@
+//! What is left of a server's speed beside downloads from a slow disk.
+//!
+//! Each round of each server, freshly started: a hot file alone, in a closed loop; the same beside
+//! downloads of files that are not in memory, from a disk slowed down to [`Args::rate`]; and beside
+//! them once more by the clock, because a closed loop sends little to a server that stands still.
+//!
+//! [`Args::rate`]: super::Args::rate
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::thread;
+use std::time::Instant;
+
+use hdrhistogram::Histogram;
+
+use super::League;
+use super::peers::Peer;
+use super::rounds::Rounds;
+use super::site::Site;
+use super::throttle::Throttle;
+use crate::http::figures::{ONE_IN, curve, remarks, show_seconds};
+use crate::load::{self, Account, Arrival, Background, Plan, Target};
+use crate::run::{Figure, Table};
+use crate::{Fault, Recorder, Test, Unit};
+
+/// The test.
+#[must_use]
+pub fn test(league: &Rc<League>) -> Test {
+    let league = Rc::clone(league);
+    Test::new(
+        "cold",
+        "Do requests for a file in memory wait for those that are not?",
+        move |recorder| run(&league, recorder),
+    )
+    .scales("hot requests as fast beside cold downloads as alone")
+    .x(ONE_IN)
+    .warm_up("the hot file is fetched first; a second of downloads, before hot requests join them")
+    .tabled()
+    .figure(
+        Figure::of(Unit::Nanoseconds)
+            .titled("latency of hot requests beside cold downloads")
+            .only(&[BESIDE])
+            .log_x()
+            .log_y(true)
+            .lines(),
+    )
+}
+
+fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+    let site = Site::new(league.root.as_deref())?;
+    site.needs_a_disk()?;
+    // Where there is none, no server need be started.
+    Throttle::new(site.root()).map_err(Fault::Skip)?;
+    let hot = site.file("hot", HOT_BYTES)?;
+    // Nothing is read twice: even a server whose measurements all end late has not enough time.
+    let longest = HEAD_START + 3 * league.length + 3 * load::engine::DRAIN;
+    let size = (league.rate * (longest.as_secs() + 2) / league.readers as u64).max(1 << 20);
+    let cold: Vec<String> = (0..league.readers)
+        .map(|i| site.file(&format!("cold/{i}"), size))
+        .collect::<Result<_, _>>()?;
+    let requests = league.requests.unwrap_or(REQUESTS);
+    recorder.note(format!(
+        "disk slowed down to {}; {} downloads; hot file of {HOT_BYTES} bytes over {CONNECTIONS} connections",
+        Unit::BytesPerSecond.show(float(league.rate)),
+        league.readers,
+    ));
+    let mut rounds = Rounds::default();
+    let mut accounts = BTreeMap::<String, Vec<Account>>::new();
+    let total = recorder.steps() * league.peers.len();
+    for turn in 0..total {
+        let peer = &league.peers[turn % league.peers.len()];
+        if recorder.is_stopped() {
+            break;
+        }
+        let files: Vec<String> = core::iter::once(&hot).chain(&cold).cloned().collect();
+        let stage = Stage { league, site: &site, hot: &hot, cold: &cold };
+        if let Some(round) = stage.round(recorder, peer, &files, requests)? {
+            rounds.add(&peer.name, ALONE, round.alone.rate());
+            rounds.add(&peer.name, ALONE_P99, round.alone.quantile(0.99));
+            rounds.add(&peer.name, MAXIMUM, round.beside.rate());
+            rounds.add(&peer.name, KEPT, 100.0 * round.beside.rate() / round.alone.rate());
+            rounds.add(&peer.name, COLD, round.cold_rate);
+            recorder.record(
+                &peer.name,
+                KEPT,
+                Unit::Percent,
+                1.0,
+                100.0 * round.beside.rate() / round.alone.rate(),
+            );
+            recorder.record(&peer.name, COLD, Unit::BytesPerSecond, 1.0, round.cold_rate);
+            recorder.record(&peer.name, ALONE, Unit::PerSecond, 1.0, round.alone.rate());
+            recorder.record(&peer.name, MAXIMUM, Unit::PerSecond, 1.0, round.beside.rate());
+            accounts.entry(peer.name.clone()).or_default().extend([
+                round.alone,
+                round.beside,
+                round.paced,
+            ]);
+        }
+        recorder.progress(float(turn as u64 + 1) / float(total as u64));
+    }
+    let rows = league.peers.iter().filter_map(|peer| {
+        let name = &peer.name[..];
+        let all = accounts.get(name)?;
+        let paced = merged(all.iter().skip(2).step_by(3));
+        curve(recorder, name, BESIDE, &paced);
+        let at = |q| show_seconds(float(paced.value_at_quantile(q)) / 1e9);
+        let whole = |rate: f64| format!("{rate:.0}");
+        Some(vec![
+            name.to_owned(),
+            rounds.cell(name, ALONE, whole),
+            rounds.cell(name, ALONE_P99, show_seconds),
+            rounds.cell(name, MAXIMUM, whole),
+            rounds.cell(name, KEPT, |part| format!("{part:.1} %")),
+            at(0.5),
+            at(0.99),
+            at(1.0),
+            rounds.cell(name, COLD, |rate| format!("{:.1}", rate / 1e6)),
+            remarks(&all.iter().collect::<Vec<_>>()),
+        ])
+    });
+    let rows: Vec<_> = rows.collect();
+    let paced = [format!("p50 at {requests:.0}/s"), "p99".to_owned(), "max".to_owned()];
+    let [p50, p99, max] = paced;
+    let head =
+        ["server", "hot alone, req/s", "p99", "beside cold, req/s", "kept"].map(str::to_owned);
+    let tail = ["cold, MB/s", "remarks"].map(str::to_owned);
+    recorder.table(Table {
+        title:
+            "Hot requests beside cold downloads: median (least–greatest), latencies of all rounds"
+                .into(),
+        head: head.into_iter().chain([p50, p99, max]).chain(tail).collect(),
+        rows,
+    });
+    if let Some(noisy) = rounds.too_noisy(&[ALONE]) {
+        recorder.note(noisy);
+    }
+    league.describe(recorder);
+    Ok(())
+}
+
+/// What a round needs.
+struct Stage<'a> {
+    league: &'a League,
+    site: &'a Site,
+    hot: &'a String,
+    cold: &'a [String],
+}
+
+/// One server's figures.
+struct Round {
+    alone: Account,
+    beside: Account,
+    paced: Account,
+    /// Bytes per second of the downloads.
+    cold_rate: f64,
+}
+
+impl Stage<'_> {
+    fn round(
+        &self,
+        recorder: &mut Recorder<'_>,
+        peer: &Peer,
+        files: &[String],
+        requests: f64,
+    ) -> Result<Option<Round>, Fault> {
+        let hot_alone = core::slice::from_ref(self.hot);
+        let (league, site) = (self.league, self.site);
+        let throttle = Throttle::new(site.root()).map_err(Fault::Skip)?;
+        site.warm(hot_alone)?;
+        // A server that must be told its files is told of all; the bytes of the hot one are compared.
+        let known = if peer.needs_files { files } else { hot_alone };
+        let started = league.start(recorder, peer, site, known, Some(&throttle));
+        let Some(mut server) = started else { return Ok(None) };
+        let target = Target { len: Some(HOT_BYTES), ..Target::new(format!("/{}", self.hot)) };
+        let plan = Plan { connections: CONNECTIONS, ..league.plan(&server, vec![target]) };
+        let alone = league.measure(&mut server, &plan)?.account;
+        site.evict(self.cold)?;
+        throttle.limit(Some(league.rate))?;
+        let cold = self.cold.iter().map(|file| Target::new(format!("/{file}"))).collect();
+        let downloads = Background::start(Plan {
+            connections: league.readers,
+            warmup: Duration::ZERO,
+            duration: Duration::from_secs(3600),
+            timeout: Duration::from_secs(3600),
+            ..league.plan(&server, cold)
+        });
+        thread::sleep(HEAD_START.min(2 * league.length));
+        let (bytes, start) = (downloads.bytes(), Instant::now());
+        let beside = league.measure(&mut server, &plan)?.account;
+        let plan = Plan { arrival: Arrival::Poisson(requests), ..plan };
+        let paced = league.measure(&mut server, &plan)?.account;
+        let cold_rate = float(downloads.bytes() - bytes) / start.elapsed().as_secs_f64();
+        throttle.limit(None)?;
+        if let Err(error) = downloads.stop() {
+            recorder.note(format!("{}: the downloads ended early: {error}", peer.name));
+        }
+        Ok(Some(Round { alone, beside, paced, cold_rate }))
+    }
+}
+
+/// The latencies of several rounds together.
+pub(super) fn merged<'a>(accounts: impl Iterator<Item = &'a Account>) -> Histogram<u64> {
+    let mut all = Account::new(load::engine::DRAIN).latency;
+    all.auto(true);
+    for account in accounts {
+        // It grows as it must.
+        let _ = all.add(&account.latency);
+    }
+    all
+}
+
+#[allow(clippy::cast_precision_loss, reason = "rates and counts, for people")]
+fn float(n: u64) -> f64 {
+    n as f64
+}
+
+const ALONE: &str = "hot alone";
+const ALONE_P99: &str = "hot alone, p99";
+const MAXIMUM: &str = "hot beside cold";
+const BESIDE: &str = "latency of hot requests beside cold ones";
+const KEPT: &str = "kept beside cold";
+const COLD: &str = "cold downloads";
+
+/// Bytes of the file in memory.
+const HOT_BYTES: u64 = 1024;
+
+/// That ask for it.
+const CONNECTIONS: usize = 32;
+
+/// Of those by the clock, a second.
+const REQUESTS: f64 = 5000.0;
+
+/// The downloads are alone for so long.
+const HEAD_START: Duration = Duration::from_secs(1);

@@ -1,0 +1,203 @@
+//! How fast files come from a disk as it is: one alone, and many at once. Each is put out of memory
+//! before each download.
+
+use core::time::Duration;
+use std::fs::File;
+use std::io::Read as _;
+use std::rc::Rc;
+use std::thread;
+use std::time::Instant;
+
+use super::League;
+use super::peers::Peer;
+use super::rounds::Rounds;
+use super::site::Site;
+use crate::http::figures::remarks;
+use crate::load::{Account, Order, Plan, Target, pin};
+use crate::run::{Figure, Table};
+use crate::{Fault, Recorder, Test, Unit};
+
+/// The test.
+#[must_use]
+pub fn test(league: &Rc<League>) -> Test {
+    let league = Rc::clone(league);
+    Test::new("download", "How fast do files come from the disk?", move |recorder| {
+        run(&league, recorder)
+    })
+    .scales("as fast as the disk can be read, alone and 200 at once, for little CPU")
+    .x("round")
+    .warm_up("files are read once and put out of memory again, for the sake of caches in the disk itself")
+    .tabled()
+    .figure(Figure::of(Unit::BytesPerSecond).titled("one file").only(&[ONE]))
+    .figure(Figure::of(Unit::BytesPerSecond).titled("200 at once").only(&[MANY]))
+    .figure(Figure::of(Unit::Nanoseconds).titled("CPU per GiB").only(&[ONE_CPU, MANY_CPU]))
+}
+
+fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+    let site = Site::new(league.root.as_deref())?;
+    site.needs_a_disk()?;
+    let one = vec![site.file("one", league.bytes)?];
+    let many: Vec<String> = (0..PARALLEL)
+        .map(|i| site.file(&format!("many/{i}"), league.bytes / PARALLEL as u64))
+        .collect::<Result<_, _>>()?;
+    let mut rounds = Rounds::default();
+    let mut accounts: Vec<(&str, Account)> = Vec::new();
+    let kinds = [(ONE, ONE_CPU, &one), (MANY, MANY_CPU, &many)];
+    for (_, _, files) in kinds {
+        // A virtual disk may have a cache of its own. It is the same for all who come now.
+        site.evict(files)?;
+        read(league, &site, files)?;
+    }
+    for round in 0..recorder.steps() {
+        let x = float(round as u64 + 1);
+        for (speed, _, files) in kinds {
+            site.evict(files)?;
+            let rate = read(league, &site, files)?;
+            rounds.add(READ, speed, rate);
+            recorder.record(READ, speed, Unit::BytesPerSecond, x, rate);
+        }
+        for (i, peer) in league.peers.iter().enumerate() {
+            for (speed, cpu, files) in kinds {
+                if recorder.is_stopped() {
+                    break;
+                }
+                let Some(done) = download(league, recorder, peer, &site, files)? else { continue };
+                rounds.add(&peer.name, speed, done.rate);
+                rounds.add(&peer.name, cpu, done.cpu_per_gib);
+                recorder.record(&peer.name, speed, Unit::BytesPerSecond, x, done.rate);
+                recorder.record(&peer.name, cpu, Unit::Nanoseconds, x, done.cpu_per_gib);
+                accounts.push((&peer.name, done.account));
+            }
+            let part = float(i as u64 + 1) / float(league.peers.len() as u64);
+            recorder.progress((x - 1.0 + part) / float(recorder.steps() as u64));
+        }
+    }
+    let megabytes = |rate: f64| format!("{:.0}", rate / 1e6);
+    let milliseconds = |ns: f64| format!("{:.0}", ns / 1e6);
+    let names = core::iter::once(READ).chain(league.peers.iter().map(|peer| &peer.name[..]));
+    let rows = names.filter(|name| rounds.median(name, ONE).is_finite()).map(|name| {
+        let of_server: Vec<_> = accounts
+            .iter()
+            .filter(|(server, _)| *server == name)
+            .map(|(_, account)| account)
+            .collect();
+        vec![
+            name.to_owned(),
+            rounds.cell(name, ONE, megabytes),
+            format!("{:.2}", rounds.median(name, ONE) / rounds.median(READ, ONE)),
+            rounds.cell(name, ONE_CPU, milliseconds),
+            rounds.cell(name, MANY, megabytes),
+            rounds.cell(name, MANY_CPU, milliseconds),
+            remarks(&of_server),
+        ]
+    });
+    let head = [
+        "server",
+        "one, MB/s",
+        "read(2) = 1",
+        "CPU, ms per GiB",
+        "200 at once, MB/s",
+        "CPU, ms per GiB",
+        "remarks",
+    ];
+    recorder.table(Table {
+        title: format!(
+            "{} as one file and as {PARALLEL}, from the disk: median (least–greatest)",
+            Unit::Bytes.show(float(league.bytes))
+        ),
+        head: head.map(str::to_owned).to_vec(),
+        rows: rows.collect(),
+    });
+    if let Some(noisy) = rounds.too_noisy(&[ONE, MANY]) {
+        recorder.note(noisy);
+    }
+    league.describe(recorder);
+    Ok(())
+}
+
+struct Done {
+    /// Bytes per second.
+    rate: f64,
+    /// Nanoseconds.
+    cpu_per_gib: f64,
+    account: Account,
+}
+
+/// Downloads each file once, all at the same time.
+fn download(
+    league: &League,
+    recorder: &mut Recorder<'_>,
+    peer: &Peer,
+    site: &Site,
+    files: &[String],
+) -> Result<Option<Done>, Fault> {
+    // Bytes were compared by the other tests; here that would bring the file into memory. But a
+    // server that must know its files is told.
+    let known = if peer.needs_files { files } else { &[] };
+    let Some(mut server) = league.start(recorder, peer, site, known, None) else {
+        return Ok(None);
+    };
+    site.evict(files)?;
+    let len = league.bytes / files.len() as u64;
+    let target = |file| Target { len: Some(len), ..Target::new(format!("/{file}")) };
+    let plan = Plan {
+        order: Order::Once,
+        connections: files.len(),
+        warmup: Duration::ZERO,
+        duration: LIMIT,
+        timeout: LIMIT,
+        ..league.plan(&server, files.iter().map(target).collect())
+    };
+    let measured = league.measure(&mut server, &plan)?;
+    let gib = float(measured.account.bytes) / float(1 << 30);
+    Ok(Some(Done {
+        rate: measured.account.bytes_rate(),
+        cpu_per_gib: measured.cpu.as_secs_f64() * 1e9 / gib,
+        account: measured.account,
+    }))
+}
+
+/// Bytes per second of a loop of read(2) over the files, on the servers' CPU: what the disk gives to
+/// the simplest of programs.
+fn read(league: &League, site: &Site, files: &[String]) -> Result<f64, Fault> {
+    let paths: Vec<_> = files.iter().map(|file| site.root().join(file)).collect();
+    let cpu = league.server_cpu;
+    let reader = thread::spawn(move || {
+        pin(cpu)?;
+        let mut buffer = vec![0; READ_BYTES];
+        let (mut bytes, start) = (0, Instant::now());
+        for path in paths {
+            let mut file = File::open(path)?;
+            loop {
+                let n = file.read(&mut buffer)?;
+                if n == 0 {
+                    break;
+                }
+                bytes += n as u64;
+            }
+        }
+        Ok::<_, std::io::Error>(float(bytes) / start.elapsed().as_secs_f64())
+    });
+    let joined = reader.join().map_err(|_| Fault::Failed("the reading thread panicked".into()))?;
+    Ok(joined?)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "rates and counts, for people")]
+fn float(n: u64) -> f64 {
+    n as f64
+}
+
+const READ: &str = "read(2)";
+const ONE: &str = "one file";
+const MANY: &str = "200 at once";
+const ONE_CPU: &str = "CPU per GiB, one file";
+const MANY_CPU: &str = "CPU per GiB, 200 at once";
+
+/// Files downloaded at once.
+const PARALLEL: usize = 200;
+
+/// Bytes of each read(2).
+const READ_BYTES: usize = 256 << 10;
+
+/// A download, and all of them.
+const LIMIT: Duration = Duration::from_secs(60);

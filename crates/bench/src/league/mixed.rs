@@ -1,0 +1,295 @@
+//! What visitors of a site see whose files are partly in memory and partly not, while others
+//! download.
+//!
+//! Thousands of small files, asked for by the clock and by Zipf's law; those that get 95 of 100
+//! requests are in memory when a round begins, the others on a disk that is slowed down, from which
+//! large files are downloaded at the same time. Nothing is read twice, so what was cold stays cold
+//! until it is asked for.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Instant;
+
+use super::League;
+use super::cold::merged;
+use super::peers::Peer;
+use super::rounds::Rounds;
+use super::site::Site;
+use super::throttle::Throttle;
+use crate::http::figures::{ONE_IN, curve, remarks, show_seconds};
+use crate::load::{Account, Arrival, Background, Order, Plan, Target};
+use crate::run::{Figure, Table};
+use crate::{Fault, Recorder, Test, Unit};
+
+/// The test.
+#[must_use]
+pub fn test(league: &Rc<League>) -> Test {
+    let league = Rc::clone(league);
+    Test::new(
+        "mixed",
+        "What do visitors see when some files are in memory and some are not?",
+        move |recorder| run(&league, recorder),
+    )
+    .scales("only those wait who ask for what is not in memory")
+    .x(ONE_IN)
+    .warm_up(
+        "files that get 95 % of the requests are read; half a second of each measurement, at most",
+    )
+    .tabled()
+    .figure(
+        Figure::of(Unit::Nanoseconds)
+            .titled("latency of small files beside large downloads")
+            .only(&[SMALL])
+            .log_x()
+            .log_y(true)
+            .lines(),
+    )
+}
+
+fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+    let site = Site::new(league.root.as_deref())?;
+    site.needs_a_disk()?;
+    // Where there is none, no server need be started.
+    Throttle::new(site.root()).map_err(Fault::Skip)?;
+    let rate = RATE_TIMES * league.rate;
+    let length = LENGTHS * league.length;
+    let count = if league.quick { FILES / 10 } else { FILES };
+    let small: Vec<(String, u64)> = (0..count)
+        .map(|i| {
+            let len = small_len(i);
+            Ok((site.file(&format!("small/{}/{i}", i % 64), len)?, len))
+        })
+        .collect::<Result<_, Fault>>()?;
+    // Nothing is read twice within a round.
+    let size = rate * (2 * length.as_secs() + 5) / league.readers as u64;
+    let large: Vec<String> = (0..league.readers)
+        .map(|i| site.file(&format!("large/{i}"), size))
+        .collect::<Result<_, _>>()?;
+    let stage = Stage {
+        league,
+        site: &site,
+        rate,
+        requests: league.requests.unwrap_or(REQUESTS),
+        length,
+        small,
+        large,
+    };
+    recorder.note(format!(
+        "{count} small files, 1 to 64 KiB, asked for {} times a second by Zipf's law (s = {ZIPF}); {:.0} % of \
+         requests are for files in memory when a round begins; {} downloads of {} from a disk slowed down to {}",
+        stage.requests,
+        100.0 * HOT,
+        league.readers,
+        Unit::Bytes.show(float(size)),
+        Unit::BytesPerSecond.show(float(rate)),
+    ));
+    let mut rounds = Rounds::default();
+    let mut accounts = BTreeMap::<String, Vec<Account>>::new();
+    let total = recorder.steps() * league.peers.len();
+    for turn in 0..total {
+        let peer = &league.peers[turn % league.peers.len()];
+        if recorder.is_stopped() {
+            break;
+        }
+        if let Some(round) = stage.round(recorder, peer)? {
+            let name = &peer.name;
+            for (what, unit, value) in [
+                (GOT, Unit::PerSecond, round.account.rate()),
+                (LARGE, Unit::BytesPerSecond, round.large_rate),
+                (CPU, Unit::Nanoseconds, round.cpu_per_gb),
+            ] {
+                rounds.add(name, what, value);
+                recorder.record(name, what, unit, 1.0, value);
+            }
+            accounts.entry(name.clone()).or_default().push(round.account);
+        }
+        recorder.progress(float(turn as u64 + 1) / float(total as u64));
+    }
+    let rows = league.peers.iter().filter_map(|peer| {
+        let name = &peer.name[..];
+        let all = accounts.get(name)?;
+        let latency = merged(all.iter());
+        curve(recorder, name, SMALL, &latency);
+        let at = |q| show_seconds(float(latency.value_at_quantile(q)) / 1e9);
+        Some(vec![
+            name.to_owned(),
+            rounds.cell(name, GOT, |rate| format!("{rate:.0}")),
+            at(0.5),
+            at(0.9),
+            at(0.99),
+            at(0.999),
+            at(1.0),
+            rounds.cell(name, LARGE, |rate| format!("{:.1}", rate / 1e6)),
+            rounds.cell(name, CPU, |ns| format!("{:.2}", ns / 1e9)),
+            remarks(&all.iter().collect::<Vec<_>>()),
+        ])
+    });
+    let rows = rows.collect();
+    let head = [
+        "server",
+        "small files/s",
+        "p50",
+        "p90",
+        "p99",
+        "p99.9",
+        "max",
+        "large, MB/s",
+        "CPU, s per GB",
+        "remarks",
+    ];
+    recorder.table(Table {
+        title:
+            "Small files beside large ones: latencies of all rounds, others median (least–greatest)"
+                .into(),
+        head: head.map(str::to_owned).to_vec(),
+        rows,
+    });
+    league.describe(recorder);
+    Ok(())
+}
+
+/// What a round needs.
+struct Stage<'a> {
+    league: &'a League,
+    site: &'a Site,
+    /// Of the disk, bytes per second.
+    rate: u64,
+    /// Per second, for small files.
+    requests: f64,
+    length: Duration,
+    /// Most popular first.
+    small: Vec<(String, u64)>,
+    large: Vec<String>,
+}
+
+/// One server's figures.
+struct Round {
+    account: Account,
+    /// Bytes per second of the large files.
+    large_rate: f64,
+    /// Nanoseconds for 10^9 bytes, small and large.
+    cpu_per_gb: f64,
+}
+
+impl Stage<'_> {
+    fn round(&self, recorder: &mut Recorder<'_>, peer: &Peer) -> Result<Option<Round>, Fault> {
+        let (league, site) = (self.league, self.site);
+        if peer.needs_files {
+            recorder.skip(&peer.name, "knows few files, and holds them in its own memory");
+            return Ok(None);
+        }
+        let names = || self.small.iter().map(|(name, _)| name);
+        site.evict(names().chain(&self.large))?;
+        site.warm(names().take(hot_files(self.small.len())))?;
+        let throttle = Throttle::new(site.root()).map_err(Fault::Skip)?;
+        let first = [self.small[0].0.clone()];
+        let started = league.start(recorder, peer, site, &first, Some(&throttle));
+        let Some(mut server) = started else { return Ok(None) };
+        throttle.limit(Some(self.rate))?;
+        let large = self.large.iter().map(|file| Target::new(format!("/{file}"))).collect();
+        let before = server.cpu();
+        let downloads = Background::start(Plan {
+            connections: league.readers,
+            warmup: Duration::ZERO,
+            duration: Duration::from_secs(3600),
+            timeout: Duration::from_secs(3600),
+            ..league.plan(&server, large)
+        });
+        let start = Instant::now();
+        let small = self.small.iter();
+        let targets = small
+            .map(|(name, len)| Target { len: Some(*len), ..Target::new(format!("/{name}")) })
+            .collect();
+        let plan = Plan {
+            order: Order::Zipf(ZIPF),
+            arrival: Arrival::Poisson(self.requests),
+            connections: CONNECTIONS,
+            duration: self.length,
+            ..league.plan(&server, targets)
+        };
+        let account = league.measure(&mut server, &plan)?.account;
+        let large_bytes = downloads.bytes();
+        let large_rate = float(large_bytes) / start.elapsed().as_secs_f64();
+        let cpu = server.cpu() - before;
+        throttle.limit(None)?;
+        if let Err(error) = downloads.stop() {
+            recorder.note(format!("{}: the downloads ended early: {error}", peer.name));
+        }
+        // Of small files the window's rate stands for the whole time.
+        let bytes = float(large_bytes) + account.bytes_rate() * start.elapsed().as_secs_f64();
+        let cpu_per_gb = cpu.as_secs_f64() * 1e9 / (bytes / 1e9);
+        Ok(Some(Round { account, large_rate, cpu_per_gb }))
+    }
+}
+
+/// Bytes of the i-th file: 1 to 64 KiB, half of all below 8 KiB, whatever its popularity.
+fn small_len(i: usize) -> u64 {
+    let mut random = fastrand::Rng::with_seed(i as u64);
+    let kib = 2_f64.powf(6.0 * random.f64());
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 64 KiB")]
+    let bytes = (kib * 1024.0) as u64;
+    bytes
+}
+
+/// How many of the most popular files get [`HOT`] of all requests.
+fn hot_files(files: usize) -> usize {
+    #[allow(clippy::cast_precision_loss, reason = "files are few")]
+    let weight = |k: usize| (k as f64).powf(-ZIPF);
+    let total: f64 = (1..=files).map(weight).sum();
+    let mut sum = 0.0;
+    (1..=files)
+        .take_while(|&k| {
+            sum += weight(k);
+            sum < HOT * total
+        })
+        .count()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "rates and counts, for people")]
+fn float(n: u64) -> f64 {
+    n as f64
+}
+
+const SMALL: &str = "latency of small files";
+const GOT: &str = "small files per second";
+const LARGE: &str = "large files";
+const CPU: &str = "CPU per GB";
+
+/// Small files; a tenth in a quick run.
+const FILES: usize = 5000;
+
+/// Of requests for them: within what Breslau and others (1999) found, 0.64 to 0.83.
+const ZIPF: f64 = 0.8;
+
+/// Part of the requests that are for files in memory when a round begins.
+const HOT: f64 = 0.95;
+
+/// For small files, per second.
+const REQUESTS: f64 = 1000.0;
+
+/// That ask for them: as many as visitors who may have to wait at the same time, so that nobody waits
+/// for a connection instead of the server.
+const CONNECTIONS: usize = 2000;
+
+/// The disk is so many times as fast as in `cold`: it has more to do.
+const RATE_TIMES: u64 = 4;
+
+/// The measurement takes so many times [`Args::secs`](super::Args::secs): what is rare must happen.
+const LENGTHS: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn popular_files_are_hot() {
+        let hot = hot_files(FILES);
+        assert!((3500..4500).contains(&hot), "{hot}");
+        assert!(hot_files(1) <= 1);
+        let lens: Vec<u64> = (0..FILES).map(small_len).collect();
+        assert!(lens.iter().all(|len| (1024..=65_536).contains(len)));
+        let below = lens.iter().filter(|&&len| len < 8192).count();
+        assert!((FILES * 2 / 5..FILES * 3 / 5).contains(&below), "{below}");
+    }
+}

@@ -1,0 +1,258 @@
+//! `samum-bench league`: file servers side by side, in one run, on one machine.
+//!
+//! The server runs on one CPU, the load generator on another. Servers take turns (A B C, A B C, ...)
+//! and medians count, so that a drift of the machine's speed hits all of them. A server's CPU time is
+//! that of all its threads, the kernel's work for it included: on a machine that is shared it is
+//! steadier than requests per second. Every server's bytes are compared with the files first.
+//!
+//! | test | asks |
+//! |---|---|
+//! | [`warm`] | what a request costs when all files are in memory |
+//! | [`cold`] | what is left of that beside downloads from a slow disk |
+//! | [`download`] | how fast files come from a disk as it is, one and many at once |
+//! | [`mixed`] | what visitors see when some files are in memory and some are not |
+//! | [`idle`] | what connections cost that do nothing |
+
+use core::cell::Cell;
+use core::time::Duration;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use crate::cli::{Tests, positive};
+use crate::load::{self, Account, Plan};
+use crate::run::Table;
+use crate::{Fault, Recorder, Test};
+
+pub mod cold;
+pub mod download;
+pub mod idle;
+pub mod mixed;
+pub mod peers;
+pub mod rounds;
+pub mod server;
+pub mod site;
+pub mod throttle;
+pub mod warm;
+
+use peers::Peer;
+use server::{Host, Server};
+use site::Site;
+use throttle::Throttle;
+
+/// The command line of `samum-bench league`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Which tests: warm, cold, download, mixed, idle.
+    #[command(flatten)]
+    pub tests: Tests,
+    /// Servers to compare [default: all that are known]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub servers: Vec<String>,
+    /// One more server, started by a command with {root} and {port}; may be repeated
+    #[arg(long, value_name = "NAME=COMMAND")]
+    pub add: Vec<String>,
+    /// Directory for the files to serve, which are kept [default: one in /var/tmp, removed]
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+    /// Rounds in which the servers take turns [default: 3, quick 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+    /// Seconds of each measurement [default: 3, quick 0.4]
+    #[arg(long, value_name = "S", value_parser = positive)]
+    pub secs: Option<f64>,
+    /// warm: sizes of files, bytes [default: 128,8192,65536,1048576, quick 128,65536]
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    pub sizes: Vec<u64>,
+    /// warm: connections
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub connections: u32,
+    /// cold: bytes per second that the disk is slowed down to; mixed: four times as many
+    #[arg(long, value_name = "N", default_value_t = 16 << 20, value_parser = clap::value_parser!(u64).range(1 << 16..))]
+    pub rate: u64,
+    /// cold, mixed: downloads from the disk beside the hot requests
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub readers: u32,
+    /// cold, mixed: requests per second, of the measurements by the clock [default: 5000, mixed 1000]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub requests: Option<f64>,
+    /// download: bytes of the file [default: 1 GiB, quick 32 MiB]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1 << 20..))]
+    pub bytes: Option<u64>,
+    /// idle: connections [default: 10000, quick 500]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub count: Option<u32>,
+    /// The client copies what it receives out of the kernel, instead of discarding it there
+    #[arg(long)]
+    pub copy: bool,
+    /// CPU of the servers [default: 0, if there are two]
+    #[arg(long, value_name = "N")]
+    pub server_cpu: Option<usize>,
+    /// CPU of the load generator [default: 1, if there are two]
+    #[arg(long, value_name = "N")]
+    pub client_cpu: Option<usize>,
+}
+
+/// What all tests of a league know.
+#[derive(Debug)]
+pub struct League {
+    peers: Vec<Peer>,
+    described: Cell<bool>,
+    root: Option<PathBuf>,
+    length: Duration,
+    quick: bool,
+    sizes: Vec<u64>,
+    connections: usize,
+    rate: u64,
+    readers: usize,
+    requests: Option<f64>,
+    bytes: u64,
+    copy: bool,
+    server_cpu: Option<usize>,
+    client_cpu: Option<usize>,
+}
+
+/// The tests of a league, in the order of the table above.
+///
+/// # Errors
+/// A sentence for exit code 2, when the command line means nothing.
+pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
+    let quick = args.tests.how.quick;
+    let names = || peers::KNOWN.iter().map(|name| (*name).to_owned());
+    let names = if args.servers.is_empty() { names().collect() } else { args.servers.clone() };
+    let added = args.add.iter().map(|text| Peer::added(text));
+    let peers: Vec<Peer> =
+        names.iter().map(|name| Peer::named(name)).chain(added).collect::<Result<_, _>>()?;
+    if let Some(twice) =
+        (1..peers.len()).find(|&i| peers[..i].iter().any(|p| p.name == peers[i].name))
+    {
+        return Err(format!("'{}' takes part twice", peers[twice].name));
+    }
+    let sizes: &[u64] = if quick { &[128, 65_536] } else { &[128, 8192, 65_536, 1 << 20] };
+    let two_cpus = std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+    let index = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+    let league = Rc::new(League {
+        peers,
+        described: Cell::new(false),
+        root: args.root.clone(),
+        length: Duration::from_secs_f64(args.secs.unwrap_or(if quick { 0.4 } else { 3.0 })),
+        quick,
+        sizes: if args.sizes.is_empty() { sizes.to_vec() } else { args.sizes.clone() },
+        connections: index(args.connections),
+        rate: args.rate,
+        readers: index(args.readers),
+        requests: args.requests,
+        bytes: args.bytes.unwrap_or(if quick { 32 << 20 } else { 1 << 30 }),
+        copy: args.copy,
+        server_cpu: args.server_cpu.or_else(|| two_cpus.then_some(0)),
+        client_cpu: args.client_cpu.or_else(|| two_cpus.then_some(1)),
+    });
+    let rounds = |n| index(args.rounds.unwrap_or(n));
+    let rounds = |test: Test| test.steps(rounds(3), rounds(1));
+    let count = |n| index(args.count.unwrap_or(n));
+    Ok(vec![
+        rounds(warm::test(&league)),
+        rounds(cold::test(&league)),
+        rounds(download::test(&league)),
+        rounds(mixed::test(&league)),
+        idle::test(&league).steps(count(10_000), count(500)),
+    ])
+}
+
+/// A load and what it cost the server.
+#[derive(Debug)]
+struct Measured {
+    account: Account,
+    /// CPU time of the server, warm-up and end included.
+    cpu: Duration,
+}
+
+impl Measured {
+    /// Nanoseconds of the server's CPU for each answer.
+    #[allow(clippy::cast_precision_loss, reason = "counts of requests")]
+    fn cpu_per_request(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e9 / self.account.answered_ever as f64
+    }
+}
+
+impl League {
+    /// A closed loop against a server; shorter than the default for a quick run.
+    fn plan(&self, server: &Server, targets: Vec<load::Target>) -> Plan {
+        Plan {
+            warmup: self.length.min(Duration::from_millis(500)) / 2,
+            duration: self.length,
+            timeout: Duration::from_secs(if self.quick { 1 } else { 20 }),
+            cpu: self.client_cpu,
+            copy: self.copy,
+            connections: self.connections,
+            ..Plan::new(server.address(), targets)
+        }
+    }
+
+    /// Starts a peer and compares its bytes. A peer that cannot take part becomes a row that says
+    /// why, once.
+    fn start(
+        &self,
+        recorder: &mut Recorder<'_>,
+        peer: &Peer,
+        site: &Site,
+        files: &[String],
+        throttle: Option<&Throttle>,
+    ) -> Option<Server> {
+        let checked = &files[..files.len().min(CHECKED)];
+        if peer.needs_files && files.len() > FLOOR_FILES {
+            recorder.skip(&peer.name, format!("knows {FLOOR_FILES} files at most"));
+            return None;
+        }
+        let host = Host { root: site.root(), files, cpu: self.server_cpu, throttle };
+        let started = Server::start(peer, host).and_then(|server| {
+            checked.iter().try_for_each(|file| server.check(site.root(), file))?;
+            Ok(server)
+        });
+        match started {
+            Ok(server) => Some(server),
+            Err(why) => {
+                recorder.skip(&peer.name, why);
+                None
+            }
+        }
+    }
+
+    /// Runs a load and takes the server's CPU time around it.
+    fn measure(&self, server: &mut Server, plan: &Plan) -> Result<Measured, Fault> {
+        let before = server.cpu();
+        let account = load::measure(plan)
+            .map_err(|error| Fault::Failed(format!("{}: {error}", server.name())))?;
+        Ok(Measured { account, cpu: server.cpu() - before })
+    }
+
+    /// Versions, commands and configurations of all that could take part, as tables; and on what
+    /// they ran. Once a run.
+    fn describe(&self, recorder: &mut Recorder<'_>) {
+        if self.described.replace(true) {
+            return;
+        }
+        recorder.note(match (self.server_cpu, self.client_cpu) {
+            (Some(server), Some(client)) if server != client => {
+                format!("server on CPU {server}, load generator on CPU {client}")
+            }
+            _ => "server and load generator share CPUs: figures are of both".to_owned(),
+        });
+        for peer in self.peers.iter().filter(|peer| peer.program().is_ok()) {
+            let environment =
+                peer.environment.iter().map(|(name, value)| format!("{name}={value}"));
+            let command =
+                environment.chain(peer.command.iter().cloned()).collect::<Vec<_>>().join(" ");
+            let version = server::version(peer).unwrap_or_default();
+            let mut rows = vec![vec![command]];
+            rows.extend(peer.configuration.lines().map(|line| vec![line.to_owned()]));
+            let title = format!("{}: {version}", peer.name);
+            recorder.table(Table { title, head: vec!["command and configuration".into()], rows });
+        }
+    }
+}
+
+/// Files whose bytes are compared when a server starts.
+const CHECKED: usize = 8;
+
+/// Files that the floor can hold.
+const FLOOR_FILES: usize = 32;

@@ -1,0 +1,304 @@
+//! The servers of the league: commands and configurations, as they are started and as the report
+//! shows them. Pure but for looking where programs are.
+//!
+//! All get one worker, no access log, connections that are kept, and what their manuals recommend for
+//! static files. Where a setting is only there so that 10,000 connections fit, all get it.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// How to start a server, with `{root}`, `{port}`, `{dir}` and `{user}` to be filled in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its name in tables and plots.
+    pub name: String,
+    /// Program and arguments. `{conf}` is the path of the configuration.
+    pub command: Vec<String>,
+    /// The text of its configuration; may be empty.
+    pub configuration: String,
+    /// Environment variables it gets.
+    pub environment: Vec<(String, String)>,
+    /// Arguments with which the program prints its version; none if it has no such.
+    pub version: &'static [&'static str],
+    /// Whether the argument `{files}` is to be replaced by the names of the files.
+    pub needs_files: bool,
+}
+
+/// Where one server is started.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// Directory that it serves.
+    pub root: &'a Path,
+    /// Port of 127.0.0.1 that it listens at.
+    pub port: u16,
+    /// Directory of its own: configuration, logs, process ID.
+    pub dir: &'a Path,
+}
+
+impl Peer {
+    /// The peer of that name.
+    ///
+    /// # Errors
+    /// A sentence, when nobody has that name.
+    pub fn named(name: &str) -> Result<Self, String> {
+        let (base, preload) = match name.strip_suffix("-preload") {
+            Some(base) if PRELOADED.contains(&name) => (base, true),
+            _ => (name, false),
+        };
+        let (command, configuration, version): (&str, String, &'static [&'static str]) = match base
+        {
+            "floor" => ("{floor} {port} {root} {files}", String::new(), &[]),
+            "samum" => (SAMUM, String::new(), &["--version"]),
+            "samum-epoll" => (SAMUM_EPOLL, String::new(), &["--version"]),
+            "nginx" => ("nginx -c {conf}", NGINX.replace("{aio}", ""), &["-v"]),
+            "nginx-aio" => ("nginx -c {conf}", NGINX.replace("{aio}", "\n  aio threads;"), &["-v"]),
+            "h2o" => ("h2o -c {conf}", H2O.to_owned(), &["-v"]),
+            "lighttpd" => ("lighttpd -D -f {conf}", LIGHTTPD.to_owned(), &["-v"]),
+            "caddy" => {
+                ("caddy run --adapter caddyfile --config {conf}", CADDY.to_owned(), &["version"])
+            }
+            _ => {
+                let known = KNOWN.join(", ");
+                return Err(format!("no server is called '{name}': there are {known}, and --add"));
+            }
+        };
+        let mut peer = Self::of(name, command);
+        peer.configuration = configuration;
+        peer.version = version;
+        if preload {
+            let library = configured("SAMUM_PRELOAD", "libsamum_preload.so");
+            peer.environment.push(("LD_PRELOAD".to_owned(), library.display().to_string()));
+        }
+        if base == "caddy" {
+            // Where it would keep certificates.
+            for variable in ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
+                peer.environment.push((variable.to_owned(), "{dir}".to_owned()));
+            }
+        }
+        Ok(peer)
+    }
+
+    /// From `NAME=COMMAND`, where the command has `{root}` and `{port}`, words in `'…'` or not.
+    ///
+    /// # Errors
+    /// A sentence, when it is not of that form.
+    pub fn added(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}' is not NAME=COMMAND with {{root}} and {{port}}");
+        let (name, command) = text.split_once('=').ok_or_else(wrong)?;
+        if name.is_empty() || !command.contains("{port}") {
+            return Err(wrong());
+        }
+        Ok(Self::of(name, command))
+    }
+
+    fn of(name: &str, command: &str) -> Self {
+        let command: Vec<String> = words(command);
+        Self {
+            name: name.to_owned(),
+            needs_files: command.iter().any(|word| word == FILES_KEY),
+            command,
+            configuration: String::new(),
+            environment: Vec::new(),
+            version: &[],
+        }
+    }
+
+    /// The program itself, where it is.
+    ///
+    /// # Errors
+    /// A sentence, when it is not there, or a library that it is to be started with is not.
+    pub fn program(&self) -> Result<PathBuf, String> {
+        for (_, value) in self.environment.iter().filter(|(name, _)| name == "LD_PRELOAD") {
+            if !Path::new(value).exists() {
+                return Err(format!("{value} is not there: cargo build --release builds it"));
+            }
+        }
+        let name = &self.command[0];
+        match name.as_str() {
+            SAMUM_KEY => {
+                let found = samum();
+                let missing = || format!("{} is not there: cargo build --release", found.display());
+                found.exists().then(|| found.clone()).ok_or_else(missing)
+            }
+            FLOOR_KEY => find("cc").ok_or_else(|| "needs a C compiler, cc".to_owned()),
+            _ => find(name).ok_or_else(|| format!("{name} is not installed")),
+        }
+    }
+
+    /// `text` with everything filled in.
+    #[must_use]
+    pub fn fill(&self, text: &str, place: Place<'_>) -> String {
+        text.replace("{conf}", &format!("{}/conf", place.dir.display()))
+            .replace("{root}", &place.root.display().to_string())
+            .replace("{dir}", &place.dir.display().to_string())
+            .replace("{port}", &place.port.to_string())
+            .replace("{user}", if rustix::process::geteuid().is_root() { "user root;" } else { "" })
+            .replace(SAMUM_KEY, &samum().display().to_string())
+            .replace(FLOOR_KEY, &format!("{}/floor", place.dir.display()))
+    }
+}
+
+/// A command line's words; those in `'…'` may hold spaces.
+fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (i, part) in line.split('\'').enumerate() {
+        if i % 2 == 1 {
+            words.push(part.to_owned());
+        } else {
+            words.extend(part.split_whitespace().map(str::to_owned));
+        }
+    }
+    words
+}
+
+fn samum() -> PathBuf {
+    configured("SAMUM", "samum")
+}
+
+/// What an environment variable says, or else the file beside this program.
+fn configured(variable: &str, name: &str) -> PathBuf {
+    env::var_os(variable).map_or_else(|| beside_us(name), PathBuf::from)
+}
+
+/// A file in the directory of this program: what the same `cargo build` has made.
+fn beside_us(name: &str) -> PathBuf {
+    let directory = env::current_exe().ok().and_then(|path| path.parent().map(Path::to_owned));
+    let directory = directory.unwrap_or_default();
+    // Tests are one further down.
+    let directory = match directory.file_name() {
+        Some(deps) if deps == "deps" => directory.parent().map(Path::to_owned).unwrap_or_default(),
+        _ => directory,
+    };
+    directory.join(name)
+}
+
+/// A program in `$PATH`, or where Debian keeps servers.
+pub(super) fn find(name: &str) -> Option<PathBuf> {
+    if name.contains('/') {
+        return Some(PathBuf::from(name)).filter(|path| path.exists());
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    let directories =
+        env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
+    directories.map(|directory| directory.join(name)).find(|file| file.is_file())
+}
+
+/// Who takes part without `--servers`.
+pub const KNOWN: [&str; 10] = [
+    "floor",
+    "samum",
+    "samum-epoll",
+    "nginx",
+    "nginx-aio",
+    "h2o",
+    "lighttpd",
+    "caddy",
+    "nginx-preload",
+    "lighttpd-preload",
+];
+
+/// Servers that send files by sendfile(2), which the library makes wait no more.
+const PRELOADED: [&str; 2] = ["nginx-preload", "lighttpd-preload"];
+
+/// A word that stands for the names of the files to serve.
+pub(super) const FILES_KEY: &str = "{files}";
+const SAMUM_KEY: &str = "{samum}";
+/// The floor's program, which is compiled first.
+pub(super) const FLOOR_KEY: &str = "{floor}";
+
+/// Its source. It knows its files beforehand and does no HTTP: nothing can be much cheaper.
+pub(super) const FLOOR_SOURCE: &str = include_str!("../../../../bench/floor.c");
+
+const SAMUM: &str = "{samum} serve {root} --listen 127.0.0.1:{port} --threads 1";
+const SAMUM_EPOLL: &str =
+    "{samum} serve {root} --listen 127.0.0.1:{port} --threads 1 --driver epoll";
+
+const NGINX: &str = "\
+worker_processes 1; daemon off; pid {dir}/pid; error_log {dir}/err; {user}
+worker_rlimit_nofile 20000;
+events { worker_connections 16000; multi_accept on; }
+http {
+  access_log off; server_tokens off;
+  sendfile on; tcp_nopush on;{aio}
+  keepalive_requests 1000000000; keepalive_timeout 600;
+  open_file_cache max=10000 inactive=600s; open_file_cache_valid 60s;
+  server { listen 127.0.0.1:{port} backlog=4096; root {root}; }
+}
+";
+
+const H2O: &str = "\
+max-connections: 16000
+num-threads: 1
+listen: {port: {port}, host: 127.0.0.1}
+hosts: {default: {paths: {\"/\": {file.dir: {root}}}}}
+http1-request-timeout: 600
+";
+
+const LIGHTTPD: &str = "\
+server.document-root = \"{root}\"
+server.port = {port}
+server.bind = \"127.0.0.1\"
+server.max-keep-alive-requests = 1000000000
+server.max-keep-alive-idle = 600
+server.network-backend = \"sendfile\"
+server.max-fds = 16000
+server.max-connections = 15900
+server.errorlog = \"{dir}/err\"
+";
+
+const CADDY: &str = "\
+{
+ admin off
+ auto_https off
+}
+http://127.0.0.1:{port} {
+ root * {root}
+ file_server
+}
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_known_peers_can_be_filled_in() {
+        let place =
+            Place { root: Path::new("/the/root"), port: 8080, dir: Path::new("/the/directory") };
+        for name in KNOWN {
+            let peer = Peer::named(name).unwrap();
+            assert_eq!(peer.name, name);
+            let command: Vec<_> = peer.command.iter().map(|word| peer.fill(word, place)).collect();
+            let all = format!("{} {}", command.join(" "), peer.fill(&peer.configuration, place));
+            for word in ["8080", "/the/root"] {
+                assert!(all.contains(word), "{name}: no {word} in {all}");
+            }
+            for key in ["{root}", "{port}", "{dir}", "{conf}", "{user}", "{aio}", "{samum}"] {
+                assert!(!all.contains(key), "{name}: {key} in {all}");
+            }
+        }
+        assert!(Peer::named("apache").unwrap_err().contains("samum-epoll"));
+        assert!(Peer::named("h2o-preload").is_err());
+    }
+
+    #[test]
+    fn peers_can_be_added() {
+        let peer = Peer::added("mine='/a b/mine' --root={root} {port} {files}").unwrap();
+        assert_eq!(peer.name, "mine");
+        assert_eq!(peer.command, ["/a b/mine", "--root={root}", "{port}", "{files}"]);
+        assert!(peer.needs_files);
+        for wrong in ["mine", "=x {port}", "mine=x"] {
+            assert!(Peer::added(wrong).unwrap_err().contains("NAME=COMMAND"));
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let missing = |command| Peer::added(command).unwrap().program().unwrap_err();
+        assert_eq!(missing("a=no-such-program {port}"), "no-such-program is not installed");
+        let mut peer = Peer::added("a=sh {port}").unwrap();
+        assert!(peer.program().unwrap().ends_with("sh"));
+        peer.environment.push(("LD_PRELOAD".into(), "/no/such.so".into()));
+        assert!(peer.program().unwrap_err().contains("/no/such.so"));
+    }
+}

@@ -1,0 +1,256 @@
+//! A peer as a process: started on its CPU, checked, asked for its CPU time and memory, ended.
+
+use core::net::{Ipv4Addr, SocketAddr};
+use core::time::Duration;
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::peers::{FILES_KEY, FLOOR_KEY, FLOOR_SOURCE, Peer, Place, find};
+use super::throttle::Throttle;
+use crate::load::{fetch::fetch, pin};
+
+/// A running peer. Dropping it ends it and all its processes.
+#[derive(Debug)]
+pub struct Server {
+    name: String,
+    address: SocketAddr,
+    child: Child,
+    /// Of threads, ended ones too: CPU time when last asked.
+    threads: HashMap<u32, u64>,
+    _dir: tempfile::TempDir,
+}
+
+/// Where and with what a server runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Host<'a> {
+    /// Directory that it serves.
+    pub root: &'a Path,
+    /// Files in it, for a server that must be told.
+    pub files: &'a [String],
+    /// Its CPU.
+    pub cpu: Option<usize>,
+    /// What limits its reads from the disk.
+    pub throttle: Option<&'a Throttle>,
+}
+
+impl Server {
+    /// Starts a peer and waits until it accepts connections.
+    ///
+    /// # Errors
+    /// A sentence, when it does not: not installed, or what it said.
+    pub fn start(peer: &Peer, host: Host<'_>) -> Result<Self, String> {
+        let program = peer.program()?;
+        let failed = |error: std::io::Error| format!("{} did not start: {error}", peer.name);
+        let dir = tempfile::Builder::new().prefix("samum-bench-").tempdir().map_err(failed)?;
+        // A server that gives up its rights must get through.
+        fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .map_err(failed)?;
+        let address = free_address().map_err(failed)?;
+        let place = Place { root: host.root, port: address.port(), dir: dir.path() };
+        fs::write(dir.path().join("conf"), peer.fill(&peer.configuration, place))
+            .map_err(failed)?;
+        let program = if peer.command[0] == FLOOR_KEY {
+            compile_floor(&program, dir.path())?
+        } else {
+            program
+        };
+        let mut command = match host.throttle {
+            Some(throttle) => within(throttle, &program),
+            None => Command::new(&program),
+        };
+        for word in &peer.command[1..] {
+            if word == FILES_KEY {
+                command.args(host.files);
+            } else {
+                command.arg(peer.fill(word, place));
+            }
+        }
+        for (name, value) in &peer.environment {
+            command.env(name, peer.fill(value, place));
+        }
+        let log = dir.path().join("log");
+        let file = File::create(&log).map_err(failed)?;
+        let copy = file.try_clone().map_err(failed)?;
+        command.stdin(Stdio::null()).stdout(file).stderr(copy).process_group(0);
+        let child = spawn_on(command, host.cpu).map_err(failed)?;
+        let name = peer.name.clone();
+        let mut server = Self { name, address, child, threads: HashMap::new(), _dir: dir };
+        if server.is_ready() {
+            Ok(server)
+        } else {
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            let said = said.trim().lines().last().unwrap_or("it said nothing").to_owned();
+            Err(format!("{} did not start: {said}", peer.name))
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Compares what it serves with the file.
+    ///
+    /// # Errors
+    /// A sentence, when it cannot be had or differs.
+    pub fn check(&self, root: &Path, file: &str) -> Result<(), String> {
+        let want = fs::read(root.join(file)).map_err(|error| format!("{file}: {error}"))?;
+        match fetch(self.address, &format!("/{file}"), FETCH_LIMIT) {
+            Ok(got) if got == want => Ok(()),
+            Ok(_) => Err(format!("{} serves other bytes than {file} has", self.name)),
+            Err(error) => Err(format!("{} does not serve {file}: {error}", self.name)),
+        }
+    }
+
+    /// CPU time of all its threads so far, what the kernel does on their behalf included. Of threads
+    /// that have ended, what they had used when this was last called.
+    pub fn cpu(&mut self) -> Duration {
+        for pid in self.processes() {
+            for thread in entries(&format!("/proc/{pid}/task")) {
+                let Ok(tid) = thread.parse() else { continue };
+                let schedstat = read(&format!("/proc/{pid}/task/{tid}/schedstat"));
+                // proc(5), Documentation/scheduler/sched-stats.rst: nanoseconds on a CPU come first.
+                let used = schedstat.split_whitespace().next().and_then(|ns| ns.parse().ok());
+                if let Some(used) = used {
+                    self.threads.insert(tid, used);
+                }
+            }
+        }
+        Duration::from_nanos(self.threads.values().sum())
+    }
+
+    /// Bytes of memory of all its processes, each page shared by n of them counted as an n-th (PSS).
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        let pss = |pid| crate::machine::field(&read(&format!("/proc/{pid}/smaps_rollup")), "Pss:");
+        self.processes().into_iter().filter_map(pss).sum::<u64>() * 1024
+    }
+
+    /// It and its descendants.
+    fn processes(&self) -> Vec<u32> {
+        let mut found = vec![self.child.id()];
+        let mut next = 0;
+        while let Some(&pid) = found.get(next) {
+            next += 1;
+            for thread in entries(&format!("/proc/{pid}/task")) {
+                let children = read(&format!("/proc/{pid}/task/{thread}/children"));
+                found.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+            }
+        }
+        found
+    }
+
+    fn is_ready(&mut self) -> bool {
+        let end = Instant::now() + START_LIMIT;
+        while Instant::now() < end && matches!(self.child.try_wait(), Ok(None)) {
+            if TcpStream::connect_timeout(&self.address, POLL).is_ok() {
+                return true;
+            }
+            thread::sleep(POLL);
+        }
+        false
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        // Its group is gone when all of it has ended.
+        let _ = pid.map(|pid| kill_process_group(pid, signal));
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.signal(Signal::TERM);
+        let end = Instant::now() + STOP_LIMIT;
+        while Instant::now() < end && matches!(self.child.try_wait(), Ok(None)) {
+            thread::sleep(POLL);
+        }
+        self.signal(Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+/// The first line in which a peer's program tells its version.
+#[must_use]
+pub fn version(peer: &Peer) -> Option<String> {
+    let program = peer.program().ok().filter(|_| !peer.version.is_empty())?;
+    let output = Command::new(program).args(peer.version).stdin(Stdio::null()).output().ok()?;
+    let said = [output.stdout, output.stderr].concat();
+    String::from_utf8_lossy(&said)
+        .lines()
+        .map(str::trim)
+        .find(|line| line.contains(|c: char| c.is_ascii_digit()) && !line.starts_with('['))
+        .map(|line| line.split(" h1:").next().unwrap_or(line).to_owned())
+}
+
+/// A port that nobody listens at just now.
+fn free_address() -> std::io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+/// Compiles [`FLOOR_SOURCE`] with the C compiler `cc`.
+fn compile_floor(cc: &Path, dir: &Path) -> Result<std::path::PathBuf, String> {
+    let (source, program) = (dir.join("floor.c"), dir.join("floor"));
+    let failed = |error: &dyn core::fmt::Display| format!("the floor cannot be compiled: {error}");
+    fs::write(&source, FLOOR_SOURCE).map_err(|error| failed(&error))?;
+    let output = Command::new(cc).args(["-O2", "-o"]).arg(&program).arg(&source).output();
+    let output = output.map_err(|error| failed(&error))?;
+    if !output.status.success() {
+        return Err(failed(&String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    Ok(program)
+}
+
+/// A command that joins the cgroup before it becomes `program`, so that all its threads are in it.
+fn within(throttle: &Throttle, program: &Path) -> Command {
+    let mut command = Command::new(find("sh").unwrap_or_else(|| "/bin/sh".into()));
+    let script = "echo $$ >\"$1\" && shift && exec \"$@\"";
+    command.args(["-c", script, "sh"]).arg(throttle.processes()).arg(program);
+    command
+}
+
+/// Spawns from a thread that runs on that CPU: children inherit it (sched_setaffinity(2)).
+fn spawn_on(mut command: Command, cpu: Option<usize>) -> std::io::Result<Child> {
+    let thread = thread::spawn(move || {
+        pin(cpu)?;
+        command.spawn()
+    });
+    thread.join().unwrap_or_else(|_| Err(std::io::Error::other("the spawning thread panicked")))
+}
+
+fn entries(directory: &str) -> Vec<String> {
+    let names = fs::read_dir(directory).into_iter().flatten().flatten();
+    names.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// A file of /proc; empty when the process has ended.
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// A server that does not accept connections by then has not started.
+const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// A server that has not ended by then is killed.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+
+/// How often either is looked at.
+const POLL: Duration = Duration::from_millis(20);
+
+/// For each receive of a file that is compared.
+const FETCH_LIMIT: Duration = Duration::from_secs(20);

@@ -1,0 +1,42 @@
+//! Does it scale? Do a thing N times, time every single step, plot the latency of step i against i
+//! (the method of von Leitner, "Scalable Network Programming", 2003), and say what the picture says.
+//!
+//! ```text
+//!   os, events, ...      tests: values that say what they ask and know how to run
+//!        │
+//!      suite             runs them: recorder, progress, ctrl-C, noise before and after
+//!        │ Run
+//!       run              the directory: meta.json, raw.csv
+//!        │ Run
+//!   summary, plot        pure: verdicts by `stats` and `fit`, pictures as SVG
+//!        │
+//!  report, compare       pure: one HTML page, one table of ratios
+//! ```
+//!
+//! Everything that is printed or drawn is made from a [`Run`] alone, so that a directory that was
+//! written elsewhere can be summed up, overlaid and compared as well as a fresh one.
+
+pub mod cli;
+pub mod clock;
+pub mod compare;
+pub mod events;
+pub mod fit;
+pub mod http;
+pub mod interrupt;
+pub mod league;
+pub mod load;
+pub mod machine;
+pub mod os;
+pub mod plot;
+pub mod report;
+pub mod run;
+pub mod stats;
+pub mod suite;
+pub mod summary;
+mod sys;
+
+pub use run::{Description, Figure, Judge, Run, Table, Unit};
+pub use suite::{Fault, Options, Recorder, Test};
+
+/// What went wrong while running, as a sentence that says what to do; exit code 1.
+pub type Error = String;

@@ -1,0 +1,321 @@
+//! What a load has done: rates, percentiles, failures by kind, and whether the figures may be
+//! believed. Pure.
+
+use core::fmt;
+use core::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use super::schedule::Nanos;
+
+/// Why a request has no good answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// No connection: refused, unreachable.
+    Connect,
+    /// No local port left to connect from.
+    Ports,
+    /// The connection was reset or closed within the exchange.
+    Closed,
+    /// No complete answer within the time limit.
+    Timeout,
+    /// Not a response.
+    Malformed,
+    /// Another status than 200.
+    Status,
+    /// Other bytes, or another number of them, than the file has.
+    Bytes,
+    /// Neither answered nor timed out when the load ended.
+    Unfinished,
+}
+
+impl Failure {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Connect,
+        Self::Ports,
+        Self::Closed,
+        Self::Timeout,
+        Self::Malformed,
+        Self::Status,
+        Self::Bytes,
+        Self::Unfinished,
+    ];
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connect => "not connected",
+            Self::Ports => "no local port left",
+            Self::Closed => "connection lost",
+            Self::Timeout => "timed out",
+            Self::Malformed => "malformed",
+            Self::Status => "status not 200",
+            Self::Bytes => "wrong bytes",
+            Self::Unfinished => "unanswered at the end",
+        })
+    }
+}
+
+/// A part of the window: how much was answered in it, and how slow the slowest was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slice {
+    /// Requests answered.
+    pub answered: u64,
+    /// The longest of their latencies.
+    pub latency_max: Nanos,
+}
+
+/// The figures of one load. Latencies are in nanoseconds; those of [`Failure::Timeout`] and
+/// [`Failure::Unfinished`] are among them with the time they had waited, a lower bound: leaving them
+/// out would praise a server for what it did not do. Other failures are only counted.
+#[derive(Clone, Debug)]
+pub struct Account {
+    /// From when a request was meant to leave to the last byte of its answer; of requests meant to
+    /// leave in the window.
+    pub latency: Histogram<u64>,
+    /// Of each new connection, in the window or not.
+    pub connect: Histogram<u64>,
+    /// By [`SLICE`], from the window's start.
+    pub slices: Vec<Slice>,
+    /// Answered at any time, warm-up and end included: to divide a server's CPU by.
+    pub answered_ever: u64,
+    /// Answered within the window.
+    pub answered: u64,
+    /// Bytes of bodies received within the window.
+    pub bytes: u64,
+    /// How long the window was.
+    pub window: Duration,
+    /// CPU time of the generator's thread within the window.
+    pub own_cpu: Duration,
+    /// Requests that left in the window.
+    pub sent: u64,
+    /// Of those: left more than [`LATE`] after they could have, though a connection was free. That is
+    /// the generator's fault, not the server's.
+    pub sent_late: u64,
+    failures: [u64; Failure::ALL.len()],
+}
+
+impl Account {
+    /// Nothing yet. Latencies up to `latency_max` are told apart; longer ones count as that long.
+    ///
+    /// # Panics
+    /// Never: hdrhistogram takes all such bounds.
+    #[must_use]
+    pub fn new(latency_max: Duration) -> Self {
+        let histogram = || {
+            Histogram::new_with_bounds(1, nanos(latency_max).max(2), SIGNIFICANT_DIGITS)
+                .expect("1, at least 2, and three digits")
+        };
+        Self {
+            latency: histogram(),
+            connect: histogram(),
+            slices: Vec::new(),
+            answered_ever: 0,
+            answered: 0,
+            bytes: 0,
+            window: Duration::ZERO,
+            own_cpu: Duration::ZERO,
+            sent: 0,
+            sent_late: 0,
+            failures: Default::default(),
+        }
+    }
+
+    /// An answer that came at `at`, counted from the window's start.
+    pub fn answer(&mut self, at: Nanos, latency: Nanos) {
+        self.answered += 1;
+        let slice = usize::try_from(at / nanos(SLICE)).unwrap_or(SLICES_MAX).min(SLICES_MAX - 1);
+        if self.slices.len() <= slice {
+            self.slices.resize(slice + 1, Slice::default());
+        }
+        let slice = &mut self.slices[slice];
+        slice.answered += 1;
+        slice.latency_max = slice.latency_max.max(latency);
+    }
+
+    /// A request that failed.
+    pub fn fail(&mut self, failure: Failure) {
+        self.failures[failure as usize] += 1;
+    }
+
+    /// How many failed in this way.
+    #[must_use]
+    pub fn failed(&self, failure: Failure) -> u64 {
+        self.failures[failure as usize]
+    }
+
+    /// How many failed in any way.
+    #[must_use]
+    pub fn failed_ever(&self) -> u64 {
+        self.failures.iter().sum()
+    }
+
+    /// The failures, `3 timed out, 1 malformed`; empty without any.
+    #[must_use]
+    pub fn failures(&self) -> String {
+        let counts = Failure::ALL.map(|failure| (failure, self.failed(failure)));
+        let words = counts.iter().filter(|(_, n)| *n > 0).map(|(f, n)| format!("{n} {f}"));
+        words.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Answers per second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        per_second(self.answered, self.window)
+    }
+
+    /// Bytes of bodies per second.
+    #[must_use]
+    pub fn bytes_rate(&self) -> f64 {
+        per_second(self.bytes, self.window)
+    }
+
+    /// The latency that a part `q` (0 to 1) of all requests had at most, in seconds; NaN without
+    /// requests.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "exact up to 104 days")]
+    pub fn quantile(&self, q: f64) -> f64 {
+        if self.latency.is_empty() {
+            return f64::NAN;
+        }
+        self.latency.value_at_quantile(q) as f64 / 1e9
+    }
+
+    /// The generator's CPU time as a part of the window.
+    #[must_use]
+    pub fn own_cpu_share(&self) -> f64 {
+        self.own_cpu.as_secs_f64() / self.window.as_secs_f64()
+    }
+
+    /// Why the generator and not the server may have set these figures; None when it has not.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "counts of requests")]
+    pub fn bottleneck(&self) -> Option<Bottleneck> {
+        let late = self.sent_late as f64 / self.sent.max(1) as f64;
+        if self.own_cpu_share() > OWN_CPU_MAX {
+            Some(Bottleneck::OwnCpu(self.own_cpu_share()))
+        } else if late > SENT_LATE_MAX {
+            Some(Bottleneck::SentLate(late))
+        } else {
+            None
+        }
+    }
+}
+
+/// What the load generator lacked.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub enum Bottleneck {
+    /// It used this part of its CPU.
+    OwnCpu(f64),
+    /// This part of its requests left [late](Account::sent_late).
+    SentLate(f64),
+}
+
+impl fmt::Display for Bottleneck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OwnCpu(part) => {
+                write!(f, "the load generator used {:.0} % of its CPU", 100.0 * part)
+            }
+            Self::SentLate(part) => {
+                write!(f, "the load generator sent {:.1} % of its requests late", 100.0 * part)
+            }
+        }
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts of requests and bytes")]
+fn per_second(count: u64, window: Duration) -> f64 {
+    if window.is_zero() { f64::NAN } else { count as f64 / window.as_secs_f64() }
+}
+
+/// A duration in nanoseconds; those beyond 584 years are as good as that long.
+pub(super) fn nanos(duration: Duration) -> Nanos {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Of latencies: 0.1 %, which is finer than any of them repeats.
+const SIGNIFICANT_DIGITS: u8 = 3;
+
+/// Beyond this part of its CPU the generator is taken to be the bottleneck.
+pub const OWN_CPU_MAX: f64 = 0.9;
+
+/// Beyond this part of requests sent [late](Account::sent_late), too.
+pub const SENT_LATE_MAX: f64 = 0.01;
+
+/// A request that leaves later than this is late.
+pub const LATE: Duration = Duration::from_millis(1);
+
+/// The distance of [`Account::slices`].
+pub const SLICE: Duration = Duration::from_millis(100);
+
+/// An hour of them; all later answers are counted in the last.
+const SLICES_MAX: usize = 36_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account() -> Account {
+        let mut account = Account::new(Duration::from_secs(10));
+        account.window = Duration::from_secs(2);
+        account
+    }
+
+    #[test]
+    fn rates_and_slices() {
+        let mut account = account();
+        for (at, latency) in [(0, 5), (99_999_999, 7), (350_000_000, 3)] {
+            account.answer(at, latency);
+        }
+        assert!((account.rate() - 1.5).abs() < 1e-9);
+        let slice = |answered, latency_max| Slice { answered, latency_max };
+        assert_eq!(account.slices, [slice(2, 7), slice(0, 0), slice(0, 0), slice(1, 3)]);
+        account.answer(u64::MAX, 1);
+        assert_eq!(account.slices.len(), SLICES_MAX, "bounded");
+    }
+
+    #[test]
+    fn quantiles_are_within_a_thousandth() {
+        let mut account = account();
+        assert!(account.quantile(0.5).is_nan());
+        for i in 1..=1000 {
+            account.latency.saturating_record(i * 1_000_000);
+        }
+        for (q, seconds) in [(0.5, 0.5), (0.99, 0.99), (1.0, 1.0)] {
+            assert!((account.quantile(q) / seconds - 1.0).abs() < 0.001, "{q}");
+        }
+        account.latency.saturating_record(u64::MAX);
+        assert!((account.quantile(1.0) / 10.0 - 1.0).abs() < 0.5, "counts as the longest");
+    }
+
+    #[test]
+    fn failures_are_told_apart() {
+        let mut account = account();
+        assert_eq!(account.failures(), "");
+        for failure in [Failure::Timeout, Failure::Status, Failure::Timeout] {
+            account.fail(failure);
+        }
+        assert_eq!(account.failures(), "2 timed out, 1 status not 200");
+        assert_eq!((account.failed(Failure::Timeout), account.failed_ever()), (2, 3));
+        for (i, failure) in Failure::ALL.into_iter().enumerate() {
+            assert_eq!(failure as usize, i, "ALL is in order");
+        }
+    }
+
+    #[test]
+    fn a_generator_that_was_the_bottleneck_says_so() {
+        let mut account = account();
+        account.own_cpu = Duration::from_millis(1700);
+        account.sent = 1000;
+        account.sent_late = 10;
+        assert_eq!(account.bottleneck(), None);
+        account.sent_late = 11;
+        let says = |account: &Account| account.bottleneck().unwrap().to_string();
+        assert!(says(&account).contains("sent 1.1 %"));
+        account.own_cpu = Duration::from_millis(1900);
+        assert!(says(&account).contains("95 %"));
+    }
+}

@@ -1,0 +1,41 @@
+//! One request and its whole answer, with nothing measured: to see that a server serves the right
+//! bytes before it is measured.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::io::{self, Error, Read as _, Write as _};
+use std::net::TcpStream;
+
+use super::Target;
+use super::response::Parser;
+
+/// The body of a response with status 200, on a connection of its own.
+///
+/// # Errors
+/// When there is none within `limit` for each receive, another status, or more than [`BODY_MAX`]
+/// bytes.
+pub fn fetch(address: SocketAddr, path: &str, limit: Duration) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect_timeout(&address, limit)?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.write_all(&Target::new(path).request(&address.to_string(), false))?;
+    let mut parser = Parser::default();
+    let (mut body, mut buffer) = (Vec::new(), vec![0; 1 << 18]);
+    loop {
+        let n = stream.read(&mut buffer)?;
+        let done = match n {
+            0 => parser.end().map(|()| true),
+            n => parser.feed(&buffer[..n], |bytes| body.extend_from_slice(bytes)),
+        };
+        match done.map_err(|error| Error::other(format!("{path}: {error}")))? {
+            true if parser.status() == 200 => return Ok(body),
+            true => return Err(Error::other(format!("{path}: status {}", parser.status()))),
+            false if body.len() > BODY_MAX => {
+                return Err(Error::other(format!("{path}: more than {BODY_MAX} bytes")));
+            }
+            false => {}
+        }
+    }
+}
+
+/// Longer bodies are refused.
+pub const BODY_MAX: usize = 2 << 30;

@@ -1,0 +1,167 @@
+//! The load generator: requests to one HTTP server, each of them timed.
+//!
+//! ```text
+//!   schedule, popularity      pure: when the next request leaves, and what it asks for
+//!             │
+//!          engine             the shell: one thread, one epoll, N connections
+//!             │
+//!      response, account      pure: what came back, what that makes
+//! ```
+//!
+//! A *closed loop* sends when the answer before has come, and finds the maximum. An *open loop* sends
+//! by the clock, whatever the server does, and finds the latency at a rate. Latencies count from
+//! when a request was meant to leave ([`schedule`]).
+//!
+//! The generator knows its own cost: [`Account::bottleneck`] says when it and not the server set the
+//! figures. To stay cheap it leaves the bytes of bodies in the kernel unless it is to compare them.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::io::{self, Error};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+pub mod account;
+pub mod engine;
+pub mod fetch;
+pub mod popularity;
+pub mod response;
+pub mod schedule;
+pub mod slow;
+pub mod target;
+
+pub use account::{Account, Failure};
+pub use engine::{Watch, run};
+pub use popularity::Order;
+pub use schedule::Arrival;
+pub use target::{Sources, Target, Url};
+
+/// What to ask for, how often, and how.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The server.
+    pub address: SocketAddr,
+    /// For the `Host` field.
+    pub host: String,
+    /// What to ask for; at least one.
+    pub targets: Vec<Target>,
+    /// In which order.
+    pub order: Order,
+    /// When.
+    pub arrival: Arrival,
+    /// Over how many connections, at least one.
+    pub connections: usize,
+    /// Whether each is used again and again, or for one request.
+    pub keep_alive: bool,
+    /// Requests that do not count, before those that do.
+    pub warmup: Duration,
+    /// Those that count.
+    pub duration: Duration,
+    /// For one request, or one connection.
+    pub timeout: Duration,
+    /// Whether bodies are copied out of the kernel, as a client that wants them does, or discarded
+    /// in it, which costs the generator less. The server may notice: who is quick to take what it
+    /// sends leaves it room for little at a time.
+    pub copy: bool,
+    /// The CPU to run on.
+    pub cpu: Option<usize>,
+    /// Where connections come from.
+    pub sources: Sources,
+    /// Of what is left to chance.
+    pub seed: u64,
+}
+
+impl Plan {
+    /// A closed loop over 64 connections that are kept, for 3 s after 0.5 s of warm-up; 20 s for a
+    /// request.
+    #[must_use]
+    pub fn new(address: SocketAddr, targets: Vec<Target>) -> Self {
+        Self {
+            address,
+            host: address.to_string(),
+            targets,
+            order: Order::Cycle,
+            arrival: Arrival::Closed,
+            connections: 64,
+            keep_alive: true,
+            warmup: Duration::from_millis(500),
+            duration: Duration::from_secs(3),
+            timeout: Duration::from_secs(20),
+            copy: false,
+            cpu: None,
+            sources: Sources::Any,
+            seed: 1,
+        }
+    }
+}
+
+/// Runs a load on a thread of its own and waits for it, so that this thread stays where it is.
+///
+/// # Errors
+/// As [`run`].
+pub fn measure(plan: &Plan) -> io::Result<Account> {
+    Background::start(plan.clone()).join()
+}
+
+/// A load on a thread of its own.
+#[derive(Debug)]
+pub struct Background {
+    watch: Arc<Watch>,
+    thread: JoinHandle<io::Result<Account>>,
+}
+
+impl Background {
+    /// Starts it.
+    #[must_use]
+    pub fn start(plan: Plan) -> Self {
+        let watch = Arc::new(Watch::default());
+        let seen = Arc::clone(&watch);
+        Self { watch, thread: thread::spawn(move || run(&plan, &seen)) }
+    }
+
+    /// Bytes of bodies that it has received so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.watch.bytes()
+    }
+
+    /// Whether it has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Ends it at once.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn stop(self) -> io::Result<Account> {
+        self.watch.stop();
+        self.join()
+    }
+
+    /// Waits until it ends.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn join(self) -> io::Result<Account> {
+        self.thread.join().unwrap_or_else(|_| Err(Error::other("the load generator panicked")))
+    }
+}
+
+/// Lets this thread, and what it starts, run on one CPU alone.
+///
+/// # Errors
+/// As sched_setaffinity(2): there is no such CPU, or it is not ours.
+pub fn pin(cpu: Option<usize>) -> io::Result<()> {
+    let Some(cpu) = cpu else { return Ok(()) };
+    let mut set = CpuSet::new();
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(Error::other(format!("there is no CPU {cpu}")));
+    }
+    set.set(cpu);
+    sched_setaffinity(None, &set)
+        .map_err(|error| Error::other(format!("cannot run on CPU {cpu}: {error}")))
+}

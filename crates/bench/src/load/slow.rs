@@ -1,0 +1,126 @@
+//! Clients that read slowly: connections that ask for a file and take a few bytes of it a second,
+//! to see what a server pays for them. Not measured themselves.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::time::Duration;
+use std::io::{self, Error};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
+
+use super::target::connect;
+use super::{Plan, pin};
+
+/// Slow readers, on a thread of their own, until they are stopped.
+#[derive(Debug)]
+pub struct SlowReaders {
+    shared: Arc<Shared>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    bytes: AtomicU64,
+    reconnects: AtomicU64,
+}
+
+impl SlowReaders {
+    /// Opens [`Plan::connections`] connections, asks each for one of the targets in turn, and reads
+    /// `rate` bytes a second from it (at least one each [`TICK`]). One that ends is opened anew.
+    ///
+    /// # Errors
+    /// When the connections cannot be made.
+    pub fn start(plan: Plan, rate: u64) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let share = share(rate);
+        let mut readers = Vec::new();
+        for i in 0..plan.connections {
+            readers.push(ask(&plan, i, share)?);
+        }
+        let seen = Arc::clone(&shared);
+        let thread = thread::spawn(move || read(&plan, readers, share, &seen));
+        Ok(Self { shared, thread })
+    }
+
+    /// Bytes received so far, heads included.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.shared.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Ends them. Returns how many connections had to be made anew, because a response was through
+    /// or the server had closed.
+    ///
+    /// # Errors
+    /// When connections could not be made anew.
+    pub fn stop(self) -> io::Result<u64> {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_else(|_| Err(Error::other("the slow readers panicked")))?;
+        Ok(self.shared.reconnects.load(Ordering::Relaxed))
+    }
+}
+
+/// Connects and asks. The receive buffer is small, so that what is not read stays with the server;
+/// a quarter of it is what the kernel fills it with before it tells the peer of more room.
+fn ask(plan: &Plan, i: usize, share: usize) -> io::Result<OwnedFd> {
+    let socket = connect(plan.address, plan.sources.of(i), plan.timeout)?;
+    sockopt::set_socket_recv_buffer_size(&socket, (4 * share).max(RECEIVE_BUFFER_MIN))?;
+    let request = plan.targets[i % plan.targets.len()].request(&plan.host, false);
+    send(&socket, &request, SendFlags::NOSIGNAL)?;
+    Ok(socket)
+}
+
+fn read(plan: &Plan, mut readers: Vec<OwnedFd>, share: usize, shared: &Shared) -> io::Result<()> {
+    pin(plan.cpu)?;
+    let mut buffer = vec![0; share];
+    let mut next = Instant::now();
+    while !shared.stop.load(Ordering::Relaxed) {
+        for (i, socket) in readers.iter_mut().enumerate() {
+            let (n, ended) = take(socket, &mut buffer);
+            shared.bytes.fetch_add(n as u64, Ordering::Relaxed);
+            if ended {
+                shared.reconnects.fetch_add(1, Ordering::Relaxed);
+                *socket = ask(plan, i, share)?;
+            }
+        }
+        // Behind its time it goes on at once: the rate is met as well as it can be.
+        next = (next + TICK).max(Instant::now());
+        thread::sleep(next - Instant::now());
+    }
+    Ok(())
+}
+
+/// Receives at most as much as fits. Returns how much that was, and whether nothing more comes.
+fn take(socket: &OwnedFd, buffer: &mut [u8]) -> (usize, bool) {
+    let mut taken = 0;
+    while taken < buffer.len() {
+        match recv(socket, &mut buffer[taken..], RecvFlags::TRUNC) {
+            Ok((_, 0)) => return (taken, true),
+            Ok((_, n)) => taken += n,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => break,
+            Err(_) => return (taken, true),
+        }
+    }
+    (taken, false)
+}
+
+/// Bytes of `rate` a second that are read in one [`TICK`].
+fn share(rate: u64) -> usize {
+    let bytes = u128::from(rate) * TICK.as_millis() / 1000;
+    usize::try_from(bytes).unwrap_or(usize::MAX).clamp(1, SHARE_MAX)
+}
+
+/// How often each reader reads.
+pub const TICK: Duration = Duration::from_millis(100);
+
+/// Bytes read at once at most: 10 MiB/s a reader.
+const SHARE_MAX: usize = 1 << 20;
+
+/// Of a slow reader's socket, at least; the kernel doubles it (socket(7)).
+const RECEIVE_BUFFER_MIN: usize = 4096;

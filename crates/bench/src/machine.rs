@@ -1,0 +1,272 @@
+//! What was measured on: kernel, CPUs, memory, limits, settings, and how quiet the machine was.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+use serde::{Deserialize, Serialize};
+
+use crate::stats::Spread;
+
+/// Facts that a reader of the figures needs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Name of the host, for the directory; `--host` replaces it.
+    pub host: String,
+    /// `uname -srvm`.
+    pub kernel: String,
+    /// Model of the first CPU.
+    pub cpu: String,
+    /// CPUs that this process may use.
+    pub cpus: usize,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Hypervisor bit of the CPU: a virtual machine.
+    pub is_virtual: bool,
+    /// Frequency governor of the first CPU, where there is one.
+    pub governor: Option<String>,
+    /// Limits of this process, soft and hard; `None` is without limit.
+    pub limits: BTreeMap<String, (Option<u64>, Option<u64>)>,
+    /// Settings that decide how far a test gets.
+    pub sysctls: BTreeMap<String, String>,
+}
+
+/// Those settings.
+const SYSCTLS: [&str; 17] = [
+    "fs/file-max",
+    "fs/nr_open",
+    "fs/pipe-user-pages-soft",
+    "fs/epoll/max_user_watches",
+    "kernel/io_uring_disabled",
+    "kernel/pid_max",
+    "kernel/randomize_va_space",
+    "kernel/threads-max",
+    "net/core/somaxconn",
+    "net/core/rmem_default",
+    "net/core/wmem_default",
+    "net/ipv4/ip_local_port_range",
+    "net/ipv4/tcp_max_syn_backlog",
+    "net/ipv4/tcp_tw_reuse",
+    "vm/max_map_count",
+    "vm/overcommit_memory",
+    "vm/swappiness",
+];
+
+/// Limits that decide it too.
+const LIMITS: [(&str, Resource); 6] = [
+    ("nofile", Resource::Nofile),
+    ("nproc", Resource::Nproc),
+    ("memlock", Resource::Memlock),
+    ("as", Resource::As),
+    ("stack", Resource::Stack),
+    ("sigpending", Resource::Sigpending),
+];
+
+impl Machine {
+    /// This one. What cannot be read is left empty.
+    #[must_use]
+    pub fn this(host: Option<&str>) -> Self {
+        let uname = rustix::system::uname();
+        let [system, release, version, machine, node] =
+            [uname.sysname(), uname.release(), uname.version(), uname.machine(), uname.nodename()]
+                .map(|part| part.to_string_lossy().into_owned());
+        let cpuinfo = read("/proc/cpuinfo");
+        let memory = field(&read("/proc/meminfo"), "MemTotal:").unwrap_or(0) * 1024;
+        Self {
+            host: host.map_or(node, str::to_owned),
+            kernel: format!("{system} {release} {version} {machine}"),
+            cpu: cpuinfo
+                .lines()
+                .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
+                .map_or_else(|| machine.clone(), |(_, name)| name.to_owned()),
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            memory,
+            is_virtual: cpuinfo.split_whitespace().any(|flag| flag == "hypervisor"),
+            governor: Some(read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"))
+                .map(|text| text.trim().to_owned())
+                .filter(|text| !text.is_empty()),
+            limits: LIMITS
+                .map(|(name, resource)| {
+                    let limit = getrlimit(resource);
+                    (name.to_owned(), (limit.current, limit.maximum))
+                })
+                .into(),
+            sysctls: SYSCTLS
+                .iter()
+                .map(|name| (*name, read(&format!("/proc/sys/{name}"))))
+                .filter(|(_, value)| !value.is_empty())
+                .map(|(name, value)| {
+                    let value = value.split_whitespace().collect::<Vec<_>>().join(" ");
+                    (name.replace('/', "."), value)
+                })
+                .collect(),
+        }
+    }
+}
+
+/// Raises the limit of descriptors to what may be had without a right, and returns it.
+#[must_use]
+pub fn raise_descriptors() -> usize {
+    let mut limit = getrlimit(Resource::Nofile);
+    let before = limit.current;
+    limit.current = limit.maximum;
+    let now = if setrlimit(Resource::Nofile, limit).is_ok() { limit.current } else { before };
+    // Without a limit, fs.nr_open's default still is one.
+    usize::try_from(now.unwrap_or(1 << 20)).unwrap_or(1 << 20)
+}
+
+/// A number behind a word in a file of `/proc`.
+#[must_use]
+pub fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
+}
+
+/// A file of `/proc` or `/sys`; empty if it cannot be read.
+#[must_use]
+pub fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Time of all CPUs so far, in clock ticks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuTime {
+    /// All of it.
+    pub total: u64,
+    /// Waiting for something to do.
+    pub idle: u64,
+    /// Wanted by us and given to another machine by the hypervisor.
+    pub steal: u64,
+}
+
+impl CpuTime {
+    /// Since boot, from `/proc/stat` (proc(5)).
+    #[must_use]
+    pub fn now() -> Self {
+        Self::parse(&read("/proc/stat"))
+    }
+
+    fn parse(stat: &str) -> Self {
+        let numbers: Vec<u64> = stat
+            .lines()
+            .next()
+            .and_then(|line| line.strip_prefix("cpu "))
+            .into_iter()
+            .flat_map(str::split_whitespace)
+            .filter_map(|number| number.parse().ok())
+            .collect();
+        let at = |index: usize| numbers.get(index).copied().unwrap_or(0);
+        // user nice system idle iowait irq softirq steal; guest times are within user.
+        Self { total: numbers.iter().take(8).sum(), idle: at(3) + at(4), steal: at(7) }
+    }
+}
+
+/// How quiet the machine was.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Noise {
+    /// The calibration loop before the first test, nanoseconds a round.
+    pub before: Spread,
+    /// And after the last.
+    pub after: Spread,
+    /// Part of all CPU time that the hypervisor gave to others, 0 to 1.
+    pub steal: f64,
+    /// What was not quiet, in words; empty if all was.
+    pub reasons: Vec<String>,
+}
+
+/// The loop may be slower or faster at the end by so much.
+const DRIFT_MAX: f64 = 0.05;
+/// Half of its rounds may lie so far apart.
+const SPREAD_MAX: f64 = 0.05;
+/// The hypervisor may take so much.
+const STEAL_MAX: f64 = 0.01;
+
+impl Noise {
+    /// Judges what was measured around a run.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "clock ticks stay below 2^52")]
+    pub fn judge(before: Spread, after: Spread, from: CpuTime, to: CpuTime) -> Self {
+        let total = to.total.saturating_sub(from.total).max(1) as f64;
+        let steal = to.steal.saturating_sub(from.steal) as f64 / total;
+        let mut reasons = Vec::new();
+        let drift = after.median / before.median - 1.0;
+        if drift.abs() > DRIFT_MAX {
+            let word = if drift > 0.0 { "slower" } else { "faster" };
+            reasons.push(format!(
+                "the calibration loop was {:.0} % {word} at the end",
+                drift.abs() * 100.0
+            ));
+        }
+        for (spread, when) in [(before, "before"), (after, "after")] {
+            let iqr = (spread.q3 - spread.q1) / spread.median;
+            if iqr > SPREAD_MAX {
+                reasons.push(format!(
+                    "the calibration loop {when} the tests varied by {:.0} %",
+                    iqr * 100.0
+                ));
+            }
+        }
+        if steal > STEAL_MAX {
+            reasons
+                .push(format!("the hypervisor took {:.1} % of the time for others", steal * 100.0));
+        }
+        Self { before, after, steal, reasons }
+    }
+
+    /// Whether figures may be believed without a second run.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.reasons.is_empty()
+    }
+
+    /// One sentence.
+    #[must_use]
+    pub fn verdict(&self) -> String {
+        if self.is_quiet() {
+            "The machine was quiet.".to_owned()
+        } else {
+            format!("Too noisy, measure again: {}.", self.reasons.join("; "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spread(median: f64, iqr: f64) -> Spread {
+        Spread {
+            count: 21,
+            min: median,
+            q1: median - iqr / 2.0,
+            median,
+            q3: median + iqr / 2.0,
+            p99: median,
+            max: median,
+        }
+    }
+
+    #[test]
+    fn noise_has_a_reason() {
+        let (from, to) = (CpuTime::default(), CpuTime { total: 1000, idle: 0, steal: 5 });
+        let quiet = spread(100.0, 1.0);
+        assert!(Noise::judge(quiet, quiet, from, to).is_quiet());
+        let cases = [
+            (quiet, spread(110.0, 1.0), to, "10 % slower"),
+            (quiet, spread(90.0, 1.0), to, "10 % faster"),
+            (spread(100.0, 20.0), quiet, to, "before the tests varied by 20 %"),
+            (quiet, quiet, CpuTime { steal: 50, ..to }, "took 5.0 %"),
+        ];
+        for (before, after, to, word) in cases {
+            let verdict = Noise::judge(before, after, from, to).verdict();
+            assert!(verdict.contains(word), "{verdict}");
+        }
+    }
+
+    #[test]
+    fn proc_stat_is_understood() {
+        let text = "cpu  10 20 30 40 5 6 7 8 9 10\ncpu0 1 2 3\n";
+        assert_eq!(CpuTime::parse(text), CpuTime { total: 126, idle: 45, steal: 8 });
+        assert_eq!(CpuTime::parse(""), CpuTime::default());
+        assert_eq!(field("A: 1 kB\nMemTotal:  7 kB\n", "MemTotal:"), Some(7));
+    }
+}

@@ -1,0 +1,114 @@
+//! The command `samum-bench`.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use samum_bench::cli::{self, Cli, Command, How, Tests};
+use samum_bench::run::Run;
+use samum_bench::{Error, Test, compare, events, http, league, os, report, suite, summary};
+
+/// Why the command ends with another code than 0.
+enum Stop {
+    /// 1.
+    Failed(Error),
+    /// 2.
+    Usage(String),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+fn main() -> ExitCode {
+    // clap itself exits with 2 for what it cannot understand, and 0 for --help.
+    let result = match Cli::parse().command {
+        Command::Os(tests) => tested("os", os::tests(), &tests),
+        Command::Events(tests) => tested("events", events::tests(), &tests),
+        Command::Http(args) => http::tests(&args)
+            .map_err(Stop::Usage)
+            .and_then(|all| tested("http", all, &args.tests())),
+        Command::League(args) => league::tests(&args)
+            .map_err(Stop::Usage)
+            .and_then(|all| tested("league", all, &args.tests)),
+        Command::Report { runs, out } => report(&runs, &out),
+        Command::Compare { a, b, json } => compare(&a, &b, json),
+    };
+    let (code, error) = match result {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Stop::Failed(error)) => (1, error),
+        Err(Stop::Usage(error)) => (2, error),
+    };
+    // With standard error closed the exit code has to do.
+    let _ = writeln!(io::stderr(), "samum-bench: {error}");
+    ExitCode::from(code)
+}
+
+/// Runs the tests that were named, or lists them.
+fn tested(suite: &str, all: Vec<Test>, command: &Tests) -> Result<(), Stop> {
+    let chosen = cli::choose(all, &command.tests).map_err(Stop::Usage)?;
+    if command.list {
+        let lines: String = chosen
+            .iter()
+            .map(|test| format!("{:18} {}\n", test.about().name, test.about().question))
+            .collect();
+        return Ok(print(&lines)?);
+    }
+    measure(suite, chosen, &command.how)
+}
+
+/// Runs tests, prints what they say, and fails if one failed.
+fn measure(suite: &str, tests: Vec<Test>, how: &How) -> Result<(), Stop> {
+    let finished = suite::run(tests, &how.options(suite))?;
+    if how.json {
+        let mut json = serde_json::to_string_pretty(&summary::summary(&finished.run))
+            .map_err(|error| format!("cannot write the summary: {error}"))?;
+        json.push('\n');
+        print(&json)?;
+    } else {
+        print(&format!(
+            "{}\n{}\n",
+            summary::markdown(&finished.run),
+            finished.dir.join(report::PAGE).display()
+        ))?;
+    }
+    if finished.failures.is_empty() {
+        Ok(())
+    } else {
+        Err(Stop::Failed(finished.failures.join("\nsamum-bench: ")))
+    }
+}
+
+fn report(dirs: &[std::path::PathBuf], out: &std::path::Path) -> Result<(), Stop> {
+    let runs = dirs.iter().map(|dir| Run::load(dir)).collect::<Result<Vec<_>, _>>()?;
+    samum_bench::run::write(out, report::page(&runs)?.as_bytes())?;
+    if io::stdout().is_terminal() {
+        print(&format!("{}\n", out.display()))?;
+    }
+    Ok(())
+}
+
+fn compare(a: &std::path::Path, b: &std::path::Path, json: bool) -> Result<(), Stop> {
+    let (a, b) = (Run::load(a)?, Run::load(b)?);
+    let compared = compare::compare(&a, &b);
+    if json {
+        let text = serde_json::to_string_pretty(&compared)
+            .map_err(|error| format!("cannot write the comparison: {error}"))?;
+        print(&(text + "\n"))?;
+    } else {
+        print(&compare::markdown(&compared))?;
+    }
+    Ok(())
+}
+
+/// Who reads only the beginning has what he wanted.
+fn print(text: &str) -> Result<(), Error> {
+    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to standard output: {error}"))
+        }
+        _ => Ok(()),
+    }
+}

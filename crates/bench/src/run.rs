@@ -1,0 +1,416 @@
+//! What a run is, and the directory that keeps it: `meta.json` says what was measured where,
+//! `raw.csv` holds every number. All else is made from these two.
+
+use std::fs::{self, File};
+use std::io::{BufReader, BufWriter, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::clock::Cost;
+use crate::machine::{Machine, Noise};
+
+/// A run: what meta.json and raw.csv say together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// meta.json.
+    pub meta: Meta,
+    /// raw.csv, in the order of measuring.
+    pub series: Vec<Series>,
+}
+
+/// meta.json.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Meta {
+    /// Version of samum-bench.
+    pub version: String,
+    /// `os`, `events`, `disk`, ...: the subcommand.
+    pub suite: String,
+    /// The command line.
+    pub command: Vec<String>,
+    /// What a plot of several runs calls this one; the name of the directory.
+    pub label: String,
+    /// RFC 3339, UTC.
+    pub start: String,
+    /// RFC 3339, UTC; so far, while the run goes on.
+    pub end: String,
+    /// With few steps, to see that it works.
+    pub quick: bool,
+    /// ctrl-C ended it; what was measured until then is here.
+    pub interrupted: bool,
+    /// What it ran on.
+    pub machine: Machine,
+    /// What the clock itself costs, nanoseconds.
+    pub clock: Cost,
+    /// How quiet the machine was; `None` until the end.
+    pub noise: Option<Noise>,
+    /// Versions of what was measured: of servers, of libraries.
+    pub versions: Vec<(String, String)>,
+    /// The tests, in order.
+    pub tests: Vec<Ran>,
+}
+
+/// One test of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ran {
+    /// What it asks.
+    pub about: Description,
+    /// Steps that were asked for.
+    pub steps: usize,
+    /// How long it took, seconds.
+    pub seconds: f64,
+    /// What to know about the figures: warm-up, an early end and its reason.
+    pub notes: Vec<String>,
+    /// Systems that could not be measured, and why. An empty name means all of them.
+    pub skipped: Vec<Skipped>,
+    /// Tables that are not made of series.
+    pub tables: Vec<Table>,
+}
+
+/// A row that says why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// What was to be measured.
+    pub system: String,
+    /// Why it could not be: a right, a limit, a program that is missing.
+    pub why: String,
+}
+
+/// A table for the summary and the report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table {
+    /// What it says.
+    pub title: String,
+    /// Names of the columns, with units.
+    pub head: Vec<String>,
+    /// Cells, as text; numbers are set to the right.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// What a test asks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Description {
+    /// Short, for the command line and as a file's name: `[a-z0-9-]`.
+    pub name: String,
+    /// One line that ends with a question mark: the title of its plots.
+    pub question: String,
+    /// What it means here that something scales, one line.
+    pub scales: String,
+    /// What a step counts: "live children".
+    pub x: String,
+    /// What is done before anything is recorded.
+    pub warm_up: String,
+    /// How its series are judged.
+    pub judge: Judge,
+    /// Its plots; empty: one for each unit.
+    pub figures: Vec<Figure>,
+}
+
+/// How series are judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Judge {
+    /// By the curve of value against step: constant, logarithmic, linear, worse.
+    Growth,
+    /// By median and spread alone: steps are time, or there is just one.
+    Level,
+    /// By tables of the test's own; series are for raw.csv and its plots.
+    Tables,
+}
+
+/// A plot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Behind the test's question; may be empty.
+    pub title: String,
+    /// Series in it; empty: all that have the unit.
+    pub series: Vec<String>,
+    /// Unit of the y axis; series with another are left out.
+    pub unit: Unit,
+    /// Steps on a logarithmic axis.
+    pub log_x: bool,
+    /// Values on a logarithmic axis; `None`: if they spread so far that it helps.
+    pub log_y: Option<bool>,
+    /// Dots joined by a line: few points, or speed over time.
+    pub lines: bool,
+}
+
+impl Figure {
+    /// A dot per step of all series with `unit`; linear steps, values as it helps.
+    #[must_use]
+    pub fn of(unit: Unit) -> Self {
+        let (title, series) = (String::new(), Vec::new());
+        Self { title, series, unit, log_x: false, log_y: None, lines: false }
+    }
+    /// Adds to the title.
+    #[must_use]
+    pub fn titled(mut self, title: &str) -> Self {
+        title.clone_into(&mut self.title);
+        self
+    }
+    /// Only these series.
+    #[must_use]
+    pub fn only(mut self, series: &[&str]) -> Self {
+        self.series = series.iter().map(|name| (*name).to_owned()).collect();
+        self
+    }
+    /// Steps on a logarithmic axis.
+    #[must_use]
+    pub fn log_x(mut self) -> Self {
+        self.log_x = true;
+        self
+    }
+    /// Values on a logarithmic axis, or not.
+    #[must_use]
+    pub fn log_y(mut self, log: bool) -> Self {
+        self.log_y = Some(log);
+        self
+    }
+    /// Dots joined by a line.
+    #[must_use]
+    pub fn lines(mut self) -> Self {
+        self.lines = true;
+        self
+    }
+}
+
+/// The unit of a value; the name in raw.csv.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Unit {
+    /// Nanoseconds.
+    #[serde(rename = "ns")]
+    Nanoseconds,
+    /// Bytes.
+    #[serde(rename = "B")]
+    Bytes,
+    /// Bytes per second.
+    #[serde(rename = "B/s")]
+    BytesPerSecond,
+    /// Things per second: requests, events.
+    #[serde(rename = "1/s")]
+    PerSecond,
+    /// A number of things.
+    #[serde(rename = "1")]
+    Count,
+    /// A part of a whole, 0 to 100; CPUs may give more than 100.
+    #[serde(rename = "%")]
+    Percent,
+}
+
+impl Unit {
+    /// Whether less is better, as for times and bytes.
+    #[must_use]
+    pub fn less_is_better(self) -> bool {
+        !matches!(self, Self::BytesPerSecond | Self::PerSecond)
+    }
+
+    /// A value for people: three significant digits and a prefix.
+    #[must_use]
+    pub fn show(self, value: f64) -> String {
+        const TIME: [(f64, &str); 4] = [(1e9, " s"), (1e6, " ms"), (1e3, " µs"), (1.0, " ns")];
+        const BYTES: [(f64, &str); 4] =
+            [(1_073_741_824.0, " GiB"), (1_048_576.0, " MiB"), (1024.0, " KiB"), (1.0, " B")];
+        const COUNT: [(f64, &str); 4] = [(1e9, " G"), (1e6, " M"), (1e3, " k"), (1.0, "")];
+        let (scale, suffix) = match self {
+            Self::Nanoseconds => (&TIME, ""),
+            Self::Bytes => (&BYTES, ""),
+            Self::BytesPerSecond => (&BYTES, "/s"),
+            Self::PerSecond => (&COUNT, "/s"),
+            Self::Count => (&COUNT, ""),
+            Self::Percent => return format!("{} %", digits(value)),
+        };
+        let (by, prefix) =
+            scale.iter().find(|(by, _)| value.abs() >= *by).unwrap_or(&scale[scale.len() - 1]);
+        format!("{}{prefix}{suffix}", digits(value / by))
+    }
+}
+
+/// Three significant digits.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        v if !v.is_finite() => "–".to_owned(),
+        v if v >= 99.95 => format!("{value:.0}"),
+        v if v >= 9.995 => format!("{value:.1}"),
+        v if v >= 0.001 || v == 0.0 => format!("{value:.2}"),
+        _ => format!("{value:.1e}"),
+    }
+}
+
+/// The points of one line in a plot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// Name of the test.
+    pub test: String,
+    /// What is compared: "epoll", "nginx 1.22".
+    pub system: String,
+    /// What is measured of it: "fork", "wake-up".
+    pub series: String,
+    /// Of the values.
+    pub unit: Unit,
+    /// Step and value, in the order of measuring.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A row of raw.csv.
+#[derive(Serialize, Deserialize)]
+struct Row<'a> {
+    test: &'a str,
+    system: &'a str,
+    series: &'a str,
+    step: f64,
+    value: f64,
+    unit: Unit,
+}
+
+const META: &str = "meta.json";
+const RAW: &str = "raw.csv";
+/// Runs that begin in the same minute and have the same parent directory.
+const SAME_NAME_MAX: u32 = 100;
+
+/// Makes the directory of a new run: `out`, or else `runs/<date>-<host>`. The second run of a minute
+/// gets `-2`, and so on to `-100`; a run that is there already is never written into.
+///
+/// # Errors
+/// When it cannot be made, or `out` holds a run.
+pub fn create(out: Option<&Path>, host: &str) -> Result<PathBuf, Error> {
+    if let Some(out) = out {
+        let failed = |error| format!("cannot make the directory {}: {error}", out.display());
+        fs::create_dir_all(out).map_err(failed)?;
+        return if out.join(META).exists() {
+            Err(format!("{} holds a run already: give --out another directory", out.display()))
+        } else {
+            Ok(out.to_owned())
+        };
+    }
+    let host: String =
+        host.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect();
+    let base = format!("{}-{host}", jiff::Timestamp::now().strftime("%Y-%m-%d-%H%M"));
+    fs::create_dir_all("runs").map_err(|error| {
+        format!("cannot make the directory runs here: {error}; --out DIR names another")
+    })?;
+    for nth in 1..=SAME_NAME_MAX {
+        let name = if nth == 1 { base.clone() } else { format!("{base}-{nth}") };
+        let dir = Path::new("runs").join(name);
+        match fs::create_dir(&dir) {
+            Ok(()) => return Ok(dir),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                return Err(format!("cannot make the directory {}: {error}", dir.display()));
+            }
+        }
+    }
+    Err(format!("runs/{base} and {SAME_NAME_MAX} more exist already: name one with --out DIR"))
+}
+
+impl Run {
+    /// The points of a test.
+    pub fn of<'a>(&'a self, test: &'a str) -> impl Iterator<Item = &'a Series> {
+        self.series.iter().filter(move |series| series.test == test)
+    }
+
+    /// Writes meta.json and raw.csv. Each appears whole or not at all.
+    ///
+    /// # Errors
+    /// When the disk refuses them.
+    pub fn save(&self, dir: &Path) -> Result<(), Error> {
+        let json = serde_json::to_vec_pretty(&self.meta)
+            .map_err(|error| format!("cannot write {META}: {error}"))?;
+        write(&dir.join(META), &json)?;
+        let path = dir.join(RAW);
+        let new = path.with_extension("new");
+        let failed =
+            |error: &dyn core::fmt::Display| format!("cannot write {}: {error}", new.display());
+        let mut csv =
+            csv::Writer::from_writer(BufWriter::new(File::create(&new).map_err(|e| failed(&e))?));
+        if self.series.iter().all(|series| series.points.is_empty()) {
+            csv.write_record(["test", "system", "series", "step", "value", "unit"])
+                .map_err(|e| failed(&e))?;
+        }
+        for Series { test, system, series, unit, points } in &self.series {
+            for &(step, value) in points {
+                csv.serialize(Row { test, system, series, step, value, unit: *unit })
+                    .map_err(|e| failed(&e))?;
+            }
+        }
+        csv.flush().map_err(|e| failed(&e))?;
+        fs::rename(&new, &path).map_err(|e| failed(&e))
+    }
+
+    /// Reads a run from its directory.
+    ///
+    /// # Errors
+    /// When a file is missing or is not what [`save`](Self::save) writes; says which and where.
+    pub fn load(dir: &Path) -> Result<Self, Error> {
+        let failed = |file: &str, error: &dyn core::fmt::Display| {
+            format!("{} is not the directory of a run: {file}: {error}", dir.display())
+        };
+        let text = fs::read(dir.join(META)).map_err(|error| failed(META, &error))?;
+        let meta: Meta = serde_json::from_slice(&text).map_err(|error| failed(META, &error))?;
+        let file = File::open(dir.join(RAW)).map_err(|error| failed(RAW, &error))?;
+        let mut csv = csv::Reader::from_reader(BufReader::new(file));
+        let headers = csv.headers().map_err(|error| failed(RAW, &error))?.clone();
+        let mut series = Vec::<Series>::new();
+        let mut record = csv::StringRecord::new();
+        while csv.read_record(&mut record).map_err(|error| failed(RAW, &error))? {
+            let row: Row<'_> =
+                record.deserialize(Some(&headers)).map_err(|error| failed(RAW, &error))?;
+            let is_it = |s: &Series| {
+                s.test == row.test
+                    && s.system == row.system
+                    && s.series == row.series
+                    && s.unit == row.unit
+            };
+            // Rows of a series stand together, so the last is nearly always the one.
+            let at = match series.iter().rposition(is_it) {
+                Some(at) => at,
+                None => {
+                    series.push(Series {
+                        test: row.test.to_owned(),
+                        system: row.system.to_owned(),
+                        series: row.series.to_owned(),
+                        unit: row.unit,
+                        points: Vec::new(),
+                    });
+                    series.len() - 1
+                }
+            };
+            series[at].points.push((row.step, row.value));
+        }
+        Ok(Self { meta, series })
+    }
+}
+
+/// Writes a file so that it appears whole or not at all.
+///
+/// # Errors
+/// When the disk refuses it.
+pub fn write(path: &Path, text: &[u8]) -> Result<(), Error> {
+    let new = path.with_extension("new");
+    fs::write(&new, text)
+        .and_then(|()| fs::rename(&new, path))
+        .map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_have_three_digits_and_a_prefix() {
+        let cases = [
+            (Unit::Nanoseconds, 12.34, "12.3 ns"),
+            (Unit::Nanoseconds, 1_234_567.0, "1.23 ms"),
+            (Unit::Nanoseconds, 0.0, "0.00 ns"),
+            (Unit::Bytes, 1536.0, "1.50 KiB"),
+            (Unit::BytesPerSecond, 2_147_483_648.0, "2.00 GiB/s"),
+            (Unit::PerSecond, 12_345.0, "12.3 k/s"),
+            (Unit::Count, 999.0, "999"),
+            (Unit::Percent, 12.0, "12.0 %"),
+            (Unit::Percent, f64::NAN, "– %"),
+        ];
+        for (unit, value, want) in cases {
+            assert_eq!(unit.show(value), want);
+        }
+    }
+}

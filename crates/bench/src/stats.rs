@@ -1,0 +1,174 @@
+//! Medians, quantiles and spread, and how sure one can be of them. Pure; nothing is ever dropped.
+
+/// The `q`-quantile (0 to 1) of values in ascending order, interpolated between neighbours (type 7 of
+/// Hyndman and Fan 1996, the default of R and numpy). NaN without values.
+#[must_use]
+pub fn quantile(sorted: &[f64], q: f64) -> f64 {
+    let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
+    #[allow(clippy::cast_precision_loss, reason = "positions below 2^52")]
+    let position = q.clamp(0.0, 1.0) * last as f64;
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between 0 and the length"
+    )]
+    let below = position as usize;
+    let above = (below + 1).min(last);
+    sorted[below] + (sorted[above] - sorted[below]) * position.fract()
+}
+
+/// The values in ascending order; NaN last.
+#[must_use]
+pub fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<_> = values.into_iter().collect();
+    values.sort_unstable_by(f64::total_cmp);
+    values
+}
+
+/// The median of values in any order. NaN without values.
+#[must_use]
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    quantile(&sorted(values), 0.5)
+}
+
+/// The median distance from the median, of values in ascending order: half of all values are
+/// nearer. Not scaled to a normal distribution. NaN without values.
+#[must_use]
+pub fn mad(sorted: &[f64]) -> f64 {
+    let middle = quantile(sorted, 0.5);
+    median(sorted.iter().map(|value| (value - middle).abs()))
+}
+
+/// A distribution in seven numbers.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Spread {
+    /// How many values.
+    pub count: usize,
+    /// The least.
+    pub min: f64,
+    /// A quarter is below.
+    pub q1: f64,
+    /// Half is below.
+    pub median: f64,
+    /// Three quarters are below.
+    pub q3: f64,
+    /// All but one in a hundred are below.
+    pub p99: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of values in any order; `None` without values.
+    #[must_use]
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let sorted = sorted(values);
+        Some(Self {
+            count: sorted.len(),
+            min: *sorted.first()?,
+            q1: quantile(&sorted, 0.25),
+            median: quantile(&sorted, 0.5),
+            q3: quantile(&sorted, 0.75),
+            p99: quantile(&sorted, 0.99),
+            max: *sorted.last()?,
+        })
+    }
+}
+
+/// A number and where it lies in 95 of 100 repetitions.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Interval {
+    /// The lower end.
+    pub low: f64,
+    /// The best guess.
+    pub value: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+/// Resamples of a bootstrap: enough for the 2.5 % quantile to rest on ten values.
+const RESAMPLES: usize = 400;
+/// Values a resample of a long series takes; the interval is widened to match (m out of n bootstrap,
+/// Bickel and others 1997).
+const RESAMPLE_MAX: usize = 2000;
+
+/// `median(b) / median(a)` with its 95 % interval (percentile bootstrap, seeded: same in, same out).
+/// The interval knows the spread within the two series, not what differs from run to run.
+/// `None` if either has no values or the median of `a` is not positive.
+#[must_use]
+pub fn ratio_of_medians(a: &[f64], b: &[f64]) -> Option<Interval> {
+    let base = median(a.iter().copied());
+    if b.is_empty() || !base.is_finite() || base <= 0.0 {
+        return None;
+    }
+    let value = median(b.iter().copied()) / base;
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut resampled = |values: &[f64]| {
+        let take = values.len().min(RESAMPLE_MAX);
+        let middle = median(values.iter().copied());
+        let drawn = median((0..take).map(|_| values[random.usize(..values.len())]));
+        #[allow(clippy::cast_precision_loss, reason = "lengths below 2^52")]
+        let shrink = (take as f64 / values.len() as f64).sqrt();
+        middle + (drawn - middle) * shrink
+    };
+    let ratios = sorted((0..RESAMPLES).map(|_| {
+        let below = resampled(a);
+        resampled(b) / below
+    }));
+    Some(Interval { low: quantile(&ratios, 0.025), value, high: quantile(&ratios, 0.975) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn quantiles_interpolate_as_in_r() {
+        let values = [1.0, 2.0, 3.0, 4.0];
+        for (q, want) in [(0.0, 1.0), (0.25, 1.75), (0.5, 2.5), (0.9, 3.7), (1.0, 4.0)] {
+            assert!((quantile(&values, q) - want).abs() < 1e-12, "{q}");
+        }
+        assert!(quantile(&[], 0.5).is_nan());
+        assert_eq!(mad(&[1.0, 1.0, 2.0, 2.0, 4.0, 6.0, 9.0]), 1.0);
+    }
+
+    #[test]
+    fn one_outlier_moves_the_maximum_alone() {
+        let quiet = Spread::of((0..1000).map(f64::from)).unwrap();
+        let loud = Spread::of((0..1000).map(f64::from).chain([1e9])).unwrap();
+        assert!((quiet.median - loud.median).abs() < 1.0);
+        assert_eq!((loud.count, loud.max), (1001, 1e9));
+    }
+
+    #[test]
+    fn the_interval_covers_the_truth_as_often_as_it_says() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut draw = |scale: f64| -> Vec<f64> {
+            (0..200).map(|_| scale * (1.0 + 0.2 * (random.f64() + random.f64() - 1.0))).collect()
+        };
+        let covered = (0..200)
+            .filter(|_| {
+                let interval = ratio_of_medians(&draw(1.0), &draw(1.5)).unwrap();
+                (interval.low..=interval.high).contains(&1.5)
+            })
+            .count();
+        assert!((178..=200).contains(&covered), "{covered} of 200");
+    }
+
+    #[test]
+    fn without_a_base_there_is_no_ratio() {
+        assert_eq!(ratio_of_medians(&[], &[1.0]), None);
+        assert_eq!(ratio_of_medians(&[0.0], &[1.0]), None);
+        assert_eq!(ratio_of_medians(&[1.0], &[]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_seven_numbers_are_in_order(values in prop::collection::vec(-1e9..1e9f64, 1..200)) {
+            let s = Spread::of(values).unwrap();
+            let row = [s.min, s.q1, s.median, s.q3, s.p99, s.max];
+            prop_assert!(row.is_sorted(), "{row:?}");
+        }
+    }
+}

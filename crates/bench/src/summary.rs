@@ -1,0 +1,219 @@
+//! Verdicts: what the figures of a run say, as a table. Pure.
+
+use core::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::fit::{self, Fit, Shape};
+use crate::machine::Noise;
+use crate::run::{Judge, Meta, Ran, Run, Table, Unit};
+use crate::stats::Spread;
+
+/// The summary of a run, as `--json` prints it.
+#[derive(Debug, Serialize)]
+pub struct Summary<'a> {
+    /// What was measured where.
+    pub meta: &'a Meta,
+    /// A row for each series.
+    pub verdicts: Vec<Verdict<'a>>,
+}
+
+/// A series in one row.
+#[derive(Debug, Serialize)]
+pub struct Verdict<'a> {
+    /// Name of the test.
+    pub test: &'a str,
+    /// What is compared.
+    pub system: &'a str,
+    /// What is measured of it.
+    pub series: &'a str,
+    /// Of the values.
+    pub unit: Unit,
+    /// The values.
+    pub spread: Spread,
+    /// How they depend on the step; `None` where that is not asked or cannot be told.
+    pub fit: Option<Fit>,
+}
+
+impl Verdict<'_> {
+    /// "linear, ×12 (99 %)": curve, growth from the first to the last step, confidence.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let Some(Fit { shape, confidence, growth }) = self.fit else { return "–".to_owned() };
+        let percent = confidence * 100.0;
+        if confidence < fit::CONFIDENCE_MIN {
+            return format!("unclear; {shape}? ({percent:.0} %)");
+        }
+        if shape == Shape::Constant {
+            return format!("{shape} ({percent:.0} %)");
+        }
+        let growth = if growth >= 99.5 {
+            format!("×{growth:.0}")
+        } else if growth >= 9.95 {
+            format!("×{growth:.1}")
+        } else {
+            format!("×{growth:.2}")
+        };
+        format!("{shape}, {growth} ({percent:.0} %)")
+    }
+}
+
+/// What the figures of a run say.
+#[must_use]
+pub fn summary(run: &Run) -> Summary<'_> {
+    let verdicts = run.meta.tests.iter().flat_map(|ran| verdicts(run, ran)).collect();
+    Summary { meta: &run.meta, verdicts }
+}
+
+/// The same for one of its tests.
+#[must_use]
+pub fn verdicts<'a>(run: &'a Run, ran: &Ran) -> Vec<Verdict<'a>> {
+    run.series
+        .iter()
+        .filter(|series| series.test == ran.about.name)
+        .filter_map(|series| {
+            Some(Verdict {
+                test: &series.test,
+                system: &series.system,
+                series: &series.series,
+                unit: series.unit,
+                spread: Spread::of(series.points.iter().map(|point| point.1))?,
+                fit: match ran.about.judge {
+                    Judge::Growth => fit::classify(&series.points),
+                    Judge::Level | Judge::Tables => None,
+                },
+            })
+        })
+        .collect()
+}
+
+/// summary.md.
+#[must_use]
+pub fn markdown(run: &Run) -> String {
+    let mut text = String::new();
+    let meta = &run.meta;
+    let noise =
+        meta.noise.as_ref().map_or_else(|| "The run was cut off.".to_owned(), Noise::verdict);
+    // Writing to a String does not fail.
+    let _ = write!(
+        text,
+        "# samum-bench {}: {}\n\n{} · {} CPUs, {} · {} · {}\n\n{noise} Reading the clock costs {}, which every time holds once.\n",
+        meta.suite,
+        meta.label,
+        meta.machine.cpu,
+        meta.machine.cpus,
+        Unit::Bytes.show(bytes(meta.machine.memory)),
+        meta.machine.kernel,
+        meta.start,
+        Unit::Nanoseconds.show(meta.clock.monotonic),
+    );
+    if meta.quick {
+        text.push_str("\nA quick run: it shows that the tests work, and little more.\n");
+    }
+    if meta.interrupted {
+        text.push_str("\nInterrupted: what was measured until then is here.\n");
+    }
+    let verdicts = verdict_table(run, true);
+    text.push('\n');
+    if !verdicts.rows.is_empty() {
+        let _ = writeln!(text, "## Verdicts\n\n{}", table(&verdicts));
+    }
+    for ran in &meta.tests {
+        if ran.tables.is_empty() && ran.notes.is_empty() {
+            continue;
+        }
+        let _ = writeln!(text, "## {}: {}\n", ran.about.name, ran.about.question);
+        for note in &ran.notes {
+            let _ = writeln!(text, "- {note}");
+        }
+        for extra in &ran.tables {
+            let _ = writeln!(text, "\n{}\n\n{}", extra.title, table(extra));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// A row for each series, and one for each that could not be measured. `with_tests` adds a column for
+/// the test.
+#[must_use]
+pub fn verdict_table(run: &Run, with_tests: bool) -> Table {
+    let rows = run.meta.tests.iter().flat_map(|ran| test_rows(run, ran, with_tests)).collect();
+    Table { title: "Verdicts".into(), head: head(with_tests), rows }
+}
+
+/// The same for one test.
+#[must_use]
+pub fn test_table(run: &Run, ran: &Ran) -> Table {
+    Table { title: ran.about.question.clone(), head: head(false), rows: test_rows(run, ran, false) }
+}
+
+fn head(with_tests: bool) -> Vec<String> {
+    let head =
+        ["test", "system", "measured", "n", "median", "middle half", "99 %", "max", "verdict"];
+    head.iter().skip(usize::from(!with_tests)).map(|name| (*name).to_owned()).collect()
+}
+
+fn test_rows(run: &Run, ran: &Ran, with_tests: bool) -> Vec<Vec<String>> {
+    let name = with_tests.then(|| ran.about.name.clone());
+    let mut rows: Vec<Vec<String>> = verdicts(run, ran)
+        .iter()
+        .filter(|_| ran.about.judge != Judge::Tables)
+        .map(|verdict| {
+            let Spread { count, q1, median, q3, p99, max, .. } = verdict.spread;
+            let show = |value| verdict.unit.show(value);
+            let cells = [
+                verdict.system.to_owned(),
+                verdict.series.to_owned(),
+                count.to_string(),
+                show(median),
+                format!("{} … {}", show(q1), show(q3)),
+                show(p99),
+                show(max),
+                verdict.words(),
+            ];
+            name.iter().cloned().chain(cells).collect()
+        })
+        .collect();
+    rows.extend(ran.skipped.iter().map(|skipped| {
+        let system = if skipped.system.is_empty() { "all" } else { &skipped.system };
+        let mut cells = vec![system.to_owned(), "not measured".to_owned()];
+        cells.extend(["", "", "", "", ""].map(str::to_owned));
+        cells.push(skipped.why.clone());
+        name.iter().cloned().chain(cells).collect()
+    }));
+    rows
+}
+
+/// A table of Markdown.
+#[must_use]
+pub fn table(table: &Table) -> String {
+    let escape = |cell: &String| cell.replace('|', "\\|").replace('\n', " ");
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let mut text = line(table.head.iter().map(escape).collect());
+    let rule = (0..table.head.len())
+        .map(|column| if is_numeric(table, column) { "--:" } else { "---" }.to_owned());
+    text += &line(rule.collect());
+    for row in &table.rows {
+        text += &line(row.iter().map(escape).collect());
+    }
+    text
+}
+
+/// Whether a column holds numbers, and so is set to the right.
+#[must_use]
+pub fn is_numeric(table: &Table, column: usize) -> bool {
+    let mut cells = table
+        .rows
+        .iter()
+        .filter_map(|row| row.get(column))
+        .filter(|cell| !cell.is_empty())
+        .peekable();
+    cells.peek().is_some()
+        && cells.all(|cell| cell.starts_with(|c: char| c.is_ascii_digit() || "-–<>×+".contains(c)))
+}
+
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+fn bytes(bytes: u64) -> f64 {
+    bytes as f64
+}

@@ -1,0 +1,72 @@
+//! Mappings that are owned, and touched page by page.
+
+use core::ffi::c_void;
+use core::ptr;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+/// A row of pages; unmapped when dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: *mut c_void,
+    length: usize,
+}
+
+impl Mapping {
+    /// Private memory that is all zeros; `writable`, or else only readable.
+    pub(crate) fn anonymous(length: usize, writable: bool) -> io::Result<Self> {
+        let protection =
+            if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: the kernel chooses where, so nothing that exists is replaced.
+        let start =
+            unsafe { mmap_anonymous(ptr::null_mut(), length, protection, MapFlags::PRIVATE) }?;
+        Ok(Self { start, length })
+    }
+
+    /// A file's first `length` bytes, shared, to be read.
+    pub(crate) fn file(file: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
+        // SAFETY: the kernel chooses where, so nothing that exists is replaced.
+        let start =
+            unsafe { mmap(ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, file, 0) }?;
+        Ok(Self { start, length })
+    }
+
+    /// madvise(2) for all of it; not one that changes what is in it.
+    pub(crate) fn advise(&self, advice: Advice) -> io::Result<()> {
+        assert!(
+            matches!(advice, Advice::Normal | Advice::LinuxNoHugepage),
+            "advice changes contents"
+        );
+        // SAFETY: the range is this mapping's; these hints change when it is read, not what.
+        unsafe { madvise(self.start, self.length, advice) }?;
+        Ok(())
+    }
+
+    /// Reads the byte at `offset`, and so faults its page in.
+    pub(crate) fn read(&self, offset: usize) -> u8 {
+        assert!(offset < self.length, "beyond the mapping");
+        // SAFETY: offset is below length (asserted).
+        let byte = unsafe { self.start.cast::<u8>().add(offset) };
+        // SAFETY: within a mapping that lives as long as self and is readable always.
+        unsafe { byte.read_volatile() }
+    }
+
+    /// Writes the byte at `offset` of a mapping that was made writable; faults its page in.
+    pub(crate) fn write(&mut self, offset: usize) {
+        assert!(offset < self.length, "beyond the mapping");
+        // SAFETY: offset is below length (asserted).
+        let byte = unsafe { self.start.cast::<u8>().add(offset) };
+        // SAFETY: within a mapping that self owns; one that is not writable would raise SIGSEGV,
+        // which ends the program without harm.
+        unsafe { byte.write_volatile(1) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: self owns the range, and no reference into it exists: read and write copy.
+        let _ = unsafe { munmap(self.start, self.length) };
+    }
+}

@@ -1,0 +1,77 @@
+//! Processes made by fork(2), which end with their owner.
+
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use rustix::process::{
+    Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, waitpid,
+};
+
+/// A child process. Killed and waited for when dropped; killed by the kernel should we die first.
+#[derive(Debug)]
+pub(crate) struct Child {
+    pid: Pid,
+}
+
+impl Child {
+    /// Forks; the child does `work` and exits.
+    ///
+    /// `work` may make system calls only: no allocation, no lock, for another thread may have held
+    /// one when the memory was copied (fork(2), signal-safety(7)).
+    pub(crate) fn fork(work: impl FnOnce()) -> io::Result<Self> {
+        // SAFETY: the child calls what `work`'s contract above allows, and leaves by _exit.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                // Without it the child only lives until it is killed by its owner.
+                let _ = set_parent_process_death_signal(Some(Signal::KILL));
+                work();
+                // SAFETY: ends this process without running what its parent is to run at exit.
+                unsafe { libc::_exit(0) }
+            }
+            pid => Ok(Self { pid: Pid::from_raw(pid).unwrap_or(Pid::INIT) }),
+        }
+    }
+
+    /// Its number.
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Fork gives no 1; the fallback above must not be killed.
+        if self.pid != Pid::INIT {
+            // Gone already is as good.
+            let _ = kill_process(self.pid, Signal::KILL);
+            let wait = || waitpid(Some(self.pid), WaitOptions::empty());
+            while matches!(wait(), Err(rustix::io::Errno::INTR)) {}
+        }
+    }
+}
+
+/// Sleeps until killed.
+pub(crate) fn park() {
+    loop {
+        rustix::event::pause();
+    }
+}
+
+/// Makes the standard library start `command` by fork(2) and execve(2), where otherwise it would take
+/// posix_spawn(3), which is vfork(2) in the C library.
+pub(crate) fn force_fork(command: &mut Command) {
+    // SAFETY: what runs between fork and exec does nothing.
+    unsafe { command.pre_exec(|| Ok(())) };
+}
+
+/// Makes the kernel kill `command`'s process when we die.
+pub(crate) fn die_with_us(command: &mut Command) {
+    // SAFETY: what runs between fork and exec is one system call.
+    unsafe {
+        command.pre_exec(|| {
+            set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)
+        })
+    };
+}

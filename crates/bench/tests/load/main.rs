@@ -1,0 +1,198 @@
+//! The load generator against servers whose every delay is known.
+
+mod server;
+
+use core::time::Duration;
+
+use samum_bench::load::{self, Account, Arrival, Failure, Order, Plan, Target, slow::SlowReaders};
+
+use server::{Behaviour, Server};
+
+const BODY: &[u8] = b"a body of some bytes";
+
+fn target() -> Target {
+    Target { path: "/".into(), len: Some(BODY.len() as u64), body: Some(BODY.into()) }
+}
+
+fn plan(server: &Server) -> Plan {
+    Plan { warmup: Duration::from_millis(200), ..Plan::new(server.address(), vec![target()]) }
+}
+
+fn measure(plan: &Plan) -> Account {
+    load::measure(plan).unwrap()
+}
+
+fn assert_close(what: &str, got: f64, want: f64) {
+    assert!((got / want - 1.0).abs() < 0.02, "{what}: {got}, not within 2 % of {want}");
+}
+
+fn quantile(sorted: &[f64], per_cent: usize) -> f64 {
+    sorted[(sorted.len() - 1) * per_cent / 100]
+}
+
+/// Delays from 20 to 80 ms. The server says how long it really took over each: a sleep on a machine
+/// that is shared is longer than it should be, by more than the generator may be wrong.
+#[test]
+fn an_open_loop_has_the_servers_rate_and_percentiles() {
+    let server = Server::start(Behaviour::delays(BODY, |i| 20 + i * 7 % 61));
+    let plan =
+        Plan { arrival: Arrival::Even(400.0), duration: Duration::from_secs(3), ..plan(&server) };
+    let account = measure(&plan);
+    assert_eq!(account.failures(), "");
+    assert_close("rate", account.rate(), 400.0);
+    assert_close("count", account.latency.len() as f64, 1200.0);
+    let took = server.took();
+    for per_cent in [10, 50, 90, 99] {
+        let got = account.quantile(per_cent as f64 / 100.0);
+        assert_close(&format!("{per_cent} %"), got, quantile(&took, per_cent));
+    }
+    assert!(account.own_cpu_share() < 0.5, "{}", account.own_cpu_share());
+}
+
+/// 16 connections, 40 ms each: 400 requests a second and no more.
+#[test]
+fn a_closed_loop_finds_the_maximum() {
+    let server = Server::start(Behaviour::delays(BODY, |_| 40));
+    let plan = Plan { connections: 16, duration: Duration::from_secs(2), ..plan(&server) };
+    let account = measure(&plan);
+    assert_eq!(account.failures(), "");
+    let took = server.took();
+    let mean = took.iter().sum::<f64>() / took.len() as f64;
+    assert_close("rate", account.rate(), 16.0 / mean);
+    assert_close("median", account.quantile(0.5), quantile(&took, 50));
+}
+
+/// The server answers at once, but for one pause of 600 ms. Of 3 s of requests a fifth was meant to
+/// leave within it and has to wait for its end; a generator that only counts what it has sent would
+/// see one slow request per connection.
+#[test]
+fn a_pause_of_the_server_is_not_omitted() {
+    let pause = Duration::from_millis(1000)..Duration::from_millis(1600);
+    let server = Server::start(Behaviour::pause(BODY, pause));
+    for arrival in [Arrival::Even(500.0), Arrival::Poisson(500.0)] {
+        server.restart_clock();
+        let plan = Plan {
+            arrival,
+            connections: 4,
+            warmup: Duration::ZERO,
+            duration: Duration::from_secs(3),
+            ..plan(&server)
+        };
+        let account = measure(&plan);
+        assert_eq!(account.failures(), "");
+        // Latencies within the pause are evenly distributed from 0 to 600 ms.
+        for (q, seconds) in [(0.9, 0.3), (0.95, 0.45), (1.0, 0.6)] {
+            let got = account.quantile(q);
+            // Half a percent of all requests; Poisson's 300 in the pause vary by 17 themselves.
+            let slack = if arrival == Arrival::Even(500.0) { 0.02 } else { 0.06 };
+            assert!((got - seconds).abs() < slack, "{arrival:?} {q}: {got}, not {seconds}");
+        }
+    }
+}
+
+#[test]
+fn connections_are_kept_or_not() {
+    let server = Server::start(Behaviour::delays(BODY, |_| 5));
+    let short = Plan { connections: 4, duration: Duration::from_millis(300), ..plan(&server) };
+    measure(&short);
+    assert_eq!(server.connections(), 4);
+    let account = measure(&Plan { keep_alive: false, ..short });
+    assert_eq!(account.failures(), "");
+    assert_eq!(server.connections() - 4, account.connect.len());
+    assert!(account.connect.len() >= account.answered_ever);
+}
+
+#[test]
+fn each_target_once_and_then_the_end() {
+    let server = Server::start(Behaviour::delays(BODY, |_| 5));
+    let plan = Plan {
+        targets: vec![target(); 10],
+        order: Order::Once,
+        connections: 3,
+        warmup: Duration::ZERO,
+        duration: Duration::from_secs(60),
+        ..plan(&server)
+    };
+    let account = measure(&plan);
+    assert_eq!((account.answered, account.failures()), (10, String::new()));
+    assert_eq!(account.bytes, 10 * BODY.len() as u64);
+    assert!(account.window < Duration::from_secs(30), "{:?}", account.window);
+}
+
+#[test]
+fn failures_have_their_kind() {
+    let short = |server: &Server| Plan {
+        connections: 2,
+        warmup: Duration::ZERO,
+        duration: Duration::from_millis(300),
+        timeout: Duration::from_millis(100),
+        ..plan(server)
+    };
+    let response = |text: &str| Server::start(Behaviour::raw(text.as_bytes().to_vec()));
+    for (server, failure) in [
+        (response("HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n"), Failure::Status),
+        (response("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno"), Failure::Bytes),
+        (response("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"), Failure::Malformed),
+        (response("nonsense\r\n\r\n"), Failure::Malformed),
+        (response(""), Failure::Closed),
+        (Server::start(Behaviour::delays(BODY, |_| 400)), Failure::Timeout),
+    ] {
+        let account = measure(&short(&server));
+        assert!(account.failed(failure) > 0, "{failure}: {}", account.failures());
+        assert_eq!(account.answered, 0, "{failure}");
+    }
+    let server = Server::start(Behaviour::delays(BODY, |_| 3000));
+    let plan = Plan { timeout: Duration::from_secs(10), ..short(&server) };
+    let account = measure(&Plan { duration: Duration::from_millis(20), ..plan });
+    assert_eq!(account.failures(), "2 unanswered at the end");
+    assert!(account.quantile(0.5) > 1.9, "they count with what they waited");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_an_error() {
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut plan = Plan::new(address, vec![Target::new("/")]);
+    for keep_alive in [true, false] {
+        plan.keep_alive = keep_alive;
+        let error = load::measure(&plan).unwrap_err().to_string();
+        assert!(error.contains("refused") || error.contains("not connected"), "{error}");
+    }
+}
+
+#[test]
+fn a_load_can_be_ended_from_outside() {
+    let server = Server::start(Behaviour::delays(BODY, |_| 1));
+    let plan =
+        Plan { duration: Duration::from_secs(3600), warmup: Duration::ZERO, ..plan(&server) };
+    let background = load::Background::start(plan);
+    while background.bytes() == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let account = background.stop().unwrap();
+    assert!(account.answered > 0);
+}
+
+#[test]
+fn slow_readers_read_slowly() {
+    let server = Server::start(Behaviour::delays(&vec![0; 4 << 20], |_| 0));
+    let plan = Plan { connections: 3, ..Plan::new(server.address(), vec![Target::new("/")]) };
+    let readers = SlowReaders::start(plan, 50_000).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let before = readers.bytes();
+    std::thread::sleep(Duration::from_secs(2));
+    let rate = (readers.bytes() - before) as f64 / 2.0;
+    assert_eq!(readers.stop().unwrap(), 0);
+    // One tick more or less: 5 %; and what the machine takes from a sleeper.
+    assert!((120_000.0..165_000.0).contains(&rate), "{rate} of 150,000 bytes a second");
+}
+
+#[test]
+fn fetching_gets_the_bytes_or_says_why_not() {
+    let limit = Duration::from_secs(5);
+    let server = Server::start(Behaviour::delays(BODY, |_| 0));
+    assert_eq!(load::fetch::fetch(server.address(), "/", limit).unwrap(), BODY);
+    let server =
+        Server::start(Behaviour::raw(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n".to_vec()));
+    let error = load::fetch::fetch(server.address(), "/x", limit).unwrap_err().to_string();
+    assert_eq!(error, "/x: status 403");
+}
