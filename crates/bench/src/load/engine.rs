@@ -202,9 +202,7 @@ impl<'a> Engine<'a> {
             }
         }
         // An open loop's requests that nobody could send are as unanswered.
-        while !self.watch.is_stopped()
-            && let Some(intended) = self.next_intended(now)
-        {
+        while let Some(intended) = self.next_intended(now) {
             if intended >= self.window.0 {
                 self.account.latency.saturating_record(now - intended);
             }
