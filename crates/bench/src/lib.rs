@@ -26,6 +26,7 @@ pub mod interrupt;
 pub mod league;
 pub mod load;
 pub mod machine;
+pub mod os;
 pub mod plot;
 pub mod report;
 pub mod run;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use samum_bench::cli::{self, Cli, Command, How, Tests};
 use samum_bench::run::Run;
-use samum_bench::{Error, Test, compare, disk, http, league, report, suite, summary};
+use samum_bench::{Error, Test, compare, disk, http, league, os, report, suite, summary};
 
 /// Why the command ends with another code than 0.
 enum Stop {
@@ -25,7 +25,7 @@ impl From<Error> for Stop {
 fn main() -> ExitCode {
     // clap itself exits with 2 for what it cannot understand, and 0 for --help.
     let result = match Cli::parse().command {
-        Command::Os(tests) => tested("os", Vec::new(), &tests),
+        Command::Os(tests) => tested("os", os::tests(), &tests),
         Command::Events(tests) => tested("events", Vec::new(), &tests),
         Command::Http(args) => http::tests(&args)
             .map_err(Stop::Usage)

@@ -106,7 +106,11 @@ pub fn markdown(run: &Run) -> String {
     if meta.interrupted {
         text.push_str("\nInterrupted: what was measured until then is here.\n");
     }
-    let _ = writeln!(text, "\n## Verdicts\n\n{}", table(&verdict_table(run, true)));
+    let verdicts = verdict_table(run, true);
+    text.push('\n');
+    if !verdicts.rows.is_empty() {
+        let _ = writeln!(text, "## Verdicts\n\n{}", table(&verdicts));
+    }
     for ran in &meta.tests {
         if ran.tables.is_empty() && ran.notes.is_empty() {
             continue;

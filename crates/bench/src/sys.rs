@@ -3,6 +3,7 @@
 
 pub(crate) mod memory;
 pub(crate) mod process;
+pub(crate) mod select;
 pub(crate) mod signal;
+pub(crate) mod socket;
 pub(crate) mod uring;
-pub(crate) mod wait;

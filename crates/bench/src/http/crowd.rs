@@ -8,6 +8,8 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
+use rustix::net::sockopt::set_socket_linger;
+
 use crate::clock::nanoseconds;
 use crate::load::response::Parser;
 use crate::load::target::connect;
@@ -71,6 +73,9 @@ impl Crowd {
         let socket: OwnedFd =
             connect(self.address, self.sources.of(self.connections.len()), LIMIT)?;
         let connect = nanoseconds(start);
+        // Closed by a reset: else tens of thousands of ports would be held for a minute after each
+        // crowd (TIME-WAIT), and the next would not find any.
+        set_socket_linger(&socket, Some(Duration::ZERO))?;
         let mut stream = TcpStream::from(socket);
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(LIMIT))?;

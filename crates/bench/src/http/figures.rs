@@ -2,22 +2,24 @@
 
 use hdrhistogram::Histogram;
 
-use crate::load::Account;
+use crate::load::account::{Account, Bottleneck, Failure};
 use crate::{Recorder, Unit};
 
-/// What is to be said of a measurement beyond its figures.
+/// What is to be said of measurements beyond their figures: failures of all of them, and the worst of
+/// what the load generator lacked.
 pub(crate) fn remarks(accounts: &[&Account]) -> String {
-    let mut remarks: Vec<String> = Vec::new();
-    for account in accounts {
-        let failures = account.failures();
-        if !failures.is_empty() {
-            remarks.push(failures);
-        }
-        remarks.extend(account.bottleneck());
-    }
-    remarks.sort();
-    remarks.dedup();
-    remarks.join("; ")
+    let failures = Failure::ALL.map(|failure| {
+        let count: u64 = accounts.iter().map(|account| account.failed(failure)).sum();
+        (count > 0).then(|| format!("{count} {failure}"))
+    });
+    let bottlenecks = accounts.iter().filter_map(|account| account.bottleneck());
+    let (cpu, late): (Vec<_>, Vec<_>) =
+        bottlenecks.partition(|lacked| matches!(lacked, Bottleneck::OwnCpu(_)));
+    let worst = [cpu, late].map(|lacked| {
+        lacked.into_iter().max_by(|a, b| a.partial_cmp(b).unwrap_or(core::cmp::Ordering::Equal))
+    });
+    let worst = worst.into_iter().flatten().map(|lacked| lacked.to_string());
+    failures.into_iter().flatten().chain(worst).collect::<Vec<_>>().join("; ")
 }
 
 /// Points of a percentile curve: one request in x is slower than y nanoseconds.

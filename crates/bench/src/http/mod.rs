@@ -53,6 +53,9 @@ pub struct Args {
     /// latency: what they ask for, a path [default: what the URL has]
     #[arg(long, value_name = "PATH")]
     pub slow_path: Option<String>,
+    /// maximum, latency: copy what is received out of the kernel, instead of discarding it there
+    #[arg(long)]
+    pub copy: bool,
     /// CPU of the load generator [default: any]
     #[arg(long, value_name = "N")]
     pub client_cpu: Option<usize>,
@@ -80,6 +83,7 @@ struct Http {
     slow_readers: usize,
     slow_rate: u64,
     slow_path: Option<String>,
+    copy: bool,
     cpu: Option<usize>,
 }
 
@@ -103,12 +107,16 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         slow_readers: index(args.slow_readers),
         slow_rate: args.slow_rate,
         slow_path: args.slow_path.clone(),
+        copy: args.copy,
         cpu: args.client_cpu,
     });
     let count = |n| index(args.count.unwrap_or(n));
     let test = |name, question, body: fn(&Http, &mut Recorder<'_>) -> Result<(), Fault>| {
         let http = Rc::clone(&http);
-        Test::new(name, question, move |recorder| body(&http, recorder))
+        Test::new(name, question, move |recorder| {
+            http.answers()?;
+            body(&http, recorder)
+        })
     };
     let dots = |series| Figure::of(Unit::Nanoseconds).titled(series).only(&[series]).log_y(true);
     Ok(vec![
@@ -130,7 +138,8 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
             .x(figures::ONE_IN)
             .warm_up("a tenth of each measurement")
             .steps(1, 1)
-            .tabled(),
+            .tabled()
+            .figure(Figure::of(Unit::Nanoseconds).log_x().log_y(true).lines()),
     ])
 }
 
@@ -262,12 +271,26 @@ fn latency(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 }
 
 impl Http {
+    /// A server that does not answer is a row that says so, unless it is the only one.
+    fn answers(&self) -> Result<(), Fault> {
+        let mut refused = String::new();
+        for (name, url) in &self.urls {
+            let target = Target::new(&url.path);
+            match Crowd::new(url.address, &url.host, &target, Sources::Any, None).grow() {
+                Ok(_) => return Ok(()),
+                Err(error) => refused = format!("{name} does not answer: {error}"),
+            }
+        }
+        Err(Fault::Failed(refused))
+    }
+
     fn plan(&self, url: &Url) -> Plan {
         Plan {
             host: url.host.clone(),
             connections: self.connections,
             warmup: self.length / 10,
             duration: self.length,
+            copy: self.copy,
             cpu: self.cpu,
             ..Plan::new(url.address, vec![Target::new(&url.path)])
         }

@@ -50,7 +50,8 @@ pub fn test(league: &Rc<League>) -> Test {
 fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let site = Site::new(league.root.as_deref())?;
     site.needs_a_disk()?;
-    let throttle = Throttle::new(site.root()).map_err(Fault::Skip)?;
+    // Where there is none, no server need be started.
+    Throttle::new(site.root()).map_err(Fault::Skip)?;
     let hot = site.file("hot", HOT_BYTES)?;
     // Nothing is read twice: the disk is given no time for it.
     let seconds = 2 * league.length.as_secs() + 6;
@@ -73,7 +74,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             break;
         }
         let files: Vec<String> = core::iter::once(&hot).chain(&cold).cloned().collect();
-        let stage = Stage { league, site: &site, throttle: &throttle, hot: &hot, cold: &cold };
+        let stage = Stage { league, site: &site, hot: &hot, cold: &cold };
         if let Some(round) = stage.round(recorder, peer, &files, requests)? {
             rounds.add(&peer.name, ALONE, round.alone.rate());
             rounds.add(&peer.name, ALONE_P99, round.alone.quantile(0.99));
@@ -134,6 +135,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     if let Some(noisy) = rounds.too_noisy(&[ALONE]) {
         recorder.note(noisy);
     }
+    league.describe(recorder);
     Ok(())
 }
 
@@ -141,7 +143,6 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 struct Stage<'a> {
     league: &'a League,
     site: &'a Site,
-    throttle: &'a Throttle,
     hot: &'a String,
     cold: &'a [String],
 }
@@ -165,16 +166,17 @@ impl Stage<'_> {
     ) -> Result<Option<Round>, Fault> {
         let hot_alone = core::slice::from_ref(self.hot);
         let (league, site) = (self.league, self.site);
+        let throttle = Throttle::new(site.root()).map_err(Fault::Skip)?;
         site.warm(hot_alone)?;
         // A server that must be told its files is told of all; the bytes of the hot one are compared.
         let known = if peer.needs_files { files } else { hot_alone };
-        let started = league.start(recorder, peer, site, known, Some(self.throttle));
+        let started = league.start(recorder, peer, site, known, Some(&throttle));
         let Some(mut server) = started else { return Ok(None) };
         let target = Target { len: Some(HOT_BYTES), ..Target::new(format!("/{}", self.hot)) };
         let plan = Plan { connections: CONNECTIONS, ..league.plan(&server, vec![target]) };
         let alone = league.measure(&mut server, &plan)?.account;
         site.evict(self.cold)?;
-        self.throttle.limit(Some(league.rate))?;
+        throttle.limit(Some(league.rate))?;
         let cold = self.cold.iter().map(|file| Target::new(format!("/{file}"))).collect();
         let downloads = Background::start(Plan {
             connections: league.readers,
@@ -189,7 +191,7 @@ impl Stage<'_> {
         let plan = Plan { arrival: Arrival::Poisson(requests), ..plan };
         let paced = league.measure(&mut server, &plan)?.account;
         let cold_rate = float(downloads.bytes() - bytes) / start.elapsed().as_secs_f64();
-        self.throttle.limit(None)?;
+        throttle.limit(None)?;
         if let Err(error) = downloads.stop() {
             recorder.note(format!("{}: the downloads ended early: {error}", peer.name));
         }

@@ -111,6 +111,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     if let Some(noisy) = rounds.too_noisy(&[ONE, MANY]) {
         recorder.note(noisy);
     }
+    league.describe(recorder);
     Ok(())
 }
 

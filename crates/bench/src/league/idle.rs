@@ -1,18 +1,19 @@
 //! What connections cost that do nothing: memory of the server and of the kernel for each, and
 //! whether others get slower by them.
 
+use core::time::Duration;
+use std::io;
 use std::rc::Rc;
 use std::thread;
-use std::time::Duration;
 
-use super::{League, server::Server};
+use super::League;
+use super::server::Server;
+use super::site::Site;
 use crate::http::crowd::Crowd;
 use crate::load::{Sources, Target};
 use crate::machine;
 use crate::run::{Figure, Table};
 use crate::{Fault, Recorder, Test, Unit};
-
-use super::site::Site;
 
 /// The test.
 #[must_use]
@@ -40,7 +41,10 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             break;
         }
         let Some(server) = league.start(recorder, peer, &site, &file, None) else { continue };
-        rows.push(fill(league, recorder, &server, count)?);
+        match fill(league, recorder, &server, count) {
+            Ok(row) => rows.push(row),
+            Err(error) => recorder.skip(&peer.name, error.to_string()),
+        }
         #[allow(clippy::cast_precision_loss, reason = "servers are few")]
         recorder.progress((i + 1) as f64 / league.peers.len() as f64);
     }
@@ -58,6 +62,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         head: head.map(str::to_owned).to_vec(),
         rows,
     });
+    league.describe(recorder);
     Ok(())
 }
 
@@ -67,19 +72,18 @@ fn fill(
     recorder: &mut Recorder<'_>,
     server: &Server,
     count: usize,
-) -> Result<Vec<String>, Fault> {
+) -> io::Result<Vec<String>> {
     let name = server.name().to_owned();
-    let failed = |error: std::io::Error| Fault::Failed(format!("{name}: {error}"));
     let sources = Sources::enough_for(count, server.address());
     let host = server.address().to_string();
     let mut crowd =
         Crowd::new(server.address(), &host, &Target::new("/f128"), sources, league.client_cpu);
-    crowd.grow().map_err(failed)?;
-    let with_one = crowd.latency().map_err(failed)?;
-    let (memory, slab) = (server.memory(), slab());
+    crowd.grow()?;
+    let with_one = crowd.latency()?;
+    let (memory, slab_before) = (server.memory(), slab());
     let connect = recorder.series(&name, CONNECT, Unit::Nanoseconds, count);
     let request = recorder.series(&name, REQUEST, Unit::Nanoseconds, count);
-    let mut remark = String::new();
+    let mut remarks = Vec::new();
     while crowd.len() < count && !recorder.is_stopped() {
         match crowd.grow() {
             Ok(step) => {
@@ -88,7 +92,7 @@ fn fill(
                 recorder.push(request, x, step.request);
             }
             Err(error) => {
-                remark = format!("stopped at {}: {error}", crowd.len());
+                remarks.push(format!("stopped at {}: {error}", crowd.len()));
                 break;
             }
         }
@@ -96,17 +100,20 @@ fn fill(
     thread::sleep(SETTLE);
     let more = float(crowd.len() as u64 - 1).max(1.0);
     let each = |after: u64, before: u64| format!("{:.0}", (float(after) - float(before)) / more);
-    let (process, kernel) = (each(server.memory(), memory), each(self::slab(), slab));
-    let with_all = crowd.latency().map_err(failed)?;
+    let (process, kernel) = (each(server.memory(), memory), each(slab(), slab_before));
+    let with_all = crowd.latency().unwrap_or_else(|error| {
+        remarks.push(format!("with all: {error}"));
+        f64::NAN
+    });
     let show = |ns: f64| Unit::Nanoseconds.show(ns);
     Ok(vec![
-        name.clone(),
+        name,
         crowd.len().to_string(),
         process,
         kernel,
         show(with_one),
         show(with_all),
-        remark,
+        remarks.join("; "),
     ])
 }
 

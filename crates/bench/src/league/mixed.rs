@@ -50,7 +50,8 @@ pub fn test(league: &Rc<League>) -> Test {
 fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let site = Site::new(league.root.as_deref())?;
     site.needs_a_disk()?;
-    let throttle = Throttle::new(site.root()).map_err(Fault::Skip)?;
+    // Where there is none, no server need be started.
+    Throttle::new(site.root()).map_err(Fault::Skip)?;
     let rate = RATE_TIMES * league.rate;
     let length = LENGTHS * league.length;
     let count = if league.quick { FILES / 10 } else { FILES };
@@ -67,7 +68,6 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let stage = Stage {
         league,
         site: &site,
-        throttle: &throttle,
         rate,
         requests: league.requests.unwrap_or(REQUESTS),
         length,
@@ -144,6 +144,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         head: head.map(str::to_owned).to_vec(),
         rows,
     });
+    league.describe(recorder);
     Ok(())
 }
 
@@ -151,7 +152,6 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 struct Stage<'a> {
     league: &'a League,
     site: &'a Site,
-    throttle: &'a Throttle,
     /// Of the disk, bytes per second.
     rate: u64,
     /// Per second, for small files.
@@ -181,10 +181,11 @@ impl Stage<'_> {
         let names = || self.small.iter().map(|(name, _)| name);
         site.evict(names().chain(&self.large))?;
         site.warm(names().take(hot_files(self.small.len())))?;
+        let throttle = Throttle::new(site.root()).map_err(Fault::Skip)?;
         let first = [self.small[0].0.clone()];
-        let started = league.start(recorder, peer, site, &first, Some(self.throttle));
+        let started = league.start(recorder, peer, site, &first, Some(&throttle));
         let Some(mut server) = started else { return Ok(None) };
-        self.throttle.limit(Some(self.rate))?;
+        throttle.limit(Some(self.rate))?;
         let large = self.large.iter().map(|file| Target::new(format!("/{file}"))).collect();
         let before = server.cpu();
         let downloads = Background::start(Plan {
@@ -210,7 +211,7 @@ impl Stage<'_> {
         let large_bytes = downloads.bytes();
         let large_rate = float(large_bytes) / start.elapsed().as_secs_f64();
         let cpu = server.cpu() - before;
-        self.throttle.limit(None)?;
+        throttle.limit(None)?;
         if let Err(error) = downloads.stop() {
             recorder.note(format!("{}: the downloads ended early: {error}", peer.name));
         }

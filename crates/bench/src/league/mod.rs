@@ -13,6 +13,7 @@
 //! | [`mixed`] | what visitors see when some files are in memory and some are not |
 //! | [`idle`] | what connections cost that do nothing |
 
+use core::cell::Cell;
 use core::time::Duration;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -80,6 +81,9 @@ pub struct Args {
     /// idle: connections [default: 10000, quick 500]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub count: Option<u32>,
+    /// The client copies what it receives out of the kernel, instead of discarding it there
+    #[arg(long)]
+    pub copy: bool,
     /// CPU of the servers [default: 0, if there are two]
     #[arg(long, value_name = "N")]
     pub server_cpu: Option<usize>,
@@ -92,6 +96,7 @@ pub struct Args {
 #[derive(Debug)]
 pub struct League {
     peers: Vec<Peer>,
+    described: Cell<bool>,
     root: Option<PathBuf>,
     length: Duration,
     quick: bool,
@@ -101,6 +106,7 @@ pub struct League {
     readers: usize,
     requests: Option<f64>,
     bytes: u64,
+    copy: bool,
     server_cpu: Option<usize>,
     client_cpu: Option<usize>,
 }
@@ -126,6 +132,7 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
     let index = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
     let league = Rc::new(League {
         peers,
+        described: Cell::new(false),
         root: args.root.clone(),
         length: Duration::from_secs_f64(args.secs.unwrap_or(if quick { 0.4 } else { 3.0 })),
         quick,
@@ -135,8 +142,9 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         readers: index(args.readers),
         requests: args.requests,
         bytes: args.bytes.unwrap_or(if quick { 32 << 20 } else { 1 << 30 }),
-        server_cpu: args.server_cpu.or(two_cpus.then_some(0)),
-        client_cpu: args.client_cpu.or(two_cpus.then_some(1)),
+        copy: args.copy,
+        server_cpu: args.server_cpu.or_else(|| two_cpus.then_some(0)),
+        client_cpu: args.client_cpu.or_else(|| two_cpus.then_some(1)),
     });
     let rounds = |n| index(args.rounds.unwrap_or(n));
     let rounds = |test: Test| test.steps(rounds(3), rounds(1));
@@ -174,6 +182,7 @@ impl League {
             duration: self.length,
             timeout: Duration::from_secs(if self.quick { 1 } else { 20 }),
             cpu: self.client_cpu,
+            copy: self.copy,
             connections: self.connections,
             ..Plan::new(server.address(), targets)
         }
@@ -217,8 +226,11 @@ impl League {
     }
 
     /// Versions, commands and configurations of all that could take part, as tables; and on what
-    /// they ran.
+    /// they ran. Once a run.
     fn describe(&self, recorder: &mut Recorder<'_>) {
+        if self.described.replace(true) {
+            return;
+        }
         recorder.note(match (self.server_cpu, self.client_cpu) {
             (Some(server), Some(client)) if server != client => {
                 format!("server on CPU {server}, load generator on CPU {client}")
@@ -231,7 +243,7 @@ impl League {
             let command =
                 environment.chain(peer.command.iter().cloned()).collect::<Vec<_>>().join(" ");
             let version = server::version(peer).unwrap_or_default();
-            let mut rows = vec![vec![format!("{command}")]];
+            let mut rows = vec![vec![command]];
             rows.extend(peer.configuration.lines().map(|line| vec![line.to_owned()]));
             let title = format!("{}: {version}", peer.name);
             recorder.table(Table { title, head: vec!["command and configuration".into()], rows });

@@ -30,22 +30,32 @@ pub fn test(league: &Rc<League>) -> Test {
             .lines(),
     )
     .figure(
-        Figure::of(Unit::Nanoseconds).titled("CPU per request").only(&[CPU]).log_x().log_y(true),
+        Figure::of(Unit::Nanoseconds)
+            .titled("CPU per request")
+            .only(&[CPU])
+            .log_x()
+            .log_y(true)
+            .lines(),
     )
     .figure(
-        Figure::of(Unit::PerSecond).titled("requests per second").only(&[RATE]).log_x().log_y(true),
+        Figure::of(Unit::PerSecond)
+            .titled("requests per second")
+            .only(&[RATE])
+            .log_x()
+            .log_y(true)
+            .lines(),
     )
     .figure(
         Figure::of(Unit::Nanoseconds)
             .titled("99 % are answered within")
             .only(&[P99])
             .log_x()
-            .log_y(true),
+            .log_y(true)
+            .lines(),
     )
 }
 
 fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
-    league.describe(recorder);
     let site = Site::new(league.root.as_deref())?;
     let name = |size: u64| format!("f{size}");
     let files: Vec<String> =
@@ -57,7 +67,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let mut rounds = Rounds::default();
     let mut accounts = Vec::new();
     let (total, mut done) = (recorder.steps() * league.sizes.len() * servers.len(), 0_usize);
-    for _ in 0..recorder.steps() {
+    for round in 1..=recorder.steps() {
         for &size in &league.sizes {
             for server in &mut servers {
                 if recorder.is_stopped() {
@@ -68,13 +78,14 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                 let measured = league.measure(server, &plan)?;
                 let account = &measured.account;
                 let values = [
-                    (RATE, Unit::PerSecond, account.rate()),
-                    (CPU, Unit::Nanoseconds, measured.cpu_per_request()),
-                    (P50, Unit::Nanoseconds, account.quantile(0.5) * 1e9),
-                    (P99, Unit::Nanoseconds, account.quantile(0.99) * 1e9),
+                    account.rate(),
+                    measured.cpu_per_request(),
+                    account.quantile(0.5) * 1e9,
+                    account.quantile(0.99) * 1e9,
                 ];
-                for (what, unit, value) in values {
-                    recorder.record(server.name(), what, unit, float(size), value);
+                for ((what, unit), value) in FIGURES.into_iter().zip(values) {
+                    let series = format!("{what}, round {round}");
+                    recorder.record(server.name(), &series, unit, float(size), value);
                     rounds.add(server.name(), &of_size(what, size), value);
                 }
                 accounts.push((server.name().to_owned(), size, measured.account));
@@ -87,6 +98,12 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     for &size in &league.sizes {
         let floor = rounds.median("floor", &of_size(CPU, size));
         for name in &names {
+            for (what, unit) in FIGURES {
+                let median = rounds.median(name, &of_size(what, size));
+                if median.is_finite() {
+                    recorder.record(name, what, unit, float(size), median);
+                }
+            }
             let ratio = rounds.median(name, &of_size(CPU, size)) / floor;
             if ratio.is_finite() {
                 recorder.record(name, FLOORS, Unit::Count, float(size), ratio);
@@ -123,6 +140,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     if let Some(noisy) = rounds.too_noisy(&[CPU, RATE]) {
         recorder.note(noisy);
     }
+    league.describe(recorder);
     Ok(())
 }
 
@@ -140,3 +158,11 @@ const CPU: &str = "CPU per request";
 const FLOORS: &str = "CPU per request, floor = 1";
 const P50: &str = "p50";
 const P99: &str = "p99";
+
+/// What is measured. In raw.csv each round is a series of its own; the plots show medians.
+const FIGURES: [(&str, Unit); 4] = [
+    (RATE, Unit::PerSecond),
+    (CPU, Unit::Nanoseconds),
+    (P50, Unit::Nanoseconds),
+    (P99, Unit::Nanoseconds),
+];

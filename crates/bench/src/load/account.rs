@@ -192,15 +192,36 @@ impl Account {
     /// Why the generator and not the server may have set these figures; None when it has not.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "counts of requests")]
-    pub fn bottleneck(&self) -> Option<String> {
+    pub fn bottleneck(&self) -> Option<Bottleneck> {
         let late = self.sent_late as f64 / self.sent.max(1) as f64;
         if self.own_cpu_share() > OWN_CPU_MAX {
-            let share = 100.0 * self.own_cpu_share();
-            Some(format!("the load generator used {share:.0} % of its CPU"))
+            Some(Bottleneck::OwnCpu(self.own_cpu_share()))
         } else if late > SENT_LATE_MAX {
-            Some(format!("the load generator sent {:.1} % of its requests late", 100.0 * late))
+            Some(Bottleneck::SentLate(late))
         } else {
             None
+        }
+    }
+}
+
+/// What the load generator lacked.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub enum Bottleneck {
+    /// It used this part of its CPU.
+    OwnCpu(f64),
+    /// This part of its requests left [late](Account::sent_late).
+    SentLate(f64),
+}
+
+impl fmt::Display for Bottleneck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OwnCpu(part) => {
+                write!(f, "the load generator used {:.0} % of its CPU", 100.0 * part)
+            }
+            Self::SentLate(part) => {
+                write!(f, "the load generator sent {:.1} % of its requests late", 100.0 * part)
+            }
         }
     }
 }
@@ -292,8 +313,9 @@ mod tests {
         account.sent_late = 10;
         assert_eq!(account.bottleneck(), None);
         account.sent_late = 11;
-        assert!(account.bottleneck().unwrap().contains("sent 1.1 %"));
+        let says = |account: &Account| account.bottleneck().unwrap().to_string();
+        assert!(says(&account).contains("sent 1.1 %"));
         account.own_cpu = Duration::from_millis(1900);
-        assert!(account.bottleneck().unwrap().contains("95 %"));
+        assert!(says(&account).contains("95 %"));
     }
 }

@@ -401,6 +401,7 @@ impl<'a> Engine<'a> {
             return Verdict::Waiting;
         };
         let body = self.plan.targets[request.target].body.as_deref();
+        let looks = body.is_some() || self.plan.copy;
         let mut counts_bytes = ByteCount {
             account: &mut self.account,
             watch: self.watch,
@@ -408,7 +409,7 @@ impl<'a> Engine<'a> {
         };
         for _ in 0..RECEIVES_MAX {
             // Bytes of a body that nobody looks at stay in the kernel (MSG_TRUNC, tcp(7)).
-            let passable = if body.is_none() { parser.passable() } else { 0 };
+            let passable = if looks { 0 } else { parser.passable() };
             let flags = if passable > 0 { RecvFlags::TRUNC } else { RecvFlags::empty() };
             let limit = usize::try_from(passable).unwrap_or(usize::MAX);
             let limit = if passable > 0 { limit.min(BUFFER) } else { LOOK };

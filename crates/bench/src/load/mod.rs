@@ -61,6 +61,10 @@ pub struct Plan {
     pub duration: Duration,
     /// For one request, or one connection.
     pub timeout: Duration,
+    /// Whether bodies are copied out of the kernel, as a client that wants them does, or discarded
+    /// in it, which costs the generator less. The server may notice: who is quick to take what it
+    /// sends leaves it room for little at a time.
+    pub copy: bool,
     /// The CPU to run on.
     pub cpu: Option<usize>,
     /// Where connections come from.
@@ -85,6 +89,7 @@ impl Plan {
             warmup: Duration::from_millis(500),
             duration: Duration::from_secs(3),
             timeout: Duration::from_secs(20),
+            copy: false,
             cpu: None,
             sources: Sources::Any,
             seed: 1,

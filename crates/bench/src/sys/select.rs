@@ -1,7 +1,7 @@
-//! select(2) beyond the C library's 1024 descriptors, and accepted descriptors made ours.
+//! select(2) beyond the C library's 1024 descriptors.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use rustix::event::{FdSetElement, FdSetIter, fd_set_insert, fd_set_num_elements, select};
 
@@ -38,13 +38,4 @@ impl ReadSet {
         unsafe { select(self.bound, Some(&mut self.scratch), None, None, None) }?;
         Ok(FdSetIter::new(&self.scratch))
     }
-}
-
-/// The descriptor that an accept operation gave us.
-pub(crate) fn adopt(accepted: i32) -> io::Result<OwnedFd> {
-    if accepted < 0 {
-        return Err(io::Error::from_raw_os_error(-accepted));
-    }
-    // SAFETY: the number is fresh from the kernel, in answer to an accept of ours; called once each.
-    Ok(unsafe { OwnedFd::from_raw_fd(accepted) })
 }

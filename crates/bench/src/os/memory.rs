@@ -1,0 +1,119 @@
+//! Memory: the N-th region, the first touch of a page, giving it back, pages of files.
+
+use std::os::fd::AsFd as _;
+
+use rustix::mm::Advice;
+
+use super::process::page;
+use super::steps;
+use crate::clock::time;
+use crate::suite::{Fault, Recorder, Test};
+use crate::sys::memory::Mapping;
+
+pub(super) fn tests() -> Vec<Test> {
+    vec![
+        Test::new("mmap", "How long does mmap take with N regions mapped?", mmap)
+            .scales("the tree of regions is searched in logarithmic time or better")
+            .x("mapped regions of one page")
+            .steps(15_000, 60),
+        Test::new("touch", "How long does the first touch of every second page take?", touch)
+            .scales("a page fault takes as long in a large region as in a small one")
+            .x("pages touched, each second one")
+            .steps(10_000, 60),
+        Test::new("munmap", "How long does munmap take with N regions left?", munmap)
+            .scales("a region is found and given back in logarithmic time or better")
+            .x("mapped regions of one page")
+            .warm_up("all regions are made and touched before")
+            .steps(15_000, 60),
+        Test::new(
+            "file-fault",
+            "How long does the fault of a file's cached page take?",
+            file_fault,
+        )
+        .scales("a fault takes as long in a large file as in a small one")
+        .x("pages touched, each second one")
+        .warm_up("the file is written just before, and so in memory")
+        .steps(8000, 60),
+    ]
+}
+
+fn mmap(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+    let mut regions = Vec::with_capacity(recorder.steps());
+    // Every other one may be written: equal neighbours would become one region.
+    steps(recorder, "anonymous", ["mmap"], recorder.steps(), |i| {
+        let (took, region) = time(|| Mapping::anonymous(page(), i % 2 == 0));
+        regions.push(region?);
+        Ok([took])
+    })
+}
+
+fn touch(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+    let n = recorder.steps();
+    for (system, advice) in
+        [("as configured", Advice::Normal), ("without huge pages", Advice::LinuxNoHugepage)]
+    {
+        let mut region = Mapping::anonymous(2 * n * page(), true)?;
+        region.advise(advice)?;
+        steps(recorder, system, ["first touch"], n, |i| {
+            let (took, ()) = time(|| region.write(2 * (i - 1) * page()));
+            Ok([took])
+        })?;
+    }
+    Ok(())
+}
+
+fn munmap(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+    let mut regions = Vec::new();
+    for i in 0..recorder.steps() {
+        match Mapping::anonymous(page(), i % 2 == 0) {
+            Ok(mut region) => {
+                if i % 2 == 0 {
+                    region.write(0);
+                } else {
+                    region.read(0);
+                }
+                regions.push(region);
+            }
+            Err(error) => {
+                recorder.note(format!("{i} regions only: {error}"));
+                break;
+            }
+        }
+    }
+    // In any order, the same each time.
+    fastrand::Rng::with_seed(1).shuffle(&mut regions);
+    let n = regions.len();
+    let id = recorder.series("anonymous", "munmap", crate::Unit::Nanoseconds, n);
+    while let Some(region) = regions.pop() {
+        let left = super::float(regions.len() + 1);
+        let (took, ()) = time(|| drop(region));
+        recorder.push(id, left, took);
+        if recorder.is_stopped() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn file_fault(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+    let n = recorder.steps();
+    let dir = recorder.temp_dir()?;
+    let path = dir.path().join("file");
+    std::fs::write(&path, vec![1; 2 * n * page()])?;
+    let file = std::fs::File::open(&path)?;
+    for (system, advice) in
+        [("neighbours mapped along", Advice::Normal), ("MADV_RANDOM", Advice::Random)]
+    {
+        let region = Mapping::file(file.as_fd(), 2 * n * page())?;
+        region.advise(advice)?;
+        steps(recorder, system, ["first touch"], n, |i| {
+            let (took, _) = time(|| region.read(2 * (i - 1) * page()));
+            Ok([took])
+        })?;
+    }
+    recorder.note(
+        "\"neighbours mapped along\" is the default: one fault maps the 16 pages around it \
+         (fault_around_bytes), so seven touches of eight cost nothing.",
+    );
+    Ok(())
+}

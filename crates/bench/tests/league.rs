@@ -1,0 +1,165 @@
+//! The league and `http` as commands: what they write, with samum and whatever other servers there
+//! are. Nothing here is about who is faster.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use testkit::{Address, Server, Tree, skip};
+
+fn bench(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_samum-bench"));
+    command.args(args).output().unwrap()
+}
+
+/// samum, if it has been built; `cargo test --workspace` does.
+fn samum() -> Option<std::path::PathBuf> {
+    let path = Path::new(env!("CARGO_BIN_EXE_samum-bench")).with_file_name("samum");
+    path.exists().then_some(path)
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct Row {
+    test: String,
+    system: String,
+    series: String,
+    step: f64,
+    value: f64,
+    unit: String,
+}
+
+/// A run's directory: raw.csv, and of each test who was left out and why.
+fn read(dir: &Path) -> (Vec<Row>, Vec<(String, String)>) {
+    let rows = csv::Reader::from_path(dir.join("raw.csv")).unwrap().into_deserialize();
+    let meta: Value =
+        serde_json::from_str(&fs::read_to_string(dir.join("meta.json")).unwrap()).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let skipped = meta["tests"].as_array().unwrap().iter().flat_map(|test| {
+        let skipped = test["skipped"].as_array().unwrap().iter();
+        skipped.map(|row| (text(&row["system"]), text(&row["why"]))).collect::<Vec<_>>()
+    });
+    (rows.map(Result::unwrap).collect(), skipped.collect())
+}
+
+fn systems(rows: &[Row], series: &str) -> BTreeSet<String> {
+    rows.iter().filter(|row| row.series == series).map(|row| row.system.clone()).collect()
+}
+
+#[test]
+fn warm_has_every_server_or_says_why_not() {
+    if samum().is_none() {
+        skip!("samum is not built: cargo build -p samum");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let root = dir.path().join("root");
+    let args = ["league", "warm", "--quick", "--secs", "0.2", "--host", "here"];
+    let paths = ["--out", out.to_str().unwrap(), "--root", root.to_str().unwrap()];
+    let output = bench(&[&args[..], &paths[..]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let (rows, skipped) = read(&out);
+    let left_out: BTreeSet<String> = skipped.iter().map(|(system, _)| system.clone()).collect();
+    assert!(skipped.iter().all(|(_, why)| !why.is_empty()), "{skipped:?}");
+    for series in ["CPU per request", "requests per second", "p50", "p99"] {
+        let there = systems(&rows, series);
+        assert!(
+            there.is_superset(&["samum", "samum-epoll"].map(str::to_owned).into()),
+            "{there:?}"
+        );
+        assert!(there.is_disjoint(&left_out), "{there:?}, {skipped:?}");
+        assert_eq!(there.len() + left_out.len(), 10, "{there:?}, {skipped:?}");
+    }
+    for row in &rows {
+        assert_eq!(row.test, "warm");
+        assert!(row.value.is_finite() && row.value > 0.0, "{row:?}");
+        assert!([128.0, 65_536.0].contains(&row.step), "{row:?}");
+    }
+    let floors = rows.iter().filter(|row| row.series == "CPU per request, floor = 1");
+    for row in floors.filter(|row| row.system == "floor") {
+        assert_eq!((row.value, &row.unit[..]), (1.0, "1"));
+    }
+    let summary = fs::read_to_string(out.join("summary.md")).unwrap();
+    assert!(summary.contains("128 bytes, 64 connections"), "{summary}");
+    assert!(summary.contains("tcp_nopush on") || left_out.contains("nginx"), "{summary}");
+    assert!(fs::metadata(out.join("report.html")).unwrap().len() > 10_000);
+}
+
+#[test]
+fn cold_measures_or_says_why_not() {
+    if samum().is_none() {
+        skip!("samum is not built: cargo build -p samum");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let args = ["league", "cold", "--quick", "--servers", "samum", "--secs", "0.2", "--out"];
+    let output = bench(&[&args[..], &[out.to_str().unwrap()]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (rows, skipped) = read(&out);
+    if let Some((_, why)) = skipped.first() {
+        assert!(why.contains("cannot be slowed down") || why.contains("disk"), "{why}");
+        skip!("{why}");
+    }
+    let latency = rows.iter().filter(|row| row.series.starts_with("latency"));
+    let points: Vec<_> = latency.map(|row| (row.step, row.value)).collect();
+    assert!(points.len() > 10 && points.is_sorted(), "a curve: {points:?}");
+    assert_eq!(systems(&rows, "kept beside cold").len(), 1);
+}
+
+#[test]
+fn http_measures_any_server() {
+    let Some(samum) = samum() else { skip!("samum is not built: cargo build -p samum") };
+    let tree = Tree::new().file("f", "hello");
+    let root = tree.path().to_str().unwrap();
+    let server = Server::start(samum, ["serve", root, "--listen", "127.0.0.1:0"]).unwrap();
+    let Address::Tcp(address) = server.address() else { panic!("asked for TCP") };
+    let url = format!("http://{address}/f");
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let refused = "http://127.0.0.1:1/";
+    let args = ["http", &url, refused, "--quick", "--secs", "0.2", "--count", "200", "--out"];
+    let output = bench(&[&args[..], &[out.to_str().unwrap()]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (rows, skipped) = read(&out);
+    for (system, why) in &skipped {
+        let says = why.contains("refused") || why.contains("not connected");
+        assert!(system == refused && says, "{system}: {why}");
+    }
+    assert_eq!(skipped.len(), 4, "{skipped:?}");
+    for series in ["connect", "request"] {
+        let steps = rows.iter().filter(|row| row.series == series).map(|row| row.step);
+        assert_eq!(steps.collect::<Vec<_>>(), (1..=200).map(f64::from).collect::<Vec<_>>());
+    }
+    let rates = rows.iter().filter(|row| row.unit == "1/s");
+    assert!(rates.clone().count() == 2 && rates.clone().all(|row| row.value > 100.0));
+    let curves: BTreeSet<_> =
+        rows.iter().filter(|row| row.test == "latency").map(|row| &row.series).collect();
+    assert_eq!(curves.len(), 4, "{curves:?}");
+}
+
+#[test]
+fn wrong_command_lines_are_answered_with_a_sentence() {
+    for (args, says) in [
+        (&["league", "--servers", "apache"][..], "no server is called 'apache'"),
+        (&["league", "--add", "x"], "NAME=COMMAND"),
+        (&["league", "--servers", "nginx,nginx"], "twice"),
+        (&["league", "hot"], "no test is called 'hot'"),
+        (&["league", "--secs", "0"], "above 0"),
+        (&["http"], "<URL>"),
+        (&["http", "localhost"], "'localhost'"),
+        (&["http", "http://127.0.0.1/", "--slow-path", "x"], "begins with /"),
+    ] {
+        let output = bench(args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.contains(says), "{args:?}: {said}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let output = bench(&["http", "http://127.0.0.1:1/", "--quick", "--out", out.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("http://127.0.0.1:1/ does not answer"), "{said}");
+}
