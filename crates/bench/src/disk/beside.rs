@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::rc::Rc;
+use std::thread;
 use std::time::Instant;
 
 use ring::{Choice, Ring};
@@ -17,9 +18,10 @@ use crate::league::rounds::Rounds;
 use crate::league::server::Server;
 use crate::league::site::Site;
 use crate::league::throttle::Throttle;
-use crate::load::{self, Account, Arrival, Background, Order, Target};
+use crate::load::account::SLICE;
+use crate::load::{self, Account, Arrival, Background, Failure, Order, Target};
 use crate::run::{Figure, Table};
-use crate::{Fault, Recorder, Test, Unit, machine, suite};
+use crate::{Fault, Recorder, Test, Unit, machine};
 
 /// The test with a slow disk.
 pub(super) fn slow(plan: &Rc<Plan>) -> Test {
@@ -67,7 +69,7 @@ enum Speed {
 
 fn run(plan: &Plan, recorder: &mut Recorder<'_>, speed: Speed) -> Result<(), Fault> {
     let Place { site, _dir } = &plan.place()?;
-    let throttle = throttle(plan, recorder, site, speed);
+    let is_slow = speed == Speed::Slow && can_be_slow(plan, recorder, site);
     let count = FILES_PER_READER * plan.readers;
     let names: Vec<String> = (0..count)
         .map(|i| site.file(&i.to_string(), plan.bytes / count as u64))
@@ -81,38 +83,30 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>, speed: Speed) -> Result<(), Fau
         plan.requests,
         plan.where_it_runs()
     ));
-    let stage = Stage { plan, site, throttle: throttle.as_ref(), names: &names };
+    let stage = Stage { plan, site, is_slow, names: &names };
     let mut rounds = Rounds::default();
     let mut accounts = BTreeMap::<String, Vec<Account>>::new();
-    let total = recorder.steps() * plan.strategies.len();
+    let scenes = scenes(plan);
+    let total = recorder.steps() * scenes.len();
     for turn in 0..total {
-        let strategy = plan.strategies[turn % plan.strategies.len()];
+        let scene = &scenes[turn % scenes.len()];
         if recorder.is_stopped() {
             break;
         }
-        let first = turn < plan.strategies.len();
-        if let Some(round) = stage.round(recorder, strategy, first)? {
-            let name = strategy.name();
-            for (what, value) in [
-                (RATE, round.rate),
-                (CPU_PER_GB, round.cpu_per_gb),
-                (READ, round.read),
-                (LEFT, round.left),
-                (MEMORY, round.memory),
-            ] {
-                rounds.add(&name, what, value);
+        if let Some(round) = stage.round(recorder, scene, turn < scenes.len())? {
+            for (what, value) in round.figures {
+                rounds.add(&scene.name, what, value);
             }
-            accounts.entry(name).or_default().push(round.hot);
+            accounts.entry(scene.name.clone()).or_default().push(round.hot);
         }
         recorder.progress(float(turn as u64 + 1) / float(total as u64));
     }
     recorder.table(Table {
         title: "Medians (least–greatest) of rounds; latencies of all rounds".to_owned(),
         head: HEAD.map(str::to_owned).to_vec(),
-        rows: plan
-            .strategies
+        rows: scenes
             .iter()
-            .filter_map(|strategy| row(&strategy.name(), &rounds, &accounts))
+            .filter_map(|scene| Some(row(&scene.name, &rounds, accounts.get(&scene.name)?)))
             .collect(),
     });
     if let Some(noisy) = rounds.too_noisy(&[CPU_PER_GB]) {
@@ -121,25 +115,40 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>, speed: Speed) -> Result<(), Fau
     Ok(())
 }
 
-/// The cgroup for a slow disk; without one the disk is as it is, and a row says so.
-fn throttle(
-    plan: &Plan,
-    recorder: &mut Recorder<'_>,
-    site: &Site,
-    speed: Speed,
-) -> Option<Throttle> {
-    if speed == Speed::Fast {
-        return None;
-    }
+/// A strategy with downloads or without.
+struct Scene {
+    name: String,
+    strategy: Strategy,
+    cold: bool,
+}
+
+/// What hot requests are like with nothing beside them, on either event loop, then the strategies.
+fn scenes(plan: &Plan) -> Vec<Scene> {
+    let alone = [(Strategy::Sendfile, "epoll"), (Strategy::UringRead, "io_uring")];
+    let alone = alone.into_iter().map(|(strategy, driver)| Scene {
+        name: format!("no downloads, {driver}"),
+        strategy,
+        cold: false,
+    });
+    let strategies = plan.strategies.iter().map(|&strategy| Scene {
+        name: strategy.name(),
+        strategy,
+        cold: true,
+    });
+    alone.chain(strategies).collect()
+}
+
+/// Whether the disk can be slowed down; if it is to be and cannot, a row says so.
+fn can_be_slow(plan: &Plan, recorder: &mut Recorder<'_>, site: &Site) -> bool {
     match Throttle::new(site.root()) {
-        Ok(throttle) => {
+        Ok(_) => {
             let rate = Unit::BytesPerSecond.show(float(plan.rate));
             recorder.note(format!("the disk is slowed down to {rate} by a cgroup"));
-            Some(throttle)
+            true
         }
         Err(why) => {
             recorder.skip("slow disk", format!("{why}; figures are of the disk as it is"));
-            None
+            false
         }
     }
 }
@@ -148,22 +157,15 @@ fn throttle(
 struct Stage<'a> {
     plan: &'a Plan,
     site: &'a Site,
-    throttle: Option<&'a Throttle>,
+    /// Whether the disk is slowed down.
+    is_slow: bool,
     names: &'a [String],
 }
 
 /// One strategy's figures.
 struct Round {
-    /// Bytes of cold files per second.
-    rate: f64,
-    /// Nanoseconds of the sender for 10^9 bytes, hot requests included.
-    cpu_per_gb: f64,
-    /// Bytes that the disk gave, of bytes delivered, in percent.
-    read: f64,
-    /// Bytes of the files in the page cache at the end, of bytes delivered, in percent.
-    left: f64,
-    /// Bytes.
-    memory: f64,
+    /// By name.
+    figures: Vec<(&'static str, f64)>,
     hot: Account,
 }
 
@@ -171,24 +173,29 @@ impl Stage<'_> {
     fn round(
         &self,
         recorder: &mut Recorder<'_>,
-        strategy: Strategy,
+        scene: &Scene,
         first: bool,
     ) -> Result<Option<Round>, Fault> {
-        let Self { plan, site, throttle, names } = *self;
+        let Self { plan, site, is_slow, names } = *self;
         site.evict(names)?;
-        let started = plan.start(recorder, strategy, site, throttle)?;
+        // One for each round: see there. It is dropped, and so lifted, after the sender.
+        let throttle = if is_slow { Throttle::new(site.root()).map(Some) } else { Ok(None) };
+        let throttle = throttle.map_err(Fault::Failed)?;
+        let started = plan.start(recorder, scene.strategy, site, throttle.as_ref())?;
         let Some(mut server) = started else { return Ok(None) };
-        if let Some(throttle) = throttle {
+        if let Some(throttle) = &throttle {
             throttle.limit(Some(plan.rate))?;
         }
-        let length = if throttle.is_some() { plan.length } else { LENGTH_MAX };
+        let length = if is_slow || !scene.cold { plan.length } else { LENGTH_MAX };
         let targets = names.iter().map(|name| Target::new(format!("/{name}"))).collect();
         let before = (server.cpu(), disk_bytes(server.pid()));
         let start = Instant::now();
-        let cold = Background::start(load::Plan {
-            order: Order::Once,
-            connections: plan.readers,
-            ..self.load(&server, targets, length + LENGTH_MAX)
+        let cold = scene.cold.then(|| {
+            Background::start(load::Plan {
+                order: Order::Once,
+                connections: plan.readers,
+                ..self.load(&server, targets, length + LENGTH_MAX)
+            })
         });
         let hot = Background::start(load::Plan {
             arrival: Arrival::Even(plan.requests),
@@ -196,38 +203,41 @@ impl Stage<'_> {
             timeout: HOT_LIMIT,
             ..self.load(&server, vec![Target::new("/hot")], length)
         });
-        let name = first.then(|| strategy.name());
-        let watched = self.watch(recorder, name.as_deref(), &mut server, &cold, start + length);
+        let name = first.then_some(&scene.name[..]);
+        let watched = self.watch(recorder, name, &mut server, cold.as_ref(), start + length);
         let (elapsed, delivered, cpu) = watched;
-        let memory = float(server.memory());
-        let read = disk_bytes(server.pid()) - before.1;
-        let left = self.left()?;
-        let failed = |error| Fault::Failed(format!("{}: {error}", strategy.name()));
-        // Without a slow disk its window ends later than the downloads do, so it is stopped.
-        let hot = if throttle.is_some() { hot.join() } else { hot.stop() }.map_err(failed)?;
-        if let Some(throttle) = throttle {
+        let cpu = (cpu - before.0).as_secs_f64();
+        let mut figures =
+            vec![(MEMORY, float(server.memory())), (CPU_SHARE, 100.0 * cpu / elapsed)];
+        if scene.cold {
+            let read = float(disk_bytes(server.pid()) - before.1);
+            figures.extend([
+                (RATE, delivered / elapsed),
+                (CPU_PER_GB, cpu * 1e9 / (delivered / 1e9)),
+                (READ, 100.0 * read / delivered),
+                (LEFT, 100.0 * float(self.left()?) / delivered),
+            ]);
+        }
+        let failed = |error| Fault::Failed(format!("{}: {error}", scene.name));
+        // Before its time if the downloads have ended.
+        let hot = hot.close().map_err(failed)?;
+        if let Some(throttle) = &throttle {
             throttle.limit(None)?;
         }
-        let cold = cold.stop().map_err(failed)?;
-        let failures = [cold.failures(), hot.failures()].concat();
-        if cold.failed_ever() > cold.failed(load::Failure::Unfinished) {
-            recorder.note(format!("{}: {failures}", strategy.name()));
-        }
-        if let Some(name) = name {
-            for (slice, at) in hot.slices.iter().zip(1_u32..) {
-                let second = f64::from(at) * load::account::SLICE.as_secs_f64();
-                let slowest = float(slice.latency_max);
-                recorder.record(&name, HOT, Unit::Nanoseconds, second, slowest);
+        if let Some(cold) = cold {
+            let cold = cold.stop().map_err(failed)?;
+            if cold.failed_ever() > cold.failed(Failure::Unfinished) {
+                recorder.note(format!("{}, downloads: {}", scene.name, cold.failures()));
             }
         }
-        Ok(Some(Round {
-            rate: delivered / elapsed,
-            cpu_per_gb: (cpu - before.0).as_secs_f64() * 1e9 / (delivered / 1e9),
-            read: 100.0 * float(read) / delivered,
-            left: 100.0 * float(left) / delivered,
-            memory,
-            hot,
-        }))
+        if first {
+            for (slice, at) in hot.slices.iter().zip(1_u32..) {
+                let second = f64::from(at) * SLICE.as_secs_f64();
+                let slowest = float(slice.latency_max);
+                recorder.record(&scene.name, HOT, Unit::Nanoseconds, second, slowest);
+            }
+        }
+        Ok(Some(Round { figures, hot }))
     }
 
     fn load(&self, server: &Server, targets: Vec<Target>, duration: Duration) -> load::Plan {
@@ -247,27 +257,34 @@ impl Stage<'_> {
         recorder: &mut Recorder<'_>,
         name: Option<&str>,
         server: &mut Server,
-        cold: &Background,
+        cold: Option<&Background>,
         end: Instant,
     ) -> (f64, f64, Duration) {
         let start = Instant::now();
-        let mut last = (start, cold.bytes(), server.cpu());
+        let bytes = || cold.map_or(0, Background::bytes);
+        let is_finished = || cold.is_some_and(Background::is_finished);
+        let mut last = (start, bytes(), server.cpu());
         let mut finished = start;
-        while !cold.is_finished() && Instant::now() < end && !recorder.is_stopped() {
-            let _ = suite::sleep(SAMPLE.min(end.saturating_duration_since(Instant::now())));
-            let now = (Instant::now(), cold.bytes(), server.cpu());
+        while !is_finished() && finished < end && !recorder.is_stopped() {
+            thread::sleep(GLANCE);
+            finished = Instant::now();
+            if finished - last.0 < SAMPLE {
+                continue;
+            }
+            let now = (Instant::now(), bytes(), server.cpu());
             let seconds = (now.0 - last.0).as_secs_f64();
             if let Some(name) = name {
                 let at = (now.0 - start).as_secs_f64();
                 let speed = float(now.1 - last.1) / seconds;
                 let cpu = 100.0 * (now.2 - last.2).as_secs_f64() / seconds;
-                recorder.record(name, SPEED, Unit::BytesPerSecond, at, speed);
+                if cold.is_some() {
+                    recorder.record(name, SPEED, Unit::BytesPerSecond, at, speed);
+                }
                 recorder.record(name, CPU, Unit::Percent, at, cpu);
             }
             last = now;
-            finished = now.0;
         }
-        ((finished - start).as_secs_f64(), float(cold.bytes()), server.cpu())
+        ((finished - start).as_secs_f64(), float(bytes()), server.cpu())
     }
 
     /// Bytes of the files that are in the page cache.
@@ -289,35 +306,33 @@ fn disk_bytes(pid: u32) -> u64 {
     machine::field(&machine::read(&format!("/proc/{pid}/io")), "read_bytes:").unwrap_or(0)
 }
 
-fn row(
-    name: &str,
-    rounds: &Rounds,
-    accounts: &BTreeMap<String, Vec<Account>>,
-) -> Option<Vec<String>> {
-    let all = accounts.get(name)?;
+fn row(name: &str, rounds: &Rounds, all: &[Account]) -> Vec<String> {
     let latency = merged(all.iter());
     let at = |q| show_seconds(float(latency.value_at_quantile(q)) / 1e9);
+    let cell = |what, show: fn(f64) -> String| rounds.cell(name, what, show);
     let whole = |value: f64| format!("{value:.0}");
-    Some(vec![
+    vec![
         name.to_owned(),
-        rounds.cell(name, RATE, |rate| format!("{:.0}", rate / 1e6)),
+        cell(RATE, |rate| format!("{:.0}", rate / 1e6)),
         at(0.5),
         at(0.99),
         at(1.0),
-        rounds.cell(name, CPU_PER_GB, |ns| format!("{:.2}", ns / 1e9)),
-        rounds.cell(name, READ, whole),
-        rounds.cell(name, LEFT, whole),
-        rounds.cell(name, MEMORY, |bytes| format!("{:.1}", bytes / 1e6)),
+        cell(CPU_SHARE, whole),
+        cell(CPU_PER_GB, |ns| format!("{:.2}", ns / 1e9)),
+        cell(READ, whole),
+        cell(LEFT, whole),
+        cell(MEMORY, |bytes| format!("{:.1}", bytes / 1e6)),
         remarks(&all.iter().collect::<Vec<_>>()),
-    ])
+    ]
 }
 
-const HEAD: [&str; 10] = [
+const HEAD: [&str; 11] = [
     "strategy",
     "cold, MB/s",
     "hot p50",
     "p99",
     "max",
+    "CPU, %",
     "CPU, s per GB",
     "read from the disk, % of sent",
     "left in the page cache, % of sent",
@@ -330,6 +345,7 @@ const SPEED: &str = "cold";
 const CPU: &str = "CPU";
 const HOT: &str = "hot";
 const RATE: &str = "cold downloads";
+const CPU_SHARE: &str = "CPU share";
 const CPU_PER_GB: &str = "CPU per GB";
 const READ: &str = "read";
 const LEFT: &str = "left";
@@ -337,6 +353,9 @@ const MEMORY: &str = "memory";
 
 /// How often speed and CPU are looked at.
 const SAMPLE: Duration = Duration::from_millis(100);
+
+/// How often the end is looked for.
+const GLANCE: Duration = Duration::from_millis(2);
 
 /// So many for each download at once: who ends early takes another that nobody has read.
 const FILES_PER_READER: usize = 2;

@@ -1,5 +1,5 @@
 //! `samum-bench disk`: ways to send a file that is not in memory, one sender on one CPU, and hot
-//! requests beside it. Chapter 2.3 of "Нечаянный sendfile" (Smirnoff 2014), runnable; and the network
+//! requests beside it. Chapter 2.3 of Smirnoff's thesis on sendfile (2014), runnable; and the network
 //! half of the kevent posts (Polyakov 2006), receiving and sending by several system calls.
 //!
 //! | test | asks |
@@ -7,6 +7,7 @@
 //! | [`bytes`] | whether each strategy delivers every byte, and with how many system calls |
 //! | [`beside`]: `slow` | what hot requests see while others wait for a slow disk |
 //! | [`beside`]: `fast` | how fast, and for how much CPU, files come from the disk as it is |
+//! | [`network`]: `receive`, `send` | what several system calls cost, without a disk |
 //!
 //! Every strategy is the same event loop with another way for the bytes of files: see [`sender`].
 
@@ -26,6 +27,7 @@ use crate::{Fault, Recorder, Test};
 pub mod beside;
 pub mod bytes;
 mod calls;
+pub mod network;
 pub mod sender;
 
 use sender::Strategy;
@@ -60,6 +62,9 @@ pub struct Args {
     /// slow, fast: hot requests per second
     #[arg(long, value_name = "N", default_value_t = 2000.0, value_parser = positive)]
     pub requests: f64,
+    /// receive, send: bytes of each transfer [default: 4 GiB, quick 256 MiB]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1 << 20..=1 << 40))]
+    pub transfer: Option<u64>,
     /// CPU of the sender [default: 0, if there are two]
     #[arg(long, value_name = "N")]
     pub sender_cpu: Option<usize>,
@@ -79,6 +84,8 @@ struct Plan {
     bytes: u64,
     readers: usize,
     requests: f64,
+    /// Rounded so that ten sockets get the same.
+    transfer: u64,
     sender_cpu: Option<usize>,
     client_cpu: Option<usize>,
 }
@@ -106,11 +113,17 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         bytes: bytes.max(needed),
         readers: usize::try_from(args.readers).unwrap_or(usize::MAX),
         requests: args.requests,
-        sender_cpu: args.sender_cpu.or(two_cpus.then_some(0)),
-        client_cpu: args.client_cpu.or(two_cpus.then_some(1)),
+        transfer: args.transfer.unwrap_or(if quick { 256 << 20 } else { 4 << 30 }) / 10 * 10,
+        sender_cpu: args.sender_cpu.or_else(|| two_cpus.then_some(0)),
+        client_cpu: args.client_cpu.or_else(|| two_cpus.then_some(1)),
     });
     let rounds = |n| args.rounds.map_or(n, |n| usize::try_from(n).unwrap_or(usize::MAX));
-    let tests = [beside::slow(&plan), beside::fast(&plan)];
+    let tests = [
+        beside::slow(&plan),
+        beside::fast(&plan),
+        network::receive(&plan),
+        network::send_test(&plan),
+    ];
     let tests = tests.into_iter().map(|test| test.steps(rounds(3), rounds(1)));
     Ok(core::iter::once(bytes::test(&plan)).chain(tests).collect())
 }
