@@ -54,15 +54,17 @@ pub struct Fit {
 
 /// Below this growth from the first to the last step a curve is constant.
 pub const GROWTH_MIN: f64 = 1.25;
+/// With less confidence a curve is not to be claimed: a stair has up to 0.76.
+pub const CONFIDENCE_MIN: f64 = 0.8;
 /// With fewer points there is no verdict.
-pub const POINTS_MIN: usize = 12;
+pub const POINTS_MIN: usize = 20;
 /// Over fewer different steps neither.
 pub const STEPS_MIN: usize = 5;
 
 /// Bins at most.
 const BINS: usize = 24;
-/// Points in a bin at least, where steps are not repeated.
-const BIN_MIN: usize = 5;
+/// Points in a bin at least.
+const BIN_MIN: usize = 4;
 /// A growing curve must leave at most this part of the squared error of a constant.
 const GAIN_OVER_CONSTANT: f64 = 0.7;
 /// A curve beyond linear must leave at most this part of that of a line.
@@ -142,7 +144,8 @@ fn bins(points: &[(f64, f64)]) -> Option<Vec<Bin>> {
     if by_step.len() < STEPS_MIN {
         return None;
     }
-    if by_step.len() <= BINS {
+    // One value a step says nothing about how sure it is.
+    if by_step.len() <= BINS && by_step.len() * BIN_MIN <= points.len() {
         return Some(by_step.into_iter().map(Bin::of).collect());
     }
     let mut bins = Vec::new();
@@ -180,7 +183,8 @@ impl Median {
 
 struct Chosen {
     shape: Shape,
-    /// Part of the squared error of a constant that the curve takes away; 1 for a constant.
+    /// Part of the squared error of a constant that the curve takes away; 1 for a constant, 0 for
+    /// what fits none.
     explained: f64,
 }
 
@@ -211,7 +215,12 @@ fn choose(medians: &[Median]) -> Option<Chosen> {
     Some(if grows {
         Chosen { shape, explained: (1.0 - fitted.score / constant.score).clamp(0.0, 1.0) }
     } else {
-        Chosen { shape: Shape::Constant, explained: 1.0 }
+        // More at the end than at the beginning, and yet on no curve: a stair is not constant.
+        let third = medians.len().div_ceil(3);
+        let early = stats::median(medians[..third].iter().map(|m| m.y));
+        let late = stats::median(medians[medians.len() - third..].iter().map(|m| m.y));
+        let explained = if late >= GROWTH_MIN * early { 0.0 } else { 1.0 };
+        Chosen { shape: Shape::Constant, explained }
     })
 }
 
@@ -393,6 +402,15 @@ mod tests {
         // At the edge between constant and growing, with much noise and few points.
         let vague = classify(&measured(1, 60, 0.5, |x| 500.0 + 2.5 * x)).unwrap();
         assert!(vague.confidence < 0.9, "{vague:?}");
+    }
+
+    #[test]
+    fn a_stair_is_claimed_by_no_curve() {
+        for seed in 0..100 {
+            let points = measured(seed, 1000, 0.05, |x| if x < 650.0 { 500.0 } else { 900.0 });
+            let fit = classify(&points).unwrap();
+            assert!(fit.confidence < CONFIDENCE_MIN, "seed {seed}: {fit:?}");
+        }
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use samum_bench::cli::{self, Cli, Command, How, Tests};
 use samum_bench::run::Run;
-use samum_bench::{Error, Test, compare, disk, http, league, os, report, suite, summary};
+use samum_bench::{
+    Error, Test, compare, disk, events, http, league, os, report, suite, summary,
+};
 
 /// Why the command ends with another code than 0.
 enum Stop {
@@ -26,7 +28,7 @@ fn main() -> ExitCode {
     // clap itself exits with 2 for what it cannot understand, and 0 for --help.
     let result = match Cli::parse().command {
         Command::Os(tests) => tested("os", os::tests(), &tests),
-        Command::Events(tests) => tested("events", Vec::new(), &tests),
+        Command::Events(tests) => tested("events", events::tests(), &tests),
         Command::Http(args) => http::tests(&args)
             .map_err(Stop::Usage)
             .and_then(|all| tested("http", all, &args.tests())),

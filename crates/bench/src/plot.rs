@@ -8,10 +8,9 @@ use std::collections::BTreeSet;
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::{
-    BLACK, Cartesian2d, ChartBuilder, ChartContext, IntoDrawingArea as _, IntoLogRange as _,
-    LogCoord, RGBColor, SVGBackend,
+    Cartesian2d, ChartBuilder, ChartContext, IntoDrawingArea as _, IntoLogRange as _, LogCoord,
+    RGBColor, SVGBackend,
 };
-use plotters::style::IntoFont as _;
 
 use crate::run::{Description, Figure, Judge, Series, Unit};
 use crate::{Error, fit};
@@ -20,10 +19,18 @@ use crate::{Error, fit};
 const WIDTH: u32 = 960;
 /// Pixels down, without the legend.
 const HEIGHT: u32 = 460;
+/// Pixels of the title.
+const TITLE: u32 = 36;
+/// Where the axis stands, and title and legend begin.
+const LEFT: usize = 98;
 /// Pixels of a line of the legend.
 const LEGEND_LINE: u32 = 20;
 /// Values that spread further than this go on a logarithmic axis.
 const LOG_FROM: f64 = 30.0;
+/// A logarithmic axis spans this ratio at most; what is less is drawn at its edge.
+const DECADES_MAX: f64 = 1e15;
+/// Values beyond this are no measurements, and have no logarithmic axis.
+const HUGE: f64 = 1e30;
 /// Lines in one plot; further ones are left out, and the title says so.
 const LINES_MAX: usize = 24;
 /// Points of a line up to which each gets a marker.
@@ -95,7 +102,41 @@ fn draw(about: &Description, figure: &Figure, lines: &[Line<'_>]) -> Result<Stri
         (true, true) => frame.draw(x.range.log_scale(), y.range.log_scale(), &paint),
     }?;
     let body = svg.trim_end().strip_suffix("</svg>").unwrap_or(&svg);
-    Ok(format!("{body}{over}{}</svg>\n", legend.svg))
+    // Long questions still fit the width.
+    let size = if title.chars().count() > 100 { 14 } else { 18 };
+    let title = escape(&title);
+    Ok(format!(
+        "{body}{over}{}<text x=\"{LEFT}\" y=\"26\" font-family=\"sans-serif\" font-size=\"{size}\" \
+         font-weight=\"bold\" fill=\"#111111\">{title}</text>\n</svg>\n",
+        legend.svg
+    ))
+}
+
+/// A step: 15000 is 15,000.
+fn plain(value: f64) -> String {
+    if value.fract() != 0.0 || value.abs() >= 1e15 {
+        return value.to_string();
+    }
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (nth, digit) in digits.chars().enumerate() {
+        let left = digits.len() - nth;
+        if nth > 0 && left % 3 == 0 && !text.ends_with('-') {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A value without zeros that say nothing: "10.0 µs" is "10 µs".
+fn short(shown: &str) -> String {
+    match shown.split_once(' ') {
+        Some((number, unit)) if number.contains('.') => {
+            format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
+        }
+        _ => shown.to_owned(),
+    }
 }
 
 /// What an axis spans.
@@ -117,9 +158,9 @@ impl Axis {
                 least_positive = least_positive.min(value);
             }
         }
-        let is_log = log && least_positive < high;
+        let is_log = log && least_positive < high && high < HUGE;
         let range = if is_log {
-            least_positive / 1.2..high * 1.2
+            (least_positive / 1.2).max(high / DECADES_MAX)..high * 1.2
         } else if low < high {
             low..high
         } else if low > high {
@@ -139,6 +180,7 @@ impl Axis {
 
 /// Everything around the points.
 struct Frame<'a> {
+    /// For messages.
     title: &'a str,
     x_title: &'a str,
     unit: Unit,
@@ -182,16 +224,12 @@ impl Frame<'_> {
     {
         let plotters = |error: &dyn core::fmt::Display| error.to_string();
         root.fill(&plotters::style::WHITE).map_err(|e| plotters(&e))?;
-        // Long questions still fit the width.
-        let size = if self.title.chars().count() > 100 { 14 } else { 17 };
         let mut chart: Chart<'_, 'a, _, _> = ChartBuilder::on(root)
-            .caption(self.title, ("sans-serif", size).into_font().color(&BLACK))
             .margin(12)
             .margin_right(28)
-            .margin_top(12)
+            .margin_top(TITLE + self.top)
             .x_label_area_size(48)
             .y_label_area_size(86)
-            .top_x_label_area_size(self.top)
             .build_cartesian_2d(x, y)
             .map_err(|e| plotters(&e))?;
         chart
@@ -204,8 +242,8 @@ impl Frame<'_> {
             .bold_line_style(RGBColor(215, 215, 215))
             .label_style(("sans-serif", 13))
             .axis_desc_style(("sans-serif", 14))
-            .x_label_formatter(&|value| Unit::Count.show(*value).replace(".00", ""))
-            .y_label_formatter(&|value| self.unit.show(*value))
+            .x_label_formatter(&|value| plain(*value))
+            .y_label_formatter(&|value| short(&self.unit.show(*value)))
             .draw()
             .map_err(|e| plotters(&e))?;
         let over = paint.over(&|x, y| chart.backend_coord(&(x, y)));
@@ -342,14 +380,13 @@ impl Legend {
         /// About a letter's width at the size below.
         const LETTER: usize = 7;
         const MARK: usize = 44;
-        const LEFT: usize = 98;
         let (mut svg, mut x, mut row) = (String::new(), LEFT, 0_u32);
         for (nth, line) in lines.iter().enumerate() {
             let width = MARK + line.name.chars().count() * LETTER + 14;
             if x + width > WIDTH as usize - 20 && x > LEFT {
                 (x, row) = (LEFT, row + 1);
             }
-            let y = i32::try_from(44 + row * LEGEND_LINE).unwrap_or(i32::MAX);
+            let y = i32::try_from(TITLE + 12 + row * LEGEND_LINE).unwrap_or(i32::MAX);
             let left = i32::try_from(x).unwrap_or(i32::MAX);
             let style = Style::of(nth);
             style.line(&mut svg, &[(left, y), (left + 32, y)]);
@@ -367,7 +404,7 @@ impl Legend {
     }
 
     fn height(&self) -> u32 {
-        self.rows * LEGEND_LINE + 4
+        self.rows * LEGEND_LINE + 8
     }
 }
 

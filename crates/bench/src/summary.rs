@@ -4,7 +4,7 @@ use core::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::fit::{self, Fit};
+use crate::fit::{self, Fit, Shape};
 use crate::machine::Noise;
 use crate::run::{Judge, Meta, Ran, Run, Table, Unit};
 use crate::stats::Spread;
@@ -36,10 +36,17 @@ pub struct Verdict<'a> {
 }
 
 impl Verdict<'_> {
-    /// "linear, ×12 (99 %)".
+    /// "linear, ×12 (99 %)": curve, growth from the first to the last step, confidence.
     #[must_use]
     pub fn words(&self) -> String {
         let Some(Fit { shape, confidence, growth }) = self.fit else { return "–".to_owned() };
+        let percent = confidence * 100.0;
+        if confidence < fit::CONFIDENCE_MIN {
+            return format!("unclear; {shape}? ({percent:.0} %)");
+        }
+        if shape == Shape::Constant {
+            return format!("{shape} ({percent:.0} %)");
+        }
         let growth = if growth >= 99.5 {
             format!("×{growth:.0}")
         } else if growth >= 9.95 {
@@ -47,7 +54,7 @@ impl Verdict<'_> {
         } else {
             format!("×{growth:.2}")
         };
-        format!("{shape}, {growth} ({:.0} %)", confidence * 100.0)
+        format!("{shape}, {growth} ({percent:.0} %)")
     }
 }
 

@@ -53,9 +53,9 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     // Where there is none, no server need be started.
     Throttle::new(site.root()).map_err(Fault::Skip)?;
     let hot = site.file("hot", HOT_BYTES)?;
-    // Nothing is read twice: the disk is given no time for it.
-    let seconds = 2 * league.length.as_secs() + 6;
-    let size = (league.rate * seconds / league.readers as u64).max(1 << 20);
+    // Nothing is read twice: even a server whose measurements all end late has not enough time.
+    let longest = HEAD_START + 3 * league.length + 3 * load::engine::DRAIN;
+    let size = (league.rate * (longest.as_secs() + 2) / league.readers as u64).max(1 << 20);
     let cold: Vec<String> = (0..league.readers)
         .map(|i| site.file(&format!("cold/{i}"), size))
         .collect::<Result<_, _>>()?;

@@ -61,7 +61,8 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             Ok((site.file(&format!("small/{}/{i}", i % 64), len)?, len))
         })
         .collect::<Result<_, Fault>>()?;
-    let size = rate * (length.as_secs() + 5) / league.readers as u64;
+    // Nothing is read twice within a round.
+    let size = rate * (2 * length.as_secs() + 5) / league.readers as u64;
     let large: Vec<String> = (0..league.readers)
         .map(|i| site.file(&format!("large/{i}"), size))
         .collect::<Result<_, _>>()?;

@@ -20,7 +20,7 @@ pub struct Peer {
     pub environment: Vec<(String, String)>,
     /// Arguments with which the program prints its version; none if it has no such.
     pub version: &'static [&'static str],
-    /// Whether [`FILES_KEY`] among the arguments is to be replaced by the names of the files.
+    /// Whether the argument `{files}` is to be replaced by the names of the files.
     pub needs_files: bool,
 }
 

@@ -16,7 +16,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Uses `root`, whose files are then kept, or a directory in [`TEMPORARY`].
+    /// Uses `root`, whose files are then kept, or a directory in `/var/tmp`.
     ///
     /// # Errors
     /// When it cannot be made; says where.

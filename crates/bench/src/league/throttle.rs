@@ -20,9 +20,8 @@ enum Version {
 
 /// Such a cgroup. Dropping it removes it; its processes must have ended.
 ///
-/// Each server gets one of its own: what waits for the disk when a limit is lifted leaves the group
-/// with a credit, which the next limit honours (`tg_update_carryover` of blk-throttle.c, Linux 6.18;
-/// up to 1.7 times the limit over 5 s were seen).
+/// Each server gets one of its own: in a group whose limit had been lifted and set again, servers
+/// were seen to read at up to 1.7 times the limit for seconds (Linux 6.18, cgroup v1).
 #[derive(Debug)]
 pub struct Throttle {
     directory: PathBuf,

@@ -1,7 +1,10 @@
 //! Memory: the N-th region, the first touch of a page, giving it back, pages of files.
 
-use std::os::fd::AsFd as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::mm::Advice;
 
 use super::process::page;
@@ -33,7 +36,7 @@ pub(super) fn tests() -> Vec<Test> {
         .scales("a fault takes as long in a large file as in a small one")
         .x("pages touched, each second one")
         .warm_up("the file is written just before, and so in memory")
-        .steps(8000, 60),
+        .steps(2000, 60),
     ]
 }
 
@@ -96,24 +99,33 @@ fn munmap(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 }
 
 fn file_fault(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+    /// What is mapped, and pages from one touch to the next.
+    const WAYS: [(&str, bool, usize); 3] = [
+        ("file, every second page", false, 2),
+        ("memory file, every second page", true, 2),
+        ("memory file, every 17th page", true, 17),
+    ];
     let n = recorder.steps();
     let dir = recorder.temp_dir()?;
-    let path = dir.path().join("file");
-    std::fs::write(&path, vec![1; 2 * n * page()])?;
-    let file = std::fs::File::open(&path)?;
-    for (system, advice) in
-        [("neighbours mapped along", Advice::Normal), ("MADV_RANDOM", Advice::Random)]
-    {
-        let region = Mapping::file(file.as_fd(), 2 * n * page())?;
-        region.advise(advice)?;
+    for (system, in_memory, stride) in WAYS {
+        let length = stride * n * page();
+        let mut file: File = if in_memory {
+            memfd_create("samum-bench", MemfdFlags::CLOEXEC)?.into()
+        } else {
+            File::create_new(dir.path().join("file"))?
+        };
+        file.write_all(&vec![1; length])?;
+        // For a mapping that is only read, the file must have been opened to be read.
+        let file = File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        let region = Mapping::file(file.as_fd(), length)?;
         steps(recorder, system, ["first touch"], n, |i| {
-            let (took, _) = time(|| region.read(2 * (i - 1) * page()));
+            let (took, _) = time(|| region.read(stride * (i - 1) * page()));
             Ok([took])
         })?;
     }
     recorder.note(
-        "\"neighbours mapped along\" is the default: one fault maps the 16 pages around it \
-         (fault_around_bytes), so seven touches of eight cost nothing.",
+        "A fault maps the 16 pages around it (fault_around_bytes), or all of a large folio of the page \
+         cache: most touches of neighbours cost nothing, and those 17 pages apart show the fault itself.",
     );
     Ok(())
 }

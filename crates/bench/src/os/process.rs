@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use rustix::io::{read, write};
 use rustix::process::{PidfdFlags, pidfd_open, test_kill_process};
-use rustix::thread::futex;
+use rustix::thread::{CpuSet, futex, sched_getaffinity, sched_setaffinity};
 
 use super::{float, steps};
 use crate::clock::time;
@@ -43,7 +43,7 @@ pub(super) fn tests() -> Vec<Test> {
         Test::new("switch", "How long does a switch take in a ring of N processes?", switch)
             .scales("a switch takes as long among many processes as among two")
             .x("processes that pass a byte on through pipes")
-            .warm_up("one round for each N")
+            .warm_up("one round for each N; all processes on one CPU")
             .steps(600, 20),
         Test::new("futex", "How long does a futex take with N threads asleep on others?", futexes)
             .scales("nobody pays for those who sleep on other futexes")
@@ -58,7 +58,7 @@ pub(super) fn tests() -> Vec<Test> {
             .x("how many there are")
             .warm_up("32 of each kind are there before counting begins")
             .figure(Figure::of(Unit::Bytes).log_y(true))
-            .steps(1024, 64),
+            .steps(2048, 256),
     ]
 }
 
@@ -193,6 +193,8 @@ fn threads(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 
 fn switch(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let n = recorder.steps_within_descriptors(2);
+    // On one CPU: else it is the wake-up of the other one that is timed.
+    let _pin = Pin::to_one_cpu()?;
     let (first_read, first_write) = rustix::pipe::pipe()?;
     let mut last = first_read;
     let mut members = Vec::<(Child, OwnedFd)>::new();
@@ -217,6 +219,26 @@ fn switch(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         result?;
         Ok([took / float(i + 1)])
     })
+}
+
+/// This thread, and what it forks, on one CPU; undone when dropped.
+struct Pin(CpuSet);
+
+impl Pin {
+    fn to_one_cpu() -> io::Result<Self> {
+        let all = sched_getaffinity(None)?;
+        let mut one = CpuSet::new();
+        one.set((0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).unwrap_or(0));
+        sched_setaffinity(None, &one)?;
+        Ok(Self(all))
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        // What was allowed before is allowed again.
+        let _ = sched_setaffinity(None, &self.0);
+    }
 }
 
 fn futexes(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
@@ -308,6 +330,8 @@ fn count_bytes(
     if let Err(error) = several(BATCHES) {
         return recorder.skip(system, format!("cannot make one: {error}"));
     }
+    // What was closed before is freed after a grace period.
+    thread::sleep(core::time::Duration::from_millis(300));
     settle();
     let before = kernel_and_user();
     for nth in 1..=BATCHES {
@@ -320,7 +344,7 @@ fn count_bytes(
         }
         settle();
         let (made, now) = (float(nth * batch), kernel_and_user());
-        recorder.record(system, "memory", Unit::Bytes, made, ((now - before) / made).max(0.0));
+        recorder.record(system, "memory", Unit::Bytes, made, (now - before) / made);
         recorder.progress(float(nth) / float(BATCHES));
     }
 }

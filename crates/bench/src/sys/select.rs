@@ -1,15 +1,15 @@
 //! select(2) beyond the C library's 1024 descriptors.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::event::{FdSetElement, FdSetIter, fd_set_insert, fd_set_num_elements, select};
 
 /// Descriptors to be asked for by select(2).
 #[derive(Default)]
 pub(crate) struct ReadSet {
-    /// Those that are in it; nobody else may close them.
-    owned: Vec<OwnedFd>,
+    /// Those that are in it, by number; nobody else may close them.
+    owned: Vec<Option<OwnedFd>>,
     bits: Vec<FdSetElement>,
     /// What the kernel reads and writes.
     scratch: Vec<FdSetElement>,
@@ -28,14 +28,19 @@ impl ReadSet {
         self.bound = self.bound.max(fd.as_raw_fd() + 1);
         self.bits.resize(fd_set_num_elements(1024, self.bound), FdSetElement::default());
         fd_set_insert(&mut self.bits, fd.as_raw_fd());
-        self.owned.push(fd);
+        let number = usize::try_from(fd.as_raw_fd()).unwrap_or(0);
+        self.owned.resize_with(self.owned.len().max(number + 1), || None);
+        self.owned[number] = Some(fd);
     }
 
-    /// Waits until one is readable; the numbers of those that are.
-    pub(crate) fn wait(&mut self) -> io::Result<FdSetIter<'_>> {
+    /// Waits until one is readable; gives those that are.
+    pub(crate) fn wait(&mut self) -> io::Result<impl Iterator<Item = BorrowedFd<'_>>> {
         self.scratch.clone_from(&self.bits);
         // SAFETY: every descriptor in the set is owned by self and so open.
         unsafe { select(self.bound, Some(&mut self.scratch), None, None, None) }?;
-        Ok(FdSetIter::new(&self.scratch))
+        Ok(FdSetIter::new(&self.scratch).filter_map(|number| {
+            let fd = self.owned.get(usize::try_from(number).ok()?)?;
+            Some(fd.as_ref()?.as_fd())
+        }))
     }
 }

@@ -1,0 +1,213 @@
+//! The command as people run it: suites in quick mode, ctrl-C, reports, comparisons, bad arguments.
+
+use core::time::Duration;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+
+use rustix::process::{Pid, Signal, kill_process};
+use samum_bench::run::Run;
+use samum_bench::{events, os};
+
+fn bench(dir: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_samum-bench"))
+        .args(arguments)
+        .current_dir(dir)
+        .output()
+        .expect("samum-bench runs")
+}
+
+fn text(output: &[u8]) -> String {
+    String::from_utf8_lossy(output).into_owned()
+}
+
+/// Runs a suite in quick mode; every test of it must have rows or a reason, and every file be there.
+fn check_suite(suite: &str, tests: &[samum_bench::Test]) {
+    let dir = tempfile::tempdir().unwrap();
+    let output = bench(dir.path(), &[suite, "--quick", "--out", "run", "--host", "here"]);
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let run = Run::load(&dir.path().join("run")).unwrap();
+    assert_eq!(run.meta.tests.len(), tests.len());
+    for test in tests {
+        let about = test.about();
+        let ran = run.meta.tests.iter().find(|ran| ran.about.name == about.name).unwrap();
+        let reasons = ran.skipped.iter().map(|skipped| &skipped.why);
+        for reason in reasons.clone() {
+            testkit::announce_skip(format_args!("{}: {reason}", about.name));
+        }
+        assert!(about.question.ends_with('?') && !about.scales.is_empty(), "{}", about.name);
+        let points: usize = run.of(&about.name).map(|series| series.points.len()).sum();
+        assert!(points > 0 || reasons.count() > 0, "{} has neither rows nor reason", about.name);
+        for series in run.of(&about.name) {
+            let is_sound = |(step, value): &(f64, f64)| *step >= 1.0 && value.is_finite();
+            assert!(series.points.iter().all(is_sound), "{series:?}");
+            // Memory of the whole machine may shrink meanwhile; times and numbers may not be negative.
+            let is_memory = series.unit == samum_bench::Unit::Bytes;
+            assert!(is_memory || series.points.iter().all(|point| point.1 >= 0.0), "{series:?}");
+        }
+    }
+    assert!(run.meta.noise.is_some() && run.meta.clock.monotonic > 0.0);
+    let summary = fs::read_to_string(dir.path().join("run/summary.md")).unwrap();
+    let page = fs::read_to_string(dir.path().join("run/report.html")).unwrap();
+    for test in tests {
+        assert!(summary.contains(&format!("| {} |", test.about().name)));
+        assert!(page.contains(&format!("id=\"{}\"", test.about().name)));
+    }
+    assert!(page.contains("<svg"));
+    for address in ["http:", "https:", "src=", "<script", "@import", "url("] {
+        assert!(!page.contains(address), "the page is not self-contained: {address}");
+    }
+    assert!(fs::read_dir(dir.path().join("run")).unwrap().any(|entry| {
+        entry.unwrap().path().extension().is_some_and(|extension| extension == "svg")
+    }));
+}
+
+#[test]
+fn every_test_of_os_runs_in_quick_mode() {
+    check_suite("os", &os::tests());
+}
+
+#[test]
+fn every_test_of_events_runs_in_quick_mode() {
+    check_suite("events", &events::tests());
+}
+
+#[test]
+fn bad_arguments_are_a_sentence_and_exit_2() {
+    let dir = tempfile::tempdir().unwrap();
+    let bad: [&[&str]; 7] = [
+        &[],
+        &["nonsense"],
+        &["os", "nonsense"],
+        &["os", "--steps", "1"],
+        &["events", "--steps", "x"],
+        &["report"],
+        &["compare", "only-one"],
+    ];
+    for arguments in bad {
+        let output = bench(dir.path(), arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(!output.stderr.is_empty(), "{arguments:?}");
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "and nothing was begun");
+}
+
+#[test]
+fn failures_while_running_are_a_sentence_and_exit_1() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("empty")).unwrap();
+    fs::write(dir.path().join("file"), "").unwrap();
+    let bad: [(&[&str], &str); 4] = [
+        (&["report", "empty"], "empty is not the directory of a run: meta.json"),
+        (&["compare", "empty", "empty"], "meta.json"),
+        (&["os", "open", "--quick", "--out", "file"], "cannot make the directory file"),
+        (&["os", "read", "--quick", "--temp", "nowhere"], "--temp DIR names another"),
+    ];
+    for (arguments, part) in bad {
+        let output = bench(dir.path(), arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(text(&output.stderr).contains(part), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn the_list_names_every_test() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = text(&bench(dir.path(), &["os", "--list"]).stdout);
+    for test in os::tests() {
+        assert!(list.lines().any(|line| line.starts_with(&format!("{} ", test.about().name))));
+    }
+}
+
+#[test]
+fn a_directory_is_named_by_date_and_host_and_never_written_into_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    for _ in 0..2 {
+        let output = bench(dir.path(), &["os", "open", "--quick", "--host", "a b/c"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    let names: Vec<_> = fs::read_dir(dir.path().join("runs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert!(names.iter().all(|name| name.contains("-a_b_c")), "{names:?}");
+    let again = ["os", "open", "--quick", "--out", &format!("runs/{}", names[0])];
+    assert_eq!(bench(dir.path(), &again).status.code(), Some(1));
+}
+
+#[test]
+fn json_is_the_summary() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = bench(dir.path(), &["os", "open", "--quick", "--json", "--out", "run"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["meta"]["suite"], "os");
+    assert_eq!(json["verdicts"][0]["test"], "open");
+    assert!(json["verdicts"][0]["spread"]["median"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let temp = dir.path().join("temp");
+    fs::create_dir(&temp).unwrap();
+    let arguments =
+        ["os", "timeout", "directory", "--steps", "200000", "--out", "run", "--temp", "temp"];
+    let child = Command::new(env!("CARGO_BIN_EXE_samum-bench"))
+        .args(arguments)
+        .current_dir(dir.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Until the first test makes files; the second has not begun then.
+    let begun = (0..1000).any(|_| {
+        sleep(Duration::from_millis(10));
+        fs::read_dir(&temp).unwrap().next().is_some()
+    });
+    assert!(begun, "the test never began");
+    sleep(Duration::from_millis(100));
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{:?}", output.status);
+    let run = Run::load(&dir.path().join("run")).unwrap();
+    assert!(run.meta.interrupted);
+    assert!(run.of("directory").any(|series| series.points.len() > 10));
+    let second = &run.meta.tests[1];
+    assert!(second.skipped[0].why.contains("interrupted"), "{second:?}");
+    assert!(dir.path().join("run/report.html").exists());
+    assert_eq!(fs::read_dir(&temp).unwrap().count(), 0, "files are left");
+}
+
+#[test]
+fn several_runs_are_overlaid_and_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    for run in ["one", "two"] {
+        let output = bench(dir.path(), &["os", "open", "--quick", "--out", run]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    // The second machine opens files half as fast, exactly, and is quiet.
+    let (one, mut two) =
+        (Run::load(&dir.path().join("one")).unwrap(), Run::load(&dir.path().join("two")).unwrap());
+    two.series.clone_from(&one.series);
+    let open = two.series.iter_mut().find(|series| series.series == "open").unwrap();
+    open.points.iter_mut().for_each(|point| point.1 *= 2.0);
+    two.meta.noise.clone_from(&one.meta.noise);
+    two.save(&dir.path().join("two")).unwrap();
+
+    assert!(bench(dir.path(), &["report", "one", "two", "--out", "both.html"]).status.success());
+    let page = fs::read_to_string(dir.path().join("both.html")).unwrap();
+    assert!(page.contains("/dev/null, open, one") && page.contains("/dev/null, open, two"));
+
+    let table = text(&bench(dir.path(), &["compare", "one", "two"]).stdout);
+    let line = |series: &str| {
+        let part = format!("| {series} |");
+        table.lines().find(|line| line.contains(&part)).unwrap_or_else(|| panic!("{table}"))
+    };
+    assert!(line("dup").ends_with("| noise |"), "{table}");
+    assert!(line("open").contains("| 2.000 |"), "{table}");
+    let json = bench(dir.path(), &["compare", "one", "two", "--json"]).stdout;
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(json["rows"].as_array().unwrap().len(), one.series.len());
+}
