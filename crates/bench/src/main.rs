@@ -6,9 +6,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use samum_bench::cli::{self, Cli, Command, How, Tests};
 use samum_bench::run::Run;
-use samum_bench::{
-    Error, Test, compare, disk, events, http, league, os, report, suite, summary,
-};
+use samum_bench::{Error, Test, compare, disk, events, http, league, os, report, suite, summary};
 
 /// Why the command ends with another code than 0.
 enum Stop {

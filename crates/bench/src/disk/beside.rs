@@ -69,6 +69,8 @@ enum Speed {
 
 fn run(plan: &Plan, recorder: &mut Recorder<'_>, speed: Speed) -> Result<(), Fault> {
     let Place { site, _dir } = &plan.place()?;
+    // Who only looks on does so where the clients are.
+    load::pin(plan.client_cpu)?;
     let is_slow = speed == Speed::Slow && can_be_slow(plan, recorder, site);
     let count = FILES_PER_READER * plan.readers;
     let names: Vec<String> = (0..count)
@@ -86,6 +88,7 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>, speed: Speed) -> Result<(), Fau
     let stage = Stage { plan, site, is_slow, names: &names };
     let mut rounds = Rounds::default();
     let mut accounts = BTreeMap::<String, Vec<Account>>::new();
+    let mut failures = Vec::new();
     let scenes = scenes(plan);
     let total = recorder.steps() * scenes.len();
     for turn in 0..total {
@@ -93,11 +96,18 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>, speed: Speed) -> Result<(), Fau
         if recorder.is_stopped() {
             break;
         }
-        if let Some(round) = stage.round(recorder, scene, turn < scenes.len())? {
-            for (what, value) in round.figures {
-                rounds.add(&scene.name, what, value);
+        let round = turn / scenes.len();
+        match stage.round(recorder, scene, round == 0) {
+            Ok(None) => {}
+            Ok(Some(done)) => {
+                for (what, unit, value) in done.figures() {
+                    rounds.add(&scene.name, what, value);
+                    recorder.record(&scene.name, what, unit, float(round as u64 + 1), value);
+                }
+                accounts.entry(scene.name.clone()).or_default().push(done.hot);
             }
-            accounts.entry(scene.name.clone()).or_default().push(round.hot);
+            Err(Fault::Failed(why)) => failures.push(why),
+            Err(skip) => return Err(skip),
         }
         recorder.progress(float(turn as u64 + 1) / float(total as u64));
     }
@@ -112,7 +122,7 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>, speed: Speed) -> Result<(), Fau
     if let Some(noisy) = rounds.too_noisy(&[CPU_PER_GB]) {
         recorder.note(noisy);
     }
-    Ok(())
+    if failures.is_empty() { Ok(()) } else { Err(Fault::Failed(failures.join("; "))) }
 }
 
 /// A strategy with downloads or without.
@@ -164,9 +174,40 @@ struct Stage<'a> {
 
 /// One strategy's figures.
 struct Round {
-    /// By name.
-    figures: Vec<(&'static str, f64)>,
+    seconds: f64,
+    /// Of cold files, delivered; `None` without downloads.
+    bytes: Option<f64>,
+    /// Seconds of the sender, hot requests included.
+    cpu: f64,
+    /// Bytes that the disk gave.
+    read: f64,
+    /// Bytes of the files in the page cache at the end.
+    left: f64,
+    /// Bytes.
+    memory: f64,
     hot: Account,
+}
+
+impl Round {
+    fn figures(&self) -> Vec<(&'static str, Unit, f64)> {
+        let quantile = |q| 1e9 * self.hot.quantile(q);
+        let mut figures = vec![
+            (CPU_SHARE, Unit::Percent, 100.0 * self.cpu / self.seconds),
+            (MEMORY, Unit::Bytes, self.memory),
+            ("hot p50", Unit::Nanoseconds, quantile(0.5)),
+            ("hot p99", Unit::Nanoseconds, quantile(0.99)),
+            ("hot max", Unit::Nanoseconds, quantile(1.0)),
+        ];
+        if let Some(bytes) = self.bytes {
+            figures.extend([
+                (RATE, Unit::BytesPerSecond, bytes / self.seconds),
+                (CPU_PER_GB, Unit::Nanoseconds, self.cpu * 1e9 / (bytes / 1e9)),
+                (READ, Unit::Percent, 100.0 * self.read / bytes),
+                (LEFT, Unit::Percent, 100.0 * self.left / bytes),
+            ]);
+        }
+        figures
+    }
 }
 
 impl Stage<'_> {
@@ -205,19 +246,10 @@ impl Stage<'_> {
         });
         let name = first.then_some(&scene.name[..]);
         let watched = self.watch(recorder, name, &mut server, cold.as_ref(), start + length);
-        let (elapsed, delivered, cpu) = watched;
-        let cpu = (cpu - before.0).as_secs_f64();
-        let mut figures =
-            vec![(MEMORY, float(server.memory())), (CPU_SHARE, 100.0 * cpu / elapsed)];
-        if scene.cold {
-            let read = float(disk_bytes(server.pid()) - before.1);
-            figures.extend([
-                (RATE, delivered / elapsed),
-                (CPU_PER_GB, cpu * 1e9 / (delivered / 1e9)),
-                (READ, 100.0 * read / delivered),
-                (LEFT, 100.0 * float(self.left()?) / delivered),
-            ]);
-        }
+        let (seconds, bytes, cpu) = watched;
+        let memory = float(server.memory());
+        let read = float(disk_bytes(server.pid()) - before.1);
+        let left = float(self.left()?);
         let failed = |error| Fault::Failed(format!("{}: {error}", scene.name));
         // Before its time if the downloads have ended.
         let hot = hot.close().map_err(failed)?;
@@ -237,7 +269,15 @@ impl Stage<'_> {
                 recorder.record(&scene.name, HOT, Unit::Nanoseconds, second, slowest);
             }
         }
-        Ok(Some(Round { figures, hot }))
+        Ok(Some(Round {
+            seconds,
+            bytes: scene.cold.then_some(bytes),
+            cpu: (cpu - before.0).as_secs_f64(),
+            read,
+            left,
+            memory,
+            hot,
+        }))
     }
 
     fn load(&self, server: &Server, targets: Vec<Target>, duration: Duration) -> load::Plan {

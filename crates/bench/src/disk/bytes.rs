@@ -42,7 +42,7 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         })
         .collect::<Result<_, Fault>>()?;
     let total: u64 = targets.iter().filter_map(|target| target.len).sum();
-    let mut rows = Vec::new();
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
     for (nth, &strategy) in plan.strategies.iter().enumerate() {
         if recorder.is_stopped() {
             break;
@@ -58,18 +58,23 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             cpu: plan.client_cpu,
             ..load::Plan::new(server.address(), targets.clone())
         };
-        let account = load::measure(&load).map_err(|error| {
-            Fault::Failed(format!("{}: nothing can be had from it: {error}", strategy.name()))
-        })?;
+        let account = match load::measure(&load) {
+            Ok(account) => account,
+            Err(error) => {
+                failures.push(format!("{}: nothing can be had from it: {error}", strategy.name()));
+                continue;
+            }
+        };
         let memory = server.memory();
         let calls = calls.and_then(Calls::stop).map(|count| float(count) / (float(total) / 1e6));
         if !account.failures().is_empty() || account.bytes != total {
-            return Err(Fault::Failed(format!(
+            failures.push(format!(
                 "{}: {} of {total} bytes came as they should: {}",
                 strategy.name(),
                 account.bytes,
                 account.failures()
-            )));
+            ));
+            continue;
         }
         record(recorder, strategy, &calls, memory);
         let shown = calls.as_ref().map_or_else(|_| "–".to_owned(), |calls| format!("{calls:.1}"));
@@ -96,7 +101,7 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         head: head.map(str::to_owned).to_vec(),
         rows,
     });
-    Ok(())
+    if failures.is_empty() { Ok(()) } else { Err(Fault::Failed(failures.join("; "))) }
 }
 
 fn record(

@@ -2,8 +2,8 @@
 //! loopback, by several system calls; speed and CPU over time. No disk takes part.
 //!
 //! One thread moves bytes in the way to be measured, on the sender's CPU; a peer does the opposite in
-//! one fixed way on the clients'. Byte n of a stream is byte n mod [`BLOCK`] of one block of random
-//! bytes; before anything is timed, every way moves [`CHECKED`] bytes that are compared.
+//! one fixed way on the clients'. A stream is one block of random bytes again and again; before
+//! anything is timed, every way moves some megabytes that are compared.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use core::time::Duration;
@@ -55,8 +55,10 @@ fn figures(test: Test) -> Test {
         .x("second")
         .warm_up("a transfer whose bytes are compared")
         .tabled()
-        .figure(Figure::of(Unit::BytesPerSecond).titled("speed over time").lines())
-        .figure(Figure::of(Unit::Percent).titled("CPU of the thread over time").lines())
+        .figure(Figure::of(Unit::BytesPerSecond).titled("speed over time").only(&[SPEED]).lines())
+        .figure(
+            Figure::of(Unit::Percent).titled("CPU of the thread over time").only(&[CPU]).lines(),
+        )
 }
 
 /// A way of bytes through sockets.
@@ -100,6 +102,8 @@ fn run(
         Unit::Bytes.show(float(PIECE as u64)),
         plan.where_it_runs()
     ));
+    // Who only looks on does so where the clients are.
+    pin(plan.client_cpu)?;
     let mut usable = Vec::new();
     for &way in ways {
         match transfer(plan, way, sockets, CHECKED, true) {
@@ -107,6 +111,7 @@ fn run(
             Err(error) if error.kind() == ErrorKind::InvalidData => {
                 return Err(Fault::Failed(format!("{}: {error}", way.name())));
             }
+            Err(_) if recorder.is_stopped() => return Ok(()),
             Err(error) => recorder.skip(way.name(), error.to_string()),
         }
     }
@@ -119,13 +124,22 @@ fn run(
         }
         let way = usable[turn % usable.len()];
         let name = way.name();
-        let done = transfer(plan, way, sockets, plan.transfer, false)?;
-        rounds.add(name, RATE, float(plan.transfer) / done.seconds);
-        rounds.add(name, CPU_PER_GB, done.cpu * 1e9 / (float(plan.transfer) / 1e9));
+        let done = match transfer(plan, way, sockets, plan.transfer, false) {
+            Err(_) if recorder.is_stopped() => break,
+            done => done?,
+        };
+        let round = float((turn / usable.len()) as u64 + 1);
+        for (what, unit, value) in [
+            (RATE, Unit::BytesPerSecond, float(plan.transfer) / done.seconds),
+            (CPU_PER_GB, Unit::Nanoseconds, done.cpu * 1e9 / (float(plan.transfer) / 1e9)),
+        ] {
+            rounds.add(name, what, value);
+            recorder.record(name, what, unit, round, value);
+        }
         copied.insert(name, done.copied);
         for (at, rate, cpu) in done.samples.into_iter().filter(|_| turn < usable.len()) {
-            recorder.record(name, "speed", Unit::BytesPerSecond, at, rate);
-            recorder.record(name, "CPU", Unit::Percent, at, cpu);
+            recorder.record(name, SPEED, Unit::BytesPerSecond, at, rate);
+            recorder.record(name, CPU, Unit::Percent, at, cpu);
         }
         recorder.progress(float(turn as u64 + 1) / float(total as u64));
     }
@@ -516,7 +530,10 @@ fn index(value: u64) -> usize {
 /// socket.h; rustix has no name for it.
 const MSG_ZEROCOPY: u32 = 0x400_0000;
 
-const RATE: &str = "speed";
+/// Series over time, and figures of rounds.
+const SPEED: &str = "speed";
+const CPU: &str = "CPU";
+const RATE: &str = "speed of a round";
 const CPU_PER_GB: &str = "CPU per GB";
 
 /// Of the test of sending, as in the post.

@@ -2,15 +2,15 @@
 //!
 //! All strategies share everything but the way of those bytes: `ring` for events (on epoll, or on
 //! io_uring where the strategy reads through it), the requests, the head of the response, pieces of
-//! [`CHUNK`], turns of [`TURN`]. So what differs between two of them differs by their way alone.
+//! 256 KiB, turns of 1 MiB. So what differs between two of them differs by their way alone.
 //!
 //! | strategy | module |
 //! |---|---|
-//! | read+write, sendfile | [`inline`]: on the loop, which sleeps when the disk does |
-//! | thread pool, AIO, io_uring read, io_uring splice | [`fetch`]: a piece is fetched, then sent |
-//! | sendfile, but not from disk | [`nodiskio`] |
-//! | mmap and mlock | [`mlock`] |
-//! | samum | [`samum`]: `Stream` and `Disk` of the crate `sendfile` |
+//! | read+write, sendfile | `inline`: on the loop, which sleeps when the disk does |
+//! | thread pool, AIO, io_uring read, io_uring splice | `fetch`: a piece is fetched, then sent |
+//! | sendfile, but not from disk | `nodiskio` |
+//! | mmap and mlock | `mlock` |
+//! | samum | `samum`: `Stream` and `Disk` of the crate `sendfile` |
 //!
 //! It runs as a process of its own (`samum-bench disk-sender`, hidden), so that CPU time, memory
 //! and the limit of a cgroup are its own; it ends when who started it has gone.
