@@ -263,7 +263,9 @@ impl Stage<'_> {
             }
         }
         if first {
-            for (slice, at) in hot.slices.iter().zip(1_u32..) {
+            // Where nothing was answered nothing is known yet: the answers, and their times, come later.
+            let slices = hot.slices.iter().zip(1_u32..).filter(|(slice, _)| slice.answered > 0);
+            for (slice, at) in slices {
                 let second = f64::from(at) * SLICE.as_secs_f64();
                 let slowest = float(slice.latency_max);
                 recorder.record(&scene.name, HOT, Unit::Nanoseconds, second, slowest);
