@@ -31,6 +31,11 @@ pub enum Command {
     Http(crate::http::Args),
     /// samum, nginx, h2o, lighttpd and Caddy side by side: warm, cold, download, mixed, idle
     League(crate::league::Args),
+    /// Do the ways to send a file scale to a disk? read, sendfile, threads, AIO, io_uring, samum
+    Disk(crate::disk::Args),
+    /// What `disk` measures: serves files by one strategy until its parent has gone
+    #[command(hide = true)]
+    DiskSender(crate::disk::sender::Args),
     /// One HTML page for several runs, overlaid
     Report {
         /// Directories of runs

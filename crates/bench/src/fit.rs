@@ -7,7 +7,8 @@
 //! 3. The better score wins, but the simpler curve is kept where the other gains little, and what
 //!    grows by less than [`GROWTH_MIN`] over the whole range is constant: caches and frequency do as
 //!    much.
-//! 4. The same is done with resampled bins; how often they agree is the confidence.
+//! 4. What a single step up explains much better than any curve is claimed by none.
+//! 5. The same is done with resampled bins; how often they agree is the confidence.
 
 use core::fmt;
 
@@ -54,7 +55,7 @@ pub struct Fit {
 
 /// Below this growth from the first to the last step a curve is constant.
 pub const GROWTH_MIN: f64 = 1.25;
-/// With less confidence a curve is not to be claimed: a stair has up to 0.76.
+/// With less confidence a curve is not to be claimed.
 pub const CONFIDENCE_MIN: f64 = 0.8;
 /// With fewer points there is no verdict.
 pub const POINTS_MIN: usize = 20;
@@ -69,6 +70,8 @@ const BIN_MIN: usize = 4;
 const GAIN_OVER_CONSTANT: f64 = 0.7;
 /// A curve beyond linear must leave at most this part of that of a line.
 const GAIN_OVER_LINEAR: f64 = 0.6;
+/// Two constants that leave less than this part of that of a curve show that it is none.
+const GAIN_OF_STAIR: f64 = 0.5;
 /// No median is surer than this part of itself: clocks tick, caches come and go.
 const ERROR_FLOOR: f64 = 0.005;
 /// Resamples for the confidence.
@@ -213,7 +216,10 @@ fn choose(medians: &[Median]) -> Option<Chosen> {
         && fitted.slope > 0.0
         && fitted.score < GAIN_OVER_CONSTANT * constant.score;
     Some(if grows {
-        Chosen { shape, explained: (1.0 - fitted.score / constant.score).clamp(0.0, 1.0) }
+        // What one step explains much better than any curve is on none.
+        let is_stair = stair_score(medians) < GAIN_OF_STAIR * fitted.score;
+        let explained = (1.0 - fitted.score / constant.score).clamp(0.0, 1.0);
+        Chosen { shape, explained: if is_stair { 0.0 } else { explained } }
     } else {
         // More at the end than at the beginning, and yet on no curve: a stair is not constant.
         let third = medians.len().div_ceil(3);
@@ -222,6 +228,19 @@ fn choose(medians: &[Median]) -> Option<Chosen> {
         let explained = if late >= GROWTH_MIN * early { 0.0 } else { 1.0 };
         Chosen { shape: Shape::Constant, explained }
     })
+}
+
+/// The least weighted squared error of two constants, one before and one after a step anywhere.
+fn stair_score(medians: &[Median]) -> f64 {
+    /// Bins on each side at least.
+    const SIDE_MIN: usize = 2;
+    let last = medians.len().saturating_sub(SIDE_MIN);
+    (SIDE_MIN..=last)
+        .filter_map(|at| {
+            let (before, after) = medians.split_at(at);
+            Some(Fitted::constant(before)?.score + Fitted::constant(after)?.score)
+        })
+        .fold(f64::INFINITY, f64::min)
 }
 
 /// A curve through the medians.

@@ -19,6 +19,7 @@
 pub mod cli;
 pub mod clock;
 pub mod compare;
+pub mod disk;
 pub mod events;
 pub mod fit;
 pub mod http;

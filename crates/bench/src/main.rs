@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use samum_bench::cli::{self, Cli, Command, How, Tests};
 use samum_bench::run::Run;
-use samum_bench::{Error, Test, compare, events, http, league, os, report, suite, summary};
+use samum_bench::{Error, Test, compare, disk, events, http, league, os, report, suite, summary};
 
 /// Why the command ends with another code than 0.
 enum Stop {
@@ -33,6 +33,11 @@ fn main() -> ExitCode {
         Command::League(args) => league::tests(&args)
             .map_err(Stop::Usage)
             .and_then(|all| tested("league", all, &args.tests)),
+        Command::Disk(args) => {
+            disk::tests(&args).map_err(Stop::Usage).and_then(|all| tested("disk", all, &args.tests))
+        }
+        Command::DiskSender(args) => disk::sender::run(&args)
+            .map_err(|error| Stop::Failed(format!("the sender cannot serve: {error}"))),
         Command::Report { runs, out } => report(&runs, &out),
         Command::Compare { a, b, json } => compare(&a, &b, json),
     };

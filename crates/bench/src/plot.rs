@@ -163,6 +163,9 @@ impl Axis {
             (least_positive / 1.2).max(high / DECADES_MAX)..high * 1.2
         } else if low < high {
             low..high
+        } else if low > high {
+            // Nothing that could be drawn.
+            0.0..1.0
         } else {
             low.min(0.0)..high.max(low + 1.0)
         };
@@ -456,6 +459,7 @@ mod tests {
             vec![(0.0, 0.0), (1.0, 0.0)],
             vec![(1.0, f64::NAN), (2.0, f64::INFINITY), (3.0, -5.0)],
             vec![(5.0, 1e300), (5.0, 1e-300)],
+            vec![(5.0, f64::NAN)],
         ];
         for points in odd {
             assert_eq!(plots(&test, &[series("a", Unit::Count, points)]).len(), 2);

@@ -6,4 +6,5 @@ pub(crate) mod process;
 pub(crate) mod select;
 pub(crate) mod signal;
 pub(crate) mod socket;
+pub(crate) mod transfer;
 pub(crate) mod uring;

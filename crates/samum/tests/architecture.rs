@@ -22,12 +22,13 @@ const FOR_EXAMPLES: [(&str, &str); 1] = [("sendfile", "http1")];
 const PURE: [&str; 2] = ["outq", "http1"];
 
 /// Files with `unsafe` in them, tests included.
-const UNSAFE: [&str; 12] = [
+const UNSAFE: [&str; 13] = [
     "bench/src/sys/memory.rs",
     "bench/src/sys/process.rs",
     "bench/src/sys/select.rs",
     "bench/src/sys/signal.rs",
     "bench/src/sys/socket.rs",
+    "bench/src/sys/transfer.rs",
     "bench/src/sys/uring.rs",
     "ring/src/blocking.rs",
     "ring/src/buffer.rs",

@@ -200,7 +200,7 @@ impl Stage<'_> {
 }
 
 /// The latencies of several rounds together.
-pub(super) fn merged<'a>(accounts: impl Iterator<Item = &'a Account>) -> Histogram<u64> {
+pub(crate) fn merged<'a>(accounts: impl Iterator<Item = &'a Account>) -> Histogram<u64> {
     let mut all = Account::new(load::engine::DRAIN).latency;
     all.auto(true);
     for account in accounts {

@@ -104,6 +104,12 @@ impl Server {
         self.address
     }
 
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Compares what it serves with the file.
     ///
     /// # Errors

@@ -27,6 +27,7 @@ use super::{Plan, pin};
 #[derive(Debug, Default)]
 pub struct Watch {
     bytes: AtomicU64,
+    enough: AtomicBool,
     stop: AtomicBool,
 }
 
@@ -36,6 +37,15 @@ impl Watch {
     pub fn bytes(&self) -> u64 {
         // Counters alone: nothing else is published with them.
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Ends the window within [`NAP_MAX`]; what is under way is waited for as at its proper end.
+    pub fn close(&self) {
+        self.enough.store(true, Ordering::Relaxed);
+    }
+
+    fn is_closed(&self) -> bool {
+        self.enough.load(Ordering::Relaxed)
     }
 
     /// Ends the load within [`NAP_MAX`], without waiting for answers.
@@ -174,7 +184,8 @@ impl<'a> Engine<'a> {
             let now = self.now();
             self.mark_window(now);
             let done = self.exhausted && self.under_way == 0;
-            if now >= self.window.1 || done || self.watch.is_stopped() {
+            let cut = self.watch.is_closed() || self.watch.is_stopped();
+            if now >= self.window.1 || done || cut {
                 return self.close_window(now);
             }
             self.send_due(now)?;

@@ -133,6 +133,15 @@ impl Background {
         self.thread.is_finished()
     }
 
+    /// Ends its window now; what is under way is waited for as at its proper end.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn close(self) -> io::Result<Account> {
+        self.watch.close();
+        self.join()
+    }
+
     /// Ends it at once.
     ///
     /// # Errors

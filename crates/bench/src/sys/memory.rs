@@ -70,3 +70,60 @@ impl Drop for Mapping {
         let _ = unsafe { munmap(self.start, self.length) };
     }
 }
+
+/// Part of a file, mapped, and locked in memory; both undone when dropped.
+#[derive(Debug)]
+pub(crate) struct Locked {
+    start: *mut c_void,
+    /// Of the mapping, which begins at a page.
+    mapped: usize,
+    /// Where in it the part begins.
+    skip: usize,
+}
+
+// SAFETY: a mapping belongs to the process, and self gives nobody a reference into it.
+unsafe impl Send for Locked {}
+
+impl Locked {
+    /// Maps a part that is not empty, and sleeps until all of it is in memory (mlock(2)).
+    pub(crate) fn new(file: &std::fs::File, bytes: core::ops::Range<u64>) -> io::Result<Self> {
+        const PAGE: u64 = 4096;
+        let skip = bytes.start % PAGE;
+        let from = bytes.start - skip;
+        let mapped = usize::try_from(bytes.end - from).map_err(io::Error::other)?;
+        let skip = usize::try_from(skip).map_err(io::Error::other)?;
+        // SAFETY: the kernel chooses where, so nothing that exists is replaced.
+        let start = unsafe {
+            mmap(ptr::null_mut(), mapped, ProtFlags::READ, MapFlags::SHARED, file, from)
+        }?;
+        let this = Self { start, mapped, skip };
+        // SAFETY: the range is that of the mapping just made.
+        unsafe { rustix::mm::mlock(start, mapped) }?;
+        Ok(this)
+    }
+
+    /// Bytes of the part.
+    pub(crate) fn len(&self) -> usize {
+        self.mapped - self.skip
+    }
+
+    /// send(2) from so many bytes into the part on, to a socket that does not sleep. The kernel
+    /// copies; no reference to the bytes is made, for others may write to the file.
+    pub(crate) fn send(&self, socket: std::os::fd::RawFd, from: usize) -> io::Result<usize> {
+        assert!(from < self.len(), "beyond the part");
+        // SAFETY: skip + from is below the mapping's length (asserted).
+        let bytes = unsafe { self.start.cast::<u8>().add(self.skip + from) };
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: the range ends with the mapping, which lives as long as self; the kernel answers
+        // EFAULT where the file has been cut.
+        let sent = unsafe { libc::send(socket, bytes.cast(), self.len() - from, flags) };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // SAFETY: self owns the range, and nobody has a reference into it. Unlocks as well.
+        let _ = unsafe { munmap(self.start, self.mapped) };
+    }
+}

@@ -1,0 +1,412 @@
+//! Cold downloads and hot requests from one sender: `slow` with a disk slowed down by a cgroup, so
+//! that every strategy has to wait for it, `fast` with the disk as it is.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::rc::Rc;
+use std::thread;
+use std::time::Instant;
+
+use ring::{Choice, Ring};
+
+use super::sender::Strategy;
+use super::{Place, Plan, float};
+use crate::http::figures::{remarks, show_seconds};
+use crate::league::cold::merged;
+use crate::league::rounds::Rounds;
+use crate::league::server::Server;
+use crate::league::site::Site;
+use crate::league::throttle::Throttle;
+use crate::load::account::SLICE;
+use crate::load::{self, Account, Arrival, Background, Failure, Order, Target};
+use crate::run::{Figure, Table};
+use crate::{Fault, Recorder, Test, Unit, machine};
+
+/// The test with a slow disk.
+pub(super) fn slow(plan: &Rc<Plan>) -> Test {
+    let plan = Rc::clone(plan);
+    figures(Test::new(
+        "slow",
+        "What do hot requests see while others wait for a slow disk?",
+        move |recorder| run(&plan, recorder, Speed::Slow),
+    ))
+    .scales("hot requests are answered as fast as without cold ones, and the disk is used up")
+}
+
+/// The test with the disk as it is.
+pub(super) fn fast(plan: &Rc<Plan>) -> Test {
+    let plan = Rc::clone(plan);
+    figures(Test::new(
+        "fast",
+        "How fast, and for how much CPU, do files come from the disk as it is?",
+        move |recorder| run(&plan, recorder, Speed::Fast),
+    ))
+    .scales("as fast as the disk, for the CPU of sendfile, and hot requests are answered meanwhile")
+}
+
+fn figures(test: Test) -> Test {
+    let time = |unit| Figure::of(unit).lines();
+    test.x("second")
+        .warm_up("files are read once and put out of memory again, for caches in the disk itself")
+        .tabled()
+        .figure(time(Unit::BytesPerSecond).titled("speed over time").only(&[SPEED]))
+        .figure(time(Unit::Percent).titled("the sender's CPU over time").only(&[CPU]))
+        .figure(
+            time(Unit::Nanoseconds)
+                .titled("slowest hot request of each 100 ms")
+                .only(&[HOT])
+                .log_y(true),
+        )
+}
+
+/// Of the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Speed {
+    Slow,
+    Fast,
+}
+
+fn run(plan: &Plan, recorder: &mut Recorder<'_>, speed: Speed) -> Result<(), Fault> {
+    let Place { site, _dir } = &plan.place()?;
+    // Who only looks on does so where the clients are.
+    load::pin(plan.client_cpu)?;
+    let is_slow = speed == Speed::Slow && can_be_slow(plan, recorder, site);
+    let count = FILES_PER_READER * plan.readers;
+    let names: Vec<String> = (0..count)
+        .map(|i| site.file(&i.to_string(), plan.bytes / count as u64))
+        .collect::<Result<_, _>>()?;
+    site.evict(&names)?;
+    site.warm(&names)?;
+    recorder.note(format!(
+        "{} downloads at once of {count} files of {}, each once; {:.0} hot requests a second beside them; {}",
+        plan.readers,
+        Unit::Bytes.show(float(plan.bytes / count as u64)),
+        plan.requests,
+        plan.where_it_runs()
+    ));
+    let stage = Stage { plan, site, is_slow, names: &names };
+    let mut rounds = Rounds::default();
+    let mut accounts = BTreeMap::<String, Vec<Account>>::new();
+    let mut failures = Vec::new();
+    let scenes = scenes(plan);
+    let total = recorder.steps() * scenes.len();
+    for turn in 0..total {
+        let scene = &scenes[turn % scenes.len()];
+        if recorder.is_stopped() {
+            break;
+        }
+        let round = turn / scenes.len();
+        match stage.round(recorder, scene, round == 0) {
+            Ok(None) => {}
+            Ok(Some(done)) => {
+                for (what, unit, value) in done.figures() {
+                    rounds.add(&scene.name, what, value);
+                    recorder.record(&scene.name, what, unit, float(round as u64 + 1), value);
+                }
+                accounts.entry(scene.name.clone()).or_default().push(done.hot);
+            }
+            Err(Fault::Failed(why)) => failures.push(why),
+            Err(skip) => return Err(skip),
+        }
+        recorder.progress(float(turn as u64 + 1) / float(total as u64));
+    }
+    recorder.table(Table {
+        title: "Medians (least–greatest) of rounds; latencies of all rounds".to_owned(),
+        head: HEAD.map(str::to_owned).to_vec(),
+        rows: scenes
+            .iter()
+            .filter_map(|scene| Some(row(&scene.name, &rounds, accounts.get(&scene.name)?)))
+            .collect(),
+    });
+    if let Some(noisy) = rounds.too_noisy(&[CPU_PER_GB]) {
+        recorder.note(noisy);
+    }
+    if failures.is_empty() { Ok(()) } else { Err(Fault::Failed(failures.join("; "))) }
+}
+
+/// A strategy with downloads or without.
+struct Scene {
+    name: String,
+    strategy: Strategy,
+    cold: bool,
+}
+
+/// What hot requests are like with nothing beside them, on either event loop, then the strategies.
+fn scenes(plan: &Plan) -> Vec<Scene> {
+    let alone = [(Strategy::Sendfile, "epoll"), (Strategy::UringRead, "io_uring")];
+    let alone = alone.into_iter().map(|(strategy, driver)| Scene {
+        name: format!("no downloads, {driver}"),
+        strategy,
+        cold: false,
+    });
+    let strategies = plan.strategies.iter().map(|&strategy| Scene {
+        name: strategy.name(),
+        strategy,
+        cold: true,
+    });
+    alone.chain(strategies).collect()
+}
+
+/// Whether the disk can be slowed down; if it is to be and cannot, a row says so.
+fn can_be_slow(plan: &Plan, recorder: &mut Recorder<'_>, site: &Site) -> bool {
+    match Throttle::new(site.root()) {
+        Ok(_) => {
+            let rate = Unit::BytesPerSecond.show(float(plan.rate));
+            recorder.note(format!("the disk is slowed down to {rate} by a cgroup"));
+            true
+        }
+        Err(why) => {
+            recorder.skip("slow disk", format!("{why}; figures are of the disk as it is"));
+            false
+        }
+    }
+}
+
+/// What a round needs.
+struct Stage<'a> {
+    plan: &'a Plan,
+    site: &'a Site,
+    /// Whether the disk is slowed down.
+    is_slow: bool,
+    names: &'a [String],
+}
+
+/// One strategy's figures.
+struct Round {
+    seconds: f64,
+    /// Of cold files, delivered; `None` without downloads.
+    bytes: Option<f64>,
+    /// Seconds of the sender, hot requests included.
+    cpu: f64,
+    /// Bytes that the disk gave.
+    read: f64,
+    /// Bytes of the files in the page cache at the end.
+    left: f64,
+    /// Bytes.
+    memory: f64,
+    hot: Account,
+}
+
+impl Round {
+    fn figures(&self) -> Vec<(&'static str, Unit, f64)> {
+        let quantile = |q| 1e9 * self.hot.quantile(q);
+        let mut figures = vec![
+            (CPU_SHARE, Unit::Percent, 100.0 * self.cpu / self.seconds),
+            (MEMORY, Unit::Bytes, self.memory),
+            ("hot p50", Unit::Nanoseconds, quantile(0.5)),
+            ("hot p99", Unit::Nanoseconds, quantile(0.99)),
+            ("hot max", Unit::Nanoseconds, quantile(1.0)),
+        ];
+        if let Some(bytes) = self.bytes {
+            figures.extend([
+                (RATE, Unit::BytesPerSecond, bytes / self.seconds),
+                (CPU_PER_GB, Unit::Nanoseconds, self.cpu * 1e9 / (bytes / 1e9)),
+                (READ, Unit::Percent, 100.0 * self.read / bytes),
+                (LEFT, Unit::Percent, 100.0 * self.left / bytes),
+            ]);
+        }
+        figures
+    }
+}
+
+impl Stage<'_> {
+    fn round(
+        &self,
+        recorder: &mut Recorder<'_>,
+        scene: &Scene,
+        first: bool,
+    ) -> Result<Option<Round>, Fault> {
+        let Self { plan, site, is_slow, names } = *self;
+        site.evict(names)?;
+        // One for each round: see there. It is dropped, and so lifted, after the sender.
+        let throttle = if is_slow { Throttle::new(site.root()).map(Some) } else { Ok(None) };
+        let throttle = throttle.map_err(Fault::Failed)?;
+        let started = plan.start(recorder, scene.strategy, site, throttle.as_ref())?;
+        let Some(mut server) = started else { return Ok(None) };
+        if let Some(throttle) = &throttle {
+            throttle.limit(Some(plan.rate))?;
+        }
+        let length = if is_slow || !scene.cold { plan.length } else { LENGTH_MAX };
+        let targets = names.iter().map(|name| Target::new(format!("/{name}"))).collect();
+        let before = (server.cpu(), disk_bytes(server.pid()));
+        let start = Instant::now();
+        let cold = scene.cold.then(|| {
+            Background::start(load::Plan {
+                order: Order::Once,
+                connections: plan.readers,
+                ..self.load(&server, targets, length + LENGTH_MAX)
+            })
+        });
+        let hot = Background::start(load::Plan {
+            arrival: Arrival::Even(plan.requests),
+            connections: HOT_CONNECTIONS,
+            timeout: HOT_LIMIT,
+            ..self.load(&server, vec![Target::new("/hot")], length)
+        });
+        let name = first.then_some(&scene.name[..]);
+        let watched = self.watch(recorder, name, &mut server, cold.as_ref(), start + length);
+        let (seconds, bytes, cpu) = watched;
+        let memory = float(server.memory());
+        let read = float(disk_bytes(server.pid()) - before.1);
+        let left = float(self.left()?);
+        let failed = |error| Fault::Failed(format!("{}: {error}", scene.name));
+        // Before its time if the downloads have ended.
+        let hot = hot.close().map_err(failed)?;
+        if let Some(throttle) = &throttle {
+            throttle.limit(None)?;
+        }
+        if let Some(cold) = cold {
+            let cold = cold.stop().map_err(failed)?;
+            if cold.failed_ever() > cold.failed(Failure::Unfinished) {
+                recorder.note(format!("{}, downloads: {}", scene.name, cold.failures()));
+            }
+        }
+        if first {
+            // Where nothing was answered nothing is known yet: the answers, and their times, come later.
+            let slices = hot.slices.iter().zip(1_u32..).filter(|(slice, _)| slice.answered > 0);
+            for (slice, at) in slices {
+                let second = f64::from(at) * SLICE.as_secs_f64();
+                let slowest = float(slice.latency_max);
+                recorder.record(&scene.name, HOT, Unit::Nanoseconds, second, slowest);
+            }
+        }
+        Ok(Some(Round {
+            seconds,
+            bytes: scene.cold.then_some(bytes),
+            cpu: (cpu - before.0).as_secs_f64(),
+            read,
+            left,
+            memory,
+            hot,
+        }))
+    }
+
+    fn load(&self, server: &Server, targets: Vec<Target>, duration: Duration) -> load::Plan {
+        load::Plan {
+            warmup: Duration::ZERO,
+            duration,
+            timeout: Duration::from_secs(3600),
+            cpu: self.plan.client_cpu,
+            ..load::Plan::new(server.address(), targets)
+        }
+    }
+
+    /// Waits until the downloads have ended, or `end`, and records speed and CPU every [`SAMPLE`]
+    /// under `name`. Seconds, bytes delivered, CPU time of the sender since it started.
+    fn watch(
+        &self,
+        recorder: &mut Recorder<'_>,
+        name: Option<&str>,
+        server: &mut Server,
+        cold: Option<&Background>,
+        end: Instant,
+    ) -> (f64, f64, Duration) {
+        let start = Instant::now();
+        let bytes = || cold.map_or(0, Background::bytes);
+        let is_finished = || cold.is_some_and(Background::is_finished);
+        let mut last = (start, bytes(), server.cpu());
+        let mut finished = start;
+        while !is_finished() && finished < end && !recorder.is_stopped() {
+            thread::sleep(GLANCE);
+            finished = Instant::now();
+            if finished - last.0 < SAMPLE {
+                continue;
+            }
+            let now = (Instant::now(), bytes(), server.cpu());
+            let seconds = (now.0 - last.0).as_secs_f64();
+            if let Some(name) = name {
+                let at = (now.0 - start).as_secs_f64();
+                let speed = float(now.1 - last.1) / seconds;
+                let cpu = 100.0 * (now.2 - last.2).as_secs_f64() / seconds;
+                if cold.is_some() {
+                    recorder.record(name, SPEED, Unit::BytesPerSecond, at, speed);
+                }
+                recorder.record(name, CPU, Unit::Percent, at, cpu);
+            }
+            last = now;
+        }
+        ((finished - start).as_secs_f64(), float(bytes()), server.cpu())
+    }
+
+    /// Bytes of the files that are in the page cache.
+    fn left(&self) -> Result<u64, Fault> {
+        const PAGE: u64 = 4096;
+        let ring = Ring::new(Choice::Epoll)?;
+        let pages = |name: &String| {
+            let file = File::open(self.site.root().join(name))?;
+            let len = file.metadata()?.len();
+            if len == 0 { Ok(0) } else { ring.cached_pages(&ring.adopt_file(file.into()), 0, len) }
+        };
+        let pages: Vec<u64> = self.names.iter().map(pages).collect::<std::io::Result<_>>()?;
+        Ok(PAGE * pages.iter().sum::<u64>())
+    }
+}
+
+/// Bytes that the disk gave to a process, by `/proc/PID/io` (proc(5)); 0 where it cannot be read.
+fn disk_bytes(pid: u32) -> u64 {
+    machine::field(&machine::read(&format!("/proc/{pid}/io")), "read_bytes:").unwrap_or(0)
+}
+
+fn row(name: &str, rounds: &Rounds, all: &[Account]) -> Vec<String> {
+    let latency = merged(all.iter());
+    let at = |q| show_seconds(float(latency.value_at_quantile(q)) / 1e9);
+    let cell = |what, show: fn(f64) -> String| rounds.cell(name, what, show);
+    let whole = |value: f64| format!("{value:.0}");
+    vec![
+        name.to_owned(),
+        cell(RATE, |rate| format!("{:.0}", rate / 1e6)),
+        at(0.5),
+        at(0.99),
+        at(1.0),
+        cell(CPU_SHARE, whole),
+        cell(CPU_PER_GB, |ns| format!("{:.2}", ns / 1e9)),
+        cell(READ, whole),
+        cell(LEFT, whole),
+        cell(MEMORY, |bytes| format!("{:.1}", bytes / 1e6)),
+        remarks(&all.iter().collect::<Vec<_>>()),
+    ]
+}
+
+const HEAD: [&str; 11] = [
+    "strategy",
+    "cold, MB/s",
+    "hot p50",
+    "p99",
+    "max",
+    "CPU, %",
+    "CPU, s per GB",
+    "read from the disk, % of sent",
+    "left in the page cache, % of sent",
+    "memory (PSS), MB",
+    "remarks",
+];
+
+/// Series, and what rounds are made of.
+const SPEED: &str = "cold";
+const CPU: &str = "CPU";
+const HOT: &str = "hot";
+const RATE: &str = "cold downloads";
+const CPU_SHARE: &str = "CPU share";
+const CPU_PER_GB: &str = "CPU per GB";
+const READ: &str = "read";
+const LEFT: &str = "left";
+const MEMORY: &str = "memory";
+
+/// How often speed and CPU are looked at.
+const SAMPLE: Duration = Duration::from_millis(100);
+
+/// How often the end is looked for.
+const GLANCE: Duration = Duration::from_millis(2);
+
+/// So many for each download at once: who ends early takes another that nobody has read.
+const FILES_PER_READER: usize = 2;
+
+/// That ask for what is hot: at the default rate nobody waits for one unless the sender stalls.
+const HOT_CONNECTIONS: usize = 64;
+
+/// A hot request that takes longer counts with what it has waited.
+const HOT_LIMIT: Duration = Duration::from_secs(20);
+
+/// A round of `fast` ends by then.
+const LENGTH_MAX: Duration = Duration::from_secs(30);

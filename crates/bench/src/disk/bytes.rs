@@ -1,0 +1,132 @@
+//! Whether each strategy delivers every byte: files of awkward sizes and larger ones, none of them in
+//! memory, to several clients at once, compared byte by byte. System calls are counted meanwhile,
+//! and memory is read, for nothing is timed.
+
+use core::time::Duration;
+use std::fs;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::calls::Calls;
+use super::sender::Strategy;
+use super::{Place, Plan, float};
+use crate::load::{self, Order, Target};
+use crate::run::Table;
+use crate::{Fault, Recorder, Test, Unit};
+
+/// The test.
+pub(super) fn test(plan: &Rc<Plan>) -> Test {
+    let plan = Rc::clone(plan);
+    Test::new("bytes", "Does every byte arrive, and for how many system calls?", move |recorder| {
+        run(&plan, recorder)
+    })
+    .scales("every byte, and system calls that do not grow with the bytes")
+    .warm_up("none: nothing is timed")
+    .steps(1, 1)
+    .tabled()
+}
+
+fn run(plan: &Plan, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+    let Place { site, _dir } = &plan.place()?;
+    let large = if plan.quick { LARGE / 8 } else { LARGE };
+    let lens = SIZES.into_iter().chain([large; LARGE_COUNT]);
+    let names: Vec<String> = lens
+        .enumerate()
+        .map(|(i, len)| site.file(&i.to_string(), len))
+        .collect::<Result<_, _>>()?;
+    let targets: Vec<Target> = names
+        .iter()
+        .map(|name| {
+            let body: Arc<[u8]> = fs::read(site.root().join(name))?.into();
+            Ok(Target { len: Some(body.len() as u64), body: Some(body), path: format!("/{name}") })
+        })
+        .collect::<Result<_, Fault>>()?;
+    let total: u64 = targets.iter().filter_map(|target| target.len).sum();
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    for (nth, &strategy) in plan.strategies.iter().enumerate() {
+        if recorder.is_stopped() {
+            break;
+        }
+        site.evict(&names)?;
+        let Some(server) = plan.start(recorder, strategy, site, None)? else { continue };
+        let calls = Calls::of(server.pid());
+        let load = load::Plan {
+            order: Order::Once,
+            connections: CONNECTIONS,
+            warmup: Duration::ZERO,
+            duration: LIMIT,
+            cpu: plan.client_cpu,
+            ..load::Plan::new(server.address(), targets.clone())
+        };
+        let account = match load::measure(&load) {
+            Ok(account) => account,
+            Err(error) => {
+                failures.push(format!("{}: nothing can be had from it: {error}", strategy.name()));
+                continue;
+            }
+        };
+        let memory = server.memory();
+        let calls = calls.and_then(Calls::stop).map(|count| float(count) / (float(total) / 1e6));
+        if !account.failures().is_empty() || account.bytes != total {
+            failures.push(format!(
+                "{}: {} of {total} bytes came as they should: {}",
+                strategy.name(),
+                account.bytes,
+                account.failures()
+            ));
+            continue;
+        }
+        record(recorder, strategy, &calls, memory);
+        let shown = calls.as_ref().map_or_else(|_| "–".to_owned(), |calls| format!("{calls:.1}"));
+        if let Err(why) = calls {
+            recorder.note(format!("system calls are not counted: {why}"));
+        }
+        rows.push(vec![
+            strategy.name(),
+            format!("{:.1}", float(account.bytes) / 1e6),
+            shown,
+            Unit::Bytes.show(float(memory)),
+            strategy.about(),
+        ]);
+        recorder.progress(float(nth as u64 + 1) / float(plan.strategies.len() as u64));
+    }
+    let head = ["strategy", "MB compared, all right", "system calls per MB", "memory (PSS)", "how"];
+    recorder.table(Table {
+        title: format!(
+            "{} cold files to {CONNECTIONS} clients; system calls of all threads (perf, {}), none of io_uring's \
+             operations among them",
+            names.len(),
+            "raw_syscalls:sys_enter"
+        ),
+        head: head.map(str::to_owned).to_vec(),
+        rows,
+    });
+    if failures.is_empty() { Ok(()) } else { Err(Fault::Failed(failures.join("; "))) }
+}
+
+fn record(
+    recorder: &mut Recorder<'_>,
+    strategy: Strategy,
+    calls: &Result<f64, String>,
+    memory: u64,
+) {
+    let name = strategy.name();
+    if let Ok(calls) = calls {
+        recorder.record(&name, "system calls per MB", Unit::Count, 1.0, *calls);
+    }
+    recorder.record(&name, "memory", Unit::Bytes, 1.0, float(memory));
+}
+
+/// Where strategies go wrong if they do: nothing, a page, a piece, and a byte more or less.
+const SIZES: [u64; 9] =
+    [0, 1, 4095, 4096, 4097, (256 << 10) - 1, 256 << 10, (256 << 10) + 1, 3_000_001];
+
+/// The others; a quick run has smaller ones.
+const LARGE: u64 = 16 << 20;
+const LARGE_COUNT: usize = 8;
+
+/// Clients at once.
+const CONNECTIONS: usize = 8;
+
+/// Nobody takes longer.
+const LIMIT: Duration = Duration::from_secs(60);

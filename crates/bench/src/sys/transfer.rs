@@ -1,0 +1,135 @@
+//! Sending and receiving between sockets and memory that is registered with an io_uring, and the
+//! socket option of `MSG_ZEROCOPY`.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use io_uring::types::Fd;
+use io_uring::{IoUring, cqueue, opcode, squeue};
+
+/// A ring, and memory that the kernel has pinned for it. Operations reach nothing else.
+pub(crate) struct Registered {
+    // Before the memory. Should an operation outlive the ring, the kernel's pins hold the pages.
+    ring: IoUring,
+    memory: Box<[u8]>,
+    /// Receives in flight: while there are any, nobody looks at the memory.
+    receives: usize,
+}
+
+impl core::fmt::Debug for Registered {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Registered").field("receives", &self.receives).finish_non_exhaustive()
+    }
+}
+
+/// What has become of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// So many bytes received, or an error number below 0.
+    Received(u64, i32),
+    /// So many bytes taken by the socket, or an error number below 0.
+    Sent(u64, i32),
+    /// The kernel is through with the memory of a send, and whether it had copied it.
+    Released(bool),
+}
+
+/// Set in `user_data` of receives.
+const RECEIVE: u64 = 1 << 32;
+
+impl Registered {
+    /// Takes memory that begins with these bytes.
+    pub(crate) fn new(memory: Box<[u8]>) -> io::Result<Self> {
+        /// As many sockets at once.
+        const ENTRIES: u32 = 64;
+        let mut this = Self { ring: IoUring::new(ENTRIES)?, memory, receives: 0 };
+        let all =
+            libc::iovec { iov_base: this.memory.as_mut_ptr().cast(), iov_len: this.memory.len() };
+        // SAFETY: the memory lives as long as self, which drops the ring first.
+        unsafe { this.ring.submitter().register_buffers(&[all]) }?;
+        Ok(this)
+    }
+
+    /// Receives into all of the memory.
+    pub(crate) fn receive(&mut self, socket: BorrowedFd<'_>, token: u32) -> io::Result<()> {
+        self.receives += 1;
+        let len = u32::try_from(self.memory.len()).map_err(io::Error::other)?;
+        let (fd, start) = (Fd(socket.as_raw_fd()), self.memory.as_mut_ptr());
+        let entry = opcode::ReadFixed::new(fd, start, len, 0).build();
+        self.push(&entry.user_data(RECEIVE | u64::from(token)))
+    }
+
+    /// Sends a part of the memory without a copy (`IORING_OP_SEND_ZC`, Linux 6.0), all of it or not.
+    pub(crate) fn send(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        part: core::ops::Range<usize>,
+        token: u32,
+    ) -> io::Result<()> {
+        /// `IORING_SEND_ZC_REPORT_USAGE`, Linux 6.2.
+        const REPORT_USAGE: u16 = 1 << 3;
+        let bytes = &self.memory[part];
+        let len = u32::try_from(bytes.len()).map_err(io::Error::other)?;
+        let entry = opcode::SendZc::new(Fd(socket.as_raw_fd()), bytes.as_ptr(), len)
+            .buf_index(Some(0))
+            .flags(libc::MSG_NOSIGNAL)
+            .zc_flags(REPORT_USAGE)
+            .build();
+        self.push(&entry.user_data(u64::from(token)))
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+        if self.ring.submission().is_full() {
+            self.ring.submit()?;
+        }
+        // SAFETY: the entry points into the memory alone, which lives as long as the ring; receives
+        // are counted, and `memory` below gives no reference while there are any.
+        unsafe { self.ring.submission().push(entry) }.map_err(io::Error::other)
+    }
+
+    /// Submits what is queued, and waits for something to end. An interruption is no error.
+    pub(crate) fn wait(&mut self) -> io::Result<()> {
+        match self.ring.submit_and_wait(1) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Something that has ended.
+    pub(crate) fn next(&mut self) -> Option<Done> {
+        /// `IORING_NOTIF_USAGE_ZC_COPIED`.
+        const COPIED: i32 = i32::MIN;
+        let entry = self.ring.completion().next()?;
+        let (token, result) = (entry.user_data(), entry.result());
+        Some(if token & RECEIVE != 0 {
+            self.receives -= 1;
+            Done::Received(token & !RECEIVE, result)
+        } else if cqueue::notif(entry.flags()) {
+            Done::Released(result & COPIED != 0)
+        } else {
+            Done::Sent(token, result)
+        })
+    }
+
+    /// The memory; no receive may be in flight.
+    pub(crate) fn memory(&self) -> &[u8] {
+        assert_eq!(self.receives, 0, "the kernel is writing to it");
+        &self.memory
+    }
+}
+
+/// `SO_ZEROCOPY` (socket(7), Linux 4.14): sends may ask for `MSG_ZEROCOPY`.
+pub(crate) fn allow_zerocopy(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    let length = libc::socklen_t::try_from(size_of_val(&on)).unwrap_or(0);
+    // SAFETY: the option takes an int, and the length is that of one.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ZEROCOPY,
+            (&raw const on).cast(),
+            length,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
