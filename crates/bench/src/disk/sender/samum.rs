@@ -59,7 +59,7 @@ impl Mover for Samum {
     }
 
     fn arrive(&mut self, ring: &mut Ring, stream: &mut Stream, done: ReadDone) {
-        stream.handle_read(ring, &mut self.disk, done);
+        stream.handle_read(ring, done);
     }
 
     fn writable(&mut self, stream: &mut Stream) {
