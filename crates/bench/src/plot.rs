@@ -115,7 +115,9 @@ fn draw(about: &Description, figure: &Figure, lines: &[Line<'_>]) -> Result<Stri
 /// A step: 15000 is 15,000.
 fn plain(value: f64) -> String {
     if value.fract() != 0.0 || value.abs() >= 1e15 {
-        return value.to_string();
+        // Ticks are multiples of steps such as 0.2, which binary fractions only come near to.
+        let near = (value * 1e6).round() / 1e6;
+        return if near == 0.0 { value } else { near }.to_string();
     }
     let digits = format!("{value:.0}");
     let mut text = String::new();

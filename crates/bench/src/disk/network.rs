@@ -32,11 +32,9 @@ use crate::{Fault, Recorder, Test, Unit, interrupt};
 pub(super) fn receive(plan: &Rc<Plan>) -> Test {
     let plan = Rc::clone(plan);
     let ways = [Way::Recv, Way::RecvRegistered];
-    figures(Test::new(
-        "receive",
-        "What does it cost to receive, with and without a system call for each piece?",
-        move |recorder| run(&plan, recorder, &ways, 1),
-    ))
+    figures(Test::new("receive", "What does it cost to receive?", move |recorder| {
+        run(&plan, recorder, &ways, 1)
+    }))
 }
 
 /// The test of sending.
@@ -45,7 +43,7 @@ pub(super) fn send_test(plan: &Rc<Plan>) -> Test {
     let ways = [Way::Send, Way::Sendfile, Way::ZeroCopy, Way::SendRegistered];
     figures(Test::new(
         "send",
-        "What does it cost to send what is in memory on ten sockets?",
+        "What does it cost to send from memory on ten sockets?",
         move |recorder| run(&plan, recorder, &ways, SOCKETS),
     ))
 }
