@@ -5,12 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and the crates of the workspace that it may depend on.
-const MAY_DEPEND_ON: [(&str, &[&str]); 6] = [
+const MAY_DEPEND_ON: [(&str, &[&str]); 7] = [
     ("outq", &[]),
     ("http1", &[]),
     ("ring", &[]),
     ("sendfile", &["outq", "ring"]),
     ("samum", &["http1", "outq", "ring", "sendfile"]),
+    ("preload", &[]),
     ("testkit", &["http1", "outq", "ring", "sendfile"]),
 ];
 
@@ -21,7 +22,15 @@ const FOR_EXAMPLES: [(&str, &str); 1] = [("sendfile", "http1")];
 const PURE: [&str; 2] = ["outq", "http1"];
 
 /// Files with `unsafe` in them, tests included.
-const UNSAFE: [&str; 6] = [
+const UNSAFE: [&str; 14] = [
+    "preload/src/deferral.rs",
+    "preload/src/descriptors.rs",
+    "preload/src/exports.rs",
+    "preload/src/lock.rs",
+    "preload/src/real.rs",
+    "preload/src/sendfile.rs",
+    "preload/src/sys.rs",
+    "preload/src/wait.rs",
     "ring/src/blocking.rs",
     "ring/src/buffer.rs",
     "ring/src/now.rs",
