@@ -92,6 +92,7 @@ pub(crate) fn cancel(socket: c_int) {
 /// The descriptor is about to be closed.
 #[inline]
 pub(crate) fn forget(fd: c_int) {
+    descriptors::end_epoch(fd);
     if descriptors::flags(fd) != 0 {
         let errno = sys::errno();
         if let Some(mut state) = lock() {

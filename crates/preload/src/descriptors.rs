@@ -22,6 +22,7 @@ pub(crate) const SHARED: u8 = 4;
 pub(crate) const UNSEEN: u8 = 8;
 
 static FLAGS: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
+static EPOCHS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 static LEN: AtomicUsize = AtomicUsize::new(0);
 /// How many descriptors have [`DEFERRED`].
 static DEFERRED_COUNT: AtomicU32 = AtomicU32::new(0);
@@ -41,6 +42,29 @@ pub(crate) fn flags(fd: c_int) -> u8 {
         }
         _ => 0,
     }
+}
+
+/// How often a descriptor has been closed, as far as was seen.
+#[inline]
+pub(crate) fn epoch(fd: c_int) -> u32 {
+    with_epoch(fd, |epoch| epoch.load(Ordering::Relaxed)).unwrap_or(0)
+}
+
+/// A descriptor is about to be closed: what was open at it is not what will be.
+#[inline]
+pub(crate) fn end_epoch(fd: c_int) {
+    with_epoch(fd, |epoch| epoch.fetch_add(1, Ordering::Relaxed));
+}
+
+#[inline]
+fn with_epoch<T>(fd: c_int, then: impl FnOnce(&AtomicU32) -> T) -> Option<T> {
+    // Acquire pairs with Release in `Table::map`.
+    let len = LEN.load(Ordering::Acquire);
+    let index = usize::try_from(fd).ok().filter(|&index| index < len)?;
+    // SAFETY: the mapping has `len` epochs (`Table::map`).
+    let epoch = unsafe { EPOCHS.load(Ordering::Relaxed).add(index) };
+    // SAFETY: in the mapping, which stays; atomics of zeros are valid.
+    Some(then(unsafe { &*epoch }))
 }
 
 /// Whether the table has a place for this number.
@@ -111,9 +135,11 @@ impl Table {
             .map_or(DESCRIPTORS_MAX, |limit| limit.min(DESCRIPTORS_MAX));
         let flags = sys::map(len).cast::<AtomicU8>();
         let entries = sys::map(len * size_of::<Entry>()).cast::<Entry>();
-        if flags.is_null() || entries.is_null() {
+        let epochs = sys::map(len * size_of::<AtomicU32>()).cast::<AtomicU32>();
+        if flags.is_null() || entries.is_null() || epochs.is_null() {
             return None;
         }
+        EPOCHS.store(epochs, Ordering::Relaxed);
         FLAGS.store(flags, Ordering::Relaxed);
         // Release pairs with Acquire in `flags`.
         LEN.store(len, Ordering::Release);

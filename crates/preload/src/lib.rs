@@ -17,7 +17,7 @@
 //! |---|---|
 //! | `exports` | the functions that programs find here; `real`: those behind them |
 //! | `sendfile` | the loop of one call |
-//! | `residency` | what is in memory, and how that is known |
+//! | `residency` | what is in memory, and how that is known; `recent`: what was a moment ago |
 //! | `deferral` | the program's side of waiting; `wait`: `poll` and `select` |
 //! | `reader` | the disk's side of waiting |
 //! | `state` | who waits for what; pure, under the one lock |
@@ -34,6 +34,7 @@ mod interest;
 mod lock;
 mod reader;
 mod real;
+mod recent;
 mod residency;
 mod sendfile;
 mod setting;
