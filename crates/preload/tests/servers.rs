@@ -210,6 +210,7 @@ fn waits_without_stalling(server: &Running, tree: &Tree, throttle: &Throttle, ho
 }
 
 fn nginx(tree: &Tree, port: u16, workers: u8, main: &str) -> PathBuf {
+    let sendfile = if main.contains("sendfile off") { "" } else { "sendfile on;" };
     let root = tree.path().display();
     let path = tree.path().join("nginx.conf");
     fs::write(
@@ -217,7 +218,7 @@ fn nginx(tree: &Tree, port: u16, workers: u8, main: &str) -> PathBuf {
         format!(
             "worker_processes {workers}; daemon off; pid {root}/pid; error_log {root}/error.log warn; user root;
              events {{ worker_connections 4000; }}
-             http {{ access_log off; sendfile on; tcp_nopush on; server_tokens off; keepalive_requests 100000;
+             http {{ access_log off; {sendfile} tcp_nopush on; server_tokens off; keepalive_requests 100000;
                {main}
                server {{ listen 127.0.0.1:{port} backlog=4096; root {root}/site; }} }}"
         ),
@@ -260,7 +261,6 @@ fn nginx_in_many_shapes_sends_every_byte() {
         (1, "aio threads; open_file_cache max=2000;"),
         (1, "sendfile off;"),
     ] {
-        let main = if main.starts_with("sendfile off") { "output_buffers 2 64k;" } else { main };
         let server = start_nginx(&tree, &throttle, &program, workers, main);
         throttle.limit(Some(256 * MIB));
         download_everything(&server, &tree);
@@ -369,7 +369,7 @@ fn nginx_keeps_no_descriptors_reloads_and_ends() {
 #[test]
 fn nginx_sends_files_that_are_replaced_and_truncated() {
     let program = or_skip_program!("nginx");
-    let tree = tree().file("site/r0", Content::pseudo_random(0, 600_000));
+    let tree = tree().file("site/r0", vec![200; 600_000]);
     let throttle = testkit::or_skip!(Throttle::new(tree.path()));
     let server = start_nginx(&tree, &throttle, &program, 1, "");
     throttle.limit(Some(16 * MIB));
@@ -450,7 +450,7 @@ fn apache_sends_every_byte_and_does_not_stall() {
          LoadModule authz_core_module {modules}/mod_authz_core.so\n\
          ErrorLog {root}/error.log\nDefaultRuntimeDir {root}\nDocumentRoot {root}/site\n\
          EnableSendfile On\nEnableMMAP Off\nMaxKeepAliveRequests 0\nKeepAliveTimeout 60\n\
-         StartServers 1\nServerLimit 4\nThreadsPerChild 25\nMaxRequestWorkers 100\n\
+         StartServers 4\nServerLimit 4\nThreadsPerChild 25\nMaxRequestWorkers 100\n\
          User daemon\nGroup daemon\n<Directory {root}/site>\nRequire all granted\n</Directory>\n"
     );
     fs::write(&conf, text).unwrap();
