@@ -214,3 +214,6 @@ const fn is_level(events: u32) -> bool {
 }
 
 const _: () = assert!(MODE & WRITABLE == 0 && MODE & bits(EPOLLERR | EPOLLHUP) == 0);
+
+#[cfg(test)]
+mod tests;

@@ -22,7 +22,9 @@ const FOR_EXAMPLES: [(&str, &str); 1] = [("sendfile", "http1")];
 const PURE: [&str; 2] = ["outq", "http1"];
 
 /// Files with `unsafe` in them, tests included.
-const UNSAFE: [&str; 14] = [
+const UNSAFE: [&str; 16] = [
+    "preload/examples/loop_server.rs",
+    "preload/examples/odd_program.rs",
     "preload/src/deferral.rs",
     "preload/src/descriptors.rs",
     "preload/src/exports.rs",

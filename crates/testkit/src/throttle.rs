@@ -5,9 +5,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+
 use std::thread;
 
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
 use rustix::fs::{major, minor};

@@ -36,6 +36,11 @@ pub(crate) fn loop_server() -> PathBuf {
     target().join("examples/loop_server")
 }
 
+pub(crate) fn odd_program() -> PathBuf {
+    library();
+    target().join("examples/odd_program")
+}
+
 /// Let the library into a command.
 pub(crate) fn preloaded(command: &mut Command) -> &mut Command {
     command.env("LD_PRELOAD", library())
