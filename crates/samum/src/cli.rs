@@ -2,6 +2,7 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
+use std::ffi::OsString;
 use std::net::ToSocketAddrs as _;
 use std::path::PathBuf;
 
@@ -11,6 +12,7 @@ use sendfile::Caching;
 
 use crate::LogFormat;
 use crate::config::{Address, Config, LogTarget, Tuning};
+use crate::preload::Preload;
 
 /// A file server that never waits for the disk.
 #[derive(Debug, Parser)]
@@ -30,6 +32,9 @@ pub enum Command {
     /// Serve a directory over HTTP
     #[command(long_about = SERVE_ABOUT)]
     Serve(Serve),
+    /// Run another server so that its sendfile(2) does not wait for the disk
+    #[command(long_about = PRELOAD_ABOUT)]
+    Preload(PreloadArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -43,6 +48,49 @@ const SERVE_ABOUT: &str = "Serve a directory over HTTP/1.1.\n\n\
     No request waits for another's disk: files that are in memory go out by sendfile(2), others are \
     read on the side. SIGTERM and SIGINT stop accepting, let responses under way finish (at most 30 \
     seconds), and exit with 0; a second signal exits at once.";
+
+const PRELOAD_ABOUT: &str = "Run another server so that its sendfile(2) does not wait for the disk.\n\n\
+    The command runs with libsamum_preload.so before the C library (LD_PRELOAD). When what it wants \
+    to send is not in memory, sendfile says that the socket is full (EAGAIN), a thread reads the \
+    file, and the server's own event loop is told when it can go on. What is in memory goes out as \
+    ever. The library is found by SAMUM_PRELOAD_LIB=PATH, else beside samum or in ../lib.\n\n\
+    Helped: servers that send files by sendfile(2) to nonblocking sockets and wait by epoll, poll \
+    or select: nginx (sendfile on), lighttpd, Apache httpd (EnableSendfile on, event MPM).\n\n\
+    Not helped, and left as they are: what is read into memory first (nginx with sendfile off or \
+    TLS, h2o, proxied bodies), open(2) and stat(2) of files never looked at, blocking sockets, \
+    file systems that do not tell what is in memory (FUSE, NFS: as slow as without), sockets that \
+    io_uring waits for, sockets duplicated by dup(2). Refused: programs that are statically linked \
+    (most in Go), setuid, with file capabilities, or for another machine.\n\n\
+    A server that locks the files it sends by fcntl(2) must not be preloaded: a descriptor of the \
+    same file is closed after each read, which gives such locks up. Advice by posix_fadvise(2) on \
+    files that are read from the disk is replaced. An nginx that replaces its own program (USR2) \
+    keeps the library only with \"env LD_PRELOAD;\" in its configuration.\n\n\
+    In the environment, SAMUM_PRELOAD=off turns the library off; SAMUM_PRELOAD_STATS and \
+    SAMUM_PRELOAD_LOG are --stats and --log.";
+
+/// `samum preload`, as written.
+#[derive(Debug, Args)]
+pub struct PreloadArgs {
+    /// Write counts to PATH.PID of each process: once a second while it reads, and when it exits
+    #[arg(long, value_name = "PATH")]
+    pub stats: Option<PathBuf>,
+
+    /// Write what is notable to a file, or `-` for standard error
+    #[arg(long, value_name = "FILE|-")]
+    pub log: Option<OsString>,
+
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+}
+
+impl PreloadArgs {
+    /// What it means.
+    #[must_use]
+    pub fn preload(self) -> Preload {
+        Preload { command: self.command, stats: self.stats, log: self.log }
+    }
+}
 
 /// `samum serve`, as written.
 #[derive(Debug, Args)]

@@ -18,6 +18,7 @@ mod connection;
 mod content;
 mod listen;
 mod log;
+pub mod preload;
 mod respond;
 pub mod server;
 mod shell;

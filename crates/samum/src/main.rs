@@ -5,12 +5,13 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 use samum::cli::{Cli, Command};
-use samum::server;
+use samum::{preload, server};
 
 fn main() -> ExitCode {
     // clap itself exits with 2 for what it cannot understand, and 0 for --help.
     let result = match Cli::parse().command {
         Command::Serve(serve) => server::run(&serve.config()),
+        Command::Preload(arguments) => preload::exec(&arguments.preload()),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "samum", &mut script);
@@ -34,9 +35,11 @@ fn man() -> Result<(), String> {
     let command = Cli::command();
     let write = |page: &mut Vec<u8>| -> io::Result<()> {
         clap_mangen::Man::new(command.clone()).render(page)?;
-        for sub in command.get_subcommands().filter(|sub| sub.get_name() == "serve") {
+        for sub in
+            command.get_subcommands().filter(|sub| ["serve", "preload"].contains(&sub.get_name()))
+        {
             let man = clap_mangen::Man::new(sub.clone());
-            writeln!(page, ".SH \"SAMUM SERVE\"")?;
+            writeln!(page, ".SH \"SAMUM {}\"", sub.get_name().to_uppercase())?;
             man.render_description_section(page)?;
             man.render_synopsis_section(page)?;
             man.render_options_section(page)?;

@@ -11,6 +11,7 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 7] = [
     ("ring", &[]),
     ("sendfile", &["outq", "ring"]),
     ("samum", &["http1", "outq", "ring", "sendfile"]),
+    ("preload", &[]),
     ("testkit", &["http1", "outq", "ring", "sendfile"]),
     ("bench", &["http1", "outq", "ring", "sendfile"]),
 ];
@@ -22,7 +23,7 @@ const FOR_EXAMPLES: [(&str, &str); 1] = [("sendfile", "http1")];
 const PURE: [&str; 2] = ["outq", "http1"];
 
 /// Files with `unsafe` in them, tests included.
-const UNSAFE: [&str; 13] = [
+const UNSAFE: [&str; 23] = [
     "bench/src/sys/memory.rs",
     "bench/src/sys/process.rs",
     "bench/src/sys/select.rs",
@@ -30,6 +31,16 @@ const UNSAFE: [&str; 13] = [
     "bench/src/sys/socket.rs",
     "bench/src/sys/transfer.rs",
     "bench/src/sys/uring.rs",
+    "preload/examples/loop_server.rs",
+    "preload/examples/odd_program.rs",
+    "preload/src/deferral.rs",
+    "preload/src/descriptors.rs",
+    "preload/src/exports.rs",
+    "preload/src/lock.rs",
+    "preload/src/real.rs",
+    "preload/src/sendfile.rs",
+    "preload/src/sys.rs",
+    "preload/src/wait.rs",
     "ring/src/blocking.rs",
     "ring/src/buffer.rs",
     "ring/src/now.rs",

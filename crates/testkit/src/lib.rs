@@ -4,6 +4,7 @@
 //! | part | for |
 //! |---|---|
 //! | [`SlowFs`] | a mounted file system that sleeps, fails or cheats when told to |
+//! | [`Throttle`] | a real disk made slow for chosen processes |
 //! | [`Tree`], [`Content`] | directories of files whose every byte can be checked |
 //! | [`Server`] | the built `samum` as a process: start, watch, terminate |
 //! | [`Client`], [`get`] | an HTTP client that shares no code with the server under test |
@@ -18,6 +19,7 @@ mod fuse;
 mod seccomp;
 mod server;
 mod skip;
+mod throttle;
 mod tree;
 
 pub use client::{Address, Client, Framing, Response, get};
@@ -28,4 +30,5 @@ pub use rustix::process::Signal;
 pub use seccomp::forbid_io_uring;
 pub use server::Server;
 pub use skip::{Skip, announce_skip};
+pub use throttle::Throttle;
 pub use tree::Tree;

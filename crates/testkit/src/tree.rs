@@ -35,6 +35,13 @@ impl Tree {
         Self { directory }
     }
 
+    /// An empty directory beneath another place, such as one that is on a disk.
+    #[must_use]
+    pub fn beneath(place: impl AsRef<Path>) -> Self {
+        let directory = TempDir::with_prefix_in("samum-test-", place);
+        Self { directory: directory.expect("a temporary directory") }
+    }
+
     /// Writes a file, with the directories that lead to it. An existing one is overwritten.
     #[must_use = "returns the tree"]
     pub fn file(self, path: impl AsRef<Path>, content: impl Into<Content>) -> Self {

@@ -49,7 +49,10 @@ fn help_version_completions_and_man_page_are_printed() {
     let (code, page, _) = samum(&["man"]);
     assert_eq!(code, Some(0));
     assert!(
-        page.contains(".TH samum") && page.contains("SAMUM SERVE") && page.contains("rate\\-min"),
+        page.contains(".TH samum")
+            && page.contains("SAMUM SERVE")
+            && page.contains("SAMUM PRELOAD")
+            && page.contains("rate\\-min"),
         "{page}"
     );
 }
@@ -130,4 +133,62 @@ fn a_log_that_cannot_be_opened_exits_with_1() {
         samum(&["serve", text(tree.path()), "--listen", "127.0.0.1:0", "--log", &log]);
     assert_eq!(code, Some(1), "{stderr}");
     assert!(stderr.contains(&format!("cannot log to {log}")), "{stderr}");
+}
+
+#[test]
+fn a_command_that_cannot_be_preloaded_exits_with_1_and_says_why() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let tree = Tree::new().file("lib.so", "").file("plain", "x").file("static", elf(64));
+    let path = |name: &str| text(&tree.path().join(name)).to_owned();
+    let make = |name: &str, mode| {
+        std::fs::set_permissions(path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    std::fs::copy("/bin/true", path("setuid")).unwrap();
+    std::fs::write(path("foreign"), elf(32)).unwrap();
+    make("setuid", 0o4755);
+    for name in ["static", "foreign"] {
+        make(name, 0o755);
+    }
+    let preload = |library: &str, command: &str| {
+        let mut samum = Command::new(SAMUM);
+        outcome(samum.args(["preload", "--", command, "-x"]).env("SAMUM_PRELOAD_LIB", library))
+    };
+    let library = path("lib.so");
+    for (library, command, advice) in [
+        (&path("missing.so"), "/bin/true".to_owned(), "there is no library"),
+        (&library, "no-such-command".to_owned(), "there is no command no-such-command in PATH"),
+        (&library, path("missing"), "No such file"),
+        (&library, path("plain"), "not an executable file"),
+        (&library, path("static"), "statically linked"),
+        (&library, path("foreign"), "another machine"),
+        (&library, path("setuid"), "setuid"),
+    ] {
+        let (code, _, stderr) = preload(library, &command);
+        assert_eq!(code, Some(1), "{command}: {stderr}");
+        assert!(stderr.starts_with("samum: ") && stderr.contains(advice), "{command}: {stderr}");
+    }
+    assert_eq!(samum(&["preload"]).0, Some(2));
+}
+
+#[test]
+fn a_command_runs_with_the_library_and_what_it_is_to_report() {
+    let tree = Tree::new().file("lib.so", "");
+    let library = text(&tree.path().join("lib.so")).to_owned();
+    let mut samum = Command::new(SAMUM);
+    samum.current_dir(tree.path()).env("SAMUM_PRELOAD_LIB", "lib.so").env("LD_PRELOAD", "");
+    samum.args(["preload", "--stats", "st", "--log", "-", "--", "sh", "-c"]);
+    samum
+        .arg("echo $LD_PRELOAD $SAMUM_PRELOAD_STATS $SAMUM_PRELOAD_LOG $1; exit 7")
+        .args(["sh", "--log"]);
+    let (code, stdout, _) = outcome(&mut samum);
+    let stats = text(&tree.path().join("st")).to_owned();
+    assert_eq!((code, stdout), (Some(7), format!("{library} {stats} - --log\n")));
+}
+
+/// The header of a program for this machine that needs no loader, or of one for 32 bits.
+fn elf(bits: u8) -> Vec<u8> {
+    let mut header = vec![0; 64];
+    header[..5].copy_from_slice(&[0x7f, b'E', b'L', b'F', bits / 32]);
+    header[18] = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
+    header
 }

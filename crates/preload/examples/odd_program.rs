@@ -1,0 +1,195 @@
+//! What programs do to sockets while they wait for the disk: `odd_program WHAT FILE`, with a file
+//! that is cold, on a slow disk. It exits with 0 when everything was as without the library, but for
+//! the waiting.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _};
+use std::os::fd::{AsRawFd as _, IntoRawFd as _, RawFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use libc::{EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLIN, EPOLLOUT, epoll_event};
+
+const COUNT: usize = 8192;
+
+fn sendfile(socket: RawFd, file: &File, at: i64) -> io::Result<usize> {
+    let mut offset = at;
+    // SAFETY: the offset is ours; the descriptors may even be closed.
+    let sent = unsafe { libc::sendfile(socket, file.as_raw_fd(), &raw mut offset, COUNT) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+struct Epoll(RawFd);
+
+impl Epoll {
+    fn new() -> Self {
+        // SAFETY: no pointers.
+        Self(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
+    }
+
+    fn control(&self, op: i32, fd: RawFd, events: i32) {
+        let mut event = epoll_event { events: events.cast_unsigned(), u64: 42 };
+        // SAFETY: a valid event.
+        let error = unsafe { libc::epoll_ctl(self.0, op, fd, &raw mut event) };
+        assert_eq!(error, 0, "{}", io::Error::last_os_error());
+    }
+
+    /// The events of the one socket, 0 at the limit.
+    fn wait(&self, limit: Duration) -> u32 {
+        let mut event = epoll_event { events: 0, u64: 0 };
+        let limit = i32::try_from(limit.as_millis()).expect("short");
+        // SAFETY: room for one event.
+        let count = unsafe { libc::epoll_wait(self.0, &raw mut event, 1, limit) };
+        if count == 1 { event.events } else { 0 }
+    }
+}
+
+const SOON: Duration = Duration::from_millis(30);
+const LATE: Duration = Duration::from_secs(10);
+const OUT: u32 = EPOLLOUT.cast_unsigned();
+
+fn pair() -> (UnixStream, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().expect("socketpair");
+    ours.set_nonblocking(true).expect("ioctl FIONBIO");
+    (ours, theirs)
+}
+
+fn is_full(result: &io::Result<usize>) -> bool {
+    matches!(result, Err(error) if error.kind() == ErrorKind::WouldBlock)
+}
+
+/// A socket that is watched, and looks full because the file is cold.
+fn deferred(file: &File, epoll: &Epoll) -> (UnixStream, UnixStream) {
+    let (ours, theirs) = pair();
+    epoll.control(EPOLL_CTL_ADD, ours.as_raw_fd(), EPOLLOUT);
+    assert_eq!(epoll.wait(SOON), OUT, "it can be written to");
+    let sent = sendfile(ours.as_raw_fd(), file, 0);
+    assert!(is_full(&sent), "{sent:?}");
+    assert_eq!(epoll.wait(SOON), 0, "it looks full");
+    (ours, theirs)
+}
+
+fn arrives(ours: &UnixStream, mut theirs: &UnixStream, file: &File, epoll: &Epoll) {
+    assert_eq!(epoll.wait(LATE), OUT);
+    assert_eq!(sendfile(ours.as_raw_fd(), file, 0).expect("it is in memory"), COUNT);
+    let mut got = vec![0; COUNT];
+    theirs.read_exact(&mut got).expect("it was sent");
+}
+
+/// Run in a child; its exit code.
+fn child(body: impl FnOnce()) -> i32 {
+    // SAFETY: this program has one thread of its own; the library's is not needed in the child.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        body();
+        // SAFETY: nothing is to be cleaned up.
+        unsafe { libc::_exit(0) }
+    }
+    let mut status = 0;
+    // SAFETY: one status.
+    unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    status
+}
+
+fn main() {
+    let arguments: Vec<_> = std::env::args().collect();
+    let file = File::open(&arguments[2]).expect("the file");
+    let epoll = Epoll::new();
+    match &arguments[1][..] {
+        "wait" => {
+            let (ours, theirs) = deferred(&file, &epoll);
+            arrives(&ours, &theirs, &file, &epoll);
+        }
+        // The child has the sockets too, and is none of the parent's business.
+        "fork" => {
+            let (ours, theirs) = deferred(&file, &epoll);
+            let status = child(|| {
+                let own = Epoll::new();
+                let (its, peer) = deferred(&file, &own);
+                drop(ours.try_clone().expect("dup"));
+                arrives(&its, &peer, &file, &own);
+            });
+            assert_eq!(status, 0);
+            arrives(&ours, &theirs, &file, &epoll);
+        }
+        // A child that shares the memory closes its own descriptors.
+        "vfork" => {
+            let (ours, theirs) = deferred(&file, &epoll);
+            // SAFETY: as vfork(2): the child shares memory, the parent waits, and the child only
+            // closes and exits. The raw call returns twice on one stack, so nothing but these.
+            let pid = unsafe { libc::syscall(libc::SYS_clone, libc::CLONE_VFORK, 0, 0, 0, 0) };
+            if pid == 0 {
+                // SAFETY: the child's own descriptor.
+                unsafe { libc::close(ours.as_raw_fd()) };
+                // SAFETY: nothing is to be cleaned up.
+                unsafe { libc::_exit(0) };
+            }
+            arrives(&ours, &theirs, &file, &epoll);
+        }
+        // The number is another socket's before the read has ended.
+        "reuse" => {
+            let (ours, _theirs) = deferred(&file, &epoll);
+            let number = ours.into_raw_fd();
+            // SAFETY: taken out of its owner above.
+            unsafe { libc::close(number) };
+            let (new, _peer) = pair();
+            assert_eq!(new.as_raw_fd(), number, "the lowest number is taken");
+            epoll.control(EPOLL_CTL_ADD, number, EPOLLIN);
+            let until = Instant::now() + Duration::from_secs(1);
+            while Instant::now() < until {
+                assert_eq!(epoll.wait(SOON), 0, "nobody asked whether it can be written to");
+            }
+        }
+        // Another descriptor, by which it may be watched: no more waiting.
+        "dup" => {
+            let (ours, _theirs) = deferred(&file, &epoll);
+            let _copy = ours.try_clone().expect("dup");
+            assert_eq!(epoll.wait(SOON), OUT);
+            assert_eq!(sendfile(ours.as_raw_fd(), &file, 0).expect("as ever"), COUNT);
+        }
+        "shutdown" => {
+            let (ours, _theirs) = deferred(&file, &epoll);
+            ours.shutdown(std::net::Shutdown::Write).expect("shutdown");
+            assert_ne!(epoll.wait(SOON) & OUT, 0);
+        }
+        // Taken out and put in again.
+        "again" => {
+            let (ours, theirs) = deferred(&file, &epoll);
+            epoll.control(libc::EPOLL_CTL_DEL, ours.as_raw_fd(), 0);
+            epoll.control(EPOLL_CTL_ADD, ours.as_raw_fd(), EPOLLIN | EPOLLOUT);
+            assert_eq!(epoll.wait(SOON), 0);
+            epoll.control(EPOLL_CTL_MOD, ours.as_raw_fd(), EPOLLOUT);
+            arrives(&ours, &theirs, &file, &epoll);
+        }
+        "blocking" => {
+            let (ours, _theirs) = pair();
+            epoll.control(EPOLL_CTL_ADD, ours.as_raw_fd(), EPOLLIN);
+            ours.set_nonblocking(false).expect("ioctl FIONBIO");
+            assert_eq!(sendfile(ours.as_raw_fd(), &file, 0).expect("it waits"), COUNT);
+        }
+        // No event loop has been seen.
+        "loopless" => {
+            let (ours, _theirs) = pair();
+            assert_eq!(sendfile(ours.as_raw_fd(), &file, 0).expect("it waits"), COUNT);
+        }
+        // A loop that is not seen: it tries again and again.
+        "stubborn" => {
+            let (ours, _theirs) = deferred(&file, &epoll);
+            let mut calls = 0;
+            while is_full(&sendfile(ours.as_raw_fd(), &file, 0)) {
+                calls += 1;
+                assert!(calls < 2000, "for ever");
+            }
+        }
+        "errors" => {
+            let (ours, _theirs) = pair();
+            let error = |result: io::Result<usize>| result.expect_err("no").raw_os_error();
+            assert_eq!(error(sendfile(-1, &file, 0)), Some(libc::EBADF));
+            assert_eq!(error(sendfile(ours.as_raw_fd(), &file, -1)), Some(libc::EINVAL));
+            let end = i64::try_from(file.metadata().expect("stat").len()).expect("small");
+            assert_eq!(sendfile(ours.as_raw_fd(), &file, end).expect("the end"), 0);
+            assert_eq!(sendfile(ours.as_raw_fd(), &file, i64::MAX - 5).expect("beyond"), 0);
+        }
+        other => panic!("what is {other}?"),
+    }
+}

@@ -1,0 +1,232 @@
+//! The program's side: sockets that begin to wait, and everything that a program can do to a socket
+//! which must keep the tables true.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use libc::epoll_event;
+
+use crate::descriptors::{self, DEFERRED};
+use crate::interest::{Answer, Change, Changes, Op};
+use crate::lock::{Guard, Lock};
+use crate::state::{State, Verdict, Want};
+use crate::stats::{self, Reason};
+use crate::sys::{self, Errno};
+use crate::{reader, real};
+
+/// The one lock of the process.
+pub(crate) static STATE: Lock<State> = Lock::new(State::new());
+
+/// The program waits for events in ways that are seen here.
+static LOOP_SEEN: AtomicBool = AtomicBool::new(false);
+
+/// The program has called a function that waits for events.
+#[inline]
+pub(crate) fn loop_seen() {
+    if !LOOP_SEEN.load(Ordering::Relaxed) {
+        LOOP_SEEN.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What becomes of a call whose next byte is not in memory.
+pub(crate) enum Outcome {
+    Deferred,
+    Failed(Errno),
+    Left(Reason),
+}
+
+/// Make a socket wait for a byte of a file.
+pub(crate) fn defer(socket: c_int, file: c_int, want: Want) -> Outcome {
+    if !descriptors::has_place(socket) {
+        return Outcome::Left(Reason::NoRoom);
+    }
+    if !LOOP_SEEN.load(Ordering::Relaxed) {
+        return Outcome::Left(Reason::UnseenLoop);
+    }
+    if !waits_for_events(socket) {
+        return Outcome::Left(Reason::Blocking);
+    }
+    let Some(mut state) = lock() else {
+        return Outcome::Left(Reason::UnseenLoop);
+    };
+    let was_deferred = state.table.flags(socket) & DEFERRED != 0;
+    let verdict = state.defer(socket, want, now_us(), || sys::duplicate(file).ok());
+    let outcome = match verdict {
+        Verdict::Deferred(changes) => {
+            make(socket, changes);
+            if !was_deferred {
+                stats::DEFERRED.add(1);
+            }
+            Outcome::Deferred
+        }
+        Verdict::Failed(errno) => Outcome::Failed(errno),
+        Verdict::Left(reason, changes) => {
+            make(socket, changes);
+            Outcome::Left(reason)
+        }
+    };
+    reader::call(state);
+    outcome
+}
+
+/// Whether it is a socket that a program would not wait for in `sendfile` itself.
+fn waits_for_events(socket: c_int) -> bool {
+    let expected = libc::O_NONBLOCK;
+    sys::flags(socket).is_ok_and(|flags| flags & (libc::O_NONBLOCK | libc::O_ASYNC) == expected)
+        && sys::status(socket).is_ok_and(|status| status.is_socket)
+}
+
+/// The socket does not wait any more: it has sent something, or is shut down.
+#[inline]
+pub(crate) fn cancel(socket: c_int) {
+    if descriptors::flags(socket) & DEFERRED != 0 {
+        let errno = sys::errno();
+        if let Some(mut state) = lock() {
+            let changes = state.cancel(socket);
+            make(socket, changes);
+        }
+        sys::set_errno(errno);
+    }
+}
+
+/// The descriptor is about to be closed.
+#[inline]
+pub(crate) fn forget(fd: c_int) {
+    descriptors::end_epoch(fd);
+    if descriptors::flags(fd) != 0 {
+        let errno = sys::errno();
+        if let Some(mut state) = lock() {
+            let changes = state.forget(fd);
+            // There may be another descriptor of it that lives on, in another process.
+            make(fd, changes);
+        }
+        sys::set_errno(errno);
+    }
+}
+
+/// The number is another socket's now; the one that is known was closed unseen.
+#[cold]
+pub(crate) fn renew(fd: c_int) {
+    let errno = sys::errno();
+    if let Some(mut state) = lock() {
+        // Not told to anyone: it was about the other socket.
+        state.forget(fd);
+    }
+    sys::set_errno(errno);
+}
+
+/// [`forget`] for all descriptors of a range, both ends included.
+pub(crate) fn forget_all(first: u32, last: u32) {
+    for fd in first..=last {
+        let fd = fd.cast_signed();
+        if !descriptors::has_place(fd) {
+            break;
+        }
+        forget(fd);
+    }
+}
+
+/// `old` has been duplicated as `new`. Only sockets can be deferred, so only they matter.
+pub(crate) fn share(old: c_int, new: c_int) {
+    let errno = sys::errno();
+    if sys::status(old).is_ok_and(|status| status.is_socket)
+        && let Some(mut state) = lock()
+    {
+        let changes = state.share(old);
+        make(old, changes);
+        state.share(new);
+    }
+    sys::set_errno(errno);
+}
+
+/// `epoll_ctl(2)` by the program. Returns what the kernel does.
+///
+/// # Safety
+/// `event` is null or valid, as for `epoll_ctl(2)`.
+pub(crate) unsafe fn control(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+    loop_seen();
+    let operation = match op {
+        libc::EPOLL_CTL_ADD => Op::Add,
+        libc::EPOLL_CTL_DEL => Op::Del,
+        libc::EPOLL_CTL_MOD => Op::Mod,
+        // SAFETY: the caller's arguments.
+        _ => return unsafe { real::epoll_ctl.function()(epfd, op, fd, event) },
+    };
+    if !descriptors::has_place(fd) || (event.is_null() && operation != Op::Del) {
+        // SAFETY: the caller's arguments.
+        return unsafe { real::epoll_ctl.function()(epfd, op, fd, event) };
+    }
+    let wanted = if operation == Op::Del {
+        epoll_event { events: 0, u64: 0 }
+    } else {
+        // SAFETY: not null, so valid (the caller's promise).
+        unsafe { event.read_unaligned() }
+    };
+    let Some(mut state) = lock() else {
+        // SAFETY: the caller's arguments.
+        return unsafe { real::epoll_ctl.function()(epfd, op, fd, event) };
+    };
+    let flags = state.table.flags(fd);
+    let Some(entry) = state.table.entry(fd) else { return -1 };
+    let returned = match entry.interest.asked(operation, epfd, wanted.events) {
+        Answer::Keep => 0,
+        Answer::Pass(events) => {
+            let mut passed = epoll_event { events, u64: wanted.u64 };
+            // SAFETY: a valid event; the kernel does not look at it for EPOLL_CTL_DEL.
+            unsafe { real::epoll_ctl.function()(epfd, op, fd, &raw mut passed) }
+        }
+    };
+    if returned == 0 {
+        entry.interest.granted(operation, epfd, wanted.events, wanted.u64);
+        let in_use = if entry.interest.is_empty() && flags & !descriptors::IN_USE == 0 {
+            0
+        } else {
+            flags | descriptors::IN_USE
+        };
+        state.table.set_flags(fd, in_use);
+    }
+    returned
+}
+
+/// Tell epoll instances of a change of interest.
+pub(crate) fn make(socket: c_int, changes: Changes) {
+    for &Change { epfd, events, data } in changes.as_slice() {
+        let mut event = epoll_event { events, u64: data };
+        // SAFETY: a valid event. It fails only if the instance or the registration is gone in a
+        // way that was not seen here; then there is nobody to tell.
+        unsafe {
+            real::epoll_ctl.function()(epfd, libc::EPOLL_CTL_MOD, socket, &raw mut event);
+        }
+    }
+}
+
+/// The lock, unless this is a child of `vfork(2)`, whose descriptors are its own while the memory is
+/// its parent's.
+pub(crate) fn lock() -> Option<Guard<'static, State>> {
+    let state = STATE.lock();
+    (state.pid == sys::pid()).then_some(state)
+}
+
+pub(crate) fn now_us() -> u64 {
+    u64::try_from(sys::now().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Signals that were blocked before the fork, by who holds the lock over it.
+static SIGNALS: AtomicU64 = AtomicU64::new(0);
+
+/// Before `fork(2)`: nobody else is in the middle of something.
+pub(crate) extern "C" fn before_fork() {
+    SIGNALS.store(Lock::hold(STATE.lock()), Ordering::Relaxed);
+}
+
+/// After `fork(2)`, in the parent.
+pub(crate) extern "C" fn after_fork() {
+    drop(STATE.reclaim(SIGNALS.load(Ordering::Relaxed)));
+}
+
+/// After `fork(2)`, in the child.
+pub(crate) extern "C" fn forked() {
+    let mut state = STATE.reclaim(SIGNALS.load(Ordering::Relaxed));
+    state.begin_anew(sys::pid(), sys::close);
+    stats::reset();
+}

@@ -1,0 +1,425 @@
+//! The functions that programs find here in place of the C library's. Each looks whether there is
+//! anything to do, and then calls the real one.
+//!
+//! The same arguments, results and `errno` as theirs. `C-unwind`, because a thread may be cancelled
+//! in some of them, which the C library does by unwinding.
+
+use core::ffi::{c_int, c_uint, c_ulong};
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+
+use libc::{
+    epoll_event, fd_set, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval,
+};
+
+use crate::wait::{Limit, Sets, limit_of};
+use crate::{deferral, descriptors, real, sendfile as sending, sys, wait};
+
+/// Set once the tables are there; never, if `SAMUM_PRELOAD=off`.
+pub(crate) static ON: AtomicBool = AtomicBool::new(false);
+
+#[inline]
+fn on() -> bool {
+    // Pairs with Release where it is set.
+    ON.load(Ordering::Acquire)
+}
+
+/// `sendfile(2)`.
+///
+/// # Safety
+/// As `sendfile(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn sendfile(
+    out: c_int,
+    file: c_int,
+    offset: *mut off_t,
+    count: usize,
+) -> isize {
+    if !on() || count == 0 {
+        // SAFETY: the caller's arguments.
+        return unsafe { real::sendfile.function()(out, file, offset, count) };
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { sending::sendfile(out, file, offset, count) }
+}
+
+/// `sendfile64(2)`: the same where `off_t` has 64 bits.
+///
+/// # Safety
+/// As `sendfile(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn sendfile64(
+    out: c_int,
+    file: c_int,
+    offset: *mut off_t,
+    count: usize,
+) -> isize {
+    // SAFETY: the caller's arguments.
+    unsafe { sendfile(out, file, offset, count) }
+}
+
+/// `epoll_ctl(2)`.
+///
+/// # Safety
+/// As `epoll_ctl(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn epoll_ctl(
+    epfd: c_int,
+    op: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    if !on() {
+        // SAFETY: the caller's arguments.
+        return unsafe { real::epoll_ctl.function()(epfd, op, fd, event) };
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { deferral::control(epfd, op, fd, event) }
+}
+
+/// Whether a call that waits for descriptors has to be made in slices.
+#[inline]
+fn in_slices() -> bool {
+    if on() {
+        deferral::loop_seen();
+    }
+    descriptors::any_deferred()
+}
+
+/// # Safety
+/// As `poll(2)`.
+unsafe fn poll_in_slices(
+    first: *mut pollfd,
+    count: nfds_t,
+    limit: Limit,
+    signals: *const sigset_t,
+) -> Option<c_int> {
+    if first.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so there are `count` valid elements (the caller's promise).
+    let polled = unsafe { core::slice::from_raw_parts_mut(first, usize::try_from(count).ok()?) };
+    wait::poll(polled, limit, signals)
+}
+
+/// `poll(2)`.
+///
+/// # Safety
+/// As `poll(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn poll(
+    first: *mut pollfd,
+    count: nfds_t,
+    timeout_ms: c_int,
+) -> c_int {
+    if in_slices() {
+        let limit = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+        // SAFETY: the caller's arguments.
+        if let Some(ready) = unsafe { poll_in_slices(first, count, limit, core::ptr::null()) } {
+            return ready;
+        }
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { real::poll.function()(first, count, timeout_ms) }
+}
+
+/// `ppoll(2)`.
+///
+/// # Safety
+/// As `ppoll(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn ppoll(
+    first: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    signals: *const sigset_t,
+) -> c_int {
+    if in_slices() {
+        // SAFETY: null or valid (the caller's promise).
+        let limit = unsafe { timeout.as_ref() }.map(|it| limit_of(it.tv_sec, it.tv_nsec));
+        // A limit that is not valid is the kernel's to refuse.
+        if limit != Some(None)
+            // SAFETY: the caller's arguments.
+            && let Some(ready) = unsafe { poll_in_slices(first, count, limit.flatten(), signals) }
+        {
+            return ready;
+        }
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { real::ppoll.function()(first, count, timeout, signals) }
+}
+
+/// `poll(2)` of programs built with `_FORTIFY_SOURCE`.
+///
+/// # Safety
+/// As `poll(2)`, with `bytes` at `first`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn __poll_chk(
+    first: *mut pollfd,
+    count: nfds_t,
+    timeout_ms: c_int,
+    bytes: usize,
+) -> c_int {
+    if has_room(count, bytes) {
+        // SAFETY: the caller's arguments.
+        return unsafe { poll(first, count, timeout_ms) };
+    }
+    // SAFETY: the caller's arguments; it aborts.
+    unsafe { real::__poll_chk.function()(first, count, timeout_ms, bytes) }
+}
+
+/// `ppoll(2)` of programs built with `_FORTIFY_SOURCE`.
+///
+/// # Safety
+/// As `ppoll(2)`, with `bytes` at `first`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn __ppoll_chk(
+    first: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    signals: *const sigset_t,
+    bytes: usize,
+) -> c_int {
+    if has_room(count, bytes) {
+        // SAFETY: the caller's arguments.
+        return unsafe { ppoll(first, count, timeout, signals) };
+    }
+    // SAFETY: the caller's arguments; it aborts.
+    unsafe { real::__ppoll_chk.function()(first, count, timeout, signals, bytes) }
+}
+
+fn has_room(count: nfds_t, bytes: usize) -> bool {
+    usize::try_from(count).is_ok_and(|count| count <= bytes / size_of::<pollfd>())
+}
+
+/// `select(2)`. As Linux does, the time that is left is put in the place of the limit.
+///
+/// # Safety
+/// As `select(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn select(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    if in_slices() {
+        let sets = Sets { read, write, except };
+        // SAFETY: null or valid (the caller's promise).
+        let limit = unsafe { timeout.as_ref() }
+            .map(|it| limit_of(it.tv_sec, it.tv_usec.checked_mul(1000).unwrap_or(-1)));
+        let began = sys::now();
+        if limit != Some(None)
+            // SAFETY: the caller's arguments.
+            && let Some(ready) = unsafe { wait::select(count, sets, limit.flatten(), core::ptr::null()) }
+        {
+            if let Some(limit) = limit.flatten() {
+                let left = limit.saturating_sub(sys::now().saturating_sub(began));
+                let tv_sec = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
+                // SAFETY: there is a limit, so the pointer is valid (the caller's promise).
+                unsafe { *timeout = timeval { tv_sec, tv_usec: left.subsec_micros().into() } };
+            }
+            return ready;
+        }
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { real::select.function()(count, read, write, except, timeout) }
+}
+
+/// `pselect(2)`.
+///
+/// # Safety
+/// As `pselect(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn pselect(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    signals: *const sigset_t,
+) -> c_int {
+    if in_slices() {
+        let sets = Sets { read, write, except };
+        // SAFETY: null or valid (the caller's promise).
+        let limit = unsafe { timeout.as_ref() }.map(|it| limit_of(it.tv_sec, it.tv_nsec));
+        if limit != Some(None)
+            // SAFETY: the caller's arguments.
+            && let Some(ready) = unsafe { wait::select(count, sets, limit.flatten(), signals) }
+        {
+            return ready;
+        }
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { real::pselect.function()(count, read, write, except, timeout, signals) }
+}
+
+/// `close(2)`.
+///
+/// # Safety
+/// As `close(2)`: the descriptor is the caller's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+    deferral::forget(fd);
+    // SAFETY: the caller's descriptor.
+    unsafe { real::close.function()(fd) }
+}
+
+/// `close_range(2)`.
+///
+/// # Safety
+/// As `close(2)`, for all in the range.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let closes = flags.cast_unsigned() & libc::CLOSE_RANGE_CLOEXEC == 0;
+    if on() && closes && first <= last {
+        deferral::forget_all(first, last);
+    }
+    // SAFETY: the caller's descriptors.
+    unsafe { real::close_range.function()(first, last, flags) }
+}
+
+/// `closefrom(3)`.
+///
+/// # Safety
+/// As `close(2)`, for all from the first on.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
+    if on() {
+        deferral::forget_all(u32::try_from(first).unwrap_or(0), u32::MAX);
+    }
+    // SAFETY: the caller's descriptors.
+    unsafe { real::closefrom.function()(first) }
+}
+
+/// A descriptor may have been duplicated.
+fn duplicated(old: c_int, new: c_int) -> c_int {
+    if new >= 0 && new != old && on() {
+        made(new);
+        deferral::share(old, new);
+    }
+    new
+}
+
+/// `dup(2)`.
+///
+/// # Safety
+/// As `dup(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
+    // SAFETY: the caller's descriptor.
+    duplicated(old, unsafe { real::dup.function()(old) })
+}
+
+/// `dup2(2)`.
+///
+/// # Safety
+/// As `dup2(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
+    if old != new {
+        deferral::forget(new);
+    }
+    // SAFETY: the caller's descriptors.
+    duplicated(old, unsafe { real::dup2.function()(old, new) })
+}
+
+/// `dup3(2)`.
+///
+/// # Safety
+/// As `dup3(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    if old != new {
+        deferral::forget(new);
+    }
+    // SAFETY: the caller's descriptors.
+    duplicated(old, unsafe { real::dup3.function()(old, new, flags) })
+}
+
+/// `fcntl(2)`. It has a variable third argument; on the machines that this library is built for, a
+/// word is passed in the same place.
+///
+/// # Safety
+/// As `fcntl(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    // SAFETY: the caller's arguments.
+    let result = unsafe { real::fcntl.function()(fd, command, argument) };
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(fd, result),
+        _ => result,
+    }
+}
+
+/// `fcntl64`: the same where `off_t` has 64 bits.
+///
+/// # Safety
+/// As `fcntl(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { fcntl(fd, command, argument) }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("fcntl passes its third argument as a word only on x86-64 and aarch64");
+
+/// `shutdown(2)`.
+///
+/// # Safety
+/// As `shutdown(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn shutdown(socket: c_int, how: c_int) -> c_int {
+    deferral::cancel(socket);
+    // SAFETY: the caller's descriptor.
+    unsafe { real::shutdown.function()(socket, how) }
+}
+
+/// A descriptor has been made: what is known of its number is of another, closed unseen.
+fn made(fd: c_int) -> c_int {
+    if descriptors::flags(fd) != 0 {
+        deferral::renew(fd);
+    }
+    fd
+}
+
+/// `accept(2)`.
+///
+/// # Safety
+/// As `accept(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn accept(
+    socket: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    made(unsafe { real::accept.function()(socket, address, len) })
+}
+
+/// `accept4(2)`.
+///
+/// # Safety
+/// As `accept4(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn accept4(
+    socket: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    made(unsafe { real::accept4.function()(socket, address, len, flags) })
+}
+
+/// `socket(2)`.
+///
+/// # Safety
+/// None.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: no pointers.
+    made(unsafe { real::socket.function()(domain, kind, protocol) })
+}

@@ -1,0 +1,274 @@
+//! A model of the kernel's epoll and of programs around it: whatever they do, no event is lost, no
+//! loop spins, nothing is armed that the program has not armed.
+
+use libc::{EPOLLIN, EPOLLRDHUP};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+
+const IN: u32 = bits(EPOLLIN);
+const OUT: u32 = bits(EPOLLOUT);
+const ET: u32 = bits(EPOLLET);
+const ONCE: u32 = bits(EPOLLONESHOT);
+const INSTANCES: i32 = 2;
+
+/// One registration in the kernel.
+#[derive(Clone, Copy, Debug, Default)]
+struct Watch {
+    events: u32,
+    /// One shot, and fired.
+    disarmed: bool,
+    /// Edge: there is news.
+    news: bool,
+}
+
+/// The kernel, and the program's own idea of it.
+#[derive(Debug, Default)]
+struct World {
+    interest: Interest,
+    kernel: [Option<Watch>; INSTANCES as usize],
+    /// What the program has asked for; None: nothing. The flag: fired once and not armed since.
+    program: [Option<(u32, bool)>; INSTANCES as usize],
+    writable: bool,
+    deferred: bool,
+    /// Has EAGAIN and must be told, by instance.
+    owed: [bool; INSTANCES as usize],
+}
+
+fn slot(epfd: i32) -> usize {
+    usize::try_from(epfd).unwrap()
+}
+
+impl World {
+    fn kernel_control(&mut self, op: Op, epfd: i32, events: u32) -> bool {
+        let place = &mut self.kernel[slot(epfd)];
+        if place.is_some() == (op == Op::Add) {
+            return false;
+        }
+        *place = (op != Op::Del).then_some(Watch { events, disarmed: false, news: true });
+        true
+    }
+
+    fn make(&mut self, changes: Changes) {
+        for change in changes.as_slice() {
+            assert!(self.kernel_control(Op::Mod, change.epfd, change.events), "stale registration");
+            assert_eq!(change.data, u64::from(change.epfd.unsigned_abs()));
+        }
+    }
+
+    fn control(&mut self, op: Op, epfd: i32, events: u32) {
+        let done = match self.interest.asked(op, epfd, events) {
+            Answer::Keep => true,
+            Answer::Pass(events) => self.kernel_control(op, epfd, events),
+        };
+        if done {
+            self.interest.granted(op, epfd, events, u64::from(epfd.unsigned_abs()));
+            self.program[slot(epfd)] = (op != Op::Del).then_some((events, false));
+            self.owed[slot(epfd)] = self.owed.contains(&true) && op != Op::Del && events & OUT != 0;
+        }
+    }
+
+    /// `sendfile` of something that is not in memory.
+    fn cold(&mut self) {
+        self.deferred = true;
+        let changes = self.interest.defer();
+        self.make(changes);
+        for epfd in 0..slot(INSTANCES) {
+            let waits =
+                self.program[epfd].is_some_and(|(events, fired)| events & OUT != 0 && !fired);
+            self.owed[epfd] = waits;
+        }
+    }
+
+    fn read(&mut self) {
+        self.deferred = false;
+        let changes = self.interest.resume();
+        self.make(changes);
+        if self.writable {
+            for epfd in 0..slot(INSTANCES) {
+                if self.owed[epfd] {
+                    assert_ne!(self.reported(epfd) & OUT, 0, "instance {epfd} is not told");
+                }
+                let armed = self.program[epfd].map(|(events, _)| events & !MODE);
+                let known = self.kernel[epfd].map(|watch| watch.events & !MODE);
+                assert_eq!(armed, known, "the kernel knows what the program wants");
+            }
+        }
+        self.owed = [false; INSTANCES as usize];
+    }
+
+    /// What `epoll_wait` would report now.
+    fn reported(&self, epfd: usize) -> u32 {
+        let Some(watch) = self.kernel[epfd] else { return 0 };
+        let is_quiet = watch.disarmed || (watch.events & ET != 0 && !watch.news);
+        let ready = if self.writable { OUT } else { 0 };
+        if is_quiet { 0 } else { watch.events & ready }
+    }
+
+    fn wait(&mut self, epfd: usize) {
+        let events = self.reported(epfd);
+        if events == 0 {
+            return;
+        }
+        let (_, fired) = self.program[epfd].expect("nobody watches");
+        assert!(!fired, "armed, and not by the program");
+        let Some(watch) = &mut self.kernel[epfd] else { return };
+        watch.news = false;
+        if watch.events & ONCE != 0 {
+            watch.disarmed = true;
+            self.program[epfd] = self.program[epfd].map(|(events, _)| (events, true));
+            self.owed[epfd] = false;
+        }
+    }
+
+    /// A level-triggered loop would be told again and again.
+    fn check_quiet(&self) {
+        for epfd in 0..slot(INSTANCES) {
+            if self.deferred && self.kernel[epfd].is_some_and(|it| it.events & (ET | ONCE) == 0) {
+                assert_eq!(self.reported(epfd), 0, "it spins");
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Control(Op, i32, u32),
+    Cold,
+    Read,
+    Writable(bool),
+    Wait(i32),
+    /// After an event, as one-shot programs do: armed again if it has fired.
+    Rearm(i32),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let events = prop::sample::select(vec![IN, OUT, IN | OUT, 0]);
+    let modes = prop::sample::select(vec![0, ET, ONCE, ET | ONCE]);
+    let op = prop::sample::select(vec![Op::Add, Op::Add, Op::Mod, Op::Mod, Op::Del]);
+    let control = (op, 0..INSTANCES, events, modes)
+        .prop_map(|(op, epfd, events, mode)| Step::Control(op, epfd, events | mode));
+    let step = prop_oneof![
+        4 => control,
+        3 => Just(Step::Cold),
+        3 => Just(Step::Read),
+        1 => any::<bool>().prop_map(Step::Writable),
+        4 => (0..INSTANCES).prop_map(Step::Wait),
+        2 => (0..INSTANCES).prop_map(Step::Rearm),
+    ];
+    vec(step, 1..60)
+}
+
+proptest! {
+    #[test]
+    fn no_event_is_lost_and_no_loop_spins(steps in steps()) {
+        let mut world = World { writable: true, ..World::default() };
+        for step in steps {
+            match step {
+                Step::Control(op, epfd, events) => world.control(op, epfd, events),
+                Step::Cold => world.cold(),
+                Step::Read => world.read(),
+                Step::Writable(writable) => world.writable = writable,
+                Step::Wait(epfd) => world.wait(slot(epfd)),
+                Step::Rearm(epfd) => {
+                    if let Some((events, true)) = world.program[slot(epfd)] {
+                        world.control(Op::Mod, epfd, events);
+                    }
+                }
+            }
+            world.check_quiet();
+        }
+        world.writable = true;
+        world.read();
+    }
+}
+
+fn watched(events: u32) -> Interest {
+    let mut interest = Interest::default();
+    assert_eq!(interest.asked(Op::Add, 5, events), Answer::Pass(events));
+    interest.granted(Op::Add, 5, events, 7);
+    interest
+}
+
+fn changed(events: u32) -> [Change; 1] {
+    [Change { epfd: 5, events, data: 7 }]
+}
+
+#[test]
+fn level_is_masked_and_restored() {
+    let mut interest = watched(IN | OUT);
+    assert_eq!(interest.defer().as_slice(), changed(IN));
+    assert_eq!(interest.defer().as_slice(), []);
+    assert_eq!(interest.asked(Op::Mod, 5, OUT), Answer::Pass(0));
+    interest.granted(Op::Mod, 5, OUT, 7);
+    assert_eq!(interest.resume().as_slice(), changed(OUT));
+    assert_eq!(interest.resume().as_slice(), []);
+}
+
+#[test]
+fn level_that_does_not_wait_to_write_is_left_alone() {
+    let mut interest = watched(IN | bits(EPOLLRDHUP));
+    assert_eq!(interest.defer().as_slice(), []);
+    assert_eq!(interest.asked(Op::Mod, 5, IN), Answer::Pass(IN));
+    assert_eq!(interest.resume().as_slice(), []);
+}
+
+#[test]
+fn edge_is_told_anew() {
+    let mut interest = watched(IN | OUT | ET);
+    assert_eq!(interest.defer().as_slice(), []);
+    assert_eq!(interest.asked(Op::Mod, 5, IN | OUT | ET), Answer::Pass(IN | ET));
+    assert_eq!(interest.resume().as_slice(), changed(IN | OUT | ET));
+}
+
+#[test]
+fn one_shot_is_armed_only_if_the_program_has_armed_it() {
+    let mut interest = watched(OUT | ONCE);
+    assert_eq!(interest.defer().as_slice(), []);
+    assert_eq!(interest.resume().as_slice(), [], "fired, and not armed again");
+    interest.defer();
+    assert_eq!(interest.asked(Op::Mod, 5, IN | OUT | ONCE), Answer::Keep);
+    interest.granted(Op::Mod, 5, IN | OUT | ONCE, 7);
+    assert_eq!(interest.resume().as_slice(), changed(IN | OUT | ONCE));
+}
+
+#[test]
+fn what_cannot_be_changed_is_not_deferred() {
+    assert!(watched(IN | bits(EPOLLEXCLUSIVE)).is_deferrable());
+    assert!(!watched(OUT | bits(EPOLLEXCLUSIVE)).is_deferrable());
+    let mut interest = Interest::default();
+    for epfd in 0..=i32::try_from(REGISTRATIONS_MAX).unwrap() {
+        assert!(interest.is_deferrable());
+        interest.granted(Op::Add, epfd, OUT, 0);
+    }
+    assert!(!interest.is_deferrable(), "one too many");
+}
+
+#[test]
+fn one_more_than_can_be_known_is_not_masked() {
+    let mut interest = Interest::default();
+    for epfd in 0..i32::try_from(REGISTRATIONS_MAX).unwrap() {
+        interest.granted(Op::Add, epfd, OUT, 0);
+    }
+    interest.defer();
+    assert_eq!(interest.asked(Op::Add, 99, OUT), Answer::Pass(OUT), "nobody would restore it");
+}
+
+#[test]
+fn a_registration_that_is_gone_is_forgotten() {
+    let mut interest = watched(OUT);
+    interest.defer();
+    interest.granted(Op::Del, 5, 0, 0);
+    assert!(interest.is_empty());
+    assert_eq!(interest.resume().as_slice(), []);
+}
+
+#[test]
+fn a_child_inherits_who_watches_and_not_the_deferral() {
+    let mut interest = watched(OUT);
+    interest.defer();
+    interest.disown();
+    assert_eq!(interest.resume().as_slice(), []);
+    assert_eq!(interest.defer().as_slice(), changed(0));
+}

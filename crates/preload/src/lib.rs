@@ -1,0 +1,92 @@
+//! `libsamum_preload.so`: an unmodified server's `sendfile(2)` no longer waits for the disk.
+//!
+//! Preloaded (`LD_PRELOAD`, `samum preload -- COMMAND`), it stands in front of the C library's
+//! functions ([`exports`]). `sendfile` of what is in memory goes to the kernel; where the next byte
+//! is not, the file is read by a thread and the call says `EAGAIN`. To the program the socket was
+//! full for a moment; when the file has been read, the program's own event loop is told that it can
+//! be written to.
+//!
+//! ```text
+//!  program ──► exports ──► sendfile ──► residency      in memory? then the kernel's sendfile
+//!     ▲                       │ no
+//!     │ epoll: MOD            ▼
+//!     └─── interest ◄──── deferral ──► state ◄── reader     threads that wait for the disk
+//! ```
+//!
+//! | module | is |
+//! |---|---|
+//! | `exports` | the functions that programs find here; `real`: those behind them |
+//! | `sendfile` | the loop of one call |
+//! | `residency` | what is in memory, and how that is known; `recent`: what was a moment ago |
+//! | `deferral` | the program's side of waiting; `wait`: `poll` and `select` |
+//! | `reader` | the disk's side of waiting |
+//! | `state` | who waits for what; pure, under the one lock |
+//! | `interest` | what epoll is told; pure |
+//! | `descriptors` | the table by descriptor number |
+//!
+//! It prints nothing unless asked to, allocates nothing where everything is in memory, and when in
+//! doubt does what the kernel would do.
+
+mod deferral;
+mod descriptors;
+pub mod exports;
+mod interest;
+mod lock;
+mod reader;
+mod real;
+mod recent;
+mod residency;
+mod sendfile;
+mod setting;
+mod state;
+mod stats;
+mod sys;
+mod wait;
+
+use core::sync::atomic::Ordering;
+
+/// Run by the dynamic loader before the program begins.
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+
+/// Run by the C library at exit.
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;
+
+#[cfg_attr(test, allow(dead_code, reason = "the tests are not preloaded"))]
+extern "C" fn begin() {
+    let errno = sys::errno();
+    real::find_all();
+    if !setting::read() {
+        return;
+    }
+    let Some(table) = descriptors::Table::map().filter(|_| sys::make_scratch()) else {
+        stats::log(format_args!("no memory for the tables: everything is left to the kernel"));
+        return;
+    };
+    {
+        let mut state = deferral::STATE.lock();
+        state.table = table;
+        state.pid = sys::pid();
+    }
+    sys::at_fork(deferral::before_fork, deferral::after_fork, deferral::forked);
+    // Pairs with Acquire in `exports::on`.
+    exports::ON.store(true, Ordering::Release);
+    // Servers started by inetd have one socket as three descriptors.
+    for fd in 0..=2 {
+        deferral::share(fd, fd);
+    }
+    stats::log(format_args!("version {} is on", env!("CARGO_PKG_VERSION")));
+    sys::set_errno(errno);
+}
+
+#[cfg_attr(test, allow(dead_code, reason = "the tests are not preloaded"))]
+extern "C" fn end() {
+    if exports::ON.load(Ordering::Relaxed) {
+        stats::write();
+    }
+}

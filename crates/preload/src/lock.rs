@@ -1,0 +1,88 @@
+//! A lock that a signal handler can meet: it is held with all signals blocked.
+
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::sys::{self, Signals};
+
+/// A value for one thread at a time. Three states, as in Drepper's "Futexes Are Tricky" (2011).
+pub(crate) struct Lock<T> {
+    word: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+/// Held, and somebody may be asleep.
+const AWAITED: u32 = 2;
+
+// SAFETY: `lock` lets one thread at a time reach the value, so it only needs to be `Send`.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+impl<T> Lock<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+    }
+
+    /// Wait until the value is free and take it.
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        let signals = sys::block_signals();
+        // Acquire pairs with Release in `release`.
+        if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            while self.word.swap(AWAITED, Ordering::Acquire) != FREE {
+                sys::futex_wait(&self.word, AWAITED, None);
+            }
+        }
+        Guard { lock: self, signals }
+    }
+
+    fn release(&self) {
+        // Release pairs with Acquire in `lock`.
+        if self.word.swap(FREE, Ordering::Release) == AWAITED {
+            sys::futex_wake(&self.word);
+        }
+    }
+
+    /// Give up a guard without releasing: `fork(2)` is about to copy the memory. Returns the
+    /// signals that [`Lock::reclaim`] wants.
+    pub(crate) fn hold(guard: Guard<'_, T>) -> Signals {
+        let signals = guard.signals;
+        core::mem::forget(guard);
+        signals
+    }
+
+    /// The guard that was given to [`Lock::hold`], in the parent or in the child.
+    pub(crate) fn reclaim(&self, signals: Signals) -> Guard<'_, T> {
+        Guard { lock: self, signals }
+    }
+}
+
+/// The value, until this is dropped.
+pub(crate) struct Guard<'a, T> {
+    lock: &'a Lock<T>,
+    signals: Signals,
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: `word` is not FREE while a guard exists, so nobody else has a reference.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: `word` is not FREE while a guard exists, so nobody else has a reference.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    fn drop(&mut self) {
+        self.lock.release();
+        sys::restore_signals(self.signals);
+    }
+}

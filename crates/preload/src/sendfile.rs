@@ -1,0 +1,108 @@
+//! `sendfile(2)` that waits for nobody's disk.
+
+use core::ffi::c_int;
+
+use libc::off_t;
+
+use crate::deferral::{self, Outcome};
+use crate::real;
+use crate::residency::{Residency, residency};
+use crate::state::Want;
+use crate::stats::{self, Reason};
+use crate::sys::{self, Errno};
+
+/// What one call of the kernel sends at most: more, and what is known of its end may be old.
+const PIECE: u64 = 1024 * 1024;
+/// The kernel's limit of one `sendfile(2)` (`MAX_RW_COUNT`).
+const COUNT_MAX: usize = 0x7fff_f000;
+
+/// Send what is in memory; when nothing is, have the file read and say `EAGAIN`. Where that cannot
+/// be done, do what the kernel does.
+///
+/// Returns the bytes sent, or -1 with `errno`.
+///
+/// # Safety
+/// `offset` is null or valid, as for `sendfile(2)`.
+pub(crate) unsafe fn sendfile(out: c_int, file: c_int, offset: *mut off_t, count: usize) -> isize {
+    let before = sys::errno();
+    // SAFETY: the caller's promise.
+    match unsafe { send(out, file, offset, count.min(COUNT_MAX)) } {
+        Ok(sent) => {
+            sys::set_errno(before);
+            sent.cast_signed()
+        }
+        Err(errno) => {
+            sys::set_errno(errno);
+            -1
+        }
+    }
+}
+
+/// # Safety
+/// As [`sendfile`].
+unsafe fn send(out: c_int, file: c_int, offset: *mut off_t, count: usize) -> Result<usize, Errno> {
+    let position = if offset.is_null() {
+        sys::position(file)
+    } else {
+        // SAFETY: not null, so valid (the caller's promise).
+        Ok(unsafe { *offset })
+    };
+    let Some(start) = position.ok().and_then(|position| u64::try_from(position).ok()) else {
+        // SAFETY: the caller's arguments.
+        return unsafe { ask_kernel(out, file, offset, count) };
+    };
+    let mut sent = 0;
+    while sent < count {
+        let at = start.saturating_add(sent as u64);
+        let rest = count - sent;
+        let piece = match residency(file, at, (rest as u64).min(PIECE)) {
+            Residency::Resident(len) => {
+                stats::RESIDENT.add(1);
+                usize::try_from(len).unwrap_or(rest).min(rest)
+            }
+            Residency::Unknown => {
+                stats::left(Reason::Untold);
+                rest
+            }
+            Residency::Cold(id) => {
+                let want = Want { file: id, offset: at, count: rest as u64 };
+                match deferral::defer(out, file, want) {
+                    Outcome::Deferred if sent == 0 => return Err(libc::EAGAIN),
+                    Outcome::Failed(errno) if sent == 0 => return Err(errno),
+                    Outcome::Deferred | Outcome::Failed(_) => return Ok(sent),
+                    Outcome::Left(reason) => {
+                        stats::left(reason);
+                        rest
+                    }
+                }
+            }
+        };
+        deferral::cancel(out);
+        // SAFETY: the caller's arguments, but for a smaller count.
+        match unsafe { ask_kernel(out, file, offset, piece) } {
+            Ok(more) => {
+                sent += more;
+                if more < piece {
+                    break;
+                }
+            }
+            // As with the kernel: the next call will meet it again.
+            Err(_) if sent > 0 => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(sent)
+}
+
+/// # Safety
+/// As [`sendfile`].
+unsafe fn ask_kernel(
+    out: c_int,
+    file: c_int,
+    offset: *mut off_t,
+    count: usize,
+) -> Result<usize, Errno> {
+    // SAFETY: the caller's arguments.
+    let sent = unsafe { real::sendfile.function()(out, file, offset, count) };
+    usize::try_from(sent).map_err(|_| sys::errno())
+}

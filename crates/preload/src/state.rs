@@ -1,0 +1,509 @@
+//! Which sockets are deferred, and which reads they wait for: everything under the one lock.
+//!
+//! Pure: who calls reads the files, opens and closes descriptors, and makes the changes of interest
+//! that are returned.
+//!
+//! A *job* reads one file from some offset on, a block at a time. Sockets stand on its list, each
+//! for one byte of the file, and are resumed when the job has passed it. A job goes on behind the
+//! last one's wish by a window, which grows while its file is read in order, so that the disk does
+//! not idle while the program sends what has come.
+
+use core::ffi::c_int;
+
+use crate::descriptors::{DEFERRED, Entry, IN_USE, Link, SHARED, Table, UNSEEN};
+use crate::interest::Changes;
+use crate::residency::{BLOCK, hash};
+use crate::stats::Reason;
+use crate::sys::{Errno, FileId, Readahead};
+
+/// Files being read, or about to be. Beyond, a socket waits until any of them has come a step on.
+pub(crate) const JOBS_MAX: usize = 512;
+/// Reads at once. Beyond, jobs wait in line.
+pub(crate) const THREADS_MAX: usize = 32;
+/// Sockets that are resumed at once; then others may have the lock.
+pub(crate) const RESUMED_MAX: usize = 64;
+/// How far a job reads ahead of the sockets that wait for it.
+const WINDOW_MAX: u64 = 4 * BLOCK;
+/// The same on a fast disk, where half of it is waited for: to be told four times as often costs
+/// more than the disk.
+const WINDOW_FAST_MAX: u64 = 8 * BLOCK;
+/// Ends of jobs that are remembered, to see that the next begins there. Others overwrite them.
+const ENDS_MAX: usize = 1024;
+/// Disks whose speed is remembered; a further one takes the place of another.
+const DISKS_MAX: usize = 16;
+/// Deferrals of one socket at one offset, after which the kernel may wait for the disk itself:
+/// what is read is evicted before it can be sent.
+const STRIKES_MAX: u32 = 8;
+/// Calls during one deferral, after which the socket is never deferred again: the program waits in
+/// a way that cannot be seen.
+const CALLS_MAX: u32 = 1000;
+/// A read of a block that takes longer shows a slow disk.
+const SLOW_US: u64 = 50_000;
+/// Reads of a block in a row that take less than [`FAST_US`] show a fast disk: 4 MiB, more than
+/// limits on bandwidth let through at once.
+const FAST_READS: u32 = 16;
+const FAST_US: u64 = 10_000;
+const PAGE: u64 = 4096;
+
+/// What a call of `sendfile` wants to send next, and is not in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Want {
+    pub(crate) file: FileId,
+    pub(crate) offset: u64,
+    pub(crate) count: u64,
+}
+
+/// What becomes of that call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Verdict {
+    /// The socket is full until the file has been read.
+    Deferred(Changes),
+    /// The read has failed.
+    Failed(Errno),
+    /// The kernel may do what it would do without us.
+    Left(Reason, Changes),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Free,
+    /// In line for a thread.
+    Pending,
+    Reading,
+    /// Nothing more will come: nobody may join.
+    Ended,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    phase: Phase,
+    file: FileId,
+    /// A descriptor of the job's own.
+    fd: c_int,
+    /// The next byte to read.
+    at: u64,
+    /// How far to read; beyond [`Job::at`] only while somebody waits or may soon.
+    end: u64,
+    window: u64,
+    ticket: u64,
+    waiters: Link,
+}
+
+impl Job {
+    const FREE: Self = Self {
+        phase: Phase::Free,
+        file: FileId { dev: 0, ino: 0 },
+        fd: -1,
+        at: 0,
+        end: 0,
+        window: 0,
+        ticket: 0,
+        waiters: Link::NONE,
+    };
+
+    /// Reads that are wanted behind a byte that is waited for.
+    fn reach(&mut self, want: Want) {
+        let block_end = end_of_block(want.offset);
+        let wanted = want.offset.saturating_add(want.count);
+        let reach = if self.window > 0 {
+            block_end.saturating_add(self.window)
+        } else {
+            wanted.min(block_end.saturating_add(BLOCK))
+        };
+        self.end = self.end.max(reach);
+    }
+
+    /// The byte that is waited for: the first that is wanted, or on a fast disk the last of half a
+    /// window.
+    fn until(&self, want: Want, is_fast: bool) -> u64 {
+        let wanted = want.offset.saturating_add(want.count.min(self.window / 2)).min(self.end);
+        if is_fast { wanted.saturating_sub(1).max(want.offset) } else { want.offset }
+    }
+}
+
+/// One step of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Chunk {
+    pub(crate) fd: c_int,
+    pub(crate) file: FileId,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Disk {
+    dev: u64,
+    fast_reads: u32,
+}
+
+/// A job has ended there, and had this window.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    place: u64,
+    window: u64,
+}
+
+/// Everything under the lock.
+pub(crate) struct State {
+    pub(crate) table: Table,
+    jobs: [Job; JOBS_MAX],
+    /// No job from this index on is in use.
+    jobs_used: usize,
+    tickets: u64,
+    ends: [End; ENDS_MAX],
+    disks: [Disk; DISKS_MAX],
+    disks_used: usize,
+    /// Readers that exist, and those of them that sleep.
+    pub(crate) threads: usize,
+    pub(crate) idle: usize,
+    /// No thread could be started: nothing is deferred any more.
+    pub(crate) threadless: bool,
+    /// The process all this belongs to. A child of `vfork(2)` sees it too and must not touch it.
+    pub(crate) pid: c_int,
+}
+
+impl State {
+    pub(crate) const fn new() -> Self {
+        Self {
+            table: Table::empty(),
+            jobs: [Job::FREE; JOBS_MAX],
+            jobs_used: 0,
+            tickets: 0,
+            ends: [End { place: 0, window: 0 }; ENDS_MAX],
+            disks: [Disk { dev: 0, fast_reads: 0 }; DISKS_MAX],
+            disks_used: 0,
+            threads: 0,
+            idle: 0,
+            threadless: false,
+            pid: 0,
+        }
+    }
+
+    /// A socket wants what is not in memory. `open` makes a descriptor for a new job.
+    pub(crate) fn defer(
+        &mut self,
+        socket: c_int,
+        want: Want,
+        now_us: u64,
+        open: impl FnOnce() -> Option<c_int>,
+    ) -> Verdict {
+        let left = |reason| Verdict::Left(reason, Changes::default());
+        let flags = self.table.flags(socket);
+        let Some(entry) = self.table.entry(socket) else {
+            return left(Reason::NoRoom);
+        };
+        if flags & SHARED != 0 || !entry.interest.is_deferrable() {
+            return left(Reason::Watchers);
+        }
+        if flags & UNSEEN != 0 {
+            return left(Reason::UnseenLoop);
+        }
+        if self.threadless {
+            return left(Reason::NoRoom);
+        }
+        if entry.failed != 0 && entry.failed_place == page(want) {
+            return Verdict::Failed(core::mem::take(&mut entry.failed));
+        }
+        if let Some(verdict) = self.patience(socket, want) {
+            return verdict;
+        }
+        let Some((index, offset)) = self.place(want, open) else {
+            return Verdict::Left(Reason::NoRoom, self.cancel(socket));
+        };
+        self.link(socket, index, offset, now_us)
+    }
+
+    /// Whether it has waited enough, or waits for that already.
+    fn patience(&mut self, socket: c_int, want: Want) -> Option<Verdict> {
+        let place = hash([want.file.dev, want.file.ino, want.offset]);
+        let entry = self.table.entry(socket)?;
+        if entry.job == 0 {
+            entry.strikes = if entry.place == place { entry.strikes + 1 } else { 1 };
+            entry.place = place;
+            entry.calls = 0;
+            if entry.strikes <= STRIKES_MAX {
+                return None;
+            }
+            entry.strikes = 0;
+            return Some(Verdict::Left(Reason::NoProgress, Changes::default()));
+        }
+        entry.calls += 1;
+        let same = entry.place == place;
+        entry.place = place;
+        if entry.calls > CALLS_MAX {
+            let changes = self.cancel(socket);
+            self.table.set_flags(socket, self.table.flags(socket) | IN_USE | UNSEEN);
+            return Some(Verdict::Left(Reason::UnseenLoop, changes));
+        }
+        same.then(|| Verdict::Deferred(Changes::default()))
+    }
+
+    /// The job that is to bring this, and the byte to wait for.
+    fn place(&mut self, want: Want, open: impl FnOnce() -> Option<c_int>) -> Option<(usize, u64)> {
+        let is_fast = self.readahead(want.file.dev) == Readahead::Usual;
+        let window_max = if is_fast { WINDOW_FAST_MAX } else { WINDOW_MAX };
+        let used = &mut self.jobs[..self.jobs_used];
+        let joins = |job: &Job| {
+            matches!(job.phase, Phase::Pending | Phase::Reading)
+                && job.file == want.file
+                && (job.at..=job.end).contains(&want.offset)
+        };
+        if let Some(index) = used.iter().position(joins) {
+            let job = &mut used[index];
+            job.window = (job.window * 2).clamp(BLOCK, window_max);
+            job.reach(want);
+            return Some((index, job.until(want, is_fast)));
+        }
+        let free = used.iter().position(|job| job.phase == Phase::Free).unwrap_or(used.len());
+        if free < JOBS_MAX
+            && let Some(fd) = open()
+        {
+            self.tickets += 1;
+            let window = self.window(want, window_max);
+            let end = want.offset;
+            let (file, at, ticket) = (want.file, want.offset / PAGE * PAGE, self.tickets);
+            let phase = Phase::Pending;
+            self.jobs[free] = Job { phase, file, fd, at, end, window, ticket, waiters: Link::NONE };
+            self.jobs[free].reach(want);
+            self.jobs_used = self.jobs_used.max(free + 1);
+            return Some((free, self.jobs[free].until(want, is_fast)));
+        }
+        // No room for another: try again when something has happened.
+        let used = &self.jobs[..self.jobs_used];
+        let alive = |job: &Job| matches!(job.phase, Phase::Pending | Phase::Reading);
+        used.iter().position(alive).map(|index| (index, 0))
+    }
+
+    /// The window of a new job: none, or twice that of the job that ended where this one begins.
+    fn window(&self, want: Want, window_max: u64) -> u64 {
+        let place = page(want);
+        let end = self.ends[slot(place, ENDS_MAX)];
+        if end.place == place { (end.window * 2).clamp(BLOCK, window_max) } else { 0 }
+    }
+
+    fn link(&mut self, socket: c_int, index: usize, offset: u64, now_us: u64) -> Verdict {
+        self.unlink(socket);
+        let head = self.jobs[index].waiters;
+        let flags = self.table.flags(socket);
+        let Some(entry) = self.table.entry(socket) else {
+            return Verdict::Left(Reason::NoRoom, Changes::default());
+        };
+        if flags & DEFERRED == 0 {
+            entry.since_us = now_us;
+        }
+        entry.job = u16::try_from(index + 1).unwrap_or(0);
+        entry.offset = offset;
+        entry.next = head;
+        let changes = entry.interest.defer();
+        if let Some(next) = head.fd().and_then(|fd| self.table.entry(fd)) {
+            next.previous = Link::to(socket);
+        }
+        self.jobs[index].waiters = Link::to(socket);
+        self.table.set_flags(socket, flags | IN_USE | DEFERRED);
+        Verdict::Deferred(changes)
+    }
+
+    fn unlink(&mut self, socket: c_int) {
+        let Some(entry) = self.table.entry(socket).filter(|entry| entry.job != 0) else {
+            return;
+        };
+        let (job, next, previous) = (entry.job, entry.next, entry.previous);
+        (entry.job, entry.next, entry.previous) = (0, Link::NONE, Link::NONE);
+        if let Some(next) = next.fd().and_then(|fd| self.table.entry(fd)) {
+            next.previous = previous;
+        }
+        match previous.fd().and_then(|fd| self.table.entry(fd)) {
+            Some(previous) => previous.next = next,
+            None => self.jobs[usize::from(job) - 1].waiters = next,
+        }
+    }
+
+    /// The socket does not wait any more. Nothing to change if it did not.
+    pub(crate) fn cancel(&mut self, socket: c_int) -> Changes {
+        self.unlink(socket);
+        self.table.set_flags(socket, self.table.flags(socket) & !DEFERRED);
+        self.table.entry(socket).map_or_else(Changes::default, |entry| entry.interest.resume())
+    }
+
+    /// The descriptor is about to be closed, or is another socket's now.
+    pub(crate) fn forget(&mut self, socket: c_int) -> Changes {
+        let changes = self.cancel(socket);
+        self.table.set_flags(socket, 0);
+        if let Some(entry) = self.table.entry(socket) {
+            *entry = Entry::default();
+        }
+        changes
+    }
+
+    /// The open socket has another descriptor.
+    pub(crate) fn share(&mut self, socket: c_int) -> Changes {
+        let changes = self.cancel(socket);
+        self.table.set_flags(socket, self.table.flags(socket) | IN_USE | SHARED);
+        changes
+    }
+
+    /// The job that has waited longest for a reader.
+    pub(crate) fn take_pending(&mut self) -> Option<usize> {
+        let used = self.jobs[..self.jobs_used].iter().enumerate();
+        let pending = used.filter(|(_, job)| job.phase == Phase::Pending);
+        let (index, _) = pending.min_by_key(|(_, job)| job.ticket)?;
+        self.jobs[index].phase = Phase::Reading;
+        Some(index)
+    }
+
+    /// Whether jobs wait that no sleeping reader will take.
+    pub(crate) fn wants_reader(&self) -> bool {
+        let used = self.jobs[..self.jobs_used].iter();
+        used.filter(|job| job.phase == Phase::Pending).count() > self.idle
+            && self.threads < THREADS_MAX
+    }
+
+    /// What to read next for a job.
+    pub(crate) fn chunk(&self, index: usize) -> Chunk {
+        let job = &self.jobs[index];
+        let end = job.end.min(end_of_block(job.at));
+        Chunk { fd: job.fd, file: job.file, offset: job.at, len: end.saturating_sub(job.at).max(1) }
+    }
+
+    /// A chunk has been read: `read` bytes, fewer than asked for at the end of the file, or before
+    /// an error.
+    pub(crate) fn advance(&mut self, index: usize, chunk: Chunk, read: u64, error: Option<Errno>) {
+        let job = &mut self.jobs[index];
+        job.at += read;
+        let file = job.file;
+        if read == chunk.len && error.is_none() {
+            return;
+        }
+        job.phase = Phase::Ended;
+        let (at, mut link) = (job.at, job.waiters);
+        let Some(error) = error else { return };
+        let place = page(Want { file, offset: at, count: 0 });
+        while let Some(entry) = link.fd().and_then(|fd| self.table.entry(fd)) {
+            (entry.failed, entry.failed_place) = (error, place);
+            link = entry.next;
+        }
+    }
+
+    /// Resume sockets whose byte the job has passed, or all when it has ended; at most
+    /// [`RESUMED_MAX`]. Returns how many; `tell` gets the changes, and when the deferral began.
+    pub(crate) fn resume(
+        &mut self,
+        index: usize,
+        mut tell: impl FnMut(c_int, Changes, u64),
+    ) -> usize {
+        let Job { phase, at, waiters: mut link, .. } = self.jobs[index];
+        let mut resumed = 0;
+        while let Some(socket) = link.fd().filter(|_| resumed < RESUMED_MAX) {
+            let Some(entry) = self.table.entry(socket) else { break };
+            let (next, offset, since_us) = (entry.next, entry.offset, entry.since_us);
+            link = next;
+            if phase == Phase::Ended || offset < at {
+                let changes = self.cancel(socket);
+                resumed += 1;
+                tell(socket, changes, since_us);
+            }
+        }
+        resumed
+    }
+
+    /// Whether a job has nothing more to read. Nobody joins it then.
+    pub(crate) fn has_ended(&mut self, index: usize) -> bool {
+        let others_wait = self.idle == 0
+            && self.jobs[..self.jobs_used].iter().any(|job| job.phase == Phase::Pending);
+        let job = &mut self.jobs[index];
+        let needed = job.waiters != Link::NONE;
+        if job.phase != Phase::Ended && (job.at >= job.end || (others_wait && !needed)) {
+            job.phase = Phase::Ended;
+            let place = page(Want { file: job.file, offset: job.at, count: 0 });
+            self.ends[slot(place, ENDS_MAX)] = End { place, window: job.window };
+        }
+        self.jobs[index].phase == Phase::Ended
+    }
+
+    /// Take a job away that has ended and whom nobody waits for; returns its descriptor.
+    pub(crate) fn free(&mut self, index: usize) -> c_int {
+        let fd = core::mem::replace(&mut self.jobs[index], Job::FREE).fd;
+        while self.jobs_used > 0 && self.jobs[self.jobs_used - 1].phase == Phase::Free {
+            self.jobs_used -= 1;
+        }
+        fd
+    }
+
+    /// No reader can be had: everything ends. Returns a job to resume and free, while there is one.
+    pub(crate) fn give_up(&mut self) -> Option<usize> {
+        self.threadless = true;
+        let index = self.jobs[..self.jobs_used].iter().position(|job| job.phase != Phase::Free)?;
+        self.jobs[index].phase = Phase::Ended;
+        Some(index)
+    }
+
+    /// This is a forked child now: no reader, no job, nobody deferred; who watches what is
+    /// inherited. `close` takes the jobs' descriptors.
+    pub(crate) fn begin_anew(&mut self, pid: c_int, close: impl Fn(c_int)) {
+        (self.pid, self.threads, self.idle, self.threadless) = (pid, 0, 0, false);
+        for index in 0..self.jobs_used {
+            while let Some(socket) = self.jobs[index].waiters.fd() {
+                self.unlink(socket);
+                self.table.set_flags(socket, self.table.flags(socket) & !DEFERRED);
+                if let Some(entry) = self.table.entry(socket) {
+                    entry.interest.disown();
+                }
+            }
+            let job = core::mem::replace(&mut self.jobs[index], Job::FREE);
+            if job.phase != Phase::Free {
+                close(job.fd);
+            }
+        }
+        self.jobs_used = 0;
+    }
+
+    /// How long a read of `len` bytes took: short ones and those that did not need the disk say
+    /// nothing.
+    pub(crate) fn note_speed(&mut self, dev: u64, len: u64, took_us: u64) {
+        if len < BLOCK / 2 {
+            return;
+        }
+        let disk = self.disk(dev);
+        if took_us > SLOW_US {
+            disk.fast_reads = 0;
+        } else if took_us < FAST_US {
+            disk.fast_reads = (disk.fast_reads + 1).min(FAST_READS);
+        }
+    }
+
+    /// How the kernel is to read ahead on a disk. On a slow one it must not: every stream would
+    /// wait for what is read ahead of the others. Unknown disks are slow.
+    pub(crate) fn readahead(&mut self, dev: u64) -> Readahead {
+        if self.disk(dev).fast_reads == FAST_READS { Readahead::Usual } else { Readahead::Off }
+    }
+
+    fn disk(&mut self, dev: u64) -> &mut Disk {
+        let known = self.disks[..self.disks_used].iter().position(|disk| disk.dev == dev);
+        let index = known.unwrap_or_else(|| {
+            let index = if self.disks_used < DISKS_MAX {
+                self.disks_used += 1;
+                self.disks_used - 1
+            } else {
+                slot(hash([dev]), DISKS_MAX)
+            };
+            self.disks[index] = Disk { dev, fast_reads: 0 };
+            index
+        });
+        &mut self.disks[index]
+    }
+}
+
+fn end_of_block(offset: u64) -> u64 {
+    (offset / BLOCK).saturating_add(1).saturating_mul(BLOCK)
+}
+
+fn page(want: Want) -> u64 {
+    hash([want.file.dev, want.file.ino, want.offset / PAGE])
+}
+
+fn slot(hash: u64, slots: usize) -> usize {
+    usize::try_from(hash % slots as u64).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! Sockets that wait, jobs that read for them: the limits, and what happens at each.
+
+use super::*;
+use crate::interest::Op;
+
+const FILE: FileId = FileId { dev: 1, ino: 2 };
+const OUT: u32 = libc::EPOLLOUT.cast_unsigned();
+const SLOW: u64 = 1_000_000;
+
+fn state() -> Box<State> {
+    let mut state = Box::new(State::new());
+    state.table = Table::for_test(2000);
+    for socket in 0..2000 {
+        state.table.entry(socket).unwrap().interest.granted(Op::Add, 1, OUT, 0);
+    }
+    state
+}
+
+fn want(offset: u64) -> Want {
+    Want { file: FILE, offset, count: 64 * BLOCK }
+}
+
+fn defer(state: &mut State, socket: c_int, want: Want) -> Verdict {
+    state.defer(socket, want, 0, || Some(100))
+}
+
+#[track_caller]
+fn assert_deferred(verdict: Verdict) {
+    assert!(matches!(verdict, Verdict::Deferred(_)), "{verdict:?}");
+}
+
+/// A chunk has been read; who is resumed.
+fn step(state: &mut State, job: usize, error: Option<Errno>) -> Vec<c_int> {
+    let chunk = state.chunk(job);
+    let read = if error.is_some() { 0 } else { chunk.len };
+    state.advance(job, chunk, read, error);
+    resume(state, job)
+}
+
+fn resume(state: &mut State, job: usize) -> Vec<c_int> {
+    let mut resumed = Vec::new();
+    while state.resume(job, |socket, _, _| resumed.push(socket)) == RESUMED_MAX {}
+    resumed.sort_unstable();
+    resumed
+}
+
+#[test]
+fn sockets_that_want_the_same_wait_for_one_read() {
+    let mut state = state();
+    for socket in [10, 11, 12] {
+        assert_deferred(defer(&mut state, socket, want(5000)));
+        assert!(state.table.flags(socket) & DEFERRED != 0);
+    }
+    let job = state.take_pending().unwrap();
+    assert_eq!(state.take_pending(), None);
+    assert_eq!(state.chunk(job).offset, 4096, "from the page's first byte");
+    assert_eq!(state.chunk(job).len, BLOCK - 4096, "to the block's end");
+    assert!(!state.has_ended(job));
+    assert_eq!(step(&mut state, job, None), [10, 11, 12]);
+    assert!((10..13).all(|socket| state.table.flags(socket) & DEFERRED == 0));
+}
+
+#[test]
+fn a_stream_reads_ahead_farther_and_farther_and_not_for_ever() {
+    let mut state = state();
+    assert_deferred(defer(&mut state, 10, want(0)));
+    let job = state.take_pending().unwrap();
+    let mut at = 0;
+    for _ in 0..20 {
+        assert_eq!(step(&mut state, job, None), [10]);
+        at += BLOCK;
+        assert!(!state.has_ended(job));
+        assert_deferred(defer(&mut state, 10, want(at)));
+    }
+    let mut ahead = 0;
+    while !state.has_ended(job) {
+        step(&mut state, job, None);
+        ahead += BLOCK;
+    }
+    assert_eq!(ahead, BLOCK + WINDOW_MAX);
+    assert_eq!(state.free(job), 100);
+    // The next one begins where that has ended, and is known to.
+    assert_deferred(defer(&mut state, 10, want(at + ahead)));
+    let job = state.take_pending().unwrap();
+    assert_eq!(state.jobs[job].window, WINDOW_MAX);
+}
+
+#[test]
+fn a_small_range_is_all_that_is_read() {
+    let mut state = state();
+    assert_deferred(defer(&mut state, 10, Want { file: FILE, offset: 10 * BLOCK, count: 100 }));
+    let job = state.take_pending().unwrap();
+    assert_eq!(state.chunk(job).len, 100);
+    assert_eq!(step(&mut state, job, None), [10]);
+    assert!(state.has_ended(job));
+}
+
+#[test]
+fn an_error_is_told_once_to_each_at_its_place() {
+    let mut state = state();
+    assert_deferred(defer(&mut state, 10, want(0)));
+    assert_deferred(defer(&mut state, 11, want(0)));
+    let job = state.take_pending().unwrap();
+    let chunk = state.chunk(job);
+    state.advance(job, chunk, 8192, Some(libc::EIO));
+    assert_eq!(resume(&mut state, job), [10, 11]);
+    assert!(state.has_ended(job));
+    state.free(job);
+    for socket in [10, 11] {
+        let verdict = defer(&mut state, socket, want(8192));
+        assert!(matches!(verdict, Verdict::Failed(libc::EIO)), "{verdict:?}");
+        assert_deferred(defer(&mut state, socket, want(8192)));
+    }
+}
+
+#[test]
+fn without_a_free_job_a_socket_waits_for_another() {
+    let mut state = state();
+    for job in 0..JOBS_MAX {
+        let file = FileId { dev: 1, ino: 1000 + job as u64 };
+        let want = Want { file, ..want(0) };
+        assert_deferred(defer(&mut state, c_int::try_from(job).unwrap(), want));
+    }
+    let verdict = state.defer(1000, want(0), 0, || panic!("no room"));
+    assert_deferred(verdict);
+    let job = state.take_pending().unwrap();
+    assert_eq!(step(&mut state, job, None), [0, 1000]);
+}
+
+#[test]
+fn without_a_descriptor_and_without_a_job_the_kernel_does_it() {
+    let mut state = state();
+    let verdict = state.defer(10, want(0), 0, || None);
+    assert!(matches!(verdict, Verdict::Left(Reason::NoRoom, _)), "{verdict:?}");
+    assert_eq!(state.table.flags(10) & DEFERRED, 0);
+}
+
+#[test]
+fn who_makes_no_progress_is_left_to_the_kernel() {
+    let mut state = state();
+    for _ in 0..STRIKES_MAX {
+        assert_deferred(defer(&mut state, 10, want(0)));
+        let job = state.take_pending().unwrap();
+        assert_eq!(step(&mut state, job, None), [10]);
+        while !state.has_ended(job) {
+            step(&mut state, job, None);
+        }
+        state.free(job);
+    }
+    let verdict = defer(&mut state, 10, want(0));
+    assert!(matches!(verdict, Verdict::Left(Reason::NoProgress, _)), "{verdict:?}");
+}
+
+#[test]
+fn a_program_that_asks_again_and_again_is_left_to_the_kernel() {
+    let mut state = state();
+    for _ in 0..=CALLS_MAX {
+        assert_deferred(defer(&mut state, 10, want(0)));
+    }
+    for _ in 0..2 {
+        let verdict = defer(&mut state, 10, want(0));
+        assert!(matches!(verdict, Verdict::Left(Reason::UnseenLoop, _)), "{verdict:?}");
+    }
+    state.forget(10);
+    assert_eq!(state.table.flags(10), 0, "the next socket of that number is another");
+}
+
+#[test]
+fn a_closed_socket_is_on_no_list() {
+    let mut state = state();
+    for socket in [10, 11, 12] {
+        assert_deferred(defer(&mut state, socket, want(0)));
+    }
+    let job = state.take_pending().unwrap();
+    for (closed, left) in [(11, &[10, 12][..]), (12, &[10]), (10, &[])] {
+        state.forget(closed);
+        let mut waiting = Vec::new();
+        let mut link = state.jobs[job].waiters;
+        while let Some(fd) = link.fd() {
+            waiting.push(fd);
+            link = state.table.entry(fd).unwrap().next;
+        }
+        waiting.sort_unstable();
+        assert_eq!(waiting, left);
+    }
+}
+
+#[test]
+fn a_duplicated_socket_is_not_deferred() {
+    let mut state = state();
+    assert_deferred(defer(&mut state, 10, want(0)));
+    assert_eq!(state.share(10).as_slice().len(), 1, "whoever waits is told");
+    let verdict = defer(&mut state, 10, want(0));
+    assert!(matches!(verdict, Verdict::Left(Reason::Watchers, _)), "{verdict:?}");
+}
+
+#[test]
+fn a_forked_child_has_no_jobs_and_nobody_waits() {
+    use core::cell::RefCell;
+    let mut state = state();
+    assert_deferred(defer(&mut state, 10, want(0)));
+    let closed = RefCell::new(Vec::new());
+    state.begin_anew(77, |fd| closed.borrow_mut().push(fd));
+    assert_eq!(closed.into_inner(), [100]);
+    assert_eq!(state.table.flags(10) & DEFERRED, 0);
+    assert_eq!(state.take_pending(), None);
+    assert_deferred(defer(&mut state, 10, want(0)));
+}
+
+#[test]
+fn many_are_resumed_in_turns() {
+    let mut state = state();
+    for socket in 0..1000 {
+        assert_deferred(defer(&mut state, socket, want(0)));
+    }
+    let job = state.take_pending().unwrap();
+    let chunk = state.chunk(job);
+    state.advance(job, chunk, chunk.len, None);
+    assert_eq!(state.resume(job, |_, _, _| {}), RESUMED_MAX);
+    assert_eq!(resume(&mut state, job).len(), 1000 - RESUMED_MAX);
+}
+
+#[test]
+fn disks_are_slow_until_they_have_shown_otherwise() {
+    let mut state = state();
+    assert_eq!(state.readahead(1), Readahead::Off);
+    for _ in 0..FAST_READS {
+        state.note_speed(1, BLOCK, 100);
+    }
+    assert_eq!(state.readahead(1), Readahead::Usual);
+    assert_eq!(state.readahead(2), Readahead::Off);
+    state.note_speed(1, 4096, SLOW);
+    assert_eq!(state.readahead(1), Readahead::Usual, "too little to tell");
+    state.note_speed(1, BLOCK, SLOW);
+    assert_eq!(state.readahead(1), Readahead::Off);
+}

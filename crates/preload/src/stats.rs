@@ -1,0 +1,194 @@
+//! What has happened: counts, written to a file now and then, and a log of the notable.
+
+use core::ffi::CStr;
+use core::fmt::{self, Write as _};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{setting, sys};
+
+/// Why a call was left to the kernel, which may wait for the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// Not a regular file, at its end, or on a file system that does not tell residency.
+    Untold,
+    /// To something else than a socket with `O_NONBLOCK` and without `O_ASYNC`.
+    Blocking,
+    /// The program waits in a way that is not seen here.
+    UnseenLoop,
+    /// The socket has several descriptors, too many watchers, or one with `EPOLLEXCLUSIVE`.
+    Watchers,
+    /// What is read is evicted before it can be sent.
+    NoProgress,
+    /// No place in a table, no descriptor, no thread.
+    NoRoom,
+}
+
+const REASONS: [(&str, Reason); 6] = [
+    ("left_untold", Reason::Untold),
+    ("left_blocking", Reason::Blocking),
+    ("left_unseen_loop", Reason::UnseenLoop),
+    ("left_watchers", Reason::Watchers),
+    ("left_no_progress", Reason::NoProgress),
+    ("left_no_room", Reason::NoRoom),
+];
+
+/// A number that only grows.
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    const fn zero() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    #[inline]
+    pub(crate) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    pub(crate) fn at_least(&self, value: u64) {
+        self.0.fetch_max(value, Ordering::Relaxed);
+    }
+
+    fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Pieces that were in memory.
+pub(crate) static RESIDENT: Count = Count::zero();
+/// Sockets that were made to wait.
+pub(crate) static DEFERRED: Count = Count::zero();
+/// Those that were told to go on.
+pub(crate) static REARMED: Count = Count::zero();
+/// Bytes that readers have read.
+pub(crate) static READ_BYTES: Count = Count::zero();
+/// The longest that a socket waited.
+pub(crate) static LONGEST_US: Count = Count::zero();
+/// Reads that failed.
+pub(crate) static FAILED: Count = Count::zero();
+static LEFT: [Count; REASONS.len()] = [const { Count::zero() }; REASONS.len()];
+const _: () = assert!(Reason::NoRoom as usize == REASONS.len() - 1);
+
+/// The kernel may do what it would do without us.
+pub(crate) fn left(reason: Reason) {
+    LEFT[reason as usize].add(1);
+}
+
+/// A text in place, without memory from elsewhere. What does not fit is cut.
+pub(crate) struct Text<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Text<N> {
+    pub(crate) const fn new() -> Self {
+        Self { bytes: [0; N], len: 0 }
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> bool {
+        let fit = bytes.len().min(N - self.len);
+        self.bytes[self.len..self.len + fit].copy_from_slice(&bytes[..fit]);
+        self.len += fit;
+        fit == bytes.len()
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl<const N: usize> fmt::Write for Text<N> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// A path, with something behind it.
+fn path(base: &[u8], behind: fmt::Arguments<'_>) -> Option<Text<PATH_BYTES_MAX>> {
+    let mut path = Text::new();
+    let fits = path.push(base);
+    let _ = path.write_fmt(behind);
+    (path.push(b"\0") && fits).then_some(path)
+}
+
+const PATH_BYTES_MAX: usize = 4096;
+
+/// Write the counts to `SAMUM_PRELOAD_STATS` with `.PID` behind it, if that is set.
+pub(crate) fn write() {
+    let Some(base) = setting::STATS.text() else { return };
+    let pid = sys::pid();
+    let (Some(new), Some(to)) =
+        (path(base, format_args!(".{pid}.new")), path(base, format_args!(".{pid}")))
+    else {
+        return;
+    };
+    let mut text = Text::<1024>::new();
+    let counts = [
+        ("resident", &RESIDENT),
+        ("deferred", &DEFERRED),
+        ("rearmed", &REARMED),
+        ("read_bytes", &READ_BYTES),
+        ("longest_wait_us", &LONGEST_US),
+        ("failed", &FAILED),
+    ];
+    let left = REASONS.iter().map(|&(name, reason)| (name, &LEFT[reason as usize]));
+    for (name, count) in counts.into_iter().chain(left) {
+        let _ = writeln!(text, "{name} {}", count.value());
+    }
+    let (Ok(new), Ok(to)) =
+        (CStr::from_bytes_with_nul(new.bytes()), CStr::from_bytes_with_nul(to.bytes()))
+    else {
+        return;
+    };
+    if sys::write_file(new, text.bytes(), false) {
+        sys::rename(new, to);
+    }
+}
+
+/// As [`write`], but at most once a second.
+pub(crate) fn write_now_and_then() {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    if setting::STATS.text().is_none() {
+        return;
+    }
+    let (now, next) = (sys::now().as_secs(), NEXT.load(Ordering::Relaxed));
+    let ours = NEXT.compare_exchange(next, now + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    if now >= next && ours {
+        write();
+    }
+}
+
+/// Counts begin anew: this is another process now.
+pub(crate) fn reset() {
+    let counts = [&RESIDENT, &DEFERRED, &REARMED, &READ_BYTES, &LONGEST_US, &FAILED];
+    for count in counts.into_iter().chain(&LEFT) {
+        count.0.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Lines in one second; further ones are dropped.
+const LINES_MAX: u64 = 10;
+
+/// Write a line to `SAMUM_PRELOAD_LOG`, if that is set.
+pub(crate) fn log(line: fmt::Arguments<'_>) {
+    static LINES: AtomicU64 = AtomicU64::new(0);
+    static SECOND: AtomicU64 = AtomicU64::new(0);
+    let Some(to) = setting::LOG.text() else { return };
+    let now = sys::now().as_secs();
+    if SECOND.swap(now, Ordering::Relaxed) != now {
+        LINES.store(0, Ordering::Relaxed);
+    }
+    if LINES.fetch_add(1, Ordering::Relaxed) >= LINES_MAX {
+        return;
+    }
+    let mut text = Text::<512>::new();
+    let _ = writeln!(text, "samum-preload[{}]: {line}", sys::pid());
+    if to == b"-" {
+        sys::write(2, text.bytes());
+    } else if let Some(path) = path(to, format_args!(""))
+        && let Ok(path) = CStr::from_bytes_with_nul(path.bytes())
+    {
+        sys::write_file(path, text.bytes(), true);
+    }
+}

@@ -1,0 +1,341 @@
+//! The kernel and the C library, as safe functions: what the other modules need of them.
+//!
+//! What this library interposes is called through [`crate::real`] or as a bare system call, never
+//! by its name: that would be ourselves.
+
+use core::ffi::{CStr, c_int, c_long, c_void};
+use core::mem::MaybeUninit;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::time::Duration;
+
+/// An error number of the C library.
+pub(crate) type Errno = c_int;
+
+/// A file, independent of the descriptor it is reached by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FileId {
+    pub(crate) dev: u64,
+    pub(crate) ino: u64,
+}
+
+/// What `fstat(2)` says of a descriptor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Status {
+    pub(crate) id: FileId,
+    pub(crate) size: u64,
+    pub(crate) is_regular: bool,
+    pub(crate) is_socket: bool,
+}
+
+/// How the kernel is to read ahead in a file that is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Readahead {
+    /// Not at all.
+    Off,
+    /// As it is set up to.
+    Usual,
+}
+
+/// The calling thread's `errno`.
+pub(crate) fn errno() -> Errno {
+    // SAFETY: `__errno_location` has no preconditions.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: it points to the calling thread's errno, which lives as long as the thread.
+    unsafe { *place }
+}
+
+pub(crate) fn set_errno(errno: Errno) {
+    // SAFETY: `__errno_location` has no preconditions.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: it points to the calling thread's errno, which lives as long as the thread.
+    unsafe { *place = errno }
+}
+
+/// A result of a system call: a count, or `errno`.
+fn result(returned: c_long) -> Result<u64, Errno> {
+    u64::try_from(returned).map_err(|_| errno())
+}
+
+pub(crate) fn status(fd: c_int) -> Result<Status, Errno> {
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: fstat(2) writes at most one `stat` to the place it is given, which is one.
+    result(unsafe { libc::fstat(fd, stat.as_mut_ptr()) }.into())?;
+    // SAFETY: fstat(2) has succeeded, so it has written all of it.
+    let stat = unsafe { stat.assume_init() };
+    Ok(Status {
+        id: FileId { dev: stat.st_dev, ino: stat.st_ino },
+        size: u64::try_from(stat.st_size).unwrap_or(0),
+        is_regular: stat.st_mode & libc::S_IFMT == libc::S_IFREG,
+        is_socket: stat.st_mode & libc::S_IFMT == libc::S_IFSOCK,
+    })
+}
+
+/// Where a descriptor is in its file.
+pub(crate) fn position(fd: c_int) -> Result<i64, Errno> {
+    // SAFETY: lseek(2) takes no pointers.
+    let position = unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) };
+    if position < 0 { Err(errno()) } else { Ok(position) }
+}
+
+/// The status flags of a descriptor (`F_GETFL`).
+pub(crate) fn flags(fd: c_int) -> Result<c_int, Errno> {
+    // SAFETY: F_GETFL takes no pointers.
+    result(unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GETFL) })
+        .map(|flags| c_int::try_from(flags).unwrap_or(0))
+}
+
+/// A second descriptor of the same open file, closed by `exec`.
+pub(crate) fn duplicate(fd: c_int) -> Result<c_int, Errno> {
+    // SAFETY: F_DUPFD_CLOEXEC takes no pointers.
+    let copy = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, 3) };
+    c_int::try_from(result(copy)?).map_err(|_| libc::EMFILE)
+}
+
+/// Close a descriptor that [`duplicate`] has made.
+pub(crate) fn close(fd: c_int) {
+    // SAFETY: close(2) takes no pointers; the descriptor is the caller's own. It was open for
+    // reading, so there is no error that could matter.
+    unsafe { libc::syscall(libc::SYS_close, fd) };
+}
+
+pub(crate) fn pid() -> c_int {
+    // SAFETY: getpid(2) has no preconditions.
+    unsafe { libc::getpid() }
+}
+
+/// Time since some moment before the program began.
+pub(crate) fn now() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: clock_gettime(2) writes one `timespec` to the place it is given.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanoseconds)
+}
+
+/// Read at most [`SCRATCH_REACH`] bytes that nobody wants to see.
+///
+/// `at_once`: fail with `EAGAIN` rather than wait for the disk (`RWF_NOWAIT`).
+pub(crate) fn read_for_nothing(
+    fd: c_int,
+    offset: u64,
+    len: u64,
+    at_once: bool,
+) -> Result<u64, Errno> {
+    let scratch = SCRATCH.load(Ordering::Relaxed);
+    let offset = i64::try_from(offset).map_err(|_| libc::EOVERFLOW)?;
+    let mut left = usize::try_from(len).map_err(|_| libc::EOVERFLOW)?;
+    if scratch.is_null() {
+        return Err(libc::ENOMEM);
+    }
+    let none = libc::iovec { iov_base: scratch.cast(), iov_len: 0 };
+    let mut parts = [none; SCRATCH_PARTS];
+    let mut used = 0;
+    while left > 0 && used < SCRATCH_PARTS {
+        parts[used].iov_len = left.min(SCRATCH_BYTES);
+        left -= parts[used].iov_len;
+        used += 1;
+    }
+    let count = c_int::try_from(used).map_err(|_| libc::EINVAL)?;
+    let how = if at_once { libc::RWF_NOWAIT } else { 0 };
+    // SAFETY: `used` parts are filled in, and each lies in the scratch mapping, which is never
+    // unmapped, and which no Rust reference points into: all threads overwrite it at will.
+    let read = unsafe { libc::preadv2(fd, parts.as_ptr(), count, offset, how) };
+    u64::try_from(read).map_err(|_| errno())
+}
+
+/// What one [`read_for_nothing`] covers: the parts all point to the same memory, which stays in the
+/// processor's cache.
+pub(crate) const SCRATCH_REACH: u64 = (SCRATCH_BYTES * SCRATCH_PARTS) as u64;
+const SCRATCH_BYTES: usize = 64 * 1024;
+const SCRATCH_PARTS: usize = 4;
+static SCRATCH: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
+
+/// Have memory for [`read_for_nothing`]. False: there is none.
+pub(crate) fn make_scratch() -> bool {
+    let memory = map(SCRATCH_BYTES);
+    SCRATCH.store(memory, Ordering::Relaxed);
+    !memory.is_null()
+}
+
+/// `len` bytes of zeros, for ever; null when there are none.
+pub(crate) fn map(len: usize) -> *mut u8 {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new private mapping at a place of the kernel's choice touches nothing that exists.
+    let memory = unsafe { libc::mmap(ptr::null_mut(), len, protection, kind, -1, 0) };
+    if memory == libc::MAP_FAILED { ptr::null_mut() } else { memory.cast() }
+}
+
+/// How many pages of a range are in the page cache, those that are still being read included
+/// (`cachestat(2)`, since Linux 6.5); `None` where that may not be asked: since Linux 6.16 it is
+/// for the owner of a file, and who may write to it.
+pub(crate) fn cached_pages(fd: c_int, offset: u64, len: u64) -> Option<u64> {
+    const SYS_CACHESTAT: c_long = 451;
+    let range = [offset, len];
+    let mut counts = [0u64; 5];
+    let (from, to) = (range.as_ptr(), counts.as_mut_ptr());
+    // SAFETY: `struct cachestat_range` is two u64, `struct cachestat` five, as these are.
+    let returned = unsafe { libc::syscall(SYS_CACHESTAT, fd, from, to, 0) };
+    (returned == 0).then_some(counts[0])
+}
+
+/// Tell the kernel how to read ahead in an open file. Only advice: errors change nothing.
+pub(crate) fn advise(fd: c_int, readahead: Readahead) {
+    let advice = match readahead {
+        Readahead::Off => libc::POSIX_FADV_RANDOM,
+        Readahead::Usual => libc::POSIX_FADV_NORMAL,
+    };
+    // SAFETY: posix_fadvise(2) takes no pointers.
+    unsafe { libc::posix_fadvise(fd, 0, 0, advice) };
+}
+
+/// The hard limit of descriptors.
+pub(crate) fn descriptors_max() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: getrlimit(2) writes one `rlimit` to the place it is given.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    limit.rlim_max
+}
+
+/// The signals that a thread has blocked.
+pub(crate) type Signals = u64;
+
+/// Block all signals; returns those that were blocked.
+pub(crate) fn block_signals() -> Signals {
+    let all = Signals::MAX;
+    let mut before = 0;
+    // SAFETY: both sets are the 8 bytes that the last argument says. The bare system call also
+    // blocks what the C library keeps for itself, whose handlers must not run here either.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const all,
+            &raw mut before,
+            8,
+        )
+    };
+    before
+}
+
+/// Block these signals and no others.
+pub(crate) fn restore_signals(signals: Signals) {
+    let none = ptr::null_mut::<Signals>();
+    // SAFETY: the set is the 8 bytes that the last argument says, and a null old set is allowed.
+    unsafe {
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const signals, none, 8)
+    };
+}
+
+/// Sleep while `word` is `value`, at most for `limit`. May return early; true at the limit.
+pub(crate) fn futex_wait(word: &AtomicU32, value: u32, limit: Option<Duration>) -> bool {
+    let limit = limit.map(|limit| libc::timespec {
+        tv_sec: limit.as_secs().cast_signed(),
+        tv_nsec: limit.subsec_nanos().into(),
+    });
+    let limit: *const libc::timespec = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: `word` and `limit` are valid for the whole call; futex(2) allows a null limit.
+    let woken = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, limit) };
+    woken != 0 && errno() == libc::ETIMEDOUT
+}
+
+/// Wake one thread that sleeps on `word`.
+pub(crate) fn futex_wake(word: &AtomicU32) {
+    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: `word` is only an address here.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 1) };
+}
+
+/// Start a thread that nobody waits for, with all signals blocked and little stack.
+///
+/// Returns false when there can be none.
+pub(crate) fn start_thread(body: extern "C" fn(*mut c_void) -> *mut c_void) -> bool {
+    let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
+    // SAFETY: pthread_attr_init initialises the place it is given.
+    if unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) } != 0 {
+        return false;
+    }
+    let attributes = attributes.as_mut_ptr();
+    // SAFETY: initialised above. An error leaves the default size, which is larger.
+    unsafe { libc::pthread_attr_setstacksize(attributes, THREAD_STACK_BYTES) };
+    // SAFETY: initialised above, and the constant is a valid state.
+    unsafe { libc::pthread_attr_setdetachstate(attributes, libc::PTHREAD_CREATE_DETACHED) };
+    let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
+    let signals = block_signals();
+    // SAFETY: the attributes are initialised; `body` needs no argument and does not unwind.
+    let error =
+        unsafe { libc::pthread_create(thread.as_mut_ptr(), attributes, body, ptr::null_mut()) };
+    restore_signals(signals);
+    // SAFETY: initialised above and not used after this.
+    unsafe { libc::pthread_attr_destroy(attributes) };
+    error == 0
+}
+
+/// Readers call the kernel and keep a few words; the C library takes its thread-local data from it.
+const THREAD_STACK_BYTES: usize = 128 * 1024;
+
+/// Have these called around each `fork(2)`.
+pub(crate) fn at_fork(before: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
+    // SAFETY: the functions live as long as the program: a preloaded library is never unloaded.
+    // Without memory for them a forked child would share our descriptors; nothing else.
+    unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
+}
+
+/// A variable of the environment. Valid until the program changes its environment.
+pub(crate) fn environment(name: &CStr) -> Option<&'static CStr> {
+    // SAFETY: `name` ends with a NUL. Called before the program begins, so nobody writes.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    // SAFETY: getenv(3) returns null or a string that ends with a NUL.
+    (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
+}
+
+/// A copy that stays for ever. `None` without memory, or of nothing.
+pub(crate) fn keep(bytes: &[u8]) -> Option<&'static mut [u8]> {
+    if bytes.is_empty() {
+        return None;
+    }
+    let memory = map(bytes.len());
+    if memory.is_null() {
+        return None;
+    }
+    // SAFETY: the mapping has this length, is ours alone, and stays.
+    let copy = unsafe { core::slice::from_raw_parts_mut(memory, bytes.len()) };
+    copy.copy_from_slice(bytes);
+    Some(copy)
+}
+
+/// What [`keep`] has returned, by its address; `None` for null.
+pub(crate) fn kept(bytes: *const u8, len: usize) -> Option<&'static [u8]> {
+    // SAFETY: the only caller passes what `keep` returned, or null.
+    (!bytes.is_null()).then(|| unsafe { core::slice::from_raw_parts(bytes, len) })
+}
+
+/// Write a whole text to a file: appended to what is there, or in its place. Errors are nobody's to
+/// hear.
+pub(crate) fn write_file(path: &CStr, text: &[u8], append: bool) -> bool {
+    let place = if append { libc::O_APPEND } else { libc::O_TRUNC };
+    let how = libc::O_WRONLY | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NOCTTY | place;
+    // SAFETY: `path` ends with a NUL.
+    let fd = unsafe { libc::open(path.as_ptr(), how, 0o644) };
+    if fd < 0 {
+        return false;
+    }
+    let written = write(fd, text);
+    close(fd);
+    written
+}
+
+/// Write a text to a descriptor, in one call.
+pub(crate) fn write(fd: c_int, text: &[u8]) -> bool {
+    // SAFETY: the text is valid for its length.
+    let written = unsafe { libc::write(fd, text.as_ptr().cast(), text.len()) };
+    usize::try_from(written) == Ok(text.len())
+}
+
+/// Put one file in another's place.
+pub(crate) fn rename(from: &CStr, to: &CStr) {
+    // SAFETY: both paths end with a NUL.
+    unsafe { libc::rename(from.as_ptr(), to.as_ptr()) };
+}

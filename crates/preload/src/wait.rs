@@ -1,0 +1,153 @@
+//! `poll(2)` and `select(2)` over sockets that are deferred: they are waited for in short slices
+//! without asking whether they can be written to, until something else happens or they can.
+//!
+//! `epoll_wait(2)` needs none of this: the interest in the kernel is changed.
+
+use core::ffi::c_int;
+use core::time::Duration;
+
+use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec};
+
+use crate::descriptors::{self, DEFERRED};
+use crate::{real, sys};
+
+/// How late the end of a deferral may be noticed.
+const SLICE: Duration = Duration::from_millis(5);
+/// Descriptors of one `poll` that can be waited for in slices; with more the kernel is asked as ever,
+/// and finds deferred sockets writable.
+const POLL_MAX: usize = 1024;
+const WRITABLE: i16 = libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND;
+
+/// How long a caller wants to wait; `None` for ever.
+pub(crate) type Limit = Option<Duration>;
+
+/// `ppoll(2)`; `None` if nobody in it is deferred, so that the real one can be called.
+pub(crate) fn poll(polled: &mut [pollfd], limit: Limit, signals: *const sigset_t) -> Option<c_int> {
+    if polled.len() > POLL_MAX || !polled.iter().any(is_deferred) {
+        return None;
+    }
+    let mut masked = [pollfd { fd: -1, events: 0, revents: 0 }; POLL_MAX];
+    let masked = &mut masked[..polled.len()];
+    let until = limit.map(|limit| sys::now().saturating_add(limit));
+    loop {
+        let mut waits = false;
+        for (masked, polled) in masked.iter_mut().zip(polled.iter()) {
+            *masked = *polled;
+            if is_deferred(polled) {
+                waits = true;
+                masked.events &= !WRITABLE;
+            }
+        }
+        let (slice, is_last) = slice(until, waits);
+        let slice = slice.map(timespec_of);
+        let slice = slice.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+        let (first, len) = (masked.as_mut_ptr(), masked.len() as nfds_t);
+        // SAFETY: `len` valid elements, a valid or null limit, and the caller's signals.
+        let ready = unsafe { real::ppoll.function()(first, len, slice, signals) };
+        if ready != 0 || is_last {
+            if ready >= 0 {
+                for (polled, masked) in polled.iter_mut().zip(masked.iter()) {
+                    polled.revents = masked.revents;
+                }
+            }
+            return Some(ready);
+        }
+    }
+}
+
+fn is_deferred(polled: &pollfd) -> bool {
+    polled.events & WRITABLE != 0 && descriptors::flags(polled.fd) & DEFERRED != 0
+}
+
+/// The three sets of `select(2)`, null where the program has none.
+#[derive(Clone, Copy)]
+pub(crate) struct Sets {
+    pub(crate) read: *mut fd_set,
+    pub(crate) write: *mut fd_set,
+    pub(crate) except: *mut fd_set,
+}
+
+/// `pselect(2)`; `None` if nobody in it is deferred, so that the real one can be called.
+///
+/// # Safety
+/// The sets are null or valid.
+pub(crate) unsafe fn select(
+    count: c_int,
+    sets: Sets,
+    limit: Limit,
+    signals: *const sigset_t,
+) -> Option<c_int> {
+    let size = c_int::try_from(libc::FD_SETSIZE).unwrap_or(0);
+    // A program with larger sets knows what it does, and we do not.
+    if sets.write.is_null() || !(0..=size).contains(&count) {
+        return None;
+    }
+    // SAFETY: null or valid (the caller's promise).
+    let wanted = [sets.read, sets.write, sets.except].map(|set| unsafe { set.as_ref() }.copied());
+    let [_, Some(write), _] = wanted else { return None };
+    if !(0..count).any(|fd| is_in(&write, fd)) {
+        return None;
+    }
+    let until = limit.map(|limit| sys::now().saturating_add(limit));
+    loop {
+        let [mut read, _, mut except] = wanted;
+        let mut masked = write;
+        let mut waits = false;
+        for fd in (0..count).filter(|&fd| is_in(&write, fd)) {
+            waits = true;
+            // SAFETY: `fd` is below FD_SETSIZE.
+            unsafe { libc::FD_CLR(fd, &raw mut masked) };
+        }
+        let (slice, is_last) = slice(until, waits);
+        let slice = slice.map(timespec_of);
+        let slice = slice.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+        let set = |set: &mut Option<fd_set>| {
+            set.as_mut().map_or(core::ptr::null_mut(), core::ptr::from_mut)
+        };
+        let (r, w, e) = (set(&mut read), &raw mut masked, set(&mut except));
+        // SAFETY: sets of our own or null, a valid or null limit, and the caller's signals.
+        let ready = unsafe { real::pselect.function()(count, r, w, e, slice, signals) };
+        if ready != 0 || is_last {
+            if ready >= 0 {
+                let found = [(sets.read, read), (sets.write, Some(masked)), (sets.except, except)];
+                for (place, set) in found {
+                    if let Some(set) = set {
+                        // SAFETY: the set was there, so it is valid (the caller's promise).
+                        unsafe { *place = set };
+                    }
+                }
+            }
+            return Some(ready);
+        }
+    }
+}
+
+fn is_in(write: &fd_set, fd: c_int) -> bool {
+    // SAFETY: the callers pass numbers below FD_SETSIZE.
+    descriptors::flags(fd) & DEFERRED != 0 && unsafe { libc::FD_ISSET(fd, write) }
+}
+
+/// How long to wait now, and whether that is all that is left.
+fn slice(until: Option<Duration>, waits: bool) -> (Limit, bool) {
+    match until {
+        None if waits => (Some(SLICE), false),
+        None => (None, true),
+        Some(until) => {
+            let left = until.saturating_sub(sys::now());
+            if waits && left > SLICE { (Some(SLICE), false) } else { (Some(left), true) }
+        }
+    }
+}
+
+fn timespec_of(time: Duration) -> timespec {
+    timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}
+
+/// The limit that a `timespec` says; `None` if it is not a valid one.
+pub(crate) fn limit_of(seconds: i64, nanoseconds: i64) -> Option<Duration> {
+    let nanoseconds = u32::try_from(nanoseconds).ok().filter(|&it| it < 1_000_000_000)?;
+    Some(Duration::new(u64::try_from(seconds).ok()?, nanoseconds))
+}

@@ -1,0 +1,63 @@
+//! What else programs do: fork, reuse numbers, duplicate, block, insist. And the library under
+//! valgrind.
+
+mod common;
+
+use std::process::{Command, Output};
+
+use testkit::{Content, Server, Throttle, Tree, or_skip, skip};
+
+use common::{client, get, library, loop_server, odd_program, preloaded, tree};
+
+const MIB: u64 = 1024 * 1024;
+
+fn run(command: &mut Command) -> (bool, String) {
+    let Output { status, stderr, .. } = command.output().unwrap();
+    (status.success(), String::from_utf8_lossy(&stderr).into_owned())
+}
+
+fn cold(tree: &Tree, throttle: &Throttle) {
+    throttle.limit(None);
+    tree.evict("file");
+    throttle.limit(Some(16 * 1024));
+}
+
+#[test]
+fn programs_see_nothing_but_a_full_socket() {
+    let tree = tree().file("file", Content::pseudo_random(1, MIB));
+    let throttle = or_skip!(Throttle::new(tree.path()));
+    for what in [
+        "wait", "fork", "vfork", "reuse", "dup", "shutdown", "again", "blocking", "loopless",
+        "stubborn", "errors",
+    ] {
+        cold(&tree, &throttle);
+        let mut command = throttle.command(odd_program());
+        let (ok, said) = run(preloaded(command.arg(what).arg(tree.path().join("file"))));
+        assert!(ok, "{what}: {said}");
+    }
+    // And without the library the first of them fails, so they do see something.
+    cold(&tree, &throttle);
+    let mut command = throttle.command(odd_program());
+    let (ok, said) = run(command.arg("wait").arg(tree.path().join("file")));
+    assert!(!ok && said.contains("Ok(8192)"), "{said}");
+}
+
+#[test]
+fn valgrind_finds_nothing() {
+    let tree = tree().file("file", Content::pseudo_random(2, MIB));
+    if !std::path::Path::new("/usr/bin/valgrind").exists() {
+        skip!("valgrind is not installed");
+    }
+    let mut command = Command::new("/usr/bin/valgrind");
+    command.args(["-q", "--error-exitcode=99", "--trace-children=no"]);
+    command.arg(format!("--log-file={}", tree.path().join("valgrind").display()));
+    command.arg(loop_server()).arg("level").arg(tree.path()).env("LD_PRELOAD", library());
+    let mut server = Server::spawn(&mut command).unwrap();
+    for _ in 0..3 {
+        tree.evict("file");
+        get(&mut client(&server), "file", &Content::pseudo_random(2, MIB));
+    }
+    server.terminate().unwrap();
+    let found = std::fs::read_to_string(tree.path().join("valgrind")).unwrap();
+    assert!(!found.contains("Invalid") && !found.contains("ninitialised"), "{found}");
+}

@@ -1,0 +1,472 @@
+//! Real servers beneath the library, with a real disk: nginx, lighttpd, Apache httpd.
+
+mod common;
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, kill_process};
+use testkit::{Address, Client, Content, Throttle, Tree, skip};
+
+use common::{cpu, descriptors, family, preloaded, tree, until};
+
+const MIB: u64 = 1024 * 1024;
+const SMALL: u64 = 1000;
+const LARGE: u64 = 3;
+const HUGE_BYTES: u64 = 64 * MIB;
+const CLIENTS: u64 = 64;
+
+/// Sizes around what the library treats differently, and around nothing in particular.
+fn size_of_small(number: u64) -> u64 {
+    match number % 8 {
+        0 => number % 3,
+        1 => 4095 + number % 3,
+        2 => 16 * 1024 - 1 + number % 3,
+        3 => number * 37,
+        4 => number * 211 % 100_000,
+        5 => 65_535 + number % 3,
+        6 if number.is_multiple_of(64) => 256 * 1024 + number % 3,
+        _ => 1 + number * 7,
+    }
+}
+
+fn content(name: &str) -> Content {
+    let number: u64 = name[1..].parse().unwrap();
+    match &name[..1] {
+        "s" => Content::pseudo_random(number, size_of_small(number)),
+        "m" => Content::pseudo_random(number, MIB + number * 300_001),
+        _ => Content::pseudo_random(number, HUGE_BYTES),
+    }
+}
+
+/// All names: small ones, some of a few MiB, one of 64 MiB.
+fn names() -> Vec<String> {
+    let small = (0..SMALL).map(|number| format!("s{number}"));
+    let large = (0..LARGE).map(|number| format!("m{number}"));
+    small.chain(large).chain(["h0".to_owned()]).collect()
+}
+
+fn site() -> Tree {
+    names().iter().fold(tree(), |tree, name| tree.file(format!("site/{name}"), content(name)))
+}
+
+fn evict(tree: &Tree) {
+    for name in names() {
+        tree.evict(format!("site/{name}"));
+    }
+}
+
+/// A server as a process group that ends with this.
+struct Running {
+    child: Child,
+    address: Address,
+}
+
+impl Running {
+    fn start(command: &mut Command, port: u16) -> Self {
+        let command = command.stdin(Stdio::null()).process_group(0);
+        let child = command.spawn().unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let mut running = Self { child, address: Address::Tcp(address) };
+        let limit = Instant::now() + Duration::from_secs(10);
+        while TcpStream::connect(address).is_err() {
+            assert!(running.child.try_wait().unwrap().is_none(), "the server has ended");
+            assert!(Instant::now() < limit, "the server does not listen");
+            thread::sleep(Duration::from_millis(20));
+        }
+        running
+    }
+
+    fn client(&self) -> Client {
+        let mut client = Client::connect(&self.address).unwrap();
+        client.set_limit(Duration::from_secs(60));
+        client
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Whether it ends by itself when it is told to.
+    #[track_caller]
+    fn terminate(mut self) {
+        self.signal(Signal::TERM);
+        let limit = Instant::now() + Duration::from_secs(10);
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < limit, "it does not end");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for pid in family(self.child.id()).into_iter().rev() {
+            // Who has ended needs no signal. It is ours, or was: numbers are not used again so soon.
+            if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        let _ = self.child.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn installed(program: &str) -> Option<PathBuf> {
+    ["/usr/sbin", "/usr/bin"]
+        .map(|place| Path::new(place).join(program))
+        .into_iter()
+        .find(|it| it.exists())
+}
+
+/// Ask for a file, or a range of it, and compare every byte.
+#[track_caller]
+fn get(client: &mut Client, name: &str, range: Option<(u64, u64)>) {
+    let wanted = content(name);
+    let field =
+        range.map_or(String::new(), |(first, last)| format!("Range: bytes={first}-{last}\r\n"));
+    client.send(format!("GET /{name} HTTP/1.1\r\nHost: test\r\n{field}\r\n")).unwrap();
+    let response = client.response().unwrap_or_else(|error| panic!("{name}: {error}"));
+    match range {
+        None => {
+            assert_eq!(response.status, 200, "{name}");
+            wanted.assert_is(&response.body);
+        }
+        Some((first, last)) => {
+            assert_eq!(response.status, 206, "{name}");
+            assert_eq!(response.body.len() as u64, last - first + 1, "{name}");
+            wanted.assert_at(first, &response.body);
+        }
+    }
+}
+
+/// Everything is asked for, cold and then hot, by many clients at once: in whole and in ranges, on
+/// connections that stay; some leave in the middle.
+fn download_everything(server: &Running, tree: &Tree) {
+    let names = names();
+    for cold in [true, false] {
+        if cold {
+            evict(tree);
+        }
+        thread::scope(|scope| {
+            for number in 0..CLIENTS {
+                let names = &names;
+                scope.spawn(move || one_client(server, number, names));
+            }
+        });
+    }
+}
+
+fn one_client(server: &Running, number: u64, names: &[String]) {
+    let mut client = server.client();
+    for name in names.iter().skip(usize::try_from(number).unwrap()).step_by(64) {
+        get(&mut client, name, None);
+        let len = content(name).len();
+        if len > 10 {
+            let first = (number * 7919) % (len / 2);
+            get(&mut client, name, Some((first, len - 1 - number % 3)));
+        }
+    }
+    if number.is_multiple_of(8) {
+        let mut leaving = server.client();
+        leaving.send("GET /h0 HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+        leaving.read_exactly(100_000).unwrap();
+    }
+}
+
+/// While cold files are fetched from a slow disk, a hot one is answered, and nobody spins.
+fn waits_without_stalling(server: &Running, tree: &Tree, throttle: &Throttle, hot: &str) {
+    let mut client = server.client();
+    get(&mut client, hot, None);
+    tree.evict("site/m0");
+    let before = cpu(server.child.id());
+    throttle.limit(Some(MIB / 2));
+    let began = Instant::now();
+    let mut slowest = Duration::ZERO;
+    thread::scope(|scope| {
+        let cold = scope.spawn(|| get(&mut server.client(), "m0", None));
+        while !cold.is_finished() {
+            let asked = Instant::now();
+            get(&mut client, hot, None);
+            slowest = slowest.max(asked.elapsed());
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    throttle.limit(None);
+    let (took, used) = (began.elapsed(), cpu(server.child.id()) - before);
+    assert!(took > Duration::from_secs(1), "the disk was not slow: {took:?}");
+    assert!(slowest < Duration::from_millis(300), "the hot file took {slowest:?} of {took:?}");
+    assert!(used < took * 3 / 100, "{used:?} of processor in {took:?}");
+}
+
+fn nginx(tree: &Tree, port: u16, workers: u8, main: &str) -> PathBuf {
+    let sendfile = if main.contains("sendfile off") { "" } else { "sendfile on;" };
+    let root = tree.path().display();
+    let path = tree.path().join("nginx.conf");
+    fs::write(
+        &path,
+        format!(
+            "worker_processes {workers}; daemon off; pid {root}/pid; error_log {root}/error.log warn; user root;
+             events {{ worker_connections 4000; }}
+             http {{ access_log off; {sendfile} tcp_nopush on; server_tokens off; keepalive_requests 100000;
+               {main}
+               server {{ listen 127.0.0.1:{port} backlog=4096; root {root}/site; }} }}"
+        ),
+    )
+    .unwrap();
+    path
+}
+
+fn start_nginx(
+    tree: &Tree,
+    throttle: &Throttle,
+    program: &Path,
+    workers: u8,
+    main: &str,
+) -> Running {
+    let port = free_port();
+    let conf = nginx(tree, port, workers, main);
+    let mut command = throttle.command(program);
+    command.arg("-c").arg(conf);
+    Running::start(preloaded(&mut command), port)
+}
+
+macro_rules! or_skip_program {
+    ($name:literal) => {
+        match installed($name) {
+            Some(program) => program,
+            None => skip!("{} is not installed", $name),
+        }
+    };
+}
+
+#[test]
+fn nginx_in_many_shapes_sends_every_byte() {
+    let program = or_skip_program!("nginx");
+    let tree = site();
+    let throttle = testkit::or_skip!(Throttle::new(tree.path()));
+    for (workers, main) in [
+        (1, "sendfile_max_chunk 0;"),
+        (4, "sendfile_max_chunk 2m; open_file_cache max=2000; open_file_cache_valid 60s;"),
+        (1, "aio threads; open_file_cache max=2000;"),
+        (1, "sendfile off;"),
+    ] {
+        let server = start_nginx(&tree, &throttle, &program, workers, main);
+        throttle.limit(Some(256 * MIB));
+        download_everything(&server, &tree);
+        throttle.limit(None);
+        server.terminate();
+        let errors = fs::read_to_string(tree.path().join("error.log")).unwrap_or_default();
+        assert!(!errors.contains("[alert]") && !errors.contains("[emerg]"), "{main}: {errors}");
+    }
+}
+
+#[test]
+fn nginx_as_a_cache_sends_every_byte() {
+    let program = or_skip_program!("nginx");
+    let tree = site().directory("cache");
+    let throttle = testkit::or_skip!(Throttle::new(tree.path()));
+    let (origin, cache) = (free_port(), tree.path().join("cache"));
+    let main = format!(
+        "proxy_cache_path {} keys_zone=z:1m; server {{ listen 127.0.0.1:{origin}; root {}/site; }}
+         proxy_cache z; proxy_cache_valid 1h; proxy_cache_key $uri; proxy_set_header Range '';
+         proxy_temp_path {}/temp;
+         upstream o {{ server 127.0.0.1:{origin}; }}",
+        cache.display(),
+        tree.path().display(),
+        tree.path().display()
+    );
+    let port = free_port();
+    let conf = nginx(&tree, port, 1, &main);
+    let text = fs::read_to_string(&conf).unwrap();
+    let from = format!("backlog=4096; root {}/site;", tree.path().display());
+    let to = "backlog=4096; location / { proxy_pass http://o; }";
+    fs::write(&conf, text.replace(&from, to)).unwrap();
+    let mut command = throttle.command(&program);
+    let server = Running::start(preloaded(command.arg("-c").arg(conf)), port);
+    let mut client = server.client();
+    for round in 0..2 {
+        for name in ["s3", "s11", "m1", "m2", "s700"] {
+            get(&mut client, name, None);
+        }
+        if round == 0 {
+            for file in files(&cache) {
+                tree.evict(file.strip_prefix(tree.path()).unwrap());
+            }
+        }
+    }
+    server.terminate();
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn nginx_does_not_stall_and_does_not_spin() {
+    let program = or_skip_program!("nginx");
+    let tree = site();
+    let throttle = testkit::or_skip!(Throttle::new(tree.path()));
+    let server = start_nginx(&tree, &throttle, &program, 1, "open_file_cache max=2000;");
+    waits_without_stalling(&server, &tree, &throttle, "s9");
+    server.terminate();
+}
+
+#[test]
+fn nginx_keeps_no_descriptors_reloads_and_ends() {
+    let program = or_skip_program!("nginx");
+    let tree = site();
+    let throttle = testkit::or_skip!(Throttle::new(tree.path()));
+    let server = start_nginx(&tree, &throttle, &program, 2, "");
+    let pid = server.child.id();
+    get(&mut server.client(), "s9", None);
+    let before = descriptors(pid);
+    let mut cold = 0..LARGE;
+    for round in 0..10_000 {
+        if round % 2000 == 0 {
+            tree.evict(format!("site/m{}", cold.next().unwrap_or(0)));
+        }
+        let name = if round % 100 == 0 { "m0" } else { "s9" };
+        let mut client = server.client();
+        client.send(format!("GET /{name} HTTP/1.0\r\n\r\n")).unwrap();
+        if round % 3 > 0 {
+            client.response().unwrap();
+        }
+    }
+    until("descriptors are closed", || descriptors(pid) <= before);
+    // A new configuration: new workers, while old ones finish what they have begun.
+    tree.evict("site/m1");
+    throttle.limit(Some(MIB));
+    let workers = family(pid);
+    thread::scope(|scope| {
+        let cold = scope.spawn(|| get(&mut server.client(), "m1", None));
+        thread::sleep(Duration::from_millis(100));
+        server.signal(Signal::HUP);
+        until("workers are new", || family(pid).iter().any(|pid| !workers.contains(pid)));
+        get(&mut server.client(), "s9", None);
+        assert!(!cold.is_finished(), "the disk was not slow");
+        throttle.limit(Some(16 * MIB));
+    });
+    throttle.limit(None);
+    until("old workers have ended", || {
+        let now = family(pid);
+        workers.iter().filter(|&&worker| worker != pid).all(|worker| !now.contains(worker))
+    });
+    server.terminate();
+}
+
+#[test]
+fn nginx_sends_files_that_are_replaced_and_truncated() {
+    let program = or_skip_program!("nginx");
+    let tree = tree().file("site/r0", vec![200; 600_000]);
+    let throttle = testkit::or_skip!(Throttle::new(tree.path()));
+    let server = start_nginx(&tree, &throttle, &program, 1, "");
+    throttle.limit(Some(16 * MIB));
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut client = server.client();
+                for _ in 0..40 {
+                    client.send("GET /r0 HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+                    // Cut in the middle, when the file was truncated; then a new connection.
+                    let Ok(response) = client.response() else {
+                        client = server.client();
+                        continue;
+                    };
+                    assert_eq!(response.status, 200);
+                    // Whole, of one generation: replaced by rename, each byte says which.
+                    if response.body.len() == 600_000 && response.body[0] < 250 {
+                        assert!(response.body.iter().all(|&byte| byte == response.body[0]));
+                    }
+                }
+            });
+        }
+        for generation in 0..20u8 {
+            tree.write("site/new", vec![generation; 600_000]);
+            tree.evict("site/new");
+            fs::rename(tree.path().join("site/new"), tree.path().join("site/r0")).unwrap();
+            thread::sleep(Duration::from_millis(20));
+            if generation % 5 == 4 {
+                fs::write(tree.path().join("site/cut"), vec![255; 500_000]).unwrap();
+                tree.evict("site/cut");
+                fs::rename(tree.path().join("site/cut"), tree.path().join("site/r0")).unwrap();
+                thread::sleep(Duration::from_millis(10));
+                let cut =
+                    fs::File::options().write(true).open(tree.path().join("site/r0")).unwrap();
+                cut.set_len(1000).unwrap();
+            }
+        }
+    });
+    throttle.limit(None);
+    tree.write("site/s9", content("s9"));
+    get(&mut server.client(), "s9", None);
+    server.terminate();
+}
+
+#[test]
+fn lighttpd_sends_every_byte_and_does_not_stall() {
+    let program = or_skip_program!("lighttpd");
+    let tree = site();
+    let throttle = testkit::or_skip!(Throttle::new(tree.path()));
+    let (port, root) = (free_port(), tree.path().display());
+    let conf = tree.path().join("lighttpd.conf");
+    let text = format!(
+        "server.document-root = \"{root}/site\"\nserver.port = {port}\nserver.bind = \"127.0.0.1\"\n\
+         server.network-backend = \"sendfile\"\nserver.max-keep-alive-requests = 100000\n\
+         server.errorlog = \"{root}/error.log\"\n"
+    );
+    fs::write(&conf, text).unwrap();
+    let mut command = throttle.command(program);
+    let server = Running::start(preloaded(command.arg("-D").arg("-f").arg(conf)), port);
+    waits_without_stalling(&server, &tree, &throttle, "s5");
+    throttle.limit(Some(256 * MIB));
+    download_everything(&server, &tree);
+    throttle.limit(None);
+    server.terminate();
+}
+
+#[test]
+fn apache_sends_every_byte_and_does_not_stall() {
+    let program = or_skip_program!("apache2");
+    let tree = site();
+    let throttle = testkit::or_skip!(Throttle::new(tree.path()));
+    let (port, root) = (free_port(), tree.path().display());
+    let conf = tree.path().join("apache.conf");
+    let modules = "/usr/lib/apache2/modules";
+    let text = format!(
+        "ServerRoot {root}\nServerName localhost\nListen 127.0.0.1:{port}\nPidFile {root}/pid\n\
+         LoadModule mpm_event_module {modules}/mod_mpm_event.so\n\
+         LoadModule authz_core_module {modules}/mod_authz_core.so\n\
+         ErrorLog {root}/error.log\nDefaultRuntimeDir {root}\nDocumentRoot {root}/site\n\
+         EnableSendfile On\nEnableMMAP Off\nMaxKeepAliveRequests 0\nKeepAliveTimeout 60\n\
+         StartServers 4\nServerLimit 4\nThreadsPerChild 25\nMaxRequestWorkers 100\n\
+         User daemon\nGroup daemon\n<Directory {root}/site>\nRequire all granted\n</Directory>\n"
+    );
+    fs::write(&conf, text).unwrap();
+    open_to_all(tree.path());
+    let mut command = throttle.command(program);
+    let server =
+        Running::start(preloaded(command.args(["-D", "FOREGROUND", "-f"]).arg(conf)), port);
+    waits_without_stalling(&server, &tree, &throttle, "s5");
+    throttle.limit(Some(256 * MIB));
+    download_everything(&server, &tree);
+    throttle.limit(None);
+    server.terminate();
+}
+
+/// Workers that are not root must be able to look into the tree.
+fn open_to_all(path: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}

@@ -1,0 +1,239 @@
+//! `samum preload`: run a command with `libsamum_preload.so` before the C library.
+
+use core::iter;
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, SeekFrom};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What to run, and what the library is to report.
+#[derive(Debug)]
+pub struct Preload {
+    /// The command, and its arguments; not empty.
+    pub command: Vec<OsString>,
+    /// `SAMUM_PRELOAD_STATS`.
+    pub stats: Option<PathBuf>,
+    /// `SAMUM_PRELOAD_LOG`.
+    pub log: Option<OsString>,
+}
+
+const LIBRARY: &str = "libsamum_preload.so";
+/// Where a library named in the environment is looked for first.
+const LIBRARY_VARIABLE: &str = "SAMUM_PRELOAD_LIB";
+
+/// Become the command.
+///
+/// # Errors
+/// Returns only if that cannot be, with what to do about it.
+pub fn exec(preload: &Preload) -> Result<(), String> {
+    let (program, arguments) = preload.command.split_first().ok_or("there is no command to run")?;
+    let library = library()?;
+    let path = find(program)?;
+    let name = path.display();
+    check(&path).map_err(|why| format!("cannot preload {name}: {why}"))?;
+    let mut command = Command::new(&path);
+    command.arg0(program).args(arguments).env("LD_PRELOAD", in_front(&library)?);
+    if let Some(stats) = &preload.stats {
+        command.env("SAMUM_PRELOAD_STATS", absolute(stats)?);
+    }
+    match &preload.log {
+        Some(log) if log == "-" => _ = command.env("SAMUM_PRELOAD_LOG", log),
+        Some(log) => _ = command.env("SAMUM_PRELOAD_LOG", absolute(Path::new(log))?),
+        None => {}
+    }
+    Err(format!("cannot run {name}: {}", command.exec()))
+}
+
+/// A server changes its working directory.
+fn absolute(path: &Path) -> Result<PathBuf, String> {
+    std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// The library: where the environment says, else beside this program, else in `../lib`.
+fn library() -> Result<PathBuf, String> {
+    if let Some(path) = env::var_os(LIBRARY_VARIABLE) {
+        let path = absolute(Path::new(&path))?;
+        return if path.is_file() {
+            Ok(path)
+        } else {
+            Err(format!("there is no library {} (named by {LIBRARY_VARIABLE})", path.display()))
+        };
+    }
+    let program =
+        env::current_exe().map_err(|error| format!("cannot tell where samum is: {error}"))?;
+    let directory = program.parent().unwrap_or_else(|| Path::new("/"));
+    let places = [directory.join(LIBRARY), directory.join("../lib").join(LIBRARY)];
+    places.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+        format!(
+            "{LIBRARY} is neither in {} nor in ../lib from there; say where by {LIBRARY_VARIABLE}=PATH",
+            directory.display()
+        )
+    })
+}
+
+/// `LD_PRELOAD` with the library before what is there.
+fn in_front(library: &Path) -> Result<OsString, String> {
+    // The loader takes both for the end of a name.
+    if library.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
+        return Err(format!(
+            "LD_PRELOAD cannot name {}: its path has a space or colon; copy it to another place",
+            library.display()
+        ));
+    }
+    let mut value = library.as_os_str().to_owned();
+    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        value.push(":");
+        value.push(others);
+    }
+    Ok(value)
+}
+
+/// The file of a command, by `PATH` unless it has a slash.
+fn find(program: &OsStr) -> Result<PathBuf, String> {
+    let name = program.display();
+    if program.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(program);
+        return match fs::metadata(&path) {
+            Ok(found) if is_program(&found) => Ok(path),
+            Ok(_) => Err(format!("cannot run {name}: it is not an executable file")),
+            Err(error) => Err(format!("cannot run {name}: {error}")),
+        };
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    // Servers are often called by users whose PATH does not name where servers are.
+    let places = env::split_paths(&path).chain(iter::once(PathBuf::from("/usr/sbin")));
+    let mut found = places.map(|place| place.join(program));
+    found
+        .find(|path| fs::metadata(path).is_ok_and(|found| is_program(&found)))
+        .ok_or_else(|| format!("there is no command {name} in PATH"))
+}
+
+fn is_program(found: &fs::Metadata) -> bool {
+    found.is_file() && found.mode() & 0o111 != 0
+}
+
+/// Whether the dynamic loader will heed `LD_PRELOAD`.
+fn check(path: &Path) -> Result<(), String> {
+    let read = |error: io::Error| error.to_string();
+    let file = File::open(path);
+    // Who may run it need not be allowed to read it; then the loader will tell.
+    let Ok(mut file) = file else { return Ok(()) };
+    let found = file.metadata().map_err(read)?;
+    if found.mode() & 0o6000 != 0 {
+        return Err("it is setuid or setgid, so the loader ignores LD_PRELOAD".into());
+    }
+    if has_capabilities(&file) {
+        return Err("it has file capabilities, so the loader ignores LD_PRELOAD".into());
+    }
+    match kind(&mut file).map_err(read)? {
+        Kind::Dynamic | Kind::Script => Ok(()),
+        Kind::Static => Err("it is statically linked: there is no C library to stand before \
+                             (Go programs and others make system calls themselves)"
+            .into()),
+        Kind::Foreign => Err("it is built for another machine than the library \
+                              (32 bits, or another processor)"
+            .into()),
+    }
+}
+
+fn has_capabilities(file: &File) -> bool {
+    rustix::fs::fgetxattr(file, c"security.capability", &mut [0u8; 64][..]).is_ok()
+}
+
+/// How a program is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// By the dynamic loader.
+    Dynamic,
+    /// By the kernel alone.
+    Static,
+    /// ELF, but not for this machine.
+    Foreign,
+    /// By another program.
+    Script,
+}
+
+/// The ELF header and the program headers: elf(5), for 64 bits and this byte order.
+fn kind(file: &mut (impl io::Read + io::Seek)) -> io::Result<Kind> {
+    const CLASS_64: u8 = 2;
+    const INTERPRETER: u32 = 3;
+    let mut header = [0; 64];
+    let mut len = 0;
+    while len < header.len() {
+        match file.read(&mut header[len..])? {
+            0 => break,
+            more => len += more,
+        }
+    }
+    if !header.starts_with(b"\x7fELF") {
+        return Ok(Kind::Script);
+    }
+    let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
+    let machine = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
+    if len < header.len() || header[4] != CLASS_64 || word(18) != machine {
+        return Ok(Kind::Foreign);
+    }
+    let table = u64::from_ne_bytes(header[32..40].try_into().expect("8 bytes"));
+    let (size, count) = (word(54), word(56));
+    for index in 0..u64::from(count) {
+        let mut kind = [0; 4];
+        file.seek(SeekFrom::Start(table.saturating_add(index * u64::from(size))))?;
+        file.read_exact(&mut kind)?;
+        if u32::from_ne_bytes(kind) == INTERPRETER {
+            return Ok(Kind::Dynamic);
+        }
+    }
+    Ok(Kind::Static)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    fn elf(class: u8, machine: u16, headers: &[u32]) -> Vec<u8> {
+        let mut file = vec![0; 64];
+        file[..5].copy_from_slice(&[0x7f, b'E', b'L', b'F', class]);
+        file[18..20].copy_from_slice(&machine.to_ne_bytes());
+        file[32..40].copy_from_slice(&64u64.to_ne_bytes());
+        file[54..56].copy_from_slice(&56u16.to_ne_bytes());
+        file[56..58].copy_from_slice(&u16::try_from(headers.len()).unwrap().to_ne_bytes());
+        for header in headers {
+            file.extend(header.to_ne_bytes());
+            file.extend([0; 52]);
+        }
+        file
+    }
+
+    #[test]
+    fn programs_are_told_apart_by_their_headers() {
+        let ours = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
+        for (file, expected) in [
+            (elf(2, ours, &[1, 3, 2]), Kind::Dynamic),
+            (elf(2, ours, &[1, 2]), Kind::Static),
+            (elf(2, ours, &[]), Kind::Static),
+            (elf(1, 3, &[3]), Kind::Foreign),
+            (elf(2, 8, &[3]), Kind::Foreign),
+            (b"#!/bin/sh\n".to_vec(), Kind::Script),
+            (b"".to_vec(), Kind::Script),
+            (b"\x7fELF\x02".to_vec(), Kind::Foreign),
+        ] {
+            assert_eq!(kind(&mut Cursor::new(file)).unwrap(), expected);
+        }
+        let cut = elf(2, ours, &[1])[..70].to_vec();
+        assert!(kind(&mut Cursor::new(&cut[..66])).is_err());
+    }
+
+    #[test]
+    fn a_library_that_the_loader_would_take_for_two_is_refused() {
+        for path in ["/a b/lib.so", "/a:b/lib.so"] {
+            assert!(in_front(Path::new(path)).unwrap_err().contains("copy it"), "{path}");
+        }
+    }
+}
