@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOUT, epoll_event};
 
-const CONNECTIONS_MAX: usize = 1000;
-const EVENTS_MAX: usize = 64;
+const CONNECTIONS_MAX: u16 = 1000;
+const EVENTS_MAX: u16 = 64;
 
 /// What a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,10 +145,10 @@ impl Server {
         let listener = self.listener.as_raw_fd();
         control(EPOLL_CTL_ADD, listener, EPOLLIN);
         loop {
-            let mut events = [epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
+            let mut events = [epoll_event { events: 0, u64: 0 }; EVENTS_MAX as usize];
             // SAFETY: there is room for as many events.
             let count =
-                unsafe { libc::epoll_wait(epfd, events.as_mut_ptr(), EVENTS_MAX as i32, -1) };
+                unsafe { libc::epoll_wait(epfd, events.as_mut_ptr(), EVENTS_MAX.into(), -1) };
             for event in &events[..usize::try_from(count).unwrap_or(0)] {
                 let fd = RawFd::try_from(event.u64).expect("a descriptor");
                 if fd == listener {
@@ -201,7 +201,7 @@ impl Server {
             let none = core::ptr::null_mut();
             let mut limit = libc::timeval { tv_sec: 100, tv_usec: 0 };
             // SAFETY: sets and a limit of our own.
-            unsafe { libc::select(CONNECTIONS_MAX as i32, read, write, none, &raw mut limit) };
+            unsafe { libc::select(CONNECTIONS_MAX.into(), read, write, none, &raw mut limit) };
             for (fd, wish) in waiting {
                 // SAFETY: as above.
                 if unsafe { libc::FD_ISSET(fd, &raw const sets[index(wish)]) } {

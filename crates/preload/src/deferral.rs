@@ -20,10 +20,10 @@ pub(crate) static STATE: Lock<State> = Lock::new(State::new());
 /// The program waits for events in ways that are seen here.
 static LOOP_SEEN: AtomicBool = AtomicBool::new(false);
 
-/// The program has called a function that waits for events.
+/// The program may have called a function that waits for events.
 #[inline]
-pub(crate) fn loop_seen() {
-    if !LOOP_SEEN.load(Ordering::Relaxed) {
+pub(crate) fn loop_seen(has: impl FnOnce() -> bool) {
+    if !LOOP_SEEN.load(Ordering::Relaxed) && has() {
         LOOP_SEEN.store(true, Ordering::Relaxed);
     }
 }
@@ -144,7 +144,7 @@ pub(crate) fn share(old: c_int, new: c_int) {
 /// # Safety
 /// `event` is null or valid, as for `epoll_ctl(2)`.
 pub(crate) unsafe fn control(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
-    loop_seen();
+    loop_seen(|| true);
     let operation = match op {
         libc::EPOLL_CTL_ADD => Op::Add,
         libc::EPOLL_CTL_DEL => Op::Del,

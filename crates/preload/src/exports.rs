@@ -77,15 +77,6 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     unsafe { deferral::control(epfd, op, fd, event) }
 }
 
-/// Whether a call that waits for descriptors has to be made in slices.
-#[inline]
-fn in_slices() -> bool {
-    if on() {
-        deferral::loop_seen();
-    }
-    descriptors::any_deferred()
-}
-
 /// # Safety
 /// As `poll(2)`.
 unsafe fn poll_in_slices(
@@ -94,11 +85,16 @@ unsafe fn poll_in_slices(
     limit: Limit,
     signals: *const sigset_t,
 ) -> Option<c_int> {
-    if first.is_null() {
+    if first.is_null() || !on() {
         return None;
     }
     // SAFETY: not null, so there are `count` valid elements (the caller's promise).
     let polled = unsafe { core::slice::from_raw_parts_mut(first, usize::try_from(count).ok()?) };
+    // Without events it only asks whether descriptors are open.
+    deferral::loop_seen(|| polled.iter().any(|polled| polled.events != 0));
+    if !descriptors::any_deferred() {
+        return None;
+    }
     wait::poll(polled, limit, signals)
 }
 
@@ -112,12 +108,10 @@ pub unsafe extern "C-unwind" fn poll(
     count: nfds_t,
     timeout_ms: c_int,
 ) -> c_int {
-    if in_slices() {
-        let limit = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
-        // SAFETY: the caller's arguments.
-        if let Some(ready) = unsafe { poll_in_slices(first, count, limit, core::ptr::null()) } {
-            return ready;
-        }
+    let limit = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+    // SAFETY: the caller's arguments.
+    if let Some(ready) = unsafe { poll_in_slices(first, count, limit, core::ptr::null()) } {
+        return ready;
     }
     // SAFETY: the caller's arguments.
     unsafe { real::poll.function()(first, count, timeout_ms) }
@@ -134,16 +128,14 @@ pub unsafe extern "C-unwind" fn ppoll(
     timeout: *const timespec,
     signals: *const sigset_t,
 ) -> c_int {
-    if in_slices() {
-        // SAFETY: null or valid (the caller's promise).
-        let limit = unsafe { timeout.as_ref() }.map(|it| limit_of(it.tv_sec, it.tv_nsec));
-        // A limit that is not valid is the kernel's to refuse.
-        if limit != Some(None)
-            // SAFETY: the caller's arguments.
-            && let Some(ready) = unsafe { poll_in_slices(first, count, limit.flatten(), signals) }
-        {
-            return ready;
-        }
+    // SAFETY: null or valid (the caller's promise).
+    let limit = unsafe { timeout.as_ref() }.map(|it| limit_of(it.tv_sec, it.tv_nsec));
+    // A limit that is not valid is the kernel's to refuse.
+    if limit != Some(None)
+        // SAFETY: the caller's arguments.
+        && let Some(ready) = unsafe { poll_in_slices(first, count, limit.flatten(), signals) }
+    {
+        return ready;
     }
     // SAFETY: the caller's arguments.
     unsafe { real::ppoll.function()(first, count, timeout, signals) }
@@ -192,6 +184,15 @@ fn has_room(count: nfds_t, bytes: usize) -> bool {
     usize::try_from(count).is_ok_and(|count| count <= bytes / size_of::<pollfd>())
 }
 
+/// Whether a `select` has to be made in slices.
+#[inline]
+fn select_in_slices() -> bool {
+    if on() {
+        deferral::loop_seen(|| true);
+    }
+    descriptors::any_deferred()
+}
+
 /// `select(2)`. As Linux does, the time that is left is put in the place of the limit.
 ///
 /// # Safety
@@ -204,7 +205,7 @@ pub unsafe extern "C-unwind" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    if in_slices() {
+    if select_in_slices() {
         let sets = Sets { read, write, except };
         // SAFETY: null or valid (the caller's promise).
         let limit = unsafe { timeout.as_ref() }
@@ -240,7 +241,7 @@ pub unsafe extern "C-unwind" fn pselect(
     timeout: *const timespec,
     signals: *const sigset_t,
 ) -> c_int {
-    if in_slices() {
+    if select_in_slices() {
         let sets = Sets { read, write, except };
         // SAFETY: null or valid (the caller's promise).
         let limit = unsafe { timeout.as_ref() }.map(|it| limit_of(it.tv_sec, it.tv_nsec));

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use testkit::{Content, Server, Throttle, Tree, or_skip, skip};
@@ -16,29 +17,32 @@ fn run(command: &mut Command) -> (bool, String) {
     (status.success(), String::from_utf8_lossy(&stderr).into_owned())
 }
 
-fn cold(tree: &Tree, throttle: &Throttle) {
+/// A file that nobody has read: what another has begun to read may come in after an eviction.
+fn cold(tree: &Tree, throttle: &Throttle, name: &str) -> PathBuf {
     throttle.limit(None);
-    tree.evict("file");
+    tree.write(name, Content::pseudo_random(1, MIB));
+    tree.evict(name);
     throttle.limit(Some(16 * 1024));
+    tree.path().join(name)
 }
 
 #[test]
 fn programs_see_nothing_but_a_full_socket() {
-    let tree = tree().file("file", Content::pseudo_random(1, MIB));
+    let tree = tree();
     let throttle = or_skip!(Throttle::new(tree.path()));
     for what in [
         "wait", "fork", "vfork", "reuse", "dup", "shutdown", "again", "blocking", "loopless",
         "stubborn", "errors",
     ] {
-        cold(&tree, &throttle);
+        let file = cold(&tree, &throttle, what);
         let mut command = throttle.command(odd_program());
-        let (ok, said) = run(preloaded(command.arg(what).arg(tree.path().join("file"))));
+        let (ok, said) = run(preloaded(command.arg(what).arg(file)));
         assert!(ok, "{what}: {said}");
     }
     // And without the library the first of them fails, so they do see something.
-    cold(&tree, &throttle);
+    let file = cold(&tree, &throttle, "without");
     let mut command = throttle.command(odd_program());
-    let (ok, said) = run(command.arg("wait").arg(tree.path().join("file")));
+    let (ok, said) = run(command.arg("wait").arg(file));
     assert!(!ok && said.contains("Ok(8192)"), "{said}");
 }
 

@@ -27,18 +27,27 @@ pub(crate) fn library() -> &'static Path {
             cargo.arg("--release");
         }
         assert!(cargo.status().unwrap().success(), "cargo build");
-        target().join("libsamum_preload.so")
+        let library = target().join("libsamum_preload.so");
+        // It would be loaded from the slow disk.
+        fs::read(&library).unwrap();
+        library
     })
 }
 
 pub(crate) fn loop_server() -> PathBuf {
+    example("loop_server")
+}
+
+fn example(name: &str) -> PathBuf {
     library();
-    target().join("examples/loop_server")
+    let program = target().join("examples").join(name);
+    // It would be loaded from the slow disk.
+    fs::read(&program).unwrap();
+    program
 }
 
 pub(crate) fn odd_program() -> PathBuf {
-    library();
-    target().join("examples/odd_program")
+    example("odd_program")
 }
 
 /// Let the library into a command.
