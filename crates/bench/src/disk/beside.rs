@@ -46,8 +46,8 @@ fn figures(test: Test) -> Test {
     test.x("second")
         .warm_up("files are read once and put out of memory again, for caches in the disk itself")
         .tabled()
-        .figure(time(Unit::BytesPerSecond).titled("speed over time").only(&[SPEED]))
-        .figure(time(Unit::Percent).titled("the sender's CPU over time").only(&[CPU]))
+        .figure(time(Unit::BytesPerSecond).titled("speed over time").only(&[SPEED]).log_y(false))
+        .figure(time(Unit::Percent).titled("the sender's CPU over time").only(&[CPU]).log_y(false))
         .figure(
             time(Unit::Nanoseconds)
                 .titled("slowest hot request of each 100 ms")
@@ -75,7 +75,9 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>, speed: Speed) -> Result<(), Fau
     site.evict(&names)?;
     site.warm(&names)?;
     recorder.note(format!(
-        "{} downloads at once of {count} files of {}, each once; {:.0} hot requests a second beside them; {}",
+        "{} downloads at once of {count} files of {}, each once; {:.0} hot requests a second beside them; {}. CPU \
+         is that of all threads of the sender, for hot requests as well, without the kernel's own threads. What \
+         was asked of the disk and had not come when the time was over counts as read from it",
         plan.readers,
         Unit::Bytes.show(float(plan.bytes / count as u64)),
         plan.requests,

@@ -11,7 +11,7 @@ use super::calls::Calls;
 use super::sender::Strategy;
 use super::{Place, Plan, float};
 use crate::load::{self, Order, Target};
-use crate::run::Table;
+use crate::run::{Figure, Table};
 use crate::{Fault, Recorder, Test, Unit};
 
 /// The test.
@@ -24,6 +24,8 @@ pub(super) fn test(plan: &Rc<Plan>) -> Test {
     .warm_up("none: nothing is timed")
     .steps(1, 1)
     .tabled()
+    // One value each makes no picture: there is no series with this unit.
+    .figure(Figure::of(Unit::Percent))
 }
 
 fn run(plan: &Plan, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
