@@ -423,6 +423,16 @@ impl Ring {
         }
     }
 
+    /// Bytes that have been sent and that the peer has not acknowledged (`SIOCOUTQ`, tcp(7)); for
+    /// Unix sockets about that, in memory that they occupy (unix(7)). 0 for a dead socket.
+    #[must_use]
+    pub fn queued(&self, socket: &Fd) -> u64 {
+        match &self.driver {
+            Driver::Sim(sim) => sim.world.queued(socket.raw()),
+            _ => now::queued(socket.os()),
+        }
+    }
+
     /// Hold back packets that are not full, for 200 ms at most; or no longer (`TCP_CORK`, tcp(7)).
     pub fn cork(&self, socket: &Fd, corked: bool) {
         match &self.driver {

@@ -38,6 +38,14 @@ pub(crate) fn sendfile(
     Ok(rustix::fs::sendfile(socket, file, Some(&mut at), len)?)
 }
 
+/// Bytes that the peer has not acknowledged: `SIOCOUTQ`, which is the same as `TIOCOUTQ`.
+pub(crate) fn queued(socket: BorrowedFd<'_>) -> u64 {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the kernel writes an int, for which `bytes` is there.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result == 0 { u64::try_from(bytes).unwrap_or(0) } else { 0 }
+}
+
 /// One page that [`probe`] reads into, again and again; nobody looks at it.
 struct Scratch(UnsafeCell<[u8; PAGE]>);
 // SAFETY: only the kernel writes to it and nothing reads it, so there is no data to race for.

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use http1::{Body, Event as HttpEvent, Head, Limits, Method, Parsed, Reject, Status, Target};
-use ring::{Completion, Event, Fd, Key, Op, Time};
+use ring::{Completion, Event, Fd, Key, Op, Ring, Time};
 use sendfile::{Failure, Piece, Progress, Stream, Window};
 
 use crate::content::{Answer, Content, Found, ListingStream};
@@ -85,7 +85,7 @@ enum Wait {
     /// The disk, which has all the time it needs: since when, and if it was the peer's turn before,
     /// what that was to be judged by, whose clock has stopped.
     Disk(Time, Option<(Time, u64)>),
-    /// The peer to take bytes; so many had been sent then.
+    /// The peer to take bytes; so many had it taken then.
     Peer(Time, u64),
     /// The peer to close.
     Close(Time),
@@ -178,21 +178,12 @@ impl Connection {
     pub(crate) fn handle_deadline(&mut self, shell: &mut Shell, content: &mut Content) -> After {
         match self.wait {
             Wait::Peer(since, then) => {
-                let Some(mut work) = self.work.take() else { return After::Keep };
-                // The kernel calls a socket writable when a third of its buffer is free. What a slow
-                // peer has taken before that shows when it is filled up now.
-                work.stream.handle_writable();
-                let after = self.proceed(shell, content, work);
-                let sent = self.work.as_ref().map_or(then, |work| work.stream.sent()) - then;
-                if after != After::Keep
-                    || !matches!(self.wait, Wait::Peer(again, _) if again == since)
-                {
-                    return after;
-                }
+                let Some(work) = &self.work else { return After::Keep };
+                let taken = taken(&shell.ring, &self.socket, work);
                 let millis = u64::try_from(shell.now.since(since).as_millis()).unwrap_or(u64::MAX);
                 let asked = shell.tuning.rate_min.saturating_mul(millis) / 1000;
-                if sent >= asked.max(1) {
-                    self.wait = Wait::Peer(shell.now, then + sent);
+                if taken.saturating_sub(then) >= asked.max(1) {
+                    self.wait = Wait::Peer(shell.now, taken);
                     return After::Keep;
                 }
                 shell.stats.slow_peers += 1;
@@ -533,8 +524,8 @@ impl Connection {
                     break self.drained(shell, &work);
                 }
                 Progress::Blocked => {
-                    let sent = work.stream.sent();
-                    self.wait = self.wait.then_peer(shell.now, sent);
+                    let taken = taken(&shell.ring, &self.socket, &work);
+                    self.wait = self.wait.then_peer(shell.now, taken);
                     if work.writable.is_none() {
                         let op = Op::Writable(self.socket.clone());
                         work.writable = Some(shell.ring.submit(op, kind::WRITABLE | self.id));
@@ -672,13 +663,19 @@ impl Connection {
     }
 }
 
+/// Bytes that the peer has taken. What the kernel has taken for it may be megabytes more, and the
+/// socket is not called writable before a third of them is gone.
+fn taken(ring: &Ring, socket: &Fd, work: &Work) -> u64 {
+    work.stream.sent().saturating_sub(ring.queued(socket))
+}
+
 impl Wait {
     /// The socket is full.
-    fn then_peer(self, now: Time, sent: u64) -> Self {
+    fn then_peer(self, now: Time, taken: u64) -> Self {
         match self {
             Self::Peer(..) => self,
             Self::Disk(began, Some((since, then))) => Self::Peer(since + now.since(began), then),
-            _ => Self::Peer(now, sent),
+            _ => Self::Peer(now, taken),
         }
     }
 

@@ -372,6 +372,11 @@ impl World {
         Ok(count)
     }
 
+    pub(crate) fn queued(&self, fd: i32) -> u64 {
+        let mut state = self.state();
+        state.conn(fd).map_or(0, |conn| state.conns[conn].outbox.len() as u64)
+    }
+
     pub(crate) fn sendfile(
         &self,
         fd: i32,
