@@ -414,16 +414,25 @@ impl<M: Mover> Server<M> {
             while !client.output.is_empty() {
                 let more = client.transfer.is_some();
                 let result = self.ring.send(&client.socket, &[IoSlice::new(&client.output)], more);
-                let Some(n) = taken(result)? else { return Ok(self.block(name)) };
+                let Some(n) = taken(result)? else {
+                    self.block(name);
+                    return Ok(());
+                };
                 client.output.drain(..n);
             }
             if let Some(transfer) = &mut client.transfer {
                 let turn = Turn { ring: &mut self.ring, socket: &client.socket, name };
                 match self.mover.advance(turn, transfer)? {
                     Step::Done => client.transfer = None,
-                    Step::Blocked => return Ok(self.block(name)),
                     Step::Waiting => return Ok(()),
-                    Step::More => return Ok(self.again.push_back(name)),
+                    Step::Blocked => {
+                        self.block(name);
+                        return Ok(());
+                    }
+                    Step::More => {
+                        self.again.push_back(name);
+                        return Ok(());
+                    }
                 }
             }
             let Some(path) = request(&mut client.input)? else { return Ok(()) };
