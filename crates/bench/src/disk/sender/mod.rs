@@ -424,11 +424,11 @@ impl<M: Mover> Server<M> {
                 let turn = Turn { ring: &mut self.ring, socket: &client.socket, name };
                 match self.mover.advance(turn, transfer)? {
                     Step::Done => client.transfer = None,
+                    Step::Waiting => return Ok(()),
                     Step::Blocked => {
                         self.block(name);
                         return Ok(());
                     }
-                    Step::Waiting => return Ok(()),
                     Step::More => {
                         self.again.push_back(name);
                         return Ok(());
