@@ -71,7 +71,7 @@ const ROUNDS: usize = 21;
 /// Dependent multiplications in a round: some milliseconds.
 const MULTIPLICATIONS: u64 = 2_000_000;
 
-/// A loop that always does the same work, timed 21 times: what differs is the machine.
+/// A loop that always does the same work, timed 21 times after one to warm up: what differs is the machine.
 #[must_use]
 pub fn calibrate() -> Spread {
     let round = |_| {

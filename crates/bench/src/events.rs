@@ -7,7 +7,7 @@
 mod overflow;
 mod ways;
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -153,20 +153,27 @@ fn wakeup(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     const WARM_UP: usize = 10;
     /// Until the other thread sleeps again: much longer than the way there takes.
     const REST: Duration = Duration::from_micros(300);
+    /// An event that takes longer is lost, and says so.
+    const LOST: Duration = Duration::from_secs(10);
     let samples = samples(recorder);
     let epoch = Instant::now();
     let now = move || u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
     each(recorder, |recorder, way, idle| {
         let Descriptors { idle: others, active } = Descriptors::new(idle, 1)?;
         let (watched, writers): (Vec<_>, Vec<_>) = active.into_iter().unzip();
-        let written = AtomicU64::new(0);
+        let (written, given_up) = (AtomicU64::new(0), AtomicBool::new(false));
         let (sender, receiver) = mpsc::channel();
         thread::scope(|scope| -> io::Result<()> {
             let sleeper = scope.spawn(|| -> io::Result<()> {
                 // Made here: signals and rings belong to the thread that uses them.
                 let mut waiter = (way.make)(others, watched)?;
+                // Only now may something be written: SIGIO tells of changes, not of what is there.
+                let _ = sender.send(0);
                 for _ in 0..samples + WARM_UP {
-                    while waiter.wait()? == 0 {}
+                    while waiter.wait()? == 0 && !given_up.load(Ordering::Relaxed) {
+                        // Interrupted, or woken for nothing: back to sleep.
+                        core::hint::spin_loop();
+                    }
                     let woken = now();
                     // Pairs with the store before the write; the socket orders them as well.
                     let took = woken.saturating_sub(written.load(Ordering::Acquire));
@@ -177,12 +184,26 @@ fn wakeup(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                 drop(sender);
                 Ok(())
             });
+            // An error here is the sleeper's, and its join tells it.
+            let _ = receiver.recv();
             for sample in 0..samples + WARM_UP {
-                // At first the descriptors have to be registered, which takes longer than a rest.
-                thread::sleep(if sample == 0 { REST * 20 } else { REST });
+                thread::sleep(REST);
                 written.store(now(), Ordering::Release);
-                rustix::io::write(&writers[0], &[1])?;
-                let Ok(took) = receiver.recv() else { break };
+                // A datagram into an empty queue; should it fail, nothing comes back in time.
+                let _ = rustix::io::write(&writers[0], &[1]);
+                let took = match receiver.recv_timeout(LOST) {
+                    Ok(took) => took,
+                    Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                    Err(mpsc::RecvTimeoutError::Timeout) => {
+                        given_up.store(true, Ordering::Relaxed);
+                        let _ = rustix::io::write(&writers[0], &[1]);
+                        recorder.note(format!(
+                            "{} lost an event among {idle} descriptors: none for {LOST:?}",
+                            way.name
+                        ));
+                        break;
+                    }
+                };
                 if sample >= WARM_UP {
                     #[allow(clippy::cast_precision_loss, reason = "below 2^52")]
                     let took = took as f64;

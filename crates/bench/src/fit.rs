@@ -212,35 +212,45 @@ fn choose(medians: &[Median]) -> Option<Chosen> {
         best = worse;
     }
     let (shape, fitted) = best;
+    let stair = Stair::of(medians);
     let grows = fitted.growth >= GROWTH_MIN
         && fitted.slope > 0.0
         && fitted.score < GAIN_OVER_CONSTANT * constant.score;
     Some(if grows {
         // What one step explains much better than any curve is on none.
-        let is_stair = stair_score(medians) < GAIN_OF_STAIR * fitted.score;
+        let is_stair = stair.score < GAIN_OF_STAIR * fitted.score;
         let explained = (1.0 - fitted.score / constant.score).clamp(0.0, 1.0);
         Chosen { shape, explained: if is_stair { 0.0 } else { explained } }
     } else {
-        // More at the end than at the beginning, and yet on no curve: a stair is not constant.
-        let third = medians.len().div_ceil(3);
-        let early = stats::median(medians[..third].iter().map(|m| m.y));
-        let late = stats::median(medians[medians.len() - third..].iter().map(|m| m.y));
-        let explained = if late >= GROWTH_MIN * early { 0.0 } else { 1.0 };
+        // A step up is not constant either.
+        let is_stair = stair.score < GAIN_OF_STAIR * constant.score && stair.rise >= GROWTH_MIN;
+        let explained = if is_stair { 0.0 } else { 1.0 };
         Chosen { shape: Shape::Constant, explained }
     })
 }
 
-/// The least weighted squared error of two constants, one before and one after a step anywhere.
-fn stair_score(medians: &[Median]) -> f64 {
-    /// Bins on each side at least.
-    const SIDE_MIN: usize = 2;
-    let last = medians.len().saturating_sub(SIDE_MIN);
-    (SIDE_MIN..=last)
-        .filter_map(|at| {
-            let (before, after) = medians.split_at(at);
-            Some(Fitted::constant(before)?.score + Fitted::constant(after)?.score)
-        })
-        .fold(f64::INFINITY, f64::min)
+/// Two constants, one before and one after a single step.
+struct Stair {
+    /// As [`Fitted::score`], for the best place of the step.
+    score: f64,
+    /// The median after it over that before.
+    rise: f64,
+}
+
+impl Stair {
+    fn of(medians: &[Median]) -> Self {
+        /// Bins on each side at least.
+        const SIDE_MIN: usize = 2;
+        let none = Self { score: f64::INFINITY, rise: 1.0 };
+        (SIDE_MIN..=medians.len().saturating_sub(SIDE_MIN))
+            .filter_map(|at| {
+                let (before, after) = medians.split_at(at);
+                let score = Fitted::constant(before)?.score + Fitted::constant(after)?.score;
+                let middle = |side: &[Median]| stats::median(side.iter().map(|m| m.y));
+                Some(Self { score, rise: middle(after) / middle(before) })
+            })
+            .fold(none, |best, next| if next.score < best.score { next } else { best })
+    }
 }
 
 /// A curve through the medians.
@@ -425,8 +435,10 @@ mod tests {
 
     #[test]
     fn a_stair_is_claimed_by_no_curve() {
-        for seed in 0..100 {
-            let points = measured(seed, 1000, 0.05, |x| if x < 650.0 { 500.0 } else { 900.0 });
+        for seed in 0..300_u32 {
+            let at = 100.0 + f64::from(seed) * 2.5;
+            let curve = |x| if x < at { 500.0 } else { 900.0 };
+            let points = measured(seed.into(), 1000, 0.05, curve);
             let fit = classify(&points).unwrap();
             assert!(fit.confidence < CONFIDENCE_MIN, "seed {seed}: {fit:?}");
         }

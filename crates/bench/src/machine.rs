@@ -136,16 +136,23 @@ pub struct CpuTime {
     pub idle: u64,
     /// Wanted by us and given to another machine by the hypervisor.
     pub steal: u64,
+    /// This process's, and that of children it has waited for.
+    pub own: u64,
 }
 
 impl CpuTime {
-    /// Since boot, from `/proc/stat` (proc(5)).
+    /// Since boot, from `/proc/stat` and `/proc/self/stat` (proc(5)).
     #[must_use]
     pub fn now() -> Self {
-        Self::parse(&read("/proc/stat"))
+        Self::parse(&read("/proc/stat"), &read("/proc/self/stat"))
     }
 
-    fn parse(stat: &str) -> Self {
+    fn parse(stat: &str, own: &str) -> Self {
+        // The name, in parentheses, may hold anything. Behind it: state is the third field, and utime,
+        // stime, cutime, cstime are the 14th to 17th.
+        let own = own.rsplit_once(')').map_or("", |(_, fields)| fields);
+        let own =
+            own.split_whitespace().skip(11).take(4).filter_map(|n| n.parse::<u64>().ok()).sum();
         let numbers: Vec<u64> = stat
             .lines()
             .next()
@@ -156,7 +163,7 @@ impl CpuTime {
             .collect();
         let at = |index: usize| numbers.get(index).copied().unwrap_or(0);
         // user nice system idle iowait irq softirq steal; guest times are within user.
-        Self { total: numbers.iter().take(8).sum(), idle: at(3) + at(4), steal: at(7) }
+        Self { total: numbers.iter().take(8).sum(), idle: at(3) + at(4), steal: at(7), own }
     }
 }
 
@@ -169,6 +176,8 @@ pub struct Noise {
     pub after: Spread,
     /// Part of all CPU time that the hypervisor gave to others, 0 to 1.
     pub steal: f64,
+    /// Part of all CPU time that other processes of this machine used, and the kernel on its own.
+    pub others: f64,
     /// What was not quiet, in words; empty if all was.
     pub reasons: Vec<String>,
 }
@@ -177,6 +186,8 @@ pub struct Noise {
 const DRIFT_MAX: f64 = 0.05;
 /// Half of its rounds may lie so far apart.
 const SPREAD_MAX: f64 = 0.05;
+/// Other processes may take so much.
+const OTHERS_MAX: f64 = 0.1;
 /// The hypervisor may take so much.
 const STEAL_MAX: f64 = 0.01;
 
@@ -187,6 +198,9 @@ impl Noise {
     pub fn judge(before: Spread, after: Spread, from: CpuTime, to: CpuTime) -> Self {
         let total = to.total.saturating_sub(from.total).max(1) as f64;
         let steal = to.steal.saturating_sub(from.steal) as f64 / total;
+        let busy = total - to.idle.saturating_sub(from.idle) as f64;
+        let own = to.own.saturating_sub(from.own) as f64;
+        let others = ((busy - own) / total - steal).max(0.0);
         let mut reasons = Vec::new();
         let drift = after.median / before.median - 1.0;
         if drift.abs() > DRIFT_MAX {
@@ -209,7 +223,13 @@ impl Noise {
             reasons
                 .push(format!("the hypervisor took {:.1} % of the time for others", steal * 100.0));
         }
-        Self { before, after, steal, reasons }
+        if others > OTHERS_MAX {
+            reasons.push(format!(
+                "others on this machine used {:.0} % of its CPU time",
+                others * 100.0
+            ));
+        }
+        Self { before, after, steal, others, reasons }
     }
 
     /// Whether figures may be believed without a second run.
@@ -247,14 +267,16 @@ mod tests {
 
     #[test]
     fn noise_has_a_reason() {
-        let (from, to) = (CpuTime::default(), CpuTime { total: 1000, idle: 0, steal: 5 });
+        let (from, to) =
+            (CpuTime::default(), CpuTime { total: 1000, idle: 500, steal: 5, own: 450 });
         let quiet = spread(100.0, 1.0);
         assert!(Noise::judge(quiet, quiet, from, to).is_quiet());
         let cases = [
             (quiet, spread(110.0, 1.0), to, "10 % slower"),
             (quiet, spread(90.0, 1.0), to, "10 % faster"),
             (spread(100.0, 20.0), quiet, to, "before the tests varied by 20 %"),
-            (quiet, quiet, CpuTime { steal: 50, ..to }, "took 5.0 %"),
+            (quiet, quiet, CpuTime { steal: 50, own: 400, ..to }, "took 5.0 %"),
+            (quiet, quiet, CpuTime { idle: 300, ..to }, "used 24 %"),
         ];
         for (before, after, to, word) in cases {
             let verdict = Noise::judge(before, after, from, to).verdict();
@@ -265,8 +287,9 @@ mod tests {
     #[test]
     fn proc_stat_is_understood() {
         let text = "cpu  10 20 30 40 5 6 7 8 9 10\ncpu0 1 2 3\n";
-        assert_eq!(CpuTime::parse(text), CpuTime { total: 126, idle: 45, steal: 8 });
-        assert_eq!(CpuTime::parse(""), CpuTime::default());
+        let own = "7 (a) b) R 1 7 7 0 -1 4194304 1 2 3 4 100 20 3 4 20 0 1\n";
+        assert_eq!(CpuTime::parse(text, own), CpuTime { total: 126, idle: 45, steal: 8, own: 127 });
+        assert_eq!(CpuTime::parse("", ""), CpuTime::default());
         assert_eq!(field("A: 1 kB\nMemTotal:  7 kB\n", "MemTotal:"), Some(7));
     }
 }

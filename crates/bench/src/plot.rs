@@ -103,7 +103,11 @@ fn draw(about: &Description, figure: &Figure, lines: &[Line<'_>]) -> Result<Stri
     }?;
     let body = svg.trim_end().strip_suffix("</svg>").unwrap_or(&svg);
     // Long questions still fit the width.
-    let size = if title.chars().count() > 100 { 14 } else { 18 };
+    let size = match title.chars().count() {
+        0..=72 => 18,
+        73..=90 => 15,
+        _ => 12,
+    };
     let title = escape(&title);
     Ok(format!(
         "{body}{over}{}<text x=\"{LEFT}\" y=\"26\" font-family=\"sans-serif\" font-size=\"{size}\" \
@@ -133,11 +137,11 @@ fn plain(value: f64) -> String {
 
 /// A value without zeros that say nothing: "10.0 µs" is "10 µs".
 fn short(shown: &str) -> String {
-    match shown.split_once(' ') {
-        Some((number, unit)) if number.contains('.') => {
-            format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
-        }
-        _ => shown.to_owned(),
+    let (number, unit) = shown.split_at(shown.find(' ').unwrap_or(shown.len()));
+    if number.contains('.') {
+        format!("{}{unit}", number.trim_end_matches('0').trim_end_matches('.'))
+    } else {
+        shown.to_owned()
     }
 }
 
@@ -343,8 +347,10 @@ impl Style {
         }
         let points: Vec<_> = pixels.iter().map(|(x, y)| format!("{x},{y}")).collect();
         let points = points.join(" ");
-        // White beneath sets it off from the dots.
-        for (shade, width, dash) in [("#ffffff", 4.0, ""), (self.shade, 1.8, self.dash)] {
+        // White beneath sets it off from the dots, and lets other lines shine through.
+        for (shade, width, dash) in
+            [("#ffffff\" stroke-opacity=\"0.6", 4.0, ""), (self.shade, 1.8, self.dash)]
+        {
             let _ = writeln!(
                 svg,
                 r#"<polyline fill="none" stroke="{shade}" stroke-width="{width}" stroke-dasharray="{dash}" points="{points}"/>"#
@@ -449,6 +455,20 @@ mod tests {
         }
         assert!(!svg.contains("four"));
         assert_eq!(svg.matches("</svg>").count(), 1);
+    }
+
+    #[test]
+    fn labels_are_short() {
+        for (shown, want) in
+            [("10.0 µs", "10 µs"), ("1.20 ms", "1.2 ms"), ("100 ns", "100 ns"), ("10.0", "10")]
+        {
+            assert_eq!(short(shown), want);
+        }
+        for (value, want) in
+            [(15_000.0, "15,000"), (200.0, "200"), (-1000.0, "-1,000"), (0.5, "0.5")]
+        {
+            assert_eq!(plain(value), want);
+        }
     }
 
     #[test]

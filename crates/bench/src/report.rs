@@ -5,7 +5,7 @@ use core::fmt::Write as _;
 use std::path::Path;
 
 use crate::plot::{self, Line, escape};
-use crate::run::{self, Description, Judge, Ran, Run, Series, Table, Unit};
+use crate::run::{self, Description, Judge, Ran, Run, Table, Unit};
 use crate::{Error, summary};
 
 /// The page's name within a run's directory.
@@ -18,8 +18,7 @@ pub const PAGE: &str = "report.html";
 pub fn write(run: &Run, dir: &Path) -> Result<(), Error> {
     run::write(&dir.join("summary.md"), summary::markdown(run).as_bytes())?;
     for ran in &run.meta.tests {
-        let series = run.of(&ran.about.name);
-        let lines: Vec<_> = series.map(|series| line(series, None)).collect();
+        let lines = lines(core::slice::from_ref(run), &ran.about.name);
         for (name, svg) in plot::of_test(&ran.about, &lines)? {
             run::write(&dir.join(name + ".svg"), svg.as_bytes())?;
         }
@@ -27,11 +26,25 @@ pub fn write(run: &Run, dir: &Path) -> Result<(), Error> {
     run::write(&dir.join(PAGE), page(core::slice::from_ref(run))?.as_bytes())
 }
 
-/// The name of a series in a legend.
-fn line<'a>(series: &'a Series, run: Option<&str>) -> Line<'a> {
-    let parts = [&series.system[..], &series.series, run.unwrap_or("")];
-    let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    Line { name: parts.join(", "), series }
+/// The series of a test in several runs, named for a legend: by system, by what is measured where that
+/// differs, and by run where there are several.
+fn lines<'a>(runs: &'a [Run], test: &'a str) -> Vec<Line<'a>> {
+    let all = || runs.iter().flat_map(|run| run.of(test).map(move |series| (run, series)));
+    let mut names = all().map(|(_, series)| &series.series);
+    let first = names.next();
+    let differ = names.any(|name| Some(name) != first);
+    all()
+        .map(|(run, series)| {
+            let mut name = series.system.clone();
+            if differ {
+                let _ = write!(name, ", {}", series.series);
+            }
+            if runs.len() > 1 {
+                let _ = write!(name, ", {}", run.meta.label);
+            }
+            Line { name, series }
+        })
+        .collect()
 }
 
 /// The page. Tests of the same name in several runs are drawn over each other.
@@ -115,14 +128,7 @@ fn section(runs: &[Run], about: &Description) -> Result<String, Error> {
         let _ = writeln!(html, "<p>Scales means: {}</p>", escape(&about.scales));
     }
     let several = runs.len() > 1;
-    let lines: Vec<_> = runs
-        .iter()
-        .flat_map(|run| {
-            let label = several.then_some(&run.meta.label[..]);
-            run.of(&about.name).map(move |series| line(series, label))
-        })
-        .collect();
-    for (_, svg) in plot::of_test(about, &lines)? {
+    for (_, svg) in plot::of_test(about, &lines(runs, &about.name))? {
         let _ = writeln!(html, "<figure>{}</figure>", inline(&svg));
     }
     if about.judge == Judge::Growth {
@@ -178,6 +184,7 @@ fn machine(run: &Run) -> String {
         });
         rows.extend(loops);
         rows.push(vec!["stolen time".to_owned(), format!("{:.2} %", noise.steal * 100.0)]);
+        rows.push(vec!["CPU time of others".to_owned(), format!("{:.1} %", noise.others * 100.0)]);
     }
     rows.extend(machine.limits.iter().map(|(name, (soft, hard))| {
         vec![format!("limit {name}"), format!("{}, hard {}", limit(soft), limit(hard))]

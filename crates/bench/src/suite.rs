@@ -305,8 +305,8 @@ pub fn run(tests: Vec<Test>, options: &Options) -> Result<Finished, Error> {
             suite: options.suite.clone(),
             command: std::env::args().collect(),
             label: label(&dir),
-            start: jiff::Timestamp::now().to_string(),
-            end: jiff::Timestamp::now().to_string(),
+            start: now(),
+            end: now(),
             quick: options.quick,
             interrupted: false,
             machine,
@@ -360,7 +360,7 @@ pub fn run(tests: Vec<Test>, options: &Options) -> Result<Finished, Error> {
         bar.finish_and_clear();
         run.series.extend(series.into_iter().filter(|series| !series.points.is_empty()));
         run.meta.tests.push(ran);
-        run.meta.end = jiff::Timestamp::now().to_string();
+        run.meta.end = now();
         run.meta.interrupted = interrupt::is_set();
         run.save(&dir)?;
     }
@@ -368,6 +368,11 @@ pub fn run(tests: Vec<Test>, options: &Options) -> Result<Finished, Error> {
     run.save(&dir)?;
     report::write(&run, &dir)?;
     Ok(Finished { dir, run, failures })
+}
+
+/// RFC 3339, UTC, whole seconds.
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// The last part of a path.

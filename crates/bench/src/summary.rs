@@ -40,12 +40,15 @@ impl Verdict<'_> {
     #[must_use]
     pub fn words(&self) -> String {
         let Some(Fit { shape, confidence, growth }) = self.fit else { return "–".to_owned() };
+        /// From here on it is plain that it grows, if not how.
+        const PLAIN: f64 = 2.0;
         let percent = confidence * 100.0;
-        if confidence < fit::CONFIDENCE_MIN {
-            return format!("unclear; {shape}? ({percent:.0} %)");
-        }
-        if shape == Shape::Constant {
+        let is_sure = confidence >= fit::CONFIDENCE_MIN;
+        if is_sure && shape == Shape::Constant {
             return format!("{shape} ({percent:.0} %)");
+        }
+        if !is_sure && (growth < PLAIN || !growth.is_finite()) {
+            return format!("unclear; {shape}? ({percent:.0} %)");
         }
         let growth = if growth >= 99.5 {
             format!("×{growth:.0}")
@@ -54,7 +57,11 @@ impl Verdict<'_> {
         } else {
             format!("×{growth:.2}")
         };
-        format!("{shape}, {growth} ({percent:.0} %)")
+        if is_sure {
+            format!("{shape}, {growth} ({percent:.0} %)")
+        } else {
+            format!("grows, {growth}, on no plain curve; {shape}? ({percent:.0} %)")
+        }
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) fn test() -> Test {
     .x("descriptors that become ready before anyone looks")
     .warm_up("one round")
     .figure(Figure::of(Unit::Nanoseconds).lines())
-    .figure(Figure::of(Unit::Count).titled("Events by how they were found").lines())
+    .figure(Figure::of(Unit::Count).titled("How they were found").log_y(false).lines())
     .level()
     .steps(256, 128)
 }
