@@ -162,12 +162,16 @@ pub(crate) unsafe fn control(epfd: c_int, op: c_int, fd: c_int, event: *mut epol
         // SAFETY: not null, so valid (the caller's promise).
         unsafe { event.read_unaligned() }
     };
-    let Some(mut state) = lock() else {
+    let mut state = lock();
+    let Some((state, flags)) = state.as_mut().map(|state| (&mut **state, descriptors::flags(fd)))
+    else {
         // SAFETY: the caller's arguments.
         return unsafe { real::epoll_ctl.function()(epfd, op, fd, event) };
     };
-    let flags = state.table.flags(fd);
-    let Some(entry) = state.table.entry(fd) else { return -1 };
+    let Some(entry) = state.table.entry(fd) else {
+        // SAFETY: the caller's arguments.
+        return unsafe { real::epoll_ctl.function()(epfd, op, fd, event) };
+    };
     let returned = match entry.interest.asked(operation, epfd, wanted.events) {
         Answer::Keep => 0,
         Answer::Pass(events) => {
