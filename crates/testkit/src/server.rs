@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn a_server_is_started_watched_and_terminated() {
         let mut server = shell(
-            "trap 'echo bye >&2; exit 7' TERM; trap 'echo reloaded' HUP; echo hello >&2
+            "trap 'echo bye >&2; exit 7' TERM; trap 'echo reloaded' USR1; echo hello >&2
              echo 'x: listening on http://127.0.0.1:1234/' >&2
              echo 'x: listening on unix:/tmp/x' >&2
              while :; do sleep 0.05; done",
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(server.address(), Address::Tcp(([127, 0, 0, 1], 1234).into()));
         assert!(server.wait_for_stderr("unix:", START_LIMIT).is_some());
         assert_eq!(server.addresses().len(), 2);
-        server.signal(Signal::HUP).unwrap();
+        server.signal(Signal::USR1).unwrap();
         assert_eq!(server.wait_for_stdout("re", START_LIMIT).as_deref(), Some("reloaded"));
         assert_eq!(server.terminate().unwrap().code(), Some(7));
         assert_eq!(server.stderr().last().unwrap(), "bye");
