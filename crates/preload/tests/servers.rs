@@ -444,7 +444,8 @@ fn apache_sends_every_byte_and_does_not_stall() {
     let (port, root) = (free_port(), tree.path().display());
     let conf = tree.path().join("apache.conf");
     let modules = "/usr/lib/apache2/modules";
-    // A process whose threads are all busy would close connections that are kept alive.
+    // A process whose threads are all busy would close connections that are kept alive, and so would
+    // one of many that are idle: with spare threads beyond MaxSpareThreads it is told to end.
     let text = format!(
         "ServerRoot {root}\nServerName localhost\nListen 127.0.0.1:{port}\nPidFile {root}/pid\n\
          LoadModule mpm_event_module {modules}/mod_mpm_event.so\n\
@@ -452,6 +453,7 @@ fn apache_sends_every_byte_and_does_not_stall() {
          ErrorLog {root}/error.log\nDefaultRuntimeDir {root}\nDocumentRoot {root}/site\n\
          EnableSendfile On\nEnableMMAP Off\nMaxKeepAliveRequests 0\nKeepAliveTimeout 60\n\
          StartServers 4\nServerLimit 4\nThreadLimit 100\nThreadsPerChild 100\nMaxRequestWorkers 400\n\
+         MaxSpareThreads 500\n\
          User daemon\nGroup daemon\n<Directory {root}/site>\nRequire all granted\n</Directory>\n"
     );
     fs::write(&conf, text).unwrap();
