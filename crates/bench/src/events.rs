@@ -19,6 +19,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, socketpai
 
 use crate::clock;
 use crate::run::{Figure, Unit};
+use crate::stats::float;
 use crate::suite::{Fault, Recorder, Test};
 use ways::{WAYS, Way};
 
@@ -215,9 +216,4 @@ fn wakeup(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         })
     });
     Ok(())
-}
-
-#[allow(clippy::cast_precision_loss, reason = "numbers of descriptors")]
-fn float(number: usize) -> f64 {
-    number as f64
 }

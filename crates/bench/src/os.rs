@@ -10,6 +10,7 @@ mod uring;
 use std::io;
 
 use crate::run::Unit;
+use crate::stats::float;
 use crate::suite::{Fault, Recorder, Test};
 
 /// All of them, in the order in which they run.
@@ -57,9 +58,4 @@ fn steps<const K: usize>(
         recorder.progress(float(i) / float(steps));
     }
     Ok(())
-}
-
-#[allow(clippy::cast_precision_loss, reason = "steps stay below 2^52")]
-fn float(number: usize) -> f64 {
-    number as f64
 }

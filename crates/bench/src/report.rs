@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::plot::{self, Line, escape};
 use crate::run::{self, Description, Judge, Ran, Run, Table, Unit};
+use crate::stats::float;
 use crate::{Error, summary};
 
 /// The page's name within a run's directory.
@@ -97,7 +98,7 @@ fn header(run: &Run) -> String {
         escape(&meta.label),
         escape(&meta.machine.cpu),
         meta.machine.cpus,
-        Unit::Bytes.show(approximate(meta.machine.memory)),
+        Unit::Bytes.show(float(meta.machine.memory)),
         escape(&meta.machine.kernel),
         escape(&meta.start),
     );
@@ -219,11 +220,6 @@ fn table(table: &Table) -> String {
 fn inline(svg: &str) -> String {
     let svg = svg.find("<svg").map_or(svg, |start| &svg[start..]);
     svg.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1)
-}
-
-#[allow(clippy::cast_precision_loss, reason = "for people")]
-fn approximate(bytes: u64) -> f64 {
-    bytes as f64
 }
 
 const STYLE: &str = "\

@@ -1,5 +1,11 @@
 //! Medians, quantiles and spread, and how sure one can be of them. Pure; nothing is ever dropped.
 
+/// A count as a number to reckon with: exact below 2^53, which no count here reaches.
+#[allow(clippy::cast_precision_loss, reason = "as documented")]
+pub(crate) fn float(count: impl TryInto<u64>) -> f64 {
+    count.try_into().unwrap_or(u64::MAX) as f64
+}
+
 /// The `q`-quantile (0 to 1) of values in ascending order, interpolated between neighbours (type 7 of
 /// Hyndman and Fan 1996, the default of R and numpy). NaN without values.
 #[must_use]

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::fit::{self, Fit, Shape};
 use crate::machine::Noise;
 use crate::run::{Judge, Meta, Ran, Run, Table, Unit};
-use crate::stats::Spread;
+use crate::stats::{Spread, float};
 
 /// The summary of a run, as `--json` prints it.
 #[derive(Debug, Serialize)]
@@ -109,7 +109,7 @@ pub fn markdown(run: &Run) -> String {
         meta.label,
         meta.machine.cpu,
         meta.machine.cpus,
-        Unit::Bytes.show(bytes(meta.machine.memory)),
+        Unit::Bytes.show(float(meta.machine.memory)),
         meta.machine.kernel,
         meta.start,
         Unit::Nanoseconds.show(meta.clock.monotonic),
@@ -218,9 +218,4 @@ pub fn is_numeric(table: &Table, column: usize) -> bool {
         .peekable();
     cells.peek().is_some()
         && cells.all(|cell| cell.starts_with(|c: char| c.is_ascii_digit() || "-–<>×+".contains(c)))
-}
-
-#[allow(clippy::cast_precision_loss, reason = "for people")]
-fn bytes(bytes: u64) -> f64 {
-    bytes as f64
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use ring::{Choice, Ring};
 
 use super::sender::Strategy;
-use super::{Place, Plan, float};
+use super::{Place, Plan};
 use crate::http::figures::{remarks, show_seconds};
 use crate::league::cold::merged;
 use crate::league::rounds::Rounds;
@@ -21,6 +21,7 @@ use crate::league::throttle::Throttle;
 use crate::load::account::SLICE;
 use crate::load::{self, Account, Arrival, Background, Failure, Order, Target};
 use crate::run::{Figure, Table};
+use crate::stats::float;
 use crate::{Fault, Recorder, Test, Unit, machine};
 
 /// The test with a slow disk.
@@ -99,15 +100,14 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>, speed: Speed) -> Result<(), Fau
             Ok(None) => {}
             Ok(Some(done)) => {
                 for (what, unit, value) in done.figures() {
-                    rounds.add(&scene.name, what, value);
-                    recorder.record(&scene.name, what, unit, float(round as u64 + 1), value);
+                    rounds.record(recorder, &scene.name, what, unit, float(round + 1), value);
                 }
                 accounts.entry(scene.name.clone()).or_default().push(done.hot);
             }
             Err(Fault::Failed(why)) => failures.push(why),
             Err(skip) => return Err(skip),
         }
-        recorder.progress(float(turn as u64 + 1) / float(total as u64));
+        recorder.progress(float(turn + 1) / float(total));
     }
     recorder.table(Table {
         title: "Medians (least–greatest) of rounds; latencies of all rounds".to_owned(),

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use super::calls::Calls;
 use super::sender::Strategy;
-use super::{Place, Plan, float};
+use super::{Place, Plan};
 use crate::load::{self, Order, Target};
 use crate::run::{Figure, Table};
+use crate::stats::float;
 use crate::{Fault, Recorder, Test, Unit};
 
 /// The test.
@@ -90,7 +91,7 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             Unit::Bytes.show(float(memory)),
             strategy.about(),
         ]);
-        recorder.progress(float(nth as u64 + 1) / float(plan.strategies.len() as u64));
+        recorder.progress(float(nth + 1) / float(plan.strategies.len()));
     }
     let head = ["strategy", "MB compared, all right", "system calls per MB", "memory (PSS)", "how"];
     recorder.table(Table {

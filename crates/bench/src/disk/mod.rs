@@ -189,8 +189,3 @@ impl Plan {
         }
     }
 }
-
-#[allow(clippy::cast_precision_loss, reason = "rates and counts, for people")]
-fn float(n: u64) -> f64 {
-    n as f64
-}

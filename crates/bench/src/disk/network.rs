@@ -21,10 +21,11 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendFlags, recv, recvmsg, send};
 
-use super::{Plan, float};
+use super::Plan;
 use crate::league::rounds::Rounds;
 use crate::load::pin;
 use crate::run::{Figure, Table};
+use crate::stats::float;
 use crate::sys::transfer::{Done, Registered, allow_zerocopy};
 use crate::{Fault, Recorder, Test, Unit, interrupt};
 
@@ -97,7 +98,7 @@ fn run(
         "{} over {sockets} connection(s) on loopback, {} asked for at once; {}. CPU is that of the one thread \
          alone: on loopback the sending thread also does the work of the receiver's TCP",
         Unit::Bytes.show(float(plan.transfer)),
-        Unit::Bytes.show(float(PIECE as u64)),
+        Unit::Bytes.show(float(PIECE)),
         plan.where_it_runs()
     ));
     // Who only looks on does so where the clients are.
@@ -131,15 +132,14 @@ fn run(
             (RATE, Unit::BytesPerSecond, float(plan.transfer) / done.seconds),
             (CPU_PER_GB, Unit::Nanoseconds, done.cpu * 1e9 / (float(plan.transfer) / 1e9)),
         ] {
-            rounds.add(name, what, value);
-            recorder.record(name, what, unit, round, value);
+            rounds.record(recorder, name, what, unit, round, value);
         }
         copied.insert(name, done.copied);
         for (at, rate, cpu) in done.samples.into_iter().filter(|_| turn < usable.len()) {
             recorder.record(name, SPEED, Unit::BytesPerSecond, at, rate);
             recorder.record(name, CPU, Unit::Percent, at, cpu);
         }
-        recorder.progress(float(turn as u64 + 1) / float(total as u64));
+        recorder.progress(float(turn + 1) / float(total));
     }
     let rows = usable.iter().map(|way| {
         let name = way.name();

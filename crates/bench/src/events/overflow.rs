@@ -2,10 +2,11 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::Descriptors;
 use super::ways::{Sigio, Wait as _};
-use super::{Descriptors, float};
 use crate::clock::time;
 use crate::run::{Figure, Table, Unit};
+use crate::stats::float;
 use crate::suite::{Fault, Recorder, Test};
 
 /// Signals that may be queued during the test, beyond those that are queued already.

@@ -13,6 +13,7 @@ use crate::cli::{Tests, positive};
 use crate::load::slow::SlowReaders;
 use crate::load::{self, Account, Arrival, Plan, Sources, Target, Url};
 use crate::run::{Figure, Table};
+use crate::stats::float;
 use crate::{Fault, Recorder, Test, Unit};
 
 pub mod crowd;
@@ -315,11 +316,6 @@ fn table(title: &str, head: &[&str], rows: Vec<Vec<String>>) -> Table {
     let tail = ["p50", "p90", "p99", "p99.9", "max", "generator's CPU", "remarks"];
     let head = head.iter().chain(&tail).map(|name| (*name).to_owned()).collect();
     Table { title: title.to_owned(), head, rows }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "counts, for plots")]
-fn float(n: usize) -> f64 {
-    n as f64
 }
 
 const CONNECT: &str = "connect";

@@ -14,14 +14,15 @@ use std::time::Instant;
 
 use hdrhistogram::Histogram;
 
-use super::League;
 use super::peers::Peer;
 use super::rounds::Rounds;
 use super::site::Site;
 use super::throttle::Throttle;
+use super::{League, Measured};
 use crate::http::figures::{ONE_IN, curve, remarks, show_seconds};
-use crate::load::{self, Account, Arrival, Background, Plan, Target};
+use crate::load::{self, Account, Arrival, Plan, Target};
 use crate::run::{Figure, Table};
+use crate::stats::float;
 use crate::{Fault, Recorder, Test, Unit};
 
 /// The test.
@@ -67,38 +68,28 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     ));
     let mut rounds = Rounds::default();
     let mut accounts = BTreeMap::<String, Vec<Account>>::new();
-    let total = recorder.steps() * league.peers.len();
-    for turn in 0..total {
-        let peer = &league.peers[turn % league.peers.len()];
-        if recorder.is_stopped() {
-            break;
+    let files: Vec<String> = core::iter::once(&hot).chain(&cold).cloned().collect();
+    let stage = Stage { league, site: &site, hot: &hot, cold: &cold, requests };
+    league.take_turns(recorder, |recorder, peer, x| {
+        let Some(round) = stage.round(recorder, peer, &files)? else { return Ok(()) };
+        let name = &peer.name;
+        let (alone, beside) = (&round.alone.account, &round.beside.account);
+        for (what, unit, value) in [
+            (ALONE, Unit::PerSecond, alone.rate()),
+            (ALONE_P99, Unit::Nanoseconds, alone.quantile(0.99) * 1e9),
+            (ALONE_CPU, Unit::Nanoseconds, round.alone.cpu_per_request()),
+            (MAXIMUM, Unit::PerSecond, beside.rate()),
+            (MAXIMUM_P99, Unit::Nanoseconds, beside.quantile(0.99) * 1e9),
+            (MAXIMUM_CPU, Unit::Nanoseconds, round.beside.cpu_per_request()),
+            (KEPT, Unit::Percent, 100.0 * beside.rate() / alone.rate()),
+            (COLD, Unit::BytesPerSecond, round.cold_rate),
+        ] {
+            rounds.record(recorder, name, what, unit, x, value);
         }
-        let files: Vec<String> = core::iter::once(&hot).chain(&cold).cloned().collect();
-        let stage = Stage { league, site: &site, hot: &hot, cold: &cold };
-        if let Some(round) = stage.round(recorder, peer, &files, requests)? {
-            rounds.add(&peer.name, ALONE, round.alone.rate());
-            rounds.add(&peer.name, ALONE_P99, round.alone.quantile(0.99));
-            rounds.add(&peer.name, MAXIMUM, round.beside.rate());
-            rounds.add(&peer.name, KEPT, 100.0 * round.beside.rate() / round.alone.rate());
-            rounds.add(&peer.name, COLD, round.cold_rate);
-            recorder.record(
-                &peer.name,
-                KEPT,
-                Unit::Percent,
-                1.0,
-                100.0 * round.beside.rate() / round.alone.rate(),
-            );
-            recorder.record(&peer.name, COLD, Unit::BytesPerSecond, 1.0, round.cold_rate);
-            recorder.record(&peer.name, ALONE, Unit::PerSecond, 1.0, round.alone.rate());
-            recorder.record(&peer.name, MAXIMUM, Unit::PerSecond, 1.0, round.beside.rate());
-            accounts.entry(peer.name.clone()).or_default().extend([
-                round.alone,
-                round.beside,
-                round.paced,
-            ]);
-        }
-        recorder.progress(float(turn as u64 + 1) / float(total as u64));
-    }
+        let of_round = [round.alone.account, round.beside.account, round.paced];
+        accounts.entry(name.clone()).or_default().extend(of_round);
+        Ok(())
+    })?;
     let rows = league.peers.iter().filter_map(|peer| {
         let name = &peer.name[..];
         let all = accounts.get(name)?;
@@ -106,11 +97,16 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         curve(recorder, name, BESIDE, &paced);
         let at = |q| show_seconds(float(paced.value_at_quantile(q)) / 1e9);
         let whole = |rate: f64| format!("{rate:.0}");
+        let nanoseconds = |ns: f64| Unit::Nanoseconds.show(ns);
+        let microseconds = |ns: f64| format!("{:.2}", ns / 1e3);
         Some(vec![
             name.to_owned(),
             rounds.cell(name, ALONE, whole),
-            rounds.cell(name, ALONE_P99, show_seconds),
+            rounds.cell(name, ALONE_P99, nanoseconds),
+            rounds.cell(name, ALONE_CPU, microseconds),
             rounds.cell(name, MAXIMUM, whole),
+            rounds.cell(name, MAXIMUM_P99, nanoseconds),
+            rounds.cell(name, MAXIMUM_CPU, microseconds),
             rounds.cell(name, KEPT, |part| format!("{part:.1} %")),
             at(0.5),
             at(0.99),
@@ -120,16 +116,27 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         ])
     });
     let rows: Vec<_> = rows.collect();
-    let paced = [format!("p50 at {requests:.0}/s"), "p99".to_owned(), "max".to_owned()];
-    let [p50, p99, max] = paced;
-    let head =
-        ["server", "hot alone, req/s", "p99", "beside cold, req/s", "kept"].map(str::to_owned);
-    let tail = ["cold, MB/s", "remarks"].map(str::to_owned);
+    let p50 = format!("p50 at {requests:.0}/s");
+    let head = [
+        "server",
+        "hot alone, req/s",
+        "p99",
+        "CPU, µs/request",
+        "beside cold, req/s",
+        "p99",
+        "CPU, µs/request",
+        "kept",
+        &p50,
+        "p99",
+        "max",
+        "cold, MB/s",
+        "remarks",
+    ];
     recorder.table(Table {
         title:
             "Hot requests beside cold downloads: median (least–greatest), latencies of all rounds"
                 .into(),
-        head: head.into_iter().chain([p50, p99, max]).chain(tail).collect(),
+        head: head.map(str::to_owned).to_vec(),
         rows,
     });
     if let Some(noisy) = rounds.too_noisy(&[ALONE]) {
@@ -145,12 +152,14 @@ struct Stage<'a> {
     site: &'a Site,
     hot: &'a String,
     cold: &'a [String],
+    /// Per second, of the measurements by the clock.
+    requests: f64,
 }
 
 /// One server's figures.
 struct Round {
-    alone: Account,
-    beside: Account,
+    alone: Measured,
+    beside: Measured,
     paced: Account,
     /// Bytes per second of the downloads.
     cold_rate: f64,
@@ -162,7 +171,6 @@ impl Stage<'_> {
         recorder: &mut Recorder<'_>,
         peer: &Peer,
         files: &[String],
-        requests: f64,
     ) -> Result<Option<Round>, Fault> {
         let hot_alone = core::slice::from_ref(self.hot);
         let (league, site) = (self.league, self.site);
@@ -174,21 +182,14 @@ impl Stage<'_> {
         let Some(mut server) = started else { return Ok(None) };
         let target = Target { len: Some(HOT_BYTES), ..Target::new(format!("/{}", self.hot)) };
         let plan = Plan { connections: CONNECTIONS, ..league.plan(&server, vec![target]) };
-        let alone = league.measure(&mut server, &plan)?.account;
+        let alone = league.measure(&mut server, &plan)?;
         site.evict(self.cold)?;
         throttle.limit(Some(league.rate))?;
-        let cold = self.cold.iter().map(|file| Target::new(format!("/{file}"))).collect();
-        let downloads = Background::start(Plan {
-            connections: league.readers,
-            warmup: Duration::ZERO,
-            duration: Duration::from_secs(3600),
-            timeout: Duration::from_secs(3600),
-            ..league.plan(&server, cold)
-        });
+        let downloads = league.download(&server, self.cold);
         thread::sleep(HEAD_START.min(2 * league.length));
         let (bytes, start) = (downloads.bytes(), Instant::now());
-        let beside = league.measure(&mut server, &plan)?.account;
-        let plan = Plan { arrival: Arrival::Poisson(requests), ..plan };
+        let beside = league.measure(&mut server, &plan)?;
+        let plan = Plan { arrival: Arrival::Poisson(self.requests), ..plan };
         let paced = league.measure(&mut server, &plan)?.account;
         let cold_rate = float(downloads.bytes() - bytes) / start.elapsed().as_secs_f64();
         throttle.limit(None)?;
@@ -210,14 +211,12 @@ pub(crate) fn merged<'a>(accounts: impl Iterator<Item = &'a Account>) -> Histogr
     all
 }
 
-#[allow(clippy::cast_precision_loss, reason = "rates and counts, for people")]
-fn float(n: u64) -> f64 {
-    n as f64
-}
-
 const ALONE: &str = "hot alone";
 const ALONE_P99: &str = "hot alone, p99";
+const ALONE_CPU: &str = "CPU per hot request, alone";
 const MAXIMUM: &str = "hot beside cold";
+const MAXIMUM_P99: &str = "hot beside cold, p99";
+const MAXIMUM_CPU: &str = "CPU per hot request, beside cold";
 const BESIDE: &str = "latency of hot requests beside cold ones";
 const KEPT: &str = "kept beside cold";
 const COLD: &str = "cold downloads";

@@ -15,6 +15,7 @@ use super::site::Site;
 use crate::http::figures::remarks;
 use crate::load::{Account, Order, Plan, Target, pin};
 use crate::run::{Figure, Table};
+use crate::stats::float;
 use crate::{Fault, Recorder, Test, Unit};
 
 /// The test.
@@ -49,12 +50,11 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         read(league, &site, files)?;
     }
     for round in 0..recorder.steps() {
-        let x = float(round as u64 + 1);
+        let x = float(round + 1);
         for (speed, _, files) in kinds {
             site.evict(files)?;
             let rate = read(league, &site, files)?;
-            rounds.add(READ, speed, rate);
-            recorder.record(READ, speed, Unit::BytesPerSecond, x, rate);
+            rounds.record(recorder, READ, speed, Unit::BytesPerSecond, x, rate);
         }
         for (i, peer) in league.peers.iter().enumerate() {
             for (speed, cpu, files) in kinds {
@@ -62,14 +62,13 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                     break;
                 }
                 let Some(done) = download(league, recorder, peer, &site, files)? else { continue };
-                rounds.add(&peer.name, speed, done.rate);
-                rounds.add(&peer.name, cpu, done.cpu_per_gib);
-                recorder.record(&peer.name, speed, Unit::BytesPerSecond, x, done.rate);
-                recorder.record(&peer.name, cpu, Unit::Nanoseconds, x, done.cpu_per_gib);
+                let name = &peer.name;
+                rounds.record(recorder, name, speed, Unit::BytesPerSecond, x, done.rate);
+                rounds.record(recorder, name, cpu, Unit::Nanoseconds, x, done.cpu_per_gib);
                 accounts.push((&peer.name, done.account));
             }
-            let part = float(i as u64 + 1) / float(league.peers.len() as u64);
-            recorder.progress((x - 1.0 + part) / float(recorder.steps() as u64));
+            let part = float(i + 1) / float(league.peers.len());
+            recorder.progress((x - 1.0 + part) / float(recorder.steps()));
         }
     }
     let megabytes = |rate: f64| format!("{:.0}", rate / 1e6);
@@ -180,11 +179,6 @@ fn read(league: &League, site: &Site, files: &[String]) -> Result<f64, Fault> {
     });
     let joined = reader.join().map_err(|_| Fault::Failed("the reading thread panicked".into()))?;
     Ok(joined?)
-}
-
-#[allow(clippy::cast_precision_loss, reason = "rates and counts, for people")]
-fn float(n: u64) -> f64 {
-    n as f64
 }
 
 const READ: &str = "read(2)";

@@ -13,6 +13,7 @@ use crate::http::crowd::Crowd;
 use crate::load::{Sources, Target};
 use crate::machine;
 use crate::run::{Figure, Table};
+use crate::stats::float;
 use crate::{Fault, Recorder, Test, Unit};
 
 /// The test.
@@ -45,8 +46,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             Ok(row) => rows.push(row),
             Err(error) => recorder.skip(&peer.name, error.to_string()),
         }
-        #[allow(clippy::cast_precision_loss, reason = "servers are few")]
-        recorder.progress((i + 1) as f64 / league.peers.len() as f64);
+        recorder.progress(float(i + 1) / float(league.peers.len()));
     }
     let head = [
         "server",
@@ -87,7 +87,7 @@ fn fill(
     while crowd.len() < count && !recorder.is_stopped() {
         match crowd.grow() {
             Ok(step) => {
-                let x = float(crowd.len() as u64);
+                let x = float(crowd.len());
                 recorder.push(connect, x, step.connect);
                 recorder.push(request, x, step.request);
             }
@@ -120,11 +120,6 @@ fn fill(
 /// Bytes of the kernel's own objects (proc(5), `/proc/meminfo`).
 fn slab() -> u64 {
     machine::field(&machine::read("/proc/meminfo"), "Slab:").unwrap_or(0) * 1024
-}
-
-#[allow(clippy::cast_precision_loss, reason = "bytes and counts, for people")]
-fn float(n: u64) -> f64 {
-    n as f64
 }
 
 const CONNECT: &str = "connect";

@@ -18,8 +18,9 @@ use super::rounds::Rounds;
 use super::site::Site;
 use super::throttle::Throttle;
 use crate::http::figures::{ONE_IN, curve, remarks, show_seconds};
-use crate::load::{Account, Arrival, Background, Order, Plan, Target};
+use crate::load::{Account, Arrival, Order, Plan, Target};
 use crate::run::{Figure, Table};
+use crate::stats::float;
 use crate::{Fault, Recorder, Test, Unit};
 
 /// The test.
@@ -86,26 +87,19 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     ));
     let mut rounds = Rounds::default();
     let mut accounts = BTreeMap::<String, Vec<Account>>::new();
-    let total = recorder.steps() * league.peers.len();
-    for turn in 0..total {
-        let peer = &league.peers[turn % league.peers.len()];
-        if recorder.is_stopped() {
-            break;
+    league.take_turns(recorder, |recorder, peer, x| {
+        let Some(round) = stage.round(recorder, peer)? else { return Ok(()) };
+        let name = &peer.name;
+        for (what, unit, value) in [
+            (GOT, Unit::PerSecond, round.account.rate()),
+            (LARGE, Unit::BytesPerSecond, round.large_rate),
+            (CPU, Unit::Nanoseconds, round.cpu_per_gb),
+        ] {
+            rounds.record(recorder, name, what, unit, x, value);
         }
-        if let Some(round) = stage.round(recorder, peer)? {
-            let name = &peer.name;
-            for (what, unit, value) in [
-                (GOT, Unit::PerSecond, round.account.rate()),
-                (LARGE, Unit::BytesPerSecond, round.large_rate),
-                (CPU, Unit::Nanoseconds, round.cpu_per_gb),
-            ] {
-                rounds.add(name, what, value);
-                recorder.record(name, what, unit, 1.0, value);
-            }
-            accounts.entry(name.clone()).or_default().push(round.account);
-        }
-        recorder.progress(float(turn as u64 + 1) / float(total as u64));
-    }
+        accounts.entry(name.clone()).or_default().push(round.account);
+        Ok(())
+    })?;
     let rows = league.peers.iter().filter_map(|peer| {
         let name = &peer.name[..];
         let all = accounts.get(name)?;
@@ -187,15 +181,8 @@ impl Stage<'_> {
         let started = league.start(recorder, peer, site, &first, Some(&throttle));
         let Some(mut server) = started else { return Ok(None) };
         throttle.limit(Some(self.rate))?;
-        let large = self.large.iter().map(|file| Target::new(format!("/{file}"))).collect();
         let before = server.cpu();
-        let downloads = Background::start(Plan {
-            connections: league.readers,
-            warmup: Duration::ZERO,
-            duration: Duration::from_secs(3600),
-            timeout: Duration::from_secs(3600),
-            ..league.plan(&server, large)
-        });
+        let downloads = league.download(&server, &self.large);
         let start = Instant::now();
         let small = self.small.iter();
         let targets = small
@@ -244,11 +231,6 @@ fn hot_files(files: usize) -> usize {
             sum < HOT * total
         })
         .count()
-}
-
-#[allow(clippy::cast_precision_loss, reason = "rates and counts, for people")]
-fn float(n: u64) -> f64 {
-    n as f64
 }
 
 const SMALL: &str = "latency of small files";

@@ -19,8 +19,9 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use crate::cli::{Tests, positive};
-use crate::load::{self, Account, Plan};
+use crate::load::{self, Account, Background, Plan, Target};
 use crate::run::Table;
+use crate::stats::float;
 use crate::{Fault, Recorder, Test};
 
 pub mod cold;
@@ -168,15 +169,14 @@ struct Measured {
 
 impl Measured {
     /// Nanoseconds of the server's CPU for each answer.
-    #[allow(clippy::cast_precision_loss, reason = "counts of requests")]
     fn cpu_per_request(&self) -> f64 {
-        self.cpu.as_secs_f64() * 1e9 / self.account.answered_ever as f64
+        self.cpu.as_secs_f64() * 1e9 / float(self.account.answered_ever)
     }
 }
 
 impl League {
     /// A closed loop against a server; shorter than the default for a quick run.
-    fn plan(&self, server: &Server, targets: Vec<load::Target>) -> Plan {
+    fn plan(&self, server: &Server, targets: Vec<Target>) -> Plan {
         Plan {
             warmup: self.length.min(Duration::from_millis(500)) / 2,
             duration: self.length,
@@ -223,6 +223,36 @@ impl League {
         let account = load::measure(plan)
             .map_err(|error| Fault::Failed(format!("{}: {error}", server.name())))?;
         Ok(Measured { account, cpu: server.cpu() - before })
+    }
+
+    /// Lets the peers take turns, one round for each step of the recorder, from 1 on; until ctrl-C.
+    fn take_turns(
+        &self,
+        recorder: &mut Recorder<'_>,
+        mut turn: impl FnMut(&mut Recorder<'_>, &Peer, f64) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let total = recorder.steps() * self.peers.len();
+        for (nth, peer) in self.peers.iter().cycle().take(total).enumerate() {
+            if recorder.is_stopped() {
+                break;
+            }
+            turn(recorder, peer, float(nth / self.peers.len() + 1))?;
+            recorder.progress(float(nth + 1) / float(total));
+        }
+        Ok(())
+    }
+
+    /// Downloads all these files at once, again and again.
+    fn download(&self, server: &Server, files: &[String]) -> Background {
+        let targets = files.iter().map(|file| Target::new(format!("/{file}"))).collect();
+        let forever = Duration::from_secs(3600);
+        Background::start(Plan {
+            connections: files.len(),
+            warmup: Duration::ZERO,
+            duration: forever,
+            timeout: forever,
+            ..self.plan(server, targets)
+        })
     }
 
     /// Versions, commands and configurations of all that could take part, as tables; and on what

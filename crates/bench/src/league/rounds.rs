@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::stats;
+use crate::{Recorder, Unit, stats};
 
 /// Values by server and by what they are.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +15,20 @@ impl Rounds {
     /// Adds a round's value.
     pub fn add(&mut self, server: &str, what: &str, value: f64) {
         self.values.entry((server.to_owned(), what.to_owned())).or_default().push(value);
+    }
+
+    /// Adds a round's value, and records it for the plots at `x`.
+    pub fn record(
+        &mut self,
+        recorder: &mut Recorder<'_>,
+        server: &str,
+        what: &str,
+        unit: Unit,
+        x: f64,
+        value: f64,
+    ) {
+        self.add(server, what, value);
+        recorder.record(server, what, unit, x, value);
     }
 
     /// The median of all rounds; NaN without any.

@@ -9,6 +9,7 @@ use super::site::Site;
 use crate::http::figures::{remarks, show_seconds};
 use crate::load::Target;
 use crate::run::{Figure, Table};
+use crate::stats::float;
 use crate::{Fault, Recorder, Test, Unit};
 
 /// The test.
@@ -90,7 +91,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                 }
                 accounts.push((server.name().to_owned(), size, measured.account));
                 done += 1;
-                recorder.progress(float(done as u64) / float(total as u64));
+                recorder.progress(float(done) / float(total));
             }
         }
     }
@@ -146,11 +147,6 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 
 fn of_size(what: &str, size: u64) -> String {
     format!("{what}, {size} B")
-}
-
-#[allow(clippy::cast_precision_loss, reason = "sizes and counts, for plots")]
-fn float(n: u64) -> f64 {
-    n as f64
 }
 
 const RATE: &str = "requests per second";

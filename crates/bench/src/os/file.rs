@@ -8,8 +8,9 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, Mode, OFlags, fadvise, fstatfs, openat, statat, unlinkat};
 
-use super::{float, steps};
+use super::steps;
 use crate::clock::time;
+use crate::stats::float;
 use crate::suite::{Fault, Recorder, Test};
 
 pub(super) fn tests() -> Vec<Test> {

@@ -10,6 +10,7 @@ use rustix::mm::Advice;
 use super::process::page;
 use super::steps;
 use crate::clock::time;
+use crate::stats::float;
 use crate::suite::{Fault, Recorder, Test};
 use crate::sys::memory::Mapping;
 
@@ -88,7 +89,7 @@ fn munmap(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let n = regions.len();
     let id = recorder.series("anonymous", "munmap", crate::Unit::Nanoseconds, n);
     while let Some(region) = regions.pop() {
-        let left = super::float(regions.len() + 1);
+        let left = float(regions.len() + 1);
         let (took, ()) = time(|| drop(region));
         recorder.push(id, left, took);
         if recorder.is_stopped() {

@@ -12,10 +12,11 @@ use rustix::io::{read, write};
 use rustix::process::{PidfdFlags, pidfd_open, test_kill_process};
 use rustix::thread::{CpuSet, futex, sched_getaffinity, sched_setaffinity};
 
-use super::{float, steps};
+use super::steps;
 use crate::clock::time;
 use crate::machine::{self, field};
 use crate::run::{Figure, Unit};
+use crate::stats::float;
 use crate::suite::{Fault, Recorder, Test};
 use crate::sys::memory::Mapping;
 use crate::sys::process::{Child, die_with_us, force_fork, park};
