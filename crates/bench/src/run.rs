@@ -208,6 +208,9 @@ impl Unit {
     /// A value for people: three significant digits and a prefix.
     #[must_use]
     pub fn show(self, value: f64) -> String {
+        if !value.is_finite() {
+            return NOTHING.to_owned();
+        }
         const TIME: [(f64, &str); 4] = [(1e9, " s"), (1e6, " ms"), (1e3, " µs"), (1.0, " ns")];
         const BYTES: [(f64, &str); 4] =
             [(1_073_741_824.0, " GiB"), (1_048_576.0, " MiB"), (1024.0, " KiB"), (1.0, " B")];
@@ -226,10 +229,12 @@ impl Unit {
     }
 }
 
+/// Stands for a value that there is not.
+pub(crate) const NOTHING: &str = "–";
+
 /// Three significant digits.
 fn digits(value: f64) -> String {
     match value.abs() {
-        v if !v.is_finite() => "–".to_owned(),
         v if v >= 99.95 => format!("{value:.0}"),
         v if v >= 9.995 => format!("{value:.1}"),
         v if v >= 0.001 || v == 0.0 => format!("{value:.2}"),
@@ -407,7 +412,7 @@ mod tests {
             (Unit::PerSecond, 12_345.0, "12.3 k/s"),
             (Unit::Count, 999.0, "999"),
             (Unit::Percent, 12.0, "12.0 %"),
-            (Unit::Percent, f64::NAN, "– %"),
+            (Unit::Percent, f64::NAN, "–"),
         ];
         for (unit, value, want) in cases {
             assert_eq!(unit.show(value), want);

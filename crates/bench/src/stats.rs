@@ -19,8 +19,12 @@ pub fn quantile(sorted: &[f64], q: f64) -> f64 {
         reason = "between 0 and the length"
     )]
     let below = position as usize;
-    let above = (below + 1).min(last);
-    sorted[below] + (sorted[above] - sorted[below]) * position.fract()
+    let part = position.fract();
+    // Nothing of a neighbour, not even of one that is infinite or no number.
+    if part == 0.0 {
+        return sorted[below];
+    }
+    sorted[below] + (sorted[below + 1] - sorted[below]) * part
 }
 
 /// The values in ascending order; NaN last.

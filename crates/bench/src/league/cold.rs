@@ -212,10 +212,10 @@ pub(crate) fn merged<'a>(accounts: impl Iterator<Item = &'a Account>) -> Histogr
 }
 
 const ALONE: &str = "hot alone";
-const ALONE_P99: &str = "hot alone, p99";
+const ALONE_P99: &str = "p99 of hot alone";
 const ALONE_CPU: &str = "CPU per hot request, alone";
 const MAXIMUM: &str = "hot beside cold";
-const MAXIMUM_P99: &str = "hot beside cold, p99";
+const MAXIMUM_P99: &str = "p99 of hot beside cold";
 const MAXIMUM_CPU: &str = "CPU per hot request, beside cold";
 const BESIDE: &str = "latency of hot requests beside cold ones";
 const KEPT: &str = "kept beside cold";

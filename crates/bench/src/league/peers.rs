@@ -207,7 +207,7 @@ const SAMUM_KEY: &str = "{samum}";
 pub(super) const FLOOR_KEY: &str = "{floor}";
 
 /// Its source. It knows its files beforehand and does no HTTP: nothing can be much cheaper.
-pub(super) const FLOOR_SOURCE: &str = include_str!("../../../../bench/floor.c");
+pub(super) const FLOOR_SOURCE: &str = include_str!("floor.c");
 
 const SAMUM: &str = "{samum} serve {root} --listen 127.0.0.1:{port} --threads 1";
 const SAMUM_EPOLL: &str =

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::run::NOTHING;
 use crate::{Recorder, Unit, stats};
 
 /// Values by server and by what they are.
@@ -37,13 +38,18 @@ impl Rounds {
         stats::median(self.of(server, what).iter().copied())
     }
 
-    /// The median, and least and greatest behind it if there were several: `142 (139–150)`.
+    /// The median, and least and greatest behind it if there were several: `142 (139–150)`. Where a
+    /// round has no value, as a latency when nothing was answered, it says `none`.
     #[must_use]
     pub fn cell(&self, server: &str, what: &str, show: impl Fn(f64) -> String) -> String {
         let values = stats::sorted(self.of(server, what).iter().copied());
         let (Some(&least), Some(&greatest)) = (values.first(), values.last()) else {
-            return "–".to_owned();
+            return NOTHING.to_owned();
         };
+        if values.iter().all(|value| !value.is_finite()) {
+            return NOTHING.to_owned();
+        }
+        let show = |value: f64| if value.is_finite() { show(value) } else { "none".to_owned() };
         let median = show(stats::quantile(&values, 0.5));
         if values.len() == 1 {
             return median;
@@ -98,6 +104,12 @@ mod tests {
         assert_eq!(rounds.cell("a", "x", show), "2 (1–3)");
         assert_eq!(rounds.cell("b", "x", show), "5");
         assert_eq!(rounds.cell("c", "x", show), "–");
+        rounds.add("d", "x", f64::NAN);
+        rounds.add("d", "x", f64::INFINITY);
+        assert_eq!(rounds.cell("d", "x", show), "–");
+        rounds.add("b", "x", 6.0);
+        rounds.add("b", "x", f64::NAN);
+        assert_eq!(rounds.cell("b", "x", show), "6 (5–none)");
         assert!(rounds.median("c", "x").is_nan());
     }
 
