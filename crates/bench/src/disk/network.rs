@@ -86,6 +86,11 @@ impl Way {
     fn receives(self) -> bool {
         matches!(self, Self::Recv | Self::RecvRegistered)
     }
+
+    /// Whether it waits for sockets by epoll; else io_uring waits within the operation.
+    fn by_epoll(self) -> bool {
+        !matches!(self, Self::RecvRegistered | Self::SendRegistered)
+    }
 }
 
 fn run(
@@ -258,6 +263,11 @@ fn transfer(
     };
     let (us, them) = (shared(&ours[..], &moved), shared(&theirs[..], &unseen));
     let peers_way = if way.receives() { Way::Send } else { Way::Recv };
+    for (way, sockets) in [(way, &ours), (peers_way, &theirs)] {
+        // Or sendfile(2), which has no flag for it, would push a whole stream before the next one's
+        // turn. io_uring would answer EAGAIN instead of waiting.
+        sockets.iter().try_for_each(|socket| socket.set_nonblocking(way.by_epoll()))?;
+    }
     thread::scope(|scope| {
         let worker = scope.spawn(|| {
             pin(plan.sender_cpu)?;
@@ -375,7 +385,8 @@ fn send_by_epoll(
     let mut positions = vec![0; shared.sockets.len()];
     by_epoll(shared, epoll::EventFlags::OUT, |shared, i| {
         let socket = shared.sockets[i].as_fd();
-        while positions[i] < shared.each {
+        let end = shared.each.min(positions[i] + TURN);
+        while positions[i] < end {
             match send(socket, shared.next(positions[i])) {
                 Ok(n) => {
                     positions[i] += n as u64;
@@ -385,7 +396,7 @@ fn send_by_epoll(
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(true)
+        Ok(positions[i] == shared.each)
     })
 }
 
@@ -394,7 +405,8 @@ fn receive_by_epoll(shared: &Shared<'_>) -> io::Result<()> {
     let mut positions = vec![0; shared.sockets.len()];
     let mut buffer = vec![0; PIECE];
     by_epoll(shared, epoll::EventFlags::IN, |shared, i| {
-        while positions[i] < shared.each {
+        let end = shared.each.min(positions[i] + TURN);
+        while positions[i] < end {
             match recv(shared.sockets[i].as_fd(), &mut buffer[..], RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok((n, _)) => {
@@ -408,7 +420,7 @@ fn receive_by_epoll(shared: &Shared<'_>) -> io::Result<()> {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(true)
+        Ok(positions[i] == shared.each)
     })
 }
 
@@ -539,6 +551,9 @@ const SOCKETS: usize = 10;
 
 /// Bytes that one call asks for.
 const PIECE: usize = 256 << 10;
+
+/// Bytes that one socket moves before the others' turns come.
+const TURN: u64 = 4 * PIECE as u64;
 
 /// Bytes of the block: not a multiple of anything that sockets or pages know.
 const BLOCK: usize = 1_000_003;
