@@ -24,19 +24,9 @@ pub fn nanoseconds(start: Instant) -> f64 {
 
 /// Nanoseconds of CPU that this thread has used.
 #[must_use]
-pub fn thread_cpu() -> f64 {
-    cpu(ClockId::ThreadCPUTime)
-}
-
-/// Nanoseconds of CPU that this process has used.
-#[must_use]
-pub fn process_cpu() -> f64 {
-    cpu(ClockId::ProcessCPUTime)
-}
-
 #[allow(clippy::cast_precision_loss, reason = "exact up to 104 days")]
-fn cpu(clock: ClockId) -> f64 {
-    let now = clock_gettime(clock);
+pub fn thread_cpu() -> f64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
 }
 

@@ -1,9 +1,12 @@
 //! What was measured on: kernel, CPUs, memory, limits, settings, and how quiet the machine was.
 
+use core::time::Duration;
 use std::collections::BTreeMap;
-use std::fs;
+use std::time::Instant;
+use std::{fs, io, thread};
 
 use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity};
 use serde::{Deserialize, Serialize};
 
 use crate::stats::Spread;
@@ -79,7 +82,7 @@ impl Machine {
                 .lines()
                 .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
                 .map_or_else(|| machine.clone(), |(_, name)| name.to_owned()),
-            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            cpus: thread::available_parallelism().map_or(1, usize::from),
             memory,
             is_virtual: cpuinfo.split_whitespace().any(|flag| flag == "hypervisor"),
             governor: Some(read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"))
@@ -113,6 +116,58 @@ pub fn raise_descriptors() -> usize {
     let now = if setrlimit(Resource::Nofile, limit).is_ok() { limit.current } else { before };
     // Without a limit, fs.nr_open's default still is one.
     usize::try_from(now.unwrap_or(1 << 20)).unwrap_or(1 << 20)
+}
+
+/// Waits until a process or thread sleeps, by its `stat` in `/proc` (proc(5)): what has just been made
+/// or woken still has work to do, and would do it within what is timed next.
+///
+/// # Errors
+/// `TimedOut` when it does not within [`ASLEEP_WITHIN`]; when it has ended.
+pub(crate) fn wait_until_asleep(stat: &str) -> io::Result<()> {
+    let end = Instant::now() + ASLEEP_WITHIN;
+    let is_asleep = || -> io::Result<bool> {
+        let text = fs::read_to_string(stat)?;
+        // The name, in parentheses, may hold anything.
+        Ok(text.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('S')))
+    };
+    // It may have slept on its way there as well, for a moment: twice is there to stay.
+    while !(is_asleep()? && (thread::sleep(MOMENT), is_asleep()?).1) {
+        if Instant::now() > end {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        thread::yield_now();
+    }
+    Ok(())
+}
+
+/// Nothing here takes longer to go to sleep.
+const ASLEEP_WITHIN: Duration = Duration::from_secs(10);
+
+/// Between two looks at who sleeps.
+const MOMENT: Duration = Duration::from_micros(50);
+
+/// A CPU for what is measured and one for who measures: the first two that this process may use, on
+/// different cores where there are such; `None` with only one.
+#[must_use]
+pub fn two_cpus() -> Option<(usize, usize)> {
+    let allowed = sched_getaffinity(None).ok()?;
+    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
+    two_of(&cpus, |cpu| {
+        let topology = format!("/sys/devices/system/cpu/cpu{cpu}/topology");
+        read(&format!("{topology}/core_id")) + &read(&format!("{topology}/physical_package_id"))
+    })
+}
+
+fn two_of(cpus: &[usize], core: impl Fn(usize) -> String) -> Option<(usize, usize)> {
+    let (&first, others) = cpus.split_first()?;
+    let elsewhere = others.iter().find(|cpu| core(**cpu) != core(first));
+    Some((first, *elsewhere.or_else(|| others.first())?))
+}
+
+/// Bytes of memory that can be had now.
+#[must_use]
+pub fn available_memory() -> u64 {
+    field(&read("/proc/meminfo"), "MemAvailable:").map_or(u64::MAX, |kib| kib * 1024)
 }
 
 /// A number behind a word in a file of `/proc`.
@@ -282,6 +337,32 @@ mod tests {
             let verdict = Noise::judge(before, after, from, to).verdict();
             assert!(verdict.contains(word), "{verdict}");
         }
+    }
+
+    #[test]
+    fn two_cpus_are_of_different_cores_if_they_can() {
+        // Hyperthreads 0 and 1 of one core, 2 and 3 of the other.
+        let core = |cpu: usize| (cpu / 2).to_string();
+        assert_eq!(two_of(&[0, 1, 2, 3], core), Some((0, 2)));
+        assert_eq!(two_of(&[2, 3], core), Some((2, 3)));
+        assert_eq!(two_of(&[5, 7], |_| String::new()), Some((5, 7)), "where nothing is told");
+        assert_eq!(two_of(&[3], core), None);
+        assert_eq!(two_of(&[], core), None);
+    }
+
+    #[test]
+    fn who_sleeps_is_told() {
+        let (wake, wait) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let sleeper = thread::spawn(move || {
+            tell.send(rustix::thread::gettid().as_raw_nonzero()).unwrap();
+            wait.recv()
+        });
+        let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap());
+        wait_until_asleep(&stat).unwrap();
+        wake.send(()).unwrap();
+        sleeper.join().unwrap().unwrap();
+        assert!(wait_until_asleep("/proc/self/task/0/stat").is_err());
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Tests as values, and what runs a row of them: recorder, progress, ctrl-C, noise before and after.
 
-use core::time::Duration;
 use std::io::{IsTerminal as _, stderr};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -187,11 +186,30 @@ impl Recorder<'_> {
     pub fn steps_within_descriptors(&mut self, each: usize) -> usize {
         /// Standard streams, the terminal, a directory, a ring.
         const OTHERS: usize = 64;
+        /// Of the kernel's memory for a descriptor: a socket, more or less.
+        const EACH_BYTES: u64 = 4096;
         let fit = self.descriptors.saturating_sub(OTHERS) / each;
         if fit < self.steps {
             self.note(format!(
                 "{fit} of {} steps: the limit of descriptors is {} (ulimit -n), and a step needs {each}",
                 self.steps, self.descriptors
+            ));
+        }
+        self.steps_within_memory(EACH_BYTES * each as u64).min(fit)
+    }
+    /// Steps that fit into half of the memory that is free when each takes so many bytes, on top of
+    /// what its points take; notes it if that is fewer. Without it `--steps` would end in the hands of
+    /// the kernel's killer.
+    pub fn steps_within_memory(&mut self, each: u64) -> usize {
+        /// A step's points, at most, as they are here and as the run keeps them.
+        const POINTS: u64 = 128;
+        let fit = machine::available_memory() / 2 / (each + POINTS);
+        let fit = usize::try_from(fit).unwrap_or(usize::MAX);
+        if fit < self.steps {
+            self.note(format!(
+                "{fit} of {} steps: a step takes {each} bytes or so, and more than half of the free memory is not \
+                 to be taken",
+                self.steps
             ));
         }
         self.steps.min(fit)
@@ -396,19 +414,4 @@ fn progress_bar(name: &str, nth: usize, of: usize) -> ProgressBar {
     bar.set_message(name.to_owned());
     bar.tick();
     bar
-}
-
-/// Waits, but not through ctrl-C; true if all of `time` has passed.
-#[must_use]
-pub fn sleep(time: Duration) -> bool {
-    /// How long ctrl-C may go unnoticed.
-    const GLANCE: Duration = Duration::from_millis(20);
-    let end = Instant::now() + time;
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() || interrupt::is_set() {
-            return left.is_zero();
-        }
-        std::thread::sleep(left.min(GLANCE));
-    }
 }

@@ -22,7 +22,7 @@ use crate::league::peers::Peer;
 use crate::league::server::{Host, Server};
 use crate::league::site::Site;
 use crate::league::throttle::Throttle;
-use crate::{Fault, Recorder, Test};
+use crate::{Fault, Recorder, Test, machine};
 
 pub mod beside;
 pub mod bytes;
@@ -65,10 +65,10 @@ pub struct Args {
     /// receive, send: bytes of each transfer [default: 4 GiB, quick 256 MiB]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1 << 20..=1 << 40))]
     pub transfer: Option<u64>,
-    /// CPU of the sender [default: 0, if there are two]
+    /// CPU of the sender [default: the first, if there are two]
     #[arg(long, value_name = "N")]
     pub sender_cpu: Option<usize>,
-    /// CPU of the clients [default: 1, if there are two]
+    /// CPU of the clients [default: the first of another core, if there are two]
     #[arg(long, value_name = "N")]
     pub client_cpu: Option<usize>,
 }
@@ -99,7 +99,7 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         return Err(format!("--root: {} is not a directory", args.root.display()));
     }
     let quick = args.tests.how.quick;
-    let two_cpus = std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+    let two_cpus = machine::two_cpus();
     let length = Duration::from_secs_f64(args.secs.unwrap_or(if quick { 0.5 } else { 3.0 }));
     let all = || <Strategy as clap::ValueEnum>::value_variants().to_vec();
     let needed = args.rate.saturating_mul(2 * (length.as_secs() + 2));
@@ -114,8 +114,8 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         readers: usize::try_from(args.readers).unwrap_or(usize::MAX),
         requests: args.requests,
         transfer: args.transfer.unwrap_or(if quick { 256 << 20 } else { 4 << 30 }) / 10 * 10,
-        sender_cpu: args.sender_cpu.or_else(|| two_cpus.then_some(0)),
-        client_cpu: args.client_cpu.or_else(|| two_cpus.then_some(1)),
+        sender_cpu: args.sender_cpu.or_else(|| two_cpus.map(|cpus| cpus.0)),
+        client_cpu: args.client_cpu.or_else(|| two_cpus.map(|cpus| cpus.1)),
     });
     let rounds = |n| args.rounds.map_or(n, |n| usize::try_from(n).unwrap_or(usize::MAX));
     let tests = [

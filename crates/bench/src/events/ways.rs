@@ -186,6 +186,8 @@ struct Epoll {
     fds: Vec<OwnedFd>,
     mode: EventFlags,
     events: Vec<epoll::Event>,
+    /// Of one-shot interest: those that have gone off since the last wait.
+    disarmed: Vec<EventData>,
 }
 
 /// Events that one call returns at most.
@@ -201,12 +203,18 @@ impl Epoll {
         for (index, fd) in fds.iter().enumerate() {
             epoll::add(&set, fd, EventData::new_u64(index as u64), EventFlags::IN | mode)?;
         }
-        Ok(Box::new(Self { set, fds, mode, events: Vec::with_capacity(BATCH) }))
+        let (events, disarmed) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+        Ok(Box::new(Self { set, fds, mode, events, disarmed }))
     }
 }
 
 impl Wait for Epoll {
     fn wait(&mut self) -> io::Result<usize> {
+        // Before waiting, as one who handles an event first would; it is no part of being woken.
+        for data in self.disarmed.drain(..) {
+            let index = usize::try_from(data.u64()).map_err(io::Error::other)?;
+            epoll::modify(&self.set, &self.fds[index], data, EventFlags::IN | self.mode)?;
+        }
         self.events.clear();
         match epoll::wait(&self.set, rustix::buffer::spare_capacity(&mut self.events), None) {
             Ok(_) => {}
@@ -216,10 +224,9 @@ impl Wait for Epoll {
         let mut taken = 0;
         for event in &self.events {
             let index = usize::try_from(event.data.u64()).map_err(io::Error::other)?;
-            let fd = &self.fds[index];
-            taken += usize::from(take(fd.as_fd())?);
+            taken += usize::from(take(self.fds[index].as_fd())?);
             if self.mode.contains(EventFlags::ONESHOT) {
-                epoll::modify(&self.set, fd, event.data, EventFlags::IN | self.mode)?;
+                self.disarmed.push(event.data);
             }
         }
         Ok(taken)

@@ -22,7 +22,7 @@ use crate::cli::{Tests, positive};
 use crate::load::{self, Account, Background, Plan, Target};
 use crate::run::Table;
 use crate::stats::float;
-use crate::{Fault, Recorder, Test};
+use crate::{Fault, Recorder, Test, machine};
 
 pub mod cold;
 pub mod download;
@@ -85,10 +85,10 @@ pub struct Args {
     /// The client copies what it receives out of the kernel, instead of discarding it there
     #[arg(long)]
     pub copy: bool,
-    /// CPU of the servers [default: 0, if there are two]
+    /// CPU of the servers [default: the first, if there are two]
     #[arg(long, value_name = "N")]
     pub server_cpu: Option<usize>,
-    /// CPU of the load generator [default: 1, if there are two]
+    /// CPU of the load generator [default: the first of another core, if there are two]
     #[arg(long, value_name = "N")]
     pub client_cpu: Option<usize>,
 }
@@ -129,7 +129,7 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         return Err(format!("'{}' takes part twice", peers[twice].name));
     }
     let sizes: &[u64] = if quick { &[128, 65_536] } else { &[128, 8192, 65_536, 1 << 20] };
-    let two_cpus = std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+    let two_cpus = machine::two_cpus();
     let index = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
     let league = Rc::new(League {
         peers,
@@ -144,8 +144,8 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         requests: args.requests,
         bytes: args.bytes.unwrap_or(if quick { 32 << 20 } else { 1 << 30 }),
         copy: args.copy,
-        server_cpu: args.server_cpu.or_else(|| two_cpus.then_some(0)),
-        client_cpu: args.client_cpu.or_else(|| two_cpus.then_some(1)),
+        server_cpu: args.server_cpu.or_else(|| two_cpus.map(|cpus| cpus.0)),
+        client_cpu: args.client_cpu.or_else(|| two_cpus.map(|cpus| cpus.1)),
     });
     let rounds = |n| index(args.rounds.unwrap_or(n));
     let rounds = |test: Test| test.steps(rounds(3), rounds(1));

@@ -18,7 +18,8 @@ pub(super) fn tests() -> Vec<Test> {
         Test::new("directory", "How long does a file of a directory with N files take?", directory)
             .scales("the N-th file is made, found and removed in logarithmic time or better")
             .x("files in one directory")
-            .warm_up("none: \"find\" asks for one of those that are there, at random")
+            .warm_up("none: \"find, not there\" asks for names that never were, which the directory has to be searched for; \
+                 \"find, cached\" for one of those that are there, at random, which the kernel remembers")
             .steps(10_000, 60),
         Test::new("read", "How long does a read take, in order and at random?", reads)
             .scales("reads at random cost what reads in order cost: true in memory, on few disks")
@@ -52,15 +53,20 @@ fn directory(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let mut random = fastrand::Rng::with_seed(1);
     let name = |i: usize| format!("file-{i:08}");
     let mut made = 0;
-    steps(recorder, "one directory", ["create", "find"], n, |i| {
+    steps(recorder, "one directory", ["create", "find, not there", "find, cached"], n, |i| {
         let (new, old) = (name(i), name(random.usize(1..=i)));
+        let never = format!("none-{i:08}");
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let (create, file) = time(|| openat(&dir, &new, flags, Mode::RUSR));
         file?;
         made = i;
+        let (search, absent) = time(|| statat(&dir, &never, AtFlags::empty()));
+        if absent.err() != Some(rustix::io::Errno::NOENT) {
+            return Err(io::Error::other(format!("{never} is there")));
+        }
         let (find, stat) = time(|| statat(&dir, &old, AtFlags::empty()));
         stat?;
-        Ok([create, find])
+        Ok([create, search, find])
     })?;
     let id = recorder.series("one directory", "remove", crate::Unit::Nanoseconds, made);
     let mut names: Vec<_> = (1..=made).map(name).collect();
@@ -80,7 +86,8 @@ fn reads(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     const BLOCK: usize = 4096;
     let temp = recorder.temp_dir()?;
     note_file_system(recorder, temp.path())?;
-    let n = recorder.steps();
+    // The warm half is to be in memory.
+    let n = recorder.steps_within_memory(BLOCK as u64);
     let path = temp.path().join("file");
     // Written in one go, so as little in pieces as this file system can.
     fs::write(&path, vec![1; n * BLOCK])?;

@@ -41,10 +41,14 @@ pub(super) fn tests() -> Vec<Test> {
     ]
 }
 
+/// What the kernel keeps of a region, with its part of the tree.
+const REGION: u64 = 512;
+
 fn mmap(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
-    let mut regions = Vec::with_capacity(recorder.steps());
+    let n = recorder.steps_within_memory(REGION);
+    let mut regions = Vec::with_capacity(n);
     // Every other one may be written: equal neighbours would become one region.
-    steps(recorder, "anonymous", ["mmap"], recorder.steps(), |i| {
+    steps(recorder, "anonymous", ["mmap"], n, |i| {
         let (took, region) = time(|| Mapping::anonymous(page(), i % 2 == 0));
         regions.push(region?);
         Ok([took])
@@ -52,7 +56,8 @@ fn mmap(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 }
 
 fn touch(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
-    let n = recorder.steps();
+    // With huge pages those between are there as well.
+    let n = recorder.steps_within_memory(2 * page() as u64);
     for (system, advice) in
         [("as configured", Advice::Normal), ("without huge pages", Advice::LinuxNoHugepage)]
     {
@@ -68,7 +73,10 @@ fn touch(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 
 fn munmap(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let mut regions = Vec::new();
-    for i in 0..recorder.steps() {
+    for i in 0..recorder.steps_within_memory(REGION + page() as u64) {
+        if recorder.is_stopped() {
+            break;
+        }
         match Mapping::anonymous(page(), i % 2 == 0) {
             Ok(mut region) => {
                 if i % 2 == 0 {
@@ -100,22 +108,29 @@ fn munmap(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 }
 
 fn file_fault(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
-    /// What is mapped, and pages from one touch to the next.
-    const WAYS: [(&str, bool, usize); 3] = [
-        ("file, every second page", false, 2),
-        ("memory file, every second page", true, 2),
-        ("memory file, every 17th page", true, 17),
+    /// What is mapped, pages from one touch to the next, and pages of each write(2): what is written
+    /// page by page is cached in single pages.
+    const WAYS: [(&str, bool, usize, usize); 5] = [
+        ("file, every second page", false, 2, usize::MAX),
+        ("file, every 17th page", false, STRIDE_MAX, usize::MAX),
+        ("file written page by page, every 17th page", false, STRIDE_MAX, 1),
+        ("memory file, every second page", true, 2, usize::MAX),
+        ("memory file, every 17th page", true, STRIDE_MAX, usize::MAX),
     ];
-    let n = recorder.steps();
+    const STRIDE_MAX: usize = 17;
+    // The file, and what is written to it.
+    let n = recorder.steps_within_memory(2 * (STRIDE_MAX * page()) as u64);
     let dir = recorder.temp_dir()?;
-    for (system, in_memory, stride) in WAYS {
+    for (nth, (system, in_memory, stride, pages)) in WAYS.into_iter().enumerate() {
         let length = stride * n * page();
         let mut file: File = if in_memory {
             memfd_create("samum-bench", MemfdFlags::CLOEXEC)?.into()
         } else {
-            File::create_new(dir.path().join("file"))?
+            File::create_new(dir.path().join(nth.to_string()))?
         };
-        file.write_all(&vec![1; length])?;
+        for piece in vec![1; length].chunks(page().saturating_mul(pages)) {
+            file.write_all(piece)?;
+        }
         // For a mapping that is only read, the file must have been opened to be read.
         let file = File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
         let region = Mapping::file(file.as_fd(), length)?;
@@ -126,7 +141,8 @@ fn file_fault(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     }
     recorder.note(
         "A fault maps the 16 pages around it (fault_around_bytes), or all of a large folio of the page \
-         cache: most touches of neighbours cost nothing, and those 17 pages apart show the fault itself.",
+         cache: most touches of neighbours cost nothing. Those 17 pages apart show the fault itself where the cache \
+         has single pages.",
     );
     Ok(())
 }

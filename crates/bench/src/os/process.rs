@@ -1,15 +1,15 @@
 //! Processes and threads: making them, switching between them, what they take.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::io::{self, Read as _};
-use std::os::fd::OwnedFd;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use rustix::io::{read, write};
-use rustix::process::{PidfdFlags, pidfd_open, test_kill_process};
+use rustix::process::{PidfdFlags, Signal, pidfd_open, test_kill_process};
 use rustix::thread::{CpuSet, futex, sched_getaffinity, sched_setaffinity};
 
 use super::steps;
@@ -19,7 +19,7 @@ use crate::run::{Figure, Unit};
 use crate::stats::float;
 use crate::suite::{Fault, Recorder, Test};
 use crate::sys::memory::Mapping;
-use crate::sys::process::{Child, die_with_us, force_fork, park};
+use crate::sys::process::{Child, die_with_us, force_fork};
 
 pub(super) fn tests() -> Vec<Test> {
     vec![
@@ -49,10 +49,14 @@ pub(super) fn tests() -> Vec<Test> {
         Test::new("futex", "How long does a futex take with N threads asleep on others?", futexes)
             .scales("nobody pays for those who sleep on other futexes")
             .x("threads asleep, each on a futex of its own")
+            .warm_up(
+                "each thread sleeps, and one call of each kind is made, before the clock is read",
+            )
             .steps(3000, 40),
         Test::new("pidfd", "How long does it take to name a process among N?", pidfds)
             .scales("finding the N-th process takes as long as finding the first")
             .x("live children")
+            .warm_up("each child sleeps, and has been named once, before it is named by the clock")
             .steps(1500, 40),
         Test::new("memory", "How much memory does one of N take?", memory)
             .scales("each takes as much as the one before")
@@ -63,9 +67,16 @@ pub(super) fn tests() -> Vec<Test> {
     ]
 }
 
+/// What a process takes: page tables, stacks, what the kernel keeps of it.
+const PROCESS: u64 = 256 << 10;
+
+/// What a thread takes: its stacks, and what the kernel keeps of it.
+const THREAD: u64 = 64 << 10;
+
 fn forks(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+    let n = recorder.steps_within_memory(PROCESS);
     for (system, flags) in [("static", &["-static"][..]), ("dynamic", &[])] {
-        if let Err(why) = fork_in_c(recorder, system, flags) {
+        if let Err(why) = fork_in_c(recorder, system, flags, n) {
             recorder.skip(system, why);
         }
     }
@@ -75,16 +86,21 @@ fn forks(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     // Small pages: their tables are what fork copies.
     memory.advise(rustix::mm::Advice::LinuxNoHugepage)?;
     (0..TOUCHED).step_by(page()).for_each(|offset| memory.write(offset));
-    let mut children = Vec::with_capacity(recorder.steps());
-    steps(recorder, "dynamic, 64 MiB touched", ["fork"], recorder.steps(), |_| {
-        let (took, child) = time(|| Child::fork(park));
+    let mut children = Vec::with_capacity(n);
+    steps(recorder, "dynamic, 64 MiB touched", ["fork"], n, |_| {
+        let (took, child) = time(Child::sleeping);
         children.push(child?);
         Ok([took])
     })
 }
 
 /// Compiles and runs fork.c; an error says why that cannot be done.
-fn fork_in_c(recorder: &mut Recorder<'_>, system: &str, flags: &[&str]) -> Result<(), String> {
+fn fork_in_c(
+    recorder: &mut Recorder<'_>,
+    system: &str,
+    flags: &[&str],
+    n: usize,
+) -> Result<(), String> {
     let dir = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
     let (source, program) = (dir.path().join("fork.c"), dir.path().join("fork"));
     std::fs::write(&source, include_str!("fork.c"))
@@ -101,17 +117,22 @@ fn fork_in_c(recorder: &mut Recorder<'_>, system: &str, flags: &[&str]) -> Resul
         return Err(format!("cc cannot build it: {}", text.lines().next().unwrap_or("no reason")));
     }
     let mut command = Command::new(&program);
-    command.arg(recorder.steps().to_string()).stdout(Stdio::piped());
-    die_with_us(&mut command);
+    let times = dir.path().join("times");
+    let output = std::fs::File::create(&times)
+        .map_err(|error| format!("cannot make {}: {error}", times.display()))?;
+    command.arg(n.to_string()).stdout(output);
+    die_with_us(&mut command, Signal::KILL);
     let mut running = command.spawn().map_err(|error| format!("cannot run it: {error}"))?;
-    let mut text = String::new();
-    if let Some(mut output) = running.stdout.take() {
-        // ctrl-C on a terminal ends the program as well; what it printed is kept.
-        let _ = output.read_to_string(&mut text);
+    while let Ok(None) = running.try_wait() {
+        if recorder.is_stopped() {
+            // What it printed is kept. Its children end with it.
+            let _ = running.kill();
+        }
+        thread::sleep(core::time::Duration::from_millis(5));
     }
-    let _ = running.wait();
+    let text = std::fs::read_to_string(&times).unwrap_or_default();
     let times: Vec<f64> = text.lines().filter_map(|line| line.parse().ok()).collect();
-    if times.len() < recorder.steps() {
+    if times.len() < n {
         recorder.note(format!("{system} ended after {} children", times.len()));
     }
     for (i, took) in times.into_iter().enumerate() {
@@ -125,6 +146,7 @@ fn spawn(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     const STEP: usize = 256 << 10;
     let program = ["/bin/true", "/usr/bin/true"].into_iter().find(|path| Path::new(path).exists());
     let program = program.ok_or_else(|| Fault::Skip("there is no /bin/true to start".into()))?;
+    let n = recorder.steps_within_memory(STEP as u64);
     for (system, forked) in [("posix_spawn (vfork)", false), ("fork and exec", true)] {
         let start = || -> io::Result<f64> {
             let mut command = Command::new(program);
@@ -138,7 +160,7 @@ fn spawn(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         };
         start()?;
         let mut memory = Vec::new();
-        steps(recorder, system, ["until exec"], recorder.steps(), |_| {
+        steps(recorder, system, ["until exec"], n, |_| {
             let mut more = Mapping::anonymous(STEP, true)?;
             more.advise(rustix::mm::Advice::LinuxNoHugepage)?;
             (0..STEP).step_by(page()).for_each(|offset| more.write(offset));
@@ -152,34 +174,62 @@ fn spawn(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 /// Threads that sleep until dropped.
 #[derive(Default)]
 struct Sleepers {
-    threads: Vec<(JoinHandle<()>, Arc<AtomicU32>)>,
+    threads: Vec<(JoinHandle<()>, Arc<Bed>)>,
+}
+
+/// What a sleeper shares with its owner.
+#[derive(Default)]
+struct Bed {
+    /// The futex; 1 ends the sleep.
+    word: AtomicU32,
+    /// The thread's number, once it has one.
+    tid: AtomicI32,
 }
 
 impl Sleepers {
     /// One more, on a futex of its own; nanoseconds until it was made.
     fn add(&mut self) -> io::Result<f64> {
-        let word = Arc::new(AtomicU32::new(0));
-        let theirs = Arc::clone(&word);
+        let bed = Arc::new(Bed::default());
+        let theirs = Arc::clone(&bed);
         let sleep = move || {
-            while theirs.load(Ordering::Acquire) == 0 {
+            let tid = rustix::thread::gettid().as_raw_nonzero().get();
+            // Alone: nothing is published with it.
+            theirs.tid.store(tid, Ordering::Relaxed);
+            while theirs.word.load(Ordering::Acquire) == 0 {
                 // Woken or not: the word decides.
-                let _ = futex::wait(&theirs, futex::Flags::PRIVATE, 0, None);
+                let _ = futex::wait(&theirs.word, futex::Flags::PRIVATE, 0, None);
             }
         };
         /// Enough for a thread that sleeps.
         const STACK: usize = 64 << 10;
         let (took, thread) = time(|| thread::Builder::new().stack_size(STACK).spawn(sleep));
-        self.threads.push((thread?, word));
+        self.threads.push((thread?, bed));
         Ok(took)
+    }
+
+    /// Waits until the last one sleeps.
+    fn wait_for_last(&self) -> io::Result<()> {
+        let Some((_, bed)) = self.threads.last() else { return Ok(()) };
+        let tid = || match bed.tid.load(Ordering::Relaxed) {
+            0 => None,
+            tid => Some(tid),
+        };
+        let tid = loop {
+            match tid() {
+                Some(tid) => break tid,
+                None => thread::yield_now(),
+            }
+        };
+        machine::wait_until_asleep(&format!("/proc/self/task/{tid}/stat"))
     }
 }
 
 impl Drop for Sleepers {
     fn drop(&mut self) {
-        for (_, word) in &self.threads {
+        for (_, bed) in &self.threads {
             // Pairs with the sleeper's load.
-            word.store(1, Ordering::Release);
-            let _ = futex::wake(word, futex::Flags::PRIVATE, 1);
+            bed.word.store(1, Ordering::Release);
+            let _ = futex::wake(&bed.word, futex::Flags::PRIVATE, 1);
         }
         for (thread, _) in self.threads.drain(..) {
             let _ = thread.join();
@@ -188,12 +238,13 @@ impl Drop for Sleepers {
 }
 
 fn threads(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+    let n = recorder.steps_within_memory(THREAD);
     let mut sleepers = Sleepers::default();
-    steps(recorder, "pthread_create", ["make"], recorder.steps(), |_| Ok([sleepers.add()?]))
+    steps(recorder, "pthread_create", ["make"], n, |_| Ok([sleepers.add()?]))
 }
 
 fn switch(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
-    let n = recorder.steps_within_descriptors(2);
+    let n = recorder.steps_within_descriptors(2).min(recorder.steps_within_memory(PROCESS));
     // On one CPU: else it is the wake-up of the other one that is timed.
     let _pin = Pin::to_one_cpu()?;
     let (first_read, first_write) = rustix::pipe::pipe()?;
@@ -202,10 +253,7 @@ fn switch(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     // Each step puts one process between the last one and us.
     steps(recorder, "pipes", ["switch"], n, |i| {
         let (from, (read_end, write_end)) = (&last, rustix::pipe::pipe()?);
-        let child = Child::fork(|| {
-            let mut byte = [0];
-            while read(from, &mut byte) == Ok(1) && write(&write_end, &byte) == Ok(1) {}
-        })?;
+        let child = Child::passing_on(from.as_fd(), &write_end)?;
         drop(write_end);
         members.push((child, core::mem::replace(&mut last, read_end)));
         let round = || -> io::Result<()> {
@@ -243,6 +291,7 @@ impl Drop for Pin {
 }
 
 fn futexes(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+    let n = recorder.steps_within_memory(THREAD);
     let mut sleepers = Sleepers::default();
     let (flag, partner) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(true)));
     let (theirs, goes_on) = (Arc::clone(&flag), Arc::clone(&partner));
@@ -256,20 +305,24 @@ fn futexes(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         }
     });
     let lonely = AtomicU32::new(0);
-    let result =
-        steps(recorder, "futex", ["wake nobody", "there and back"], recorder.steps(), |_| {
-            sleepers.add()?;
-            let (nobody, woken) = time(|| futex::wake(&lonely, futex::Flags::PRIVATE, 1));
-            woken?;
-            let (round, ()) = time(|| {
-                flag.store(1, Ordering::Release);
-                let _ = futex::wake(&flag, futex::Flags::PRIVATE, 1);
-                while flag.load(Ordering::Acquire) == 1 {
-                    let _ = futex::wait(&flag, futex::Flags::PRIVATE, 1, None);
-                }
-            });
-            Ok([nobody, round])
-        });
+    let result = steps(recorder, "futex", ["wake nobody", "there and back"], n, |_| {
+        sleepers.add()?;
+        sleepers.wait_for_last()?;
+        let wake_nobody = || futex::wake(&lonely, futex::Flags::PRIVATE, 1);
+        let there_and_back = || {
+            flag.store(1, Ordering::Release);
+            let _ = futex::wake(&flag, futex::Flags::PRIVATE, 1);
+            while flag.load(Ordering::Acquire) == 1 {
+                let _ = futex::wait(&flag, futex::Flags::PRIVATE, 1, None);
+            }
+        };
+        wake_nobody()?;
+        let (nobody, woken) = time(wake_nobody);
+        woken?;
+        there_and_back();
+        let (round, ()) = time(there_and_back);
+        Ok([nobody, round])
+    });
     partner.store(false, Ordering::Release);
     while !answering.is_finished() {
         flag.store(1, Ordering::Release);
@@ -281,9 +334,14 @@ fn futexes(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 }
 
 fn pidfds(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+    let n = recorder.steps_within_memory(PROCESS);
     let mut children = Vec::new();
-    steps(recorder, "last child", ["pidfd_open", "kill(pid, 0)"], recorder.steps(), |_| {
-        let child = Child::fork(park)?;
+    steps(recorder, "last child", ["pidfd_open", "kill(pid, 0)"], n, |_| {
+        let child = Child::sleeping()?;
+        machine::wait_until_asleep(&format!("/proc/{}/stat", child.pid().as_raw_nonzero()))?;
+        // The first of each finds the code and the new process in no cache.
+        pidfd_open(child.pid(), PidfdFlags::empty())?;
+        test_kill_process(child.pid())?;
         let (open, fd) = time(|| pidfd_open(child.pid(), PidfdFlags::empty()));
         fd?;
         let (kill, result) = time(|| test_kill_process(child.pid()));
@@ -296,7 +354,7 @@ fn pidfds(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 fn memory(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let mut children = Vec::new();
     count_bytes(recorder, "process", || {
-        children.push(Child::fork(park)?);
+        children.push(Child::sleeping()?);
         Ok(())
     });
     drop(children);
@@ -326,7 +384,7 @@ fn count_bytes(
 ) {
     /// Points in the picture.
     const BATCHES: usize = 32;
-    let batch = (recorder.steps() / BATCHES).max(1);
+    let batch = (recorder.steps_within_memory(PROCESS) / BATCHES).max(1);
     let mut several = |count: usize| (0..count).try_for_each(|_| make());
     if let Err(error) = several(BATCHES) {
         return recorder.skip(system, format!("cannot make one: {error}"));

@@ -1,6 +1,7 @@
 //! Processes made by fork(2), which end with their owner.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
@@ -15,11 +16,36 @@ pub(crate) struct Child {
 }
 
 impl Child {
+    /// Forks a child that sleeps until it is killed.
+    pub(crate) fn sleeping() -> io::Result<Self> {
+        let sleep = || {
+            loop {
+                rustix::event::pause();
+            }
+        };
+        // SAFETY: pause(2) is all that it calls.
+        unsafe { Self::fork(sleep) }
+    }
+
+    /// Forks a child that passes single bytes on until one cannot be had, or not be passed.
+    pub(crate) fn passing_on(from: BorrowedFd<'_>, to: impl AsFd) -> io::Result<Self> {
+        let pass = || {
+            let mut byte = [0];
+            while rustix::io::read(from, &mut byte) == Ok(1)
+                && rustix::io::write(&to, &byte) == Ok(1)
+            {}
+        };
+        // SAFETY: read(2) and write(2) with memory of its own are all that it calls.
+        unsafe { Self::fork(pass) }
+    }
+
     /// Forks; the child does `work` and exits.
     ///
-    /// `work` may make system calls only: no allocation, no lock, for another thread may have held
-    /// one when the memory was copied (fork(2), signal-safety(7)).
-    pub(crate) fn fork(work: impl FnOnce()) -> io::Result<Self> {
+    /// # Safety
+    ///
+    /// `work` makes system calls only: no allocation, no lock, for another thread may have held one
+    /// when the memory was copied (fork(2), signal-safety(7)).
+    unsafe fn fork(work: impl FnOnce()) -> io::Result<Self> {
         // SAFETY: the child calls what `work`'s contract above allows, and leaves by _exit.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
@@ -52,13 +78,6 @@ impl Drop for Child {
     }
 }
 
-/// Sleeps until killed.
-pub(crate) fn park() {
-    loop {
-        rustix::event::pause();
-    }
-}
-
 /// Makes the standard library start `command` by fork(2) and execve(2), where otherwise it would take
 /// posix_spawn(3), which is vfork(2) in the C library.
 pub(crate) fn force_fork(command: &mut Command) {
@@ -66,12 +85,13 @@ pub(crate) fn force_fork(command: &mut Command) {
     unsafe { command.pre_exec(|| Ok(())) };
 }
 
-/// Makes the kernel kill `command`'s process when we die.
-pub(crate) fn die_with_us(command: &mut Command) {
+/// Makes the kernel send `command`'s process a signal when the thread that spawns it ends, and so when
+/// we die, however (prctl(2), `PR_SET_PDEATHSIG`).
+pub(crate) fn die_with_us(command: &mut Command, signal: Signal) {
     // SAFETY: what runs between fork and exec is one system call.
     unsafe {
-        command.pre_exec(|| {
-            set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)
+        command.pre_exec(move || {
+            set_parent_process_death_signal(Some(signal)).map_err(io::Error::from)
         })
     };
 }

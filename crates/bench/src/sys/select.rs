@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::event::{FdSetElement, FdSetIter, fd_set_insert, fd_set_num_elements, select};
+use rustix::io::Errno;
 
 /// Descriptors to be asked for by select(2).
 #[derive(Default)]
@@ -33,11 +34,16 @@ impl ReadSet {
         self.owned[number] = Some(fd);
     }
 
-    /// Waits until one is readable; gives those that are.
+    /// Waits until one is readable; gives those that are, none after an interruption.
     pub(crate) fn wait(&mut self) -> io::Result<impl Iterator<Item = BorrowedFd<'_>>> {
         self.scratch.clone_from(&self.bits);
         // SAFETY: every descriptor in the set is owned by self and so open.
-        unsafe { select(self.bound, Some(&mut self.scratch), None, None, None) }?;
+        match unsafe { select(self.bound, Some(&mut self.scratch), None, None, None) } {
+            Ok(_) => {}
+            // The kernel leaves the set as it was.
+            Err(Errno::INTR) => self.scratch.fill(FdSetElement::default()),
+            Err(error) => return Err(error.into()),
+        }
         Ok(FdSetIter::new(&self.scratch).filter_map(|number| {
             let fd = self.owned.get(usize::try_from(number).ok()?)?;
             Some(fd.as_ref()?.as_fd())

@@ -120,18 +120,24 @@ pub(crate) fn alarm(seconds: u32) {
     unsafe { libc::alarm(seconds) };
 }
 
-/// A POSIX timer that sends nothing (`SIGEV_NONE`); deleted when dropped.
+/// A POSIX timer that is to send a signal, which is ignored should it ever come; deleted when dropped.
+/// One that sends nothing (`SIGEV_NONE`) would not do: the kernel never queues it.
 #[derive(Debug)]
 pub(crate) struct Timer {
     id: libc::timer_t,
 }
 
 impl Timer {
-    /// timer_create(2) on the monotonic clock.
+    /// timer_create(2) on the monotonic clock. Each counts against `RLIMIT_SIGPENDING`.
     pub(crate) fn new() -> io::Result<Self> {
+        static IGNORED: std::sync::Once = std::sync::Once::new();
+        let signal = libc::SIGRTMIN() + 2;
+        // SAFETY: the signal is a valid number, and nobody else here has a handler for it.
+        IGNORED.call_once(|| _ = unsafe { libc::signal(signal, libc::SIG_IGN) });
         // SAFETY: a sigevent is plain numbers, for which zero is valid.
         let mut event: libc::sigevent = unsafe { core::mem::zeroed() };
-        event.sigev_notify = libc::SIGEV_NONE;
+        event.sigev_notify = libc::SIGEV_SIGNAL;
+        event.sigev_signo = signal;
         let mut id = ptr::null_mut();
         // SAFETY: event is a sigevent, id room for a timer's id.
         match unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut id) } {
