@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use libc::epoll_event;
 
-use crate::descriptors::{self, DEFERRED};
+use crate::descriptors::{self, DEFERRED, Entry};
 use crate::interest::{Answer, Change, Changes, Op};
 use crate::lock::{Guard, Lock};
 use crate::state::{State, Verdict, Want};
@@ -17,14 +17,14 @@ use crate::{reader, real};
 /// The one lock of the process.
 pub(crate) static STATE: Lock<State> = Lock::new(State::new());
 
-/// The program waits for events in ways that are seen here.
-static LOOP_SEEN: AtomicBool = AtomicBool::new(false);
+/// The program waits for events by `poll` or `select`.
+static POLLS: AtomicBool = AtomicBool::new(false);
 
-/// The program may have called a function that waits for events.
+/// The program may have called `poll` or `select` to wait for events.
 #[inline]
-pub(crate) fn loop_seen(has: impl FnOnce() -> bool) {
-    if !LOOP_SEEN.load(Ordering::Relaxed) && has() {
-        LOOP_SEEN.store(true, Ordering::Relaxed);
+pub(crate) fn polls(waits: impl FnOnce() -> bool) {
+    if !POLLS.load(Ordering::Relaxed) && waits() {
+        POLLS.store(true, Ordering::Relaxed);
     }
 }
 
@@ -35,21 +35,26 @@ pub(crate) enum Outcome {
     Left(Reason),
 }
 
-/// Make a socket wait for a byte of a file.
-pub(crate) fn defer(socket: c_int, file: c_int, want: Want) -> Outcome {
+/// Make a socket wait for a byte of a file. `is_first`: an error would be told to the program now.
+pub(crate) fn defer(socket: c_int, file: c_int, want: Want, is_first: bool) -> Outcome {
     if !descriptors::has_place(socket) {
         return Outcome::Left(Reason::NoRoom);
-    }
-    if !LOOP_SEEN.load(Ordering::Relaxed) {
-        return Outcome::Left(Reason::UnseenLoop);
     }
     if !waits_for_events(socket) {
         return Outcome::Left(Reason::Blocking);
     }
+    let was_deferred = descriptors::flags(socket) & DEFERRED != 0;
+    if was_deferred && let Some(error) = sys::broken(socket) {
+        cancel(socket);
+        return Outcome::Failed(error);
+    }
     let Some(mut state) = lock() else {
         return Outcome::Left(Reason::UnseenLoop);
     };
-    let was_deferred = state.table.flags(socket) & DEFERRED != 0;
+    let is_watched = state.table.entry(socket).is_some_and(|entry| !entry.interest.is_empty());
+    if !is_watched && !POLLS.load(Ordering::Relaxed) {
+        return Outcome::Left(Reason::UnseenLoop);
+    }
     let verdict = state.defer(socket, want, now_us(), || sys::duplicate(file).ok());
     let outcome = match verdict {
         Verdict::Deferred(changes) => {
@@ -59,7 +64,12 @@ pub(crate) fn defer(socket: c_int, file: c_int, want: Want) -> Outcome {
             }
             Outcome::Deferred
         }
-        Verdict::Failed(errno) => Outcome::Failed(errno),
+        Verdict::Failed(errno) => {
+            if is_first {
+                state.told(socket);
+            }
+            Outcome::Failed(errno)
+        }
         Verdict::Left(reason, changes) => {
             make(socket, changes);
             Outcome::Left(reason)
@@ -87,6 +97,16 @@ pub(crate) fn cancel(socket: c_int) {
         }
         sys::set_errno(errno);
     }
+}
+
+/// The program waits for the socket in a way in which it cannot be made to wait.
+pub(crate) fn leave(socket: c_int) {
+    let errno = sys::errno();
+    if let Some(mut state) = lock() {
+        let changes = state.leave(socket);
+        make(socket, changes);
+    }
+    sys::set_errno(errno);
 }
 
 /// The descriptor is about to be closed.
@@ -144,7 +164,6 @@ pub(crate) fn share(old: c_int, new: c_int) {
 /// # Safety
 /// `event` is null or valid, as for `epoll_ctl(2)`.
 pub(crate) unsafe fn control(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
-    loop_seen(|| true);
     let operation = match op {
         libc::EPOLL_CTL_ADD => Op::Add,
         libc::EPOLL_CTL_DEL => Op::Del,
@@ -174,32 +193,47 @@ pub(crate) unsafe fn control(epfd: c_int, op: c_int, fd: c_int, event: *mut epol
     };
     let returned = match entry.interest.asked(operation, epfd, wanted.events) {
         Answer::Keep => 0,
-        Answer::Pass(events) => {
+        Answer::Pass(operation, events) => {
             let mut passed = epoll_event { events, u64: wanted.u64 };
             // SAFETY: a valid event; the kernel does not look at it for EPOLL_CTL_DEL.
-            unsafe { real::epoll_ctl.function()(epfd, op, fd, &raw mut passed) }
+            unsafe { real::epoll_ctl.function()(epfd, number(operation), fd, &raw mut passed) }
+        }
+        Answer::Refuse => {
+            sys::set_errno(libc::EEXIST);
+            -1
         }
     };
     if returned == 0 {
         entry.interest.granted(operation, epfd, wanted.events, wanted.u64);
-        let in_use = if entry.interest.is_empty() && flags & !descriptors::IN_USE == 0 {
+        let flags = if entry.interest.is_empty() && flags & !descriptors::IN_USE == 0 {
+            // It may be closed without our looking at it again.
+            *entry = Entry::default();
             0
         } else {
             flags | descriptors::IN_USE
         };
-        state.table.set_flags(fd, in_use);
+        state.table.set_flags(fd, flags);
     }
     returned
 }
 
+fn number(op: Op) -> c_int {
+    match op {
+        Op::Add => libc::EPOLL_CTL_ADD,
+        Op::Del => libc::EPOLL_CTL_DEL,
+        Op::Mod => libc::EPOLL_CTL_MOD,
+    }
+}
+
 /// Tell epoll instances of a change of interest.
 pub(crate) fn make(socket: c_int, changes: Changes) {
-    for &Change { epfd, events, data } in changes.as_slice() {
+    for &Change { epfd, events, data, adds } in changes.as_slice() {
         let mut event = epoll_event { events, u64: data };
+        let op = number(if adds { Op::Add } else { Op::Mod });
         // SAFETY: a valid event. It fails only if the instance or the registration is gone in a
         // way that was not seen here; then there is nobody to tell.
         unsafe {
-            real::epoll_ctl.function()(epfd, libc::EPOLL_CTL_MOD, socket, &raw mut event);
+            real::epoll_ctl.function()(epfd, op, socket, &raw mut event);
         }
     }
 }

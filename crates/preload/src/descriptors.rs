@@ -12,6 +12,9 @@ use crate::sys::{self, Errno};
 /// Numbers in the table, if the hard limit of descriptors is as high.
 const DESCRIPTORS_MAX: usize = 1 << 20;
 
+/// And if it is not.
+const DESCRIPTORS_MIN: usize = 1 << 16;
+
 /// Something is known of the socket.
 pub(crate) const IN_USE: u8 = 1;
 /// The socket looks full: its file is being read.
@@ -20,6 +23,9 @@ pub(crate) const DEFERRED: u8 = 2;
 pub(crate) const SHARED: u8 = 4;
 /// The program does not wait in a way that is seen here: it is not deferred any more.
 pub(crate) const UNSEEN: u8 = 8;
+
+/// A reader's descriptor, which the program does not know.
+pub(crate) const OURS: u8 = 16;
 
 static FLAGS: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
 static EPOCHS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
@@ -131,8 +137,9 @@ impl Table {
     ///
     /// Called once: [`flags`] reads the last one made.
     pub(crate) fn map() -> Option<Self> {
-        let len = usize::try_from(sys::descriptors_max())
-            .map_or(DESCRIPTORS_MAX, |limit| limit.min(DESCRIPTORS_MAX));
+        // Memory is taken as numbers are used. nginx raises the hard limit after it has started.
+        let limit = usize::try_from(sys::descriptors_max()).unwrap_or(DESCRIPTORS_MAX);
+        let len = limit.clamp(DESCRIPTORS_MIN, DESCRIPTORS_MAX);
         let flags = sys::map(len).cast::<AtomicU8>();
         let entries = sys::map(len * size_of::<Entry>()).cast::<Entry>();
         let epochs = sys::map(len * size_of::<AtomicU32>()).cast::<AtomicU32>();

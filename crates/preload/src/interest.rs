@@ -7,10 +7,10 @@
 //! |---|---|---|---|
 //! | level | `MOD` without `EPOLLOUT`, else the loop would spin | passed on without it | `MOD` to what is wanted |
 //! | edge | nothing: the edge has been consumed | passed on without it | `MOD` to what is wanted, which makes an edge |
-//! | one shot | nothing: it has fired, or will fire once | `MOD` is kept back, `ADD` passed on with nothing to wait for | `MOD`, but only if the program has armed it meanwhile |
+//! | one shot | nothing: it has fired, or will fire once | `MOD` takes it away from the kernel, `ADD` is passed on with nothing to wait for | `ADD` or `MOD`, but only if the program has armed it meanwhile |
 //!
-//! A one-shot registration that is kept back stays disarmed in the kernel. So it cannot fire for
-//! something else, be taken for disarmed by the program, and be armed once more by us.
+//! A one-shot registration that was taken away cannot fire: not for something else, nor because it had
+//! not fired yet. Else the program would take it for disarmed, and we would arm it once more.
 //! Registrations with `EPOLLEXCLUSIVE` cannot be changed: such a socket is not deferred at all.
 
 use libc::{
@@ -41,18 +41,21 @@ pub(crate) enum Op {
 /// What the kernel is to be told when the program calls `epoll_ctl(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The call, with these events.
-    Pass(u32),
+    /// This call, with these events.
+    Pass(Op, u32),
     /// Nothing now: the call has succeeded.
     Keep,
+    /// Nothing: the call fails with `EEXIST`, for the program has not removed what is not there.
+    Refuse,
 }
 
-/// An `EPOLL_CTL_MOD` to be made by us.
+/// A call to be made by us: `EPOLL_CTL_MOD`, or `EPOLL_CTL_ADD` of what was taken away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) epfd: i32,
     pub(crate) events: u32,
     pub(crate) data: u64,
+    pub(crate) adds: bool,
 }
 
 /// At most one change for each registration.
@@ -81,6 +84,8 @@ struct Registration {
     data: u64,
     /// The kernel has been told less than `wanted`. Never while the socket is not deferred.
     held: bool,
+    /// The kernel has been told to forget it. Implies `held`.
+    taken: bool,
 }
 
 /// Who watches one socket. All zeros is a socket that nobody watches.
@@ -96,15 +101,22 @@ pub(crate) struct Interest {
 impl Interest {
     /// The program is about to make this call.
     pub(crate) fn asked(&self, op: Op, epfd: i32, events: u32) -> Answer {
-        let known = self.find(epfd).is_some();
+        let known = self.find(epfd);
+        let taken = known.is_some_and(|index| self.registrations[index].taken);
         let must_hold = self.deferred && is_held_back(events);
-        if op == Op::Del || !must_hold || (!known && self.len == REGISTRATIONS_MAX) {
-            return Answer::Pass(events);
-        }
+        // What the kernel does not know can only be added.
+        let known_op = if taken { Op::Add } else { op };
         match (op, is_one_shot(events)) {
-            (Op::Mod, true) if known => Answer::Keep,
-            (_, true) => Answer::Pass(events & MODE),
-            _ => Answer::Pass(events & !WRITABLE),
+            (Op::Add, _) if taken => Answer::Refuse,
+            (Op::Del, _) if taken => Answer::Keep,
+            (Op::Del, _) => Answer::Pass(op, events),
+            _ if !must_hold || (known.is_none() && self.len == REGISTRATIONS_MAX) => {
+                Answer::Pass(known_op, events)
+            }
+            (Op::Mod, true) if taken => Answer::Keep,
+            (Op::Mod, true) if known.is_some() => Answer::Pass(Op::Del, events),
+            (_, true) => Answer::Pass(op, events & MODE),
+            _ => Answer::Pass(known_op, events & !WRITABLE),
         }
     }
 
@@ -114,7 +126,8 @@ impl Interest {
             self.forget(epfd);
             return;
         }
-        let index = match self.find(epfd) {
+        let known = self.find(epfd);
+        let index = match known {
             Some(index) => index,
             None if self.len == REGISTRATIONS_MAX => {
                 self.overflowed = true;
@@ -126,7 +139,8 @@ impl Interest {
             }
         };
         let held = self.deferred && is_held_back(wanted);
-        self.registrations[index] = Registration { epfd, wanted, data, held };
+        let taken = held && op == Op::Mod && known.is_some() && is_one_shot(wanted);
+        self.registrations[index] = Registration { epfd, wanted, data, held, taken };
     }
 
     /// The instance does not watch it any more.
@@ -160,7 +174,7 @@ impl Interest {
             if is_level(it.wanted) && is_held_back(it.wanted) {
                 it.held = true;
                 let events = it.wanted & !WRITABLE;
-                changes.push(Change { epfd: it.epfd, events, data: it.data });
+                changes.push(Change { epfd: it.epfd, events, data: it.data, adds: false });
             }
         }
         changes
@@ -176,8 +190,9 @@ impl Interest {
         for it in &mut self.registrations[..self.len] {
             let edge = !is_one_shot(it.wanted) && is_held_back(it.wanted) && !is_level(it.wanted);
             if it.held || edge {
-                it.held = false;
-                changes.push(Change { epfd: it.epfd, events: it.wanted, data: it.data });
+                let adds = it.taken;
+                (it.held, it.taken) = (false, false);
+                changes.push(Change { epfd: it.epfd, events: it.wanted, data: it.data, adds });
             }
         }
         changes
@@ -187,7 +202,7 @@ impl Interest {
     pub(crate) fn disown(&mut self) {
         self.deferred = false;
         for it in &mut self.registrations[..self.len] {
-            it.held = false;
+            (it.held, it.taken) = (false, false);
         }
     }
 

@@ -5,12 +5,12 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
-use crate::deferral::{self, STATE, make, now_us};
+use crate::deferral::{STATE, make, now_us};
 use crate::lock::Guard;
 use crate::residency::{BLOCK, remember};
-use crate::state::{Chunk, RESUMED_MAX, State};
+use crate::state::{Chunk, Files, RESUMED_MAX, State};
 use crate::stats;
-use crate::sys::{self, Errno};
+use crate::sys::{self, Errno, Readahead};
 
 /// How long a reader without work stays.
 const IDLE: Duration = Duration::from_secs(10);
@@ -24,9 +24,12 @@ type Locked = Guard<'static, State>;
 pub(crate) fn call(mut state: Locked) {
     let (new, sleeping) = (state.wants_reader(), state.idle > 0);
     state.threads += usize::from(new);
+    if sleeping {
+        // Under the lock: the sleeper may be about to leave.
+        CALLS.fetch_add(1, Ordering::Relaxed);
+    }
     drop(state);
     if sleeping {
-        CALLS.fetch_add(1, Ordering::Relaxed);
         sys::futex_wake(&CALLS);
     }
     if new && !sys::start_thread(run) {
@@ -39,12 +42,14 @@ pub(crate) fn call(mut state: Locked) {
 fn no_thread() {
     let mut state = STATE.lock();
     state.threads -= 1;
-    stats::log(format_args!("no thread could be started, {} are there", state.threads));
-    if state.threads == 0 {
-        while let Some(job) = state.give_up() {
+    let left = state.threads;
+    if left == 0 {
+        while let Some(job) = state.give_up(now_us()) {
             state = end(state, job);
         }
     }
+    drop(state);
+    stats::log(format_args!("no thread could be started, {left} are there"));
 }
 
 /// The life of a reader.
@@ -72,44 +77,71 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
 fn read(mut state: Locked, job: usize) -> Locked {
     let mut advised = None;
     while !state.has_ended(job) {
-        let chunk = state.chunk(job);
-        let Chunk { fd, file, .. } = chunk;
+        let mut chunk = state.chunk(job);
+        let file = chunk.file;
         let readahead = state.readahead(file.dev);
         drop(state);
-        if advised.replace(readahead) != Some(readahead) {
-            // On the open file, so that it also holds for the program's own sendfile: readahead
-            // that it would start might have to wait for the disk's queue.
-            sys::advise(fd, readahead);
+        if advised.is_none() {
+            chunk.files = open(chunk.files);
+            state = STATE.lock();
+            state.opened(job, chunk.files.own, chunk.files.sink);
+            drop(state);
         }
-        let began = now_us();
-        let (count, error) = fill(&chunk);
-        let took = now_us().saturating_sub(began);
+        if advised.replace(readahead) != Some(readahead) {
+            // Of the program's open file too: readahead that its own sendfile would start might have
+            // to wait for the disk's queue.
+            let Files { shared, own, .. } = chunk.files;
+            shared.into_iter().chain(own).for_each(|fd| sys::advise(fd, readahead));
+        }
+        let (began, sleeps) = (now_us(), sys::sleeps());
+        let (count, error) = fill(&chunk, readahead);
+        let (took, slept) = (now_us().saturating_sub(began), sys::sleeps() > sleeps);
         stats::READ_BYTES.add(count);
         let (first, end) = (chunk.offset, chunk.offset + count);
-        let whole = error.is_none() && (count < chunk.len || end.is_multiple_of(BLOCK));
-        if first.is_multiple_of(BLOCK) && whole {
-            remember(file, first / BLOCK);
-        }
-        state = STATE.lock();
-        state.note_speed(file.dev, count, took);
         if let Some(error) = error {
             stats::FAILED.add(1);
             let place = first + count;
             stats::log(format_args!("read at {place} of inode {}: error {error}", file.ino));
         }
+        let whole = error.is_none() && (count < chunk.len || end.is_multiple_of(BLOCK));
+        if first.is_multiple_of(BLOCK) && whole {
+            remember(file, first / BLOCK);
+        }
+        state = STATE.lock();
+        if slept {
+            state.note_speed(file.dev, count, took);
+        }
         state.advance(job, chunk, count, error);
-        state = resume(state, job);
+        drop(resume(state, job));
         stats::write_now_and_then();
+        state = STATE.lock();
     }
     end(state, job)
 }
 
+/// What a reader opens. The kernel's readahead follows one reader of an open file; the program,
+/// which sends what was read a moment ago, would be a second.
+fn open(files: Files) -> Files {
+    let own = files.shared.and_then(|fd| sys::reopen(fd).ok());
+    Files { own, sink: sys::open_null().ok(), ..files }
+}
+
 /// Read a chunk into memory. Fewer bytes than asked for: the end of the file, or an error.
-fn fill(chunk: &Chunk) -> (u64, Option<Errno>) {
+fn fill(chunk: &Chunk, readahead: Readahead) -> (u64, Option<Errno>) {
+    let Some(fd) = chunk.files.own.or(chunk.files.shared) else { return (0, None) };
     let mut count = 0;
+    // Without a copy, but in pieces of 64 KiB: for a disk that is read ahead.
+    if let Some(sink) = chunk.files.sink.filter(|_| readahead == Readahead::Usual) {
+        while count < chunk.len {
+            match sys::discard(sink, fd, chunk.offset + count, chunk.len - count) {
+                Ok(more) if more > 0 => count += more,
+                // What follows tells why.
+                _ => break,
+            }
+        }
+    }
     while count < chunk.len {
-        let left = chunk.len - count;
-        match sys::read_for_nothing(chunk.fd, chunk.offset + count, left, false) {
+        match sys::read_for_nothing(fd, chunk.offset + count, chunk.len - count, false) {
             Ok(0) => break,
             Ok(more) => count += more,
             Err(libc::EINTR) => {}
@@ -139,9 +171,9 @@ fn resume(mut state: Locked, job: usize) -> Locked {
 /// A job has ended: resume all that are left, and let go of its file.
 fn end(state: Locked, job: usize) -> Locked {
     let mut state = resume(state, job);
-    let fd = state.free(job);
-    sys::close(fd);
-    state
+    let files = state.free(job);
+    drop(state);
+    // The last reference to a file that has been removed makes the kernel remove it from the disk.
+    files.all().for_each(sys::close);
+    STATE.lock()
 }
-
-const _: () = assert!(size_of::<deferral::Outcome>() <= 8);

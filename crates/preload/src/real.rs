@@ -1,6 +1,6 @@
 //! The functions that this library stands in front of, as the next library has them.
 
-use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use core::ffi::{CStr, c_int, c_uint, c_ulong, c_void};
 use core::mem::transmute_copy;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -88,5 +88,3 @@ functions! {
     accept4: (c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int;
     socket: (c_int, c_int, c_int) -> c_int;
 }
-
-const _: () = assert!(size_of::<c_long>() == size_of::<c_ulong>() && size_of::<c_char>() == 1);

@@ -30,6 +30,8 @@ const BELIEF_MS: u64 = 10_000;
 const CONFIDENCE_MS: u64 = 5;
 /// How long a look is believed where `cachestat` may not be asked: files of others.
 const BELIEF_ALONE_MS: u64 = 50;
+/// How long a stream is taken to follow the reader of the block before.
+const FOLLOWING_MS: u64 = 1000;
 /// Blocks remembered; others take their places by chance.
 const BLOCKS_MAX: usize = 1 << 16;
 const PAGE: u64 = 4096;
@@ -81,10 +83,10 @@ pub(crate) fn residency(fd: c_int, offset: u64, len: u64) -> Residency {
     }
 }
 
-/// A whole block has just been read, and has stayed in memory.
+/// A reader has just read a whole block, which has stayed in memory.
 pub(crate) fn remember(file: FileId, block: u64) {
     let now = now_ms();
-    Memory::of(file, block).set(now, now);
+    Memory::of(file, block).set(now, now, true);
 }
 
 struct File {
@@ -123,18 +125,31 @@ impl File {
     /// How much of a range within one block is there; `None` where that cannot be told.
     fn in_block(&self, offset: u64, len: u64) -> Option<u64> {
         let memory = self.memory(offset);
-        if let Some((looked, confirmed)) = memory.get() {
-            if self.believes(offset, &memory, looked, confirmed) && self.touch(offset) {
+        if let Some((looked, confirmed, was_read)) = memory.get() {
+            if self.believes(offset, &memory, (looked, confirmed, was_read)) && self.touch(offset) {
                 Finding::of(self.fd, Part::Block(offset / BLOCK)).set(self.now);
                 return Some(len);
             }
             memory.forget();
+        } else if self.follows_reader(offset) {
+            return Some(0);
         }
         self.look(offset, len, &memory)
     }
 
+    /// The block before has been read by a reader a moment ago. What the kernel has read ahead of it
+    /// may be here; to look costs a copy, which the reader does without.
+    fn follows_reader(&self, offset: u64) -> bool {
+        let block = offset / BLOCK;
+        block > 0
+            && Memory::of(self.file.id, block - 1).get().is_some_and(|(looked, _, was_read)| {
+                was_read && self.now.wrapping_sub(looked) < FOLLOWING_MS
+            })
+    }
+
     /// The block was wholly resident: is it still?
-    fn believes(&self, offset: u64, memory: &Memory, looked: u64, confirmed: u64) -> bool {
+    fn believes(&self, offset: u64, memory: &Memory, known: (u64, u64, bool)) -> bool {
+        let (looked, confirmed, was_read) = known;
         let age = self.now.wrapping_sub(looked);
         if age >= BELIEF_MS {
             return false;
@@ -149,7 +164,7 @@ impl File {
             None => age < BELIEF_ALONE_MS,
         };
         if complete {
-            memory.set(looked, self.now);
+            memory.set(looked, self.now, was_read);
         }
         complete
     }
@@ -164,7 +179,7 @@ impl File {
         let whole = BLOCK.min(self.file.size - start);
         let found = self.probe(start, whole)?;
         if found == whole {
-            memory.set(self.now, self.now);
+            memory.set(self.now, self.now, false);
             Finding::of(self.fd, Part::Block(offset / BLOCK)).set(self.now);
         }
         if found > offset - start {
@@ -202,10 +217,10 @@ fn now_ms() -> u64 {
 /// What is remembered of one block: one word, so that threads never see half of it.
 ///
 /// ```text
-///  63          40 39           20 19            0
-/// | fingerprint  | looked, 16 ms | confirmed, ms |     0: nothing
+///  63          41     40      39           20 19            0
+/// | fingerprint  | was read | looked, 16 ms | confirmed, ms |     0: nothing
 /// ```
-/// The slot (16 bits) and the fingerprint (24) tell a block from others, but for one pair in 2^40.
+/// The slot (16 bits) and the fingerprint (23) tell a block from others, but for one pair in 2^39.
 /// The times wrap after 17 minutes and 4.6 hours; a word as old as that looks fresh for 5 ms, and
 /// the touch is still to come.
 struct Memory {
@@ -216,6 +231,8 @@ struct Memory {
 static SLOTS: [AtomicU64; BLOCKS_MAX] = [const { AtomicU64::new(0) }; BLOCKS_MAX];
 const TIME_BITS: u32 = 20;
 const TIME: u64 = (1 << TIME_BITS) - 1;
+const WAS_READ: u64 = 1 << (2 * TIME_BITS);
+const FINGERPRINT_SHIFT: u32 = 2 * TIME_BITS + 1;
 /// `looked` is kept in units of 16 ms.
 const LOOKED_SHIFT: u32 = 4;
 
@@ -224,23 +241,25 @@ impl Memory {
         let hash = hash([file.dev, file.ino, block]);
         let slot = usize::try_from(hash & (BLOCKS_MAX as u64 - 1)).unwrap_or(0);
         // Not 0, so that a word in use is not.
-        Self { slot, fingerprint: (hash >> 40) | 1 }
+        Self { slot, fingerprint: (hash >> FINGERPRINT_SHIFT) | 1 }
     }
 
-    /// When it was looked at and confirmed, in milliseconds; with the wrapped part taken from now.
-    fn get(&self) -> Option<(u64, u64)> {
+    /// When it was looked at and confirmed, in milliseconds, with the wrapped part taken from now;
+    /// and whether that was a reader.
+    fn get(&self) -> Option<(u64, u64, bool)> {
         let word = SLOTS[self.slot].load(Ordering::Relaxed);
-        if word >> (2 * TIME_BITS) != self.fingerprint {
+        if word >> FINGERPRINT_SHIFT != self.fingerprint {
             return None;
         }
         let now = now_ms();
         let looked = unwrap_time(now >> LOOKED_SHIFT, word >> TIME_BITS) << LOOKED_SHIFT;
-        Some((looked, unwrap_time(now, word)))
+        Some((looked, unwrap_time(now, word), word & WAS_READ != 0))
     }
 
-    fn set(&self, looked: u64, confirmed: u64) {
+    fn set(&self, looked: u64, confirmed: u64, was_read: bool) {
         let looked = (looked >> LOOKED_SHIFT & TIME) << TIME_BITS;
-        let word = self.fingerprint << (2 * TIME_BITS) | looked | confirmed & TIME;
+        let was_read = if was_read { WAS_READ } else { 0 };
+        let word = self.fingerprint << FINGERPRINT_SHIFT | was_read | looked | confirmed & TIME;
         SLOTS[self.slot].store(word, Ordering::Relaxed);
     }
 

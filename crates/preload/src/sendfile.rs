@@ -66,7 +66,7 @@ unsafe fn send(out: c_int, file: c_int, offset: *mut off_t, count: usize) -> Res
             }
             Residency::Cold(id) => {
                 let want = Want { file: id, offset: at, count: rest as u64 };
-                match deferral::defer(out, file, want) {
+                match deferral::defer(out, file, want, sent == 0) {
                     Outcome::Deferred if sent == 0 => return Err(libc::EAGAIN),
                     Outcome::Failed(errno) if sent == 0 => return Err(errno),
                     Outcome::Deferred | Outcome::Failed(_) => return Ok(sent),

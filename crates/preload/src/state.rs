@@ -10,7 +10,7 @@
 
 use core::ffi::c_int;
 
-use crate::descriptors::{DEFERRED, Entry, IN_USE, Link, SHARED, Table, UNSEEN};
+use crate::descriptors::{DEFERRED, Entry, IN_USE, Link, OURS, SHARED, Table, UNSEEN};
 use crate::interest::Changes;
 use crate::residency::{BLOCK, hash};
 use crate::stats::Reason;
@@ -20,13 +20,18 @@ use crate::sys::{Errno, FileId, Readahead};
 pub(crate) const JOBS_MAX: usize = 512;
 /// Reads at once. Beyond, jobs wait in line.
 pub(crate) const THREADS_MAX: usize = 32;
+/// How long nothing is deferred after not a single thread could be started.
+const THREADLESS_US: u64 = 5_000_000;
 /// Sockets that are resumed at once; then others may have the lock.
 pub(crate) const RESUMED_MAX: usize = 64;
 /// How far a job reads ahead of the sockets that wait for it.
 const WINDOW_MAX: u64 = 4 * BLOCK;
-/// The same on a fast disk, where half of it is waited for: to be told four times as often costs
-/// more than the disk.
-const WINDOW_FAST_MAX: u64 = 8 * BLOCK;
+/// The same on a fast disk, where half of it is waited for: to be told more often costs more than the
+/// disk. The kernel reads ahead there, often as far; what a reader has not passed the program would
+/// have to look at itself, which is a copy.
+const WINDOW_FAST_MAX: u64 = 32 * BLOCK;
+/// There a stream that begins gets this at once, if more than a block is asked for.
+const WINDOW_FAST_MIN: u64 = 8 * BLOCK;
 /// Ends of jobs that are remembered, to see that the next begins there. Others overwrite them.
 const ENDS_MAX: usize = 1024;
 /// Disks whose speed is remembered; a further one takes the place of another.
@@ -37,12 +42,16 @@ const STRIKES_MAX: u32 = 8;
 /// Calls during one deferral, after which the socket is never deferred again: the program waits in
 /// a way that cannot be seen.
 const CALLS_MAX: u32 = 1000;
-/// A read of a block that takes longer shows a slow disk.
-const SLOW_US: u64 = 50_000;
-/// Reads of a block in a row that take less than [`FAST_US`] show a fast disk: 4 MiB, more than
-/// limits on bandwidth let through at once.
+/// A read of a block that has taken longer, divided by the readers at work, shows a slow disk: less
+/// than 32 MiB/s.
+const SLOW_US: u64 = 8_000;
+/// The same where the kernel reads ahead: a read may have to wait for all of that, usually 128 KiB to
+/// 8 MiB.
+const SLOW_AHEAD_US: u64 = 50_000;
+/// Reads of a block in a row that take less than [`FAST_US`], divided by the readers at work, show a
+/// fast disk, of 64 MiB/s: 4 MiB, more than limits on bandwidth let through at once.
 const FAST_READS: u32 = 16;
-const FAST_US: u64 = 10_000;
+const FAST_US: u64 = 4_000;
 const PAGE: u64 = 4096;
 
 /// What a call of `sendfile` wants to send next, and is not in memory.
@@ -74,12 +83,30 @@ enum Phase {
     Ended,
 }
 
+/// The descriptors of a job, which are closed at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Files {
+    /// The open file of the program, by a number of ours; none if the program has closed that.
+    pub(crate) shared: Option<c_int>,
+    /// The same file, opened for the job alone, if that could be done.
+    pub(crate) own: Option<c_int>,
+    /// What swallows bytes that nobody wants to see, if there is such.
+    pub(crate) sink: Option<c_int>,
+}
+
+impl Files {
+    const NONE: Self = Self { shared: None, own: None, sink: None };
+
+    pub(crate) fn all(self) -> impl Iterator<Item = c_int> {
+        [self.shared, self.own, self.sink].into_iter().flatten()
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Job {
     phase: Phase,
     file: FileId,
-    /// A descriptor of the job's own.
-    fd: c_int,
+    files: Files,
     /// The next byte to read.
     at: u64,
     /// How far to read; beyond [`Job::at`] only while somebody waits or may soon.
@@ -93,7 +120,7 @@ impl Job {
     const FREE: Self = Self {
         phase: Phase::Free,
         file: FileId { dev: 0, ino: 0 },
-        fd: -1,
+        files: Files::NONE,
         at: 0,
         end: 0,
         window: 0,
@@ -124,7 +151,7 @@ impl Job {
 /// One step of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {
-    pub(crate) fd: c_int,
+    pub(crate) files: Files,
     pub(crate) file: FileId,
     pub(crate) offset: u64,
     pub(crate) len: u64,
@@ -156,8 +183,8 @@ pub(crate) struct State {
     /// Readers that exist, and those of them that sleep.
     pub(crate) threads: usize,
     pub(crate) idle: usize,
-    /// No thread could be started: nothing is deferred any more.
-    pub(crate) threadless: bool,
+    /// No thread could be started: nothing is deferred until then, in microseconds.
+    threadless_until: u64,
     /// The process all this belongs to. A child of `vfork(2)` sees it too and must not touch it.
     pub(crate) pid: c_int,
 }
@@ -174,7 +201,7 @@ impl State {
             disks_used: 0,
             threads: 0,
             idle: 0,
-            threadless: false,
+            threadless_until: 0,
             pid: 0,
         }
     }
@@ -198,11 +225,11 @@ impl State {
         if flags & UNSEEN != 0 {
             return left(Reason::UnseenLoop);
         }
-        if self.threadless {
+        if now_us < self.threadless_until {
             return left(Reason::NoRoom);
         }
         if entry.failed != 0 && entry.failed_place == page(want) {
-            return Verdict::Failed(core::mem::take(&mut entry.failed));
+            return Verdict::Failed(entry.failed);
         }
         if let Some(verdict) = self.patience(socket, want) {
             return verdict;
@@ -210,7 +237,20 @@ impl State {
         let Some((index, offset)) = self.place(want, open) else {
             return Verdict::Left(Reason::NoRoom, self.cancel(socket));
         };
-        self.link(socket, index, offset, now_us)
+        if offset.is_none()
+            && let Some(entry) = self.table.entry(socket)
+        {
+            // Nothing is read for it yet.
+            entry.strikes = entry.strikes.saturating_sub(1);
+        }
+        self.link(socket, index, offset.unwrap_or(0), now_us)
+    }
+
+    /// The program has been told of the read that failed.
+    pub(crate) fn told(&mut self, socket: c_int) {
+        if let Some(entry) = self.table.entry(socket) {
+            entry.failed = 0;
+        }
     }
 
     /// Whether it has waited enough, or waits for that already.
@@ -231,15 +271,18 @@ impl State {
         let same = entry.place == place;
         entry.place = place;
         if entry.calls > CALLS_MAX {
-            let changes = self.cancel(socket);
-            self.table.set_flags(socket, self.table.flags(socket) | IN_USE | UNSEEN);
-            return Some(Verdict::Left(Reason::UnseenLoop, changes));
+            return Some(Verdict::Left(Reason::UnseenLoop, self.leave(socket)));
         }
         same.then(|| Verdict::Deferred(Changes::default()))
     }
 
-    /// The job that is to bring this, and the byte to wait for.
-    fn place(&mut self, want: Want, open: impl FnOnce() -> Option<c_int>) -> Option<(usize, u64)> {
+    /// The job that is to bring this, and the byte to wait for; or one that is in the way, whatever it
+    /// reads next.
+    fn place(
+        &mut self,
+        want: Want,
+        open: impl FnOnce() -> Option<c_int>,
+    ) -> Option<(usize, Option<u64>)> {
         let is_fast = self.readahead(want.file.dev) == Readahead::Usual;
         let window_max = if is_fast { WINDOW_FAST_MAX } else { WINDOW_MAX };
         let used = &mut self.jobs[..self.jobs_used];
@@ -252,26 +295,32 @@ impl State {
             let job = &mut used[index];
             job.window = (job.window * 2).clamp(BLOCK, window_max);
             job.reach(want);
-            return Some((index, job.until(want, is_fast)));
+            return Some((index, Some(job.until(want, is_fast))));
         }
         let free = used.iter().position(|job| job.phase == Phase::Free).unwrap_or(used.len());
         if free < JOBS_MAX
             && let Some(fd) = open()
         {
             self.tickets += 1;
-            let window = self.window(want, window_max);
+            let window = if is_fast && want.count > BLOCK {
+                self.window(want, window_max).max(WINDOW_FAST_MIN)
+            } else {
+                self.window(want, window_max)
+            };
             let end = want.offset;
             let (file, at, ticket) = (want.file, want.offset / PAGE * PAGE, self.tickets);
-            let phase = Phase::Pending;
-            self.jobs[free] = Job { phase, file, fd, at, end, window, ticket, waiters: Link::NONE };
+            let (phase, files) = (Phase::Pending, Files { shared: Some(fd), ..Files::NONE });
+            let waiters = Link::NONE;
+            self.table.set_flags(fd, OURS);
+            self.jobs[free] = Job { phase, file, files, at, end, window, ticket, waiters };
             self.jobs[free].reach(want);
             self.jobs_used = self.jobs_used.max(free + 1);
-            return Some((free, self.jobs[free].until(want, is_fast)));
+            return Some((free, Some(self.jobs[free].until(want, is_fast))));
         }
         // No room for another: try again when something has happened.
         let used = &self.jobs[..self.jobs_used];
         let alive = |job: &Job| matches!(job.phase, Phase::Pending | Phase::Reading);
-        used.iter().position(alive).map(|index| (index, 0))
+        used.iter().position(alive).map(|index| (index, None))
     }
 
     /// The window of a new job: none, or twice that of the job that ended where this one begins.
@@ -325,8 +374,18 @@ impl State {
         self.table.entry(socket).map_or_else(Changes::default, |entry| entry.interest.resume())
     }
 
+    /// The socket is never to wait again.
+    pub(crate) fn leave(&mut self, socket: c_int) -> Changes {
+        let changes = self.cancel(socket);
+        self.table.set_flags(socket, self.table.flags(socket) | IN_USE | UNSEEN);
+        changes
+    }
+
     /// The descriptor is about to be closed, or is another socket's now.
     pub(crate) fn forget(&mut self, socket: c_int) -> Changes {
+        if self.table.flags(socket) & OURS != 0 {
+            self.surrender(socket);
+        }
         let changes = self.cancel(socket);
         self.table.set_flags(socket, 0);
         if let Some(entry) = self.table.entry(socket) {
@@ -362,7 +421,31 @@ impl State {
     pub(crate) fn chunk(&self, index: usize) -> Chunk {
         let job = &self.jobs[index];
         let end = job.end.min(end_of_block(job.at));
-        Chunk { fd: job.fd, file: job.file, offset: job.at, len: end.saturating_sub(job.at).max(1) }
+        let len = end.saturating_sub(job.at).max(1);
+        Chunk { files: job.files, file: job.file, offset: job.at, len }
+    }
+
+    /// A reader has opened these for its job.
+    pub(crate) fn opened(&mut self, index: usize, own: Option<c_int>, sink: Option<c_int>) {
+        let files = &mut self.jobs[index].files;
+        (files.own, files.sink) = (own, sink);
+        own.into_iter().chain(sink).for_each(|fd| self.table.set_flags(fd, OURS));
+    }
+
+    /// The program has closed a descriptor that is not its own: what will be there is not ours. The
+    /// job ends early.
+    fn surrender(&mut self, fd: c_int) {
+        for job in &mut self.jobs[..self.jobs_used] {
+            let Files { shared, own, sink } = &mut job.files;
+            for place in [shared, own, sink] {
+                if *place == Some(fd) {
+                    *place = None;
+                    if job.phase == Phase::Reading {
+                        job.phase = Phase::Ended;
+                    }
+                }
+            }
+        }
     }
 
     /// A chunk has been read: `read` bytes, fewer than asked for at the end of the file, or before
@@ -420,18 +503,20 @@ impl State {
         self.jobs[index].phase == Phase::Ended
     }
 
-    /// Take a job away that has ended and whom nobody waits for; returns its descriptor.
-    pub(crate) fn free(&mut self, index: usize) -> c_int {
-        let fd = core::mem::replace(&mut self.jobs[index], Job::FREE).fd;
+    /// Take a job away that has ended and whom nobody waits for; returns its descriptors.
+    pub(crate) fn free(&mut self, index: usize) -> Files {
+        let files = core::mem::replace(&mut self.jobs[index], Job::FREE).files;
+        files.all().for_each(|fd| self.table.set_flags(fd, 0));
         while self.jobs_used > 0 && self.jobs[self.jobs_used - 1].phase == Phase::Free {
             self.jobs_used -= 1;
         }
-        fd
+        files
     }
 
-    /// No reader can be had: everything ends. Returns a job to resume and free, while there is one.
-    pub(crate) fn give_up(&mut self) -> Option<usize> {
-        self.threadless = true;
+    /// No reader can be had: everything ends, and nothing begins for a while. Returns a job to resume
+    /// and free, while there is one.
+    pub(crate) fn give_up(&mut self, now_us: u64) -> Option<usize> {
+        self.threadless_until = now_us.saturating_add(THREADLESS_US);
         let index = self.jobs[..self.jobs_used].iter().position(|job| job.phase != Phase::Free)?;
         self.jobs[index].phase = Phase::Ended;
         Some(index)
@@ -440,7 +525,7 @@ impl State {
     /// This is a forked child now: no reader, no job, nobody deferred; who watches what is
     /// inherited. `close` takes the jobs' descriptors.
     pub(crate) fn begin_anew(&mut self, pid: c_int, close: impl Fn(c_int)) {
-        (self.pid, self.threads, self.idle, self.threadless) = (pid, 0, 0, false);
+        (self.pid, self.threads, self.idle, self.threadless_until) = (pid, 0, 0, 0);
         for index in 0..self.jobs_used {
             while let Some(socket) = self.jobs[index].waiters.fd() {
                 self.unlink(socket);
@@ -451,22 +536,27 @@ impl State {
             }
             let job = core::mem::replace(&mut self.jobs[index], Job::FREE);
             if job.phase != Phase::Free {
-                close(job.fd);
+                for fd in job.files.all() {
+                    self.table.set_flags(fd, 0);
+                    close(fd);
+                }
             }
         }
         self.jobs_used = 0;
     }
 
-    /// How long a read of `len` bytes took: short ones and those that did not need the disk say
-    /// nothing.
+    /// How long a read of `len` bytes has taken that had to wait for the disk. All readers at work
+    /// have shared the disk meanwhile. Short reads say nothing.
     pub(crate) fn note_speed(&mut self, dev: u64, len: u64, took_us: u64) {
         if len < BLOCK / 2 {
             return;
         }
+        let share_us = took_us / (self.threads - self.idle).max(1) as u64;
         let disk = self.disk(dev);
-        if took_us > SLOW_US {
+        let slow_us = if disk.fast_reads == FAST_READS { SLOW_AHEAD_US } else { SLOW_US };
+        if share_us > slow_us {
             disk.fast_reads = 0;
-        } else if took_us < FAST_US {
+        } else if share_us < FAST_US {
             disk.fast_reads = (disk.fast_reads + 1).min(FAST_READS);
         }
     }

@@ -153,8 +153,9 @@ pub(crate) fn write_now_and_then() {
         return;
     }
     let (now, next) = (sys::now().as_secs(), NEXT.load(Ordering::Relaxed));
-    let ours = NEXT.compare_exchange(next, now + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-    if now >= next && ours {
+    let is_ours =
+        || NEXT.compare_exchange(next, now + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    if now >= next && is_ours() {
         write();
     }
 }

@@ -85,6 +85,25 @@ pub(crate) fn flags(fd: c_int) -> Result<c_int, Errno> {
         .map(|flags| c_int::try_from(flags).unwrap_or(0))
 }
 
+/// The error of a stream socket that takes nothing any more: its peer has reset it, or it is shut down.
+/// As `sendfile(2)`, this raises `SIGPIPE` with `EPIPE`.
+pub(crate) fn broken(socket: c_int) -> Option<Errno> {
+    let mut polled = libc::pollfd { fd: socket, events: 0, revents: 0 };
+    let no_time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let (polled_at, no_time) = (&raw mut polled, &raw const no_time);
+    let no_signals = ptr::null::<Signals>();
+    // SAFETY: one element, a valid limit and no signals.
+    unsafe { libc::syscall(libc::SYS_ppoll, polled_at, 1, no_time, no_signals, 8) };
+    if polled.revents & (libc::POLLERR | libc::POLLHUP) == 0 {
+        return None;
+    }
+    let (none, nobody) = (ptr::null::<u8>(), ptr::null::<u8>());
+    // SAFETY: nothing to send, and no address. Of a stream it asks for nothing but the socket's state.
+    let sent =
+        unsafe { libc::syscall(libc::SYS_sendto, socket, none, 0, libc::MSG_DONTWAIT, nobody, 0) };
+    result(sent).err().filter(|&error| error != libc::EAGAIN)
+}
+
 /// A second descriptor of the same open file, closed by `exec`.
 pub(crate) fn duplicate(fd: c_int) -> Result<c_int, Errno> {
     // SAFETY: F_DUPFD_CLOEXEC takes no pointers.
@@ -92,7 +111,68 @@ pub(crate) fn duplicate(fd: c_int) -> Result<c_int, Errno> {
     c_int::try_from(result(copy)?).map_err(|_| libc::EMFILE)
 }
 
-/// Close a descriptor that [`duplicate`] has made.
+/// Opens the file of a descriptor once more, for reading: a place, and readahead, of its own. Fails
+/// where the file may not be opened (any more), or `/proc` is not there.
+pub(crate) fn reopen(fd: c_int) -> Result<c_int, Errno> {
+    let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
+    let mut digits = [0; 10];
+    let (mut first, mut rest) = (digits.len(), fd.unsigned_abs());
+    loop {
+        first -= 1;
+        digits[first] = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    let digits = &digits[first..];
+    path[PROC_FD_LEN..PROC_FD_LEN + digits.len()].copy_from_slice(digits);
+    let path = CStr::from_bytes_until_nul(&path).map_err(|_| libc::EINVAL)?;
+    open(path, libc::O_RDONLY)
+}
+
+const PROC_FD_LEN: usize = "/proc/self/fd/".len();
+
+/// Opens `/dev/null` for writing.
+pub(crate) fn open_null() -> Result<c_int, Errno> {
+    open(c"/dev/null", libc::O_WRONLY)
+}
+
+fn open(path: &CStr, how: c_int) -> Result<c_int, Errno> {
+    let how = how | libc::O_CLOEXEC | libc::O_NOCTTY;
+    // SAFETY: `path` ends with a NUL.
+    let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), how, 0o644) };
+    c_int::try_from(result(fd)?).map_err(|_| libc::EMFILE)
+}
+
+/// Reads at most `len` bytes that nobody wants to see, and has them thrown away by `sink`, which is
+/// [`open_null`]'s: `sendfile(2)` there copies nothing.
+pub(crate) fn discard(sink: c_int, fd: c_int, offset: u64, len: u64) -> Result<u64, Errno> {
+    // A program that has closed what is not its own may have opened another file there.
+    if !is_null(sink) {
+        return Err(libc::EBADF);
+    }
+    let mut offset = i64::try_from(offset).map_err(|_| libc::EOVERFLOW)?;
+    let len = usize::try_from(len).map_err(|_| libc::EOVERFLOW)?;
+    // SAFETY: the offset is valid for the whole call.
+    result(unsafe { libc::syscall(libc::SYS_sendfile, sink, fd, &raw mut offset, len) })
+}
+
+fn is_null(fd: c_int) -> bool {
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: fstat(2) writes at most one `stat` to the place it is given, which is one.
+    if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
+        return false;
+    }
+    // SAFETY: fstat(2) has succeeded, so it has written all of it.
+    let stat = unsafe { stat.assume_init() };
+    stat.st_mode & libc::S_IFMT == libc::S_IFCHR && stat.st_rdev == NULL_DEVICE
+}
+
+/// Of `/dev/null` (Documentation/admin-guide/devices.txt).
+const NULL_DEVICE: libc::dev_t = libc::makedev(1, 3);
+
+/// Close a descriptor that one of the functions above has made.
 pub(crate) fn close(fd: c_int) {
     // SAFETY: close(2) takes no pointers; the descriptor is the caller's own. It was open for
     // reading, so there is no error that could matter.
@@ -138,10 +218,10 @@ pub(crate) fn read_for_nothing(
     }
     let count = c_int::try_from(used).map_err(|_| libc::EINVAL)?;
     let how = if at_once { libc::RWF_NOWAIT } else { 0 };
+    // The C library's own is where a thread can be cancelled; sendfile(2) is not.
     // SAFETY: `used` parts are filled in, and each lies in the scratch mapping, which is never
     // unmapped, and which no Rust reference points into: all threads overwrite it at will.
-    let read = unsafe { libc::preadv2(fd, parts.as_ptr(), count, offset, how) };
-    u64::try_from(read).map_err(|_| errno())
+    result(unsafe { libc::syscall(libc::SYS_preadv2, fd, parts.as_ptr(), count, offset, 0, how) })
 }
 
 /// What one [`read_for_nothing`] covers: the parts all point to the same memory, which stays in the
@@ -198,8 +278,11 @@ pub(crate) fn descriptors_max() -> u64 {
     limit.rlim_max
 }
 
-/// The signals that a thread has blocked.
+/// The signals that a thread has blocked: bit 0 is signal 1.
 pub(crate) type Signals = u64;
+
+/// What glibc and musl keep for themselves: 32 for cancellation, 33 for setuid(2) and its like.
+const OF_C_LIBRARY: Signals = 0b11 << 31;
 
 /// Block all signals; returns those that were blocked.
 pub(crate) fn block_signals() -> Signals {
@@ -248,6 +331,15 @@ pub(crate) fn futex_wake(word: &AtomicU32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 1) };
 }
 
+/// How often the calling thread has gone to sleep (`ru_nvcsw`, getrusage(2)).
+pub(crate) fn sleeps() -> i64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: getrusage(2) writes at most one `rusage` to the place it is given, which is one.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    // SAFETY: numbers only, of which zeros are valid.
+    unsafe { usage.assume_init() }.ru_nvcsw
+}
+
 /// Start a thread that nobody waits for, with all signals blocked and little stack.
 ///
 /// Returns false when there can be none.
@@ -264,6 +356,9 @@ pub(crate) fn start_thread(body: extern "C" fn(*mut c_void) -> *mut c_void) -> b
     unsafe { libc::pthread_attr_setdetachstate(attributes, libc::PTHREAD_CREATE_DETACHED) };
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
     let signals = block_signals();
+    // A thread inherits what is blocked. Two signals are the C library's: it sends the second to all
+    // threads when the program changes its user, and waits until all have handled it.
+    restore_signals(!OF_C_LIBRARY);
     // SAFETY: the attributes are initialised; `body` needs no argument and does not unwind.
     let error =
         unsafe { libc::pthread_create(thread.as_mut_ptr(), attributes, body, ptr::null_mut()) };
@@ -283,8 +378,12 @@ pub(crate) fn at_fork(before: extern "C" fn(), parent: extern "C" fn(), child: e
     unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
 }
 
-/// A variable of the environment. Valid until the program changes its environment.
+/// A variable of the environment; none in a program with more rights than who started it. Valid until the program changes its environment.
 pub(crate) fn environment(name: &CStr) -> Option<&'static CStr> {
+    // SAFETY: getauxval(3) has no preconditions.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+        return None;
+    }
     // SAFETY: `name` ends with a NUL. Called before the program begins, so nobody writes.
     let value = unsafe { libc::getenv(name.as_ptr()) };
     // SAFETY: getenv(3) returns null or a string that ends with a NUL.
@@ -315,13 +414,8 @@ pub(crate) fn kept(bytes: *const u8, len: usize) -> Option<&'static [u8]> {
 /// Write a whole text to a file: appended to what is there, or in its place. Errors are nobody's to
 /// hear.
 pub(crate) fn write_file(path: &CStr, text: &[u8], append: bool) -> bool {
-    let place = if append { libc::O_APPEND } else { libc::O_TRUNC };
-    let how = libc::O_WRONLY | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NOCTTY | place;
-    // SAFETY: `path` ends with a NUL.
-    let fd = unsafe { libc::open(path.as_ptr(), how, 0o644) };
-    if fd < 0 {
-        return false;
-    }
+    let place = if append { libc::O_APPEND } else { libc::O_TRUNC | libc::O_NOFOLLOW };
+    let Ok(fd) = open(path, libc::O_WRONLY | libc::O_CREAT | place) else { return false };
     let written = write(fd, text);
     close(fd);
     written
@@ -330,7 +424,7 @@ pub(crate) fn write_file(path: &CStr, text: &[u8], append: bool) -> bool {
 /// Write a text to a descriptor, in one call.
 pub(crate) fn write(fd: c_int, text: &[u8]) -> bool {
     // SAFETY: the text is valid for its length.
-    let written = unsafe { libc::write(fd, text.as_ptr().cast(), text.len()) };
+    let written = unsafe { libc::syscall(libc::SYS_write, fd, text.as_ptr(), text.len()) };
     usize::try_from(written) == Ok(text.len())
 }
 

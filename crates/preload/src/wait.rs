@@ -9,12 +9,11 @@ use core::time::Duration;
 use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec};
 
 use crate::descriptors::{self, DEFERRED};
-use crate::{real, sys};
+use crate::{deferral, real, sys};
 
 /// How late the end of a deferral may be noticed.
 const SLICE: Duration = Duration::from_millis(5);
-/// Descriptors of one `poll` that can be waited for in slices; with more the kernel is asked as ever,
-/// and finds deferred sockets writable.
+/// Descriptors of one `poll` that can be waited for in slices; in larger ones nobody is deferred.
 const POLL_MAX: usize = 1024;
 const WRITABLE: i16 = libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND;
 
@@ -23,7 +22,11 @@ pub(crate) type Limit = Option<Duration>;
 
 /// `ppoll(2)`; `None` if nobody in it is deferred, so that the real one can be called.
 pub(crate) fn poll(polled: &mut [pollfd], limit: Limit, signals: *const sigset_t) -> Option<c_int> {
-    if polled.len() > POLL_MAX || !polled.iter().any(is_deferred) {
+    if polled.len() > POLL_MAX {
+        polled.iter().filter(|polled| is_deferred(polled)).for_each(|it| deferral::leave(it.fd));
+        return None;
+    }
+    if !polled.iter().any(is_deferred) {
         return None;
     }
     let mut masked = [pollfd { fd: -1, events: 0, revents: 0 }; POLL_MAX];
@@ -82,8 +85,8 @@ pub(crate) unsafe fn select(
     if sets.write.is_null() || !(0..=size).contains(&count) {
         return None;
     }
-    // SAFETY: null or valid (the caller's promise).
-    let wanted = [sets.read, sets.write, sets.except].map(|set| unsafe { set.as_ref() }.copied());
+    // SAFETY: null or valid for `count` (the caller's promise).
+    let wanted = [sets.read, sets.write, sets.except].map(|set| unsafe { copy_of(set, count) });
     let [_, Some(write), _] = wanted else { return None };
     if !(0..count).any(|fd| is_in(&write, fd)) {
         return None;
@@ -112,14 +115,40 @@ pub(crate) unsafe fn select(
                 let found = [(sets.read, read), (sets.write, Some(masked)), (sets.except, except)];
                 for (place, set) in found {
                     if let Some(set) = set {
-                        // SAFETY: the set was there, so it is valid (the caller's promise).
-                        unsafe { *place = set };
+                        // SAFETY: the set was there, so it is valid for `count` (the caller's promise).
+                        unsafe { copy(&raw const set, place, count) };
                     }
                 }
             }
             return Some(ready);
         }
     }
+}
+
+/// The first `count` bits of a set; `None` for null.
+///
+/// # Safety
+/// `set` is null or valid for `count` descriptors.
+unsafe fn copy_of(set: *const fd_set, count: c_int) -> Option<fd_set> {
+    if set.is_null() {
+        return None;
+    }
+    // SAFETY: an `fd_set` is bits only, of which zeros are valid.
+    let mut found: fd_set = unsafe { core::mem::zeroed() };
+    // SAFETY: valid for `count` (the caller's promise).
+    unsafe { copy(set, &raw mut found, count) };
+    Some(found)
+}
+
+/// Copies the words of a set that hold `count` bits: programs allocate no more than those.
+///
+/// # Safety
+/// Both are valid for `count` descriptors, which is at most `FD_SETSIZE`.
+unsafe fn copy(from: *const fd_set, to: *mut fd_set, count: c_int) {
+    let words = usize::try_from(count).unwrap_or(0).div_ceil(64);
+    // SAFETY: as many words as the kernel itself reads and writes (the caller's promise); the two do
+    // not overlap, for one of them is always ours.
+    unsafe { core::ptr::copy_nonoverlapping(from.cast::<u64>(), to.cast::<u64>(), words) };
 }
 
 fn is_in(write: &fd_set, fd: c_int) -> bool {

@@ -52,7 +52,8 @@ impl World {
 
     fn make(&mut self, changes: Changes) {
         for change in changes.as_slice() {
-            assert!(self.kernel_control(Op::Mod, change.epfd, change.events), "stale registration");
+            let op = if change.adds { Op::Add } else { Op::Mod };
+            assert!(self.kernel_control(op, change.epfd, change.events), "stale registration");
             assert_eq!(change.data, u64::from(change.epfd.unsigned_abs()));
         }
     }
@@ -60,8 +61,11 @@ impl World {
     fn control(&mut self, op: Op, epfd: i32, events: u32) {
         let done = match self.interest.asked(op, epfd, events) {
             Answer::Keep => true,
-            Answer::Pass(events) => self.kernel_control(op, epfd, events),
+            Answer::Pass(op, events) => self.kernel_control(op, epfd, events),
+            Answer::Refuse => false,
         };
+        let known = self.program[slot(epfd)].is_some();
+        assert_eq!(done, known != (op == Op::Add), "as if the kernel had been asked");
         if done {
             self.interest.granted(op, epfd, events, u64::from(epfd.unsigned_abs()));
             self.program[slot(epfd)] = (op != Op::Del).then_some((events, false));
@@ -186,13 +190,13 @@ proptest! {
 
 fn watched(events: u32) -> Interest {
     let mut interest = Interest::default();
-    assert_eq!(interest.asked(Op::Add, 5, events), Answer::Pass(events));
+    assert_eq!(interest.asked(Op::Add, 5, events), Answer::Pass(Op::Add, events));
     interest.granted(Op::Add, 5, events, 7);
     interest
 }
 
 fn changed(events: u32) -> [Change; 1] {
-    [Change { epfd: 5, events, data: 7 }]
+    [Change { epfd: 5, events, data: 7, adds: false }]
 }
 
 #[test]
@@ -200,7 +204,7 @@ fn level_is_masked_and_restored() {
     let mut interest = watched(IN | OUT);
     assert_eq!(interest.defer().as_slice(), changed(IN));
     assert_eq!(interest.defer().as_slice(), []);
-    assert_eq!(interest.asked(Op::Mod, 5, OUT), Answer::Pass(0));
+    assert_eq!(interest.asked(Op::Mod, 5, OUT), Answer::Pass(Op::Mod, 0));
     interest.granted(Op::Mod, 5, OUT, 7);
     assert_eq!(interest.resume().as_slice(), changed(OUT));
     assert_eq!(interest.resume().as_slice(), []);
@@ -210,7 +214,7 @@ fn level_is_masked_and_restored() {
 fn level_that_does_not_wait_to_write_is_left_alone() {
     let mut interest = watched(IN | bits(EPOLLRDHUP));
     assert_eq!(interest.defer().as_slice(), []);
-    assert_eq!(interest.asked(Op::Mod, 5, IN), Answer::Pass(IN));
+    assert_eq!(interest.asked(Op::Mod, 5, IN), Answer::Pass(Op::Mod, IN));
     assert_eq!(interest.resume().as_slice(), []);
 }
 
@@ -218,7 +222,7 @@ fn level_that_does_not_wait_to_write_is_left_alone() {
 fn edge_is_told_anew() {
     let mut interest = watched(IN | OUT | ET);
     assert_eq!(interest.defer().as_slice(), []);
-    assert_eq!(interest.asked(Op::Mod, 5, IN | OUT | ET), Answer::Pass(IN | ET));
+    assert_eq!(interest.asked(Op::Mod, 5, IN | OUT | ET), Answer::Pass(Op::Mod, IN | ET));
     assert_eq!(interest.resume().as_slice(), changed(IN | OUT | ET));
 }
 
@@ -228,9 +232,30 @@ fn one_shot_is_armed_only_if_the_program_has_armed_it() {
     assert_eq!(interest.defer().as_slice(), []);
     assert_eq!(interest.resume().as_slice(), [], "fired, and not armed again");
     interest.defer();
-    assert_eq!(interest.asked(Op::Mod, 5, IN | OUT | ONCE), Answer::Keep);
-    interest.granted(Op::Mod, 5, IN | OUT | ONCE, 7);
-    assert_eq!(interest.resume().as_slice(), changed(IN | OUT | ONCE));
+    let events = IN | OUT | ONCE;
+    assert_eq!(interest.asked(Op::Mod, 5, events), Answer::Pass(Op::Del, events));
+    interest.granted(Op::Mod, 5, events, 7);
+    assert_eq!(interest.asked(Op::Mod, 5, events), Answer::Keep);
+    interest.granted(Op::Mod, 5, events, 7);
+    assert_eq!(interest.asked(Op::Add, 5, events), Answer::Refuse);
+    let added = Change { epfd: 5, events, data: 7, adds: true };
+    assert_eq!(interest.resume().as_slice(), [added]);
+}
+
+#[test]
+fn one_shot_that_was_taken_away_can_be_removed_and_made_another() {
+    for (op, events, answer, restored) in [
+        (Op::Del, 0, Answer::Keep, &[][..]),
+        (Op::Mod, OUT | ET, Answer::Pass(Op::Add, ET), &changed(OUT | ET)),
+        (Op::Mod, IN | ONCE, Answer::Pass(Op::Add, IN | ONCE), &[]),
+    ] {
+        let mut interest = watched(OUT | ONCE);
+        interest.defer();
+        interest.granted(Op::Mod, 5, OUT | ONCE, 7);
+        assert_eq!(interest.asked(op, 5, events), answer);
+        interest.granted(op, 5, events, 7);
+        assert_eq!(interest.resume().as_slice(), restored);
+    }
 }
 
 #[test]
@@ -252,7 +277,11 @@ fn one_more_than_can_be_known_is_not_masked() {
         interest.granted(Op::Add, epfd, OUT, 0);
     }
     interest.defer();
-    assert_eq!(interest.asked(Op::Add, 99, OUT), Answer::Pass(OUT), "nobody would restore it");
+    assert_eq!(
+        interest.asked(Op::Add, 99, OUT),
+        Answer::Pass(Op::Add, OUT),
+        "nobody would restore it"
+    );
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn a_stream_reads_ahead_farther_and_farther_and_not_for_ever() {
         ahead += BLOCK;
     }
     assert_eq!(ahead, BLOCK + WINDOW_MAX);
-    assert_eq!(state.free(job), 100);
+    assert_eq!(state.free(job).shared, Some(100));
     // The next one begins where that has ended, and is known to.
     assert_deferred(defer(&mut state, 10, want(at + ahead)));
     let job = state.take_pending().unwrap();
@@ -107,8 +107,11 @@ fn an_error_is_told_once_to_each_at_its_place() {
     assert!(state.has_ended(job));
     state.free(job);
     for socket in [10, 11] {
-        let verdict = defer(&mut state, socket, want(8192));
-        assert!(matches!(verdict, Verdict::Failed(libc::EIO)), "{verdict:?}");
+        for _ in 0..2 {
+            let verdict = defer(&mut state, socket, want(8192));
+            assert!(matches!(verdict, Verdict::Failed(libc::EIO)), "{verdict:?}");
+        }
+        state.told(socket);
         assert_deferred(defer(&mut state, socket, want(8192)));
     }
 }
@@ -125,6 +128,13 @@ fn without_a_free_job_a_socket_waits_for_another() {
     assert_deferred(verdict);
     let job = state.take_pending().unwrap();
     assert_eq!(step(&mut state, job, None), [0, 1000]);
+    // However long that goes on, it has not been read for in vain.
+    for _ in 0..3 * STRIKES_MAX {
+        assert_deferred(state.defer(1000, want(0), 0, || panic!("no room")));
+        let chunk = state.chunk(job);
+        state.jobs[job].end = chunk.offset + 2 * BLOCK;
+        assert_eq!(step(&mut state, job, None), [1000]);
+    }
 }
 
 #[test]
@@ -186,6 +196,19 @@ fn a_closed_socket_is_on_no_list() {
 }
 
 #[test]
+fn a_number_that_the_program_has_closed_is_not_closed_again() {
+    let mut state = state();
+    assert_deferred(defer(&mut state, 10, want(0)));
+    let job = state.take_pending().unwrap();
+    state.opened(job, Some(101), Some(102));
+    state.forget(101);
+    assert!(state.has_ended(job), "there is another file now");
+    assert_eq!(resume(&mut state, job), [10]);
+    assert_eq!(state.free(job).all().collect::<Vec<_>>(), [100, 102]);
+    assert!((100..103).all(|fd| state.table.flags(fd) == 0));
+}
+
+#[test]
 fn a_duplicated_socket_is_not_deferred() {
     let mut state = state();
     assert_deferred(defer(&mut state, 10, want(0)));
@@ -233,4 +256,24 @@ fn disks_are_slow_until_they_have_shown_otherwise() {
     assert_eq!(state.readahead(1), Readahead::Usual, "too little to tell");
     state.note_speed(1, BLOCK, SLOW);
     assert_eq!(state.readahead(1), Readahead::Off);
+}
+
+#[test]
+fn readers_at_work_share_a_disk() {
+    let mut state = state();
+    (state.threads, state.idle) = (12, 4);
+    for _ in 0..FAST_READS {
+        state.note_speed(1, BLOCK, 8 * FAST_US - 8);
+    }
+    assert_eq!(state.readahead(1), Readahead::Usual);
+    state.note_speed(1, BLOCK, 8 * SLOW_AHEAD_US);
+    assert_eq!(state.readahead(1), Readahead::Usual);
+    state.note_speed(1, BLOCK, 8 * SLOW_AHEAD_US + 8);
+    assert_eq!(state.readahead(1), Readahead::Off);
+    for _ in 1..FAST_READS {
+        state.note_speed(1, BLOCK, 0);
+    }
+    state.note_speed(1, BLOCK, 8 * SLOW_US + 8);
+    state.note_speed(1, BLOCK, 0);
+    assert_eq!(state.readahead(1), Readahead::Off, "they must be in a row");
 }
