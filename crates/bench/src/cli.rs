@@ -12,7 +12,8 @@ use crate::suite::Options;
 #[derive(Debug, Parser)]
 #[command(name = "samum-bench", version, propagate_version = true, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 all went well, 1 something failed while running, 2 the command line is wrong."
+    after_help = "Exit codes: 0 all went well, 1 something failed while running, 2 the command line is wrong, \
+                  130 interrupted (by ctrl-C, SIGTERM or SIGHUP): what was measured until then is written."
 )]
 pub struct Cli {
     /// What to do.
@@ -105,7 +106,6 @@ impl How {
             temp: self.temp.clone(),
             quick: self.quick,
             steps: self.steps.and_then(|steps| usize::try_from(steps).ok()),
-            versions: Vec::new(),
         }
     }
 }
@@ -125,10 +125,23 @@ pub fn choose(all: Vec<Test>, names: &[String]) -> Result<Vec<Test>, String> {
         .collect())
 }
 
-/// A number above 0.
-pub(crate) fn positive(text: &str) -> Result<f64, String> {
+/// Seconds of a measurement: above 0, and a day at most.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+    within(text, 86_400.0)
+}
+
+/// Requests a second: above 0, and at most what no load generator of one thread comes near.
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
+    within(text, 1e6)
+}
+
+fn within(text: &str, most: f64) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    if number > 0.0 && number.is_finite() { Ok(number) } else { Err("must be above 0".into()) }
+    if number > 0.0 && number <= most {
+        Ok(number)
+    } else {
+        Err(format!("must be above 0, and {most} at most"))
+    }
 }
 
 #[cfg(test)]
@@ -139,6 +152,16 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn numbers_have_bounds() {
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        for wrong in ["0", "-1", "NaN", "inf", "1e300", "86401"] {
+            assert!(seconds(wrong).unwrap_err().contains("above 0"), "{wrong}");
+        }
+        assert_eq!(rate("1e6"), Ok(1e6));
+        assert!(rate("1e7").is_err() && rate("many").is_err());
     }
 
     #[test]

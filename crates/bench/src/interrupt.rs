@@ -3,21 +3,49 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Set once, by a signal; never cleared.
 static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// From now on SIGINT and SIGTERM set the flag; a second one exits at once with 130.
+/// The exit code of who was interrupted: a shell's for SIGINT.
+pub const EXIT_CODE: u8 = 130;
+
+/// From now on SIGINT, SIGTERM and SIGHUP set the flag. A second ctrl-C exits at once with
+/// [`EXIT_CODE`], and leaves what has been made; not so a second SIGTERM, for timeout(1) sends two.
+/// SIGHUP stays ignored where it was, as nohup(1) has it.
 ///
 /// # Errors
 /// When the kernel refuses the handlers.
 pub fn catch() -> Result<(), crate::Error> {
     let flag = Arc::clone(FLAG.get_or_init(Arc::default));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
-            .map_err(|error| format!("cannot catch signal {signal}: {error}"))?;
+    let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+    for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
+        let failed = |error| format!("cannot catch signal {signal}: {error}");
+        if signal == SIGINT {
+            let (code, flag) = (EXIT_CODE.into(), Arc::clone(&flag));
+            signal_hook::flag::register_conditional_shutdown(signal, code, flag).map_err(failed)?;
+        }
+        signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Whether a signal was ignored by who started us (proc(5), `SigIgn`: bit 0 is signal 1).
+fn is_ignored(signal: i32) -> bool {
+    let status = crate::machine::read("/proc/self/status");
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
+}
+
+/// `Interrupted`, if one has come.
+///
+/// # Errors
+/// That.
+pub fn check() -> std::io::Result<()> {
+    if is_set() {
+        return Err(std::io::Error::new(std::io::ErrorKind::Interrupted, "interrupted"));
     }
     Ok(())
 }

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use samum_bench::cli::{self, Cli, Command, How, Tests};
 use samum_bench::run::Run;
-use samum_bench::{Error, Test, compare, disk, events, http, league, os, report, suite, summary};
+use samum_bench::{
+    Error, Test, compare, disk, events, http, interrupt, league, os, report, suite, summary,
+};
 
 /// Why the command ends with another code than 0.
 enum Stop {
@@ -14,6 +16,8 @@ enum Stop {
     Failed(Error),
     /// 2.
     Usage(String),
+    /// 130, behind whatever failed before.
+    Interrupted(Vec<Error>),
 }
 
 impl From<Error> for Stop {
@@ -45,6 +49,10 @@ fn main() -> ExitCode {
         Ok(()) => return ExitCode::SUCCESS,
         Err(Stop::Failed(error)) => (1, error),
         Err(Stop::Usage(error)) => (2, error),
+        Err(Stop::Interrupted(mut errors)) => {
+            errors.push("interrupted: what was measured until then is written".to_owned());
+            (interrupt::EXIT_CODE, errors.join("\nsamum-bench: "))
+        }
     };
     // With standard error closed the exit code has to do.
     let _ = writeln!(io::stderr(), "samum-bench: {error}");
@@ -79,7 +87,9 @@ fn measure(suite: &str, tests: Vec<Test>, how: &How) -> Result<(), Stop> {
             finished.dir.join(report::PAGE).display()
         ))?;
     }
-    if finished.failures.is_empty() {
+    if finished.run.meta.interrupted {
+        Err(Stop::Interrupted(finished.failures))
+    } else if finished.failures.is_empty() {
         Ok(())
     } else {
         Err(Stop::Failed(finished.failures.join("\nsamum-bench: ")))

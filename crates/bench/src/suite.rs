@@ -142,8 +142,6 @@ pub struct Options {
     pub quick: bool,
     /// Steps of every test instead of its own.
     pub steps: Option<usize>,
-    /// Versions of what is measured.
-    pub versions: Vec<(String, String)>,
 }
 
 /// What a test is given: where its figures go, and what it may ask.
@@ -153,6 +151,7 @@ pub struct Recorder<'a> {
     steps: usize,
     series: Vec<Series>,
     ran: &'a mut Ran,
+    versions: &'a mut Vec<(String, String)>,
     bar: &'a ProgressBar,
     descriptors: usize,
 }
@@ -261,6 +260,12 @@ impl Recorder<'_> {
             self.ran.skipped.push(skipped);
         }
     }
+    /// The version of something that is measured, for meta.json; the first one told of it counts.
+    pub fn version(&mut self, name: &str, version: impl Into<String>) {
+        if !self.versions.iter().any(|(known, _)| known == name) {
+            self.versions.push((name.to_owned(), version.into()));
+        }
+    }
     /// A table for the summary and the report.
     pub fn table(&mut self, table: Table) {
         self.ran.tables.push(table);
@@ -330,7 +335,7 @@ pub fn run(tests: Vec<Test>, options: &Options) -> Result<Finished, Error> {
             machine,
             clock: Cost::measure(),
             noise: None,
-            versions: options.versions.clone(),
+            versions: Vec::new(),
             tests: Vec::new(),
         },
         series: Vec::new(),
@@ -358,6 +363,7 @@ pub fn run(tests: Vec<Test>, options: &Options) -> Result<Finished, Error> {
                 steps,
                 series: Vec::new(),
                 ran: &mut ran,
+                versions: &mut run.meta.versions,
                 bar: &bar,
                 descriptors,
             };
@@ -370,7 +376,10 @@ pub fn run(tests: Vec<Test>, options: &Options) -> Result<Finished, Error> {
         }
         if let Err(fault) = result {
             let (Fault::Skip(why) | Fault::Failed(why)) = &fault;
-            if let Fault::Failed(_) = fault {
+            // What fails because ctrl-C came is no failure.
+            if let Fault::Failed(_) = fault
+                && !interrupt::is_set()
+            {
                 failures.push(format!("{}: {why}", ran.about.name));
             }
             ran.skipped.push(Skipped { system: String::new(), why: why.clone() });

@@ -55,6 +55,7 @@ fn warm_has_every_server_or_says_why_not() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
     let root = dir.path().join("root");
+    fs::create_dir(&root).unwrap();
     let args = ["league", "warm", "--quick", "--secs", "0.2", "--host", "here"];
     let paths = ["--out", out.to_str().unwrap(), "--root", root.to_str().unwrap()];
     let output = bench(&[&args[..], &paths[..]].concat());
@@ -147,6 +148,9 @@ fn wrong_command_lines_are_answered_with_a_sentence() {
         (&["league", "--servers", "nginx,nginx"], "twice"),
         (&["league", "hot"], "no test is called 'hot'"),
         (&["league", "--secs", "0"], "above 0"),
+        (&["league", "--secs", "1e300"], "86400 at most"),
+        (&["league", "--rate", "99999999999999"], "99999999999999"),
+        (&["league", "--root", "/no/such"], "/no/such is not a directory"),
         (&["http"], "<URL>"),
         (&["http", "localhost"], "'localhost'"),
         (&["http", "http://127.0.0.1/", "--slow-path", "x"], "begins with /"),

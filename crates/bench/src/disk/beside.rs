@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use ring::{Choice, Ring};
 
+use super::Plan;
 use super::sender::Strategy;
-use super::{Place, Plan};
 use crate::http::figures::{remarks, show_seconds};
 use crate::league::cold::merged;
 use crate::league::rounds::Rounds;
@@ -65,7 +65,8 @@ enum Speed {
 }
 
 fn run(plan: &Plan, recorder: &mut Recorder<'_>, speed: Speed) -> Result<(), Fault> {
-    let Place { site, _dir } = &plan.place()?;
+    let site = &plan.site()?;
+    site.has_room_for(plan.bytes)?;
     // Who only looks on does so where the clients are.
     load::pin(plan.client_cpu)?;
     let is_slow = speed == Speed::Slow && can_be_slow(plan, recorder, site);

@@ -7,9 +7,9 @@ use std::fs;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::Plan;
 use super::calls::Calls;
 use super::sender::Strategy;
-use super::{Place, Plan};
 use crate::load::{self, Order, Target};
 use crate::run::{Figure, Table};
 use crate::stats::float;
@@ -30,7 +30,7 @@ pub(super) fn test(plan: &Rc<Plan>) -> Test {
 }
 
 fn run(plan: &Plan, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
-    let Place { site, _dir } = &plan.place()?;
+    let site = &plan.site()?;
     let large = if plan.quick { LARGE / 8 } else { LARGE };
     let lens = SIZES.into_iter().chain([large; LARGE_COUNT]);
     let names: Vec<String> = lens

@@ -15,9 +15,7 @@ use core::time::Duration;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use tempfile::TempDir;
-
-use crate::cli::{Tests, positive};
+use crate::cli::{Tests, rate, seconds};
 use crate::league::peers::Peer;
 use crate::league::server::{Host, Server};
 use crate::league::site::Site;
@@ -39,7 +37,7 @@ pub struct Args {
     #[command(flatten)]
     pub tests: Tests,
     /// Directory on the disk to measure; files are made in a directory of their own in it, and removed
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     pub root: PathBuf,
     /// Strategies to compare [default: all]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_enum)]
@@ -48,7 +46,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
     /// slow: seconds of each measurement [default: 3, quick 0.5]
-    #[arg(long, value_name = "S", value_parser = positive)]
+    #[arg(long, value_name = "S", value_parser = seconds)]
     pub secs: Option<f64>,
     /// slow: bytes per second that the disk is slowed down to
     #[arg(long, value_name = "N", default_value_t = 32 << 20, value_parser = clap::value_parser!(u64).range(1 << 20..=1 << 34))]
@@ -60,7 +58,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub readers: u32,
     /// slow, fast: hot requests per second
-    #[arg(long, value_name = "N", default_value_t = 2000.0, value_parser = positive)]
+    #[arg(long, value_name = "N", default_value_t = 2000.0, value_parser = rate)]
     pub requests: f64,
     /// receive, send: bytes of each transfer [default: 4 GiB, quick 256 MiB]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1 << 20..=1 << 40))]
@@ -128,26 +126,12 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
     Ok(core::iter::once(bytes::test(&plan)).chain(tests).collect())
 }
 
-/// A directory of its own within the root; both go away together.
-struct Place {
-    site: Site,
-    _dir: TempDir,
-}
-
 impl Plan {
-    /// Makes the directory.
-    fn place(&self) -> Result<Place, Fault> {
-        let failed = |error: std::io::Error| {
-            Fault::Failed(format!(
-                "cannot make a directory in {}: {error}; --root DIR names another",
-                self.root.display()
-            ))
-        };
-        let dir = tempfile::Builder::new().prefix("samum-bench-").tempdir_in(&self.root);
-        let dir = dir.map_err(failed)?;
-        let site = Site::new(Some(dir.path()))?;
+    /// Makes the directory for the files.
+    fn site(&self) -> Result<Site, Fault> {
+        let site = Site::new(Some(&self.root))?;
         site.needs_a_disk()?;
-        Ok(Place { site, _dir: dir })
+        Ok(site)
     }
 
     /// Starts a sender. One that cannot run becomes a row that says why.

@@ -9,7 +9,7 @@
 use core::time::Duration;
 use std::rc::Rc;
 
-use crate::cli::{Tests, positive};
+use crate::cli::{Tests, rate, seconds};
 use crate::load::slow::SlowReaders;
 use crate::load::{self, Account, Arrival, Plan, Sources, Target, Url};
 use crate::run::{Figure, Table};
@@ -37,10 +37,10 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub connections: u32,
     /// Seconds of each measurement [default: 5, quick 0.5]
-    #[arg(long, value_name = "S", value_parser = positive)]
+    #[arg(long, value_name = "S", value_parser = seconds)]
     pub secs: Option<f64>,
     /// latency: requests per second [default: 10, 50 and 90 % of the maximum]
-    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = positive)]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = rate)]
     pub rates: Vec<f64>,
     /// latency: requests at even distances, instead of those of independent users
     #[arg(long)]

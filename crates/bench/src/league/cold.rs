@@ -57,6 +57,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     // Nothing is read twice: even a server whose measurements all end late has not enough time.
     let longest = HEAD_START + 3 * league.length + 3 * load::engine::DRAIN;
     let size = (league.rate * (longest.as_secs() + 2) / league.readers as u64).max(1 << 20);
+    site.has_room_for(size.saturating_mul(league.readers as u64))?;
     let cold: Vec<String> = (0..league.readers)
         .map(|i| site.file(&format!("cold/{i}"), size))
         .collect::<Result<_, _>>()?;
@@ -69,8 +70,8 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let mut rounds = Rounds::default();
     let mut accounts = BTreeMap::<String, Vec<Account>>::new();
     let files: Vec<String> = core::iter::once(&hot).chain(&cold).cloned().collect();
-    let stage = Stage { league, site: &site, hot: &hot, cold: &cold, requests };
-    league.take_turns(recorder, |recorder, peer, x| {
+    let stage = Stage { league, site: &site, hot: &hot, cold: &cold, size, requests };
+    let result = league.take_turns(recorder, |recorder, peer, x| {
         let Some(round) = stage.round(recorder, peer, &files)? else { return Ok(()) };
         let name = &peer.name;
         let (alone, beside) = (&round.alone.account, &round.beside.account);
@@ -89,7 +90,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         let of_round = [round.alone.account, round.beside.account, round.paced];
         accounts.entry(name.clone()).or_default().extend(of_round);
         Ok(())
-    })?;
+    });
     let rows = league.peers.iter().filter_map(|peer| {
         let name = &peer.name[..];
         let all = accounts.get(name)?;
@@ -143,7 +144,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         recorder.note(noisy);
     }
     league.describe(recorder);
-    Ok(())
+    result
 }
 
 /// What a round needs.
@@ -152,6 +153,8 @@ struct Stage<'a> {
     site: &'a Site,
     hot: &'a String,
     cold: &'a [String],
+    /// Bytes of each of those.
+    size: u64,
     /// Per second, of the measurements by the clock.
     requests: f64,
 }
@@ -185,7 +188,7 @@ impl Stage<'_> {
         let alone = league.measure(&mut server, &plan)?;
         site.evict(self.cold)?;
         throttle.limit(Some(league.rate))?;
-        let downloads = league.download(&server, self.cold);
+        let downloads = league.download(&server, self.cold, self.size);
         thread::sleep(HEAD_START.min(2 * league.length));
         let (bytes, start) = (downloads.bytes(), Instant::now());
         let beside = league.measure(&mut server, &plan)?;
@@ -193,9 +196,7 @@ impl Stage<'_> {
         let paced = league.measure(&mut server, &plan)?.account;
         let cold_rate = float(downloads.bytes() - bytes) / start.elapsed().as_secs_f64();
         throttle.limit(None)?;
-        if let Err(error) = downloads.stop() {
-            recorder.note(format!("{}: the downloads ended early: {error}", peer.name));
-        }
+        League::end(recorder, &peer.name, downloads);
         Ok(Some(Round { alone, beside, paced, cold_rate }))
     }
 }

@@ -8,15 +8,15 @@ use std::rc::Rc;
 use std::thread;
 use std::time::Instant;
 
-use super::League;
 use super::peers::Peer;
 use super::rounds::Rounds;
 use super::site::Site;
+use super::{Dropped, League};
 use crate::http::figures::remarks;
 use crate::load::{Account, Order, Plan, Target, pin};
 use crate::run::{Figure, Table};
 use crate::stats::float;
-use crate::{Fault, Recorder, Test, Unit};
+use crate::{Fault, Recorder, Test, Unit, interrupt};
 
 /// The test.
 #[must_use]
@@ -37,12 +37,14 @@ pub fn test(league: &Rc<League>) -> Test {
 fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let site = Site::new(league.root.as_deref())?;
     site.needs_a_disk()?;
+    site.has_room_for(league.bytes.saturating_mul(2))?;
     let one = vec![site.file("one", league.bytes)?];
     let many: Vec<String> = (0..PARALLEL)
         .map(|i| site.file(&format!("many/{i}"), league.bytes / PARALLEL as u64))
         .collect::<Result<_, _>>()?;
     let mut rounds = Rounds::default();
     let mut accounts: Vec<(&str, Account)> = Vec::new();
+    let mut dropped = Dropped::default();
     let kinds = [(ONE, ONE_CPU, &one), (MANY, MANY_CPU, &many)];
     for (_, _, files) in kinds {
         // A virtual disk may have a cache of its own. It is the same for all who come now.
@@ -50,6 +52,9 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         read(league, &site, files)?;
     }
     for round in 0..recorder.steps() {
+        if recorder.is_stopped() {
+            break;
+        }
         let x = float(round + 1);
         for (speed, _, files) in kinds {
             site.evict(files)?;
@@ -61,8 +66,18 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                 if recorder.is_stopped() {
                     break;
                 }
-                let Some(done) = download(league, recorder, peer, &site, files)? else { continue };
                 let name = &peer.name;
+                if dropped.has(name) {
+                    continue;
+                }
+                let done = match download(league, recorder, peer, &site, files, round == 0) {
+                    Ok(Some(done)) => done,
+                    Ok(None) => continue,
+                    Err(fault) => {
+                        dropped.add(recorder, name, round + 1, fault);
+                        continue;
+                    }
+                };
                 rounds.record(recorder, name, speed, Unit::BytesPerSecond, x, done.rate);
                 rounds.record(recorder, name, cpu, Unit::Nanoseconds, x, done.cpu_per_gib);
                 accounts.push((&peer.name, done.account));
@@ -111,7 +126,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         recorder.note(noisy);
     }
     league.describe(recorder);
-    Ok(())
+    dropped.result(league.peers.len())
 }
 
 struct Done {
@@ -122,16 +137,20 @@ struct Done {
     account: Account,
 }
 
-/// Downloads each file once, all at the same time.
+/// Downloads each file once, all at the same time. Bytes are compared `first`, with a server of its
+/// own: the one that is measured must not remember what was in memory.
 fn download(
     league: &League,
     recorder: &mut Recorder<'_>,
     peer: &Peer,
     site: &Site,
     files: &[String],
+    first: bool,
 ) -> Result<Option<Done>, Fault> {
-    // Bytes were compared by the other tests; here that would bring the file into memory. But a
-    // server that must know its files is told.
+    if first && league.start(recorder, peer, site, files, None).is_none() {
+        return Ok(None);
+    }
+    // Nothing is compared again, but a server that must know its files is told.
     let known = if peer.needs_files { files } else { &[] };
     let Some(mut server) = league.start(recorder, peer, site, known, None) else {
         return Ok(None);
@@ -168,6 +187,7 @@ fn read(league: &League, site: &Site, files: &[String]) -> Result<f64, Fault> {
         for path in paths {
             let mut file = File::open(path)?;
             loop {
+                interrupt::check()?;
                 let n = file.read(&mut buffer)?;
                 if n == 0 {
                     break;

@@ -64,6 +64,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         .collect::<Result<_, Fault>>()?;
     // Nothing is read twice within a round.
     let size = rate * (2 * length.as_secs() + 5) / league.readers as u64;
+    site.has_room_for(size.saturating_mul(league.readers as u64))?;
     let large: Vec<String> = (0..league.readers)
         .map(|i| site.file(&format!("large/{i}"), size))
         .collect::<Result<_, _>>()?;
@@ -75,6 +76,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         length,
         small,
         large,
+        size,
     };
     recorder.note(format!(
         "{count} small files, 1 to 64 KiB, asked for {} times a second by Zipf's law (s = {ZIPF}); {:.0} % of \
@@ -87,7 +89,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     ));
     let mut rounds = Rounds::default();
     let mut accounts = BTreeMap::<String, Vec<Account>>::new();
-    league.take_turns(recorder, |recorder, peer, x| {
+    let result = league.take_turns(recorder, |recorder, peer, x| {
         let Some(round) = stage.round(recorder, peer)? else { return Ok(()) };
         let name = &peer.name;
         for (what, unit, value) in [
@@ -99,7 +101,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         }
         accounts.entry(name.clone()).or_default().push(round.account);
         Ok(())
-    })?;
+    });
     let rows = league.peers.iter().filter_map(|peer| {
         let name = &peer.name[..];
         let all = accounts.get(name)?;
@@ -140,7 +142,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         rows,
     });
     league.describe(recorder);
-    Ok(())
+    result
 }
 
 /// What a round needs.
@@ -155,6 +157,8 @@ struct Stage<'a> {
     /// Most popular first.
     small: Vec<(String, u64)>,
     large: Vec<String>,
+    /// Bytes of each of those.
+    size: u64,
 }
 
 /// One server's figures.
@@ -182,7 +186,7 @@ impl Stage<'_> {
         let Some(mut server) = started else { return Ok(None) };
         throttle.limit(Some(self.rate))?;
         let before = server.cpu();
-        let downloads = league.download(&server, &self.large);
+        let downloads = league.download(&server, &self.large, self.size);
         let start = Instant::now();
         let small = self.small.iter();
         let targets = small
@@ -200,9 +204,7 @@ impl Stage<'_> {
         let large_rate = float(large_bytes) / start.elapsed().as_secs_f64();
         let cpu = server.cpu() - before;
         throttle.limit(None)?;
-        if let Err(error) = downloads.stop() {
-            recorder.note(format!("{}: the downloads ended early: {error}", peer.name));
-        }
+        League::end(recorder, &peer.name, downloads);
         // Of small files the window's rate stands for the whole time.
         let bytes = float(large_bytes) + account.bytes_rate() * start.elapsed().as_secs_f64();
         let cpu_per_gb = cpu.as_secs_f64() * 1e9 / (bytes / 1e9);

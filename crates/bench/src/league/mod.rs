@@ -18,11 +18,11 @@ use core::time::Duration;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use crate::cli::{Tests, positive};
-use crate::load::{self, Account, Background, Plan, Target};
+use crate::cli::{Tests, rate, seconds};
+use crate::load::{self, Account, Background, Failure, Plan, Target};
 use crate::run::Table;
 use crate::stats::float;
-use crate::{Fault, Recorder, Test, machine};
+use crate::{Fault, Recorder, Test, interrupt, machine};
 
 pub mod cold;
 pub mod download;
@@ -52,32 +52,32 @@ pub struct Args {
     /// One more server, started by a command with {root} and {port}; may be repeated
     #[arg(long, value_name = "NAME=COMMAND")]
     pub add: Vec<String>,
-    /// Directory for the files to serve, which are kept [default: one in /var/tmp, removed]
+    /// Where to make the files to serve, in a directory of their own, which is removed [default: /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
     /// Rounds in which the servers take turns [default: 3, quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
     /// Seconds of each measurement [default: 3, quick 0.4]
-    #[arg(long, value_name = "S", value_parser = positive)]
+    #[arg(long, value_name = "S", value_parser = seconds)]
     pub secs: Option<f64>,
     /// warm: sizes of files, bytes [default: 128,8192,65536,1048576, quick 128,65536]
-    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(..=1 << 40))]
     pub sizes: Vec<u64>,
     /// warm: connections
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub connections: u32,
     /// cold: bytes per second that the disk is slowed down to; mixed: four times as many
-    #[arg(long, value_name = "N", default_value_t = 16 << 20, value_parser = clap::value_parser!(u64).range(1 << 16..))]
+    #[arg(long, value_name = "N", default_value_t = 16 << 20, value_parser = clap::value_parser!(u64).range(1 << 16..=1 << 34))]
     pub rate: u64,
     /// cold, mixed: downloads from the disk beside the hot requests
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub readers: u32,
     /// cold, mixed: requests per second, of the measurements by the clock [default: 5000, mixed 1000]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = rate)]
     pub requests: Option<f64>,
     /// download: bytes of the file [default: 1 GiB, quick 32 MiB]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1 << 20..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1 << 20..=1 << 40))]
     pub bytes: Option<u64>,
     /// idle: connections [default: 10000, quick 500]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -127,6 +127,9 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         (1..peers.len()).find(|&i| peers[..i].iter().any(|p| p.name == peers[i].name))
     {
         return Err(format!("'{}' takes part twice", peers[twice].name));
+    }
+    if let Some(root) = args.root.as_ref().filter(|root| !root.is_dir()) {
+        return Err(format!("--root: {} is not a directory", root.display()));
     }
     let sizes: &[u64] = if quick { &[128, 65_536] } else { &[128, 8192, 65_536, 1 << 20] };
     let two_cpus = machine::two_cpus();
@@ -217,34 +220,45 @@ impl League {
         }
     }
 
-    /// Runs a load and takes the server's CPU time around it.
+    /// Runs a load and takes the server's CPU time around it. One that ctrl-C cuts short is none.
     fn measure(&self, server: &mut Server, plan: &Plan) -> Result<Measured, Fault> {
         let before = server.cpu();
         let account = load::measure(plan)
-            .map_err(|error| Fault::Failed(format!("{}: {error}", server.name())))?;
+            .and_then(|account| interrupt::check().map(|()| account))
+            .map_err(|error| Fault::Failed(error.to_string()))?;
         Ok(Measured { account, cpu: server.cpu() - before })
     }
 
-    /// Lets the peers take turns, one round for each step of the recorder, from 1 on; until ctrl-C.
+    /// Lets the peers take turns, one round for each step of the recorder, from 1 on; until ctrl-C. A
+    /// peer whose turn fails becomes a row that says why, and has no further turns; the others go on.
+    ///
+    /// Returns what to end the test with behind its table: the fault, if nobody is left.
     fn take_turns(
         &self,
         recorder: &mut Recorder<'_>,
         mut turn: impl FnMut(&mut Recorder<'_>, &Peer, f64) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let total = recorder.steps() * self.peers.len();
+        let mut dropped = Dropped::default();
         for (nth, peer) in self.peers.iter().cycle().take(total).enumerate() {
             if recorder.is_stopped() {
                 break;
             }
-            turn(recorder, peer, float(nth / self.peers.len() + 1))?;
+            let round = nth / self.peers.len() + 1;
+            if !dropped.has(&peer.name)
+                && let Err(fault) = turn(recorder, peer, float(round))
+            {
+                dropped.add(recorder, &peer.name, round, fault);
+            }
             recorder.progress(float(nth + 1) / float(total));
         }
-        Ok(())
+        dropped.result(self.peers.len())
     }
 
-    /// Downloads all these files at once, again and again.
-    fn download(&self, server: &Server, files: &[String]) -> Background {
-        let targets = files.iter().map(|file| Target::new(format!("/{file}"))).collect();
+    /// Downloads all these files of `len` bytes at once, again and again.
+    fn download(&self, server: &Server, files: &[String], len: u64) -> Background {
+        let target = |file| Target { len: Some(len), ..Target::new(format!("/{file}")) };
+        let targets = files.iter().map(target).collect();
         let forever = Duration::from_secs(3600);
         Background::start(Plan {
             connections: files.len(),
@@ -253,6 +267,18 @@ impl League {
             timeout: forever,
             ..self.plan(server, targets)
         })
+    }
+
+    /// Ends downloads, and notes which of them failed.
+    fn end(recorder: &mut Recorder<'_>, server: &str, downloads: Background) {
+        match downloads.stop() {
+            // Those that were under way are none of them.
+            Ok(account) if account.failed_ever() > account.failed(Failure::Unfinished) => {
+                recorder.note(format!("{server}, downloads: {}", account.failures()));
+            }
+            Ok(_) => {}
+            Err(error) => recorder.note(format!("{server}: the downloads ended early: {error}")),
+        }
     }
 
     /// Versions, commands and configurations of all that could take part, as tables; and on what
@@ -273,10 +299,41 @@ impl League {
             let command =
                 environment.chain(peer.command.iter().cloned()).collect::<Vec<_>>().join(" ");
             let version = server::version(peer).unwrap_or_default();
+            if !version.is_empty() {
+                recorder.version(&peer.name, &version[..]);
+            }
             let mut rows = vec![vec![command]];
             rows.extend(peer.configuration.lines().map(|line| vec![line.to_owned()]));
             let title = format!("{}: {version}", peer.name);
             recorder.table(Table { title, head: vec!["command and configuration".into()], rows });
+        }
+    }
+}
+
+/// Peers that have no further turns, and why.
+#[derive(Debug, Default)]
+struct Dropped(Vec<(String, Fault)>);
+
+impl Dropped {
+    fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(dropped, _)| dropped == name)
+    }
+
+    /// Nothing was its fault if ctrl-C came meanwhile.
+    fn add(&mut self, recorder: &mut Recorder<'_>, name: &str, round: usize, fault: Fault) {
+        if !recorder.is_stopped() {
+            let (Fault::Skip(why) | Fault::Failed(why)) = &fault;
+            recorder.skip(name, format!("dropped in round {round}: {why}"));
+            self.0.push((name.to_owned(), fault));
+        }
+    }
+
+    /// The last fault, if all of so many peers have been dropped: then it is hardly theirs.
+    fn result(mut self, peers: usize) -> Result<(), Fault> {
+        if self.0.len() < peers {
+            Ok(())
+        } else {
+            self.0.pop().map_or(Ok(()), |(_, last)| Err(last))
         }
     }
 }

@@ -4,6 +4,7 @@ use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::collections::HashMap;
 use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -12,10 +13,13 @@ use std::thread;
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
 use super::peers::{FILES_KEY, FLOOR_KEY, FLOOR_SOURCE, Peer, Place, find};
 use super::throttle::Throttle;
-use crate::load::{fetch::fetch, pin};
+use crate::interrupt;
+use crate::load::{fetch, pin};
+use crate::sys::process::die_with_us;
 
 /// A running peer. Dropping it ends it and all its processes.
 #[derive(Debug)]
@@ -115,11 +119,20 @@ impl Server {
     /// # Errors
     /// A sentence, when it cannot be had or differs.
     pub fn check(&self, root: &Path, file: &str) -> Result<(), String> {
-        let want = fs::read(root.join(file)).map_err(|error| format!("{file}: {error}"))?;
-        match fetch(self.address, &format!("/{file}"), FETCH_LIMIT) {
-            Ok(got) if got == want => Ok(()),
-            Ok(_) => Err(format!("{} serves other bytes than {file} has", self.name)),
-            Err(error) => Err(format!("{} does not serve {file}: {error}", self.name)),
+        let failed = |error: std::io::Error| format!("{file}: {error}");
+        let mut want = BufReader::new(File::open(root.join(file)).map_err(failed)?);
+        let (mut part, mut same) = (Vec::new(), true);
+        // Piece by piece: a file may be larger than memory.
+        let compare = |got: &[u8]| {
+            part.resize(got.len(), 0);
+            same &= want.read_exact(&mut part).is_ok() && part == got;
+        };
+        fetch::each_part(self.address, &format!("/{file}"), FETCH_LIMIT, compare)
+            .map_err(|error| format!("{} does not serve {file}: {error}", self.name))?;
+        if same && want.fill_buf().map_err(failed)?.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{} serves other bytes than {file} has", self.name))
         }
     }
 
@@ -163,7 +176,8 @@ impl Server {
 
     fn is_ready(&mut self) -> bool {
         let end = Instant::now() + START_LIMIT;
-        while Instant::now() < end && matches!(self.child.try_wait(), Ok(None)) {
+        let goes_on = || Instant::now() < end && !interrupt::is_set();
+        while goes_on() && matches!(self.child.try_wait(), Ok(None)) {
             if TcpStream::connect_timeout(&self.address, POLL).is_ok() {
                 return true;
             }
@@ -230,13 +244,16 @@ fn within(throttle: &Throttle, program: &Path) -> Command {
     command
 }
 
-/// Spawns from a thread that runs on that CPU: children inherit it (sched_setaffinity(2)).
+/// Spawns on that CPU: children inherit it (sched_setaffinity(2)). Should we be killed, it is told to
+/// end, and not killed as well: it may have processes of its own, which only it can end. (One that then
+/// gives up root's rights, as h2o does, is not told: prctl(2).)
 fn spawn_on(mut command: Command, cpu: Option<usize>) -> std::io::Result<Child> {
-    let thread = thread::spawn(move || {
-        pin(cpu)?;
-        command.spawn()
-    });
-    thread.join().unwrap_or_else(|_| Err(std::io::Error::other("the spawning thread panicked")))
+    die_with_us(&mut command, Signal::TERM);
+    let before = sched_getaffinity(None)?;
+    let child = pin(cpu).and_then(|()| command.spawn());
+    // Not on a thread of its own, with whose end the child would end.
+    sched_setaffinity(None, &before)?;
+    child
 }
 
 fn entries(directory: &str) -> Vec<String> {

@@ -2,71 +2,63 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use rustix::fs::{Advice, fadvise, statfs};
+use rustix::fs::{Advice, fadvise, statfs, statvfs};
 
-use crate::Fault;
+use crate::stats::float;
+use crate::{Fault, Unit, interrupt};
 
-/// A directory of files. One that was made for this goes away with it.
+/// A directory of files, made for this; both go away with it.
 #[derive(Debug)]
 pub struct Site {
-    root: PathBuf,
-    _temporary: Option<tempfile::TempDir>,
+    root: tempfile::TempDir,
 }
 
 impl Site {
-    /// Uses `root`, whose files are then kept, or a directory in `/var/tmp`.
+    /// Makes a directory in `parent`, or in `/var/tmp`.
     ///
     /// # Errors
     /// When it cannot be made; says where.
-    pub fn new(root: Option<&Path>) -> Result<Self, Fault> {
-        let failed = |place: &Path, error: io::Error| {
-            let place = place.display();
+    pub fn new(parent: Option<&Path>) -> Result<Self, Fault> {
+        let parent = parent.unwrap_or_else(|| Path::new(TEMPORARY));
+        let failed = |error: io::Error| {
+            let place = parent.display();
             Fault::Failed(format!(
-                "cannot make files in {place}: {error}; --root DIR names another"
+                "cannot make a directory in {place}: {error}; --root DIR names another"
             ))
         };
-        let (root, temporary) = match root {
-            Some(root) => {
-                fs::create_dir_all(root).map_err(|error| failed(root, error))?;
-                (root.canonicalize().map_err(|error| failed(root, error))?, None)
-            }
-            None => {
-                let made = tempfile::Builder::new().prefix("samum-bench-").tempdir_in(TEMPORARY);
-                let made = made.map_err(|error| failed(Path::new(TEMPORARY), error))?;
-                (made.path().to_owned(), Some(made))
-            }
-        };
+        // Servers are told its name, and run elsewhere.
+        let parent = parent.canonicalize().map_err(failed)?;
+        let root = tempfile::Builder::new().prefix("samum-bench-").tempdir_in(&parent);
+        let root = root.map_err(failed)?;
         // Servers that give up root's rights must get in.
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        fs::set_permissions(&root, mode).map_err(|error| failed(&root, error))?;
-        Ok(Self { root, _temporary: temporary })
+        fs::set_permissions(root.path(), mode).map_err(failed)?;
+        Ok(Self { root })
     }
 
     /// Its directory.
     #[must_use]
     pub fn root(&self) -> &Path {
-        &self.root
+        self.root.path()
     }
 
-    /// Makes a file of `len` random bytes, unless one of that length is there. Returns its name.
+    /// Makes a file of `len` random bytes, which are others under each name. Returns the name.
     ///
     /// # Errors
-    /// As write(2).
+    /// As write(2); `Interrupted` after ctrl-C.
     pub fn file(&self, name: &str, len: u64) -> io::Result<String> {
-        let path = self.root.join(name);
-        if fs::metadata(&path).is_ok_and(|found| found.len() == len) {
-            return Ok(name.to_owned());
-        }
+        let path = self.root().join(name);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
-        let mut random = fastrand::Rng::with_seed(len ^ name.len() as u64);
+        let mut random = fastrand::Rng::with_seed(hash(name) ^ len);
         let mut file = File::create(&path)?;
         let mut block = vec![0; BLOCK];
         let mut left = len;
         while left > 0 {
+            interrupt::check()?;
             let n = usize::try_from(left).unwrap_or(BLOCK).min(BLOCK);
             random.fill(&mut block[..n]);
             file.write_all(&block[..n])?;
@@ -81,7 +73,7 @@ impl Site {
     /// As open(2), fsync(2) and posix_fadvise(2).
     pub fn evict<'a>(&self, names: impl IntoIterator<Item = &'a String>) -> io::Result<()> {
         for name in names {
-            let file = File::open(self.root.join(name))?;
+            let file = File::open(self.root().join(name))?;
             // Pages that wait to be written stay.
             file.sync_data()?;
             fadvise(&file, 0, None, Advice::DontNeed)?;
@@ -95,7 +87,22 @@ impl Site {
     /// As read(2).
     pub fn warm<'a>(&self, names: impl IntoIterator<Item = &'a String>) -> io::Result<()> {
         for name in names {
-            fs::read(self.root.join(name))?;
+            io::copy(&mut File::open(self.root().join(name))?, &mut io::sink())?;
+        }
+        Ok(())
+    }
+
+    /// Nothing, if so many bytes of files can be made here and some space is left.
+    ///
+    /// # Errors
+    /// [`Fault::Skip`] that says how much is missing.
+    pub fn has_room_for(&self, bytes: u64) -> Result<(), Fault> {
+        let disk = statvfs(self.root())?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        if bytes > free.saturating_sub(LEAVE) {
+            let [bytes, free] = [bytes, free].map(|bytes| Unit::Bytes.show(float(bytes)));
+            let root = self.root().display();
+            return Err(Fault::Skip(format!("needs {bytes}, and {free} are free in {root}")));
         }
         Ok(())
     }
@@ -105,9 +112,9 @@ impl Site {
     /// # Errors
     /// [`Fault::Skip`] where the file system is memory itself.
     pub fn needs_a_disk(&self) -> Result<(), Fault> {
-        let kind = statfs(&self.root)?.f_type;
+        let kind = statfs(self.root())?.f_type;
         if [TMPFS_MAGIC, RAMFS_MAGIC].contains(&kind) {
-            let root = self.root.display();
+            let root = self.root().display();
             return Err(Fault::Skip(format!(
                 "{root} is in memory: --root names a place on a disk"
             )));
@@ -116,8 +123,18 @@ impl Site {
     }
 }
 
+/// FNV-1a: the same for a name today and tomorrow, and another for another.
+fn hash(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
 /// Where files are made: a disk even where /tmp is memory.
 const TEMPORARY: &str = "/var/tmp";
+
+/// Bytes of a disk that are left to others.
+const LEAVE: u64 = 256 << 20;
 
 /// Bytes made at once.
 const BLOCK: usize = 1 << 20;
@@ -131,17 +148,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_have_their_length_and_stay() {
+    fn files_differ_by_name_alone() {
+        let site = Site::new(None).unwrap();
+        let bytes = |name: &str| {
+            site.file(name, 4096).unwrap();
+            fs::read(site.root().join(name)).unwrap()
+        };
+        let all = ["cold/0", "cold/1", "cold/2", "hots/0"].map(bytes);
+        for (i, one) in all.iter().enumerate() {
+            assert!(all[..i].iter().all(|other| other != one), "file {i} is another's copy");
+        }
+        assert_eq!(bytes("cold/0"), all[0], "the same each time");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_begun() {
+        let site = Site::new(None).unwrap();
+        site.has_room_for(1).unwrap();
+        assert!(
+            matches!(site.has_room_for(u64::MAX), Err(Fault::Skip(why)) if why.contains("free"))
+        );
+    }
+
+    #[test]
+    fn files_have_their_length_and_go_with_their_directory() {
         let parent = tempfile::tempdir().unwrap();
-        let site = Site::new(Some(&parent.path().join("site"))).unwrap();
+        let site = Site::new(Some(parent.path())).unwrap();
         for (name, len) in [("a", 0), ("b/c", 3_000_000)] {
             assert_eq!(site.file(name, len).unwrap(), name);
             assert_eq!(fs::metadata(site.root().join(name)).unwrap().len(), len);
         }
         let before = fs::read(site.root().join("b/c")).unwrap();
         assert!(before.windows(8).all(|bytes| bytes != [0; 8]), "random");
-        site.file("b/c", 3_000_000).unwrap();
         site.evict(&["b/c".to_owned()]).unwrap();
         assert_eq!(fs::read(site.root().join("b/c")).unwrap(), before);
+        drop(site);
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
     }
 }

@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
-use super::League;
 use super::rounds::Rounds;
 use super::server::Server;
 use super::site::Site;
+use super::{Dropped, League};
 use crate::http::figures::{remarks, show_seconds};
 use crate::load::Target;
 use crate::run::{Figure, Table};
@@ -58,6 +58,7 @@ pub fn test(league: &Rc<League>) -> Test {
 
 fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let site = Site::new(league.root.as_deref())?;
+    site.has_room_for(league.sizes.iter().fold(0, |sum, size| size.saturating_add(sum)))?;
     let name = |size: u64| format!("f{size}");
     let files: Vec<String> =
         league.sizes.iter().map(|&size| site.file(&name(size), size)).collect::<Result<_, _>>()?;
@@ -67,6 +68,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     }
     let mut rounds = Rounds::default();
     let mut accounts = Vec::new();
+    let mut dropped = Dropped::default();
     let (total, mut done) = (recorder.steps() * league.sizes.len() * servers.len(), 0_usize);
     for round in 1..=recorder.steps() {
         for &size in &league.sizes {
@@ -74,9 +76,19 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                 if recorder.is_stopped() {
                     break;
                 }
+                done += 1;
+                if dropped.has(server.name()) {
+                    continue;
+                }
                 let target = Target { len: Some(size), ..Target::new(format!("/{}", name(size))) };
                 let plan = league.plan(server, vec![target]);
-                let measured = league.measure(server, &plan)?;
+                let measured = match league.measure(server, &plan) {
+                    Ok(measured) => measured,
+                    Err(fault) => {
+                        dropped.add(recorder, server.name(), round, fault);
+                        continue;
+                    }
+                };
                 let account = &measured.account;
                 let values = [
                     account.rate(),
@@ -90,7 +102,6 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                     rounds.add(server.name(), &of_size(what, size), value);
                 }
                 accounts.push((server.name().to_owned(), size, measured.account));
-                done += 1;
                 recorder.progress(float(done) / float(total));
             }
         }
@@ -110,7 +121,8 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                 recorder.record(name, FLOORS, Unit::Count, float(size), ratio);
             }
         }
-        let rows = names.iter().map(|name| {
+        let took_part = |name: &&&str| rounds.median(name, &of_size(RATE, size)).is_finite();
+        let rows = names.iter().filter(took_part).map(|name| {
             let of_server = |(server, of, _): &&(String, u64, _)| server == name && *of == size;
             let of_server: Vec<_> =
                 accounts.iter().filter(of_server).map(|(_, _, account)| account).collect();
@@ -142,7 +154,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         recorder.note(noisy);
     }
     league.describe(recorder);
-    Ok(())
+    if servers.is_empty() { Ok(()) } else { dropped.result(servers.len()) }
 }
 
 fn of_size(what: &str, size: u64) -> String {

@@ -22,6 +22,7 @@ use super::response::Parser;
 use super::schedule::{Arrival, Nanos, Schedule};
 use super::target::{begin_connect, connect};
 use super::{Plan, pin};
+use crate::interrupt;
 
 /// What another thread sees of a load, and how it ends it.
 #[derive(Debug, Default)]
@@ -53,8 +54,9 @@ impl Watch {
         self.stop.store(true, Ordering::Relaxed);
     }
 
+    /// By who started it, or by ctrl-C.
     fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.stop.load(Ordering::Relaxed) || interrupt::is_set()
     }
 }
 
@@ -166,6 +168,7 @@ impl<'a> Engine<'a> {
     fn open(&mut self) -> io::Result<()> {
         if self.plan.keep_alive {
             for i in 0..self.connections.len() {
+                interrupt::check()?;
                 let began = Instant::now();
                 let source = self.plan.sources.of(i);
                 let socket = connect(self.plan.address, source, self.plan.timeout)?;

@@ -8,6 +8,7 @@ use std::net::TcpStream;
 
 use super::Target;
 use super::response::Parser;
+use crate::interrupt;
 
 /// The body of a response with status 200, on a connection of its own.
 ///
@@ -15,23 +16,45 @@ use super::response::Parser;
 /// When there is none within `limit` for each receive, another status, or more than [`BODY_MAX`]
 /// bytes.
 pub fn fetch(address: SocketAddr, path: &str, limit: Duration) -> io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    let mut is_long = false;
+    each_part(address, path, limit, |bytes| {
+        is_long |= body.len() + bytes.len() > BODY_MAX;
+        if !is_long {
+            body.extend_from_slice(bytes);
+        }
+    })?;
+    if is_long {
+        return Err(Error::other(format!("{path}: more than {BODY_MAX} bytes")));
+    }
+    Ok(body)
+}
+
+/// The same with the body in parts, as they come.
+///
+/// # Errors
+/// As [`fetch`], but for the length; `Interrupted` after ctrl-C.
+pub fn each_part(
+    address: SocketAddr,
+    path: &str,
+    limit: Duration,
+    mut part: impl FnMut(&[u8]),
+) -> io::Result<()> {
     let mut stream = TcpStream::connect_timeout(&address, limit)?;
     stream.set_read_timeout(Some(limit))?;
     stream.write_all(&Target::new(path).request(&address.to_string(), false))?;
     let mut parser = Parser::default();
-    let (mut body, mut buffer) = (Vec::new(), vec![0; 1 << 18]);
+    let mut buffer = vec![0; 1 << 18];
     loop {
+        interrupt::check()?;
         let n = stream.read(&mut buffer)?;
         let done = match n {
             0 => parser.end().map(|()| true),
-            n => parser.feed(&buffer[..n], |bytes| body.extend_from_slice(bytes)),
+            n => parser.feed(&buffer[..n], &mut part),
         };
         match done.map_err(|error| Error::other(format!("{path}: {error}")))? {
-            true if parser.status() == 200 => return Ok(body),
+            true if parser.status() == 200 => return Ok(()),
             true => return Err(Error::other(format!("{path}: status {}", parser.status()))),
-            false if body.len() > BODY_MAX => {
-                return Err(Error::other(format!("{path}: more than {BODY_MAX} bytes")));
-            }
             false => {}
         }
     }

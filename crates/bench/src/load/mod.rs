@@ -105,11 +105,18 @@ pub fn measure(plan: &Plan) -> io::Result<Account> {
     Background::start(plan.clone()).join()
 }
 
-/// A load on a thread of its own.
+/// A load on a thread of its own, which ends soon when this is dropped.
 #[derive(Debug)]
 pub struct Background {
     watch: Arc<Watch>,
-    thread: JoinHandle<io::Result<Account>>,
+    /// None once it has been joined.
+    thread: Option<JoinHandle<io::Result<Account>>>,
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.watch.stop();
+    }
 }
 
 impl Background {
@@ -118,7 +125,7 @@ impl Background {
     pub fn start(plan: Plan) -> Self {
         let watch = Arc::new(Watch::default());
         let seen = Arc::clone(&watch);
-        Self { watch, thread: thread::spawn(move || run(&plan, &seen)) }
+        Self { watch, thread: Some(thread::spawn(move || run(&plan, &seen))) }
     }
 
     /// Bytes of bodies that it has received so far.
@@ -130,7 +137,7 @@ impl Background {
     /// Whether it has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.thread.is_finished()
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Ends its window now; what is under way is waited for as at its proper end.
@@ -155,8 +162,10 @@ impl Background {
     ///
     /// # Errors
     /// As [`run`].
-    pub fn join(self) -> io::Result<Account> {
-        self.thread.join().unwrap_or_else(|_| Err(Error::other("the load generator panicked")))
+    pub fn join(mut self) -> io::Result<Account> {
+        let panicked = || Error::other("the load generator panicked");
+        let thread = self.thread.take().ok_or_else(panicked)?;
+        thread.join().unwrap_or_else(|_| Err(panicked()))
     }
 }
 

@@ -14,12 +14,17 @@ static double now(void) {
   return t.tv_sec * 1e9 + t.tv_nsec;
 }
 
+static volatile sig_atomic_t stop;
+static void on_signal(int signal) { (void)signal; stop = 1; }
+
 int main(int argc, char **argv) {
   int n = argc > 1 ? atoi(argv[1]) : 0, made = 0;
   double *took = malloc(sizeof *took * (n + 1));
   pid_t *pids = malloc(sizeof *pids * (n + 1));
   if (!took || !pids) return 1;
-  for (; made < n; made++) {
+  signal(SIGINT, on_signal);
+  signal(SIGTERM, on_signal);
+  for (; made < n && !stop; made++) {
     took[made] = 0;
     double start = now();
     pid_t pid = fork();

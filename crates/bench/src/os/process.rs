@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use rustix::io::{read, write};
-use rustix::process::{PidfdFlags, Signal, pidfd_open, test_kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, test_kill_process};
 use rustix::thread::{CpuSet, futex, sched_getaffinity, sched_setaffinity};
 
 use super::steps;
@@ -125,8 +125,8 @@ fn fork_in_c(
     let mut running = command.spawn().map_err(|error| format!("cannot run it: {error}"))?;
     while let Ok(None) = running.try_wait() {
         if recorder.is_stopped() {
-            // What it printed is kept. Its children end with it.
-            let _ = running.kill();
+            // It ends its children, and prints what it has.
+            let _ = kill_process(Pid::from_child(&running), Signal::TERM);
         }
         thread::sleep(core::time::Duration::from_millis(5));
     }
