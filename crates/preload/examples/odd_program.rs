@@ -5,7 +5,7 @@
 use core::ffi::c_void;
 use core::time::Duration;
 use std::fs::File;
-use std::io::{self, ErrorKind, Read as _};
+use std::io::{self, ErrorKind, Read as _, Seek as _};
 use std::os::fd::{AsRawFd as _, IntoRawFd as _, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
@@ -191,6 +191,99 @@ fn main() {
             while is_full(&sendfile(ours.as_raw_fd(), &file, 0)) {
                 calls += 1;
                 assert!(calls < 2000, "for ever");
+            }
+        }
+        // Nobody will read it: no need to wait for the disk, nor to be told for ever.
+        "reset" => {
+            let (ours, theirs) = deferred(&file, &epoll);
+            drop(theirs);
+            assert_ne!(epoll.wait(SOON) & libc::EPOLLHUP.cast_unsigned(), 0);
+            let sent = sendfile(ours.as_raw_fd(), &file, 0).expect_err("nobody reads");
+            assert_eq!(sent.raw_os_error(), Some(libc::EPIPE));
+        }
+        // Armed once by the program, told once.
+        "oneshot" => {
+            let (ours, theirs) = pair();
+            let events = EPOLLOUT | libc::EPOLLONESHOT;
+            epoll.control(EPOLL_CTL_ADD, ours.as_raw_fd(), events);
+            assert!(is_full(&sendfile(ours.as_raw_fd(), &file, 0)));
+            epoll.control(EPOLL_CTL_MOD, ours.as_raw_fd(), events);
+            assert_eq!(epoll.wait(SOON), 0);
+            arrives(&ours, &theirs, &file, &epoll);
+            assert_eq!(epoll.wait(SOON), 0, "it was not armed again");
+        }
+        // The program's own place in the file.
+        "place" => {
+            let (ours, _theirs) = pair();
+            epoll.control(EPOLL_CTL_ADD, ours.as_raw_fd(), EPOLLIN);
+            let send = || {
+                let none = core::ptr::null_mut();
+                // SAFETY: no offset: the place in the file counts.
+                unsafe { libc::sendfile(ours.as_raw_fd(), file.as_raw_fd(), none, COUNT) }
+            };
+            let until = Instant::now() + LATE;
+            while send() < 0 {
+                assert_eq!((&file).stream_position().expect("lseek"), 0);
+                assert!(Instant::now() < until, "for ever");
+                std::thread::sleep(SOON);
+            }
+            assert_eq!((&file).stream_position().expect("lseek"), COUNT as u64);
+        }
+        // The C library sends a signal to all threads, the library's too, and waits for them.
+        "setuid" => {
+            let (ours, theirs) = deferred(&file, &epoll);
+            // SAFETY: it cannot fail.
+            let user = unsafe { libc::geteuid() };
+            // SAFETY: no pointers.
+            let error = unsafe { libc::seteuid(user) };
+            assert_eq!(error, 0, "{}", io::Error::last_os_error());
+            arrives(&ours, &theirs, &file, &epoll);
+        }
+        // Sets as small as their numbers allow.
+        "select" => {
+            let (ours, _theirs) = deferred(&file, &epoll);
+            let number = usize::try_from(ours.as_raw_fd()).expect("open");
+            let mut sets = [[0u64; 2]; 2];
+            for limit in [0, 10] {
+                sets = [[0, u64::MAX]; 2];
+                sets[1][0] = 1 << number;
+                let [read, write] = sets.each_mut().map(|set| set.as_mut_ptr().cast());
+                let none = core::ptr::null_mut();
+                let mut limit = libc::timeval { tv_sec: limit, tv_usec: 0 };
+                // SAFETY: numbers below 64 are in the first words.
+                let ready = unsafe { libc::select(64, read, write, none, &raw mut limit) };
+                assert_eq!(ready, i32::from(limit.tv_sec > 0), "not yet, and then");
+                assert_eq!([sets[0][1], sets[1][1]], [u64::MAX; 2], "what is behind is not ours");
+            }
+            assert_eq!(sets[1][0], 1 << number);
+        }
+        // More than can be waited for: nobody is made to wait in vain.
+        "crowd" => {
+            let (ours, _theirs) = deferred(&file, &epoll);
+            let (fd, events) = (ours.as_raw_fd(), libc::POLLOUT);
+            let mut polled = vec![libc::pollfd { fd: -1, events, revents: 0 }; 1025];
+            polled[1024].fd = fd;
+            // SAFETY: as many elements.
+            let ready = unsafe { libc::poll(polled.as_mut_ptr(), 1025, 10_000) };
+            assert_eq!(ready, 1);
+            assert_eq!(sendfile(fd, &file, 0).expect("it waits itself"), COUNT);
+        }
+        // All descriptors are closed, the library's too, and the numbers are others' then.
+        "closefrom" => {
+            unsafe extern "C" {
+                fn closefrom(first: i32);
+            }
+            let (ours, theirs) = deferred(&file, &epoll);
+            let first = file.as_raw_fd();
+            core::mem::forget((ours, theirs, file));
+            // SAFETY: nobody uses what is closed.
+            unsafe { closefrom(first) };
+            let numbers: Vec<_> =
+                (0..20).map(|_| File::open("/dev/zero").expect("a device").into_raw_fd()).collect();
+            std::thread::sleep(Duration::from_secs(2));
+            for fd in numbers {
+                // SAFETY: no pointers.
+                assert_ne!(unsafe { libc::fcntl(fd, libc::F_GETFD) }, -1, "{fd} is ours");
             }
         }
         "errors" => {

@@ -118,6 +118,35 @@ fn clients_that_leave_leave_nothing_behind() {
 }
 
 #[test]
+fn peers_that_reset_are_let_go_at_once() {
+    let tree = with_files(&[1000, 4 * MIB]);
+    let throttle = or_skip!(Throttle::new(tree.path()));
+    for mode in MODES {
+        let server = serve(mode, &tree, &throttle);
+        let mut staying = client(&server);
+        get(&mut staying, "1000", &content(1000));
+        let before = descriptors(server.pid());
+        tree.evict((4 * MIB).to_string());
+        throttle.limit(Some(MIB / 2));
+        let mut leaving: Vec<_> = (0..10).map(|_| client(&server)).collect();
+        for client in &mut leaving {
+            client.send(format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", 4 * MIB)).unwrap();
+            // What has come and was not read makes the end a reset.
+            thread::sleep(Duration::from_millis(20));
+        }
+        let (used, asked) = (cpu(server.pid()), Instant::now());
+        drop(leaving);
+        // The readers' own two and the program's file stay until their read has ended.
+        until("who has left is forgotten", || descriptors(server.pid()) <= before + 4);
+        get(&mut staying, "1000", &content(1000));
+        let (took, used) = (asked.elapsed(), cpu(server.pid()) - used);
+        throttle.limit(None);
+        assert!(took < Duration::from_millis(500), "{mode}: {took:?}");
+        assert!(used < Duration::from_millis(30), "{mode}: it spins: {used:?} in {took:?}");
+    }
+}
+
+#[test]
 fn turned_off_it_does_nothing() {
     let tree = with_files(&[300_000]);
     let mut command = std::process::Command::new(loop_server());

@@ -32,11 +32,28 @@ fn programs_see_nothing_but_a_full_socket() {
     let tree = tree();
     let throttle = or_skip!(Throttle::new(tree.path()));
     for what in [
-        "wait", "fork", "vfork", "reuse", "dup", "shutdown", "again", "blocking", "loopless",
-        "stubborn", "errors",
+        "wait",
+        "fork",
+        "vfork",
+        "reuse",
+        "dup",
+        "shutdown",
+        "again",
+        "blocking",
+        "loopless",
+        "stubborn",
+        "errors",
+        "reset",
+        "oneshot",
+        "place",
+        "setuid",
+        "select",
+        "crowd",
+        "closefrom",
     ] {
         let file = cold(&tree, &throttle, what);
-        let mut command = throttle.command(odd_program());
+        let mut command = throttle.command("/usr/bin/timeout");
+        command.arg("20").arg(odd_program());
         let (ok, said) = run(preloaded(command.arg(what).arg(file)));
         assert!(ok, "{what}: {said}");
     }
