@@ -1,11 +1,15 @@
-//! Two runs side by side: ratios of medians, and which of them are more than noise. Pure.
+//! Two runs side by side: ratios of what was measured at the same step, and which of them are more than
+//! noise. Pure.
+//!
+//! Only steps that both runs have are compared, each with its own: a series that went further in one run
+//! would else be slower there. The median of those ratios counts.
 
 use core::fmt::Write as _;
 
 use serde::Serialize;
 
 use crate::machine::Noise;
-use crate::run::{Run, Table, Unit};
+use crate::run::{Better, Description, Run, Series, Table, Unit};
 use crate::stats::{self, Interval};
 use crate::summary;
 
@@ -38,11 +42,13 @@ pub struct Ratio {
     pub series: String,
     /// Of the values.
     pub unit: Unit,
-    /// Median in A.
+    /// Median in A, of the steps that both have.
     pub a: f64,
-    /// Median in B.
+    /// Median in B, of those steps.
     pub b: f64,
-    /// B over A with its 95 % interval; `None` where A's median is zero.
+    /// Those steps.
+    pub pairs: usize,
+    /// B over A, the median of all steps, with its 95 % interval; `None` without steps, or where A is zero.
     pub ratio: Option<Interval>,
     /// What that means.
     pub verdict: Difference,
@@ -56,11 +62,16 @@ pub enum Difference {
     Better,
     /// B is worse, beyond noise.
     Worse,
+    /// It differs beyond noise, and nobody has said which is better.
+    Other,
     /// The interval holds 1, or is nearer to it than the floor.
     Noise,
-    /// No ratio.
+    /// No ratio, or one of fewer than [`PAIRS_MIN`] steps.
     Unknown,
 }
+
+/// Ratios of fewer steps have no verdict: their interval would say nothing.
+pub const PAIRS_MIN: usize = 5;
 
 /// Runs of the same program on the same machine differ by so much even when both are quiet: where
 /// pages and hash buckets come to lie is chance.
@@ -70,7 +81,7 @@ const FLOOR: f64 = 0.05;
 #[must_use]
 pub fn compare(a: &Run, b: &Run) -> Comparison {
     let floor = FLOOR + drift(a) + drift(b);
-    let key = |s: &crate::run::Series| (s.test.clone(), s.system.clone(), s.series.clone(), s.unit);
+    let key = |s: &Series| (s.test.clone(), s.system.clone(), s.series.clone(), s.unit);
     let mut missing = Vec::new();
     let mut rows = Vec::new();
     for ours in &a.series {
@@ -78,18 +89,26 @@ pub fn compare(a: &Run, b: &Run) -> Comparison {
             missing.push(format!("{}, {}, {}: only in A", ours.test, ours.system, ours.series));
             continue;
         };
-        let values = |points: &[(f64, f64)]| points.iter().map(|point| point.1).collect::<Vec<_>>();
-        let (va, vb) = (values(&ours.points), values(&theirs.points));
-        let ratio = stats::ratio_of_medians(&va, &vb);
+        if is_curve(a, ours) || is_curve(b, theirs) {
+            continue;
+        }
+        let pairs = pairs(&ours.points, &theirs.points);
+        let ratios: Vec<_> = pairs.iter().map(|(a, b)| b / a).filter(|r| r.is_finite()).collect();
+        let ratio = stats::median_interval(&ratios);
+        let better = about(a, ours).and_then(|about| about.better(&ours.series, ours.unit));
+        let is_enough = ratios.len() >= PAIRS_MIN;
         rows.push(Ratio {
             test: ours.test.clone(),
             system: ours.system.clone(),
             series: ours.series.clone(),
             unit: ours.unit,
-            a: stats::median(va),
-            b: stats::median(vb),
+            a: stats::median(pairs.iter().map(|pair| pair.0)),
+            b: stats::median(pairs.iter().map(|pair| pair.1)),
+            pairs: ratios.len(),
             ratio,
-            verdict: ratio.map_or(Difference::Unknown, |ratio| judge(ratio, ours.unit, floor)),
+            verdict: ratio
+                .filter(|_| is_enough)
+                .map_or(Difference::Unknown, |ratio| judge(ratio, better, floor)),
         });
     }
     for theirs in &b.series {
@@ -108,13 +127,38 @@ fn drift(run: &Run) -> f64 {
     run.meta.noise.as_ref().map_or(0.0, moved)
 }
 
-fn judge(ratio: Interval, unit: Unit, floor: f64) -> Difference {
+/// The values of both at each step that both have: medians where a step was measured several times.
+fn pairs(a: &[(f64, f64)], b: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let by_step = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
+        let mut points: Vec<_> =
+            points.iter().copied().filter(|point| point.1.is_finite()).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let steps = points.chunk_by(|a, b| a.0 == b.0);
+        steps.map(|step| (step[0].0, stats::median(step.iter().map(|point| point.1)))).collect()
+    };
+    let (a, b) = (by_step(a), by_step(b));
+    let value_in_b = |step: f64| Some(b[b.binary_search_by(|at| at.0.total_cmp(&step)).ok()?].1);
+    a.iter().filter_map(|&(step, value)| Some((value, value_in_b(step)?))).collect()
+}
+
+/// What the test of a series asks.
+fn about<'a>(run: &'a Run, series: &Series) -> Option<&'a Description> {
+    run.meta.tests.iter().map(|ran| &ran.about).find(|about| about.name == series.test)
+}
+
+/// Whether a series is percentiles of one set of values: hundreds of points, and as good as one.
+fn is_curve(run: &Run, series: &Series) -> bool {
+    about(run, series).is_some_and(|about| about.curves.contains(&series.series))
+}
+
+fn judge(ratio: Interval, better: Option<Better>, floor: f64) -> Difference {
     let is_less = ratio.high < 1.0 - floor;
     let is_more = ratio.low > 1.0 + floor;
-    match (is_less, is_more) {
-        (false, false) => Difference::Noise,
-        (is_less, _) if is_less == unit.less_is_better() => Difference::Better,
-        _ => Difference::Worse,
+    match (is_less, is_more, better) {
+        (false, false, _) => Difference::Noise,
+        (true, _, Some(Better::Less)) | (_, true, Some(Better::More)) => Difference::Better,
+        (_, _, Some(_)) => Difference::Worse,
+        (_, _, None) => Difference::Other,
     }
 }
 
@@ -157,8 +201,9 @@ pub fn markdown(comparison: &Comparison) -> String {
     // Writing to a String does not fail.
     let _ = writeln!(
         text,
-        "A: {a}\nB: {b}\n\nRatios of medians, B over A, with the 95 % interval from the spread within the runs. \
-         Closer to 1 than {:.0} % counts as noise.\n",
+        "A: {a}\nB: {b}\n\nB over A at each step that both have, the median of all steps, with its 95 % interval. \
+         Closer to 1 than {:.0} % counts as noise; fewer than {PAIRS_MIN} steps have no verdict. Curves of percentiles \
+         are not compared, the tables of the reports are there for them.\n",
         floor * 100.0
     );
     for warning in warnings {
@@ -167,7 +212,7 @@ pub fn markdown(comparison: &Comparison) -> String {
     if !warnings.is_empty() {
         text.push('\n');
     }
-    let head = ["test", "system", "measured", "A", "B", "B/A", "95 %", "verdict"];
+    let head = ["test", "system", "measured", "steps", "A", "B", "B/A", "95 %", "verdict"];
     let cells = |row: &Ratio| {
         let (value, interval) = row.ratio.map_or_else(
             || ("–".into(), "–".into()),
@@ -178,6 +223,7 @@ pub fn markdown(comparison: &Comparison) -> String {
         let verdict = match row.verdict {
             Difference::Better => "B is better",
             Difference::Worse => "B is worse",
+            Difference::Other => "B differs",
             Difference::Noise => "noise",
             Difference::Unknown => "–",
         };
@@ -185,6 +231,7 @@ pub fn markdown(comparison: &Comparison) -> String {
             row.test.clone(),
             row.system.clone(),
             row.series.clone(),
+            row.pairs.to_string(),
             row.unit.show(row.a),
             row.unit.show(row.b),
             value,
@@ -213,14 +260,33 @@ mod tests {
     #[test]
     fn a_difference_must_be_beyond_the_floor_and_the_interval() {
         let ratio = |low, value, high| Interval { low, value, high };
-        let time = |interval| judge(interval, Unit::Nanoseconds, 0.05);
+        let time = |interval| judge(interval, Unit::Nanoseconds.better(), 0.05);
         assert_eq!(time(ratio(0.99, 1.0, 1.01)), Difference::Noise);
         assert_eq!(time(ratio(1.01, 1.02, 1.04)), Difference::Noise, "below the floor");
         assert_eq!(time(ratio(0.9, 1.5, 2.0)), Difference::Noise, "too wide");
         assert_eq!(time(ratio(1.4, 1.5, 1.6)), Difference::Worse);
         assert_eq!(time(ratio(0.4, 0.5, 0.6)), Difference::Better);
-        let speed = |interval| judge(interval, Unit::BytesPerSecond, 0.05);
+        let speed = |interval| judge(interval, Unit::BytesPerSecond.better(), 0.05);
         assert_eq!(speed(ratio(1.4, 1.5, 1.6)), Difference::Better);
         assert_eq!(speed(ratio(0.4, 0.5, 0.6)), Difference::Worse);
+        let part = |interval| judge(interval, Unit::Percent.better(), 0.05);
+        assert_eq!(part(ratio(0.4, 0.5, 0.6)), Difference::Other, "of nobody knows what");
+    }
+
+    #[test]
+    fn each_step_is_compared_with_its_own() {
+        let line = |steps: core::ops::RangeInclusive<u32>, slope: f64| -> Vec<(f64, f64)> {
+            steps.map(|x| (f64::from(x), slope * f64::from(x))).collect()
+        };
+        // B went ten times as far, and is as fast at each step.
+        let same = pairs(&line(1..=100, 2.0), &line(1..=1000, 2.0));
+        assert_eq!(same.len(), 100);
+        assert!(same.iter().all(|(a, b)| a == b));
+        let [mut several, one] = [line(1..=10, 1.0), line(5..=20, 3.0)];
+        several.extend([(7.0, 7.0), (7.0, 1e9), (8.0, f64::NAN)]);
+        let paired = pairs(&several, &one);
+        assert_eq!(paired.len(), 6, "5 to 10");
+        assert!(paired.iter().all(|(a, b)| b / a == 3.0), "{paired:?}");
+        assert_eq!(pairs(&line(1..=5, 1.0), &line(6..=9, 1.0)), []);
     }
 }

@@ -36,13 +36,25 @@ const LINES_MAX: usize = 24;
 /// Points of a line up to which each gets a marker.
 const MARKED_MAX: usize = 60;
 
-/// A line of a plot: its name in the legend, and its points.
-#[derive(Clone, Debug)]
+/// A line of a plot.
+#[derive(Clone, Copy, Debug)]
 pub struct Line<'a> {
-    /// "epoll, wake-up".
-    pub name: String,
+    /// What the legend calls its run, where there are several.
+    pub run: Option<&'a str>,
     /// What it shows.
     pub series: &'a Series,
+}
+
+/// What the legend of one figure calls its lines: the system; what is measured of it, where that
+/// differs within the figure; and the run, where there are several.
+fn names(lines: &[Line<'_>]) -> Vec<String> {
+    let differ = lines.iter().any(|line| line.series.series != lines[0].series.series);
+    let name = |line: &Line<'_>| {
+        let measured = differ.then_some(&line.series.series[..]);
+        let parts = [Some(&line.series.system[..]), measured, line.run];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    };
+    lines.iter().map(name).collect()
 }
 
 /// The plots of a test, as names for files and SVG texts: its figures, or else one for each unit.
@@ -60,7 +72,7 @@ pub fn of_test(about: &Description, lines: &[Line<'_>]) -> Result<Vec<(String, S
             line.series.unit == figure.unit
                 && (figure.series.is_empty() || figure.series.contains(&line.series.series))
         };
-        let lines: Vec<_> = lines.iter().filter(is_in).cloned().collect();
+        let lines: Vec<_> = lines.iter().filter(is_in).copied().collect();
         if lines.iter().any(|line| !line.series.points.is_empty()) {
             let nth = plots.len() + 1;
             let name = if nth == 1 { about.name.clone() } else { format!("{}-{nth}", about.name) };
@@ -90,7 +102,7 @@ fn draw(about: &Description, figure: &Figure, lines: &[Line<'_>]) -> Result<Stri
     if lines.len() > LINES_MAX {
         let _ = write!(title, " ({} of {} lines)", LINES_MAX, lines.len());
     }
-    let legend = Legend::of(shown);
+    let legend = Legend::of(&names(shown));
     let frame = Frame { title: &title, x_title: &about.x, unit: figure.unit, top: legend.height() };
     // Clouds for growth: many dots, and their medians on top. Else the dots are the line.
     let clouds = about.judge == Judge::Growth && !figure.lines;
@@ -243,7 +255,8 @@ impl Frame<'_> {
             .x_desc(self.x_title)
             .x_labels(10)
             .y_labels(8)
-            .max_light_lines(if Y::CoordDescType::IS_LOG { 9 } else { 0 })
+            .x_max_light_lines(if X::CoordDescType::IS_LOG { 9 } else { 0 })
+            .y_max_light_lines(if Y::CoordDescType::IS_LOG { 9 } else { 0 })
             .light_line_style(RGBColor(240, 240, 240))
             .bold_line_style(RGBColor(215, 215, 215))
             .label_style(("sans-serif", 13))
@@ -384,13 +397,13 @@ struct Legend {
 }
 
 impl Legend {
-    fn of(lines: &[Line<'_>]) -> Self {
+    fn of(names: &[String]) -> Self {
         /// About a letter's width at the size below.
         const LETTER: usize = 7;
         const MARK: usize = 44;
         let (mut svg, mut x, mut row) = (String::new(), LEFT, 0_u32);
-        for (nth, line) in lines.iter().enumerate() {
-            let width = MARK + line.name.chars().count() * LETTER + 14;
+        for (nth, name) in names.iter().enumerate() {
+            let width = MARK + name.chars().count() * LETTER + 14;
             if x + width > WIDTH as usize - 20 && x > LEFT {
                 (x, row) = (LEFT, row + 1);
             }
@@ -404,7 +417,7 @@ impl Legend {
                 r##"<text x="{}" y="{}" font-family="sans-serif" font-size="13" fill="#111111">{}</text>"##,
                 left + 40,
                 y + 4,
-                escape(&line.name)
+                escape(name)
             );
             x += width;
         }
@@ -433,8 +446,7 @@ mod tests {
     }
 
     fn plots(test: &Test, all: &[Series]) -> Vec<(String, String)> {
-        let lines: Vec<_> =
-            all.iter().map(|s| Line { name: s.system.clone(), series: s }).collect();
+        let lines: Vec<_> = all.iter().map(|series| Line { run: None, series }).collect();
         of_test(test.about(), &lines).unwrap()
     }
 
@@ -455,6 +467,18 @@ mod tests {
         }
         assert!(!svg.contains("four"));
         assert_eq!(svg.matches("</svg>").count(), 1);
+    }
+
+    #[test]
+    fn a_legend_says_no_more_than_differs_in_its_figure() {
+        let one = series("a", Unit::Count, Vec::new());
+        let other = Series { series: "other".to_owned(), ..one.clone() };
+        let line = |series, run| Line { run, series };
+        assert_eq!(names(&[line(&one, None)]), ["a"]);
+        assert_eq!(names(&[line(&one, Some("r")), line(&one, Some("q"))]), ["a, r", "a, q"]);
+        let both = [line(&one, None), line(&other, Some("r"))];
+        assert_eq!(names(&both), ["a, s", "a, other, r"]);
+        assert!(names(&[]).is_empty());
     }
 
     #[test]

@@ -27,25 +27,11 @@ pub fn write(run: &Run, dir: &Path) -> Result<(), Error> {
     run::write(&dir.join(PAGE), page(core::slice::from_ref(run))?.as_bytes())
 }
 
-/// The series of a test in several runs, named for a legend: by system, by what is measured where that
-/// differs, and by run where there are several.
+/// The series of a test in several runs.
 fn lines<'a>(runs: &'a [Run], test: &'a str) -> Vec<Line<'a>> {
-    let all = || runs.iter().flat_map(|run| run.of(test).map(move |series| (run, series)));
-    let mut names = all().map(|(_, series)| &series.series);
-    let first = names.next();
-    let differ = names.any(|name| Some(name) != first);
-    all()
-        .map(|(run, series)| {
-            let mut name = series.system.clone();
-            if differ {
-                let _ = write!(name, ", {}", series.series);
-            }
-            if runs.len() > 1 {
-                let _ = write!(name, ", {}", run.meta.label);
-            }
-            Line { name, series }
-        })
-        .collect()
+    let several = runs.len() > 1;
+    let all = runs.iter().flat_map(|run| run.of(test).map(move |series| (run, series)));
+    all.map(|(run, series)| Line { run: several.then_some(&run.meta.label), series }).collect()
 }
 
 /// The page. Tests of the same name in several runs are drawn over each other.

@@ -105,6 +105,31 @@ pub struct Description {
     pub judge: Judge,
     /// Its plots; empty: one for each unit.
     pub figures: Vec<Figure>,
+    /// Series of which less or more is better though their unit does not say so.
+    #[serde(default)]
+    pub better: Vec<(String, Better)>,
+    /// Series that are percentiles of one set of values, and not values of their own.
+    #[serde(default)]
+    pub curves: Vec<String>,
+}
+
+impl Description {
+    /// What is better for one of its series, if anything is.
+    #[must_use]
+    pub fn better(&self, series: &str, unit: Unit) -> Option<Better> {
+        let own = self.better.iter().find(|(name, _)| name == series);
+        own.map(|(_, better)| *better).or_else(|| unit.better())
+    }
+}
+
+/// Which of two values one would rather have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// The lesser.
+    Less,
+    /// The greater.
+    More,
 }
 
 /// How series are judged.
@@ -199,10 +224,15 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Whether less is better, as for times and bytes.
+    /// Less of time and memory is better, and more of speed; a number of things or a part of a whole
+    /// says nothing by itself.
     #[must_use]
-    pub fn less_is_better(self) -> bool {
-        !matches!(self, Self::BytesPerSecond | Self::PerSecond)
+    pub fn better(self) -> Option<Better> {
+        match self {
+            Self::Nanoseconds | Self::Bytes => Some(Better::Less),
+            Self::BytesPerSecond | Self::PerSecond => Some(Better::More),
+            Self::Count | Self::Percent => None,
+        }
     }
 
     /// A value for people: three significant digits and a prefix.

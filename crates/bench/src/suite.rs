@@ -9,7 +9,9 @@ use tempfile::TempDir;
 
 use crate::clock::{self, Cost};
 use crate::machine::{self, CpuTime, Machine, Noise};
-use crate::run::{self, Description, Figure, Judge, Meta, Ran, Run, Series, Skipped, Table, Unit};
+use crate::run::{
+    self, Better, Description, Figure, Judge, Meta, Ran, Run, Series, Skipped, Table, Unit,
+};
 use crate::{Error, interrupt, report};
 
 /// Why a test ends without its figures.
@@ -75,6 +77,8 @@ impl Test {
             warm_up: "none: the first step is part of the picture".to_owned(),
             judge: Judge::Growth,
             figures: Vec::new(),
+            better: Vec::new(),
+            curves: Vec::new(),
         };
         Self { about, steps: 1000, quick: 50, body: Box::new(body) }
     }
@@ -118,6 +122,12 @@ impl Test {
     #[must_use]
     pub fn figure(mut self, figure: Figure) -> Self {
         self.about.figures.push(figure);
+        self
+    }
+    /// What is better for a series whose unit does not say so.
+    #[must_use]
+    pub fn better(mut self, series: &str, better: Better) -> Self {
+        self.about.better.push((series.to_owned(), better));
         self
     }
     /// What it asks.
@@ -245,6 +255,12 @@ impl Recorder<'_> {
     pub fn record(&mut self, system: &str, series: &str, unit: Unit, step: f64, value: f64) {
         let id = self.series(system, series, unit, 0);
         self.push(id, step, value);
+    }
+    /// A series is a curve of percentiles: its points are of one set of values.
+    pub fn is_curve(&mut self, series: &str) {
+        if !self.ran.about.curves.iter().any(|known| known == series) {
+            self.ran.about.curves.push(series.to_owned());
+        }
     }
     /// Something to know about the figures.
     pub fn note(&mut self, text: impl Into<String>) {

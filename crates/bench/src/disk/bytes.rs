@@ -11,7 +11,7 @@ use super::Plan;
 use super::calls::Calls;
 use super::sender::Strategy;
 use crate::load::{self, Order, Target};
-use crate::run::{Figure, Table};
+use crate::run::{Better, Figure, Table};
 use crate::stats::float;
 use crate::{Fault, Recorder, Test, Unit};
 
@@ -25,6 +25,7 @@ pub(super) fn test(plan: &Rc<Plan>) -> Test {
     .warm_up("none: nothing is timed")
     .steps(1, 1)
     .tabled()
+    .better(CALLS, Better::Less)
     // One value each makes no picture: there is no series with this unit.
     .figure(Figure::of(Unit::Percent))
 }
@@ -115,10 +116,13 @@ fn record(
 ) {
     let name = strategy.name();
     if let Ok(calls) = calls {
-        recorder.record(&name, "system calls per MB", Unit::Count, 1.0, *calls);
+        recorder.record(&name, CALLS, Unit::Count, 1.0, *calls);
     }
     recorder.record(&name, "memory", Unit::Bytes, 1.0, float(memory));
 }
+
+/// Its series beside memory.
+const CALLS: &str = "system calls per MB";
 
 /// Where strategies go wrong if they do: nothing, a page, a piece, and a byte more or less.
 const SIZES: [u64; 9] =

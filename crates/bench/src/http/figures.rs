@@ -30,6 +30,7 @@ pub(crate) fn curve(
     series: &str,
     latency: &Histogram<u64>,
 ) {
+    recorder.is_curve(series);
     let requests = latency.len() as f64;
     for step in 0..=PER_DECADE * DECADES {
         let one_in = 10_f64.powf(f64::from(step) / f64::from(PER_DECADE));

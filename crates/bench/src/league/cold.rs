@@ -21,7 +21,7 @@ use super::throttle::Throttle;
 use super::{League, Measured};
 use crate::http::figures::{ONE_IN, curve, remarks, show_seconds};
 use crate::load::{self, Account, Arrival, Plan, Target};
-use crate::run::{Figure, Table};
+use crate::run::{Better, Figure, Table};
 use crate::stats::float;
 use crate::{Fault, Recorder, Test, Unit};
 
@@ -38,6 +38,7 @@ pub fn test(league: &Rc<League>) -> Test {
     .x(ONE_IN)
     .warm_up("the hot file is fetched first; a second of downloads, before hot requests join them")
     .tabled()
+    .better(KEPT, Better::More)
     .figure(
         Figure::of(Unit::Nanoseconds)
             .titled("latency of hot requests beside cold downloads")

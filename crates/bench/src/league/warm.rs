@@ -8,7 +8,7 @@ use super::site::Site;
 use super::{Dropped, League};
 use crate::http::figures::{remarks, show_seconds};
 use crate::load::Target;
-use crate::run::{Figure, Table};
+use crate::run::{Better, Figure, Table};
 use crate::stats::float;
 use crate::{Fault, Recorder, Test, Unit};
 
@@ -23,6 +23,7 @@ pub fn test(league: &Rc<League>) -> Test {
     .x("size of the file, bytes")
     .warm_up("half a second of each measurement, at most")
     .tabled()
+    .better(FLOORS, Better::Less)
     .figure(
         Figure::of(Unit::Count)
             .titled("CPU per request, floor = 1")
