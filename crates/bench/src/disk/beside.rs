@@ -11,18 +11,18 @@ use std::time::Instant;
 use ring::{Choice, Ring};
 
 use super::Plan;
-use super::sender::Strategy;
+use super::sender::{self, Strategy};
 use crate::http::figures::{remarks, show_seconds};
 use crate::league::cold::merged;
 use crate::league::rounds::Rounds;
 use crate::league::server::Server;
 use crate::league::site::Site;
 use crate::league::throttle::Throttle;
-use crate::load::account::SLICE;
+use crate::load::account::{Bottleneck, OWN_CPU_MAX, SLICE};
 use crate::load::{self, Account, Arrival, Background, Failure, Order, Target};
 use crate::run::{Figure, Table};
 use crate::stats::float;
-use crate::{Fault, Recorder, Test, Unit, machine};
+use crate::{Fault, Recorder, Test, Unit, interrupt, machine};
 
 /// The test with a slow disk.
 pub(super) fn slow(plan: &Rc<Plan>) -> Test {
@@ -51,7 +51,7 @@ fn figures(test: Test) -> Test {
         .figure(time(Unit::Percent).titled("the sender's CPU over time").only(&[CPU]).log_y(false))
         .figure(
             time(Unit::Nanoseconds)
-                .titled("slowest hot request of each 100 ms")
+                .titled("slowest hot request of each 100 ms, answered or still waiting")
                 .only(&[HOT])
                 .log_y(true),
         )
@@ -78,14 +78,16 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>, speed: Speed) -> Result<(), Fau
     site.warm(&names)?;
     recorder.note(format!(
         "{} downloads at once of {count} files of {}, each once; {:.0} hot requests a second beside them; {}. CPU \
-         is that of all threads of the sender, for hot requests as well, without the kernel's own threads. What \
-         was asked of the disk and had not come when the time was over counts as read from it",
+         is that of all threads of the sender, for hot requests as well, without the kernel's own threads. What is \
+         asked of the disk and kept in the page cache may be more than clients have got when the time is over: the \
+         kernel and samum read ahead",
         plan.readers,
         Unit::Bytes.show(float(plan.bytes / count as u64)),
         plan.requests,
         plan.where_it_runs()
     ));
-    let stage = Stage { plan, site, is_slow, names: &names };
+    recorder.note(sender::DIFFERENCES);
+    let stage = Stage { plan, site, speed, is_slow, names: &names };
     let mut rounds = Rounds::default();
     let mut accounts = BTreeMap::<String, Vec<Account>>::new();
     let mut failures = Vec::new();
@@ -105,19 +107,28 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>, speed: Speed) -> Result<(), Fau
                 }
                 accounts.entry(scene.name.clone()).or_default().push(done.hot);
             }
+            Err(_) if recorder.is_stopped() => break,
             Err(Fault::Failed(why)) => failures.push(why),
             Err(skip) => return Err(skip),
         }
         recorder.progress(float(turn + 1) / float(total));
     }
-    recorder.table(Table {
+    let rows = scenes
+        .iter()
+        .filter_map(|scene| Some(row(&scene.name, &rounds, accounts.get(&scene.name)?)));
+    let mut table = Table {
         title: "Medians (least–greatest) of rounds; latencies of all rounds".to_owned(),
         head: HEAD.map(str::to_owned).to_vec(),
-        rows: scenes
-            .iter()
-            .filter_map(|scene| Some(row(&scene.name, &rounds, accounts.get(&scene.name)?)))
-            .collect(),
-    });
+        rows: rows.collect(),
+    };
+    if speed == Speed::Slow {
+        // There hot requests take most of the CPU, and a strategy that answers fewer would look better.
+        let at = table.head.iter().position(|name| name == PER_GB).unwrap_or(0);
+        for row in core::iter::once(&mut table.head).chain(&mut table.rows) {
+            row.remove(at);
+        }
+    }
+    recorder.table(table);
     if let Some(noisy) = rounds.too_noisy(&[CPU_PER_GB]) {
         recorder.note(noisy);
     }
@@ -166,6 +177,7 @@ fn can_be_slow(plan: &Plan, recorder: &mut Recorder<'_>, site: &Site) -> bool {
 struct Stage<'a> {
     plan: &'a Plan,
     site: &'a Site,
+    speed: Speed,
     /// Whether the disk is slowed down.
     is_slow: bool,
     names: &'a [String],
@@ -185,6 +197,10 @@ struct Round {
     /// Bytes.
     memory: f64,
     hot: Account,
+    /// Part of their CPU that both load generators used, which share one.
+    clients_cpu: f64,
+    /// Whether the CPU of cold bytes can be told from that of hot requests.
+    counts_cpu: bool,
 }
 
 impl Round {
@@ -192,6 +208,7 @@ impl Round {
         let quantile = |q| 1e9 * self.hot.quantile(q);
         let mut figures = vec![
             (CPU_SHARE, Unit::Percent, 100.0 * self.cpu / self.seconds),
+            (CLIENTS_CPU, Unit::Percent, 100.0 * self.clients_cpu),
             (MEMORY, Unit::Bytes, self.memory),
             ("hot p50", Unit::Nanoseconds, quantile(0.5)),
             ("hot p99", Unit::Nanoseconds, quantile(0.99)),
@@ -200,10 +217,12 @@ impl Round {
         if let Some(bytes) = self.bytes {
             figures.extend([
                 (RATE, Unit::BytesPerSecond, bytes / self.seconds),
-                (CPU_PER_GB, Unit::Nanoseconds, self.cpu * 1e9 / (bytes / 1e9)),
                 (READ, Unit::Percent, 100.0 * self.read / bytes),
                 (LEFT, Unit::Percent, 100.0 * self.left / bytes),
             ]);
+            if self.counts_cpu {
+                figures.push((CPU_PER_GB, Unit::Nanoseconds, self.cpu * 1e9 / (bytes / 1e9)));
+            }
         }
         figures
     }
@@ -216,7 +235,7 @@ impl Stage<'_> {
         scene: &Scene,
         first: bool,
     ) -> Result<Option<Round>, Fault> {
-        let Self { plan, site, is_slow, names } = *self;
+        let Self { plan, site, speed, is_slow, names } = *self;
         site.evict(names)?;
         // One for each round: see there. It is dropped, and so lifted, after the sender.
         let throttle = if is_slow { Throttle::new(site.root()).map(Some) } else { Ok(None) };
@@ -255,15 +274,19 @@ impl Stage<'_> {
         if let Some(throttle) = &throttle {
             throttle.limit(None)?;
         }
+        // What is cut short by ctrl-C is no measurement.
+        interrupt::check()?;
+        let mut clients_cpu = hot.own_cpu_share();
         if let Some(cold) = cold {
             let cold = cold.stop().map_err(failed)?;
+            clients_cpu += cold.own_cpu_share();
             if cold.failed_ever() > cold.failed(Failure::Unfinished) {
                 recorder.note(format!("{}, downloads: {}", scene.name, cold.failures()));
             }
         }
         if first {
-            // Where nothing was answered nothing is known yet: the answers, and their times, come later.
-            let slices = hot.slices.iter().zip(1_u32..).filter(|(slice, _)| slice.answered > 0);
+            // Zero is a slice in which nobody was to be answered.
+            let slices = hot.slices.iter().zip(1_u32..).filter(|(slice, _)| slice.latency_max > 0);
             for (slice, at) in slices {
                 let second = f64::from(at) * SLICE.as_secs_f64();
                 let slowest = float(slice.latency_max);
@@ -278,6 +301,8 @@ impl Stage<'_> {
             left,
             memory,
             hot,
+            clients_cpu,
+            counts_cpu: speed == Speed::Fast,
         }))
     }
 
@@ -352,6 +377,12 @@ fn row(name: &str, rounds: &Rounds, all: &[Account]) -> Vec<String> {
     let at = |q| show_seconds(float(latency.value_at_quantile(q)) / 1e9);
     let cell = |what, show: fn(f64) -> String| rounds.cell(name, what, show);
     let whole = |value: f64| format!("{value:.0}");
+    let mut remarks = remarks(&all.iter().collect::<Vec<_>>());
+    let clients_cpu = rounds.median(name, CLIENTS_CPU) / 100.0;
+    if clients_cpu > OWN_CPU_MAX {
+        let separator = if remarks.is_empty() { "" } else { "; " };
+        remarks = format!("{remarks}{separator}{}", Bottleneck::OwnCpu(clients_cpu));
+    }
     vec![
         name.to_owned(),
         cell(RATE, |rate| format!("{:.0}", rate / 1e6)),
@@ -359,27 +390,32 @@ fn row(name: &str, rounds: &Rounds, all: &[Account]) -> Vec<String> {
         at(0.99),
         at(1.0),
         cell(CPU_SHARE, whole),
+        cell(CLIENTS_CPU, whole),
         cell(CPU_PER_GB, |ns| format!("{:.2}", ns / 1e9)),
         cell(READ, whole),
         cell(LEFT, whole),
         cell(MEMORY, |bytes| format!("{:.1}", bytes / 1e6)),
-        remarks(&all.iter().collect::<Vec<_>>()),
+        remarks,
     ]
 }
 
-const HEAD: [&str; 11] = [
+const HEAD: [&str; 12] = [
     "strategy",
     "cold, MB/s",
     "hot p50",
     "p99",
     "max",
     "CPU, %",
-    "CPU, s per GB",
-    "read from the disk, % of sent",
-    "left in the page cache, % of sent",
+    "clients' CPU, %",
+    PER_GB,
+    "asked of the disk, % of delivered",
+    "in the page cache at the end, % of delivered",
     "memory (PSS), MB",
     "remarks",
 ];
+
+/// A column that `slow` has not.
+const PER_GB: &str = "CPU, s per GB";
 
 /// Series, and what rounds are made of.
 const SPEED: &str = "cold";
@@ -387,6 +423,7 @@ const CPU: &str = "CPU";
 const HOT: &str = "hot";
 const RATE: &str = "cold downloads";
 const CPU_SHARE: &str = "CPU share";
+const CLIENTS_CPU: &str = "clients' CPU share";
 const CPU_PER_GB: &str = "CPU per GB";
 const READ: &str = "read";
 const LEFT: &str = "left";

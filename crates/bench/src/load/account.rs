@@ -58,12 +58,13 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A part of the window: how much was answered in it, and how slow the slowest was.
+/// A part of the window: how much was answered in it, and how long the slowest had to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slice {
     /// Requests answered.
     pub answered: u64,
-    /// The longest of their latencies.
+    /// The longest of their latencies, or what the oldest request that still waited at its end had
+    /// waited by then: a server that stands still answers nothing, and that must show.
     pub latency_max: Nanos,
 }
 
@@ -126,13 +127,29 @@ impl Account {
     /// An answer that came at `at`, counted from the window's start.
     pub fn answer(&mut self, at: Nanos, latency: Nanos) {
         self.answered += 1;
+        let slice = self.slice(at);
+        slice.answered += 1;
+        slice.latency_max = slice.latency_max.max(latency);
+    }
+
+    /// A request that was meant to leave at `from` and waited until `to`, both counted from the
+    /// window's start; at the window's end it may wait `still`.
+    pub fn waited(&mut self, from: Nanos, to: Nanos, still: bool) {
+        let length = nanos(SLICE);
+        let ends = (from / length + 1..=to / length).map(|nth| nth * length).take(SLICES_MAX);
+        for end in ends.chain(still.then_some(to)) {
+            // What ends a slice is in it.
+            let slice = self.slice(end.saturating_sub(1));
+            slice.latency_max = slice.latency_max.max(end - from);
+        }
+    }
+
+    fn slice(&mut self, at: Nanos) -> &mut Slice {
         let slice = usize::try_from(at / nanos(SLICE)).unwrap_or(SLICES_MAX).min(SLICES_MAX - 1);
         if self.slices.len() <= slice {
             self.slices.resize(slice + 1, Slice::default());
         }
-        let slice = &mut self.slices[slice];
-        slice.answered += 1;
-        slice.latency_max = slice.latency_max.max(latency);
+        &mut self.slices[slice]
     }
 
     /// A request that failed.
@@ -275,6 +292,18 @@ mod tests {
         assert_eq!(account.slices, [slice(2, 7), slice(0, 0), slice(0, 0), slice(1, 3)]);
         account.answer(u64::MAX, 1);
         assert_eq!(account.slices.len(), SLICES_MAX, "bounded");
+    }
+
+    #[test]
+    fn who_waits_shows_in_each_slice() {
+        let mut account = account();
+        let millis = |n: u64| n * 1_000_000;
+        account.waited(millis(50), millis(60), false);
+        assert_eq!(account.slices, [], "an answer says it all");
+        account.waited(millis(50), millis(320), false);
+        account.waited(millis(150), millis(320), true);
+        let waited = [50, 150, 250, 170].map(|n| Slice { answered: 0, latency_max: millis(n) });
+        assert_eq!(account.slices, waited);
     }
 
     #[test]

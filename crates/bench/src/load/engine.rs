@@ -215,12 +215,16 @@ impl<'a> Engine<'a> {
                 self.account.fail(Failure::Unfinished);
             }
         }
-        // An open loop's requests that nobody could send are as unanswered.
+        // An open loop's requests that nobody could send are as unanswered, the first the longest.
+        let mut is_first = true;
         while !self.watch.is_stopped()
             && let Some(intended) = self.next_intended(now)
         {
             if intended >= self.window.0 {
                 self.account.latency.saturating_record(now - intended);
+                if core::mem::take(&mut is_first) {
+                    self.waited(intended, now);
+                }
             }
             self.account.fail(Failure::Unfinished);
         }
@@ -506,7 +510,14 @@ impl<'a> Engine<'a> {
     fn record(&mut self, request: Request, now: Nanos) {
         if self.window_cpu.is_some() && (self.window.0..self.window.1).contains(&request.intended) {
             self.account.latency.saturating_record(now.saturating_sub(request.intended).max(1));
+            self.waited(request.intended, now);
         }
+    }
+
+    /// Notes who was waited for, from within the window on and up to its end.
+    fn waited(&mut self, intended: Nanos, now: Nanos) {
+        let (start, end) = self.window;
+        self.account.waited(intended - start, now.min(end) - start, now > end);
     }
 
     fn fail(&mut self, i: usize, failure: Failure) -> io::Result<()> {

@@ -1,8 +1,11 @@
 //! The sender: one thread, one event loop, and a [`Strategy`] for the bytes of files.
 //!
-//! All strategies share everything but the way of those bytes: `ring` for events (on epoll, or on
-//! io_uring where the strategy reads through it), the requests, the head of the response, pieces of
-//! 256 KiB, turns of 1 MiB. So what differs between two of them differs by their way alone.
+//! All strategies share what is not the way of those bytes: `ring` for events (on epoll, or on io_uring
+//! where the strategy reads through it), the requests, the head of the response, turns of 1 MiB. That
+//! way is more than a system call, though. All but samum ask for a piece of 256 KiB when the one before
+//! has left, and leave reading ahead to the kernel (or to nobody, with `O_DIRECT`). samum is compared
+//! as its server has it ([`DIFFERENCES`]): what it gains by that is not gained by splice(2) or a read
+//! alone, and could be had with some of the others.
 //!
 //! | strategy | module |
 //! |---|---|
@@ -85,6 +88,12 @@ impl Strategy {
         matches!(self, AioDirect | UringRead | UringSplice | SamumUring | SamumUringNocache)
     }
 }
+
+/// What samum does that the other strategies do not, beside the call that moves the bytes.
+pub const DIFFERENCES: &str = "Strategies but samum's have one piece of 256 KiB of a download on its way at a time, \
+    and the kernel reads ahead of it, save with O_DIRECT. samum's has up to 1 MiB of each download read ahead, in \
+    pieces of 256 KiB to 1 MiB by how fast the disk answers, turns the kernel's readahead off on a slow disk, sends \
+    what comes from the disk corked (TCP_CORK), and bounds the reads and memory of all downloads together";
 
 /// The command line of the hidden `samum-bench disk-sender`.
 #[derive(Debug, clap::Args)]
