@@ -122,8 +122,10 @@ fn last_word_before_nothing() -> &'static mut u64 {
     let nothing = unsafe { pages.add(PAGE) };
     // SAFETY: nobody uses it yet.
     assert_eq!(unsafe { libc::mprotect(nothing, PAGE, libc::PROT_NONE) }, 0);
-    // SAFETY: within the first page, and aligned, for it ends with the page.
-    unsafe { nothing.cast::<u64>().sub(1).as_mut() }.expect("a mapping is not at 0")
+    // SAFETY: within the first page.
+    let word = unsafe { nothing.cast::<u64>().sub(1) };
+    // SAFETY: mapped, and aligned, for it ends with a page. There is no other reference.
+    unsafe { word.as_mut() }.expect("a mapping is not at 0")
 }
 
 fn main() {
