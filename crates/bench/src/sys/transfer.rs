@@ -1,19 +1,48 @@
 //! Sending and receiving between sockets and memory that is registered with an io_uring, and the
 //! socket option of `MSG_ZEROCOPY`.
 
+use core::mem::ManuallyDrop;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-use io_uring::types::Fd;
+use io_uring::types::{CancelBuilder, Fd};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
 /// A ring, and memory that the kernel has pinned for it. Operations reach nothing else.
 pub(crate) struct Registered {
-    // Before the memory. Should an operation outlive the ring, the kernel's pins hold the pages.
     ring: IoUring,
-    memory: Box<[u8]>,
+    /// Not freed before all operations have ended: see `drop`.
+    memory: ManuallyDrop<Box<[u8]>>,
     /// Receives in flight: while there are any, nobody looks at the memory.
     receives: usize,
+    /// Operations that have not ended yet, receives among them.
+    in_flight: usize,
+}
+
+impl Drop for Registered {
+    /// Cancels what is under way, and waits for it. The kernel pins the pages; freed too early they
+    /// would be another's by the time it writes to them.
+    fn drop(&mut self) {
+        /// Before Linux 6.0 there is no such call, and operations on a dead socket end by themselves.
+        const TRIES: u32 = 100;
+        const NAP: core::time::Duration = core::time::Duration::from_millis(10);
+        for _ in 0..TRIES {
+            while self.next().is_some() {}
+            if self.in_flight == 0 {
+                // SAFETY: self is being dropped, so nobody uses the memory again; nor does the kernel,
+                // for all operations have ended.
+                unsafe { ManuallyDrop::drop(&mut self.memory) };
+                return;
+            }
+            // What is queued but not with the kernel is told as well; what has ended is not found.
+            let _ = self.ring.submit();
+            let _ = self.ring.submitter().register_sync_cancel(None, CancelBuilder::any());
+            if self.ring.completion().is_empty() {
+                std::thread::sleep(NAP);
+            }
+        }
+        // Leaked rather than freed under the kernel's hands.
+    }
 }
 
 impl core::fmt::Debug for Registered {
@@ -41,21 +70,23 @@ impl Registered {
     pub(crate) fn new(memory: Box<[u8]>) -> io::Result<Self> {
         /// As many sockets at once.
         const ENTRIES: u32 = 64;
-        let mut this = Self { ring: IoUring::new(ENTRIES)?, memory, receives: 0 };
+        let (ring, memory) = (IoUring::new(ENTRIES)?, ManuallyDrop::new(memory));
+        let mut this = Self { ring, memory, receives: 0, in_flight: 0 };
         let all =
             libc::iovec { iov_base: this.memory.as_mut_ptr().cast(), iov_len: this.memory.len() };
-        // SAFETY: the memory lives as long as self, which drops the ring first.
+        // SAFETY: the memory lives until all operations have ended (drop).
         unsafe { this.ring.submitter().register_buffers(&[all]) }?;
         Ok(this)
     }
 
     /// Receives into all of the memory.
     pub(crate) fn receive(&mut self, socket: BorrowedFd<'_>, token: u32) -> io::Result<()> {
-        self.receives += 1;
         let len = u32::try_from(self.memory.len()).map_err(io::Error::other)?;
         let (fd, start) = (Fd(socket.as_raw_fd()), self.memory.as_mut_ptr());
         let entry = opcode::ReadFixed::new(fd, start, len, 0).build();
-        self.push(&entry.user_data(RECEIVE | u64::from(token)))
+        self.push(&entry.user_data(RECEIVE | u64::from(token)))?;
+        self.receives += 1;
+        Ok(())
     }
 
     /// Sends a part of the memory without a copy (`IORING_OP_SEND_ZC`, Linux 6.0), all of it or not.
@@ -81,9 +112,11 @@ impl Registered {
         if self.ring.submission().is_full() {
             self.ring.submit()?;
         }
-        // SAFETY: the entry points into the memory alone, which lives as long as the ring; receives
+        // SAFETY: the entry points into the memory alone, which lives until it has ended (drop); receives
         // are counted, and `memory` below gives no reference while there are any.
-        unsafe { self.ring.submission().push(entry) }.map_err(io::Error::other)
+        unsafe { self.ring.submission().push(entry) }.map_err(io::Error::other)?;
+        self.in_flight += 1;
+        Ok(())
     }
 
     /// Submits what is queued, and waits for something to end. An interruption is no error.
@@ -100,6 +133,8 @@ impl Registered {
         const COPIED: i32 = i32::MIN;
         let entry = self.ring.completion().next()?;
         let (token, result) = (entry.user_data(), entry.result());
+        // A send without a copy is answered twice: taken, and through with.
+        self.in_flight -= usize::from(!cqueue::more(entry.flags()));
         Some(if token & RECEIVE != 0 {
             self.receives -= 1;
             Done::Received(token & !RECEIVE, result)
@@ -132,4 +167,39 @@ pub(crate) fn allow_zerocopy(socket: BorrowedFd<'_>) -> io::Result<()> {
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd as _;
+
+    #[test]
+    fn memory_is_given_back_while_a_receive_waits() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let server = listener.accept().unwrap().0;
+        let mut registered = match Registered::new(vec![0; 4096].into_boxed_slice()) {
+            Ok(registered) => registered,
+            Err(error) => return testkit::announce_skip(format_args!("no io_uring: {error}")),
+        };
+        registered.receive(server.as_fd(), 7).unwrap();
+        client.write_all(b"first").unwrap();
+        registered.wait().unwrap();
+        assert_eq!(registered.next(), Some(Done::Received(7, 5)));
+        assert_eq!((&registered.memory()[..5], registered.in_flight), (&b"first"[..], 0));
+        registered.receive(server.as_fd(), 7).unwrap();
+        registered.ring.submit().unwrap();
+        let start = std::time::Instant::now();
+        drop(registered);
+        assert!(start.elapsed() < core::time::Duration::from_millis(500), "cancelled at once");
+        // Nobody is there any more to take it from the socket.
+        client.write_all(b"second").unwrap();
+        drop(client);
+        let mut rest = Vec::new();
+        io::Read::read_to_end(&mut &server, &mut rest).unwrap();
+        assert_eq!(rest, b"second");
+    }
 }
