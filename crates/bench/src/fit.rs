@@ -55,8 +55,10 @@ pub struct Fit {
 
 /// Below this growth from the first to the last step a curve is constant.
 pub const GROWTH_MIN: f64 = 1.25;
-/// With less confidence a curve is not to be claimed.
-pub const CONFIDENCE_MIN: f64 = 0.8;
+/// With less confidence a curve is not to be claimed. A resample has the noise of the values and its own
+/// on top, so right curves have less agreement than the share of data in which they are found: at 0.8, 2
+/// or 3 in 100 would not be claimed though all are found (the tests below).
+pub const CONFIDENCE_MIN: f64 = 0.6;
 /// With fewer points there is no verdict.
 pub const POINTS_MIN: usize = 20;
 /// Over fewer different steps neither.
@@ -351,8 +353,9 @@ mod tests {
             let points = measured(seed, n, noise, |x| {
                 base * (1.0 + rise * curve(&mut parameters.clone(), x, f64::from(n)))
             });
-            let found = choose(&binned(&points)).unwrap().shape;
-            if found != want {
+            let found = classify(&points).unwrap();
+            // What is shown: a curve with little confidence is called unclear.
+            if found.shape != want || found.confidence < CONFIDENCE_MIN {
                 wrong.push((seed, found));
             }
         }
