@@ -1,5 +1,7 @@
 //! The command as people run it: suites in quick mode, ctrl-C, reports, comparisons, bad arguments.
 
+mod reasons;
+
 use core::time::Duration;
 use std::fs;
 use std::path::Path;
@@ -34,7 +36,7 @@ fn check_suite(suite: &str, tests: &[samum_bench::Test]) {
         let ran = run.meta.tests.iter().find(|ran| ran.about.name == about.name).unwrap();
         let reasons = ran.skipped.iter().map(|skipped| &skipped.why);
         for reason in reasons.clone() {
-            testkit::announce_skip(format_args!("{}: {reason}", about.name));
+            reasons::accept(&about.name, reason);
         }
         assert!(about.question.ends_with('?') && !about.scales.is_empty(), "{}", about.name);
         let points: usize = run.of(&about.name).map(|series| series.points.len()).sum();

@@ -185,6 +185,9 @@ fn maximum(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             }
             let plan = Plan { keep_alive, ..http.plan(url) };
             match load::measure(&plan) {
+                Ok(account) if keep_alive && !keeps(&account, &plan) => {
+                    recorder.skip(name, format!("{kind}: the server does not keep connections"));
+                }
                 Ok(account) => {
                     let x = float(http.connections);
                     recorder.record(name, kind, Unit::PerSecond, x, account.rate());
@@ -276,9 +279,9 @@ impl Http {
     fn answers(&self) -> Result<(), Fault> {
         let mut refused = String::new();
         for (name, url) in &self.urls {
-            let target = Target::new(&url.path);
-            match Crowd::new(url.address, &url.host, &target, Sources::Any, None).grow() {
-                Ok(_) => return Ok(()),
+            // Whether it keeps connections is asked by the tests that need it.
+            match load::fetch::each_part(url.address, &url.path, crowd::LIMIT, |_| ()) {
+                Ok(()) => return Ok(()),
                 Err(error) => refused = format!("{name} does not answer: {error}"),
             }
         }
@@ -302,6 +305,11 @@ impl Http {
         let plan = Plan { connections: self.slow_readers, targets: vec![target], ..self.plan(url) };
         SlowReaders::start(plan, self.slow_rate)
     }
+}
+
+/// Whether connections were used again and again: few were made beyond the first ones.
+fn keeps(account: &Account, plan: &Plan) -> bool {
+    account.connect.len() <= plan.connections as u64 + account.answered_ever / 2
 }
 
 /// Latencies, the generator's own CPU, and what went wrong.

@@ -135,12 +135,6 @@ impl Parser {
         }
     }
 
-    /// Whether nothing of a response has come yet.
-    #[must_use]
-    pub fn is_fresh(&self) -> bool {
-        self.state == State::Head && self.head.is_empty()
-    }
-
     /// The status code, once the head has come.
     #[must_use]
     pub fn status(&self) -> u16 {
