@@ -157,7 +157,10 @@ impl Plan {
         match Server::start(&peer, host) {
             Ok(server) => Ok(Some(server)),
             Err(why) => {
-                recorder.skip(&strategy, why);
+                // ctrl-C may have come before it was there.
+                if !recorder.is_stopped() {
+                    recorder.skip(&strategy, why);
+                }
                 Ok(None)
             }
         }

@@ -214,7 +214,10 @@ impl League {
         match started {
             Ok(server) => Some(server),
             Err(why) => {
-                recorder.skip(&peer.name, why);
+                // ctrl-C may have come before it was there.
+                if !recorder.is_stopped() {
+                    recorder.skip(&peer.name, why);
+                }
                 None
             }
         }
