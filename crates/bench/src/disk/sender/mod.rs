@@ -266,7 +266,7 @@ enum Step {
     More,
 }
 
-/// What [`send`] and its like have to say: bytes taken, or full.
+/// What `send` and its like have to say: bytes taken, or full.
 fn taken(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Ok(n) => Ok(Some(n)),
