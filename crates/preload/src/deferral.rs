@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use libc::epoll_event;
 
-use crate::descriptors::{self, DEFERRED, Entry};
+use crate::descriptors::{self, DEFERRED, IN_USE};
 use crate::interest::{Answer, Change, Changes, Op};
 use crate::lock::{Guard, Lock};
 use crate::state::{State, Verdict, Want};
@@ -17,14 +17,15 @@ use crate::{reader, real};
 /// The one lock of the process.
 pub(crate) static STATE: Lock<State> = Lock::new(State::new());
 
-/// The program waits for events by `poll` or `select`.
-static POLLS: AtomicBool = AtomicBool::new(false);
+/// The program waits for events in ways that are seen here. Not asked of each socket: lighttpd has one
+/// watched only when it was full.
+static LOOP_SEEN: AtomicBool = AtomicBool::new(false);
 
-/// The program may have called `poll` or `select` to wait for events.
+/// The program may have called a function that waits for events.
 #[inline]
-pub(crate) fn polls(waits: impl FnOnce() -> bool) {
-    if !POLLS.load(Ordering::Relaxed) && waits() {
-        POLLS.store(true, Ordering::Relaxed);
+pub(crate) fn loop_seen(has: impl FnOnce() -> bool) {
+    if !LOOP_SEEN.load(Ordering::Relaxed) && has() {
+        LOOP_SEEN.store(true, Ordering::Relaxed);
     }
 }
 
@@ -40,6 +41,9 @@ pub(crate) fn defer(socket: c_int, file: c_int, want: Want, is_first: bool) -> O
     if !descriptors::has_place(socket) {
         return Outcome::Left(Reason::NoRoom);
     }
+    if !LOOP_SEEN.load(Ordering::Relaxed) {
+        return Outcome::Left(Reason::UnseenLoop);
+    }
     if !waits_for_events(socket) {
         return Outcome::Left(Reason::Blocking);
     }
@@ -51,10 +55,6 @@ pub(crate) fn defer(socket: c_int, file: c_int, want: Want, is_first: bool) -> O
     let Some(mut state) = lock() else {
         return Outcome::Left(Reason::UnseenLoop);
     };
-    let is_watched = state.table.entry(socket).is_some_and(|entry| !entry.interest.is_empty());
-    if !is_watched && !POLLS.load(Ordering::Relaxed) {
-        return Outcome::Left(Reason::UnseenLoop);
-    }
     let verdict = state.defer(socket, want, now_us(), || sys::duplicate(file).ok());
     let outcome = match verdict {
         Verdict::Deferred(changes) => {
@@ -164,6 +164,7 @@ pub(crate) fn share(old: c_int, new: c_int) {
 /// # Safety
 /// `event` is null or valid, as for `epoll_ctl(2)`.
 pub(crate) unsafe fn control(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+    loop_seen(|| true);
     let operation = match op {
         libc::EPOLL_CTL_ADD => Op::Add,
         libc::EPOLL_CTL_DEL => Op::Del,
@@ -205,14 +206,8 @@ pub(crate) unsafe fn control(epfd: c_int, op: c_int, fd: c_int, event: *mut epol
     };
     if returned == 0 {
         entry.interest.granted(operation, epfd, wanted.events, wanted.u64);
-        let flags = if entry.interest.is_empty() && flags & !descriptors::IN_USE == 0 {
-            // It may be closed without our looking at it again.
-            *entry = Entry::default();
-            0
-        } else {
-            flags | descriptors::IN_USE
-        };
-        state.table.set_flags(fd, flags);
+        // Until it is closed, even if nobody watches it any more.
+        state.table.set_flags(fd, flags | IN_USE);
     }
     returned
 }

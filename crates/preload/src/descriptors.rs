@@ -15,7 +15,7 @@ const DESCRIPTORS_MAX: usize = 1 << 20;
 /// And if it is not.
 const DESCRIPTORS_MIN: usize = 1 << 16;
 
-/// Something is known of the socket.
+/// Something is known of the socket: since it was opened the program has had it watched.
 pub(crate) const IN_USE: u8 = 1;
 /// The socket looks full: its file is being read.
 pub(crate) const DEFERRED: u8 = 2;

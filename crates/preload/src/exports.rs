@@ -91,7 +91,7 @@ unsafe fn poll_in_slices(
     // SAFETY: not null, so there are `count` valid elements (the caller's promise).
     let polled = unsafe { core::slice::from_raw_parts_mut(first, usize::try_from(count).ok()?) };
     // Without events it only asks whether descriptors are open.
-    deferral::polls(|| polled.iter().any(|polled| polled.events != 0));
+    deferral::loop_seen(|| polled.iter().any(|polled| polled.events != 0));
     if !descriptors::any_deferred() {
         return None;
     }
@@ -188,7 +188,7 @@ fn has_room(count: nfds_t, bytes: usize) -> bool {
 #[inline]
 fn select_in_slices() -> bool {
     if on() {
-        deferral::polls(|| true);
+        deferral::loop_seen(|| true);
     }
     descriptors::any_deferred()
 }

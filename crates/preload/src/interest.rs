@@ -158,11 +158,6 @@ impl Interest {
         !self.overflowed && !self.known().iter().any(fixed)
     }
 
-    /// Nobody watches, as far as is known.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0 && !self.overflowed
-    }
-
     /// The socket is to look full from now on.
     pub(crate) fn defer(&mut self) -> Changes {
         let mut changes = Changes::default();

@@ -3,6 +3,7 @@
 mod common;
 
 use core::net::SocketAddr;
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -238,7 +239,25 @@ fn start_nginx(
     let conf = nginx(tree, port, workers, main);
     let mut command = throttle.command(program);
     command.arg("-c").arg(conf);
-    Running::start(preloaded(&mut command), port)
+    Running::start(helped(&mut command, tree), port)
+}
+
+/// The library in a command, with its counts beside the site.
+fn helped<'a>(command: &'a mut Command, tree: &Tree) -> &'a mut Command {
+    preloaded(command).env("SAMUM_PRELOAD_STATS", tree.path().join("stats"))
+}
+
+/// All processes have ended; some of what they sent had to be waited for. Else nothing was tested.
+#[track_caller]
+fn assert_helped(tree: &Tree) {
+    let stats = fs::read_dir(tree.path()).unwrap().map(|entry| entry.unwrap().path());
+    let rearmed = |path: PathBuf| {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("rearmed "))?.to_owned();
+        line.parse::<u64>().ok()
+    };
+    let is_ours = |path: &PathBuf| path.file_stem().is_some_and(|stem| stem == "stats");
+    assert!(stats.filter(is_ours).filter_map(rearmed).sum::<u64>() > 0, "nobody ever waited");
 }
 
 macro_rules! or_skip_program {
@@ -266,6 +285,9 @@ fn nginx_in_many_shapes_sends_every_byte() {
         download_everything(&server, &tree);
         throttle.limit(None);
         server.terminate();
+        if !main.contains("aio") && !main.contains("sendfile off") {
+            assert_helped(&tree);
+        }
         let errors = fs::read_to_string(tree.path().join("error.log")).unwrap_or_default();
         assert!(!errors.contains("[alert]") && !errors.contains("[emerg]"), "{main}: {errors}");
     }
@@ -293,7 +315,7 @@ fn nginx_as_a_cache_sends_every_byte() {
     let to = "backlog=4096; location / { proxy_pass http://o; }";
     fs::write(&conf, text.replace(&from, to)).unwrap();
     let mut command = throttle.command(&program);
-    let server = Running::start(preloaded(command.arg("-c").arg(conf)), port);
+    let server = Running::start(helped(command.arg("-c").arg(conf), &tree), port);
     let mut client = server.client();
     for round in 0..2 {
         for name in ["s3", "s11", "m1", "m2", "s700"] {
@@ -303,9 +325,12 @@ fn nginx_as_a_cache_sends_every_byte() {
             for file in files(&cache) {
                 tree.evict(file.strip_prefix(tree.path()).unwrap());
             }
+            throttle.limit(Some(16 * MIB));
         }
     }
+    throttle.limit(None);
     server.terminate();
+    assert_helped(&tree);
 }
 
 fn files(directory: &Path) -> Vec<PathBuf> {
@@ -321,6 +346,7 @@ fn nginx_does_not_stall_and_does_not_spin() {
     let server = start_nginx(&tree, &throttle, &program, 1, "open_file_cache max=2000;");
     waits_without_stalling(&server, &tree, &throttle, "s9");
     server.terminate();
+    assert_helped(&tree);
 }
 
 #[test]
@@ -373,6 +399,7 @@ fn nginx_sends_files_that_are_replaced_and_truncated() {
     let throttle = testkit::or_skip!(Throttle::new(tree.path()));
     let server = start_nginx(&tree, &throttle, &program, 1, "");
     throttle.limit(Some(16 * MIB));
+    let whole = AtomicU32::new(0);
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
@@ -388,6 +415,7 @@ fn nginx_sends_files_that_are_replaced_and_truncated() {
                     // Whole, of one generation: replaced by rename, each byte says which.
                     if response.body.len() == 600_000 && response.body[0] < 250 {
                         assert!(response.body.iter().all(|&byte| byte == response.body[0]));
+                        whole.fetch_add(1, Ordering::Relaxed);
                     }
                 }
             });
@@ -409,6 +437,7 @@ fn nginx_sends_files_that_are_replaced_and_truncated() {
         }
     });
     throttle.limit(None);
+    assert!(whole.into_inner() > 100, "not only what was cut");
     tree.write("site/s9", content("s9"));
     get(&mut server.client(), "s9", None);
     server.terminate();
@@ -428,12 +457,13 @@ fn lighttpd_sends_every_byte_and_does_not_stall() {
     );
     fs::write(&conf, text).unwrap();
     let mut command = throttle.command(program);
-    let server = Running::start(preloaded(command.arg("-D").arg("-f").arg(conf)), port);
+    let server = Running::start(helped(command.arg("-D").arg("-f").arg(conf), &tree), port);
     waits_without_stalling(&server, &tree, &throttle, "s5");
     throttle.limit(Some(256 * MIB));
     download_everything(&server, &tree);
     throttle.limit(None);
     server.terminate();
+    assert_helped(&tree);
 }
 
 #[test]
@@ -460,16 +490,17 @@ fn apache_sends_every_byte_and_does_not_stall() {
     open_to_all(tree.path());
     let mut command = throttle.command(program);
     let server =
-        Running::start(preloaded(command.args(["-D", "FOREGROUND", "-f"]).arg(conf)), port);
+        Running::start(helped(command.args(["-D", "FOREGROUND", "-f"]).arg(conf), &tree), port);
     waits_without_stalling(&server, &tree, &throttle, "s5");
     throttle.limit(Some(256 * MIB));
     download_everything(&server, &tree);
     throttle.limit(None);
     server.terminate();
+    assert_helped(&tree);
 }
 
-/// Workers that are not root must be able to look into the tree.
+/// Workers that are not root must be able to look into the tree, and to leave their counts.
 fn open_to_all(path: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
 }
