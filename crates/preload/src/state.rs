@@ -43,15 +43,16 @@ const STRIKES_MAX: u32 = 8;
 /// a way that cannot be seen.
 const CALLS_MAX: u32 = 1000;
 /// A read of a block that has taken longer, divided by the readers at work, shows a slow disk: less
-/// than 32 MiB/s.
-const SLOW_US: u64 = 8_000;
+/// than 83 MiB/s.
+const SLOW_US: u64 = 3_000;
 /// The same where the kernel reads ahead: a read may have to wait for all of that, usually 128 KiB to
 /// 8 MiB.
 const SLOW_AHEAD_US: u64 = 50_000;
 /// Reads of a block in a row that take less than [`FAST_US`], divided by the readers at work, show a
-/// fast disk, of 64 MiB/s: 4 MiB, more than limits on bandwidth let through at once.
+/// fast disk, of 167 MiB/s: what is read ahead of some is soon out of the way of others. They are
+/// 4 MiB, more than limits on bandwidth let through at once.
 const FAST_READS: u32 = 16;
-const FAST_US: u64 = 4_000;
+const FAST_US: u64 = 1_500;
 const PAGE: u64 = 4096;
 
 /// What a call of `sendfile` wants to send next, and is not in memory.

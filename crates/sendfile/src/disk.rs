@@ -121,6 +121,8 @@ pub struct ReadDone {
     pub(crate) len: u64,
     pub(crate) result: io::Result<Data>,
     pub(crate) began: Time,
+    /// Other reads that the worker had in flight when this one ended.
+    pub(crate) beside: u32,
 }
 
 /// What a read has brought.
@@ -298,6 +300,7 @@ impl Disk {
             len: read.len,
             result,
             began: read.began,
+            beside: u32::try_from(self.reads.len()).unwrap_or(u32::MAX - 1),
         })
     }
 
