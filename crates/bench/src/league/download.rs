@@ -13,6 +13,7 @@ use super::rounds::Rounds;
 use super::site::Site;
 use super::{Dropped, League};
 use crate::http::figures::remarks;
+use crate::load::fetch::fetch;
 use crate::load::{Account, Order, Plan, Target, pin};
 use crate::run::{Figure, Table};
 use crate::stats::float;
@@ -27,7 +28,10 @@ pub fn test(league: &Rc<League>) -> Test {
     })
     .scales("as fast as the disk can be read, alone and 200 at once, for little CPU")
     .x("round")
-    .warm_up("files are read once and put out of memory again, for the sake of caches in the disk itself")
+    .warm_up(
+        "files are read once and put out of memory again, for the sake of caches in the disk itself; \
+         each server has sent 16 MiB from it before it is measured",
+    )
     .tabled()
     .figure(Figure::of(Unit::BytesPerSecond).titled("one file").only(&[ONE]))
     .figure(Figure::of(Unit::BytesPerSecond).titled("200 at once").only(&[MANY]))
@@ -46,6 +50,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let mut accounts: Vec<(&str, Account)> = Vec::new();
     let mut dropped = Dropped::default();
     let kinds = [(ONE, ONE_CPU, &one), (MANY, MANY_CPU, &many)];
+    site.file(FIRST, FIRST_BYTES)?;
     for (_, _, files) in kinds {
         // A virtual disk may have a cache of its own. It is the same for all who come now.
         site.evict(files)?;
@@ -151,10 +156,15 @@ fn download(
         return Ok(None);
     }
     // Nothing is compared again, but a server that must know its files is told.
-    let known = if peer.needs_files { files } else { &[] };
+    let before = [FIRST.to_owned()];
+    let known = if peer.needs_files { &[files, &before].concat() } else { &[][..] };
     let Some(mut server) = league.start(recorder, peer, site, known, None) else {
         return Ok(None);
     };
+    // Servers and what is before them learn how fast the disk is.
+    site.evict(&before)?;
+    let sent = fetch(server.address(), &format!("/{FIRST}"), LIMIT);
+    sent.map_err(|error| Fault::Failed(format!("{}: {FIRST}: {error}", peer.name)))?;
     site.evict(files)?;
     let len = league.bytes / files.len() as u64;
     let target = |file| Target { len: Some(len), ..Target::new(format!("/{file}")) };
@@ -206,6 +216,10 @@ const ONE: &str = "one file";
 const MANY: &str = "200 at once";
 const ONE_CPU: &str = "CPU per GiB, one file";
 const MANY_CPU: &str = "CPU per GiB, 200 at once";
+
+/// What servers send before they are measured.
+const FIRST: &str = "first";
+const FIRST_BYTES: u64 = 16 << 20;
 
 /// Files downloaded at once.
 const PARALLEL: usize = 200;
