@@ -124,10 +124,15 @@ fn check(path: &Path) -> Result<(), String> {
     // Who may run it need not be allowed to read it; then the loader will tell.
     let Ok(mut file) = file else { return Ok(()) };
     let found = file.metadata().map_err(read)?;
-    if found.mode() & 0o6000 != 0 {
+    // As the kernel decides about AT_SECURE (security/commoncap.c): what root starts gains nothing by
+    // capabilities, and nobody gains anything by becoming whom he is.
+    let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+    let gains_user = found.mode() & 0o4000 != 0 && found.uid() != user.as_raw();
+    let gains_group = found.mode() & 0o2000 != 0 && found.gid() != group.as_raw();
+    if gains_user || gains_group {
         return Err("it is setuid or setgid, so the loader ignores LD_PRELOAD".into());
     }
-    if has_capabilities(&file) {
+    if !user.is_root() && has_capabilities(&file) {
         return Err("it has file capabilities, so the loader ignores LD_PRELOAD".into());
     }
     match kind(&mut file).map_err(read)? {

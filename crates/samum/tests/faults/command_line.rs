@@ -145,6 +145,8 @@ fn a_command_that_cannot_be_preloaded_exits_with_1_and_says_why() {
     };
     std::fs::copy("/bin/true", path("setuid")).unwrap();
     std::fs::write(path("foreign"), elf(32)).unwrap();
+    // The program of somebody else: to become whom one is gains nothing. Only root can give it away.
+    let is_others = std::os::unix::fs::chown(path("setuid"), Some(12_345), None).is_ok();
     make("setuid", 0o4755);
     for name in ["static", "foreign"] {
         make(name, 0o755);
@@ -163,6 +165,10 @@ fn a_command_that_cannot_be_preloaded_exits_with_1_and_says_why() {
         (&library, path("foreign"), "another machine"),
         (&library, path("setuid"), "setuid"),
     ] {
+        if advice == "setuid" && !is_others {
+            eprintln!("skipped: a setuid program of another user: needs root");
+            continue;
+        }
         let (code, _, stderr) = preload(library, &command);
         assert_eq!(code, Some(1), "{command}: {stderr}");
         assert!(stderr.starts_with("samum: ") && stderr.contains(advice), "{command}: {stderr}");
