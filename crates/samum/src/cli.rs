@@ -57,11 +57,14 @@ const PRELOAD_ABOUT: &str = "Run another server so that its sendfile(2) does not
     Helped: servers that send files by sendfile(2) to nonblocking sockets and wait by epoll, poll \
     or select: nginx (sendfile on), lighttpd, Apache httpd (EnableSendfile on, event MPM).\n\n\
     Not helped, and left as they are: what is read into memory first (nginx with sendfile off or \
-    TLS, h2o, the smallest files of lighttpd, proxied bodies), open(2) and stat(2) of files never looked at, blocking sockets, \
-    file systems that do not tell what is in memory (FUSE, NFS: as slow as without), sockets that \
-    io_uring waits for, sockets duplicated by dup(2). Refused: programs that are statically linked \
-    (most in Go), setuid, with file capabilities, or for another machine.\n\n\
-    A server that locks the files it sends by fcntl(2) must not be preloaded: a descriptor of the \
+    TLS, h2o, the smallest files of lighttpd, proxied bodies), open(2) and stat(2) of files never \
+    looked at, blocking sockets, file systems that do not tell what is in memory (FUSE, NFS: as slow \
+    as without), sockets duplicated by dup(2), sockets in a poll(2) of more than 1,024. Refused: \
+    programs that are statically linked (most in Go), for another machine, or that the loader does \
+    not let be preloaded (setuid, file capabilities).\n\n\
+    A program that waits for some sockets by epoll, poll or select and for others in ways that are \
+    not seen here (io_uring, system calls of its own) must not be preloaded: the others may never be \
+    told. A server that locks the files it sends by fcntl(2) must not be preloaded: a descriptor of the \
     same file is closed after each read, which gives such locks up. Advice by posix_fadvise(2) on \
     files that are read from the disk is replaced. An nginx that replaces its own program (USR2) \
     keeps the library only with \"env LD_PRELOAD;\" in its configuration.\n\n\

@@ -13,8 +13,9 @@ use ring::{Buffer, Fd, Pipe, Ring, Time};
 use crate::disk::{Data, Disk, ReadDone};
 use crate::file::{BLOCK, File, Readahead};
 
-/// Bytes that one pump moves at most, so that a fast download does not starve the others.
-const TURN_BYTES: u64 = 1024 * 1024;
+/// Bytes that one pump moves at most, so that a fast download does not starve the others. With four
+/// times as many, 64 clients that each fetch files of 1 or 2 MiB got half to two thirds of them a second.
+const TURN_BYTES: u64 = 256 * 1024;
 /// What is longer than this goes out in whole packets only.
 const CORK_BYTES_MIN: u64 = 512 * 1024;
 /// Pieces of memory in one `sendmsg(2)`.
