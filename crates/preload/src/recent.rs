@@ -1,5 +1,5 @@
 //! What was found resident a moment ago, by descriptor: no system call at all for a file that is
-//! asked for many times in [`RECENT_MS`].
+//! asked for many times in [`RECENT_MS`]; and by file: only `fstat(2)` where each time it is opened.
 //!
 //! A page just used is not reclaimed so soon. Descriptors are closed and used again sooner, which is
 //! why each number has an epoch that ends with `close`. A close that is not seen (`fclose`) costs at
@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::descriptors;
 use crate::residency::hash;
+use crate::sys::FileId;
 
 /// How long something found resident is believed without asking again.
 pub(crate) const RECENT_MS: u64 = 5;
@@ -40,11 +41,22 @@ impl Finding {
     #[inline]
     pub(crate) fn of(fd: c_int, part: Part) -> Self {
         let open = u64::from(fd.unsigned_abs()) << 32 | u64::from(descriptors::epoch(fd));
-        let hash = match part {
+        Self::at(match part {
             Part::Range(offset, len) => hash([open, offset, len]),
             // No range is as long.
             Part::Block(block) => hash([open, block, u64::MAX]),
-        };
+        })
+    }
+
+    /// The same of a block of a file, whatever descriptor it is reached by: of servers that open a file
+    /// for each request.
+    #[inline]
+    pub(crate) fn of_file(file: FileId, block: u64) -> Self {
+        Self::at(hash([file.dev, file.ino, block, u64::MAX]))
+    }
+
+    #[inline]
+    fn at(hash: u64) -> Self {
         let slot = usize::try_from(hash % FINDINGS_MAX as u64).unwrap_or(0);
         // The lowest of its bits is set, so that no finding is 0.
         Self { slot, fingerprint: (hash | (TIME + 1)) & !TIME }

@@ -58,7 +58,12 @@ pub(crate) fn residency(fd: c_int, offset: u64, len: u64) -> Residency {
         }
         return match sys::status(fd) {
             Ok(file) if file.is_regular && offset < file.size => {
-                File { fd, file, now }.residency(offset, len.min(file.size - offset))
+                let len = len.min(file.size - offset);
+                let is_recent = |block| Finding::of_file(file.id, block).is_recent(now);
+                if (offset / BLOCK..=(offset + len - 1) / BLOCK).all(is_recent) {
+                    return Residency::Resident(len);
+                }
+                File { fd, file, now }.residency(offset, len)
             }
             _ => Residency::Unknown,
         };
@@ -112,6 +117,7 @@ impl File {
         if !self.touch(end - 1) {
             self.memory(end - 1).forget();
             Finding::of(self.fd, Part::Block((end - 1) / BLOCK)).clear();
+            Finding::of_file(self.file.id, (end - 1) / BLOCK).clear();
             let last = ((end - 1) / BLOCK * BLOCK).saturating_sub(offset);
             return if last == 0 {
                 Residency::Cold(self.file.id)
@@ -122,12 +128,18 @@ impl File {
         Residency::Resident(len)
     }
 
+    /// A whole block is resident.
+    fn found(&self, block: u64) {
+        Finding::of(self.fd, Part::Block(block)).set(self.now);
+        Finding::of_file(self.file.id, block).set(self.now);
+    }
+
     /// How much of a range within one block is there; `None` where that cannot be told.
     fn in_block(&self, offset: u64, len: u64) -> Option<u64> {
         let memory = self.memory(offset);
         if let Some((looked, confirmed, was_read)) = memory.get() {
             if self.believes(offset, &memory, (looked, confirmed, was_read)) && self.touch(offset) {
-                Finding::of(self.fd, Part::Block(offset / BLOCK)).set(self.now);
+                self.found(offset / BLOCK);
                 return Some(len);
             }
             memory.forget();
@@ -180,7 +192,7 @@ impl File {
         let found = self.probe(start, whole)?;
         if found == whole {
             memory.set(self.now, self.now, false);
-            Finding::of(self.fd, Part::Block(offset / BLOCK)).set(self.now);
+            self.found(offset / BLOCK);
         }
         if found > offset - start {
             return Some(len.min(found - (offset - start)));
