@@ -86,27 +86,27 @@ fn waits_for_events(socket: c_int) -> bool {
         && sys::status(socket).is_ok_and(|status| status.is_socket)
 }
 
+/// Change what is known of a socket and tell who watches it, with `errno` as it was.
+fn change(socket: c_int, change: impl FnOnce(&mut State) -> Changes) {
+    let errno = sys::errno();
+    if let Some(mut state) = lock() {
+        let changes = change(&mut state);
+        make(socket, changes);
+    }
+    sys::set_errno(errno);
+}
+
 /// The socket does not wait any more: it has sent something, or is shut down.
 #[inline]
 pub(crate) fn cancel(socket: c_int) {
     if descriptors::flags(socket) & DEFERRED != 0 {
-        let errno = sys::errno();
-        if let Some(mut state) = lock() {
-            let changes = state.cancel(socket);
-            make(socket, changes);
-        }
-        sys::set_errno(errno);
+        change(socket, |state| state.cancel(socket));
     }
 }
 
 /// The program waits for the socket in a way in which it cannot be made to wait.
 pub(crate) fn leave(socket: c_int) {
-    let errno = sys::errno();
-    if let Some(mut state) = lock() {
-        let changes = state.leave(socket);
-        make(socket, changes);
-    }
-    sys::set_errno(errno);
+    change(socket, |state| state.leave(socket));
 }
 
 /// The descriptor is about to be closed.
@@ -114,25 +114,19 @@ pub(crate) fn leave(socket: c_int) {
 pub(crate) fn forget(fd: c_int) {
     descriptors::end_epoch(fd);
     if descriptors::flags(fd) != 0 {
-        let errno = sys::errno();
-        if let Some(mut state) = lock() {
-            let changes = state.forget(fd);
-            // There may be another descriptor of it that lives on, in another process.
-            make(fd, changes);
-        }
-        sys::set_errno(errno);
+        // There may be another descriptor of it that lives on, in another process: it is told.
+        change(fd, |state| state.forget(fd));
     }
 }
 
 /// The number is another socket's now; the one that is known was closed unseen.
 #[cold]
 pub(crate) fn renew(fd: c_int) {
-    let errno = sys::errno();
-    if let Some(mut state) = lock() {
+    change(fd, |state| {
         // Not told to anyone: it was about the other socket.
         state.forget(fd);
-    }
-    sys::set_errno(errno);
+        Changes::default()
+    });
 }
 
 /// [`forget`] for all descriptors of a range, both ends included.
