@@ -7,21 +7,26 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 
 use serde_json::Value;
-use testkit::{Address, Server, Tree, skip};
+use testkit::{Address, Server, Tree, built, skip};
 
 fn bench(args: &[&str]) -> Output {
+    // The league starts it.
+    samum();
     let mut command = Command::new(env!("CARGO_BIN_EXE_samum-bench"));
     command.args(args).output().unwrap()
 }
 
-/// samum, if it has been built; `cargo test --workspace` does.
-fn samum() -> Option<std::path::PathBuf> {
-    let path = Path::new(env!("CARGO_BIN_EXE_samum-bench")).with_file_name("samum");
-    path.exists().then_some(path)
+/// samum and its library, which the league looks for beside samum-bench.
+fn samum() -> &'static Path {
+    static SAMUM: LazyLock<PathBuf> = LazyLock::new(|| {
+        built(&["--package", "samum", "--package", "samum-preload"]).join("samum")
+    });
+    &SAMUM
 }
 
 #[derive(Debug, serde::Deserialize)]
@@ -53,9 +58,6 @@ fn systems(rows: &[Row], series: &str) -> BTreeSet<String> {
 
 #[test]
 fn warm_has_every_server_or_says_why_not() {
-    if samum().is_none() {
-        skip!("samum is not built: cargo build -p samum");
-    }
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
     let root = dir.path().join("root");
@@ -96,9 +98,6 @@ fn warm_has_every_server_or_says_why_not() {
 
 #[test]
 fn cold_measures_or_says_why_not() {
-    if samum().is_none() {
-        skip!("samum is not built: cargo build -p samum");
-    }
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
     let args = ["league", "cold", "--quick", "--servers", "samum", "--secs", "0.2", "--out"];
@@ -117,7 +116,7 @@ fn cold_measures_or_says_why_not() {
 
 #[test]
 fn http_measures_any_server() {
-    let Some(samum) = samum() else { skip!("samum is not built: cargo build -p samum") };
+    let samum = samum();
     let tree = Tree::new().file("f", "hello");
     let root = tree.path().to_str().unwrap();
     let server = Server::start(samum, ["serve", root, "--listen", "127.0.0.1:0"]).unwrap();
@@ -168,9 +167,6 @@ http.server.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[2])), Handler).serve_
 
 #[test]
 fn a_server_that_fails_does_not_end_the_league() {
-    if samum().is_none() {
-        skip!("samum is not built: cargo build -p samum");
-    }
     if Command::new("python3").arg("--version").output().is_err() {
         skip!("there is no python3");
     }

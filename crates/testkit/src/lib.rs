@@ -6,6 +6,7 @@
 //! | [`SlowFs`] | a mounted file system that sleeps, fails or cheats when told to |
 //! | [`Throttle`] | a real disk made slow for chosen processes |
 //! | [`Tree`], [`Content`] | directories of files whose every byte can be checked |
+//! | [`built()`] | programs and libraries of other packages of the workspace |
 //! | [`Server`] | the built `samum` as a process: start, watch, terminate |
 //! | [`Client`], [`get`] | an HTTP client that shares no code with the server under test |
 //! | [`forbid_io_uring`] | a child process for which io_uring does not exist |
@@ -13,6 +14,7 @@
 
 #![allow(clippy::missing_panics_doc, reason = "panicking is how a test learns; see above")]
 
+mod built;
 mod client;
 mod content;
 mod fuse;
@@ -22,6 +24,7 @@ mod skip;
 mod throttle;
 mod tree;
 
+pub use built::built;
 pub use client::{Address, Client, Framing, Response, get};
 pub use content::Content;
 pub use fuse::{Op, SlowFs, SlowFsBuilder};

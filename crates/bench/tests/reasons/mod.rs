@@ -2,7 +2,7 @@
 //! fault of ours that would go unnoticed, for a row that says why is no failure.
 
 /// Parts of sentences that samum-bench or the kernel says then.
-const OF_THE_MACHINE: [&str; 19] = [
+const OF_THE_MACHINE: [&str; 18] = [
     "C compiler",
     // No static C library.
     "cc cannot build it",
@@ -22,7 +22,6 @@ const OF_THE_MACHINE: [&str; 19] = [
     "is in memory",
     "are free in",
     "is not installed",
-    "is not there: cargo build",
     "needs root",
 ];
 

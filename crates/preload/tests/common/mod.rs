@@ -9,25 +9,14 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use testkit::{Client, Content, Server, Tree};
+use testkit::{Client, Content, Server, Tree, built};
 
-/// Where cargo puts what it builds for these tests.
-fn target() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    test.ancestors().nth(2).expect("target/debug/deps/TEST").to_owned()
-}
-
-/// The library, built now if cargo has not yet.
+/// The library, and the programs of `examples` beside it.
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "samum-preload", "--lib", "--examples"]);
-        if !cfg!(debug_assertions) {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().unwrap().success(), "cargo build");
-        let library = target().join("libsamum_preload.so");
+        let target = built(&["--package", "samum-preload", "--lib", "--examples"]);
+        let library = target.join("libsamum_preload.so");
         // It would be loaded from the slow disk.
         fs::read(&library).unwrap();
         library
@@ -39,8 +28,7 @@ pub(crate) fn loop_server() -> PathBuf {
 }
 
 fn example(name: &str) -> PathBuf {
-    library();
-    let program = target().join("examples").join(name);
+    let program = library().with_file_name("examples").join(name);
     // It would be loaded from the slow disk.
     fs::read(&program).unwrap();
     program
