@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
-use testkit::{Address, Client, Content, Throttle, Tree, skip};
+use testkit::{Address, Client, Content, Disk, Throttle, Tree, skip};
 
 use common::{cpu, descriptors, family, preloaded, tree, until};
 
@@ -441,6 +441,35 @@ fn nginx_sends_files_that_are_replaced_and_truncated() {
     tree.write("site/s9", content("s9"));
     get(&mut server.client(), "s9", None);
     server.terminate();
+}
+
+#[test]
+fn nginx_is_told_what_the_disk_says_when_it_fails() {
+    const TORN: u64 = MIB;
+    let program = or_skip_program!("nginx");
+    let disk = testkit::or_skip!(Disk::new());
+    let [good, bad] = [1, 2].map(|seed| Content::pseudo_random(seed, 4 * MIB));
+    let files = disk.tree().file("good", good.clone()).file("bad", bad.clone());
+    let tree = tree().directory("site").symlink("site/disk", files.path());
+    let throttle = testkit::or_skip!(Throttle::new(tree.path()));
+    let server = start_nginx(&tree, &throttle, &program, 1, "");
+    files.evict("good");
+    disk.tear(&files, "bad", &bad, TORN);
+    for _ in 0..3 {
+        let mut client = server.client();
+        client.send("GET /disk/bad HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        assert_eq!(client.head().unwrap().status, 200);
+        let body = client.read_to_end().unwrap();
+        assert_eq!(body.len() as u64, TORN);
+        bad.assert_at(0, &body);
+        let mut client = server.client();
+        client.send("GET /disk/good HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        good.assert_is(&client.response().unwrap().body);
+    }
+    server.terminate();
+    assert_helped(&tree);
+    let said = fs::read_to_string(tree.path().join("error.log")).unwrap();
+    assert_eq!(said.matches("sendfile() failed (5: Input/output error)").count(), 3, "{said}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! | part | for |
 //! |---|---|
 //! | [`SlowFs`] | a mounted file system that sleeps, fails or cheats when told to |
+//! | [`Disk`] | a real file system on a device whose end can be torn off |
 //! | [`Throttle`] | a real disk made slow for chosen processes |
 //! | [`Tree`], [`Content`] | directories of files whose every byte can be checked |
 //! | [`built()`] | programs and libraries of other packages of the workspace |
@@ -17,6 +18,7 @@
 mod built;
 mod client;
 mod content;
+mod disk;
 mod fuse;
 mod seccomp;
 mod server;
@@ -27,6 +29,7 @@ mod tree;
 pub use built::built;
 pub use client::{Address, Client, Framing, Response, get};
 pub use content::Content;
+pub use disk::Disk;
 pub use fuse::{Op, SlowFs, SlowFsBuilder};
 /// A signal for [`Server::signal`].
 pub use rustix::process::Signal;

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
 
-use testkit::{Content, SlowFs, Tree, or_skip};
+use testkit::{Content, Disk, SlowFs, Tree, or_skip};
 
 use crate::common::{SOON, ask, ask_on, connect, on_both_drivers, request, serve};
 
@@ -111,6 +111,34 @@ fn a_disk_that_fails_ends_the_connection_behind_the_last_good_byte() {
         slow.mend_reads("small.txt");
         content.assert_is(&ask(&server, "GET /bad.bin").body);
         assert_eq!(ask(&server, "GET /small.txt").body, b"small");
+    });
+}
+
+#[test]
+fn a_real_disk_that_fails_ends_the_connection_behind_the_last_good_byte() {
+    const TORN: u64 = 1 << 20;
+    let disk = or_skip!(Disk::new());
+    let [good, bad] = [3, 4].map(|seed| Content::pseudo_random(seed, 2 << 20));
+    let tree = disk.tree().file("good.bin", good.clone()).file("bad.bin", bad.clone());
+    tree.evict("good.bin");
+    disk.tear(&tree, "bad.bin", &bad, TORN);
+    on_both_drivers(|driver| {
+        for cache in ["auto", "never"] {
+            tree.evict("bad.bin");
+            tree.evict("good.bin");
+            let server = serve(driver, tree.path(), &["--cache", cache]);
+            for _ in 0..3 {
+                let mut client = connect(&server);
+                client.send(request("GET /bad.bin")).unwrap();
+                assert_eq!(client.head().unwrap().status, 200);
+                let body = client.read_to_end().unwrap();
+                assert_eq!(body.len() as u64, TORN);
+                bad.assert_at(0, &body);
+                good.assert_is(&ask(&server, "GET /good.bin").body);
+            }
+            let said = server.wait_for_stderr("could not be read", SOON);
+            assert!(said.is_some(), "{:?}", server.stderr());
+        }
     });
 }
 
