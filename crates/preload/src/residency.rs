@@ -30,6 +30,9 @@ const BELIEF_MS: u64 = 10_000;
 const CONFIDENCE_MS: u64 = 5;
 /// How long a look is believed where `cachestat` may not be asked: files of others.
 const BELIEF_ALONE_MS: u64 = 50;
+/// How long what a reader has read is not touched, if `cachestat` finds nothing missing: the touch is
+/// the first access to memory that the disk has written.
+const JUST_READ_MS: u64 = 100;
 /// How long a stream is taken to follow the reader of the block before.
 const FOLLOWING_MS: u64 = 1000;
 /// Blocks remembered; others take their places by chance.
@@ -92,6 +95,7 @@ pub(crate) fn residency(fd: c_int, offset: u64, len: u64) -> Residency {
 pub(crate) fn remember(file: FileId, block: u64) {
     let now = now_ms();
     Memory::of(file, block).set(now, now, true);
+    Finding::of_file(file, block).set(now);
 }
 
 struct File {
@@ -114,8 +118,9 @@ impl File {
                 None => return Residency::Resident(at - offset),
             }
         }
-        if !self.touch(end - 1) {
-            self.memory(end - 1).forget();
+        let memory = self.memory(end - 1);
+        if !self.is_just_read(&memory) && !self.touch(end - 1) {
+            memory.forget();
             Finding::of(self.fd, Part::Block((end - 1) / BLOCK)).clear();
             Finding::of_file(self.file.id, (end - 1) / BLOCK).clear();
             let last = ((end - 1) / BLOCK * BLOCK).saturating_sub(offset);
@@ -138,7 +143,9 @@ impl File {
     fn in_block(&self, offset: u64, len: u64) -> Option<u64> {
         let memory = self.memory(offset);
         if let Some((looked, confirmed, was_read)) = memory.get() {
-            if self.believes(offset, &memory, (looked, confirmed, was_read)) && self.touch(offset) {
+            if self.believes(offset, &memory, (looked, confirmed, was_read))
+                && (self.is_just_read(&memory) || self.touch(offset))
+            {
                 self.found(offset / BLOCK);
                 return Some(len);
             }
@@ -157,6 +164,14 @@ impl File {
             && Memory::of(self.file.id, block - 1).get().is_some_and(|(looked, _, was_read)| {
                 was_read && self.now.wrapping_sub(looked) < FOLLOWING_MS
             })
+    }
+
+    /// A reader has read the whole block so lately that evicting it and reading it again, by somebody
+    /// else, would have been quick work.
+    fn is_just_read(&self, memory: &Memory) -> bool {
+        memory.get().is_some_and(|(looked, _, was_read)| {
+            was_read && self.now.wrapping_sub(looked) < JUST_READ_MS
+        })
     }
 
     /// The block was wholly resident: is it still?
