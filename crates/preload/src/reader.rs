@@ -95,7 +95,7 @@ fn read(mut state: Locked, job: usize) -> Locked {
         }
         let (began, sleeps) = (now_us(), sys::sleeps());
         let (count, error) = fill(&chunk, readahead);
-        let (took, slept) = (now_us().saturating_sub(began), sys::sleeps() > sleeps);
+        let (now, slept) = (now_us(), sys::sleeps() > sleeps);
         stats::READ_BYTES.add(count);
         let (first, end) = (chunk.offset, chunk.offset + count);
         if let Some(error) = error {
@@ -109,7 +109,7 @@ fn read(mut state: Locked, job: usize) -> Locked {
         }
         state = STATE.lock();
         if slept {
-            state.note_speed(file.dev, count, took);
+            state.note_speed(file.dev, count, began, now);
         }
         state.advance(job, chunk, count, error);
         drop(resume(state, job));

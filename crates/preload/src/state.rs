@@ -46,8 +46,10 @@ const CALLS_MAX: u32 = 1000;
 /// than 83 MiB/s.
 const SLOW_US: u64 = 3_000;
 /// The same where the kernel reads ahead: a read may have to wait for all of that, usually 128 KiB to
-/// 8 MiB.
+/// 8 MiB; and for what is read ahead of all other streams, so it takes [`SLOW_AHEAD_READS`], one after
+/// the other, to tell a slow disk from a long queue.
 const SLOW_AHEAD_US: u64 = 50_000;
+const SLOW_AHEAD_READS: u32 = 4;
 /// Reads of a block in a row that take less than [`FAST_US`], divided by the readers at work, show a
 /// fast disk, of 167 MiB/s: what is read ahead of some is soon out of the way of others. They are
 /// 4 MiB, more than limits on bandwidth let through at once.
@@ -162,6 +164,15 @@ pub(crate) struct Chunk {
 struct Disk {
     dev: u64,
     fast_reads: u32,
+    slow_reads: u32,
+    /// When the last of the slow ones ended.
+    slow_us: u64,
+}
+
+impl Disk {
+    const fn unknown(dev: u64) -> Self {
+        Self { dev, fast_reads: 0, slow_reads: 0, slow_us: 0 }
+    }
 }
 
 /// A job has ended there, and had this window.
@@ -198,7 +209,7 @@ impl State {
             jobs_used: 0,
             tickets: 0,
             ends: [End { place: 0, window: 0 }; ENDS_MAX],
-            disks: [Disk { dev: 0, fast_reads: 0 }; DISKS_MAX],
+            disks: [Disk::unknown(0); DISKS_MAX],
             disks_used: 0,
             threads: 0,
             idle: 0,
@@ -548,17 +559,24 @@ impl State {
 
     /// How long a read of `len` bytes has taken that had to wait for the disk. All readers at work
     /// have shared the disk meanwhile. Short reads say nothing.
-    pub(crate) fn note_speed(&mut self, dev: u64, len: u64, took_us: u64) {
+    pub(crate) fn note_speed(&mut self, dev: u64, len: u64, began_us: u64, now_us: u64) {
         if len < BLOCK / 2 {
             return;
         }
-        let share_us = took_us / (self.threads - self.idle).max(1) as u64;
+        let at_work = (self.threads - self.idle).max(1) as u64;
+        let share_us = now_us.saturating_sub(began_us) / at_work;
         let disk = self.disk(dev);
-        let slow_us = if disk.fast_reads == FAST_READS { SLOW_AHEAD_US } else { SLOW_US };
-        if share_us > slow_us {
-            disk.fast_reads = 0;
-        } else if share_us < FAST_US {
+        let is_fast = disk.fast_reads == FAST_READS;
+        if share_us < FAST_US {
             disk.fast_reads = (disk.fast_reads + 1).min(FAST_READS);
+            disk.slow_reads = 0;
+        } else if is_fast && share_us > SLOW_AHEAD_US && began_us >= disk.slow_us {
+            (disk.slow_reads, disk.slow_us) = (disk.slow_reads + 1, now_us);
+            if disk.slow_reads == SLOW_AHEAD_READS {
+                *disk = Disk::unknown(dev);
+            }
+        } else if !is_fast && share_us > SLOW_US {
+            disk.fast_reads = 0;
         }
     }
 
@@ -577,7 +595,7 @@ impl State {
             } else {
                 slot(hash([dev]), DISKS_MAX)
             };
-            self.disks[index] = Disk { dev, fast_reads: 0 };
+            self.disks[index] = Disk::unknown(dev);
             index
         });
         &mut self.disks[index]

@@ -5,7 +5,6 @@ use crate::interest::Op;
 
 const FILE: FileId = FileId { dev: 1, ino: 2 };
 const OUT: u32 = libc::EPOLLOUT.cast_unsigned();
-const SLOW: u64 = 1_000_000;
 
 fn state() -> Box<State> {
     let mut state = Box::new(State::new());
@@ -243,37 +242,69 @@ fn many_are_resumed_in_turns() {
     assert_eq!(resume(&mut state, job).len(), 1000 - RESUMED_MAX);
 }
 
+/// What is known of a disk after a read of a block that took so long, from now on.
+fn after_read(state: &mut State, now_us: &mut u64, took_us: u64) -> Readahead {
+    let began = *now_us;
+    *now_us += took_us;
+    state.note_speed(1, BLOCK, began, *now_us);
+    state.readahead(1)
+}
+
 #[test]
 fn disks_are_slow_until_they_have_shown_otherwise() {
-    let mut state = state();
-    assert_eq!(state.readahead(1), Readahead::Off);
+    let (mut state, mut now) = (state(), 7);
+    for _ in 1..FAST_READS {
+        assert_eq!(after_read(&mut state, &mut now, 100), Readahead::Off);
+    }
+    assert_eq!(after_read(&mut state, &mut now, 100), Readahead::Usual);
+    assert_eq!(state.readahead(2), Readahead::Off);
+    for _ in 0..SLOW_AHEAD_READS {
+        state.note_speed(1, 4096, now, now + 10 * SLOW_AHEAD_US);
+        assert_eq!(state.readahead(1), Readahead::Usual, "too little to tell");
+    }
+    for _ in 1..SLOW_AHEAD_READS {
+        assert_eq!(after_read(&mut state, &mut now, SLOW_AHEAD_US + 1), Readahead::Usual);
+    }
+    assert_eq!(after_read(&mut state, &mut now, SLOW_AHEAD_US + 1), Readahead::Off);
+    assert_eq!(after_read(&mut state, &mut now, 100), Readahead::Off, "from the beginning");
+}
+
+#[test]
+fn reads_that_wait_in_one_queue_are_slow_once() {
+    let (mut state, mut now) = (state(), 7);
     for _ in 0..FAST_READS {
-        state.note_speed(1, BLOCK, 100);
+        after_read(&mut state, &mut now, 100);
+    }
+    for _ in 0..3 * SLOW_AHEAD_READS {
+        state.note_speed(1, BLOCK, now, now + 10 * SLOW_AHEAD_US);
     }
     assert_eq!(state.readahead(1), Readahead::Usual);
-    assert_eq!(state.readahead(2), Readahead::Off);
-    state.note_speed(1, 4096, SLOW);
-    assert_eq!(state.readahead(1), Readahead::Usual, "too little to tell");
-    state.note_speed(1, BLOCK, SLOW);
-    assert_eq!(state.readahead(1), Readahead::Off);
+    now += 10 * SLOW_AHEAD_US;
+    for _ in 2..SLOW_AHEAD_READS {
+        after_read(&mut state, &mut now, 2 * SLOW_AHEAD_US);
+    }
+    assert_eq!(after_read(&mut state, &mut now, 100), Readahead::Usual, "that was a queue");
+    assert_eq!(after_read(&mut state, &mut now, 2 * SLOW_AHEAD_US), Readahead::Usual);
 }
 
 #[test]
 fn readers_at_work_share_a_disk() {
-    let mut state = state();
+    let (mut state, mut now) = (state(), 7);
     (state.threads, state.idle) = (12, 4);
     for _ in 0..FAST_READS {
-        state.note_speed(1, BLOCK, 8 * FAST_US - 8);
+        after_read(&mut state, &mut now, 8 * FAST_US - 8);
     }
     assert_eq!(state.readahead(1), Readahead::Usual);
-    state.note_speed(1, BLOCK, 8 * SLOW_AHEAD_US);
-    assert_eq!(state.readahead(1), Readahead::Usual);
-    state.note_speed(1, BLOCK, 8 * SLOW_AHEAD_US + 8);
+    for _ in 0..SLOW_AHEAD_READS {
+        assert_eq!(after_read(&mut state, &mut now, 8 * SLOW_AHEAD_US), Readahead::Usual);
+    }
+    for _ in 0..SLOW_AHEAD_READS {
+        after_read(&mut state, &mut now, 8 * SLOW_AHEAD_US + 8);
+    }
     assert_eq!(state.readahead(1), Readahead::Off);
     for _ in 1..FAST_READS {
-        state.note_speed(1, BLOCK, 0);
+        after_read(&mut state, &mut now, 0);
     }
-    state.note_speed(1, BLOCK, 8 * SLOW_US + 8);
-    state.note_speed(1, BLOCK, 0);
-    assert_eq!(state.readahead(1), Readahead::Off, "they must be in a row");
+    after_read(&mut state, &mut now, 8 * SLOW_US + 8);
+    assert_eq!(after_read(&mut state, &mut now, 0), Readahead::Off, "they must be in a row");
 }
