@@ -23,6 +23,7 @@ type Locked = Guard<'static, State>;
 /// There may be jobs that no reader knows of.
 pub(crate) fn call(mut state: Locked) {
     let (new, sleeping) = (state.wants_reader(), state.idle > 0);
+    let first = new && state.threads == 0;
     state.threads += usize::from(new);
     if sleeping {
         // Under the lock: the sleeper may be about to leave.
@@ -31,6 +32,9 @@ pub(crate) fn call(mut state: Locked) {
     drop(state);
     if sleeping {
         sys::futex_wake(&CALLS);
+    }
+    if first {
+        sys::grow_descriptor_table();
     }
     if new && !sys::start_thread(run) {
         no_thread();

@@ -272,11 +272,34 @@ pub(crate) fn advise(fd: c_int, readahead: Readahead) {
 
 /// The hard limit of descriptors.
 pub(crate) fn descriptors_max() -> u64 {
+    descriptors_limit().rlim_max
+}
+
+fn descriptors_limit() -> libc::rlimit {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: getrlimit(2) writes one `rlimit` to the place it is given.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    limit.rlim_max
+    limit
 }
+
+/// Have the kernel's table of descriptors grow now, while there is one thread. It doubles when it is
+/// full, and with two threads each time waits until no CPU can be looking at the old one
+/// (`expand_fdtable` in fs/file.c): 5 to 40 ms, in whatever opens a descriptor.
+pub(crate) fn grow_descriptor_table() {
+    let count = descriptors_limit().rlim_cur.min(TABLE_DESCRIPTORS);
+    let last = c_int::try_from(count).unwrap_or(c_int::MAX) - 1;
+    let Ok(fd) = open_null() else { return };
+    // SAFETY: F_DUPFD_CLOEXEC takes no pointers.
+    let highest = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, last) };
+    close(fd);
+    // Refused: the table stays as it is.
+    if let Ok(highest) = c_int::try_from(highest).and_then(u32::try_from) {
+        close(highest.cast_signed());
+    }
+}
+
+/// 128 KiB of the kernel's memory.
+const TABLE_DESCRIPTORS: u64 = 16 * 1024;
 
 /// The signals that a thread has blocked: bit 0 is signal 1.
 pub(crate) type Signals = u64;
