@@ -7,7 +7,7 @@
 //! | range | how it is asked |
 //! |---|---|
 //! | up to [`EXACT_BYTES`] | `RWF_NOWAIT` of the range: copying so little costs less than knowing better |
-//! | larger | per block of 256 KiB: looked at exactly, or read, at most [`BELIEF_MS`] ago; found complete by `cachestat` at most [`CONFIDENCE_MS`] ago; and one byte in each block touched at each use |
+//! | larger | per block of 256 KiB: looked at exactly, or read, at most [`BELIEF_MS`] ago; found complete by `cachestat` at most [`CONFIDENCE_MS`] ago; and one byte in each block touched at each use, unless a reader has read it at most [`JUST_READ_MS`] ago |
 //! | either | found so by the same descriptor a moment ago ([`crate::recent`]): no system call |
 //!
 //! What remains is what remains there: a single page evicted within 5 ms of its last use, or one

@@ -13,6 +13,7 @@ use std::thread;
 use ring::{Choice, Ring, Waker};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -28,6 +29,9 @@ const DRAIN_MAX: Duration = Duration::from_secs(30);
 const LOGS_MAX: Duration = Duration::from_secs(2);
 /// Descriptors kept for what is neither a connection nor a cached file.
 const DESCRIPTORS_RESERVED: usize = 64;
+/// Descriptors that the kernel's table has room for from the start, or twice as many as connections
+/// are allowed: 512 KiB of its memory.
+const DESCRIPTORS_AT_ONCE: usize = 1 << 16;
 /// A worker's descriptors are divided into so many parts: five for connections, one for those that
 /// are accepted in one go with the last of them, one for files that stay open, and one for pipes and
 /// what is being looked for.
@@ -45,9 +49,11 @@ const DRAIN: u8 = 1;
 ///
 /// A sentence for the operator.
 pub fn run(config: &Config) -> Result<(), String> {
-    let descriptors =
-        raise_descriptor_limit().saturating_sub(DESCRIPTORS_RESERVED) / config.threads;
+    let limit = raise_descriptor_limit();
+    let descriptors = limit.saturating_sub(DESCRIPTORS_RESERVED) / config.threads;
     let root = open_root(&config.root)?;
+    let connections = config.tuning.connections_max;
+    grow_descriptor_table(&root, limit.min(DESCRIPTORS_AT_ONCE.max(connections.saturating_mul(2))));
     let log = open_log(&config.log)?;
     let mut sockets: Vec<Vec<OwnedFd>> = (0..config.threads).map(|_| Vec::new()).collect();
     let mut names = Vec::new();
@@ -282,6 +288,15 @@ fn raise_descriptor_limit() -> usize {
     let now =
         if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
     now.and_then(|now| usize::try_from(now).ok()).unwrap_or(1 << 20)
+}
+
+/// Has the kernel's table of descriptors grow now, while there is one thread. It doubles when it is
+/// full, and with several threads each time waits until no CPU can be looking at the old one
+/// (`expand_fdtable` in fs/file.c): a worker that accepts would sleep for 10 to 20 ms.
+fn grow_descriptor_table(any: &OwnedFd, count: usize) {
+    let last = i32::try_from(count).unwrap_or(i32::MAX) - 1;
+    // Refused, it grows later.
+    let _ = fcntl_dupfd_cloexec(any, last);
 }
 
 /// A worker that panics ends the process: nothing is half alive.

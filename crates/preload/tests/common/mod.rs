@@ -82,6 +82,13 @@ pub(crate) fn descriptors(pid: u32) -> usize {
     family(pid).into_iter().map(count).sum()
 }
 
+/// How many descriptors the kernel's table of a process has room for.
+pub(crate) fn room_for_descriptors(pid: u32) -> usize {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+    size.unwrap().trim().parse().unwrap()
+}
+
 /// A process and all that come from it.
 pub(crate) fn family(pid: u32) -> Vec<u32> {
     let mut all = vec![pid];

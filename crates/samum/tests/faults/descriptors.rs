@@ -110,3 +110,23 @@ fn a_low_limit_leaves_descriptors_for_files() {
         assert!(wait_until(SOON, || descriptors(&server) < 100));
     });
 }
+
+/// A table that grows while there are threads makes the worker that accepts sleep.
+#[test]
+fn the_table_of_descriptors_is_as_large_as_it_will_get() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("a.txt", "hello");
+        for limit in [1 << 10, 1 << 12] {
+            let script = format!("ulimit -n {limit} && exec \"$0\" \"$@\"");
+            let mut command = Command::new("sh");
+            command.args(["-c", &script, SAMUM, "serve", text(tree.path())]);
+            command.args(["--listen", "127.0.0.1:0", "--threads", "1", "--driver", driver]);
+            let server = Server::spawn(&mut command).unwrap();
+            let status = format!("/proc/{}/status", server.pid());
+            let status = std::fs::read_to_string(status).unwrap();
+            let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+            assert_eq!(size.unwrap().trim().parse(), Ok(limit));
+            assert!(descriptors(&server) < 100);
+        }
+    });
+}
