@@ -29,6 +29,7 @@ pub mod load;
 pub mod machine;
 pub mod os;
 pub mod plot;
+pub mod processes;
 pub mod report;
 pub mod run;
 pub mod stats;

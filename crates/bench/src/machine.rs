@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 use std::{fs, io, thread};
 
+use rustix::param::clock_ticks_per_second;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use serde::{Deserialize, Serialize};
@@ -200,6 +201,13 @@ impl CpuTime {
     #[must_use]
     pub fn now() -> Self {
         Self::parse(&read("/proc/stat"), &read("/proc/self/stat"))
+    }
+
+    /// The same with more that is our own.
+    #[must_use]
+    pub fn with(self, own: Duration) -> Self {
+        let ticks = own.as_nanos() * u128::from(clock_ticks_per_second()) / 1_000_000_000;
+        Self { own: self.own.saturating_add(u64::try_from(ticks).unwrap_or(u64::MAX)), ..self }
     }
 
     fn parse(stat: &str, own: &str) -> Self {

@@ -1,5 +1,6 @@
 //! Tests as values, and what runs a row of them: recorder, progress, ctrl-C, noise before and after.
 
+use core::time::Duration;
 use std::io::{IsTerminal as _, stderr};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -162,6 +163,7 @@ pub struct Recorder<'a> {
     series: Vec<Series>,
     ran: &'a mut Ran,
     versions: &'a mut Vec<(String, String)>,
+    measured_cpu: &'a mut Duration,
     bar: &'a ProgressBar,
     descriptors: usize,
 }
@@ -282,6 +284,11 @@ impl Recorder<'_> {
             self.versions.push((name.to_owned(), version.into()));
         }
     }
+    /// CPU time that was used by somebody who is measured and not a child of this process: others that
+    /// made the machine noisy they are not.
+    pub fn measured_cpu(&mut self, used: Duration) {
+        *self.measured_cpu += used;
+    }
     /// A table for the summary and the report.
     pub fn table(&mut self, table: Table) {
         self.ran.tables.push(table);
@@ -356,7 +363,7 @@ pub fn run(tests: Vec<Test>, options: &Options) -> Result<Finished, Error> {
         },
         series: Vec::new(),
     };
-    let mut failures = Vec::new();
+    let (mut failures, mut measured_cpu) = (Vec::new(), Duration::ZERO);
     let total = tests.len();
     for (nth, mut test) in tests.into_iter().enumerate() {
         let bar = progress_bar(&test.about.name, nth + 1, total);
@@ -380,6 +387,7 @@ pub fn run(tests: Vec<Test>, options: &Options) -> Result<Finished, Error> {
                 series: Vec::new(),
                 ran: &mut ran,
                 versions: &mut run.meta.versions,
+                measured_cpu: &mut measured_cpu,
                 bar: &bar,
                 descriptors,
             };
@@ -407,7 +415,8 @@ pub fn run(tests: Vec<Test>, options: &Options) -> Result<Finished, Error> {
         run.meta.interrupted = interrupt::is_set();
         run.save(&dir)?;
     }
-    run.meta.noise = Some(Noise::judge(before, clock::calibrate(), from, CpuTime::now()));
+    let after = clock::calibrate();
+    run.meta.noise = Some(Noise::judge(before, after, from, CpuTime::now().with(measured_cpu)));
     run.save(&dir)?;
     report::write(&run, &dir)?;
     Ok(Finished { dir, run, failures })

@@ -143,6 +143,11 @@ fn http_measures_any_server() {
     let curves: BTreeSet<_> =
         rows.iter().filter(|row| row.test == "latency").map(|row| &row.series).collect();
     assert_eq!(curves.len(), 4, "{curves:?}");
+    // It runs here, so what it uses is known.
+    let summary = fs::read_to_string(out.join("summary.md")).unwrap();
+    let kept = summary.lines().find(|line| line.contains("| kept |")).unwrap();
+    let cpu: f64 = kept.split('|').nth(5).unwrap().trim().parse().unwrap();
+    assert!((0.5..5000.0).contains(&cpu), "{kept}");
 }
 
 /// Takes part like the others until its bytes have been compared, and then answers nothing but 404.

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use crate::cli::{Tests, rate, seconds};
 use crate::load::slow::SlowReaders;
 use crate::load::{self, Account, Arrival, Plan, Sources, Target, Url};
+use crate::processes::{CpuTimes, family, listeners};
 use crate::run::{Figure, Table};
 use crate::stats::float;
 use crate::{Fault, Recorder, Test, Unit};
@@ -152,6 +153,7 @@ fn connections(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         let sources = Sources::enough_for(count, url.address);
         let target = Target::new(&url.path);
         let mut crowd = Crowd::new(url.address, &url.host, &target, sources, http.cpu);
+        let mut server = Server::at(url);
         while crowd.len() < count && !recorder.is_stopped() {
             match crowd.grow() {
                 Ok(step) => {
@@ -172,6 +174,7 @@ fn connections(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             let part = float(crowd.len()) / float(count);
             recorder.progress((float(i) + part) / float(http.urls.len()));
         }
+        server.used(recorder);
     }
     Ok(())
 }
@@ -184,7 +187,10 @@ fn maximum(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                 break;
             }
             let plan = Plan { keep_alive, ..http.plan(url) };
-            match load::measure(&plan) {
+            let mut server = Server::at(url);
+            let measured = load::measure(&plan);
+            let cpu = server.used(recorder);
+            match measured {
                 Ok(account) if keep_alive && !keeps(&account, &plan) => {
                     recorder.skip(name, format!("{kind}: the server does not keep connections"));
                 }
@@ -194,7 +200,7 @@ fn maximum(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                     let mut row =
                         vec![name.clone(), kind.to_owned(), format!("{:.0}", account.rate())];
                     row.push(format!("{}/s", Unit::Bytes.show(account.bytes_rate())));
-                    row.extend(figures(&account));
+                    row.extend(figures(&account, cpu));
                     rows.push(row);
                 }
                 Err(error) => recorder.skip(name, format!("{kind}: {error}")),
@@ -213,6 +219,7 @@ fn maximum(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 fn latency(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let mut rows = Vec::new();
     for (name, url) in &http.urls {
+        let mut server = Server::at(url);
         let rates = match http.rates.is_empty() {
             false => http.rates.clone(),
             true => match load::measure(&http.plan(url)) {
@@ -237,8 +244,10 @@ fn latency(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                     continue;
                 }
             };
+            server.used(recorder);
             let arrival = if http.even { Arrival::Even(rate) } else { Arrival::Poisson(rate) };
             let measured = load::measure(&Plan { arrival, ..http.plan(url) });
+            let cpu = server.used(recorder);
             let ended = readers.map(SlowReaders::stop).transpose();
             let words =
                 if slow { format!(", {} slow readers", http.slow_readers) } else { String::new() };
@@ -248,7 +257,7 @@ fn latency(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                     figures::curve(recorder, name, &kind, &account.latency);
                     let mut row =
                         vec![name.clone(), kind.clone(), format!("{:.0}", account.rate())];
-                    row.extend(figures(&account));
+                    row.extend(figures(&account, cpu));
                     rows.push(row);
                     if again.is_some_and(|again| again > 0) {
                         let again = again.unwrap_or(0);
@@ -312,16 +321,55 @@ fn keeps(account: &Account, plan: &Plan) -> bool {
     account.connect.len() <= plan.connections as u64 + account.answered_ever / 2
 }
 
-/// Latencies, the generator's own CPU, and what went wrong.
-fn figures(account: &Account) -> Vec<String> {
+/// The processes behind a URL, if they run here.
+struct Server {
+    processes: Vec<u32>,
+    times: CpuTimes,
+    before: Duration,
+}
+
+impl Server {
+    fn at(url: &Url) -> Self {
+        let mut processes: Vec<u32> = listeners(url.address).into_iter().flat_map(family).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        let mut times = CpuTimes::default();
+        let before = times.so_far(&processes);
+        Self { processes, times, before }
+    }
+
+    /// CPU time since this was last asked, which is nobody's noise; none if they are elsewhere.
+    fn used(&mut self, recorder: &mut Recorder<'_>) -> Option<Duration> {
+        let now = self.times.so_far(&self.processes);
+        let used = now - core::mem::replace(&mut self.before, now);
+        recorder.measured_cpu(used);
+        (!self.processes.is_empty()).then_some(used)
+    }
+}
+
+/// The server's CPU per request, latencies, the generator's own CPU, and what went wrong.
+fn figures(account: &Account, cpu: Option<Duration>) -> Vec<String> {
+    let each = cpu.map(|cpu| cpu.as_secs_f64() / float(account.answered_ever));
+    let each = each.filter(|each| each.is_finite());
+    let each = each.map_or_else(|| "–".to_owned(), |each| format!("{:.2}", each * 1e6));
     let latencies =
         [0.5, 0.9, 0.99, 0.999, 1.0].map(|q| figures::show_seconds(account.quantile(q)));
     let own = format!("{:.0} %", 100.0 * account.own_cpu_share());
-    latencies.into_iter().chain([own, figures::remarks(&[account])]).collect()
+    let all = core::iter::once(each).chain(latencies);
+    all.chain([own, figures::remarks(&[account])]).collect()
 }
 
 fn table(title: &str, head: &[&str], rows: Vec<Vec<String>>) -> Table {
-    let tail = ["p50", "p90", "p99", "p99.9", "max", "generator's CPU", "remarks"];
+    let tail = [
+        "server's CPU, µs/request",
+        "p50",
+        "p90",
+        "p99",
+        "p99.9",
+        "max",
+        "generator's CPU",
+        "remarks",
+    ];
     let head = head.iter().chain(&tail).map(|name| (*name).to_owned()).collect();
     Table { title: title.to_owned(), head, rows }
 }

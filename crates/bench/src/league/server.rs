@@ -2,7 +2,6 @@
 
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
-use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{TcpListener, TcpStream};
@@ -19,6 +18,8 @@ use super::peers::{FILES_KEY, FLOOR_KEY, FLOOR_SOURCE, Peer, Place, find};
 use super::throttle::Throttle;
 use crate::interrupt;
 use crate::load::{fetch, pin};
+use crate::machine::{field, read};
+use crate::processes::{CpuTimes, family};
 use crate::sys::process::die_with_us;
 
 /// A running peer. Dropping it ends it and all its processes.
@@ -27,8 +28,7 @@ pub struct Server {
     name: String,
     address: SocketAddr,
     child: Child,
-    /// Of threads, ended ones too: CPU time when last asked.
-    threads: HashMap<u32, u64>,
+    times: CpuTimes,
     _dir: tempfile::TempDir,
 }
 
@@ -86,7 +86,7 @@ impl Server {
         command.stdin(Stdio::null()).stdout(file).stderr(copy).process_group(0);
         let child = spawn_on(command, host.cpu).map_err(failed)?;
         let name = peer.name.clone();
-        let mut server = Self { name, address, child, threads: HashMap::new(), _dir: dir };
+        let mut server = Self { name, address, child, times: CpuTimes::default(), _dir: dir };
         if server.is_ready() {
             Ok(server)
         } else {
@@ -136,42 +136,16 @@ impl Server {
         }
     }
 
-    /// CPU time of all its threads so far, what the kernel does on their behalf included. Of threads
-    /// that have ended, what they had used when this was last called.
+    /// CPU time of all its processes so far ([`CpuTimes::so_far`]).
     pub fn cpu(&mut self) -> Duration {
-        for pid in self.processes() {
-            for thread in entries(&format!("/proc/{pid}/task")) {
-                let Ok(tid) = thread.parse() else { continue };
-                let schedstat = read(&format!("/proc/{pid}/task/{tid}/schedstat"));
-                // proc(5), Documentation/scheduler/sched-stats.rst: nanoseconds on a CPU come first.
-                let used = schedstat.split_whitespace().next().and_then(|ns| ns.parse().ok());
-                if let Some(used) = used {
-                    self.threads.insert(tid, used);
-                }
-            }
-        }
-        Duration::from_nanos(self.threads.values().sum())
+        self.times.so_far(&family(self.child.id()))
     }
 
     /// Bytes of memory of all its processes, each page shared by n of them counted as an n-th (PSS).
     #[must_use]
     pub fn memory(&self) -> u64 {
-        let pss = |pid| crate::machine::field(&read(&format!("/proc/{pid}/smaps_rollup")), "Pss:");
-        self.processes().into_iter().filter_map(pss).sum::<u64>() * 1024
-    }
-
-    /// It and its descendants.
-    fn processes(&self) -> Vec<u32> {
-        let mut found = vec![self.child.id()];
-        let mut next = 0;
-        while let Some(&pid) = found.get(next) {
-            next += 1;
-            for thread in entries(&format!("/proc/{pid}/task")) {
-                let children = read(&format!("/proc/{pid}/task/{thread}/children"));
-                found.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
-            }
-        }
-        found
+        let pss = |pid| field(&read(&format!("/proc/{pid}/smaps_rollup")), "Pss:");
+        family(self.child.id()).into_iter().filter_map(pss).sum::<u64>() * 1024
     }
 
     fn is_ready(&mut self) -> bool {
@@ -254,16 +228,6 @@ fn spawn_on(mut command: Command, cpu: Option<usize>) -> std::io::Result<Child> 
     // Not on a thread of its own, with whose end the child would end.
     sched_setaffinity(None, &before)?;
     child
-}
-
-fn entries(directory: &str) -> Vec<String> {
-    let names = fs::read_dir(directory).into_iter().flatten().flatten();
-    names.filter_map(|entry| entry.file_name().into_string().ok()).collect()
-}
-
-/// A file of /proc; empty when the process has ended.
-fn read(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default()
 }
 
 /// A server that does not accept connections by then has not started.

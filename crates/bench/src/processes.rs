@@ -1,0 +1,163 @@
+//! Other processes: who belongs together, who listens at an address, what they have used of the CPUs.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::time::Duration;
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::net::UdpSocket;
+
+use crate::machine::read;
+
+/// CPU time of processes, all their threads.
+#[derive(Debug, Default)]
+pub struct CpuTimes {
+    /// Of threads, ended ones too: nanoseconds when last asked.
+    threads: HashMap<u32, u64>,
+}
+
+impl CpuTimes {
+    /// What these have used so far, what the kernel does on their behalf included. Of threads that have
+    /// ended, what they had used when this was last called.
+    pub fn so_far(&mut self, processes: &[u32]) -> Duration {
+        for pid in processes {
+            for thread in entries(&format!("/proc/{pid}/task")) {
+                let Ok(tid) = thread.parse() else { continue };
+                let schedstat = read(&format!("/proc/{pid}/task/{tid}/schedstat"));
+                // proc(5), Documentation/scheduler/sched-stats.rst: nanoseconds on a CPU come first.
+                let used = schedstat.split_whitespace().next().and_then(|ns| ns.parse().ok());
+                if let Some(used) = used {
+                    self.threads.insert(tid, used);
+                }
+            }
+        }
+        Duration::from_nanos(self.threads.values().sum())
+    }
+}
+
+/// A process and its descendants.
+#[must_use]
+pub fn family(pid: u32) -> Vec<u32> {
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(&pid) = found.get(next) {
+        next += 1;
+        for thread in entries(&format!("/proc/{pid}/task")) {
+            let children = read(&format!("/proc/{pid}/task/{thread}/children"));
+            found.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        }
+    }
+    found
+}
+
+/// The processes of this machine that listen at a TCP address; none if it is another machine's, or
+/// they are other users' and may not be looked at.
+#[must_use]
+pub fn listeners(address: SocketAddr) -> Vec<u32> {
+    // Only an address of this machine can be bound to.
+    if UdpSocket::bind((address.ip(), 0)).is_err() {
+        return Vec::new();
+    }
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(read);
+    let sockets: HashSet<String> = tables
+        .iter()
+        .flat_map(|table| table.lines())
+        .filter_map(|line| listening(line, address))
+        .map(|inode| format!("socket:[{inode}]"))
+        .collect();
+    let holds = |pid: &u32| {
+        let directory = format!("/proc/{pid}/fd");
+        entries(&directory).iter().any(|fd| {
+            let target = fs::read_link(format!("{directory}/{fd}"));
+            target.is_ok_and(|target| target.to_str().is_some_and(|it| sockets.contains(it)))
+        })
+    };
+    entries("/proc").iter().filter_map(|name| name.parse().ok()).filter(holds).collect()
+}
+
+/// The inode of a socket that listens at an address, or at all of this machine: from a line of
+/// `/proc/net/tcp` or `tcp6` (proc(5)).
+fn listening(line: &str, address: SocketAddr) -> Option<u64> {
+    const LISTEN: &str = "0A";
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let (ip, port) = fields.get(1)?.split_once(':')?;
+    let is_there = |ip: IpAddr| ip == address.ip() || ip.is_unspecified();
+    let port = u16::from_str_radix(port, 16).ok()?;
+    (*fields.get(3)? == LISTEN && port == address.port() && is_there(ip_of(ip)?))
+        .then(|| fields.get(9)?.parse().ok())?
+}
+
+/// An address as it is printed there: words of 32 bits in this machine's order.
+fn ip_of(hex: &str) -> Option<IpAddr> {
+    let word = |at: usize| {
+        let digits = hex.get(at * 8..at * 8 + 8)?;
+        u32::from_str_radix(digits, 16).ok().map(u32::to_ne_bytes)
+    };
+    if hex.len() == 8 {
+        return Some(Ipv4Addr::from(word(0)?).into());
+    }
+    let words = [word(0)?, word(1)?, word(2)?, word(3)?];
+    let ip = Ipv6Addr::from(<[u8; 16]>::try_from(words.concat()).ok()?);
+    Some(ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4))
+}
+
+/// The names in a directory of `/proc`; none when the process has ended.
+fn entries(directory: &str) -> Vec<String> {
+    let names = fs::read_dir(directory).into_iter().flatten().flatten();
+    names.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn lines_of_listening_sockets() {
+        let line = |ip: &str, state: &str| {
+            format!(
+                "   0: {ip}:1F90 00000000:0000 {state} 00000000:00000000 00:00000000 00000000     0        0 4711 1 0"
+            )
+        };
+        let here = [
+            (line("0100007F", "0A"), "127.0.0.1:8080", Some(4711)),
+            (line("00000000", "0A"), "127.0.0.1:8080", Some(4711)),
+            (line("0100007F", "01"), "127.0.0.1:8080", None),
+            (line("0100007F", "0A"), "127.0.0.1:8081", None),
+            (line("0200007F", "0A"), "127.0.0.1:8080", None),
+            (line("00000000000000000000000001000000", "0A"), "[::1]:8080", Some(4711)),
+            (line("00000000000000000000000000000000", "0A"), "127.0.0.1:8080", Some(4711)),
+            (line("0000000000000000FFFF00000100007F", "0A"), "127.0.0.1:8080", Some(4711)),
+        ];
+        for (line, address, inode) in here {
+            let found = listening(&line, address.parse().unwrap());
+            assert_eq!(found, inode.filter(|_| cfg!(target_endian = "little")), "{line} {address}");
+        }
+        for line in ["", "  sl  local_address rem_address   st", "0: 01:1F90 0 0A", "0: x:y 0 0A"] {
+            assert_eq!(listening(line, "127.0.0.1:8080".parse().unwrap()), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn we_listen() {
+        for ip in ["127.0.0.1", "::1", "0.0.0.0"] {
+            let Ok(listener) = TcpListener::bind((ip, 0)) else { continue };
+            let mut address = listener.local_addr().unwrap();
+            if address.ip().is_unspecified() {
+                address.set_ip(Ipv4Addr::LOCALHOST.into());
+            }
+            assert_eq!(listeners(address), [std::process::id()], "{ip}");
+        }
+        assert!(listeners("192.0.2.1:80".parse().unwrap()).is_empty(), "RFC 5737");
+    }
+
+    #[test]
+    fn we_use_time() {
+        let (mut times, us) = (CpuTimes::default(), [std::process::id()]);
+        let (before, start) = (times.so_far(&us), Instant::now());
+        while start.elapsed() < Duration::from_millis(50) {}
+        assert!(times.so_far(&us) - before >= Duration::from_millis(10));
+        assert!(family(std::process::id()).contains(&std::process::id()));
+    }
+}
