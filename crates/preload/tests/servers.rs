@@ -1,4 +1,4 @@
-//! Real servers beneath the library, with a real disk: nginx, lighttpd, Apache httpd.
+//! Real servers beneath the library, with a real disk: nginx, lighttpd, Apache httpd, webfsd.
 
 mod common;
 
@@ -472,6 +472,16 @@ fn nginx_is_told_what_the_disk_says_when_it_fails() {
     assert_eq!(said.matches("sendfile() failed (5: Input/output error)").count(), 3, "{said}");
 }
 
+fn sends_and_does_not_stall(command: &mut Command, port: u16, tree: &Tree, throttle: &Throttle) {
+    let server = Running::start(helped(command, tree), port);
+    waits_without_stalling(&server, tree, throttle, "s5");
+    throttle.limit(Some(256 * MIB));
+    download_everything(&server, tree);
+    throttle.limit(None);
+    server.terminate();
+    assert_helped(tree);
+}
+
 #[test]
 fn lighttpd_sends_every_byte_and_does_not_stall() {
     let program = or_skip_program!("lighttpd");
@@ -486,10 +496,34 @@ fn lighttpd_sends_every_byte_and_does_not_stall() {
     );
     fs::write(&conf, text).unwrap();
     let mut command = throttle.command(program);
-    let server = Running::start(helped(command.arg("-D").arg("-f").arg(conf), &tree), port);
+    sends_and_does_not_stall(command.arg("-D").arg("-f").arg(conf), port, &tree, &throttle);
+}
+
+/// A small server with a loop around select(2). (Behind an empty file it closes, with and without us.)
+#[test]
+fn webfsd_sends_every_byte_and_does_not_stall() {
+    let program = or_skip_program!("webfsd");
+    let tree = site();
+    let throttle = testkit::or_skip!(Throttle::new(tree.path()));
+    let port = free_port();
+    let mut command = throttle.command(program);
+    command.args(["-F", "-i", "127.0.0.1", "-c", "1000", "-p"]).arg(port.to_string());
+    command.arg("-r").arg(tree.path().join("site"));
+    let server = Running::start(helped(&mut command, &tree), port);
     waits_without_stalling(&server, &tree, &throttle, "s5");
+    evict(&tree);
     throttle.limit(Some(256 * MIB));
-    download_everything(&server, &tree);
+    thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut client = server.client();
+                for name in ["m0", "s1", "m1", "s4", "m2"] {
+                    get(&mut client, name, None);
+                }
+                get(&mut client, "h0", Some((10 * MIB + 5, 20 * MIB + 7)));
+            });
+        }
+    });
     throttle.limit(None);
     server.terminate();
     assert_helped(&tree);
@@ -518,14 +552,8 @@ fn apache_sends_every_byte_and_does_not_stall() {
     fs::write(&conf, text).unwrap();
     open_to_all(tree.path());
     let mut command = throttle.command(program);
-    let server =
-        Running::start(helped(command.args(["-D", "FOREGROUND", "-f"]).arg(conf), &tree), port);
-    waits_without_stalling(&server, &tree, &throttle, "s5");
-    throttle.limit(Some(256 * MIB));
-    download_everything(&server, &tree);
-    throttle.limit(None);
-    server.terminate();
-    assert_helped(&tree);
+    command.args(["-D", "FOREGROUND", "-f"]).arg(conf);
+    sends_and_does_not_stall(&mut command, port, &tree, &throttle);
 }
 
 /// Workers that are not root must be able to look into the tree, and to leave their counts.

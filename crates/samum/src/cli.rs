@@ -55,7 +55,7 @@ const PRELOAD_ABOUT: &str = "Run another server so that its sendfile(2) does not
     file, and the server's own event loop is told when it can go on. What is in memory goes out as \
     ever. The library is found by SAMUM_PRELOAD_LIB=PATH, else beside samum or in ../lib.\n\n\
     Helped: servers that send files by sendfile(2) to nonblocking sockets and wait by epoll, poll \
-    or select: nginx (sendfile on), lighttpd, Apache httpd (EnableSendfile on, event MPM).\n\n\
+    or select: nginx (sendfile on), lighttpd, Apache httpd (EnableSendfile on, event MPM), webfsd.\n\n\
     Not helped, and left as they are: what is read into memory first (nginx with sendfile off or \
     TLS, h2o, the smallest files of lighttpd, proxied bodies), open(2) and stat(2) of files never \
     looked at, blocking sockets, file systems that do not tell what is in memory (FUSE, NFS: as slow \
