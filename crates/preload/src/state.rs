@@ -30,7 +30,8 @@ const WINDOW_MAX: u64 = 4 * BLOCK;
 /// disk. The kernel reads ahead there, often as far; what a reader has not passed the program would
 /// have to look at itself, which is a copy.
 const WINDOW_FAST_MAX: u64 = 32 * BLOCK;
-/// There a stream that begins gets this at once, if more than a block is asked for.
+/// There a stream that begins gets this at once, if half a block is asked for or more: lighttpd sends
+/// 256 KiB at a time, less the header.
 const WINDOW_FAST_MIN: u64 = 8 * BLOCK;
 /// Ends of jobs that are remembered, to see that the next begins there. Others overwrite them.
 const ENDS_MAX: usize = 1024;
@@ -314,7 +315,7 @@ impl State {
             && let Some(fd) = open()
         {
             self.tickets += 1;
-            let window = if is_fast && want.count > BLOCK {
+            let window = if is_fast && want.count >= BLOCK / 2 {
                 self.window(want, window_max).max(WINDOW_FAST_MIN)
             } else {
                 self.window(want, window_max)
