@@ -82,7 +82,8 @@ pub struct Args {
     /// idle: connections [default: 10000, quick 500]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub count: Option<u32>,
-    /// The client copies what it receives out of the kernel, instead of discarding it there
+    /// The client copies what it receives out of the kernel, instead of discarding it there; but not in
+    /// download, where one CPU cannot copy as fast as a disk reads
     #[arg(long)]
     pub copy: bool,
     /// CPU of the servers [default: the first, if there are two]
