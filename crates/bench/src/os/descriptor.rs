@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::sync::mpsc;
+use std::thread;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{
@@ -14,6 +16,7 @@ use rustix::net::{
 use super::steps;
 use crate::clock::time;
 use crate::suite::{Fault, Recorder, Test};
+use crate::sys::process::with_own_descriptors;
 use crate::sys::socket::{adopt, bind_without_port};
 use crate::sys::uring::{Ask, Ring};
 
@@ -35,6 +38,14 @@ pub(super) fn tests() -> Vec<Test> {
             .scales("the lowest free number is found as fast among many as among few")
             .x("open descriptors")
             .steps(15_000, 60),
+        Test::new("table", "Who waits while the table of descriptors grows?", tables)
+            .scales(
+                "the N-th descriptor takes as long as the first; but in a process with threads, who opens the one \
+                 that makes the table double waits until no CPU can be looking at the old one (expand_fdtable in \
+                 fs/file.c)",
+            )
+            .x("open descriptors")
+            .steps(15_000, 600),
         Test::new("eventfd", "How long does an eventfd take with N open?", eventfds)
             .scales("making and using the N-th takes as long as the first")
             .x("open eventfds")
@@ -167,6 +178,40 @@ fn opens(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         open.push(fd?);
         Ok([took])
     })
+}
+
+fn tables(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+    let n = recorder.steps_within_descriptors(1);
+    for (system, beside) in [("one thread", false), ("two threads", true)] {
+        let times = with_own_descriptors(move || if beside { dups_beside(n) } else { dups(n) });
+        match times.and_then(|times| times) {
+            Ok(times) => steps(recorder, system, ["dup"], n, |i| Ok([times[i - 1]]))?,
+            Err(error) => recorder.skip(system, error.to_string()),
+        }
+    }
+    Ok(())
+}
+
+fn dups(n: usize) -> io::Result<Vec<f64>> {
+    let null = File::open("/dev/null")?;
+    let (mut open, mut times) = (Vec::with_capacity(n), Vec::with_capacity(n));
+    for _ in 0..n {
+        let (took, fd) = time(|| rustix::io::dup(&null));
+        open.push(fd?);
+        times.push(took);
+    }
+    Ok(times)
+}
+
+/// The same with a second thread, which sleeps.
+fn dups_beside(n: usize) -> io::Result<Vec<f64>> {
+    let (end, ended) = mpsc::channel::<()>();
+    let sleeper = thread::Builder::new().spawn(move || ended.recv())?;
+    let times = dups(n);
+    drop(end);
+    // It ends with an error, for nothing was sent.
+    let _ = sleeper.join();
+    times
 }
 
 fn eventfds(recorder: &mut Recorder<'_>) -> Result<(), Fault> {

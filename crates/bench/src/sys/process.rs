@@ -4,10 +4,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use std::thread;
 
 use rustix::process::{
     Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, waitpid,
 };
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 /// A child process. Killed and waited for when dropped; killed by the kernel should we die first.
 #[derive(Debug)]
@@ -79,6 +81,24 @@ impl Drop for Child {
 }
 
 /// Makes the standard library start `command` by fork(2) and execve(2), where otherwise it would take
+/// Does `work` on a thread that has a table of descriptors of its own: a copy, no larger than what is
+/// open needs (`CLONE_FILES`, unshare(2)). Threads that it makes share that one.
+///
+/// # Errors
+/// When there can be no thread, or no table.
+pub(crate) fn with_own_descriptors<R: Send + 'static>(
+    work: impl FnOnce() -> R + Send + 'static,
+) -> io::Result<R> {
+    let apart = || {
+        // SAFETY: this thread has no descriptors yet but those that `work` brings, whose copies are as
+        // good; what `work` opens ends with it or with this thread, and cannot leave but as a number.
+        unsafe { unshare_unsafe(UnshareFlags::FILES) }?;
+        Ok(work())
+    };
+    let thread = thread::Builder::new().spawn(apart)?;
+    thread.join().map_err(|_| io::Error::other("the thread panicked"))?
+}
+
 /// posix_spawn(3), which is vfork(2) in the C library.
 pub(crate) fn force_fork(command: &mut Command) {
     // SAFETY: what runs between fork and exec does nothing.
