@@ -80,7 +80,6 @@ impl Drop for Child {
     }
 }
 
-/// Makes the standard library start `command` by fork(2) and execve(2), where otherwise it would take
 /// Does `work` on a thread that has a table of descriptors of its own: a copy, no larger than what is
 /// open needs (`CLONE_FILES`, unshare(2)). Threads that it makes share that one.
 ///
@@ -99,6 +98,7 @@ pub(crate) fn with_own_descriptors<R: Send + 'static>(
     thread.join().map_err(|_| io::Error::other("the thread panicked"))?
 }
 
+/// Makes the standard library start `command` by fork(2) and execve(2), where otherwise it would take
 /// posix_spawn(3), which is vfork(2) in the C library.
 pub(crate) fn force_fork(command: &mut Command) {
     // SAFETY: what runs between fork and exec does nothing.
