@@ -129,7 +129,7 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>, speed: Speed) -> Result<(), Fau
         }
     }
     recorder.table(table);
-    if let Some(noisy) = rounds.too_noisy(&[CPU_PER_GB]) {
+    if let Some(noisy) = rounds.too_noisy(&[RATE, CPU_PER_GB]) {
         recorder.note(noisy);
     }
     if failures.is_empty() { Ok(()) } else { Err(Fault::Failed(failures.join("; "))) }

@@ -163,6 +163,9 @@ fn run(
     let rows = rows.collect();
     let head = ["way", "MB/s", "CPU, s per GB", "remarks"].map(str::to_owned).to_vec();
     recorder.table(Table { title: "Medians (least–greatest) of rounds".to_owned(), head, rows });
+    if let Some(noisy) = rounds.too_noisy(&[RATE, CPU_PER_GB]) {
+        recorder.note(noisy);
+    }
     Ok(())
 }
 

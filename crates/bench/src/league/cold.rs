@@ -141,7 +141,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         head: head.map(str::to_owned).to_vec(),
         rows,
     });
-    if let Some(noisy) = rounds.too_noisy(&[ALONE]) {
+    if let Some(noisy) = rounds.too_noisy(&[ALONE, ALONE_CPU, MAXIMUM, MAXIMUM_CPU, KEPT, COLD]) {
         recorder.note(noisy);
     }
     league.describe(recorder);

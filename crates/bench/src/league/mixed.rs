@@ -141,6 +141,9 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         head: head.map(str::to_owned).to_vec(),
         rows,
     });
+    if let Some(noisy) = rounds.too_noisy(&[GOT, LARGE, CPU]) {
+        recorder.note(noisy);
+    }
     league.describe(recorder);
     result
 }
