@@ -13,7 +13,7 @@ use super::sender::Strategy;
 use crate::load::{self, Order, Target};
 use crate::run::{Better, Figure, Table};
 use crate::stats::float;
-use crate::{Fault, Recorder, Test, Unit};
+use crate::{Fault, Recorder, Test, Unit, interrupt};
 
 /// The test.
 pub(super) fn test(plan: &Rc<Plan>) -> Test {
@@ -62,7 +62,10 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             cpu: plan.client_cpu,
             ..load::Plan::new(server.address(), targets.clone())
         };
-        let account = match load::measure(&load) {
+        let measured = load::measure(&load);
+        let account = match measured.and_then(|account| interrupt::check().map(|()| account)) {
+            // What ctrl-C cut short says nothing about the strategy.
+            Err(_) if recorder.is_stopped() => break,
             Ok(account) => account,
             Err(error) => {
                 failures.push(format!("{}: nothing can be had from it: {error}", strategy.name()));

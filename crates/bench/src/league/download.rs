@@ -13,7 +13,6 @@ use super::rounds::Rounds;
 use super::site::Site;
 use super::{Dropped, League};
 use crate::http::figures::remarks;
-use crate::load::fetch::fetch;
 use crate::load::{Account, Order, Plan, Target, pin};
 use crate::run::{Figure, Table};
 use crate::stats::float;
@@ -56,14 +55,18 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         site.evict(files)?;
         read(league, &site, files)?;
     }
-    for round in 0..recorder.steps() {
+    'rounds: for round in 0..recorder.steps() {
         if recorder.is_stopped() {
             break;
         }
         let x = float(round + 1);
         for (speed, _, files) in kinds {
             site.evict(files)?;
-            let rate = read(league, &site, files)?;
+            let rate = match read(league, &site, files) {
+                // What was measured so far is still shown.
+                Err(_) if recorder.is_stopped() => break 'rounds,
+                rate => rate?,
+            };
             rounds.record(recorder, READ, speed, Unit::BytesPerSecond, x, rate);
         }
         for (i, peer) in league.peers.iter().enumerate() {
@@ -127,7 +130,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         head: head.map(str::to_owned).to_vec(),
         rows: rows.collect(),
     });
-    if let Some(noisy) = rounds.too_noisy(&[ONE, MANY]) {
+    if let Some(noisy) = rounds.too_noisy(&[ONE, ONE_CPU, MANY, MANY_CPU]) {
         recorder.note(noisy);
     }
     league.describe(recorder);
@@ -152,10 +155,13 @@ fn download(
     files: &[String],
     first: bool,
 ) -> Result<Option<Done>, Fault> {
-    if first && league.start(recorder, peer, site, files, None).is_none() {
-        return Ok(None);
+    if first {
+        site.evict(files)?;
+        if league.start(recorder, peer, site, files, None).is_none() {
+            return Ok(None);
+        }
     }
-    // Nothing is compared again, but a server that must know its files is told.
+    // None of these is compared again, but a server that must know its files is told.
     let before = [FIRST.to_owned()];
     let known = if peer.needs_files { &[files, &before].concat() } else { &[][..] };
     let Some(mut server) = league.start(recorder, peer, site, known, None) else {
@@ -163,8 +169,7 @@ fn download(
     };
     // Servers and what is before them learn how fast the disk is.
     site.evict(&before)?;
-    let sent = fetch(server.address(), &format!("/{FIRST}"), LIMIT);
-    sent.map_err(|error| Fault::Failed(format!("{}: {FIRST}: {error}", peer.name)))?;
+    server.check(site.root(), FIRST).map_err(Fault::Failed)?;
     site.evict(files)?;
     let len = league.bytes / files.len() as u64;
     let target = |file| Target { len: Some(len), ..Target::new(format!("/{file}")) };

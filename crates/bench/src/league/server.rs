@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
+use rustix::fs::{Advice, fadvise};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
@@ -120,7 +121,10 @@ impl Server {
     /// A sentence, when it cannot be had or differs.
     pub fn check(&self, root: &Path, file: &str) -> Result<(), String> {
         let failed = |error: std::io::Error| format!("{file}: {error}");
-        let mut want = BufReader::new(File::open(root.join(file)).map_err(failed)?);
+        let want = File::open(root.join(file)).map_err(failed)?;
+        // We read what the server has sent and no further: what was cold for it stays so.
+        fadvise(&want, 0, None, Advice::Random).map_err(|error| failed(error.into()))?;
+        let mut want = BufReader::new(want);
         let (mut part, mut same) = (Vec::new(), true);
         // Piece by piece: a file may be larger than memory.
         let compare = |got: &[u8]| {
