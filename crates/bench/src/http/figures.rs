@@ -13,8 +13,8 @@ pub(crate) fn remarks(accounts: &[&Account]) -> String {
         (count > 0).then(|| format!("{count} {failure}"))
     });
     let bottlenecks = accounts.iter().filter_map(|account| account.bottleneck());
-    let (cpu, late): (Vec<_>, Vec<_>) =
-        bottlenecks.partition(|lacked| matches!(lacked, Bottleneck::OwnCpu(_)));
+    let (late, cpu): (Vec<_>, Vec<_>) =
+        bottlenecks.partition(|lacked| matches!(lacked, Bottleneck::SentLate(_)));
     let worst = [cpu, late].map(|lacked| {
         lacked.into_iter().max_by(|a, b| a.partial_cmp(b).unwrap_or(core::cmp::Ordering::Equal))
     });

@@ -64,7 +64,7 @@ pub struct Slice {
     /// Requests answered.
     pub answered: u64,
     /// The longest of their latencies, or what the oldest request that still waited at its end had
-    /// waited by then: a server that stands still answers nothing, and that must show.
+    /// waited by then in the window: a server that stands still answers nothing, and that must show.
     pub latency_max: Nanos,
 }
 
@@ -74,7 +74,9 @@ pub struct Slice {
 #[derive(Clone, Debug)]
 pub struct Account {
     /// From when a request was meant to leave to the last byte of its answer; of requests meant to
-    /// leave in the window.
+    /// leave in the window, and of those that still waited when it opened: who leaves these out does
+    /// not see a server that stands still from the warm-up on. They count with all that they waited,
+    /// as the others do: from the window's start on, most would look faster than they were.
     pub latency: Histogram<u64>,
     /// Of each new connection, in the window or not.
     pub connect: Histogram<u64>,
@@ -90,6 +92,8 @@ pub struct Account {
     pub window: Duration,
     /// CPU time of the generator's thread within the window.
     pub own_cpu: Duration,
+    /// How long that thread could have run within the window, but others ran on its CPU.
+    pub own_wait: Duration,
     /// Requests that left in the window.
     pub sent: u64,
     /// Of those: left more than [`LATE`] after they could have, though a connection was free. That is
@@ -118,6 +122,7 @@ impl Account {
             bytes: 0,
             window: Duration::ZERO,
             own_cpu: Duration::ZERO,
+            own_wait: Duration::ZERO,
             sent: 0,
             sent_late: 0,
             failures: Default::default(),
@@ -211,8 +216,12 @@ impl Account {
     #[allow(clippy::cast_precision_loss, reason = "counts of requests")]
     pub fn bottleneck(&self) -> Option<Bottleneck> {
         let late = self.sent_late as f64 / self.sent.max(1) as f64;
-        if self.own_cpu_share() > OWN_CPU_MAX {
-            Some(Bottleneck::OwnCpu(self.own_cpu_share()))
+        let used = self.own_cpu_share();
+        let waited = self.own_wait.as_secs_f64() / self.window.as_secs_f64();
+        if used > OWN_CPU_MAX {
+            Some(Bottleneck::OwnCpu(used))
+        } else if used + waited > OWN_CPU_MAX {
+            Some(Bottleneck::Waited { used, waited })
         } else if late > SENT_LATE_MAX {
             Some(Bottleneck::SentLate(late))
         } else {
@@ -224,6 +233,13 @@ impl Account {
 /// What the load generator lacked.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub enum Bottleneck {
+    /// It used this part of its CPU, and waited for it while others did another.
+    Waited {
+        /// Of the window.
+        used: f64,
+        /// Of the window, too.
+        waited: f64,
+    },
     /// It used this part of its CPU.
     OwnCpu(f64),
     /// This part of its requests left [late](Account::sent_late).
@@ -233,6 +249,12 @@ pub enum Bottleneck {
 impl fmt::Display for Bottleneck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Waited { used, waited } => write!(
+                f,
+                "the load generator used {:.0} % of its CPU and waited for it {:.0} % of the time",
+                100.0 * used,
+                100.0 * waited
+            ),
             Self::OwnCpu(part) => {
                 write!(f, "the load generator used {:.0} % of its CPU", 100.0 * part)
             }
@@ -256,7 +278,7 @@ pub(super) fn nanos(duration: Duration) -> Nanos {
 /// Of latencies: 0.1 %, which is finer than any of them repeats.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
-/// Beyond this part of its CPU the generator is taken to be the bottleneck.
+/// Beyond this part of its CPU, used or waited for, the generator is taken to be the bottleneck.
 pub const OWN_CPU_MAX: f64 = 0.9;
 
 /// Beyond this part of requests sent [late](Account::sent_late), too.
@@ -344,6 +366,10 @@ mod tests {
         account.sent_late = 11;
         let says = |account: &Account| account.bottleneck().unwrap().to_string();
         assert!(says(&account).contains("sent 1.1 %"));
+        account.own_cpu = Duration::from_millis(1200);
+        account.own_wait = Duration::from_millis(700);
+        let words = "the load generator used 60 % of its CPU and waited for it 35 % of the time";
+        assert_eq!(says(&account), words);
         account.own_cpu = Duration::from_millis(1900);
         assert!(says(&account).contains("95 %"));
     }

@@ -23,6 +23,7 @@ use super::schedule::{Arrival, Nanos, Schedule};
 use super::target::{begin_connect, connect};
 use super::{Plan, pin};
 use crate::interrupt;
+use crate::machine::read;
 
 /// What another thread sees of a load, and how it ends it.
 #[derive(Debug, Default)]
@@ -97,7 +98,8 @@ struct Engine<'a> {
     start: Instant,
     /// Between these times requests count.
     window: (Nanos, Nanos),
-    window_cpu: Option<Duration>,
+    /// Own CPU time when it opened, and the time waited for the CPU; None before.
+    window_cpu: Option<(Duration, Duration)>,
     draining: bool,
     failures_in_row: u32,
     next_scan: Nanos,
@@ -160,7 +162,8 @@ impl<'a> Engine<'a> {
             failures_in_row: 0,
             next_scan: 0,
             buffer: vec![0; BUFFER].into_boxed_slice(),
-            account: Account::new(plan.timeout + DRAIN),
+            // Meant to leave when the warm-up began, and sent in the last moment of the drain.
+            account: Account::new(plan.warmup + plan.duration + DRAIN + plan.timeout),
         })
     }
 
@@ -220,11 +223,9 @@ impl<'a> Engine<'a> {
         while !self.watch.is_stopped()
             && let Some(intended) = self.next_intended(now)
         {
-            if intended >= self.window.0 {
-                self.account.latency.saturating_record(now - intended);
-                if core::mem::take(&mut is_first) {
-                    self.waited(intended, now);
-                }
+            self.account.latency.saturating_record(now - intended);
+            if core::mem::take(&mut is_first) {
+                self.waited(intended, now);
             }
             self.account.fail(Failure::Unfinished);
         }
@@ -238,17 +239,18 @@ impl<'a> Engine<'a> {
     fn mark_window(&mut self, now: Nanos) {
         if self.window_cpu.is_none() && now >= self.window.0 {
             self.window.0 = now;
-            self.window_cpu = Some(thread_cpu());
+            self.window_cpu = Some((thread_cpu(), thread_wait()));
         }
     }
 
     fn close_window(&mut self, now: Nanos) -> io::Result<()> {
-        let Some(cpu) = self.window_cpu else {
+        let Some((cpu, wait)) = self.window_cpu else {
             return Err(Error::other("the load ended before its warm-up did"));
         };
         self.window.1 = now;
         self.account.window = Duration::from_nanos(now - self.window.0);
         self.account.own_cpu = thread_cpu() - cpu;
+        self.account.own_wait = thread_wait().saturating_sub(wait);
         Ok(())
     }
 
@@ -506,18 +508,20 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Takes the latency of a request that was meant to leave in the window.
+    /// Takes the latency of a request that was under way in the window, if only when that opened.
     fn record(&mut self, request: Request, now: Nanos) {
-        if self.window_cpu.is_some() && (self.window.0..self.window.1).contains(&request.intended) {
+        if self.window_cpu.is_some() && request.intended < self.window.1 {
             self.account.latency.saturating_record(now.saturating_sub(request.intended).max(1));
             self.waited(request.intended, now);
         }
     }
 
-    /// Notes who was waited for, from within the window on and up to its end.
+    /// Notes who was waited for within the window: from its start, if it had begun before, up to its
+    /// end.
     fn waited(&mut self, intended: Nanos, now: Nanos) {
         let (start, end) = self.window;
-        self.account.waited(intended - start, now.min(end) - start, now > end);
+        let from = intended.max(start) - start;
+        self.account.waited(from, now.min(end) - start, now > end);
     }
 
     fn fail(&mut self, i: usize, failure: Failure) -> io::Result<()> {
@@ -590,6 +594,14 @@ fn is_closed(socket: &OwnedFd) -> bool {
 fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
+}
+
+/// How long this thread could have run and did not; nothing where the kernel does not say.
+fn thread_wait() -> Duration {
+    let schedstat = read("/proc/thread-self/schedstat");
+    // Documentation/scheduler/sched-stats.rst: nanoseconds waited come second.
+    let waited = schedstat.split_whitespace().nth(1).and_then(|ns| ns.parse().ok());
+    Duration::from_nanos(waited.unwrap_or(0))
 }
 
 /// Events taken from the kernel at once.

@@ -90,6 +90,50 @@ fn a_pause_of_the_server_is_not_omitted() {
     }
 }
 
+/// The pause begins 200 ms before the window and ends 400 ms behind its start. A generator that leaves
+/// out what was meant to leave in the warm-up sees 400 ms, and of a closed loop nothing at all.
+#[test]
+fn a_pause_that_begins_in_the_warm_up_is_not_omitted() {
+    let pause = Duration::from_millis(300)..Duration::from_millis(900);
+    let server = Server::start(Behaviour::pause(BODY, pause));
+    for arrival in [Arrival::Even(500.0), Arrival::Closed] {
+        server.restart_clock();
+        let plan = Plan {
+            arrival,
+            connections: 4,
+            warmup: Duration::from_millis(500),
+            duration: Duration::from_secs(2),
+            ..plan(&server)
+        };
+        let account = measure(&plan);
+        assert_eq!(account.failures(), "");
+        let longest = account.quantile(1.0);
+        assert!((longest - 0.6).abs() < 0.05, "{arrival:?}: {longest}");
+        assert!(account.slices[3].latency_max > 350_000_000, "{arrival:?}: {:?}", account.slices);
+        if arrival != Arrival::Closed {
+            // Latencies of 300 of 1100 requests are evenly distributed up to 600 ms.
+            let got = account.quantile(0.99);
+            assert!((got - 0.578).abs() < 0.03, "{got}");
+            assert!(account.latency.len() >= 1090, "{}", account.latency.len());
+        }
+    }
+}
+
+#[test]
+fn who_waits_all_the_window_has_a_latency() {
+    let pause = Duration::from_millis(100)..Duration::from_secs(5);
+    let server = Server::start(Behaviour::pause(BODY, pause));
+    let plan = Plan {
+        connections: 8,
+        duration: Duration::from_millis(300),
+        timeout: Duration::from_millis(1000),
+        ..plan(&server)
+    };
+    let account = measure(&plan);
+    assert_eq!((account.failures(), account.latency.len()), ("8 timed out".to_owned(), 8));
+    assert!(account.quantile(0.5) >= 0.99, "{}", account.quantile(0.5));
+}
+
 #[test]
 fn connections_are_kept_or_not() {
     let server = Server::start(Behaviour::delays(BODY, |_| 5));
