@@ -6,6 +6,7 @@ use std::time::Instant;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+use crate::run::Unit;
 use crate::stats::{self, Spread};
 
 /// Nanoseconds of `work`.
@@ -30,7 +31,7 @@ pub fn thread_cpu() -> f64 {
     now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
 }
 
-/// What asking costs: every figure holds one such cost.
+/// What asking costs: every time holds one such cost, of the clock that it was taken with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// Median nanoseconds between two readings of the monotonic clock, one right after the other.
@@ -43,6 +44,17 @@ pub struct Cost {
 const READINGS: usize = 2000;
 
 impl Cost {
+    /// A sentence for who reads the figures.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let [monotonic, thread_cpu] =
+            [self.monotonic, self.thread_cpu].map(|cost| Unit::Nanoseconds.show(cost));
+        format!(
+            "Reading the clock costs {monotonic}, which every time holds once; reading a thread's CPU clock \
+             {thread_cpu}, which CPU times of a thread hold."
+        )
+    }
+
     /// Measured now; a millisecond or so.
     #[must_use]
     pub fn measure() -> Self {

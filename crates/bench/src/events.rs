@@ -138,6 +138,7 @@ fn cpu(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         cpu_per_event(recorder, way, idle, ACTIVE, float(idle))
     });
     recorder.note(format!("{ACTIVE} of the descriptors are ready at once. {WHOSE_CPU}"));
+    recorder.note(format!("{CLOCK} k, which is {ACTIVE}."));
     Ok(())
 }
 
@@ -147,11 +148,16 @@ fn active(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         cpu_per_event(recorder, way, idle, active, float(active))
     });
     recorder.note(format!("{idle} idle descriptors beside the active ones. {WHOSE_CPU}"));
+    recorder.note(format!(
+        "{CLOCK} k, the number of active descriptors: a part of what falls with k is the clock's."
+    ));
     Ok(())
 }
 
 const WHOSE_CPU: &str = "The CPU time is that of asking and of taking one byte from each; what the writer pays \
                          (for SIGIO, poll's wake-ups) is not in it.";
+
+const CLOCK: &str = "Each value holds the cost of reading the thread's CPU clock once, divided by";
 
 /// Records at `x` what each of `active` events costs beside `idle` descriptors.
 fn cpu_per_event(

@@ -90,9 +90,9 @@ fn header(run: &Run) -> String {
     );
     let _ = write!(
         html,
-        "<br>{} Reading the clock costs {}, which every time holds once.",
+        "<br>{} {}",
         escape(&verdict.unwrap_or_else(|| "The run was cut off.".into())),
-        Unit::Nanoseconds.show(meta.clock.monotonic)
+        escape(&meta.clock.words())
     );
     for (is_so, words) in [
         (meta.quick, "A quick run: it shows that the tests work, and little more."),

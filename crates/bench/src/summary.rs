@@ -36,7 +36,8 @@ pub struct Verdict<'a> {
 }
 
 impl Verdict<'_> {
-    /// "linear, ×12 (99 %)": curve, growth from the first to the last step, confidence.
+    /// "linear, ×12 (99 %)": curve, growth from the first to the last step, confidence; "falls, ×0.06"
+    /// for what [does not grow](Shape::Constant), but is not the same either.
     #[must_use]
     pub fn words(&self) -> String {
         let Some(Fit { shape, confidence, growth }) = self.fit else { return "–".to_owned() };
@@ -44,6 +45,10 @@ impl Verdict<'_> {
         const PLAIN: f64 = 2.0;
         let percent = confidence * 100.0;
         let is_sure = confidence >= fit::CONFIDENCE_MIN;
+        // As far down as up, from where it is no longer constant.
+        if is_sure && shape == Shape::Constant && growth < 1.0 / fit::GROWTH_MIN {
+            return format!("falls, ×{growth:.2} ({percent:.0} %)");
+        }
         if is_sure && shape == Shape::Constant {
             return format!("{shape} ({percent:.0} %)");
         }
@@ -104,7 +109,7 @@ pub fn markdown(run: &Run) -> String {
     // Writing to a String does not fail.
     let _ = write!(
         text,
-        "# samum-bench {}: {}\n\n{} · {} CPUs, {} · {} · {}\n\n{noise} Reading the clock costs {}, which every time holds once.\n",
+        "# samum-bench {}: {}\n\n{} · {} CPUs, {} · {} · {}\n\n{noise} {}\n",
         meta.suite,
         meta.label,
         meta.machine.cpu,
@@ -112,7 +117,7 @@ pub fn markdown(run: &Run) -> String {
         Unit::Bytes.show(float(meta.machine.memory)),
         meta.machine.kernel,
         meta.start,
-        Unit::Nanoseconds.show(meta.clock.monotonic),
+        meta.clock.words(),
     );
     if meta.quick {
         text.push_str("\nA quick run: it shows that the tests work, and little more.\n");
@@ -218,4 +223,23 @@ pub fn is_numeric(table: &Table, column: usize) -> bool {
         .peekable();
     cells.peek().is_some()
         && cells.all(|cell| cell.starts_with(|c: char| c.is_ascii_digit() || "-–<>×+".contains(c)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_falls_is_not_called_constant() {
+        let spread = Spread::of([1.0]).unwrap();
+        let words = |growth, confidence| {
+            let fit = Some(Fit { shape: Shape::Constant, confidence, growth });
+            let unit = Unit::Nanoseconds;
+            Verdict { test: "", system: "", series: "", unit, spread, fit }.words()
+        };
+        assert_eq!(words(0.06, 1.0), "falls, ×0.06 (100 %)");
+        assert_eq!(words(0.81, 1.0), "constant (100 %)");
+        assert_eq!(words(1.2, 1.0), "constant (100 %)");
+        assert_eq!(words(0.06, 0.4), "unclear; constant? (40 %)");
+    }
 }
