@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::Test;
 use crate::suite::Options;
@@ -125,6 +126,18 @@ pub fn choose(all: Vec<Test>, names: &[String]) -> Result<Vec<Test>, String> {
         .collect())
 }
 
+/// A CPU that this process may run on (sched_getaffinity(2)).
+pub(crate) fn cpu(text: &str) -> Result<usize, String> {
+    let cpu: usize = text.parse().map_err(|error| format!("{error}"))?;
+    // The mask of a process that was not allowed to ask is not known: then pinning says what is wrong.
+    let is_ours = |allowed: CpuSet| cpu < CpuSet::MAX_CPU && allowed.is_set(cpu);
+    if sched_getaffinity(None).map_or(true, is_ours) {
+        Ok(cpu)
+    } else {
+        Err(format!("there is no CPU {cpu} that this process may run on"))
+    }
+}
+
 /// Seconds of a measurement: above 0, and a day at most.
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     within(text, 86_400.0)
@@ -162,6 +175,17 @@ mod tests {
         }
         assert_eq!(rate("1e6"), Ok(1e6));
         assert!(rate("1e7").is_err() && rate("many").is_err());
+    }
+
+    #[test]
+    fn cpus_are_those_that_are_ours() {
+        let allowed = sched_getaffinity(None).unwrap();
+        for one in 0..CpuSet::MAX_CPU {
+            assert_eq!(cpu(&one.to_string()).is_ok(), allowed.is_set(one), "{one}");
+        }
+        for wrong in ["-1", "all", &CpuSet::MAX_CPU.to_string(), &usize::MAX.to_string()] {
+            assert!(cpu(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -9,13 +9,13 @@
 use core::time::Duration;
 use std::rc::Rc;
 
-use crate::cli::{Tests, rate, seconds};
+use crate::cli::{Tests, cpu, rate, seconds};
 use crate::load::slow::SlowReaders;
 use crate::load::{self, Account, Arrival, Plan, Sources, Target, Url};
 use crate::processes::{CpuTimes, family, listeners};
 use crate::run::{Figure, Table};
 use crate::stats::float;
-use crate::{Fault, Recorder, Test, Unit};
+use crate::{Fault, Recorder, Test, Unit, interrupt};
 
 pub mod crowd;
 pub(crate) mod figures;
@@ -59,7 +59,7 @@ pub struct Args {
     #[arg(long)]
     pub copy: bool,
     /// CPU of the load generator [default: any]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = cpu)]
     pub client_cpu: Option<usize>,
     /// How to run.
     #[command(flatten)]
@@ -188,7 +188,7 @@ fn maximum(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             }
             let plan = Plan { keep_alive, ..http.plan(url) };
             let mut server = Server::at(url);
-            let measured = load::measure(&plan);
+            let measured = measure(&plan);
             let cpu = server.used(recorder);
             match measured {
                 Ok(account) if keep_alive && !keeps(&account, &plan) => {
@@ -222,7 +222,7 @@ fn latency(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         let mut server = Server::at(url);
         let rates = match http.rates.is_empty() {
             false => http.rates.clone(),
-            true => match load::measure(&http.plan(url)) {
+            true => match measure(&http.plan(url)) {
                 Ok(account) => PARTS.map(|part| part * account.rate()).to_vec(),
                 Err(error) => {
                     recorder.skip(name, error.to_string());
@@ -246,7 +246,7 @@ fn latency(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             };
             server.used(recorder);
             let arrival = if http.even { Arrival::Even(rate) } else { Arrival::Poisson(rate) };
-            let measured = load::measure(&Plan { arrival, ..http.plan(url) });
+            let measured = measure(&Plan { arrival, ..http.plan(url) });
             let cpu = server.used(recorder);
             let ended = readers.map(SlowReaders::stop).transpose();
             let words =
@@ -314,6 +314,11 @@ impl Http {
         let plan = Plan { connections: self.slow_readers, targets: vec![target], ..self.plan(url) };
         SlowReaders::start(plan, self.slow_rate)
     }
+}
+
+/// Runs a load. One that ctrl-C cuts short is none.
+fn measure(plan: &Plan) -> std::io::Result<Account> {
+    load::measure(plan).and_then(|account| interrupt::check().map(|()| account))
 }
 
 /// Whether connections were used again and again: few were made beyond the first ones.
