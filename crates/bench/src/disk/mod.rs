@@ -64,10 +64,10 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1 << 20..=1 << 40))]
     pub transfer: Option<u64>,
     /// CPU of the sender [default: the first, if there are two]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::cli::cpu)]
     pub sender_cpu: Option<usize>,
     /// CPU of the clients [default: the first of another core, if there are two]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::cli::cpu)]
     pub client_cpu: Option<usize>,
 }
 

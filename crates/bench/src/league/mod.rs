@@ -87,10 +87,10 @@ pub struct Args {
     #[arg(long)]
     pub copy: bool,
     /// CPU of the servers [default: the first, if there are two]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::cli::cpu)]
     pub server_cpu: Option<usize>,
     /// CPU of the load generator [default: the first of another core, if there are two]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::cli::cpu)]
     pub client_cpu: Option<usize>,
 }
 
