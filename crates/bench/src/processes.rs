@@ -6,47 +6,67 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::net::UdpSocket;
 
+use rustix::process::Pid;
+
 use crate::machine::read;
+use crate::sys::process::cpu_time;
 
 /// CPU time of processes, all their threads.
 #[derive(Debug, Default)]
 pub struct CpuTimes {
-    /// Of threads, ended ones too: nanoseconds when last asked.
-    threads: HashMap<u32, u64>,
+    /// Of each process, when last asked.
+    processes: HashMap<u32, Duration>,
+    /// Of all of them, those that have ended too.
+    total: Duration,
 }
 
 impl CpuTimes {
-    /// What these have used so far, what the kernel does on their behalf included. Of threads that have
-    /// ended, what they had used when this was last called.
+    /// What these have used so far, what the kernel does on their behalf included, and that of threads
+    /// that have come and gone. Of processes that have ended, or are none of these any more, what they
+    /// had used when this was last called. It never falls.
     pub fn so_far(&mut self, processes: &[u32]) -> Duration {
-        for pid in processes {
-            for thread in entries(&format!("/proc/{pid}/task")) {
-                let Ok(tid) = thread.parse() else { continue };
-                let schedstat = read(&format!("/proc/{pid}/task/{tid}/schedstat"));
-                // proc(5), Documentation/scheduler/sched-stats.rst: nanoseconds on a CPU come first.
-                let used = schedstat.split_whitespace().next().and_then(|ns| ns.parse().ok());
-                if let Some(used) = used {
-                    self.threads.insert(tid, used);
-                }
-            }
+        for &pid in processes {
+            let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
+            let Some(Ok(used)) = number.map(cpu_time) else { continue };
+            let before = self.processes.insert(pid, used).unwrap_or_default();
+            // Less than before has another one, of the same number.
+            self.total += used.checked_sub(before).unwrap_or(used);
         }
-        Duration::from_nanos(self.threads.values().sum())
+        self.total
     }
 }
 
-/// A process and its descendants.
+/// A process and its descendants, without us and ours if we are one of them. The first process, whose
+/// descendants are the whole machine, stands for itself alone.
 #[must_use]
 pub fn family(pid: u32) -> Vec<u32> {
     let mut found = vec![pid];
+    if pid == FIRST {
+        return found;
+    }
+    let us = std::process::id();
     let mut next = 0;
     while let Some(&pid) = found.get(next) {
         next += 1;
         for thread in entries(&format!("/proc/{pid}/task")) {
             let children = read(&format!("/proc/{pid}/task/{thread}/children"));
-            found.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+            let children = children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok());
+            found.extend(children.filter(|child| *child != us));
         }
     }
     found
+}
+
+/// The processes that serve at a TCP address: those that listen there, and their families, as they are
+/// now; we are none of them.
+#[must_use]
+pub fn servers(address: SocketAddr) -> Vec<u32> {
+    let us = std::process::id();
+    let others = listeners(address).into_iter().filter(|pid| *pid != us);
+    let mut processes: Vec<u32> = others.flat_map(family).collect();
+    processes.sort_unstable();
+    processes.dedup();
+    processes
 }
 
 /// The processes of this machine that listen at a TCP address; none if it is another machine's, or
@@ -85,6 +105,9 @@ fn listening(line: &str, address: SocketAddr) -> Option<u64> {
     (*fields.get(3)? == LISTEN && port == address.port() && is_there(ip_of(ip)?))
         .then(|| fields.get(9)?.parse().ok())?
 }
+
+/// Holds the sockets of services that are started when somebody connects (systemd.socket(5)).
+const FIRST: u32 = 1;
 
 /// An address as it is printed there: words of 32 bits in this machine's order.
 fn ip_of(hex: &str) -> Option<IpAddr> {
@@ -153,11 +176,27 @@ mod tests {
     }
 
     #[test]
-    fn we_use_time() {
+    fn we_use_time_on_threads_that_end_too() {
         let (mut times, us) = (CpuTimes::default(), [std::process::id()]);
-        let (before, start) = (times.so_far(&us), Instant::now());
-        while start.elapsed() < Duration::from_millis(50) {}
+        let before = times.so_far(&us);
+        let busy = || {
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_millis(50) {}
+        };
+        std::thread::spawn(busy).join().unwrap();
         assert!(times.so_far(&us) - before >= Duration::from_millis(10));
-        assert!(family(std::process::id()).contains(&std::process::id()));
+        let total = times.so_far(&us);
+        assert!(times.so_far(&[]) == total && times.so_far(&[0, u32::MAX]) == total);
+    }
+
+    #[test]
+    fn families_are_neither_the_machine_nor_us() {
+        let us = std::process::id();
+        assert!(family(us).contains(&us));
+        assert_eq!(family(FIRST), [FIRST]);
+        let parent = rustix::process::getppid().unwrap().as_raw_nonzero().get().unsigned_abs();
+        assert!(!family(parent).contains(&us));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(!servers(listener.local_addr().unwrap()).contains(&us));
     }
 }

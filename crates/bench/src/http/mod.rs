@@ -6,13 +6,14 @@
 //! | `maximum` | how many requests a second can be had, on connections kept and not |
 //! | `latency` | how long they take at rates below that, by the clock; and beside slow readers |
 
+use core::net::SocketAddr;
 use core::time::Duration;
 use std::rc::Rc;
 
 use crate::cli::{Tests, cpu, rate, seconds};
 use crate::load::slow::SlowReaders;
 use crate::load::{self, Account, Arrival, Plan, Sources, Target, Url};
-use crate::processes::{CpuTimes, family, listeners};
+use crate::processes::{CpuTimes, servers};
 use crate::run::{Figure, Table};
 use crate::stats::float;
 use crate::{Fault, Recorder, Test, Unit, interrupt};
@@ -328,27 +329,26 @@ fn keeps(account: &Account, plan: &Plan) -> bool {
 
 /// The processes behind a URL, if they run here.
 struct Server {
-    processes: Vec<u32>,
+    address: SocketAddr,
     times: CpuTimes,
     before: Duration,
 }
 
 impl Server {
     fn at(url: &Url) -> Self {
-        let mut processes: Vec<u32> = listeners(url.address).into_iter().flat_map(family).collect();
-        processes.sort_unstable();
-        processes.dedup();
         let mut times = CpuTimes::default();
-        let before = times.so_far(&processes);
-        Self { processes, times, before }
+        let before = times.so_far(&servers(url.address));
+        Self { address: url.address, times, before }
     }
 
-    /// CPU time since this was last asked, which is nobody's noise; none if they are elsewhere.
+    /// CPU time since this was last asked, which is nobody's noise; none if they are elsewhere. Who
+    /// serves is asked anew: workers come and go.
     fn used(&mut self, recorder: &mut Recorder<'_>) -> Option<Duration> {
-        let now = self.times.so_far(&self.processes);
-        let used = now - core::mem::replace(&mut self.before, now);
+        let processes = servers(self.address);
+        let now = self.times.so_far(&processes);
+        let used = now.saturating_sub(core::mem::replace(&mut self.before, now));
         recorder.measured_cpu(used);
-        (!self.processes.is_empty()).then_some(used)
+        (!processes.is_empty()).then_some(used)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Processes made by fork(2), which end with their owner.
 
+use core::time::Duration;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt as _;
@@ -96,6 +97,28 @@ pub(crate) fn with_own_descriptors<R: Send + 'static>(
     };
     let thread = thread::Builder::new().spawn(apart)?;
     thread.join().map_err(|_| io::Error::other("the thread panicked"))?
+}
+
+/// CPU time that a process has used so far: of all its threads, those that have ended among them; not
+/// of its children (clock_getcpuclockid(3)).
+///
+/// # Errors
+/// `ESRCH` when there is no such process.
+pub(crate) fn cpu_time(pid: Pid) -> io::Result<Duration> {
+    let mut clock = 0;
+    // SAFETY: it writes one clockid_t to where it is told.
+    match unsafe { libc::clock_getcpuclockid(pid.as_raw_nonzero().get(), &raw mut clock) } {
+        0 => {}
+        error => return Err(io::Error::from_raw_os_error(error)),
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: it writes one timespec to where it is told; a process that has ended meanwhile is an error.
+    if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let [seconds, nanoseconds] = [time.tv_sec, time.tv_nsec].map(u64::try_from);
+    let whole = Duration::from_secs(seconds.unwrap_or(0));
+    Ok(whole + Duration::from_nanos(nanoseconds.unwrap_or(0)))
 }
 
 /// Makes the standard library start `command` by fork(2) and execve(2), where otherwise it would take
