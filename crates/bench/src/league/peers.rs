@@ -234,6 +234,7 @@ hosts: {default: {paths: {\"/\": {file.dir: {root}}}}}
 http1-request-timeout: 600
 ";
 
+/// It takes no more connections than half of the descriptors: 10,000 fit.
 const LIGHTTPD: &str = "\
 server.document-root = \"{root}\"
 server.port = {port}
@@ -241,8 +242,8 @@ server.bind = \"127.0.0.1\"
 server.max-keep-alive-requests = 1000000000
 server.max-keep-alive-idle = 600
 server.network-backend = \"sendfile\"
-server.max-fds = 16000
-server.max-connections = 15900
+server.max-fds = 20000
+server.max-connections = 10000
 server.errorlog = \"{dir}/err\"
 ";
 
