@@ -18,8 +18,8 @@ use super::peers::Peer;
 use super::rounds::Rounds;
 use super::site::Site;
 use super::throttle::Throttle;
-use super::{League, Measured};
-use crate::http::figures::{ONE_IN, curve, remarks, show_seconds};
+use super::{FILES_PER_READER, League, Measured};
+use crate::http::figures::{ONE_IN, curve, show_seconds};
 use crate::load::{self, Account, Arrival, Plan, Target};
 use crate::run::{Better, Figure, Table};
 use crate::stats::float;
@@ -57,11 +57,12 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let hot = site.file("hot", HOT_BYTES)?;
     // Nothing is read twice: even a server whose measurements all end late has not enough time.
     let longest = HEAD_START + 3 * league.length + 3 * load::engine::DRAIN;
-    let size = (league.rate * (longest.as_secs() + 2) / league.readers as u64).max(1 << 20);
-    site.has_room_for(size.saturating_mul(league.readers as u64))?;
-    let cold: Vec<String> = (0..league.readers)
-        .map(|i| site.file(&format!("cold/{i}"), size))
-        .collect::<Result<_, _>>()?;
+    let count = FILES_PER_READER * league.readers;
+    let size = (league.rate * (longest.as_secs() + 2) / count as u64).max(1 << 20);
+    site.has_room_for(size.saturating_mul(count as u64))?;
+    let compared = site.file_to_compare()?;
+    let cold: Vec<String> =
+        (0..count).map(|i| site.file(&format!("cold/{i}"), size)).collect::<Result<_, _>>()?;
     let requests = league.requests.unwrap_or(REQUESTS);
     recorder.note(format!(
         "disk slowed down to {}; {} downloads; hot file of {HOT_BYTES} bytes over {CONNECTIONS} connections",
@@ -70,10 +71,10 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     ));
     let mut rounds = Rounds::default();
     let mut accounts = BTreeMap::<String, Vec<Account>>::new();
-    let files: Vec<String> = core::iter::once(&hot).chain(&cold).cloned().collect();
-    let stage = Stage { league, site: &site, hot: &hot, cold: &cold, size, requests };
+    let files: Vec<String> = [hot, compared].into_iter().chain(cold).collect();
+    let stage = Stage { league, site: &site, files: &files, size, requests };
     let result = league.take_turns(recorder, |recorder, peer, x| {
-        let Some(round) = stage.round(recorder, peer, &files)? else { return Ok(()) };
+        let Some(round) = stage.round(recorder, peer)? else { return Ok(()) };
         let name = &peer.name;
         let (alone, beside) = (&round.alone.account, &round.beside.account);
         for (what, unit, value) in [
@@ -114,7 +115,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             at(0.99),
             at(1.0),
             rounds.cell(name, COLD, |rate| format!("{:.1}", rate / 1e6)),
-            remarks(&all.iter().collect::<Vec<_>>()),
+            League::remarks(&all.iter().collect::<Vec<_>>(), &rounds, name, COLD, league.rate),
         ])
     });
     let rows: Vec<_> = rows.collect();
@@ -152,9 +153,9 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 struct Stage<'a> {
     league: &'a League,
     site: &'a Site,
-    hot: &'a String,
-    cold: &'a [String],
-    /// Bytes of each of those.
+    /// The hot one, the one to compare, and those to download.
+    files: &'a [String],
+    /// Bytes of each of the last.
     size: u64,
     /// Per second, of the measurements by the clock.
     requests: f64,
@@ -170,26 +171,23 @@ struct Round {
 }
 
 impl Stage<'_> {
-    fn round(
-        &self,
-        recorder: &mut Recorder<'_>,
-        peer: &Peer,
-        files: &[String],
-    ) -> Result<Option<Round>, Fault> {
-        let hot_alone = core::slice::from_ref(self.hot);
+    fn round(&self, recorder: &mut Recorder<'_>, peer: &Peer) -> Result<Option<Round>, Fault> {
         let (league, site) = (self.league, self.site);
+        let (to_compare, cold) = self.files.split_at(2);
+        let hot = &to_compare[..1];
         let throttle = Throttle::new(site.root()).map_err(Fault::Skip)?;
-        site.warm(hot_alone)?;
-        // A server that must be told its files is told of all; the bytes of the hot one are compared.
-        let known = if peer.needs_files { files } else { hot_alone };
+        site.warm(hot)?;
+        site.evict(&to_compare[1..])?;
+        // A server that must be told its files is told of all.
+        let known = if peer.needs_files { self.files } else { to_compare };
         let started = league.start(recorder, peer, site, known, Some(&throttle));
         let Some(mut server) = started else { return Ok(None) };
-        let target = Target { len: Some(HOT_BYTES), ..Target::new(format!("/{}", self.hot)) };
+        let target = Target { len: Some(HOT_BYTES), ..Target::new(format!("/{}", hot[0])) };
         let plan = Plan { connections: CONNECTIONS, ..league.plan(&server, vec![target]) };
         let alone = league.measure(&mut server, &plan)?;
-        site.evict(self.cold)?;
+        site.evict(cold)?;
         throttle.limit(Some(league.rate))?;
-        let downloads = league.download(&server, self.cold, self.size);
+        let downloads = league.download(&server, cold, self.size);
         thread::sleep(HEAD_START.min(2 * league.length));
         let (bytes, start) = (downloads.bytes(), Instant::now());
         let beside = league.measure(&mut server, &plan)?;
@@ -197,7 +195,7 @@ impl Stage<'_> {
         let paced = league.measure(&mut server, &plan)?.account;
         let cold_rate = float(downloads.bytes() - bytes) / start.elapsed().as_secs_f64();
         throttle.limit(None)?;
-        League::end(recorder, &peer.name, downloads);
+        league.end(recorder, &peer.name, downloads, cold.len());
         Ok(Some(Round { alone, beside, paced, cold_rate }))
     }
 }

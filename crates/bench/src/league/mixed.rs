@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Instant;
 
-use super::League;
 use super::cold::merged;
 use super::peers::Peer;
 use super::rounds::Rounds;
 use super::site::Site;
 use super::throttle::Throttle;
-use crate::http::figures::{ONE_IN, curve, remarks, show_seconds};
+use super::{FILES_PER_READER, League};
+use crate::http::figures::{ONE_IN, curve, show_seconds};
 use crate::load::{Account, Arrival, Order, Plan, Target};
 use crate::run::{Figure, Table};
 use crate::stats::float;
@@ -63,11 +63,12 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         })
         .collect::<Result<_, Fault>>()?;
     // Nothing is read twice within a round.
-    let size = rate * (2 * length.as_secs() + 5) / league.readers as u64;
-    site.has_room_for(size.saturating_mul(league.readers as u64))?;
-    let large: Vec<String> = (0..league.readers)
-        .map(|i| site.file(&format!("large/{i}"), size))
-        .collect::<Result<_, _>>()?;
+    let files = FILES_PER_READER * league.readers;
+    let size = rate * (2 * length.as_secs() + 5) / files as u64;
+    site.has_room_for(size.saturating_mul(files as u64))?;
+    let compared = site.file_to_compare()?;
+    let large: Vec<String> =
+        (0..files).map(|i| site.file(&format!("large/{i}"), size)).collect::<Result<_, _>>()?;
     let stage = Stage {
         league,
         site: &site,
@@ -75,12 +76,14 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         requests: league.requests.unwrap_or(REQUESTS),
         length,
         small,
+        compared,
         large,
         size,
     };
     recorder.note(format!(
         "{count} small files, 1 to 64 KiB, asked for {} times a second by Zipf's law (s = {ZIPF}); {:.0} % of \
-         requests are for files in memory when a round begins; {} downloads of {} from a disk slowed down to {}",
+         requests are for files in memory when a round begins; {} downloads at once of {files} files of {} from a disk \
+         slowed down to {}",
         stage.requests,
         100.0 * HOT,
         league.readers,
@@ -118,7 +121,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             at(1.0),
             rounds.cell(name, LARGE, |rate| format!("{:.1}", rate / 1e6)),
             rounds.cell(name, CPU, |ns| format!("{:.2}", ns / 1e9)),
-            remarks(&all.iter().collect::<Vec<_>>()),
+            League::remarks(&all.iter().collect::<Vec<_>>(), &rounds, name, LARGE, rate),
         ])
     });
     let rows = rows.collect();
@@ -159,6 +162,8 @@ struct Stage<'a> {
     length: Duration,
     /// Most popular first.
     small: Vec<(String, u64)>,
+    /// Not downloaded while it is measured.
+    compared: String,
     large: Vec<String>,
     /// Bytes of each of those.
     size: u64,
@@ -181,10 +186,10 @@ impl Stage<'_> {
             return Ok(None);
         }
         let names = || self.small.iter().map(|(name, _)| name);
-        site.evict(names().chain(&self.large))?;
+        site.evict(names().chain(&self.large).chain([&self.compared]))?;
         site.warm(names().take(hot_files(self.small.len())))?;
         let throttle = Throttle::new(site.root()).map_err(Fault::Skip)?;
-        let first = [self.small[0].0.clone()];
+        let first = [self.small[0].0.clone(), self.compared.clone()];
         let started = league.start(recorder, peer, site, &first, Some(&throttle));
         let Some(mut server) = started else { return Ok(None) };
         throttle.limit(Some(self.rate))?;
@@ -207,7 +212,7 @@ impl Stage<'_> {
         let large_rate = float(large_bytes) / start.elapsed().as_secs_f64();
         let cpu = server.cpu() - before;
         throttle.limit(None)?;
-        League::end(recorder, &peer.name, downloads);
+        league.end(recorder, &peer.name, downloads, self.large.len());
         // Of small files the window's rate stands for the whole time.
         let bytes = float(large_bytes) + account.bytes_rate() * start.elapsed().as_secs_f64();
         let cpu_per_gb = cpu.as_secs_f64() * 1e9 / (bytes / 1e9);

@@ -19,10 +19,11 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use crate::cli::{Tests, rate, seconds};
-use crate::load::{self, Account, Background, Failure, Plan, Target};
+use crate::http::figures::remarks;
+use crate::load::{self, Account, Background, Failure, Order, Plan, Target};
 use crate::run::Table;
 use crate::stats::float;
-use crate::{Fault, Recorder, Test, interrupt, machine};
+use crate::{Fault, Recorder, Test, Unit, interrupt, machine};
 
 pub mod cold;
 pub mod download;
@@ -36,6 +37,7 @@ pub mod throttle;
 pub mod warm;
 
 use peers::Peer;
+use rounds::Rounds;
 use server::{Host, Server};
 use site::Site;
 use throttle::Throttle;
@@ -259,13 +261,15 @@ impl League {
         dropped.result(self.peers.len())
     }
 
-    /// Downloads all these files of `len` bytes at once, again and again.
+    /// Downloads these files of `len` bytes, each of them once: a file asked for again would come from
+    /// memory. [`Self::readers`] at a time.
     fn download(&self, server: &Server, files: &[String], len: u64) -> Background {
         let target = |file| Target { len: Some(len), ..Target::new(format!("/{file}")) };
         let targets = files.iter().map(target).collect();
         let forever = Duration::from_secs(3600);
         Background::start(Plan {
-            connections: files.len(),
+            order: Order::Once,
+            connections: self.readers,
             warmup: Duration::ZERO,
             duration: forever,
             timeout: forever,
@@ -273,9 +277,19 @@ impl League {
         })
     }
 
-    /// Ends downloads, and notes which of them failed.
-    fn end(recorder: &mut Recorder<'_>, server: &str, downloads: Background) {
-        match downloads.stop() {
+    /// Ends downloads of so many files, and notes which of them failed or ended too early.
+    fn end(&self, recorder: &mut Recorder<'_>, server: &str, downloads: Background, files: usize) {
+        let result = downloads.stop();
+        if let Ok(account) = &result {
+            let left = files - usize::try_from(account.answered_ever).unwrap_or(files).min(files);
+            if left < self.readers {
+                recorder.note(format!(
+                    "{server}: files ran out: {left} of {} downloads at once when the measurement ended",
+                    self.readers
+                ));
+            }
+        }
+        match result {
             // Those that were under way are none of them.
             Ok(account) if account.failed_ever() > account.failed(Failure::Unfinished) => {
                 recorder.note(format!("{server}, downloads: {}", account.failures()));
@@ -283,6 +297,27 @@ impl League {
             Ok(_) => {}
             Err(error) => recorder.note(format!("{server}: the downloads ended early: {error}")),
         }
+    }
+
+    /// What is to be said of a server's rounds; also if what it read from the disk, by name in `rounds`,
+    /// was more than the disk's limit.
+    fn remarks(
+        accounts: &[&Account],
+        rounds: &Rounds,
+        server: &str,
+        read: &str,
+        limit: u64,
+    ) -> String {
+        let mut said = remarks(accounts);
+        let (above, of) = rounds.above(server, read, LIMIT_MISSED * float(limit));
+        if above > 0 {
+            let separator = if said.is_empty() { "" } else { "; " };
+            let limit = Unit::BytesPerSecond.show(float(limit));
+            said += &format!(
+                "{separator}the disk gave more than its limit of {limit} in {above} of {of} rounds"
+            );
+        }
+        said
     }
 
     /// Versions, commands and configurations of all that could take part, as tables; and on what
@@ -341,6 +376,13 @@ impl Dropped {
         }
     }
 }
+
+/// Files for each download at once: who is through with one takes another that nobody has read.
+const FILES_PER_READER: usize = 2;
+
+/// Times its limit that a disk may give without a remark: bytes that were on their way when the
+/// measurement began count, too.
+const LIMIT_MISSED: f64 = 1.05;
 
 /// Files whose bytes are compared when a server starts.
 const CHECKED: usize = 8;

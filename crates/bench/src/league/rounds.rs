@@ -80,6 +80,13 @@ impl Rounds {
         })
     }
 
+    /// In how many rounds it was above so much, and how many there were.
+    #[must_use]
+    pub fn above(&self, server: &str, what: &str, limit: f64) -> (usize, usize) {
+        let values = self.of(server, what);
+        (values.iter().filter(|&&value| value > limit).count(), values.len())
+    }
+
     fn of(&self, server: &str, what: &str) -> &[f64] {
         let key = (server.to_owned(), what.to_owned());
         self.values.get(&key).map_or(&[], Vec::as_slice)
@@ -111,6 +118,8 @@ mod tests {
         rounds.add("b", "x", f64::NAN);
         assert_eq!(rounds.cell("b", "x", show), "6 (5–none)");
         assert!(rounds.median("c", "x").is_nan());
+        assert_eq!(rounds.above("a", "x", 2.0), (1, 3));
+        assert_eq!(rounds.above("c", "x", 2.0), (0, 0));
     }
 
     #[test]

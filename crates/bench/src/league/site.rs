@@ -67,6 +67,15 @@ impl Site {
         Ok(name.to_owned())
     }
 
+    /// Makes a file to compare that comes from the disk: put out of memory before a server starts, and
+    /// not asked for while it is measured.
+    ///
+    /// # Errors
+    /// As [`Site::file`].
+    pub fn file_to_compare(&self) -> io::Result<String> {
+        self.file("compared", COMPARED_BYTES)
+    }
+
     /// Puts files out of memory: what is asked for next comes from the disk.
     ///
     /// # Errors
@@ -135,6 +144,9 @@ const TEMPORARY: &str = "/var/tmp";
 
 /// Bytes of a disk that are left to others.
 const LEAVE: u64 = 256 << 20;
+
+/// Bytes of [`Site::file_to_compare`]: several pieces, the last of them no whole page.
+const COMPARED_BYTES: u64 = (256 << 10) + 1;
 
 /// Bytes made at once.
 const BLOCK: usize = 1 << 20;
