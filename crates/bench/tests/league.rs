@@ -115,6 +115,46 @@ fn cold_measures_or_says_why_not() {
 }
 
 #[test]
+fn download_mixed_and_idle_measure_or_say_why_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let tests = ["league", "download", "mixed", "idle", "--quick", "--servers", "samum"];
+    let small = ["--secs", "0.2", "--bytes", "8388608", "--rate", "1048576", "--count", "50"];
+    let args = [&tests[..], &small[..], &["--out", out.to_str().unwrap()]].concat();
+    let output = bench(&args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (rows, skipped) = read(&out);
+    for (system, why) in &skipped {
+        reasons::accept(system, why);
+    }
+    let on_a_disk = skipped.is_empty();
+    for (test, series, points, is_needed) in [
+        ("download", "one file", 1, on_a_disk),
+        ("download", "200 at once", 1, on_a_disk),
+        ("download", "CPU per GiB, one file", 1, on_a_disk),
+        ("download", "CPU per GiB, 200 at once", 1, on_a_disk),
+        ("mixed", "small files per second", 1, on_a_disk),
+        ("mixed", "large files", 1, on_a_disk),
+        ("mixed", "CPU per GB", 1, on_a_disk),
+        // The first connection is measured otherwise.
+        ("idle", "connect", 49, true),
+        ("idle", "first request", 49, true),
+    ] {
+        let of_samum = rows.iter().filter(|row| {
+            (&row.test[..], &row.system[..], &row.series[..]) == (test, "samum", series)
+        });
+        let of_samum: Vec<_> = of_samum.collect();
+        assert!(of_samum.len() == points || !is_needed, "{test}, {series}: {of_samum:?}");
+        assert!(
+            of_samum.iter().all(|row| row.value.is_finite() && row.value > 0.0),
+            "{of_samum:?}"
+        );
+    }
+    let latency = rows.iter().filter(|row| row.series == "latency of small files");
+    assert!(latency.count() > 10 || !on_a_disk, "a curve");
+}
+
+#[test]
 fn http_measures_any_server() {
     let samum = samum();
     let tree = Tree::new().file("f", "hello");
