@@ -45,9 +45,9 @@ impl Verdict<'_> {
         const PLAIN: f64 = 2.0;
         let percent = confidence * 100.0;
         let is_sure = confidence >= fit::CONFIDENCE_MIN;
-        // As far down as up, from where it is no longer constant.
+        // As far down as up, from where it is no longer constant. The confidence is that of not growing.
         if is_sure && shape == Shape::Constant && growth < 1.0 / fit::GROWTH_MIN {
-            return format!("falls, ×{growth:.2} ({percent:.0} %)");
+            return format!("falls, ×{growth:.2}");
         }
         if is_sure && shape == Shape::Constant {
             return format!("{shape} ({percent:.0} %)");
@@ -237,7 +237,7 @@ mod tests {
             let unit = Unit::Nanoseconds;
             Verdict { test: "", system: "", series: "", unit, spread, fit }.words()
         };
-        assert_eq!(words(0.06, 1.0), "falls, ×0.06 (100 %)");
+        assert_eq!(words(0.06, 1.0), "falls, ×0.06");
         assert_eq!(words(0.81, 1.0), "constant (100 %)");
         assert_eq!(words(1.2, 1.0), "constant (100 %)");
         assert_eq!(words(0.06, 0.4), "unclear; constant? (40 %)");

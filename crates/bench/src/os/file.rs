@@ -22,7 +22,7 @@ pub(super) fn tests() -> Vec<Test> {
                  \"find, cached\" for one of those that are there, at random, which the kernel remembers")
             .steps(10_000, 60),
         Test::new("read", "How long does a read take, in order and at random?", reads)
-            .scales("the N-th read costs what the first one cost, in order and at random: two series, to be compared by \
+            .scales("the N-th read costs no more than the first, in order and at random: two series, to be compared by \
                      their medians, which are alike in memory and on few disks")
             .x("reads of 4 KiB")
             .warm_up("warm: the file is read once before; cold: it is dropped from memory before")
