@@ -24,7 +24,11 @@ fn text(output: &[u8]) -> String {
     String::from_utf8_lossy(output).into_owned()
 }
 
-/// Runs a suite in quick mode; every test of it must have rows or a reason, and every file be there.
+/// Tests that measure at some of their steps, the last among them.
+const SAMPLED: [&str; 5] = ["memory", "wakeup", "cpu", "active", "sigio-overflow"];
+
+/// Runs a suite in quick mode; every test of it must have rows to its last step or a reason, and every
+/// file be there.
 fn check_suite(suite: &str, tests: &[samum_bench::Test]) {
     let dir = tempfile::tempdir().unwrap();
     let output = bench(dir.path(), &[suite, "--quick", "--out", "run", "--host", "here"]);
@@ -41,7 +45,20 @@ fn check_suite(suite: &str, tests: &[samum_bench::Test]) {
         assert!(about.question.ends_with('?') && !about.scales.is_empty(), "{}", about.name);
         let points: usize = run.of(&about.name).map(|series| series.points.len()).sum();
         assert!(points > 0 || reasons.count() > 0, "{} has neither rows nor reason", about.name);
+        let notes = &ran.notes;
+        assert!(notes.iter().all(|note| !note.contains("ended at")), "{}: {notes:?}", about.name);
+        // "50 of 100 steps: ...": no more fit into the machine.
+        let is_short = notes.iter().any(|note| {
+            note.split_once(" of ").is_some_and(|(fit, _)| fit.parse::<usize>().is_ok())
+        });
         for series in run.of(&about.name) {
+            let is_whole = if SAMPLED.contains(&&about.name[..]) {
+                let same = run.of(&about.name).all(|s| s.points.len() == series.points.len());
+                same && series.points.last().is_some_and(|point| point.0 >= ran.steps as f64)
+            } else {
+                series.points.len() == ran.steps
+            };
+            assert!(is_short || is_whole, "of {} steps: {series:?}", ran.steps);
             let is_sound = |(step, value): &(f64, f64)| *step >= 1.0 && value.is_finite();
             assert!(series.points.iter().all(is_sound), "{series:?}");
             // Memory of the whole machine may shrink meanwhile; times and numbers may not be negative.
