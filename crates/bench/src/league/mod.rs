@@ -23,7 +23,7 @@ use crate::http::figures::remarks;
 use crate::load::{self, Account, Background, Failure, Order, Plan, Target};
 use crate::run::Table;
 use crate::stats::float;
-use crate::{Fault, Recorder, Test, Unit, interrupt, machine};
+use crate::{Fault, Recorder, Test, interrupt, machine};
 
 pub mod cold;
 pub mod download;
@@ -312,9 +312,10 @@ impl League {
         let (above, of) = rounds.above(server, read, LIMIT_MISSED * float(limit));
         if above > 0 {
             let separator = if said.is_empty() { "" } else { "; " };
-            let limit = Unit::BytesPerSecond.show(float(limit));
+            // As the column has it.
+            let limit = float(limit) / 1e6;
             said += &format!(
-                "{separator}the disk gave more than its limit of {limit} in {above} of {of} rounds"
+                "{separator}the disk gave more than its limit of {limit:.1} MB/s in {above} of {of} rounds"
             );
         }
         said
@@ -389,3 +390,20 @@ const CHECKED: usize = 8;
 
 /// Files that the floor can hold.
 const FLOOR_FILES: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_above_its_limit_is_remarked() {
+        let mut rounds = Rounds::default();
+        for rate in [16.5e6, 17.5e6, 26e6] {
+            rounds.add("a", "cold", rate);
+            rounds.add("b", "cold", 16.9e6);
+        }
+        let remarks = |server| League::remarks(&[], &rounds, server, "cold", 16 << 20);
+        assert_eq!(remarks("a"), "the disk gave more than its limit of 16.8 MB/s in 1 of 3 rounds");
+        assert_eq!(remarks("b"), "");
+    }
+}
