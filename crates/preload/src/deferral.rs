@@ -2,7 +2,7 @@
 //! which must keep the tables true.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use libc::epoll_event;
 
@@ -12,7 +12,7 @@ use crate::lock::{Guard, Lock};
 use crate::state::{State, Verdict, Want};
 use crate::stats::{self, Reason};
 use crate::sys::{self, Errno};
-use crate::{reader, real};
+use crate::{reader, real, recent};
 
 /// The one lock of the process.
 pub(crate) static STATE: Lock<State> = Lock::new(State::new());
@@ -55,7 +55,7 @@ pub(crate) fn defer(socket: c_int, file: c_int, want: Want, is_first: bool) -> O
     let Some(mut state) = lock() else {
         return Outcome::Left(Reason::UnseenLoop);
     };
-    let verdict = state.defer(socket, want, now_us(), || sys::duplicate(file).ok());
+    let verdict = state.defer(socket, want, now_us(), || sys::duplicate_if_room(file));
     let outcome = match verdict {
         Verdict::Deferred(changes) => {
             make(socket, changes);
@@ -77,6 +77,12 @@ pub(crate) fn defer(socket: c_int, file: c_int, want: Want, is_first: bool) -> O
     };
     reader::call(state);
     outcome
+}
+
+/// Whether a socket has waited for just this, and does not any more.
+pub(crate) fn has_waited(socket: c_int, want: Want) -> bool {
+    descriptors::flags(socket) & IN_USE != 0
+        && lock().is_some_and(|mut state| state.has_waited(socket, want))
 }
 
 /// Whether it is a socket that a program would not wait for in `sendfile` itself.
@@ -131,14 +137,24 @@ pub(crate) fn renew(fd: c_int) {
 
 /// [`forget`] for all descriptors of a range, both ends included.
 pub(crate) fn forget_all(first: u32, last: u32) {
-    for fd in first..=last {
-        let fd = fd.cast_signed();
-        if !descriptors::has_place(fd) {
-            break;
+    if !is_ours() {
+        return;
+    }
+    if last - first >= MANY {
+        recent::forget_all();
+    }
+    for fd in (first..=last).map(u32::cast_signed).take_while(|&fd| descriptors::has_place(fd)) {
+        if last - first < MANY {
+            forget(fd);
+        } else if descriptors::flags(fd) != 0 {
+            change(fd, |state| state.forget(fd));
         }
-        forget(fd);
     }
 }
+
+/// From so many descriptors on, it is less to forget everything that was found resident than to end
+/// the epoch of each.
+const MANY: u32 = 1024;
 
 /// `old` has been duplicated as `new`. Only sockets can be deferred, so only they matter.
 pub(crate) fn share(old: c_int, new: c_int) {
@@ -227,11 +243,23 @@ pub(crate) fn make(socket: c_int, changes: Changes) {
     }
 }
 
-/// The lock, unless this is a child of `vfork(2)`, whose descriptors are its own while the memory is
-/// its parent's.
+/// The process that all this belongs to.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+
+/// From now on it is this process.
+pub(crate) fn own() {
+    OWNER.store(sys::pid(), Ordering::Relaxed);
+}
+
+/// Not so in a child of `vfork(2)`, whose descriptors are its own while the memory is its parent's, and
+/// of a bare `clone(2)`, where a thread that is not there may hold the lock.
+pub(crate) fn is_ours() -> bool {
+    OWNER.load(Ordering::Relaxed) == sys::pid()
+}
+
+/// The lock, if it [`is_ours`].
 pub(crate) fn lock() -> Option<Guard<'static, State>> {
-    let state = STATE.lock();
-    (state.pid == sys::pid()).then_some(state)
+    is_ours().then(|| STATE.lock())
 }
 
 pub(crate) fn now_us() -> u64 {
@@ -254,6 +282,7 @@ pub(crate) extern "C" fn after_fork() {
 /// After `fork(2)`, in the child.
 pub(crate) extern "C" fn forked() {
     let mut state = STATE.reclaim(SIGNALS.load(Ordering::Relaxed));
-    state.begin_anew(sys::pid(), sys::close);
+    own();
+    state.begin_anew(sys::close);
     stats::reset();
 }

@@ -92,7 +92,7 @@ unsafe fn poll_in_slices(
     let polled = unsafe { core::slice::from_raw_parts_mut(first, usize::try_from(count).ok()?) };
     // Without events it only asks whether descriptors are open.
     deferral::loop_seen(|| polled.iter().any(|polled| polled.events != 0));
-    if !descriptors::any_deferred() {
+    if !descriptors::any_deferred() || !deferral::is_ours() {
         return None;
     }
     wait::poll(polled, limit, signals)
@@ -190,7 +190,7 @@ fn select_in_slices() -> bool {
     if on() {
         deferral::loop_seen(|| true);
     }
-    descriptors::any_deferred()
+    descriptors::any_deferred() && deferral::is_ours()
 }
 
 /// `select(2)`. As Linux does, the time that is left is put in the place of the limit.

@@ -71,7 +71,7 @@ extern "C" fn begin() {
     {
         let mut state = deferral::STATE.lock();
         state.table = table;
-        state.pid = sys::pid();
+        deferral::own();
     }
     sys::at_fork(deferral::before_fork, deferral::after_fork, deferral::forked);
     // Pairs with Acquire in `exports::on`.

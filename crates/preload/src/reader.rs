@@ -107,7 +107,8 @@ fn read(mut state: Locked, job: usize) -> Locked {
             let place = first + count;
             stats::log(format_args!("read at {place} of inode {}: error {error}", file.ino));
         }
-        let whole = error.is_none() && (count < chunk.len || end.is_multiple_of(BLOCK));
+        let whole =
+            error.is_none() && count > 0 && (count < chunk.len || end.is_multiple_of(BLOCK));
         if first.is_multiple_of(BLOCK) && whole {
             remember(file, first / BLOCK);
         }

@@ -80,3 +80,8 @@ impl Finding {
         FINDINGS[self.slot].store(0, Ordering::Relaxed);
     }
 }
+
+/// Nothing is believed any more.
+pub(crate) fn forget_all() {
+    FINDINGS.iter().for_each(|finding| finding.store(0, Ordering::Relaxed));
+}

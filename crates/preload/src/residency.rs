@@ -8,10 +8,11 @@
 //! |---|---|
 //! | up to [`EXACT_BYTES`] | `RWF_NOWAIT` of the range: copying so little costs less than knowing better |
 //! | larger | per block of 256 KiB: looked at exactly, or read, at most [`BELIEF_MS`] ago; found complete by `cachestat` at most [`CONFIDENCE_MS`] ago; and one byte in each block touched at each use, unless a reader has read it at most [`JUST_READ_MS`] ago |
-//! | either | found so by the same descriptor a moment ago ([`crate::recent`]): no system call |
+//! | either | found so, or read, by the same descriptor a moment ago ([`crate::recent`]): no system call; by another of the same file: `fstat(2)` |
 //!
-//! What remains is what remains there: a single page evicted within 5 ms of its last use, or one
-//! that another process is reading back out of order. `sendfile(2)` then sleeps for that one read.
+//! What remains: what is evicted within 5 ms of being found or read, within 100 ms of being read if
+//! somebody else reads it back meanwhile, or is read back out of order. `sendfile(2)` then sleeps for
+//! that one read.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -30,8 +31,9 @@ const BELIEF_MS: u64 = 10_000;
 const CONFIDENCE_MS: u64 = 5;
 /// How long a look is believed where `cachestat` may not be asked: files of others.
 const BELIEF_ALONE_MS: u64 = 50;
-/// How long what a reader has read is not touched, if `cachestat` finds nothing missing: the touch is
-/// the first access to memory that the disk has written.
+/// How long what a reader has read is not touched, if `cachestat` finds nothing missing (where that is
+/// refused, it is touched every [`CONFIDENCE_MS`]): the touch is the first access to memory that the
+/// disk has written.
 const JUST_READ_MS: u64 = 100;
 /// How long a stream is taken to follow the reader of the block before.
 const FOLLOWING_MS: u64 = 1000;
@@ -46,12 +48,14 @@ pub(crate) enum Residency {
     Resident(u64),
     /// Its first byte is not in memory.
     Cold(FileId),
+    /// It may be, but was not looked at: a reader has just read what is before it.
+    Following(FileId),
     /// That cannot be told: not a regular file, at its end, or on a file system that does not say.
     Unknown,
 }
 
-/// Ask for `len` bytes from `offset` on.
-pub(crate) fn residency(fd: c_int, offset: u64, len: u64) -> Residency {
+/// Ask for `len` bytes from `offset` on. `look`: even if a reader can be followed.
+pub(crate) fn residency(fd: c_int, offset: u64, len: u64, look: bool) -> Residency {
     let now = now_ms();
     if len > EXACT_BYTES {
         let last = offset.saturating_add(len - 1) / BLOCK;
@@ -66,7 +70,7 @@ pub(crate) fn residency(fd: c_int, offset: u64, len: u64) -> Residency {
                 if (offset / BLOCK..=(offset + len - 1) / BLOCK).all(is_recent) {
                     return Residency::Resident(len);
                 }
-                File { fd, file, now }.residency(offset, len)
+                File { fd, file, now, look }.residency(offset, len)
             }
             _ => Residency::Unknown,
         };
@@ -102,6 +106,7 @@ struct File {
     fd: c_int,
     file: Status,
     now: u64,
+    look: bool,
 }
 
 impl File {
@@ -112,6 +117,9 @@ impl File {
             let within = (end - at).min(BLOCK - at % BLOCK);
             match self.in_block(at, within) {
                 Some(found) if found == within => at += found,
+                Some(0) if at == offset && self.follows_reader(at) => {
+                    return Residency::Following(self.file.id);
+                }
                 Some(0) if at == offset => return Residency::Cold(self.file.id),
                 Some(found) => return Residency::Resident(at + found - offset),
                 None if at == offset => return Residency::Unknown,
@@ -160,7 +168,8 @@ impl File {
     /// may be here; to look costs a copy, which the reader does without.
     fn follows_reader(&self, offset: u64) -> bool {
         let block = offset / BLOCK;
-        block > 0
+        !self.look
+            && block > 0
             && Memory::of(self.file.id, block - 1).get().is_some_and(|(looked, _, was_read)| {
                 was_read && self.now.wrapping_sub(looked) < FOLLOWING_MS
             })
@@ -188,7 +197,7 @@ impl File {
         let pages = BLOCK.min(self.file.size - start).div_ceil(PAGE);
         let complete = match sys::cached_pages(self.fd, start, pages * PAGE) {
             Some(cached) => cached >= pages,
-            None => age < BELIEF_ALONE_MS,
+            None => age < BELIEF_ALONE_MS && self.touch(offset),
         };
         if complete {
             memory.set(looked, self.now, was_read);
@@ -200,7 +209,7 @@ impl File {
     fn look(&self, offset: u64, len: u64, memory: &Memory) -> Option<u64> {
         let first = offset / PAGE * PAGE;
         if sys::cached_pages(self.fd, first, offset + len - first) == Some(0) {
-            return Some(0);
+            return self.tells().then_some(0);
         }
         let start = offset / BLOCK * BLOCK;
         let whole = BLOCK.min(self.file.size - start);
@@ -217,6 +226,12 @@ impl File {
         }
         // Nothing at the start of the block says nothing about its end.
         self.probe(offset, len)
+    }
+
+    /// Whether the file system tells what is in memory: asked for what is behind the end, so that no
+    /// read begins.
+    fn tells(&self) -> bool {
+        sys::read_for_nothing(self.fd, self.file.size, 1, true) != Err(libc::EOPNOTSUPP)
     }
 
     fn probe(&self, offset: u64, len: u64) -> Option<u64> {
@@ -247,9 +262,9 @@ fn now_ms() -> u64 {
 ///  63          41     40      39           20 19            0
 /// | fingerprint  | was read | looked, 16 ms | confirmed, ms |     0: nothing
 /// ```
-/// The slot (16 bits) and the fingerprint (23) tell a block from others, but for one pair in 2^39.
-/// The times wrap after 17 minutes and 4.6 hours; a word as old as that looks fresh for 5 ms, and
-/// the touch is still to come.
+/// The slot (16 bits) and the fingerprint (22, and a bit that is set) tell a block from others, but for
+/// one pair in 2^38. The times wrap after 17 minutes and 4.6 hours; a word as old as that looks fresh
+/// for 5 ms.
 struct Memory {
     slot: usize,
     fingerprint: u64,

@@ -55,7 +55,15 @@ unsafe fn send(out: c_int, file: c_int, offset: *mut off_t, count: usize) -> Res
     while sent < count {
         let at = start.saturating_add(sent as u64);
         let rest = count - sent;
-        let piece = match residency(file, at, (rest as u64).min(PIECE)) {
+        let want = |id| Want { file: id, offset: at, count: rest as u64 };
+        let mut found = residency(file, at, (rest as u64).min(PIECE), false);
+        if let Residency::Following(id) = found
+            && deferral::has_waited(out, want(id))
+        {
+            // The reader has come by, and did not remember it: it was the end of what it read.
+            found = residency(file, at, (rest as u64).min(PIECE), true);
+        }
+        let piece = match found {
             Residency::Resident(len) => {
                 stats::RESIDENT.add(1);
                 usize::try_from(len).unwrap_or(rest).min(rest)
@@ -64,9 +72,8 @@ unsafe fn send(out: c_int, file: c_int, offset: *mut off_t, count: usize) -> Res
                 stats::left(Reason::Untold);
                 rest
             }
-            Residency::Cold(id) => {
-                let want = Want { file: id, offset: at, count: rest as u64 };
-                match deferral::defer(out, file, want, sent == 0) {
+            Residency::Cold(id) | Residency::Following(id) => {
+                match deferral::defer(out, file, want(id), sent == 0) {
                     Outcome::Deferred if sent == 0 => return Err(libc::EAGAIN),
                     Outcome::Failed(errno) if sent == 0 => return Err(errno),
                     Outcome::Deferred | Outcome::Failed(_) => return Ok(sent),

@@ -136,10 +136,14 @@ impl Job {
     fn reach(&mut self, want: Want) {
         let block_end = end_of_block(want.offset);
         let wanted = want.offset.saturating_add(want.count);
+        // Beyond one block, whole blocks: only those are remembered, and at the end of the file it is
+        // the same.
         let reach = if self.window > 0 {
             block_end.saturating_add(self.window)
+        } else if wanted > block_end {
+            block_end.saturating_add(BLOCK)
         } else {
-            wanted.min(block_end.saturating_add(BLOCK))
+            wanted
         };
         self.end = self.end.max(reach);
     }
@@ -198,8 +202,6 @@ pub(crate) struct State {
     pub(crate) idle: usize,
     /// No thread could be started: nothing is deferred until then, in microseconds.
     threadless_until: u64,
-    /// The process all this belongs to. A child of `vfork(2)` sees it too and must not touch it.
-    pub(crate) pid: c_int,
 }
 
 impl State {
@@ -215,7 +217,6 @@ impl State {
             threads: 0,
             idle: 0,
             threadless_until: 0,
-            pid: 0,
         }
     }
 
@@ -266,9 +267,14 @@ impl State {
         }
     }
 
+    /// Whether the last that the socket waited for was this, and it does not any more.
+    pub(crate) fn has_waited(&mut self, socket: c_int, want: Want) -> bool {
+        self.table.entry(socket).is_some_and(|it| it.job == 0 && it.place == place(want))
+    }
+
     /// Whether it has waited enough, or waits for that already.
     fn patience(&mut self, socket: c_int, want: Want) -> Option<Verdict> {
-        let place = hash([want.file.dev, want.file.ino, want.offset]);
+        let place = place(want);
         let entry = self.table.entry(socket)?;
         if entry.job == 0 {
             entry.strikes = if entry.place == place { entry.strikes + 1 } else { 1 };
@@ -465,6 +471,10 @@ impl State {
     /// an error.
     pub(crate) fn advance(&mut self, index: usize, chunk: Chunk, read: u64, error: Option<Errno>) {
         let job = &mut self.jobs[index];
+        if job.phase == Phase::Ended {
+            // By surrender: what was read was perhaps another file.
+            return;
+        }
         job.at += read;
         let file = job.file;
         if read == chunk.len && error.is_none() {
@@ -537,8 +547,8 @@ impl State {
 
     /// This is a forked child now: no reader, no job, nobody deferred; who watches what is
     /// inherited. `close` takes the jobs' descriptors.
-    pub(crate) fn begin_anew(&mut self, pid: c_int, close: impl Fn(c_int)) {
-        (self.pid, self.threads, self.idle, self.threadless_until) = (pid, 0, 0, 0);
+    pub(crate) fn begin_anew(&mut self, close: impl Fn(c_int)) {
+        (self.threads, self.idle, self.threadless_until) = (0, 0, 0);
         for index in 0..self.jobs_used {
             while let Some(socket) = self.jobs[index].waiters.fd() {
                 self.unlink(socket);
@@ -605,6 +615,10 @@ impl State {
 
 fn end_of_block(offset: u64) -> u64 {
     (offset / BLOCK).saturating_add(1).saturating_mul(BLOCK)
+}
+
+fn place(want: Want) -> u64 {
+    hash([want.file.dev, want.file.ino, want.offset])
 }
 
 fn page(want: Want) -> u64 {

@@ -111,6 +111,17 @@ pub(crate) fn duplicate(fd: c_int) -> Result<c_int, Errno> {
     c_int::try_from(result(copy)?).map_err(|_| libc::EMFILE)
 }
 
+/// The same for a read, unless the program itself is about to need the last quarter of its limit.
+pub(crate) fn duplicate_if_room(fd: c_int) -> Option<c_int> {
+    let copy = duplicate(fd).ok()?;
+    let limit = descriptors_limit().rlim_cur;
+    if u64::from(copy.unsigned_abs()) < limit - limit / 4 {
+        return Some(copy);
+    }
+    close(copy);
+    None
+}
+
 /// Opens the file of a descriptor once more, for reading: a place, and readahead, of its own. Fails
 /// where the file may not be opened (any more), or `/proc` is not there.
 pub(crate) fn reopen(fd: c_int) -> Result<c_int, Errno> {
@@ -142,7 +153,14 @@ fn open(path: &CStr, how: c_int) -> Result<c_int, Errno> {
     let how = how | libc::O_CLOEXEC | libc::O_NOCTTY;
     // SAFETY: `path` ends with a NUL.
     let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), how, 0o644) };
-    c_int::try_from(result(fd)?).map_err(|_| libc::EMFILE)
+    let fd = c_int::try_from(result(fd)?).map_err(|_| libc::EMFILE)?;
+    if fd > 2 {
+        return Ok(fd);
+    }
+    // A program that puts a standard stream elsewhere has closed it, and expects the number back.
+    let copy = duplicate(fd);
+    close(fd);
+    copy
 }
 
 /// Reads at most `len` bytes that nobody wants to see, and has them thrown away by `sink`, which is
@@ -282,9 +300,9 @@ fn descriptors_limit() -> libc::rlimit {
     limit
 }
 
-/// Have the kernel's table of descriptors grow now, while there is one thread. It doubles when it is
-/// full, and with two threads each time waits until no CPU can be looking at the old one
-/// (`expand_fdtable` in fs/file.c): 5 to 40 ms, in whatever opens a descriptor.
+/// Have the kernel's table of descriptors grow now: in most servers there is one thread yet. It doubles
+/// when it is full, and with two threads each time waits until no CPU can be looking at the old one
+/// (`expand_fdtable` in fs/file.c): milliseconds, in whatever opens a descriptor.
 pub(crate) fn grow_descriptor_table() {
     let count = descriptors_limit().rlim_cur.min(TABLE_DESCRIPTORS);
     let last = c_int::try_from(count).unwrap_or(c_int::MAX) - 1;

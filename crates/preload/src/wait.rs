@@ -9,6 +9,7 @@ use core::time::Duration;
 use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec};
 
 use crate::descriptors::{self, DEFERRED};
+use crate::sys::Signals;
 use crate::{deferral, real, sys};
 
 /// How late the end of a deferral may be noticed.
@@ -32,6 +33,8 @@ pub(crate) fn poll(polled: &mut [pollfd], limit: Limit, signals: *const sigset_t
     let mut masked = [pollfd { fd: -1, events: 0, revents: 0 }; POLL_MAX];
     let masked = &mut masked[..polled.len()];
     let until = limit.map(|limit| sys::now().saturating_add(limit));
+    let between = Between::begin();
+    let signals = between.within(signals);
     loop {
         let mut waits = false;
         for (masked, polled) in masked.iter_mut().zip(polled.iter()) {
@@ -92,6 +95,8 @@ pub(crate) unsafe fn select(
         return None;
     }
     let until = limit.map(|limit| sys::now().saturating_add(limit));
+    let between = Between::begin();
+    let signals = between.within(signals);
     loop {
         let [mut read, _, mut except] = wanted;
         let mut masked = write;
@@ -122,6 +127,35 @@ pub(crate) unsafe fn select(
             }
             return Some(ready);
         }
+    }
+}
+
+/// Between slices all signals are blocked: one that came there would not interrupt what the program
+/// takes for one call, and a flag that its handler sets would be seen too late.
+struct Between {
+    signals: Signals,
+    set: sigset_t,
+}
+
+impl Between {
+    fn begin() -> Self {
+        // SAFETY: a `sigset_t` is bits only, of which zeros are valid.
+        let mut set: sigset_t = unsafe { core::mem::zeroed() };
+        let signals = sys::block_signals();
+        // SAFETY: the first 8 bytes of a `sigset_t` are what the kernel looks at.
+        unsafe { (&raw mut set).cast::<Signals>().write(signals) };
+        Self { signals, set }
+    }
+
+    /// The signals to block within a slice: those that the caller says, or had blocked.
+    fn within(&self, callers: *const sigset_t) -> *const sigset_t {
+        if callers.is_null() { &raw const self.set } else { callers }
+    }
+}
+
+impl Drop for Between {
+    fn drop(&mut self) {
+        sys::restore_signals(self.signals);
     }
 }
 

@@ -32,7 +32,8 @@ fn serve(mode: &str, tree: &Tree, throttle: &Throttle) -> Server {
 
 #[test]
 fn hot_and_cold_files_arrive_whole() {
-    let sizes = [0, 1, 4096, 16 * 1024, 16 * 1024 + 1, 70_000, 256 * 1024, MIB + 5, 9 * MIB];
+    let sizes =
+        [0, 1, 4096, 16 * 1024, 16 * 1024 + 1, 70_000, 256 * 1024, 300_000, MIB + 5, 9 * MIB];
     let tree = with_files(&sizes);
     let throttle = or_skip!(Throttle::new(tree.path()));
     for mode in MODES {
@@ -58,6 +59,7 @@ fn hot_and_cold_files_arrive_whole() {
             let stats = tree.path().join("stats");
             if round == 2 {
                 assert!(count(&stats, server.pid(), "rearmed") > 0, "{mode}: nothing was cold");
+                assert_eq!(count(&stats, server.pid(), "left_no_progress"), 0, "{mode}");
             }
         }
     }

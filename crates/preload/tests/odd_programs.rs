@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use testkit::{Content, Server, Throttle, Tree, or_skip, skip};
 
-use common::{client, get, library, loop_server, odd_program, preloaded, tree};
+use common::{client, count, get, library, loop_server, odd_program, preloaded, tree, until};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -22,6 +22,10 @@ fn run(command: &mut Command) -> (bool, String) {
 fn cold(tree: &Tree, throttle: &Throttle, name: &str) -> PathBuf {
     throttle.limit(None);
     tree.write(name, Content::pseudo_random(1, MIB));
+    // Programs and libraries that were reclaimed meanwhile would be read from the slow disk, too.
+    let mut command = throttle.command("/usr/bin/timeout");
+    command.arg("20").arg(odd_program()).arg("nothing").arg(tree.path().join(name));
+    assert_eq!(run(preloaded(&mut command)), (true, String::new()));
     tree.evict(name);
     throttle.limit(Some(16 * 1024));
     tree.path().join(name)
@@ -73,12 +77,15 @@ fn valgrind_finds_nothing() {
     let mut command = Command::new("/usr/bin/valgrind");
     command.args(["-q", "--error-exitcode=99", "--trace-children=no"]);
     command.arg(format!("--log-file={}", tree.path().join("valgrind").display()));
+    let stats = tree.path().join("stats");
     command.arg(loop_server()).arg("level").arg(tree.path()).env("LD_PRELOAD", library());
+    command.env("SAMUM_PRELOAD_STATS", &stats);
     let mut server = Server::spawn(&mut command).unwrap();
     for _ in 0..3 {
         tree.evict("file");
         get(&mut client(&server), "file", &Content::pseudo_random(2, MIB));
     }
+    until("nobody ever waited", || count(&stats, server.pid(), "rearmed") > 0);
     server.terminate().unwrap();
     let found = std::fs::read_to_string(tree.path().join("valgrind")).unwrap();
     assert!(!found.contains("Invalid") && !found.contains("ninitialised"), "{found}");

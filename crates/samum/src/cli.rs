@@ -59,7 +59,7 @@ const PRELOAD_ABOUT: &str = "Run another server so that its sendfile(2) does not
     Not helped, and left as they are: what is read into memory first (nginx with sendfile off or \
     TLS, h2o, the smallest files of lighttpd, proxied bodies), open(2) and stat(2) of files never \
     looked at, blocking sockets, file systems that do not tell what is in memory (FUSE, NFS: as slow \
-    as without), sockets duplicated by dup(2), sockets in a poll(2) of more than 1,024. Refused: \
+    as without), sockets duplicated by dup(2), sockets in a poll(2) or select(2) of more than 1,024. Refused: \
     programs that are statically linked (most in Go), for another machine, or that the loader does \
     not let be preloaded (setuid, file capabilities).\n\n\
     A program that waits for some sockets by epoll, poll or select and for others in ways that are \

@@ -292,7 +292,7 @@ fn raise_descriptor_limit() -> usize {
 
 /// Has the kernel's table of descriptors grow now, while there is one thread. It doubles when it is
 /// full, and with several threads each time waits until no CPU can be looking at the old one
-/// (`expand_fdtable` in fs/file.c): a worker that accepts would sleep for 10 to 20 ms.
+/// (`expand_fdtable` in fs/file.c): the worker that accepts would sleep for milliseconds.
 fn grow_descriptor_table(any: &OwnedFd, count: usize) {
     let last = i32::try_from(count).unwrap_or(i32::MAX) - 1;
     // Refused, it grows later.

@@ -222,7 +222,7 @@ fn a_forked_child_has_no_jobs_and_nobody_waits() {
     let mut state = state();
     assert_deferred(defer(&mut state, 10, want(0)));
     let closed = RefCell::new(Vec::new());
-    state.begin_anew(77, |fd| closed.borrow_mut().push(fd));
+    state.begin_anew(|fd| closed.borrow_mut().push(fd));
     assert_eq!(closed.into_inner(), [100]);
     assert_eq!(state.table.flags(10) & DEFERRED, 0);
     assert_eq!(state.take_pending(), None);
@@ -307,4 +307,60 @@ fn readers_at_work_share_a_disk() {
     }
     after_read(&mut state, &mut now, 8 * SLOW_US + 8);
     assert_eq!(after_read(&mut state, &mut now, 0), Readahead::Off, "they must be in a row");
+}
+
+#[test]
+fn on_a_fast_disk_a_stream_begins_with_a_window() {
+    let (mut state, mut now) = (state(), 7);
+    for _ in 0..FAST_READS {
+        after_read(&mut state, &mut now, 100);
+    }
+    // lighttpd: 256 KiB less a header.
+    for (inode, count, reads) in [(10, BLOCK - 168, WINDOW_FAST_MIN + BLOCK), (11, 5000, 5000)] {
+        let file = FileId { dev: 1, ino: inode };
+        assert_deferred(defer(&mut state, 10, Want { file, offset: 0, count }));
+        let job = state.take_pending().unwrap();
+        assert_eq!(state.jobs[job].end, reads, "{count}");
+    }
+}
+
+#[test]
+fn beyond_a_block_whole_blocks_are_read() {
+    let mut state = state();
+    for (inode, count, reads) in [
+        (10, 5000, 5000),
+        (11, BLOCK, BLOCK),
+        (12, BLOCK + 1, 2 * BLOCK),
+        (13, u64::MAX, 2 * BLOCK),
+    ] {
+        let file = FileId { dev: 1, ino: inode };
+        assert_deferred(defer(&mut state, 10, Want { file, offset: 0, count }));
+        let job = state.take_pending().unwrap();
+        assert_eq!(state.jobs[job].end, reads, "{count}");
+    }
+}
+
+#[test]
+fn who_has_waited_for_a_byte_is_known_until_it_waits_for_another() {
+    let mut state = state();
+    assert!(!state.has_waited(10, want(0)));
+    assert_deferred(defer(&mut state, 10, want(0)));
+    assert!(!state.has_waited(10, want(0)), "it still waits");
+    let job = state.take_pending().unwrap();
+    step(&mut state, job, None);
+    assert!(state.has_waited(10, want(0)));
+    assert!(!state.has_waited(10, want(BLOCK)));
+}
+
+#[test]
+fn a_surrendered_read_is_nobodys_error() {
+    let mut state = state();
+    assert_deferred(defer(&mut state, 10, want(0)));
+    let job = state.take_pending().unwrap();
+    let chunk = state.chunk(job);
+    // The program closes what is not its own, and has a pipe there before the reader comes to it.
+    state.forget(100);
+    state.advance(job, chunk, 0, Some(libc::ESPIPE));
+    assert_eq!(resume(&mut state, job), [10]);
+    assert_deferred(defer(&mut state, 10, want(0)));
 }
