@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,13 +15,23 @@ use testkit::{Client, Content, Server, Tree, built};
 /// The library, and the programs of `examples` beside it.
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
+    let library = LIBRARY.get_or_init(|| {
         let target = built(&["--package", "samum-preload", "--lib", "--examples"]);
-        let library = target.join("libsamum_preload.so");
-        // It would be loaded from the slow disk.
-        fs::read(&library).unwrap();
-        library
-    })
+        target.join("libsamum_preload.so")
+    });
+    page_in(library);
+    // What we are made of, the C library above all, is in others too.
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let files: BTreeSet<&str> =
+        maps.lines().filter_map(|line| Some(&line[line.find('/')?..])).collect();
+    files.into_iter().map(Path::new).filter(|file| file.is_file()).for_each(page_in);
+    library
+}
+
+/// Each time: a page that nobody has used for a while may have been reclaimed, and a program that comes
+/// to it stands still until the slow disk has it.
+fn page_in(file: &Path) {
+    fs::read(file).unwrap();
 }
 
 pub(crate) fn loop_server() -> PathBuf {
@@ -29,8 +40,7 @@ pub(crate) fn loop_server() -> PathBuf {
 
 fn example(name: &str) -> PathBuf {
     let program = library().with_file_name("examples").join(name);
-    // It would be loaded from the slow disk.
-    fs::read(&program).unwrap();
+    page_in(&program);
     program
 }
 
