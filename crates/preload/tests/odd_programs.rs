@@ -24,10 +24,10 @@ fn cold(tree: &Tree, throttle: &Throttle, name: &str) -> PathBuf {
     tree.write(name, Content::pseudo_random(1, MIB));
     // Programs and libraries that were reclaimed meanwhile would be read from the slow disk, too.
     let mut command = throttle.command("/usr/bin/timeout");
-    command.arg("20").arg(odd_program()).arg("nothing").arg(tree.path().join(name));
+    command.arg("60").arg(odd_program()).arg("nothing").arg(tree.path().join(name));
     assert_eq!(run(preloaded(&mut command)), (true, String::new()));
     tree.evict(name);
-    throttle.limit(Some(16 * 1024));
+    throttle.limit(Some(64 * 1024));
     tree.path().join(name)
 }
 
@@ -57,7 +57,7 @@ fn programs_see_nothing_but_a_full_socket() {
     ] {
         let file = cold(&tree, &throttle, what);
         let mut command = throttle.command("/usr/bin/timeout");
-        command.arg("20").arg(odd_program());
+        command.arg("60").arg(odd_program());
         let (ok, said) = run(preloaded(command.arg(what).arg(file)));
         assert!(ok, "{what}: {said}");
     }
