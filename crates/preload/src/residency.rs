@@ -197,7 +197,8 @@ impl File {
         let pages = BLOCK.min(self.file.size - start).div_ceil(PAGE);
         let complete = match sys::cached_pages(self.fd, start, pages * PAGE) {
             Some(cached) => cached >= pages,
-            None => age < BELIEF_ALONE_MS && self.touch(offset),
+            // Whoever was not just read is touched by the caller.
+            None => age < BELIEF_ALONE_MS && (!self.is_just_read(memory) || self.touch(offset)),
         };
         if complete {
             memory.set(looked, self.now, was_read);

@@ -16,7 +16,7 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::{Address, Client, Content, Disk, Throttle, Tree, skip};
 
-use common::{cpu, descriptors, family, preloaded, tree, until};
+use common::{count_in, cpu, descriptors, family, preloaded, tree, until};
 
 const MIB: u64 = 1024 * 1024;
 const SMALL: u64 = 1000;
@@ -255,12 +255,7 @@ fn statistics(tree: &Tree) -> Vec<PathBuf> {
 
 /// The sum of a count over all processes; they have ended.
 fn counted(tree: &Tree, name: &str) -> u64 {
-    let count = |path: PathBuf| {
-        let text = fs::read_to_string(path).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.and_then(|count| count.parse::<u64>().ok())
-    };
-    statistics(tree).into_iter().filter_map(count).sum()
+    statistics(tree).iter().map(|file| count_in(file, name)).sum()
 }
 
 /// All processes have ended; some of what they sent had to be waited for. Else nothing was tested.

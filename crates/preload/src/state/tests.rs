@@ -309,6 +309,15 @@ fn readers_at_work_share_a_disk() {
     assert_eq!(after_read(&mut state, &mut now, 0), Readahead::Off, "they must be in a row");
 }
 
+/// How far a new job for so many bytes reads.
+fn reach(state: &mut State, count: u64) -> u64 {
+    // A file of its own, so that no job is joined.
+    let file = FileId { dev: 1, ino: count };
+    assert_deferred(defer(state, 10, Want { file, offset: 0, count }));
+    let job = state.take_pending().unwrap();
+    state.jobs[job].end
+}
+
 #[test]
 fn on_a_fast_disk_a_stream_begins_with_a_window() {
     let (mut state, mut now) = (state(), 7);
@@ -316,27 +325,17 @@ fn on_a_fast_disk_a_stream_begins_with_a_window() {
         after_read(&mut state, &mut now, 100);
     }
     // lighttpd: 256 KiB less a header.
-    for (inode, count, reads) in [(10, BLOCK - 168, WINDOW_FAST_MIN + BLOCK), (11, 5000, 5000)] {
-        let file = FileId { dev: 1, ino: inode };
-        assert_deferred(defer(&mut state, 10, Want { file, offset: 0, count }));
-        let job = state.take_pending().unwrap();
-        assert_eq!(state.jobs[job].end, reads, "{count}");
-    }
+    assert_eq!(reach(&mut state, BLOCK - 168), WINDOW_FAST_MIN + BLOCK);
+    assert_eq!(reach(&mut state, 5000), 5000);
 }
 
 #[test]
 fn beyond_a_block_whole_blocks_are_read() {
     let mut state = state();
-    for (inode, count, reads) in [
-        (10, 5000, 5000),
-        (11, BLOCK, BLOCK),
-        (12, BLOCK + 1, 2 * BLOCK),
-        (13, u64::MAX, 2 * BLOCK),
-    ] {
-        let file = FileId { dev: 1, ino: inode };
-        assert_deferred(defer(&mut state, 10, Want { file, offset: 0, count }));
-        let job = state.take_pending().unwrap();
-        assert_eq!(state.jobs[job].end, reads, "{count}");
+    for (count, reads) in
+        [(5000, 5000), (BLOCK, BLOCK), (BLOCK + 1, 2 * BLOCK), (u64::MAX, 2 * BLOCK)]
+    {
+        assert_eq!(reach(&mut state, count), reads, "{count}");
     }
 }
 

@@ -120,8 +120,12 @@ fn tasks(pid: u32) -> Vec<PathBuf> {
 
 /// What a process counts, from its file of statistics.
 pub(crate) fn count(stats: &Path, pid: u32, name: &str) -> u64 {
-    let path = format!("{}.{pid}", stats.display());
-    let text = fs::read_to_string(&path).unwrap_or_default();
+    count_in(Path::new(&format!("{}.{pid}", stats.display())), name)
+}
+
+/// The same from one such file; 0 if it is not there.
+pub(crate) fn count_in(file: &Path, name: &str) -> u64 {
+    let text = fs::read_to_string(file).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
