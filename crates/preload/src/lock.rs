@@ -28,13 +28,23 @@ impl<T> Lock<T> {
     /// Wait until the value is free and take it.
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         let signals = sys::block_signals();
+        self.acquire();
+        Guard { lock: self, signals: Some(signals) }
+    }
+
+    /// The same in a thread of ours ([`sys::start_thread`]), where no handler of the program's runs.
+    pub(crate) fn lock_in_reader(&self) -> Guard<'_, T> {
+        self.acquire();
+        Guard { lock: self, signals: None }
+    }
+
+    fn acquire(&self) {
         // Acquire pairs with Release in `release`.
         if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
             while self.word.swap(AWAITED, Ordering::Acquire) != FREE {
                 sys::futex_wait(&self.word, AWAITED, None);
             }
         }
-        Guard { lock: self, signals }
     }
 
     fn release(&self) {
@@ -47,21 +57,22 @@ impl<T> Lock<T> {
     /// Give up a guard without releasing: `fork(2)` is about to copy the memory. Returns the
     /// signals that [`Lock::reclaim`] wants.
     pub(crate) fn hold(guard: Guard<'_, T>) -> Signals {
-        let signals = guard.signals;
+        let signals = guard.signals.unwrap_or_default();
         core::mem::forget(guard);
         signals
     }
 
     /// The guard that was given to [`Lock::hold`], in the parent or in the child.
     pub(crate) fn reclaim(&self, signals: Signals) -> Guard<'_, T> {
-        Guard { lock: self, signals }
+        Guard { lock: self, signals: Some(signals) }
     }
 }
 
 /// The value, until this is dropped.
 pub(crate) struct Guard<'a, T> {
     lock: &'a Lock<T>,
-    signals: Signals,
+    /// Those to block again; none of a reader's.
+    signals: Option<Signals>,
 }
 
 impl<T> Deref for Guard<'_, T> {
@@ -83,6 +94,6 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         self.lock.release();
-        sys::restore_signals(self.signals);
+        self.signals.into_iter().for_each(sys::restore_signals);
     }
 }

@@ -8,7 +8,7 @@ use core::time::Duration;
 use crate::deferral::{STATE, make, now_us};
 use crate::lock::Guard;
 use crate::residency::{BLOCK, remember};
-use crate::state::{Chunk, Files, RESUMED_MAX, State};
+use crate::state::{Chunk, Files, RESUMED_MAX, State, THREADS_MAX};
 use crate::stats;
 use crate::sys::{self, Errno, Readahead};
 
@@ -22,7 +22,9 @@ type Locked = Guard<'static, State>;
 
 /// There may be jobs that no reader knows of.
 pub(crate) fn call(mut state: Locked) {
-    let (new, sleeping) = (state.wants_reader(), state.idle > 0);
+    let pending = state.pending();
+    let new = pending > state.idle && state.threads < THREADS_MAX;
+    let sleeping = pending > 0 && state.idle > 0;
     let first = new && state.threads == 0;
     state.threads += usize::from(new);
     if sleeping {
@@ -34,11 +36,25 @@ pub(crate) fn call(mut state: Locked) {
         sys::futex_wake(&CALLS);
     }
     if first {
-        sys::grow_descriptor_table();
+        begin();
     }
     if new && !sys::start_thread(run) {
         no_thread();
     }
+}
+
+/// Before there is a reader.
+#[cold]
+fn begin() {
+    sys::grow_descriptor_table();
+    let Ok(sink) = sys::open_null() else { return };
+    let mut state = STATE.lock();
+    if state.sink.is_none() {
+        state.opened_sink(sink);
+        return;
+    }
+    drop(state);
+    sys::close(sink);
 }
 
 /// A thread could not be started. If there is none at all, nobody may wait.
@@ -58,17 +74,19 @@ fn no_thread() {
 
 /// The life of a reader.
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
-    let mut state = STATE.lock();
+    let mut state = STATE.lock_in_reader();
     loop {
         if let Some(job) = state.take_pending() {
-            state = read(state, job);
+            // The disk may have room for another by now.
+            call(state);
+            state = read(STATE.lock_in_reader(), job);
             continue;
         }
         let calls = CALLS.load(Ordering::Relaxed);
         state.idle += 1;
         drop(state);
         let nobody_called = sys::futex_wait(&CALLS, calls, Some(IDLE));
-        state = STATE.lock();
+        state = STATE.lock_in_reader();
         state.idle -= 1;
         if nobody_called && CALLS.load(Ordering::Relaxed) == calls {
             state.threads -= 1;
@@ -87,14 +105,14 @@ fn read(mut state: Locked, job: usize) -> Locked {
         drop(state);
         if advised.is_none() {
             chunk.files = open(chunk.files);
-            state = STATE.lock();
-            state.opened(job, chunk.files.own, chunk.files.sink);
+            state = STATE.lock_in_reader();
+            state.opened(job, chunk.files.own);
             drop(state);
         }
         if advised.replace(readahead) != Some(readahead) {
             // Of the program's open file too: readahead that its own sendfile would start might have
             // to wait for the disk's queue.
-            let Files { shared, own, .. } = chunk.files;
+            let Files { shared, own } = chunk.files;
             shared.into_iter().chain(own).for_each(|fd| sys::advise(fd, readahead));
         }
         let (began, sleeps) = (now_us(), sys::sleeps());
@@ -112,14 +130,14 @@ fn read(mut state: Locked, job: usize) -> Locked {
         if first.is_multiple_of(BLOCK) && whole {
             remember(file, first / BLOCK);
         }
-        state = STATE.lock();
+        state = STATE.lock_in_reader();
         if slept {
             state.note_speed(file.dev, count, began, now);
         }
         state.advance(job, chunk, count, error);
         drop(resume(state, job));
         stats::write_now_and_then();
-        state = STATE.lock();
+        state = STATE.lock_in_reader();
     }
     end(state, job)
 }
@@ -128,7 +146,7 @@ fn read(mut state: Locked, job: usize) -> Locked {
 /// which sends what was read a moment ago, would be a second.
 fn open(files: Files) -> Files {
     let own = files.shared.and_then(|fd| sys::reopen(fd).ok());
-    Files { own, sink: sys::open_null().ok(), ..files }
+    Files { own, ..files }
 }
 
 /// Read a chunk into memory. Fewer bytes than asked for: the end of the file, or an error.
@@ -136,7 +154,7 @@ fn fill(chunk: &Chunk, readahead: Readahead) -> (u64, Option<Errno>) {
     let Some(fd) = chunk.files.own.or(chunk.files.shared) else { return (0, None) };
     let mut count = 0;
     // Without a copy, but in pieces of 64 KiB: for a disk that is read ahead.
-    if let Some(sink) = chunk.files.sink.filter(|_| readahead == Readahead::Usual) {
+    if let Some(sink) = chunk.sink.filter(|_| readahead == Readahead::Usual) {
         while count < chunk.len {
             match sys::discard(sink, fd, chunk.offset + count, chunk.len - count) {
                 Ok(more) if more > 0 => count += more,
@@ -169,7 +187,7 @@ fn resume(mut state: Locked, job: usize) -> Locked {
             return state;
         }
         drop(state);
-        state = STATE.lock();
+        state = STATE.lock_in_reader();
     }
 }
 
@@ -180,5 +198,5 @@ fn end(state: Locked, job: usize) -> Locked {
     drop(state);
     // The last reference to a file that has been removed makes the kernel remove it from the disk.
     files.all().for_each(sys::close);
-    STATE.lock()
+    STATE.lock_in_reader()
 }

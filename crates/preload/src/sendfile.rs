@@ -12,7 +12,7 @@ use crate::stats::{self, Reason};
 use crate::sys::{self, Errno};
 
 /// What one call of the kernel sends at most: more, and what is known of its end may be old.
-const PIECE: u64 = 1024 * 1024;
+const PIECE: u64 = 4 * 1024 * 1024;
 /// The kernel's limit of one `sendfile(2)` (`MAX_RW_COUNT`).
 const COUNT_MAX: usize = 0x7fff_f000;
 

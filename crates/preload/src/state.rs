@@ -30,8 +30,9 @@ const WINDOW_MAX: u64 = 4 * BLOCK;
 /// disk. The kernel reads ahead there, often as far; what a reader has not passed the program would
 /// have to look at itself, which is a copy.
 const WINDOW_FAST_MAX: u64 = 32 * BLOCK;
-/// There a stream that begins gets this at once, if half a block is asked for or more: lighttpd sends
-/// 256 KiB at a time, less the header.
+/// There a stream that begins gets twice what is asked for, and at least this, if that is half a block
+/// or more (nginx asks for 2 MiB at a time, lighttpd for 256 KiB less the header): a job that has ended
+/// when the program asks for more has left the disk idle, and its readahead begins anew.
 const WINDOW_FAST_MIN: u64 = 8 * BLOCK;
 /// Ends of jobs that are remembered, to see that the next begins there. Others overwrite them.
 const ENDS_MAX: usize = 1024;
@@ -56,6 +57,12 @@ const SLOW_AHEAD_READS: u32 = 4;
 /// 4 MiB, more than limits on bandwidth let through at once.
 const FAST_READS: u32 = 16;
 const FAST_US: u64 = 1_500;
+/// A read that has taken longer has stood in line behind others: half as many readers are let at the
+/// disk. Whatever else the program needs from it (`open`, a small `pread`, its own pages) stands in
+/// the same line. One more is let at it for each read that took half of that.
+const QUEUE_US: u64 = 50_000;
+/// As few readers as leave a disk something to do while a program sends what has come.
+const READERS_MIN: usize = 2;
 const PAGE: u64 = 4096;
 
 /// What a call of `sendfile` wants to send next, and is not in memory.
@@ -94,15 +101,13 @@ pub(crate) struct Files {
     pub(crate) shared: Option<c_int>,
     /// The same file, opened for the job alone, if that could be done.
     pub(crate) own: Option<c_int>,
-    /// What swallows bytes that nobody wants to see, if there is such.
-    pub(crate) sink: Option<c_int>,
 }
 
 impl Files {
-    const NONE: Self = Self { shared: None, own: None, sink: None };
+    const NONE: Self = Self { shared: None, own: None };
 
     pub(crate) fn all(self) -> impl Iterator<Item = c_int> {
-        [self.shared, self.own, self.sink].into_iter().flatten()
+        [self.shared, self.own].into_iter().flatten()
     }
 }
 
@@ -160,6 +165,8 @@ impl Job {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {
     pub(crate) files: Files,
+    /// What swallows bytes that nobody wants to see, if there is such.
+    pub(crate) sink: Option<c_int>,
     pub(crate) file: FileId,
     pub(crate) offset: u64,
     pub(crate) len: u64,
@@ -172,11 +179,32 @@ struct Disk {
     slow_reads: u32,
     /// When the last of the slow ones ended.
     slow_us: u64,
+    /// Readers at work there, and how many may be.
+    readers: usize,
+    readers_max: usize,
+    /// When they became fewer.
+    fewer_us: u64,
 }
 
 impl Disk {
     const fn unknown(dev: u64) -> Self {
-        Self { dev, fast_reads: 0, slow_reads: 0, slow_us: 0 }
+        let (readers, readers_max) = (0, THREADS_MAX);
+        Self { dev, fast_reads: 0, slow_reads: 0, slow_us: 0, readers, readers_max, fewer_us: 0 }
+    }
+
+    fn has_room(&self) -> bool {
+        self.readers < self.readers_max
+    }
+
+    /// A read that had to wait for the disk has taken so long.
+    fn note_queue(&mut self, began_us: u64, now_us: u64) {
+        let took_us = now_us.saturating_sub(began_us);
+        if took_us > QUEUE_US && began_us >= self.fewer_us {
+            self.readers_max = (self.readers_max / 2).max(READERS_MIN);
+            self.fewer_us = now_us;
+        } else if took_us < QUEUE_US / 2 {
+            self.readers_max = (self.readers_max + 1).min(THREADS_MAX);
+        }
     }
 }
 
@@ -197,6 +225,8 @@ pub(crate) struct State {
     ends: [End; ENDS_MAX],
     disks: [Disk; DISKS_MAX],
     disks_used: usize,
+    /// `/dev/null`, once a reader has been there.
+    pub(crate) sink: Option<c_int>,
     /// Readers that exist, and those of them that sleep.
     pub(crate) threads: usize,
     pub(crate) idle: usize,
@@ -214,6 +244,7 @@ impl State {
             ends: [End { place: 0, window: 0 }; ENDS_MAX],
             disks: [Disk::unknown(0); DISKS_MAX],
             disks_used: 0,
+            sink: None,
             threads: 0,
             idle: 0,
             threadless_until: 0,
@@ -321,10 +352,11 @@ impl State {
             && let Some(fd) = open()
         {
             self.tickets += 1;
+            let window = self.window(want, window_max);
             let window = if is_fast && want.count >= BLOCK / 2 {
-                self.window(want, window_max).max(WINDOW_FAST_MIN)
+                window.max(want.count.saturating_mul(2).clamp(WINDOW_FAST_MIN, WINDOW_FAST_MAX))
             } else {
-                self.window(want, window_max)
+                window
             };
             let end = want.offset;
             let (file, at, ticket) = (want.file, want.offset / PAGE * PAGE, self.tickets);
@@ -420,20 +452,28 @@ impl State {
         changes
     }
 
-    /// The job that has waited longest for a reader.
+    /// The job that has waited longest for a reader, among those that their disk has room for.
     pub(crate) fn take_pending(&mut self) -> Option<usize> {
         let used = self.jobs[..self.jobs_used].iter().enumerate();
-        let pending = used.filter(|(_, job)| job.phase == Phase::Pending);
+        let pending = used.filter(|(_, job)| self.could_be_read(job));
         let (index, _) = pending.min_by_key(|(_, job)| job.ticket)?;
         self.jobs[index].phase = Phase::Reading;
+        self.disk(self.jobs[index].file.dev).readers += 1;
         Some(index)
     }
 
-    /// Whether jobs wait that no sleeping reader will take.
-    pub(crate) fn wants_reader(&self) -> bool {
-        let used = self.jobs[..self.jobs_used].iter();
-        used.filter(|job| job.phase == Phase::Pending).count() > self.idle
-            && self.threads < THREADS_MAX
+    /// How many jobs wait only for a reader.
+    pub(crate) fn pending(&self) -> usize {
+        self.jobs[..self.jobs_used].iter().filter(|job| self.could_be_read(job)).count()
+    }
+
+    fn could_be_read(&self, job: &Job) -> bool {
+        job.phase == Phase::Pending && self.has_room(job.file.dev)
+    }
+
+    fn has_room(&self, dev: u64) -> bool {
+        let known = self.disks[..self.disks_used].iter().find(|disk| disk.dev == dev);
+        known.is_none_or(Disk::has_room)
     }
 
     /// What to read next for a job.
@@ -441,22 +481,28 @@ impl State {
         let job = &self.jobs[index];
         let end = job.end.min(end_of_block(job.at));
         let len = end.saturating_sub(job.at).max(1);
-        Chunk { files: job.files, file: job.file, offset: job.at, len }
+        Chunk { files: job.files, sink: self.sink, file: job.file, offset: job.at, len }
     }
 
-    /// A reader has opened these for its job.
-    pub(crate) fn opened(&mut self, index: usize, own: Option<c_int>, sink: Option<c_int>) {
-        let files = &mut self.jobs[index].files;
-        (files.own, files.sink) = (own, sink);
-        own.into_iter().chain(sink).for_each(|fd| self.table.set_flags(fd, OURS));
+    /// A reader has opened the file for its job.
+    pub(crate) fn opened(&mut self, index: usize, own: Option<c_int>) {
+        self.jobs[index].files.own = own;
+        own.into_iter().for_each(|fd| self.table.set_flags(fd, OURS));
+    }
+
+    /// The first reader is about to begin, and has opened this. It stays open.
+    pub(crate) fn opened_sink(&mut self, sink: c_int) {
+        self.sink = Some(sink);
+        self.table.set_flags(sink, OURS);
     }
 
     /// The program has closed a descriptor that is not its own: what will be there is not ours. The
     /// job ends early.
     fn surrender(&mut self, fd: c_int) {
+        self.sink = self.sink.filter(|&sink| sink != fd);
         for job in &mut self.jobs[..self.jobs_used] {
-            let Files { shared, own, sink } = &mut job.files;
-            for place in [shared, own, sink] {
+            let Files { shared, own } = &mut job.files;
+            for place in [shared, own] {
                 if *place == Some(fd) {
                     *place = None;
                     if job.phase == Phase::Reading {
@@ -514,8 +560,13 @@ impl State {
 
     /// Whether a job has nothing more to read. Nobody joins it then.
     pub(crate) fn has_ended(&mut self, index: usize) -> bool {
-        let others_wait = self.idle == 0
-            && self.jobs[..self.jobs_used].iter().any(|job| job.phase == Phase::Pending);
+        let dev = self.jobs[index].file.dev;
+        // On a fast disk what others wait for is soon there, and to go on costs less than to begin anew.
+        let others_wait = self.readahead(dev) == Readahead::Off
+            && self.jobs[..self.jobs_used].iter().any(|job| {
+                job.phase == Phase::Pending
+                    && (self.idle == 0 || (job.file.dev == dev && !self.has_room(dev)))
+            });
         let job = &mut self.jobs[index];
         let needed = job.waiters != Link::NONE;
         if job.phase != Phase::Ended && (job.at >= job.end || (others_wait && !needed)) {
@@ -528,7 +579,10 @@ impl State {
 
     /// Take a job away that has ended and whom nobody waits for; returns its descriptors.
     pub(crate) fn free(&mut self, index: usize) -> Files {
-        let files = core::mem::replace(&mut self.jobs[index], Job::FREE).files;
+        let Job { file, files, .. } = core::mem::replace(&mut self.jobs[index], Job::FREE);
+        // Not all that were counted may have been by this one, if the disk had been forgotten.
+        let disk = self.disk(file.dev);
+        disk.readers = disk.readers.saturating_sub(1);
         files.all().for_each(|fd| self.table.set_flags(fd, 0));
         while self.jobs_used > 0 && self.jobs[self.jobs_used - 1].phase == Phase::Free {
             self.jobs_used -= 1;
@@ -566,17 +620,23 @@ impl State {
             }
         }
         self.jobs_used = 0;
+        self.disks.iter_mut().for_each(|disk| disk.readers = 0);
+        if let Some(sink) = self.sink.take() {
+            self.table.set_flags(sink, 0);
+            close(sink);
+        }
     }
 
     /// How long a read of `len` bytes has taken that had to wait for the disk. All readers at work
     /// have shared the disk meanwhile. Short reads say nothing.
     pub(crate) fn note_speed(&mut self, dev: u64, len: u64, began_us: u64, now_us: u64) {
-        if len < BLOCK / 2 {
-            return;
-        }
         let at_work = (self.threads - self.idle).max(1) as u64;
         let share_us = now_us.saturating_sub(began_us) / at_work;
         let disk = self.disk(dev);
+        disk.note_queue(began_us, now_us);
+        if len < BLOCK / 2 {
+            return;
+        }
         let is_fast = disk.fast_reads == FAST_READS;
         if share_us < FAST_US {
             disk.fast_reads = (disk.fast_reads + 1).min(FAST_READS);
@@ -584,7 +644,7 @@ impl State {
         } else if is_fast && share_us > SLOW_AHEAD_US && began_us >= disk.slow_us {
             (disk.slow_reads, disk.slow_us) = (disk.slow_reads + 1, now_us);
             if disk.slow_reads == SLOW_AHEAD_READS {
-                *disk = Disk::unknown(dev);
+                (disk.fast_reads, disk.slow_reads) = (0, 0);
             }
         } else if !is_fast && share_us > SLOW_US {
             disk.fast_reads = 0;

@@ -199,11 +199,14 @@ fn a_number_that_the_program_has_closed_is_not_closed_again() {
     let mut state = state();
     assert_deferred(defer(&mut state, 10, want(0)));
     let job = state.take_pending().unwrap();
-    state.opened(job, Some(101), Some(102));
+    state.opened(job, Some(101));
+    state.opened_sink(102);
     state.forget(101);
+    state.forget(102);
     assert!(state.has_ended(job), "there is another file now");
     assert_eq!(resume(&mut state, job), [10]);
-    assert_eq!(state.free(job).all().collect::<Vec<_>>(), [100, 102]);
+    assert_eq!(state.free(job).all().collect::<Vec<_>>(), [100]);
+    assert_eq!(state.sink, None);
     assert!((100..103).all(|fd| state.table.flags(fd) == 0));
 }
 
@@ -326,7 +329,67 @@ fn on_a_fast_disk_a_stream_begins_with_a_window() {
     }
     // lighttpd: 256 KiB less a header.
     assert_eq!(reach(&mut state, BLOCK - 168), WINDOW_FAST_MIN + BLOCK);
+    assert_eq!(reach(&mut state, 8 * BLOCK), 16 * BLOCK + BLOCK);
+    assert_eq!(reach(&mut state, u64::MAX), WINDOW_FAST_MAX + BLOCK);
     assert_eq!(reach(&mut state, 5000), 5000);
+}
+
+#[test]
+fn a_job_goes_on_beside_others_on_a_fast_disk_only() {
+    for is_fast in [false, true] {
+        let (mut state, mut now) = (state(), 7);
+        for _ in 0..if is_fast { FAST_READS } else { 0 } {
+            after_read(&mut state, &mut now, 100);
+        }
+        assert_deferred(defer(&mut state, 10, want(0)));
+        let job = state.take_pending().unwrap();
+        let other = Want { file: FileId { dev: 1, ino: 3 }, ..want(0) };
+        assert_deferred(defer(&mut state, 11, other));
+        while resume(&mut state, job).is_empty() {
+            assert!(!state.has_ended(job), "somebody waits");
+            let chunk = state.chunk(job);
+            state.advance(job, chunk, chunk.len, None);
+        }
+        assert!(state.jobs[job].at < state.jobs[job].end);
+        assert_eq!(state.has_ended(job), !is_fast);
+    }
+}
+
+#[test]
+fn a_disk_has_as_many_readers_as_it_answers_soon() {
+    let (mut state, mut now) = (state(), 7);
+    for ino in 0..2 * THREADS_MAX as u64 {
+        let file = FileId { dev: 1, ino: 10 + ino };
+        assert_deferred(defer(&mut state, 10, Want { file, ..want(0) }));
+    }
+    assert_deferred(defer(&mut state, 11, Want { file: FileId { dev: 2, ino: 1 }, ..want(0) }));
+    let mut jobs = Vec::new();
+    while let Some(job) = state.take_pending() {
+        jobs.push(job);
+    }
+    assert_eq!(jobs.len(), THREADS_MAX + 1, "and one of another disk");
+    // All of them have stood in one line, which tells only once.
+    for _ in 0..THREADS_MAX {
+        state.note_speed(1, 4096, now, now + 2 * QUEUE_US);
+    }
+    now += 2 * QUEUE_US;
+    for ended in 1..=THREADS_MAX / 2 {
+        assert_eq!(state.pending(), 0, "{ended} have left");
+        state.jobs[jobs[ended]].phase = Phase::Ended;
+        state.free(jobs[ended]);
+    }
+    assert_eq!(state.pending(), 0);
+    state.jobs[jobs[0]].phase = Phase::Ended;
+    state.free(jobs[0]);
+    assert_eq!(state.pending(), THREADS_MAX, "there is room for one of them");
+    state.take_pending().unwrap();
+    assert_eq!(state.take_pending(), None);
+    state.note_speed(1, 4096, now, now + QUEUE_US / 2 - 1);
+    assert!(state.take_pending().is_some(), "and for one more");
+    for _ in 0..10 {
+        after_read(&mut state, &mut now, 2 * QUEUE_US);
+    }
+    assert_eq!(state.disk(1).readers_max, READERS_MIN);
 }
 
 #[test]
