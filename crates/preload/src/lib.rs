@@ -21,6 +21,7 @@
 //! | `deferral` | the program's side of waiting; `wait`: `poll` and `select` |
 //! | `reader` | the disk's side of waiting |
 //! | `state` | who waits for what; pure, under the one lock |
+//! | `depth` | how many readers a disk is given; pure |
 //! | `interest` | what epoll is told; pure |
 //! | `descriptors` | the table by descriptor number |
 //!
@@ -28,6 +29,7 @@
 //! doubt does what the kernel would do.
 
 mod deferral;
+mod depth;
 mod descriptors;
 pub mod exports;
 mod interest;

@@ -6,9 +6,10 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
 use crate::deferral::{STATE, make, now_us};
+use crate::depth::READERS_MAX;
 use crate::lock::Guard;
 use crate::residency::{BLOCK, remember};
-use crate::state::{Chunk, Files, RESUMED_MAX, State, THREADS_MAX};
+use crate::state::{Chunk, Files, RESUMED_MAX, State};
 use crate::stats;
 use crate::sys::{self, Errno, Readahead};
 
@@ -23,7 +24,7 @@ type Locked = Guard<'static, State>;
 /// There may be jobs that no reader knows of.
 pub(crate) fn call(mut state: Locked) {
     let pending = state.pending();
-    let new = pending > state.idle && state.threads < THREADS_MAX;
+    let new = pending > state.idle && state.threads < READERS_MAX;
     let sleeping = pending > 0 && state.idle > 0;
     let first = new && state.threads == 0;
     state.threads += usize::from(new);
@@ -132,7 +133,7 @@ fn read(mut state: Locked, job: usize) -> Locked {
         }
         state = STATE.lock_in_reader();
         if slept {
-            state.note_speed(file.dev, count, began, now);
+            state.note_speed(chunk, count, began, now);
         }
         state.advance(job, chunk, count, error);
         drop(resume(state, job));

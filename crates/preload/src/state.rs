@@ -10,6 +10,7 @@
 
 use core::ffi::c_int;
 
+use crate::depth::Depth;
 use crate::descriptors::{DEFERRED, Entry, IN_USE, Link, OURS, SHARED, Table, UNSEEN};
 use crate::interest::Changes;
 use crate::residency::{BLOCK, hash};
@@ -18,8 +19,6 @@ use crate::sys::{Errno, FileId, Readahead};
 
 /// Files being read, or about to be. Beyond, a socket waits until any of them has come a step on.
 pub(crate) const JOBS_MAX: usize = 512;
-/// Reads at once. Beyond, jobs wait in line.
-pub(crate) const THREADS_MAX: usize = 32;
 /// How long nothing is deferred after not a single thread could be started.
 const THREADLESS_US: u64 = 5_000_000;
 /// Sockets that are resumed at once; then others may have the lock.
@@ -57,12 +56,6 @@ const SLOW_AHEAD_READS: u32 = 4;
 /// 4 MiB, more than limits on bandwidth let through at once.
 const FAST_READS: u32 = 16;
 const FAST_US: u64 = 1_500;
-/// A read that has taken longer has stood in line behind others: half as many readers are let at the
-/// disk. Whatever else the program needs from it (`open`, a small `pread`, its own pages) stands in
-/// the same line. One more is let at it for each read that took half of that.
-const QUEUE_US: u64 = 50_000;
-/// As few readers as leave a disk something to do while a program sends what has come.
-const READERS_MIN: usize = 2;
 const PAGE: u64 = 4096;
 
 /// What a call of `sendfile` wants to send next, and is not in memory.
@@ -170,6 +163,8 @@ pub(crate) struct Chunk {
     pub(crate) file: FileId,
     pub(crate) offset: u64,
     pub(crate) len: u64,
+    /// Who is reading from the disk now, this one included.
+    pub(crate) readers: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -181,30 +176,16 @@ struct Disk {
     slow_us: u64,
     /// Readers at work there, and how many may be.
     readers: usize,
-    readers_max: usize,
-    /// When they became fewer.
-    fewer_us: u64,
+    depth: Depth,
 }
 
 impl Disk {
     const fn unknown(dev: u64) -> Self {
-        let (readers, readers_max) = (0, THREADS_MAX);
-        Self { dev, fast_reads: 0, slow_reads: 0, slow_us: 0, readers, readers_max, fewer_us: 0 }
+        Self { dev, fast_reads: 0, slow_reads: 0, slow_us: 0, readers: 0, depth: Depth::new() }
     }
 
     fn has_room(&self) -> bool {
-        self.readers < self.readers_max
-    }
-
-    /// A read that had to wait for the disk has taken so long.
-    fn note_queue(&mut self, began_us: u64, now_us: u64) {
-        let took_us = now_us.saturating_sub(began_us);
-        if took_us > QUEUE_US && began_us >= self.fewer_us {
-            self.readers_max = (self.readers_max / 2).max(READERS_MIN);
-            self.fewer_us = now_us;
-        } else if took_us < QUEUE_US / 2 {
-            self.readers_max = (self.readers_max + 1).min(THREADS_MAX);
-        }
+        self.readers < self.depth.readers()
     }
 }
 
@@ -477,11 +458,11 @@ impl State {
     }
 
     /// What to read next for a job.
-    pub(crate) fn chunk(&self, index: usize) -> Chunk {
-        let job = &self.jobs[index];
-        let end = job.end.min(end_of_block(job.at));
-        let len = end.saturating_sub(job.at).max(1);
-        Chunk { files: job.files, sink: self.sink, file: job.file, offset: job.at, len }
+    pub(crate) fn chunk(&mut self, index: usize) -> Chunk {
+        let Job { file, files, at, end, .. } = self.jobs[index];
+        let len = end.min(end_of_block(at)).saturating_sub(at).max(1);
+        let readers = self.disk(file.dev).readers;
+        Chunk { files, sink: self.sink, file, offset: at, len, readers }
     }
 
     /// A reader has opened the file for its job.
@@ -627,16 +608,17 @@ impl State {
         }
     }
 
-    /// How long a read of `len` bytes has taken that had to wait for the disk. All readers at work
+    /// How long a read has taken that had to wait for the disk, and brought so much. All readers at work
     /// have shared the disk meanwhile. Short reads say nothing.
-    pub(crate) fn note_speed(&mut self, dev: u64, len: u64, began_us: u64, now_us: u64) {
+    pub(crate) fn note_speed(&mut self, chunk: Chunk, read: u64, began_us: u64, now_us: u64) {
+        let dev = chunk.file.dev;
+        if read < BLOCK / 2 {
+            return;
+        }
         let at_work = (self.threads - self.idle).max(1) as u64;
         let share_us = now_us.saturating_sub(began_us) / at_work;
         let disk = self.disk(dev);
-        disk.note_queue(began_us, now_us);
-        if len < BLOCK / 2 {
-            return;
-        }
+        disk.depth.note(read, began_us, now_us, [chunk.readers, disk.readers]);
         let is_fast = disk.fast_reads == FAST_READS;
         if share_us < FAST_US {
             disk.fast_reads = (disk.fast_reads + 1).min(FAST_READS);

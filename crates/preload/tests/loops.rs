@@ -105,6 +105,8 @@ fn clients_that_leave_leave_nothing_behind() {
     for mode in MODES {
         let server = serve(mode, &tree, &throttle);
         let mut staying = client(&server);
+        tree.evict((8 * MIB).to_string());
+        get(&mut staying, &(8 * MIB).to_string(), &content(8 * MIB));
         get(&mut staying, "1000", &content(1000));
         let before = descriptors(server.pid());
         tree.evict((8 * MIB).to_string());

@@ -1,0 +1,250 @@
+//! How many readers a disk is given: so many that more would not make it faster, or that nobody waits
+//! for long.
+//!
+//! Whatever else the program needs from the disk (`open`, a small `pread`, its own pages) stands in
+//! line behind what the readers have asked for. A disk that serves one read after the other is no
+//! faster with many; an array, or a disk at the other end of a network, is, however long a read of it
+//! takes. Latency does not tell them apart, so it is tried: where reads take long, half as many
+//! readers; if that made the disk slower, as many as before. Pure.
+
+/// Readers of all disks together.
+pub(crate) const READERS_MAX: usize = 32;
+/// As few as leave a disk something to do while the program sends what has come.
+const READERS_MIN: usize = 2;
+/// From here on reads take long. Where they take less than half of it, more readers do no harm.
+const LONG_US: u64 = 50_000;
+/// What twice as many readers must gain, in percent.
+const WORTH: u64 = 15;
+/// Reads after which a number of readers is judged, unless more are at work.
+const ROUND_READS: u64 = 4;
+/// How long a number stays that has been found better than half or twice as many.
+const SETTLED_US: u64 = 10_000_000;
+
+/// The readers that one disk may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Depth {
+    readers: usize,
+    round: Round,
+    trial: Option<Trial>,
+    /// The next trial is with more readers.
+    upwards: bool,
+    settled_until_us: u64,
+}
+
+/// Reads with the same number of readers allowed.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    began_us: u64,
+    reads: u64,
+    took_us: u64,
+    /// Sums over the reads: the readers that were at work, and what those have brought meanwhile if all
+    /// were served alike.
+    readers: u64,
+    bytes: u64,
+}
+
+impl Round {
+    const fn new(began_us: u64) -> Self {
+        Self { began_us, reads: 0, took_us: 0, readers: 0, bytes: 0 }
+    }
+
+    /// What the disk brings, in bytes per second.
+    fn rate(&self) -> u64 {
+        self.bytes.saturating_mul(1_000_000) / self.took_us.max(1)
+    }
+}
+
+/// Another number of readers is tried.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    /// How many there were before, and what the disk brought them.
+    readers: usize,
+    rate: u64,
+}
+
+impl Depth {
+    pub(crate) const fn new() -> Self {
+        let round = Round::new(0);
+        Self { readers: READERS_MAX, round, trial: None, upwards: false, settled_until_us: 0 }
+    }
+
+    /// How many may read at once.
+    pub(crate) fn readers(&self) -> usize {
+        self.readers
+    }
+
+    /// A read that had to wait for the disk has ended. `readers`: who were reading when it began, and
+    /// who are now, this one included.
+    pub(crate) fn note(&mut self, bytes: u64, began_us: u64, now_us: u64, readers: [usize; 2]) {
+        let [before, readers] = readers;
+        // While they become more or fewer, nobody knows with how many a read has shared the disk.
+        let is_steady = before.abs_diff(readers) * 4 <= readers;
+        if began_us < self.round.began_us || !is_steady {
+            return;
+        }
+        let round = &mut self.round;
+        round.reads += 1;
+        round.took_us += now_us.saturating_sub(began_us);
+        round.readers += readers as u64;
+        round.bytes += bytes * readers as u64;
+        if round.reads >= (readers as u64).max(ROUND_READS) {
+            self.judge(now_us);
+            self.round = Round::new(now_us);
+        }
+    }
+
+    fn judge(&mut self, now_us: u64) {
+        let (rate, took_us) = (self.round.rate(), self.round.took_us / self.round.reads);
+        if took_us < LONG_US / 2 {
+            self.trial = None;
+            self.readers = (self.readers * 2).min(READERS_MAX);
+            return;
+        }
+        if let Some(trial) = self.trial.take()
+            && !self.is_better(trial, rate)
+        {
+            self.readers = trial.readers;
+            self.settle(now_us);
+        }
+        if took_us < LONG_US || now_us < self.settled_until_us {
+            return;
+        }
+        if self.next() == self.readers {
+            self.settle(now_us);
+        }
+        self.trial = Some(Trial { readers: self.readers, rate });
+        self.readers = self.next();
+    }
+
+    /// Stay, and try the other way then.
+    fn settle(&mut self, now_us: u64) {
+        self.upwards = !self.upwards;
+        self.settled_until_us = now_us.saturating_add(SETTLED_US);
+    }
+
+    fn is_better(&self, trial: Trial, rate: u64) -> bool {
+        let percent = if self.readers < trial.readers { 100 - WORTH } else { 100 + WORTH };
+        rate.saturating_mul(100) >= trial.rate.saturating_mul(percent)
+    }
+
+    /// How many to try.
+    fn next(&self) -> usize {
+        if self.upwards {
+            return (self.readers * 2).min(READERS_MAX);
+        }
+        // There may have been fewer than are allowed.
+        let at_work = usize::try_from(self.round.readers / self.round.reads).unwrap_or(READERS_MAX);
+        (at_work.min(self.readers) / 2).clamp(READERS_MIN, self.readers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: u64 = 256 * 1024;
+
+    /// A disk of so many arms, each of which takes so long for a read, whatever else is asked for.
+    struct Disk {
+        arms: Vec<u64>,
+        service_us: u64,
+        /// How much less, in percent, if twice as many are in line.
+        sorts: u64,
+    }
+
+    /// So many streams read for so long. Returns what is allowed at the end, and the reads per second of
+    /// the last ten seconds.
+    fn run(
+        depth: &mut Depth,
+        disk: &mut Disk,
+        streams: usize,
+        from_us: u64,
+        secs: u64,
+    ) -> (usize, u64) {
+        let mut now = from_us;
+        let (mut reading, mut ended) = (Vec::<(u64, u64, usize)>::new(), 0);
+        let end = from_us + secs * 1_000_000;
+        while now < end {
+            while reading.len() < streams.min(depth.readers()) {
+                let arm = disk.arms.iter_mut().min().unwrap();
+                let saved = u64::from((reading.len() + 1).ilog2()) * disk.sorts;
+                *arm = now.max(*arm) + disk.service_us * (100 - saved) / 100;
+                reading.push((*arm, now, reading.len() + 1));
+            }
+            reading.sort_unstable();
+            let (at, began, readers) = reading[0];
+            depth.note(BYTES, began, at, [readers, reading.len()]);
+            reading.remove(0);
+            now = at;
+            ended += u64::from(now + 10_000_000 >= end);
+        }
+        (depth.readers(), ended / 10)
+    }
+
+    fn disk(arms: usize, service_us: u64) -> Disk {
+        Disk { arms: vec![0; arms], service_us, sorts: 0 }
+    }
+
+    #[test]
+    fn a_slow_disk_has_a_short_line() {
+        // 256 KiB at 16 MiB/s.
+        for (streams, secs) in [(8, 1), (200, 3), (200, 30)] {
+            let (readers, _) = run(&mut Depth::new(), &mut disk(1, 15_625), streams, 0, secs);
+            assert!(readers <= 3, "{readers} for {streams} after {secs} s");
+        }
+    }
+
+    #[test]
+    fn many_arms_are_kept_busy_however_long_they_take() {
+        for service_us in [1_000, 30_000, 60_000, 500_000] {
+            let best = 32_000_000 / service_us;
+            let (readers, rate) = run(&mut Depth::new(), &mut disk(32, service_us), 200, 0, 120);
+            assert!(readers >= 16, "{readers} at {service_us} us");
+            assert!(rate >= best * 9 / 10, "{rate} of {best} at {service_us} us");
+        }
+    }
+
+    #[test]
+    fn an_array_is_given_what_it_can_use() {
+        let best = 4_000_000 / 20_000;
+        let (readers, rate) = run(&mut Depth::new(), &mut disk(4, 20_000), 200, 0, 120);
+        assert!(readers <= 16, "{readers}");
+        assert!(rate >= best * 9 / 10, "{rate} of {best}");
+    }
+
+    #[test]
+    fn a_disk_that_sorts_has_a_line_to_sort() {
+        for (sorts, expected) in [(5, 2..=3), (15, 8..=READERS_MAX)] {
+            let mut disk = Disk { sorts, ..disk(1, 20_000) };
+            let (readers, _) = run(&mut Depth::new(), &mut disk, 200, 0, 60);
+            assert!(expected.contains(&readers), "{readers} where twice as many save {sorts} %");
+        }
+    }
+
+    #[test]
+    fn few_streams_do_not_keep_later_ones_from_an_array() {
+        let (mut depth, mut disk) = (Depth::new(), disk(32, 100_000));
+        run(&mut depth, &mut disk, 3, 0, 60);
+        let (_, rate) = run(&mut depth, &mut disk, 200, 60_000_000, 120);
+        assert!(rate >= 280, "{rate} of 320");
+    }
+
+    #[test]
+    fn a_disk_that_has_got_more_arms_is_given_more_readers() {
+        let mut depth = Depth::new();
+        assert!(run(&mut depth, &mut disk(1, 60_000), 200, 0, 30).0 <= 3);
+        let mut array = disk(32, 60_000);
+        let (_, rate) = run(&mut depth, &mut array, 200, 30_000_000, 120);
+        assert!(rate >= 480, "{rate} of 533");
+    }
+
+    #[test]
+    fn a_disk_that_has_become_slow_has_a_short_line_soon() {
+        let (mut depth, mut disk) = (Depth::new(), disk(1, 100));
+        assert_eq!(run(&mut depth, &mut disk, 50, 0, 10).0, READERS_MAX);
+        disk.service_us = 15_625;
+        assert!(run(&mut depth, &mut disk, 50, 10_000_000, 5).0 <= 3);
+        disk.service_us = 100;
+        assert_eq!(run(&mut depth, &mut disk, 50, 15_000_000, 1).0, READERS_MAX);
+    }
+}
