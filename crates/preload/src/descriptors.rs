@@ -110,6 +110,8 @@ pub(crate) struct Entry {
     pub(crate) previous: Link,
     /// The byte of the file that is waited for; 0: for any progress of the job.
     pub(crate) offset: u64,
+    /// It has waited at least once.
+    pub(crate) is_stream: bool,
     /// When the deferral began, in microseconds.
     pub(crate) since_us: u64,
     /// Calls of `sendfile` during this deferral.

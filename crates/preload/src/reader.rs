@@ -48,14 +48,9 @@ pub(crate) fn call(mut state: Locked) {
 #[cold]
 fn begin() {
     sys::grow_descriptor_table();
-    let Ok(sink) = sys::open_null() else { return };
-    let mut state = STATE.lock();
-    if state.sink.is_none() {
-        state.opened_sink(sink);
-        return;
-    }
-    drop(state);
-    sys::close(sink);
+    let (memory, sink) = (sys::memory(), sys::open_null().ok());
+    let surplus = STATE.lock().begin_reading(memory, sink);
+    surplus.into_iter().for_each(sys::close);
 }
 
 /// A thread could not be started. If there is none at all, nobody may wait.

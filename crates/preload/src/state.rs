@@ -33,6 +33,9 @@ const WINDOW_FAST_MAX: u64 = 32 * BLOCK;
 /// or more (nginx asks for 2 MiB at a time, lighttpd for 256 KiB less the header): a job that has ended
 /// when the program asks for more has left the disk idle, and its readahead begins anew.
 const WINDOW_FAST_MIN: u64 = 8 * BLOCK;
+/// The part of memory that all streams together may have read ahead: more would push out what others
+/// wait to send.
+const AHEAD_PART: u64 = 8;
 /// Ends of jobs that are remembered, to see that the next begins there. Others overwrite them.
 const ENDS_MAX: usize = 1024;
 /// Disks whose speed is remembered; a further one takes the place of another.
@@ -206,6 +209,10 @@ pub(crate) struct State {
     ends: [End; ENDS_MAX],
     disks: [Disk; DISKS_MAX],
     disks_used: usize,
+    /// Bytes of it that may be used, once a reader has been there.
+    memory: u64,
+    /// Sockets that have waited at least once, until they are closed.
+    streams: u64,
     /// `/dev/null`, once a reader has been there.
     pub(crate) sink: Option<c_int>,
     /// Readers that exist, and those of them that sleep.
@@ -225,6 +232,8 @@ impl State {
             ends: [End { place: 0, window: 0 }; ENDS_MAX],
             disks: [Disk::unknown(0); DISKS_MAX],
             disks_used: 0,
+            memory: u64::MAX,
+            streams: 0,
             sink: None,
             threads: 0,
             idle: 0,
@@ -315,7 +324,8 @@ impl State {
         open: impl FnOnce() -> Option<c_int>,
     ) -> Option<(usize, Option<u64>)> {
         let is_fast = self.readahead(want.file.dev) == Readahead::Usual;
-        let window_max = if is_fast { WINDOW_FAST_MAX } else { WINDOW_MAX };
+        let share = self.memory / AHEAD_PART / self.streams.max(1) / BLOCK * BLOCK;
+        let window_max = share.clamp(BLOCK, if is_fast { WINDOW_FAST_MAX } else { WINDOW_MAX });
         let used = &mut self.jobs[..self.jobs_used];
         let joins = |job: &Job| {
             matches!(job.phase, Phase::Pending | Phase::Reading)
@@ -335,7 +345,7 @@ impl State {
             self.tickets += 1;
             let window = self.window(want, window_max);
             let window = if is_fast && want.count >= BLOCK / 2 {
-                window.max(want.count.saturating_mul(2).clamp(WINDOW_FAST_MIN, WINDOW_FAST_MAX))
+                window.max(want.count.saturating_mul(2).max(WINDOW_FAST_MIN)).min(window_max)
             } else {
                 window
             };
@@ -371,6 +381,10 @@ impl State {
         };
         if flags & DEFERRED == 0 {
             entry.since_us = now_us;
+        }
+        if !entry.is_stream {
+            entry.is_stream = true;
+            self.streams += 1;
         }
         entry.job = u16::try_from(index + 1).unwrap_or(0);
         entry.offset = offset;
@@ -421,6 +435,7 @@ impl State {
         let changes = self.cancel(socket);
         self.table.set_flags(socket, 0);
         if let Some(entry) = self.table.entry(socket) {
+            self.streams -= u64::from(entry.is_stream);
             *entry = Entry::default();
         }
         changes
@@ -471,10 +486,16 @@ impl State {
         own.into_iter().for_each(|fd| self.table.set_flags(fd, OURS));
     }
 
-    /// The first reader is about to begin, and has opened this. It stays open.
-    pub(crate) fn opened_sink(&mut self, sink: c_int) {
-        self.sink = Some(sink);
-        self.table.set_flags(sink, OURS);
+    /// The first reader is about to begin, with so much memory. Returns a descriptor that is not needed.
+    #[must_use]
+    pub(crate) fn begin_reading(&mut self, memory: u64, sink: Option<c_int>) -> Option<c_int> {
+        self.memory = memory;
+        if self.sink.is_some() {
+            return sink;
+        }
+        self.sink = sink;
+        sink.into_iter().for_each(|fd| self.table.set_flags(fd, OURS));
+        None
     }
 
     /// The program has closed a descriptor that is not its own: what will be there is not ours. The

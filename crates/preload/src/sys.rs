@@ -288,6 +288,30 @@ pub(crate) fn advise(fd: c_int, readahead: Readahead) {
     unsafe { libc::posix_fadvise(fd, 0, 0, advice) };
 }
 
+/// Bytes of memory that this process may fill: the machine's, or what a control group leaves it.
+pub(crate) fn memory() -> u64 {
+    let mut info = MaybeUninit::<libc::sysinfo>::zeroed();
+    // SAFETY: sysinfo(2) writes at most one `sysinfo` to the place it is given, which is one.
+    unsafe { libc::sysinfo(info.as_mut_ptr()) };
+    // SAFETY: numbers only, of which zeros are valid.
+    let info = unsafe { info.assume_init() };
+    let machine = info.totalram.saturating_mul(info.mem_unit.into());
+    let groups = [c"/sys/fs/cgroup/memory.max", c"/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    groups.into_iter().filter_map(number_in).fold(machine, u64::min)
+}
+
+/// The number that a file begins with.
+fn number_in(path: &CStr) -> Option<u64> {
+    let fd = open(path, libc::O_RDONLY).ok()?;
+    let mut text = [0u8; 32];
+    // SAFETY: valid for the length that is passed.
+    let read = unsafe { libc::syscall(libc::SYS_read, fd, text.as_mut_ptr(), text.len()) };
+    close(fd);
+    let text = text.get(..usize::try_from(read).ok()?)?;
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    core::str::from_utf8(&text[..digits]).ok()?.parse().ok()
+}
+
 /// The hard limit of descriptors.
 pub(crate) fn descriptors_max() -> u64 {
     descriptors_limit().rlim_max

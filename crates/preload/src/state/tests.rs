@@ -200,7 +200,8 @@ fn a_number_that_the_program_has_closed_is_not_closed_again() {
     assert_deferred(defer(&mut state, 10, want(0)));
     let job = state.take_pending().unwrap();
     state.opened(job, Some(101));
-    state.opened_sink(102);
+    assert_eq!(state.begin_reading(u64::MAX, Some(102)), None);
+    assert_eq!(state.begin_reading(u64::MAX, Some(103)), Some(103), "one is enough");
     state.forget(101);
     state.forget(102);
     assert!(state.has_ended(job), "there is another file now");
@@ -324,8 +325,7 @@ fn reach(state: &mut State, count: u64) -> u64 {
     // A file of its own, so that no job is joined.
     let file = FileId { dev: 1, ino: count };
     assert_deferred(defer(state, 10, Want { file, offset: 0, count }));
-    let job = state.take_pending().unwrap();
-    state.jobs[job].end
+    state.jobs.iter().find(|job| job.file == file).unwrap().end
 }
 
 #[test]
@@ -339,6 +339,26 @@ fn on_a_fast_disk_a_stream_begins_with_a_window() {
     assert_eq!(reach(&mut state, 8 * BLOCK), 16 * BLOCK + BLOCK);
     assert_eq!(reach(&mut state, u64::MAX), WINDOW_FAST_MAX + BLOCK);
     assert_eq!(reach(&mut state, 5000), 5000);
+}
+
+#[test]
+fn what_is_read_ahead_is_a_part_of_memory() {
+    let (mut state, mut now) = (state(), 7);
+    for _ in 0..FAST_READS {
+        after_read(&mut state, &mut now, 100);
+    }
+    assert_eq!(state.begin_reading(2 << 30, None), None);
+    for socket in 0..1000i32 {
+        let file = FileId { dev: 1, ino: 1 << 32 | u64::from(socket.cast_unsigned() % 100) };
+        assert_deferred(defer(&mut state, socket, Want { file, ..want(0) }));
+    }
+    // 256 MiB for a thousand.
+    assert_eq!(reach(&mut state, 8 * BLOCK), 2 * BLOCK);
+    for socket in 16..1000 {
+        state.forget(socket);
+        state.forget(socket);
+    }
+    assert_eq!(reach(&mut state, 7 * BLOCK), 14 * BLOCK + BLOCK);
 }
 
 #[test]
