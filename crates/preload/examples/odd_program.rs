@@ -150,6 +150,22 @@ fn main() {
             assert_eq!(status, 0);
             arrives(&ours, &theirs, &file, &epoll);
         }
+        // Children that are forked at any moment of a read have the program's descriptors, no others.
+        "forks" => {
+            let open = || std::fs::read_dir("/proc/self/fd").expect("open").count();
+            let both = pair();
+            let expected = open();
+            drop(both);
+            for round in 0..2000 {
+                let (ours, _theirs) = pair();
+                epoll.control(EPOLL_CTL_ADD, ours.as_raw_fd(), EPOLLOUT);
+                // SAFETY: no pointers.
+                unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+                let _ = sendfile(ours.as_raw_fd(), &file, round % 128 * 8192);
+                std::thread::sleep(Duration::from_micros(round.unsigned_abs() % 100));
+                assert_eq!(child(|| assert_eq!(open(), expected)), 0, "{round}");
+            }
+        }
         // A child that shares the memory closes its own descriptors.
         "vfork" => {
             let (ours, theirs) = deferred(&file, &epoll);

@@ -3,6 +3,7 @@
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use core::time::Duration;
 
 use libc::epoll_event;
 
@@ -271,8 +272,22 @@ static SIGNALS: AtomicU64 = AtomicU64::new(0);
 
 /// Before `fork(2)`: nobody else is in the middle of something.
 pub(crate) extern "C" fn before_fork() {
-    SIGNALS.store(Lock::hold(STATE.lock()), Ordering::Relaxed);
+    let mut state = STATE.lock();
+    // To open or to close takes microseconds, but the disk may be asked: then the child has one too many.
+    for _ in 0..BETWEEN_MAX {
+        if state.between == 0 {
+            break;
+        }
+        drop(state);
+        sys::pause(BETWEEN);
+        state = STATE.lock();
+    }
+    SIGNALS.store(Lock::hold(state), Ordering::Relaxed);
 }
+
+/// How often, and how long, a fork waits for readers that open or close files: 20 ms at most.
+const BETWEEN_MAX: usize = 200;
+const BETWEEN: Duration = Duration::from_micros(100);
 
 /// After `fork(2)`, in the parent.
 pub(crate) extern "C" fn after_fork() {

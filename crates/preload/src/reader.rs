@@ -28,6 +28,7 @@ pub(crate) fn call(mut state: Locked) {
     let sleeping = pending > 0 && state.idle > 0;
     let first = new && state.threads == 0;
     state.threads += usize::from(new);
+    state.between += usize::from(first);
     if sleeping {
         // Under the lock: the sleeper may be about to leave.
         CALLS.fetch_add(1, Ordering::Relaxed);
@@ -49,8 +50,11 @@ pub(crate) fn call(mut state: Locked) {
 fn begin() {
     sys::grow_descriptor_table();
     let (memory, sink) = (sys::memory(), sys::open_null().ok());
-    let surplus = STATE.lock().begin_reading(memory, sink);
+    let mut state = STATE.lock();
+    let surplus = state.begin_reading(memory, sink);
+    drop(state);
     surplus.into_iter().for_each(sys::close);
+    STATE.lock().between -= 1;
 }
 
 /// A thread could not be started. If there is none at all, nobody may wait.
@@ -98,11 +102,13 @@ fn read(mut state: Locked, job: usize) -> Locked {
         let mut chunk = state.chunk(job);
         let file = chunk.file;
         let readahead = state.readahead(file.dev);
+        state.between += usize::from(advised.is_none());
         drop(state);
         if advised.is_none() {
             chunk.files = open(chunk.files);
             state = STATE.lock_in_reader();
             state.opened(job, chunk.files.own);
+            state.between -= 1;
             drop(state);
         }
         if advised.replace(readahead) != Some(readahead) {
@@ -191,8 +197,11 @@ fn resume(mut state: Locked, job: usize) -> Locked {
 fn end(state: Locked, job: usize) -> Locked {
     let mut state = resume(state, job);
     let files = state.free(job);
+    state.between += 1;
     drop(state);
     // The last reference to a file that has been removed makes the kernel remove it from the disk.
     files.all().for_each(sys::close);
-    STATE.lock_in_reader()
+    let mut state = STATE.lock_in_reader();
+    state.between -= 1;
+    state
 }

@@ -213,6 +213,9 @@ pub(crate) struct State {
     memory: u64,
     /// Sockets that have waited at least once, until they are closed.
     streams: u64,
+    /// How many are about to open or to close descriptors that the table does not know: a child that is
+    /// forked meanwhile would have them for ever.
+    pub(crate) between: usize,
     /// `/dev/null`, once a reader has been there.
     pub(crate) sink: Option<c_int>,
     /// Readers that exist, and those of them that sleep.
@@ -234,6 +237,7 @@ impl State {
             disks_used: 0,
             memory: u64::MAX,
             streams: 0,
+            between: 0,
             sink: None,
             threads: 0,
             idle: 0,
@@ -604,7 +608,7 @@ impl State {
     /// This is a forked child now: no reader, no job, nobody deferred; who watches what is
     /// inherited. `close` takes the jobs' descriptors.
     pub(crate) fn begin_anew(&mut self, close: impl Fn(c_int)) {
-        (self.threads, self.idle, self.threadless_until) = (0, 0, 0);
+        (self.threads, self.idle, self.threadless_until, self.between) = (0, 0, 0, 0);
         for index in 0..self.jobs_used {
             while let Some(socket) = self.jobs[index].waiters.fd() {
                 self.unlink(socket);

@@ -389,6 +389,15 @@ pub(crate) fn futex_wait(word: &AtomicU32, value: u32, limit: Option<Duration>) 
     woken != 0 && errno() == libc::ETIMEDOUT
 }
 
+/// Sleep for less than a second.
+pub(crate) fn pause(time: Duration) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+    let rest = ptr::null_mut::<libc::timespec>();
+    // The C library's own is where a thread can be cancelled; fork(2) is not.
+    // SAFETY: `time` is valid for the whole call, and a null rest is allowed.
+    unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, rest) };
+}
+
 /// Wake one thread that sleeps on `word`.
 pub(crate) fn futex_wake(word: &AtomicU32) {
     let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;

@@ -69,6 +69,16 @@ fn programs_see_nothing_but_a_full_socket() {
 }
 
 #[test]
+fn forked_children_have_no_descriptors_but_the_programs() {
+    let tree = tree().file("file", Content::pseudo_random(1, MIB));
+    // Written to the disk, so that the program can evict it.
+    tree.evict("file");
+    let mut command = Command::new(odd_program());
+    let (ok, said) = run(preloaded(command.arg("forks").arg(tree.path().join("file"))));
+    assert!(ok, "{said}");
+}
+
+#[test]
 fn valgrind_finds_nothing() {
     let tree = tree().file("file", Content::pseudo_random(2, MIB));
     if !std::path::Path::new("/usr/bin/valgrind").exists() {
