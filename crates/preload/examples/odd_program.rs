@@ -156,15 +156,17 @@ fn main() {
             let both = pair();
             let expected = open();
             drop(both);
+            let mut full = 0;
             for round in 0..2000 {
                 let (ours, _theirs) = pair();
                 epoll.control(EPOLL_CTL_ADD, ours.as_raw_fd(), EPOLLOUT);
                 // SAFETY: no pointers.
                 unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-                let _ = sendfile(ours.as_raw_fd(), &file, round % 128 * 8192);
+                full += i32::from(is_full(&sendfile(ours.as_raw_fd(), &file, round % 128 * 8192)));
                 std::thread::sleep(Duration::from_micros(round.unsigned_abs() % 100));
                 assert_eq!(child(|| assert_eq!(open(), expected)), 0, "{round}");
             }
+            assert!(full > 100, "the file was never cold but {full} times");
         }
         // A child that shares the memory closes its own descriptors.
         "vfork" => {

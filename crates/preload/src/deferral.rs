@@ -273,7 +273,7 @@ static SIGNALS: AtomicU64 = AtomicU64::new(0);
 /// Before `fork(2)`: nobody else is in the middle of something.
 pub(crate) extern "C" fn before_fork() {
     let mut state = STATE.lock();
-    // To open or to close takes microseconds, but the disk may be asked: then the child has one too many.
+    // To open or to close takes microseconds. If the disk must be asked, the child has one too many.
     for _ in 0..BETWEEN_MAX {
         if state.between == 0 {
             break;
@@ -285,9 +285,9 @@ pub(crate) extern "C" fn before_fork() {
     SIGNALS.store(Lock::hold(state), Ordering::Relaxed);
 }
 
-/// How often, and how long, a fork waits for readers that open or close files: 20 ms at most.
-const BETWEEN_MAX: usize = 200;
-const BETWEEN: Duration = Duration::from_micros(100);
+/// How often, and for how long, a fork waits for readers that open or close files: a tenth of a second.
+const BETWEEN_MAX: usize = 100;
+const BETWEEN: Duration = Duration::from_millis(1);
 
 /// After `fork(2)`, in the parent.
 pub(crate) extern "C" fn after_fork() {
@@ -298,6 +298,7 @@ pub(crate) extern "C" fn after_fork() {
 pub(crate) extern "C" fn forked() {
     let mut state = STATE.reclaim(SIGNALS.load(Ordering::Relaxed));
     own();
-    state.begin_anew(sys::close);
+    let sink = state.begin_anew(sys::close);
+    sink.into_iter().for_each(sys::close_null);
     stats::reset();
 }

@@ -1,5 +1,5 @@
-//! How many readers a disk is given: so many that more would not make it faster, or that nobody waits
-//! for long.
+//! How many readers a disk (a device number) is given: so many that more would not make it faster, or
+//! that nobody waits for long.
 //!
 //! Whatever else the program needs from the disk (`open`, a small `pread`, its own pages) stands in
 //! line behind what the readers have asked for. A disk that serves one read after the other is no
@@ -43,6 +43,9 @@ struct Round {
     bytes: u64,
 }
 
+/// What a read is taken for that has brought less: it has cost a disk with arms about as much.
+const BYTES_MIN: u64 = 128 * 1024;
+
 impl Round {
     const fn new(began_us: u64) -> Self {
         Self { began_us, reads: 0, took_us: 0, readers: 0, bytes: 0 }
@@ -68,6 +71,11 @@ impl Depth {
         Self { readers: READERS_MAX, round, trial: None, upwards: false, settled_until_us: 0 }
     }
 
+    #[cfg(test)]
+    pub(crate) fn of(readers: usize) -> Self {
+        Self { readers, ..Self::new() }
+    }
+
     /// How many may read at once.
     pub(crate) fn readers(&self) -> usize {
         self.readers
@@ -77,8 +85,9 @@ impl Depth {
     /// who are now, this one included.
     pub(crate) fn note(&mut self, bytes: u64, began_us: u64, now_us: u64, readers: [usize; 2]) {
         let [before, readers] = readers;
-        // While they become more or fewer, nobody knows with how many a read has shared the disk.
-        let is_steady = before.abs_diff(readers) * 4 <= readers;
+        // While they become more or fewer, nobody knows with how many a read has shared the disk; and who
+        // goes on reading while nobody waits is not bound by a smaller number.
+        let is_steady = before.abs_diff(readers) * 4 <= readers && readers <= self.readers;
         if began_us < self.round.began_us || !is_steady {
             return;
         }
@@ -86,7 +95,7 @@ impl Depth {
         round.reads += 1;
         round.took_us += now_us.saturating_sub(began_us);
         round.readers += readers as u64;
-        round.bytes += bytes * readers as u64;
+        round.bytes += bytes.max(BYTES_MIN) * readers as u64;
         if round.reads >= (readers as u64).max(ROUND_READS) {
             self.judge(now_us);
             self.round = Round::new(now_us);
@@ -106,14 +115,16 @@ impl Depth {
             self.readers = trial.readers;
             self.settle(now_us);
         }
-        if took_us < LONG_US || now_us < self.settled_until_us {
+        if now_us < self.settled_until_us {
             return;
         }
-        if self.next() == self.readers {
-            self.settle(now_us);
+        // Where reads do not take long, only more are worth a trial.
+        let ways = [took_us < LONG_US || self.upwards, took_us < LONG_US || !self.upwards];
+        let tried = ways.into_iter().find_map(|up| Some((up, self.next(up)?)));
+        if let Some((upwards, readers)) = tried {
+            self.trial = Some(Trial { readers: self.readers, rate });
+            (self.upwards, self.readers) = (upwards, readers);
         }
-        self.trial = Some(Trial { readers: self.readers, rate });
-        self.readers = self.next();
     }
 
     /// Stay, and try the other way then.
@@ -127,14 +138,16 @@ impl Depth {
         rate.saturating_mul(100) >= trial.rate.saturating_mul(percent)
     }
 
-    /// How many to try.
-    fn next(&self) -> usize {
-        if self.upwards {
-            return (self.readers * 2).min(READERS_MAX);
-        }
-        // There may have been fewer than are allowed.
+    /// How many to try; `None` where that would change nothing.
+    fn next(&self, upwards: bool) -> Option<usize> {
         let at_work = usize::try_from(self.round.readers / self.round.reads).unwrap_or(READERS_MAX);
-        (at_work.min(self.readers) / 2).clamp(READERS_MIN, self.readers)
+        if upwards {
+            let are_bound = at_work * 4 >= self.readers * 3 && self.readers < READERS_MAX;
+            are_bound.then(|| (self.readers * 2).min(READERS_MAX))
+        } else {
+            let fewer = (at_work / 2).max(READERS_MIN);
+            (fewer < at_work).then_some(fewer)
+        }
     }
 }
 
@@ -166,8 +179,8 @@ mod tests {
         let end = from_us + secs * 1_000_000;
         while now < end {
             while reading.len() < streams.min(depth.readers()) {
-                let arm = disk.arms.iter_mut().min().unwrap();
                 let saved = u64::from((reading.len() + 1).ilog2()) * disk.sorts;
+                let arm = disk.arms.iter_mut().min().unwrap();
                 *arm = now.max(*arm) + disk.service_us * (100 - saved) / 100;
                 reading.push((*arm, now, reading.len() + 1));
             }
@@ -223,19 +236,51 @@ mod tests {
 
     #[test]
     fn few_streams_do_not_keep_later_ones_from_an_array() {
-        let (mut depth, mut disk) = (Depth::new(), disk(32, 100_000));
-        run(&mut depth, &mut disk, 3, 0, 60);
-        let (_, rate) = run(&mut depth, &mut disk, 200, 60_000_000, 120);
-        assert!(rate >= 280, "{rate} of 320");
+        for few in 1..6 {
+            for service_us in [30_000, 100_000] {
+                let (mut depth, mut array) = (Depth::new(), disk(32, 100_000));
+                run(&mut depth, &mut array, few, 0, 60);
+                array.service_us = service_us;
+                let (_, rate) = run(&mut depth, &mut array, 200, 60_000_000, 60);
+                let best = 32_000_000 / service_us;
+                assert!(rate >= best * 9 / 10, "{rate} of {best} after {few}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_goes_on_while_nobody_waits_proves_nothing() {
+        let (mut depth, mut now) = (Depth::new(), 0);
+        for _ in 0..1000 {
+            depth.note(BYTES, now, now + 60_000, [20, 20]);
+            now += 60_000;
+        }
+        assert_eq!(depth.readers(), 10, "tried, and never seen");
+    }
+
+    #[test]
+    fn many_small_files_are_reads_too() {
+        let (mut depth, mut now) = (Depth::new(), 0);
+        for _ in 0..100 {
+            let readers = depth.readers();
+            for _ in 0..READERS_MAX {
+                depth.note(1000, now, now + 10_000 * readers as u64, [readers; 2]);
+            }
+            now += 320_000;
+        }
+        assert!(depth.readers() <= 4, "{}", depth.readers());
     }
 
     #[test]
     fn a_disk_that_has_got_more_arms_is_given_more_readers() {
-        let mut depth = Depth::new();
-        assert!(run(&mut depth, &mut disk(1, 60_000), 200, 0, 30).0 <= 3);
-        let mut array = disk(32, 60_000);
-        let (_, rate) = run(&mut depth, &mut array, 200, 30_000_000, 120);
-        assert!(rate >= 480, "{rate} of 533");
+        for service_us in [30_000, 60_000, 200_000] {
+            let mut depth = Depth::new();
+            assert!(run(&mut depth, &mut disk(1, 60_000), 200, 0, 30).0 <= 4);
+            let mut array = disk(32, service_us);
+            let (_, rate) = run(&mut depth, &mut array, 200, 30_000_000, 60);
+            let best = 32_000_000 / service_us;
+            assert!(rate >= best * 9 / 10, "{rate} of {best}");
+        }
     }
 
     #[test]

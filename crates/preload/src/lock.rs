@@ -1,4 +1,5 @@
-//! A lock that a signal handler can meet: it is held with all signals blocked.
+//! A lock that a signal handler can meet: it is held with all signals blocked, or by readers, in which
+//! only the C library's own handlers run.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};

@@ -54,14 +54,18 @@ fn begin() {
     let surplus = state.begin_reading(memory, sink);
     drop(state);
     surplus.into_iter().for_each(sys::close);
-    STATE.lock().between -= 1;
+    let mut state = STATE.lock();
+    // 0 in a child that a signal handler has forked meanwhile.
+    state.between = state.between.saturating_sub(1);
 }
 
 /// A thread could not be started. If there is none at all, nobody may wait.
 #[cold]
 fn no_thread() {
+    // A reader's work in the program's thread: its handlers may not run under the lock.
+    let signals = sys::block_signals();
     let mut state = STATE.lock();
-    state.threads -= 1;
+    state.threads = state.threads.saturating_sub(1);
     let left = state.threads;
     if left == 0 {
         while let Some(job) = state.give_up(now_us()) {
@@ -69,6 +73,7 @@ fn no_thread() {
         }
     }
     drop(state);
+    sys::restore_signals(signals);
     stats::log(format_args!("no thread could be started, {left} are there"));
 }
 
@@ -137,9 +142,17 @@ fn read(mut state: Locked, job: usize) -> Locked {
             state.note_speed(chunk, count, began, now);
         }
         state.advance(job, chunk, count, error);
-        drop(resume(state, job));
+        state = resume(state, job);
+        state.between += 1;
+        if slept {
+            // The disk may be given more readers now.
+            call(state);
+        } else {
+            drop(state);
+        }
         stats::write_now_and_then();
         state = STATE.lock_in_reader();
+        state.between -= 1;
     }
     end(state, job)
 }

@@ -46,7 +46,7 @@ const STRIKES_MAX: u32 = 8;
 /// Calls during one deferral, after which the socket is never deferred again: the program waits in
 /// a way that cannot be seen.
 const CALLS_MAX: u32 = 1000;
-/// A read of a block that has taken longer, divided by the readers at work, shows a slow disk: less
+/// A read of a block that has taken longer, divided by the disk's readers, shows a slow disk: less
 /// than 83 MiB/s.
 const SLOW_US: u64 = 3_000;
 /// The same where the kernel reads ahead: a read may have to wait for all of that, usually 128 KiB to
@@ -54,7 +54,7 @@ const SLOW_US: u64 = 3_000;
 /// the other, to tell a slow disk from a long queue.
 const SLOW_AHEAD_US: u64 = 50_000;
 const SLOW_AHEAD_READS: u32 = 4;
-/// Reads of a block in a row that take less than [`FAST_US`], divided by the readers at work, show a
+/// Reads of a block in a row that take less than [`FAST_US`], divided by the disk's readers, show a
 /// fast disk, of 167 MiB/s: what is read ahead of some is soon out of the way of others. They are
 /// 4 MiB, more than limits on bandwidth let through at once.
 const FAST_READS: u32 = 16;
@@ -114,6 +114,8 @@ struct Job {
     files: Files,
     /// The next byte to read.
     at: u64,
+    /// Where others may have the reader, on a fast disk.
+    turn_end: u64,
     /// How far to read; beyond [`Job::at`] only while somebody waits or may soon.
     end: u64,
     window: u64,
@@ -127,6 +129,7 @@ impl Job {
         file: FileId { dev: 0, ino: 0 },
         files: Files::NONE,
         at: 0,
+        turn_end: 0,
         end: 0,
         window: 0,
         ticket: 0,
@@ -358,7 +361,9 @@ impl State {
             let (phase, files) = (Phase::Pending, Files { shared: Some(fd), ..Files::NONE });
             let waiters = Link::NONE;
             self.table.set_flags(fd, OURS);
-            self.jobs[free] = Job { phase, file, files, at, end, window, ticket, waiters };
+            let turn_end = at.saturating_add(WINDOW_FAST_MAX);
+            self.jobs[free] =
+                Job { phase, file, files, at, turn_end, end, window, ticket, waiters };
             self.jobs[free].reach(want);
             self.jobs_used = self.jobs_used.max(free + 1);
             return Some((free, Some(self.jobs[free].until(want, is_fast))));
@@ -566,13 +571,16 @@ impl State {
 
     /// Whether a job has nothing more to read. Nobody joins it then.
     pub(crate) fn has_ended(&mut self, index: usize) -> bool {
-        let dev = self.jobs[index].file.dev;
+        let Job { file, at, turn_end, .. } = self.jobs[index];
         // On a fast disk what others wait for is soon there, and to go on costs less than to begin anew.
-        let others_wait = self.readahead(dev) == Readahead::Off
-            && self.jobs[..self.jobs_used].iter().any(|job| {
-                job.phase == Phase::Pending
-                    && (self.idle == 0 || (job.file.dev == dev && !self.has_room(dev)))
-            });
+        let may_go_on = self.readahead(file.dev) == Readahead::Usual && at < turn_end;
+        // Others who would get this reader, or its place at the disk.
+        let is_in_the_way = |job: &Job| {
+            let has_room = self.has_room(job.file.dev);
+            job.phase == Phase::Pending
+                && if has_room { self.idle == 0 } else { job.file.dev == file.dev }
+        };
+        let others_wait = !may_go_on && self.jobs[..self.jobs_used].iter().any(is_in_the_way);
         let job = &mut self.jobs[index];
         let needed = job.waiters != Link::NONE;
         if job.phase != Phase::Ended && (job.at >= job.end || (others_wait && !needed)) {
@@ -606,8 +614,8 @@ impl State {
     }
 
     /// This is a forked child now: no reader, no job, nobody deferred; who watches what is
-    /// inherited. `close` takes the jobs' descriptors.
-    pub(crate) fn begin_anew(&mut self, close: impl Fn(c_int)) {
+    /// inherited. `close` takes the jobs' descriptors; the sink is returned.
+    pub(crate) fn begin_anew(&mut self, close: impl Fn(c_int)) -> Option<c_int> {
         (self.threads, self.idle, self.threadless_until, self.between) = (0, 0, 0, 0);
         for index in 0..self.jobs_used {
             while let Some(socket) = self.jobs[index].waiters.fd() {
@@ -627,23 +635,20 @@ impl State {
         }
         self.jobs_used = 0;
         self.disks.iter_mut().for_each(|disk| disk.readers = 0);
-        if let Some(sink) = self.sink.take() {
-            self.table.set_flags(sink, 0);
-            close(sink);
-        }
+        let sink = self.sink.take();
+        sink.into_iter().for_each(|fd| self.table.set_flags(fd, 0));
+        sink
     }
 
-    /// How long a read has taken that had to wait for the disk, and brought so much. All readers at work
-    /// have shared the disk meanwhile. Short reads say nothing.
+    /// How long a read has taken that had to wait for the disk, and brought so much. All readers that are
+    /// there have shared it meanwhile. Short reads say nothing of its speed.
     pub(crate) fn note_speed(&mut self, chunk: Chunk, read: u64, began_us: u64, now_us: u64) {
-        let dev = chunk.file.dev;
+        let disk = self.disk(chunk.file.dev);
+        disk.depth.note(read, began_us, now_us, [chunk.readers, disk.readers]);
         if read < BLOCK / 2 {
             return;
         }
-        let at_work = (self.threads - self.idle).max(1) as u64;
-        let share_us = now_us.saturating_sub(began_us) / at_work;
-        let disk = self.disk(dev);
-        disk.depth.note(read, began_us, now_us, [chunk.readers, disk.readers]);
+        let share_us = now_us.saturating_sub(began_us) / disk.readers.max(1) as u64;
         let is_fast = disk.fast_reads == FAST_READS;
         if share_us < FAST_US {
             disk.fast_reads = (disk.fast_reads + 1).min(FAST_READS);

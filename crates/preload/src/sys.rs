@@ -176,6 +176,13 @@ pub(crate) fn discard(sink: c_int, fd: c_int, offset: u64, len: u64) -> Result<u
     result(unsafe { libc::syscall(libc::SYS_sendfile, sink, fd, &raw mut offset, len) })
 }
 
+/// Close what [`open_null`] has opened, unless the program has put something else there.
+pub(crate) fn close_null(fd: c_int) {
+    if is_null(fd) {
+        close(fd);
+    }
+}
+
 fn is_null(fd: c_int) -> bool {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: fstat(2) writes at most one `stat` to the place it is given, which is one.
@@ -288,7 +295,8 @@ pub(crate) fn advise(fd: c_int, readahead: Readahead) {
     unsafe { libc::posix_fadvise(fd, 0, 0, advice) };
 }
 
-/// Bytes of memory that this process may fill: the machine's, or what a control group leaves it.
+/// This process's share of memory, in bytes: one of as many as there are CPUs. In a container, of what
+/// that is given; what other control groups are given is not seen.
 pub(crate) fn memory() -> u64 {
     let mut info = MaybeUninit::<libc::sysinfo>::zeroed();
     // SAFETY: sysinfo(2) writes at most one `sysinfo` to the place it is given, which is one.
@@ -297,7 +305,10 @@ pub(crate) fn memory() -> u64 {
     let info = unsafe { info.assume_init() };
     let machine = info.totalram.saturating_mul(info.mem_unit.into());
     let groups = [c"/sys/fs/cgroup/memory.max", c"/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    groups.into_iter().filter_map(number_in).fold(machine, u64::min)
+    // SAFETY: sysconf(3) has no preconditions.
+    let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    let memory = groups.into_iter().filter_map(number_in).fold(machine, u64::min);
+    memory / u64::try_from(cpus).unwrap_or(1).max(1)
 }
 
 /// The number that a file begins with.

@@ -57,7 +57,7 @@ const PRELOAD_ABOUT: &str = "Run another server so that its sendfile(2) does not
     Helped: servers that send files by sendfile(2) to nonblocking sockets and wait by epoll, poll \
     or select: nginx (sendfile on), lighttpd, Apache httpd (EnableSendfile on, event MPM), webfsd.\n\n\
     Not helped, and left as they are: what is read into memory first (nginx with sendfile off or \
-    TLS, h2o, the smallest files of lighttpd, proxied bodies), open(2) and stat(2) of files never \
+    TLS, h2o, files of lighttpd up to 32 KiB, proxied bodies), open(2) and stat(2) of files never \
     looked at, blocking sockets, file systems that do not tell what is in memory (FUSE, NFS: as slow \
     as without), sockets duplicated by dup(2), sockets in a poll(2) or select(2) of more than 1,024. Refused: \
     programs that are statically linked (most in Go), for another machine, or that the loader does \
