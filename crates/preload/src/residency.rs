@@ -70,7 +70,8 @@ pub(crate) fn residency(fd: c_int, offset: u64, len: u64, look: bool) -> Residen
                 if (offset / BLOCK..=(offset + len - 1) / BLOCK).all(is_recent) {
                     return Residency::Resident(len);
                 }
-                File { fd, file, now, look }.residency(offset, len)
+                let end = offset + len;
+                File { fd, file, now, look, end, complete_until: None }.residency(offset, len)
             }
             _ => Residency::Unknown,
         };
@@ -107,11 +108,15 @@ struct File {
     file: Status,
     now: u64,
     look: bool,
+    /// The end of the range that is asked for.
+    end: u64,
+    /// Up to where `cachestat` has found all of it, once it was asked.
+    complete_until: Option<u64>,
 }
 
 impl File {
-    fn residency(&self, offset: u64, len: u64) -> Residency {
-        let end = offset + len;
+    fn residency(&mut self, offset: u64, len: u64) -> Residency {
+        let end = self.end;
         let mut at = offset;
         while at < end {
             let within = (end - at).min(BLOCK - at % BLOCK);
@@ -148,7 +153,7 @@ impl File {
     }
 
     /// How much of a range within one block is there; `None` where that cannot be told.
-    fn in_block(&self, offset: u64, len: u64) -> Option<u64> {
+    fn in_block(&mut self, offset: u64, len: u64) -> Option<u64> {
         let memory = self.memory(offset);
         if let Some((looked, confirmed, was_read)) = memory.get() {
             if self.believes(offset, &memory, (looked, confirmed, was_read))
@@ -184,7 +189,7 @@ impl File {
     }
 
     /// The block was wholly resident: is it still?
-    fn believes(&self, offset: u64, memory: &Memory, known: (u64, u64, bool)) -> bool {
+    fn believes(&mut self, offset: u64, memory: &Memory, known: (u64, u64, bool)) -> bool {
         let (looked, confirmed, was_read) = known;
         let age = self.now.wrapping_sub(looked);
         if age >= BELIEF_MS {
@@ -193,10 +198,8 @@ impl File {
         if self.now.wrapping_sub(confirmed) < CONFIDENCE_MS {
             return true;
         }
-        let start = offset / BLOCK * BLOCK;
-        let pages = BLOCK.min(self.file.size - start).div_ceil(PAGE);
-        let complete = match sys::cached_pages(self.fd, start, pages * PAGE) {
-            Some(cached) => cached >= pages,
+        let complete = match self.is_complete(offset / BLOCK * BLOCK) {
+            Some(complete) => complete,
             // Whoever was not just read is touched by the caller.
             None => age < BELIEF_ALONE_MS && (!self.is_just_read(memory) || self.touch(offset)),
         };
@@ -204,6 +207,27 @@ impl File {
             memory.set(looked, self.now, was_read);
         }
         complete
+    }
+
+    /// Whether `cachestat` finds nothing missing in a block; `None` where it is refused.
+    fn is_complete(&mut self, block_start: u64) -> Option<bool> {
+        let block_end = (block_start + BLOCK).min(self.file.size);
+        match self.complete_until {
+            Some(until) if block_start < until => Some(true),
+            Some(_) => self.has_all(block_start, block_end),
+            None => {
+                // All of the range at once, for as a rule nothing is missing.
+                let end = self.end.next_multiple_of(BLOCK).min(self.file.size);
+                let complete = self.has_all(block_start, end)?;
+                self.complete_until = Some(if complete { end } else { 0 });
+                if complete { Some(true) } else { self.has_all(block_start, block_end) }
+            }
+        }
+    }
+
+    fn has_all(&self, start: u64, end: u64) -> Option<bool> {
+        let pages = (end - start).div_ceil(PAGE);
+        sys::cached_pages(self.fd, start, pages * PAGE).map(|cached| cached >= pages)
     }
 
     /// Look exactly, at the whole block so that it can be remembered.
