@@ -12,7 +12,7 @@ pub(crate) const READERS_MAX: usize = 32;
 /// As few as leave a disk something to do while the program sends what has come.
 const READERS_MIN: usize = 2;
 /// From here on reads take long. Where they take less than half of it, more readers do no harm.
-const LONG_US: u64 = 50_000;
+const LONG_US: u64 = 10_000;
 /// What twice as many readers must gain, in percent.
 const WORTH: u64 = 15;
 /// Reads after which a number of readers is judged, unless more are at work.
