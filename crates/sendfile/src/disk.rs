@@ -1,5 +1,6 @@
 //! What one worker reads from disks: buffers, queue depth, and the line of those who wait.
 
+use core::time::Duration;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::rc::Rc;
@@ -59,6 +60,16 @@ pub struct Disk {
     abilities: HashMap<u64, Abilities>,
 }
 
+/// Bytes that a disk must have brought quickly, read after read, before the kernel may read ahead
+/// there: more than a limit of 167 MiB/s lets through at once, which is a tenth of a second's
+/// (`throtl_slice` in block/blk-throttle.c). What is read ahead of eight streams would keep a slower
+/// disk from all others for seconds.
+const QUICK_BYTES: u64 = 18 * 1024 * 1024;
+/// Quickly: a block in less than this, divided by the reads in flight. Twice as long is slow.
+const BLOCK_QUICK: Duration = Duration::from_micros(1500);
+/// And where the kernel reads ahead a read is slow only if it has taken this long, too.
+const READ_SLOW: Duration = Duration::from_millis(50);
+
 /// What a file system can do, as far as it has been tried.
 #[derive(Clone, Copy, Debug)]
 struct Abilities {
@@ -66,11 +77,30 @@ struct Abilities {
     drop: bool,
     /// `splice(2)` from a file.
     splice: bool,
+    /// What it has brought quickly, at most [`QUICK_BYTES`].
+    quick_bytes: u64,
 }
 
 impl Default for Abilities {
     fn default() -> Self {
-        Self { drop: true, splice: true }
+        Self { drop: true, splice: true, quick_bytes: 0 }
+    }
+}
+
+impl Abilities {
+    /// A read took so long, beside so many others.
+    fn note_speed(&mut self, len: u64, took: Duration, beside: u32) {
+        let blocks = u32::try_from(len.div_ceil(BLOCK)).unwrap_or(u32::MAX);
+        let (share, quick) = (took / beside.saturating_add(1), BLOCK_QUICK.saturating_mul(blocks));
+        if share < quick {
+            self.quick_bytes = (self.quick_bytes + len).min(QUICK_BYTES);
+        } else if share > quick * 2 && (!self.is_fast() || took > READ_SLOW) {
+            self.quick_bytes = 0;
+        }
+    }
+
+    const fn is_fast(&self) -> bool {
+        self.quick_bytes == QUICK_BYTES
     }
 }
 
@@ -236,7 +266,8 @@ impl Disk {
             Caching::Auto => file.size() <= self.config.cached_bytes_max,
         };
         let wanted = usize::try_from(len).unwrap_or(usize::MAX);
-        let readahead = if keep { readahead } else { Readahead::Off };
+        let is_fast = keep && abilities.is_fast();
+        let readahead = if is_fast { readahead } else { Readahead::Off };
         file.advise(ring, readahead);
         let how = match (keep, abilities) {
             (true, Abilities { splice: true, .. }) => How::Splice,
@@ -289,8 +320,12 @@ impl Disk {
             Err(error) if self.learns(&read, &error) => Ok(Data::Nothing),
             Err(error) => Err(error),
         };
+        let beside = u32::try_from(self.reads.len()).unwrap_or(u32::MAX - 1);
         if let Ok(data) = &result {
             self.after(ring, &read, data.len());
+            let took = ring.now().since(read.began);
+            let abilities = self.abilities.entry(read.file.dev()).or_default();
+            abilities.note_speed(data.len(), took, beside);
         }
         Some(ReadDone {
             owner: read.owner,
@@ -300,7 +335,7 @@ impl Disk {
             len: read.len,
             result,
             began: read.began,
-            beside: u32::try_from(self.reads.len()).unwrap_or(u32::MAX - 1),
+            beside,
         })
     }
 
@@ -359,3 +394,40 @@ impl Disk {
 const URGENT_SHARE: usize = 4;
 /// Added to the base, the token of what nobody waits for.
 const DISCARD: Token = 1 << 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUICK: Duration = Duration::from_micros(300);
+
+    fn after(bytes: u64) -> Abilities {
+        let mut disk = Abilities::default();
+        (0..bytes / BLOCK).for_each(|_| disk.note_speed(BLOCK, QUICK, 0));
+        disk
+    }
+
+    #[test]
+    fn what_a_limit_lets_through_at_once_shows_no_fast_disk() {
+        // A tenth of a second of 64 MiB/s, and then as slow as that is, again and again.
+        let mut disk = Abilities::default();
+        for _ in 0..10 {
+            (0..26).for_each(|_| disk.note_speed(BLOCK, QUICK, 0));
+            disk.note_speed(4 * BLOCK, Duration::from_millis(8 * 16), 7);
+            assert!(!disk.is_fast());
+        }
+        assert!(!after(QUICK_BYTES - BLOCK).is_fast());
+        assert!(after(QUICK_BYTES).is_fast());
+    }
+
+    #[test]
+    fn a_fast_disk_is_slow_when_it_shows_so() {
+        let mut disk = after(QUICK_BYTES);
+        disk.note_speed(BLOCK, Duration::from_millis(49), 0);
+        assert!(disk.is_fast(), "that may have been the line of what is read ahead");
+        disk.note_speed(BLOCK, Duration::from_millis(90), 63);
+        assert!(disk.is_fast(), "sixty-four at once");
+        disk.note_speed(BLOCK, Duration::from_millis(51), 3);
+        assert!(!disk.is_fast());
+    }
+}
