@@ -11,7 +11,7 @@ use std::time::Instant;
 use super::peers::Peer;
 use super::rounds::Rounds;
 use super::site::Site;
-use super::{Dropped, League};
+use super::{Dropped, League, in_turn};
 use crate::http::figures::remarks;
 use crate::load::{Account, Order, Plan, Target, pin};
 use crate::run::{Figure, Table};
@@ -69,7 +69,8 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             };
             rounds.record(recorder, READ, speed, Unit::BytesPerSecond, x, rate);
         }
-        for (i, peer) in league.peers.iter().enumerate() {
+        for (nth, index) in in_turn(league.peers.len(), round).enumerate() {
+            let peer = &league.peers[index];
             for (speed, cpu, files) in kinds {
                 if recorder.is_stopped() {
                     break;
@@ -90,7 +91,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                 rounds.record(recorder, name, cpu, Unit::Nanoseconds, x, done.cpu_per_gib);
                 accounts.push((&peer.name, done.account));
             }
-            let part = float(i + 1) / float(league.peers.len());
+            let part = float(nth + 1) / float(league.peers.len());
             recorder.progress((x - 1.0 + part) / float(recorder.steps()));
         }
     }

@@ -1,7 +1,8 @@
 //! `samum-bench league`: file servers side by side, in one run, on one machine.
 //!
-//! The server runs on one CPU, the load generator on another. Servers take turns (A B C, A B C, ...)
-//! and medians count, so that a drift of the machine's speed hits all of them. A server's CPU time is
+//! The server runs on one CPU, the load generator on another. Servers take turns (A B C, C B A, ...)
+//! and medians count, so that a drift of the machine's speed, and what one leaves to the next, hits all
+//! of them. A server's CPU time is
 //! that of all its threads, the kernel's work for it included: on a machine that is shared it is
 //! steadier than requests per second. Every server's bytes are compared with the files first.
 //!
@@ -244,13 +245,15 @@ impl League {
         recorder: &mut Recorder<'_>,
         mut turn: impl FnMut(&mut Recorder<'_>, &Peer, f64) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let total = recorder.steps() * self.peers.len();
+        let count = self.peers.len();
+        let total = recorder.steps() * count;
         let mut dropped = Dropped::default();
-        for (nth, peer) in self.peers.iter().cycle().take(total).enumerate() {
+        let turns = (0..recorder.steps()).flat_map(|round| in_turn(count, round));
+        for (nth, index) in turns.enumerate() {
             if recorder.is_stopped() {
                 break;
             }
-            let round = nth / self.peers.len() + 1;
+            let (peer, round) = (&self.peers[index], nth / count + 1);
             if !dropped.has(&peer.name)
                 && let Err(fault) = turn(recorder, peer, float(round))
             {
@@ -350,6 +353,11 @@ impl League {
     }
 }
 
+/// Whose turn it is in a round, from 0 on: every second one goes backwards.
+fn in_turn(count: usize, round: usize) -> impl Iterator<Item = usize> {
+    (0..count).map(move |nth| if round.is_multiple_of(2) { nth } else { count - 1 - nth })
+}
+
 /// Peers that have no further turns, and why.
 #[derive(Debug, Default)]
 struct Dropped(Vec<(String, Fault)>);
@@ -394,6 +402,13 @@ const FLOOR_FILES: usize = 32;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_second_round_goes_backwards() {
+        assert!(in_turn(3, 0).eq([0, 1, 2]));
+        assert!(in_turn(3, 1).eq([2, 1, 0]));
+        assert!(in_turn(1, 7).eq([0]));
+    }
 
     #[test]
     fn a_disk_above_its_limit_is_remarked() {

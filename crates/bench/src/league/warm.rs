@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::rounds::Rounds;
 use super::server::Server;
 use super::site::Site;
-use super::{Dropped, League};
+use super::{Dropped, League, in_turn};
 use crate::http::figures::{remarks, show_seconds};
 use crate::load::Target;
 use crate::run::{Better, Figure, Table};
@@ -73,10 +73,11 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let (total, mut done) = (recorder.steps() * league.sizes.len() * servers.len(), 0_usize);
     for round in 1..=recorder.steps() {
         for &size in &league.sizes {
-            for server in &mut servers {
+            for index in in_turn(servers.len(), round - 1) {
                 if recorder.is_stopped() {
                     break;
                 }
+                let server = &mut servers[index];
                 done += 1;
                 if dropped.has(server.name()) {
                     continue;
