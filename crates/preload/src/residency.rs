@@ -220,7 +220,10 @@ impl File {
                 let end = self.end.next_multiple_of(BLOCK).min(self.file.size);
                 let complete = self.has_all(block_start, end)?;
                 self.complete_until = Some(if complete { end } else { 0 });
-                if complete { Some(true) } else { self.has_all(block_start, block_end) }
+                if complete || end == block_end {
+                    return Some(complete);
+                }
+                self.has_all(block_start, block_end)
             }
         }
     }

@@ -214,7 +214,7 @@ pub(crate) struct State {
     ends: [End; ENDS_MAX],
     disks: [Disk; DISKS_MAX],
     disks_used: usize,
-    /// Bytes of it that may be used, once a reader has been there.
+    /// This process's share of memory, in bytes, once a reader has been there.
     memory: u64,
     /// Sockets that have waited at least once, until they are closed.
     streams: u64,

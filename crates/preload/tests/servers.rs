@@ -362,6 +362,9 @@ fn nginx_keeps_no_descriptors_reloads_and_ends() {
     let server = start_nginx(&tree, &throttle, &program, 2, "");
     let pid = server.child.id();
     get(&mut server.client(), "s9", None);
+    // One worker may answer before the other has opened what it needs.
+    until("both workers are there", || family(pid).len() == 3);
+    thread::sleep(Duration::from_millis(300));
     let before = descriptors(pid);
     let mut cold = 0..LARGE;
     for round in 0..10_000 {

@@ -70,7 +70,7 @@ const BLOCK_QUICK: Duration = Duration::from_micros(1500);
 /// And where the kernel reads ahead a read is slow only if it has taken this long, too.
 const READ_SLOW: Duration = Duration::from_millis(50);
 
-/// What a file system can do, as far as it has been tried.
+/// What a file system can do, and how fast, as far as it has been tried.
 #[derive(Clone, Copy, Debug)]
 struct Abilities {
     /// `RWF_DONTCACHE`.
