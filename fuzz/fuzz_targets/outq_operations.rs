@@ -18,6 +18,7 @@ enum Operation {
     Send(u16),
     Release(u16),
     Shrink,
+    Restart,
 }
 
 impl From<Operation> for outq::model::Operation {
@@ -31,6 +32,7 @@ impl From<Operation> for outq::model::Operation {
             Operation::Send(n) => Self::Send(n),
             Operation::Release(n) => Self::Release(n),
             Operation::Shrink => Self::Shrink,
+            Operation::Restart => Self::Restart,
         }
     }
 }

@@ -56,7 +56,7 @@ extern crate std;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
-use core::ops::Range;
+use core::ops::{AddAssign, Range, SubAssign};
 
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
@@ -76,6 +76,43 @@ mod tests;
 pub trait Payload {
     /// How many bytes of the stream this is. Must not change while the payload is queued.
     fn len(&self) -> u64;
+
+    /// The memory this keeps alive: its length, unless said otherwise. Must not change while the
+    /// payload is queued.
+    fn weight(&self) -> Weight {
+        Weight { own: self.len(), shared: 0 }
+    }
+}
+
+/// Bytes of memory that a payload, or all payloads of a queue, keep alive. A slice of a large buffer
+/// weighs the whole buffer, a range of a file nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weight {
+    /// Freed with the payload.
+    pub own: u64,
+    /// Freed with the last of several owners. A buffer counts once for each payload.
+    pub shared: u64,
+}
+
+impl Weight {
+    /// Both together: what a queue alone could keep alive.
+    pub const fn total(self) -> u64 {
+        self.own + self.shared
+    }
+}
+
+impl AddAssign for Weight {
+    fn add_assign(&mut self, other: Self) {
+        self.own += other.own;
+        self.shared += other.shared;
+    }
+}
+
+impl SubAssign for Weight {
+    fn sub_assign(&mut self, other: Self) {
+        self.own -= other.own;
+        self.shared -= other.shared;
+    }
 }
 
 impl Payload for &[u8] {
@@ -172,6 +209,8 @@ pub struct OutQ<P> {
     reachable: u64,
     /// The end of what is queued, here or not.
     promised: u64,
+    /// The sum of the weights of all payloads held.
+    weight: Weight,
 }
 
 /// A run of bytes that ends where the next segment begins, the last one at `reachable`. No gap
@@ -194,6 +233,7 @@ impl<P: Payload> OutQ<P> {
             ready: 0,
             reachable: 0,
             promised: 0,
+            weight: Weight { own: 0, shared: 0 },
         }
     }
 
@@ -226,6 +266,7 @@ impl<P: Payload> OutQ<P> {
         if len == 0 {
             return at;
         }
+        self.weight += payload.weight();
         self.segments.push_back(Segment { at, payload: Some(payload) });
         if self.ready == at {
             self.ready = self.promised;
@@ -268,6 +309,7 @@ impl<P: Payload> OutQ<P> {
         if end < gap_end {
             self.segments.insert(index + 1, Segment::gap(end));
         }
+        self.weight += payload.weight();
         let filled = Segment { at, payload: Some(payload) };
         if self.segments[index].at < at {
             self.segments.insert(index + 1, filled);
@@ -311,7 +353,8 @@ impl<P: Payload> OutQ<P> {
                 self.segments.insert(index + 1, Segment::gap(at));
             }
         } else {
-            self.segments[index] = Segment::gap(at);
+            let taken = core::mem::replace(&mut self.segments[index], Segment::gap(at));
+            self.weight -= taken.weight();
             // A segment ends where the next begins, so taking out one of two neighbouring gaps
             // joins them.
             if gap_follows {
@@ -340,7 +383,9 @@ impl<P: Payload> OutQ<P> {
         }
         let index = self.gap_at(at);
         let begins_here = self.segments[index].at == at;
-        self.segments.truncate(if begins_here { index } else { index + 1 });
+        for lost in self.segments.drain(if begins_here { index } else { index + 1 }..) {
+            self.weight -= lost.weight();
+        }
         self.reachable = at;
     }
 
@@ -369,7 +414,9 @@ impl<P: Payload> OutQ<P> {
         assert!(n <= unreleased, "outq: {n} bytes released of {unreleased} sent");
         self.released += n;
         while !self.segments.is_empty() && self.end_of(0) <= self.released {
-            self.segments.pop_front();
+            if let Some(gone) = self.segments.pop_front() {
+                self.weight -= gone.weight();
+            }
         }
         if self.segments.is_empty() && self.segments.capacity() > SEGMENTS_KEPT {
             self.segments.shrink_to(SEGMENTS_KEPT);
@@ -382,6 +429,19 @@ impl<P: Payload> OutQ<P> {
     /// that a busy connection does not allocate for each response.
     pub fn shrink(&mut self) {
         self.segments.shrink_to_fit();
+    }
+
+    /// Begins a new stream at position 0, and keeps the memory. For a queue that serves another
+    /// connection next.
+    ///
+    /// # Panics
+    ///
+    /// Unless everything promised has been released: payloads and positions of the old stream
+    /// would be taken for the new one's.
+    #[track_caller]
+    pub fn restart(&mut self) {
+        assert!(self.released == self.promised, "outq: restart with unreleased bytes");
+        *self = Self { segments: core::mem::take(&mut self.segments), ..Self::new() };
     }
 
     /// The chunks that may be sent now, in order, beginning with the byte at [`sent`](Self::sent).
@@ -434,6 +494,12 @@ impl<P: Payload> OutQ<P> {
         self.ready - self.sent
     }
 
+    /// The memory that all payloads held keep alive: the sum of their [weights](Payload::weight). A
+    /// payload counts until it is dropped, so what was sent and not released counts too.
+    pub const fn weight(&self) -> Weight {
+        self.weight
+    }
+
     /// Position up to which the transport no longer refers to the stream.
     pub const fn released(&self) -> u64 {
         self.released
@@ -478,6 +544,9 @@ impl<P: Payload> OutQ<P> {
             }
         }
         assert_eq!(self.ready, first_gap.unwrap_or(self.reachable));
+        let mut weight = Weight::default();
+        self.segments.iter().for_each(|segment| weight += segment.weight());
+        assert_eq!(self.weight, weight);
     }
 
     /// Moves the end of the stream by `n` and returns where it was.
@@ -536,6 +605,7 @@ impl<P> fmt::Debug for OutQ<P> {
             .field("ready", &self.ready)
             .field("reachable", &self.reachable)
             .field("promised", &self.promised)
+            .field("weight", &self.weight)
             .field("segments", &self.segments)
             .finish()
     }
@@ -551,6 +621,12 @@ impl<P> Segment<P> {
     }
 }
 
+impl<P: Payload> Segment<P> {
+    fn weight(&self) -> Weight {
+        self.payload.as_ref().map_or_else(Weight::default, Payload::weight)
+    }
+}
+
 impl<P> fmt::Debug for Segment<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.is_gap() { "gap" } else { "filled" };
@@ -563,4 +639,4 @@ impl<P> fmt::Debug for Segment<P> {
 const SEGMENTS_KEPT: usize = 4;
 
 // One for each connection, idle ones too: a queue that has allocated nothing must stay small.
-const _: () = assert!(size_of::<OutQ<[u8; 4096]>>() <= 80);
+const _: () = assert!(size_of::<OutQ<&[u8]>>() <= 88);

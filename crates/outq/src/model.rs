@@ -5,7 +5,7 @@
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 
-use crate::{OutQ, Payload, State};
+use crate::{OutQ, Payload, State, Weight};
 
 /// One call of the queue. The numbers are wishes: [`Pair::apply`] takes each modulo what the
 /// protocol allows at that moment, and leaves an operation out for which there is no room.
@@ -27,18 +27,25 @@ pub enum Operation {
     Release(u16),
     /// The connection goes idle.
     Shrink,
+    /// Another connection takes the queue over.
+    Restart,
 }
 
 /// A payload whose life is counted: `_alive` is one clone of [`Pair::alive`].
 #[derive(Debug)]
 pub struct Piece {
     bytes: Vec<u8>,
+    weight: Weight,
     _alive: Rc<()>,
 }
 
 impl Payload for Piece {
     fn len(&self) -> u64 {
         to_u64(self.bytes.len())
+    }
+
+    fn weight(&self) -> Weight {
+        self.weight
     }
 }
 
@@ -86,11 +93,11 @@ impl Model {
     }
 
     /// Payloads of which a byte is unreleased. Bytes of one payload are neighbours.
-    fn payloads_alive(&self) -> usize {
+    fn payloads_alive(&self) -> Vec<u32> {
         let mut payloads: Vec<u32> =
             self.cells[self.released..].iter().flatten().map(|cell| cell.payload).collect();
         payloads.dedup();
-        payloads.len()
+        payloads
     }
 
     /// The `wish`th position, counted around, of those for which `is_allowed` holds.
@@ -140,6 +147,12 @@ impl Pair {
                 self.model.released += n;
             }
             Operation::Shrink => self.queue.shrink(),
+            Operation::Restart => {
+                if self.model.released == self.model.cells.len() {
+                    self.queue.restart();
+                    self.model = Model::default();
+                }
+            }
         }
         self.compare();
     }
@@ -220,7 +233,7 @@ impl Pair {
         let bytes: Vec<u8> = (0..len).map(|index| value(payload, to_u64(index))).collect();
         let cells = bytes.iter().map(|&value| Some(Cell { payload, value }));
         let cells = cells.collect();
-        let piece = Piece { bytes, _alive: Rc::clone(&self.alive) };
+        let piece = Piece { bytes, weight: weight(payload), _alive: Rc::clone(&self.alive) };
         (piece, cells)
     }
 
@@ -238,7 +251,11 @@ impl Pair {
             queue.first_gap().map(|gap| (gap.start, gap.end)),
             model.first_gap().map(|(begin, end)| (to_u64(begin), to_u64(end)))
         );
-        assert_eq!(Rc::strong_count(&self.alive) - 1, model.payloads_alive());
+        let alive = model.payloads_alive();
+        assert_eq!(Rc::strong_count(&self.alive) - 1, alive.len());
+        let mut sum = Weight::default();
+        alive.into_iter().for_each(|payload| sum += weight(payload));
+        assert_eq!(queue.weight(), sum);
 
         let mut at = model.sent;
         for chunk in queue.next_ready() {
@@ -254,6 +271,11 @@ impl Pair {
         assert_eq!(at, model.ready());
         assert_eq!(queue.unsent_ready(), to_u64(at - model.sent));
     }
+}
+
+/// What a payload weighs: nothing that follows from its length.
+fn weight(payload: u32) -> Weight {
+    Weight { own: u64::from(payload % 7) * 100, shared: u64::from(payload % 5) * 1000 }
 }
 
 /// Byte `index` of a payload.

@@ -356,7 +356,42 @@ fn idle_connection_gives_its_memory_back() {
 
     queue.shrink();
     assert_eq!(queue.segments.capacity(), 0);
-    assert!(size_of::<OutQ<Bytes>>() <= 80);
+    assert!(size_of::<OutQ<Bytes>>() <= 88);
+}
+
+#[test]
+fn a_payload_weighs_until_its_last_byte_is_released() {
+    let mut queue = holding_abc();
+    let gap = queue.promise(4);
+    assert_eq!(queue.weight().total(), 3, "a gap weighs nothing");
+    queue.fill(gap, b"de");
+    queue.mark_sent(4);
+    queue.mark_released(2);
+    assert_eq!(queue.weight().total(), 5, "one byte of each is left");
+    queue.mark_released(1);
+    assert_eq!(queue.weight().total(), 2);
+    queue.retract(4);
+    assert_eq!(queue.weight().total(), 2, "the front of the payload stays");
+    queue.fill(5, b"fg");
+    queue.fail(4);
+    assert_eq!(queue.weight().total(), 2, "what is behind a failure is dropped");
+}
+
+#[test]
+fn a_restarted_queue_begins_at_position_0_and_keeps_its_memory() {
+    let mut queue = holding_abc();
+    drain(&mut queue);
+    let kept = queue.segments.capacity();
+    queue.restart();
+    queue.check();
+    assert_eq!((queue.promised(), queue.state()), (0, State::Drained));
+    assert_eq!(queue.segments.capacity(), kept);
+}
+
+#[test]
+#[should_panic(expected = "restart with unreleased bytes")]
+fn restarting_a_stream_that_is_under_way_panics() {
+    drained().restart();
 }
 
 #[test]
@@ -376,7 +411,7 @@ fn debug_shows_positions_and_no_payload() {
     let queue = failed_at_9();
     assert_eq!(
         format!("{queue:?}"),
-        "OutQ { released: 0, sent: 0, ready: 3, reachable: 9, promised: 11, \
+        "OutQ { released: 0, sent: 0, ready: 3, reachable: 9, promised: 11, weight: Weight { own: 6, shared: 0 }, \
          segments: [filled at 0, gap at 3, filled at 6] }"
     );
 }
@@ -511,6 +546,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         3 => n().prop_map(Operation::Release),
         1 => any::<u16>().prop_map(Operation::Release),
         1 => Just(Operation::Shrink),
+        1 => Just(Operation::Restart),
     ]
 }
 
