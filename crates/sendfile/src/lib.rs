@@ -25,8 +25,11 @@
 
 mod disk;
 mod file;
+mod shared;
 mod stream;
 
 pub use disk::{Disk, DiskConfig, ReadDone};
 pub use file::{Caching, File};
+pub use outq::Weight;
+pub use shared::{Account, Charge, Shared};
 pub use stream::{Failure, Piece, Progress, Stream, Window};

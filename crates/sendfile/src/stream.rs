@@ -7,11 +7,12 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
 
-use outq::{OutQ, Payload, State};
+use outq::{OutQ, Payload, State, Weight};
 use ring::{Buffer, Fd, Pipe, Ring, Time};
 
 use crate::disk::{Data, Disk, ReadDone};
 use crate::file::{BLOCK, File, Readahead};
+use crate::shared::Shared;
 
 /// Bytes that one pump moves at most, so that a fast download does not starve the others. With four
 /// times as many, 64 clients that each fetch files of 1 or 2 MiB got half to two thirds of them a second.
@@ -53,7 +54,7 @@ pub enum Piece {
     /// Bytes made for this stream.
     Bytes(Vec<u8>),
     /// Part of a buffer shared with other streams.
-    Shared(Rc<[u8]>, Range<usize>),
+    Shared(Shared, Range<usize>),
     /// Bytes read from a file. They know where from, so that the buffer can be given back.
     Disk(Read),
     /// Pages of a file in a pipe; like [`Disk`](Self::Disk).
@@ -108,7 +109,22 @@ impl Payload for Piece {
             memory => memory.bytes().len() as u64,
         }
     }
+
+    /// The memory of what the disk brings is bounded by its [`Disk`], and weighs nothing here.
+    fn weight(&self) -> Weight {
+        let (own, shared) = match self {
+            Self::Bytes(bytes) => (bytes.capacity(), 0),
+            Self::Shared(all, _) => (0, all.len()),
+            Self::Static(_) | Self::Disk(_) | Self::Pipe(_) | Self::File(_) => (0, 0),
+        };
+        Weight { own: own as u64 + PLACE_BYTES, shared: shared as u64 }
+    }
 }
+
+/// What a piece, or a range of a file, takes beside its bytes: its place in a queue that may have
+/// doubled just now, and the position.
+const PLACE_BYTES: u64 = 2 * (size_of::<Piece>() + size_of::<u64>()) as u64;
+const _: () = assert!(size_of::<Source>() <= size_of::<Piece>() + size_of::<u64>());
 
 /// A range of a file that has been promised, and of which nothing beyond `at` has been asked for.
 #[derive(Debug)]
@@ -266,6 +282,27 @@ impl Stream {
     #[must_use]
     pub const fn held(&self) -> u64 {
         self.held
+    }
+
+    /// Memory that the stream keeps alive, apart from what its [`Disk`] bounds.
+    #[must_use]
+    pub fn weight(&self) -> Weight {
+        let mut weight = self.queue.weight();
+        weight.own += self.sources.len() as u64 * PLACE_BYTES;
+        weight
+    }
+
+    /// Begins a new stream, for another socket, and keeps the memory.
+    ///
+    /// # Panics
+    ///
+    /// Unless the stream is drained and reads nothing.
+    pub fn restart(&mut self) {
+        assert!(!self.is_reading(), "reads of the old stream would fill the new one");
+        let Self { mut queue, mut sources, .. } = core::mem::take(self);
+        queue.restart();
+        sources.clear();
+        *self = Self { queue, sources, ..Self::new() };
     }
 
     /// Move what can be moved now.

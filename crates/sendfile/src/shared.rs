@@ -1,0 +1,92 @@
+//! Memory that several streams keep alive together, charged once.
+
+use core::cell::Cell;
+use core::ops::Deref;
+use std::rc::Rc;
+
+/// A sum of bytes of memory. Each [`Charge`] adds to it for as long as it lives.
+///
+/// A clone is the same account. It belongs to one thread.
+#[derive(Clone, Debug, Default)]
+pub struct Account(Rc<Cell<u64>>);
+
+/// Bytes charged to an [`Account`] until this is dropped. It belongs inside the memory it stands
+/// for, so that memory shared by many owners is charged once and given back by the last of them.
+#[derive(Debug)]
+pub struct Charge {
+    account: Account,
+    bytes: u64,
+}
+
+/// A buffer that several streams send from. A clone is the same buffer.
+#[derive(Clone, Debug)]
+pub struct Shared(Rc<Buffer>);
+
+#[derive(Debug)]
+struct Buffer {
+    bytes: Box<[u8]>,
+    _charge: Charge,
+}
+
+impl Account {
+    /// Bytes charged now.
+    #[must_use]
+    pub fn charged(&self) -> u64 {
+        self.0.get()
+    }
+
+    /// Charges `bytes` until the result is dropped.
+    #[must_use]
+    pub fn charge(&self, bytes: u64) -> Charge {
+        self.0.set(self.0.get() + bytes);
+        Charge { account: self.clone(), bytes }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let account = &self.account.0;
+        account.set(account.get() - self.bytes);
+    }
+}
+
+impl Shared {
+    /// Takes bytes, and charges them to `account` until the last clone is dropped.
+    #[must_use]
+    pub fn new(bytes: Vec<u8>, account: &Account) -> Self {
+        let charge = account.charge(bytes.len() as u64);
+        Self(Rc::new(Buffer { bytes: bytes.into(), _charge: charge }))
+    }
+
+    /// The bytes, to be changed; `None` while another clone exists.
+    pub fn get_mut(&mut self) -> Option<&mut [u8]> {
+        Rc::get_mut(&mut self.0).map(|buffer| &mut *buffer.bytes)
+    }
+}
+
+impl Deref for Shared {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_charged_once_however_many_streams_send_it() {
+        let account = Account::default();
+        let mut first = Shared::new(vec![0; 1000], &account);
+        let others: Vec<_> = (0..1000).map(|_| first.clone()).collect();
+        assert_eq!(account.charged(), 1000);
+        assert_eq!(first.get_mut(), None, "others send it");
+        drop(others);
+        first.get_mut().expect("the only owner")[0] = 1;
+        assert_eq!((account.charged(), first[0]), (1000, 1));
+        drop(first);
+        assert_eq!(account.charged(), 0);
+    }
+}
