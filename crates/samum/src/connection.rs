@@ -12,12 +12,14 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::io;
+use std::rc::Rc;
 
 use http1::{Body, Event as HttpEvent, Head, Limits, Method, Parsed, Reject, Status, Target};
 use ring::{Completion, Event, Fd, Key, Op, Ring, Time};
-use sendfile::{Failure, Piece, Progress, Stream, Window};
+use sendfile::{Failure, Piece, Progress, Stream, Weight, Window};
 
-use crate::content::{Answer, Content, Found, ListingStream};
+use crate::budget::Budget;
+use crate::content::{Answer, Content, Found, ListingStream, Resource};
 use crate::log::Record;
 use crate::respond::CONTINUE;
 use crate::shell::{Shell, kind};
@@ -26,11 +28,23 @@ use crate::wheel::Tick;
 /// Requests of one connection that are answered side by side; more are not read until some have
 /// left.
 const REQUESTS_MAX: usize = 64;
+/// Requests of one connection that are begun in one turn; those behind them wait for the next.
+const TURN_REQUESTS_MAX: u32 = 64;
+/// Received bytes that wait to be understood; at it nothing more is received. Two of the largest
+/// heads, so that one can be completed whatever stands before it.
+const INPUT_BYTES_MAX: usize = 32 * 1024;
+/// Promised bytes that have not been sent; at it no further response begins. Sums of positions and
+/// sizes ([`SIZE_MAX`](crate::content::SIZE_MAX)) stay far below 2⁶⁴.
+const PROMISED_BYTES_MAX: u64 = 1 << 62;
 /// After the last response the peer may take this long to close, so that it reads the response
 /// before a reset destroys it (RFC 9112 §9.6).
 const LINGER: Duration = Duration::from_secs(2);
-/// Pieces of a listing made in one turn.
-const LISTING_PIECES_MAX: usize = 16;
+/// Bytes of a listing that wait to be sent; more are made when they have left.
+const LISTING_BYTES_MAX: u64 = 64 * 1024;
+/// Bytes of a listing that are made in one turn.
+const LISTING_TURN_BYTES_MAX: u64 = 256 * 1024;
+/// Memory of an idle connection's input buffer that is kept for the next one.
+const INPUT_BYTES_KEPT: usize = 4 * 1024;
 
 /// Who waits for a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +64,8 @@ pub(crate) struct Connection {
     next_request: u32,
     work: Option<Box<Work>>,
     peer: Option<Box<str>>,
+    /// Bytes of its own that the worker's budget counts.
+    counted: u64,
     /// Where the earliest entry in the wheel is.
     pub(crate) wheel_tick: Tick,
 }
@@ -84,9 +100,9 @@ enum Wait {
     Request(Time),
     /// The disk, which has all the time it needs: since when, and if it was the peer's turn before,
     /// what that was to be judged by, whose clock has stopped.
-    Disk(Time, Option<(Time, u64)>),
+    Disk(Time, Option<(Time, i64)>),
     /// The peer to take bytes; so many had it taken then.
-    Peer(Time, u64),
+    Peer(Time, i64),
     /// The peer to close.
     Close(Time),
 }
@@ -107,11 +123,16 @@ pub(crate) struct Work {
     writable: Option<Key>,
     /// Whether it stands in the worker's line for another turn.
     queued: bool,
+    /// The turn of the worker in which the connection last began a request, and how many it has
+    /// begun in it.
+    begun: (u64, u32),
 }
 
 #[derive(Debug)]
 pub(crate) struct Listing {
     pub(crate) pieces: ListingStream,
+    /// What the pieces are made of.
+    pub(crate) resource: Rc<Resource>,
     /// Whether the client reads chunks (HTTP/1.1), or until the connection closes.
     pub(crate) chunked: bool,
     pub(crate) record: Option<Box<Record>>,
@@ -126,7 +147,17 @@ struct Exchange {
     /// Whether its body, in chunks, has not been skipped yet: the response has to report its faults.
     awaits_body: bool,
     last: bool,
-    answer: Option<Answer>,
+    lookup: Lookup,
+}
+
+/// How far the answer to a request has been looked for.
+#[derive(Debug)]
+enum Lookup {
+    /// The content will deliver it.
+    Pending,
+    Found(Answer),
+    /// It was found, but was too large to be kept until its turn: it is looked for again then.
+    Postponed,
 }
 
 #[derive(Debug)]
@@ -158,6 +189,7 @@ impl Connection {
             next_request: 0,
             work: None,
             peer,
+            counted: 0,
             wheel_tick: Tick::MAX,
         }
     }
@@ -180,9 +212,10 @@ impl Connection {
             Wait::Peer(since, then) => {
                 let Some(work) = &self.work else { return After::Keep };
                 let taken = taken(&shell.ring, &self.socket, work);
+                let fresh = u64::try_from(taken.wrapping_sub(then)).unwrap_or(0);
                 let millis = u64::try_from(shell.now.since(since).as_millis()).unwrap_or(u64::MAX);
                 let asked = shell.tuning.rate_min.saturating_mul(millis) / 1000;
-                if taken.saturating_sub(then) >= asked.max(1) {
+                if fresh >= asked.max(1) {
                     self.wait = Wait::Peer(shell.now, taken);
                     return After::Keep;
                 }
@@ -294,10 +327,7 @@ impl Connection {
         answer: Answer,
     ) -> After {
         let Some(mut work) = self.work.take() else { return After::Keep };
-        let waiting = work.exchanges.iter_mut().find(|exchange| exchange.request == waiter.request);
-        if let Some(exchange) = waiting {
-            exchange.answer = Some(answer);
-        }
+        work.answered(&shell.budget, waiter.request, answer);
         self.proceed(shell, content, work)
     }
 
@@ -353,6 +383,7 @@ impl Connection {
         if let Receiving::Armed(key) = self.receiving {
             shell.ring.cancel(key);
         }
+        shell.budget.recount(self.counted, 0);
     }
 
     fn take_work(&mut self, shell: &mut Shell) -> Box<Work> {
@@ -375,7 +406,11 @@ impl Connection {
         bytes: &[u8],
     ) -> usize {
         let mut at = 0;
-        while at < bytes.len() && self.stage == Stage::Open && !work.is_full() {
+        while at < bytes.len()
+            && self.stage == Stage::Open
+            && !work.is_full(&shell.budget)
+            && !work.had_its_turn(shell.turn)
+        {
             let was_idle = self.http.is_idle();
             let (taken, event) = self.http.handle_input(&bytes[at..], &Limits::DEFAULT);
             let raw = &bytes[at..at + taken];
@@ -406,22 +441,13 @@ impl Connection {
         if !head.keep_alive {
             self.stage = Stage::Last;
         }
+        work.begins(shell.turn);
         let request = self.next_request;
         self.next_request = request.wrapping_add(1);
-        let found = match (head.method, head.target) {
-            (Method::Get | Method::Head, Target::Origin { path, .. }) => {
-                content.find(shell, path, Waiter { connection: self.id, request })
-            }
-            (Method::Get | Method::Head, Target::Asterisk) => {
-                Found::Now(Answer::Error(Status::BadRequest))
-            }
-            (Method::Options, _) => Found::Now(Answer::Options),
-            (method, _) if method.is_known() => Found::Now(Answer::Error(Status::MethodNotAllowed)),
-            _ => Found::Now(Answer::Error(Status::NotImplemented)),
-        };
+        let found = self.find(shell, content, request, head);
         // One that is not skipped is not looked at.
         let awaits_body = head.body == Body::Chunked && head.keep_alive;
-        let answer = match found {
+        let lookup = match found {
             Found::Now(answer)
                 if !awaits_body && work.exchanges.is_empty() && work.listing.is_none() =>
             {
@@ -434,8 +460,8 @@ impl Connection {
                     !head.keep_alive,
                 );
             }
-            Found::Now(answer) => Some(answer),
-            Found::Later => None,
+            Found::Now(answer) => Lookup::Found(answer),
+            Found::Later => Lookup::Pending,
         };
         work.exchanges.push_back(Exchange {
             request,
@@ -443,8 +469,29 @@ impl Connection {
             expect_continue: head.expect_continue,
             awaits_body,
             last: !head.keep_alive,
-            answer,
+            lookup,
         });
+    }
+
+    /// Looks for the answer to a request.
+    fn find(
+        &self,
+        shell: &mut Shell,
+        content: &mut Content,
+        request: u32,
+        head: &Head<'_>,
+    ) -> Found {
+        match (head.method, head.target) {
+            (Method::Get | Method::Head, Target::Origin { path, .. }) => {
+                content.find(shell, path, Waiter { connection: self.id, request })
+            }
+            (Method::Get | Method::Head, Target::Asterisk) => {
+                Found::Now(Answer::Error(Status::BadRequest))
+            }
+            (Method::Options, _) => Found::Now(Answer::Options),
+            (method, _) if method.is_known() => Found::Now(Answer::Error(Status::MethodNotAllowed)),
+            _ => Found::Now(Answer::Error(Status::NotImplemented)),
+        }
     }
 
     /// Refuse what cannot be understood; in its turn, if others are being answered.
@@ -464,44 +511,54 @@ impl Connection {
                 expect_continue: false,
                 awaits_body: false,
                 last: true,
-                answer: Some(answer),
+                lookup: Lookup::Found(answer),
             });
         }
     }
 
-    /// Put responses into the stream whose turn has come.
-    fn answer_in_order(&mut self, shell: &mut Shell, work: &mut Work) {
+    /// Put responses into the stream whose turn has come, as far as the budget allows.
+    fn answer_in_order(&mut self, shell: &mut Shell, content: &mut Content, work: &mut Work) {
         while work.listing.is_none() {
             work.invite_body();
-            let is_ready = |exchange: &Exchange| exchange.answer.is_some() && !exchange.awaits_body;
-            if !work.exchanges.front().is_some_and(is_ready) {
+            if !work.may_respond(&shell.budget) {
                 return;
             }
-            let Some(exchange @ Exchange { answer: Some(answer), .. }) =
-                &work.exchanges.pop_front()
-            else {
-                unreachable!("just looked at")
+            if !work.exchanges.front().is_some_and(Exchange::is_ready) {
+                return;
+            }
+            let Some(mut exchange) = work.exchanges.pop_front() else { return };
+            let parsed = http1::parse(&exchange.head, &Limits::DEFAULT);
+            let head = match &parsed {
+                Ok(Parsed::Complete { head, .. }) => Some(head),
+                // What was refused has no head.
+                _ => None,
             };
-            match http1::parse(&exchange.head, &Limits::DEFAULT) {
-                Ok(Parsed::Complete { head, .. }) => {
-                    self.respond(
-                        shell,
-                        work,
-                        &head,
-                        answer,
-                        exchange.expect_continue,
-                        exchange.last,
-                    );
+            let lookup = core::mem::replace(&mut exchange.lookup, Lookup::Pending);
+            let found = match (lookup, head) {
+                (Lookup::Found(answer), _) => Found::Now(answer),
+                (Lookup::Postponed, Some(head)) => {
+                    self.find(shell, content, exchange.request, head)
                 }
-                _ => self.respond_without_request(shell, work, answer),
+                _ => {
+                    unreachable!("only what was found is ready, and only what has a head is found")
+                }
+            };
+            match (found, head) {
+                (Found::Now(answer), Some(head)) => {
+                    let (expect_continue, last) = (exchange.expect_continue, exchange.last);
+                    self.respond(shell, work, head, &answer, expect_continue, last);
+                }
+                (Found::Now(answer), None) => self.respond_without_request(shell, work, &answer),
+                (Found::Later, _) => return work.exchanges.push_front(exchange),
             }
         }
     }
 
     /// Go on with whatever can be gone on with, until everything waits.
     fn proceed(&mut self, shell: &mut Shell, content: &mut Content, mut work: Box<Work>) -> After {
+        let mut listed = 0;
         let after = loop {
-            self.answer_in_order(shell, &mut work);
+            self.answer_in_order(shell, content, &mut work);
             let window = Window(shell.tuning.readahead);
             let progress =
                 work.stream.pump(&mut shell.ring, &mut shell.disk, &self.socket, self.id, window);
@@ -509,12 +566,19 @@ impl Connection {
             match progress {
                 Progress::Drained => {
                     if work.listing.is_some() {
-                        if work.write_listing() {
-                            continue;
+                        if listed >= LISTING_TURN_BYTES_MAX {
+                            break self.over(shell);
                         }
-                        break After::Again;
+                        listed += work.write_listing();
+                        continue;
+                    }
+                    if work.exchanges.front().is_some_and(Exchange::is_ready) {
+                        continue;
                     }
                     if !work.input.is_empty() && self.stage == Stage::Open {
+                        if work.had_its_turn(shell.turn) {
+                            break self.over(shell);
+                        }
                         let before = work.input.len();
                         self.read_input(shell, content, &mut work);
                         if !work.stream.is_drained() || work.input.len() < before {
@@ -538,13 +602,7 @@ impl Connection {
                     }
                     break After::Keep;
                 }
-                Progress::More => {
-                    // For another turn it waits no longer than for a disk; the peer is still judged.
-                    if !matches!(self.wait, Wait::Peer(..)) {
-                        self.wait = self.wait.then_disk(shell.now);
-                    }
-                    break After::Again;
-                }
+                Progress::More => break self.over(shell),
                 Progress::Failed(failure) => {
                     self.note_failure(shell, failure);
                     break After::Close;
@@ -558,11 +616,30 @@ impl Connection {
         };
         self.adjust_receiving(shell, &work);
         if work.is_idle() && work.input.is_empty() && after == After::Keep {
+            work.restart();
             shell.give_spare(work);
         } else {
             self.work = Some(work);
         }
         after
+    }
+
+    /// Tell the budget what the connection holds now.
+    pub(crate) fn recount(&mut self, budget: &mut Budget) {
+        let own = self.work.as_ref().map_or(0, |work| {
+            let fixed = size_of::<Work>() + work.input.capacity();
+            work.weight().own + fixed as u64
+        });
+        budget.recount(core::mem::replace(&mut self.counted, own), own);
+    }
+
+    /// The turn is over, and there is more to do. The wait for another is no longer than for a disk;
+    /// the peer is still judged.
+    fn over(&mut self, shell: &Shell) -> After {
+        if !matches!(self.wait, Wait::Peer(..)) {
+            self.wait = self.wait.then_disk(shell.now);
+        }
+        After::Again
     }
 
     /// Everything promised is with the kernel.
@@ -616,7 +693,8 @@ impl Connection {
 
     /// Receive while there is room for more requests, and not otherwise.
     fn adjust_receiving(&mut self, shell: &mut Shell, work: &Work) {
-        let wanted = self.stage != Stage::Open || !work.is_full();
+        let has_room = || !work.is_full(&shell.budget) && work.input.len() < INPUT_BYTES_MAX;
+        let wanted = self.stage != Stage::Open || has_room();
         match (self.receiving, wanted) {
             (Receiving::Armed(key), false) => {
                 self.receiving = Receiving::Stopping(key);
@@ -663,15 +741,17 @@ impl Connection {
     }
 }
 
-/// Bytes that the peer has taken. What the kernel has taken for it may be megabytes more, and the
-/// socket is not called writable before a third of them is gone.
-fn taken(ring: &Ring, socket: &Fd, work: &Work) -> u64 {
-    work.stream.sent().saturating_sub(ring.queued(socket))
+/// Bytes that the peer has taken of the stream. What the kernel has taken for it may be megabytes
+/// more, and the socket is not called writable before a third of them is gone. Negative while the
+/// kernel still has bytes of an earlier stream: only the difference of two such figures means
+/// something.
+fn taken(ring: &Ring, socket: &Fd, work: &Work) -> i64 {
+    work.stream.sent().wrapping_sub(ring.queued(socket)).cast_signed()
 }
 
 impl Wait {
     /// The socket is full.
-    fn then_peer(self, now: Time, taken: u64) -> Self {
+    fn then_peer(self, now: Time, taken: i64) -> Self {
         match self {
             Self::Peer(..) => self,
             Self::Disk(began, Some((since, then))) => Self::Peer(since + now.since(began), then),
@@ -702,9 +782,67 @@ impl Work {
             && !self.queued
     }
 
+    /// Memory that waits to be sent, answered or logged.
+    fn weight(&self) -> Weight {
+        let mut weight = self.stream.weight();
+        self.exchanges.iter().for_each(|exchange| weight += exchange.weight());
+        self.ends.iter().for_each(|end| weight += end.weight());
+        if let Some(listing) = &self.listing {
+            weight.shared += listing.resource.memory as u64;
+        }
+        weight
+    }
+
     /// Whether no more requests are to be read for now.
-    fn is_full(&self) -> bool {
+    fn is_full(&self, budget: &Budget) -> bool {
         self.exchanges.len() + self.ends.len() >= REQUESTS_MAX
+            || self.unsent() >= PROMISED_BYTES_MAX
+            || !budget.allows(self.weight())
+    }
+
+    /// Whether another response may be put into the stream.
+    fn may_respond(&self, budget: &Budget) -> bool {
+        self.unsent() < PROMISED_BYTES_MAX && budget.allows(self.stream.weight())
+    }
+
+    /// Promised bytes that have not been sent.
+    const fn unsent(&self) -> u64 {
+        self.stream.promised() - self.stream.sent()
+    }
+
+    /// Whether the connection has begun as many requests in this turn of the worker as it may.
+    fn had_its_turn(&self, turn: u64) -> bool {
+        self.begun == (turn, TURN_REQUESTS_MAX)
+    }
+
+    /// A request begins in this turn of the worker.
+    const fn begins(&mut self, turn: u64) {
+        let (last, count) = self.begun;
+        self.begun = (turn, if last == turn { count + 1 } else { 1 });
+    }
+
+    /// The answer to a request has been found. Only that of the next response is kept if it is large.
+    fn answered(&mut self, budget: &Budget, request: u32, answer: Answer) {
+        let held = self.weight();
+        let mut waiting = self.exchanges.iter_mut().enumerate();
+        let Some((place, exchange)) = waiting.find(|(_, other)| other.request == request) else {
+            return;
+        };
+        let mut with_it = held;
+        with_it.shared += weight_of(&answer);
+        exchange.lookup = if place == 0 || budget.allows(with_it) {
+            Lookup::Found(answer)
+        } else {
+            Lookup::Postponed
+        };
+    }
+
+    /// Nothing is left to do: what is kept serves another connection, of which it must know nothing.
+    pub(crate) fn restart(&mut self) {
+        debug_assert!(self.is_idle() && self.ends.is_empty() && self.input.is_empty());
+        self.stream.restart();
+        self.input.shrink_to(INPUT_BYTES_KEPT);
+        self.begun = (0, 0);
     }
 
     /// Whether the last request that was read has a body that its response waits for.
@@ -734,10 +872,12 @@ impl Work {
         self.ends.push_back(End { at: self.stream.promised(), record });
     }
 
-    /// Put more of the listing into the stream; false when it is someone else's turn.
-    fn write_listing(&mut self) -> bool {
-        for _ in 0..LISTING_PIECES_MAX {
-            let Some(listing) = &mut self.listing else { return true };
+    /// Put more of the listing into the stream; returns how many bytes.
+    fn write_listing(&mut self) -> u64 {
+        let before = self.stream.promised();
+        while let Some(listing) = &mut self.listing
+            && self.stream.promised() - before < LISTING_BYTES_MAX
+        {
             let piece = listing.pieces.next_piece();
             let ended = piece.is_none();
             let mut bytes = piece.unwrap_or_default();
@@ -755,11 +895,34 @@ impl Work {
                     record.body_bytes = self.stream.promised() - record.body_at;
                 }
                 self.end_response(record);
-                return true;
             }
         }
-        true
+        self.stream.promised() - before
     }
+}
+
+impl Exchange {
+    /// Whether its response can begin.
+    const fn is_ready(&self) -> bool {
+        !matches!(self.lookup, Lookup::Pending) && !self.awaits_body
+    }
+
+    fn weight(&self) -> Weight {
+        let shared = if let Lookup::Found(answer) = &self.lookup { weight_of(answer) } else { 0 };
+        Weight { own: (size_of::<Self>() + self.head.capacity()) as u64, shared }
+    }
+}
+
+impl End {
+    fn weight(&self) -> Weight {
+        let record = self.record.as_ref().map_or(0, |record| record.memory());
+        Weight { own: (size_of::<Self>() + record) as u64, shared: 0 }
+    }
+}
+
+/// Memory that an answer keeps alive.
+fn weight_of(answer: &Answer) -> u64 {
+    if let Answer::Resource(resource) = answer { resource.memory as u64 } else { 0 }
 }
 
 impl core::fmt::Debug for Connection {

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod budget;
 pub mod cli;
 pub mod config;
 mod connection;

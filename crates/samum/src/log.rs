@@ -220,6 +220,16 @@ pub(crate) struct Record {
     pub(crate) body_bytes: u64,
 }
 
+impl Record {
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<Self>()
+            + self.request.capacity()
+            + self.referer.capacity()
+            + self.user_agent.capacity()
+    }
+}
+
 impl AccessLog {
     pub(crate) const fn new(sink: Sink, format: LogFormat) -> Self {
         Self { sink, format, line: Vec::new() }

@@ -1,5 +1,7 @@
 //! What is sent for a request whose resource is known.
 
+use std::rc::Rc;
+
 use http1::{
     Coding, ConnectionOption, ContentRange, Field, Head, Method, Plan, Representation,
     ResponseHead, Status, Target, Validators, Version, encoding, negotiate, path,
@@ -78,7 +80,8 @@ impl<'a, 'h> Response<'a, 'h> {
                     let json = self
                         .head
                         .is_some_and(|head| negotiate::prefers_json(head.lines(Field::Accept)));
-                    self.listing(ListingStream::new(listing.clone(), &resource.key, json));
+                    let pieces = ListingStream::new(listing.clone(), &resource.key, json);
+                    self.listing(pieces, resource);
                 }
             },
             Answer::Options => {
@@ -140,17 +143,12 @@ impl<'a, 'h> Response<'a, 'h> {
     /// The usual response, made before.
     fn finished(&mut self, variant: &Variant) {
         let record = self.record(Status::Ok, variant.stat.size);
-        let bytes = variant.finished.dated(self.shell.unix, &self.shell.date);
-        let head_len = variant.finished.head_len;
-        let body_at = self.work.stream.promised() + head_len as u64;
-        if self.is_head() {
-            self.work.stream.push(Piece::Shared(bytes, 0..head_len));
-        } else {
-            let all = 0..bytes.len();
-            self.work.stream.push(Piece::Shared(bytes, all));
-            if let Data::File(file) = &variant.data {
-                self.work.stream.push_file(file, 0..file.size());
-            }
+        let (finished, is_head) = (&variant.finished, self.is_head());
+        let stream = &mut self.work.stream;
+        let body_at = stream.promised() + finished.head_len as u64;
+        finished.send(self.shell.unix, &self.shell.date, !is_head, |piece| stream.push(piece));
+        if let (Data::File(file), false) = (&variant.data, is_head) {
+            stream.push_file(file, 0..file.size());
         }
         self.end(record, body_at);
     }
@@ -244,7 +242,10 @@ impl<'a, 'h> Response<'a, 'h> {
         self.send_bytes(&head, body);
     }
 
-    fn listing(&mut self, pieces: ListingStream) {
+    fn listing(&mut self, pieces: ListingStream, resource: &Rc<Resource>) {
+        if self.shell.budget.is_spent() {
+            return self.error(Status::ServiceUnavailable);
+        }
         let chunked = self.head.is_some_and(|head| head.version == Version::Http11);
         // Without chunks the end of the body is the end of the connection.
         self.last |= !chunked;
@@ -261,7 +262,8 @@ impl<'a, 'h> Response<'a, 'h> {
             self.end(record, body_at);
         } else {
             let record = record.map(|record| at(record, body_at));
-            self.work.listing = Some(Listing { pieces, chunked, record });
+            let resource = Rc::clone(resource);
+            self.work.listing = Some(Listing { pieces, resource, chunked, record });
         }
     }
 
@@ -311,12 +313,7 @@ impl<'a, 'h> Response<'a, 'h> {
     fn push_range(&mut self, variant: &Variant, range: core::ops::Range<u64>) {
         match &variant.data {
             Data::File(file) => self.work.stream.push_file(file, range),
-            Data::Memory => {
-                let bytes = variant.finished.dated(self.shell.unix, &self.shell.date);
-                let place =
-                    |at: u64| variant.finished.head_len + usize::try_from(at).expect("in memory");
-                self.work.stream.push(Piece::Shared(bytes, place(range.start)..place(range.end)));
-            }
+            Data::Memory => self.work.stream.push(variant.finished.part(range)),
         }
     }
 

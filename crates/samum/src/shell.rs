@@ -8,6 +8,7 @@ use http1::date;
 use ring::{Ring, Time, Token};
 use sendfile::Disk;
 
+use crate::budget::Budget;
 use crate::config::Tuning;
 use crate::connection::Work;
 use crate::log::{AccessLog, Sink};
@@ -74,12 +75,15 @@ pub(crate) enum Limit {
 pub(crate) struct Shell {
     pub(crate) ring: Ring,
     pub(crate) disk: Disk,
-    /// When this turn began.
+    /// The number of this turn.
+    pub(crate) turn: u64,
+    /// When it began.
     pub(crate) now: Time,
     /// The same in Unix seconds, and as HTTP writes it.
     pub(crate) unix: i64,
     pub(crate) date: [u8; date::DATE_LEN],
     pub(crate) tuning: Rc<Tuning>,
+    pub(crate) budget: Budget,
     pub(crate) access: Option<AccessLog>,
     pub(crate) notes: Sink,
     pub(crate) stats: Stats,
@@ -105,12 +109,14 @@ impl Shell {
         use core::hash::BuildHasher as _;
         use std::hash::RandomState;
         let mut shell = Self {
+            turn: 0,
             now: ring.now(),
             ring,
             disk,
             unix: i64::MIN,
             date: date::format(0),
             tuning,
+            budget: Budget::default(),
             access,
             notes,
             stats: Stats::default(),
@@ -124,6 +130,7 @@ impl Shell {
 
     /// A turn begins.
     pub(crate) fn tick(&mut self) {
+        self.turn += 1;
         self.now = self.ring.now();
         let unix = self.ring.unix_time();
         if unix != self.unix {

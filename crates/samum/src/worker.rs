@@ -110,7 +110,7 @@ impl Worker {
         let notes = Sink::new(parts.notes, kind::NOTE, "messages", false);
         let shell = Shell::new(parts.ring, disk, Rc::new(parts.tuning), access, notes);
         let mut worker = Self {
-            content: Content::new(parts.root, policy)?,
+            content: Content::new(parts.root, policy, shell.budget.shared.clone())?,
             wheel: Wheel::new(shell.now),
             shell,
             listeners: Vec::new(),
@@ -183,11 +183,8 @@ impl Worker {
                     connection.handle_receive(shell, content, completion)
                 });
             }
-            kind::WRITABLE => {
-                if completion.result.is_ok() {
-                    self.with(id, Connection::handle_writable);
-                }
-            }
+            // If the poll has failed, sending tells why.
+            kind::WRITABLE => self.with(id, Connection::handle_writable),
             kind::ACCEPT => self.handle_accept(id, completion),
             kind::DISK => self.handle_disk(completion),
             kind::LOAD => self.content.handle_load(&mut self.shell, completion),
@@ -307,6 +304,7 @@ impl Worker {
 
     /// Put a connection back, or close it.
     fn settle(&mut self, id: u64, mut connection: Box<Connection>, after: After) {
+        connection.recount(&mut self.shell.budget);
         match after {
             After::Close => {
                 connection.close(&mut self.shell);

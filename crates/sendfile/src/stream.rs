@@ -81,7 +81,13 @@ pub struct Pages {
 }
 
 impl Piece {
-    fn bytes(&self) -> &[u8] {
+    /// The bytes of a piece of memory.
+    ///
+    /// # Panics
+    ///
+    /// For pieces of a file, which are in no memory of this program.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Static(bytes) => bytes,
             Self::Bytes(bytes) => bytes,

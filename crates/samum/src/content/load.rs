@@ -4,13 +4,13 @@ use std::ffi::CString;
 use std::io;
 use std::rc::Rc;
 
-use http1::{Coding, Codings, Status};
+use http1::{Coding, Codings, Reject, Status};
 use ring::{Buffer, Completion, Event, Fd, FileKind, Op, OpenHow, Stat};
 use sendfile::File;
 
 use super::invalidate::{Watched, suffix};
 use super::resource::{FileSet, Kind, Resource, Variant};
-use super::{Answer, Began, Content, FINISHED_BYTES_MAX, listing, token};
+use super::{Answer, Began, Content, FINISHED_BYTES_MAX, SIZE_MAX, listing, token};
 use crate::connection::Waiter;
 use crate::shell::{Shell, kind};
 
@@ -213,6 +213,11 @@ impl Content {
             FileKind::Directory => return self.finish(id, Kind::Redirect, 0, 0, false),
             FileKind::Symlink | FileKind::Other => return self.fail(id, Status::NotFound),
         }
+        if stat.size > SIZE_MAX {
+            let reason = "the file is larger than 4 EiB";
+            let reject = Reject { status: Status::NotImplemented, reason };
+            return self.fail_with(id, &Answer::Rejected(reject));
+        }
         if stat.links > 1 {
             // Another name of it may be in a directory that nobody watches.
             load.watched = false;
@@ -239,7 +244,7 @@ impl Content {
         let load = self.load(id);
         match result {
             Ok(Event::Opened(fd)) => return self.submit_stat(shell, id, part, fd),
-            Ok(Event::Stat(stat)) if stat.kind == FileKind::Regular => {
+            Ok(Event::Stat(stat)) if stat.kind == FileKind::Regular && stat.size <= SIZE_MAX => {
                 load.watched &= stat.links == 1;
                 if let Some(part) = &mut load.parts[part as usize] {
                     part.stat = Some(*stat);
@@ -293,6 +298,7 @@ impl Content {
     /// Make the resource of what was found.
     fn assemble(&mut self, id: u32) {
         let index = self.policy.index.clone();
+        let account = self.account.clone();
         let load = self.load(id);
         let name = if is_directory(&load.key) { index.into_bytes() } else { load.key.to_vec() };
         let content_type = content_type(&name);
@@ -315,7 +321,7 @@ impl Content {
                 descriptors += 1;
                 Err(Rc::new(File::new(fd, &stat)))
             };
-            let variant = Variant::new(stat, coding, &content_type, vary, body);
+            let variant = Variant::new(stat, coding, &content_type, vary, body, &account);
             memory += variant.memory();
             Some(variant)
         };
@@ -330,7 +336,9 @@ impl Content {
 
     fn finish(&mut self, id: u32, kind: Kind, memory: usize, descriptors: usize, keep: bool) {
         let load = self.end(id);
+        let beside_files = if matches!(kind, Kind::File(_)) { 0 } else { memory };
         let resource = Rc::new(Resource {
+            _charge: self.account.charge(beside_files as u64),
             memory: memory + size_of::<Resource>() + 2 * load.key.len(),
             key: load.key,
             kind,
@@ -348,6 +356,10 @@ impl Content {
     }
 
     fn fail(&mut self, id: u32, status: Status) {
+        self.fail_with(id, &Answer::Error(status));
+    }
+
+    fn fail_with(&mut self, id: u32, answer: &Answer) {
         if self.load(id).pending > 0 {
             // Only possible for a name with NUL, which no path has.
             return;
@@ -356,7 +368,7 @@ impl Content {
         if !load.outdated {
             self.forget(&load.key);
         }
-        self.answer(load.waiters, &Answer::Error(status));
+        self.answer(load.waiters, answer);
     }
 
     fn end(&mut self, id: u32) -> Load {

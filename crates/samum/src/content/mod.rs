@@ -19,6 +19,7 @@ use std::rc::Rc;
 
 use http1::{Status, path};
 use ring::{BufferPool, Fd, Time, Token};
+use sendfile::Account;
 
 pub(crate) use listing::{ListingStream, escape_json};
 pub(crate) use resource::{Data, FileSet, Kind, Resource, Variant, head as resource_head};
@@ -39,8 +40,11 @@ const STALE_MAX: Duration = Duration::from_secs(10);
 /// Files up to this size are kept in memory with their head, as finished responses: from here on
 /// `sendfile` is cheaper (DESIGN.md §5).
 pub(crate) const FINISHED_BYTES_MAX: u64 = 64 * 1024;
+/// Larger files are not served: the ring reads nothing beyond (`ring::Ring::submit`), and what a
+/// connection has promised stays far below 2⁶⁴. No disk is as large; a sparse file may be.
+pub(crate) const SIZE_MAX: u64 = 1 << 62;
 /// Memory for finished responses, per worker.
-const MEMORY_MAX: usize = 64 * 1024 * 1024;
+pub(crate) const MEMORY_MAX: usize = 64 * 1024 * 1024;
 /// Resources held, per worker.
 const RESOURCES_MAX: usize = 16 * 1024;
 /// Small files being read at once, per worker; one that finds no buffer is sent as a large one.
@@ -59,6 +63,8 @@ pub(crate) struct Policy {
 pub(crate) struct Content {
     root: Fd,
     policy: Policy,
+    /// What resources and their buffers are charged to for as long as anybody holds them.
+    account: Account,
     cache: HashMap<Box<[u8]>, Rc<Resource>>,
     /// The keys of `cache` in the order of the clock hand (second chance).
     hand: VecDeque<Box<[u8]>>,
@@ -95,11 +101,12 @@ pub(crate) enum Found {
 }
 
 impl Content {
-    pub(crate) fn new(root: Fd, policy: Policy) -> std::io::Result<Self> {
+    pub(crate) fn new(root: Fd, policy: Policy, account: Account) -> std::io::Result<Self> {
         let size = usize::try_from(FINISHED_BYTES_MAX).expect("a small constant");
         Ok(Self {
             root,
             policy,
+            account,
             cache: HashMap::new(),
             hand: VecDeque::new(),
             memory: 0,

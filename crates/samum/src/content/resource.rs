@@ -1,11 +1,12 @@
 //! What a path turned out to be.
 
 use core::cell::{Cell, RefCell};
+use core::ops::Range;
 use std::rc::Rc;
 
 use http1::{Coding, Codings, ResponseHead, Status, date};
 use ring::{Listing, Stat, Time};
-use sendfile::File;
+use sendfile::{Account, Charge, File, Piece, Shared};
 
 /// A path's resource, shared by the cache and the requests that it answers.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(crate) struct Resource {
     pub(crate) memory: usize,
     /// Open files it holds.
     pub(crate) descriptors: usize,
+    /// What of its memory is not charged with the buffers of its files.
+    pub(crate) _charge: Charge,
 }
 
 /// What it is.
@@ -67,7 +70,7 @@ pub(crate) enum Data {
 /// A head, and perhaps a body, ready to send but for the date.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    bytes: RefCell<Rc<[u8]>>,
+    bytes: RefCell<Shared>,
     /// The second that the date in `bytes` names.
     second: Cell<i64>,
     date_at: usize,
@@ -95,6 +98,7 @@ impl Variant {
         content_type: &str,
         vary: Option<&'static [u8]>,
         body: Result<&[u8], Rc<File>>,
+        account: &Account,
     ) -> Self {
         let etag = etag(&stat, coding);
         let mut bytes = Vec::new();
@@ -115,7 +119,7 @@ impl Variant {
             Err(file) => Data::File(file),
         };
         let finished = Finished {
-            bytes: RefCell::new(bytes.into()),
+            bytes: RefCell::new(Shared::new(bytes, account)),
             second: Cell::new(0),
             date_at,
             modified_at,
@@ -135,27 +139,46 @@ impl Variant {
 }
 
 impl Finished {
-    /// The bytes with the present date in them.
-    pub(crate) fn dated(&self, second: i64, date: &[u8; date::DATE_LEN]) -> Rc<[u8]> {
+    /// Gives what is to be sent with the present date in it: all of it, or the head alone.
+    ///
+    /// While others send the buffer its date cannot be changed. Then the head is a copy and the body
+    /// stays the buffer's, so that clients which take it slowly never hold a second one.
+    pub(crate) fn send(
+        &self,
+        second: i64,
+        date: &[u8; date::DATE_LEN],
+        with_body: bool,
+        mut push: impl FnMut(Piece),
+    ) {
         let mut bytes = self.bytes.borrow_mut();
-        let before = self.second.replace(second);
-        if before != second {
-            if let Some(own) = Rc::get_mut(&mut bytes) {
-                self.stamp(own, before, second, date);
+        if self.second.get() != second {
+            if let Some(own) = bytes.get_mut() {
+                self.stamp(own, second, date);
+                self.second.set(second);
             } else {
-                // Somebody is still sending the old one.
-                let mut copy = bytes.to_vec();
-                self.stamp(&mut copy, before, second, date);
-                *bytes = copy.into();
+                let mut head = bytes[..self.head_len].to_vec();
+                self.stamp(&mut head, second, date);
+                push(Piece::Bytes(head));
+                if with_body {
+                    push(Piece::Shared(bytes.clone(), self.head_len..bytes.len()));
+                }
+                return;
             }
         }
-        Rc::clone(&bytes)
+        let end = if with_body { bytes.len() } else { self.head_len };
+        push(Piece::Shared(bytes.clone(), 0..end));
+    }
+
+    /// A part of the body, which must be in memory.
+    pub(crate) fn part(&self, range: Range<u64>) -> Piece {
+        let place = |at: u64| self.head_len + usize::try_from(at).expect("in memory");
+        Piece::Shared(self.bytes.borrow().clone(), place(range.start)..place(range.end))
     }
 
     /// A modification in the future is given the date of the message (RFC 9110 §8.8.2.1).
-    fn stamp(&self, bytes: &mut [u8], before: i64, second: i64, date: &[u8; date::DATE_LEN]) {
+    fn stamp(&self, bytes: &mut [u8], second: i64, date: &[u8; date::DATE_LEN]) {
         bytes[self.date_at..][..date.len()].copy_from_slice(date);
-        if self.modified > before {
+        if self.modified > self.second.get() {
             let modified = date::format(self.modified.min(second));
             bytes[self.modified_at..][..modified.len()].copy_from_slice(&modified);
         }
@@ -187,4 +210,42 @@ pub(crate) fn head<'a>(
 fn etag(stat: &Stat, coding: Option<Coding>) -> Vec<u8> {
     let coding = coding.map_or(String::new(), |coding| format!("-{}", coding.name()));
     format!("\"{:x}.{:x}-{:x}{coding}\"", stat.mtime, stat.mtime_nanos, stat.size).into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_that_take_it_slowly_share_one_buffer_and_each_response_has_its_own_date() {
+        let account = Account::default();
+        let body = vec![b'x'; 10_000];
+        let stat = Stat {
+            kind: ring::FileKind::Regular,
+            size: body.len() as u64,
+            mtime: 784_111_777,
+            mtime_nanos: 0,
+            dev: 1,
+            ino: 1,
+            links: 1,
+            direct_align: 0,
+        };
+        let variant = Variant::new(stat, None, "text/plain", None, Ok(&body), &account);
+        let one = account.charged();
+        let mut held = Vec::new();
+        for second in 1..100 {
+            let date = date::format(second);
+            let first = held.len();
+            variant.finished.send(second, &date, true, |piece| held.push(piece));
+            let sent: Vec<u8> =
+                held[first..].iter().flat_map(|piece| piece.bytes()).copied().collect();
+            assert!(sent.ends_with(&body), "the whole body");
+            assert_eq!(sent.len(), variant.finished.head_len + body.len());
+            assert!(sent.windows(date.len()).any(|window| window == date), "second {second}");
+        }
+        assert_eq!(account.charged(), one, "nothing was copied but heads");
+        held.clear();
+        variant.finished.send(100, &date::format(100), true, |piece| held.push(piece));
+        assert_eq!(held.len(), 1, "nobody sends the buffer: its date is changed in place");
+    }
 }

@@ -9,6 +9,7 @@ mod descriptors;
 mod disk;
 mod listeners;
 mod log;
+mod memory;
 mod signals;
 
 use std::io::Read as _;

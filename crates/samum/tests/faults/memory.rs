@@ -1,0 +1,198 @@
+//! Clients that would make the server hold memory for them: each sends many requests and takes no
+//! answer.
+
+use core::time::Duration;
+use std::fs::File;
+use std::io::{ErrorKind, Write as _};
+use std::net::TcpStream;
+use std::thread;
+
+use testkit::{Address, Client, Content, Server, Tree, skip};
+
+use crate::common::{
+    SOON, ask, ask_on, connect, on_both_drivers, request, resident_bytes, serve, text, wait_until,
+};
+
+const MIB: u64 = 1 << 20;
+
+/// A client that takes next to nothing: its kernel keeps a few kilobytes for it.
+fn silent(server: &Server) -> TcpStream {
+    let Address::Tcp(address) = server.address() else { unreachable!("it listens on TCP") };
+    let socket = TcpStream::connect(address).unwrap();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
+    socket
+}
+
+/// Send what the server takes within a moment, and no more.
+fn offer(mut socket: &TcpStream, bytes: &[u8]) {
+    socket.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+    match socket.write_all(bytes) {
+        Ok(()) => {}
+        Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}"),
+    }
+}
+
+/// More than the kernel takes for a client that reads nothing: what is asked for behind it waits.
+fn big() -> Content {
+    Content::pseudo_random(1, 20 << 20)
+}
+
+/// Bytes of memory that the server uses once it uses no more and no less for a while.
+fn settled(server: &Server) -> u64 {
+    let mut last = 0;
+    wait_until(SOON, || {
+        thread::sleep(Duration::from_millis(300));
+        let now = resident_bytes(server);
+        let is_settled = now.abs_diff(last) < 64 * 1024;
+        last = now;
+        is_settled
+    });
+    last
+}
+
+/// How much more memory the server uses after `attack` than before; the clients are kept until then.
+fn growth<T>(server: &Server, attack: impl FnOnce() -> T) -> u64 {
+    let before = settled(server);
+    let clients = attack();
+    let after = settled(server);
+    drop(clients);
+    after.saturating_sub(before)
+}
+
+/// Whoever else there is is served.
+#[track_caller]
+fn assert_serves(server: &Server, path: &str) {
+    assert_eq!(ask(server, &format!("GET {path}")).status, 200);
+}
+
+#[test]
+fn three_hundred_clients_that_read_nothing_hold_64_mib_at_most() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("a.txt", "hello").file("big.bin", big());
+        let (count, size) = (2400, 60_000);
+        for number in 0..count {
+            let file = File::create(tree.path().join(format!("{number}.bin"))).unwrap();
+            file.set_len(size).unwrap();
+        }
+        let server = serve(driver, tree.path(), &[]);
+        // The cache is as full as it gets.
+        let mut client = connect(&server);
+        for number in 0..count {
+            ask_on(&mut client, &format!("GET /{number}.bin"));
+        }
+        let grown = growth(&server, || {
+            let attack = |number: usize| {
+                let socket = silent(&server);
+                let get = |at: usize| request(&format!("GET /{}.bin", (number * 64 + at) % 2400));
+                let all: String = (0..63).map(get).collect();
+                offer(&socket, (request("GET /big.bin") + &all).as_bytes());
+                socket
+            };
+            (0..300).map(attack).collect::<Vec<_>>()
+        });
+        eprintln!("300 silent readers: {} KiB", grown / 1024);
+        assert!(grown <= 64 * MIB, "{} MiB for 300 clients", grown / MIB);
+        assert_serves(&server, "/a.txt");
+    });
+}
+
+/// The worst that each of `count` clients can do by `requests`; all of them wait behind a download.
+#[track_caller]
+fn assert_held_for_each(options: &[&str], what: &str, requests: &str, most: u64) {
+    on_both_drivers(|driver| {
+        let tree = Tree::new()
+            .file("a.txt", "hello")
+            .file("some.bin", Content::pseudo_random(1, 60_000))
+            .file("big.bin", big());
+        let server = serve(driver, tree.path(), options);
+        ask(&server, "GET /big.bin");
+        ask(&server, "GET /some.bin");
+        let count = 100;
+        let all = request("GET /big.bin") + requests;
+        let grown = growth(&server, || {
+            let attack = |_| {
+                let socket = silent(&server);
+                offer(&socket, all.as_bytes());
+                socket
+            };
+            (0..count).map(attack).collect::<Vec<_>>()
+        });
+        eprintln!("{what}: {} KiB for each client", grown / count / 1024);
+        assert!(grown / count <= most, "{} KiB for each client", grown / count / 1024);
+        assert_serves(&server, "/a.txt");
+    });
+}
+
+#[test]
+fn answers_of_many_ranges_hold_256_kib_of_a_connection_at_most() {
+    let ranges: Vec<String> = (0..32).map(|at| format!("{0}-{0}", at * 1000)).collect();
+    let one = request(&format!("GET /some.bin\nRange: bytes={}", ranges.join(",")));
+    assert_held_for_each(&[], "answers of 32 ranges", &one.repeat(63), 256 * 1024);
+}
+
+#[test]
+fn answers_that_wait_to_be_logged_hold_256_kib_of_a_connection_at_most() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let one = request(&format!("GET /a.txt\nUser-Agent: {}", "x".repeat(15_000)));
+    let options = ["--log", text(log.path())];
+    assert_held_for_each(&options, "long user agents", &one.repeat(63), 256 * 1024);
+}
+
+#[test]
+fn listings_that_nobody_takes_hold_32_mib_at_most() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("a.txt", "hello").directory("many");
+        for number in 0..50_000 {
+            File::create(tree.path().join(format!("many/a file with number {number}"))).unwrap();
+        }
+        let server = serve(driver, tree.path(), &["--listing"]);
+        let grown = growth(&server, || {
+            let socket = silent(&server);
+            // Together they would share what is found; one by one each is looked for anew.
+            for _ in 0..64 {
+                offer(&socket, request("GET /many/").as_bytes());
+                thread::sleep(Duration::from_millis(60));
+            }
+            socket
+        });
+        eprintln!("64 listings of 50,000 entries: {} KiB", grown / 1024);
+        assert!(grown <= 32 * MIB, "{} MiB", grown / MIB);
+        assert_serves(&server, "/a.txt");
+        let whole = ask(&server, "GET /many/\nAccept: application/json");
+        assert_eq!(String::from_utf8(whole.body).unwrap().matches("\"name\":").count(), 50_000);
+    });
+}
+
+/// Sums of such sizes do not fit into the positions of a stream, nor does the kernel read there.
+#[test]
+fn a_file_of_eight_exbibytes_ends_nothing_but_its_request() {
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { skip!("no /dev/shm") };
+    let file = File::create(dir.path().join("huge.bin")).unwrap();
+    if let Err(error) = file.set_len(i64::MAX.cast_unsigned()) {
+        skip!("no file of 2^63-1 bytes on /dev/shm: {error}");
+    }
+    let file = File::create(dir.path().join("large.bin")).unwrap();
+    file.set_len(1 << 62).unwrap();
+    File::create(dir.path().join("a.txt")).unwrap();
+    on_both_drivers(|driver| {
+        let server = serve(driver, dir.path(), &[]);
+        for fields in ["", "Range: bytes=4611686018427387904-4611686018427387913"] {
+            let mut client = connect(&server);
+            client.send(request(&format!("GET /huge.bin\n{fields}")).repeat(3)).unwrap();
+            for _ in 0..3 {
+                assert_eq!(client.response().unwrap().status, 501, "{fields}");
+            }
+        }
+        // The largest that is served: any number of times, to its end.
+        let mut client = connect(&server);
+        client.send(request("GET /large.bin").repeat(64)).unwrap();
+        let mut other: Client = connect(&server);
+        let last = ask_on(&mut other, "GET /large.bin\nRange: bytes=4611686018427387894-");
+        assert_eq!((last.status, last.body), (206, vec![0; 10]));
+        assert_eq!(
+            ask_on(&mut other, "HEAD /large.bin").header("Content-Length"),
+            Some("4611686018427387904")
+        );
+        assert_serves(&server, "/a.txt");
+    });
+}
