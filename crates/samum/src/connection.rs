@@ -441,6 +441,10 @@ impl Connection {
         if !head.keep_alive {
             self.stage = Stage::Last;
         }
+        // The time that the next one may take begins when this one is complete.
+        if matches!(self.wait, Wait::Request(_)) {
+            self.wait = Wait::Idle(shell.now);
+        }
         work.begins(shell.turn);
         let request = self.next_request;
         self.next_request = request.wrapping_add(1);

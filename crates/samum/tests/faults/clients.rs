@@ -94,6 +94,26 @@ fn who_sends_a_byte_now_and_then_gets_no_more_time() {
     });
 }
 
+/// Each packet ends a request and begins the next, so that a part of one is always there.
+#[test]
+fn a_client_that_pipelines_without_a_pause_is_never_timed_out() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let server = serve(driver, tree.path(), &["--timeout-header", "0.5"]);
+        let mut client = connect(&server);
+        let text = request("GET /a.txt");
+        let (begin, end) = text.split_at(10);
+        client.send(begin).unwrap();
+        for _ in 0..20 {
+            thread::sleep(Duration::from_millis(100));
+            client.send(format!("{end}{begin}")).unwrap();
+            assert_eq!(client.response().unwrap().status, 200);
+        }
+        client.send(end).unwrap();
+        assert_eq!(client.response().unwrap().status, 200);
+    });
+}
+
 /// Ask for the large file with a small window.
 fn download(server: &Server) -> TcpStream {
     let Address::Tcp(address) = server.address() else { unreachable!("it listens on TCP") };
