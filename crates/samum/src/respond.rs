@@ -183,7 +183,9 @@ impl<'a, 'h> Response<'a, 'h> {
                 self.send_file(&head, variant, range.len(), range.start..range.start + range.len());
             }
             Plan::Multipart(multipart) => {
-                let wrapping = multipart.wrapping(files.content_type.as_bytes(), self.shell.secret);
+                // The writer of a file must not be able to put the boundary into it.
+                let token = self.shell.next_token();
+                let wrapping = multipart.wrapping(files.content_type.as_bytes(), token);
                 let content_type = wrapping.content_type();
                 let length = wrapping.content_length();
                 let head = ResponseHead {

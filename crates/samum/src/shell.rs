@@ -1,6 +1,8 @@
 //! What a worker acts through: the ring, the disk, the clock, the logs.
 
+use core::hash::BuildHasher as _;
 use core::time::Duration;
+use std::hash::RandomState;
 use std::io;
 use std::rc::Rc;
 
@@ -87,8 +89,8 @@ pub(crate) struct Shell {
     pub(crate) access: Option<AccessLog>,
     pub(crate) notes: Sink,
     pub(crate) stats: Stats,
-    /// For multipart boundaries: what no writer of a file can know.
-    pub(crate) secret: u64,
+    /// The key and the number of the next token.
+    tokens: (RandomState, u64),
     /// What connections have given back for the next one that has something to do.
     #[expect(clippy::vec_box, reason = "it is the boxes that are reused")]
     pub(crate) spare: Vec<Box<Work>>,
@@ -106,8 +108,6 @@ impl Shell {
         access: Option<AccessLog>,
         notes: Sink,
     ) -> Self {
-        use core::hash::BuildHasher as _;
-        use std::hash::RandomState;
         let mut shell = Self {
             turn: 0,
             now: ring.now(),
@@ -120,7 +120,7 @@ impl Shell {
             access,
             notes,
             stats: Stats::default(),
-            secret: RandomState::new().hash_one(0),
+            tokens: (RandomState::new(), 0),
             spare: Vec::new(),
             complained: [None; 2],
         };
@@ -137,6 +137,14 @@ impl Shell {
             self.unix = unix;
             self.date = date::format(unix);
         }
+    }
+
+    /// A number that nobody can know beforehand, whatever numbers were seen before it: a keyed hash
+    /// of a counter.
+    pub(crate) fn next_token(&mut self) -> u64 {
+        let (key, count) = &mut self.tokens;
+        *count += 1;
+        key.hash_one(*count)
     }
 
     /// Take what a connection with nothing to do has no use for.

@@ -179,6 +179,21 @@ fn several_ranges_come_as_parts_in_the_order_of_the_request() {
     });
 }
 
+/// Whoever can put bytes into a file could otherwise put parts into its answers.
+#[test]
+fn no_boundary_tells_the_next() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let server = serve(driver, tree.path(), &[]);
+        let boundary = |_| {
+            let response = ask_for(&server, "small.bin", "bytes=0-0,4000-4000");
+            response.header("Content-Type").unwrap().to_owned()
+        };
+        let seen: std::collections::HashSet<String> = (0..20).map(boundary).collect();
+        assert_eq!(seen.len(), 20, "{seen:?}");
+    });
+}
+
 #[test]
 fn overlapping_ranges_are_joined_so_that_nothing_is_sent_twice() {
     on_both_drivers(|driver| {
