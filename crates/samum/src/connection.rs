@@ -194,6 +194,14 @@ impl Connection {
         }
     }
 
+    /// Since when the connection has had nothing to do; `None` while a request is received or answered.
+    pub(crate) const fn idle_since(&self) -> Option<Time> {
+        match self.wait {
+            Wait::Idle(since) | Wait::Close(since) => Some(since),
+            Wait::Request(_) | Wait::Disk(..) | Wait::Peer(..) => None,
+        }
+    }
+
     /// When something must have happened.
     pub(crate) fn deadline(&self, shell: &Shell) -> Option<Time> {
         let tuning = &shell.tuning;

@@ -17,6 +17,7 @@ pub mod cli;
 pub mod config;
 mod connection;
 mod content;
+pub mod crowd;
 mod listen;
 mod log;
 pub mod preload;

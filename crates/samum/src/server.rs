@@ -19,6 +19,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::config::{Address, Config, LogTarget};
+use crate::crowd::Crowd;
 use crate::listen;
 use crate::shell::kind;
 use crate::worker::{Parts, Worker};
@@ -77,6 +78,8 @@ pub fn run(config: &Config) -> Result<(), String> {
 
     let stop = Arc::new(AtomicU8::new(RUN));
     let wakers = Arc::new(Mutex::new(Vec::new()));
+    let descriptors_for_connections = descriptors * config.threads / DESCRIPTOR_PARTS * 5;
+    let crowd = Crowd::new(connections.min(descriptors_for_connections));
     let (started, starts) = mpsc::channel();
     let mut threads = Vec::new();
     for (number, listeners) in sockets.into_iter().enumerate() {
@@ -85,6 +88,7 @@ pub fn run(config: &Config) -> Result<(), String> {
             root: duplicate(&root)?,
             log: log.as_ref().map(duplicate).transpose()?,
             config: config.clone(),
+            crowd: Arc::clone(&crowd),
             descriptors,
         };
         let (stop, wakers, started) = (Arc::clone(&stop), Arc::clone(&wakers), started.clone());
@@ -142,6 +146,7 @@ struct Seed {
     root: OwnedFd,
     log: Option<OwnedFd>,
     config: Config,
+    crowd: Arc<Crowd>,
     /// Descriptors for connections and files.
     descriptors: usize,
 }
@@ -192,18 +197,18 @@ impl Seed {
         let driver = ring.to_string();
         let waker =
             ring.waker(kind::WAKE).map_err(|error| format!("cannot make a waker: {error}"))?;
+        self.crowd.join(waker.clone());
         wakers.lock().unwrap_or_else(PoisonError::into_inner).push(waker);
         let is_file = matches!(self.config.log, LogTarget::File(_));
         let log_name = match &self.config.log {
             LogTarget::File(path) => path.display().to_string(),
             _ => "standard output".to_owned(),
         };
-        let connections = self.config.tuning.connections_max.div_ceil(self.config.threads);
         let notes = io::stderr().as_fd().try_clone_to_owned().ok();
         let parts = Parts {
             listeners: self.listeners.into_iter().map(|fd| ring.adopt_socket(fd)).collect(),
             root: ring.adopt_file(self.root),
-            connections_max: connections.min(self.descriptors / DESCRIPTOR_PARTS * 5),
+            crowd: self.crowd,
             descriptors_max: (self.descriptors / DESCRIPTOR_PARTS).max(16),
             tuning: self.config.tuning,
             access: self

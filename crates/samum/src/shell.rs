@@ -61,6 +61,8 @@ pub struct Stats {
     pub slow_peers: u64,
     /// Connections closed because their peer sent nothing, or no whole request, for too long.
     pub timeouts: u64,
+    /// Idle connections closed because a newcomer wanted their place.
+    pub idle_closed: u64,
     /// Lines of logs that were dropped because nothing took them.
     pub log_lines_dropped: u64,
     /// Times that accepting stopped for want of descriptors.

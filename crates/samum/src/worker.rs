@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ring::{Completion, DriverKind, Event, Fd, Key, Op, Ring, Time};
 use sendfile::{Disk, DiskConfig};
@@ -11,6 +12,7 @@ use sendfile::{Disk, DiskConfig};
 use crate::config::Tuning;
 use crate::connection::{After, Connection};
 use crate::content::{Content, Policy};
+use crate::crowd::Crowd;
 use crate::log::{AccessLog, Sink};
 use crate::shell::{Limit, Shell, Stats, id_of, kind};
 use crate::wheel::{Tick, Wheel};
@@ -21,8 +23,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const MEMORY_SHARE: u64 = 8;
 /// Streams pumped in one turn because the disk has room.
 const LINE_TURNS_MAX: usize = 64;
+/// Idle connections that are remembered to be closed when places are wanted, from one look at all.
+const IDLERS_MAX: usize = 256;
+/// When a look has found fewer, the next is not before this.
+const IDLERS_PAUSE: Duration = Duration::from_millis(50);
 /// Connections asked to give back buffers at once, when others starve.
 const RECLAIMS_MAX: usize = 16;
+
+const ECANCELED: i32 = rustix::io::Errno::CANCELED.raw_os_error();
 
 /// Everything that one thread serves.
 pub struct Worker {
@@ -32,9 +40,12 @@ pub struct Worker {
     /// Accepts in flight.
     accepts: usize,
     connections: Connections,
-    connections_max: usize,
-    /// Accepted in one go with the last that may be: they wait for others to leave.
-    surplus: VecDeque<Fd>,
+    crowd: Arc<Crowd>,
+    /// Accepted, and waiting for a place.
+    newcomers: VecDeque<Fd>,
+    /// How many of them the crowd has been told of.
+    told: usize,
+    idlers: Idlers,
     wheel: Wheel,
     /// Connections whose turn was over before they were done.
     again: VecDeque<u64>,
@@ -51,10 +62,12 @@ struct Listener {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Accepting {
     Armed(Key),
+    /// It has been told to stop, and will say when it has.
+    Stopping(Key),
     /// Until descriptors are free again; a timer runs.
     Paused,
-    /// Until a connection ends: there are as many as may be.
-    Full,
+    /// Until no newcomer waits for a place.
+    Stopped,
     /// For good.
     Closed,
 }
@@ -67,8 +80,8 @@ pub struct Parts {
     pub listeners: Vec<Fd>,
     /// The directory to serve.
     pub root: Fd,
-    /// Connections this worker may have.
-    pub connections_max: usize,
+    /// The places for connections, of all workers together.
+    pub crowd: Arc<Crowd>,
     /// Open files this worker may keep.
     pub descriptors_max: usize,
     /// The rest of the configuration.
@@ -116,15 +129,17 @@ impl Worker {
             listeners: Vec::new(),
             accepts: 0,
             connections: Connections::default(),
-            connections_max: parts.connections_max.max(1),
-            surplus: VecDeque::new(),
+            crowd: parts.crowd,
+            newcomers: VecDeque::new(),
+            told: 0,
+            idlers: Idlers::default(),
             again: VecDeque::new(),
             draining: false,
             completions: Vec::new(),
             expired: Vec::new(),
         };
         for socket in parts.listeners {
-            worker.listeners.push(Listener { socket, state: Accepting::Full });
+            worker.listeners.push(Listener { socket, state: Accepting::Stopped });
         }
         worker.accept_again();
         Ok(worker)
@@ -153,7 +168,10 @@ impl Worker {
     ///
     /// When the ring cannot wait: the worker is of no more use.
     pub fn turn(&mut self, until: Option<Time>) -> io::Result<()> {
-        let until = [until, self.wheel.next(), self.shell.flush_logs()].into_iter().flatten().min();
+        let wants_place = !self.newcomers.is_empty() || self.crowd.is_full();
+        let look = wants_place.then_some(self.shell.now + IDLERS_PAUSE);
+        let until =
+            [until, look, self.wheel.next(), self.shell.flush_logs()].into_iter().flatten().min();
         let until = if self.again.is_empty() { until } else { Some(self.shell.now) };
         let mut completions = core::mem::take(&mut self.completions);
         self.shell.ring.wait(until, &mut completions)?;
@@ -172,6 +190,7 @@ impl Worker {
         self.serve_line();
         self.deliver_answers();
         self.expire();
+        self.serve_crowd();
         Ok(())
     }
 
@@ -191,7 +210,7 @@ impl Worker {
             kind::WATCH => self.content.handle_watch(&mut self.shell, completion),
             kind::ACCESS | kind::NOTE => self.shell.log_written(completion),
             kind::RESUME => self.resume(id),
-            // The thread that woke us is looked at by the caller of `turn`.
+            // What another thread wants is seen by the caller of `turn`, a place by `serve_crowd`.
             kind::WAKE => {}
             _ => unreachable!("no operation has the token {:x}", completion.token),
         }
@@ -211,33 +230,68 @@ impl Worker {
     fn handle_accept(&mut self, number: u64, completion: Completion) {
         let number = usize::try_from(number).expect("an index of listeners");
         self.accepts -= usize::from(!completion.more);
+        if self.draining {
+            return;
+        }
+        if !completion.more {
+            self.listeners[number].state = Accepting::Stopped;
+        }
         match completion.result {
-            Ok(Event::Accepted(_)) if self.draining => {}
-            Ok(Event::Accepted(socket)) => {
-                if !completion.more {
-                    self.listeners[number].state = Accepting::Full;
-                }
-                if self.connections.len < self.connections_max {
-                    self.open(socket);
-                } else {
-                    self.surplus.push_back(socket);
-                }
-                if !completion.more {
-                    self.accept_again();
-                }
-            }
+            Ok(Event::Accepted(socket)) => self.newcomers.push_back(socket),
             Ok(event) => unreachable!("an accept brought {event:?}"),
+            Err(error) if error.raw_os_error() == Some(ECANCELED) => {}
             Err(error) => {
-                let cancelled =
-                    error.raw_os_error() == Some(rustix::io::Errno::CANCELED.raw_os_error());
-                if self.draining || self.listeners[number].state == Accepting::Closed || cancelled {
-                    return;
-                }
                 self.shell.complain_of_limit(&error);
                 self.listeners[number].state = Accepting::Paused;
                 let at = self.shell.now + ACCEPT_PAUSE;
                 self.shell.ring.submit(Op::Timer(at), kind::RESUME | number as u64);
             }
+        }
+        self.admit();
+    }
+
+    /// Give newcomers the places that are left, or those of idle connections.
+    fn admit(&mut self) {
+        while !self.newcomers.is_empty() {
+            if !self.crowd.enter() {
+                let places = self.crowd.places();
+                self.shell.complain(Limit::Connections, &format!(
+                    "{places} connections, as many as --max-connections and `ulimit -n` allow; idle ones \
+                     are closed for further clients, which wait while none is idle"
+                ));
+                if !(self.close_idle() && self.crowd.enter()) {
+                    break;
+                }
+            }
+            let Some(socket) = self.newcomers.pop_front() else { return self.crowd.leave() };
+            self.open(socket);
+        }
+        if self.newcomers.is_empty() {
+            self.accept_again();
+        } else {
+            self.accept_no_more();
+        }
+    }
+
+    /// Close the connection that has been idle for longest, if any is.
+    fn close_idle(&mut self) -> bool {
+        let Some(id) = self.idlers.next(&self.connections, self.shell.now) else { return false };
+        self.shell.stats.idle_closed += 1;
+        self.with(id, |_, _, _| After::Close);
+        true
+    }
+
+    /// Let newcomers in, here or in other workers.
+    fn serve_crowd(&mut self) {
+        if !self.newcomers.is_empty() {
+            self.admit();
+        }
+        if self.newcomers.len() != self.told {
+            self.crowd.set_waiting(self.told, self.newcomers.len());
+            self.told = self.newcomers.len();
+        }
+        if self.newcomers.is_empty() && self.crowd.is_full() {
+            self.close_idle();
         }
     }
 
@@ -248,17 +302,14 @@ impl Worker {
         let id = self.connections.reserve();
         let connection = Connection::new(&mut self.shell, id, socket, peer);
         self.settle(id, Box::new(connection), After::Keep);
-        if self.connections.len >= self.connections_max {
-            let most = self.connections_max;
-            self.shell.complain(Limit::Connections, &format!(
-                "{most} connections, as many as --max-connections and `ulimit -n` allow; further clients \
-                 wait until some leave"
-            ));
-            for listener in &mut self.listeners {
-                if let Accepting::Armed(key) = listener.state {
-                    self.shell.ring.cancel(key);
-                    listener.state = Accepting::Full;
-                }
+    }
+
+    /// Stop accepting while newcomers wait: others wait in the kernel's line.
+    fn accept_no_more(&mut self) {
+        for listener in &mut self.listeners {
+            if let Accepting::Armed(key) = listener.state {
+                self.shell.ring.cancel(key);
+                listener.state = Accepting::Stopping(key);
             }
         }
     }
@@ -270,18 +321,18 @@ impl Worker {
         if let Some(listener) = self.listeners.get_mut(number)
             && listener.state == Accepting::Paused
         {
-            listener.state = Accepting::Full;
-            self.accept_again();
+            listener.state = Accepting::Stopped;
+            self.admit();
         }
     }
 
-    /// Accept where it was stopped because there were enough connections.
+    /// Accept where it was stopped.
     fn accept_again(&mut self) {
-        if self.draining || self.connections.len >= self.connections_max {
+        if self.draining {
             return;
         }
         for (number, listener) in (0..).zip(&mut self.listeners) {
-            if listener.state == Accepting::Full {
+            if listener.state == Accepting::Stopped {
                 let op = Op::Accept(listener.socket.clone());
                 listener.state =
                     Accepting::Armed(self.shell.ring.submit(op, kind::ACCEPT | number));
@@ -309,10 +360,7 @@ impl Worker {
             After::Close => {
                 connection.close(&mut self.shell);
                 self.connections.free(id);
-                match self.surplus.pop_front() {
-                    Some(socket) => self.open(socket),
-                    None => self.accept_again(),
-                }
+                self.crowd.leave();
                 return;
             }
             After::Again => self.again.push_back(id),
@@ -388,7 +436,8 @@ impl Worker {
             listener.state = Accepting::Closed;
         }
         self.listeners.clear();
-        self.surplus.clear();
+        self.newcomers.clear();
+        self.serve_crowd();
         for id in self.connections.ids() {
             self.with(id, |connection, _, _| connection.finish());
         }
@@ -442,6 +491,46 @@ fn total_memory() -> u64 {
     info.totalram.saturating_mul(info.mem_unit.into())
 }
 
+/// Idle connections to close when places are wanted, the oldest first.
+#[derive(Default)]
+struct Idlers {
+    found: VecDeque<(u64, Time)>,
+    /// There is no use in looking before this.
+    look_at: Time,
+}
+
+impl Idlers {
+    /// The next one to close. A look at all connections finds many, so that a flood of newcomers
+    /// costs each of them little.
+    fn next(&mut self, connections: &Connections, now: Time) -> Option<u64> {
+        loop {
+            while let Some((id, since)) = self.found.pop_front() {
+                if connections.peek(id).and_then(Connection::idle_since) == Some(since) {
+                    return Some(id);
+                }
+            }
+            if now < self.look_at {
+                return None;
+            }
+            let mut all: Vec<(Time, u64)> = connections
+                .present()
+                .filter_map(|(id, connection)| Some((connection.idle_since()?, id)))
+                .collect();
+            if all.len() > IDLERS_MAX {
+                all.select_nth_unstable(IDLERS_MAX);
+                all.truncate(IDLERS_MAX);
+            } else {
+                self.look_at = now + IDLERS_PAUSE;
+            }
+            all.sort_unstable();
+            self.found = all.into_iter().map(|(since, id)| (id, since)).collect();
+            if self.found.is_empty() {
+                return None;
+            }
+        }
+    }
+}
+
 /// Connections by id: an index, and a generation that tells the present one from those before.
 #[derive(Default)]
 struct Connections {
@@ -471,6 +560,12 @@ impl Connections {
     fn slot(&mut self, id: u64) -> Option<&mut Slot> {
         let index = usize::try_from(id & u64::from(u32::MAX)).expect("32 bits");
         self.slots.get_mut(index).filter(|slot| u64::from(slot.generation) == id >> 32)
+    }
+
+    fn peek(&self, id: u64) -> Option<&Connection> {
+        let index = usize::try_from(id & u64::from(u32::MAX)).expect("32 bits");
+        let slot = self.slots.get(index).filter(|slot| u64::from(slot.generation) == id >> 32)?;
+        slot.connection.as_deref()
     }
 
     fn take(&mut self, id: u64) -> Option<Box<Connection>> {

@@ -13,6 +13,7 @@ use std::panic::{catch_unwind, resume_unwind};
 use ring::Ring;
 use ring::sim::{Config, End, Peer, World};
 use samum::config::Tuning;
+use samum::crowd::Crowd;
 use samum::worker::{Parts, Worker};
 
 /// Sizes around every boundary: empty, in memory, at its limit, blocks, several blocks.
@@ -196,7 +197,7 @@ impl Run {
         let parts = Parts {
             listeners: vec![ring.sim_listener(&world)],
             root: ring.sim_root(&world),
-            connections_max: 1000,
+            crowd: Crowd::new(1000),
             descriptors_max: 6,
             tuning,
             access: None,

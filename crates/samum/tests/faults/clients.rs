@@ -209,16 +209,21 @@ fn a_thousand_clients_that_vanish_leave_nothing_behind() {
     });
 }
 
+/// One of them is being answered for as long as it reads nothing.
+fn busy(server: &Server) -> TcpStream {
+    let mut stream = download(server);
+    stream.read_exact(&mut [0; 1000]).unwrap();
+    stream
+}
+
 #[test]
-fn connections_beyond_the_maximum_wait_for_others_to_leave() {
+fn connections_beyond_the_maximum_wait_while_none_is_idle() {
     on_both_drivers(|driver| {
         let tree = tree();
         let server = serve(driver, tree.path(), &["--max-connections", "3"]);
-        let mut clients: Vec<_> = (0..5).map(|_| connect(&server)).collect();
-        for client in &mut clients[..3] {
-            assert_eq!(ask_on(client, "GET /a.txt").status, 200);
-        }
-        for client in &mut clients[3..] {
+        let busy: Vec<_> = (0..3).map(|_| busy(&server)).collect();
+        let mut waiting: Vec<_> = (0..2).map(|_| connect(&server)).collect();
+        for client in &mut waiting {
             client.send(request("GET /a.txt")).unwrap();
             client.set_limit(Duration::from_millis(100));
             assert_eq!(client.response().unwrap_err().kind(), ErrorKind::TimedOut);
@@ -226,11 +231,57 @@ fn connections_beyond_the_maximum_wait_for_others_to_leave() {
         }
         let message = server.wait_for_stderr("3 connections, as many as", SOON);
         assert!(message.is_some(), "{:?}", server.stderr());
-        let mut waiting = clients.split_off(3);
-        drop(clients);
+        drop(busy);
         for client in &mut waiting {
             assert_eq!(client.response().unwrap().body, b"hello");
         }
         assert_eq!(ask(&server, "GET /a.txt").status, 200);
+    });
+}
+
+#[test]
+fn a_newcomer_gets_the_place_of_the_connection_that_has_been_idle_for_longest() {
+    on_both_drivers(|driver| {
+        for threads in ["1", "3"] {
+            let tree = tree();
+            let options = ["--max-connections", "20", "--threads", threads];
+            let server = serve(driver, tree.path(), &options);
+            let mut silent: Vec<_> = (0..20).map(|_| connect(&server)).collect();
+            thread::sleep(Duration::from_millis(100));
+            let began = Instant::now();
+            for _ in 0..10 {
+                assert_eq!(ask(&server, "GET /a.txt").status, 200);
+            }
+            let took = began.elapsed();
+            eprintln!("10 newcomers, {threads} workers: {took:?}");
+            assert!(took < Duration::from_secs(5), "{took:?}");
+            // Those that came first went first, and not all of them.
+            let mut open = 0;
+            for client in &mut silent {
+                client.set_limit(Duration::from_millis(1));
+                open += usize::from(client.read_to_end().is_err());
+            }
+            assert!((1..20).contains(&open), "{open} of 20 are left");
+        }
+    });
+}
+
+#[test]
+fn a_worker_has_as_many_connections_as_others_leave_it() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let options = ["--max-connections", "12", "--threads", "4"];
+        let server = serve(driver, tree.path(), &options);
+        // The kernel spreads them by chance: rarely three to each.
+        let mut clients: Vec<_> = (0..12).map(|_| connect(&server)).collect();
+        for client in &mut clients {
+            client.send(request("GET /a.txt")).unwrap();
+        }
+        for client in &mut clients {
+            assert_eq!(client.response().unwrap().body, b"hello");
+        }
+        for client in &mut clients {
+            assert_eq!(ask_on(client, "GET /a.txt").status, 200, "it was not closed for another");
+        }
     });
 }
