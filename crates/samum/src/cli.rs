@@ -139,7 +139,8 @@ pub struct Serve {
     #[arg(long, value_enum, default_value_t = LogFormat::Combined)]
     pub log_format: LogFormat,
 
-    /// Connections at once; further ones wait to be accepted
+    /// Connections at once. Beyond it, the one that has been idle for longest is closed for a
+    /// newcomer; while none is idle, newcomers wait
     #[arg(long, value_name = "N", default_value_t = 16384, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub max_connections: u32,
 
