@@ -336,6 +336,8 @@ impl From<&libc::statx> for Stat {
             size: raw.stx_size,
             mtime: raw.stx_mtime.tv_sec,
             mtime_nanos: raw.stx_mtime.tv_nsec,
+            ctime: raw.stx_ctime.tv_sec,
+            ctime_nanos: raw.stx_ctime.tv_nsec,
             dev: u64::from(raw.stx_dev_major) << 32 | u64::from(raw.stx_dev_minor),
             ino: raw.stx_ino,
             links: raw.stx_nlink,

@@ -206,6 +206,11 @@ pub struct Stat {
     pub mtime: i64,
     /// Nanoseconds beside `mtime`.
     pub mtime_nanos: u32,
+    /// Last change of the contents, the names or the attributes, seconds since 1970: no program can
+    /// set it.
+    pub ctime: i64,
+    /// Nanoseconds beside `ctime`.
+    pub ctime_nanos: u32,
     /// The file system.
     pub dev: u64,
     /// The inode number.

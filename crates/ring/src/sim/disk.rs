@@ -20,6 +20,7 @@ pub(super) struct Disk {
 pub(super) struct Inode {
     pub(super) body: Body,
     pub(super) mtime: Time,
+    pub(super) ctime: Time,
     pub(super) links: u32,
     /// Descriptors that are open; an inode goes when this and `links` are 0.
     pub(super) opens: u32,
@@ -70,7 +71,8 @@ pub(super) struct Fetch {
 impl Disk {
     pub(super) fn new() -> Self {
         let body = Body::Directory { parent: ROOT, entries: BTreeMap::new() };
-        let root = Inode { body, mtime: Time::default(), links: 2, opens: 0 };
+        let root =
+            Inode { body, mtime: Time::default(), ctime: Time::default(), links: 2, opens: 0 };
         Self { inodes: BTreeMap::from([(ROOT, root)]), next: ROOT + 1 }
     }
 
@@ -95,6 +97,12 @@ impl Disk {
             Body::Directory { entries, .. } => Ok(entries),
             _ => Err(libc::ENOTDIR),
         }
+    }
+
+    /// The contents have changed.
+    pub(super) fn modified(&mut self, ino: u64, now: Time) {
+        let inode = self.inode_mut(ino);
+        (inode.mtime, inode.ctime) = (now, now);
     }
 
     fn entries_mut(&mut self, ino: u64) -> &mut BTreeMap<Vec<u8>, u64> {
@@ -155,10 +163,10 @@ impl Disk {
     pub(super) fn make(&mut self, dir: u64, name: Vec<u8>, body: Body, now: Time) -> u64 {
         let ino = self.next;
         self.next += 1;
-        self.inodes.insert(ino, Inode { body, mtime: now, links: 1, opens: 0 });
+        self.inodes.insert(ino, Inode { body, mtime: now, ctime: now, links: 1, opens: 0 });
         let old = self.entries_mut(dir).insert(name, ino);
         assert!(old.is_none(), "the name is taken");
-        self.inode_mut(dir).mtime = now;
+        self.modified(dir, now);
         ino
     }
 
@@ -167,14 +175,18 @@ impl Disk {
         if let Body::Directory { parent, .. } = &mut self.inode_mut(ino).body {
             *parent = dir;
         }
-        self.inode_mut(ino).links += 1;
-        self.inode_mut(dir).mtime = now;
+        let inode = self.inode_mut(ino);
+        inode.links += 1;
+        inode.ctime = now;
+        self.modified(dir, now);
     }
 
     pub(super) fn unlink(&mut self, dir: u64, name: &[u8], now: Time) {
         if let Some(ino) = self.entries_mut(dir).remove(name) {
-            self.inode_mut(ino).links -= 1;
-            self.inode_mut(dir).mtime = now;
+            let inode = self.inode_mut(ino);
+            inode.links -= 1;
+            inode.ctime = now;
+            self.modified(dir, now);
             self.forget(ino);
         }
     }

@@ -471,11 +471,14 @@ impl State {
         let ino = self.opened(fd)?.ino;
         let inode = self.disk.inode(ino);
         let (mtime, mtime_nanos) = self.unix(inode.mtime);
+        let (ctime, ctime_nanos) = self.unix(inode.ctime);
         Ok(Stat {
             kind: self.disk.kind(ino),
             size: self.disk.size(ino),
             mtime,
             mtime_nanos,
+            ctime,
+            ctime_nanos,
             dev: 1,
             ino,
             links: inode.links,
@@ -496,7 +499,7 @@ impl State {
         let now = self.now;
         let file = self.disk.file(open.ino).map_err(errno)?;
         file.change(now, |all| all.extend_from_slice(&bytes[..count]));
-        self.disk.inode_mut(open.ino).mtime = now;
+        self.disk.modified(open.ino, now);
         self.changed(open.dir, Some(&open.name), false);
         Ok(count)
     }

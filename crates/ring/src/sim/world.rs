@@ -208,7 +208,7 @@ impl World {
             }
         };
         state.disk.file(ino).expect("a file").set(now, bytes);
-        state.disk.inode_mut(ino).mtime = now;
+        state.disk.modified(ino, now);
         state.changed(found.dir, Some(&found.name), false);
     }
 
@@ -240,7 +240,7 @@ impl World {
         let now = state.now;
         let ino = found.ino.expect("the file is there");
         state.disk.file(ino).expect("a file").change(now, |bytes| bytes.resize(len, 0));
-        state.disk.inode_mut(ino).mtime = now;
+        state.disk.modified(ino, now);
         state.changed(found.dir, Some(&found.name), false);
     }
 
@@ -315,7 +315,9 @@ impl World {
         let since =
             u64::try_from(seconds - state.config.unix_time).expect("after the clock's start");
         let ino = found.ino.expect("something is there");
-        state.disk.inode_mut(ino).mtime = Time::default() + Duration::from_secs(since);
+        let now = state.now;
+        let inode = state.disk.inode_mut(ino);
+        (inode.mtime, inode.ctime) = (Time::default() + Duration::from_secs(since), now);
         state.changed(found.dir, Some(&found.name), false);
     }
 

@@ -11,6 +11,7 @@ on_every_driver!(
     opens_only_what_is_beneath,
     opens_what_is_there,
     says_what_a_file_is,
+    a_change_that_keeps_the_time_of_modification_is_seen,
     reads_at_an_offset,
     refuses_offsets_beyond_all_files,
     reads_many_buffers_at_once,
@@ -97,6 +98,17 @@ fn says_what_a_file_is(s: &mut Stage) {
     assert_eq!(of_root.kind, FileKind::Directory);
     assert_eq!(of_file.dev, of_root.dev);
     assert_ne!(of_file.ino, of_root.ino);
+}
+
+fn a_change_that_keeps_the_time_of_modification_is_seen(s: &mut Stage) {
+    s.write_file("file", b"x");
+    let file = s.open("file");
+    let before = stat(s, &file);
+    s.pause();
+    s.rename("file", "other");
+    let after = stat(s, &file);
+    assert_eq!((before.mtime, before.mtime_nanos), (after.mtime, after.mtime_nanos));
+    assert!((before.ctime, before.ctime_nanos) < (after.ctime, after.ctime_nanos));
 }
 
 fn reads_at_an_offset(s: &mut Stage) {

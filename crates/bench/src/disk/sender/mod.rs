@@ -193,6 +193,8 @@ fn open(ring: &Ring, root: &Path, direct: bool) -> io::Result<HashMap<String, Rc
             size: meta.len(),
             mtime: meta.mtime(),
             mtime_nanos: u32::try_from(meta.mtime_nsec()).unwrap_or(0),
+            ctime: meta.ctime(),
+            ctime_nanos: u32::try_from(meta.ctime_nsec()).unwrap_or(0),
             dev: meta.dev(),
             ino: meta.ino(),
             links: u32::try_from(meta.nlink()).unwrap_or(u32::MAX),
