@@ -31,7 +31,12 @@ pub(crate) struct Slot {
 #[derive(Debug)]
 pub(crate) enum Pinned {
     None,
-    How(#[expect(dead_code, reason = "kept for the kernel to read")] Box<io_uring::types::OpenHow>),
+    How {
+        #[expect(dead_code, reason = "kept for the kernel to read")]
+        how: Box<io_uring::types::OpenHow>,
+        /// How often the path was tried, this time included.
+        tries: u32,
+    },
     Statx(Box<MaybeUninit<libc::statx>>),
     Watch(i32),
 }

@@ -27,7 +27,9 @@ pub enum Op {
     Writable(Fd),
     /// Once: the descriptor has something to read, or is dead. Not together with [`Op::Recv`].
     Readable(Fd),
-    /// `openat2(2)`.
+    /// `openat2(2)`. Where the kernel asks to try again (`EAGAIN`: a rename or mount anywhere ran
+    /// beside a `..` of the path, and [`RESOLVE_BENEATH`](OpenHow::BENEATH) could not be ensured) it
+    /// is tried 64 times, and then fails with `EAGAIN`.
     Open {
         /// The directory that `path` is relative to; `None` is the working directory.
         dir: Option<Fd>,

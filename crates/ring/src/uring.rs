@@ -10,7 +10,7 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd as RawTarget, OpenHow as RawHow, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode};
 
-use crate::blocking::{Job, RWF_DONTCACHE, STATX_MASK, settle_flags};
+use crate::blocking::{Job, OPEN_TRIES_MAX, RWF_DONTCACHE, STATX_MASK, settle_flags};
 use crate::common::{Common, Pinned};
 use crate::fd::Handle;
 use crate::op::{Caching, Event, Op};
@@ -142,7 +142,8 @@ impl Uring {
                 let raw = Box::new(raw);
                 let dir = RawTarget(dir.as_ref().map_or(libc::AT_FDCWD, crate::Fd::raw));
                 let entry = opcode::OpenAt2::new(dir, path.as_ptr(), &raw const *raw).build();
-                slot.pinned = Pinned::How(raw);
+                let before = if let Pinned::How { tries, .. } = slot.pinned { tries } else { 0 };
+                slot.pinned = Pinned::How { how: raw, tries: before + 1 };
                 entry
             }
             Op::Stat(fd) => {
@@ -357,6 +358,14 @@ impl Uring {
                 let fd = common.fd(Handle::File(fd));
                 common.finish(key, Ok(Event::Opened(fd)));
             }
+            (Op::Open { .. }, Err(error)) => match slot.pinned {
+                Pinned::How { tries, .. }
+                    if error.raw_os_error() == Some(libc::EAGAIN) && tries < OPEN_TRIES_MAX =>
+                {
+                    self.again(common, key, cancelled);
+                }
+                _ => drop(common.finish(key, Err(error))),
+            },
             (Op::Stat(_), Ok(_)) => {
                 let Pinned::Statx(raw) = &slot.pinned else { unreachable!("set by submit") };
                 // SAFETY: zeroed is a valid `statx`, and the kernel has filled it by now.
@@ -374,7 +383,8 @@ impl Uring {
         }
     }
 
-    /// A multishot operation has ended by itself: start it anew unless nobody wants it.
+    /// A multishot operation has ended by itself, or another has to be tried again: start it anew
+    /// unless it was cancelled.
     fn again(&mut self, common: &mut Common, key: Key, cancelled: bool) {
         if cancelled {
             common.finish_cancelled(key);

@@ -1,5 +1,6 @@
 //! Open, stat, read, write, list, residency.
 
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 
@@ -30,6 +31,7 @@ mod os_descriptors {
     on_real_drivers!(
         wrong_descriptors_are_errors,
         a_file_opened_nonblocking_is_not,
+        a_rename_elsewhere_does_not_fail_an_open,
         splices_into_a_pipe_and_out,
     );
 }
@@ -292,6 +294,31 @@ fn a_file_opened_nonblocking_is_not(s: &mut Stage) {
     let file = s.open("file");
     let flags = rustix::fs::fcntl_getfl(file.os()).unwrap();
     assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
+}
+
+/// openat2(2) on `EAGAIN`: any rename on the machine makes the kernel unsure of a `..`.
+fn a_rename_elsewhere_does_not_fail_an_open(s: &mut Stage) {
+    s.make_dir("a");
+    s.make_dir("a/b");
+    s.make_dir("elsewhere");
+    s.write_file("file", b"found");
+    s.symlink("a/b/../b/../b/../../file", "link");
+    let root = s.root().os().try_clone_to_owned().unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                rustix::fs::renameat(&root, c"elsewhere", &root, c"moved").unwrap();
+                rustix::fs::renameat(&root, c"moved", &root, c"elsewhere").unwrap();
+            }
+        });
+        let results: Vec<_> =
+            (0..5_000).map(|_| s.open_with("link", OpenHow::BENEATH).map(drop)).collect();
+        stop.store(true, Ordering::Relaxed);
+        for result in results {
+            result.unwrap();
+        }
+    });
 }
 
 fn splices_into_a_pipe_and_out(s: &mut Stage) {
