@@ -55,6 +55,7 @@ mod blocking;
 mod buffer;
 mod common;
 mod epoll;
+mod fault;
 mod fd;
 #[allow(unsafe_code, reason = "preadv2 into shared scratch memory, cachestat")]
 mod now;
@@ -78,6 +79,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::time::{ClockId, clock_gettime};
 
 pub use buffer::{Buffer, BufferPool};
+pub use fault::Fault;
 pub use fd::Fd;
 pub use op::{
     Caching, Change, Completion, DriverKind, Entry, Event, FileKind, Listing, Op, OpenHow, Stat,
@@ -357,7 +359,8 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` when the socket is full (then [`Op::Writable`]), else the socket is dead.
+    /// `WouldBlock` when the socket is full (then [`Op::Writable`]); of others [`Fault`] says what
+    /// they mean.
     pub fn send(&self, socket: &Fd, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
         match &self.driver {
             Driver::Sim(sim) => sim.world.send(socket.raw(), pieces),
@@ -370,8 +373,8 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` when the socket is full (then [`Op::Writable`]), else the socket is dead or
-    /// the file cannot be read.
+    /// `WouldBlock` when the socket is full (then [`Op::Writable`]); [`Fault`] says whether another
+    /// is of the socket or of the file.
     pub fn sendfile(&self, socket: &Fd, file: &Fd, offset: u64, len: usize) -> io::Result<usize> {
         match &self.driver {
             Driver::Sim(sim) => sim.world.sendfile(socket.raw(), file.raw(), offset, len),

@@ -128,7 +128,7 @@ pub struct Serve {
     pub cache: Cache,
 
     /// Read at most so much beyond what a client has taken (k, m, g for KiB, MiB, GiB)
-    #[arg(long, value_name = "BYTES", default_value = "1m", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "2m", value_parser = parse_bytes)]
     pub readahead: u64,
 
     /// The access log: a file to append to, `-` for standard output, or `none`

@@ -59,7 +59,7 @@ impl Default for Tuning {
             index: "index.html".to_owned(),
             listing: false,
             caching: Caching::Auto,
-            readahead: 1024 * 1024,
+            readahead: 2 * 1024 * 1024,
             connections_max: 16 * 1024,
             timeout_idle: Duration::from_secs(75),
             timeout_header: Duration::from_secs(20),

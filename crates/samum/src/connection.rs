@@ -339,19 +339,10 @@ impl Connection {
         self.proceed(shell, content, work)
     }
 
-    /// Give back the memory of what the peer does not take, if that is what the connection waits
-    /// for.
+    /// Give back the memory of what the peer does not take.
     pub(crate) fn reclaim(&mut self) {
-        if let (Wait::Peer(..), Some(work)) = (self.wait, &mut self.work) {
+        if let Some(work) = &mut self.work {
             work.stream.reclaim();
-        }
-    }
-
-    /// Bytes of disk buffers that [`reclaim`](Self::reclaim) would give back.
-    pub(crate) fn held(&self) -> u64 {
-        match (self.wait, &self.work) {
-            (Wait::Peer(..), Some(work)) => work.stream.held(),
-            _ => 0,
         }
     }
 
@@ -748,6 +739,11 @@ impl Connection {
                 shell.stats.disk_errors += 1;
                 let error = io::Error::from_raw_os_error(errno);
                 shell.note(&format!("a file could not be read while it was being sent: {error}; closed the connection"));
+            }
+            Failure::NoMemory(errno) | Failure::Unexpected(errno) => {
+                let error = io::Error::from_raw_os_error(errno);
+                shell
+                    .note(&format!("a response could not be sent: {error}; closed the connection"));
             }
         }
     }

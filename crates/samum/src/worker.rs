@@ -386,13 +386,14 @@ impl Worker {
 
     /// Give turns to streams that wait for the disk, and see that they get buffers.
     fn serve_line(&mut self) {
-        if self.shell.disk.is_starved() {
-            let ids: Vec<u64> = self.connections.holding().take(RECLAIMS_MAX).collect();
-            for id in ids {
-                if let Some(mut connection) = self.connections.take(id) {
-                    connection.reclaim();
-                    self.connections.put(id, connection);
-                }
+        for _ in 0..RECLAIMS_MAX {
+            if !self.shell.disk.is_starved() {
+                break;
+            }
+            let Some(id) = self.shell.disk.next_holder() else { break };
+            if let Some(mut connection) = self.connections.take(id) {
+                connection.reclaim();
+                self.connections.put(id, connection);
             }
         }
         for _ in 0..LINE_TURNS_MAX {
@@ -593,10 +594,5 @@ impl Connections {
             let connection = slot.connection.as_deref()?;
             Some((u64::from(slot.generation) << 32 | index, connection))
         })
-    }
-
-    /// Those that hold disk buffers which their peers do not take.
-    fn holding(&self) -> impl Iterator<Item = u64> {
-        self.present().filter(|(_, connection)| connection.held() > 0).map(|(id, _)| id)
     }
 }

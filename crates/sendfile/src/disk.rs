@@ -1,7 +1,8 @@
 //! What one worker reads from disks: buffers, queue depth, and the line of those who wait.
 
+use core::cell::{Cell, RefCell};
 use core::time::Duration;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
 use std::rc::Rc;
 
@@ -56,6 +57,7 @@ pub struct Disk {
     waiting: VecDeque<u64>,
     /// Those in `waiting`: nobody stands in line twice.
     in_line: HashSet<u64>,
+    holders: Rc<Holders>,
     /// By file system.
     abilities: HashMap<u64, Abilities>,
 }
@@ -101,6 +103,27 @@ impl Abilities {
 
     const fn is_fast(&self) -> bool {
         self.quick_bytes == QUICK_BYTES
+    }
+}
+
+/// Streams that hold buffers or pipes which their peers do not take: at most one entry for each.
+#[derive(Debug, Default)]
+struct Holders {
+    /// In the order in which they began.
+    all: RefCell<BTreeMap<u64, u64>>,
+    next: Cell<u64>,
+}
+
+/// A stream's entry among the holders; dropping it takes it out.
+#[derive(Debug)]
+pub(crate) struct Holding {
+    holders: Rc<Holders>,
+    since: u64,
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.holders.all.borrow_mut().remove(&self.since);
     }
 }
 
@@ -192,6 +215,7 @@ impl Disk {
             next_read: 0,
             waiting: VecDeque::new(),
             in_line: HashSet::new(),
+            holders: Rc::default(),
             abilities: HashMap::new(),
         })
     }
@@ -215,11 +239,25 @@ impl Disk {
             && (self.config.pipes == 0 || self.pipes.available() > pipes)
     }
 
-    /// Whether streams wait for a buffer that no read in flight will free: time to
-    /// [`reclaim`](crate::Stream::reclaim).
+    /// Whether streams wait for a buffer or a pipe, and not only for a read in flight to end: time
+    /// for [`next_holder`](Self::next_holder) to [`reclaim`](crate::Stream::reclaim).
     #[must_use]
     pub fn is_starved(&self) -> bool {
-        !self.waiting.is_empty() && !self.has_room()
+        !self.waiting.is_empty() && self.reads.len() < self.config.depth && !self.has_room()
+    }
+
+    /// The stream that has held buffers or pipes for the longest time while its socket is full.
+    /// Have it [`reclaim`](crate::Stream::reclaim); it is not named again before it holds others.
+    pub fn next_holder(&mut self) -> Option<u64> {
+        Some(self.holders.all.borrow_mut().pop_first()?.1)
+    }
+
+    /// A stream holds what its full socket does not take, until the result is dropped.
+    pub(crate) fn hold(&self, owner: u64) -> Holding {
+        let since = self.holders.next.get();
+        self.holders.next.set(since + 1);
+        self.holders.all.borrow_mut().insert(since, owner);
+        Holding { holders: Rc::clone(&self.holders), since }
     }
 
     /// The next stream in line, if there is room for a read of it. Pump it; if it wants more it

@@ -89,7 +89,8 @@ enum Telling {
     Exact,
     /// Everything is always resident: memory file systems.
     Memory,
-    /// Nothing can be known, so nothing is resident: FUSE, some network file systems.
+    /// Nothing can be known, or `sendfile` does not take it, so nothing is resident: FUSE, some
+    /// network file systems.
     Nothing,
 }
 
@@ -113,6 +114,11 @@ impl File {
         let file = Self::new(fd, stat);
         file.telling.set(Telling::Memory);
         file
+    }
+
+    /// `sendfile(2)` does not take it: nothing of it is resident from now on, so it is read.
+    pub(crate) fn cannot_be_sent(&self) {
+        self.telling.set(Telling::Nothing);
     }
 
     /// The descriptor.

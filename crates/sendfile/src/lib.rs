@@ -18,8 +18,8 @@
 //!
 //! Limits: the buffers of a `Disk` bound the memory of all its streams, its depth the reads in
 //! flight, [`Window`] the bytes read ahead of one stream; a stream that finds no buffer waits in
-//! line ([`Disk::next_waiting`]), and one that sits on buffers while its peer takes nothing gives
-//! them back ([`Stream::reclaim`]).
+//! line ([`Disk::next_waiting`]), and one that sits on buffers while its peer takes nothing
+//! ([`Disk::next_holder`]) gives them back ([`Stream::reclaim`]).
 
 #![forbid(unsafe_code)]
 

@@ -8,9 +8,9 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 
 use outq::{OutQ, Payload, State, Weight};
-use ring::{Buffer, Fd, Pipe, Ring, Time};
+use ring::{Buffer, Fault, Fd, Pipe, Ring, Time};
 
-use crate::disk::{Data, Disk, ReadDone};
+use crate::disk::{Data, Disk, Holding, ReadDone};
 use crate::file::{BLOCK, File, Readahead};
 use crate::shared::Shared;
 
@@ -34,15 +34,31 @@ const CHUNK_SLOW: Duration = Duration::from_millis(50);
 /// less: 512 MiB/s, so that what is read ahead of some is soon out of the way of others.
 const BLOCK_FAST: Duration = Duration::from_micros(500);
 
-/// How far a stream reads ahead of what its socket has taken, bytes. Read, unsent data counts, as
-/// do reads in flight; one read is always allowed.
+/// How far a stream reads ahead of what its socket has taken, bytes: read, unsent data and reads in
+/// flight together never exceed it. A read begins while less than half of it is used, and brings at
+/// most half, so that one is sent while the next is read.
+///
+/// What nothing can be sent without is read in any case, 256 KiB of it at once if the window has no
+/// more room; so a stream holds at most its window and 256 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window(pub u64);
 
 impl Default for Window {
-    /// A chunk that is sent while the next is read.
+    /// Two of the largest chunks, 2 MiB: one that is sent while the other is read.
     fn default() -> Self {
-        Self(CHUNK_BYTES_MAX)
+        Self(2 * CHUNK_BYTES_MAX)
+    }
+}
+
+impl Window {
+    /// Bytes of a read that fits twice: the largest of 256 KiB, 512 KiB, ... up to `chunk`, and the
+    /// least of them in any case.
+    const fn chunk(self, chunk: u64) -> u64 {
+        let mut chunk = chunk;
+        while chunk > CHUNK_BYTES_MIN && chunk > self.0 / 2 {
+            chunk /= 2;
+        }
+        chunk
     }
 }
 
@@ -55,20 +71,12 @@ pub enum Piece {
     Bytes(Vec<u8>),
     /// Part of a buffer shared with other streams.
     Shared(Shared, Range<usize>),
-    /// Bytes read from a file. They know where from, so that the buffer can be given back.
-    Disk(Read),
-    /// Pages of a file in a pipe; like [`Disk`](Self::Disk).
+    /// Bytes read from a file.
+    Disk(Buffer),
+    /// Pages of a file in a pipe.
     Pipe(Pages),
     /// So many bytes of a file that `sendfile(2)` has taken.
     File(u64),
-}
-
-/// Bytes read from a file.
-#[derive(Debug)]
-pub struct Read {
-    buf: Buffer,
-    file: Rc<File>,
-    offset: u64,
 }
 
 /// Pages of a file, not all of which may still be in the pipe.
@@ -76,8 +84,18 @@ pub struct Read {
 pub struct Pages {
     pipe: RefCell<Pipe>,
     len: u64,
+}
+
+/// Bytes that a read brought and that have not all been sent: they occupy a buffer or a pipe, and
+/// can be read again.
+#[derive(Debug)]
+struct Fill {
     file: Rc<File>,
+    /// Where in the stream the first byte is.
+    at: u64,
+    /// Where in the file it is.
     offset: u64,
+    len: u64,
 }
 
 impl Piece {
@@ -92,17 +110,8 @@ impl Piece {
             Self::Static(bytes) => bytes,
             Self::Bytes(bytes) => bytes,
             Self::Shared(all, range) => &all[range.clone()],
-            Self::Disk(read) => &read.buf,
+            Self::Disk(buf) => buf,
             Self::Pipe(_) | Self::File(_) => unreachable!("not in this program's memory"),
-        }
-    }
-
-    /// Where in which file it comes from, if it holds what the disk has brought.
-    fn source(&self) -> Option<(&Rc<File>, u64)> {
-        match self {
-            Self::Disk(read) => Some((&read.file, read.offset)),
-            Self::Pipe(pages) => Some((&pages.file, pages.offset)),
-            _ => None,
         }
     }
 }
@@ -170,8 +179,12 @@ pub enum Progress {
 pub enum Failure {
     /// A file has become shorter than what was promised of it.
     Truncated,
-    /// A file cannot be read.
+    /// A file cannot be read: the errno.
     Unreadable(i32),
+    /// There was no memory to send with: the errno.
+    NoMemory(i32),
+    /// A system call failed in a way that it should not: the errno.
+    Unexpected(i32),
     /// The peer has gone.
     Gone,
 }
@@ -186,8 +199,12 @@ pub struct Stream {
     sources: VecDeque<Source>,
     /// Bytes of reads in flight.
     reading: u64,
-    /// Bytes read and not yet sent.
+    /// What reads have brought and the socket has not taken, in the order of the stream.
+    fills: VecDeque<Fill>,
+    /// Bytes of `fills` that have not been sent.
     held: u64,
+    /// Some exactly when the socket is full and `held` is not 0, since the last pump.
+    holding: Option<Holding>,
     /// Bytes to ask a disk for at once.
     chunk: u64,
     /// Whether the socket is full, and has not said yet that it no longer is.
@@ -211,7 +228,9 @@ impl Stream {
             queue: OutQ::new(),
             sources: VecDeque::new(),
             reading: 0,
+            fills: VecDeque::new(),
             held: 0,
+            holding: None,
             chunk: CHUNK_BYTES_MIN,
             blocked: false,
             corked: false,
@@ -274,8 +293,9 @@ impl Stream {
     }
 
     /// The socket can take bytes again. Pump afterwards.
-    pub const fn handle_writable(&mut self) {
+    pub fn handle_writable(&mut self) {
         self.blocked = false;
+        self.holding = None;
     }
 
     /// Whether reads are in flight: the owner's name must stay valid until they have ended.
@@ -284,10 +304,18 @@ impl Stream {
         self.reading > 0
     }
 
-    /// Bytes read and not yet sent: memory that [`reclaim`](Self::reclaim) would give back.
+    /// Bytes read and not yet sent: memory that [`reclaim`](Self::reclaim) gives back if the socket
+    /// is full.
     #[must_use]
     pub const fn held(&self) -> u64 {
         self.held
+    }
+
+    /// Bytes of reads in flight, at most what the [`Window`] leaves beside those
+    /// [`held`](Self::held).
+    #[must_use]
+    pub const fn reading(&self) -> u64 {
+        self.reading
     }
 
     /// Memory that the stream keeps alive, apart from what its [`Disk`] bounds.
@@ -311,8 +339,25 @@ impl Stream {
         *self = Self { queue, sources, ..Self::new() };
     }
 
-    /// Move what can be moved now.
+    /// Move what can be moved now, at most 256 KiB.
     pub fn pump(
+        &mut self,
+        ring: &mut Ring,
+        disk: &mut Disk,
+        socket: &Fd,
+        owner: u64,
+        window: Window,
+    ) -> Progress {
+        let progress = self.move_on(ring, disk, socket, owner, window);
+        if !self.blocked || self.held == 0 {
+            self.holding = None;
+        } else if self.holding.is_none() {
+            self.holding = Some(disk.hold(owner));
+        }
+        progress
+    }
+
+    fn move_on(
         &mut self,
         ring: &mut Ring,
         disk: &mut Disk,
@@ -332,10 +377,10 @@ impl Stream {
                     return Progress::Drained;
                 }
                 State::Failed => return Progress::Failed(self.failure.unwrap_or(Failure::Gone)),
-                State::Ready => self.send_ready(ring, socket),
+                State::Ready => self.send_ready(ring, socket, budget),
                 State::Waiting => {
                     let now = ring.now();
-                    match self.send_resident(ring, socket, now) {
+                    match self.send_resident(ring, socket, now, budget) {
                         Some(sent) => sent,
                         None => {
                             self.read_ahead(ring, disk, owner, window, now, true);
@@ -344,15 +389,15 @@ impl Stream {
                     }
                 }
             };
-            match sent {
-                Ok(sent) => budget = budget.saturating_sub(sent),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            match sent.map_err(|error| Fault::of(&error)) {
+                Ok(sent) => budget -= sent,
+                Err(Fault::Blocked) => {
                     self.blocked = true;
                     self.keep_reading(ring, disk, owner, window);
                     return Progress::Blocked;
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Progress::Failed(Failure::Gone),
+                Err(Fault::Interrupted) => {}
+                Err(fault) => return Progress::Failed(Failure::of(fault)),
             }
             self.keep_reading(ring, disk, owner, window);
             if budget == 0 && !self.queue.is_drained() {
@@ -378,31 +423,30 @@ impl Stream {
         }
     }
 
-    /// Send what is ready at the head of the line: one pipe, or several pieces of memory.
-    fn send_ready(&mut self, ring: &Ring, socket: &Fd) -> io::Result<u64> {
+    /// Send at most `budget` bytes of what is ready at the head of the line: one pipe, or several
+    /// pieces of memory.
+    fn send_ready(&mut self, ring: &Ring, socket: &Fd, budget: u64) -> io::Result<u64> {
         self.cork(ring, socket);
         let more = self.queue.ready() < self.queue.promised();
         let first = self.queue.next_ready().next().expect("the queue is ready");
         let sent = if let Piece::Pipe(pages) = first.payload {
-            let count = index(first.range.end - first.range.start);
+            let count = index((first.range.end - first.range.start).min(budget));
             ring.drain(socket, &mut pages.pipe.borrow_mut(), count, more)? as u64
         } else {
-            self.send_memory(ring, socket, more)?
+            self.send_memory(ring, socket, budget, more)?
         };
-        if self.held > 0 {
-            self.held -= self.held_within(sent);
-        }
         self.queue.mark_sent(sent);
         self.queue.mark_released(sent);
+        self.let_go(sent);
         Ok(sent)
     }
 
     /// `more`: what follows at once shall share the packet. What waits for a disk must not hold it
     /// back for long, which the kernel sees to after 200 ms.
-    fn send_memory(&self, ring: &Ring, socket: &Fd, more: bool) -> io::Result<u64> {
+    fn send_memory(&self, ring: &Ring, socket: &Fd, budget: u64, more: bool) -> io::Result<u64> {
         let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
         let mut count = 0;
-        let mut left = TURN_BYTES;
+        let mut left = budget;
         let ready = self.queue.next_ready().take(PIECES_MAX);
         for chunk in ready.take_while(|chunk| !matches!(chunk.payload, Piece::Pipe(_))) {
             let bytes = chunk.payload.bytes();
@@ -418,31 +462,34 @@ impl Stream {
         Ok(ring.send(socket, &pieces[..count], more)? as u64)
     }
 
-    /// How many of the next `count` bytes to send are in disk buffers.
-    fn held_within(&self, count: u64) -> u64 {
-        let mut left = count;
-        let mut held = 0;
-        for chunk in self.queue.next_ready() {
-            let len = (chunk.range.end - chunk.range.start).min(left);
-            if chunk.payload.source().is_some() {
-                held += len;
-            }
-            left -= len;
-            if left == 0 {
+    /// The last `count` bytes before [`sent`](Self::sent) have just left: those of them that reads
+    /// brought are no longer held.
+    fn let_go(&mut self, count: u64) {
+        let (from, sent) = (self.queue.sent() - count, self.queue.sent());
+        while let Some(fill) = self.fills.front() {
+            let end = fill.at + fill.len;
+            self.held -= end.min(sent).saturating_sub(fill.at.max(from));
+            if end > sent {
                 break;
             }
+            self.fills.pop_front();
         }
-        held
     }
 
-    /// Send what is resident of the file at the head of the line; `None` if nothing is, or if its
-    /// read is under way.
-    fn send_resident(&mut self, ring: &Ring, socket: &Fd, now: Time) -> Option<io::Result<u64>> {
+    /// Send at most `budget` bytes of what is resident of the file at the head of the line; `None`
+    /// if nothing is, if it cannot be sent like this, or if its read is under way.
+    fn send_resident(
+        &mut self,
+        ring: &Ring,
+        socket: &Fd,
+        now: Time,
+        budget: u64,
+    ) -> Option<io::Result<u64>> {
         let source = self.sources.front_mut()?;
         if source.at != self.queue.ready() {
             return None;
         }
-        let left = (source.end - source.offset).min(TURN_BYTES);
+        let left = (source.end - source.offset).min(budget);
         let look = !source.from_disk;
         let len = source.file.resident(ring, source.offset, left, now, look);
         if len == 0 {
@@ -464,9 +511,14 @@ impl Stream {
                 }
                 Ok(sent)
             }
-            Err(error) => match error.raw_os_error() {
-                Some(EIO) => {
-                    self.fail(self.queue.ready(), Failure::Unreadable(EIO));
+            Err(error) => match Fault::of(&error) {
+                // From here on the file is read, and sent from a pipe or from memory.
+                Fault::Unsupported(_) => {
+                    source.file.cannot_be_sent();
+                    return None;
+                }
+                fault @ Fault::File(_) => {
+                    self.fail(self.queue.ready(), Failure::of(fault));
                     Ok(0)
                 }
                 _ => Err(error),
@@ -477,14 +529,14 @@ impl Stream {
     /// Read on while the peer takes what has been read, if that is how this stream gets its bytes.
     fn keep_reading(&mut self, ring: &mut Ring, disk: &mut Disk, owner: u64, window: Window) {
         let from_disk = self.sources.front().is_some_and(|source| source.from_disk);
-        if from_disk && self.reading + self.held < window.0 {
+        if from_disk && self.reading + self.held < window.0 / 2 {
             let now = ring.now();
             self.read_ahead(ring, disk, owner, window, now, false);
         }
     }
 
-    /// Begin reads of what is not resident, as far as the window goes. `head_missing`: the pump
-    /// has just found that what is next is not resident.
+    /// Begin reads of what is not resident, as far as the window goes (see [`Window`]).
+    /// `head_missing`: the pump has just found that what is next is not resident.
     fn read_ahead(
         &mut self,
         ring: &mut Ring,
@@ -495,6 +547,7 @@ impl Stream {
         head_missing: bool,
     ) {
         let readahead = self.readahead();
+        let chunk = window.chunk(self.chunk);
         let mut looked_at = 0;
         let mut index = 0;
         while let Some(source) = self.sources.get_mut(index) {
@@ -507,7 +560,8 @@ impl Stream {
                 // Everything else waits for what is at the head of the line: it is read whatever
                 // has been read ahead.
                 let at_head = head_missing && index == 0 && source.at == self.queue.ready();
-                if !at_head && self.reading + self.held >= window.0 {
+                let used = self.reading + self.held;
+                if !at_head && used >= window.0 / 2 {
                     return;
                 }
                 // What is resident further back will go by sendfile when it gets there.
@@ -523,7 +577,8 @@ impl Stream {
                     break;
                 }
                 // Ends of reads lie on multiples of the chunk, and so of residency's blocks.
-                let want = left.min(self.chunk - source.offset % self.chunk);
+                let most = if window.0.saturating_sub(used) < chunk { BLOCK } else { chunk };
+                let want = left.min(most - source.offset % most);
                 let (file, at, offset) = (&source.file, source.at, source.offset);
                 let begun = disk.read(ring, owner, at, file, offset, want, readahead, at_head);
                 let Some(begun) = begun else {
@@ -562,10 +617,7 @@ impl Stream {
             }
             Ok(data) if data.len() == 0 => return self.fail(done.at, Failure::Truncated),
             Ok(data) => data,
-            Err(error) => {
-                return self
-                    .fail(done.at, Failure::Unreadable(error.raw_os_error().unwrap_or(EIO)));
-            }
+            Err(error) => return self.fail(done.at, Failure::of_read(&error)),
         };
         let len = data.len();
         self.held += len;
@@ -573,11 +625,13 @@ impl Stream {
         self.adapt(done.len, ring.now().since(done.began), done.beside);
         let (file, offset) = (Rc::clone(&done.file), done.offset);
         let piece = match data {
-            Data::Buffer(buf) => Piece::Disk(Read { buf, file, offset }),
-            Data::Pipe(pipe) => Piece::Pipe(Pages { pipe: pipe.into(), len, file, offset }),
+            Data::Buffer(buf) => Piece::Disk(buf),
+            Data::Pipe(pipe) => Piece::Pipe(Pages { pipe: pipe.into(), len }),
             Data::Nothing => unreachable!("taken care of above"),
         };
         self.queue.fill(done.at, piece);
+        let place = self.fills.partition_point(|other| other.at < done.at);
+        self.fills.insert(place, Fill { file, at: done.at, offset, len });
         if rest > 0 {
             // A short read is not the end of the file; that would have been empty.
             let end = done.offset + done.len;
@@ -603,20 +657,19 @@ impl Stream {
         if self.chunk == CHUNK_BYTES_MAX { Readahead::Far } else { Readahead::Off }
     }
 
-    /// Give back the buffers of bytes that the peer does not take; they will be read again.
+    /// Give back the buffers and pipes of what the peer does not take; it will be read again.
+    /// While the socket takes bytes this does nothing: what is held is on its way.
     pub fn reclaim(&mut self) {
-        let mut back: Vec<Source> = Vec::new();
-        for chunk in self.queue.next_ready() {
-            if let Some((file, offset)) = chunk.payload.source() {
-                let (start, end) = (offset + chunk.range.start, offset + chunk.range.end);
-                back.push(Source::reread(file, chunk.at, start, end));
-            }
+        if !self.blocked {
+            return;
         }
-        for source in back.into_iter().rev() {
-            self.queue.retract(source.at);
-            self.held -= source.end - source.offset;
-            self.insert_source(source);
+        for Fill { file, at, offset, len } in core::mem::take(&mut self.fills) {
+            let start = at.max(self.queue.sent());
+            self.queue.retract(start);
+            self.insert_source(Source::reread(&file, start, offset + (start - at), offset + len));
         }
+        self.held = 0;
+        self.holding = None;
     }
 
     fn insert_source(&mut self, source: Source) {
@@ -627,6 +680,9 @@ impl Stream {
     fn fail(&mut self, at: u64, failure: Failure) {
         if self.queue.failed_at().is_none_or(|failed| at < failed) {
             self.queue.fail(at);
+            for fill in self.fills.drain(self.fills.partition_point(|fill| fill.at < at)..) {
+                self.held -= fill.len;
+            }
         }
         self.failure.get_or_insert(failure);
         // What stands in front of the failure still goes out.
@@ -634,8 +690,26 @@ impl Stream {
     }
 }
 
-/// `EIO` of errno(3): what a failing disk gives.
-const EIO: i32 = 5;
+impl Failure {
+    /// What a call that sends has failed for.
+    fn of(fault: Fault) -> Self {
+        match fault {
+            Fault::Peer => Self::Gone,
+            Fault::File(errno) => Self::Unreadable(errno),
+            Fault::Memory(errno) => Self::NoMemory(errno),
+            Fault::Unsupported(errno) | Fault::Ours(errno) => Self::Unexpected(errno),
+            Fault::Blocked | Fault::Interrupted => unreachable!("tried again"),
+        }
+    }
+
+    /// What a read has failed for: whatever it says is of the file, for it knows of no peer.
+    fn of_read(error: &io::Error) -> Self {
+        match Fault::of(error) {
+            Fault::Memory(errno) => Self::NoMemory(errno),
+            _ => Self::Unreadable(error.raw_os_error().unwrap_or(0)),
+        }
+    }
+}
 
 impl Source {
     /// What has been asked of the disk before.

@@ -259,6 +259,170 @@ fn buffers_that_a_peer_does_not_take_are_given_back_and_read_again() {
     }
 }
 
+/// A socket that takes megabytes at once: what ends a turn is the turn.
+fn roomy(setup: &Setup) {
+    const MEGABYTES: usize = 8 << 20;
+    rustix::net::sockopt::set_socket_send_buffer_size(setup.socket.os(), MEGABYTES).unwrap();
+}
+
+#[test]
+fn a_turn_moves_at_most_256_kib_whatever_the_bytes_come_from() {
+    let bytes = content(8 << 20);
+    let shared: Rc<[u8]> = bytes[..2 << 20].into();
+    for choice in DRIVERS {
+        for (warm, caching) in
+            [(true, Caching::Auto), (false, Caching::Auto), (false, Caching::Never)]
+        {
+            let dir = temp_dir();
+            let path = cold_file(&dir, &bytes);
+            if warm {
+                std::fs::read(&path).unwrap();
+            }
+            let (mut setup, theirs) =
+                Setup::new(choice, DiskConfig { caching, ..DiskConfig::default() });
+            roomy(&setup);
+            let all = reader(theirs);
+            let file = setup.open(&path);
+            setup.stream.push(Piece::Shared(Rc::clone(&shared), 0..shared.len()));
+            setup.stream.push_file(&file, 0..bytes.len() as u64);
+            let mut most = 0;
+            let end = loop {
+                let before = setup.stream.sent();
+                let progress = setup.pump();
+                most = most.max(setup.stream.sent() - before);
+                match progress {
+                    Progress::Blocked => {
+                        setup.ring.submit(Op::Writable(setup.socket.clone()), WRITABLE);
+                        setup.wait();
+                    }
+                    Progress::Waiting => setup.wait(),
+                    Progress::More => {}
+                    end => break end,
+                }
+            };
+            assert_eq!(end, Progress::Drained);
+            assert!(most <= 256 << 10, "{choice:?} {warm} {caching:?}: {most} in a turn");
+            setup.ring.shutdown(&setup.socket);
+            assert!(all.join().unwrap() == [&shared, &bytes[..]].concat());
+        }
+    }
+}
+
+#[test]
+fn what_is_read_ahead_never_exceeds_the_window() {
+    let bytes = content(16 << 20);
+    for choice in DRIVERS {
+        for window in [0, 700_000, 1 << 20, 2 << 20, 4 << 20] {
+            let dir = temp_dir();
+            let path = cold_file(&dir, &bytes);
+            let (mut setup, theirs) = Setup::new(choice, DiskConfig::default());
+            setup.window = Window(window);
+            roomy(&setup);
+            let all = reader(theirs);
+            let file = setup.open(&path);
+            setup.stream.push_file(&file, 0..bytes.len() as u64);
+            let end = loop {
+                let progress = setup.pump();
+                let ahead = setup.stream.reading() + setup.stream.held();
+                assert!(ahead <= window.max(256 << 10), "{choice:?}: {ahead} of {window}");
+                match progress {
+                    Progress::Blocked => {
+                        setup.ring.submit(Op::Writable(setup.socket.clone()), WRITABLE);
+                        setup.wait();
+                    }
+                    Progress::Waiting => setup.wait(),
+                    Progress::More => {}
+                    end => break end,
+                }
+            };
+            assert_eq!(end, Progress::Drained);
+            setup.ring.shutdown(&setup.socket);
+            assert!(all.join().unwrap() == bytes);
+        }
+    }
+}
+
+#[test]
+fn a_stream_whose_peer_takes_bytes_is_no_holder_and_keeps_them() {
+    let bytes = content(4 << 20);
+    let dir = temp_dir();
+    let path = cold_file(&dir, &bytes);
+    let (mut setup, mut theirs) = Setup::new(Choice::Uring, DiskConfig::default());
+    let file = setup.open(&path);
+    setup.stream.push_file(&file, 0..bytes.len() as u64);
+    while setup.pump() != Progress::Blocked {
+        setup.wait();
+    }
+    while setup.stream.is_reading() {
+        setup.wait();
+        assert_eq!(setup.pump(), Progress::Waiting);
+    }
+    // Writable again, and not yet pumped.
+    setup.ring.submit(Op::Writable(setup.socket.clone()), WRITABLE);
+    let sent = usize::try_from(setup.stream.sent()).unwrap();
+    theirs.read_exact(&mut vec![0; sent]).unwrap();
+    setup.wait();
+    let held = setup.stream.held();
+    assert!(held > 0);
+    assert_eq!(setup.disk.next_holder(), None);
+    setup.stream.reclaim();
+    assert_eq!(setup.stream.held(), held);
+    // Full again.
+    while setup.pump() == Progress::More {}
+    assert!(setup.stream.is_blocked());
+    assert_eq!(setup.disk.next_holder(), Some(7));
+    assert_eq!(setup.disk.next_holder(), None, "named once");
+    setup.stream.reclaim();
+    assert_eq!(setup.stream.held(), 0);
+}
+
+#[test]
+fn a_stream_that_is_dropped_holds_nothing() {
+    let bytes = content(4 << 20);
+    let dir = temp_dir();
+    let path = cold_file(&dir, &bytes);
+    let (mut setup, _theirs) = Setup::new(Choice::Epoll, DiskConfig::default());
+    let file = setup.open(&path);
+    setup.stream.push_file(&file, 0..bytes.len() as u64);
+    while setup.pump() != Progress::Blocked {
+        setup.wait();
+    }
+    assert!(setup.stream.held() > 0);
+    setup.stream = Stream::new();
+    assert_eq!(setup.disk.next_holder(), None);
+}
+
+#[test]
+fn a_disk_whose_depth_alone_is_used_up_is_not_starved() {
+    let bytes = content(2 << 20);
+    let dir = temp_dir();
+    let path = cold_file(&dir, &bytes);
+    let config = DiskConfig { depth: 1, ..DiskConfig::default() };
+    let (mut setup, _theirs) = Setup::new(Choice::Uring, config);
+    let file = setup.open(&path);
+    setup.stream.push_file(&file, 0..bytes.len() as u64);
+    assert_eq!(setup.pump(), Progress::Waiting);
+    let (ours, _peer) = UnixStream::pair().unwrap();
+    let socket = setup.ring.adopt_socket(ours.into());
+    let mut second = Stream::new();
+    second.push_file(&file, 0..bytes.len() as u64);
+    second.pump(&mut setup.ring, &mut setup.disk, &socket, 8, setup.window);
+    assert!(!setup.disk.has_room() && !setup.disk.is_starved());
+
+    // One buffer less than streams: the second waits for memory.
+    let config = DiskConfig { pipes: 1, ..DiskConfig::default() };
+    let (mut setup, _theirs) = Setup::new(Choice::Uring, config);
+    let file = setup.open(&path);
+    setup.stream.push_file(&file, 0..bytes.len() as u64);
+    assert_eq!(setup.pump(), Progress::Waiting);
+    second = Stream::new();
+    let (ours, _peer) = UnixStream::pair().unwrap();
+    let socket = setup.ring.adopt_socket(ours.into());
+    second.push_file(&file, 0..bytes.len() as u64);
+    second.pump(&mut setup.ring, &mut setup.disk, &socket, 8, setup.window);
+    assert!(setup.disk.is_starved());
+}
+
 #[test]
 fn a_stream_that_finds_no_buffer_stands_in_line_once() {
     let bytes = content(2 << 20);

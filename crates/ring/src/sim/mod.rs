@@ -98,6 +98,9 @@ pub struct Config {
     pub file_system: u64,
     /// Whether reads with `Caching::Drop` work (else `EOPNOTSUPP`).
     pub can_drop: bool,
+    /// The errno of each [`Ring::sendfile`], of a file system that does not know it or a disk that
+    /// is broken.
+    pub sendfile_errno: Option<i32>,
     /// What goes wrong.
     pub faults: Faults,
 }
@@ -144,6 +147,7 @@ impl Config {
             descriptors: 20_000,
             file_system: 0xef53,
             can_drop: true,
+            sendfile_errno: None,
             faults: Faults { success_after_cancel: 0.3, ..Faults::default() },
         }
     }

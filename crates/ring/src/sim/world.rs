@@ -388,6 +388,9 @@ impl World {
     ) -> io::Result<usize> {
         let mut state = self.state();
         let conn = state.conn(fd)?;
+        if let Some(error) = state.config.sendfile_errno {
+            return Err(errno(error));
+        }
         let open = state.opened(file)?.clone();
         let now = state.now;
         let contents = state.disk.file(open.ino).map_err(errno)?;

@@ -225,6 +225,8 @@ mod tests {
             size: body.len() as u64,
             mtime: 784_111_777,
             mtime_nanos: 0,
+            ctime: 784_111_777,
+            ctime_nanos: 0,
             dev: 1,
             ino: 1,
             links: 1,

@@ -1,0 +1,119 @@
+//! Whose fault an errno of a send, a `sendfile` or a read is, and so what there is to do about it.
+//!
+//! One call works on a socket and on a file, and its errno alone says which of the two failed. The
+//! families are those of `send(2)`, `tcp(7)` and of file systems; an errno that is in none of them
+//! is ours to look into, and is never taken for a peer that has gone.
+
+use std::io;
+
+/// The family of an error. Those of a file, of memory and of ours carry the errno, to be reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The socket is full: try again when it is writable.
+    Blocked,
+    /// A signal came first: try again.
+    Interrupted,
+    /// The peer, or the way to it, has gone: close the connection; there is nothing to report.
+    Peer,
+    /// The file cannot be read: close the connection, and report the file.
+    File(i32),
+    /// The file system does not know this call: use another.
+    Unsupported(i32),
+    /// The machine has no memory for it.
+    Memory(i32),
+    /// A mistake of this program, or an errno that nobody has thought of.
+    Ours(i32),
+}
+
+impl Fault {
+    /// The family that an error belongs to.
+    #[must_use]
+    pub fn of(error: &io::Error) -> Self {
+        let Some(errno) = error.raw_os_error() else {
+            return match error.kind() {
+                io::ErrorKind::WouldBlock => Self::Blocked,
+                io::ErrorKind::Interrupted => Self::Interrupted,
+                // What the simulation makes without an errno, and what std finds without a call.
+                _ => Self::Ours(0),
+            };
+        };
+        match errno {
+            libc::EAGAIN => Self::Blocked,
+            libc::EINTR => Self::Interrupted,
+            // The connection has ended, by either side or by a timeout; or the way to the peer has
+            // (`icmp_err_convert` in net/ipv4/icmp.c, and what a packet filter says).
+            libc::EPIPE
+            | libc::ECONNRESET
+            | libc::ECONNABORTED
+            | libc::ECONNREFUSED
+            | libc::ETIMEDOUT
+            | libc::ENOTCONN
+            | libc::ESHUTDOWN
+            | libc::EHOSTUNREACH
+            | libc::EHOSTDOWN
+            | libc::ENETUNREACH
+            | libc::ENETDOWN
+            | libc::ENETRESET
+            | libc::ENONET
+            | libc::ENOPROTOOPT
+            | libc::EMSGSIZE
+            | libc::EPERM => Self::Peer,
+            // A broken disk (EIO), a broken file system (EUCLEAN, EBADMSG: a checksum), a file that
+            // a server has removed (ESTALE), one that ends beyond what the call can say (EOVERFLOW,
+            // EFBIG), a device or a daemon that has gone.
+            libc::EIO
+            | libc::EREMOTEIO
+            | libc::EUCLEAN
+            | libc::EBADMSG
+            | libc::EILSEQ
+            | libc::ENODATA
+            | libc::ESTALE
+            | libc::EOVERFLOW
+            | libc::EFBIG
+            | libc::ENXIO
+            | libc::ENODEV
+            | libc::ENOLINK
+            | libc::ENOKEY
+            | libc::EKEYEXPIRED
+            | libc::EKEYREVOKED
+            | libc::EKEYREJECTED => Self::File(errno),
+            libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS => Self::Unsupported(errno),
+            libc::ENOMEM | libc::ENOBUFS => Self::Memory(errno),
+            _ => Self::Ours(errno),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_ends_a_connection_is_the_peers_fault() {
+        let of = |errno| Fault::of(&io::Error::from_raw_os_error(errno));
+        for errno in [libc::EPIPE, libc::ECONNRESET, libc::ETIMEDOUT, libc::EHOSTUNREACH] {
+            assert_eq!(of(errno), Fault::Peer);
+        }
+        for errno in [libc::EIO, libc::EOVERFLOW, libc::ESTALE, libc::EUCLEAN] {
+            assert_eq!(of(errno), Fault::File(errno));
+        }
+        for errno in [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOSYS] {
+            assert_eq!(of(errno), Fault::Unsupported(errno));
+        }
+        for errno in [libc::ENOMEM, libc::ENOBUFS] {
+            assert_eq!(of(errno), Fault::Memory(errno));
+        }
+        for errno in [libc::EBADF, libc::EFAULT, libc::ENOTSOCK, libc::EDOM, 4095] {
+            assert_eq!(of(errno), Fault::Ours(errno));
+        }
+        assert_eq!(of(libc::EAGAIN), Fault::Blocked);
+        assert_eq!(of(libc::EINTR), Fault::Interrupted);
+    }
+
+    #[test]
+    fn an_error_without_an_errno_has_a_family_too() {
+        assert_eq!(Fault::of(&io::ErrorKind::WouldBlock.into()), Fault::Blocked);
+        assert_eq!(Fault::of(&io::ErrorKind::Interrupted.into()), Fault::Interrupted);
+        assert_eq!(Fault::of(&io::Error::other("broken")), Fault::Ours(0));
+    }
+}

@@ -1,0 +1,164 @@
+//! What a stream does when a call fails, on the simulation: nothing is taken for a peer that has gone
+//! but what is one.
+
+use core::time::Duration;
+use std::rc::Rc;
+
+use ring::sim::{Config, Peer, World};
+use ring::{Event, Fd, Op, OpenHow, Ring};
+use sendfile::{Disk, DiskConfig, Failure, File, Progress, Stream, Window};
+
+const DISK: u64 = 1 << 40;
+const WRITABLE: u64 = 1;
+const EPIPE: i32 = 32;
+const EIO: i32 = 5;
+const ENOMEM: i32 = 12;
+const EINVAL: i32 = 22;
+const EOVERFLOW: i32 = 75;
+const EOPNOTSUPP: i32 = 95;
+const EBADF: i32 = 9;
+
+struct Setup {
+    world: World,
+    ring: Ring,
+    disk: Disk,
+    socket: Fd,
+    peer: Peer,
+    file: Rc<File>,
+    stream: Stream,
+}
+
+fn bytes() -> Vec<u8> {
+    (0..1_000_000).map(|at| u8::try_from(at * 31 % 251).unwrap()).collect()
+}
+
+fn next(ring: &mut Ring) -> Event {
+    let mut completions = Vec::new();
+    while completions.is_empty() {
+        ring.wait(None, &mut completions).unwrap();
+    }
+    completions.remove(0).result.unwrap()
+}
+
+impl Setup {
+    fn new(seed: u64) -> Self {
+        let world = World::new(Config::new(seed));
+        world.write_file("file", &bytes());
+        let mut ring = Ring::simulated(&world);
+        let listener = ring.sim_listener(&world);
+        let accept = ring.submit(Op::Accept(listener), 0);
+        let peer = world.connect();
+        let Event::Accepted(socket) = next(&mut ring) else { panic!("a connection") };
+        ring.cancel(accept);
+        let dir = Some(ring.sim_root(&world));
+        let mut completions = Vec::new();
+        ring.wait(Some(ring.now() + Duration::from_secs(1)), &mut completions).unwrap();
+        ring.submit(Op::Open { dir, path: c"file".into(), how: OpenHow::BENEATH }, 0);
+        let Event::Opened(fd) = next(&mut ring) else { panic!("a file") };
+        ring.submit(Op::Stat(fd.clone()), 0);
+        let Event::Stat(stat) = next(&mut ring) else { panic!("its size") };
+        let config = DiskConfig { pipes: 0, token_base: DISK, ..DiskConfig::default() };
+        let disk = Disk::new(config).unwrap();
+        let file = Rc::new(File::new(fd, &stat));
+        let mut stream = Stream::new();
+        stream.push_file(&file, 0..file.size());
+        Self { world, ring, disk, socket, peer, file, stream }
+    }
+
+    /// Send everything; how it ended.
+    fn finish(&mut self) -> Progress {
+        let window = Window::default();
+        loop {
+            match self.stream.pump(&mut self.ring, &mut self.disk, &self.socket, 7, window) {
+                Progress::Blocked => {
+                    self.ring.submit(Op::Writable(self.socket.clone()), WRITABLE);
+                }
+                Progress::Waiting => {}
+                Progress::More => continue,
+                end => return end,
+            }
+            self.wait();
+        }
+    }
+
+    fn wait(&mut self) {
+        let mut completions = Vec::new();
+        self.ring.wait(None, &mut completions).unwrap();
+        for completion in completions {
+            if completion.token == WRITABLE {
+                self.stream.handle_writable();
+            } else if let Some(done) = self.disk.handle(&mut self.ring, completion) {
+                self.stream.handle_read(&self.ring, done);
+            }
+        }
+    }
+}
+
+#[test]
+fn each_errno_of_sendfile_is_reported_as_what_it_is() {
+    for (errno, failure) in [
+        (EPIPE, Failure::Gone),
+        (EIO, Failure::Unreadable(EIO)),
+        (EOVERFLOW, Failure::Unreadable(EOVERFLOW)),
+        (ENOMEM, Failure::NoMemory(ENOMEM)),
+        (EBADF, Failure::Unexpected(EBADF)),
+    ] {
+        let mut setup = Setup::new(7);
+        setup.world.configure(|config| config.sendfile_errno = Some(errno));
+        assert_eq!(setup.finish(), Progress::Failed(failure));
+        assert_eq!(setup.stream.sent(), 0);
+    }
+}
+
+/// The memory of what was read behind a failure is free at once, and is not counted as if it could
+/// be given back.
+#[test]
+fn what_a_failure_drops_is_not_held() {
+    for seed in 0..40 {
+        let mut setup = Setup::new(seed);
+        setup.world.evict("file");
+        setup.world.configure(|config| {
+            config.send_buffer = 1000;
+            config.faults.read_error = 0.2;
+        });
+        setup.peer.stop_reading();
+        loop {
+            let window = Window(u64::MAX);
+            let progress =
+                setup.stream.pump(&mut setup.ring, &mut setup.disk, &setup.socket, 7, window);
+            if let Progress::Failed(failure) = progress {
+                assert_eq!(failure, Failure::Unreadable(EIO));
+                break;
+            }
+            if !setup.stream.is_reading() && progress == Progress::Waiting {
+                break;
+            }
+            if progress != Progress::More && progress != Progress::Blocked {
+                setup.wait();
+            }
+        }
+        while setup.stream.is_reading() {
+            setup.wait();
+        }
+        setup.stream.reclaim();
+        assert_eq!(setup.stream.held(), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_file_that_sendfile_does_not_take_is_read() {
+    for errno in [EINVAL, EOPNOTSUPP] {
+        let mut setup = Setup::new(7);
+        setup.world.configure(|config| config.sendfile_errno = Some(errno));
+        assert_eq!(setup.finish(), Progress::Drained);
+        setup.ring.shutdown(&setup.socket);
+        let mut completions = Vec::new();
+        let until = setup.ring.now() + Duration::from_secs(10);
+        while setup.ring.now() < until {
+            setup.ring.wait(Some(until), &mut completions).unwrap();
+        }
+        assert!(setup.peer.received() == bytes(), "other bytes than the file's");
+        // It is not tried again for each block.
+        assert_eq!(setup.file.resident(&setup.ring, 0, 1, setup.ring.now(), true), 0);
+    }
+}
