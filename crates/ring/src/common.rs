@@ -54,7 +54,18 @@ pub(crate) struct Common {
     watches: HashMap<i32, Vec<Key>>,
     /// Watches that helpers are setting up.
     watches_settling: usize,
+    /// Whether a turn ended before the inotify descriptor was empty: it is read on in the next,
+    /// which must not sleep before.
+    pub(crate) inotify_left: bool,
 }
+
+/// Inode events in one turn, so that a directory in which much happens does not stop those who only
+/// want to be served: what is done about an event is some microseconds. Others wait in the kernel,
+/// whose queue is bounded (`max_queued_events`, inotify(7)).
+const INOTIFY_EVENTS_MAX: usize = 256;
+/// Bytes of one read of inode events. What it brought is delivered in any case: without names that
+/// is another 256.
+const INOTIFY_BYTES: usize = 4 * 1024;
 
 impl Common {
     pub(crate) fn new() -> io::Result<Self> {
@@ -67,6 +78,7 @@ impl Common {
             inotify: None,
             watches: HashMap::new(),
             watches_settling: 0,
+            inotify_left: false,
         })
     }
 
@@ -279,13 +291,23 @@ impl Common {
         });
     }
 
-    /// Deliver inode events; call when the inotify descriptor is readable.
+    /// Deliver inode events, at most about [`INOTIFY_EVENTS_MAX`]; call once in a turn when the
+    /// inotify descriptor is readable or [`inotify_left`](Self::inotify_left). Equal changes in a
+    /// row are one: a write is three events.
     pub(crate) fn reap_inotify(&mut self) {
         let Some(inotify) = self.inotify.clone() else { return };
-        let mut space = [MaybeUninit::uninit(); 16 * 1024];
+        let mut space = [MaybeUninit::uninit(); INOTIFY_BYTES];
         let mut events = Reader::new(&inotify, &mut space);
-        // Ends with EAGAIN when the queue is empty; `inotify(7)` bounds the queue.
-        while let Ok(event) = events.next() {
+        let mut last = None;
+        let mut count = 0;
+        self.inotify_left = true;
+        while count < INOTIFY_EVENTS_MAX || !events.is_buffer_empty() {
+            count += 1;
+            let Ok(event) = events.next() else {
+                // EAGAIN: the queue is empty.
+                self.inotify_left = false;
+                return;
+            };
             let flags = event.events();
             if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
                 let all: Vec<Key> = self.watches.values().flatten().copied().collect();
@@ -307,8 +329,11 @@ impl Common {
             }
             let watch = event.wd();
             let change = Change { name, directory: flags.contains(ReadFlags::ISDIR) };
-            for key in self.watches.get(&watch).cloned().unwrap_or_default() {
-                self.emit(key, Event::Changed(change.clone()));
+            if last.as_ref() != Some(&(watch, change.clone())) {
+                for key in self.watches.get(&watch).cloned().unwrap_or_default() {
+                    self.emit(key, Event::Changed(change.clone()));
+                }
+                last = Some((watch, change));
             }
             if flags.contains(ReadFlags::IGNORED) {
                 self.watches.remove(&watch);

@@ -49,6 +49,8 @@ pub(crate) struct Uring {
     /// and leave the descriptors open.
     closing: usize,
     inotify_armed: bool,
+    /// Whether there have been inode events since they were last read.
+    inotify_ready: bool,
     woken: bool,
     waker_armed: bool,
 }
@@ -81,6 +83,7 @@ impl Uring {
             starved: Vec::new(),
             closing: 0,
             inotify_armed: false,
+            inotify_ready: false,
             woken: false,
             waker_armed: true,
         };
@@ -234,7 +237,8 @@ impl Uring {
                 self.submit(common, key);
             }
         }
-        let want = usize::from(common.ready.is_empty() && until.is_none_or(|until| until > now));
+        let idle = common.ready.is_empty() && !common.inotify_left;
+        let want = usize::from(idle && until.is_none_or(|until| until > now));
         let result = match until {
             Some(until) if want == 1 => {
                 let left = Timespec::from(until.since(now));
@@ -251,6 +255,10 @@ impl Uring {
             Err((_, error)) => return Err(error),
         }
         self.reap(common);
+        // Its poll tells of new events only, not of those that were left.
+        if core::mem::take(&mut self.inotify_ready) || common.inotify_left {
+            common.reap_inotify();
+        }
         Ok(())
     }
 
@@ -288,7 +296,7 @@ impl Uring {
                     }
                 }
                 INOTIFY => {
-                    common.reap_inotify();
+                    self.inotify_ready = true;
                     if let (false, Some(fd)) = (more, &common.inotify) {
                         self.arm_poll(fd.as_raw_fd(), INOTIFY);
                     }

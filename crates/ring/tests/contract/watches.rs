@@ -1,5 +1,6 @@
 //! Changes in directories.
 
+use std::collections::HashSet;
 use std::ffi::CString;
 
 use ring::{Change, Event, Key, Op};
@@ -17,6 +18,16 @@ on_every_driver!(
     a_removed_directory_changes,
     watches_the_root_itself,
 );
+
+mod inotify {
+    //! The simulation's queue is as long as the test says.
+    use super::*;
+    on_real_drivers!(
+        a_burst_of_changes_comes_in_portions_and_whole,
+        equal_changes_in_a_row_are_one,
+        more_changes_than_the_kernel_keeps,
+    );
+}
 
 fn submit(s: &mut Stage, path: &str) -> Key {
     let root = s.root();
@@ -173,6 +184,60 @@ fn a_removed_directory_changes(s: &mut Stage) {
     assert_eq!(change(s, key).name, None, "assume everything");
     s.ring.cancel(key);
     ends_cancelled(s, key);
+}
+
+fn a_burst_of_changes_comes_in_portions_and_whole(s: &mut Stage) {
+    const FILES: usize = 3000;
+    let key = watch(s, "");
+    for number in 0..FILES {
+        s.write_file(&format!("file{number}"), b"");
+    }
+    let mut seen = HashSet::new();
+    let mut most = 0;
+    while seen.len() < FILES {
+        let portion = s.some();
+        most = most.max(portion.len());
+        for completion in portion {
+            assert_eq!(completion.key, key);
+            let Ok(Event::Changed(Change { name: Some(name), .. })) = completion.result else {
+                panic!("a change of a file");
+            };
+            seen.insert(name);
+        }
+    }
+    assert!(most <= 512, "{most} at once");
+    assert!(s.rest().is_empty());
+    s.write_file("file", b"");
+    expect(s, key, &["file"]);
+}
+
+fn equal_changes_in_a_row_are_one(s: &mut Stage) {
+    let key = watch(s, "");
+    for _ in 0..30 {
+        s.write_file("file", b"contents");
+    }
+    s.write_file("other", b"");
+    s.write_file("file", b"contents");
+    let names: Vec<_> = (0..3).map(|_| change(s, key).name.unwrap()).collect();
+    assert_eq!(names, [&b"file"[..], b"other", b"file"]);
+    assert!(s.rest().is_empty());
+}
+
+/// `fs.inotify.max_queued_events` is 16,384 where nobody has changed it.
+fn more_changes_than_the_kernel_keeps(s: &mut Stage) {
+    let key = watch(s, "");
+    for _ in 0..6000 {
+        s.write_file("one", b"");
+        s.write_file("two", b"");
+    }
+    loop {
+        let change = change(s, key);
+        if change.name.is_none() {
+            break;
+        }
+    }
+    s.write_file("last", b"");
+    while change(s, key).name.as_deref() != Some(b"last") {}
 }
 
 fn watches_the_root_itself(s: &mut Stage) {
