@@ -452,6 +452,7 @@ fn list(dir: BorrowedFd<'_>, entries_max: usize) -> io::Result<Listing> {
             mtime: stat.st_mtime,
         });
     }
+    listing.sort();
     Ok(listing)
 }
 

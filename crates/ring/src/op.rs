@@ -69,7 +69,8 @@ pub enum Op {
         /// What to write.
         bytes: Vec<u8>,
     },
-    /// Read a directory: names, kinds, sizes and times, unsorted.
+    /// Read a directory: names, kinds, sizes and times. Directories come first, then the others,
+    /// both by name; the thread that reads sorts.
     List {
         /// The directory, open for reading.
         dir: Fd,
@@ -240,10 +241,20 @@ pub enum FileKind {
 /// The entries of a directory, without `.` and `..`.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
-    /// The entries, in the file system's order.
+    /// The entries: directories first, then by name.
     pub entries: Vec<Entry>,
     /// Whether there were more than were asked for.
     pub truncated: bool,
+}
+
+impl Listing {
+    /// Put the entries into their order: some 40 ms for 100,000, so not on an event loop.
+    pub(crate) fn sort(&mut self) {
+        self.entries.sort_unstable_by(|a, b| {
+            let rank = |entry: &Entry| entry.kind != FileKind::Directory;
+            (rank(a), &a.name).cmp(&(rank(b), &b.name))
+        });
+    }
 }
 
 /// One entry of a directory.

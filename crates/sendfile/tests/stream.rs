@@ -10,7 +10,9 @@ use std::rc::Rc;
 use std::thread::JoinHandle;
 
 use ring::{Choice, Event, Fd, Op, Ring, Token};
-use sendfile::{Caching, Disk, DiskConfig, Failure, File, Piece, Progress, Stream, Window};
+use sendfile::{
+    Account, Caching, Disk, DiskConfig, Failure, File, Piece, Progress, Shared, Stream, Window,
+};
 
 const DISK: Token = 1 << 40;
 const STAT: Token = 1;
@@ -268,7 +270,7 @@ fn roomy(setup: &Setup) {
 #[test]
 fn a_turn_moves_at_most_256_kib_whatever_the_bytes_come_from() {
     let bytes = content(8 << 20);
-    let shared: Rc<[u8]> = bytes[..2 << 20].into();
+    let shared = Shared::new(bytes[..2 << 20].to_vec(), &Account::default());
     for choice in DRIVERS {
         for (warm, caching) in
             [(true, Caching::Auto), (false, Caching::Auto), (false, Caching::Never)]
@@ -283,7 +285,7 @@ fn a_turn_moves_at_most_256_kib_whatever_the_bytes_come_from() {
             roomy(&setup);
             let all = reader(theirs);
             let file = setup.open(&path);
-            setup.stream.push(Piece::Shared(Rc::clone(&shared), 0..shared.len()));
+            setup.stream.push(Piece::Shared(shared.clone(), 0..shared.len()));
             setup.stream.push_file(&file, 0..bytes.len() as u64);
             let mut most = 0;
             let end = loop {
@@ -303,7 +305,7 @@ fn a_turn_moves_at_most_256_kib_whatever_the_bytes_come_from() {
             assert_eq!(end, Progress::Drained);
             assert!(most <= 256 << 10, "{choice:?} {warm} {caching:?}: {most} in a turn");
             setup.ring.shutdown(&setup.socket);
-            assert!(all.join().unwrap() == [&shared, &bytes[..]].concat());
+            assert!(all.join().unwrap() == [&shared[..], &bytes[..]].concat());
         }
     }
 }

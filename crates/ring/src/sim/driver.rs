@@ -513,10 +513,12 @@ impl State {
             size: self.disk.size(*ino),
             mtime: self.unix(self.disk.inode(*ino).mtime).0,
         };
-        Ok(Listing {
+        let mut listing = Listing {
             entries: entries.iter().take(entries_max).map(entry).collect(),
             truncated: entries.len() > entries_max,
-        })
+        };
+        listing.sort();
+        Ok(listing)
     }
 
     fn discard(&mut self, fd: i32, offset: u64, len: u64) -> io::Result<()> {

@@ -207,6 +207,10 @@ fn lists_a_directory(s: &mut Stage) {
     assert_eq!(entry("file42").size, 42);
     assert!((entry("file42").mtime - s.ring.unix_time()).abs() < 100);
 
+    let mut sorted = all.clone();
+    sorted.entries.sort_by_key(|entry| (entry.kind != FileKind::Directory, entry.name.clone()));
+    assert_eq!(all.entries, sorted.entries, "directories first, then by name");
+
     let exact = list(s, &dir, 102);
     assert!(!exact.truncated && exact.entries.len() == 102);
     let some = list(s, &dir, 10);

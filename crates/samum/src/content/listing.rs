@@ -1,4 +1,4 @@
-//! Directory listings: sorted, escaped, made as the socket takes them.
+//! Directory listings: escaped, made as the socket takes them.
 
 use std::rc::Rc;
 
@@ -7,14 +7,6 @@ use ring::{Entry, FileKind, Listing};
 
 /// Bytes made at once.
 const PIECE_BYTES: usize = 16 * 1024;
-
-/// Directories first, then by name.
-pub(super) fn sort(listing: &mut Listing) {
-    listing.entries.sort_by(|a, b| {
-        let (a_is_file, b_is_file) = (a.kind != FileKind::Directory, b.kind != FileKind::Directory);
-        (a_is_file, &a.name).cmp(&(b_is_file, &b.name))
-    });
-}
 
 /// A listing on its way out.
 #[derive(Debug)]
@@ -199,18 +191,6 @@ mod tests {
             out.extend(piece);
         }
         String::from_utf8(out).unwrap()
-    }
-
-    #[test]
-    fn directories_come_first_and_names_are_sorted() {
-        let mut all = listing(&[
-            (b"b", FileKind::Regular),
-            (b"z", FileKind::Directory),
-            (b"a", FileKind::Regular),
-        ]);
-        sort(&mut all);
-        let names: Vec<_> = all.entries.iter().map(|entry| entry.name.clone()).collect();
-        assert_eq!(names, [b"z", b"a", b"b"]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use sendfile::File;
 
 use super::invalidate::{Watched, suffix};
 use super::resource::{FileSet, Kind, Resource, Variant};
-use super::{Answer, Began, Content, FINISHED_BYTES_MAX, SIZE_MAX, listing, token};
+use super::{Answer, Began, Content, FINISHED_BYTES_MAX, SIZE_MAX, token};
 use crate::connection::Waiter;
 use crate::shell::{Shell, kind};
 
@@ -177,8 +177,7 @@ impl Content {
                 let op = Op::List { dir, entries_max: ENTRIES_MAX };
                 shell.ring.submit(op, token(kind::LOAD, 0, id));
             }
-            (Step::List, Ok(Event::Listed(mut listed))) => {
-                listing::sort(&mut listed);
+            (Step::List, Ok(Event::Listed(listed))) => {
                 let keep = listed.entries.len() <= ENTRIES_KEPT_MAX;
                 let memory = listed.entries.iter().map(|e| e.name.len() + size_of_val(e)).sum();
                 self.finish(id, Kind::Directory(Rc::from(listed)), memory, 0, keep);
