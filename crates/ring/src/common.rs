@@ -39,6 +39,11 @@ pub(crate) enum Pinned {
     },
     Statx(Box<MaybeUninit<libc::statx>>),
     Watch(i32),
+    /// Buffers received in which turn of the io_uring driver.
+    Received {
+        turn: u64,
+        count: u32,
+    },
 }
 
 pub(crate) struct Common {

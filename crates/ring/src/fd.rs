@@ -17,6 +17,8 @@ pub struct Fd(Rc<Inner>);
 struct Inner {
     handle: Option<Handle>,
     closing: Rc<Closing>,
+    /// Whether the io_uring driver receives from it once in a turn and not as long as it can.
+    greedy: Cell<bool>,
 }
 
 /// What is behind an [`Fd`].
@@ -56,7 +58,11 @@ impl Closing {
 
 impl Fd {
     pub(crate) fn new(handle: Handle, closing: &Rc<Closing>) -> Self {
-        Self(Rc::new(Inner { handle: Some(handle), closing: Rc::clone(closing) }))
+        Self(Rc::new(Inner {
+            handle: Some(handle),
+            closing: Rc::clone(closing),
+            greedy: Cell::new(false),
+        }))
     }
 
     /// The number, for logs and for tables indexed by it.
@@ -66,6 +72,15 @@ impl Fd {
             Handle::Socket(fd) | Handle::File(fd) => fd.as_raw_fd(),
             Handle::Sim(number) => *number,
         }
+    }
+
+    /// Its peer sends more at once than others should wait for; for ever.
+    pub(crate) fn mark_greedy(&self) {
+        self.0.greedy.set(true);
+    }
+
+    pub(crate) fn is_greedy(&self) -> bool {
+        self.0.greedy.get()
     }
 
     pub(crate) fn handle(&self) -> &Handle {

@@ -25,6 +25,11 @@ const COMPLETIONS: u32 = 16 * 1024;
 /// Threads that the kernel may start for operations that sleep (`IORING_REGISTER_IOWQ_MAX_WORKERS`):
 /// on slow file systems as many opens and stats as this run side by side.
 const KERNEL_WORKERS_MAX: u32 = 64;
+/// Receive buffers that one connection may fill in one turn: a request head of 16 KiB. As long as it
+/// stays within them the kernel receives without being asked again (multishot). One that fills more
+/// could take all buffers of the ring, and the turn of all others with them; from then on it is
+/// asked for one in each turn, as with epoll.
+const RECEIVES_MAX: u32 = 8;
 /// The group of the provided receive buffers.
 const RECV_GROUP: u16 = 0;
 
@@ -48,6 +53,8 @@ pub(crate) struct Uring {
     /// Closes in the kernel's threads. A ring that goes away would drop those that have not begun,
     /// and leave the descriptors open.
     closing: usize,
+    /// How often `wait` was called.
+    turn: u64,
     inotify_armed: bool,
     /// Whether there have been inode events since they were last read.
     inotify_ready: bool,
@@ -82,6 +89,7 @@ impl Uring {
             recv,
             starved: Vec::new(),
             closing: 0,
+            turn: 0,
             inotify_armed: false,
             inotify_ready: false,
             woken: false,
@@ -128,6 +136,13 @@ impl Uring {
             Op::Accept(fd) => opcode::AcceptMulti::new(RawTarget(fd.raw()))
                 .flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)
                 .build(),
+            Op::Recv(fd) if fd.is_greedy() => {
+                // The kernel names the buffer, and says how long it is.
+                opcode::Recv::new(RawTarget(fd.raw()), core::ptr::null_mut(), 0)
+                    .buf_group(RECV_GROUP)
+                    .build()
+                    .flags(Flags::BUFFER_SELECT)
+            }
             Op::Recv(fd) => opcode::RecvMulti::new(RawTarget(fd.raw()), RECV_GROUP).build(),
             Op::Writable(fd) => {
                 opcode::PollAdd::new(RawTarget(fd.raw()), libc::POLLOUT.cast_unsigned().into())
@@ -220,9 +235,13 @@ impl Uring {
         } else if common.helpers.cancel(key) {
             common.finish_cancelled(key);
         } else {
-            let cancel = opcode::AsyncCancel::new(key.to_bits()).build();
-            self.push(&cancel.flags(Flags::SKIP_SUCCESS).user_data(IGNORED));
+            self.cancel_in_kernel(key);
         }
+    }
+
+    fn cancel_in_kernel(&mut self, key: Key) {
+        let cancel = opcode::AsyncCancel::new(key.to_bits()).build();
+        self.push(&cancel.flags(Flags::SKIP_SUCCESS).user_data(IGNORED));
     }
 
     pub(crate) fn wait(
@@ -231,6 +250,7 @@ impl Uring {
         now: Time,
         until: Option<Time>,
     ) -> io::Result<()> {
+        self.turn += 1;
         self.close_unused(common);
         if self.recv.has_free() {
             for key in core::mem::take(&mut self.starved) {
@@ -342,18 +362,32 @@ impl Uring {
                 }
                 common.finish(key, Ok(Event::Eof));
             }
-            (Op::Recv(_), Ok(len)) => {
+            (Op::Recv(fd), Ok(len)) => {
+                let count = match slot.pinned {
+                    Pinned::Received { turn, count } if turn == self.turn => count + 1,
+                    _ => 1,
+                };
+                slot.pinned = Pinned::Received { turn: self.turn, count };
+                let too_much = count == RECEIVES_MAX + 1;
+                if too_much {
+                    fd.mark_greedy();
+                }
                 let id =
                     cqueue::buffer_select(flags).expect("a receive with bytes names its buffer");
                 let buf = self.recv.received(id, len as usize);
                 common.emit(key, Event::Received(buf));
+                if more && too_much {
+                    // Where it is not found because it is just running, the next turn tries again.
+                    self.cancel_in_kernel(key);
+                }
                 if !more {
                     self.again(common, key, cancelled);
                 }
             }
             (Op::Recv(_), Err(error)) => match error.raw_os_error() {
                 Some(libc::ENOBUFS) if !cancelled => self.starved.push(key),
-                Some(libc::EINTR) => self.again(common, key, cancelled),
+                // ECANCELED: to go on one by one.
+                Some(libc::EINTR | libc::ECANCELED) => self.again(common, key, cancelled),
                 Some(libc::ENOBUFS) => common.finish_cancelled(key),
                 _ => drop(common.finish(key, Err(error))),
             },

@@ -62,6 +62,56 @@ fn more_completions_than_the_queue_holds(s: &mut Stage) {
     assert!(s.rest().is_empty());
 }
 
+mod receive_buffers {
+    //! The simulation receives what has come in any order.
+    use super::*;
+    on_real_drivers!(a_few_that_send_without_a_pause_leave_buffers_to_others);
+}
+
+/// Twenty connections have more to receive than there are buffers. Once they have shown it, a turn
+/// brings little of each, and what another sends comes with it.
+fn a_few_that_send_without_a_pause_leave_buffers_to_others(s: &mut Stage) {
+    const BYTES: usize = 100 * 1024;
+    let (mut peers, mut receives) = (Vec::new(), Vec::new());
+    for _ in 0..20 {
+        let (socket, mut peer) = s.pair();
+        peer.send(&pattern(BYTES));
+        receives.push(s.ring.submit(Op::Recv(socket), 0));
+        peers.push(peer);
+    }
+    let (socket, mut victim) = s.pair();
+    let victims = s.ring.submit(Op::Recv(socket), 0);
+    // At first nothing is known of them, and each may be the one that takes all.
+    let mut streams = vec![Vec::new(); receives.len()];
+    let (mut turn, mut sent, mut served, mut waited) = (0, false, 0, 0);
+    while streams.iter().any(|stream| stream.len() < BYTES) {
+        turn += 1;
+        if turn > 4 && !sent {
+            victim.send(b"x");
+            (sent, waited) = (true, 0);
+        }
+        let mut counts = vec![0; receives.len()];
+        waited += 1;
+        for completion in s.some() {
+            let Ok(Event::Received(buf)) = completion.result else { panic!("{completion:?}") };
+            if completion.key == victims {
+                assert!(waited <= 2, "{waited} turns");
+                (sent, served) = (false, served + 1);
+                continue;
+            }
+            let at = receives.iter().position(|key| *key == completion.key).unwrap();
+            streams[at].extend_from_slice(&buf);
+            counts[at] += 1;
+        }
+        let most = counts.into_iter().max().unwrap();
+        assert!(turn <= 4 || most <= 2, "{most} buffers of one connection in turn {turn}");
+    }
+    assert!(served > 5, "served {served} times in {turn} turns");
+    for stream in streams {
+        assert!(stream == pattern(BYTES));
+    }
+}
+
 fn a_flood_of_small_messages(s: &mut Stage) {
     let (listener, address) = s.listener();
     let accept = s.ring.submit(Op::Accept(listener), 0);
