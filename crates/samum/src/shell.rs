@@ -39,6 +39,8 @@ pub(crate) mod kind {
     pub(crate) const ACCESS: Token = 9 << 56;
     /// A note to the operator was written.
     pub(crate) const NOTE: Token = 10 << 56;
+    /// It is time for what content does bit by bit.
+    pub(crate) const TIDY: Token = 16 << 56;
     /// The part of a token that says which kind it is.
     pub(crate) const MASK: Token = 0xff << 56;
 }

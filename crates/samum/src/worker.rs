@@ -105,7 +105,8 @@ impl Worker {
             pipes: if parts.ring.kind() == DriverKind::Sim {
                 0
             } else {
-                DiskConfig::default().pipes
+                // Two descriptors each: half of what is left of an eighth beside loads.
+                DiskConfig::default().pipes.min(parts.descriptors_max / 4)
             },
             cached_bytes_max: total_memory() / MEMORY_SHARE,
             token_base: kind::DISK,
@@ -208,6 +209,7 @@ impl Worker {
             kind::DISK => self.handle_disk(completion),
             kind::LOAD => self.content.handle_load(&mut self.shell, completion),
             kind::WATCH => self.content.handle_watch(&mut self.shell, completion),
+            kind::TIDY => self.content.handle_tidy(&mut self.shell, &completion),
             kind::ACCESS | kind::NOTE => self.shell.log_written(completion),
             kind::RESUME => self.resume(id),
             // What another thread wants is seen by the caller of `turn`, a place by `serve_crowd`.

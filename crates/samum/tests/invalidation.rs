@@ -5,10 +5,12 @@ mod common;
 
 use core::time::Duration;
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use testkit::{Client, Content, Server, Tree};
+use testkit::{Client, Content, Server, Tree, skip};
 
 use common::{ask, ask_on, connect, on_both_drivers, serve};
 
@@ -317,4 +319,167 @@ fn changes_while_many_clients_ask() {
             }
         });
     });
+}
+
+/// A file written through a shared mapping: no event tells of it, so it is seen by age, also when
+/// nobody has asked for the file meanwhile.
+#[test]
+fn a_file_changed_through_a_mapping_is_not_served_after_an_idle_time() {
+    const PROGRAM: &str = "import mmap, sys\n\
+        file = open(sys.argv[1], 'r+b', buffering=0)\n\
+        view = mmap.mmap(file.fileno(), 0)\n\
+        file.close()\n\
+        print('mapped', flush=True)\n\
+        sys.stdin.readline()\n\
+        view[0:3] = b'new'\n\
+        print('written', flush=True)\n\
+        sys.stdin.readline()\n";
+    let mut writers = Vec::new();
+    let mut all = Vec::new();
+    for driver in ["uring", "epoll"] {
+        let tree = Tree::new().file("a.txt", "old").file("big.bin", vec![b'o'; 100_000]);
+        for name in ["a.txt", "big.bin"] {
+            let mut command = Command::new("python3");
+            command.args(["-c", PROGRAM]).arg(tree.path().join(name));
+            let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+            let mut child = match spawned {
+                Ok(child) => child,
+                Err(error) => skip!("python3: {error}"),
+            };
+            let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+            assert_eq!(said.next().unwrap().unwrap(), "mapped");
+            writers.push((child, said));
+        }
+        let warm = Warm::new(driver, tree.path(), &["/a.txt", "/big.bin"]);
+        all.push((tree, warm));
+    }
+    for (child, said) in &mut writers {
+        child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        assert_eq!(said.next().unwrap().unwrap(), "written");
+    }
+    std::thread::sleep(Duration::from_millis(10_500));
+    for (_tree, warm) in &mut all {
+        for path in ["/a.txt", "/big.bin"] {
+            let response = ask_on(&mut warm.client, &format!("GET {path}"));
+            assert_eq!(&response.body[..3], b"new", "{path}");
+        }
+    }
+    for (mut child, _) in writers {
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_directory_with_many_cached_files_is_outdated_at_once_when_it_moves() {
+    const FILES: usize = 3000;
+    on_both_drivers(|driver| {
+        let tree = Tree::new();
+        for number in 0..FILES {
+            tree.write(format!("d/{number}"), "one");
+        }
+        tree.write("x/0", "two");
+        let mut warm = Warm::new(driver, tree.path(), &[]);
+        let get = |warm: &mut Warm, number: usize| {
+            ask_on(&mut warm.client, &format!("GET /d/{number}")).status
+        };
+        for number in 0..FILES {
+            assert_eq!(get(&mut warm, number), 200);
+        }
+        fs::rename(tree.path().join("d"), tree.path().join("e")).unwrap();
+        fs::rename(tree.path().join("x"), tree.path().join("d")).unwrap();
+        warm.assert_soon("GET /d/0", BY_EVENT, 200, "two");
+        for number in (1..FILES).rev() {
+            assert_eq!(get(&mut warm, number), 404, "{number}");
+        }
+        fs::write(tree.path().join("d/0"), "three").unwrap();
+        warm.assert_soon("GET /d/0", BY_EVENT, 200, "three");
+    });
+}
+
+/// Directories watched per worker.
+const DIRS_MAX: usize = 4096;
+
+#[test]
+fn paths_that_lead_nowhere_take_no_watches() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("real/a.txt", "a").symlink("link", "real");
+        let mut warm = Warm::new(driver, tree.path(), &[]);
+        for kind in ["link/", "", "real/"] {
+            for number in 0..DIRS_MAX + 10 {
+                ask_on(&mut warm.client, &format!("GET /{kind}{number}/a.txt"));
+            }
+        }
+        tree.write("d/a.txt", "one");
+        warm.assert_soon("GET /d/a.txt", BY_EVENT, 200, "one");
+        fs::write(tree.path().join("d/a.txt"), "two").unwrap();
+        warm.assert_soon("GET /d/a.txt", BY_EVENT, 200, "two");
+    });
+}
+
+#[test]
+fn a_directory_without_cached_files_makes_room_for_another() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new();
+        for number in 0..DIRS_MAX + 10 {
+            tree.write(format!("{number}/a.txt"), "a");
+        }
+        let mut warm = Warm::new(driver, tree.path(), &[]);
+        for number in 0..DIRS_MAX + 10 {
+            ask_on(&mut warm.client, &format!("GET /{number}/a.txt"));
+        }
+        for number in 0..64 {
+            fs::remove_file(tree.path().join(format!("{number}/a.txt"))).unwrap();
+        }
+        warm.assert_soon("GET /63/a.txt", BY_EVENT, 404, "");
+        tree.write("d/a.txt", "one");
+        warm.assert_soon("GET /d/a.txt", BY_EVENT, 200, "one");
+        fs::write(tree.path().join("d/a.txt"), "two").unwrap();
+        warm.assert_soon("GET /d/a.txt", BY_EVENT, 200, "two");
+    });
+}
+
+/// In a user namespace of its own the server may have as many inotify instances as the test says.
+#[test]
+fn watching_that_failed_for_want_of_something_is_tried_again_and_told_once() {
+    const KNOB: &str = "/proc/sys/user/max_inotify_instances";
+    let unshare = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "sh", "-c", script]);
+        command
+    };
+    match unshare(&format!("echo 0 > {KNOB}")).output() {
+        Ok(output) if output.status.success() => {}
+        output => skip!("no user namespace: {output:?}"),
+    }
+    let start = |driver: &'static str| {
+        let tree = Tree::new().file("a.txt", "one").file("d/b.txt", "one");
+        let mut command = unshare(&format!("echo 0 > {KNOB} && exec \"$0\" \"$@\""));
+        command.args([common::SAMUM, "serve"]).arg(tree.path());
+        command.args(["--listen", "127.0.0.1:0", "--threads", "1", "--driver", driver]);
+        let server = Server::spawn(&mut command).unwrap();
+        let mut warm = Warm { client: connect(&server), server };
+        warm.assert_soon("GET /a.txt", BY_EVENT, 200, "one");
+        warm.assert_soon("GET /d/b.txt", BY_EVENT, 200, "one");
+        fs::write(tree.path().join("a.txt"), "two").unwrap();
+        warm.assert_soon("GET /a.txt", BY_AGE, 200, "two");
+        let told = "directories cannot be watched";
+        assert!(warm.server.wait_for_stderr(told, common::SOON).is_some());
+        assert_eq!(warm.server.stderr().iter().filter(|line| line.contains(told)).count(), 1);
+        let target = warm.server.pid().to_string();
+        let script = format!("echo 100 > {KNOB}");
+        let enter = ["--user", "--preserve-credentials", "--target", &target, "sh", "-c", &script];
+        let output = Command::new("nsenter").args(enter).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        (tree, warm)
+    };
+    let all = ["uring", "epoll"].map(start);
+    std::thread::sleep(Duration::from_millis(10_500));
+    for (tree, mut warm) in all {
+        // Too old: looked at, with its directories watched.
+        warm.assert_soon("GET /d/b.txt", BY_EVENT, 200, "one");
+        assert!(warm.server.wait_for_stderr("watched for changes again", common::SOON).is_some());
+        fs::write(tree.path().join("d/b.txt"), "two").unwrap();
+        warm.assert_soon("GET /d/b.txt", BY_EVENT, 200, "two");
+    }
 }

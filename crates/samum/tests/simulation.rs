@@ -256,6 +256,14 @@ impl Run {
         self.worker.turn(Some(until)).unwrap();
     }
 
+    /// Let so much time pass.
+    fn pass(&mut self, time: Duration) {
+        let until = self.worker.ring().now() + time;
+        while self.worker.ring().now() < until {
+            self.worker.turn(Some(until)).unwrap();
+        }
+    }
+
     /// Go on until every client has what it asked for, or cannot get it any more.
     fn finish(&mut self) {
         for _ in 0..200_000 {
@@ -311,6 +319,21 @@ impl Run {
             "{} descriptors are open",
             self.world.open_descriptors()
         );
+    }
+}
+
+/// Get a whole file.
+fn ask(run: &mut Run, peer: &Peer, name: &str) {
+    drop(peer.take());
+    peer.send(format!("GET /{name} HTTP/1.1\r\nHost: sim\r\n\r\n").as_bytes());
+    loop {
+        run.turn(Duration::from_millis(5));
+        if let Some(response) = parse(&peer.received(), false)
+            && response.whole
+        {
+            assert_eq!(response.status, 200, "{name}");
+            return;
+        }
     }
 }
 
@@ -486,5 +509,69 @@ fn a_client_that_takes_nothing_is_let_go_and_frees_the_disk_for_others() {
             run.turn(Duration::from_millis(100));
         }
         assert_eq!(run.worker.stats().slow_peers, 200);
+    });
+}
+
+/// A file system that is to be unmounted must not be busy, and the space of a deleted file be free.
+#[test]
+fn a_file_that_nobody_has_asked_for_in_a_while_is_closed() {
+    for_seeds(20, |seed| {
+        let mut run = Run::new(Config::new(seed), Tuning::default(), false);
+        let peer = run.world.connect();
+        for size in [65_537, 262_144, 1_000_000] {
+            ask(&mut run, &peer, &format!("f{size}"));
+        }
+        // The root, the listener, the connection.
+        assert_eq!(run.world.open_descriptors(), 3 + 3);
+        // One is asked for again and again, and stays.
+        for _ in 0..29 {
+            run.pass(Duration::from_secs(1));
+            ask(&mut run, &peer, "f262144");
+        }
+        assert_eq!(run.world.open_descriptors(), 3 + 3);
+        run.pass(Duration::from_secs(3));
+        assert_eq!(run.world.open_descriptors(), 3 + 1);
+        run.pass(Duration::from_secs(31));
+        assert_eq!(run.world.open_descriptors(), 3);
+    });
+}
+
+/// More large files than descriptors, asked for side by side: they wait in line.
+#[test]
+fn files_beyond_the_share_of_descriptors_are_served_one_after_the_other() {
+    for_seeds(20, |seed| {
+        let mut run = Run::new(Config::new(seed), Tuning::default(), false);
+        let names: Vec<String> = (0..12).map(|number| format!("large{number}")).collect();
+        for name in &names {
+            run.world.write_file(name, &content(seed, 70_000));
+        }
+        let peers: Vec<Peer> = (0..4).map(|_| run.world.connect()).collect();
+        for peer in &peers {
+            for name in &names {
+                peer.send(format!("GET /{name} HTTP/1.1\r\nHost: sim\r\n\r\n").as_bytes());
+            }
+        }
+        let mut most = 0;
+        for _ in 0..20_000 {
+            run.turn(Duration::from_millis(1));
+            most = most.max(run.world.open_descriptors());
+            let total = names.len() * 70_000;
+            if run.chance.one_in(100) && peers.iter().all(|peer| peer.received().len() > total) {
+                break;
+            }
+        }
+        run.pass(Duration::from_secs(1));
+        for peer in &peers {
+            let all = peer.received();
+            let mut rest = &all[..];
+            for name in &names {
+                let response = parse(rest, false).unwrap_or_else(|| panic!("{name}: no answer"));
+                assert_eq!((response.status, response.whole), (200, true), "{name}");
+                rest = &rest[response.len..];
+            }
+        }
+        // The root, the listener, the connections; the share, half as much again beyond it, and one
+        // load.
+        assert!(most <= 2 + 4 + 6 + 3 + 5, "{most}");
     });
 }

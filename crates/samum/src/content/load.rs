@@ -1,4 +1,25 @@
-//! Finding out what a path is: watch, open, stat, look for siblings, read.
+//! Finding out what a path is: open, stat, watch, look for siblings, open for reading, read.
+//!
+//! ```text
+//! in line ► Open ► Stat ──(directories not watched yet)──► Watch ──► Open, once more
+//!                   │
+//!                   ▼
+//!              Siblings ──(same as before)──► answered
+//!                   │
+//!                   ▼        (no room for large files)
+//!              OpenForReading ◄────────► parked
+//!                   │
+//!                   ▼
+//!                 Read ► Confirm ──(changed meanwhile)──► Open, once more
+//!                           │
+//!                           ▼
+//!                        answered
+//! ```
+//!
+//! What a path names is first opened with `O_PATH`, which opens nothing in the sense of its driver:
+//! a FIFO's writer is not released, a device does nothing. Regular files are then opened for reading
+//! through `/proc/self/fd`, which is the very inode that was looked at. That is as many system calls
+//! as to open with `O_NONBLOCK`, stat, and clear that flag, and one less where nothing has changed.
 
 use std::ffi::CString;
 use std::io;
@@ -8,14 +29,18 @@ use http1::{Coding, Codings, Reject, Status};
 use ring::{Buffer, Completion, Event, Fd, FileKind, Op, OpenHow, Stat};
 use sendfile::File;
 
-use super::invalidate::{Watched, suffix};
+use super::invalidate::suffix;
 use super::resource::{FileSet, Kind, Resource, Variant};
-use super::{Answer, Began, Content, FINISHED_BYTES_MAX, SIZE_MAX, token};
+use super::watch::Watching;
+use super::{Answer, Began, Content, FINISHED_BYTES_MAX, Path, SIZE_MAX, token};
 use crate::connection::Waiter;
 use crate::shell::{Shell, kind};
 
 /// The file itself and its siblings in the order of [`Coding::PREFERENCE`].
-const PARTS: usize = 1 + Coding::PREFERENCE.len();
+pub(super) const PARTS: usize = 1 + Coding::PREFERENCE.len();
+/// How often a path is looked at because it changes all the time: once more after its directories
+/// are watched, and twice for changes. After that it is served as it is, and not kept.
+const LOOKS_MAX: u32 = 4;
 /// Entries that a listing has at most.
 const ENTRIES_MAX: usize = 100_000;
 /// Listings with more entries than this are not kept.
@@ -24,13 +49,23 @@ const ENTRIES_KEPT_MAX: usize = 4096;
 /// One path being looked at.
 #[derive(Debug)]
 pub(super) struct Load {
-    key: Box<[u8]>,
+    key: Path,
+    /// When the present look began.
     began: Began,
     pub(super) waiters: Vec<Waiter>,
     /// A change was seen since it began: answer with it, but do not keep it.
     pub(super) outdated: bool,
-    /// Whether changes make events, as far as is known.
+    /// Whether changes made events since the present look began, as far as is known.
     watched: bool,
+    /// Whether watching has been tried.
+    watch_tried: bool,
+    /// Whether the path leads through symbolic links.
+    linked: bool,
+    looks: u32,
+    /// Files that stay open, once that is known.
+    pub(super) large: usize,
+    /// Whether there is room for them.
+    has_room: bool,
     previous: Option<Rc<Resource>>,
     step: Step,
     /// Completions that this step still waits for.
@@ -40,26 +75,38 @@ pub(super) struct Load {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Directories answer whether they can be watched.
-    Watch,
-    /// The file, or a directory's index, is being opened.
-    Open {
-        symlinks: bool,
-    },
+    /// It waits for its turn, or for room.
+    InLine,
+    /// Where the file, or a directory's index, is, is being found.
+    Open,
     /// Its state is being read.
     Stat,
+    /// A directory answers whether it can be watched.
+    Watch,
     /// The directory itself is being opened, to be listed.
     OpenDirectory,
     List,
-    /// Siblings are being opened, their states read.
+    /// Siblings are being found, their states read.
     Siblings,
+    /// One part after the other is being opened for reading.
+    OpenForReading {
+        part: u32,
+    },
+    /// The part's state is being compared, because it was opened by its path.
+    Compare {
+        part: u32,
+    },
     /// Small ones are being read.
     Read,
+    /// And looked at again.
+    Confirm,
 }
 
 #[derive(Debug)]
 struct Part {
+    /// By `O_PATH` until it is open for reading.
     fd: Fd,
+    readable: bool,
     stat: Option<Stat>,
     body: Option<Buffer>,
 }
@@ -73,14 +120,20 @@ impl Content {
         previous: Option<Rc<Resource>>,
         waiter: Option<Waiter>,
     ) {
+        let key = Path::from(key);
         let load = Load {
-            key: key.into(),
+            key: key.clone(),
             began: shell.now,
             waiters: waiter.into_iter().collect(),
             outdated: false,
-            watched: true,
+            watched: false,
+            watch_tried: false,
+            linked: false,
+            looks: 0,
+            large: 0,
+            has_room: false,
             previous,
-            step: Step::Watch,
+            step: Step::InLine,
             pending: 0,
             parts: [const { None }; PARTS],
         };
@@ -89,16 +142,11 @@ impl Content {
             id
         } else {
             self.loads.push(Some(load));
-            u32::try_from(self.loads.len() - 1).expect("fewer loads than connections' requests")
+            u32::try_from(self.loads.len() - 1).expect("bounded by the line")
         };
-        self.by_key.insert(key.into(), id);
-        match self.watch_ancestors(shell, key, id) {
-            Watched::Pending(count) => self.load(id).pending += count,
-            Watched::Yes => self.open(shell, id, false),
-            Watched::No => {
-                self.load(id).watched = false;
-                self.open(shell, id, false);
-            }
+        self.by_key.insert(key, id);
+        if self.share.enter(id) {
+            self.look(shell, id);
         }
     }
 
@@ -106,45 +154,96 @@ impl Content {
         self.loads[id as usize].as_mut().expect("ends only after its last completion")
     }
 
-    /// A directory that the load waits for can be watched, or cannot.
-    pub(super) fn directory_known(&mut self, shell: &mut Shell, id: u32, watched: bool) {
-        let Some(load) = self.loads[id as usize].as_mut() else { return };
-        if load.step != Step::Watch || load.pending == 0 {
-            return;
-        }
-        load.watched &= watched;
-        load.pending -= 1;
-        if load.pending == 0 {
-            self.open(shell, id, false);
+    /// Look at the path from the start.
+    fn look(&mut self, shell: &mut Shell, id: u32) {
+        let key = self.load(id).key.clone();
+        let watched = self.is_watched(&key);
+        let load = self.load(id);
+        load.began = shell.now;
+        load.watched = watched;
+        load.looks += 1;
+        load.linked = false;
+        load.parts = [const { None }; PARTS];
+        self.open(shell, id);
+    }
+
+    /// Wait for room with nothing open.
+    fn park(&mut self, shell: &mut Shell, id: u32) {
+        let load = self.load(id);
+        load.step = Step::InLine;
+        load.parts = [const { None }; PARTS];
+        self.share.park(id, shell.now);
+        self.leave(shell);
+        self.schedule(shell);
+    }
+
+    /// There is room now.
+    pub(super) fn unpark(&mut self, shell: &mut Shell, id: u32) {
+        self.load(id).has_room = true;
+        if self.share.enter(id) {
+            self.look(shell, id);
         }
     }
 
-    fn open(&mut self, shell: &mut Shell, id: u32, symlinks: bool) {
-        let index = self.policy.index.clone();
+    /// Leave the place to the next in line.
+    fn leave(&mut self, shell: &mut Shell) {
+        if let Some(next) = self.share.leave() {
+            self.look(shell, next);
+        }
+    }
+
+    /// Have the directories on the way watched, and look again.
+    fn watch_and_look_again(&mut self, shell: &mut Shell, id: u32) {
         let load = self.load(id);
-        let mut name = load.key.to_vec();
+        load.step = Step::Watch;
+        load.watch_tried = true;
+        load.parts = [const { None }; PARTS];
+        let key = load.key.clone();
+        match self.watch_on(shell, id, &key) {
+            Watching::Pending => self.load(id).pending += 1,
+            Watching::Yes | Watching::No => self.look(shell, id),
+        }
+    }
+
+    /// Whether the load is to have its directories watched before it goes on.
+    fn wants_watches(&mut self, id: u32) -> bool {
+        let load = self.load(id);
+        !load.watched && !load.linked && !load.watch_tried
+    }
+
+    /// A directory that the load waits for can be watched, or cannot.
+    pub(super) fn directory_known(&mut self, shell: &mut Shell, id: u32, watched: bool) {
+        let load = self.load(id);
+        debug_assert_eq!((load.step, load.pending), (Step::Watch, 1));
+        load.pending -= 1;
+        if watched { self.watch_and_look_again(shell, id) } else { self.look(shell, id) }
+    }
+
+    /// The name of the file that the load looks for.
+    fn file_name(&mut self, id: u32) -> Vec<u8> {
+        let index = self.policy.index.clone();
+        let mut name = self.load(id).key.to_vec();
         if is_directory(&name) {
             name.extend_from_slice(index.as_bytes());
         }
-        let how = if symlinks { OpenHow::BENEATH } else { OpenHow::BENEATH.without_symlinks() };
-        load.step = Step::Open { symlinks };
+        name
+    }
+
+    fn open(&mut self, shell: &mut Shell, id: u32) {
+        let name = self.file_name(id);
+        let load = self.load(id);
+        load.step = Step::Open;
+        let how = if load.linked { FIND } else { FIND.without_symlinks() };
         self.submit_open(shell, id, 0, name, how);
     }
 
     fn submit_open(&mut self, shell: &mut Shell, id: u32, part: u32, name: Vec<u8>, how: OpenHow) {
         let Ok(path) = CString::new(name) else {
-            return self.fail(id, Status::BadRequest);
+            return self.fail(shell, id, Status::BadRequest);
         };
         self.load(id).pending += 1;
         let op = Op::Open { dir: Some(self.root.clone()), path, how };
         shell.ring.submit(op, token(kind::LOAD, part, id));
-    }
-
-    fn submit_stat(&mut self, shell: &mut Shell, id: u32, part: u32, fd: Fd) {
-        let load = self.load(id);
-        load.pending += 1;
-        load.parts[part as usize] = Some(Part { fd: fd.clone(), stat: None, body: None });
-        shell.ring.submit(Op::Stat(fd), token(kind::LOAD, part, id));
     }
 
     /// Take a completion of a load.
@@ -154,24 +253,29 @@ impl Content {
         let load = self.load(id);
         load.pending -= 1;
         match (load.step, completion.result) {
-            (Step::Open { .. }, Ok(Event::Opened(fd))) => {
+            (Step::Open, Ok(Event::Opened(fd))) => {
                 load.step = Step::Stat;
                 self.submit_stat(shell, id, 0, fd);
             }
-            (Step::Open { symlinks: false }, Err(error)) if is(&error, ELOOP) => {
+            (Step::Open, Err(error)) if is(&error, ELOOP) && !load.linked => {
                 load.watched = false;
-                self.open(shell, id, true);
+                load.linked = true;
+                self.open(shell, id);
             }
-            (Step::Open { .. }, Err(error)) => {
+            (Step::Open, Err(error)) => {
                 let status = status_of(&error, shell);
-                if status == Status::NotFound && is_directory(&load.key) {
+                if status == Status::NotFound && is_directory(&self.load(id).key) {
                     self.open_directory(shell, id);
                 } else {
-                    self.fail(id, status);
+                    self.fail(shell, id, status);
                 }
             }
-            (Step::Stat, Ok(Event::Stat(stat))) => self.opened(shell, id, *stat),
+            (Step::Stat, Ok(Event::Stat(stat))) => self.found(shell, id, *stat),
             (Step::OpenDirectory, Ok(Event::Opened(dir))) => {
+                if self.wants_watches(id) {
+                    return self.watch_and_look_again(shell, id);
+                }
+                let load = self.load(id);
                 load.step = Step::List;
                 load.pending += 1;
                 let op = Op::List { dir, entries_max: ENTRIES_MAX };
@@ -180,9 +284,23 @@ impl Content {
             (Step::List, Ok(Event::Listed(listed))) => {
                 let keep = listed.entries.len() <= ENTRIES_KEPT_MAX;
                 let memory = listed.entries.iter().map(|e| e.name.len() + size_of_val(e)).sum();
-                self.finish(id, Kind::Directory(Rc::from(listed)), memory, 0, keep);
+                self.finish(shell, id, Kind::Directory(Rc::from(listed)), memory, 0, keep);
             }
             (Step::Siblings, result) => self.sibling(shell, id, part, result),
+            (Step::OpenForReading { part }, result) => {
+                self.opened_for_reading(shell, id, part, result);
+            }
+            (Step::Compare { part }, Ok(Event::Stat(stat))) => {
+                let known = load.parts[part as usize].as_ref().and_then(|part| part.stat.as_ref());
+                if known == Some(&stat) || load.looks >= LOOKS_MAX {
+                    if let Some(part) = &mut load.parts[part as usize] {
+                        part.stat = Some(*stat);
+                    }
+                    self.open_for_reading(shell, id);
+                } else {
+                    self.look(shell, id);
+                }
+            }
             (Step::Read, result) => {
                 if let Ok(Event::Read(buf)) = result
                     && let Some(part) = &mut load.parts[part as usize]
@@ -190,33 +308,48 @@ impl Content {
                     part.body = Some(buf);
                 }
                 if load.pending == 0 {
-                    self.assemble(id);
+                    self.confirm(shell, id);
                 }
             }
+            (Step::Confirm, result) => self.confirmed(shell, id, part, result),
             (_, Err(error)) => {
                 let status = status_of(&error, shell);
-                self.fail(id, status);
+                self.fail(shell, id, status);
             }
             (step, Ok(event)) => unreachable!("{event:?} in step {step:?}"),
         }
     }
 
-    /// The path's own file is open and known.
-    fn opened(&mut self, shell: &mut Shell, id: u32, stat: Stat) {
+    fn submit_stat(&mut self, shell: &mut Shell, id: u32, part: u32, fd: Fd) {
+        let load = self.load(id);
+        load.pending += 1;
+        load.parts[part as usize] =
+            Some(Part { fd: fd.clone(), readable: false, stat: None, body: None });
+        shell.ring.submit(Op::Stat(fd), token(kind::LOAD, part, id));
+    }
+
+    /// The path's own file is found and known.
+    fn found(&mut self, shell: &mut Shell, id: u32, stat: Stat) {
         let load = self.load(id);
         match stat.kind {
             FileKind::Regular => {}
             FileKind::Directory if is_directory(&load.key) => {
                 return self.open_directory(shell, id);
             }
-            FileKind::Directory => return self.finish(id, Kind::Redirect, 0, 0, false),
-            FileKind::Symlink | FileKind::Other => return self.fail(id, Status::NotFound),
+            FileKind::Directory => return self.finish(shell, id, Kind::Redirect, 0, 0, false),
+            FileKind::Symlink | FileKind::Other => {
+                return self.fail(shell, id, Status::NotFound);
+            }
         }
         if stat.size > SIZE_MAX {
             let reason = "the file is larger than 4 EiB";
             let reject = Reject { status: Status::NotImplemented, reason };
-            return self.fail_with(id, &Answer::Rejected(reject));
+            return self.fail_with(shell, id, &Answer::Rejected(reject));
         }
+        if self.wants_watches(id) {
+            return self.watch_and_look_again(shell, id);
+        }
+        let load = self.load(id);
         if stat.links > 1 {
             // Another name of it may be in a directory that nobody watches.
             load.watched = false;
@@ -226,13 +359,10 @@ impl Content {
         }
         load.step = Step::Siblings;
         if has_siblings(&load.key) {
-            let mut name = load.key.to_vec();
-            if is_directory(&name) {
-                name.extend_from_slice(self.policy.index.as_bytes());
-            }
+            let name = self.file_name(id);
             for (part, coding) in (1..).zip(Coding::PREFERENCE) {
                 let name = [&name[..], suffix(coding).as_bytes()].concat();
-                self.submit_open(shell, id, part, name, OpenHow::BENEATH.without_symlinks());
+                self.submit_open(shell, id, part, name, FIND.without_symlinks());
             }
         } else {
             self.siblings_known(shell, id);
@@ -257,14 +387,85 @@ impl Content {
         }
     }
 
-    /// Everything that belongs to the path is open: read what is small.
+    /// Everything that belongs to the path is known: open it for reading, if it is not as before.
     fn siblings_known(&mut self, shell: &mut Shell, id: u32) {
-        let (pool, keep) = (self.pool.clone(), self.policy.keep);
         let load = self.load(id);
         if let Some(previous) = load.previous.take_if(|previous| same(&previous.kind, &load.parts))
         {
-            return self.still_true(id, previous);
+            return self.still_true(shell, id, previous);
         }
+        let sizes = load.parts.iter().flatten().filter_map(|part| part.stat.as_ref());
+        let large = sizes.filter(|stat| stat.size > FINISHED_BYTES_MAX).count();
+        load.large = large;
+        if large > 0 && !load.has_room && !self.make_room(shell, large) {
+            return self.park(shell, id);
+        }
+        self.open_for_reading(shell, id);
+    }
+
+    /// Open the next part, and then read what is small.
+    fn open_for_reading(&mut self, shell: &mut Shell, id: u32) {
+        let linked = self.load(id).linked;
+        let closed = |part: &Option<Part>| part.as_ref().is_some_and(|part| !part.readable);
+        let Some(number) = self.load(id).parts.iter().position(closed) else {
+            return self.read(shell, id);
+        };
+        let part = u32::try_from(number).expect("a few");
+        self.load(id).step = Step::OpenForReading { part };
+        if self.no_proc {
+            let mut name = self.file_name(id);
+            if let Some(coding) = number.checked_sub(1) {
+                name.extend_from_slice(suffix(Coding::PREFERENCE[coding]).as_bytes());
+            }
+            let follow = linked && number == 0;
+            let how = if follow { OpenHow::BENEATH } else { OpenHow::BENEATH.without_symlinks() };
+            return self.submit_open(shell, id, part, name, how);
+        }
+        let load = self.load(id);
+        load.pending += 1;
+        let found = load.parts[number].as_ref().expect("just found there");
+        let path = CString::new(format!("/proc/self/fd/{}", found.fd.raw())).expect("no NUL");
+        let op = Op::Open { dir: None, path, how: READ };
+        shell.ring.submit(op, token(kind::LOAD, part, id));
+    }
+
+    fn opened_for_reading(
+        &mut self,
+        shell: &mut Shell,
+        id: u32,
+        part: u32,
+        result: io::Result<Event>,
+    ) {
+        let no_proc = self.no_proc;
+        let load = self.load(id);
+        match (result, part) {
+            (Ok(Event::Opened(fd)), _) => {
+                if let Some(part) = &mut load.parts[part as usize] {
+                    part.fd = fd.clone();
+                    part.readable = true;
+                }
+                if no_proc {
+                    load.step = Step::Compare { part };
+                    load.pending += 1;
+                    shell.ring.submit(Op::Stat(fd), token(kind::LOAD, part, id));
+                    return;
+                }
+            }
+            (Err(error), _) if is(&error, ENOENT) && !no_proc => self.no_proc = true,
+            (Err(error), 0) => {
+                let status = status_of(&error, shell);
+                return self.fail(shell, id, status);
+            }
+            // A sibling that cannot be read cannot be served in the file's place.
+            _ => load.parts[part as usize] = None,
+        }
+        self.open_for_reading(shell, id);
+    }
+
+    /// Read what is small.
+    fn read(&mut self, shell: &mut Shell, id: u32) {
+        let (pool, keep) = (self.pool.clone(), self.policy.keep);
+        let load = self.load(id);
         load.step = Step::Read;
         for (number, part) in (0..).zip(&load.parts) {
             let Some(Part { fd, stat: Some(stat), .. }) = part else { continue };
@@ -279,13 +480,57 @@ impl Content {
             load.pending += 1;
         }
         if load.pending == 0 {
-            self.assemble(id);
+            self.assemble(shell, id);
         }
     }
 
+    /// What was read is what the tag says only if the file has not changed meanwhile.
+    fn confirm(&mut self, shell: &mut Shell, id: u32) {
+        let load = self.load(id);
+        load.step = Step::Confirm;
+        for (number, part) in (0..).zip(&load.parts) {
+            let Some(Part { fd, body: Some(_), .. }) = part else { continue };
+            shell.ring.submit(Op::Stat(fd.clone()), token(kind::LOAD, number, id));
+            load.pending += 1;
+        }
+        if load.pending == 0 {
+            self.assemble(shell, id);
+        }
+    }
+
+    fn confirmed(&mut self, shell: &mut Shell, id: u32, part: u32, result: io::Result<Event>) {
+        let load = self.load(id);
+        let part = load.parts[part as usize].as_mut().expect("it was read");
+        match result {
+            Ok(Event::Stat(stat)) if part.stat.as_ref() == Some(&stat) => {}
+            result => {
+                // Sent from the file, as whatever is in it by then, and not kept.
+                part.body = None;
+                load.outdated = true;
+                if let Ok(Event::Stat(stat)) = result {
+                    part.stat = Some(*stat);
+                }
+            }
+        }
+        if load.pending > 0 {
+            return;
+        }
+        if load.outdated && load.looks < LOOKS_MAX && self.is_own(id) {
+            self.load(id).outdated = false;
+            return self.look(shell, id);
+        }
+        self.assemble(shell, id);
+    }
+
+    /// Whether the load is what requests for its path wait for: else an event has outdated it.
+    fn is_own(&mut self, id: u32) -> bool {
+        let key = self.load(id).key.clone();
+        self.by_key.get(&key) == Some(&id)
+    }
+
     /// Nothing has changed since the resource was made.
-    fn still_true(&mut self, id: u32, resource: Rc<Resource>) {
-        let load = self.end(id);
+    fn still_true(&mut self, shell: &mut Shell, id: u32, resource: Rc<Resource>) {
+        let load = self.end(shell, id);
         resource.validated.set(load.began);
         resource.watched.set(load.watched);
         if load.outdated {
@@ -295,7 +540,7 @@ impl Content {
     }
 
     /// Make the resource of what was found.
-    fn assemble(&mut self, id: u32) {
+    fn assemble(&mut self, shell: &mut Shell, id: u32) {
         let index = self.policy.index.clone();
         let account = self.account.clone();
         let load = self.load(id);
@@ -312,7 +557,7 @@ impl Content {
         let mut parts = core::mem::take(&mut load.parts).into_iter();
         let (mut memory, mut descriptors) = (0, 0);
         let mut variant = |part: Option<Part>, coding| {
-            let Some(Part { fd, stat: Some(stat), body }) = part else { return None };
+            let Some(Part { fd, stat: Some(stat), body, .. }) = part else { return None };
             let whole = body.as_deref().unwrap_or_default();
             let body = if whole.len() as u64 == stat.size {
                 Ok(whole)
@@ -324,74 +569,102 @@ impl Content {
             memory += variant.memory();
             Some(variant)
         };
-        let plain = parts.next().and_then(|part| variant(part, None)).expect("open since `opened`");
+        let plain = parts
+            .next()
+            .and_then(|part| variant(part, None))
+            .expect("open, or the load has failed");
         let mut encoded = [const { None }; Coding::PREFERENCE.len()];
         for (coding, part) in Coding::PREFERENCE.into_iter().zip(parts) {
             encoded[coding as usize] = variant(part, Some(coding));
         }
         let files = FileSet { content_type, plain, encoded, codings };
-        self.finish(id, Kind::File(files), memory, descriptors, true);
+        self.finish(shell, id, Kind::File(files), memory, descriptors, true);
     }
 
-    fn finish(&mut self, id: u32, kind: Kind, memory: usize, descriptors: usize, keep: bool) {
-        let load = self.end(id);
+    fn finish(
+        &mut self,
+        shell: &mut Shell,
+        id: u32,
+        kind: Kind,
+        memory: usize,
+        descriptors: usize,
+        keep: bool,
+    ) {
+        let load = self.end(shell, id);
         let beside_files = if matches!(kind, Kind::File(_)) { 0 } else { memory };
         let resource = Rc::new(Resource {
             _charge: self.account.charge(beside_files as u64),
-            memory: memory + size_of::<Resource>() + 2 * load.key.len(),
+            memory: memory + size_of::<Resource>() + load.key.len(),
             key: load.key,
             kind,
             validated: load.began.into(),
             watched: load.watched.into(),
-            used: false.into(),
+            used: shell.now.into(),
+            idle_at: None.into(),
             descriptors,
         });
+        self.answer(load.waiters, &Answer::Resource(Rc::clone(&resource)));
         if keep && !load.outdated {
-            self.keep(Rc::clone(&resource));
-        } else if !load.outdated {
+            self.keep(shell, resource);
+            return;
+        }
+        self.share.left(&resource);
+        if !load.outdated {
             self.forget(&resource.key);
         }
-        self.answer(load.waiters, &Answer::Resource(resource));
     }
 
-    fn fail(&mut self, id: u32, status: Status) {
-        self.fail_with(id, &Answer::Error(status));
+    fn fail(&mut self, shell: &mut Shell, id: u32, status: Status) {
+        self.fail_with(shell, id, &Answer::Error(status));
     }
 
-    fn fail_with(&mut self, id: u32, answer: &Answer) {
+    fn fail_with(&mut self, shell: &mut Shell, id: u32, answer: &Answer) {
         if self.load(id).pending > 0 {
             // Only possible for a name with NUL, which no path has.
             return;
         }
-        let load = self.end(id);
+        let load = self.end(shell, id);
         if !load.outdated {
             self.forget(&load.key);
         }
         self.answer(load.waiters, answer);
     }
 
-    fn end(&mut self, id: u32) -> Load {
+    fn end(&mut self, shell: &mut Shell, id: u32) -> Load {
+        if self.is_own(id) {
+            let key = self.load(id).key.clone();
+            self.by_key.remove(&key);
+        }
         let load = self.loads[id as usize].take().expect("ends once");
         self.free_loads.push(id);
-        if self.by_key.get(&load.key) == Some(&id) {
-            self.by_key.remove(&load.key);
-        }
+        self.leave(shell);
         load
     }
 
     /// No index: list the directory, if that is allowed.
     fn open_directory(&mut self, shell: &mut Shell, id: u32) {
         if !self.policy.listing {
-            return self.fail(id, Status::NotFound);
+            return self.fail(shell, id, Status::NotFound);
         }
         let load = self.load(id);
         load.step = Step::OpenDirectory;
+        load.parts = [const { None }; PARTS];
         let name = load.key.strip_suffix(b"/").unwrap_or(b".").to_vec();
         let how = OpenHow::BENEATH.with_flags(O_DIRECTORY);
         self.submit_open(shell, id, 0, name, how);
     }
 }
 
+/// To find what is beneath the root, and open nothing.
+const FIND: OpenHow = OpenHow { flags: O_PATH, ..OpenHow::BENEATH };
+/// To open what was found through `/proc/self/fd`, whose links are magic.
+const READ: OpenHow = OpenHow { flags: O_NOCTTY, mode: 0, resolve: 0 };
+
+#[allow(clippy::cast_possible_wrap, reason = "a single bit far below the sign")]
+const O_PATH: i32 = rustix::fs::OFlags::PATH.bits() as i32;
+#[allow(clippy::cast_possible_wrap, reason = "a single bit far below the sign")]
+const O_NOCTTY: i32 = rustix::fs::OFlags::NOCTTY.bits() as i32;
+const ENOENT: i32 = rustix::io::Errno::NOENT.raw_os_error();
 const ELOOP: i32 = rustix::io::Errno::LOOP.raw_os_error();
 #[allow(clippy::cast_possible_wrap, reason = "a single bit far below the sign")]
 const O_DIRECTORY: i32 = rustix::fs::OFlags::DIRECTORY.bits() as i32;

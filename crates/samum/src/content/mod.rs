@@ -8,34 +8,40 @@
 //! (network file systems, FUSE, paths through symbolic links, files with several names) it is
 //! believed for [`AGE_MAX`], and looked at anew in the background from half of that on.
 
+mod descriptors;
 mod invalidate;
 mod listing;
 mod load;
 mod resource;
+mod watch;
 
 use core::time::Duration;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 
 use http1::{Status, path};
-use ring::{BufferPool, Fd, Time, Token};
+use ring::{BufferPool, Completion, Fd, Op, Time, Token};
 use sendfile::Account;
 
 pub(crate) use listing::{ListingStream, escape_json};
 pub(crate) use resource::{Data, FileSet, Kind, Resource, Variant, head as resource_head};
 
 use crate::connection::Waiter;
-use crate::shell::Shell;
-use invalidate::Dir;
+use crate::shell::{Shell, kind};
+use descriptors::Share;
 use load::Load;
+use watch::Dirs;
 
 /// How long a resource is believed where changes make no events.
 const AGE_MAX: Duration = Duration::from_secs(1);
-/// How long where they do: writes through a shared mapping make none, and neither do those through a
-/// second name that a file is given in a directory that is not watched.
+/// How long where they do: writes through a shared mapping make none, nor does a mount above, and
+/// neither do writes through a second name that a file is given in a directory that is not watched.
 const AGE_MAX_WATCHED: Duration = Duration::from_secs(10);
 /// How long an old resource is served while a slow disk is being asked for a new one.
 const STALE_MAX: Duration = Duration::from_secs(10);
+/// A resource with open files goes this long after it was last asked for: they keep a file system
+/// busy and the space of a deleted file taken.
+const IDLE_MAX: Duration = Duration::from_secs(30);
 
 /// Files up to this size are kept in memory with their head, as finished responses: from here on
 /// `sendfile` is cheaper (DESIGN.md §5).
@@ -49,6 +55,12 @@ pub(crate) const MEMORY_MAX: usize = 64 * 1024 * 1024;
 const RESOURCES_MAX: usize = 16 * 1024;
 /// Small files being read at once, per worker; one that finds no buffer is sent as a large one.
 const BUFFERS: usize = 64;
+/// Names in a path; what is deeper is a 414. `PATH_MAX` would allow 2,048, each of which the kernel
+/// walks through and we may have to watch; sites have up to about 20.
+const DEPTH_MAX: usize = 128;
+/// Keys forgotten and idle resources closed in one turn: about 0.1 ms. The rest has its turn after
+/// other events.
+const TIDY_MAX: usize = 256;
 
 /// What may be configured.
 #[derive(Clone, Debug)]
@@ -59,23 +71,37 @@ pub(crate) struct Policy {
     pub(crate) descriptors_max: usize,
 }
 
+/// A path relative to the root, shared by everything that is found by it. That of a directory ends
+/// in a slash, but for the root's, which is empty.
+type Path = Rc<[u8]>;
+
 /// The files below one directory, as one worker knows them.
 pub(crate) struct Content {
     root: Fd,
     policy: Policy,
     /// What resources and their buffers are charged to for as long as anybody holds them.
     account: Account,
-    cache: HashMap<Box<[u8]>, Rc<Resource>>,
-    /// The keys of `cache` in the order of the clock hand (second chance).
-    hand: VecDeque<Box<[u8]>>,
+    cache: HashMap<Path, Rc<Resource>>,
+    /// The keys of `cache` in order, which puts those below a directory side by side.
+    in_order: BTreeSet<Path>,
+    /// The keys of `cache` in the order of the clock hand, and when it was there (second chance).
+    hand: VecDeque<(Path, Time)>,
     memory: usize,
-    descriptors: usize,
+    /// Resources with open files, by the time when they are to be looked at: they go if they have
+    /// not been used for [`IDLE_MAX`]. The number tells those of one time apart.
+    idle: BTreeMap<(Time, u64), Path>,
+    next_idle: u64,
+    /// Below these prefixes nothing that is cached is true any more; it goes bit by bit.
+    outdated: Vec<Box<[u8]>>,
+    share: Share,
     loads: Vec<Option<Load>>,
     free_loads: Vec<u32>,
-    by_key: HashMap<Box<[u8]>, u32>,
-    dirs: HashMap<Box<[u8]>, Dir>,
-    dir_keys: HashMap<u32, Box<[u8]>>,
-    next_dir: u32,
+    by_key: BTreeMap<Path, u32>,
+    dirs: Dirs,
+    /// The timer of what is done bit by bit, if it runs.
+    tidy: Option<(Time, ring::Key)>,
+    /// Whether files cannot be opened through `/proc/self/fd`.
+    no_proc: bool,
     pool: BufferPool,
     scratch: Vec<u8>,
     /// Requests whose resource has been found, for the worker to deliver.
@@ -105,18 +131,22 @@ impl Content {
         let size = usize::try_from(FINISHED_BYTES_MAX).expect("a small constant");
         Ok(Self {
             root,
+            share: Share::new(policy.descriptors_max),
             policy,
             account,
             cache: HashMap::new(),
+            in_order: BTreeSet::new(),
             hand: VecDeque::new(),
             memory: 0,
-            descriptors: 0,
+            idle: BTreeMap::new(),
+            next_idle: 0,
+            outdated: Vec::new(),
             loads: Vec::new(),
             free_loads: Vec::new(),
-            by_key: HashMap::new(),
-            dirs: HashMap::new(),
-            dir_keys: HashMap::new(),
-            next_dir: 0,
+            by_key: BTreeMap::new(),
+            dirs: Dirs::default(),
+            tidy: None,
+            no_proc: false,
             pool: BufferPool::new(size, BUFFERS)?,
             scratch: Vec::new(),
             answers: Vec::new(),
@@ -142,20 +172,19 @@ impl Content {
         found
     }
 
-    /// A key is a path relative to the root; that of a directory ends in a slash, but for the
-    /// root's, which is empty.
     fn find_key(&mut self, shell: &mut Shell, key: &[u8], waiter: Waiter) -> Found {
-        if let Some(resource) = self.cache.get(key) {
+        let cached = self.cache.get(key).filter(|_| !self.is_outdated(key));
+        if let Some(resource) = cached {
             let age = shell.now.since(resource.validated.get());
             let max = if resource.watched.get() { AGE_MAX_WATCHED } else { AGE_MAX };
-            resource.used.set(true);
+            resource.used.set(shell.now);
             if age < max / 2 {
                 return Found::Now(Answer::Resource(Rc::clone(resource)));
             }
             let resource = Rc::clone(resource);
             let refreshing = self.by_key.contains_key(key);
-            if age < max || resource.watched.get() || (refreshing && age < STALE_MAX) {
-                if !refreshing {
+            if age < max || (refreshing && age < STALE_MAX) {
+                if !refreshing && !self.share.is_line_full() {
                     self.begin(shell, key, Some(Rc::clone(&resource)), None);
                 }
                 return Found::Now(Answer::Resource(resource));
@@ -163,31 +192,44 @@ impl Content {
         }
         if let Some(load) = self.by_key.get(key).and_then(|id| self.loads[*id as usize].as_mut()) {
             load.waiters.push(waiter);
-        } else {
-            let previous = self.cache.get(key).cloned();
-            self.begin(shell, key, previous, Some(waiter));
+            return Found::Later;
         }
+        if key.iter().filter(|byte| **byte == b'/').count() >= DEPTH_MAX {
+            return Found::Now(Answer::Error(Status::UriTooLong));
+        }
+        if self.share.is_line_full() {
+            return Found::Now(Answer::Error(Status::ServiceUnavailable));
+        }
+        let previous = self.cache.get(key).filter(|_| !self.is_outdated(key)).cloned();
+        self.begin(shell, key, previous, Some(waiter));
         Found::Later
     }
 
     /// Keep a resource, and make room for it.
-    fn keep(&mut self, resource: Rc<Resource>) {
-        self.forget(&resource.key.clone());
+    fn keep(&mut self, shell: &mut Shell, resource: Rc<Resource>) {
+        self.forget(&resource.key);
+        let key = Rc::clone(&resource.key);
         self.memory += resource.memory;
-        self.descriptors += resource.descriptors;
-        self.hand.push_back(resource.key.clone());
-        self.cache.insert(resource.key.clone(), resource);
+        self.share.cached += resource.descriptors;
+        self.hand.push_back((Rc::clone(&key), shell.now));
+        self.in_order.insert(Rc::clone(&key));
+        if resource.descriptors > 0 {
+            self.look_when_idle(&resource, shell.now + IDLE_MAX);
+            self.schedule(shell);
+        }
+        self.cache.insert(key, resource);
         let mut steps = 2 * self.hand.len();
         while (self.memory > MEMORY_MAX
-            || self.descriptors > self.policy.descriptors_max
             || self.cache.len() > RESOURCES_MAX
             || self.hand.len() > 2 * RESOURCES_MAX)
             && steps > 0
         {
             steps -= 1;
-            let Some(key) = self.hand.pop_front() else { break };
+            let Some((key, seen)) = self.hand.pop_front() else { break };
             match self.cache.get(&key) {
-                Some(resource) if resource.used.replace(false) => self.hand.push_back(key),
+                Some(resource) if resource.used.get() > seen => {
+                    self.hand.push_back((key, shell.now));
+                }
                 Some(_) => self.forget(&key),
                 // Forgotten before; the hand only now gets there.
                 None => {}
@@ -195,15 +237,87 @@ impl Content {
         }
     }
 
+    /// Have a resource looked at when it may have become idle.
+    fn look_when_idle(&mut self, resource: &Resource, at: Time) {
+        let at = (at, self.next_idle);
+        self.next_idle += 1;
+        resource.idle_at.set(Some(at));
+        self.idle.insert(at, Rc::clone(&resource.key));
+    }
+
     fn forget(&mut self, key: &[u8]) {
         if let Some(resource) = self.cache.remove(key) {
+            self.in_order.remove(key);
+            if let Some(at) = resource.idle_at.take() {
+                self.idle.remove(&at);
+            }
             self.memory -= resource.memory;
-            self.descriptors -= resource.descriptors;
+            self.share.cached -= resource.descriptors;
+            self.share.left(&resource);
+            let dir = parent(key);
+            if self.dirs.are_many()
+                && !dir.is_empty()
+                && self.cached_below(&key[..=dir.len()]).next().is_none()
+            {
+                self.dirs.emptied(dir);
+            }
         }
     }
 
     fn answer(&mut self, waiters: Vec<Waiter>, answer: &Answer) {
         self.answers.extend(waiters.into_iter().map(|waiter| (waiter, answer.clone())));
+    }
+
+    /// Have [`handle_tidy`](Self::handle_tidy) called when there is something to do for it.
+    fn schedule(&mut self, shell: &mut Shell) {
+        let at = if !self.outdated.is_empty() || self.dirs.has_cancels() {
+            Some(shell.now)
+        } else {
+            let idle = self.idle.first_key_value().map(|((at, _), _)| *at);
+            [idle, self.share.next_look(shell.now)].into_iter().flatten().min()
+        };
+        let Some(at) = at else { return };
+        if let Some((earlier, key)) = self.tidy {
+            if earlier <= at {
+                return;
+            }
+            shell.ring.cancel(key);
+        }
+        self.tidy = Some((at, shell.ring.submit(Op::Timer(at), kind::TIDY)));
+    }
+
+    /// Do some of what is done bit by bit, or has its time.
+    pub(crate) fn handle_tidy(&mut self, shell: &mut Shell, completion: &Completion) {
+        if self.tidy.is_none_or(|(_, key)| key != completion.key) {
+            // One that was cancelled in favour of an earlier one.
+            return;
+        }
+        self.tidy = None;
+        self.forget_outdated(TIDY_MAX);
+        self.dirs.cancel_some(&mut shell.ring);
+        self.close_idle(shell);
+        self.serve_parked(shell);
+        self.schedule(shell);
+    }
+
+    /// Close what has not been used for [`IDLE_MAX`].
+    fn close_idle(&mut self, shell: &Shell) {
+        for _ in 0..TIDY_MAX {
+            let Some(entry) = self.idle.first_entry() else { return };
+            if entry.key().0 > shell.now {
+                return;
+            }
+            let key = entry.remove();
+            let resource = Rc::clone(self.cache.get(&key).expect("forgotten with its entry"));
+            let until = resource.used.get() + IDLE_MAX;
+            if until > shell.now {
+                self.look_when_idle(&resource, until);
+            } else {
+                resource.idle_at.set(None);
+                drop(resource);
+                self.forget(&key);
+            }
+        }
     }
 }
 
@@ -211,6 +325,21 @@ impl Content {
 fn ancestors(key: &[u8]) -> impl Iterator<Item = &[u8]> {
     let below = key.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| &key[..at]);
     core::iter::once(&key[..0]).chain(below)
+}
+
+/// The last of [`ancestors`].
+fn parent(key: &[u8]) -> &[u8] {
+    let end = key.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    &key[..end]
+}
+
+/// The first part of a map or set in order whose keys begin with `prefix`.
+fn below<'a, V>(
+    map: &'a BTreeMap<Path, V>,
+    prefix: &'a [u8],
+) -> impl Iterator<Item = (&'a Path, &'a V)> {
+    let from = (core::ops::Bound::Included(prefix), core::ops::Bound::Unbounded);
+    map.range::<[u8], _>(from).take_while(move |(key, _)| key.starts_with(prefix))
 }
 
 impl core::fmt::Debug for Content {

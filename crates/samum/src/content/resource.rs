@@ -11,14 +11,16 @@ use sendfile::{Account, Charge, File, Piece, Shared};
 /// A path's resource, shared by the cache and the requests that it answers.
 #[derive(Debug)]
 pub(crate) struct Resource {
-    pub(crate) key: Box<[u8]>,
+    pub(crate) key: Rc<[u8]>,
     pub(crate) kind: Kind,
     /// It was as it is at this time, or later.
     pub(crate) validated: Cell<Time>,
     /// Whether a change would make an event.
     pub(crate) watched: Cell<bool>,
-    /// Whether it has been asked for since the clock hand was here.
-    pub(crate) used: Cell<bool>,
+    /// When it was last asked for.
+    pub(crate) used: Cell<Time>,
+    /// Some exactly while it is to be looked at then, and closed if it is idle.
+    pub(crate) idle_at: Cell<Option<(Time, u64)>>,
     /// Bytes of memory it holds, roughly.
     pub(crate) memory: usize,
     /// Open files it holds.
@@ -80,7 +82,24 @@ pub(crate) struct Finished {
     pub(crate) head_len: usize,
 }
 
+impl Resource {
+    /// Whether a response is sending one of its files.
+    pub(crate) fn is_sent(&self) -> bool {
+        let Kind::File(files) = &self.kind else { return false };
+        files.files().any(|file| Rc::strong_count(file) > 1)
+    }
+}
+
 impl FileSet {
+    /// The files that it holds open.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Rc<File>> {
+        let variants = core::iter::once(&self.plain).chain(self.encoded.iter().flatten());
+        variants.filter_map(|variant| match &variant.data {
+            Data::File(file) => Some(file),
+            Data::Memory => None,
+        })
+    }
+
     pub(crate) fn variant(&self, coding: Option<Coding>) -> &Variant {
         coding.and_then(|coding| self.encoded[coding as usize].as_ref()).unwrap_or(&self.plain)
     }

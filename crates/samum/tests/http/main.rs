@@ -5,9 +5,11 @@ mod common;
 
 mod bodies;
 mod conditions;
+mod costs;
 mod curl;
 mod directories;
 mod files;
+mod loads;
 mod malformed;
 mod messages;
 mod negotiation;

@@ -1,14 +1,19 @@
 //! From the path of a URL to a file beneath the root, and never to anything else.
 
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::UnixListener;
+use std::process::Command;
+use std::thread;
 use std::time::Instant;
 
 use testkit::{Server, Tree, skip};
 
-use crate::common::{as_nobody, ask, make_fifo, on_both_drivers, run, serve};
+use crate::common::{
+    as_nobody, ask, ask_on, connect, make_fifo, on_both_drivers, run, serve, text,
+};
 
 #[test]
 fn paths_are_decoded_once_and_normalized() {
@@ -86,8 +91,13 @@ fn names_that_cannot_be_are_not_found_or_too_long() {
         assert_eq!(ask(&server, &format!("GET /{name}n")).status, 404, "a name of 256");
         let deep = "/d".repeat(2100);
         assert_eq!(ask(&server, &format!("GET {deep}")).status, 414, "4,200 bytes");
-        let deep = "/d".repeat(2000);
-        assert_eq!(ask(&server, &format!("GET {deep}")).status, 404, "4,000 bytes");
+        for (depth, status) in [(127, 404), (128, 404), (129, 414), (2000, 414)] {
+            let deep = "/d".repeat(depth);
+            assert_eq!(ask(&server, &format!("GET {deep}")).status, status, "{depth} names");
+        }
+        let deepest = format!("{}f", "d/".repeat(127));
+        tree.write(&deepest, "deep");
+        assert_eq!(ask(&server, &format!("GET /{deepest}")).body, b"deep");
     });
 }
 
@@ -195,6 +205,63 @@ fn what_is_no_file_is_refused_and_never_waited_for() {
             assert!(matches!(status, 403 | 404), "{path}: {status}");
         }
         assert!(began.elapsed() < Duration::from_secs(5));
+    });
+}
+
+/// To open it for reading would release a writer that waits for a reader.
+#[test]
+fn a_fifo_is_not_opened() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("a.txt", "a").directory("d");
+        let server = serve(driver, tree.path(), &[]);
+        for (name, path) in [("fifo", "/fifo"), ("d/index.html", "/d/"), ("a.txt.gz", "/a.txt")] {
+            let fifo = tree.path().join(name);
+            make_fifo(&fifo);
+            let mut writer =
+                Command::new("sh").args(["-c", ": > \"$0\"", text(&fifo)]).spawn().unwrap();
+            // The shell has opened nothing yet when it is in `wait_for_partner` of fs/pipe.c, or
+            // any other sleep.
+            thread::sleep(Duration::from_millis(100));
+            for _ in 0..5 {
+                let status = ask(&server, &format!("GET {path}")).status;
+                assert_eq!(status, if path == "/a.txt" { 200 } else { 404 }, "{path}");
+            }
+            thread::sleep(Duration::from_millis(100));
+            assert!(writer.try_wait().unwrap().is_none(), "{path}: its writer was released");
+            writer.kill().unwrap();
+            writer.wait().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_rename_elsewhere_does_not_disturb_a_link_with_dots() {
+    // Each asked for once, so that none is answered from the cache.
+    const LINKS: usize = 3000;
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("a.txt", "inside").directory("d");
+        for number in 0..LINKS {
+            symlink("../a.txt", tree.path().join(format!("d/{number}"))).unwrap();
+        }
+        let elsewhere = Tree::new().file("one", "");
+        let server = serve(driver, tree.path(), &[]);
+        let stop = AtomicBool::new(false);
+        let failed = thread::scope(|scope| {
+            scope.spawn(|| {
+                let (one, two) = (elsewhere.path().join("one"), elsewhere.path().join("two"));
+                while !stop.load(Ordering::Relaxed) {
+                    fs::rename(&one, &two).unwrap();
+                    fs::rename(&two, &one).unwrap();
+                }
+            });
+            let mut client = connect(&server);
+            let failed = (0..LINKS)
+                .filter(|number| ask_on(&mut client, &format!("GET /d/{number}")).status != 200)
+                .count();
+            stop.store(true, Ordering::Relaxed);
+            failed
+        });
+        assert_eq!(failed, 0, "of {LINKS}");
     });
 }
 

@@ -1,0 +1,94 @@
+//! What one client may cost all others: CPU time of the server, compared within one run.
+
+use std::fs;
+
+use testkit::{Server, Tree};
+
+use crate::common::{ask_on, connect, on_both_drivers, request, serve};
+
+/// CPU time that the server has used so far, in ns: `schedstat` of proc(5).
+fn cpu_nanos(server: &Server) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("it runs");
+    let nanos = |task: fs::DirEntry| {
+        let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<u64>().ok()
+    };
+    // A thread that ends meanwhile takes its time along; there is one that works.
+    tasks.filter_map(Result::ok).filter_map(nanos).sum()
+}
+
+/// CPU time of so many requests of this kind, sent 32 at a time.
+fn cost(server: &Server, count: usize, target: impl Fn(usize) -> String, status: u16) -> u64 {
+    let mut client = connect(server);
+    let before = cpu_nanos(server);
+    for start in (0..count).step_by(32) {
+        let numbers = start..count.min(start + 32);
+        let batch: String =
+            numbers.clone().map(|number| request(&format!("GET {}", target(number)))).collect();
+        client.send(batch).unwrap();
+        for _ in numbers {
+            assert_eq!(client.response().unwrap().status, status);
+        }
+    }
+    cpu_nanos(server) - before
+}
+
+#[test]
+fn a_deep_path_costs_at_most_twice_as_much_as_a_flat_one() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("a.txt", "a");
+        let server = serve(driver, tree.path(), &[]);
+        // As many bytes to receive and to parse, but one name.
+        let query = "q".repeat(3800);
+        let flat = |number: usize| format!("/{number:0>250}?{query}");
+        let deep = |number: usize| format!("/{number}{}", "/d".repeat(2030));
+        let at_the_limit =
+            |number: usize| format!("/{number}{}", format!("/{:0>30}", 1).repeat(126));
+        for (name, path, status) in [
+            ("2,031 names", &deep as &dyn Fn(usize) -> String, 414),
+            ("127 names", &at_the_limit, 404),
+        ] {
+            // What disturbs makes it more: the least of some rounds.
+            let least = |path: &dyn Fn(usize) -> String, status| {
+                (0..5).map(|_| cost(&server, 1000, path, status)).min().unwrap()
+            };
+            let (flat, deep) = (least(&flat, 404), least(path, status));
+            eprintln!("{name}: {} ns each, flat {} ns", deep / 1000, flat / 1000);
+            assert!(deep <= 2 * flat, "{name}: {deep} ns, flat {flat} ns");
+        }
+    });
+}
+
+#[test]
+fn changes_elsewhere_cost_the_same_however_many_files_are_cached() {
+    const FILES: usize = 12_000;
+    const CHANGES: usize = 2000;
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("a.txt", "a");
+        for number in 0..FILES {
+            tree.write(format!("files/{number}"), "x");
+        }
+        let server = serve(driver, tree.path(), &[]);
+        let changes = |server: &Server| {
+            let mut client = connect(server);
+            ask_on(&mut client, "GET /a.txt");
+            let before = cpu_nanos(server);
+            for _ in 0..CHANGES {
+                fs::create_dir(tree.path().join("new")).unwrap();
+                fs::remove_dir(tree.path().join("new")).unwrap();
+            }
+            // Behind all events.
+            fs::write(tree.path().join("a.txt"), "b").unwrap();
+            assert!(crate::common::wait_until(crate::common::SOON, || {
+                ask_on(&mut client, "GET /a.txt").body == b"b"
+            }));
+            fs::write(tree.path().join("a.txt"), "a").unwrap();
+            cpu_nanos(server) - before
+        };
+        let few = changes(&server);
+        cost(&server, FILES, |number| format!("/files/{number}"), 200);
+        let many = changes(&server);
+        eprintln!("{} us beside few, {} us beside many", few / 1000, many / 1000);
+        assert!(many <= 4 * few + 20_000_000, "{few} ns beside few, {many} ns beside many");
+    });
+}
