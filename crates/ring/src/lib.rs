@@ -251,7 +251,10 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// When the kernel refuses to wait, which is not expected: give up the ring.
+    /// When the kernel refuses to wait for good, which is not expected: each later call fails with
+    /// the same errno, and nothing more completes. Give up the ring: dropping it does not wait, and
+    /// leaks the operations in flight with their buffers and descriptors, to which the kernel may
+    /// still write.
     pub fn wait(
         &mut self,
         until: Option<Time>,

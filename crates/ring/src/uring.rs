@@ -2,6 +2,8 @@
 //! (`IORING_REGISTER_PBUF_RING`), `IORING_SETUP_DEFER_TASKRUN`.
 
 use core::mem::MaybeUninit;
+use core::time::Duration;
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::rc::Rc;
@@ -25,6 +27,11 @@ const COMPLETIONS: u32 = 16 * 1024;
 /// Threads that the kernel may start for operations that sleep (`IORING_REGISTER_IOWQ_MAX_WORKERS`):
 /// on slow file systems as many opens and stats as this run side by side.
 const KERNEL_WORKERS_MAX: u32 = 64;
+/// How often in a row the kernel may refuse submissions (`EBUSY`, `EAGAIN`: it is short of memory or
+/// of room for completions), with a pause from the second time on: a second. Then the ring is beyond
+/// use.
+const REFUSALS_MAX: u32 = 1000;
+const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
 /// Receive buffers that one connection may fill in one turn: a request head of 16 KiB. As long as it
 /// stays within them the kernel receives without being asked again (multishot). One that fills more
 /// could take all buffers of the ring, and the turn of all others with them; from then on it is
@@ -55,6 +62,13 @@ pub(crate) struct Uring {
     closing: usize,
     /// How often `wait` was called.
     turn: u64,
+    /// Entries that the queue of submissions had no room for, in order; as many as there are
+    /// operations in flight and cancels of them.
+    backlog: VecDeque<Entry>,
+    /// How often in a row the kernel refused to take submissions.
+    refusals: u32,
+    /// Some once the ring is beyond use: the errno that `wait` fails with from then on.
+    broken: Option<i32>,
     inotify_armed: bool,
     /// Whether there have been inode events since they were last read.
     inotify_ready: bool,
@@ -90,6 +104,9 @@ impl Uring {
             starved: Vec::new(),
             closing: 0,
             turn: 0,
+            backlog: VecDeque::new(),
+            refusals: 0,
+            broken: None,
             inotify_armed: false,
             inotify_ready: false,
             woken: false,
@@ -102,7 +119,7 @@ impl Uring {
     fn arm_poll(&mut self, fd: i32, user_data: u64) {
         let poll =
             opcode::PollAdd::new(RawTarget(fd), libc::POLLIN.cast_unsigned().into()).multi(true);
-        self.push(&poll.build().user_data(user_data));
+        self.push(poll.build().user_data(user_data));
     }
 
     pub(crate) fn arm_waker(&mut self, fd: i32) {
@@ -119,14 +136,64 @@ impl Uring {
         !core::mem::replace(&mut self.waker_armed, true)
     }
 
-    fn push(&mut self, entry: &Entry) {
-        // SAFETY: what an entry points to is owned by the table's slot (or is a descriptor of this
-        // ring) until the entry's last completion is taken in `reap`.
-        while unsafe { self.ring.submission().push(entry) }.is_err() {
-            // The queue is full. EBUSY and EAGAIN mean that the kernel is short of memory or
-            // completion space for now; the entries stay, and the next try takes them.
+    /// Give an entry to the kernel, or to the line of those that wait for room.
+    fn push(&mut self, entry: Entry) {
+        self.backlog.push_back(entry);
+        if !self.push_backlog() && self.broken.is_none() {
+            // The queue is full: have the kernel take it. If it refuses, that is the matter of the
+            // next `enter`.
             let _ = self.ring.submit();
+            self.push_backlog();
         }
+    }
+
+    /// Move what waits for room into the queue of submissions; whether all of it fits.
+    fn push_backlog(&mut self) -> bool {
+        while let Some(entry) = self.backlog.pop_front() {
+            // SAFETY: what an entry points to is owned by the table's slot (or is a descriptor of
+            // this ring) until the entry's last completion is taken in `reap`.
+            if unsafe { self.ring.submission().push(&entry) }.is_err() {
+                self.backlog.push_front(entry);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Submit what is queued, and wait for `want` completions, for at most `left` where that is
+    /// said. An error means that the ring is beyond use.
+    fn enter(&mut self, want: usize, left: Option<&Timespec>) -> io::Result<()> {
+        if let Some(errno) = self.broken {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        // More than the queue holds goes with the next call, which comes at once.
+        let want = if self.push_backlog() { want } else { 0 };
+        let result = match left {
+            Some(left) if want > 0 => {
+                self.ring.submitter().submit_with_args(want, &SubmitArgs::new().timespec(left))
+            }
+            _ => self.ring.submit_and_wait(want),
+        };
+        let Err(error) = result else {
+            self.refusals = 0;
+            return Ok(());
+        };
+        let errno = error.raw_os_error().unwrap_or(libc::EINVAL);
+        match errno {
+            // The time is up, or a signal came: there may be completions all the same.
+            libc::ETIME | libc::EINTR => return Ok(()),
+            // The completion queue overflowed, or memory is short: reaping is what helps, and time.
+            libc::EBUSY | libc::EAGAIN if self.refusals < REFUSALS_MAX => {
+                if self.refusals > 0 {
+                    std::thread::sleep(REFUSAL_PAUSE);
+                }
+                self.refusals += 1;
+                return Ok(());
+            }
+            _ => {}
+        }
+        self.broken = Some(errno);
+        Err(error)
     }
 
     pub(crate) fn submit(&mut self, common: &mut Common, key: Key) {
@@ -225,7 +292,7 @@ impl Uring {
             }
             Op::Timer(_) => unreachable!("kept by the ring itself"),
         };
-        self.push(&entry.user_data(id));
+        self.push(entry.user_data(id));
     }
 
     pub(crate) fn cancel(&mut self, common: &mut Common, key: Key) {
@@ -241,7 +308,7 @@ impl Uring {
 
     fn cancel_in_kernel(&mut self, key: Key) {
         let cancel = opcode::AsyncCancel::new(key.to_bits()).build();
-        self.push(&cancel.flags(Flags::SKIP_SUCCESS).user_data(IGNORED));
+        self.push(cancel.flags(Flags::SKIP_SUCCESS).user_data(IGNORED));
     }
 
     pub(crate) fn wait(
@@ -259,21 +326,8 @@ impl Uring {
         }
         let idle = common.ready.is_empty() && !common.inotify_left;
         let want = usize::from(idle && until.is_none_or(|until| until > now));
-        let result = match until {
-            Some(until) if want == 1 => {
-                let left = Timespec::from(until.since(now));
-                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&left))
-            }
-            _ => self.ring.submit_and_wait(want),
-        };
-        match result.map_err(|error| (error.raw_os_error(), error)) {
-            Ok(_) => {}
-            // The time is up, or a signal came: there may be completions all the same.
-            Err((Some(libc::ETIME | libc::EINTR), _)) => {}
-            // The completion queue overflowed, or memory is short: reaping is what helps.
-            Err((Some(libc::EBUSY | libc::EAGAIN), _)) => {}
-            Err((_, error)) => return Err(error),
-        }
+        let left = until.map(|until| Timespec::from(until.since(now)));
+        self.enter(want, left.as_ref())?;
         self.reap(common);
         // Its poll tells of new events only, not of those that were left.
         if core::mem::take(&mut self.inotify_ready) || common.inotify_left {
@@ -297,7 +351,7 @@ impl Uring {
                 Handle::Sim(_) => unreachable!("another driver's descriptor"),
             };
             let close = opcode::Close::new(RawTarget(fd.into_raw_fd())).build();
-            self.push(&close.flags(flags).user_data(user_data));
+            self.push(close.flags(flags).user_data(user_data));
         }
     }
 
@@ -440,13 +494,14 @@ impl Uring {
         // Everything cancellable ends at once; reads end when the disk answers; watches that are
         // being set end in their helper.
         while common.table.len() > 0 || self.closing > 0 {
-            match self.ring.submit_and_wait(1).map_err(|error| error.raw_os_error()) {
-                Ok(_) | Err(Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => self.reap(common),
-                Err(_) => {
-                    // The ring is beyond use, the kernel may still write: leak what it refers to.
-                    core::mem::forget(core::mem::replace(&mut common.table, Table::new()));
-                    self.closing = 0;
-                }
+            if self.enter(1, None).is_err() {
+                // Nobody will say when the kernel no longer writes: the operations in flight, with
+                // their buffers and descriptors, and the receive buffers are leaked.
+                core::mem::forget(core::mem::replace(&mut common.table, Table::new()));
+                core::mem::forget(Rc::clone(&self.recv));
+                self.closing = 0;
+            } else {
+                self.reap(common);
             }
             common.ready.clear();
         }
@@ -455,13 +510,75 @@ impl Uring {
                 common.detach_job(Job::Close(fd));
             }
         }
-        // Fails only where it was never registered.
-        let _ = self.ring.submitter().unregister_buf_ring(RECV_GROUP);
+        if self.ring.submitter().unregister_buf_ring(RECV_GROUP).is_err() {
+            // The kernel still has their address.
+            core::mem::forget(Rc::clone(&self.recv));
+        }
     }
 }
 
 impl core::fmt::Debug for Uring {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "io_uring {}", self.ring.as_raw_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+
+    use super::*;
+    use crate::{BufferPool, Choice, Driver, Ring};
+
+    fn is_mapped(address: usize) -> bool {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().any(|line| {
+            let (start, rest) = line.split_once('-').unwrap();
+            let (end, _) = rest.split_once(' ').unwrap();
+            let number = |text| usize::from_str_radix(text, 16).unwrap();
+            (number(start)..number(end)).contains(&address)
+        })
+    }
+
+    fn ring_in_use() -> (Ring, usize, UnixStream, BufferPool) {
+        let mut ring = Ring::new(Choice::Uring).unwrap();
+        let Driver::Uring(uring) = &ring.driver else { unreachable!("as asked") };
+        let address = uring.recv.descriptors() as usize;
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let socket = ring.adopt_socket(ours.into());
+        ring.submit(Op::Recv(socket), 0);
+        let file = ring.adopt_file(std::fs::File::open("/proc/self/exe").unwrap().into());
+        let pool = BufferPool::new(4096, 2).unwrap();
+        let buf = pool.take(4096).unwrap();
+        ring.submit(Op::Read { file, offset: 0, buf, caching: Caching::Keep }, 1);
+        (ring, address, theirs, pool)
+    }
+
+    /// The thread is its own, because it loses a system call.
+    #[test]
+    fn a_broken_ring_leaks_the_memory_that_the_kernel_may_write_to() {
+        let test = || {
+            let (ring, address, _theirs, pool) = ring_in_use();
+            let rules = [(libc::SYS_io_uring_enter, Vec::new())].into();
+            let (pass, fail) =
+                (SeccompAction::Allow, SeccompAction::Errno(libc::ENOMEM.unsigned_abs()));
+            let arch = std::env::consts::ARCH.try_into().unwrap();
+            let filter: BpfProgram =
+                SeccompFilter::new(rules, pass, fail, arch).unwrap().try_into().unwrap();
+            apply_filter(&filter).unwrap();
+            drop(ring);
+            assert!(is_mapped(address));
+            assert_eq!(pool.available(), 1, "the buffer of the read is not lent again");
+        };
+        std::thread::spawn(test).join().unwrap();
+    }
+
+    #[test]
+    fn a_ring_that_works_gives_its_memory_back() {
+        let (ring, _, _theirs, pool) = ring_in_use();
+        drop(ring);
+        assert_eq!(pool.available(), 2);
     }
 }
