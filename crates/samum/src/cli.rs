@@ -11,7 +11,7 @@ use ring::Choice;
 use sendfile::Caching;
 
 use crate::LogFormat;
-use crate::config::{Address, Config, LogTarget, Tuning};
+use crate::config::{Address, Config, LogTarget, Tags, Tuning};
 use crate::preload::Preload;
 
 /// A file server that never waits for the disk.
@@ -127,6 +127,10 @@ pub struct Serve {
     #[arg(long, value_enum, default_value_t = Cache::Auto)]
     pub cache: Cache,
 
+    /// What the ETag of a file is made of
+    #[arg(long, value_enum, default_value_t = Etag::Stat, long_help = ETAG_HELP)]
+    pub etag: Etag,
+
     /// Read at most so much beyond what a client has taken (k, m, g for KiB, MiB, GiB)
     #[arg(long, value_name = "BYTES", default_value = "2m", value_parser = parse_bytes)]
     pub readahead: u64,
@@ -183,6 +187,28 @@ pub enum Cache {
     Never,
 }
 
+/// `--etag`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Etag {
+    /// Size, times of modification and of change, inode
+    Stat,
+    /// The contents
+    Hash,
+}
+
+const ETAG_HELP: &str = "What the ETag of a file is made of. All are strong: a download is only resumed, and a cached copy \
+    only called current, if the bytes are the same.\n\n\
+    stat: the size, the times of modification (mtime) and of change (ctime), and the inode number. It changes \
+    whenever the file may have changed, also when another file of the same size and mtime takes its place, and \
+    when its mode or its names change. It stays the same when the server or the machine restarts. On other \
+    machines copies of the same file have other tags: nodes of a fleet behind one address share only \
+    Last-Modified.\n\n\
+    hash: the contents (BLAKE3). The same on all nodes of a fleet that have the same bytes. It is computed on the \
+    side, by each worker at 128 MiB/s, and kept by inode and ctime until the server restarts; until it is known, and for \
+    files of more than 4 GiB, a response has no ETag.\n\n\
+    Neither tells every write through a shared mapping (mmap), nor, before Linux 6.13, two writes within one tick \
+    of the kernel's clock (1 to 10 ms).";
+
 impl Serve {
     /// What it means.
     #[must_use]
@@ -210,6 +236,10 @@ impl Serve {
                     Cache::Auto => Caching::Auto,
                     Cache::Always => Caching::Always,
                     Cache::Never => Caching::Never,
+                },
+                tags: match self.etag {
+                    Etag::Stat => Tags::Stat,
+                    Etag::Hash => Tags::Hash,
                 },
                 readahead: self.readahead,
                 connections_max: usize::try_from(self.max_connections).unwrap_or(usize::MAX),

@@ -38,6 +38,8 @@ pub struct Tuning {
     pub listing: bool,
     /// What becomes of the page cache.
     pub caching: Caching,
+    /// What entity tags are made of.
+    pub tags: Tags,
     /// Bytes read ahead of what a socket has taken.
     pub readahead: u64,
     /// Connections of all workers together.
@@ -59,6 +61,7 @@ impl Default for Tuning {
             index: "index.html".to_owned(),
             listing: false,
             caching: Caching::Auto,
+            tags: Tags::Stat,
             readahead: 2 * 1024 * 1024,
             connections_max: 16 * 1024,
             timeout_idle: Duration::from_secs(75),
@@ -67,6 +70,16 @@ impl Default for Tuning {
             rate_min: 64,
         }
     }
+}
+
+/// What entity tags are made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tags {
+    /// Size, times of modification and of change, inode.
+    #[default]
+    Stat,
+    /// The contents.
+    Hash,
 }
 
 /// Where a listener is.

@@ -116,6 +116,7 @@ impl Worker {
             index: parts.tuning.index.clone(),
             listing: parts.tuning.listing,
             keep: parts.tuning.caching != sendfile::Caching::Never,
+            tags: parts.tuning.tags,
             descriptors_max: parts.descriptors_max,
         };
         let access = parts.access.map(|(fd, format, name, is_file)| {
@@ -213,7 +214,7 @@ impl Worker {
             kind::ACCESS | kind::NOTE => self.shell.log_written(completion),
             kind::RESUME => self.resume(id),
             // What another thread wants is seen by the caller of `turn`, a place by `serve_crowd`.
-            kind::WAKE => {}
+            kind::WAKE => self.content.handle_wake(&mut self.shell),
             _ => unreachable!("no operation has the token {:x}", completion.token),
         }
     }

@@ -539,10 +539,23 @@ impl Content {
         self.answer(load.waiters, &Answer::Resource(resource));
     }
 
+    /// The tags of the parts, empty where there is none.
+    fn tags(&mut self, id: u32) -> [Vec<u8>; PARTS] {
+        let mut stats = [const { None }; PARTS];
+        for (stat, part) in stats.iter_mut().zip(&self.load(id).parts) {
+            *stat = part.as_ref().and_then(|part| part.stat);
+        }
+        let coding = |number: usize| number.checked_sub(1).map(|at| Coding::PREFERENCE[at]);
+        core::array::from_fn(|number| {
+            stats[number].map_or(Vec::new(), |stat| self.tag(&stat, coding(number)))
+        })
+    }
+
     /// Make the resource of what was found.
     fn assemble(&mut self, shell: &mut Shell, id: u32) {
         let index = self.policy.index.clone();
         let account = self.account.clone();
+        let tags = self.tags(id);
         let load = self.load(id);
         let name = if is_directory(&load.key) { index.into_bytes() } else { load.key.to_vec() };
         let content_type = content_type(&name);
@@ -556,7 +569,9 @@ impl Content {
         let vary = (!codings.is_empty()).then_some(&b"Accept-Encoding"[..]);
         let mut parts = core::mem::take(&mut load.parts).into_iter();
         let (mut memory, mut descriptors) = (0, 0);
+        let mut tags = tags.into_iter();
         let mut variant = |part: Option<Part>, coding| {
+            let etag = tags.next().expect("one for each part");
             let Some(Part { fd, stat: Some(stat), body, .. }) = part else { return None };
             let whole = body.as_deref().unwrap_or_default();
             let body = if whole.len() as u64 == stat.size {
@@ -565,7 +580,7 @@ impl Content {
                 descriptors += 1;
                 Err(Rc::new(File::new(fd, &stat)))
             };
-            let variant = Variant::new(stat, coding, &content_type, vary, body, &account);
+            let variant = Variant::new(stat, etag, coding, &content_type, vary, body, &account);
             memory += variant.memory();
             Some(variant)
         };

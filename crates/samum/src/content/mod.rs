@@ -13,6 +13,7 @@ mod invalidate;
 mod listing;
 mod load;
 mod resource;
+mod tag;
 mod watch;
 
 use core::time::Duration;
@@ -26,10 +27,12 @@ use sendfile::Account;
 pub(crate) use listing::{ListingStream, escape_json};
 pub(crate) use resource::{Data, FileSet, Kind, Resource, Variant, head as resource_head};
 
+use crate::config::Tags;
 use crate::connection::Waiter;
 use crate::shell::{Shell, kind};
 use descriptors::Share;
 use load::Load;
+use tag::Hashes;
 use watch::Dirs;
 
 /// How long a resource is believed where changes make no events.
@@ -68,6 +71,7 @@ pub(crate) struct Policy {
     pub(crate) index: String,
     pub(crate) listing: bool,
     pub(crate) keep: bool,
+    pub(crate) tags: Tags,
     pub(crate) descriptors_max: usize,
 }
 
@@ -94,6 +98,7 @@ pub(crate) struct Content {
     /// Below these prefixes nothing that is cached is true any more; it goes bit by bit.
     outdated: Vec<Box<[u8]>>,
     share: Share,
+    hashes: Hashes,
     loads: Vec<Option<Load>>,
     free_loads: Vec<u32>,
     by_key: BTreeMap<Path, u32>,
@@ -141,6 +146,7 @@ impl Content {
             idle: BTreeMap::new(),
             next_idle: 0,
             outdated: Vec::new(),
+            hashes: Hashes::default(),
             loads: Vec::new(),
             free_loads: Vec::new(),
             by_key: BTreeMap::new(),
@@ -173,8 +179,8 @@ impl Content {
     }
 
     fn find_key(&mut self, shell: &mut Shell, key: &[u8], waiter: Waiter) -> Found {
-        let cached = self.cache.get(key).filter(|_| !self.is_outdated(key));
-        if let Some(resource) = cached {
+        let mut previous = None;
+        if let Some(resource) = self.cache.get(key).filter(|_| !self.is_outdated(key)) {
             let age = shell.now.since(resource.validated.get());
             let max = if resource.watched.get() { AGE_MAX_WATCHED } else { AGE_MAX };
             resource.used.set(shell.now);
@@ -189,6 +195,7 @@ impl Content {
                 }
                 return Found::Now(Answer::Resource(resource));
             }
+            previous = Some(resource);
         }
         if let Some(load) = self.by_key.get(key).and_then(|id| self.loads[*id as usize].as_mut()) {
             load.waiters.push(waiter);
@@ -200,7 +207,6 @@ impl Content {
         if self.share.is_line_full() {
             return Found::Now(Answer::Error(Status::ServiceUnavailable));
         }
-        let previous = self.cache.get(key).filter(|_| !self.is_outdated(key)).cloned();
         self.begin(shell, key, previous, Some(waiter));
         Found::Later
     }
@@ -217,7 +223,8 @@ impl Content {
             self.look_when_idle(&resource, shell.now + IDLE_MAX);
             self.schedule(shell);
         }
-        self.cache.insert(key, resource);
+        self.cache.insert(key.clone(), resource);
+        self.want_tags(shell, &key);
         let mut steps = 2 * self.hand.len();
         while (self.memory > MEMORY_MAX
             || self.cache.len() > RESOURCES_MAX
@@ -246,8 +253,10 @@ impl Content {
     }
 
     fn forget(&mut self, key: &[u8]) {
-        if let Some(resource) = self.cache.remove(key) {
-            self.in_order.remove(key);
+        // Not all of a long key is read to find that it is not there.
+        if self.in_order.remove(key)
+            && let Some(resource) = self.cache.remove(key)
+        {
             if let Some(at) = resource.idle_at.take() {
                 self.idle.remove(&at);
             }

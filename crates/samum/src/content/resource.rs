@@ -54,6 +54,7 @@ pub(crate) struct FileSet {
 #[derive(Debug)]
 pub(crate) struct Variant {
     pub(crate) stat: Stat,
+    /// Empty if there is none.
     pub(crate) etag: Vec<u8>,
     pub(crate) data: Data,
     /// The usual response: 200 to an HTTP/1.1 client, the connection stays open. With the body
@@ -91,10 +92,13 @@ impl Resource {
 }
 
 impl FileSet {
+    pub(crate) fn variants(&self) -> impl Iterator<Item = &Variant> {
+        core::iter::once(&self.plain).chain(self.encoded.iter().flatten())
+    }
+
     /// The files that it holds open.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Rc<File>> {
-        let variants = core::iter::once(&self.plain).chain(self.encoded.iter().flatten());
-        variants.filter_map(|variant| match &variant.data {
+        self.variants().filter_map(|variant| match &variant.data {
             Data::File(file) => Some(file),
             Data::Memory => None,
         })
@@ -113,13 +117,13 @@ impl Variant {
     /// `body` is the whole file if it is to be kept in memory.
     pub(crate) fn new(
         stat: Stat,
+        etag: Vec<u8>,
         coding: Option<Coding>,
         content_type: &str,
         vary: Option<&'static [u8]>,
         body: Result<&[u8], Rc<File>>,
         account: &Account,
     ) -> Self {
-        let etag = etag(&stat, coding);
         let mut bytes = Vec::new();
         let head = ResponseHead {
             content_length: Some(stat.size),
@@ -158,6 +162,11 @@ impl Variant {
 }
 
 impl Finished {
+    /// What is behind the head.
+    pub(crate) fn body(&self) -> Vec<u8> {
+        self.bytes.borrow()[self.head_len..].to_vec()
+    }
+
     /// Gives what is to be sent with the present date in it: all of it, or the head alone.
     ///
     /// While others send the buffer its date cannot be changed. Then the head is a copy and the body
@@ -218,17 +227,11 @@ pub(crate) fn head<'a>(
         content_type: Some(content_type.as_bytes()),
         content_encoding: coding.map(|coding| coding.name().as_bytes()),
         last_modified: Some(stat.mtime),
-        etag: Some(etag),
+        etag: (!etag.is_empty()).then_some(etag),
         vary,
         accept_ranges: true,
         ..ResponseHead::new(Status::Ok, date)
     }
-}
-
-/// Modification time to the nanosecond and size, and the coding, whose file could have the same.
-fn etag(stat: &Stat, coding: Option<Coding>) -> Vec<u8> {
-    let coding = coding.map_or(String::new(), |coding| format!("-{}", coding.name()));
-    format!("\"{:x}.{:x}-{:x}{coding}\"", stat.mtime, stat.mtime_nanos, stat.size).into_bytes()
 }
 
 #[cfg(test)]
@@ -251,7 +254,8 @@ mod tests {
             links: 1,
             direct_align: 0,
         };
-        let variant = Variant::new(stat, None, "text/plain", None, Ok(&body), &account);
+        let variant =
+            Variant::new(stat, b"\"tag\"".to_vec(), None, "text/plain", None, Ok(&body), &account);
         let one = account.charged();
         let mut held = Vec::new();
         for second in 1..100 {
