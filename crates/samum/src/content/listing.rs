@@ -48,7 +48,9 @@ impl ListingStream {
                 break;
             };
             if self.json {
-                write_json(entry, self.next == 0, &mut out);
+                let count = self.listing.entries.len();
+                let cut_at = (self.listing.truncated && self.next + 1 == count).then_some(count);
+                write_json(entry, self.next == 0, cut_at, &mut out);
             } else {
                 write_row(entry, &mut out);
             }
@@ -103,23 +105,34 @@ const STYLE: &str = "body{font:1rem/1.5 system-ui,sans-serif;margin:2rem auto;ma
 fn write_row(entry: &Entry, out: &mut Vec<u8>) {
     let slash = if entry.kind == FileKind::Directory { "/" } else { "" };
     let name = escape_html(&String::from_utf8_lossy(&entry.name));
-    // A leading "./" keeps a colon in the name from looking like a URL's scheme.
-    out.extend_from_slice(b"<tr><td><a href=\"./");
-    let from = out.len();
-    path::encode(&entry.name, out);
-    let href = escape_html(&String::from_utf8_lossy(&out[from..]));
-    out.truncate(from);
-    out.extend_from_slice(href.as_bytes());
+    let href = escape_html(&href(entry));
     let size =
         if entry.kind == FileKind::Regular { entry.size.to_string() } else { "–".to_owned() };
     let modified = date::format(entry.mtime);
     let modified = String::from_utf8_lossy(&modified);
     out.extend_from_slice(
-        format!("{slash}\">{name}{slash}</a><td>{size}<td>{modified}</tr>\n").as_bytes(),
+        format!("<tr><td><a href=\"{href}\">{name}{slash}</a><td>{size}<td>{modified}</tr>\n")
+            .as_bytes(),
     );
 }
 
-fn write_json(entry: &Entry, first: bool, out: &mut Vec<u8>) {
+/// Where an entry is, relative to its directory's address. All bytes of the name are in it, also
+/// those that are not UTF-8.
+fn href(entry: &Entry) -> String {
+    // The leading "./" keeps a colon in the name from looking like a URL's scheme.
+    let mut href = b"./".to_vec();
+    // Not behind the slash: `encode` would take two for one.
+    let mut name = Vec::with_capacity(entry.name.len());
+    path::encode(&entry.name, &mut name);
+    href.extend_from_slice(&name);
+    if entry.kind == FileKind::Directory {
+        href.push(b'/');
+    }
+    String::from_utf8_lossy(&href).into_owned()
+}
+
+/// `cut_at`: with the last entry of a listing that was cut, how many entries it has.
+fn write_json(entry: &Entry, first: bool, cut_at: Option<usize>, out: &mut Vec<u8>) {
     let comma = if first { "" } else { "," };
     let name = escape_json(&String::from_utf8_lossy(&entry.name));
     let kind = match entry.kind {
@@ -130,9 +143,15 @@ fn write_json(entry: &Entry, first: bool, out: &mut Vec<u8>) {
     };
     let modified = date::format(entry.mtime);
     let modified = String::from_utf8_lossy(&modified);
+    // A reader that does not know it passes it over, and sees no entry that there is not.
+    let cut =
+        cut_at.map_or(String::new(), |count| format!(",\"truncated\":true,\"shown\":{count}"));
+    // Nothing in it needs to be escaped.
+    let href = href(entry);
     out.extend_from_slice(
         format!(
-            "{comma}\n{{\"name\":\"{name}\",\"type\":\"{kind}\",\"size\":{},\"mtime\":\"{modified}\"}}",
+            "{comma}\n{{\"name\":\"{name}\",\"type\":\"{kind}\",\"size\":{},\"mtime\":\"{modified}\",\
+             \"href\":\"{href}\"{cut}}}",
             entry.size
         )
         .as_bytes(),
@@ -201,6 +220,27 @@ mod tests {
         assert!(html.contains("href=\"./javascript%3Aalert(1)\""), "{html}");
         let json = render(listing(&[(b"\"\\\n\x01", FileKind::Other)]), true);
         assert!(json.contains(r#""name":"\"\\\u000a\u0001""#), "{json}");
+    }
+
+    #[test]
+    fn every_name_can_be_asked_for_from_json() {
+        let json = render(listing(&[(b"\xff \"\\?#%.txt", FileKind::Regular)]), true);
+        assert!(json.contains("\"href\":\"./%FF%20%22%5C%3F%23%25.txt\"}"), "{json}");
+        let json = render(listing(&[(b"a:b", FileKind::Directory)]), true);
+        assert!(json.contains("\"href\":\"./a%3Ab/\"}"), "{json}");
+    }
+
+    #[test]
+    fn a_listing_that_was_cut_says_so() {
+        let names: [(&[u8], FileKind); 2] = [(b"a", FileKind::Regular), (b"b", FileKind::Regular)];
+        for truncated in [false, true] {
+            let cut = Listing { truncated, ..listing(&names) };
+            let json = render(cut.clone(), true);
+            let last = json.ends_with("\"href\":\"./b\",\"truncated\":true,\"shown\":2}\n]\n");
+            assert_eq!((last, json.matches("truncated").count()), (truncated, truncated.into()));
+            let html = render(cut, false);
+            assert_eq!(html.contains("Only the first 2 entries are shown"), truncated);
+        }
     }
 
     #[test]

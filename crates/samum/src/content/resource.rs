@@ -230,6 +230,8 @@ pub(crate) fn head<'a>(
         etag: (!etag.is_empty()).then_some(etag),
         vary,
         accept_ranges: true,
+        // The type comes from the name; a browser must not take other contents for a script.
+        nosniff: true,
         ..ResponseHead::new(Status::Ok, date)
     }
 }

@@ -158,6 +158,12 @@ fn a_listing_is_json_for_those_who_prefer_it() {
         );
         assert!(json.contains("\"name\":\"b.txt\",\"type\":\"file\",\"size\":5,"), "{json}");
         assert!(json.contains("\"name\":\"sub\",\"type\":\"directory\","), "{json}");
+        // Each leads to what it stands for, whatever its name.
+        for line in &lines[1..lines.len() - 1] {
+            let href = line.split("\"href\":\"./").nth(1).and_then(|rest| rest.split('"').next());
+            let status = ask(&server, &format!("GET /{}", href.expect(line))).status;
+            assert_eq!(status, 200, "{line}");
+        }
         let html = ask(&server, "GET /\nAccept: text/html,application/xhtml+xml,*/*;q=0.8");
         assert_eq!(html.header("Content-Type"), Some("text/html; charset=utf-8"));
     });

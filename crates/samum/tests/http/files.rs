@@ -102,3 +102,16 @@ fn an_empty_file_is_a_response_too() {
         assert_eq!(ask(&server, "HEAD /0").header("Content-Length"), Some("0"));
     });
 }
+
+/// What is served as text stays text, whatever is in it.
+#[test]
+fn a_browser_is_told_to_believe_the_type() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("a.txt", "<script>").file("big", vec![b'x'; 100_000]);
+        let server = serve(driver, tree.path(), &[]);
+        for head in ["GET /a.txt", "HEAD /big", "GET /big", "GET /big\nRange: bytes=1-2"] {
+            let response = ask(&server, head);
+            assert_eq!(response.header("X-Content-Type-Options"), Some("nosniff"), "{head}");
+        }
+    });
+}
