@@ -20,6 +20,7 @@ mod content;
 pub mod crowd;
 mod listen;
 mod log;
+mod memory;
 pub mod preload;
 mod respond;
 pub mod server;

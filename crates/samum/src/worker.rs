@@ -108,7 +108,7 @@ impl Worker {
                 // Two descriptors each: half of what is left of an eighth beside loads.
                 DiskConfig::default().pipes.min(parts.descriptors_max / 4)
             },
-            cached_bytes_max: total_memory() / MEMORY_SHARE,
+            cached_bytes_max: crate::memory::limit() / MEMORY_SHARE,
             token_base: kind::DISK,
             ..DiskConfig::default()
         })?;
@@ -487,12 +487,6 @@ impl core::fmt::Debug for Parts {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "Parts({} listeners)", self.listeners.len())
     }
-}
-
-/// Bytes of memory of this machine.
-fn total_memory() -> u64 {
-    let info = rustix::system::sysinfo();
-    info.totalram.saturating_mul(info.mem_unit.into())
 }
 
 /// Idle connections to close when places are wanted, the oldest first.

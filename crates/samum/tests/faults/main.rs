@@ -5,6 +5,7 @@ mod common;
 
 mod clients;
 mod command_line;
+mod control_group;
 mod descriptors;
 mod disk;
 mod listeners;
