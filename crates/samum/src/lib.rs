@@ -25,11 +25,13 @@ pub mod preload;
 mod respond;
 pub mod server;
 mod shell;
+mod text;
 mod wheel;
 pub mod worker;
 
 pub use log::LogFormat;
 pub use shell::Stats;
+pub use text::plain;
 
 /// What the server calls itself in responses and messages.
 pub(crate) const NAME: &str = "samum";

@@ -23,7 +23,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // With standard error closed the exit code has to do.
-            let _ = writeln!(io::stderr(), "samum: {error}");
+            let _ = writeln!(io::stderr(), "samum: {}", samum::plain(&error));
             ExitCode::FAILURE
         }
     }

@@ -327,7 +327,7 @@ fn say(text: &str) {
     if poll(&mut ready, Some(&now)) != Ok(1) {
         return;
     }
-    let _ = writeln!(stderr, "{}: {text}", crate::NAME);
+    let _ = writeln!(stderr, "{}: {}", crate::NAME, crate::text::plain(text));
 }
 
 #[cfg(test)]

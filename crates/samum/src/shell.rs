@@ -160,7 +160,7 @@ impl Shell {
 
     /// Tell the operator something.
     pub(crate) fn note(&mut self, text: &str) {
-        let line = format!("{}: {text}\n", crate::NAME);
+        let line = format!("{}: {}\n", crate::NAME, crate::text::plain(text));
         self.notes.line(&mut self.ring, line.as_bytes());
     }
 

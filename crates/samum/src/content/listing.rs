@@ -181,7 +181,7 @@ pub(crate) fn escape_json(text: &str) -> String {
         match char {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
-            char if char.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(char))),
+            char if crate::text::is_hidden(char) => crate::text::push_json_escape(char, &mut out),
             char => out.push(char),
         }
     }
