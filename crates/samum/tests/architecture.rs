@@ -23,7 +23,7 @@ const FOR_EXAMPLES: [(&str, &str); 1] = [("sendfile", "http1")];
 const PURE: [&str; 2] = ["outq", "http1"];
 
 /// Files with `unsafe` in them, tests included.
-const UNSAFE: [&str; 23] = [
+const UNSAFE: [&str; 24] = [
     "bench/src/sys/memory.rs",
     "bench/src/sys/process.rs",
     "bench/src/sys/select.rs",
@@ -47,6 +47,7 @@ const UNSAFE: [&str; 23] = [
     "ring/src/recv.rs",
     "ring/src/uring.rs",
     "testkit/src/seccomp.rs",
+    "testkit/src/tether.rs",
 ];
 
 fn crates() -> PathBuf {

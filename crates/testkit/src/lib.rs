@@ -11,6 +11,7 @@
 //! | [`Server`] | the built `samum` as a process: start, watch, terminate |
 //! | [`Client`], [`get`] | an HTTP client that shares no code with the server under test |
 //! | [`forbid_io_uring`] | a child process for which io_uring does not exist |
+//! | [`tether`] | a child process that does not outlive the test |
 //! | [`skip!`], [`or_skip!`] | to leave a test that this machine cannot run, except in CI |
 
 #![allow(clippy::missing_panics_doc, reason = "panicking is how a test learns; see above")]
@@ -23,6 +24,7 @@ mod fuse;
 mod seccomp;
 mod server;
 mod skip;
+mod tether;
 mod throttle;
 mod tree;
 
@@ -36,5 +38,6 @@ pub use rustix::process::Signal;
 pub use seccomp::forbid_io_uring;
 pub use server::Server;
 pub use skip::{Skip, announce_skip};
+pub use tether::tether;
 pub use throttle::Throttle;
 pub use tree::Tree;

@@ -11,12 +11,13 @@ use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::Address;
+use crate::{Address, tether};
 
 /// A running server. It announces on standard error where it listens, by a line that ends in
 /// `listening on http://HOST:PORT/` or `listening on unix:PATH`.
 ///
-/// Dropping it kills it.
+/// Dropping it kills it, and so does the end of the thread that started it, however it ends: a test that
+/// is killed leaves no server behind.
 ///
 /// ```no_run
 /// # fn main() -> std::io::Result<()> {
@@ -56,7 +57,7 @@ impl Server {
     /// As [`Server::start`].
     pub fn spawn(command: &mut Command) -> io::Result<Self> {
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn()?;
+        let mut child = tether(command).spawn()?;
         let stdout = Capture::new(child.stdout.take().expect("piped above"));
         let stderr = Capture::new(child.stderr.take().expect("piped above"));
         // From here on, an early return kills the child.

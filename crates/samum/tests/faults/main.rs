@@ -22,7 +22,7 @@ use common::{SOON, wait_until};
 #[track_caller]
 fn outcome(command: &mut Command) -> (Option<i32>, String, String) {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("it starts");
+    let mut child = testkit::tether(command).spawn().expect("it starts");
     let mut stdout = child.stdout.take().expect("piped");
     let reader = std::thread::spawn(move || {
         let mut text = String::new();

@@ -3,7 +3,8 @@
 use core::time::Duration;
 use std::time::Instant;
 
-use testkit::{Address, Client, Content, Signal, Tree};
+use rustix::process::{Pid, kill_process};
+use testkit::{Address, Client, Content, Signal, Tree, tether};
 
 use crate::common::{SOON, ask_on, connect, on_both_drivers, request, serve, wait_until};
 
@@ -101,12 +102,12 @@ fn a_closed_standard_error_changes_nothing() {
         // Pipes whose readers have gone.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let mut child = command.stdout(writer.try_clone().unwrap()).stderr(writer).spawn().unwrap();
+        let command = tether(command.stdout(writer.try_clone().unwrap()).stderr(writer));
+        let mut child = command.spawn().unwrap();
         let address = Address::Unix(path);
         assert!(wait_until(SOON, || Client::connect(&address).is_ok()));
         assert_eq!(testkit::get(&address, "/a.txt").unwrap().body, b"hello");
-        let pid = child.id().to_string();
-        crate::common::run("kill", &[pid.as_ref()]).unwrap();
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
         assert!(wait_until(SOON, || child.try_wait().unwrap().is_some()));
         assert_eq!(child.wait().unwrap().code(), Some(0));
     });
