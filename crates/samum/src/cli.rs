@@ -1,6 +1,6 @@
 //! The command line as it is written, and what it means.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::ffi::OsString;
 use std::net::ToSocketAddrs as _;
@@ -11,7 +11,7 @@ use ring::Choice;
 use sendfile::Caching;
 
 use crate::LogFormat;
-use crate::config::{Address, Config, LogTarget, Tags, Tuning};
+use crate::config::{Address, Config, LogTarget, Tags, Tuning, UnixSocket};
 use crate::preload::Preload;
 
 /// A file server that never waits for the disk.
@@ -102,8 +102,8 @@ pub struct Serve {
     #[arg(value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
 
-    /// Where to listen: ADDRESS:PORT, with an IPv6 address in brackets, or unix:PATH. May be
-    /// repeated. Port 0 lets the kernel choose
+    /// Where to listen: ADDRESS:PORT, with an IPv6 address in brackets, or
+    /// unix:PATH[,mode=660][,owner=USER:GROUP]. May be repeated. Port 0 lets the kernel choose
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = parse_address)]
     pub listen: Vec<Address>,
 
@@ -253,14 +253,20 @@ impl Serve {
 }
 
 fn parse_address(text: &str) -> Result<Address, String> {
-    if let Some(path) = text.strip_prefix("unix:") {
-        return if path.is_empty() {
-            Err("unix: needs a path, as in unix:/run/samum.sock".into())
-        } else {
-            Ok(Address::Unix(path.into()))
-        };
+    if let Some(rest) = text.strip_prefix("unix:") {
+        return parse_unix(rest).map(Address::Unix);
     }
     if let Ok(address) = text.parse::<SocketAddr>() {
+        if let IpAddr::V6(ip) = address.ip()
+            && let Some(v4) = ip.to_ipv4_mapped()
+        {
+            // A socket for IPv6 alone takes no such address, and no client could reach it.
+            let v4 = SocketAddr::from((v4, address.port()));
+            return Err(format!(
+                "that is an IPv4 address in the notation of IPv6, which no client of either can \
+                 reach here: listen on {v4}"
+            ));
+        }
         return Ok(Address::Ip(address));
     }
     // `:80` and `80` are every IPv4 address, as with other servers.
@@ -271,6 +277,47 @@ fn parse_address(text: &str) -> Result<Address, String> {
         "expected ADDRESS:PORT such as 127.0.0.1:8080 or [::1]:8080, or unix:PATH".to_owned()
     })?;
     found.next().map(Address::Ip).ok_or_else(|| "the name has no address".to_owned())
+}
+
+/// `PATH[,mode=OCTAL][,owner=[USER][:GROUP]]`; a path may have commas, but no `,word=`.
+fn parse_unix(text: &str) -> Result<UnixSocket, String> {
+    let mut socket = UnixSocket::default();
+    let mut rest = text;
+    while let Some((before, name, value)) = last_option(rest) {
+        match name {
+            "mode" => {
+                let mode = u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o777);
+                socket.mode = Some(mode.ok_or_else(|| {
+                    format!("mode={value}: expected three octal digits, such as mode=660")
+                })?);
+            }
+            "owner" => {
+                let (user, group) = value.split_once(':').unwrap_or((value, ""));
+                if user.is_empty() && group.is_empty() {
+                    return Err("owner= needs USER, USER:GROUP or :GROUP".into());
+                }
+                socket.user = (!user.is_empty()).then(|| user.to_owned());
+                socket.group = (!group.is_empty()).then(|| group.to_owned());
+            }
+            _ => {
+                return Err(format!("{name}= is not known; a Unix socket has mode= and owner="));
+            }
+        }
+        rest = before;
+    }
+    if rest.is_empty() {
+        return Err("unix: needs a path, as in unix:/run/samum.sock,mode=660".into());
+    }
+    socket.path = rest.into();
+    Ok(socket)
+}
+
+/// What is before the last `,name=value`, the name and the value.
+fn last_option(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, option) = text.rsplit_once(',')?;
+    let (name, value) = option.split_once('=')?;
+    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase());
+    is_name.then_some((before, name, value))
 }
 
 fn parse_index(text: &str) -> Result<String, String> {
@@ -323,9 +370,45 @@ mod tests {
         assert_eq!(parse_address("127.0.0.1:80"), Ok(ip("127.0.0.1:80")));
         assert_eq!(parse_address("[::1]:80"), Ok(ip("[::1]:80")));
         assert_eq!(parse_address(":80"), Ok(ip("0.0.0.0:80")));
-        assert_eq!(parse_address("unix:/a b"), Ok(Address::Unix("/a b".into())));
         for bad in ["", "unix:", "1.2.3.4", "1.2.3.4:99999", "[::1]"] {
             assert!(parse_address(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_ipv4_address_in_the_notation_of_ipv6_is_explained() {
+        let error = parse_address("[::ffff:127.0.0.1]:80").unwrap_err();
+        assert!(error.ends_with("listen on 127.0.0.1:80"), "{error}");
+    }
+
+    #[test]
+    fn a_unix_socket_may_have_a_mode_and_an_owner() {
+        let name = |name: &str| Some(name.to_owned());
+        for (text, path, mode, user, group) in [
+            ("unix:/a b", "/a b", None, None, None),
+            ("unix:/a,b", "/a,b", None, None, None),
+            ("unix:/a=b,c.d=e", "/a=b,c.d=e", None, None, None),
+            ("unix:/s,mode=0660", "/s", Some(0o660), None, None),
+            ("unix:s,mode=0", "s", Some(0), None, None),
+            ("unix:/s,owner=www-data", "/s", None, name("www-data"), None),
+            ("unix:/s,owner=33:www-data,mode=600", "/s", Some(0o600), name("33"), name("www-data")),
+            ("unix:/s,mode=777,owner=:adm", "/s", Some(0o777), None, name("adm")),
+        ] {
+            let expected = UnixSocket { path: path.into(), mode, user, group };
+            assert_eq!(parse_address(text), Ok(Address::Unix(expected)), "{text}");
+        }
+        for (text, advice) in [
+            ("unix:,mode=660", "needs a path"),
+            ("unix:/s,mode=", "octal"),
+            ("unix:/s,mode=rw", "octal"),
+            ("unix:/s,mode=888", "octal"),
+            ("unix:/s,mode=1777", "octal"),
+            ("unix:/s,owner=", "USER:GROUP"),
+            ("unix:/s,owner=:", "USER:GROUP"),
+            ("unix:/s,user=www", "mode= and owner="),
+        ] {
+            let error = parse_address(text).unwrap_err();
+            assert!(error.contains(advice), "{text}: {error}");
         }
     }
 

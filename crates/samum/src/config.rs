@@ -88,14 +88,27 @@ pub enum Address {
     /// TCP.
     Ip(SocketAddr),
     /// A stream socket in the file system.
-    Unix(PathBuf),
+    Unix(UnixSocket),
+}
+
+/// A stream socket in the file system.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnixSocket {
+    /// Its name.
+    pub path: PathBuf,
+    /// Its permissions, if they are not what the umask leaves of 0777. Who may write to it may connect.
+    pub mode: Option<u32>,
+    /// The name or number of the user that it is given to.
+    pub user: Option<String>,
+    /// The name or number of the group that it is given to.
+    pub group: Option<String>,
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ip(address) => address.fmt(f),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Unix(socket) => write!(f, "unix:{}", socket.path.display()),
         }
     }
 }

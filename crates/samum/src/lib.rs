@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod account;
 mod budget;
 pub mod cli;
 pub mod config;

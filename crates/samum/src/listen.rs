@@ -1,30 +1,61 @@
 //! Listening sockets, and errors that say what to do about them.
 
 use core::net::SocketAddr;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Instant;
 
 use ring::Fd;
-use rustix::fs::FileType;
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, ipproto, listen, socket_with, sockopt,
 };
 
-use crate::config::Address;
+use crate::account;
+use crate::config::{Address, UnixSocket};
 
-/// Open one listening socket per worker, all for the same address. `backlog` connections wait to be
-/// accepted at each; the kernel caps it at `net.core.somaxconn`.
+/// How long to wait for other servers that look at the same directory of Unix sockets. Each holds the
+/// lock for a few system calls; somebody who holds it longer is not one of us.
+const LOCK_MAX: Duration = Duration::from_secs(1);
+
+/// How long an address may be taken before that is an error. The kernel closes what an io_uring holds a
+/// moment after its process has ended (`io_ring_exit_work` in io_uring/io_uring.c), so a server that is
+/// started right after another was killed finds it listening.
+const IN_USE_MAX: Duration = Duration::from_secs(1);
+/// How often it is tried in that time.
+const IN_USE_PAUSE: Duration = Duration::from_millis(20);
+
+/// Open one listening socket per worker, all for the same address, and the name that a Unix socket has
+/// in the file system. `backlog` connections wait to be accepted at each; the kernel caps it at
+/// `net.core.somaxconn`.
 pub(crate) fn open(
     address: &Address,
     workers: usize,
     backlog: i32,
-) -> Result<Vec<OwnedFd>, String> {
-    match address {
-        Address::Ip(ip) => open_ip(*ip, workers, backlog).map_err(|error| explain(address, error)),
-        Address::Unix(path) => {
-            open_unix(path, workers, backlog).map_err(|error| explain(address, error))
+) -> Result<(Vec<OwnedFd>, Option<SocketFile>), String> {
+    let opened = match address {
+        Address::Ip(ip) => insist(|| open_ip(*ip, workers, backlog)).map(|sockets| (sockets, None)),
+        Address::Unix(unix) => {
+            let owner = Owner::look_up(unix).map_err(|why| cannot_listen(address, &why))?;
+            insist(|| open_unix(unix, &owner, workers, backlog))
+                .map(|(sockets, file)| (sockets, Some(file)))
+        }
+    };
+    opened.map_err(|error| explain(address, error))
+}
+
+/// Try for a while to get an address that is taken.
+fn insist<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    let deadline = Instant::now() + IN_USE_MAX;
+    loop {
+        match open() {
+            Err(Errno::ADDRINUSE) if Instant::now() < deadline => thread::sleep(IN_USE_PAUSE),
+            result => return result,
         }
     }
 }
@@ -65,12 +96,34 @@ fn socket_for(address: &SocketAddr, shared: bool) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-fn open_unix(path: &Path, workers: usize, backlog: i32) -> Result<Vec<OwnedFd>, Errno> {
+/// Whom a Unix socket is given to.
+struct Owner {
+    user: Option<Uid>,
+    group: Option<Gid>,
+}
+
+impl Owner {
+    fn look_up(unix: &UnixSocket) -> Result<Self, String> {
+        let user = unix.user.as_deref().map(account::user).transpose()?;
+        let group = unix.group.as_deref().map(account::group).transpose()?;
+        Ok(Self { user: user.map(Uid::from_raw), group: group.map(Gid::from_raw) })
+    }
+}
+
+fn open_unix(
+    unix: &UnixSocket,
+    owner: &Owner,
+    workers: usize,
+    backlog: i32,
+) -> Result<(Vec<OwnedFd>, SocketFile), Errno> {
+    let path = &unix.path;
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let make = || socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
     let socket = make()?;
-    match rustix::net::bind(&socket, &address) {
+    // Of two servers that find a socket left behind, the second must not remove what the first has made.
+    let lock = lock_directory(path);
+    match bind_unix(&socket, &address, unix.mode) {
         Ok(()) => {}
         Err(Errno::ADDRINUSE)
             if is_socket(path)
@@ -78,16 +131,97 @@ fn open_unix(path: &Path, workers: usize, backlog: i32) -> Result<Vec<OwnedFd>, 
         {
             // A server that has gone left it behind.
             rustix::fs::unlink(path)?;
-            rustix::net::bind(&socket, &address)?;
+            bind_unix(&socket, &address, unix.mode)?;
         }
         Err(error) => return Err(error),
+    }
+    let file = SocketFile::made(path)?;
+    drop(lock);
+    if owner.user.is_some() || owner.group.is_some() {
+        // Nobody can connect before `listen`, so nobody does with the owner that it has so far.
+        rustix::fs::chownat(CWD, path, owner.user, owner.group, AtFlags::SYMLINK_NOFOLLOW)?;
     }
     listen(&socket, backlog)?;
     let mut all = vec![socket];
     while all.len() < workers {
         all.push(rustix::io::fcntl_dupfd_cloexec(&all[0], 0)?);
     }
-    Ok(all)
+    Ok((all, file))
+}
+
+/// Give a socket its name, which has these permissions from the first moment on: `bind(2)` takes those of
+/// the socket itself, less the umask (`unix_bind_bsd` in net/unix/af_unix.c).
+fn bind_unix(socket: &OwnedFd, address: &SocketAddrUnix, mode: Option<u32>) -> Result<(), Errno> {
+    let Some(mode) = mode else { return rustix::net::bind(socket, address) };
+    rustix::fs::fchmod(socket, Mode::from_raw_mode(mode))?;
+    // The umask is the process's; there is one thread yet.
+    let umask = rustix::process::umask(Mode::empty());
+    let bound = rustix::net::bind(socket, address);
+    rustix::process::umask(umask);
+    bound
+}
+
+/// A lock that our servers hold while they replace or remove a Unix socket, on the directory that it is
+/// in: no file of its own is left behind. `None` where there can be none: then it has to do without.
+fn lock_directory(path: &Path) -> Option<OwnedFd> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory =
+        rustix::fs::open(parent.unwrap_or_else(|| Path::new(".")), flags, Mode::empty()).ok()?;
+    let deadline = Instant::now() + LOCK_MAX;
+    loop {
+        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(directory),
+            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
+/// The name of a Unix socket in the file system. It goes when the server ends.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    /// Device and inode: by then the path may be that of another server's.
+    identity: (u64, u64),
+    removed: AtomicBool,
+}
+
+impl SocketFile {
+    /// Just made, under the lock.
+    fn made(path: &Path) -> Result<Self, Errno> {
+        // Absolute, for whoever changes the working directory.
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Ok(Self { identity: identity(path)?, path: absolute, removed: AtomicBool::new(false) })
+    }
+
+    /// Remove it, unless another server has put its own there. The first call alone does something.
+    ///
+    /// To be called while the socket still listens: a successor of ours finds it alive until it is gone.
+    pub(crate) fn remove(&self) {
+        // Relaxed: nothing else is passed on.
+        if self.removed.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let _lock = lock_directory(&self.path);
+        if identity(&self.path) == Ok(self.identity) {
+            // Somebody else removed it: as good.
+            let _ = rustix::fs::unlink(&self.path);
+        }
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+fn identity(path: &Path) -> Result<(u64, u64), Errno> {
+    let stat = rustix::fs::lstat(path)?;
+    Ok((stat.st_dev, stat.st_ino))
 }
 
 /// Connecting to anything else is refused as well.
@@ -133,9 +267,14 @@ fn explain(address: &Address, error: Errno) -> String {
         (Errno::ADDRNOTAVAIL, _) => {
             " (no interface of this machine has that address: `ip addr` lists them)".to_owned()
         }
-        (Errno::NOENT, Address::Unix(path)) => {
-            let dir = path.parent().unwrap_or(path).display();
+        (Errno::NOENT, Address::Unix(unix)) => {
+            let dir = unix.path.parent().unwrap_or(&unix.path).display();
             format!(" (the directory {dir} must exist)")
+        }
+        (Errno::PERM, Address::Unix(unix)) if unix.user.is_some() || unix.group.is_some() => {
+            " (only root may give a socket to another user, and others only to groups of their own: \
+             leave out owner=)"
+                .to_owned()
         }
         (Errno::AFNOSUPPORT, _) => {
             " (this kernel has no IPv6; listen on an IPv4 address)".to_owned()
@@ -144,5 +283,9 @@ fn explain(address: &Address, error: Errno) -> String {
     };
     let what = io::Error::from(error).to_string();
     let what = what.split(" (os error").next().unwrap_or_default().to_lowercase();
-    format!("cannot listen on {address}: {what}{advice}")
+    cannot_listen(address, &format!("{what}{advice}"))
+}
+
+fn cannot_listen(address: &Address, why: &str) -> String {
+    format!("cannot listen on {address}: {why}")
 }

@@ -6,7 +6,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 
@@ -18,9 +18,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::config::{Address, Config, LogTarget};
+use crate::config::{Config, LogTarget};
 use crate::crowd::Crowd;
-use crate::listen;
+use crate::listen::{self, SocketFile};
 use crate::shell::kind;
 use crate::worker::{Parts, Worker};
 
@@ -58,15 +58,13 @@ pub fn run(config: &Config) -> Result<(), String> {
     let log = open_log(&config.log)?;
     let mut sockets: Vec<Vec<OwnedFd>> = (0..config.threads).map(|_| Vec::new()).collect();
     let mut names = Vec::new();
-    let mut unix_paths = UnixPaths::default();
+    let mut socket_files = Vec::new();
     let share = descriptors / DESCRIPTOR_PARTS / config.listen.len().max(1);
     let backlog = i32::try_from(share).map_or(BACKLOG_MAX, |share| share.clamp(8, BACKLOG_MAX));
     for address in &config.listen {
-        let opened = listen::open(address, config.threads, backlog)?;
+        let (opened, file) = listen::open(address, config.threads, backlog)?;
         names.push(listen::name(&opened[0], address));
-        if let Address::Unix(path) = address {
-            unix_paths.0.push(path.clone());
-        }
+        socket_files.extend(file);
         for (worker, socket) in sockets.iter_mut().zip(opened) {
             worker.push(socket);
         }
@@ -114,6 +112,8 @@ pub fn run(config: &Config) -> Result<(), String> {
     let waiting = thread::spawn(move || {
         let mut signals = signals.forever();
         if signals.next().is_some() {
+            // Before the sockets are closed, so that no successor takes the names for left behind.
+            socket_files.iter().for_each(SocketFile::remove);
             stop.store(DRAIN, Ordering::Release);
             for waker in wakers.lock().unwrap_or_else(PoisonError::into_inner).iter() {
                 Waker::wake(waker);
@@ -121,11 +121,9 @@ pub fn run(config: &Config) -> Result<(), String> {
             say("finishing what is under way; a second signal ends it at once");
         }
         if signals.next().is_some() {
-            drop(unix_paths);
             #[expect(clippy::exit, reason = "the second signal asks for exactly that")]
             std::process::exit(0);
         }
-        drop(unix_paths);
     });
     let mut result = Ok(());
     for thread in threads {
@@ -229,19 +227,6 @@ fn no_ring(choice: Choice, error: &io::Error) -> String {
             "cannot use io_uring: {error} (it needs Linux 6.1, and containers often forbid it; \
              --driver auto falls back to epoll)"
         ),
-    }
-}
-
-/// Sockets in the file system go when the server does.
-#[derive(Default)]
-struct UnixPaths(Vec<PathBuf>);
-
-impl Drop for UnixPaths {
-    fn drop(&mut self) {
-        for path in &self.0 {
-            // Somebody else removed it: as good.
-            let _ = std::fs::remove_file(path);
-        }
     }
 }
 

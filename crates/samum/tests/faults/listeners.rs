@@ -3,11 +3,14 @@
 use core::net::Ipv6Addr;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
+use std::process::Stdio;
 
-use testkit::{Address, Server, Tree, forbid_io_uring, get, skip};
+use testkit::{Address, Content, Server, Signal, Tree, forbid_io_uring, get, skip, tether};
 
 use super::outcome;
-use crate::common::{SOON, as_nobody, ask, command, joined, on_both_drivers, serve};
+use crate::common::{
+    SOON, as_nobody, ask, command, connect, joined, on_both_drivers, request, serve, wait_until,
+};
 
 fn tree() -> Tree {
     let tree = Tree::new().file("a.txt", "hello");
@@ -107,12 +110,9 @@ fn several_addresses_are_served_and_each_is_announced() {
                 assert_eq!(get(&address, "/a.txt").unwrap().body, b"hello");
             }
         }
-        assert_eq!(
-            server.stderr().len(),
-            4,
-            "a line for each and one for the driver: {:?}",
-            server.stderr()
-        );
+        let stderr = server.stderr();
+        let said = stderr.iter().filter(|line| !line.contains("running as root")).count();
+        assert_eq!(said, 4, "a line for each and one for the driver: {stderr:?}");
     });
 }
 
@@ -148,6 +148,115 @@ fn a_unix_socket_is_made_replaced_if_stale_and_removed() {
         assert_eq!(ask(&server, "GET /a.txt").body, b"hello");
         assert_eq!(server.terminate().unwrap().code(), Some(0));
         assert!(!path.exists(), "removed at the end");
+    });
+}
+
+#[test]
+fn a_server_that_ends_leaves_the_socket_of_its_successor() {
+    on_both_drivers(|driver| {
+        let tree = tree().file("big.bin", Content::pseudo_random(1, 20 << 20));
+        let sockets = Tree::new();
+        let path = sockets.path().join("s");
+        let listen = joined("unix:", &path);
+        let mut first = serve(driver, tree.path(), &["--listen", &listen]);
+        // A download keeps it from ending.
+        let mut client = connect(&first);
+        client.send(request("GET /big.bin")).unwrap();
+        client.head().unwrap();
+        first.signal(Signal::TERM).unwrap();
+        assert!(first.wait_for_stderr("finishing", SOON).is_some());
+        assert!(
+            wait_until(SOON, || !path.exists()),
+            "it gives its name up when it stops accepting"
+        );
+        let second = serve(driver, tree.path(), &["--listen", &listen]);
+        drop(client);
+        assert_eq!(first.wait(SOON).unwrap().code(), Some(0));
+        assert_eq!(ask(&second, "GET /a.txt").body, b"hello");
+        // One that does not ask whether somebody listens.
+        std::fs::remove_file(&path).unwrap();
+        let other = UnixListener::bind(&path).unwrap();
+        let mut second = second;
+        assert_eq!(second.terminate().unwrap().code(), Some(0));
+        assert!(path.exists());
+        drop(other);
+    });
+}
+
+#[test]
+fn of_many_servers_that_start_at_once_one_gets_a_stale_socket() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let sockets = Tree::new();
+        let path = sockets.path().join("s");
+        let listen = joined("unix:", &path);
+        drop(UnixListener::bind(&path).unwrap());
+        let mut all: Vec<_> = (0..6)
+            .map(|_| {
+                let mut command = command(driver, tree.path(), &["--listen", &listen]);
+                tether(command.stderr(Stdio::null())).spawn().unwrap()
+            })
+            .collect();
+        let lost = || all.iter_mut().filter_map(|child| child.try_wait().unwrap()).count();
+        assert!(
+            wait_until(SOON, {
+                let mut lost = lost;
+                move || lost() == 5
+            }),
+            "five find it taken"
+        );
+        let served = get(&Address::Unix(path.clone()), "/a.txt").unwrap();
+        assert_eq!(served.body, b"hello");
+        for child in &mut all {
+            let _ = child.kill();
+            child.wait().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_unix_socket_has_the_mode_and_the_owner_that_were_asked_for() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    let is_root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let sockets = Tree::new();
+        let path = sockets.path().join("s");
+        let listen = joined("unix:", &path);
+        for mode in [0o660, 0o777, 0o600] {
+            let server =
+                serve(driver, tree.path(), &["--listen", &format!("{listen},mode={mode:o}")]);
+            let found = std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+            assert_eq!(found, mode, "{found:o}");
+            assert_eq!(ask(&server, "GET /a.txt").body, b"hello");
+        }
+        if !is_root {
+            return eprintln!("skipped: a socket of another user: needs root");
+        }
+        std::fs::remove_file(&path).unwrap();
+        for (owner, uid, gid) in [("12345:23456", 12345, 23456), ("nobody", 65534, 0), (":1", 0, 1)]
+        {
+            let listen = format!("{listen},owner={owner},mode=660");
+            let mut server = serve(driver, tree.path(), &["--listen", &listen]);
+            let found = std::fs::metadata(&path).unwrap();
+            assert_eq!((found.uid(), found.gid()), (uid, gid), "{owner}");
+            assert_eq!(ask(&server, "GET /a.txt").body, b"hello");
+            assert_eq!(server.terminate().unwrap().code(), Some(0));
+        }
+        let refused = |mut command: std::process::Command, advice: &str| {
+            let (code, _, stderr) = outcome(&mut command);
+            assert_eq!(code, Some(1), "{stderr}");
+            assert!(stderr.contains(advice), "{stderr}");
+            assert!(!path.exists(), "nothing is left behind");
+        };
+        let unknown = format!("{listen},owner=no-such-user");
+        let unknown = command(driver, tree.path(), &["--listen", &unknown]);
+        refused(unknown, "there is no user no-such-user in /etc/passwd");
+        std::fs::set_permissions(sockets.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        let mut foreign =
+            command(driver, tree.path(), &["--listen", &format!("{listen},owner=root")]);
+        as_nobody(&mut foreign);
+        refused(foreign, "only root may give a socket to another user");
     });
 }
 
