@@ -47,7 +47,8 @@ pub enum Command {
 const SERVE_ABOUT: &str = "Serve a directory over HTTP/1.1.\n\n\
     No request waits for another's disk: files that are in memory go out by sendfile(2), others are \
     read on the side. SIGTERM and SIGINT stop accepting, let responses under way finish (at most 30 \
-    seconds), and exit with 0; a second signal exits at once.";
+    seconds), and exit with 0; a second signal exits at once. SIGHUP and SIGUSR1 open the access log \
+    again, for a log that was moved away; SIGHUP will also read the configuration again once there is one.";
 
 const PRELOAD_ABOUT: &str = "Run another server so that its sendfile(2) does not wait for the disk.\n\n\
     The command runs with libsamum_preload.so before the C library (LD_PRELOAD). When what it wants \
@@ -98,7 +99,8 @@ impl PreloadArgs {
 /// `samum serve`, as written.
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// The directory to serve. Nothing outside it is reachable, by links neither
+    /// The directory to serve. Nothing outside it is reachable, by links neither. If another takes its
+    /// place (a deploy), that is served within a second
     #[arg(value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
 
@@ -135,7 +137,8 @@ pub struct Serve {
     #[arg(long, value_name = "BYTES", default_value = "2m", value_parser = parse_bytes)]
     pub readahead: u64,
 
-    /// The access log: a file to append to, `-` for standard output, or `none`
+    /// The access log: a file to append to (opened again on SIGHUP and SIGUSR1), `-` for standard
+    /// output, or `none`
     #[arg(long, value_name = "FILE|-|none", default_value = "none")]
     pub log: String,
 

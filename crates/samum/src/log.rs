@@ -22,6 +22,10 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Lines on their way to a file or pipe.
 pub(crate) struct Sink {
     fd: Option<Fd>,
+    /// Takes the place of `fd` when no line is half written.
+    next: Option<Fd>,
+    /// Whether the lines that wait begin with the rest of one whose beginning has been written.
+    torn: bool,
     token: Token,
     name: Rc<str>,
     write_bytes_max: usize,
@@ -45,6 +49,8 @@ impl Sink {
     pub(crate) fn new(fd: Option<Fd>, token: Token, name: &str, is_file: bool) -> Self {
         Self {
             fd,
+            next: None,
+            torn: false,
             token,
             name: name.into(),
             write_bytes_max: if is_file { usize::MAX } else { PIPE_BYTES_MAX },
@@ -56,6 +62,21 @@ impl Sink {
             told: 0,
             trouble: None,
             troubled: false,
+        }
+    }
+
+    /// Write to another file from the next whole line on: the one before has been moved away.
+    pub(crate) fn replace(&mut self, fd: Fd) {
+        self.next = Some(fd);
+        self.settle();
+    }
+
+    /// Take the next file, if nothing of a line is still to go to the present one.
+    fn settle(&mut self) {
+        if self.next.is_some() && self.in_flight.is_none() && !self.torn {
+            self.fd = self.next.take();
+            // Whatever was wrong with the old one, this is another.
+            self.retry_at = None;
         }
     }
 
@@ -100,15 +121,21 @@ impl Sink {
     }
 
     fn write(&mut self, ring: &mut Ring, now: Time) {
-        let Some(fd) = &self.fd else { return };
         if self.in_flight.is_some()
             || self.waiting.is_empty()
             || self.retry_at.is_some_and(|at| now < at)
         {
             return;
         }
+        let Some(fd) = &self.fd else { return };
         let limit = self.waiting.len().min(self.write_bytes_max);
-        let whole = self.waiting[..limit].iter().rposition(|byte| *byte == b'\n');
+        let is_end = |byte: &u8| *byte == b'\n';
+        let whole = if self.next.is_some() {
+            // The rest of a line goes where its beginning is.
+            self.waiting[..limit].iter().position(is_end)
+        } else {
+            self.waiting[..limit].iter().rposition(is_end)
+        };
         let end = whole.map_or(limit, |at| at + 1);
         let rest = self.waiting.split_off(end);
         let bytes = core::mem::replace(&mut self.waiting, rest);
@@ -130,6 +157,8 @@ impl Sink {
                     self.trouble =
                         Some(format!("logging to {} again; {lost} lines were dropped", self.name));
                 }
+                self.torn = bytes[..count].last().map_or(self.torn, |byte| *byte != b'\n');
+                self.settle();
                 if count < bytes.len() {
                     // The rest goes first, so that no line is torn.
                     let mut rest = bytes.split_off(count);
@@ -138,7 +167,9 @@ impl Sink {
                     self.since.get_or_insert(now);
                 }
                 if !self.waiting.is_empty()
-                    && (self.waiting.len() >= BATCH_BYTES || self.write_bytes_max < BATCH_BYTES)
+                    && (self.waiting.len() >= BATCH_BYTES
+                        || self.write_bytes_max < BATCH_BYTES
+                        || self.torn)
                 {
                     self.write(ring, now);
                 }
@@ -146,8 +177,10 @@ impl Sink {
             Ok(event) => unreachable!("a write ended with {event:?}"),
             Err(error) => {
                 // The lines of this write are gone.
+                self.torn = false;
                 self.dropped += lines;
                 self.retry_at = Some(now + RETRY);
+                self.settle();
                 if !core::mem::replace(&mut self.troubled, true) {
                     self.trouble =
                         Some(format!("cannot log to {}: {error}; dropping lines", self.name));

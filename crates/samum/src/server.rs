@@ -1,13 +1,12 @@
 //! All workers together: start, stop, and what is said on the way.
 
-use core::sync::atomic::{AtomicU8, Ordering};
 use core::time::Duration;
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use ring::{Choice, Ring, Waker};
@@ -15,14 +14,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use crate::config::{Config, LogTarget};
+use crate::control::{Inbox, Order, Workers};
 use crate::crowd::Crowd;
-use crate::listen::{self, SocketFile};
+use crate::listen::SocketFile;
 use crate::shell::kind;
 use crate::worker::{Parts, Worker};
+use crate::{follow, listen};
 
 /// How long responses under way may take after the signal to stop.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
@@ -39,10 +40,22 @@ const DESCRIPTORS_AT_ONCE: usize = 1 << 16;
 const DESCRIPTOR_PARTS: usize = 8;
 /// Connections that wait to be accepted at one listener.
 const BACKLOG_MAX: i32 = 4096;
+/// How long the names of Unix sockets may take to be removed at the end: their file system may be dead.
+const REMOVE_MAX: Duration = Duration::from_secs(1);
 
-/// What the main thread wants of the workers.
-const RUN: u8 = 0;
-const DRAIN: u8 = 1;
+/// What a worker has open while nothing happens (measured: 7.4): its ring or epoll, wakers, inotify, and
+/// duplicates of the listeners, the directory, the log and standard error.
+const WORKER_DESCRIPTORS: usize = 8;
+/// Descriptors below which a second and further worker makes no sense: with 32, it may have 20 clients.
+const WORKER_DESCRIPTORS_MIN: usize = 32;
+/// What a worker that has answered a few requests adds to the process's memory (measured: 1.1 MiB).
+const WORKER_MEMORY_MIB: f64 = 1.1;
+/// What it may fill: finished responses (64 MiB) and buffers of its disk (16 MiB).
+const WORKER_MEMORY_MAX_MIB: usize = 80;
+/// Threads that may sleep for a worker, its own and the kernel's (DESIGN.md §7).
+const WORKER_THREADS_MAX: usize = 128;
+/// From so many workers per core on, the operator is told what they cost.
+const WORKERS_PER_CORE: usize = 4;
 
 /// Serve until a signal says stop.
 ///
@@ -51,7 +64,8 @@ const DRAIN: u8 = 1;
 /// A sentence for the operator.
 pub fn run(config: &Config) -> Result<(), String> {
     let limit = raise_descriptor_limit();
-    let descriptors = limit.saturating_sub(DESCRIPTORS_RESERVED) / config.threads;
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let descriptors = descriptors_of_worker(limit, config.threads, cores)?;
     let root = open_root(&config.root)?;
     let connections = config.tuning.connections_max;
     grow_descriptor_table(&root, limit.min(DESCRIPTORS_AT_ONCE.max(connections.saturating_mul(2))));
@@ -70,17 +84,16 @@ pub fn run(config: &Config) -> Result<(), String> {
         }
     }
     // Before any thread starts, so that no signal finds the default action.
-    let mut signals = Signals::new([SIGTERM, SIGINT])
+    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
         .map_err(|error| format!("cannot catch signals: {error}"))?;
     end_on_panic();
 
-    let stop = Arc::new(AtomicU8::new(RUN));
-    let wakers = Arc::new(Mutex::new(Vec::new()));
     let descriptors_for_connections = descriptors * config.threads / DESCRIPTOR_PARTS * 5;
     let crowd = Crowd::new(connections.min(descriptors_for_connections));
+    let (mut workers, inboxes) = Workers::new(config.threads);
     let (started, starts) = mpsc::channel();
     let mut threads = Vec::new();
-    for (number, listeners) in sockets.into_iter().enumerate() {
+    for ((number, listeners), inbox) in sockets.into_iter().enumerate().zip(inboxes) {
         let seed = Seed {
             listeners,
             root: duplicate(&root)?,
@@ -89,16 +102,20 @@ pub fn run(config: &Config) -> Result<(), String> {
             crowd: Arc::clone(&crowd),
             descriptors,
         };
-        let (stop, wakers, started) = (Arc::clone(&stop), Arc::clone(&wakers), started.clone());
-        let body = move || seed.run(&stop, &wakers, &started);
+        let started = started.clone();
+        let body = move || seed.run(inbox, &started);
         let spawned = thread::Builder::new().name(format!("worker-{number}")).spawn(body);
         threads.push(spawned.map_err(|error| format!("cannot start a worker: {error}"))?);
     }
     drop(started);
+    // The workers have it: once it is moved away and they have another, nobody shall hold it.
+    drop(log);
     let mut driver = None;
     for _ in &threads {
         let said = starts.recv().map_err(|_| "a worker ended before it began".to_owned())?;
-        driver = Some(said?);
+        let (waker, name) = said?;
+        workers.add_waker(waker);
+        driver = Some(name);
     }
     for name in &names {
         say(&format!("listening on {name}"));
@@ -108,23 +125,26 @@ pub fn run(config: &Config) -> Result<(), String> {
         say(&format!("serving {} with {count} worker{plural} on {driver}", config.root.display()));
     }
 
+    if rustix::process::geteuid().is_root() {
+        say(
+            "running as root: whatever root can read in there is served; a user of its own is safer",
+        );
+    }
+    if let Some(text) = cost_of_workers(config.threads, cores) {
+        say(&text);
+    }
+
+    let workers = Arc::new(workers);
+    let path = follow::path_to_follow(&config.root);
+    let follower = Arc::clone(&workers);
+    spawn("follow", move || follow::follow(&path, root, &follower))?;
+    let reopener = Arc::clone(&workers);
+    let (reopen, requests) = mpsc::sync_channel(1);
+    let target = config.log.clone();
+    spawn("log", move || requests.iter().for_each(|()| reopen_log(&target, &reopener)))?;
+
     let watcher = signals.handle();
-    let waiting = thread::spawn(move || {
-        let mut signals = signals.forever();
-        if signals.next().is_some() {
-            // Before the sockets are closed, so that no successor takes the names for left behind.
-            socket_files.iter().for_each(SocketFile::remove);
-            stop.store(DRAIN, Ordering::Release);
-            for waker in wakers.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-                Waker::wake(waker);
-            }
-            say("finishing what is under way; a second signal ends it at once");
-        }
-        if signals.next().is_some() {
-            #[expect(clippy::exit, reason = "the second signal asks for exactly that")]
-            std::process::exit(0);
-        }
-    });
+    let waiting = spawn("signals", move || obey_signals(signals, &workers, &reopen, socket_files))?;
     let mut result = Ok(());
     for thread in threads {
         match thread.join() {
@@ -138,6 +158,101 @@ pub fn run(config: &Config) -> Result<(), String> {
     result
 }
 
+/// Do what signals ask for, until the workers have ended.
+fn obey_signals(
+    mut signals: Signals,
+    workers: &Workers,
+    reopen: &mpsc::SyncSender<()>,
+    socket_files: Vec<SocketFile>,
+) {
+    let socket_files = Arc::new(socket_files);
+    let mut is_stopping = false;
+    for signal in signals.forever() {
+        if [SIGHUP, SIGUSR1].contains(&signal) {
+            // Full: it has been asked for and not begun yet, which is as good.
+            let _ = reopen.try_send(());
+        } else if is_stopping {
+            #[expect(clippy::exit, reason = "the second signal asks for exactly that")]
+            std::process::exit(0);
+        } else {
+            is_stopping = true;
+            // Before the sockets are closed, so that no successor takes the names for left behind.
+            let files = Arc::clone(&socket_files);
+            within(REMOVE_MAX, move || files.iter().for_each(SocketFile::remove));
+            workers.stop();
+            say("finishing what is under way; a second signal ends it at once");
+        }
+    }
+}
+
+/// Open the access log again and have the workers write there: the file may have been moved away.
+fn reopen_log(target: &LogTarget, workers: &Workers) {
+    let LogTarget::File(path) = target else {
+        return say("there is no file to log to, so none is opened again");
+    };
+    let told = open_log(target).and_then(|file| {
+        let file = file.expect("a file is opened or an error");
+        workers.tell(Order::Log, &file).map_err(|error| format!("cannot tell a worker: {error}"))
+    });
+    match told {
+        Ok(()) => say(&format!("{} is opened again", path.display())),
+        Err(error) => say(&format!("{error}; logging goes on where it was")),
+    }
+}
+
+/// Do something that may sleep for ever, and wait for it so long at most.
+fn within(limit: Duration, act: impl FnOnce() + Send + 'static) {
+    let (done, ended) = mpsc::channel();
+    let acting = move || {
+        act();
+        // Nobody waits any more: as good.
+        let _ = done.send(());
+    };
+    if spawn("cleanup", acting).is_ok() {
+        // Too late or not: the next thing is done.
+        let _ = ended.recv_timeout(limit);
+    }
+}
+
+fn spawn(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<thread::JoinHandle<()>, String> {
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(body);
+    thread.map_err(|error| format!("cannot start a thread: {error}"))
+}
+
+/// The share of one worker in the descriptors that the process may have.
+fn descriptors_of_worker(limit: usize, workers: usize, cores: usize) -> Result<usize, String> {
+    // The first one's own are among the reserved.
+    let own = DESCRIPTORS_RESERVED.saturating_add((workers - 1).saturating_mul(WORKER_DESCRIPTORS));
+    let share = limit.saturating_sub(own) / workers;
+    if workers > 1 && share < WORKER_DESCRIPTORS_MIN {
+        let plural = if cores == 1 { "" } else { "s" };
+        return Err(format!(
+            "cannot run {workers} workers: of the {limit} descriptors that `ulimit -Hn` allows, each \
+             would have {share} for its clients and files, and needs {WORKER_DESCRIPTORS_MIN} (there \
+             are {cores} core{plural}, and --threads {cores} is as fast as it gets)"
+        ));
+    }
+    Ok(share)
+}
+
+/// What many workers cost, for who may have taken them for connections.
+fn cost_of_workers(workers: usize, cores: usize) -> Option<String> {
+    (workers > cores.saturating_mul(WORKERS_PER_CORE)).then(|| {
+        #[expect(clippy::cast_precision_loss, reason = "a rounded figure for a person")]
+        let least = workers as f64 * WORKER_MEMORY_MIB;
+        let most = workers.saturating_mul(WORKER_MEMORY_MAX_MIB);
+        let threads = workers.saturating_mul(WORKER_THREADS_MAX + 1);
+        format!(
+            "{workers} workers for {cores} cores cost {least:.0} to {most} MiB of memory, {} descriptors and \
+             up to {threads} threads, and are no faster than {cores}: one serves thousands of clients",
+            workers.saturating_mul(WORKER_DESCRIPTORS),
+        )
+    })
+}
+
 /// What a worker's thread starts from.
 struct Seed {
     listeners: Vec<OwnedFd>,
@@ -149,16 +264,12 @@ struct Seed {
     descriptors: usize,
 }
 
-type Started = mpsc::Sender<Result<String, String>>;
+/// What a worker says at its start: what wakes it and what it runs on, or what is wrong.
+type Started = mpsc::Sender<Result<(Waker, String), String>>;
 
 impl Seed {
-    fn run(
-        self,
-        stop: &AtomicU8,
-        wakers: &Mutex<Vec<Waker>>,
-        started: &Started,
-    ) -> Result<(), String> {
-        let (mut worker, driver) = match self.worker(wakers) {
+    fn run(self, mut inbox: Inbox, started: &Started) -> Result<(), String> {
+        let (mut worker, waker, driver) = match self.worker() {
             Ok(worker) => worker,
             Err(error) => {
                 // The main thread reports it.
@@ -167,16 +278,17 @@ impl Seed {
             }
         };
         // Nobody listens only if the main thread has given up already.
-        let _ = started.send(Ok(driver));
+        let _ = started.send(Ok((waker, driver)));
         let failed = |error: io::Error| format!("a worker cannot wait for events: {error}");
-        // Pairs with the release store of the signal thread, which then wakes us.
-        while stop.load(Ordering::Acquire) == RUN {
+        while !inbox.is_stopped() {
             worker.turn(None).map_err(failed)?;
+            inbox.obey(&mut worker);
         }
         worker.drain();
         let until = worker.ring().now() + DRAIN_MAX;
         while !worker.is_drained() && worker.ring().now() < until {
             worker.turn(Some(until)).map_err(failed)?;
+            inbox.obey(&mut worker);
         }
         let until = worker.ring().now() + LOGS_MAX;
         let lost = worker.finish_logs(until);
@@ -189,14 +301,13 @@ impl Seed {
         Ok(())
     }
 
-    fn worker(self, wakers: &Mutex<Vec<Waker>>) -> Result<(Worker, String), String> {
+    fn worker(self) -> Result<(Worker, Waker, String), String> {
         let mut ring =
             Ring::new(self.config.driver).map_err(|error| no_ring(self.config.driver, &error))?;
         let driver = ring.to_string();
         let waker =
             ring.waker(kind::WAKE).map_err(|error| format!("cannot make a waker: {error}"))?;
         self.crowd.join(waker.clone());
-        wakers.lock().unwrap_or_else(PoisonError::into_inner).push(waker);
         let is_file = matches!(self.config.log, LogTarget::File(_));
         let log_name = match &self.config.log {
             LogTarget::File(path) => path.display().to_string(),
@@ -216,7 +327,7 @@ impl Seed {
             ring,
         };
         let worker = Worker::new(parts).map_err(|error| format!("cannot get memory: {error}"))?;
-        Ok((worker, driver))
+        Ok((worker, waker, driver))
     }
 }
 
@@ -234,7 +345,8 @@ fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, String> {
     fd.try_clone().map_err(|error| format!("cannot duplicate a descriptor: {error}"))
 }
 
-fn open_root(path: &Path) -> Result<OwnedFd, String> {
+/// Open the directory to serve.
+pub(crate) fn open_root(path: &Path) -> Result<OwnedFd, String> {
     let shown = path.display();
     // O_NONBLOCK: a FIFO shall not make us wait for who writes to it.
     let flags = OFlags::NONBLOCK | OFlags::DIRECTORY;
@@ -304,7 +416,7 @@ fn end_on_panic() {
 }
 
 /// Tell the operator, who may have closed the terminal.
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     // Nor may who no longer reads our messages hold us up: a line fits where poll(2) says so.
     let mut stderr = io::stderr();
     let mut ready = [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)];
@@ -319,6 +431,27 @@ fn say(text: &str) {
 mod tests {
     use super::*;
     use std::process::Command;
+
+    #[test]
+    fn workers_have_descriptors_or_are_refused() {
+        assert_eq!(descriptors_of_worker(20_000, 1, 2), Ok(19_936));
+        assert_eq!(descriptors_of_worker(20_000, 2, 2), Ok(9_964));
+        // One must do with what there is.
+        assert_eq!(descriptors_of_worker(64, 1, 2), Ok(0));
+        let error = descriptors_of_worker(20_000, 1000, 2).unwrap_err();
+        assert!(error.contains("each would have 11 ") && error.contains("--threads 2"), "{error}");
+        assert!(descriptors_of_worker(1 << 20, 1024, 1).is_ok());
+    }
+
+    #[test]
+    fn the_cost_of_many_workers_is_told() {
+        assert_eq!(cost_of_workers(8, 2), None);
+        let text = cost_of_workers(300, 2).unwrap();
+        assert!(
+            text.starts_with("300 workers for 2 cores cost 330 to 24000 MiB of memory, 2400 "),
+            "{text}"
+        );
+    }
 
     const IN_CHILD: &str = "SAMUM_PANIC_CHILD";
 

@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -162,6 +163,20 @@ impl Worker {
     /// The ring, for a waker and its clock.
     pub const fn ring(&mut self) -> &mut Ring {
         &mut self.shell.ring
+    }
+
+    /// Serve another directory from now on. What is under way is finished from the one before.
+    pub fn replace_root(&mut self, directory: OwnedFd) {
+        let root = self.shell.ring.adopt_file(directory);
+        self.content.replace_root(&mut self.shell, root);
+    }
+
+    /// Write the access log, if there is one, to another file from now on.
+    pub fn replace_log(&mut self, file: OwnedFd) {
+        let file = self.shell.ring.adopt_file(file);
+        if let Some(access) = &mut self.shell.access {
+            access.sink.replace(file);
+        }
     }
 
     /// Wait until something happens, but not beyond `until`, and do everything about it.

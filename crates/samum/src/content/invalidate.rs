@@ -7,7 +7,7 @@
 use core::ops::Bound;
 
 use http1::Coding;
-use ring::Change;
+use ring::{Change, Fd};
 
 use super::{Content, Path, below};
 use crate::shell::Shell;
@@ -35,6 +35,14 @@ impl Content {
         if change.directory {
             self.invalidate_below(&[&path[..], b"/"].concat());
         }
+        self.schedule(shell);
+    }
+
+    /// Serve another directory from now on. Nothing of the old one is kept; loads under way are
+    /// answered with what they find, which is not kept either.
+    pub(crate) fn replace_root(&mut self, shell: &mut Shell, root: Fd) {
+        self.root = root;
+        self.invalidate_below(b"");
         self.schedule(shell);
     }
 

@@ -129,6 +129,22 @@ fn a_directory_that_cannot_be_served_exits_with_1_and_says_what_to_do() {
 }
 
 #[test]
+fn many_workers_are_refused_or_told_what_they_cost() {
+    let tree = Tree::new();
+    let script = "ulimit -n \"$1\" && shift && exec \"$@\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh", "4096", SAMUM, "serve", text(tree.path())]);
+    let (code, _, stderr) = outcome(shell.args(["--listen", "127.0.0.1:0", "--threads", "1000"]));
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("cannot run 1000 workers: of the 4096 descriptors"), "{stderr}");
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let threads = (4 * cores + 1).to_string();
+    let server = crate::common::serve("auto", tree.path(), &["--threads", &threads]);
+    let line = server.wait_for_stderr("MiB of memory", crate::common::SOON).expect("it is said");
+    assert!(line.contains(&format!("{threads} workers for {cores} cores cost ")), "{line}");
+}
+
+#[test]
 fn a_log_that_cannot_be_opened_exits_with_1() {
     let tree = Tree::new();
     let log = text(&tree.path().join("missing/access.log")).to_owned();

@@ -261,6 +261,22 @@ fn a_unix_socket_has_the_mode_and_the_owner_that_were_asked_for() {
 }
 
 #[test]
+fn a_server_that_runs_as_root_says_so() {
+    use std::os::unix::fs::MetadataExt as _;
+    if std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() != 0) {
+        skip!("needs root");
+    }
+    let tree = tree();
+    let server = serve("epoll", tree.path(), &[]);
+    assert!(server.wait_for_stderr("running as root", SOON).is_some());
+    let mut nobody = command("epoll", tree.path(), &[]);
+    let mut server = Server::spawn(as_nobody(&mut nobody)).unwrap();
+    assert_eq!(ask(&server, "GET /a.txt").body, b"hello");
+    assert_eq!(server.terminate().unwrap().code(), Some(0));
+    assert!(!server.stderr().iter().any(|line| line.contains("root")), "{:?}", server.stderr());
+}
+
+#[test]
 fn what_is_no_socket_is_not_replaced() {
     on_both_drivers(|driver| {
         let tree = tree();

@@ -1,13 +1,17 @@
 //! The access log: its lines, and disks and readers that do not take them.
 
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::time::Instant;
 
-use testkit::{Content, Tree};
+use rustix::process::{Pid, kill_process};
+use testkit::{Content, Signal, Tree};
 
-use crate::common::{SOON, ask, ask_on, connect, make_fifo, on_both_drivers, request, serve, text};
+use crate::common::{
+    SOON, ask, ask_on, connect, make_fifo, on_both_drivers, request, serve, text, wait_until,
+};
 
 /// The parts of a line in common or combined format: those between blanks, brackets or quotes.
 fn parts(line: &str) -> Vec<String> {
@@ -175,6 +179,99 @@ fn the_log_is_complete_after_sigterm() {
             .collect();
         expected.sort();
         assert_eq!(found, expected);
+    });
+}
+
+#[test]
+fn a_log_that_was_moved_away_is_opened_again_and_no_line_is_lost() {
+    on_both_drivers(|driver| {
+        for signal in [Signal::HUP, Signal::USR1] {
+            let tree = tree();
+            let logs = Tree::new();
+            let log = logs.path().join("access.log");
+            let mut server = serve(driver, tree.path(), &["--threads", "2", "--log", text(&log)]);
+            let done = AtomicBool::new(false);
+            let asked = std::thread::scope(|scope| {
+                let client = || {
+                    let mut connection = connect(&server);
+                    let mut asked = 0;
+                    while !done.load(Ordering::Relaxed) {
+                        assert_eq!(ask_on(&mut connection, "GET /a.txt").status, 200);
+                        asked += 1;
+                    }
+                    asked
+                };
+                let clients: Vec<_> = (0..4).map(|_| scope.spawn(client)).collect();
+                let reopened = [1, 2, 3].map(|number| {
+                    fs::rename(&log, logs.path().join(format!("access.log.{number}"))).unwrap();
+                    let pid = Pid::from_raw(server.pid().cast_signed()).unwrap();
+                    kill_process(pid, signal).unwrap();
+                    wait_until(SOON, || fs::metadata(&log).is_ok_and(|data| data.len() > 0))
+                });
+                // First, or the clients go on.
+                done.store(true, Ordering::Relaxed);
+                assert_eq!(reopened, [true; 3], "{:?}", server.stderr());
+                clients.into_iter().map(|client| client.join().unwrap()).sum::<usize>()
+            });
+            let said = server.stderr();
+            assert_eq!(
+                said.iter().filter(|line| line.contains("is opened again")).count(),
+                3,
+                "{said:?}"
+            );
+            // Nothing is held of those that were moved away.
+            let fds = format!("/proc/{}/fd", server.pid());
+            let is_moved = || {
+                let mut open = fs::read_dir(&fds).unwrap();
+                open.any(|entry| {
+                    // One that is closed meanwhile has no name.
+                    let path = fs::read_link(entry.unwrap().path()).unwrap_or_default();
+                    path.display().to_string().contains("access.log.")
+                })
+            };
+            assert!(wait_until(SOON, || !is_moved()));
+            assert_eq!(server.terminate().unwrap().code(), Some(0));
+            let mut lines = Vec::new();
+            for entry in fs::read_dir(logs.path()).unwrap() {
+                let all = fs::read_to_string(entry.unwrap().path()).unwrap();
+                lines.extend(all.lines().map(parts));
+            }
+            assert_eq!(lines.len(), asked);
+            assert!(lines.iter().all(|parts| parts[4] == "GET /a.txt HTTP/1.1"), "no line is torn");
+        }
+    });
+}
+
+#[test]
+fn a_log_that_cannot_be_opened_again_stays_as_it_is() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let logs = Tree::new().directory("d");
+        let log = logs.path().join("d/access.log");
+        let mut server = serve(driver, tree.path(), &["--log", text(&log)]);
+        fs::rename(logs.path().join("d"), logs.path().join("moved")).unwrap();
+        server.signal(Signal::HUP).unwrap();
+        let message = server.wait_for_stderr("logging goes on where it was", SOON);
+        assert!(message.is_some_and(|line| line.contains("No such file")), "{:?}", server.stderr());
+        ask(&server, "GET /a.txt");
+        assert_eq!(server.terminate().unwrap().code(), Some(0));
+        let lines = fs::read_to_string(logs.path().join("moved/access.log")).unwrap();
+        assert_eq!(lines.lines().count(), 1);
+    });
+}
+
+#[test]
+fn without_a_log_file_the_signals_change_nothing() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let mut server = serve(driver, tree.path(), &["--log", "-"]);
+        for signal in [Signal::HUP, Signal::USR1] {
+            server.signal(signal).unwrap();
+        }
+        assert!(server.wait_for_stderr("no file to log to", SOON).is_some());
+        ask(&server, "GET /a.txt");
+        assert!(server.wait_for_stdout("GET /a.txt", SOON).is_some());
+        assert_eq!(server.terminate().unwrap().code(), Some(0));
     });
 }
 

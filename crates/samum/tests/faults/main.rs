@@ -6,6 +6,7 @@ mod common;
 mod clients;
 mod command_line;
 mod control_group;
+mod deploys;
 mod descriptors;
 mod disk;
 mod listeners;
