@@ -330,12 +330,49 @@ fn escape(text: &[u8], line: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shell::kind;
 
     #[test]
     fn a_client_cannot_forge_a_line() {
         let mut line = Vec::new();
         escape(b"a\"b\\c\r\nd\xff", &mut line);
         assert_eq!(line, b"a\\x22b\\x5cc\\x0d\\x0ad\\xff");
+    }
+
+    #[test]
+    fn a_line_is_finished_where_it_was_begun() {
+        use std::io::{Read as _, Seek as _};
+
+        let mut ring = Ring::new(ring::Choice::Epoll).unwrap();
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        let old = ring.adopt_file(writer.into());
+        let mut sink = Sink::new(Some(old), kind::ACCESS, "a pipe", false);
+        let settle = |sink: &mut Sink, ring: &mut Ring| {
+            let mut completions = Vec::new();
+            while !sink.is_quiet() {
+                ring.wait(None, &mut completions).unwrap();
+                for completion in completions.drain(..) {
+                    let now = ring.now();
+                    sink.written(ring, completion, now);
+                }
+            }
+        };
+        // Longer than a write to a pipe: its end waits while the file is replaced.
+        let first = [&[b'x'; 2 * PIPE_BYTES_MAX][..], b"\n"].concat();
+        sink.line(&mut ring, &first);
+        sink.line(&mut ring, b"second\n");
+        sink.replace(ring.adopt_file(file.try_clone().unwrap().into()));
+        settle(&mut sink, &mut ring);
+        sink.line(&mut ring, b"third\n");
+        settle(&mut sink, &mut ring);
+        let mut began = vec![0; first.len()];
+        reader.read_exact(&mut began).unwrap();
+        assert!(began == first);
+        file.rewind().unwrap();
+        let mut rest = String::new();
+        file.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "second\nthird\n");
     }
 
     #[test]
