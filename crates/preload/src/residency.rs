@@ -18,7 +18,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::recent::{Finding, Part};
-use crate::sys::{self, FileId, SCRATCH_REACH, Status};
+use crate::sys::{self, FileId, Readahead, SCRATCH_REACH, Status};
 
 /// The unit of residency, and of reading.
 pub(crate) const BLOCK: u64 = SCRATCH_REACH;
@@ -236,9 +236,29 @@ impl File {
     /// Look exactly, at the whole block so that it can be remembered.
     fn look(&self, offset: u64, len: u64, memory: &Memory) -> Option<u64> {
         let first = offset / PAGE * PAGE;
-        if sys::cached_pages(self.fd, first, offset + len - first) == Some(0) {
-            return self.tells().then_some(0);
+        match sys::cached_pages(self.fd, first, offset + len - first) {
+            Some(0) => self.tells().then_some(0),
+            Some(_) => self.look_exactly(offset, len, memory),
+            None => self.look_alone(offset, len, memory),
         }
+    }
+
+    /// Look where `cachestat` is refused. A probe of what is not there begins to read it, and the kernel
+    /// would read ahead of that, often megabytes, which all other streams would wait for. So only one
+    /// page is asked for at first, and nothing is read ahead.
+    fn look_alone(&self, offset: u64, len: u64, memory: &Memory) -> Option<u64> {
+        sys::advise(self.fd, Readahead::Off);
+        let found = match self.probe(offset, 1) {
+            Some(1) => self.look_exactly(offset, len, memory),
+            other => other,
+        };
+        // A reader may have chosen otherwise. It matters only where the kernel reads for the program, and
+        // page by page would be worse.
+        sys::advise(self.fd, Readahead::Usual);
+        found
+    }
+
+    fn look_exactly(&self, offset: u64, len: u64, memory: &Memory) -> Option<u64> {
         let start = offset / BLOCK * BLOCK;
         let whole = BLOCK.min(self.file.size - start);
         let found = self.probe(start, whole)?;
