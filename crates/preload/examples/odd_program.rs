@@ -138,6 +138,12 @@ fn main() {
             let (ours, theirs) = deferred(&file, &epoll);
             arrives(&ours, &theirs, &file, &epoll);
         }
+        // The library is off: the kernel waits for the disk.
+        "unhelped" => {
+            let (ours, _theirs) = pair();
+            epoll.control(EPOLL_CTL_ADD, ours.as_raw_fd(), EPOLLIN);
+            assert_eq!(sendfile(ours.as_raw_fd(), &file, 0).expect("it waits"), COUNT);
+        }
         // The child has the sockets too, and is none of the parent's business.
         "fork" => {
             let (ours, theirs) = deferred(&file, &epoll);

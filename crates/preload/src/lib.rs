@@ -24,6 +24,7 @@
 //! | `depth` | how many readers a disk is given; pure |
 //! | `interest` | what epoll is told; pure |
 //! | `descriptors` | the table by descriptor number |
+//! | `permit` | which system calls may be made under a seccomp filter |
 //!
 //! It prints nothing unless asked to, allocates nothing where everything is in memory, and when in
 //! doubt does what the kernel would do.
@@ -34,6 +35,7 @@ mod descriptors;
 pub mod exports;
 mod interest;
 mod lock;
+mod permit;
 mod reader;
 mod real;
 mod recent;
@@ -70,6 +72,12 @@ extern "C" fn begin() {
         stats::log(format_args!("no memory for the tables: everything is left to the kernel"));
         return;
     };
+    if let Err(name) = permit::find() {
+        stats::log(format_args!(
+            "a seccomp filter does not allow {name}: everything is left to the kernel"
+        ));
+        return;
+    }
     {
         let mut state = deferral::STATE.lock();
         state.table = table;

@@ -6,7 +6,7 @@
 use core::ffi::{CStr, c_int, c_long, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use core::time::Duration;
 
 /// An error number of the C library.
@@ -276,13 +276,144 @@ pub(crate) fn map(len: usize) -> *mut u8 {
 /// (`cachestat(2)`, since Linux 6.5); `None` where that may not be asked: since Linux 6.16 it is
 /// for the owner of a file, and who may write to it.
 pub(crate) fn cached_pages(fd: c_int, offset: u64, len: u64) -> Option<u64> {
+    if !MAY_CACHESTAT.load(Ordering::Relaxed) {
+        return None;
+    }
+    cachestat(fd, offset, len).ok()
+}
+
+/// Whether `cachestat` may be called at all: a filter could kill us for it ([`crate::permit`]).
+static MAY_CACHESTAT: AtomicBool = AtomicBool::new(false);
+
+/// From now on it may be, or not.
+pub(crate) fn allow_cachestat(may_be_called: bool) {
+    MAY_CACHESTAT.store(may_be_called, Ordering::Relaxed);
+}
+
+/// Calls it for no file: `EBADF` where there is such a call.
+pub(crate) fn try_cachestat() -> Errno {
+    cachestat(-1, 0, 0).err().unwrap_or(0)
+}
+
+fn cachestat(fd: c_int, offset: u64, len: u64) -> Result<u64, Errno> {
     const SYS_CACHESTAT: c_long = 451;
     let range = [offset, len];
     let mut counts = [0u64; 5];
     let (from, to) = (range.as_ptr(), counts.as_mut_ptr());
     // SAFETY: `struct cachestat_range` is two u64, `struct cachestat` five, as these are.
-    let returned = unsafe { libc::syscall(SYS_CACHESTAT, fd, from, to, 0) };
-    (returned == 0).then_some(counts[0])
+    result(unsafe { libc::syscall(SYS_CACHESTAT, fd, from, to, 0) })?;
+    Ok(counts[0])
+}
+
+/// `sendfile(2)` of nothing to nowhere: `EBADF`.
+pub(crate) fn try_sendfile() -> Errno {
+    let none = ptr::null_mut::<i64>();
+    // SAFETY: a null offset is allowed.
+    result(unsafe { libc::syscall(libc::SYS_sendfile, -1, -1, none, 1) }).err().unwrap_or(0)
+}
+
+/// Whether a filter decides about system calls: the `Seccomp:` line of proc(5), 0 if none does. `None`
+/// where that is not told. prctl(2) would tell too, but may be what the filter kills for.
+pub(crate) fn seccomp_mode() -> Option<u8> {
+    const NAME: &[u8] = b"Seccomp:";
+    let fd = open(c"/proc/self/status", libc::O_RDONLY).ok()?;
+    // 1.5 KiB as a rule; with many groups the line is not found, and a child tries.
+    let mut text = [0u8; 4096];
+    // SAFETY: valid for the length that is passed.
+    let read = unsafe { libc::syscall(libc::SYS_read, fd, text.as_mut_ptr(), text.len()) };
+    close(fd);
+    let text = text.get(..usize::try_from(read).ok()?)?;
+    let line = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(NAME))?;
+    core::str::from_utf8(line).ok()?.trim().parse().ok()
+}
+
+/// Who is killed leaves no core file (`PR_SET_DUMPABLE`).
+pub(crate) fn leave_no_core() -> Errno {
+    // SAFETY: PR_SET_DUMPABLE takes no pointers.
+    result(unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_DUMPABLE, 0, 0, 0, 0) })
+        .err()
+        .unwrap_or(0)
+}
+
+/// Whether a thread can be started and comes to run, for a child that is about to end.
+pub(crate) fn can_have_thread() -> bool {
+    static RAN: AtomicBool = AtomicBool::new(false);
+    extern "C" fn run(_: *mut c_void) -> *mut c_void {
+        RAN.store(true, Ordering::Relaxed);
+        ptr::null_mut()
+    }
+    if !start_thread(run) {
+        return false;
+    }
+    for _ in 0..THREAD_PAUSES {
+        pause(Duration::from_millis(1));
+        if RAN.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    // A filter may kill it for how it ends.
+    pause(Duration::from_millis(1));
+    RAN.load(Ordering::Relaxed)
+}
+
+/// How long a thread may take to begin: a second.
+const THREAD_PAUSES: usize = 1000;
+
+/// Words that a child shares with its parent.
+pub(crate) struct Shared(*mut u8);
+
+pub(crate) const SHARED_WORDS: usize = 1024;
+/// One writes, ends, and then the other reads: ending is what orders them.
+pub(crate) const SHARED_ORDER: Ordering = Ordering::Relaxed;
+
+pub(crate) fn share() -> Option<Shared> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let (kind, len) = (libc::MAP_SHARED | libc::MAP_ANONYMOUS, SHARED_WORDS * size_of::<u32>());
+    // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists.
+    let memory = unsafe { libc::mmap(ptr::null_mut(), len, protection, kind, -1, 0) };
+    (memory != libc::MAP_FAILED).then(|| Shared(memory.cast()))
+}
+
+impl Shared {
+    pub(crate) fn words(&self) -> &[AtomicU32] {
+        // SAFETY: mapped with this length, page-aligned, zeros, until `self` is dropped.
+        unsafe { core::slice::from_raw_parts(self.0.cast(), SHARED_WORDS) }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: what `share` has mapped; `words` lends it no longer than `self` is there.
+        unsafe { libc::munmap(self.0.cast(), SHARED_WORDS * size_of::<u32>()) };
+    }
+}
+
+/// Do something in a child, however that ends, and wait until it has. False: there can be no child.
+///
+/// The program is not told of it (no `SIGCHLD`), and what is to be done around fork(2) is not: only for
+/// a process with one thread.
+pub(crate) fn in_child(body: impl FnOnce()) -> bool {
+    let none = ptr::null_mut::<c_void>();
+    // SAFETY: without CLONE_VM, and with no stack, it is fork(2) without a signal at the end.
+    let child = unsafe { libc::syscall(libc::SYS_clone, 0, none, none, none, none) };
+    if child == 0 {
+        body();
+        // SAFETY: _exit(2) has no preconditions.
+        unsafe { libc::_exit(0) }
+    }
+    if child < 0 {
+        return false;
+    }
+    let no_status = ptr::null_mut::<c_int>();
+    let no_usage = ptr::null_mut::<libc::rusage>();
+    loop {
+        // SAFETY: a null status and usage are allowed.
+        let waited =
+            unsafe { libc::syscall(libc::SYS_wait4, child, no_status, libc::__WALL, no_usage) };
+        if waited >= 0 || errno() != libc::EINTR {
+            return true;
+        }
+    }
 }
 
 /// Tell the kernel how to read ahead in an open file. Only advice: errors change nothing.

@@ -6,7 +6,7 @@ mod common;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use testkit::{Content, Server, Throttle, Tree, or_skip, skip};
+use testkit::{Content, Server, Throttle, Tree, kill_at, or_skip, skip};
 
 use common::{client, count, get, library, loop_server, odd_program, preloaded, tree, until};
 
@@ -66,6 +66,29 @@ fn programs_see_nothing_but_a_full_socket() {
     let mut command = throttle.command(odd_program());
     let (ok, said) = run(command.arg("wait").arg(file));
     assert!(!ok && said.contains("Ok(8192)"), "{said}");
+}
+
+/// As in a unit with `SystemCallFilter=@system-service` and a systemd older than the call.
+#[test]
+fn a_filter_that_kills_at_a_call_of_ours_does_not_kill_the_program() {
+    let tree = tree();
+    let throttle = or_skip!(Throttle::new(tree.path()));
+    // Where it can be done without, the program is helped as ever; else it waits for the disk itself.
+    for (name, syscall, what) in [
+        ("cachestat", 451, "wait"),
+        ("preadv2", libc::SYS_preadv2, "unhelped"),
+        ("fadvise64", libc::SYS_fadvise64, "unhelped"),
+        ("clone3", libc::SYS_clone3, "unhelped"),
+    ] {
+        let file = cold(&tree, &throttle, name);
+        let log = tree.path().join("log");
+        let mut command = throttle.command("/usr/bin/env");
+        // timeout(1) would make a child itself.
+        command.arg(odd_program()).arg(what).arg(file).env("SAMUM_PRELOAD_LOG", &log);
+        let (ok, said) = run(kill_at(preloaded(&mut command), &[syscall]));
+        let log = std::fs::read_to_string(log).unwrap_or_default();
+        assert!(ok, "{name}: {said}{log}");
+    }
 }
 
 #[test]

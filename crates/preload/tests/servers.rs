@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
-use testkit::{Address, Client, Content, Disk, Throttle, Tree, skip};
+use testkit::{Address, Client, Content, Disk, Throttle, Tree, kill_at, skip};
 
 use common::{count_in, cpu, descriptors, family, preloaded, tree, until};
 
@@ -399,6 +399,25 @@ fn nginx_as_another_user_brings_cold_files_as_quickly_as_root() {
     let [root, other] = received.map(|bytes| bytes / 1000 / WINDOW.as_secs());
     // Measured: as quick. When the kernel read ahead for the others: 41 to 97 %.
     assert!(other * 100 >= root * 80, "{root} KB/s as root, {other} KB/s as another");
+}
+
+/// The filter of a unit with `SystemCallFilter=@system-service` and a systemd older than the call.
+#[test]
+fn nginx_beneath_a_filter_that_kills_at_cachestat_is_helped_without_it() {
+    const CACHESTAT: i64 = 451;
+    let program = or_skip_program!("nginx");
+    let tree = site();
+    let throttle = testkit::or_skip!(Throttle::new(tree.path()));
+    let port = free_port();
+    let conf = nginx(&tree, port, 1, "");
+    let mut command = throttle.command(program);
+    command.arg("-c").arg(conf);
+    let server = Running::start(kill_at(helped(&mut command, &tree), &[CACHESTAT]), port);
+    waits_without_stalling(&server, &tree, &throttle, "s9");
+    server.terminate();
+    assert_helped(&tree);
+    let errors = fs::read_to_string(tree.path().join("error.log")).unwrap_or_default();
+    assert!(!errors.contains("exited on signal"), "{errors}");
 }
 
 #[test]

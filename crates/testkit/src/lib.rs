@@ -10,7 +10,7 @@
 //! | [`built()`] | programs and libraries of other packages of the workspace |
 //! | [`Server`] | the built `samum` as a process: start, watch, terminate |
 //! | [`Client`], [`get`] | an HTTP client that shares no code with the server under test |
-//! | [`forbid_io_uring`] | a child process for which io_uring does not exist |
+//! | [`forbid_io_uring`], [`kill_at`] | a child process without io_uring, or killed at some system calls |
 //! | [`tether`] | a child process that does not outlive the test |
 //! | [`skip!`], [`or_skip!`] | to leave a test that this machine cannot run, except in CI |
 
@@ -35,7 +35,7 @@ pub use disk::Disk;
 pub use fuse::{Op, SlowFs, SlowFsBuilder};
 /// A signal for [`Server::signal`].
 pub use rustix::process::Signal;
-pub use seccomp::forbid_io_uring;
+pub use seccomp::{forbid_io_uring, kill_at};
 pub use server::Server;
 pub use skip::{Skip, announce_skip};
 pub use tether::tether;

@@ -1,4 +1,4 @@
-//! A child process for which io_uring does not exist, as in most containers.
+//! Child processes with fewer system calls: without io_uring, as in most containers, or killed at some.
 
 use core::iter;
 use std::env::consts::ARCH;
@@ -16,7 +16,27 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 /// # Panics
 /// When the architecture is not one of those that the filter can be written for.
 pub fn forbid_io_uring(command: &mut Command) -> &mut Command {
-    let filter = io_uring_filter();
+    let eperm = rustix::io::Errno::PERM.raw_os_error().unsigned_abs();
+    restrict(command, &IO_URING_SYSCALLS, SeccompAction::Errno(eperm))
+}
+
+/// Lets these system calls kill the process which `command` will start, and its children: what the
+/// filter of a systemd unit (`SystemCallFilter=`) does with calls that it does not know.
+///
+/// The process also gets `no_new_privs`, as above.
+///
+/// # Panics
+/// When the architecture is not one of those that the filter can be written for.
+pub fn kill_at<'a>(command: &'a mut Command, syscalls: &[i64]) -> &'a mut Command {
+    restrict(command, syscalls, SeccompAction::KillProcess)
+}
+
+fn restrict<'a>(
+    command: &'a mut Command,
+    syscalls: &[i64],
+    action: SeccompAction,
+) -> &'a mut Command {
+    let filter = filter(syscalls, action);
     let install = move || {
         apply_filter(&filter).map_err(|error| match error {
             seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => error,
@@ -30,11 +50,10 @@ pub fn forbid_io_uring(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(install) }
 }
 
-fn io_uring_filter() -> BpfProgram {
+fn filter(syscalls: &[i64], action: SeccompAction) -> BpfProgram {
     let arch = ARCH.try_into().expect("an architecture that seccompiler knows");
-    let rules = IO_URING_SYSCALLS.into_iter().zip(iter::repeat(Vec::new())).collect();
-    let eperm = rustix::io::Errno::PERM.raw_os_error().unsigned_abs();
-    SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(eperm), arch)
+    let rules = syscalls.iter().copied().zip(iter::repeat(Vec::new())).collect();
+    SeccompFilter::new(rules, SeccompAction::Allow, action, arch)
         .and_then(TryInto::try_into)
         .expect("a filter without conditions")
 }
