@@ -254,6 +254,35 @@ fn main() {
             arrives(&ours, &theirs, &file, &epoll);
             assert_eq!(epoll.wait(SOON), 0, "it was not armed again");
         }
+        // The number of the instance is another's before the read has ended.
+        "instance" => {
+            let (ours, _theirs) = pair();
+            let events = EPOLLOUT | libc::EPOLLONESHOT;
+            epoll.control(EPOLL_CTL_ADD, ours.as_raw_fd(), events);
+            assert!(is_full(&sendfile(ours.as_raw_fd(), &file, 0)));
+            epoll.control(EPOLL_CTL_MOD, ours.as_raw_fd(), events);
+            // SAFETY: nobody uses what is closed.
+            unsafe { libc::close(epoll.0) };
+            let new = Epoll::new();
+            assert_eq!(new.0, epoll.0, "the lowest number is taken");
+            let until = Instant::now() + Duration::from_secs(1);
+            while Instant::now() < until {
+                assert_eq!(new.wait(SOON), 0, "nobody has added it");
+            }
+        }
+        // Armed once, by ADD, while it waits; the peer leaves. Told once.
+        "added" => {
+            let (ours, theirs) = deferred(&file, &epoll);
+            let other = Epoll::new();
+            other.control(EPOLL_CTL_ADD, ours.as_raw_fd(), EPOLLOUT | libc::EPOLLONESHOT);
+            drop(theirs);
+            let mut told = 0;
+            let until = Instant::now() + Duration::from_secs(2);
+            while Instant::now() < until {
+                told += i32::from(other.wait(SOON) != 0);
+            }
+            assert_eq!(told, 1);
+        }
         // The program's own place in the file.
         "place" => {
             let (ours, _theirs) = pair();

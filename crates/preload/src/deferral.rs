@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use libc::epoll_event;
 
-use crate::descriptors::{self, DEFERRED, IN_USE};
+use crate::descriptors::{self, DEFERRED, IN_USE, INSTANCE};
 use crate::interest::{Answer, Change, Changes, Op};
 use crate::lock::{Guard, Lock};
 use crate::state::{State, Verdict, Want};
@@ -120,15 +120,36 @@ pub(crate) fn leave(socket: c_int) {
 #[inline]
 pub(crate) fn forget(fd: c_int) {
     descriptors::end_epoch(fd);
-    if descriptors::flags(fd) != 0 {
+    let flags = descriptors::flags(fd);
+    if flags & INSTANCE != 0 {
+        forget_instance(fd, true);
+    }
+    if flags != 0 {
         // There may be another descriptor of it that lives on, in another process: it is told.
         change(fd, |state| state.forget(fd));
     }
 }
 
+/// An epoll instance is about to be closed, or has been unseen (`tells`: not yet).
+#[cold]
+fn forget_instance(epfd: c_int, tells: bool) {
+    let errno = sys::errno();
+    if let Some(mut state) = lock() {
+        state.forget_instance(epfd, |socket, told| {
+            if tells {
+                make_one(socket, told);
+            }
+        });
+    }
+    sys::set_errno(errno);
+}
+
 /// The number is another socket's now; the one that is known was closed unseen.
 #[cold]
 pub(crate) fn renew(fd: c_int) {
+    if descriptors::flags(fd) & INSTANCE != 0 {
+        forget_instance(fd, false);
+    }
     change(fd, |state| {
         // Not told to anyone: it was about the other socket.
         state.forget(fd);
@@ -148,7 +169,7 @@ pub(crate) fn forget_all(first: u32, last: u32) {
         if last - first < MANY {
             forget(fd);
         } else if descriptors::flags(fd) != 0 {
-            change(fd, |state| state.forget(fd));
+            forget(fd);
         }
     }
 }
@@ -214,11 +235,29 @@ pub(crate) unsafe fn control(epfd: c_int, op: c_int, fd: c_int, event: *mut epol
             sys::set_errno(libc::EEXIST);
             -1
         }
+        Answer::Withhold(events) => {
+            let errno = sys::errno();
+            let mut passed = epoll_event { events, u64: wanted.u64 };
+            let modify = libc::EPOLL_CTL_MOD;
+            // SAFETY: a valid event.
+            let found =
+                unsafe { real::epoll_ctl.function()(epfd, modify, fd, &raw mut passed) } == 0;
+            if found {
+                sys::set_errno(libc::EEXIST);
+                -1
+            } else if sys::errno() == libc::ENOENT {
+                sys::set_errno(errno);
+                0
+            } else {
+                -1
+            }
+        }
     };
     if returned == 0 {
         entry.interest.granted(operation, epfd, wanted.events, wanted.u64);
         // Until it is closed, even if nobody watches it any more.
         state.table.set_flags(fd, flags | IN_USE);
+        state.table.set_flags(epfd, state.table.flags(epfd) | INSTANCE);
     }
     returned
 }
@@ -233,14 +272,16 @@ fn number(op: Op) -> c_int {
 
 /// Tell epoll instances of a change of interest.
 pub(crate) fn make(socket: c_int, changes: Changes) {
-    for &Change { epfd, events, data, adds } in changes.as_slice() {
-        let mut event = epoll_event { events, u64: data };
-        let op = number(if adds { Op::Add } else { Op::Mod });
-        // SAFETY: a valid event. It fails only if the instance or the registration is gone in a
-        // way that was not seen here; then there is nobody to tell.
-        unsafe {
-            real::epoll_ctl.function()(epfd, op, socket, &raw mut event);
-        }
+    changes.as_slice().iter().for_each(|&change| make_one(socket, change));
+}
+
+fn make_one(socket: c_int, Change { epfd, events, data, adds }: Change) {
+    let mut event = epoll_event { events, u64: data };
+    let op = number(if adds { Op::Add } else { Op::Mod });
+    // SAFETY: a valid event. It fails only if the instance or the registration is gone in a
+    // way that was not seen here; then there is nobody to tell.
+    unsafe {
+        real::epoll_ctl.function()(epfd, op, socket, &raw mut event);
     }
 }
 

@@ -27,6 +27,9 @@ pub(crate) const UNSEEN: u8 = 8;
 /// A reader's descriptor, which the program does not know.
 pub(crate) const OURS: u8 = 16;
 
+/// An epoll instance by which sockets are, or were, watched.
+pub(crate) const INSTANCE: u8 = 32;
+
 static FLAGS: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
 static EPOCHS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 static LEN: AtomicUsize = AtomicUsize::new(0);
@@ -128,11 +131,13 @@ pub(crate) struct Entry {
 pub(crate) struct Table {
     flags: &'static [AtomicU8],
     entries: &'static mut [Entry],
+    /// No number from this on has ever had a flag.
+    used: usize,
 }
 
 impl Table {
     pub(crate) const fn empty() -> Self {
-        Self { flags: &[], entries: &mut [] }
+        Self { flags: &[], entries: &mut [], used: 0 }
     }
 
     /// A table of this process's descriptors. `None` without memory.
@@ -158,6 +163,7 @@ impl Table {
             // SAFETY: the same; zeros are a valid `Entry` (numbers and bools only), and this is
             // the only reference.
             entries: unsafe { core::slice::from_raw_parts_mut(entries, len) },
+            used: 0,
         })
     }
 
@@ -166,7 +172,7 @@ impl Table {
     pub(crate) fn for_test(len: usize) -> Self {
         let flags: Vec<_> = (0..len).map(|_| AtomicU8::new(0)).collect();
         let entries: Vec<_> = (0..len).map(|_| Entry::default()).collect();
-        Self { flags: flags.leak(), entries: entries.leak() }
+        Self { flags: flags.leak(), entries: entries.leak(), used: 0 }
     }
 
     pub(crate) fn entry(&mut self, fd: c_int) -> Option<&mut Entry> {
@@ -178,10 +184,21 @@ impl Table {
         flags.map_or(0, |flags| flags.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn set_flags(&self, fd: c_int, wanted: u8) {
-        let Some(flags) = usize::try_from(fd).ok().and_then(|index| self.flags.get(index)) else {
+    /// The entries of all numbers in use, with the numbers.
+    pub(crate) fn in_use(&mut self) -> impl Iterator<Item = (c_int, &mut Entry)> {
+        let both = self.flags.iter().zip(self.entries.iter_mut()).take(self.used);
+        both.enumerate().filter_map(|(index, (flags, entry))| {
+            let is_in_use = flags.load(Ordering::Relaxed) & IN_USE != 0;
+            is_in_use.then_some((c_int::try_from(index).ok()?, entry))
+        })
+    }
+
+    pub(crate) fn set_flags(&mut self, fd: c_int, wanted: u8) {
+        let Some(index) = usize::try_from(fd).ok().filter(|&index| index < self.flags.len()) else {
             return;
         };
+        self.used = self.used.max(index + 1);
+        let flags = &self.flags[index];
         // Under the lock: nobody else writes.
         let before = flags.swap(wanted, Ordering::Relaxed);
         match (before & DEFERRED != 0, wanted & DEFERRED != 0) {

@@ -58,6 +58,26 @@ pub unsafe extern "C-unwind" fn sendfile64(
     unsafe { sendfile(out, file, offset, count) }
 }
 
+/// `epoll_create(2)`.
+///
+/// # Safety
+/// None.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
+    // SAFETY: no pointers.
+    made(unsafe { real::epoll_create.function()(size) })
+}
+
+/// `epoll_create1(2)`.
+///
+/// # Safety
+/// None.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
+    // SAFETY: no pointers.
+    made(unsafe { real::epoll_create1.function()(flags) })
+}
+
 /// `epoll_ctl(2)`.
 ///
 /// # Safety

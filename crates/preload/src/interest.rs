@@ -7,10 +7,11 @@
 //! |---|---|---|---|
 //! | level | `MOD` without `EPOLLOUT`, else the loop would spin | passed on without it | `MOD` to what is wanted |
 //! | edge | nothing: the edge has been consumed | passed on without it | `MOD` to what is wanted, which makes an edge |
-//! | one shot | nothing: it has fired, or will fire once | `MOD` takes it away from the kernel, `ADD` is passed on with nothing to wait for | `ADD` or `MOD`, but only if the program has armed it meanwhile |
+//! | one shot | nothing: it has fired, or will fire once | `MOD` takes it away from the kernel, `ADD` is kept from it | `ADD`, but only if the program has armed it meanwhile |
 //!
-//! A one-shot registration that was taken away cannot fire: not for something else, nor because it had
-//! not fired yet. Else the program would take it for disarmed, and we would arm it once more.
+//! A one-shot registration that the kernel does not have cannot fire: not for something else, nor because
+//! it had not fired yet, nor when the peer resets (`EPOLLERR` and `EPOLLHUP` are told unasked). Else the
+//! program would take it for disarmed, and we would arm it once more.
 //! Registrations with `EPOLLEXCLUSIVE` cannot be changed: such a socket is not deferred at all.
 
 use libc::{
@@ -47,6 +48,9 @@ pub(crate) enum Answer {
     Keep,
     /// Nothing: the call fails with `EEXIST`, for the program has not removed what is not there.
     Refuse,
+    /// Nothing now, if the kernel would accept it: asked to `MOD` what is not there, with these events, it
+    /// says `ENOENT`. If it is there all the same, the call fails with `EEXIST`.
+    Withhold(u32),
 }
 
 /// A call to be made by us: `EPOLL_CTL_MOD`, or `EPOLL_CTL_ADD` of what was taken away.
@@ -114,8 +118,10 @@ impl Interest {
                 Answer::Pass(known_op, events)
             }
             (Op::Mod, true) if taken => Answer::Keep,
-            (Op::Mod, true) if known.is_some() => Answer::Pass(Op::Del, events),
-            (_, true) => Answer::Pass(op, events & MODE),
+            (Op::Mod, true) => Answer::Pass(Op::Del, events),
+            // The kernel says `EEXIST`, unless the registration has gone unseen.
+            (_, true) if known.is_some() => Answer::Pass(op, events & MODE),
+            (_, true) => Answer::Withhold(events & MODE),
             _ => Answer::Pass(known_op, events & !WRITABLE),
         }
     }
@@ -139,7 +145,8 @@ impl Interest {
             }
         };
         let held = self.deferred && is_held_back(wanted);
-        let taken = held && op == Op::Mod && known.is_some() && is_one_shot(wanted);
+        let passed = op == Op::Add && known.is_some();
+        let taken = held && is_one_shot(wanted) && !passed;
         self.registrations[index] = Registration { epfd, wanted, data, held, taken };
     }
 
@@ -149,6 +156,14 @@ impl Interest {
             self.len -= 1;
             self.registrations[index] = self.registrations[self.len];
         }
+    }
+
+    /// The instance is about to be closed. Returns what it has to be told first: it may live on, by another
+    /// descriptor.
+    pub(crate) fn release(&mut self, epfd: i32) -> Option<Change> {
+        let Registration { wanted, data, held, taken, .. } = self.registrations[self.find(epfd)?];
+        self.forget(epfd);
+        held.then_some(Change { epfd, events: wanted, data, adds: taken })
     }
 
     /// Whether everyone who watches can be made to wait.

@@ -69,6 +69,8 @@ macro_rules! functions {
 
 functions! {
     sendfile: (c_int, c_int, *mut off_t, usize) -> isize;
+    epoll_create: (c_int) -> c_int;
+    epoll_create1: (c_int) -> c_int;
     epoll_ctl: (c_int, c_int, c_int, *mut epoll_event) -> c_int;
     poll: (*mut pollfd, nfds_t, c_int) -> c_int;
     ppoll: (*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int;

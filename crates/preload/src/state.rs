@@ -12,7 +12,7 @@ use core::ffi::c_int;
 
 use crate::depth::Depth;
 use crate::descriptors::{DEFERRED, Entry, IN_USE, Link, OURS, SHARED, Table, UNSEEN};
-use crate::interest::Changes;
+use crate::interest::{Change, Changes};
 use crate::residency::{BLOCK, hash};
 use crate::stats::Reason;
 use crate::sys::{Errno, FileId, Readahead};
@@ -450,6 +450,16 @@ impl State {
             *entry = Entry::default();
         }
         changes
+    }
+
+    /// An epoll instance is about to be closed: nobody is watched by it any more. `tell` gets what it has
+    /// to be told first.
+    pub(crate) fn forget_instance(&mut self, epfd: c_int, mut tell: impl FnMut(c_int, Change)) {
+        for (socket, entry) in self.table.in_use() {
+            if let Some(change) = entry.interest.release(epfd) {
+                tell(socket, change);
+            }
+        }
     }
 
     /// The open socket has another descriptor.

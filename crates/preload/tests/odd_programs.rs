@@ -49,6 +49,8 @@ fn programs_see_nothing_but_a_full_socket() {
         "errors",
         "reset",
         "oneshot",
+        "instance",
+        "added",
         "place",
         "setuid",
         "select",

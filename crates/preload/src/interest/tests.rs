@@ -1,5 +1,6 @@
 //! A model of the kernel's epoll and of programs around it: whatever they do, no event is lost, no
-//! loop spins, nothing is armed that the program has not armed.
+//! loop spins, nothing is armed that the program has not armed. Peers reset, which the kernel tells
+//! unasked, and other threads wait while this one makes a call.
 
 use libc::{EPOLLIN, EPOLLRDHUP};
 use proptest::collection::vec;
@@ -11,6 +12,8 @@ const IN: u32 = bits(EPOLLIN);
 const OUT: u32 = bits(EPOLLOUT);
 const ET: u32 = bits(EPOLLET);
 const ONCE: u32 = bits(EPOLLONESHOT);
+/// Told to all that are armed, whatever they ask for.
+const UNASKED: u32 = bits(EPOLLERR) | bits(EPOLLHUP);
 const INSTANCES: i32 = 2;
 
 /// One registration in the kernel.
@@ -31,7 +34,11 @@ struct World {
     /// What the program has asked for; None: nothing. The flag: fired once and not armed since.
     program: [Option<(u32, bool)>; INSTANCES as usize],
     writable: bool,
+    /// The peer has reset.
+    reset: bool,
     deferred: bool,
+    /// Instances in which other threads wait, each until just before a call of this one.
+    threads: Vec<usize>,
     /// Has EAGAIN and must be told, by instance.
     owed: [bool; INSTANCES as usize],
 }
@@ -42,6 +49,9 @@ fn slot(epfd: i32) -> usize {
 
 impl World {
     fn kernel_control(&mut self, op: Op, epfd: i32, events: u32) -> bool {
+        if let Some(waits) = self.threads.pop() {
+            self.wait(waits);
+        }
         let place = &mut self.kernel[slot(epfd)];
         if place.is_some() == (op == Op::Add) {
             return false;
@@ -63,6 +73,7 @@ impl World {
             Answer::Keep => true,
             Answer::Pass(op, events) => self.kernel_control(op, epfd, events),
             Answer::Refuse => false,
+            Answer::Withhold(events) => !self.kernel_control(Op::Mod, epfd, events),
         };
         let known = self.program[slot(epfd)].is_some();
         assert_eq!(done, known != (op == Op::Add), "as if the kernel had been asked");
@@ -102,12 +113,18 @@ impl World {
         self.owed = [false; INSTANCES as usize];
     }
 
+    /// An edge for all.
+    fn reset(&mut self) {
+        self.reset = true;
+        self.kernel.iter_mut().flatten().for_each(|watch| watch.news = true);
+    }
+
     /// What `epoll_wait` would report now.
     fn reported(&self, epfd: usize) -> u32 {
         let Some(watch) = self.kernel[epfd] else { return 0 };
         let is_quiet = watch.disarmed || (watch.events & ET != 0 && !watch.news);
-        let ready = if self.writable { OUT } else { 0 };
-        if is_quiet { 0 } else { watch.events & ready }
+        let ready = if self.writable { OUT } else { 0 } | if self.reset { UNASKED } else { 0 };
+        if is_quiet { 0 } else { (watch.events | UNASKED) & ready }
     }
 
     fn wait(&mut self, epfd: usize) {
@@ -119,6 +136,9 @@ impl World {
         assert!(!fired, "armed, and not by the program");
         let Some(watch) = &mut self.kernel[epfd] else { return };
         watch.news = false;
+        if !self.deferred && events & OUT != 0 {
+            self.owed[epfd] = false;
+        }
         if watch.events & ONCE != 0 {
             watch.disarmed = true;
             self.program[epfd] = self.program[epfd].map(|(events, _)| (events, true));
@@ -128,6 +148,10 @@ impl World {
 
     /// A level-triggered loop would be told again and again.
     fn check_quiet(&self) {
+        if self.reset {
+            // As the kernel itself would.
+            return;
+        }
         for epfd in 0..slot(INSTANCES) {
             if self.deferred && self.kernel[epfd].is_some_and(|it| it.events & (ET | ONCE) == 0) {
                 assert_eq!(self.reported(epfd), 0, "it spins");
@@ -142,7 +166,10 @@ enum Step {
     Cold,
     Read,
     Writable(bool),
+    Reset,
     Wait(i32),
+    /// Another thread does, while this one makes its next call.
+    Thread(i32),
     /// After an event, as one-shot programs do: armed again if it has fired.
     Rearm(i32),
 }
@@ -158,7 +185,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => Just(Step::Cold),
         3 => Just(Step::Read),
         1 => any::<bool>().prop_map(Step::Writable),
+        1 => Just(Step::Reset),
         4 => (0..INSTANCES).prop_map(Step::Wait),
+        2 => (0..INSTANCES).prop_map(Step::Thread),
         2 => (0..INSTANCES).prop_map(Step::Rearm),
     ];
     vec(step, 1..60)
@@ -174,7 +203,9 @@ proptest! {
                 Step::Cold => world.cold(),
                 Step::Read => world.read(),
                 Step::Writable(writable) => world.writable = writable,
+                Step::Reset => world.reset(),
                 Step::Wait(epfd) => world.wait(slot(epfd)),
+                Step::Thread(epfd) => world.threads.push(slot(epfd)),
                 Step::Rearm(epfd) => {
                     if let Some((events, true)) = world.program[slot(epfd)] {
                         world.control(Op::Mod, epfd, events);
@@ -240,6 +271,36 @@ fn one_shot_is_armed_only_if_the_program_has_armed_it() {
     assert_eq!(interest.asked(Op::Add, 5, events), Answer::Refuse);
     let added = Change { epfd: 5, events, data: 7, adds: true };
     assert_eq!(interest.resume().as_slice(), [added]);
+}
+
+#[test]
+fn one_shot_that_is_added_is_not_told_of_a_reset_until_the_read_has_ended() {
+    let mut interest = watched(OUT);
+    interest.granted(Op::Del, 5, 0, 0);
+    interest.defer();
+    assert_eq!(interest.asked(Op::Add, 5, OUT | ONCE), Answer::Withhold(ONCE));
+    interest.granted(Op::Add, 5, OUT | ONCE, 7);
+    assert_eq!(interest.asked(Op::Add, 5, OUT | ONCE), Answer::Refuse);
+    let added = Change { epfd: 5, events: OUT | ONCE, data: 7, adds: true };
+    assert_eq!(interest.resume().as_slice(), [added]);
+}
+
+#[test]
+fn an_instance_that_is_closed_is_told_what_was_held_back() {
+    for (events, during, expected) in [
+        (IN | OUT, None, Some((IN | OUT, false))),
+        (OUT | ET, None, None),
+        (OUT | ONCE, Some(OUT | ONCE), Some((OUT | ONCE, true))),
+        (IN, None, None),
+    ] {
+        let mut interest = watched(events);
+        interest.defer();
+        during.into_iter().for_each(|events| interest.granted(Op::Mod, 5, events, 7));
+        let expected = expected.map(|(events, adds)| Change { epfd: 5, events, data: 7, adds });
+        assert_eq!(interest.release(5), expected, "{events:x}");
+        assert_eq!(interest.release(5), None);
+        assert_eq!(interest.resume().as_slice(), [], "another may have its number");
+    }
 }
 
 #[test]

@@ -195,6 +195,24 @@ fn a_closed_socket_is_on_no_list() {
 }
 
 #[test]
+fn a_closed_epoll_instance_watches_nobody() {
+    let mut state = state();
+    for socket in [10, 11] {
+        state.table.set_flags(socket, IN_USE);
+    }
+    assert_deferred(defer(&mut state, 10, want(0)));
+    let mut told = Vec::new();
+    state.forget_instance(1, |socket, change| told.push((socket, change.events)));
+    assert_eq!(told, [(10, OUT)], "it may have another descriptor, and nobody else would tell it");
+    let job = state.take_pending().unwrap();
+    let chunk = state.chunk(job);
+    state.advance(job, chunk, chunk.len, None);
+    state.resume(job, |_, changes, _| assert!(changes.as_slice().is_empty(), "another's number"));
+    let verdict = defer(&mut state, 11, want(0));
+    assert!(matches!(verdict, Verdict::Deferred(changes) if changes.as_slice().is_empty()));
+}
+
+#[test]
 fn a_number_that_the_program_has_closed_is_not_closed_again() {
     let mut state = state();
     assert_deferred(defer(&mut state, 10, want(0)));
