@@ -117,8 +117,11 @@ pub(crate) struct Entry {
     pub(crate) is_stream: bool,
     /// When the deferral began, in microseconds.
     pub(crate) since_us: u64,
-    /// Calls of `sendfile` during this deferral.
+    /// Calls of `sendfile` while it was deferred, from some moment on, in microseconds.
     pub(crate) calls: u32,
+    pub(crate) calls_from_us: u64,
+    /// It is not deferred until then, in microseconds: the program has spun.
+    pub(crate) unseen_until_us: u64,
     /// Where the last deferral was (a hash of file and offset), and how many there were.
     pub(crate) place: u64,
     pub(crate) strikes: u32,

@@ -43,9 +43,12 @@ const DISKS_MAX: usize = 16;
 /// Deferrals of one socket at one offset, after which the kernel may wait for the disk itself:
 /// what is read is evicted before it can be sent.
 const STRIKES_MAX: u32 = 8;
-/// Calls during one deferral, after which the socket is never deferred again: the program waits in
-/// a way that cannot be seen.
-const CALLS_MAX: u32 = 1000;
+/// Calls for a deferred socket within [`CALLS_US`], after which it is not deferred for [`UNSEEN_US`]: the
+/// program waits in a way that cannot be seen, and spins. A call takes 2 to 4 us. No client can have a
+/// server make as many: it would have to come to the socket each 10 us, for every call of its loop.
+const CALLS_MAX: u32 = 10_000;
+const CALLS_US: u64 = 100_000;
+const UNSEEN_US: u64 = 10_000_000;
 /// A read of a block that has taken longer, divided by the disk's readers, shows a slow disk: less
 /// than 83 MiB/s.
 const SLOW_US: u64 = 3_000;
@@ -275,7 +278,7 @@ impl State {
         if entry.failed != 0 && entry.failed_place == page(want) {
             return Verdict::Failed(entry.failed);
         }
-        if let Some(verdict) = self.patience(socket, want) {
+        if let Some(verdict) = self.patience(socket, want, now_us) {
             return verdict;
         }
         let Some((index, offset)) = self.place(want, open) else {
@@ -303,13 +306,18 @@ impl State {
     }
 
     /// Whether it has waited enough, or waits for that already.
-    fn patience(&mut self, socket: c_int, want: Want) -> Option<Verdict> {
+    fn patience(&mut self, socket: c_int, want: Want, now_us: u64) -> Option<Verdict> {
         let place = place(want);
         let entry = self.table.entry(socket)?;
+        if now_us < entry.unseen_until_us {
+            return Some(Verdict::Left(Reason::UnseenLoop, Changes::default()));
+        }
+        if now_us.saturating_sub(entry.calls_from_us) >= CALLS_US {
+            (entry.calls, entry.calls_from_us) = (0, now_us);
+        }
         if entry.job == 0 {
             entry.strikes = if entry.place == place { entry.strikes + 1 } else { 1 };
             entry.place = place;
-            entry.calls = 0;
             if entry.strikes <= STRIKES_MAX {
                 return None;
             }
@@ -320,7 +328,8 @@ impl State {
         let same = entry.place == place;
         entry.place = place;
         if entry.calls > CALLS_MAX {
-            return Some(Verdict::Left(Reason::UnseenLoop, self.leave(socket)));
+            entry.unseen_until_us = now_us.saturating_add(UNSEEN_US);
+            return Some(Verdict::Left(Reason::UnseenLoop, self.cancel(socket)));
         }
         same.then(|| Verdict::Deferred(Changes::default()))
     }

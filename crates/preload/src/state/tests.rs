@@ -161,17 +161,29 @@ fn who_makes_no_progress_is_left_to_the_kernel() {
 }
 
 #[test]
-fn a_program_that_asks_again_and_again_is_left_to_the_kernel() {
+fn a_program_that_spins_is_left_to_the_kernel_for_a_while() {
     let mut state = state();
-    for _ in 0..=CALLS_MAX {
-        assert_deferred(defer(&mut state, 10, want(0)));
+    let mut defer = |now_us| state.defer(10, want(0), now_us, || Some(100));
+    for call in 0..=u64::from(CALLS_MAX) {
+        assert_deferred(defer(call * 4));
     }
-    for _ in 0..2 {
-        let verdict = defer(&mut state, 10, want(0));
+    let spun = 4 * u64::from(CALLS_MAX);
+    for now_us in [spun, spun, spun + UNSEEN_US - 1] {
+        let verdict = defer(now_us);
         assert!(matches!(verdict, Verdict::Left(Reason::UnseenLoop, _)), "{verdict:?}");
     }
+    assert_deferred(defer(spun + UNSEEN_US));
     state.forget(10);
     assert_eq!(state.table.flags(10), 0, "the next socket of that number is another");
+}
+
+/// However long a read takes, and however often a client has the program ask.
+#[test]
+fn a_client_that_sends_many_small_segments_does_not_end_the_deferral() {
+    let mut state = state();
+    for call in 0..20 * u64::from(CALLS_MAX) {
+        assert_deferred(state.defer(10, want(0), call * 11, || Some(100)));
+    }
 }
 
 #[test]
