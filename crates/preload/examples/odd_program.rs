@@ -229,10 +229,23 @@ fn main() {
         // A loop that is not seen: it tries again and again.
         "stubborn" => {
             let (ours, _theirs) = deferred(&file, &epoll);
-            let mut calls = 0;
+            let until = Instant::now() + LATE;
             while is_full(&sendfile(ours.as_raw_fd(), &file, 0)) {
-                calls += 1;
-                assert!(calls < 2000, "for ever");
+                assert!(Instant::now() < until, "for ever");
+            }
+        }
+        // Events of something else at the socket, as many as a client likes, each of which has the program
+        // try. What is asked for takes seconds to read.
+        "prodded" => {
+            let (ours, _theirs) = deferred(&file, &epoll);
+            let began = Instant::now();
+            for _ in 0..1500 {
+                let mut offset = 512 * 1024;
+                let (out, file) = (ours.as_raw_fd(), file.as_raw_fd());
+                // SAFETY: the offset is ours.
+                let sent = unsafe { libc::sendfile(out, file, &raw mut offset, 512 * 1024) };
+                assert_eq!(sent, -1, "it has waited for {:?}", began.elapsed());
+                std::thread::sleep(Duration::from_micros(50));
             }
         }
         // Nobody will read it: no need to wait for the disk, nor to be told for ever.
@@ -253,6 +266,21 @@ fn main() {
             assert_eq!(epoll.wait(SOON), 0);
             arrives(&ours, &theirs, &file, &epoll);
             assert_eq!(epoll.wait(SOON), 0, "it was not armed again");
+        }
+        // Calls that fail change nothing: the socket still waits, and is told.
+        "refused" => {
+            let (ours, theirs) = deferred(&file, &epoll);
+            let fd = ours.as_raw_fd();
+            // SAFETY: no pointers.
+            assert_eq!(unsafe { libc::dup2(-1, fd) }, -1);
+            // SAFETY: no pointers.
+            assert_eq!(unsafe { libc::dup3(0, fd, 1) }, -1);
+            // SAFETY: there is no such flag.
+            assert_eq!(unsafe { libc::close_range(3, u32::MAX, 1 << 30) }, -1);
+            assert_eq!(epoll.wait(SOON), 0, "it looks full");
+            arrives(&ours, &theirs, &file, &epoll);
+            assert!(is_full(&sendfile(fd, &file, 512 * 1024)), "and again");
+            assert_eq!(epoll.wait(SOON), 0, "it looks full again");
         }
         // The number of the instance is another's before the read has ended.
         "instance" => {

@@ -166,9 +166,7 @@ pub(crate) fn forget_all(first: u32, last: u32) {
         recent::forget_all();
     }
     for fd in (first..=last).map(u32::cast_signed).take_while(|&fd| descriptors::has_place(fd)) {
-        if last - first < MANY {
-            forget(fd);
-        } else if descriptors::flags(fd) != 0 {
+        if last - first < MANY || descriptors::flags(fd) != 0 {
             forget(fd);
         }
     }

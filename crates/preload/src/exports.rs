@@ -176,7 +176,7 @@ pub unsafe extern "C-unwind" fn __poll_chk(
         // SAFETY: the caller's arguments.
         return unsafe { poll(first, count, timeout_ms) };
     }
-    // SAFETY: the caller's arguments; it aborts.
+    // SAFETY: the caller's arguments; it aborts, and so do we where there is none.
     unsafe { real::__poll_chk.function()(first, count, timeout_ms, bytes) }
 }
 
@@ -293,12 +293,17 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
 /// As `close(2)`, for all in the range.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    let closes = flags.cast_unsigned() & libc::CLOSE_RANGE_CLOEXEC == 0;
-    if on() && closes && first <= last {
+    // With CLOSE_RANGE_UNSHARE the other threads keep theirs; a number that is closed all the same is
+    // renewed when it is a socket's again.
+    let closes = flags == 0 && first <= last;
+    if on() && closes && sys::close_range(u32::MAX, u32::MAX, 0) == 0 {
         deferral::forget_all(first, last);
     }
-    // SAFETY: the caller's descriptors.
-    unsafe { real::close_range.function()(first, last, flags) }
+    match real::close_range.if_any() {
+        // SAFETY: the caller's descriptors.
+        Some(function) => unsafe { function(first, last, flags) },
+        None => sys::close_range(first, last, flags),
+    }
 }
 
 /// `closefrom(3)`.
@@ -310,8 +315,11 @@ pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
     if on() {
         deferral::forget_all(u32::try_from(first).unwrap_or(0), u32::MAX);
     }
-    // SAFETY: the caller's descriptors.
-    unsafe { real::closefrom.function()(first) }
+    match real::closefrom.if_any() {
+        // SAFETY: the caller's descriptors.
+        Some(function) => unsafe { function(first) },
+        None => sys::close_from(u32::try_from(first).unwrap_or(0)),
+    }
 }
 
 /// A descriptor may have been duplicated.
@@ -333,15 +341,23 @@ pub unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
     duplicated(old, unsafe { real::dup.function()(old) })
 }
 
+/// What is open at `new` is about to be closed. Before it is, for then the number may be another's; and
+/// not if the call will fail, for then it stays.
+fn forget_unless_refused(old: c_int, new: c_int, flags: c_int) {
+    let errno = sys::errno();
+    if old != new && flags & !libc::O_CLOEXEC == 0 && sys::can_duplicate(old, new) {
+        deferral::forget(new);
+    }
+    sys::set_errno(errno);
+}
+
 /// `dup2(2)`.
 ///
 /// # Safety
 /// As `dup2(2)`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
-    if old != new {
-        deferral::forget(new);
-    }
+    forget_unless_refused(old, new, 0);
     // SAFETY: the caller's descriptors.
     duplicated(old, unsafe { real::dup2.function()(old, new) })
 }
@@ -352,9 +368,7 @@ pub unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
 /// As `dup3(2)`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
-    if old != new {
-        deferral::forget(new);
-    }
+    forget_unless_refused(old, new, flags);
     // SAFETY: the caller's descriptors.
     duplicated(old, unsafe { real::dup3.function()(old, new, flags) })
 }

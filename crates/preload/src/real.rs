@@ -9,7 +9,8 @@ use libc::{
     epoll_event, fd_set, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval,
 };
 
-/// A function of the next library, found at its first use or by [`find_all`].
+/// A function of the next library, found at its first use or by [`find_all`]. Programs find all of ours
+/// by dlsym(3), also those that their C library lacks.
 ///
 /// `F` is its type, a function pointer.
 pub(crate) struct Real<F> {
@@ -24,27 +25,34 @@ impl<F: Copy> Real<F> {
         Self { name, found: AtomicPtr::new(ptr::null_mut()), _type: core::marker::PhantomData }
     }
 
-    /// The function.
+    /// The function. Aborts without one: of those that every C library has.
     #[inline]
     pub(crate) fn function(&self) -> F {
+        self.if_any().unwrap_or_else(|| {
+            // SAFETY: abort(3) has no preconditions.
+            unsafe { libc::abort() }
+        })
+    }
+
+    /// The function, if the C library has one.
+    #[inline]
+    pub(crate) fn if_any(&self) -> Option<F> {
         let mut found = self.found.load(Ordering::Relaxed);
         if found.is_null() {
             found = self.find();
         }
+        if found.is_null() {
+            return None;
+        }
         // SAFETY: `F` has the size of a pointer (`new`) and is the type that the C library's
         // headers give the function of that name (the list below).
-        unsafe { transmute_copy(&found) }
+        Some(unsafe { transmute_copy(&found) })
     }
 
     #[cold]
     fn find(&self) -> *mut c_void {
         // SAFETY: the name ends with a NUL.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-        if found.is_null() {
-            // A C library without the function: nobody can have been linked to it but by us.
-            // SAFETY: abort(3) has no preconditions.
-            unsafe { libc::abort() }
-        }
         self.found.store(found, Ordering::Relaxed);
         found
     }
@@ -60,9 +68,9 @@ macro_rules! functions {
                     Err(_) => panic!("one NUL, at the end"),
                 });
         )*
-        /// Find the functions that every C library has, so that their first use costs nothing.
+        /// Find the functions, so that their first use costs nothing.
         pub(crate) fn find_all() {
-            $( if stringify!($name) != "close_range" && stringify!($name) != "closefrom" && !stringify!($name).ends_with("_chk") { $name.function(); } )*
+            $( _ = $name.if_any(); )*
         }
     };
 }

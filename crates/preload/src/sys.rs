@@ -111,6 +111,31 @@ pub(crate) fn duplicate(fd: c_int) -> Result<c_int, Errno> {
     c_int::try_from(result(copy)?).map_err(|_| libc::EMFILE)
 }
 
+/// Whether dup2(2) of these will succeed.
+pub(crate) fn can_duplicate(old: c_int, new: c_int) -> bool {
+    // SAFETY: F_GETFD takes no pointers.
+    let is_open = unsafe { libc::syscall(libc::SYS_fcntl, old, libc::F_GETFD) } >= 0;
+    is_open && u64::try_from(new).is_ok_and(|new| new < descriptors_limit().rlim_cur)
+}
+
+/// close_range(2), by whatever C library.
+pub(crate) fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
+    // SAFETY: the descriptors are the program's to close, and it has asked for it.
+    let returned = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
+    c_int::try_from(returned).unwrap_or(-1)
+}
+
+/// closefrom(3), for C libraries that have none.
+pub(crate) fn close_from(first: u32) {
+    let errno = errno();
+    if close_range(first, u32::MAX, 0) != 0 {
+        // Linux before 5.9.
+        let limit = u32::try_from(descriptors_limit().rlim_cur).unwrap_or(u32::MAX);
+        (first..limit).map(u32::cast_signed).for_each(close);
+    }
+    set_errno(errno);
+}
+
 /// The same for a read, unless the program itself is about to need the last quarter of its limit.
 pub(crate) fn duplicate_if_room(fd: c_int) -> Option<c_int> {
     let copy = duplicate(fd).ok()?;
@@ -648,4 +673,31 @@ pub(crate) fn write(fd: c_int, text: &[u8]) -> bool {
 pub(crate) fn rename(from: &CStr, to: &CStr) {
     // SAFETY: both paths end with a NUL.
     unsafe { libc::rename(from.as_ptr(), to.as_ptr()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closefrom_of_ours_closes_all_from_there_on() {
+        let high = [900, 901, 1000];
+        for number in high {
+            // SAFETY: dup2(2) takes no pointers, and nobody has opened so many.
+            assert_eq!(unsafe { libc::dup2(0, number) }, number);
+        }
+        close_from(901);
+        assert!(flags(900).is_ok());
+        assert_eq!(flags(901), Err(libc::EBADF));
+        assert_eq!(flags(1000), Err(libc::EBADF));
+        close(900);
+    }
+
+    #[test]
+    fn what_dup2_would_refuse_is_known() {
+        assert!(can_duplicate(0, 500));
+        for (old, new) in [(-1, 500), (777, 500), (0, -1), (0, c_int::MAX)] {
+            assert!(!can_duplicate(old, new), "{old} as {new}");
+        }
+    }
 }
