@@ -7,8 +7,10 @@
 //! 3. The better score wins, but the simpler curve is kept where the other gains little, and what
 //!    grows by less than [`GROWTH_MIN`] over the whole range is constant: caches and frequency do as
 //!    much.
-//! 4. What a single step up explains much better than any curve is claimed by none.
+//! 4. What a single step up explains much better than any curve is a step, even if only the last bin
+//!    lies above it. What grew by more than [`GROWTH_MIN`] and fits nothing is never constant.
 //! 5. The same is done with resampled bins; how often they agree is the confidence.
+//! 6. The last bin is wide, so it is searched for a step within, unless a curve is sure already.
 
 use core::fmt;
 
@@ -28,6 +30,8 @@ pub enum Shape {
     Linear,
     /// Like n log n, n² or beyond.
     Worse,
+    /// Constant, then constant at a higher level.
+    Step,
 }
 
 impl fmt::Display for Shape {
@@ -37,6 +41,7 @@ impl fmt::Display for Shape {
             Self::Logarithmic => "logarithmic",
             Self::Linear => "linear",
             Self::Worse => "worse than linear",
+            Self::Step => "a step up",
         })
     }
 }
@@ -49,7 +54,7 @@ pub struct Fit {
     /// 0 to 1: the part of resamples that give the same curve, times what the curve explains of the
     /// growth where there is some.
     pub confidence: f64,
-    /// The median of the last bin over that of the first.
+    /// The median of the last bin over that of the first; of a step, what is above it over what is below.
     pub growth: f64,
 }
 
@@ -74,6 +79,8 @@ const GAIN_OVER_CONSTANT: f64 = 0.7;
 const GAIN_OVER_LINEAR: f64 = 0.6;
 /// Two constants that leave less than this part of that of a curve show that it is none.
 const GAIN_OF_STAIR: f64 = 0.5;
+/// Values above a step within the last bin at least: of fewer, too many may lie high by chance.
+const TAIL_MIN: usize = 10;
 /// No median is surer than this part of itself: clocks tick, caches come and go.
 const ERROR_FLOOR: f64 = 0.005;
 /// Resamples for the confidence.
@@ -85,7 +92,7 @@ const RESAMPLES: usize = 100;
 pub fn classify(points: &[(f64, f64)]) -> Option<Fit> {
     let bins = bins(points)?;
     let medians: Vec<_> = bins.iter().map(|bin| Median::of(bin.x, &bin.sorted)).collect();
-    let Chosen { shape, explained } = choose(&medians)?;
+    let Chosen { shape, explained, growth } = choose(&medians)?;
     let mut random = fastrand::Rng::with_seed(1);
     let mut agree = 0_u32;
     for _ in 0..RESAMPLES {
@@ -98,8 +105,42 @@ pub fn classify(points: &[(f64, f64)]) -> Option<Fit> {
     }
     #[allow(clippy::cast_precision_loss, reason = "a hundred")]
     let agreement = f64::from(agree) / RESAMPLES as f64;
-    let growth = medians.last()?.y / medians.first()?.y;
-    Some(Fit { shape, confidence: agreement * explained, growth })
+    let confidence = agreement * explained;
+    let may_be_late = shape == Shape::Constant || confidence < CONFIDENCE_MIN;
+    if let Some(LateStep { rise, above }) = late_step(&bins).filter(|_| may_be_late) {
+        return Some(Fit { shape: Shape::Step, confidence: above, growth: rise });
+    }
+    Some(Fit { shape, confidence, growth })
+}
+
+/// A step up within the last bin.
+struct LateStep {
+    /// The median of the values after it over that of those before.
+    rise: f64,
+    /// The part of these that lie above three quarters of the values before it.
+    above: f64,
+}
+
+/// Searches the last bin for a step up: compares its last 10, 20, 40, … values with the others of the
+/// last two bins.
+fn late_step(bins: &[Bin]) -> Option<LateStep> {
+    let [.., before, last] = bins else { return None };
+    if last.is_one_step {
+        return None;
+    }
+    let values = [&before.in_order[..], &last.in_order[..]].concat();
+    let counts = core::iter::successors(Some(TAIL_MIN), |count| Some(count * 2));
+    counts.take_while(|&count| count <= last.in_order.len()).find_map(|count| {
+        let (before, after) = values.split_at(values.len() - count);
+        let [before, after] = [before, after].map(|side| stats::sorted(side.iter().copied()));
+        let high = stats::quantile(&before, 0.75);
+        let rise = stats::quantile(&after, 0.5) / stats::quantile(&before, 0.5);
+        let is_step = stats::quantile(&after, 0.25) > high && rise > GROWTH_MIN;
+        let above = after.iter().filter(|&&value| value > high).count();
+        #[allow(clippy::cast_precision_loss, reason = "lengths below 2^52")]
+        let above = above as f64 / count as f64;
+        is_step.then_some(LateStep { rise, above })
+    })
 }
 
 /// The medians along the steps that [`classify`] looks at: (step, median of values).
@@ -113,15 +154,23 @@ pub fn trend(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 struct Bin {
     /// The middle step.
     x: f64,
+    /// Its values all belong to one step, so their order means nothing.
+    is_one_step: bool,
+    /// The values, by step.
+    in_order: Vec<f64>,
     /// The values, ascending.
     sorted: Vec<f64>,
 }
 
 impl Bin {
+    /// Of points that are sorted by step.
     fn of(points: &[(f64, f64)]) -> Self {
+        let in_order: Vec<f64> = points.iter().map(|point| point.1).collect();
         Self {
             x: stats::median(points.iter().map(|point| point.0)),
-            sorted: stats::sorted(points.iter().map(|point| point.1)),
+            is_one_step: points.windows(2).all(|pair| pair[0].0 == pair[1].0),
+            sorted: stats::sorted(in_order.iter().copied()),
+            in_order,
         }
     }
 
@@ -191,6 +240,8 @@ struct Chosen {
     /// Part of the squared error of a constant that the curve takes away; 1 for a constant, 0 for
     /// what fits none.
     explained: f64,
+    /// As [`Fit::growth`].
+    growth: f64,
 }
 
 fn choose(medians: &[Median]) -> Option<Chosen> {
@@ -214,20 +265,23 @@ fn choose(medians: &[Median]) -> Option<Chosen> {
         best = worse;
     }
     let (shape, fitted) = best;
-    let stair = Stair::of(medians);
-    let grows = fitted.growth >= GROWTH_MIN
+    let fits = fitted.growth >= GROWTH_MIN
         && fitted.slope > 0.0
         && fitted.score < GAIN_OVER_CONSTANT * constant.score;
-    Some(if grows {
-        // What one step explains much better than any curve is on none.
-        let is_stair = stair.score < GAIN_OF_STAIR * fitted.score;
-        let explained = (1.0 - fitted.score / constant.score).clamp(0.0, 1.0);
-        Chosen { shape, explained: if is_stair { 0.0 } else { explained } }
+    let stair = Stair::of(medians);
+    let others = if fits { fitted.score } else { constant.score };
+    let is_stair = stair.rise >= GROWTH_MIN && stair.score < GAIN_OF_STAIR * others;
+    let explained = |score: f64| (1.0 - score / constant.score).clamp(0.0, 1.0);
+    let growth = medians.last()?.y / medians.first()?.y;
+    Some(if is_stair {
+        Chosen { shape: Shape::Step, explained: explained(stair.score), growth: stair.rise }
+    } else if fits {
+        Chosen { shape, explained: explained(fitted.score), growth }
+    } else if growth > GROWTH_MIN {
+        // It grows, on no curve.
+        Chosen { shape, explained: 0.0, growth }
     } else {
-        // A step up is not constant either.
-        let is_stair = stair.score < GAIN_OF_STAIR * constant.score && stair.rise >= GROWTH_MIN;
-        let explained = if is_stair { 0.0 } else { 1.0 };
-        Chosen { shape: Shape::Constant, explained }
+        Chosen { shape: Shape::Constant, explained: 1.0, growth }
     })
 }
 
@@ -241,10 +295,10 @@ struct Stair {
 
 impl Stair {
     fn of(medians: &[Median]) -> Self {
-        /// Bins on each side at least.
-        const SIDE_MIN: usize = 2;
+        /// Bins before it at least: the first calls of anything are slow or quick by themselves.
+        const BEFORE_MIN: usize = 2;
         let none = Self { score: f64::INFINITY, rise: 1.0 };
-        (SIDE_MIN..=medians.len().saturating_sub(SIDE_MIN))
+        (BEFORE_MIN..medians.len())
             .filter_map(|at| {
                 let (before, after) = medians.split_at(at);
                 let score = Fitted::constant(before)?.score + Fitted::constant(after)?.score;
@@ -436,6 +490,41 @@ mod tests {
         assert!(vague.confidence < 0.9, "{vague:?}");
     }
 
+    /// `samum-bench os`, fork of a static program with N children, as the picture of the run of
+    /// 2026-11-21 shows it: 42 µs up to 1,300 children, 231 µs from 1,350 on.
+    const FORK: &str = include_str!("fit/fork_static.csv");
+
+    #[test]
+    fn fork_that_gets_five_times_as_slow_at_the_end_is_not_constant() {
+        let points = FORK.lines().map(|line| {
+            let (step, value) = line.split_once(',').unwrap();
+            (step.parse().unwrap(), value.parse().unwrap())
+        });
+        let fit = classify(&points.collect::<Vec<_>>()).unwrap();
+        assert!((4.0..6.0).contains(&fit.growth), "{fit:?}");
+        assert_eq!(fit.shape, Shape::Step, "{fit:?}");
+        assert!(fit.confidence >= CONFIDENCE_MIN, "{fit:?}");
+    }
+
+    #[test]
+    fn a_step_in_the_last_bin_is_seen() {
+        // The last bin begins at 919 of 1000.
+        for at in [925.0, 940.0, 960.0, 980.0, 988.0] {
+            for seed in 0..100 {
+                let curve = |x| if x < at { 500.0 } else { 900.0 };
+                let fit = classify(&measured(seed, 1000, 0.05, curve)).unwrap();
+                assert_eq!(fit.shape, Shape::Step, "at {at}, seed {seed}: {fit:?}");
+                assert!(fit.growth > 1.5, "at {at}, seed {seed}: {fit:?}");
+            }
+        }
+        let steps = [1, 4, 16, 64, 256, 1024, 4096, 16384].map(f64::from);
+        let points: Vec<_> = steps
+            .iter()
+            .flat_map(|&x| [7.0, 7.1, 7.2, 7.1].map(|y| (x, if x > 9999.0 { 2.0 * y } else { y })))
+            .collect();
+        assert_eq!(classify(&points).unwrap().shape, Shape::Step);
+    }
+
     #[test]
     fn a_stair_is_claimed_by_no_curve() {
         for seed in 0..300_u32 {
@@ -443,7 +532,8 @@ mod tests {
             let curve = |x| if x < at { 500.0 } else { 900.0 };
             let points = measured(seed.into(), 1000, 0.05, curve);
             let fit = classify(&points).unwrap();
-            assert!(fit.confidence < CONFIDENCE_MIN, "seed {seed}: {fit:?}");
+            let is_claimed = fit.shape != Shape::Step && fit.confidence >= CONFIDENCE_MIN;
+            assert!(!is_claimed, "seed {seed}: {fit:?}");
         }
     }
 
@@ -470,6 +560,20 @@ mod tests {
             if let Some(fit) = classify(&points) {
                 prop_assert!((0.0..=1.0).contains(&fit.confidence), "{fit:?}");
             }
+        }
+
+        #[test]
+        fn what_grew_is_never_constant(
+            values in prop::collection::vec(1.0..1e6f64, 20..200),
+            growth in 1.0..100.0f64,
+        ) {
+            let count = values.len() as f64;
+            let rising = (0_u32..).zip(&values).map(|(step, value)| {
+                let part = f64::from(step) / count;
+                (f64::from(step), value * (1.0 + (growth - 1.0) * part))
+            });
+            let fit = classify(&rising.collect::<Vec<_>>()).unwrap();
+            prop_assert!(fit.growth <= GROWTH_MIN || fit.shape != Shape::Constant, "{fit:?}");
         }
 
         #[test]

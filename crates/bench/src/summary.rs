@@ -241,5 +241,9 @@ mod tests {
         assert_eq!(words(0.81, 1.0), "constant (100 %)");
         assert_eq!(words(1.2, 1.0), "constant (100 %)");
         assert_eq!(words(0.06, 0.4), "unclear; constant? (40 %)");
+        let fit = Some(Fit { shape: Shape::Step, confidence: 0.97, growth: 4.31 });
+        let unit = Unit::Nanoseconds;
+        let step = Verdict { test: "", system: "", series: "", unit, spread, fit };
+        assert_eq!(step.words(), "a step up, ×4.31 (97 %)");
     }
 }
