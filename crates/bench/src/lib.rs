@@ -27,6 +27,7 @@ pub mod interrupt;
 pub mod league;
 pub mod load;
 pub mod machine;
+pub mod origin;
 pub mod os;
 pub mod plot;
 pub mod processes;

@@ -4,6 +4,7 @@
 use core::fmt::Write as _;
 use std::path::Path;
 
+use crate::origin::Binary;
 use crate::plot::{self, Line, escape};
 use crate::run::{self, Description, Judge, Ran, Run, Table, Unit};
 use crate::stats::float;
@@ -90,7 +91,8 @@ fn header(run: &Run) -> String {
     );
     let _ = write!(
         html,
-        "<br>{} {}",
+        "<br>{}<br>{} {}",
+        escape(&summary::origin(meta)),
         escape(&verdict.unwrap_or_else(|| "The run was cut off.".into())),
         escape(&meta.clock.words())
     );
@@ -161,6 +163,14 @@ fn machine(run: &Run) -> String {
         vec!["virtual machine".to_owned(), if machine.is_virtual { "yes" } else { "no" }.into()],
         vec!["from, to".to_owned(), format!("{}, {}", meta.start, meta.end)],
     ];
+    rows.extend(meta.tree.iter().map(|tree| {
+        let changed = if tree.is_dirty { ", changed" } else { "" };
+        vec!["commit".to_owned(), format!("{}{changed}", tree.commit)]
+    }));
+    rows.extend(meta.binaries.iter().map(|binary| {
+        let Binary { name, sha256, bytes } = binary;
+        vec![format!("SHA-256 of {name}"), format!("{sha256}, {bytes} bytes")]
+    }));
     rows.extend(machine.governor.iter().map(|name| vec!["governor".to_owned(), name.clone()]));
     rows.extend(meta.versions.iter().map(|(name, version)| vec![name.clone(), version.clone()]));
     if let Some(noise) = &meta.noise {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::clock::Cost;
 use crate::machine::{Machine, Noise};
+use crate::origin::{Binary, Tree};
 
 /// A run: what meta.json and raw.csv say together.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +46,13 @@ pub struct Meta {
     pub clock: Cost,
     /// How quiet the machine was; `None` until the end.
     pub noise: Option<Noise>,
+    /// The tree that samum-bench was built from; `None` where git does not tell, and in runs that are
+    /// older than this field.
+    #[serde(default)]
+    pub tree: Option<Tree>,
+    /// Programs and libraries of ours that were measured or measured; none in older runs.
+    #[serde(default)]
+    pub binaries: Vec<Binary>,
     /// Versions of what was measured: of servers, of libraries.
     pub versions: Vec<(String, String)>,
     /// The tests, in order.

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use crate::clock::{self, Cost};
 use crate::machine::{self, CpuTime, Machine, Noise};
+use crate::origin::{Binary, Tree};
 use crate::run::{
     self, Better, Description, Figure, Judge, Meta, Ran, Run, Series, Skipped, Table, Unit,
 };
@@ -163,6 +164,7 @@ pub struct Recorder<'a> {
     series: Vec<Series>,
     ran: &'a mut Ran,
     versions: &'a mut Vec<(String, String)>,
+    binaries: &'a mut Vec<Binary>,
     measured_cpu: &'a mut Duration,
     bar: &'a ProgressBar,
     descriptors: usize,
@@ -284,6 +286,17 @@ impl Recorder<'_> {
             self.versions.push((name.to_owned(), version.into()));
         }
     }
+    /// A program or library of ours that is measured, for meta.json. It is read once a run, so call this
+    /// before it starts. One that cannot be read is noted.
+    pub fn binary(&mut self, name: &str, path: &Path) {
+        if self.binaries.iter().any(|known| known.name == name) {
+            return;
+        }
+        match Binary::of(name, path) {
+            Ok(binary) => self.binaries.push(binary),
+            Err(error) => self.note(format!("no hash of {name}: {error}")),
+        }
+    }
     /// CPU time that was used by somebody who is measured and not a child of this process: others that
     /// made the machine noisy they are not.
     pub fn measured_cpu(&mut self, used: Duration) {
@@ -358,6 +371,8 @@ pub fn run(tests: Vec<Test>, options: &Options) -> Result<Finished, Error> {
             machine,
             clock: Cost::measure(),
             noise: None,
+            tree: Tree::ours(),
+            binaries: Vec::new(),
             versions: Vec::new(),
             tests: Vec::new(),
         },
@@ -387,10 +402,13 @@ pub fn run(tests: Vec<Test>, options: &Options) -> Result<Finished, Error> {
                 series: Vec::new(),
                 ran: &mut ran,
                 versions: &mut run.meta.versions,
+                binaries: &mut run.meta.binaries,
                 measured_cpu: &mut measured_cpu,
                 bar: &bar,
                 descriptors,
             };
+            // The same file as runs, even if it was built anew meanwhile.
+            recorder.binary("samum-bench", Path::new("/proc/self/exe"));
             let result = (test.body)(&mut recorder);
             (result, recorder.series)
         };

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::fit::{self, Fit, Shape};
 use crate::machine::Noise;
+use crate::origin::{Binary, Tree};
 use crate::run::{Judge, Meta, Ran, Run, Table, Unit};
 use crate::stats::{Spread, float};
 
@@ -109,7 +110,7 @@ pub fn markdown(run: &Run) -> String {
     // Writing to a String does not fail.
     let _ = write!(
         text,
-        "# samum-bench {}: {}\n\n{} · {} CPUs, {} · {} · {}\n\n{noise} {}\n",
+        "# samum-bench {}: {}\n\n{} · {} CPUs, {} · {} · {}\n\n{}\n\n{noise} {}\n",
         meta.suite,
         meta.label,
         meta.machine.cpu,
@@ -117,6 +118,7 @@ pub fn markdown(run: &Run) -> String {
         Unit::Bytes.show(float(meta.machine.memory)),
         meta.machine.kernel,
         meta.start,
+        origin(meta),
         meta.clock.words(),
     );
     if meta.quick {
@@ -144,6 +146,14 @@ pub fn markdown(run: &Run) -> String {
         text.push('\n');
     }
     text
+}
+
+/// What was measured, in a line: the commit, and the hash of each binary of ours.
+#[must_use]
+pub fn origin(meta: &Meta) -> String {
+    let binaries = meta.binaries.iter().map(Binary::words);
+    let parts = core::iter::once(Tree::words(meta.tree.as_ref())).chain(binaries);
+    format!("samum-bench {}, {}", meta.version, parts.collect::<Vec<_>>().join(" · "))
 }
 
 /// A row for each series, and one for each that could not be measured. `with_tests` adds a column for

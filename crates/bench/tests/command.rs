@@ -66,6 +66,8 @@ fn check_suite(suite: &str, tests: &[samum_bench::Test]) {
             assert!(is_memory || series.points.iter().all(|point| point.1 >= 0.0), "{series:?}");
         }
     }
+    assert_eq!(run.meta.binaries[0].name, "samum-bench");
+    assert!(summary_has_origin(&run, &dir.path().join("run")));
     assert!(run.meta.noise.is_some() && run.meta.clock.monotonic > 0.0);
     let summary = fs::read_to_string(dir.path().join("run/summary.md")).unwrap();
     let page = fs::read_to_string(dir.path().join("run/report.html")).unwrap();
@@ -80,6 +82,16 @@ fn check_suite(suite: &str, tests: &[samum_bench::Test]) {
     assert!(fs::read_dir(dir.path().join("run")).unwrap().any(|entry| {
         entry.unwrap().path().extension().is_some_and(|extension| extension == "svg")
     }));
+}
+
+/// Whether summary and page show the commit and the hash of what measured.
+fn summary_has_origin(run: &Run, dir: &Path) -> bool {
+    let hash = &run.meta.binaries[0].sha256;
+    let commit = run.meta.tree.as_ref().map_or("commit not recorded", |tree| &tree.commit[..12]);
+    ["summary.md", "report.html"].iter().all(|file| {
+        let text = fs::read_to_string(dir.join(file)).unwrap();
+        hash.len() == 64 && text.contains(&hash[..12]) && text.contains(commit)
+    })
 }
 
 #[test]

@@ -92,6 +92,16 @@ fn warm_has_every_server_or_says_why_not() {
     }
     let summary = fs::read_to_string(out.join("summary.md")).unwrap();
     assert!(summary.contains("128 bytes, 64 connections"), "{summary}");
+    // Which samum it was.
+    let meta: Value =
+        serde_json::from_str(&fs::read_to_string(out.join("meta.json")).unwrap()).unwrap();
+    let hashed: BTreeSet<_> =
+        meta["binaries"].as_array().unwrap().iter().map(|b| b["name"].as_str().unwrap()).collect();
+    assert!(hashed.is_superset(&["samum", "samum-bench"].into()), "{hashed:?}");
+    let samum = fs::read(samum()).unwrap();
+    assert!(meta["binaries"].as_array().unwrap().iter().any(|b| b["bytes"] == samum.len()));
+    assert!(summary.contains(" · samum "), "{summary}");
+    assert!(meta.get("tree").is_some(), "the commit, or null where git is missing");
     assert!(summary.contains("tcp_nopush on") || left_out.contains("nginx"), "{summary}");
     assert!(fs::metadata(out.join("report.html")).unwrap().len() > 10_000);
 }

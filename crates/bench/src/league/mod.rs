@@ -210,6 +210,9 @@ impl League {
             recorder.skip(&peer.name, format!("knows {FLOOR_FILES} files at most"));
             return None;
         }
+        for (name, path) in peer.binaries().iter().filter(|(_, path)| path.exists()) {
+            recorder.binary(name, path);
+        }
         let host = Host { root: site.root(), files, cpu: self.server_cpu, throttle };
         let started = Server::start(peer, host).and_then(|server| {
             checked.iter().try_for_each(|file| server.check(site.root(), file))?;

@@ -66,7 +66,7 @@ impl Peer {
         peer.configuration = configuration;
         peer.version = version;
         if preload {
-            let library = configured("SAMUM_PRELOAD", "libsamum_preload.so");
+            let library = configured("SAMUM_PRELOAD", PRELOAD);
             peer.environment.push(("LD_PRELOAD".to_owned(), library.display().to_string()));
         }
         if base == "caddy" {
@@ -123,6 +123,15 @@ impl Peer {
             FLOOR_KEY => find("cc").ok_or_else(|| "needs a C compiler, cc".to_owned()),
             _ => find(name).ok_or_else(|| format!("{name} is not installed")),
         }
+    }
+
+    /// The binaries of ours that take part: their names and where they are.
+    #[must_use]
+    pub fn binaries(&self) -> Vec<(&'static str, PathBuf)> {
+        let program = (self.command[0] == SAMUM_KEY).then(|| ("samum", samum()));
+        let library = self.environment.iter().find(|(name, _)| name == "LD_PRELOAD");
+        let library = library.map(|(_, path)| (PRELOAD, PathBuf::from(path)));
+        program.into_iter().chain(library).collect()
     }
 
     /// `text` with everything filled in.
@@ -200,6 +209,9 @@ pub const KNOWN: [&str; 10] = [
 /// Servers that send files by sendfile(2), which the library makes wait no more.
 const PRELOADED: [&str; 2] = ["nginx-preload", "lighttpd-preload"];
 
+/// The library.
+const PRELOAD: &str = "libsamum_preload.so";
+
 /// A word that stands for the names of the files to serve.
 pub(super) const FILES_KEY: &str = "{files}";
 const SAMUM_KEY: &str = "{samum}";
@@ -269,6 +281,13 @@ mod tests {
         for name in KNOWN {
             let peer = Peer::named(name).unwrap();
             assert_eq!(peer.name, name);
+            let ours: Vec<_> = peer.binaries().iter().map(|binary| binary.0).collect();
+            let want: &[&str] = match name {
+                "samum" | "samum-epoll" => &["samum"],
+                "nginx-preload" | "lighttpd-preload" => &["libsamum_preload.so"],
+                _ => &[],
+            };
+            assert_eq!(ours, want, "{name}");
             let command: Vec<_> = peer.command.iter().map(|word| peer.fill(word, place)).collect();
             let all = format!("{} {}", command.join(" "), peer.fill(&peer.configuration, place));
             for word in ["8080", "/the/root"] {
