@@ -47,6 +47,15 @@ pub enum Command {
         #[arg(long, value_name = "FILE", default_value = "report.html")]
         out: PathBuf,
     },
+    /// The tables of README.md, from runs of the league
+    Readme {
+        /// Directories of runs, from where README.md is; of a test in several of them the first counts
+        #[arg(value_name = "RUN", required = true)]
+        runs: Vec<PathBuf>,
+        /// Put them between their marks in this file, instead of printing them
+        #[arg(long, value_name = "FILE")]
+        into: Option<PathBuf>,
+    },
     /// Ratios of two runs or two machines, and which are beyond noise
     Compare {
         /// Directory of the run that counts as 1

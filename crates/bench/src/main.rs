@@ -7,7 +7,7 @@ use clap::Parser as _;
 use samum_bench::cli::{self, Cli, Command, How, Tests};
 use samum_bench::run::Run;
 use samum_bench::{
-    Error, Test, compare, disk, events, http, interrupt, league, os, report, suite, summary,
+    Error, Test, compare, disk, events, http, interrupt, league, os, readme, report, suite, summary,
 };
 
 /// Why the command ends with another code than 0.
@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         Command::DiskSender(args) => disk::sender::run(&args)
             .map_err(|error| Stop::Failed(format!("the sender cannot serve: {error}"))),
         Command::Report { runs, out } => report(&runs, &out),
+        Command::Readme { runs, into } => readme(&runs, into.as_deref()),
         Command::Compare { a, b, json } => compare(&a, &b, json),
     };
     let (code, error) = match result {
@@ -103,6 +104,21 @@ fn report(dirs: &[std::path::PathBuf], out: &std::path::Path) -> Result<(), Stop
         print(&format!("{}\n", out.display()))?;
     }
     Ok(())
+}
+
+fn readme(dirs: &[std::path::PathBuf], into: Option<&std::path::Path>) -> Result<(), Stop> {
+    let runs = dirs.iter().map(|dir| Run::load(dir)).collect::<Result<Vec<_>, _>>()?;
+    let names: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
+    let kept = names.iter().zip(&runs).map(|(dir, run)| readme::Kept { dir, run });
+    let blocks = readme::blocks(&kept.collect::<Vec<_>>());
+    let Some(path) = into else {
+        let text: String = blocks.iter().map(|(name, block)| readme::block(name, block)).collect();
+        return Ok(print(&text)?);
+    };
+    let failed = |error: &dyn core::fmt::Display| format!("{}: {error}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+    let text = readme::insert(&text, &blocks).map_err(|error| failed(&error))?;
+    Ok(samum_bench::run::write(path, text.as_bytes())?)
 }
 
 fn compare(a: &std::path::Path, b: &std::path::Path, json: bool) -> Result<(), Stop> {

@@ -171,8 +171,17 @@ pub fn test_table(run: &Run, ran: &Ran) -> Table {
 }
 
 fn head(with_tests: bool) -> Vec<String> {
-    let head =
-        ["test", "system", "measured", "n", "median", "middle half", "99 %", "max", "verdict"];
+    let head = [
+        "test",
+        "system",
+        "measured",
+        "n",
+        "median",
+        "middle half",
+        "99 %",
+        "least … greatest",
+        "verdict",
+    ];
     head.iter().skip(usize::from(!with_tests)).map(|name| (*name).to_owned()).collect()
 }
 
@@ -182,7 +191,7 @@ fn test_rows(run: &Run, ran: &Ran, with_tests: bool) -> Vec<Vec<String>> {
         .iter()
         .filter(|_| ran.about.judge != Judge::Tables)
         .map(|verdict| {
-            let Spread { count, q1, median, q3, p99, max, .. } = verdict.spread;
+            let Spread { count, min, q1, median, q3, p99, max } = verdict.spread;
             let show = |value| verdict.unit.show(value);
             let cells = [
                 verdict.system.to_owned(),
@@ -191,7 +200,7 @@ fn test_rows(run: &Run, ran: &Ran, with_tests: bool) -> Vec<Vec<String>> {
                 show(median),
                 format!("{} … {}", show(q1), show(q3)),
                 show(p99),
-                show(max),
+                format!("{} … {}", show(min), show(max)),
                 verdict.words(),
             ];
             name.iter().cloned().chain(cells).collect()
@@ -232,7 +241,8 @@ pub fn is_numeric(table: &Table, column: usize) -> bool {
         .filter(|cell| !cell.is_empty())
         .peekable();
     cells.peek().is_some()
-        && cells.all(|cell| cell.starts_with(|c: char| c.is_ascii_digit() || "-–<>×+".contains(c)))
+        && cells
+            .all(|cell| cell.starts_with(|c: char| c.is_ascii_digit() || "-–<>×+≈≥".contains(c)))
 }
 
 #[cfg(test)]

@@ -72,7 +72,9 @@ fn warm_has_every_server_or_says_why_not() {
     for (system, why) in &skipped {
         reasons::accept(system, why);
     }
-    for series in ["CPU per request", "requests per second", "p50", "p99"] {
+    // How long a request takes in a closed loop is no latency.
+    assert!(rows.iter().all(|row| !row.series.starts_with('p')), "percentiles of a closed loop");
+    for series in ["CPU per request", "requests per second"] {
         let there = systems(&rows, series);
         assert!(
             there.is_superset(&["samum", "samum-epoll"].map(str::to_owned).into()),
@@ -122,6 +124,10 @@ fn cold_measures_or_says_why_not() {
     let points: Vec<_> = latency.map(|row| (row.step, row.value)).collect();
     assert!(points.len() > 10 && points.is_sorted(), "a curve: {points:?}");
     assert_eq!(systems(&rows, "kept beside cold").len(), 1);
+    for latency in ["alone", "beside cold"] {
+        let series = format!("p99 by the clock, {latency}");
+        assert_eq!(systems(&rows, &series).len(), 1, "{series}");
+    }
 }
 
 #[test]
@@ -146,6 +152,8 @@ fn download_mixed_and_idle_measure_or_say_why_not() {
         ("mixed", "small files per second", 1, on_a_disk),
         ("mixed", "large files", 1, on_a_disk),
         ("mixed", "CPU per GB", 1, on_a_disk),
+        ("mixed", "p99 of small files", 1, on_a_disk),
+        ("idle", "request beside all", 1, true),
         // The first connection is measured otherwise.
         ("idle", "connect", 49, true),
         ("idle", "first request", 49, true),

@@ -12,8 +12,7 @@ use ring::{Choice, Ring};
 
 use super::Plan;
 use super::sender::{self, Strategy};
-use crate::http::figures::{remarks, show_seconds};
-use crate::league::cold::merged;
+use crate::http::figures::remarks;
 use crate::league::rounds::Rounds;
 use crate::league::server::Server;
 use crate::league::site::Site;
@@ -21,6 +20,7 @@ use crate::league::throttle::Throttle;
 use crate::load::account::{Bottleneck, OWN_CPU_MAX, SLICE};
 use crate::load::{self, Account, Arrival, Background, Failure, Order, Target};
 use crate::run::{Figure, Table};
+use crate::spread::Value;
 use crate::stats::float;
 use crate::{Fault, Recorder, Test, Unit, interrupt, machine};
 
@@ -117,7 +117,8 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>, speed: Speed) -> Result<(), Fau
         .iter()
         .filter_map(|scene| Some(row(&scene.name, &rounds, accounts.get(&scene.name)?)));
     let mut table = Table {
-        title: "Medians (least–greatest) of rounds; latencies of all rounds".to_owned(),
+        title: "Medians (least–greatest) of rounds; latencies by the clock, ≥ where requests were cut off"
+            .to_owned(),
         head: HEAD.map(str::to_owned).to_vec(),
         rows: rows.collect(),
     };
@@ -204,24 +205,24 @@ struct Round {
 }
 
 impl Round {
-    fn figures(&self) -> Vec<(&'static str, Unit, f64)> {
-        let quantile = |q| 1e9 * self.hot.quantile(q);
+    fn figures(&self) -> Vec<(&'static str, Unit, Value)> {
         let mut figures = vec![
-            (CPU_SHARE, Unit::Percent, 100.0 * self.cpu / self.seconds),
-            (CLIENTS_CPU, Unit::Percent, 100.0 * self.clients_cpu),
-            (MEMORY, Unit::Bytes, self.memory),
-            ("hot p50", Unit::Nanoseconds, quantile(0.5)),
-            ("hot p99", Unit::Nanoseconds, quantile(0.99)),
-            ("hot max", Unit::Nanoseconds, quantile(1.0)),
+            (CPU_SHARE, Unit::Percent, (100.0 * self.cpu / self.seconds).into()),
+            (CLIENTS_CPU, Unit::Percent, (100.0 * self.clients_cpu).into()),
+            (MEMORY, Unit::Bytes, self.memory.into()),
+            (P50, Unit::Nanoseconds, self.hot.percentile(0.5)),
+            (P99, Unit::Nanoseconds, self.hot.percentile(0.99)),
+            (MAX, Unit::Nanoseconds, self.hot.percentile(1.0)),
         ];
         if let Some(bytes) = self.bytes {
             figures.extend([
-                (RATE, Unit::BytesPerSecond, bytes / self.seconds),
-                (READ, Unit::Percent, 100.0 * self.read / bytes),
-                (LEFT, Unit::Percent, 100.0 * self.left / bytes),
+                (RATE, Unit::BytesPerSecond, (bytes / self.seconds).into()),
+                (READ, Unit::Percent, (100.0 * self.read / bytes).into()),
+                (LEFT, Unit::Percent, (100.0 * self.left / bytes).into()),
             ]);
             if self.counts_cpu {
-                figures.push((CPU_PER_GB, Unit::Nanoseconds, self.cpu * 1e9 / (bytes / 1e9)));
+                let cpu = self.cpu * 1e9 / (bytes / 1e9);
+                figures.push((CPU_PER_GB, Unit::Nanoseconds, cpu.into()));
             }
         }
         figures
@@ -373,9 +374,8 @@ fn disk_bytes(pid: u32) -> u64 {
 }
 
 fn row(name: &str, rounds: &Rounds, all: &[Account]) -> Vec<String> {
-    let latency = merged(all.iter());
-    let at = |q| show_seconds(float(latency.value_at_quantile(q)) / 1e9);
     let cell = |what, show: fn(f64) -> String| rounds.cell(name, what, show);
+    let time = |ns| Unit::Nanoseconds.show(ns);
     let whole = |value: f64| format!("{value:.0}");
     let mut remarks = remarks(&all.iter().collect::<Vec<_>>());
     let clients_cpu = rounds.median(name, CLIENTS_CPU) / 100.0;
@@ -386,9 +386,9 @@ fn row(name: &str, rounds: &Rounds, all: &[Account]) -> Vec<String> {
     vec![
         name.to_owned(),
         cell(RATE, |rate| format!("{:.0}", rate / 1e6)),
-        at(0.5),
-        at(0.99),
-        at(1.0),
+        cell(P50, time),
+        cell(P99, time),
+        cell(MAX, time),
         cell(CPU_SHARE, whole),
         cell(CLIENTS_CPU, whole),
         cell(CPU_PER_GB, |ns| format!("{:.2}", ns / 1e9)),
@@ -422,6 +422,9 @@ const SPEED: &str = "cold";
 const CPU: &str = "CPU";
 const HOT: &str = "hot";
 const RATE: &str = "cold downloads";
+const P50: &str = "hot p50";
+const P99: &str = "hot p99";
+const MAX: &str = "hot max";
 const CPU_SHARE: &str = "CPU share";
 const CLIENTS_CPU: &str = "clients' CPU share";
 const CPU_PER_GB: &str = "CPU per GB";

@@ -3,6 +3,7 @@
 use hdrhistogram::Histogram;
 
 use crate::load::account::{Account, Bottleneck, Failure};
+use crate::spread::Spread;
 use crate::{Recorder, Unit};
 
 /// What is to be said of measurements beyond their figures: failures of all of them, and the worst of
@@ -42,9 +43,10 @@ pub(crate) fn curve(
     }
 }
 
-/// Seconds, shown with a unit.
-pub(crate) fn show_seconds(seconds: f64) -> String {
-    Unit::Nanoseconds.show(seconds * 1e9)
+/// A percentile of the latencies, with a unit; `≥ 3.76 s` where requests were cut off.
+pub(crate) fn show_percentile(account: &Account, q: f64) -> String {
+    let shown = Spread::of(&[account.percentile(q)]);
+    shown.map_or_else(String::new, |value| value.show(|ns| Unit::Nanoseconds.show(ns)))
 }
 
 /// The x axis of percentile curves.

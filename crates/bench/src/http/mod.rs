@@ -201,7 +201,7 @@ fn maximum(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                     let mut row =
                         vec![name.clone(), kind.to_owned(), format!("{:.0}", account.rate())];
                     row.push(format!("{}/s", Unit::Bytes.show(account.bytes_rate())));
-                    row.extend(figures(&account, cpu));
+                    row.extend(figures(&account, cpu, &[]));
                     rows.push(row);
                 }
                 Err(error) => recorder.skip(name, format!("{kind}: {error}")),
@@ -210,8 +210,10 @@ fn maximum(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     }
     let head = ["URL", "connections", "requests/s", "bodies"];
     recorder.table(table(
-        &format!("Closed loop over {} connections", http.connections),
+        // How long requests take in it says how many there are, and nothing more.
+        &format!("Closed loop over {} connections: no latencies", http.connections),
         &head,
+        &[],
         rows,
     ));
     Ok(())
@@ -258,7 +260,7 @@ fn latency(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                     figures::curve(recorder, name, &kind, &account.latency);
                     let mut row =
                         vec![name.clone(), kind.clone(), format!("{:.0}", account.rate())];
-                    row.extend(figures(&account, cpu));
+                    row.extend(figures(&account, cpu, &PERCENTILES));
                     rows.push(row);
                     if again.is_some_and(|again| again > 0) {
                         let again = again.unwrap_or(0);
@@ -279,6 +281,7 @@ fn latency(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             "Open loop, distances {distances}; latency from when a request was meant to leave"
         ),
         &["URL", "meant", "requests/s"],
+        &PERCENTILES,
         rows,
     ));
     Ok(())
@@ -353,31 +356,28 @@ impl Server {
 }
 
 /// The server's CPU per request, latencies, the generator's own CPU, and what went wrong.
-fn figures(account: &Account, cpu: Option<Duration>) -> Vec<String> {
+fn figures(account: &Account, cpu: Option<Duration>, percentiles: &[(&str, f64)]) -> Vec<String> {
     let each = cpu.map(|cpu| cpu.as_secs_f64() / float(account.answered_ever));
     let each = each.filter(|each| each.is_finite());
     let each = each.map_or_else(|| "–".to_owned(), |each| format!("{:.2}", each * 1e6));
-    let latencies =
-        [0.5, 0.9, 0.99, 0.999, 1.0].map(|q| figures::show_seconds(account.quantile(q)));
+    let latencies = percentiles.iter().map(|(_, q)| figures::show_percentile(account, *q));
     let own = format!("{:.0} %", 100.0 * account.own_cpu_share());
     let all = core::iter::once(each).chain(latencies);
     all.chain([own, figures::remarks(&[account])]).collect()
 }
 
-fn table(title: &str, head: &[&str], rows: Vec<Vec<String>>) -> Table {
-    let tail = [
-        "server's CPU, µs/request",
-        "p50",
-        "p90",
-        "p99",
-        "p99.9",
-        "max",
-        "generator's CPU",
-        "remarks",
-    ];
-    let head = head.iter().chain(&tail).map(|name| (*name).to_owned()).collect();
+/// A table with what [`figures`] says behind the columns of `head`.
+fn table(title: &str, head: &[&str], percentiles: &[(&str, f64)], rows: Vec<Vec<String>>) -> Table {
+    let percentiles: Vec<&str> = percentiles.iter().map(|(name, _)| *name).collect();
+    let columns =
+        [head, &["server's CPU, µs/request"], &percentiles, &["generator's CPU", "remarks"]];
+    let head = columns.concat().into_iter().map(str::to_owned).collect();
     Table { title: title.to_owned(), head, rows }
 }
+
+/// Latencies of an open loop.
+const PERCENTILES: [(&str, f64); 5] =
+    [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
 
 const CONNECT: &str = "connect";
 const REQUEST: &str = "request";

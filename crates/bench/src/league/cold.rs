@@ -1,8 +1,9 @@
 //! What is left of a server's speed beside downloads from a slow disk.
 //!
-//! Each round of each server, freshly started: a hot file alone, in a closed loop; the same beside
-//! downloads of files that are not in memory, from a disk slowed down to [`Args::rate`]; and beside
-//! them once more by the clock, because a closed loop sends little to a server that stands still.
+//! Each round of each server, freshly started: a hot file alone, in a closed loop and by the clock; and both
+//! again beside downloads of files that are not in memory, from a disk slowed down to [`Args::rate`]. The
+//! closed loop tells requests per second and their CPU. Latencies are those by the clock alone, because a
+//! closed loop sends little to a server that stands still.
 //!
 //! [`Args::rate`]: super::Args::rate
 
@@ -19,7 +20,7 @@ use super::rounds::Rounds;
 use super::site::Site;
 use super::throttle::Throttle;
 use super::{FILES_PER_READER, League, Measured};
-use crate::http::figures::{ONE_IN, curve, show_seconds};
+use crate::http::figures::{ONE_IN, curve};
 use crate::load::{self, Account, Arrival, Plan, Target};
 use crate::run::{Better, Figure, Table};
 use crate::stats::float;
@@ -41,7 +42,7 @@ pub fn test(league: &Rc<League>) -> Test {
     .better(KEPT, Better::More)
     .figure(
         Figure::of(Unit::Nanoseconds)
-            .titled("latency of hot requests beside cold downloads")
+            .titled("latency of hot requests beside cold downloads, with what those had waited that were cut off")
             .only(&[BESIDE])
             .log_x()
             .log_y(true)
@@ -65,7 +66,8 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         (0..count).map(|i| site.file(&format!("cold/{i}"), size)).collect::<Result<_, _>>()?;
     let requests = league.requests.unwrap_or(REQUESTS);
     recorder.note(format!(
-        "disk slowed down to {}; {} downloads; hot file of {HOT_BYTES} bytes over {CONNECTIONS} connections",
+        "disk slowed down to {}; {} downloads; hot file of {HOT_BYTES} bytes over {CONNECTIONS} connections; \
+         by the clock {requests:.0} requests a second",
         Unit::BytesPerSecond.show(float(league.rate)),
         league.readers,
     ));
@@ -78,67 +80,65 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         let name = &peer.name;
         let (alone, beside) = (&round.alone.account, &round.beside.account);
         for (what, unit, value) in [
-            (ALONE, Unit::PerSecond, alone.rate()),
-            (ALONE_P99, Unit::Nanoseconds, alone.quantile(0.99) * 1e9),
-            (ALONE_CPU, Unit::Nanoseconds, round.alone.cpu_per_request()),
-            (MAXIMUM, Unit::PerSecond, beside.rate()),
-            (MAXIMUM_P99, Unit::Nanoseconds, beside.quantile(0.99) * 1e9),
-            (MAXIMUM_CPU, Unit::Nanoseconds, round.beside.cpu_per_request()),
-            (KEPT, Unit::Percent, 100.0 * beside.rate() / alone.rate()),
-            (COLD, Unit::BytesPerSecond, round.cold_rate),
+            (ALONE, Unit::PerSecond, alone.rate().into()),
+            (ALONE_CPU, Unit::Nanoseconds, round.alone.cpu_per_request().into()),
+            (ALONE_P99, Unit::Nanoseconds, round.paced_alone.percentile(0.99)),
+            (MAXIMUM, Unit::PerSecond, beside.rate().into()),
+            (MAXIMUM_CPU, Unit::Nanoseconds, round.beside.cpu_per_request().into()),
+            (KEPT, Unit::Percent, (100.0 * beside.rate() / alone.rate()).into()),
+            (P50, Unit::Nanoseconds, round.paced.percentile(0.5)),
+            (P99, Unit::Nanoseconds, round.paced.percentile(0.99)),
+            (MAX, Unit::Nanoseconds, round.paced.percentile(1.0)),
+            (COLD, Unit::BytesPerSecond, round.cold_rate.into()),
         ] {
             rounds.record(recorder, name, what, unit, x, value);
         }
-        let of_round = [round.alone.account, round.beside.account, round.paced];
+        let of_round = [round.alone.account, round.paced_alone, round.beside.account, round.paced];
         accounts.entry(name.clone()).or_default().extend(of_round);
         Ok(())
     });
     let rows = league.peers.iter().filter_map(|peer| {
         let name = &peer.name[..];
         let all = accounts.get(name)?;
-        let paced = merged(all.iter().skip(2).step_by(3));
-        curve(recorder, name, BESIDE, &paced);
-        let at = |q| show_seconds(float(paced.value_at_quantile(q)) / 1e9);
+        curve(recorder, name, BESIDE, &merged(all.iter().skip(3).step_by(4)));
         let whole = |rate: f64| format!("{rate:.0}");
         let nanoseconds = |ns: f64| Unit::Nanoseconds.show(ns);
         let microseconds = |ns: f64| format!("{:.2}", ns / 1e3);
         Some(vec![
             name.to_owned(),
             rounds.cell(name, ALONE, whole),
-            rounds.cell(name, ALONE_P99, nanoseconds),
             rounds.cell(name, ALONE_CPU, microseconds),
+            rounds.cell(name, ALONE_P99, nanoseconds),
             rounds.cell(name, MAXIMUM, whole),
-            rounds.cell(name, MAXIMUM_P99, nanoseconds),
             rounds.cell(name, MAXIMUM_CPU, microseconds),
             rounds.cell(name, KEPT, |part| format!("{part:.1} %")),
-            at(0.5),
-            at(0.99),
-            at(1.0),
+            rounds.cell(name, P50, nanoseconds),
+            rounds.cell(name, P99, nanoseconds),
+            rounds.cell(name, MAX, nanoseconds),
             rounds.cell(name, COLD, |rate| format!("{:.1}", rate / 1e6)),
             League::remarks(&all.iter().collect::<Vec<_>>(), &rounds, name, COLD, league.rate),
         ])
     });
     let rows: Vec<_> = rows.collect();
-    let p50 = format!("p50 at {requests:.0}/s");
+    let by_the_clock = |what: &str| format!("{what} at {requests:.0}/s");
     let head = [
         "server",
         "hot alone, req/s",
-        "p99",
         "CPU, µs/request",
+        &by_the_clock("p99"),
         "beside cold, req/s",
-        "p99",
         "CPU, µs/request",
         "kept",
-        &p50,
-        "p99",
-        "max",
+        &by_the_clock("p50"),
+        &by_the_clock("p99"),
+        &by_the_clock("max"),
         "cold, MB/s",
         "remarks",
     ];
     recorder.table(Table {
-        title:
-            "Hot requests beside cold downloads: median (least–greatest), latencies of all rounds"
-                .into(),
+        title: "Hot requests beside cold downloads: median (least–greatest) of rounds. Requests per second, their \
+                CPU and what is kept are of a closed loop, latencies by the clock; ≥ where requests were cut off"
+            .into(),
         head: head.map(str::to_owned).to_vec(),
         rows,
     });
@@ -164,7 +164,10 @@ struct Stage<'a> {
 /// One server's figures.
 struct Round {
     alone: Measured,
+    /// By the clock.
+    paced_alone: Account,
     beside: Measured,
+    /// By the clock, too.
     paced: Account,
     /// Bytes per second of the downloads.
     cold_rate: f64,
@@ -184,19 +187,20 @@ impl Stage<'_> {
         let Some(mut server) = started else { return Ok(None) };
         let target = Target { len: Some(HOT_BYTES), ..Target::new(format!("/{}", hot[0])) };
         let plan = Plan { connections: CONNECTIONS, ..league.plan(&server, vec![target]) };
+        let by_the_clock = Plan { arrival: Arrival::Poisson(self.requests), ..plan.clone() };
         let alone = league.measure(&mut server, &plan)?;
+        let paced_alone = league.measure(&mut server, &by_the_clock)?.account;
         site.evict(cold)?;
         throttle.limit(Some(league.rate))?;
         let downloads = league.download(&server, cold, self.size);
         thread::sleep(HEAD_START.min(2 * league.length));
         let (bytes, start) = (downloads.bytes(), Instant::now());
         let beside = league.measure(&mut server, &plan)?;
-        let plan = Plan { arrival: Arrival::Poisson(self.requests), ..plan };
-        let paced = league.measure(&mut server, &plan)?.account;
+        let paced = league.measure(&mut server, &by_the_clock)?.account;
         let cold_rate = float(downloads.bytes() - bytes) / start.elapsed().as_secs_f64();
         throttle.limit(None)?;
         league.end(recorder, &peer.name, downloads, cold.len());
-        Ok(Some(Round { alone, beside, paced, cold_rate }))
+        Ok(Some(Round { alone, paced_alone, beside, paced, cold_rate }))
     }
 }
 
@@ -211,15 +215,17 @@ pub(crate) fn merged<'a>(accounts: impl Iterator<Item = &'a Account>) -> Histogr
     all
 }
 
-const ALONE: &str = "hot alone";
-const ALONE_P99: &str = "p99 of hot alone";
+pub(crate) const ALONE: &str = "hot alone";
 const ALONE_CPU: &str = "CPU per hot request, alone";
-const MAXIMUM: &str = "hot beside cold";
-const MAXIMUM_P99: &str = "p99 of hot beside cold";
+pub(crate) const ALONE_P99: &str = "p99 by the clock, alone";
+pub(crate) const MAXIMUM: &str = "hot beside cold";
 const MAXIMUM_CPU: &str = "CPU per hot request, beside cold";
 const BESIDE: &str = "latency of hot requests beside cold ones";
 const KEPT: &str = "kept beside cold";
-const COLD: &str = "cold downloads";
+const P50: &str = "p50 by the clock, beside cold";
+pub(crate) const P99: &str = "p99 by the clock, beside cold";
+const MAX: &str = "max by the clock, beside cold";
+pub(crate) const COLD: &str = "cold downloads";
 
 /// Bytes of the file in memory.
 const HOT_BYTES: u64 = 1024;

@@ -220,10 +220,10 @@ fn read(league: &League, site: &Site, files: &[String]) -> Result<f64, Fault> {
 }
 
 const READ: &str = "read(2)";
-const ONE: &str = "one file";
-const MANY: &str = "200 at once";
-const ONE_CPU: &str = "CPU per GiB, one file";
-const MANY_CPU: &str = "CPU per GiB, 200 at once";
+pub(crate) const ONE: &str = "one file";
+pub(crate) const MANY: &str = "200 at once";
+pub(crate) const ONE_CPU: &str = "CPU per GiB, one file";
+pub(crate) const MANY_CPU: &str = "CPU per GiB, 200 at once";
 
 /// What servers send before they are measured.
 const FIRST: &str = "first";

@@ -2,13 +2,15 @@
 //! whether others get slower by them.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::thread;
 
-use super::League;
+use super::rounds::Rounds;
 use super::server::Server;
 use super::site::Site;
+use super::{Dropped, League, in_turn};
 use crate::http::crowd::Crowd;
 use crate::load::{Sources, Target};
 use crate::machine;
@@ -36,43 +38,82 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         "slab is the kernel's, of the whole machine: other work on it is in those figures; \
          connections of the client are, too",
     );
-    let mut rows = Vec::new();
-    for (i, peer) in league.peers.iter().enumerate() {
+    let mut rounds = Rounds::default();
+    let mut remarks = BTreeMap::<&str, Vec<String>>::new();
+    let mut dropped = Dropped::default();
+    let turns = (0..league.rounds)
+        .flat_map(|round| in_turn(league.peers.len(), round).map(move |index| (round, index)));
+    for (nth, (round, index)) in turns.enumerate() {
         if recorder.is_stopped() {
             break;
         }
-        let Some(server) = league.start(recorder, peer, &site, &file, None) else { continue };
-        match fill(league, recorder, &server, count) {
-            Ok(row) => rows.push(row),
-            Err(error) => recorder.skip(&peer.name, error.to_string()),
+        let peer = &league.peers[index];
+        if dropped.has(&peer.name) {
+            continue;
         }
-        recorder.progress(float(i + 1) / float(league.peers.len()));
+        let Some(server) = league.start(recorder, peer, &site, &file, None) else { continue };
+        match fill(league, recorder, &server, count, round == 0) {
+            Ok(filled) => {
+                for (what, unit, value) in filled.figures {
+                    rounds.record(recorder, &peer.name, what, unit, float(round + 1), value);
+                }
+                remarks.entry(&peer.name).or_default().extend(filled.remarks);
+            }
+            Err(error) => dropped.add(recorder, &peer.name, round + 1, error.into()),
+        }
+        recorder.progress(float(nth + 1) / float(league.rounds * league.peers.len()));
     }
+    let bytes = |bytes: f64| format!("{bytes:.0}");
+    let time = |ns: f64| Unit::Nanoseconds.show(ns);
+    let rows = league.peers.iter().map(|peer| &peer.name[..]).filter_map(|name| {
+        let mut remarks = remarks.remove(name)?;
+        remarks.dedup();
+        Some(vec![
+            name.to_owned(),
+            rounds.cell(name, OPEN, bytes),
+            rounds.cell(name, PROCESS, bytes),
+            rounds.cell(name, SLAB, bytes),
+            rounds.cell(name, WITH_ONE, time),
+            rounds.cell(name, WITH_ALL, time),
+            remarks.join("; "),
+        ])
+    });
+    let rows = rows.collect();
     let head = [
         "server",
         "connections",
         "process, B each",
         "slab, B each",
-        "p50 of a request with 1",
-        "with all",
+        "one request at a time, beside none, median",
+        "beside all, median",
         "remarks",
     ];
     recorder.table(Table {
-        title: "Idle connections".into(),
+        title: "Idle connections: median (least–greatest) of rounds".into(),
         head: head.map(str::to_owned).to_vec(),
         rows,
     });
+    if let Some(noisy) = rounds.too_noisy(&[PROCESS, SLAB]) {
+        recorder.note(noisy);
+    }
     league.describe(recorder);
-    Ok(())
+    dropped.result(league.peers.len())
 }
 
-/// Opens connections to one server, and measures before and after.
+/// What was measured of a server and its connections.
+struct Filled {
+    figures: [(&'static str, Unit, f64); 5],
+    remarks: Vec<String>,
+}
+
+/// Opens connections to one server, and measures before and after. `first`: with how long each takes.
 fn fill(
     league: &League,
     recorder: &mut Recorder<'_>,
     server: &Server,
     count: usize,
-) -> io::Result<Vec<String>> {
+    first: bool,
+) -> io::Result<Filled> {
     let name = server.name().to_owned();
     let sources = Sources::enough_for(count, server.address());
     let host = server.address().to_string();
@@ -81,15 +122,19 @@ fn fill(
     crowd.grow()?;
     let with_one = crowd.latency()?;
     let (memory, slab_before) = (server.memory(), slab());
-    let connect = recorder.series(&name, CONNECT, Unit::Nanoseconds, count);
-    let request = recorder.series(&name, REQUEST, Unit::Nanoseconds, count);
+    let series = first.then(|| {
+        [CONNECT, REQUEST].map(|what| recorder.series(&name, what, Unit::Nanoseconds, count))
+    });
     let mut remarks = Vec::new();
     while crowd.len() < count && !recorder.is_stopped() {
         match crowd.grow() {
             Ok(step) => {
                 let x = float(crowd.len());
-                recorder.push(connect, x, step.connect);
-                recorder.push(request, x, step.request);
+                for (series, value) in
+                    series.into_iter().flatten().zip([step.connect, step.request])
+                {
+                    recorder.push(series, x, value);
+                }
             }
             Err(error) => {
                 remarks.push(format!("stopped at {}: {error}", crowd.len()));
@@ -99,22 +144,20 @@ fn fill(
     }
     thread::sleep(SETTLE);
     let more = float(crowd.len() as u64 - 1).max(1.0);
-    let each = |after: u64, before: u64| format!("{:.0}", (float(after) - float(before)) / more);
+    let each = |after: u64, before: u64| (float(after) - float(before)) / more;
     let (process, kernel) = (each(server.memory(), memory), each(slab(), slab_before));
     let with_all = crowd.latency().unwrap_or_else(|error| {
         remarks.push(format!("with all: {error}"));
         f64::NAN
     });
-    let show = |ns: f64| Unit::Nanoseconds.show(ns);
-    Ok(vec![
-        name,
-        crowd.len().to_string(),
-        process,
-        kernel,
-        show(with_one),
-        show(with_all),
-        remarks.join("; "),
-    ])
+    let figures = [
+        (OPEN, Unit::Count, float(crowd.len() as u64)),
+        (PROCESS, Unit::Bytes, process),
+        (SLAB, Unit::Bytes, kernel),
+        (WITH_ONE, Unit::Nanoseconds, with_one),
+        (WITH_ALL, Unit::Nanoseconds, with_all),
+    ];
+    Ok(Filled { figures, remarks })
 }
 
 /// Bytes of the kernel's own objects (proc(5), `/proc/meminfo`).
@@ -124,6 +167,11 @@ fn slab() -> u64 {
 
 const CONNECT: &str = "connect";
 const REQUEST: &str = "first request";
+const OPEN: &str = "open connections";
+pub(crate) const PROCESS: &str = "memory of the process, each";
+pub(crate) const SLAB: &str = "memory of the kernel, each";
+const WITH_ONE: &str = "request beside none";
+const WITH_ALL: &str = "request beside all";
 
 /// Until memory is counted, so that what is freed late is freed.
 const SETTLE: Duration = Duration::from_millis(500);

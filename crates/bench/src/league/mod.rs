@@ -107,6 +107,8 @@ pub struct League {
     quick: bool,
     sizes: Vec<u64>,
     connections: usize,
+    /// Of `idle`, whose steps are connections.
+    rounds: usize,
     rate: u64,
     readers: usize,
     requests: Option<f64>,
@@ -138,6 +140,7 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
     let sizes: &[u64] = if quick { &[128, 65_536] } else { &[128, 8192, 65_536, 1 << 20] };
     let two_cpus = machine::two_cpus();
     let index = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+    let rounds = |n| index(args.rounds.unwrap_or(n));
     let league = Rc::new(League {
         peers,
         described: Cell::new(false),
@@ -146,6 +149,7 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         quick,
         sizes: if args.sizes.is_empty() { sizes.to_vec() } else { args.sizes.clone() },
         connections: index(args.connections),
+        rounds: rounds(if quick { 1 } else { 3 }),
         rate: args.rate,
         readers: index(args.readers),
         requests: args.requests,
@@ -154,7 +158,6 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         server_cpu: args.server_cpu.or_else(|| two_cpus.map(|cpus| cpus.0)),
         client_cpu: args.client_cpu.or_else(|| two_cpus.map(|cpus| cpus.1)),
     });
-    let rounds = |n| index(args.rounds.unwrap_or(n));
     let rounds = |test: Test| test.steps(rounds(3), rounds(1));
     let count = |n| index(args.count.unwrap_or(n));
     Ok(vec![

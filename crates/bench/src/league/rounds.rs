@@ -3,22 +3,41 @@
 
 use std::collections::BTreeMap;
 
-use crate::run::NOTHING;
+use crate::run::{NOTHING, Run};
+use crate::spread::{Spread, Value};
 use crate::{Recorder, Unit, stats};
 
 /// Values by server and by what they are.
 #[derive(Clone, Debug, Default)]
 pub struct Rounds {
-    values: BTreeMap<(String, String), Vec<f64>>,
+    values: BTreeMap<(String, String), Vec<Value>>,
 }
 
 impl Rounds {
-    /// Adds a round's value.
-    pub fn add(&mut self, server: &str, what: &str, value: f64) {
-        self.values.entry((server.to_owned(), what.to_owned())).or_default().push(value);
+    /// Those of a test that a run has kept, at each x of which a server has one value.
+    #[must_use]
+    pub fn of_run(run: &Run, test: &str) -> Self {
+        let mut rounds = Self::default();
+        for series in run.of(test).filter(|series| !series.series.ends_with(AT_LEAST)) {
+            let mark = format!("{}{AT_LEAST}", series.series);
+            let is_its =
+                |other: &&crate::run::Series| other.system == series.system && other.series == mark;
+            let marks = run.of(test).find(is_its).map_or(&[][..], |marks| &marks.points);
+            for &(x, number) in &series.points {
+                let at_least = marks.iter().any(|mark| mark.0 == x);
+                rounds.add(&series.system, &series.series, Value { number, at_least });
+            }
+        }
+        rounds
     }
 
-    /// Adds a round's value, and records it for the plots at `x`.
+    /// Adds a round's value.
+    pub fn add(&mut self, server: &str, what: &str, value: impl Into<Value>) {
+        self.values.entry((server.to_owned(), what.to_owned())).or_default().push(value.into());
+    }
+
+    /// Adds a round's value, and records it for the plots at `x`; a lower bound once more, under a name
+    /// that says so.
     pub fn record(
         &mut self,
         recorder: &mut Recorder<'_>,
@@ -26,35 +45,40 @@ impl Rounds {
         what: &str,
         unit: Unit,
         x: f64,
-        value: f64,
+        value: impl Into<Value>,
     ) {
+        let value = value.into();
         self.add(server, what, value);
-        recorder.record(server, what, unit, x, value);
+        recorder.record(server, what, unit, x, value.number);
+        if value.at_least {
+            recorder.record(server, &format!("{what}{AT_LEAST}"), unit, x, value.number);
+        }
+    }
+
+    /// The servers that have a value, by name.
+    #[must_use]
+    pub fn servers(&self) -> Vec<&str> {
+        let mut servers: Vec<&str> = self.values.keys().map(|(server, _)| &server[..]).collect();
+        servers.dedup();
+        servers
+    }
+
+    /// Median, least and greatest; `None` without values.
+    #[must_use]
+    pub fn spread(&self, server: &str, what: &str) -> Option<Spread> {
+        Spread::of(self.of(server, what))
     }
 
     /// The median of all rounds; NaN without any.
     #[must_use]
     pub fn median(&self, server: &str, what: &str) -> f64 {
-        stats::median(self.of(server, what).iter().copied())
+        stats::median(self.numbers(server, what))
     }
 
-    /// The median, and least and greatest behind it if there were several: `142 (139–150)`. Where a
-    /// round has no value, as a latency when nothing was answered, it says `none`.
+    /// [`Spread::show`]: `142 (139–150)`; a dash without values.
     #[must_use]
     pub fn cell(&self, server: &str, what: &str, show: impl Fn(f64) -> String) -> String {
-        let values = stats::sorted(self.of(server, what).iter().copied());
-        let (Some(&least), Some(&greatest)) = (values.first(), values.last()) else {
-            return NOTHING.to_owned();
-        };
-        if values.iter().all(|value| !value.is_finite()) {
-            return NOTHING.to_owned();
-        }
-        let show = |value: f64| if value.is_finite() { show(value) } else { "none".to_owned() };
-        let median = show(stats::quantile(&values, 0.5));
-        if values.len() == 1 {
-            return median;
-        }
-        format!("{median} ({}–{})", show(least), show(greatest))
+        self.spread(server, what).map_or_else(|| NOTHING.to_owned(), |spread| spread.show(show))
     }
 
     /// What varied by more than [`SPREAD_MAX`] between rounds, as a sentence; None if nothing did.
@@ -65,7 +89,7 @@ impl Rounds {
             .iter()
             .filter(|((_, name), _)| what.iter().any(|what| name.starts_with(what)))
             .filter_map(|((server, name), values)| {
-                let values = stats::sorted(values.iter().copied());
+                let values = stats::sorted(values.iter().map(|value| value.number));
                 let (least, greatest) = (values.first()?, values.last()?);
                 let spread = (greatest - least) / stats::quantile(&values, 0.5);
                 (spread > SPREAD_MAX).then(|| format!("{server}, {name}: {:.0} %", 100.0 * spread))
@@ -84,14 +108,21 @@ impl Rounds {
     #[must_use]
     pub fn above(&self, server: &str, what: &str, limit: f64) -> (usize, usize) {
         let values = self.of(server, what);
-        (values.iter().filter(|&&value| value > limit).count(), values.len())
+        (values.iter().filter(|value| value.number > limit).count(), values.len())
     }
 
-    fn of(&self, server: &str, what: &str) -> &[f64] {
+    fn numbers(&self, server: &str, what: &str) -> impl Iterator<Item = f64> {
+        self.of(server, what).iter().map(|value| value.number)
+    }
+
+    fn of(&self, server: &str, what: &str) -> &[Value] {
         let key = (server.to_owned(), what.to_owned());
         self.values.get(&key).map_or(&[], Vec::as_slice)
     }
 }
+
+/// Behind the name of a series: its values at these rounds are lower bounds.
+pub const AT_LEAST: &str = ", at least";
 
 /// Part of the median by which rounds may differ from each other.
 pub const SPREAD_MAX: f64 = 0.2;
@@ -109,14 +140,8 @@ mod tests {
         rounds.add("b", "x", 5.0);
         let show = |value| format!("{value:.0}");
         assert_eq!(rounds.cell("a", "x", show), "2 (1–3)");
-        assert_eq!(rounds.cell("b", "x", show), "5");
         assert_eq!(rounds.cell("c", "x", show), "–");
-        rounds.add("d", "x", f64::NAN);
-        rounds.add("d", "x", f64::INFINITY);
-        assert_eq!(rounds.cell("d", "x", show), "–");
-        rounds.add("b", "x", 6.0);
-        rounds.add("b", "x", f64::NAN);
-        assert_eq!(rounds.cell("b", "x", show), "6 (5–none)");
+        assert_eq!(rounds.servers(), ["a", "b"]);
         assert!(rounds.median("c", "x").is_nan());
         assert_eq!(rounds.above("a", "x", 2.0), (1, 3));
         assert_eq!(rounds.above("c", "x", 2.0), (0, 0));

@@ -1,4 +1,5 @@
-//! What a request costs when all files are in memory: a closed loop over files of several sizes.
+//! What a request costs when all files are in memory: a closed loop over files of several sizes. How long a
+//! request takes in a closed loop follows from how many there are, so no such times are shown.
 
 use std::rc::Rc;
 
@@ -6,7 +7,7 @@ use super::rounds::Rounds;
 use super::server::Server;
 use super::site::Site;
 use super::{Dropped, League, in_turn};
-use crate::http::figures::{remarks, show_seconds};
+use crate::http::figures::remarks;
 use crate::load::Target;
 use crate::run::{Better, Figure, Table};
 use crate::stats::float;
@@ -43,14 +44,6 @@ pub fn test(league: &Rc<League>) -> Test {
         Figure::of(Unit::PerSecond)
             .titled("requests per second")
             .only(&[RATE])
-            .log_x()
-            .log_y(true)
-            .lines(),
-    )
-    .figure(
-        Figure::of(Unit::Nanoseconds)
-            .titled("99 % are answered within")
-            .only(&[P99])
             .log_x()
             .log_y(true)
             .lines(),
@@ -92,12 +85,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                     }
                 };
                 let account = &measured.account;
-                let values = [
-                    account.rate(),
-                    measured.cpu_per_request(),
-                    account.quantile(0.5) * 1e9,
-                    account.quantile(0.99) * 1e9,
-                ];
+                let values = [account.rate(), measured.cpu_per_request()];
                 for ((what, unit), value) in FIGURES.into_iter().zip(values) {
                     let series = format!("{what}, round {round}");
                     recorder.record(server.name(), &series, unit, float(size), value);
@@ -136,16 +124,13 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                 cell(RATE, |rate| format!("{rate:.0}")),
                 cell(CPU, |ns| format!("{:.2}", ns / 1e3)),
                 if ratio.is_finite() { format!("{ratio:.2}") } else { "–".to_owned() },
-                cell(P50, |ns| show_seconds(ns / 1e9)),
-                cell(P99, |ns| show_seconds(ns / 1e9)),
                 remarks(&of_server),
             ]
         });
-        let head =
-            ["server", "requests/s", "CPU, µs/request", "floor = 1", "p50", "p99", "remarks"];
+        let head = ["server", "requests/s", "CPU, µs/request", "floor = 1", "remarks"];
         recorder.table(Table {
             title: format!(
-                "{size} bytes, {} connections: median (least–greatest)",
+                "{size} bytes, closed loop over {} connections: median (least–greatest)",
                 league.connections
             ),
             head: head.map(str::to_owned).to_vec(),
@@ -163,16 +148,9 @@ fn of_size(what: &str, size: u64) -> String {
     format!("{what}, {size} B")
 }
 
-const RATE: &str = "requests per second";
-const CPU: &str = "CPU per request";
+pub(crate) const RATE: &str = "requests per second";
+pub(crate) const CPU: &str = "CPU per request";
 const FLOORS: &str = "CPU per request, floor = 1";
-const P50: &str = "p50";
-const P99: &str = "p99";
 
 /// What is measured. In raw.csv each round is a series of its own; the plots show medians.
-const FIGURES: [(&str, Unit); 4] = [
-    (RATE, Unit::PerSecond),
-    (CPU, Unit::Nanoseconds),
-    (P50, Unit::Nanoseconds),
-    (P99, Unit::Nanoseconds),
-];
+const FIGURES: [(&str, Unit); 2] = [(RATE, Unit::PerSecond), (CPU, Unit::Nanoseconds)];

@@ -7,6 +7,7 @@ use core::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::schedule::Nanos;
+use crate::spread::Value;
 
 /// Why a request has no good answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,6 +79,9 @@ pub struct Account {
     /// not see a server that stands still from the warm-up on. They count with all that they waited,
     /// as the others do: from the window's start on, most would look faster than they were.
     pub latency: Histogram<u64>,
+    /// The shortest wait among those of [`Self::latency`] that were cut off: by a time limit, or because
+    /// the load had ended. No percentile from here on is known; it may be greater than it looks.
+    pub cut_off: Option<Nanos>,
     /// Of each new connection, in the window or not.
     pub connect: Histogram<u64>,
     /// By [`SLICE`], from the window's start.
@@ -115,6 +119,7 @@ impl Account {
         };
         Self {
             latency: histogram(),
+            cut_off: None,
             connect: histogram(),
             slices: Vec::new(),
             answered_ever: 0,
@@ -155,6 +160,18 @@ impl Account {
             self.slices.resize(slice + 1, Slice::default());
         }
         &mut self.slices[slice]
+    }
+
+    /// How long an answer took.
+    pub fn took(&mut self, latency: Nanos) {
+        self.latency.saturating_record(latency.max(1));
+    }
+
+    /// How long a request waited until it was given up.
+    pub fn gave_up(&mut self, wait: Nanos) {
+        self.took(wait);
+        let wait = wait.max(1);
+        self.cut_off = Some(self.cut_off.map_or(wait, |least| least.min(wait)));
     }
 
     /// A request that failed.
@@ -203,6 +220,14 @@ impl Account {
             return f64::NAN;
         }
         self.latency.value_at_quantile(q) as f64 / 1e9
+    }
+
+    /// As [`Self::quantile`], in nanoseconds, and whether it is a lower bound: the true one may be greater.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "exact up to 104 days")]
+    pub fn percentile(&self, q: f64) -> Value {
+        let number = 1e9 * self.quantile(q);
+        Value { number, at_least: self.cut_off.is_some_and(|least| number >= least as f64) }
     }
 
     /// The generator's CPU time as a part of the window.
@@ -340,6 +365,27 @@ mod tests {
         }
         account.latency.saturating_record(u64::MAX);
         assert!((account.quantile(1.0) / 10.0 - 1.0).abs() < 0.5, "counts as the longest");
+    }
+
+    #[test]
+    fn percentiles_from_the_shortest_cut_off_wait_on_are_lower_bounds() {
+        let mut account = account();
+        for millis in 1..=90 {
+            account.took(millis * 1_000_000);
+        }
+        assert!(!account.percentile(1.0).at_least, "all were answered");
+        for millis in [3000, 2000, 2500] {
+            account.gave_up(millis * 1_000_000);
+        }
+        account.took(4_000_000_000);
+        let shown = |q| (account.percentile(q).number / 1e6, account.percentile(q).at_least);
+        for (q, millis, at_least) in
+            [(0.5, 47.0, false), (0.95, 90.0, false), (0.97, 2500.0, true), (1.0, 4000.0, true)]
+        {
+            let (number, is_bound) = shown(q);
+            assert!((number / millis - 1.0).abs() < 0.01, "{q}: {number}");
+            assert_eq!(is_bound, at_least, "{q}");
+        }
     }
 
     #[test]

@@ -214,7 +214,7 @@ impl<'a> Engine<'a> {
         let now = self.now();
         for i in 0..self.connections.len() {
             if let Some(request) = self.connections[i].request {
-                self.record(request, now);
+                self.record(request, now, Account::gave_up);
                 self.account.fail(Failure::Unfinished);
             }
         }
@@ -223,7 +223,7 @@ impl<'a> Engine<'a> {
         while !self.watch.is_stopped()
             && let Some(intended) = self.next_intended(now)
         {
-            self.account.latency.saturating_record(now - intended);
+            self.account.gave_up(now - intended);
             if core::mem::take(&mut is_first) {
                 self.waited(intended, now);
             }
@@ -494,7 +494,7 @@ impl<'a> Engine<'a> {
         }
         self.failures_in_row = 0;
         self.account.answered_ever += 1;
-        self.record(request, now);
+        self.record(request, now, Account::took);
         if self.window_cpu.is_some() && !self.draining {
             self.account.answer(now - self.window.0, now - request.intended);
         }
@@ -509,9 +509,9 @@ impl<'a> Engine<'a> {
     }
 
     /// Takes the latency of a request that was under way in the window, if only when that opened.
-    fn record(&mut self, request: Request, now: Nanos) {
+    fn record(&mut self, request: Request, now: Nanos, count: fn(&mut Account, Nanos)) {
         if self.window_cpu.is_some() && request.intended < self.window.1 {
-            self.account.latency.saturating_record(now.saturating_sub(request.intended).max(1));
+            count(&mut self.account, now.saturating_sub(request.intended));
             self.waited(request.intended, now);
         }
     }
@@ -532,7 +532,7 @@ impl<'a> Engine<'a> {
         connection.parser.reset();
         self.under_way -= 1;
         if failure == Failure::Timeout {
-            self.record(request, now);
+            self.record(request, now, Account::gave_up);
         }
         self.count_failure(i, failure)
     }

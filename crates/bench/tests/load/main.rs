@@ -46,6 +46,7 @@ fn an_open_loop_has_the_servers_rate_and_percentiles() {
         let got = account.quantile(per_cent as f64 / 100.0);
         assert_close(&format!("{per_cent} %"), got, quantile(&took, per_cent));
     }
+    assert!(!account.percentile(1.0).at_least, "nothing was cut off");
     assert!(account.own_cpu_share() < 0.5, "{}", account.own_cpu_share());
 }
 
@@ -131,6 +132,7 @@ fn who_waits_all_the_window_has_a_latency() {
     };
     let account = measure(&plan);
     assert_eq!((account.failures(), account.latency.len()), ("8 timed out".to_owned(), 8));
+    assert!(account.percentile(0.01).at_least, "a wait that was cut off is a lower bound");
     assert!(account.quantile(0.5) >= 0.99, "{}", account.quantile(0.5));
 }
 
@@ -190,6 +192,7 @@ fn failures_have_their_kind() {
     let account = measure(&Plan { duration: Duration::from_millis(20), ..plan });
     assert_eq!(account.failures(), "2 unanswered at the end");
     assert!(account.quantile(0.5) > 1.9, "they count with what they waited");
+    assert!(account.percentile(0.5).at_least, "and may have had to wait longer");
 }
 
 #[test]

@@ -1,0 +1,579 @@
+//! The tables of README.md, made from runs alone: what `samum-bench readme` prints. Pure.
+//!
+//! A table shows how servers differ, so what shows no difference is not in it. Every cell is the median of
+//! the rounds with least and greatest behind it. A cell is *ranked* when its rounds tell it from those of
+//! the server that its row is compared with ([`Spread::is_ranked_against`]); others are marked. A column
+//! or a row in which nothing is ranked is left out, and named below the table; but not where the question is
+//! what something costs, for "nothing that could be measured" is an answer. Of a closed loop there are no
+//! latencies.
+
+use core::fmt::Write as _;
+
+use crate::league::rounds::Rounds;
+use crate::league::{cold, download, idle, mixed, warm};
+use crate::run::{NOTHING, Ran, Run, Unit};
+use crate::spread::Spread;
+use crate::summary;
+
+/// A run and what to call its directory.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept<'a> {
+    /// The directory, from where README.md is.
+    pub dir: &'a str,
+    /// What it holds.
+    pub run: &'a Run,
+}
+
+/// The blocks of README.md that come from runs: name and Markdown. Of several runs that hold a test the
+/// first counts.
+#[must_use]
+pub fn blocks(runs: &[Kept<'_>]) -> Vec<(&'static str, String)> {
+    let servers: String = [cold_table, warm_table, mixed_table, download_table, idle_table]
+        .iter()
+        .filter_map(|table| table(runs))
+        .map(|table| table.markdown())
+        .collect();
+    let preload: String = preload_tables(runs).iter().map(Comparison::markdown).collect();
+    [("servers", servers), ("preload", preload)].into()
+}
+
+/// Puts the blocks between their marks in a text: `<!-- samum-bench readme: NAME -->` and
+/// `<!-- end -->`, each on a line of its own.
+///
+/// # Errors
+/// A sentence, when a mark is missing.
+pub fn insert(text: &str, blocks: &[(&'static str, String)]) -> Result<String, String> {
+    let mut text = text.to_owned();
+    for (name, block) in blocks {
+        let range = between_marks(&text, name)?;
+        text.replace_range(range, block);
+    }
+    Ok(text)
+}
+
+/// A block with its marks.
+#[must_use]
+pub fn block(name: &str, text: &str) -> String {
+    format!("{}{text}{END}", begin(name))
+}
+
+fn begin(name: &str) -> String {
+    format!("<!-- samum-bench readme: {name} -->\n")
+}
+
+/// Where a block is in a text, without its marks.
+///
+/// # Errors
+/// A sentence, when a mark is missing.
+pub fn between_marks(text: &str, name: &str) -> Result<core::ops::Range<usize>, String> {
+    let begin = begin(name);
+    let missing = |mark: &str| format!("there is no line '{}' in it", mark.trim_end());
+    let start = text.find(&begin).ok_or_else(|| missing(&begin))? + begin.len();
+    let length = text[start..].find(END).ok_or_else(|| missing(END))?;
+    Ok(start..start + length)
+}
+
+/// Behind a block.
+const END: &str = "<!-- end -->\n";
+
+/// How a figure is printed.
+type Show = fn(f64) -> String;
+
+/// A column's title, its name in the run, and how it is printed.
+type Figure<'a> = (&'a str, &'a str, Show);
+
+/// A column before it is known whether it shows a difference.
+struct Column {
+    title: String,
+    /// What it is among the figures of its rounds.
+    rounds: Rounds,
+    what: String,
+    show: Show,
+}
+
+/// Servers, each compared with another.
+struct Comparison {
+    title: String,
+    /// What was done, a sentence or two.
+    about: String,
+    dirs: Vec<String>,
+    columns: Vec<Column>,
+    /// Server, and the one that it is compared with; `None` for those that are only compared with.
+    rows: Vec<(String, Option<String>)>,
+    /// Whether what is not ranked is marked, instead of left out.
+    keeps_all: bool,
+    /// Behind the table.
+    notes: Vec<String>,
+}
+
+impl Comparison {
+    fn spread(&self, server: &str, column: &Column) -> Option<Spread> {
+        column.rounds.spread(server, &column.what)
+    }
+
+    /// Whether a cell says something about its server and the one it is compared with.
+    fn is_ranked(&self, row: &(String, Option<String>), column: &Column) -> bool {
+        let Some(reference) = &row.1 else { return false };
+        let both = (self.spread(&row.0, column), self.spread(reference, column));
+        matches!(both, (Some(one), Some(other)) if one.is_ranked_against(&other))
+    }
+
+    fn cell(&self, row: &(String, Option<String>), column: &Column) -> String {
+        let Some(spread) = self.spread(&row.0, column) else { return NOTHING.to_owned() };
+        let shown = spread.show(column.show);
+        let is_marked = row.1.is_some() && !self.is_ranked(row, column) && shown != NOTHING;
+        if is_marked { format!("{MARK} {shown}") } else { shown }
+    }
+
+    /// Heading, table and what is to be said of it; empty if nothing is ranked.
+    fn markdown(&self) -> String {
+        let measured = |column: &&Column| {
+            self.rows.iter().any(|row| self.spread(&row.0, column).is_some_and(is_a_number))
+        };
+        let shows = |column: &&Column| {
+            self.keeps_all || self.rows.iter().any(|row| self.is_ranked(row, column))
+        };
+        let measured: Vec<&Column> = self.columns.iter().filter(measured).collect();
+        let (columns, left_out): (Vec<&Column>, Vec<&Column>) =
+            measured.into_iter().partition(shows);
+        let mut text = String::new();
+        if columns.is_empty() {
+            return text;
+        }
+        let is_shown = |row: &&(String, Option<String>)| {
+            let is_ranked = columns.iter().any(|column| self.is_ranked(row, column));
+            // Who is compared with stays for the sake of those that are.
+            let is_needed = self.rows.iter().any(|other| {
+                other.1.as_ref() == Some(&row.0)
+                    && columns.iter().any(|column| self.is_ranked(other, column))
+            });
+            self.keeps_all || is_ranked || is_needed
+        };
+        let rows: Vec<_> = self.rows.iter().filter(is_shown).collect();
+        let of = |row: &&(String, Option<String>)| {
+            let cells = columns.iter().map(|column| self.cell(row, column));
+            core::iter::once(row.0.clone()).chain(cells).collect::<Vec<_>>()
+        };
+        let titles = columns.iter().map(|column| column.title.clone());
+        let table = crate::Table {
+            title: String::new(),
+            head: core::iter::once("server".to_owned()).chain(titles).collect(),
+            rows: rows.iter().map(of).collect(),
+        };
+        let _ = write!(text, "\n**{}** {}\n\n{}\n", self.title, self.about, summary::table(&table));
+        let rounds = rows.iter().flat_map(|row| {
+            columns.iter().filter_map(|column| self.spread(&row.0, column).map(|s| s.rounds))
+        });
+        let (least, most) = rounds.fold((usize::MAX, 0), |(a, b), n| (a.min(n), b.max(n)));
+        let rounds = if least == most { most.to_string() } else { format!("{least} to {most}") };
+        let _ = write!(text, "{rounds} rounds: median (least–greatest).");
+        let is_marked =
+            |row: &&&_| columns.iter().any(|column| self.cell(row, column).starts_with(MARK));
+        if rows.iter().any(|row| is_marked(&row)) {
+            let _ = write!(text, " {MARK}: {}", self.mark());
+        }
+        if table.rows.iter().flatten().any(|cell| cell.contains('≥')) {
+            text.push_str(" ≥: requests still waited when the measurement ended.");
+        }
+        let missing = self.rows.iter().filter(|row| {
+            let is_measured = self
+                .columns
+                .iter()
+                .any(|column| self.spread(&row.0, column).is_some_and(is_a_number));
+            is_measured && !is_shown(row)
+        });
+        let missing: Vec<&str> = missing.map(|row| &row.0[..]).collect();
+        let left_out = left_out.iter().map(|column| &column.title[..]);
+        let unranked: Vec<&str> = missing.into_iter().chain(left_out).collect();
+        if !unranked.is_empty() {
+            let unranked = unranked.join("; ");
+            let _ =
+                write!(text, " Not shown, because rounds differ more than servers: {unranked}.");
+        }
+        for note in &self.notes {
+            let _ = write!(text, " {note}");
+        }
+        let dirs = self.dirs.iter().map(|dir| format!("[`{dir}`]({dir}/summary.md)"));
+        let _ = writeln!(text, " Run: {}.", dirs.collect::<Vec<_>>().join(", "));
+        text
+    }
+
+    /// What the mark means.
+    fn mark(&self) -> String {
+        let mut references: Vec<&str> =
+            self.rows.iter().filter_map(|row| row.1.as_deref()).collect();
+        references.sort_unstable();
+        references.dedup();
+        let whom = match references[..] {
+            [one] => format!("{one}'s"),
+            _ => "those of the server without the library".to_owned(),
+        };
+        format!("too close to {whom} to be ranked.")
+    }
+}
+
+/// In front of a cell that is not ranked.
+const MARK: &str = "≈";
+
+fn is_a_number(spread: Spread) -> bool {
+    spread.least.number.is_finite()
+}
+
+/// The first run that holds a test, and the test.
+fn find<'a>(runs: &[Kept<'a>], test: &str) -> Option<(Kept<'a>, &'a Ran, Rounds)> {
+    runs.iter().find_map(|&kept| {
+        let ran = kept.run.meta.tests.iter().find(|ran| ran.about.name == test)?;
+        let rounds = Rounds::of_run(kept.run, test);
+        (!rounds.servers().is_empty()).then_some((kept, ran, rounds))
+    })
+}
+
+/// A table of servers, each compared with samum.
+fn servers(
+    runs: &[Kept<'_>],
+    test: &str,
+    title: &str,
+    about: impl Fn(&Ran) -> String,
+    columns: &[Figure<'_>],
+) -> Option<Comparison> {
+    let (kept, ran, rounds) = find(runs, test)?;
+    let column = |&(title, what, show): &Figure<'_>| Column {
+        title: title.to_owned(),
+        rounds: rounds.clone(),
+        what: what.to_owned(),
+        show,
+    };
+    Some(Comparison {
+        title: title.to_owned(),
+        about: about(ran),
+        dirs: vec![kept.dir.to_owned()],
+        columns: columns.iter().map(column).collect(),
+        rows: rows(&rounds),
+        keeps_all: false,
+        notes: limits(ran).into_iter().collect(),
+    })
+}
+
+/// Those that were measured, in the order of README.md; the preload library has a table of its own.
+fn rows(rounds: &Rounds) -> Vec<(String, Option<String>)> {
+    let there = rounds.servers();
+    let known = ORDER.iter().copied().filter(|name| there.contains(name));
+    let others = there.iter().copied().filter(|name| {
+        !ORDER.contains(name) && !name.ends_with(PRELOADED) && !["floor", "read(2)"].contains(name)
+    });
+    let names = others.chain(known);
+    names.map(|name| (name.to_owned(), (name != SAMUM).then(|| SAMUM.to_owned()))).collect()
+}
+
+/// Where the load generator set a figure and not the server, by the remarks of the test's table.
+fn limits(ran: &Ran) -> Option<String> {
+    let mut names = Vec::new();
+    for row in ran.tables.iter().flat_map(|table| &table.rows) {
+        let (Some(name), Some(remarks)) = (row.first(), row.last()) else { continue };
+        let is_shown = !name.ends_with(PRELOADED) && name != "floor";
+        if remarks.contains("the load generator used") && is_shown && !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    (!names.is_empty()).then(|| {
+        format!(
+            "The load generator was at its limit with {}: their requests per second are at least that many.",
+            names.join(", ")
+        )
+    })
+}
+
+fn cold_table(runs: &[Kept<'_>]) -> Option<Comparison> {
+    servers(
+        runs,
+        "cold",
+        "A small file in memory, beside downloads from a slow disk.",
+        |ran| {
+            format!("{} Requests per second are of a closed loop.", setup(ran, "disk slowed down"))
+        },
+        &[
+            ("alone, 1,000 requests/s", cold::ALONE, thousands),
+            ("beside, 1,000 requests/s", cold::MAXIMUM, thousands),
+            ("alone, p99 by the clock", cold::ALONE_P99, time),
+            ("beside, p99 by the clock", cold::P99, time),
+            ("downloads, MB/s", cold::COLD, megabytes),
+        ],
+    )
+}
+
+/// The note of a test that begins in some way, as a sentence.
+fn setup(ran: &Ran, begin: &str) -> String {
+    let note = ran.notes.iter().find(|note| note.contains(begin));
+    let mut letters = note.map_or("", |note| &note[..]).chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string());
+    first.map_or_else(String::new, |first| format!("{first}{}.", letters.as_str()))
+}
+
+fn warm_table(runs: &[Kept<'_>]) -> Option<Comparison> {
+    let (kept, _, _) = find(runs, "warm")?;
+    let mut comparison = Comparison {
+        title: "CPU per request, µs, when all files are in memory.".to_owned(),
+        about: "By size of the file; the kernel's work for the server is included.".to_owned(),
+        dirs: vec![kept.dir.to_owned()],
+        columns: warm_columns(kept.run),
+        rows: Vec::new(),
+        keeps_all: false,
+        notes: Vec::new(),
+    };
+    comparison.rows = rows(&comparison.columns.first()?.rounds);
+    Some(comparison)
+}
+
+/// CPU per request, a column for each size. In raw.csv a step of `warm` is a size, and each round is a
+/// series.
+fn warm_columns(run: &Run) -> Vec<Column> {
+    let mut sizes: Vec<f64> = run
+        .of("warm")
+        .filter(|series| series.series.starts_with(ROUND_OF_CPU))
+        .flat_map(|series| series.points.iter().map(|point| point.0))
+        .collect();
+    sizes.sort_by(f64::total_cmp);
+    sizes.dedup();
+    let column = |&size: &f64| {
+        let mut rounds = Rounds::default();
+        for series in run.of("warm").filter(|series| series.series.starts_with(ROUND_OF_CPU)) {
+            for &(_, value) in series.points.iter().filter(|point| point.0 == size) {
+                rounds.add(&series.system, warm::CPU, value);
+            }
+        }
+        let shown = Unit::Bytes.show(size);
+        let title = shown.replace(".00", "").replace(".0 ", " ");
+        Column { title, rounds, what: warm::CPU.to_owned(), show: microseconds }
+    };
+    sizes.iter().map(column).collect()
+}
+
+/// What the name of a round's series begins with.
+const ROUND_OF_CPU: &str = "CPU per request, round ";
+
+fn mixed_table(runs: &[Kept<'_>]) -> Option<Comparison> {
+    servers(
+        runs,
+        "mixed",
+        "A site whose files are partly in memory.",
+        |ran| setup(ran, "small files"),
+        &[
+            ("small files answered per second", mixed::GOT, whole),
+            ("p99 of them", mixed::P99, time),
+            ("downloads, MB/s", mixed::LARGE, megabytes),
+        ],
+    )
+}
+
+fn download_table(runs: &[Kept<'_>]) -> Option<Comparison> {
+    let title = |ran: &Ran| {
+        ran.tables.first().and_then(|table| table.title.split(':').next()).map(str::to_owned)
+    };
+    servers(
+        runs,
+        "download",
+        "Downloads of what is not in memory, from a disk without a limit.",
+        |ran| title(ran).map_or_else(String::new, |title| format!("{title}.")),
+        &[
+            ("one file, MB/s", download::ONE, whole_megabytes),
+            ("its CPU, ms per GiB", download::ONE_CPU, milliseconds),
+            ("200 files, MB/s", download::MANY, whole_megabytes),
+            ("their CPU, ms per GiB", download::MANY_CPU, milliseconds),
+        ],
+    )
+}
+
+fn idle_table(runs: &[Kept<'_>]) -> Option<Comparison> {
+    servers(
+        runs,
+        "idle",
+        "Memory for each idle connection, bytes.",
+        |ran| format!("{} connections.", ran.steps),
+        &[("of the process", idle::PROCESS, whole), ("of the kernel", idle::SLAB, whole)],
+    )
+}
+
+/// The preload library against the same server without it: what it brings, and what it costs.
+fn preload_tables(runs: &[Kept<'_>]) -> Vec<Comparison> {
+    let columns_of = |test: &str, columns: &[Figure<'_>]| {
+        let found = find(runs, test);
+        let columns = columns.to_vec();
+        found.map(|(kept, _, rounds)| {
+            let columns = columns.into_iter().map(move |(title, what, show)| Column {
+                title: title.to_owned(),
+                rounds: rounds.clone(),
+                what: what.to_owned(),
+                show,
+            });
+            (kept.dir.to_owned(), columns.collect::<Vec<_>>())
+        })
+    };
+    let parts = [
+        columns_of(
+            "cold",
+            &[
+                ("beside, 1,000 requests/s", cold::MAXIMUM, thousands),
+                ("beside, p99 by the clock", cold::P99, time),
+                ("downloads, MB/s", cold::COLD, megabytes),
+            ],
+        ),
+        columns_of(
+            "mixed",
+            &[
+                ("site: answered per second", mixed::GOT, whole),
+                ("site: p99 of them", mixed::P99, time),
+                ("site: downloads, MB/s", mixed::LARGE, megabytes),
+            ],
+        ),
+    ];
+    let (mut dirs, mut columns) = (Vec::new(), Vec::new());
+    for (dir, part) in parts.into_iter().flatten() {
+        dirs.push(dir);
+        columns.extend(part);
+    }
+    dirs.dedup();
+    let brings = Comparison {
+        title: "What the library brings.".to_owned(),
+        about: "The first columns are of the small file beside eight downloads, those called \"site\" of the site \
+                whose files are partly in memory, as above."
+            .to_owned(),
+        dirs,
+        columns,
+        rows: preload_rows(),
+        keeps_all: false,
+        notes: Vec::new(),
+    };
+    let costs = find(runs, "warm").map(|(kept, _, _)| Comparison {
+        title: "What it costs when all files are in memory.".to_owned(),
+        about: "CPU per request, µs, by size of the file.".to_owned(),
+        dirs: vec![kept.dir.to_owned()],
+        columns: warm_columns(kept.run),
+        rows: preload_rows(),
+        keeps_all: true,
+        notes: Vec::new(),
+    });
+    core::iter::once(brings).chain(costs).collect()
+}
+
+fn preload_rows() -> Vec<(String, Option<String>)> {
+    let pair = |name: &str| {
+        let plain = name.to_owned();
+        [(plain.clone(), None), (plain + PRELOADED, Some(name.to_owned()))]
+    };
+    ["nginx", "lighttpd"].map(pair).into_iter().flatten().collect()
+}
+
+/// In README.md servers stand in this order, samum's last; others before them.
+const ORDER: [&str; 7] = ["nginx", "nginx-aio", "h2o", "lighttpd", "caddy", "samum-epoll", "samum"];
+const SAMUM: &str = "samum";
+const PRELOADED: &str = "-preload";
+
+fn thousands(value: f64) -> String {
+    format!("{:.1}", value / 1e3)
+}
+
+fn megabytes(value: f64) -> String {
+    format!("{:.1}", value / 1e6)
+}
+
+fn whole_megabytes(value: f64) -> String {
+    format!("{:.0}", value / 1e6)
+}
+
+fn microseconds(value: f64) -> String {
+    format!("{:.1}", value / 1e3)
+}
+
+fn milliseconds(value: f64) -> String {
+    format!("{:.0}", value / 1e6)
+}
+
+fn whole(value: f64) -> String {
+    format!("{value:.0}")
+}
+
+fn time(value: f64) -> String {
+    Unit::Nanoseconds.show(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A comparison of servers with "a", from their rounds of one figure, and of another that is the same
+    /// for all.
+    fn comparison(servers: &[(&str, [f64; 3])]) -> Comparison {
+        let mut rounds = Rounds::default();
+        for (server, values) in servers {
+            for value in values {
+                rounds.add(server, "speed", *value);
+                rounds.add(server, "same", 7.0);
+            }
+        }
+        let column = |what: &str| Column {
+            title: format!("the {what}"),
+            rounds: rounds.clone(),
+            what: what.to_owned(),
+            show: whole,
+        };
+        let row = |name: &str| (name.to_owned(), (name != "a").then(|| "a".to_owned()));
+        Comparison {
+            title: "Title.".into(),
+            about: "About.".into(),
+            dirs: vec!["docs/run".into()],
+            columns: vec![column("speed"), column("same")],
+            rows: servers.iter().map(|(name, _)| row(name)).collect(),
+            keeps_all: false,
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn rows_and_columns_without_a_difference_are_left_out_and_named() {
+        let servers = [("b", [10.0, 11.0, 12.0]), ("c", [2.0, 4.0, 6.0]), ("a", [3.0, 4.0, 5.0])];
+        let text = comparison(&servers).markdown();
+        let rows: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
+        let want =
+            ["| server | the speed |", "| --- | --: |", "| b | 11 (10–12) |", "| a | 4 (3–5) |"];
+        assert_eq!(rows, want);
+        let below = "3 rounds: median (least–greatest). Not shown, because rounds differ more than servers: c; the \
+                     same. Run: [`docs/run`](docs/run/summary.md).\n";
+        assert!(text.ends_with(below), "{text}");
+        assert_eq!(comparison(&servers[1..]).markdown(), "", "no difference, no table");
+    }
+
+    #[test]
+    fn what_is_not_ranked_is_marked_where_it_stays() {
+        let servers = [("b", [10.0, 11.0, 12.0]), ("c", [2.0, 4.0, 6.0]), ("a", [3.0, 4.0, 5.0])];
+        let all = Comparison { keeps_all: true, ..comparison(&servers) };
+        let text = all.markdown();
+        for row in ["| b | 11 (10–12) | ≈ 7 (7–7) |", "| c | ≈ 4 (2–6) | ≈ 7 (7–7) |"]
+        {
+            assert!(text.contains(row), "{text}");
+        }
+        assert!(text.contains("≈: too close to a's to be ranked."), "{text}");
+        assert!(text.contains("| --- | --: | --: |"), "numbers all the same: {text}");
+    }
+
+    #[test]
+    fn what_was_cut_off_is_said() {
+        let mut comparison = comparison(&[("b", [10.0, 11.0, 12.0]), ("a", [3.0, 4.0, 5.0])]);
+        let stalled = crate::spread::Value { number: 13.0, at_least: true };
+        comparison.columns[0].rounds.add("b", "speed", stalled);
+        let text = comparison.markdown();
+        assert!(text.contains("(10–≥ 13) |"), "{text}");
+        assert!(text.contains("3 to 4 rounds") && text.contains("≥: requests"), "{text}");
+    }
+
+    #[test]
+    fn blocks_go_between_their_marks() {
+        let blocks = [("one", "1\n".to_owned()), ("two", "2\n".to_owned())];
+        let text = format!("a\n{}b\n{}c\n", block("two", "old\n"), block("one", ""));
+        let new = insert(&text, &blocks).unwrap();
+        assert_eq!(new, format!("a\n{}b\n{}c\n", block("two", "2\n"), block("one", "1\n")));
+        assert_eq!(insert(&new, &blocks).unwrap(), new, "twice is once");
+        assert!(insert("nothing", &blocks).unwrap_err().contains("readme: one -->"));
+        let unended = text.replace("<!-- end -->", "");
+        assert!(insert(&unended, &blocks).unwrap_err().contains("<!-- end -->"));
+    }
+}

@@ -1,0 +1,56 @@
+//! README.md has no figure that a kept run does not support: its tables are what `samum-bench readme`
+//! prints.
+
+use std::fs;
+use std::path::Path;
+
+use samum_bench::readme::{Kept, between_marks, blocks};
+use samum_bench::run::Run;
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// The runs that a text says its tables are of, in the order of naming.
+fn runs(text: &str) -> Vec<String> {
+    let mut dirs = Vec::new();
+    for part in text.split("](docs/runs/").skip(1) {
+        let dir = part.split("/summary.md)").next().unwrap();
+        let dir = format!("docs/runs/{dir}");
+        if !dirs.contains(&dir) {
+            dirs.push(dir);
+        }
+    }
+    dirs
+}
+
+#[test]
+fn the_tables_of_the_readme_are_those_of_its_runs() {
+    let readme = fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap();
+    let block = |name: &str| &readme[between_marks(&readme, name).unwrap()];
+    let dirs = runs(&[block("servers"), block("preload")].concat());
+    assert!(!dirs.is_empty(), "tables without a run");
+    let loaded: Vec<Run> =
+        dirs.iter().map(|dir| Run::load(&Path::new(ROOT).join(dir)).unwrap()).collect();
+    let kept: Vec<Kept<'_>> =
+        dirs.iter().zip(&loaded).map(|(dir, run)| Kept { dir, run }).collect();
+    for (name, printed) in blocks(&kept) {
+        assert!(
+            printed == block(name),
+            "block {name}: samum-bench readme {} --into README.md\n{printed}",
+            dirs.join(" ")
+        );
+    }
+}
+
+/// What is in a table with least and greatest behind it stands between the marks; elsewhere there are no
+/// requests per second, no speeds and no percentiles.
+#[test]
+fn no_figure_stands_outside_the_tables() {
+    let mut readme = fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap();
+    for name in ["servers", "preload"] {
+        let range = between_marks(&readme, name).unwrap();
+        readme.replace_range(range, "");
+    }
+    for word in ["MB/s", "req/s", "p50", "p99", "µs"] {
+        assert!(!readme.contains(word), "'{word}' in README.md without a run");
+    }
+}
