@@ -195,6 +195,10 @@ fn maximum(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                 Ok(account) if keep_alive && !keeps(&account, &plan) => {
                     recorder.skip(name, format!("{kind}: the server does not keep connections"));
                 }
+                // Too few failures within the time to end the load, and no answer either.
+                Ok(account) if account.answered_ever == 0 => {
+                    recorder.skip(name, format!("{kind}: {}", account.failures()));
+                }
                 Ok(account) => {
                     let x = float(http.connections);
                     recorder.record(name, kind, Unit::PerSecond, x, account.rate());
