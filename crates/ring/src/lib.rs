@@ -57,7 +57,7 @@ mod common;
 mod epoll;
 mod fault;
 mod fd;
-#[allow(unsafe_code, reason = "preadv2 into shared scratch memory, cachestat")]
+#[allow(unsafe_code, reason = "preadv2 into shared scratch memory, cachestat, mincore")]
 mod now;
 mod op;
 mod pipe;
@@ -81,6 +81,7 @@ use rustix::time::{ClockId, clock_gettime};
 pub use buffer::{Buffer, BufferPool};
 pub use fault::Fault;
 pub use fd::Fd;
+pub use now::Mapping;
 pub use op::{
     Caching, Change, Completion, DriverKind, Entry, Event, FileKind, Listing, Op, OpenHow, Stat,
     Token,
@@ -427,6 +428,26 @@ impl Ring {
             Driver::Sim(sim) => sim.world.cached_pages(file.raw(), offset, len),
             _ => now::cached_pages(file.os(), offset, len),
         }
+    }
+
+    /// Map a file of `size` bytes to learn what of it is resident where [`probe`](Self::probe) cannot
+    /// tell. A ring keeps 1,024 of them.
+    ///
+    /// # Errors
+    ///
+    /// Those of `mmap(2)`, `OutOfMemory` when there are as many as may be, `Unsupported` in the
+    /// simulation.
+    pub fn map(&self, file: &Fd, size: u64) -> io::Result<Mapping> {
+        if matches!(self.driver, Driver::Sim(_)) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        Mapping::new(file.os(), size, &self.common.mappings)
+    }
+
+    /// Whether pages of memory file systems can be swapped out on this machine.
+    #[must_use]
+    pub fn has_swap(&self) -> bool {
+        now::has_swap()
     }
 
     /// Bytes that have been sent and that the peer has not acknowledged (`SIOCOUTQ`, tcp(7)); for

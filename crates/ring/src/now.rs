@@ -3,7 +3,9 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use core::cell::UnsafeCell;
+use core::cell::{Cell, UnsafeCell};
+use core::ptr::NonNull;
+use std::rc::Rc;
 
 use rustix::io::IoSlice;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
@@ -95,4 +97,106 @@ pub(crate) fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::R
         libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, pages.as_mut_ptr(), 0)
     };
     if result == 0 { Ok(pages[0]) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Mappings that one ring keeps: a process may have 65,530 (`vm.max_map_count`), and there is a ring
+/// for each core.
+const MAPPINGS_MAX: usize = 1024;
+
+/// A file's pages as `mincore(2)` wants them: mapped, and never touched.
+///
+/// `mincore` answers for the page cache of the file that the file system maps, which on overlayfs is
+/// the one below, and counts what is up to date only. To a process that neither owns the file nor may
+/// write to it, it says that everything is there (`can_do_mincore` in mm/mincore.c); such a lie shows
+/// at the page behind the end of the file, which is mapped for that.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<core::ffi::c_void>,
+    /// Bytes of the file in whole pages; one page more is mapped.
+    bytes: usize,
+    /// All mappings of the ring.
+    count: Rc<Cell<usize>>,
+}
+
+impl Mapping {
+    pub(crate) fn new(
+        file: BorrowedFd<'_>,
+        size: u64,
+        count: &Rc<Cell<usize>>,
+    ) -> io::Result<Self> {
+        if count.get() >= MAPPINGS_MAX {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let bytes = usize::try_from(size).ok().and_then(|size| size.checked_next_multiple_of(PAGE));
+        let bytes = bytes.filter(|bytes| bytes.checked_add(PAGE).is_some());
+        let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: a mapping at an address of the kernel's choice touches no memory that exists, and
+        // nobody can read or write what it maps (mmap(2)).
+        let start = unsafe {
+            rustix::mm::mmap(
+                core::ptr::null_mut(),
+                bytes + PAGE,
+                rustix::mm::ProtFlags::empty(),
+                rustix::mm::MapFlags::SHARED,
+                file,
+                0,
+            )
+        }?;
+        let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
+        count.set(count.get() + 1);
+        Ok(Self { start, bytes, count: Rc::clone(count) })
+    }
+
+    /// How many bytes from `offset` on, at most `len` and [`PROBE_BYTES_MAX`](crate::PROBE_BYTES_MAX),
+    /// are in the page cache. 0 behind the end of the file as it was mapped.
+    ///
+    /// # Errors
+    ///
+    /// `PermissionDenied` where the kernel does not tell this process, else those of `mincore(2)`.
+    #[expect(clippy::missing_panics_doc, reason = "what lies within a mapping fits")]
+    pub fn resident(&self, offset: u64, len: usize) -> io::Result<usize> {
+        let end = self.bytes as u64;
+        let len = (len.min(PROBE_BYTES_MAX) as u64).min(end.saturating_sub(offset));
+        if len == 0 {
+            return Ok(0);
+        }
+        let first = offset - offset % PAGE as u64;
+        let count = (offset + len - first).div_ceil(PAGE as u64);
+        // One more for a range that begins within a page.
+        let mut pages = [0; PIECES + 1];
+        let count = usize::try_from(count).expect("at most PIECES + 1");
+        self.look(first, &mut pages[..count])?;
+        let mut behind = [0];
+        self.look(end, &mut behind)?;
+        if behind[0] & 1 != 0 {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let there = pages[..count].iter().take_while(|page| **page & 1 != 0).count();
+        let found = (first + (there * PAGE) as u64).saturating_sub(offset).min(len);
+        Ok(usize::try_from(found).expect("at most len"))
+    }
+
+    fn look(&self, offset: u64, pages: &mut [u8]) -> io::Result<()> {
+        let at = usize::try_from(offset).expect("within the mapping");
+        assert!(at + pages.len() * PAGE <= self.bytes + PAGE);
+        // SAFETY: asserted to lie within the mapping, which `new` made and `drop` ends.
+        let start = unsafe { self.start.as_ptr().byte_add(at) };
+        // SAFETY: mincore(2) reads no memory there, and writes one byte for each page to `pages`.
+        let result = unsafe { libc::mincore(start, pages.len() * PAGE, pages.as_mut_ptr()) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.count.set(self.count.get() - 1);
+        // SAFETY: made by `new` with this length; nothing refers to it but `self`.
+        let result = unsafe { rustix::mm::munmap(self.start.as_ptr(), self.bytes + PAGE) };
+        debug_assert!(result.is_ok(), "munmap of an own mapping fails only for bad arguments");
+    }
+}
+
+/// Whether this machine has swap, so that the pages of a memory file system can leave memory.
+pub(crate) fn has_swap() -> bool {
+    rustix::system::sysinfo().totalswap > 0
 }

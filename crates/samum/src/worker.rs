@@ -235,9 +235,6 @@ impl Worker {
     }
 
     fn handle_disk(&mut self, completion: Completion) {
-        if !self.shell.disk.is_read(completion.token) {
-            return;
-        }
         // A read for a connection that has gone since gives its buffer back here.
         let Some(done) = self.shell.disk.handle(&mut self.shell.ring, completion) else { return };
         self.with(done.owner, |connection, shell, content| {

@@ -48,7 +48,7 @@ fn main() -> io::Result<()> {
 
 impl Server {
     fn handle(&mut self, done: Completion) {
-        if self.disk.is_read(done.token) {
+        if self.disk.owns(done.token) {
             let done = self.disk.handle(&mut self.ring, done);
             let owner = done.as_ref().map_or(0, |read| read.owner);
             if let (Some(read), Some(client)) = (done, self.clients.get_mut(&owner)) {

@@ -94,7 +94,7 @@ fn finish(
         for completion in completions {
             if completion.token == WRITABLE {
                 stream.handle_writable();
-            } else if disk.is_read(completion.token)
+            } else if disk.owns(completion.token)
                 && let Some(read) = disk.handle(ring, completion)
             {
                 stream.handle_read(ring, read);

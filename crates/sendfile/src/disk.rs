@@ -27,7 +27,7 @@ pub struct DiskConfig {
     /// Files beyond this size are not worth caching with [`Caching::Auto`]: a good part of the
     /// memory would be theirs.
     pub cached_bytes_max: u64,
-    /// The tokens of the disk's own operations are `token_base` plus a number below 2³².
+    /// The tokens of the disk's own operations are `token_base` plus a number below 2³³.
     pub token_base: Token,
 }
 
@@ -60,6 +60,8 @@ pub struct Disk {
     holders: Rc<Holders>,
     /// By file system.
     abilities: HashMap<u64, Abilities>,
+    /// File systems whose names were asked for, in that order, by device.
+    asked: Vec<u64>,
 }
 
 /// Bytes that a disk must have brought quickly, read after read, before the kernel may read ahead
@@ -81,11 +83,22 @@ struct Abilities {
     splice: bool,
     /// What it has brought quickly, at most [`QUICK_BYTES`].
     quick_bytes: u64,
+    /// Which it is.
+    name: Name,
+}
+
+/// What is known of a file system's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    NotAsked,
+    Asked,
+    /// Its magic number; `None` if it could not be had.
+    Known(Option<u64>),
 }
 
 impl Default for Abilities {
     fn default() -> Self {
-        Self { drop: true, splice: true, quick_bytes: 0 }
+        Self { drop: true, splice: true, quick_bytes: 0, name: Name::NotAsked }
     }
 }
 
@@ -217,6 +230,7 @@ impl Disk {
             in_line: HashSet::new(),
             holders: Rc::default(),
             abilities: HashMap::new(),
+            asked: Vec::new(),
         })
     }
 
@@ -274,6 +288,26 @@ impl Disk {
     pub(crate) fn wait_in_line(&mut self, owner: u64) {
         if self.in_line.insert(owner) {
             self.waiting.push_back(owner);
+        }
+    }
+
+    /// Tell a file which file system it is on, which may decide how its residency can be known. What
+    /// is not known yet is asked for; until the answer comes it is taken for one of the usual ones.
+    pub(crate) fn introduce(&mut self, ring: &mut Ring, file: &File) {
+        if file.is_introduced() {
+            return;
+        }
+        let abilities = self.abilities.entry(file.dev()).or_default();
+        match abilities.name {
+            Name::Known(magic) => file.introduce(magic),
+            Name::Asked => {}
+            Name::NotAsked if self.asked.len() == FILE_SYSTEMS_MAX => file.introduce(None),
+            Name::NotAsked => {
+                abilities.name = Name::Asked;
+                let token = FILE_SYSTEM + self.asked.len() as Token;
+                self.asked.push(file.dev());
+                ring.submit(Op::FileSystem(file.fd().clone()), self.config.token_base + token);
+            }
         }
     }
 
@@ -342,14 +376,26 @@ impl Disk {
         begun
     }
 
-    /// Take the completion of a read of this disk. `None` means that it was begun anew in another
-    /// way and will end later.
+    /// Take the completion of an operation of this disk. `None` means that no stream waits for it.
     ///
     /// # Panics
     ///
-    /// If the completion is of no read of this disk.
+    /// If the completion is of no operation of this disk.
     pub fn handle(&mut self, ring: &mut Ring, completion: Completion) -> Option<ReadDone> {
-        let id = u32::try_from(completion.token - self.config.token_base).expect("a read's token");
+        assert!(self.owns(completion.token), "an operation of this disk");
+        let number = completion.token - self.config.token_base;
+        let Ok(id) = u32::try_from(number) else {
+            if number >= FILE_SYSTEM {
+                let at = usize::try_from(number - FILE_SYSTEM).expect("an index of `asked`");
+                let magic = match completion.result {
+                    Ok(Event::FileSystem(magic)) => Some(magic),
+                    _ => None,
+                };
+                let abilities = self.abilities.entry(self.asked[at]).or_default();
+                abilities.name = Name::Known(magic);
+            }
+            return None;
+        };
         let read = self.reads.remove(&id).expect("each read ends once");
         let result = match completion.result {
             Ok(Event::Read(buf)) => Ok(Data::Buffer(buf)),
@@ -414,11 +460,12 @@ impl Disk {
         }
     }
 
-    /// Whether this completion is of an operation of this disk. Those that nobody waits for are
-    /// not to be given to [`handle`](Self::handle): see [`is_read`](Self::is_read).
+    /// Whether this completion is of an operation of this disk, to be given to
+    /// [`handle`](Self::handle).
     #[must_use]
     pub const fn owns(&self, token: Token) -> bool {
-        token >= self.config.token_base && token <= self.config.token_base + DISCARD
+        token >= self.config.token_base
+            && token < self.config.token_base + FILE_SYSTEM + FILE_SYSTEMS_MAX as Token
     }
 
     /// Whether this completion is of a read.
@@ -432,6 +479,11 @@ impl Disk {
 const URGENT_SHARE: usize = 4;
 /// Added to the base, the token of what nobody waits for.
 const DISCARD: Token = 1 << 32;
+/// Added to the base, the token of the first question for a file system's name.
+const FILE_SYSTEM: Token = DISCARD + 1;
+/// File systems whose names are asked for; the files of others are read. A worker that serves a tree
+/// meets as many as are mounted in it, and overlayfs has one for each of its layers.
+const FILE_SYSTEMS_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! One open file, and what is known of its residency in the page cache.
 //!
-//! Read first: `preadv2(2)` on `RWF_NOWAIT`, mm/filemap.c `filemap_cachestat`. What Linux does
+//! Read first: `preadv2(2)` on `RWF_NOWAIT`, mm/filemap.c `filemap_cachestat`, mm/mincore.c. What Linux does
 //! (6.18, ext4): `cachestat(2)` counts folios that are still being read, so it can say no but not
 //! yes; `RWF_NOWAIT` is exact but costs a copy of the range, and where it says no it has begun to
 //! read. So the first is asked before the second, and residency is asked at three depths,
@@ -12,6 +12,14 @@
 //! | confirm: `cachestat` of the block | not confirmed for [`CONFIDENCE`] | any page evicted since the look |
 //! | touch: `RWF_NOWAIT` of the first byte in each block and the last | each use | a file dropped as a whole, or being read again in order |
 //!
+//! Some file systems do not know `RWF_NOWAIT`, so each is asked for its name once, not on the loop
+//! (`f_type` of `fstatfs(2)`). tmpfs and ramfs have everything in memory, unless there is swap. Then, and
+//! on overlayfs, `mincore(2)` looks, which needs a mapping and is exact; a look is believed for
+//! [`CONFIDENCE`]. It says nothing true to who neither owns the file nor may write to it; then, and on
+//! all other file systems (FUSE, networks: they ask somebody even about what is in the page cache),
+//! nothing is resident. An overlay of a network file system would have to ask it, too, and a lower
+//! file that is being replaced by a copy is looked at in its old place.
+//!
 //! What remains is a page that is evicted within 5 ms of its last use without its neighbours at the
 //! ends, which reclaim does not do (a page just used is not on the inactive list), and one that has
 //! been evicted and is being read again by another process out of order. `sendfile(2)` would then
@@ -22,7 +30,7 @@ use core::time::Duration;
 use std::collections::HashMap;
 use std::io;
 
-use ring::{Fd, PROBE_BYTES_MAX, Ring, Stat, Time};
+use ring::{Fd, Mapping, PROBE_BYTES_MAX, Ring, Stat, Time};
 
 /// The unit of residency: what one exact look covers, and what one read brings.
 pub(crate) const BLOCK: u64 = PROBE_BYTES_MAX as u64;
@@ -36,6 +44,10 @@ const BELIEF_ALONE: Duration = Duration::from_millis(50);
 /// Blocks remembered per file; beyond it (1 GiB) each use looks exactly.
 const BLOCKS_MAX: usize = 4096;
 const PAGE: u64 = 4096;
+/// `f_type` of statfs(2).
+const TMPFS: u64 = 0x0102_1994;
+const RAMFS: u64 = 0x8584_58f6;
+const OVERLAYFS: u64 = 0x794c_7630;
 
 /// What becomes of the page cache when a file is read from the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,10 +69,13 @@ pub struct File {
     size: u64,
     dev: u64,
     telling: Cell<Telling>,
+    introduced: Cell<bool>,
     /// How the kernel has been told to read ahead.
     readahead: Cell<Option<Readahead>>,
     /// Blocks that were wholly resident, by block number.
     blocks: RefCell<HashMap<u64, Block>>,
+    /// Some once `mincore` was asked.
+    mapping: RefCell<Option<Mapping>>,
 }
 
 /// When a block was last found wholly resident.
@@ -87,8 +102,10 @@ enum Telling {
     Both,
     /// Only `RWF_NOWAIT`: `cachestat` is missing, or not permitted on files of others.
     Exact,
-    /// Everything is always resident: memory file systems.
+    /// A memory file system: everything is resident unless there is swap; then like `Mapped`.
     Memory,
+    /// `mincore` of a mapping: exact where it may be asked.
+    Mapped,
     /// Nothing can be known, or `sendfile` does not take it, so nothing is resident: FUSE, some
     /// network file systems.
     Nothing,
@@ -103,17 +120,34 @@ impl File {
             size: stat.size,
             dev: stat.dev,
             telling: Cell::new(Telling::Both),
+            introduced: Cell::new(false),
             readahead: Cell::new(None),
             blocks: RefCell::default(),
+            mapping: RefCell::default(),
         }
     }
 
-    /// The same for a file on a memory file system (`tmpfs`, a `memfd`), which never needs a disk.
+    /// The same for a file that is known to be on a memory file system (`tmpfs`, a `memfd`).
     #[must_use]
     pub fn in_memory(fd: Fd, stat: &Stat) -> Self {
         let file = Self::new(fd, stat);
-        file.telling.set(Telling::Memory);
+        file.introduce(Some(TMPFS));
         file
+    }
+
+    /// Whether it has been told which file system it is on.
+    pub(crate) fn is_introduced(&self) -> bool {
+        self.introduced.get()
+    }
+
+    /// It is on this file system, by its magic number; `None` if that cannot be known.
+    pub(crate) fn introduce(&self, magic: Option<u64>) {
+        self.introduced.set(true);
+        match magic {
+            Some(TMPFS | RAMFS) => self.telling.set(Telling::Memory),
+            Some(OVERLAYFS) => self.telling.set(Telling::Mapped),
+            _ => {}
+        }
     }
 
     /// `sendfile(2)` does not take it: nothing of it is resident from now on, so it is read.
@@ -157,9 +191,9 @@ impl File {
     /// from the disk anyway gets them cheaper, and just as exactly, by the next read.
     pub fn resident(&self, ring: &Ring, offset: u64, len: u64, now: Time, look: bool) -> u64 {
         match self.telling.get() {
-            Telling::Memory => return len,
+            Telling::Memory if !ring.has_swap() => return len,
             Telling::Nothing => return 0,
-            Telling::Both | Telling::Exact => {}
+            Telling::Both | Telling::Exact | Telling::Memory | Telling::Mapped => {}
         }
         let end = offset + len;
         let mut at = offset;
@@ -191,14 +225,17 @@ impl File {
     }
 
     fn touch(&self, ring: &Ring, at: u64) -> bool {
-        matches!(ring.probe(&self.fd, at, 1), Ok(1))
+        self.probe(ring, at, 1) == Some(1)
     }
 
     /// The block was wholly resident: is it still?
     fn believes(&self, ring: &Ring, number: u64, block: Block, now: Time) -> bool {
         let age = now.since(block.looked);
-        if self.telling.get() == Telling::Exact {
-            return age < BELIEF_ALONE;
+        match self.telling.get() {
+            Telling::Exact => return age < BELIEF_ALONE,
+            // A look is as cheap as what would confirm it.
+            Telling::Memory | Telling::Mapped => return age < CONFIDENCE,
+            _ => {}
         }
         if age >= BELIEF {
             return false;
@@ -223,7 +260,7 @@ impl File {
     fn may_be_cached(&self, ring: &Ring, offset: u64, len: u64) -> bool {
         let first = offset / PAGE;
         let pages = (offset + len).div_ceil(PAGE) - first;
-        self.telling.get() == Telling::Exact
+        self.telling.get() != Telling::Both
             || self.cached_pages(ring, first * PAGE, pages).is_none_or(|cached| cached > 0)
     }
 
@@ -260,12 +297,32 @@ impl File {
 
     fn probe(&self, ring: &Ring, offset: u64, len: u64) -> Option<u64> {
         let len = usize::try_from(len).expect("at most a block");
+        if matches!(self.telling.get(), Telling::Memory | Telling::Mapped) {
+            return self.probe_mapped(ring, offset, len);
+        }
         match ring.probe(&self.fd, offset, len) {
             Ok(found) => Some(found as u64),
             Err(error) => {
                 if error.kind() == io::ErrorKind::Unsupported {
                     self.telling.set(Telling::Nothing);
                 }
+                None
+            }
+        }
+    }
+
+    fn probe_mapped(&self, ring: &Ring, offset: u64, len: usize) -> Option<u64> {
+        let mut mapping = self.mapping.borrow_mut();
+        if mapping.is_none() {
+            // As many as may be: until some have gone it is read.
+            *mapping = ring.map(&self.fd, self.size).ok();
+        }
+        match mapping.as_ref()?.resident(offset, len) {
+            Ok(found) => Some((found as u64).min(self.size - offset)),
+            Err(_) => {
+                // The kernel does not tell: it would have to be believed.
+                self.telling.set(Telling::Nothing);
+                *mapping = None;
                 None
             }
         }

@@ -380,7 +380,7 @@ impl Stream {
                 State::Ready => self.send_ready(ring, socket, budget),
                 State::Waiting => {
                     let now = ring.now();
-                    match self.send_resident(ring, socket, now, budget) {
+                    match self.send_resident(ring, disk, socket, now, budget) {
                         Some(sent) => sent,
                         None => {
                             self.read_ahead(ring, disk, owner, window, now, true);
@@ -480,7 +480,8 @@ impl Stream {
     /// if nothing is, if it cannot be sent like this, or if its read is under way.
     fn send_resident(
         &mut self,
-        ring: &Ring,
+        ring: &mut Ring,
+        disk: &mut Disk,
         socket: &Fd,
         now: Time,
         budget: u64,
@@ -491,6 +492,7 @@ impl Stream {
         }
         let left = (source.end - source.offset).min(budget);
         let look = !source.from_disk;
+        disk.introduce(ring, &source.file);
         let len = source.file.resident(ring, source.offset, left, now, look);
         if len == 0 {
             return None;
