@@ -19,7 +19,8 @@
 //! What a path names is first opened with `O_PATH`, which opens nothing in the sense of its driver:
 //! a FIFO's writer is not released, a device does nothing. Regular files are then opened for reading
 //! through `/proc/self/fd`, which is the very inode that was looked at. That is as many system calls
-//! as to open with `O_NONBLOCK`, stat, and clear that flag, and one less where nothing has changed.
+//! as to open with `O_NONBLOCK`, stat, and clear that flag; one less where nothing has changed, and
+//! one more where changes make no events.
 
 use std::ffi::CString;
 use std::io;
@@ -92,7 +93,8 @@ enum Step {
     OpenForReading {
         part: u32,
     },
-    /// The part's state is being compared, because it was opened by its path.
+    /// The part's state is being read once more: because it was opened by its path, or because only
+    /// to open it for reading asks the server of a network file system (nfs(5), close-to-open).
     Compare {
         part: u32,
     },
@@ -291,14 +293,16 @@ impl Content {
                 self.opened_for_reading(shell, id, part, result);
             }
             (Step::Compare { part }, Ok(Event::Stat(stat))) => {
-                let known = load.parts[part as usize].as_ref().and_then(|part| part.stat.as_ref());
-                if known == Some(&stat) || load.looks >= LOOKS_MAX {
-                    if let Some(part) = &mut load.parts[part as usize] {
-                        part.stat = Some(*stat);
-                    }
+                let part = load.parts[part as usize].as_mut().expect("open for reading");
+                let file = |stat: &Stat| (stat.kind, stat.dev, stat.ino);
+                let is_same = part.stat.as_ref().map(file) == Some(file(&stat));
+                part.stat = Some(*stat);
+                if is_same {
                     self.open_for_reading(shell, id);
-                } else {
+                } else if load.looks < LOOKS_MAX {
                     self.look(shell, id);
+                } else {
+                    self.fail(shell, id, Status::NotFound);
                 }
             }
             (Step::Read, result) => {
@@ -389,11 +393,12 @@ impl Content {
 
     /// Everything that belongs to the path is known: open it for reading, if it is not as before.
     fn siblings_known(&mut self, shell: &mut Shell, id: u32) {
-        let load = self.load(id);
-        if let Some(previous) = load.previous.take_if(|previous| same(&previous.kind, &load.parts))
+        if self.load(id).watched
+            && let Some(previous) = self.unchanged(id)
         {
             return self.still_true(shell, id, previous);
         }
+        let load = self.load(id);
         let sizes = load.parts.iter().flatten().filter_map(|part| part.stat.as_ref());
         let large = sizes.filter(|stat| stat.size > FINISHED_BYTES_MAX).count();
         load.large = large;
@@ -401,6 +406,12 @@ impl Content {
             return self.park(shell, id);
         }
         self.open_for_reading(shell, id);
+    }
+
+    /// What the path was before, if that has not changed.
+    fn unchanged(&mut self, id: u32) -> Option<Rc<Resource>> {
+        let load = self.load(id);
+        load.previous.take_if(|previous| same(&previous.kind, &load.parts))
     }
 
     /// Open the next part, and then read what is small.
@@ -444,7 +455,7 @@ impl Content {
                     part.fd = fd.clone();
                     part.readable = true;
                 }
-                if no_proc {
+                if no_proc || !load.watched {
                     load.step = Step::Compare { part };
                     load.pending += 1;
                     shell.ring.submit(Op::Stat(fd), token(kind::LOAD, part, id));
@@ -464,6 +475,9 @@ impl Content {
 
     /// Read what is small.
     fn read(&mut self, shell: &mut Shell, id: u32) {
+        if let Some(previous) = self.unchanged(id) {
+            return self.still_true(shell, id, previous);
+        }
         let (pool, keep) = (self.pool.clone(), self.policy.keep);
         let load = self.load(id);
         load.step = Step::Read;

@@ -25,8 +25,8 @@ const EVICTION_LOOKS: usize = 16;
 const EVICTED_MAX: usize = 4;
 /// Watching is tried again so long after it failed for want of something.
 const RETRY: Duration = Duration::from_secs(10);
-/// Watches ended in one turn.
-const CANCELS_MAX: usize = 64;
+/// Watches ended in one turn: each goes through all others (`sweep_watches` in the ring).
+const CANCELS_MAX: usize = 16;
 
 /// The directories that resources are in.
 #[derive(Debug, Default)]
