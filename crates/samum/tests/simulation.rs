@@ -573,3 +573,44 @@ fn files_beyond_the_share_of_descriptors_are_served_one_after_the_other() {
         }
     });
 }
+
+/// A small file that is overwritten in place while it is being read: whatever is sent with a tag is
+/// what the tag stands for.
+#[test]
+fn a_tag_never_stands_for_two_contents() {
+    for_seeds(40, |seed| {
+        let mut run = Run::new(Config::new(seed), Tuning::default(), false);
+        let peer = run.world.connect();
+        let mut bodies: HashMap<String, Vec<u8>> = HashMap::new();
+        for round in 0..100 {
+            if round % 2 == 1 {
+                // Has it looked for anew, without a change of its own.
+                run.world.write_file("f1000.gz", b"");
+                run.world.remove("f1000.gz");
+                run.pass(Duration::from_millis(5));
+            } else {
+                run.pass(Duration::from_millis(20));
+            }
+            drop(peer.take());
+            peer.send(b"GET /f1000 HTTP/1.1\r\nHost: sim\r\n\r\n");
+            let mut turns_left = if round % 2 == 1 { run.chance.below(30) } else { usize::MAX };
+            let all = loop {
+                if turns_left == 0 {
+                    let bytes = content(run.chance.next(), 1000);
+                    run.world.write_file("f1000", &bytes);
+                }
+                turns_left = turns_left.wrapping_sub(1);
+                run.turn(Duration::from_micros(50));
+                let all = peer.received();
+                if parse(&all, false).is_some_and(|response| response.whole) {
+                    break all;
+                }
+            };
+            let response = parse(&all, false).unwrap();
+            let head = String::from_utf8_lossy(&all[..response.len - response.body.len()]);
+            let tag = head.lines().find_map(|line| line.strip_prefix("ETag: ")).unwrap();
+            let before = bodies.entry(tag.to_owned()).or_insert_with(|| response.body.to_vec());
+            assert!(before == response.body, "{tag} stands for two contents");
+        }
+    });
+}
