@@ -105,7 +105,8 @@ pub struct Serve {
     pub dir: PathBuf,
 
     /// Where to listen: ADDRESS:PORT, with an IPv6 address in brackets, or
-    /// unix:PATH[,mode=660][,owner=USER:GROUP]. May be repeated. Port 0 lets the kernel choose
+    /// unix:PATH, to which ,mode=660 and ,owner=USER:GROUP can be added. May be repeated. Port 0 lets
+    /// the kernel choose
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = parse_address)]
     pub listen: Vec<Address>,
 
