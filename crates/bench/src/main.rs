@@ -1,7 +1,8 @@
 //! The command `samum-bench`.
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::process::ExitCode;
+use std::panic;
+use std::process::{self, ExitCode};
 
 use clap::Parser as _;
 use samum_bench::cli::{self, Cli, Command, How, Tests};
@@ -27,6 +28,12 @@ impl From<Error> for Stop {
 }
 
 fn main() -> ExitCode {
+    // In whatever thread: what is left could not be relied on.
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(move |fault| {
+        hook(fault);
+        process::abort();
+    }));
     // clap itself exits with 2 for what it cannot understand, and 0 for --help.
     let result = match Cli::parse().command {
         Command::Os(tests) => tested("os", os::tests(), &tests),

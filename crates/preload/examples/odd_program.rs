@@ -144,6 +144,39 @@ fn main() {
             epoll.control(EPOLL_CTL_ADD, ours.as_raw_fd(), EPOLLIN);
             assert_eq!(sendfile(ours.as_raw_fd(), &file, 0).expect("it waits"), COUNT);
         }
+        // The library fails somewhere, in this thread or in a reader: nobody waits for ever, nothing is sent
+        // twice.
+        "failing" => {
+            let (ours, mut theirs) = pair();
+            epoll.control(EPOLL_CTL_ADD, ours.as_raw_fd(), EPOLLOUT);
+            let send = || {
+                let sent = loop {
+                    let sent = sendfile(ours.as_raw_fd(), &file, 0);
+                    if !is_full(&sent) {
+                        break sent;
+                    }
+                    let mut polled =
+                        libc::pollfd { fd: ours.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+                    // SAFETY: one element.
+                    assert_eq!(unsafe { libc::poll(&raw mut polled, 1, 10_000) }, 1);
+                    assert_eq!(epoll.wait(LATE), OUT);
+                };
+                assert_eq!(sent.expect("it waits"), COUNT);
+            };
+            send();
+            assert_eq!(child(|| drop(pair())), 0);
+            let copy = ours.try_clone().expect("dup");
+            // SAFETY: both are ours.
+            assert_eq!(unsafe { libc::dup2(copy.as_raw_fd(), 20) }, 20);
+            send();
+            let mut got = vec![0; 2 * COUNT];
+            theirs.read_exact(&mut got).expect("it was sent");
+            assert_eq!(got[..COUNT], got[COUNT..]);
+            ours.shutdown(std::net::Shutdown::Both).expect("shutdown");
+            assert_eq!(theirs.read(&mut got).expect("the end"), 0, "nothing twice");
+            // SAFETY: nobody uses what is closed.
+            unsafe { libc::close(20) };
+        }
         // The child has the sockets too, and is none of the parent's business.
         "fork" => {
             let (ours, theirs) = deferred(&file, &epoll);

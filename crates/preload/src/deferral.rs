@@ -1,6 +1,7 @@
 //! The program's side: sockets that begin to wait, and everything that a program can do to a socket
 //! which must keep the tables true.
 
+use core::cell::Cell;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use core::time::Duration;
@@ -13,7 +14,7 @@ use crate::lock::{Guard, Lock};
 use crate::state::{State, Verdict, Want};
 use crate::stats::{self, Reason};
 use crate::sys::{self, Errno};
-use crate::{reader, real, recent};
+use crate::{fuse, reader, real, recent};
 
 /// The one lock of the process.
 pub(crate) static STATE: Lock<State> = Lock::new(State::new());
@@ -27,6 +28,13 @@ static LOOP_SEEN: AtomicBool = AtomicBool::new(false);
 pub(crate) fn loop_seen(has: impl FnOnce() -> bool) {
     if !LOOP_SEEN.load(Ordering::Relaxed) && has() {
         LOOP_SEEN.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The library is off: nobody waits any more, and no reader reads on.
+pub(crate) fn let_go() {
+    if let Some(mut state) = lock() {
+        state.let_go(make);
     }
 }
 
@@ -56,6 +64,7 @@ pub(crate) fn defer(socket: c_int, file: c_int, want: Want, is_first: bool) -> O
     let Some(mut state) = lock() else {
         return Outcome::Left(Reason::UnseenLoop);
     };
+    fuse::point("state");
     let verdict = state.defer(socket, want, now_us(), || sys::duplicate_if_room(file));
     let outcome = match verdict {
         Verdict::Deferred(changes) => {
@@ -189,11 +198,17 @@ pub(crate) fn share(old: c_int, new: c_int) {
     sys::set_errno(errno);
 }
 
-/// `epoll_ctl(2)` by the program. Returns what the kernel does.
+/// `epoll_ctl(2)` by the program. Returns what the kernel does; `answer` has it even if we fail then.
 ///
 /// # Safety
 /// `event` is null or valid, as for `epoll_ctl(2)`.
-pub(crate) unsafe fn control(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+pub(crate) unsafe fn control(
+    epfd: c_int,
+    op: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+    answer: &Cell<Option<c_int>>,
+) -> c_int {
     loop_seen(|| true);
     let operation = match op {
         libc::EPOLL_CTL_ADD => Op::Add,
@@ -251,7 +266,9 @@ pub(crate) unsafe fn control(epfd: c_int, op: c_int, fd: c_int, event: *mut epol
             }
         }
     };
+    answer.set(Some(returned));
     if returned == 0 {
+        fuse::point("granted");
         entry.interest.granted(operation, epfd, wanted.events, wanted.u64);
         // Until it is closed, even if nobody watches it any more.
         state.table.set_flags(fd, flags | IN_USE);
@@ -309,8 +326,17 @@ pub(crate) fn now_us() -> u64 {
 /// Signals that were blocked before the fork, by who holds the lock over it.
 static SIGNALS: AtomicU64 = AtomicU64::new(0);
 
+/// The lock is held over a fork. Written and read under it.
+static IS_HELD: AtomicBool = AtomicBool::new(false);
+
 /// Before `fork(2)`: nobody else is in the middle of something.
 pub(crate) extern "C" fn before_fork() {
+    if fuse::is_on() && fuse::run("fork", hold).is_some() {
+        IS_HELD.store(true, Ordering::Relaxed);
+    }
+}
+
+fn hold() {
     let mut state = STATE.lock();
     // To open or to close takes microseconds. If the disk must be asked, the child has one too many.
     for _ in 0..BETWEEN_MAX {
@@ -330,12 +356,20 @@ const BETWEEN: Duration = Duration::from_millis(1);
 
 /// After `fork(2)`, in the parent.
 pub(crate) extern "C" fn after_fork() {
-    drop(STATE.reclaim(SIGNALS.load(Ordering::Relaxed)));
+    if IS_HELD.swap(false, Ordering::Relaxed) {
+        drop(STATE.reclaim(SIGNALS.load(Ordering::Relaxed)));
+    }
 }
 
 /// After `fork(2)`, in the child.
 pub(crate) extern "C" fn forked() {
-    let mut state = STATE.reclaim(SIGNALS.load(Ordering::Relaxed));
+    if IS_HELD.swap(false, Ordering::Relaxed) {
+        let state = STATE.reclaim(SIGNALS.load(Ordering::Relaxed));
+        fuse::run("child", || begin_anew(state));
+    }
+}
+
+fn begin_anew(mut state: Guard<'_, State>) {
     own();
     let sink = state.begin_anew(sys::close);
     sink.into_iter().for_each(sys::close_null);

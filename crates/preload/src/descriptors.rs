@@ -187,6 +187,11 @@ impl Table {
         flags.map_or(0, |flags| flags.load(Ordering::Relaxed))
     }
 
+    /// All numbers that have ever had a flag.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = c_int> + use<> {
+        (0..self.used).map_while(|index| c_int::try_from(index).ok())
+    }
+
     /// The entries of all numbers in use, with the numbers.
     pub(crate) fn in_use(&mut self) -> impl Iterator<Item = (c_int, &mut Entry)> {
         let both = self.flags.iter().zip(self.entries.iter_mut()).take(self.used);

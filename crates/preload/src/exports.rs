@@ -1,11 +1,11 @@
 //! The functions that programs find here in place of the C library's. Each looks whether there is
-//! anything to do, and then calls the real one.
+//! anything to do, and then calls the real one. Where ours fails, it is the real one alone ([`fuse`]).
 //!
 //! The same arguments, results and `errno` as theirs. `C-unwind`, because a thread may be cancelled
 //! in some of them, which the C library does by unwinding.
 
+use core::cell::Cell;
 use core::ffi::{c_int, c_uint, c_ulong};
-use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 
 use libc::{
@@ -13,15 +13,13 @@ use libc::{
 };
 
 use crate::wait::{Limit, Sets, limit_of};
-use crate::{deferral, descriptors, real, sendfile as sending, sys, wait};
+use crate::{deferral, descriptors, fuse, real, sendfile as sending, sys, wait};
 
-/// Set once the tables are there; never, if `SAMUM_PRELOAD=off`.
-pub(crate) static ON: AtomicBool = AtomicBool::new(false);
-
+/// Do what is ours of a call. `None`: the library is off, or has just failed; then all of the call is the
+/// real function's.
 #[inline]
-fn on() -> bool {
-    // Pairs with Release where it is set.
-    ON.load(Ordering::Acquire)
+fn ours<T>(name: &str, call: impl FnOnce() -> T) -> Option<T> {
+    if fuse::is_on() { fuse::run(name, call) } else { None }
 }
 
 /// `sendfile(2)`.
@@ -35,12 +33,19 @@ pub unsafe extern "C-unwind" fn sendfile(
     offset: *mut off_t,
     count: usize,
 ) -> isize {
-    if !on() || count == 0 {
+    let progress = Cell::new(0);
+    if count > 0 {
         // SAFETY: the caller's arguments.
-        return unsafe { real::sendfile.function()(out, file, offset, count) };
+        let call = || unsafe { sending::sendfile(out, file, offset, count, &progress) };
+        if let Some(sent) = ours("sendfile", call) {
+            return sent;
+        }
     }
-    // SAFETY: the caller's arguments.
-    unsafe { sending::sendfile(out, file, offset, count) }
+    match progress.get() {
+        // SAFETY: the caller's arguments.
+        0 => unsafe { real::sendfile.function()(out, file, offset, count) },
+        sent => sent,
+    }
 }
 
 /// `sendfile64(2)`: the same where `off_t` has 64 bits.
@@ -89,12 +94,13 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    if !on() {
-        // SAFETY: the caller's arguments.
-        return unsafe { real::epoll_ctl.function()(epfd, op, fd, event) };
-    }
+    let answer = Cell::new(None);
     // SAFETY: the caller's arguments.
-    unsafe { deferral::control(epfd, op, fd, event) }
+    let call = || unsafe { deferral::control(epfd, op, fd, event, &answer) };
+    ours("epoll_ctl", call).or_else(|| answer.get()).unwrap_or_else(|| {
+        // SAFETY: the caller's arguments.
+        unsafe { real::epoll_ctl.function()(epfd, op, fd, event) }
+    })
 }
 
 /// # Safety
@@ -105,16 +111,17 @@ unsafe fn poll_in_slices(
     limit: Limit,
     signals: *const sigset_t,
 ) -> Option<c_int> {
-    if first.is_null() || !on() {
+    if first.is_null() {
         return None;
     }
     // SAFETY: not null, so there are `count` valid elements (the caller's promise).
     let polled = unsafe { core::slice::from_raw_parts_mut(first, usize::try_from(count).ok()?) };
-    // Without events it only asks whether descriptors are open.
-    deferral::loop_seen(|| polled.iter().any(|polled| polled.events != 0));
-    if !descriptors::any_deferred() || !deferral::is_ours() {
-        return None;
-    }
+    let is_for_us = ours("poll", || {
+        // Without events it only asks whether descriptors are open.
+        deferral::loop_seen(|| polled.iter().any(|polled| polled.events != 0));
+        descriptors::any_deferred() && deferral::is_ours() && wait::can_poll(polled)
+    });
+    is_for_us.filter(|&is_for_us| is_for_us)?;
     wait::poll(polled, limit, signals)
 }
 
@@ -207,10 +214,11 @@ fn has_room(count: nfds_t, bytes: usize) -> bool {
 /// Whether a `select` has to be made in slices.
 #[inline]
 fn select_in_slices() -> bool {
-    if on() {
+    let is_for_us = ours("select", || {
         deferral::loop_seen(|| true);
-    }
-    descriptors::any_deferred() && deferral::is_ours()
+        descriptors::any_deferred() && deferral::is_ours()
+    });
+    is_for_us == Some(true)
 }
 
 /// `select(2)`. As Linux does, the time that is left is put in the place of the limit.
@@ -282,7 +290,7 @@ pub unsafe extern "C-unwind" fn pselect(
 /// As `close(2)`: the descriptor is the caller's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    deferral::forget(fd);
+    ours("close", || deferral::forget(fd));
     // SAFETY: the caller's descriptor.
     unsafe { real::close.function()(fd) }
 }
@@ -296,9 +304,11 @@ pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: 
     // With CLOSE_RANGE_UNSHARE the other threads keep theirs; a number that is closed all the same is
     // renewed when it is a socket's again.
     let closes = flags == 0 && first <= last;
-    if on() && closes && sys::close_range(u32::MAX, u32::MAX, 0) == 0 {
-        deferral::forget_all(first, last);
-    }
+    ours("close_range", || {
+        if closes && sys::close_range(u32::MAX, u32::MAX, 0) == 0 {
+            deferral::forget_all(first, last);
+        }
+    });
     match real::close_range.if_any() {
         // SAFETY: the caller's descriptors.
         Some(function) => unsafe { function(first, last, flags) },
@@ -312,9 +322,7 @@ pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: 
 /// As `close(2)`, for all from the first on.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
-    if on() {
-        deferral::forget_all(u32::try_from(first).unwrap_or(0), u32::MAX);
-    }
+    ours("closefrom", || deferral::forget_all(u32::try_from(first).unwrap_or(0), u32::MAX));
     match real::closefrom.if_any() {
         // SAFETY: the caller's descriptors.
         Some(function) => unsafe { function(first) },
@@ -324,9 +332,9 @@ pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
 
 /// A descriptor may have been duplicated.
 fn duplicated(old: c_int, new: c_int) -> c_int {
-    if new >= 0 && new != old && on() {
+    if new >= 0 && new != old {
         made(new);
-        deferral::share(old, new);
+        ours("dup", || deferral::share(old, new));
     }
     new
 }
@@ -344,11 +352,13 @@ pub unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
 /// What is open at `new` is about to be closed. Before it is, for then the number may be another's; and
 /// not if the call will fail, for then it stays.
 fn forget_unless_refused(old: c_int, new: c_int, flags: c_int) {
-    let errno = sys::errno();
-    if old != new && flags & !libc::O_CLOEXEC == 0 && sys::can_duplicate(old, new) {
-        deferral::forget(new);
-    }
-    sys::set_errno(errno);
+    ours("dup2", || {
+        let errno = sys::errno();
+        if old != new && flags & !libc::O_CLOEXEC == 0 && sys::can_duplicate(old, new) {
+            deferral::forget(new);
+        }
+        sys::set_errno(errno);
+    });
 }
 
 /// `dup2(2)`.
@@ -407,7 +417,7 @@ compile_error!("fcntl passes its third argument as a word only on x86-64 and aar
 /// As `shutdown(2)`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn shutdown(socket: c_int, how: c_int) -> c_int {
-    deferral::cancel(socket);
+    ours("shutdown", || deferral::cancel(socket));
     // SAFETY: the caller's descriptor.
     unsafe { real::shutdown.function()(socket, how) }
 }
@@ -415,7 +425,7 @@ pub unsafe extern "C-unwind" fn shutdown(socket: c_int, how: c_int) -> c_int {
 /// A descriptor has been made: what is known of its number is of another, closed unseen.
 fn made(fd: c_int) -> c_int {
     if descriptors::flags(fd) != 0 {
-        deferral::renew(fd);
+        ours("socket", || deferral::renew(fd));
     }
     fd
 }

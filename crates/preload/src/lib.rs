@@ -24,6 +24,7 @@
 //! | `depth` | how many readers a disk is given; pure |
 //! | `interest` | what epoll is told; pure |
 //! | `descriptors` | the table by descriptor number |
+//! | `fuse` | what happens when this library fails |
 //! | `permit` | which system calls may be made under a seccomp filter |
 //!
 //! It prints nothing unless asked to, allocates nothing where everything is in memory, and when in
@@ -33,6 +34,7 @@ mod deferral;
 mod depth;
 mod descriptors;
 pub mod exports;
+mod fuse;
 mod interest;
 mod lock;
 mod permit;
@@ -46,8 +48,6 @@ mod state;
 mod stats;
 mod sys;
 mod wait;
-
-use core::sync::atomic::Ordering;
 
 /// Run by the dynamic loader before the program begins.
 #[cfg(not(test))]
@@ -63,7 +63,13 @@ static END: extern "C" fn() = end;
 
 #[cfg_attr(test, allow(dead_code, reason = "the tests are not preloaded"))]
 extern "C" fn begin() {
+    fuse::log_panics();
     let errno = sys::errno();
+    fuse::run("begin", prepare);
+    sys::set_errno(errno);
+}
+
+fn prepare() {
     real::find_all();
     if !setting::read() {
         return;
@@ -84,19 +90,17 @@ extern "C" fn begin() {
         deferral::own();
     }
     sys::at_fork(deferral::before_fork, deferral::after_fork, deferral::forked);
-    // Pairs with Acquire in `exports::on`.
-    exports::ON.store(true, Ordering::Release);
+    fuse::switch_on();
     // Servers started by inetd have one socket as three descriptors.
     for fd in 0..=2 {
         deferral::share(fd, fd);
     }
     stats::log(format_args!("version {} is on", env!("CARGO_PKG_VERSION")));
-    sys::set_errno(errno);
 }
 
 #[cfg_attr(test, allow(dead_code, reason = "the tests are not preloaded"))]
 extern "C" fn end() {
-    if exports::ON.load(Ordering::Relaxed) {
-        stats::write();
+    if fuse::is_on() {
+        fuse::run("end", stats::write);
     }
 }

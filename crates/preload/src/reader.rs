@@ -10,8 +10,8 @@ use crate::depth::READERS_MAX;
 use crate::lock::Guard;
 use crate::residency::{BLOCK, remember};
 use crate::state::{Chunk, Files, RESUMED_MAX, State};
-use crate::stats;
 use crate::sys::{self, Errno, Readahead};
+use crate::{fuse, stats};
 
 /// How long a reader without work stays.
 const IDLE: Duration = Duration::from_secs(10);
@@ -79,6 +79,11 @@ fn no_thread() {
 
 /// The life of a reader.
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
+    fuse::run("reader", live);
+    ptr::null_mut()
+}
+
+fn live() {
     let mut state = STATE.lock_in_reader();
     loop {
         if let Some(job) = state.take_pending() {
@@ -95,7 +100,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         state.idle -= 1;
         if nobody_called && CALLS.load(Ordering::Relaxed) == calls {
             state.threads -= 1;
-            return ptr::null_mut();
+            return;
         }
     }
 }
@@ -138,6 +143,7 @@ fn read(mut state: Locked, job: usize) -> Locked {
             remember(file, first / BLOCK);
         }
         state = STATE.lock_in_reader();
+        fuse::point("read");
         if slept {
             state.note_speed(chunk, count, began, now);
         }

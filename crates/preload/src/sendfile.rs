@@ -1,15 +1,16 @@
 //! `sendfile(2)` that waits for nobody's disk.
 
+use core::cell::Cell;
 use core::ffi::c_int;
 
 use libc::off_t;
 
 use crate::deferral::{self, Outcome};
-use crate::real;
 use crate::residency::{Residency, residency};
 use crate::state::Want;
 use crate::stats::{self, Reason};
 use crate::sys::{self, Errno};
+use crate::{fuse, real};
 
 /// What one call of the kernel sends at most: more, and what is known of its end may be old.
 const PIECE: u64 = 4 * 1024 * 1024;
@@ -19,14 +20,20 @@ const COUNT_MAX: usize = 0x7fff_f000;
 /// Send what is in memory; when nothing is, have the file read and say `EAGAIN`. Where that cannot
 /// be done, do what the kernel does.
 ///
-/// Returns the bytes sent, or -1 with `errno`.
+/// Returns the bytes sent, or -1 with `errno`. `progress` has what was sent even if we fail then.
 ///
 /// # Safety
 /// `offset` is null or valid, as for `sendfile(2)`.
-pub(crate) unsafe fn sendfile(out: c_int, file: c_int, offset: *mut off_t, count: usize) -> isize {
+pub(crate) unsafe fn sendfile(
+    out: c_int,
+    file: c_int,
+    offset: *mut off_t,
+    count: usize,
+    progress: &Cell<isize>,
+) -> isize {
     let before = sys::errno();
     // SAFETY: the caller's promise.
-    match unsafe { send(out, file, offset, count.min(COUNT_MAX)) } {
+    match unsafe { send(out, file, offset, count.min(COUNT_MAX), progress) } {
         Ok(sent) => {
             sys::set_errno(before);
             sent.cast_signed()
@@ -40,7 +47,13 @@ pub(crate) unsafe fn sendfile(out: c_int, file: c_int, offset: *mut off_t, count
 
 /// # Safety
 /// As [`sendfile`].
-unsafe fn send(out: c_int, file: c_int, offset: *mut off_t, count: usize) -> Result<usize, Errno> {
+unsafe fn send(
+    out: c_int,
+    file: c_int,
+    offset: *mut off_t,
+    count: usize,
+    progress: &Cell<isize>,
+) -> Result<usize, Errno> {
     let position = if offset.is_null() {
         sys::position(file)
     } else {
@@ -89,6 +102,8 @@ unsafe fn send(out: c_int, file: c_int, offset: *mut off_t, count: usize) -> Res
         match unsafe { ask_kernel(out, file, offset, piece) } {
             Ok(more) => {
                 sent += more;
+                progress.set(sent.cast_signed());
+                fuse::point("sent");
                 if more < piece {
                     break;
                 }

@@ -17,11 +17,18 @@ pub(crate) static LOG: Path = Path::unset();
 /// Where to write counts, with `.PID` behind it. Unset: nowhere.
 pub(crate) static STATS: Path = Path::unset();
 
+/// Where to panic, in debug builds.
+pub(crate) static PANIC: Path = Path::unset();
+
 /// Read the environment. Called once, before the program begins.
 ///
 /// Returns whether the library is to do anything at all.
 pub(crate) fn read() -> bool {
-    for (path, name) in [(&LOG, c"SAMUM_PRELOAD_LOG"), (&STATS, c"SAMUM_PRELOAD_STATS")] {
+    for (path, name) in [
+        (&LOG, c"SAMUM_PRELOAD_LOG"),
+        (&STATS, c"SAMUM_PRELOAD_STATS"),
+        (&PANIC, c"SAMUM_PRELOAD_PANIC"),
+    ] {
         if let Some(value) = sys::environment(name).filter(|value| !value.is_empty()) {
             path.set(value);
         }

@@ -625,6 +625,26 @@ impl State {
         files
     }
 
+    /// Nothing is deferred any more. What is known may be wrong, so no list is followed. Readers find that
+    /// their jobs have ended.
+    pub(crate) fn let_go(&mut self, tell: impl Fn(c_int, Changes)) {
+        for job in &mut self.jobs {
+            job.waiters = Link::NONE;
+            job.end = job.at;
+        }
+        for socket in self.table.numbers() {
+            let flags = self.table.flags(socket);
+            if flags & DEFERRED != 0
+                && let Some(entry) = self.table.entry(socket)
+            {
+                (entry.job, entry.next, entry.previous) = (0, Link::NONE, Link::NONE);
+                let changes = entry.interest.resume();
+                self.table.set_flags(socket, flags & !DEFERRED);
+                tell(socket, changes);
+            }
+        }
+    }
+
     /// No reader can be had: everything ends, and nothing begins for a while. Returns a job to resume
     /// and free, while there is one.
     pub(crate) fn give_up(&mut self, now_us: u64) -> Option<usize> {

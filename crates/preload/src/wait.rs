@@ -10,7 +10,7 @@ use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec};
 
 use crate::descriptors::{self, DEFERRED};
 use crate::sys::Signals;
-use crate::{deferral, real, sys};
+use crate::{deferral, fuse, real, sys};
 
 /// How late the end of a deferral may be noticed.
 const SLICE: Duration = Duration::from_millis(5);
@@ -21,31 +21,35 @@ const WRITABLE: i16 = libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND;
 /// How long a caller wants to wait; `None` for ever.
 pub(crate) type Limit = Option<Duration>;
 
-/// `ppoll(2)`; `None` if nobody in it is deferred, so that the real one can be called.
-pub(crate) fn poll(polled: &mut [pollfd], limit: Limit, signals: *const sigset_t) -> Option<c_int> {
+/// Whether a `poll` has to be made in slices.
+pub(crate) fn can_poll(polled: &[pollfd]) -> bool {
     if polled.len() > POLL_MAX {
         polled.iter().filter(|polled| is_deferred(polled)).for_each(|it| deferral::leave(it.fd));
-        return None;
+        return false;
     }
-    if !polled.iter().any(is_deferred) {
-        return None;
-    }
+    polled.iter().any(is_deferred)
+}
+
+/// `ppoll(2)` of what [`can_poll`]; `None` if the real one has to be called.
+pub(crate) fn poll(polled: &mut [pollfd], limit: Limit, signals: *const sigset_t) -> Option<c_int> {
     let mut masked = [pollfd { fd: -1, events: 0, revents: 0 }; POLL_MAX];
-    let masked = &mut masked[..polled.len()];
+    let masked = masked.get_mut(..polled.len())?;
     let until = limit.map(|limit| sys::now().saturating_add(limit));
     let between = Between::begin();
     let signals = between.within(signals);
     loop {
-        let mut waits = false;
-        for (masked, polled) in masked.iter_mut().zip(polled.iter()) {
-            *masked = *polled;
-            if is_deferred(polled) {
-                waits = true;
-                masked.events &= !WRITABLE;
+        let (slice, is_last) = fuse::run("poll slice", || {
+            let mut waits = false;
+            for (masked, polled) in masked.iter_mut().zip(polled.iter()) {
+                *masked = *polled;
+                if is_deferred(polled) {
+                    waits = true;
+                    masked.events &= !WRITABLE;
+                }
             }
-        }
-        let (slice, is_last) = slice(until, waits);
-        let slice = slice.map(timespec_of);
+            let (slice, is_last) = slice(until, waits);
+            (slice.map(timespec_of), is_last)
+        })?;
         let slice = slice.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
         let (first, len) = (masked.as_mut_ptr(), masked.len() as nfds_t);
         // SAFETY: `len` valid elements, a valid or null limit, and the caller's signals.
@@ -100,14 +104,16 @@ pub(crate) unsafe fn select(
     loop {
         let [mut read, _, mut except] = wanted;
         let mut masked = write;
-        let mut waits = false;
-        for fd in (0..count).filter(|&fd| is_in(&write, fd)) {
-            waits = true;
-            // SAFETY: `fd` is below FD_SETSIZE.
-            unsafe { libc::FD_CLR(fd, &raw mut masked) };
-        }
-        let (slice, is_last) = slice(until, waits);
-        let slice = slice.map(timespec_of);
+        let (slice, is_last) = fuse::run("select slice", || {
+            let mut waits = false;
+            for fd in (0..count).filter(|&fd| is_in(&write, fd)) {
+                waits = true;
+                // SAFETY: `fd` is below FD_SETSIZE.
+                unsafe { libc::FD_CLR(fd, &raw mut masked) };
+            }
+            let (slice, is_last) = slice(until, waits);
+            (slice.map(timespec_of), is_last)
+        })?;
         let slice = slice.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
         let set = |set: &mut Option<fd_set>| {
             set.as_mut().map_or(core::ptr::null_mut(), core::ptr::from_mut)

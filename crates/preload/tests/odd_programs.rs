@@ -96,6 +96,47 @@ fn a_filter_that_kills_at_a_call_of_ours_does_not_kill_the_program() {
 }
 
 #[test]
+fn a_fault_of_the_library_is_logged_once_and_ends_nothing_but_its_help() {
+    if !cfg!(debug_assertions) {
+        skip!("faults are made in debug builds only");
+    }
+    let tree = tree();
+    let throttle = or_skip!(Throttle::new(tree.path()));
+    for point in [
+        "begin",
+        "sendfile",
+        "state",
+        "sent",
+        "epoll_ctl",
+        "granted",
+        "reader",
+        "read",
+        "poll",
+        "poll slice",
+        "close",
+        "dup",
+        "dup2",
+        "shutdown",
+        "fork",
+        "child",
+    ] {
+        let file = cold(&tree, &throttle, &point.replace(' ', "-"));
+        let log = tree.path().join(format!("log-{point}"));
+        let mut command = throttle.command("/usr/bin/timeout");
+        command.arg("60").arg(odd_program()).arg("failing").arg(file);
+        command.env("SAMUM_PRELOAD_LOG", &log).env("SAMUM_PRELOAD_PANIC", point);
+        let (ok, said) = run(preloaded(&mut command));
+        assert!(ok && said.is_empty(), "{point}: {said}");
+        let log = std::fs::read_to_string(log).unwrap_or_default();
+        let place = format!("(at {point}, on purpose): everything is left to the kernel");
+        // Before the log is known there is none. Some are met by timeout(1) too, or by the child.
+        assert!(point == "begin" || log.contains(&place), "{point}: {log}");
+        let pids: Vec<_> = log.lines().filter(|line| line.contains("fault")).collect();
+        assert!(pids.len() <= 3, "{point}: {log}");
+    }
+}
+
+#[test]
 fn forked_children_have_no_descriptors_but_the_programs() {
     let tree = tree().file("file", Content::pseudo_random(1, MIB));
     // Written to the disk, so that the program can evict it.
