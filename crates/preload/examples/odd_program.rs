@@ -128,9 +128,29 @@ fn last_word_before_nothing() -> &'static mut u64 {
     unsafe { word.as_mut() }.expect("a mapping is not at 0")
 }
 
+fn lock_of_all(kind: i32) -> libc::flock {
+    // SAFETY: a `flock` is numbers only, of which zeros are valid.
+    let all: libc::flock = unsafe { core::mem::zeroed() };
+    libc::flock { l_type: i16::try_from(kind).expect("small"), ..all }
+}
+
+/// Whether somebody else has locked a file: asked by a child.
+fn is_locked(path: &str) -> bool {
+    let status = child(|| {
+        let file = File::open(path).expect("the file");
+        let mut lock = lock_of_all(libc::F_WRLCK);
+        // SAFETY: a valid lock.
+        let error = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut lock) };
+        let is_free = error == 0 && i32::from(lock.l_type) == libc::F_UNLCK;
+        // SAFETY: nothing is to be cleaned up.
+        unsafe { libc::_exit(i32::from(is_free)) }
+    });
+    status == 0
+}
+
 fn main() {
     let arguments: Vec<_> = std::env::args().collect();
-    let file = File::open(&arguments[2]).expect("the file");
+    let file = File::options().read(true).write(true).open(&arguments[2]).expect("the file");
     let epoll = Epoll::new();
     match &arguments[1][..] {
         "nothing" => {}
@@ -299,6 +319,34 @@ fn main() {
             assert_eq!(epoll.wait(SOON), 0);
             arrives(&ours, &theirs, &file, &epoll);
             assert_eq!(epoll.wait(SOON), 0, "it was not armed again");
+        }
+        // Locks stay when the reader of the file has ended, before and behind it, until they are given up.
+        "locked" | "lockf" => {
+            let number = file.as_raw_fd();
+            let lock = || {
+                let error = if arguments[1] == "lockf" {
+                    // SAFETY: no pointers.
+                    unsafe { libc::lockf(number, libc::F_TLOCK, 0) }
+                } else {
+                    let lock = lock_of_all(libc::F_WRLCK);
+                    // SAFETY: a valid lock.
+                    unsafe { libc::fcntl(number, libc::F_SETLK, &raw const lock) }
+                };
+                assert_eq!(error, 0, "{}", io::Error::last_os_error());
+            };
+            let (ours, theirs) = deferred(&file, &epoll);
+            lock();
+            arrives(&ours, &theirs, &file, &epoll);
+            std::thread::sleep(Duration::from_secs(3));
+            assert!(is_locked(&arguments[2]), "by its reader's end");
+            assert_eq!(sendfile(ours.as_raw_fd(), &file, 512 * 1024).expect("it waits"), COUNT);
+            std::thread::sleep(SOON);
+            assert!(is_locked(&arguments[2]), "by another reader");
+            drop(file);
+            assert!(!is_locked(&arguments[2]), "the program has closed it");
+            let links = std::fs::read_dir("/proc/self/fd").expect("open");
+            let open = links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
+            assert_eq!(open.filter(|path| path.ends_with(&arguments[1])).count(), 0, "parked");
         }
         // Calls that fail change nothing: the socket still waits, and is told.
         "refused" => {

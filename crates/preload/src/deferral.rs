@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use libc::epoll_event;
 
-use crate::descriptors::{self, DEFERRED, IN_USE, INSTANCE};
+use crate::descriptors::{self, DEFERRED, IN_USE, INSTANCE, LOCKER};
 use crate::interest::{Answer, Change, Changes, Op};
 use crate::lock::{Guard, Lock};
 use crate::state::{State, Verdict, Want};
@@ -133,10 +133,45 @@ pub(crate) fn forget(fd: c_int) {
     if flags & INSTANCE != 0 {
         forget_instance(fd, true);
     }
+    if flags & LOCKER != 0 {
+        unlock(fd);
+    }
     if flags != 0 {
         // There may be another descriptor of it that lives on, in another process: it is told.
         change(fd, |state| state.forget(fd));
     }
+}
+
+/// The program is about to lock the file of a descriptor: no reader may close one of its descriptors from
+/// now on.
+pub(crate) fn lock_file(fd: c_int) {
+    let errno = sys::errno();
+    if descriptors::has_place(fd)
+        && let Ok(status) = sys::status(fd)
+        && status.is_regular
+        && let Some(mut state) = lock()
+    {
+        if !state.lock_file(fd, status.id) {
+            stats::log(format_args!("too many files are locked: none is read any more"));
+        }
+        // Some may be about to close descriptors of it.
+        drop(settle(state));
+    }
+    sys::set_errno(errno);
+}
+
+/// The descriptor by which a file was locked is about to be closed, and with it the locks are given up.
+#[cold]
+fn unlock(fd: c_int) {
+    let errno = sys::errno();
+    if let Some(mut state) = lock() {
+        state.locked.unlock(fd);
+    }
+    // Not under the lock: the disk may be needed. Ends, for no more are parked.
+    while let Some(parked) = lock().and_then(|mut state| state.unpark()) {
+        sys::close(parked);
+    }
+    sys::set_errno(errno);
 }
 
 /// An epoll instance is about to be closed, or has been unseen (`tells`: not yet).
@@ -337,7 +372,11 @@ pub(crate) extern "C" fn before_fork() {
 }
 
 fn hold() {
-    let mut state = STATE.lock();
+    SIGNALS.store(Lock::hold(settle(STATE.lock())), Ordering::Relaxed);
+}
+
+/// Wait until no reader is about to open or to close a descriptor.
+fn settle(mut state: Guard<'static, State>) -> Guard<'static, State> {
     // To open or to close takes microseconds. If the disk must be asked, the child has one too many.
     for _ in 0..BETWEEN_MAX {
         if state.between == 0 {
@@ -347,10 +386,10 @@ fn hold() {
         sys::pause(BETWEEN);
         state = STATE.lock();
     }
-    SIGNALS.store(Lock::hold(state), Ordering::Relaxed);
+    state
 }
 
-/// How often, and for how long, a fork waits for readers that open or close files: a tenth of a second.
+/// How often, and for how long, a fork or a lock waits for readers that open or close files: a tenth of a second.
 const BETWEEN_MAX: usize = 100;
 const BETWEEN: Duration = Duration::from_millis(1);
 

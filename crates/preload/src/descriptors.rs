@@ -30,6 +30,9 @@ pub(crate) const OURS: u8 = 16;
 /// An epoll instance by which sockets are, or were, watched.
 pub(crate) const INSTANCE: u8 = 32;
 
+/// A descriptor by which the program has locked a file.
+pub(crate) const LOCKER: u8 = 64;
+
 static FLAGS: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
 static EPOCHS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 static LEN: AtomicUsize = AtomicUsize::new(0);

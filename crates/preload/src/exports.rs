@@ -9,7 +9,8 @@ use core::ffi::{c_int, c_uint, c_ulong};
 use core::time::Duration;
 
 use libc::{
-    epoll_event, fd_set, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval,
+    epoll_event, fd_set, flock, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, timespec,
+    timeval,
 };
 
 use crate::wait::{Limit, Sets, limit_of};
@@ -390,6 +391,17 @@ pub unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_
 /// As `fcntl(2)`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    if let libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW = command {
+        let lock =
+            core::ptr::with_exposed_provenance::<flock>(usize::try_from(argument).unwrap_or(0));
+        ours("fcntl", || {
+            // SAFETY: these commands take null or a valid `flock` (the caller's promise).
+            let lock = unsafe { lock.as_ref() };
+            if lock.is_some_and(|lock| c_int::from(lock.l_type) != libc::F_UNLCK) {
+                deferral::lock_file(fd);
+            }
+        });
+    }
     // SAFETY: the caller's arguments.
     let result = unsafe { real::fcntl.function()(fd, command, argument) };
     match command {
@@ -406,6 +418,29 @@ pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_ulo
 pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     // SAFETY: the caller's arguments.
     unsafe { fcntl(fd, command, argument) }
+}
+
+/// `lockf(3)`: the C library's does not come by `fcntl`.
+///
+/// # Safety
+/// None.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn lockf(fd: c_int, command: c_int, len: off_t) -> c_int {
+    if let libc::F_LOCK | libc::F_TLOCK = command {
+        ours("lockf", || deferral::lock_file(fd));
+    }
+    // SAFETY: no pointers.
+    unsafe { real::lockf.function()(fd, command, len) }
+}
+
+/// `lockf64`: the same where `off_t` has 64 bits.
+///
+/// # Safety
+/// None.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn lockf64(fd: c_int, command: c_int, len: off_t) -> c_int {
+    // SAFETY: no pointers.
+    unsafe { lockf(fd, command, len) }
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -22,6 +22,7 @@
 //! | `reader` | the disk's side of waiting |
 //! | `state` | who waits for what; pure, under the one lock |
 //! | `depth` | how many readers a disk is given; pure |
+//! | `locked` | files that the program has locked; pure |
 //! | `interest` | what epoll is told; pure |
 //! | `descriptors` | the table by descriptor number |
 //! | `fuse` | what happens when this library fails |
@@ -37,6 +38,7 @@ pub mod exports;
 mod fuse;
 mod interest;
 mod lock;
+mod locked;
 mod permit;
 mod reader;
 mod real;

@@ -93,6 +93,7 @@ functions! {
     dup2: (c_int, c_int) -> c_int;
     dup3: (c_int, c_int, c_int) -> c_int;
     fcntl: (c_int, c_int, c_ulong) -> c_int;
+    lockf: (c_int, c_int, off_t) -> c_int;
     shutdown: (c_int, c_int) -> c_int;
     accept: (c_int, *mut sockaddr, *mut socklen_t) -> c_int;
     accept4: (c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int;

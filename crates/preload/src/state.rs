@@ -11,8 +11,9 @@
 use core::ffi::c_int;
 
 use crate::depth::Depth;
-use crate::descriptors::{DEFERRED, Entry, IN_USE, Link, OURS, SHARED, Table, UNSEEN};
+use crate::descriptors::{DEFERRED, Entry, IN_USE, LOCKER, Link, OURS, SHARED, Table, UNSEEN};
 use crate::interest::{Change, Changes};
+use crate::locked::Locked;
 use crate::residency::{BLOCK, hash};
 use crate::stats::Reason;
 use crate::sys::{Errno, FileId, Readahead};
@@ -226,6 +227,8 @@ pub(crate) struct State {
     pub(crate) between: usize,
     /// `/dev/null`, once a reader has been there.
     pub(crate) sink: Option<c_int>,
+    /// What the program has locked.
+    pub(crate) locked: Locked,
     /// Readers that exist, and those of them that sleep.
     pub(crate) threads: usize,
     pub(crate) idle: usize,
@@ -247,6 +250,7 @@ impl State {
             streams: 0,
             between: 0,
             sink: None,
+            locked: Locked::none(),
             threads: 0,
             idle: 0,
             threadless_until: 0,
@@ -274,6 +278,9 @@ impl State {
         }
         if now_us < self.threadless_until {
             return left(Reason::NoRoom);
+        }
+        if self.locked.is_locked(want.file) {
+            return Verdict::Left(Reason::Locked, self.cancel(socket));
         }
         if entry.failed != 0 && entry.failed_place == page(want) {
             return Verdict::Failed(entry.failed);
@@ -471,6 +478,20 @@ impl State {
         }
     }
 
+    /// The program is about to lock a file. Its jobs go on, and their descriptors are parked. False: too
+    /// many are locked.
+    pub(crate) fn lock_file(&mut self, fd: c_int, file: FileId) -> bool {
+        self.table.set_flags(fd, self.table.flags(fd) | LOCKER);
+        self.locked.lock(fd, file)
+    }
+
+    /// A descriptor of a file that is not locked any more, to be closed.
+    pub(crate) fn unpark(&mut self) -> Option<c_int> {
+        let fd = self.locked.unpark()?;
+        self.table.set_flags(fd, 0);
+        Some(fd)
+    }
+
     /// The open socket has another descriptor.
     pub(crate) fn share(&mut self, socket: c_int) -> Changes {
         let changes = self.cancel(socket);
@@ -531,6 +552,7 @@ impl State {
     /// The program has closed a descriptor that is not its own: what will be there is not ours. The
     /// job ends early.
     fn surrender(&mut self, fd: c_int) {
+        self.locked.surrender(fd);
         self.sink = self.sink.filter(|&sink| sink != fd);
         for job in &mut self.jobs[..self.jobs_used] {
             let Files { shared, own } = &mut job.files;
@@ -612,13 +634,19 @@ impl State {
         self.jobs[index].phase == Phase::Ended
     }
 
-    /// Take a job away that has ended and whom nobody waits for; returns its descriptors.
+    /// Take a job away that has ended and whom nobody waits for; returns the descriptors to close.
     pub(crate) fn free(&mut self, index: usize) -> Files {
         let Job { file, files, .. } = core::mem::replace(&mut self.jobs[index], Job::FREE);
         // Not all that were counted may have been by this one, if the disk had been forgotten.
         let disk = self.disk(file.dev);
         disk.readers = disk.readers.saturating_sub(1);
-        files.all().for_each(|fd| self.table.set_flags(fd, 0));
+        let locked = self.locked.is_locked(file);
+        let [shared, own] = [files.shared, files.own].map(|fd| {
+            let fd = fd.filter(|&fd| !(locked && self.locked.park(fd, file)))?;
+            self.table.set_flags(fd, 0);
+            Some(fd)
+        });
+        let files = Files { shared, own };
         while self.jobs_used > 0 && self.jobs[self.jobs_used - 1].phase == Phase::Free {
             self.jobs_used -= 1;
         }
@@ -675,6 +703,10 @@ impl State {
             }
         }
         self.jobs_used = 0;
+        while let Some(fd) = self.locked.begin_anew() {
+            self.table.set_flags(fd, 0);
+            close(fd);
+        }
         self.disks.iter_mut().for_each(|disk| disk.readers = 0);
         let sink = self.sink.take();
         sink.into_iter().for_each(|fd| self.table.set_flags(fd, 0));

@@ -19,16 +19,19 @@ pub(crate) enum Reason {
     Watchers,
     /// What is read is evicted before it can be sent.
     NoProgress,
+    /// The program has locked the file.
+    Locked,
     /// No place in a table, no descriptor, no thread.
     NoRoom,
 }
 
-const REASONS: [(&str, Reason); 6] = [
+const REASONS: [(&str, Reason); 7] = [
     ("left_untold", Reason::Untold),
     ("left_blocking", Reason::Blocking),
     ("left_unseen_loop", Reason::UnseenLoop),
     ("left_watchers", Reason::Watchers),
     ("left_no_progress", Reason::NoProgress),
+    ("left_locked", Reason::Locked),
     ("left_no_room", Reason::NoRoom),
 ];
 

@@ -51,6 +51,8 @@ fn programs_see_nothing_but_a_full_socket() {
         "reset",
         "oneshot",
         "refused",
+        "locked",
+        "lockf",
         "instance",
         "added",
         "place",
