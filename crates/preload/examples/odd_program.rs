@@ -128,6 +128,35 @@ fn last_word_before_nothing() -> &'static mut u64 {
     unsafe { word.as_mut() }.expect("a mapping is not at 0")
 }
 
+/// Have these system calls kill this process. What prctl(2), or seccomp(2), says.
+fn forbid(syscalls: &[i64], by_seccomp: bool) -> i64 {
+    const LOAD: u16 = 0x20;
+    const IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    const KILL: u32 = 0x8000_0000;
+    const ALLOW: u32 = 0x7fff_0000;
+    let step = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
+    let mut steps = vec![step(LOAD, 0)];
+    for &syscall in syscalls {
+        let number = u32::try_from(syscall).expect("small");
+        steps.push(libc::sock_filter { jf: 1, ..step(IF_EQUAL, number) });
+        steps.push(step(RETURN, KILL));
+    }
+    steps.push(step(RETURN, ALLOW));
+    let len = u16::try_from(steps.len()).expect("few");
+    let filter = libc::sock_fprog { len, filter: steps.as_mut_ptr() };
+    let filter = &raw const filter;
+    // SAFETY: no pointers.
+    unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    if by_seccomp {
+        // SAFETY: a valid filter.
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, filter) }
+    } else {
+        // SAFETY: a valid filter.
+        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, filter) }.into()
+    }
+}
+
 fn lock_of_all(kind: i32) -> libc::flock {
     // SAFETY: a `flock` is numbers only, of which zeros are valid.
     let all: libc::flock = unsafe { core::mem::zeroed() };
@@ -347,6 +376,14 @@ fn main() {
             let links = std::fs::read_dir("/proc/self/fd").expect("open");
             let open = links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
             assert_eq!(open.filter(|path| path.ends_with(&arguments[1])).count(), 0, "parked");
+        }
+        // It puts itself behind a filter that kills for what the library does.
+        "prctl" | "seccomp" => {
+            let (ours, theirs) = deferred(&file, &epoll);
+            let error = forbid(&[451, libc::SYS_preadv2], arguments[1] == "seccomp");
+            assert_eq!(error, 0, "{}", io::Error::last_os_error());
+            arrives(&ours, &theirs, &file, &epoll);
+            assert_eq!(sendfile(ours.as_raw_fd(), &file, 512 * 1024).expect("it waits"), COUNT);
         }
         // Calls that fail change nothing: the socket still waits, and is told.
         "refused" => {

@@ -5,7 +5,7 @@
 //! in some of them, which the C library does by unwinding.
 
 use core::cell::Cell;
-use core::ffi::{c_int, c_uint, c_ulong};
+use core::ffi::{c_int, c_long, c_uint, c_ulong};
 use core::time::Duration;
 
 use libc::{
@@ -14,7 +14,7 @@ use libc::{
 };
 
 use crate::wait::{Limit, Sets, limit_of};
-use crate::{deferral, descriptors, fuse, real, sendfile as sending, sys, wait};
+use crate::{deferral, descriptors, fuse, real, sendfile as sending, stats, sys, wait};
 
 /// Do what is ours of a call. `None`: the library is off, or has just failed; then all of the call is the
 /// real function's.
@@ -441,6 +441,70 @@ pub unsafe extern "C-unwind" fn lockf(fd: c_int, command: c_int, len: off_t) -> 
 pub unsafe extern "C-unwind" fn lockf64(fd: c_int, command: c_int, len: off_t) -> c_int {
     // SAFETY: no pointers.
     unsafe { lockf(fd, command, len) }
+}
+
+/// The program installs a seccomp filter, which knows nothing of our calls, and what it kills for cannot
+/// be tried any more: the library is off from before that on.
+fn install(filter: impl FnOnce() -> c_long) -> c_long {
+    // Not of a child of vfork(2), whose memory is its parent's.
+    let was_on = fuse::is_on() && deferral::is_ours() && fuse::switch_off();
+    let result = filter();
+    if was_on && result == 0 {
+        let errno = sys::errno();
+        stats::log(format_args!(
+            "the program has a seccomp filter of its own now: everything is left to the kernel"
+        ));
+        sys::set_errno(errno);
+    } else if was_on {
+        fuse::switch_on();
+    }
+    result
+}
+
+/// `prctl(2)`, with words for its variable arguments, as `fcntl`.
+///
+/// # Safety
+/// As `prctl(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn prctl(
+    option: c_int,
+    a: c_ulong,
+    b: c_ulong,
+    c: c_ulong,
+    d: c_ulong,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    let call = || unsafe { real::prctl.function()(option, a, b, c, d) };
+    match option {
+        libc::PR_SET_SECCOMP => c_int::try_from(install(|| call().into())).unwrap_or(-1),
+        _ => call(),
+    }
+}
+
+/// `syscall(2)`, by which libraries call `seccomp(2)`: with words for its variable arguments, as `fcntl`.
+///
+/// # Safety
+/// As `syscall(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn syscall(
+    number: c_long,
+    a: c_ulong,
+    b: c_ulong,
+    c: c_ulong,
+    d: c_ulong,
+    e: c_ulong,
+    f: c_ulong,
+) -> c_long {
+    const STRICT: c_ulong = 0;
+    const FILTER: c_ulong = 1;
+    // SAFETY: the caller's arguments.
+    let call = || unsafe { real::syscall.function()(number, a, b, c, d, e, f) };
+    match (number, a) {
+        // Without a filter it is only asked whether there are flags of this kind.
+        (libc::SYS_seccomp, FILTER) if c != 0 => install(call),
+        (libc::SYS_seccomp, STRICT) => install(call),
+        _ => call(),
+    }
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -50,6 +50,8 @@ fn programs_see_nothing_but_a_full_socket() {
         "errors",
         "reset",
         "oneshot",
+        "prctl",
+        "seccomp",
         "refused",
         "locked",
         "lockf",

@@ -66,7 +66,8 @@ const PRELOAD_ABOUT: &str = "Run another server so that its sendfile(2) does not
     A program that waits for some sockets by epoll, poll or select and for others in ways that are \
     not seen here (io_uring, system calls of its own) must not be preloaded: the others may never be \
     told. Files that the program locks (fcntl(2), lockf(3)) are left to the kernel until it closes them; so is \
-    everything where a seccomp filter kills for what the library needs. Advice by posix_fadvise(2) on \
+    everything where a seccomp filter kills for what the library needs, or the program installs one \
+    itself. Advice by posix_fadvise(2) on \
     files that are read from the disk is replaced. An nginx that replaces its own program (USR2) \
     keeps the library only with \"env LD_PRELOAD;\" in its configuration.\n\n\
     In the environment, SAMUM_PRELOAD=off turns the library off; SAMUM_PRELOAD_STATS and \
