@@ -250,7 +250,7 @@ fn servers(
         columns: columns.iter().map(column).collect(),
         rows: rows(&rounds),
         keeps_all: false,
-        notes: limits(ran).into_iter().collect(),
+        notes: limits(ran).into_iter().chain(doubts(kept.run)).collect(),
     })
 }
 
@@ -263,6 +263,19 @@ fn rows(rounds: &Rounds) -> Vec<(String, Option<String>)> {
     });
     let names = others.chain(known);
     names.map(|name| (name.to_owned(), (name != SAMUM).then(|| SAMUM.to_owned()))).collect()
+}
+
+/// Why a run should be made again before anybody believes it.
+fn doubts(run: &Run) -> Option<String> {
+    let meta = &run.meta;
+    let noise = meta.noise.as_ref().filter(|noise| !noise.is_quiet());
+    let doubts = [
+        noise.map(|noise| format!("the machine was not quiet ({})", noise.reasons.join("; "))),
+        meta.quick.then(|| "it was a quick run".to_owned()),
+        meta.noise.is_none().then(|| "it was cut off".to_owned()),
+    ];
+    let doubts: Vec<String> = doubts.into_iter().flatten().collect();
+    (!doubts.is_empty()).then(|| format!("Measure again: {}.", doubts.join("; ")))
 }
 
 /// Where the load generator set a figure and not the server, by the remarks of the test's table.
@@ -318,7 +331,7 @@ fn warm_table(runs: &[Kept<'_>]) -> Option<Comparison> {
         columns: warm_columns(kept.run),
         rows: Vec::new(),
         keeps_all: false,
-        notes: Vec::new(),
+        notes: doubts(kept.run).into_iter().collect(),
     };
     comparison.rows = rows(&comparison.columns.first()?.rounds);
     Some(comparison)
@@ -432,6 +445,8 @@ fn preload_tables(runs: &[Kept<'_>]) -> Vec<Comparison> {
         columns.extend(part);
     }
     dirs.dedup();
+    let of_these = runs.iter().filter(|kept| dirs.iter().any(|dir| dir == kept.dir));
+    let notes = of_these.filter_map(|kept| doubts(kept.run)).collect();
     let brings = Comparison {
         title: "What the library brings.".to_owned(),
         about: "The first columns are of the small file beside eight downloads, those called \"site\" of the site \
@@ -441,7 +456,7 @@ fn preload_tables(runs: &[Kept<'_>]) -> Vec<Comparison> {
         columns,
         rows: preload_rows(),
         keeps_all: false,
-        notes: Vec::new(),
+        notes,
     };
     let costs = find(runs, "warm").map(|(kept, _, _)| Comparison {
         title: "What it costs when all files are in memory.".to_owned(),
@@ -450,7 +465,7 @@ fn preload_tables(runs: &[Kept<'_>]) -> Vec<Comparison> {
         columns: warm_columns(kept.run),
         rows: preload_rows(),
         keeps_all: true,
-        notes: Vec::new(),
+        notes: doubts(kept.run).into_iter().collect(),
     });
     core::iter::once(brings).chain(costs).collect()
 }
