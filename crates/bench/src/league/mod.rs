@@ -343,8 +343,10 @@ impl League {
             _ => "server and load generator share CPUs: figures are of both".to_owned(),
         });
         for peer in self.peers.iter().filter(|peer| peer.program().is_ok()) {
+            // Where a library lies is nobody's business; meta.json has its hash.
+            let file = |value: &str| value.rsplit('/').next().unwrap_or(value).to_owned();
             let environment =
-                peer.environment.iter().map(|(name, value)| format!("{name}={value}"));
+                peer.environment.iter().map(|(name, value)| format!("{name}={}", file(value)));
             let command =
                 environment.chain(peer.command.iter().cloned()).collect::<Vec<_>>().join(" ");
             let version = server::version(peer).unwrap_or_default();
