@@ -370,7 +370,7 @@ fn figures(account: &Account, cpu: Option<Duration>, percentiles: &[(&str, f64)]
     all.chain([own, figures::remarks(&[account])]).collect()
 }
 
-/// A table with what [`figures`] says behind the columns of `head`.
+/// A table with what [`figures()`] says behind the columns of `head`.
 fn table(title: &str, head: &[&str], percentiles: &[(&str, f64)], rows: Vec<Vec<String>>) -> Table {
     let percentiles: Vec<&str> = percentiles.iter().map(|(name, _)| *name).collect();
     let columns =
