@@ -11,8 +11,8 @@ use sendfile::{Account, Weight};
 use crate::content::MEMORY_MAX;
 
 /// Bytes that one connection may hold. The last response that begins below it may pass it by its
-/// own memory: a finished response or 64 KiB of a listing. Two finished responses of the largest
-/// size are on their way while a third is put together.
+/// own memory: a finished response or 64 KiB of a listing. Four finished responses of
+/// the largest size wait while the fifth begins.
 pub(crate) const CONNECTION_BYTES_MAX: u64 = 128 * 1024;
 
 /// Bytes that the connections of one worker may hold together, beside what is cached: as much as

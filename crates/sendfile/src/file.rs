@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | look: `RWF_NOWAIT` of the whole block, or a read of it that has ended | not for [`BELIEF`], or something is missing | everything |
 //! | confirm: `cachestat` of the block | not confirmed for [`CONFIDENCE`] | any page evicted since the look |
-//! | touch: `RWF_NOWAIT` of the first byte in each block and the last | each use | a file dropped as a whole, or being read again in order |
+//! | touch: `RWF_NOWAIT` of the last byte in each block | each use | a file dropped as a whole, or being read again in order |
 //!
 //! Some file systems do not know `RWF_NOWAIT`, so each is asked for its name once, not on the loop
 //! (`f_type` of `fstatfs(2)`). tmpfs and ramfs have everything in memory, unless there is swap. Then, and
@@ -20,8 +20,8 @@
 //! nothing is resident. An overlay of a network file system would have to ask it, too, and a lower
 //! file that is being replaced by a copy is looked at in its old place.
 //!
-//! What remains is a page that is evicted within 5 ms of its last use without its neighbours at the
-//! ends, which reclaim does not do (a page just used is not on the inactive list), and one that has
+//! What remains is a page that is evicted within 5 ms of its last use without the last one of its
+//! block, which reclaim does not do (a page just used is not on the inactive list), and one that has
 //! been evicted and is being read again by another process out of order. `sendfile(2)` would then
 //! sleep for that one read.
 
@@ -205,10 +205,6 @@ impl File {
                 return at - offset;
             }
         }
-        if !self.touch(ring, end - 1) {
-            self.blocks.borrow_mut().remove(&((end - 1) / BLOCK));
-            return ((end - 1) / BLOCK * BLOCK).saturating_sub(offset);
-        }
         len
     }
 
@@ -216,7 +212,7 @@ impl File {
         let number = offset / BLOCK;
         let known = self.blocks.borrow().get(&number).copied();
         if let Some(block) = known {
-            if self.believes(ring, number, block, now) && self.touch(ring, offset) {
+            if self.believes(ring, number, block, now) && self.touch(ring, offset + len - 1) {
                 return len;
             }
             self.blocks.borrow_mut().remove(&number);

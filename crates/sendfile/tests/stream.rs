@@ -268,7 +268,7 @@ fn roomy(setup: &Setup) {
 }
 
 #[test]
-fn a_turn_moves_at_most_256_kib_whatever_the_bytes_come_from() {
+fn a_turn_is_bounded_whatever_the_bytes_come_from() {
     let bytes = content(8 << 20);
     let shared = Shared::new(bytes[..2 << 20].to_vec(), &Account::default());
     for choice in DRIVERS {
@@ -303,7 +303,10 @@ fn a_turn_moves_at_most_256_kib_whatever_the_bytes_come_from() {
                 }
             };
             assert_eq!(end, Progress::Drained);
-            assert!(most <= 256 << 10, "{choice:?} {warm} {caching:?}: {most} in a turn");
+            assert!(
+                most <= (1 << 20) + (64 << 10),
+                "{choice:?} {warm} {caching:?}: {most} in a turn"
+            );
             setup.ring.shutdown(&setup.socket);
             assert!(all.join().unwrap() == [&shared[..], &bytes[..]].concat());
         }

@@ -48,7 +48,7 @@ const IDLE_MAX: Duration = Duration::from_secs(30);
 
 /// Files up to this size are kept in memory with their head, as finished responses: from here on
 /// `sendfile` is cheaper (DESIGN.md §5).
-pub(crate) const FINISHED_BYTES_MAX: u64 = 64 * 1024;
+pub(crate) const FINISHED_BYTES_MAX: u64 = 32 * 1024;
 /// Larger files are not served: the ring reads nothing beyond (`ring::Ring::submit`), and what a
 /// connection has promised stays far below 2⁶⁴. No disk is as large; a sparse file may be.
 pub(crate) const SIZE_MAX: u64 = 1 << 62;
