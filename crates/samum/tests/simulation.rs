@@ -522,6 +522,31 @@ fn a_client_that_takes_nothing_is_let_go_and_frees_the_disk_for_others() {
     });
 }
 
+#[test]
+fn a_connection_begins_at_most_64_requests_in_a_turn() {
+    for_seeds(20, |seed| {
+        let mut run = Run::new(Config::new(seed), Tuning::default(), false);
+        let first = run.world.connect();
+        ask(&mut run, &first, "f1");
+        let flooders: Vec<Peer> = (0..20).map(|_| run.world.connect()).collect();
+        let all = b"GET /f1 HTTP/1.1\r\nHost: sim\r\n\r\n".repeat(1000);
+        flooders.iter().for_each(|peer| peer.send(&all));
+        let (mut before, mut most) = (run.worker.stats().responses, 0);
+        for _ in 0..10_000 {
+            run.turn(Duration::from_millis(20));
+            let now = run.worker.stats().responses;
+            most = most.max(now - before);
+            before = now;
+            flooders.iter().for_each(|peer| drop(peer.take()));
+            if now == 20 * 1000 + 1 {
+                break;
+            }
+        }
+        assert_eq!(before, 20 * 1000 + 1, "all are answered");
+        assert!(most <= 20 * 64, "{most} requests in one turn");
+    });
+}
+
 /// A file system that is to be unmounted must not be busy, and the space of a deleted file be free.
 #[test]
 fn a_file_that_nobody_has_asked_for_in_a_while_is_closed() {
