@@ -1,5 +1,5 @@
 //! The functions that programs find here in place of the C library's. Each looks whether there is
-//! anything to do, and then calls the real one. Where ours fails, it is the real one alone ([`fuse`]).
+//! anything to do, and then calls the real one. Where ours fails, it is the real one alone (`fuse`).
 //!
 //! The same arguments, results and `errno` as theirs. `C-unwind`, because a thread may be cancelled
 //! in some of them, which the C library does by unwinding.
