@@ -167,6 +167,8 @@ impl Ring {
     /// `eventfd(2)` and `mmap(2)`.
     pub fn new(choice: Choice) -> io::Result<Self> {
         let common = Common::new()?;
+        // Found out now, for it may take a child, and the first look must not wait for that.
+        now::may_cachestat();
         let (driver, reason) = match choice {
             Choice::Epoll => (Driver::Epoll(Epoll::new(&common)?), "as asked".to_owned()),
             Choice::Uring => (Driver::Uring(Uring::new(&common)?), "as asked".to_owned()),

@@ -3,11 +3,28 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
 
-use testkit::{Content, Disk, SlowFs, Tree, or_skip};
+use testkit::{Content, Disk, Server, SlowFs, Tree, kill_at, or_skip};
 
-use crate::common::{SOON, ask, ask_on, connect, on_both_drivers, request, serve};
+use crate::common::{SOON, ask, ask_on, command, connect, on_both_drivers, request, serve};
 
 const BIG: u64 = 20 << 20;
+
+/// As that of a systemd unit does with calls that its systemd does not know.
+#[test]
+fn a_filter_that_kills_at_cachestat_does_not_kill_the_server() {
+    const CACHESTAT: i64 = 451;
+    on_both_drivers(|driver| {
+        let content = Content::pseudo_random(1, 3 << 20);
+        let tree = Tree::new().file("big.bin", content.clone());
+        let mut command = command(driver, tree.path(), &[]);
+        let server = Server::spawn(kill_at(&mut command, &[CACHESTAT])).unwrap();
+        for _ in 0..2 {
+            content.assert_is(&ask(&server, "GET /big.bin").body);
+        }
+        tree.evict("big.bin");
+        content.assert_is(&ask(&server, "GET /big.bin").body);
+    });
+}
 
 #[test]
 fn a_file_truncated_while_being_sent_closes_the_connection() {
