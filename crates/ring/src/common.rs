@@ -1,6 +1,5 @@
 //! What the drivers share: operations in flight, finished ones, timers, helper threads, watches.
 
-use core::cell::Cell;
 use core::mem::MaybeUninit;
 use std::collections::HashMap;
 use std::io;
@@ -58,8 +57,6 @@ pub(crate) struct Common {
     pub(crate) inotify: Option<Arc<OwnedFd>>,
     /// Who watches, by watch descriptor: several for one directory share one.
     watches: HashMap<i32, Vec<Key>>,
-    /// How many `Mapping`s there are.
-    pub(crate) mappings: Rc<Cell<usize>>,
     /// Watches that helpers are setting up.
     watches_settling: usize,
     /// Whether a turn ended before the inotify descriptor was empty: it is read on in the next,
@@ -85,7 +82,6 @@ impl Common {
             helpers: Helpers::new()?,
             inotify: None,
             watches: HashMap::new(),
-            mappings: Rc::default(),
             watches_settling: 0,
             inotify_left: false,
         })

@@ -443,7 +443,7 @@ impl Ring {
         if matches!(self.driver, Driver::Sim(_)) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        Mapping::new(file.os(), size, &self.common.mappings)
+        Mapping::new(file.os(), size)
     }
 
     /// Whether pages of memory file systems can be swapped out on this machine.

@@ -3,9 +3,9 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use core::cell::{Cell, UnsafeCell};
+use core::cell::UnsafeCell;
 use core::ptr::NonNull;
-use std::rc::Rc;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::OnceLock;
 
 use rustix::io::IoSlice;
@@ -137,9 +137,11 @@ fn survives_cachestat() -> bool {
     child > 0 && libc::WIFEXITED(status)
 }
 
-/// Mappings that one ring keeps: a process may have 65,530 (`vm.max_map_count`), and there is a ring
-/// for each core.
-const MAPPINGS_MAX: usize = 1024;
+/// Mappings that all rings of the process keep: a quarter of what it may have (`vm.max_map_count`,
+/// 65,530), for threads and memory need theirs.
+const MAPPINGS_MAX: usize = 16 * 1024;
+/// How many there are. Relaxed: it guards nothing.
+static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 
 /// A file's pages as `mincore(2)` wants them: mapped, and never touched.
 ///
@@ -152,19 +154,29 @@ pub struct Mapping {
     start: NonNull<core::ffi::c_void>,
     /// Bytes of the file in whole pages; one page more is mapped.
     bytes: usize,
-    /// All mappings of the ring.
-    count: Rc<Cell<usize>>,
+    _place: Place,
+}
+
+/// The right to one of [`MAPPINGS_MAX`] mappings.
+#[derive(Debug)]
+struct Place;
+
+impl Place {
+    fn take() -> Option<Self> {
+        let one_more = |count: usize| (count < MAPPINGS_MAX).then_some(count + 1);
+        MAPPINGS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Self)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        MAPPINGS.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Mapping {
-    pub(crate) fn new(
-        file: BorrowedFd<'_>,
-        size: u64,
-        count: &Rc<Cell<usize>>,
-    ) -> io::Result<Self> {
-        if count.get() >= MAPPINGS_MAX {
-            return Err(io::ErrorKind::OutOfMemory.into());
-        }
+    pub(crate) fn new(file: BorrowedFd<'_>, size: u64) -> io::Result<Self> {
+        let place = Place::take().ok_or(io::ErrorKind::OutOfMemory)?;
         let bytes = usize::try_from(size).ok().and_then(|size| size.checked_next_multiple_of(PAGE));
         let bytes = bytes.filter(|bytes| bytes.checked_add(PAGE).is_some());
         let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
@@ -181,8 +193,7 @@ impl Mapping {
             )
         }?;
         let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
-        count.set(count.get() + 1);
-        Ok(Self { start, bytes, count: Rc::clone(count) })
+        Ok(Self { start, bytes, _place: place })
     }
 
     /// How many bytes from `offset` on, at most `len` and [`PROBE_BYTES_MAX`](crate::PROBE_BYTES_MAX),
@@ -227,7 +238,6 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        self.count.set(self.count.get() - 1);
         // SAFETY: made by `new` with this length; nothing refers to it but `self`.
         let result = unsafe { rustix::mm::munmap(self.start.as_ptr(), self.bytes + PAGE) };
         debug_assert!(result.is_ok(), "munmap of an own mapping fails only for bad arguments");

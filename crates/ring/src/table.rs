@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Names one operation of one ring, for ever: the slot is reused, the key is not (but after 2³²
+/// Names one operation of one ring, for ever: the slot is reused, the key is not (but after 2³¹
 /// uses of one slot).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
@@ -27,6 +27,10 @@ impl fmt::Debug for Key {
         write!(f, "{}#{}", self.index, self.generation)
     }
 }
+
+/// Generations have 31 bits: the last bit of a key tells a cancel from what it cancels
+/// (`uring::CANCEL`).
+const GENERATION_MAX: u32 = u32::MAX >> 1;
 
 /// A slab with generations.
 #[derive(Debug)]
@@ -72,7 +76,7 @@ impl<T> Table<T> {
             return None;
         }
         let value = slot.value.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
+        slot.generation = slot.generation.wrapping_add(1) & GENERATION_MAX;
         self.free.push(key.index);
         Some(value)
     }

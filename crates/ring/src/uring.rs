@@ -42,6 +42,8 @@ const RECV_GROUP: u16 = 0;
 
 /// `user_data` of requests whose completions mean nothing to us.
 const IGNORED: u64 = u64::MAX;
+/// Added to the key in the `user_data` of a cancel; generations leave the bit free.
+const CANCEL: u64 = 1 << 63;
 /// `user_data` of the poll on the helpers' eventfd.
 const HELPERS: u64 = u64::MAX - 1;
 /// `user_data` of the poll on the inotify descriptor.
@@ -57,6 +59,8 @@ pub(crate) struct Uring {
     /// Receives that ended because the buffers ran out; armed again at the next turn, when the
     /// caller has given some back.
     starved: Vec<Key>,
+    /// Operations that a cancel has not found.
+    missed: Vec<Key>,
     /// Closes in the kernel's threads. A ring that goes away would drop those that have not begun,
     /// and leave the descriptors open.
     closing: usize,
@@ -104,6 +108,7 @@ impl Uring {
             starved: Vec::new(),
             closing: 0,
             turn: 0,
+            missed: Vec::new(),
             backlog: VecDeque::new(),
             refusals: 0,
             broken: None,
@@ -181,7 +186,10 @@ impl Uring {
         let errno = error.raw_os_error().unwrap_or(libc::EINVAL);
         match errno {
             // The time is up, or a signal came: there may be completions all the same.
-            libc::ETIME | libc::EINTR => return Ok(()),
+            libc::ETIME | libc::EINTR => {
+                self.refusals = 0;
+                return Ok(());
+            }
             // The completion queue overflowed, or memory is short: reaping is what helps, and time.
             libc::EBUSY | libc::EAGAIN if self.refusals < REFUSALS_MAX => {
                 if self.refusals > 0 {
@@ -308,7 +316,18 @@ impl Uring {
 
     fn cancel_in_kernel(&mut self, key: Key) {
         let cancel = opcode::AsyncCancel::new(key.to_bits()).build();
-        self.push(cancel.flags(Flags::SKIP_SUCCESS).user_data(IGNORED));
+        self.push(cancel.flags(Flags::SKIP_SUCCESS).user_data(CANCEL | key.to_bits()));
+    }
+
+    /// A cancel does not find an accept or a receive that the kernel is about to begin anew, in a
+    /// worker thread or at its next event. One that is still there has to be cancelled once more.
+    fn cancel_again(&mut self, common: &mut Common) {
+        for key in core::mem::take(&mut self.missed) {
+            let op = common.table.value(key).map(|slot| &slot.op);
+            if matches!(op, Some(Op::Accept(_) | Op::Recv(_))) {
+                self.cancel_in_kernel(key);
+            }
+        }
     }
 
     pub(crate) fn wait(
@@ -319,6 +338,7 @@ impl Uring {
     ) -> io::Result<()> {
         self.turn += 1;
         self.close_unused(common);
+        self.cancel_again(common);
         if self.recv.has_free() {
             for key in core::mem::take(&mut self.starved) {
                 self.submit(common, key);
@@ -378,6 +398,12 @@ impl Uring {
                 WAKER => {
                     self.woken = true;
                     self.waker_armed = more;
+                }
+                // What has ended meanwhile is not found either.
+                id if id & CANCEL != 0 => {
+                    if result == -libc::ENOENT {
+                        self.missed.push(Key::from_bits(id & !CANCEL));
+                    }
                 }
                 id => self.complete(common, Key::from_bits(id), result, flags),
             }

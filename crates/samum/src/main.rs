@@ -1,20 +1,13 @@
 //! The command `samum`.
 
 use std::io::{self, Write as _};
-use std::panic;
-use std::process::{self, ExitCode};
+use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 use samum::cli::{Cli, Command};
 use samum::{preload, server};
 
 fn main() -> ExitCode {
-    // In whatever thread: what is left could not be relied on.
-    let hook = panic::take_hook();
-    panic::set_hook(Box::new(move |fault| {
-        hook(fault);
-        process::abort();
-    }));
     // clap itself exits with 2 for what it cannot understand, and 0 for --help.
     let result = match Cli::parse().command {
         Command::Serve(serve) => server::run(&serve.config()),
