@@ -380,7 +380,8 @@ fn main() {
         // It puts itself behind a filter that kills for what the library does.
         "prctl" | "seccomp" => {
             let (ours, theirs) = deferred(&file, &epoll);
-            let error = forbid(&[451, libc::SYS_preadv2], arguments[1] == "seccomp");
+            let calls = [451, libc::SYS_preadv2, libc::SYS_openat];
+            let error = forbid(&calls, arguments[1] == "seccomp");
             assert_eq!(error, 0, "{}", io::Error::last_os_error());
             arrives(&ours, &theirs, &file, &epoll);
             assert_eq!(sendfile(ours.as_raw_fd(), &file, 512 * 1024).expect("it waits"), COUNT);

@@ -64,6 +64,10 @@ pub(crate) fn defer(socket: c_int, file: c_int, want: Want, is_first: bool) -> O
     let Some(mut state) = lock() else {
         return Outcome::Left(Reason::UnseenLoop);
     };
+    if !fuse::is_on() {
+        // Another thread has switched it off since, and nobody would be told any more.
+        return Outcome::Left(Reason::UnseenLoop);
+    }
     fuse::point("state");
     let verdict = state.defer(socket, want, now_us(), || sys::duplicate_if_room(file));
     let outcome = match verdict {
@@ -151,11 +155,12 @@ pub(crate) fn lock_file(fd: c_int) {
         && status.is_regular
         && let Some(mut state) = lock()
     {
-        if !state.lock_file(fd, status.id) {
-            stats::log(format_args!("too many files are locked: none is read any more"));
-        }
+        let has_room = state.lock_file(fd, status.id);
         // Some may be about to close descriptors of it.
         drop(settle(state));
+        if !has_room {
+            stats::log(format_args!("too many files are locked: none is read any more"));
+        }
     }
     sys::set_errno(errno);
 }
@@ -191,8 +196,12 @@ fn forget_instance(epfd: c_int, tells: bool) {
 /// The number is another socket's now; the one that is known was closed unseen.
 #[cold]
 pub(crate) fn renew(fd: c_int) {
-    if descriptors::flags(fd) & INSTANCE != 0 {
+    let flags = descriptors::flags(fd);
+    if flags & INSTANCE != 0 {
         forget_instance(fd, false);
+    }
+    if flags & LOCKER != 0 {
+        unlock(fd);
     }
     change(fd, |state| {
         // Not told to anyone: it was about the other socket.

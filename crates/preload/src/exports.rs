@@ -447,18 +447,16 @@ pub unsafe extern "C-unwind" fn lockf64(fd: c_int, command: c_int, len: off_t) -
 /// be tried any more: the library is off from before that on.
 fn install(filter: impl FnOnce() -> c_long) -> c_long {
     // Not of a child of vfork(2), whose memory is its parent's.
-    let was_on = fuse::is_on() && deferral::is_ours() && fuse::switch_off();
-    let result = filter();
-    if was_on && result == 0 {
+    if fuse::is_on() && deferral::is_ours() && fuse::switch_off() {
+        // Said before, for the filter may kill for what it takes to say it.
         let errno = sys::errno();
         stats::log(format_args!(
-            "the program has a seccomp filter of its own now: everything is left to the kernel"
+            "the program installs a seccomp filter: everything is left to the kernel"
         ));
         sys::set_errno(errno);
-    } else if was_on {
-        fuse::switch_on();
     }
-    result
+    // Refused or not: what the program does with its sockets meanwhile has not been seen.
+    filter()
 }
 
 /// `prctl(2)`, with words for its variable arguments, as `fcntl`.

@@ -69,6 +69,14 @@ fn programs_see_nothing_but_a_full_socket() {
         let (ok, said) = run(preloaded(command.arg(what).arg(file)));
         assert!(ok, "{what}: {said}");
     }
+    // What it has to say it says before there is a filter.
+    let file = cold(&tree, &throttle, "logged");
+    let log = tree.path().join("log");
+    let mut command = throttle.command("/usr/bin/timeout");
+    command.arg("60").arg(odd_program()).arg("prctl").arg(file).env("SAMUM_PRELOAD_LOG", &log);
+    let (ok, said) = run(preloaded(&mut command));
+    let log = std::fs::read_to_string(log).unwrap_or_default();
+    assert!(ok && log.contains("installs a seccomp filter"), "{said}{log}");
     // And without the library the first of them fails, so they do see something.
     let file = cold(&tree, &throttle, "without");
     let mut command = throttle.command(odd_program());
