@@ -210,6 +210,10 @@ impl Connection {
             Wait::Request(since) => Some(since + tuning.timeout_header),
             Wait::Peer(since, _) => Some(since + tuning.timeout_send),
             Wait::Close(since) => Some(since + LINGER),
+            // A client that has ended its side and waits for a disk has most likely gone.
+            Wait::Disk(since, _) if self.receiving == Receiving::Ended => {
+                Some(since + tuning.timeout_send)
+            }
             Wait::Disk(..) => None,
         }
     }
@@ -244,6 +248,10 @@ impl Connection {
                 self.proceed(shell, content, work)
             }
             Wait::Close(_) => After::Close,
+            Wait::Disk(..) if self.receiving == Receiving::Ended => {
+                shell.stats.timeouts += 1;
+                After::Close
+            }
             Wait::Disk(..) => After::Keep,
         }
     }
@@ -463,7 +471,10 @@ impl Connection {
                     !head.keep_alive,
                 );
             }
-            Found::Now(answer) => Lookup::Found(answer),
+            Found::Now(answer) if work.exchanges.is_empty() || !answer.holds_files() => {
+                Lookup::Found(answer)
+            }
+            Found::Now(_) => Lookup::Postponed,
             Found::Later => Lookup::Pending,
         };
         work.exchanges.push_back(Exchange {
@@ -803,6 +814,10 @@ impl Work {
 
     /// Whether no more requests are to be read for now.
     fn is_full(&self, budget: &Budget) -> bool {
+        // A body is skipped without memory, and no other request begins before its end.
+        if self.awaits_body() {
+            return false;
+        }
         self.exchanges.len() + self.ends.len() >= REQUESTS_MAX
             || self.unsent() >= PROMISED_BYTES_MAX
             || !budget.allows(self.weight())
@@ -829,7 +844,8 @@ impl Work {
         self.begun = (turn, if last == turn { count + 1 } else { 1 });
     }
 
-    /// The answer to a request has been found. Only that of the next response is kept if it is large.
+    /// The answer to a request has been found. Only that of the next response is kept if it is large,
+    /// or holds open files: those that wait for it could keep it from being opened.
     fn answered(&mut self, budget: &Budget, request: u32, answer: Answer) {
         let held = self.weight();
         let mut waiting = self.exchanges.iter_mut().enumerate();
@@ -838,7 +854,7 @@ impl Work {
         };
         let mut with_it = held;
         with_it.shared += weight_of(&answer);
-        exchange.lookup = if place == 0 || budget.allows(with_it) {
+        exchange.lookup = if place == 0 || (!answer.holds_files() && budget.allows(with_it)) {
             Lookup::Found(answer)
         } else {
             Lookup::Postponed

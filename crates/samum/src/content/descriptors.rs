@@ -21,6 +21,8 @@ const PER_LOAD: usize = super::load::PARTS + 1;
 /// Loads that wait for their turn; a request beyond that is answered with 503. As many as 1,024
 /// connections can ask for at once.
 const LINE_MAX: usize = 64 * 1024;
+/// Memory of all loads; at it the same. They outlive the connections that asked for them.
+const LOAD_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// How often parked loads are looked at. Responses end without a word to us.
 const PARKED_LOOK: Duration = Duration::from_millis(10);
 /// A load that has been parked for so long goes on beyond the share, one in this time: what holds
@@ -38,6 +40,10 @@ pub(super) struct Share {
     max: usize,
     /// Of files in the cache.
     pub(super) cached: usize,
+    /// Of loads that were let in and have not ended.
+    pub(super) reserved: usize,
+    /// Memory of all loads.
+    pub(super) load_bytes: usize,
     /// Files that have left the cache, or never were in it, while responses hold them.
     leaving: Vec<Weak<File>>,
     /// When `leaving` has this length it is looked through.
@@ -59,6 +65,8 @@ impl Share {
         Self {
             max,
             cached: 0,
+            reserved: 0,
+            load_bytes: 0,
             leaving: Vec::new(),
             prune_at: PRUNE_MIN,
             loads_max: (max / 2 / PER_LOAD).max(1),
@@ -86,11 +94,11 @@ impl Share {
     }
 
     fn held(&self) -> usize {
-        self.cached + self.leaving.len()
+        self.cached + self.leaving.len() + self.reserved
     }
 
     pub(super) fn is_line_full(&self) -> bool {
-        self.line.len() + self.parked.len() >= LINE_MAX
+        self.line.len() + self.parked.len() >= LINE_MAX || self.load_bytes >= LOAD_BYTES_MAX
     }
 
     /// Take a place for a load, or a place in line.
@@ -163,7 +171,7 @@ impl Content {
             }
             self.share.parked.pop_front();
             self.unpark(shell, id);
-            if self.share.held() + count > self.share.max {
+            if self.share.held() > self.share.max {
                 return;
             }
         }

@@ -15,6 +15,15 @@ use crate::shell::Shell;
 /// Directories whose resources are outdated and not forgotten yet; beyond it everything is.
 const OUTDATED_MAX: usize = 16;
 
+/// Resources that are outdated and not forgotten yet.
+#[derive(Debug)]
+pub(super) struct Outdated {
+    prefix: Box<[u8]>,
+    /// All in front of this key have gone: what is kept there is new. A hand that only goes forward
+    /// comes to an end, however much is kept behind it.
+    done: Box<[u8]>,
+}
+
 impl Content {
     /// Something in a watched directory has changed.
     pub(super) fn changed(&mut self, shell: &mut Shell, dir: &[u8], change: &Change) {
@@ -70,28 +79,40 @@ impl Content {
     }
 
     fn outdate(&mut self, prefix: &[u8]) {
-        if self.outdated.iter().any(|other| prefix.starts_with(other)) {
+        if let Some(other) =
+            self.outdated.iter_mut().find(|other| prefix.starts_with(&other.prefix))
+        {
+            if *other.done > *prefix {
+                other.done = prefix.into();
+            }
             return;
         }
-        self.outdated.retain(|other| !other.starts_with(prefix));
+        self.outdated.retain(|other| !other.prefix.starts_with(prefix));
+        let mut prefix = prefix;
         if self.outdated.len() >= OUTDATED_MAX {
             self.outdated.clear();
-            self.outdated.push(Box::default());
-        } else {
-            self.outdated.push(prefix.into());
+            prefix = b"";
         }
+        self.outdated.push(Outdated { prefix: prefix.into(), done: prefix.into() });
     }
 
     /// Whether what is cached by this key is only waiting to be forgotten.
     pub(super) fn is_outdated(&self, key: &[u8]) -> bool {
-        self.outdated.iter().any(|prefix| key.starts_with(prefix))
+        self.outdated.iter().any(|other| key.starts_with(&other.prefix) && *key >= *other.done)
     }
 
     /// Forget so many of the resources that are outdated.
     pub(super) fn forget_outdated(&mut self, mut count: usize) {
-        while let Some(prefix) = self.outdated.last().cloned() {
-            let keys: Vec<Path> = self.cached_below(&prefix).take(count).cloned().collect();
+        while let Some(last) = self.outdated.last_mut() {
+            let from = (Bound::Included(&*last.done), Bound::Unbounded);
+            let below = self.in_order.range::<[u8], _>(from);
+            let below = below.take_while(|key| key.starts_with(&last.prefix));
+            let keys: Vec<Path> = below.take(count).cloned().collect();
             count -= keys.len();
+            if let Some(key) = keys.last() {
+                // The least key behind it.
+                last.done = [key, &b"\0"[..]].concat().into();
+            }
             for key in keys {
                 self.forget(&key);
             }

@@ -37,6 +37,9 @@ use super::{Answer, Began, Content, FINISHED_BYTES_MAX, Path, SIZE_MAX, token};
 use crate::connection::Waiter;
 use crate::shell::{Shell, kind};
 
+/// Seconds after its last change from which on a file is told from another state of itself by its
+/// times: they are seconds on some file systems, and are set before the bytes are written.
+const SETTLED_AFTER: i64 = 3;
 /// The file itself and its siblings in the order of [`Coding::PREFERENCE`].
 pub(super) const PARTS: usize = 1 + Coding::PREFERENCE.len();
 /// How often a path is looked at because it changes all the time: once more after its directories
@@ -67,6 +70,14 @@ pub(super) struct Load {
     pub(super) large: usize,
     /// Whether there is room for them.
     has_room: bool,
+    /// Files that it will keep open, as far as they are counted already.
+    reserved: usize,
+    /// The directory that it began in.
+    root: Fd,
+    /// The time of the look, in Unix seconds.
+    unix: i64,
+    /// Whether its files had not just been changed at the look.
+    settled: bool,
     previous: Option<Rc<Resource>>,
     step: Step,
     /// Completions that this step still waits for.
@@ -134,6 +145,10 @@ impl Content {
             looks: 0,
             large: 0,
             has_room: false,
+            reserved: 0,
+            root: self.root.clone(),
+            unix: shell.unix,
+            settled: false,
             previous,
             step: Step::InLine,
             pending: 0,
@@ -146,6 +161,7 @@ impl Content {
             self.loads.push(Some(load));
             u32::try_from(self.loads.len() - 1).expect("bounded by the line")
         };
+        self.share.load_bytes += bytes_of(&key);
         self.by_key.insert(key, id);
         if self.share.enter(id) {
             self.look(shell, id);
@@ -160,8 +176,11 @@ impl Content {
     fn look(&mut self, shell: &mut Shell, id: u32) {
         let key = self.load(id).key.clone();
         let watched = self.is_watched(&key);
+        let root = self.root.clone();
         let load = self.load(id);
         load.began = shell.now;
+        load.unix = shell.unix;
+        load.root = root;
         load.watched = watched;
         load.looks += 1;
         load.linked = false;
@@ -181,10 +200,18 @@ impl Content {
 
     /// There is room now.
     pub(super) fn unpark(&mut self, shell: &mut Shell, id: u32) {
-        self.load(id).has_room = true;
+        self.reserve(id);
         if self.share.enter(id) {
             self.look(shell, id);
         }
+    }
+
+    /// Count the files that the load will keep open, before they are open.
+    fn reserve(&mut self, id: u32) {
+        let load = self.load(id);
+        load.has_room = true;
+        load.reserved = load.large;
+        self.share.reserved += self.load(id).reserved;
     }
 
     /// Leave the place to the next in line.
@@ -244,8 +271,8 @@ impl Content {
             return self.fail(shell, id, Status::BadRequest);
         };
         self.load(id).pending += 1;
-        let op = Op::Open { dir: Some(self.root.clone()), path, how };
-        shell.ring.submit(op, token(kind::LOAD, part, id));
+        let dir = Some(self.load(id).root.clone());
+        shell.ring.submit(Op::Open { dir, path, how }, token(kind::LOAD, part, id));
     }
 
     /// Take a completion of a load.
@@ -402,8 +429,11 @@ impl Content {
         let sizes = load.parts.iter().flatten().filter_map(|part| part.stat.as_ref());
         let large = sizes.filter(|stat| stat.size > FINISHED_BYTES_MAX).count();
         load.large = large;
-        if large > 0 && !load.has_room && !self.make_room(shell, large) {
-            return self.park(shell, id);
+        if large > 0 && !load.has_room {
+            if !self.make_room(shell, large) {
+                return self.park(shell, id);
+            }
+            self.reserve(id);
         }
         self.open_for_reading(shell, id);
     }
@@ -411,7 +441,7 @@ impl Content {
     /// What the path was before, if that has not changed.
     fn unchanged(&mut self, id: u32) -> Option<Rc<Resource>> {
         let load = self.load(id);
-        load.previous.take_if(|previous| same(&previous.kind, &load.parts))
+        load.previous.take_if(|previous| previous.settled && same(&previous.kind, &load.parts))
     }
 
     /// Open the next part, and then read what is small.
@@ -581,6 +611,9 @@ impl Content {
             }
         }
         let vary = (!codings.is_empty()).then_some(&b"Accept-Encoding"[..]);
+        let stats = load.parts.iter().flatten().filter_map(|part| part.stat.as_ref());
+        let age = |stat: &Stat| load.unix.saturating_sub(stat.ctime.max(stat.mtime));
+        load.settled = stats.map(age).all(|age| age >= SETTLED_AFTER);
         let mut parts = core::mem::take(&mut load.parts).into_iter();
         let (mut memory, mut descriptors) = (0, 0);
         let mut tags = tags.into_iter();
@@ -628,6 +661,7 @@ impl Content {
             kind,
             validated: load.began.into(),
             watched: load.watched.into(),
+            settled: load.settled,
             used: shell.now.into(),
             idle_at: None.into(),
             descriptors,
@@ -666,6 +700,8 @@ impl Content {
         }
         let load = self.loads[id as usize].take().expect("ends once");
         self.free_loads.push(id);
+        self.share.reserved -= load.reserved;
+        self.share.load_bytes -= bytes_of(&load.key);
         self.leave(shell);
         load
     }
@@ -732,6 +768,11 @@ fn status_of(error: &io::Error, shell: &mut Shell) -> Status {
             Status::InternalServerError
         }
     }
+}
+
+/// Memory that a load takes.
+fn bytes_of(key: &[u8]) -> usize {
+    size_of::<Load>() + key.len()
 }
 
 /// Whether the parts are still those that the resource was made of.

@@ -31,6 +31,7 @@ use crate::config::Tags;
 use crate::connection::Waiter;
 use crate::shell::{Shell, kind};
 use descriptors::Share;
+use invalidate::Outdated;
 use load::Load;
 use tag::Hashes;
 use watch::Dirs;
@@ -56,6 +57,9 @@ pub(crate) const SIZE_MAX: u64 = 1 << 62;
 pub(crate) const MEMORY_MAX: usize = 64 * 1024 * 1024;
 /// Resources held, per worker.
 const RESOURCES_MAX: usize = 16 * 1024;
+/// Requests that wait for the same load; one more is answered with 503. All that a thousand
+/// connections may have.
+const WAITERS_MAX: usize = 64 * 1024;
 /// Small files being read at once, per worker; one that finds no buffer is sent as a large one.
 const BUFFERS: usize = 64;
 /// Names in a path; what is deeper is a 414. `PATH_MAX` would allow 2,048, each of which the kernel
@@ -96,7 +100,7 @@ pub(crate) struct Content {
     idle: BTreeMap<(Time, u64), Path>,
     next_idle: u64,
     /// Below these prefixes nothing that is cached is true any more; it goes bit by bit.
-    outdated: Vec<Box<[u8]>>,
+    outdated: Vec<Outdated>,
     share: Share,
     hashes: Hashes,
     loads: Vec<Option<Load>>,
@@ -122,6 +126,13 @@ pub(crate) enum Answer {
     Error(Status),
     /// It was no request.
     Rejected(http1::Reject),
+}
+
+impl Answer {
+    /// Whether files stay open for as long as it is held.
+    pub(crate) fn holds_files(&self) -> bool {
+        matches!(self, Self::Resource(resource) if resource.descriptors > 0)
+    }
 }
 
 /// Where a request stands.
@@ -198,6 +209,9 @@ impl Content {
             previous = Some(resource);
         }
         if let Some(load) = self.by_key.get(key).and_then(|id| self.loads[*id as usize].as_mut()) {
+            if load.waiters.len() >= WAITERS_MAX {
+                return Found::Now(Answer::Error(Status::ServiceUnavailable));
+            }
             load.waiters.push(waiter);
             return Found::Later;
         }
@@ -225,6 +239,7 @@ impl Content {
         }
         self.cache.insert(key.clone(), resource);
         self.want_tags(shell, &key);
+        let mut chances = TIDY_MAX;
         let mut steps = 2 * self.hand.len();
         while (self.memory > MEMORY_MAX
             || self.cache.len() > RESOURCES_MAX
@@ -234,7 +249,8 @@ impl Content {
             steps -= 1;
             let Some((key, seen)) = self.hand.pop_front() else { break };
             match self.cache.get(&key) {
-                Some(resource) if resource.used.get() > seen => {
+                Some(resource) if resource.used.get() > seen && chances > 0 => {
+                    chances -= 1;
                     self.hand.push_back((key, shell.now));
                 }
                 Some(_) => self.forget(&key),

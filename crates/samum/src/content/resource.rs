@@ -17,6 +17,9 @@ pub(crate) struct Resource {
     pub(crate) validated: Cell<Time>,
     /// Whether a change would make an event.
     pub(crate) watched: Cell<bool>,
+    /// Whether its files had not just been changed: else the same size and times may be of other
+    /// bytes.
+    pub(crate) settled: bool,
     /// When it was last asked for.
     pub(crate) used: Cell<Time>,
     /// Some exactly while it is to be looked at then, and closed if it is idle.

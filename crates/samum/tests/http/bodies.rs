@@ -113,3 +113,23 @@ fn a_client_that_vanishes_within_its_body_leaves_nothing_behind() {
         }
     });
 }
+
+/// The answer is too large to wait within the budget of the connection; the body costs nothing.
+#[test]
+fn a_body_is_skipped_while_a_large_answer_waits_for_its_end() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().directory("many");
+        for number in 0..2000 {
+            tree.write(format!("many/{number:0>100}"), "");
+        }
+        let server = serve(driver, tree.path(), &["--listing", "--timeout-header", "3"]);
+        let mut client = connect(&server);
+        let fields = "Transfer-Encoding: chunked\nExpect: 100-continue";
+        client.send(request(&format!("GET /many/\n{fields}"))).unwrap();
+        assert_eq!(client.response().unwrap().status, 100);
+        std::thread::sleep(core::time::Duration::from_millis(300));
+        client.send("5\r\nhello\r\n").unwrap();
+        client.send("0\r\n\r\n").unwrap();
+        assert_eq!(client.response().unwrap().status, 200);
+    });
+}
