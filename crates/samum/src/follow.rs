@@ -54,7 +54,9 @@ fn replace(path: &Path, workers: &Workers) -> Result<OwnedFd, String> {
 /// Both are asked each time: on some file systems (overlayfs) the numbers of a directory change while it
 /// is in use. A number is not given to another directory as long as `serving` is open.
 fn look(path: &Path, serving: &OwnedFd) -> io::Result<bool> {
-    let (here, there) = (rustix::fs::fstat(serving)?, rustix::fs::stat(path)?);
+    let there = rustix::fs::stat(path)?;
+    // Gone on its server (ESTALE): what is at the path is another.
+    let Ok(here) = rustix::fs::fstat(serving) else { return Ok(false) };
     Ok((here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
 }
 

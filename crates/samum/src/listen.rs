@@ -108,6 +108,15 @@ impl Owner {
         let group = unix.group.as_deref().map(account::group).transpose()?;
         Ok(Self { user: user.map(Uid::from_raw), group: group.map(Gid::from_raw) })
     }
+
+    /// Gives the socket to them. Nobody can connect before `listen`, so nobody does with the owner
+    /// that it had before.
+    fn give(&self, path: &Path) -> Result<(), Errno> {
+        if self.user.is_none() && self.group.is_none() {
+            return Ok(());
+        }
+        rustix::fs::chownat(CWD, path, self.user, self.group, AtFlags::SYMLINK_NOFOLLOW)
+    }
 }
 
 fn open_unix(
@@ -136,12 +145,11 @@ fn open_unix(
         Err(error) => return Err(error),
     }
     let file = SocketFile::made(path)?;
+    let ready = owner.give(path).and_then(|()| listen(&socket, backlog));
+    // Before it listens it looks like one that was left behind. If that has failed, `file` takes the
+    // lock again to remove the name.
     drop(lock);
-    if owner.user.is_some() || owner.group.is_some() {
-        // Nobody can connect before `listen`, so nobody does with the owner that it has so far.
-        rustix::fs::chownat(CWD, path, owner.user, owner.group, AtFlags::SYMLINK_NOFOLLOW)?;
-    }
-    listen(&socket, backlog)?;
+    ready?;
     let mut all = vec![socket];
     while all.len() < workers {
         all.push(rustix::io::fcntl_dupfd_cloexec(&all[0], 0)?);

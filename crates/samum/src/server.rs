@@ -279,15 +279,14 @@ impl Seed {
         };
         // Nobody listens only if the main thread has given up already.
         let _ = started.send(Ok((waker, driver)));
-        let failed = |error: io::Error| format!("a worker cannot wait for events: {error}");
         while !inbox.is_stopped() {
-            worker.turn(None).map_err(failed)?;
+            worker.turn(None).unwrap_or_else(|error| end_at_once(&error));
             inbox.obey(&mut worker);
         }
         worker.drain();
         let until = worker.ring().now() + DRAIN_MAX;
         while !worker.is_drained() && worker.ring().now() < until {
-            worker.turn(Some(until)).map_err(failed)?;
+            worker.turn(Some(until)).unwrap_or_else(|error| end_at_once(&error));
             inbox.obey(&mut worker);
         }
         let until = worker.ring().now() + LOGS_MAX;
@@ -399,6 +398,13 @@ fn grow_descriptor_table(any: &OwnedFd, count: usize) {
     let last = i32::try_from(count).unwrap_or(i32::MAX) - 1;
     // Refused, it grows later.
     let _ = fcntl_dupfd_cloexec(any, last);
+}
+
+/// A worker that cannot wait ends the process: its listeners would stay open, and their clients hang.
+fn end_at_once(error: &io::Error) -> ! {
+    say(&format!("a worker cannot wait for events: {error}; the server ends"));
+    #[expect(clippy::exit, reason = "nothing else may run")]
+    std::process::exit(1);
 }
 
 /// A worker that panics ends the process: nothing is half alive.
