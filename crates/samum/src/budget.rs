@@ -8,12 +8,13 @@
 
 use sendfile::{Account, Weight};
 
-use crate::content::MEMORY_MAX;
-
 /// Bytes that one connection may hold. The last response that begins below it may pass it by its
-/// own memory: a finished response or 64 KiB of a listing. Four finished responses of
-/// the largest size wait while the fifth begins.
+/// own memory: a finished response or 64 KiB of a listing. Four finished responses of the
+/// largest size wait while the fifth begins.
 pub(crate) const CONNECTION_BYTES_MAX: u64 = 128 * 1024;
+
+/// Bytes of finished responses and listings that one worker keeps for later requests.
+pub(crate) const CACHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Bytes that the connections of one worker may hold together, beside what is cached: as much as
 /// 512 connections that have spent theirs.
@@ -41,7 +42,7 @@ impl Budget {
 
     /// Whether all connections together hold as much as they may.
     pub(crate) fn is_spent(&self) -> bool {
-        self.held() >= WORKER_BYTES_MAX + MEMORY_MAX as u64
+        self.held() >= WORKER_BYTES_MAX + CACHED_BYTES_MAX
     }
 
     /// Whether a connection that holds `weight` may begin another response.
@@ -61,7 +62,7 @@ mod tests {
     #[test]
     fn a_connection_that_holds_nothing_may_always_begin_a_response() {
         let mut budget = Budget::default();
-        budget.recount(0, WORKER_BYTES_MAX + MEMORY_MAX as u64);
+        budget.recount(0, WORKER_BYTES_MAX + CACHED_BYTES_MAX);
         assert!(budget.is_spent());
         assert!(budget.allows(NOTHING));
         assert!(!budget.allows(LITTLE));
@@ -79,7 +80,7 @@ mod tests {
     fn what_a_connection_gives_back_others_may_hold() {
         let mut budget = Budget::default();
         budget.recount(0, WORKER_BYTES_MAX);
-        let cached = budget.shared.charge(MEMORY_MAX as u64);
+        let cached = budget.shared.charge(CACHED_BYTES_MAX);
         assert!(!budget.allows(LITTLE));
         budget.recount(WORKER_BYTES_MAX, WORKER_BYTES_MAX - 1);
         assert!(budget.allows(LITTLE));

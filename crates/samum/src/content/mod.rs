@@ -27,6 +27,7 @@ use sendfile::Account;
 pub(crate) use listing::{ListingStream, escape_json};
 pub(crate) use resource::{Data, FileSet, Kind, Resource, Variant, head as resource_head};
 
+use crate::budget::CACHED_BYTES_MAX;
 use crate::config::Tags;
 use crate::connection::Waiter;
 use crate::shell::{Shell, kind};
@@ -53,8 +54,6 @@ pub(crate) const FINISHED_BYTES_MAX: u64 = 32 * 1024;
 /// Larger files are not served: the ring reads nothing beyond (`ring::Ring::submit`), and what a
 /// connection has promised stays far below 2⁶⁴. No disk is as large; a sparse file may be.
 pub(crate) const SIZE_MAX: u64 = 1 << 62;
-/// Memory for finished responses, per worker.
-pub(crate) const MEMORY_MAX: usize = 64 * 1024 * 1024;
 /// Resources held, per worker.
 const RESOURCES_MAX: usize = 16 * 1024;
 /// Requests that wait for the same load; one more is answered with 503. All that a thousand
@@ -241,7 +240,7 @@ impl Content {
         self.want_tags(shell, &key);
         let mut chances = TIDY_MAX;
         let mut steps = 2 * self.hand.len();
-        while (self.memory > MEMORY_MAX
+        while (self.memory as u64 > CACHED_BYTES_MAX
             || self.cache.len() > RESOURCES_MAX
             || self.hand.len() > 2 * RESOURCES_MAX)
             && steps > 0

@@ -79,9 +79,13 @@ fn changes_elsewhere_cost_the_same_however_many_files_are_cached() {
             }
             // Behind all events.
             fs::write(tree.path().join("a.txt"), "b").unwrap();
-            assert!(crate::common::wait_until(crate::common::SOON, || {
-                ask_on(&mut client, "GET /a.txt").body == b"b"
-            }));
+            let (mut answers, mut last) = (0, None);
+            let is_new = crate::common::wait_until(crate::common::SOON, || {
+                answers += 1;
+                let answer = last.insert(ask_on(&mut client, "GET /a.txt"));
+                answer.body == b"b"
+            });
+            assert!(is_new, "{answers} answers, the last: {last:?}");
             fs::write(tree.path().join("a.txt"), "a").unwrap();
             cpu_nanos(server) - before
         };
