@@ -8,8 +8,6 @@ use std::path::PathBuf;
 use ring::Choice;
 use sendfile::Caching;
 
-use crate::log::LogFormat;
-
 /// What `samum serve` does.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -123,4 +121,16 @@ pub enum LogTarget {
     Stdout,
     /// The end of a file.
     File(PathBuf),
+}
+
+/// How a line of the access log looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// `host - - [date] "request" status bytes`
+    Common,
+    /// The same with referrer and user agent: what most tools read.
+    #[default]
+    Combined,
+    /// One JSON object a line.
+    Json,
 }

@@ -32,7 +32,7 @@ mod text;
 mod wheel;
 pub mod worker;
 
-pub use log::LogFormat;
+pub use config::LogFormat;
 pub use shell::Stats;
 pub use text::plain;
 

@@ -7,7 +7,8 @@ use std::rc::Rc;
 
 use ring::{Completion, Event, Fd, Op, Ring, Time, Token};
 
-use crate::content::escape_json;
+use crate::config::LogFormat;
+use crate::text::escape_json;
 
 /// Bytes that wait to be written; a line beyond is dropped and counted.
 const BUFFER_MAX: usize = 1024 * 1024;
@@ -218,18 +219,6 @@ impl Sink {
 
 fn lines_of(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|byte| **byte == b'\n').count() as u64
-}
-
-/// How a line of the access log looks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum LogFormat {
-    /// `host - - [date] "request" status bytes`
-    Common,
-    /// The same with referrer and user agent: what most tools read.
-    #[default]
-    Combined,
-    /// One JSON object a line.
-    Json,
 }
 
 pub(crate) struct AccessLog {

@@ -54,6 +54,20 @@ pub(crate) fn push_json_escape(char: char, out: &mut String) {
     }
 }
 
+/// Escapes text for a JSON string.
+pub(crate) fn escape_json(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            char if is_hidden(char) => push_json_escape(char, &mut out),
+            char => out.push(char),
+        }
+    }
+    out
+}
+
 /// A message for a person, in one line: hidden characters become `\u{HHHH}`.
 pub fn plain(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {

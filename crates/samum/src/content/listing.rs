@@ -5,6 +5,8 @@ use std::rc::Rc;
 use http1::{date, path};
 use ring::{Entry, FileKind, Listing};
 
+use crate::text::escape_json;
+
 /// Bytes made at once.
 const PIECE_BYTES: usize = 16 * 1024;
 
@@ -168,20 +170,6 @@ fn escape_html(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            char => out.push(char),
-        }
-    }
-    out
-}
-
-/// Text that means itself within a JSON string.
-pub(crate) fn escape_json(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            char if crate::text::is_hidden(char) => crate::text::push_json_escape(char, &mut out),
             char => out.push(char),
         }
     }

@@ -24,7 +24,7 @@ use http1::{Status, path};
 use ring::{BufferPool, Completion, Fd, Op, Time, Token};
 use sendfile::Account;
 
-pub(crate) use listing::{ListingStream, escape_json};
+pub(crate) use listing::ListingStream;
 pub(crate) use resource::{Data, FileSet, Kind, Resource, Variant, head as resource_head};
 
 use crate::budget::CACHED_BYTES_MAX;
