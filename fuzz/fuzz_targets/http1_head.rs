@@ -3,7 +3,8 @@
 
 #![no_main]
 
-use http1::{Body, Field, Head, Limits, Method, Parsed, Target, Version, parse};
+use http::Field;
+use http1::{Body, Head, Limits, Method, Parsed, Target, Version, parse};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits =

@@ -11,10 +11,8 @@
 use std::io::{self, IsTerminal, Read};
 use std::time::SystemTime;
 
-use http1::{
-    Coding, Codings, Connection, Event, Field, Head, Limits, Representation, Target, Validators,
-    encoding, path,
-};
+use http::{Coding, Codings, Field, encoding, path};
+use http1::{Connection, Event, Head, Limits, Representation, Target, Validators};
 
 const SAMPLE: &[u8] = b"GET /a/./b%20c.html?x=1 HTTP/1.1\r\n\
     Host: example.org\r\n\

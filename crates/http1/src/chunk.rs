@@ -7,10 +7,10 @@
 //! As in [`head`](crate::head), the verdict does not depend on how the bytes were cut, and is given
 //! as early as can be.
 
-use crate::bytes::{self, HEX};
-use crate::field::{self, Line};
 use crate::limits::Limits;
-use crate::status::{Reject, Status};
+use crate::line::{self, Line};
+use http::bytes::{self, HEX};
+use http::{Reject, Status};
 
 /// A chunk-size of `u64`, in hexadecimal digits; leading zeros count.
 const SIZE_DIGITS_MAX: usize = 16;
@@ -96,7 +96,7 @@ pub(crate) enum Trailer {
 /// Reads one line of a trailer section of which `bytes_left` more bytes are acceptable.
 pub(crate) fn trailer(input: &[u8], bytes_left: usize) -> Result<Trailer, Reject> {
     let view = &input[..input.len().min(bytes_left)];
-    match field::line(view, 0)? {
+    match line::line(view, 0)? {
         Line::Partial if view.len() == bytes_left => {
             Err(Reject::new(Status::HeaderFieldsTooLarge, "a trailer section that is too long"))
         }

@@ -6,7 +6,7 @@
 use crate::chunk::{self, Trailer};
 use crate::head::{self, Body, Head, Parsed};
 use crate::limits::Limits;
-use crate::status::{Reject, Status};
+use http::{Reject, Status};
 
 /// One connection as the receiver of requests. It holds no bytes, only where it is among them.
 ///

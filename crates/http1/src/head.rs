@@ -20,10 +20,11 @@
 
 use core::fmt;
 
-use crate::bytes::{self, HOST, PATH, QUERY, TOKEN};
-use crate::field::{self, Field, Line};
 use crate::limits::Limits;
-use crate::status::{Reject, Status};
+use crate::line::{self, Line};
+use http::Field;
+use http::bytes::{self, HOST, PATH, QUERY, TOKEN};
+use http::{Reject, Status};
 
 /// How many empty lines may stand before a request line (RFC 9112 §2.2: at least one).
 pub const EMPTY_LINES_MAX: usize = 2;
@@ -101,7 +102,7 @@ pub enum Method<'a> {
 
 /// What the request is about (RFC 9112 §3.2).
 ///
-/// The bytes are visible ASCII, not decoded; [`path`](crate::path) turns a path into the name of a
+/// The bytes are visible ASCII, not decoded; [`path`](http::path) turns a path into the name of a
 /// file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Target<'a> {
@@ -340,7 +341,7 @@ impl<'a> Iterator for Fields<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         // The lines have been parsed before; anything but a field can only be the end.
-        let Ok(Line::Field { name_end, value: (start, end), next }) = field::line(self.rest, 0)
+        let Ok(Line::Field { name_end, value: (start, end), next }) = line::line(self.rest, 0)
         else {
             return None;
         };
@@ -422,7 +423,7 @@ fn parse_view<'a>(view: &'a [u8], limits: &Limits) -> Result<Parsed<'a>, Reject>
     let mut fields = 0;
     let mut at = lines_start;
     let len = loop {
-        let (name_end, (start, end), next) = match field::line(view, at)? {
+        let (name_end, (start, end), next) = match line::line(view, at)? {
             Line::Field { name_end, value, next } => (name_end, value, next),
             Line::End { next } => break next,
             Line::Partial => return Ok(Parsed::Partial),

@@ -27,8 +27,9 @@
 //! # A request, answered
 //!
 //! ```
-//! use http1::{Connection, Event, Field, Limits, Plan, Representation, Status, Target, Validators};
-//! use http1::{ContentRange, ResponseHead, date, path};
+//! use http::{Status, date, path};
+//! use http1::{Connection, Event, Limits, Plan, Representation, Target, Validators};
+//! use http1::{ContentRange, ResponseHead};
 //!
 //! let received = b"GET /film%20one.mp4 HTTP/1.1\r\n\
 //!     Host: example.org\r\n\
@@ -79,31 +80,18 @@ extern crate alloc;
 extern crate std;
 
 pub mod connection;
-pub mod date;
-pub mod encoding;
-pub mod etag;
 pub mod head;
-pub mod negotiate;
-pub mod path;
 pub mod plan;
 pub mod precondition;
-pub mod range;
 pub mod response;
 
-mod bytes;
 mod chunk;
-mod field;
 mod limits;
-mod status;
+mod line;
 
 pub use connection::{Connection, Eof, Event};
-pub use encoding::{Coding, Codings};
-pub use etag::EntityTag;
-pub use field::Field;
 pub use head::{Body, Fields, Head, Lines, Method, Parsed, Target, Version, parse};
 pub use limits::Limits;
 pub use plan::{ContentRange, Multipart, Part, Plan, Representation, Wrapping, plan};
 pub use precondition::{Outcome, Validators};
-pub use range::{Range, RangeSet, Ranges};
 pub use response::{ConnectionOption, ResponseHead};
-pub use status::{Reject, Status};

@@ -5,15 +5,16 @@
 
 use alloc::vec::Vec;
 
-use crate::bytes::{self, VALUE};
-use crate::date::{self, DATE_LEN};
 use crate::plan::ContentRange;
-use crate::status::Status;
+use http::Status;
+use http::bytes::{self, VALUE};
+use http::date::{self, DATE_LEN};
 
 /// The head of a response: set what applies, then [`write_to`](Self::write_to).
 ///
 /// ```
-/// use http1::{ResponseHead, Status, date};
+/// use http::{Status, date};
+/// use http1::ResponseHead;
 ///
 /// let mut out = Vec::new();
 /// let date_at = ResponseHead {

@@ -14,7 +14,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 
-use http1::{Body, Event as HttpEvent, Head, Limits, Method, Parsed, Reject, Status, Target};
+use http::{Reject, Status};
+use http1::{Body, Event as HttpEvent, Head, Limits, Method, Parsed, Target};
 use ring::{Completion, Event, Fd, Key, Op, Ring, Time};
 use sendfile::{Failure, Piece, Progress, Stream, Weight, Window};
 

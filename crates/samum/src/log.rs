@@ -298,7 +298,7 @@ impl AccessLog {
 
 /// `10/Oct/2000:13:55:36 +0000`, out of what HTTP writes: `Tue, 10 Oct 2000 13:55:36 GMT`.
 fn log_time(unix: i64) -> String {
-    let date = http1::date::format(unix);
+    let date = http::date::format(unix);
     let date = String::from_utf8_lossy(&date);
     let field = |range| date.get(range).unwrap_or_default();
     format!("{}/{}/{}:{} +0000", field(5..7), field(8..11), field(12..16), field(17..25))

@@ -2,9 +2,10 @@
 
 use std::rc::Rc;
 
+use http::{Coding, Field, Status, encoding, negotiate, path};
 use http1::{
-    Coding, ConnectionOption, ContentRange, Field, Head, Method, Plan, Representation,
-    ResponseHead, Status, Target, Validators, Version, encoding, negotiate, path,
+    ConnectionOption, ContentRange, Head, Method, Plan, Representation, ResponseHead, Target,
+    Validators, Version,
 };
 use sendfile::Piece;
 

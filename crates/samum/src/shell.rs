@@ -6,7 +6,7 @@ use std::hash::RandomState;
 use std::io;
 use std::rc::Rc;
 
-use http1::date;
+use http::date;
 use ring::{Ring, Time, Token};
 use sendfile::Disk;
 

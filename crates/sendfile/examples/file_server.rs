@@ -4,7 +4,8 @@
 
 use std::{collections::HashMap, ffi::CString, io, net::TcpListener, rc::Rc};
 
-use http1::{Event as Http, Limits, ResponseHead, Status, Target, date, path};
+use http::{Status, date, path};
+use http1::{Event as Http, Limits, ResponseHead, Target};
 use ring::{Choice, Completion, Event, Fd, FileKind, Op, OpenHow, Ring, Token};
 use sendfile::{Disk, DiskConfig, File, Piece, Progress, Stream, Window};
 

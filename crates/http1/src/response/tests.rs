@@ -5,7 +5,7 @@ use alloc::string::String;
 use proptest::prelude::*;
 
 use super::*;
-use crate::range::Range;
+use http::range::Range;
 
 fn head(status: Status) -> ResponseHead<'static> {
     ResponseHead::new(status, date::format(784_111_777))

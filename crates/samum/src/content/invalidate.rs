@@ -6,7 +6,7 @@
 
 use core::ops::Bound;
 
-use http1::Coding;
+use http::Coding;
 use ring::{Change, Fd};
 
 use super::{Content, Path, below};

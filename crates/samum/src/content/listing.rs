@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use http1::{date, path};
+use http::{date, path};
 use ring::{Entry, FileKind, Listing};
 
 use crate::text::escape_json;

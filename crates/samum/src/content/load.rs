@@ -26,7 +26,7 @@ use std::ffi::CString;
 use std::io;
 use std::rc::Rc;
 
-use http1::{Coding, Codings, Reject, Status};
+use http::{Coding, Codings, Reject, Status};
 use ring::{Buffer, Completion, Event, Fd, FileKind, Op, OpenHow, Stat};
 use sendfile::File;
 

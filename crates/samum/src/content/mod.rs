@@ -20,7 +20,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 
-use http1::{Status, path};
+use http::{Status, path};
 use ring::{BufferPool, Completion, Fd, Op, Time, Token};
 use sendfile::Account;
 
@@ -124,7 +124,7 @@ pub(crate) enum Answer {
     Options,
     Error(Status),
     /// It was no request.
-    Rejected(http1::Reject),
+    Rejected(http::Reject),
 }
 
 impl Answer {

@@ -4,7 +4,8 @@ use core::cell::{Cell, RefCell};
 use core::ops::Range;
 use std::rc::Rc;
 
-use http1::{Coding, Codings, ResponseHead, Status, date};
+use http::{Coding, Codings, Status, date};
+use http1::ResponseHead;
 use ring::{Listing, Stat, Time};
 use sendfile::{Account, Charge, File, Piece, Shared};
 

@@ -23,7 +23,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Instant;
 
-use http1::Coding;
+use http::Coding;
 use ring::{DriverKind, Stat, Waker};
 use rustix::fs::Advice;
 
@@ -315,7 +315,7 @@ mod tests {
             direct_align: 0,
         };
         let same = of_stat(&stat, None);
-        assert!(http1::EntityTag::parse(&same).is_some_and(|tag| !tag.weak));
+        assert!(http::EntityTag::parse(&same).is_some_and(|tag| !tag.weak));
         let others = [
             Stat { size: 8, ..stat },
             Stat { mtime: 2, ..stat },

@@ -1,9 +1,6 @@
-//! The fields a static server looks at, and the scanning of one field line.
+//! The request fields that the server looks at.
 //!
-//! Reading list: RFC 9110 §5 (fields), RFC 9112 §5 (their syntax on the wire).
-
-use crate::bytes::{self, TOKEN};
-use crate::status::Reject;
+//! Reading list: RFC 9110 §5.
 
 /// Declares [`Field`] and its names from one table.
 macro_rules! fields {
@@ -11,8 +8,7 @@ macro_rules! fields {
         /// A request field that is remembered while a head is parsed, so that looking it up costs
         /// nothing.
         ///
-        /// All other fields are checked and passed over; [`Head::fields`](crate::Head::fields)
-        /// finds them again.
+        /// All other fields are checked and passed over.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Field {
@@ -53,11 +49,11 @@ fields! {
 
 impl Field {
     /// How many fields there are.
-    pub(crate) const COUNT: usize = Self::ALL.len();
+    pub const COUNT: usize = Self::ALL.len();
 
     /// The field's place in a set of fields.
     #[inline(always)]
-    pub(crate) const fn bit(self) -> u32 {
+    pub const fn bit(self) -> u32 {
         1 << self as u8
     }
 
@@ -66,7 +62,7 @@ impl Field {
     /// Length and first letter leave one candidate (two with `If-Match` and `If-Range`), so one
     /// comparison decides.
     #[inline]
-    pub(crate) fn of_name(name: &[u8]) -> Option<Self> {
+    pub fn of_name(name: &[u8]) -> Option<Self> {
         let first = name.first()? | 0x20;
         let candidate = match (name.len(), first) {
             (4, b'h') => Self::Host,
@@ -93,78 +89,6 @@ impl Field {
 }
 
 const _: () = assert!(Field::COUNT <= u32::BITS as usize);
-
-/// One step through the lines of a head or of a trailer section. All positions are indices into the
-/// bytes given.
-#[derive(Debug)]
-pub(crate) enum Line {
-    /// More bytes are needed; those that are there are well-formed.
-    Partial,
-    /// `name ":" OWS value OWS CRLF`.
-    Field {
-        /// Where the name ends and the colon stands.
-        name_end: usize,
-        /// The value without the whitespace around it: first byte, and the byte behind the last.
-        value: (usize, usize),
-        /// The first byte of the next line.
-        next: usize,
-    },
-    /// The empty line that ends the section; `next` is behind it.
-    End { next: usize },
-}
-
-/// Scans the line that begins at `at`.
-///
-/// Refused, because two readers may understand them differently (RFC 9112 §5.1, §5.2, §11.1):
-/// whitespace before the colon, a line that continues the one before (obs-fold), control
-/// characters, CR without LF, and LF without CR.
-#[inline(always)]
-pub(crate) fn line(bytes: &[u8], at: usize) -> Result<Line, Reject> {
-    let name_end = bytes::skip(bytes, at, TOKEN);
-    match bytes.get(name_end) {
-        Some(b':') if name_end > at => {}
-        Some(b'\r') if name_end == at => return empty_line(bytes, at),
-        Some(&byte) => return Err(bad_name(byte, name_end == at)),
-        None => return Ok(Line::Partial),
-    }
-    let mut start = name_end + 1;
-    while let Some(b' ' | b'\t') = bytes.get(start) {
-        start += 1;
-    }
-    let stop = bytes::skip_value(bytes, start);
-    match (bytes.get(stop), bytes.get(stop + 1)) {
-        (Some(b'\r'), Some(b'\n')) => {}
-        (Some(b'\r'), None) | (None, _) => return Ok(Line::Partial),
-        (Some(b'\r'), Some(_)) => return Err(Reject::bad("a CR without LF in a field value")),
-        (Some(b'\n'), _) => return Err(Reject::bad("a field line that ends in LF without CR")),
-        (Some(_), _) => return Err(Reject::bad("a control character in a field value")),
-    }
-    let mut end = stop;
-    while end > start && matches!(bytes[end - 1], b' ' | b'\t') {
-        end -= 1;
-    }
-    Ok(Line::Field { name_end, value: (start, end), next: stop + 2 })
-}
-
-fn empty_line(bytes: &[u8], at: usize) -> Result<Line, Reject> {
-    match bytes.get(at + 1) {
-        Some(b'\n') => Ok(Line::End { next: at + 2 }),
-        Some(_) => Err(Reject::bad("a CR without LF between field lines")),
-        None => Ok(Line::Partial),
-    }
-}
-
-#[cold]
-fn bad_name(byte: u8, at_start: bool) -> Reject {
-    Reject::bad(match byte {
-        b':' => "an empty field name",
-        b' ' | b'\t' if at_start => "a folded field line",
-        b' ' | b'\t' => "whitespace before the colon of a field line",
-        b'\n' => "a line that ends in LF without CR",
-        b'\r' => "a field line without a colon",
-        _ => "a field name with a character that no name may have",
-    })
-}
 
 #[cfg(test)]
 mod tests {

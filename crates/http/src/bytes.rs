@@ -6,38 +6,38 @@
 use alloc::vec::Vec;
 
 /// `tchar` (RFC 9110 §5.6.2): methods, field names, codings.
-pub(crate) const TOKEN: u8 = 1 << 0;
+pub const TOKEN: u8 = 1 << 0;
 /// What a request-target may hold before its `?`: every visible ASCII character except `?` and `#`.
 ///
 /// RFC 3986 allows fewer, but browsers send `|`, `^`, `{` and `"` unescaped (WHATWG URL), and none
 /// of them means anything to the framing. A fragment (`#`) is never sent by a client that follows
 /// RFC 9112 §3.2.
-pub(crate) const PATH: u8 = 1 << 1;
+pub const PATH: u8 = 1 << 1;
 /// What a query may hold: [`PATH`] and `?`.
-pub(crate) const QUERY: u8 = 1 << 2;
+pub const QUERY: u8 = 1 << 2;
 /// `reg-name` without its percent-encoding rule (RFC 3986 §3.2.2): unreserved, sub-delims, `%`.
-pub(crate) const HOST: u8 = 1 << 3;
+pub const HOST: u8 = 1 << 3;
 /// `HEXDIG`, either case.
-pub(crate) const HEX: u8 = 1 << 4;
+pub const HEX: u8 = 1 << 4;
 /// `etagc` (RFC 9110 §8.8.3): visible ASCII without the double quote, and obs-text.
-pub(crate) const ETAG: u8 = 1 << 5;
+pub const ETAG: u8 = 1 << 5;
 /// What a field value or a chunk extension may hold: HTAB, SP, visible ASCII, obs-text (RFC 9110
 /// §5.5).
-pub(crate) const VALUE: u8 = 1 << 6;
+pub const VALUE: u8 = 1 << 6;
 /// What is written as it is into the path of a URL by [`path::encode`](crate::path::encode).
-pub(crate) const PLAIN: u8 = 1 << 7;
+pub const PLAIN: u8 = 1 << 7;
 
 static CLASSES: [u8; 256] = classes();
 
 /// Is `byte` in (one of) the classes of `class`?
 #[inline(always)]
-pub(crate) fn is(byte: u8, class: u8) -> bool {
+pub fn is(byte: u8, class: u8) -> bool {
     CLASSES[usize::from(byte)] & class != 0
 }
 
 /// The first position from `at` on whose byte is not in `class`, or the length of `bytes`.
 #[inline(always)]
-pub(crate) fn skip(bytes: &[u8], mut at: usize, class: u8) -> usize {
+pub fn skip(bytes: &[u8], mut at: usize, class: u8) -> usize {
     while let Some(&byte) = bytes.get(at) {
         if !is(byte, class) {
             break;
@@ -52,7 +52,7 @@ pub(crate) fn skip(bytes: &[u8], mut at: usize, class: u8) -> usize {
 ///
 /// The same as `skip(bytes, at, VALUE)`, eight bytes a step: values are most of a head.
 #[inline(always)]
-pub(crate) fn skip_value(bytes: &[u8], mut at: usize) -> usize {
+pub fn skip_value(bytes: &[u8], mut at: usize) -> usize {
     while let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
         let controls = controls(u64::from_le_bytes(*word));
         if controls == 0 {
@@ -83,7 +83,7 @@ fn controls(word: u64) -> u64 {
 
 /// `value` without the optional whitespace (SP, HTAB) at both ends.
 #[inline]
-pub(crate) fn trim(mut value: &[u8]) -> &[u8] {
+pub fn trim(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = value {
         value = rest;
     }
@@ -96,13 +96,13 @@ pub(crate) fn trim(mut value: &[u8]) -> &[u8] {
 /// The elements of a comma-separated list (RFC 9110 §5.6.1), trimmed, without the empty ones.
 ///
 /// It does not know quoted strings; use it only where elements are tokens with simple parameters.
-pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(trim).filter(|element| !element.is_empty())
 }
 
 /// A number of decimal digits only; `None` if there is anything else, nothing, or more than a `u64`
 /// holds.
-pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
+pub fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
@@ -114,13 +114,13 @@ pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
 
 /// The value of an ASCII decimal digit.
 #[inline]
-pub(crate) fn digit(byte: u8) -> Option<u8> {
+pub fn digit(byte: u8) -> Option<u8> {
     byte.is_ascii_digit().then(|| byte - b'0')
 }
 
 /// The value of an ASCII hexadecimal digit of either case.
 #[inline]
-pub(crate) fn hex_digit(byte: u8) -> Option<u8> {
+pub fn hex_digit(byte: u8) -> Option<u8> {
     match byte {
         b'0'..=b'9' => Some(byte - b'0'),
         b'a'..=b'f' => Some(byte - b'a' + 10),
@@ -130,7 +130,7 @@ pub(crate) fn hex_digit(byte: u8) -> Option<u8> {
 }
 
 /// Appends `number` in decimal.
-pub(crate) fn push_decimal(out: &mut Vec<u8>, mut number: u64) {
+pub fn push_decimal(out: &mut Vec<u8>, mut number: u64) {
     // u64::MAX has 20 digits.
     let mut digits = [0u8; 20];
     let mut at = digits.len();
@@ -146,13 +146,13 @@ pub(crate) fn push_decimal(out: &mut Vec<u8>, mut number: u64) {
 }
 
 /// How many bytes [`push_decimal`] appends.
-pub(crate) fn decimal_len(number: u64) -> u64 {
+pub fn decimal_len(number: u64) -> u64 {
     1 + u64::from(number.checked_ilog10().unwrap_or(0))
 }
 
 /// A quality value `0`..`1` with up to three decimals (RFC 9110 §12.4.2) in thousandths; `None` if
 /// malformed.
-pub(crate) fn quality(value: &[u8]) -> Option<u16> {
+pub fn quality(value: &[u8]) -> Option<u16> {
     let (whole, decimals) = match value {
         [whole @ (b'0' | b'1')] => (whole, &[][..]),
         [whole @ (b'0' | b'1'), b'.', decimals @ ..] if decimals.len() <= 3 => (whole, decimals),
@@ -170,7 +170,7 @@ pub(crate) fn quality(value: &[u8]) -> Option<u16> {
 /// 1000 if none is given.
 ///
 /// `None` if the quality is malformed; parameters other than `q` are skipped.
-pub(crate) fn weighted(element: &[u8]) -> Option<(&[u8], u16)> {
+pub fn weighted(element: &[u8]) -> Option<(&[u8], u16)> {
     let mut parts = element.split(|&byte| byte == b';');
     let name = trim(parts.next().unwrap_or_default());
     let mut weight = 1000;

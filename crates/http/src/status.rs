@@ -114,12 +114,13 @@ pub struct Reject {
 }
 
 impl Reject {
-    pub(crate) const fn new(status: Status, reason: &'static str) -> Self {
+    /// A rejection with this status and this reason.
+    pub const fn new(status: Status, reason: &'static str) -> Self {
         Self { status, reason }
     }
 
     /// The most common rejection: the message is malformed.
-    pub(crate) const fn bad(reason: &'static str) -> Self {
+    pub const fn bad(reason: &'static str) -> Self {
         Self::new(Status::BadRequest, reason)
     }
 }

@@ -4,8 +4,9 @@
 
 #![no_main]
 
-use http1::range::{GAP_BYTES_MAX, RANGES_MAX, parse};
-use http1::{Head, Limits, Parsed, Plan, RangeSet, Representation, Validators, plan};
+use http::range::{GAP_BYTES_MAX, RANGES_MAX, parse};
+use http::RangeSet;
+use http1::{Head, Limits, Parsed, Plan, Representation, Validators, plan};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u64, u64, &[u8])| {

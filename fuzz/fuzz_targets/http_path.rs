@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use http1::path::{NAME_BYTES_MAX, Normal, PATH_BYTES_MAX, encode, is_normal, normalize};
+use http::path::{NAME_BYTES_MAX, Normal, PATH_BYTES_MAX, encode, is_normal, normalize};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|path: &[u8]| {

@@ -1,0 +1,78 @@
+//! One step through the field lines of a head or of a trailer section.
+//!
+//! Reading list: RFC 9112 §5, §11.1.
+
+use http::Reject;
+use http::bytes::{self, TOKEN};
+
+/// One step through the lines of a head or of a trailer section. All positions are indices into the
+/// bytes given.
+#[derive(Debug)]
+pub(crate) enum Line {
+    /// More bytes are needed; those that are there are well-formed.
+    Partial,
+    /// `name ":" OWS value OWS CRLF`.
+    Field {
+        /// Where the name ends and the colon stands.
+        name_end: usize,
+        /// The value without the whitespace around it: first byte, and the byte behind the last.
+        value: (usize, usize),
+        /// The first byte of the next line.
+        next: usize,
+    },
+    /// The empty line that ends the section; `next` is behind it.
+    End { next: usize },
+}
+
+/// Scans the line that begins at `at`.
+///
+/// Refused, because two readers may understand them differently (RFC 9112 §5.1, §5.2, §11.1):
+/// whitespace before the colon, a line that continues the one before (obs-fold), control
+/// characters, CR without LF, and LF without CR.
+#[inline(always)]
+pub(crate) fn line(bytes: &[u8], at: usize) -> Result<Line, Reject> {
+    let name_end = bytes::skip(bytes, at, TOKEN);
+    match bytes.get(name_end) {
+        Some(b':') if name_end > at => {}
+        Some(b'\r') if name_end == at => return empty_line(bytes, at),
+        Some(&byte) => return Err(bad_name(byte, name_end == at)),
+        None => return Ok(Line::Partial),
+    }
+    let mut start = name_end + 1;
+    while let Some(b' ' | b'\t') = bytes.get(start) {
+        start += 1;
+    }
+    let stop = bytes::skip_value(bytes, start);
+    match (bytes.get(stop), bytes.get(stop + 1)) {
+        (Some(b'\r'), Some(b'\n')) => {}
+        (Some(b'\r'), None) | (None, _) => return Ok(Line::Partial),
+        (Some(b'\r'), Some(_)) => return Err(Reject::bad("a CR without LF in a field value")),
+        (Some(b'\n'), _) => return Err(Reject::bad("a field line that ends in LF without CR")),
+        (Some(_), _) => return Err(Reject::bad("a control character in a field value")),
+    }
+    let mut end = stop;
+    while end > start && matches!(bytes[end - 1], b' ' | b'\t') {
+        end -= 1;
+    }
+    Ok(Line::Field { name_end, value: (start, end), next: stop + 2 })
+}
+
+fn empty_line(bytes: &[u8], at: usize) -> Result<Line, Reject> {
+    match bytes.get(at + 1) {
+        Some(b'\n') => Ok(Line::End { next: at + 2 }),
+        Some(_) => Err(Reject::bad("a CR without LF between field lines")),
+        None => Ok(Line::Partial),
+    }
+}
+
+#[cold]
+fn bad_name(byte: u8, at_start: bool) -> Reject {
+    Reject::bad(match byte {
+        b':' => "an empty field name",
+        b' ' | b'\t' if at_start => "a folded field line",
+        b' ' | b'\t' => "whitespace before the colon of a field line",
+        b'\n' => "a line that ends in LF without CR",
+        b'\r' => "a field line without a colon",
+        _ => "a field name with a character that no name may have",
+    })
+}
