@@ -17,7 +17,7 @@ use rustix::fs::inotify::WatchFlags;
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags};
 
 use crate::op::{Caching, Entry, FileKind, Listing, OpenHow, Stat};
-use crate::table::Key;
+use crate::slab::Key;
 
 /// Threads per ring. So many sleeping system calls can be under way at once; more wait in line.
 const THREADS_MAX: usize = 64;

@@ -12,7 +12,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader};
 use crate::blocking::{Helpers, Job, Lent, Outcome};
 use crate::fd::{Closing, Fd, Handle};
 use crate::op::{Change, Completion, Event, Op, Token};
-use crate::table::{Key, Table};
+use crate::slab::{Key, Slab};
 use crate::timers::{Time, Timers};
 
 /// One operation in flight.
@@ -47,7 +47,7 @@ pub(crate) enum Pinned {
 }
 
 pub(crate) struct Common {
-    pub(crate) table: Table<Slot>,
+    pub(crate) table: Slab<Slot>,
     /// Completions that the next `wait` hands out.
     pub(crate) ready: Vec<Completion>,
     pub(crate) timers: Timers,
@@ -75,7 +75,7 @@ const INOTIFY_BYTES: usize = 4 * 1024;
 impl Common {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
-            table: Table::new(),
+            table: Slab::new(),
             ready: Vec::new(),
             timers: Timers::default(),
             closing: Rc::default(),
@@ -97,7 +97,7 @@ impl Common {
 
     /// One of several completions.
     pub(crate) fn emit(&mut self, key: Key, event: Event) {
-        if let Some(slot) = self.table.value(key) {
+        if let Some(slot) = self.table.get_mut(key) {
             let token = slot.token;
             self.ready.push(Completion { key, token, result: Ok(event), more: true });
         }
@@ -117,7 +117,7 @@ impl Common {
     pub(crate) fn cancel_timer(&mut self, key: Key) {
         self.finish_cancelled(key);
         let table = &mut self.table;
-        self.timers.forget_one(|key| table.value(key).is_some());
+        self.timers.forget_one(|key| table.get_mut(key).is_some());
     }
 
     pub(crate) fn run_timers(&mut self, now: Time) {
@@ -128,7 +128,7 @@ impl Common {
 
     /// Have a helper thread do the operation `key`.
     pub(crate) fn submit_job(&mut self, key: Key) {
-        let watch = matches!(self.table.value(key), Some(Slot { op: Op::Watch { .. }, .. }));
+        let watch = matches!(self.table.get_mut(key), Some(Slot { op: Op::Watch { .. }, .. }));
         let job = match self.job(key) {
             Ok(job) => job,
             Err(error) => {
@@ -145,12 +145,12 @@ impl Common {
     /// Have a helper thread do what nobody waits for.
     pub(crate) fn detach_job(&mut self, job: Job) {
         // Without a thread the descriptor is closed here and now, which is what is left.
-        let _ = self.helpers.submit(Key::from_bits(u64::MAX), job);
+        let _ = self.helpers.submit(Key::NONE, job);
     }
 
     fn job(&mut self, key: Key) -> io::Result<Job> {
         let inotify = self.inotify.as_ref().map(|fd| fd.as_raw_fd());
-        let slot = self.table.value(key).expect("just inserted by the driver");
+        let slot = self.table.get_mut(key).expect("just inserted by the driver");
         Ok(match &mut slot.op {
             Op::Open { dir, path, how } => {
                 Job::Open { dir: dir.as_ref().map(Fd::raw), path: path.clone(), how: *how }
@@ -251,7 +251,7 @@ impl Common {
     }
 
     fn watching(&mut self, key: Key, watch: i32) {
-        let slot = self.table.value(key).expect("a watch that is being set up stays until it is");
+        let slot = self.table.get_mut(key).expect("a watch that is being set up stays until it is");
         slot.pinned = Pinned::Watch(watch);
         self.watches.entry(watch).or_default().push(key);
         if slot.cancelled {
@@ -269,7 +269,7 @@ impl Common {
 
     /// Cancel a watch; its last completion is ready at once.
     pub(crate) fn end_watch(&mut self, key: Key) {
-        if let Some(Slot { pinned: Pinned::Watch(watch), .. }) = self.table.value(key) {
+        if let Some(Slot { pinned: Pinned::Watch(watch), .. }) = self.table.get_mut(key) {
             let watch = *watch;
             if let Some(keys) = self.watches.get_mut(&watch) {
                 keys.retain(|other| *other != key);

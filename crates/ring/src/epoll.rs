@@ -17,7 +17,7 @@ use crate::common::Common;
 use crate::fd::{Fd, Handle};
 use crate::op::{Event, Op};
 use crate::recv::{self, RecvPool};
-use crate::table::Key;
+use crate::slab::Key;
 use crate::timers::Time;
 
 /// Events taken from the kernel at once.
@@ -116,7 +116,7 @@ impl Epoll {
     }
 
     pub(crate) fn submit(&mut self, common: &mut Common, key: Key) {
-        let slot = common.table.value(key).expect("just inserted");
+        let slot = common.table.get_mut(key).expect("just inserted");
         let waits = match &slot.op {
             Op::Accept(fd) | Op::Recv(fd) | Op::Readable(fd) => Some((fd.clone(), true)),
             Op::Writable(fd) => Some((fd.clone(), false)),
@@ -154,7 +154,7 @@ impl Epoll {
     }
 
     pub(crate) fn cancel(&mut self, common: &mut Common, key: Key) {
-        let Some(slot) = common.table.value(key) else { return };
+        let Some(slot) = common.table.get_mut(key) else { return };
         match &slot.op {
             Op::Accept(fd) => {
                 let fd = fd.clone();
@@ -247,7 +247,7 @@ impl Epoll {
 
     /// Do what `key` waits for if it can be done now.
     fn attempt(&mut self, common: &mut Common, key: Key) {
-        let Some(slot) = common.table.value(key) else { return };
+        let Some(slot) = common.table.get_mut(key) else { return };
         match &slot.op {
             Op::Recv(fd) => {
                 let fd = fd.clone();
@@ -345,7 +345,7 @@ impl Epoll {
     /// Take back what was cancelled, so that no helper refers to memory of ours.
     pub(crate) fn drain(&mut self, common: &mut Common) {
         // What is left sleeps in helpers.
-        while common.table.len() > 0 {
+        while !common.table.is_empty() {
             let mut wake = [PollFd::from_borrowed_fd(common.helpers.wake_fd(), PollFlags::IN)];
             // EINTR, ENOMEM: look and try again.
             let _ = poll(&mut wake, None);

@@ -64,7 +64,7 @@ mod pipe;
 #[allow(unsafe_code, reason = "memory that the kernel writes to, and the ring of its descriptors")]
 mod recv;
 pub mod sim;
-mod table;
+mod slab;
 mod timers;
 #[allow(unsafe_code, reason = "submissions carry pointers")]
 mod uring;
@@ -88,7 +88,7 @@ pub use op::{
 };
 pub use pipe::{Pipe, PipePool};
 pub use recv::RecvBuf;
-pub use table::Key;
+pub use slab::{Key, Slab};
 pub use timers::Time;
 
 use common::Common;
@@ -101,7 +101,7 @@ use uring::Uring;
 pub const PROBE_BYTES_MAX: usize = now::PROBE_BYTES_MAX;
 
 /// The key of [`Event::Woken`], which no operation has.
-const WAKER_KEY: Key = Key::from_bits(u64::MAX);
+const WAKER_KEY: Key = Key::NONE;
 
 /// Where reads end: no file system goes further, and no sum with a length overflows.
 const OFFSET_MAX: u64 = 1 << 62;
@@ -236,7 +236,7 @@ impl Ring {
     /// Ask for an operation's end. Its last completion comes all the same, with `ECANCELED` or
     /// with what had happened before. A key that is not in flight is passed over.
     pub fn cancel(&mut self, key: Key) {
-        let Some(slot) = self.common.table.value(key) else { return };
+        let Some(slot) = self.common.table.get_mut(key) else { return };
         if core::mem::replace(&mut slot.cancelled, true) {
             return;
         }

@@ -8,7 +8,7 @@ use crate::buffer::Buffer;
 use crate::fd::Fd;
 use crate::pipe::Pipe;
 use crate::recv::RecvBuf;
-use crate::table::Key;
+use crate::slab::Key;
 use crate::timers::Time;
 
 /// The caller's name for an operation, given back with each of its completions.

@@ -5,7 +5,7 @@ use core::ops::{Add, Sub};
 use core::time::Duration;
 use std::collections::BinaryHeap;
 
-use crate::table::Key;
+use crate::slab::Key;
 
 /// A point on the ring's clock: nanoseconds since some fixed moment, never going back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

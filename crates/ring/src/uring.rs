@@ -17,7 +17,7 @@ use crate::common::{Common, Pinned};
 use crate::fd::Handle;
 use crate::op::{Caching, Event, Op};
 use crate::recv::{self, RecvPool};
-use crate::table::{Key, Table};
+use crate::slab::Key;
 use crate::timers::Time;
 
 /// Submissions that fit before one `io_uring_enter` is forced.
@@ -42,7 +42,7 @@ const RECV_GROUP: u16 = 0;
 
 /// `user_data` of requests whose completions mean nothing to us.
 const IGNORED: u64 = u64::MAX;
-/// Added to the key in the `user_data` of a cancel; generations leave the bit free.
+/// Added to the key in the `user_data` of a cancel; keys leave the bit free.
 const CANCEL: u64 = 1 << 63;
 /// `user_data` of the poll on the helpers' eventfd.
 const HELPERS: u64 = u64::MAX - 1;
@@ -205,7 +205,7 @@ impl Uring {
     }
 
     pub(crate) fn submit(&mut self, common: &mut Common, key: Key) {
-        let slot = common.table.value(key).expect("just inserted");
+        let slot = common.table.get_mut(key).expect("just inserted");
         let id = key.to_bits();
         let entry = match &mut slot.op {
             Op::Accept(fd) => opcode::AcceptMulti::new(RawTarget(fd.raw()))
@@ -323,7 +323,7 @@ impl Uring {
     /// worker thread or at its next event. One that is still there has to be cancelled once more.
     fn cancel_again(&mut self, common: &mut Common) {
         for key in core::mem::take(&mut self.missed) {
-            let op = common.table.value(key).map(|slot| &slot.op);
+            let op = common.table.get_mut(key).map(|slot| &slot.op);
             if matches!(op, Some(Op::Accept(_) | Op::Recv(_))) {
                 self.cancel_in_kernel(key);
             }
@@ -412,7 +412,7 @@ impl Uring {
 
     fn complete(&mut self, common: &mut Common, key: Key, result: i32, flags: u32) {
         let more = cqueue::more(flags);
-        let Some(slot) = common.table.value(key) else {
+        let Some(slot) = common.table.get_mut(key) else {
             debug_assert!(false, "completion of {key:?}, which is not in flight");
             return;
         };
@@ -519,11 +519,11 @@ impl Uring {
     pub(crate) fn drain(&mut self, common: &mut Common) {
         // Everything cancellable ends at once; reads end when the disk answers; watches that are
         // being set end in their helper.
-        while common.table.len() > 0 || self.closing > 0 {
+        while !common.table.is_empty() || self.closing > 0 {
             if self.enter(1, None).is_err() {
                 // Nobody will say when the kernel no longer writes: the operations in flight, with
                 // their buffers and descriptors, and the receive buffers are leaked.
-                core::mem::forget(core::mem::replace(&mut common.table, Table::new()));
+                core::mem::forget(core::mem::take(&mut common.table));
                 core::mem::forget(Rc::clone(&self.recv));
                 self.closing = 0;
             } else {

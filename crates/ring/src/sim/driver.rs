@@ -10,7 +10,7 @@ use crate::common::Common;
 use crate::fd::{Fd, Handle};
 use crate::op::{Caching, Entry, Event, Listing, Op, OpenHow, Stat};
 use crate::recv::RecvPool;
-use crate::table::Key;
+use crate::slab::Key;
 use crate::timers::Time;
 
 use super::disk::{Body, File, Walk};
@@ -57,7 +57,7 @@ impl Sim {
         let who = Waiter::new(self.ring, key);
         let mut state = self.world.state();
         let now = state.now;
-        let slot = common.table.value(key).expect("just inserted");
+        let slot = common.table.get_mut(key).expect("just inserted");
         let planned = match &slot.op {
             Op::Accept(fd) => state.listener(fd.raw()).map(|listener| {
                 state.listeners[listener].accept = Some(who);
@@ -104,7 +104,7 @@ impl Sim {
     pub(crate) fn cancel(&mut self, common: &mut Common, key: Key) {
         let mut state = self.world.state();
         let waits = matches!(
-            common.table.value(key).map(|slot| &slot.op),
+            common.table.get_mut(key).map(|slot| &slot.op),
             Some(
                 Op::Accept(_) | Op::Recv(_) | Op::Writable(_) | Op::Readable(_) | Op::Watch { .. }
             )
@@ -166,7 +166,7 @@ impl Sim {
     }
 
     fn end(&mut self, common: &mut Common, key: Key) {
-        if common.table.value(key).is_some() {
+        if common.table.get_mut(key).is_some() {
             self.finish(common, key, Err(errno(libc::ECANCELED)));
         }
     }
@@ -180,7 +180,7 @@ impl Sim {
                 *side = None;
             }
         };
-        match common.table.value(key).map(|slot| &slot.op) {
+        match common.table.get_mut(key).map(|slot| &slot.op) {
             Some(Op::Accept(fd)) => {
                 if let Ok(listener) = state.listener(fd.raw()) {
                     clear(&mut state.listeners[listener].accept);
@@ -202,7 +202,7 @@ impl Sim {
 
     /// Do what the operation is for, if it can be done now.
     fn look(&mut self, common: &mut Common, key: Key) {
-        let Some(slot) = common.table.value(key) else { return };
+        let Some(slot) = common.table.get_mut(key) else { return };
         let result = match &mut slot.op {
             Op::Accept(fd) => {
                 let fd = fd.raw();
@@ -316,7 +316,8 @@ impl Sim {
     }
 
     fn read(&mut self, common: &mut Common, key: Key, file: i32, offset: u64) {
-        let Some(Op::Read { buf, caching, .. }) = common.table.value(key).map(|slot| &mut slot.op)
+        let Some(Op::Read { buf, caching, .. }) =
+            common.table.get_mut(key).map(|slot| &mut slot.op)
         else {
             unreachable!("looked at as a read")
         };
@@ -378,7 +379,7 @@ impl Sim {
 
     /// Take back what was cancelled.
     pub(crate) fn drain(&mut self, common: &mut Common) {
-        while common.table.len() > 0 {
+        while !common.table.is_empty() {
             common.ready.clear();
             self.take_woken();
             if self.wait(common, None).is_err() {

@@ -48,7 +48,7 @@ pub use world::{Peer, Stall, World};
 
 use crate::common::Common;
 use crate::fd::{Fd, Handle};
-use crate::table::Key;
+use crate::slab::Key;
 use crate::{Driver, Ring};
 
 pub(crate) use driver::Sim;
