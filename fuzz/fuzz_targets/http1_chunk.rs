@@ -3,7 +3,8 @@
 
 #![no_main]
 
-use http1::{Connection, Event, Limits};
+use http1::Limits;
+use http1::server::{Connection, Event};
 use libfuzzer_sys::fuzz_target;
 
 const HEAD: &[u8] = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";

@@ -4,7 +4,8 @@
 
 #![no_main]
 
-use http1::{Connection, Eof, Event, Limits};
+use http1::Limits;
+use http1::server::{Connection, Eof, Event};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits = Limits {
@@ -65,10 +66,10 @@ fn run(stream: &[u8], pieces: &[u8], close_after: usize) -> Vec<String> {
                 events.push("Closed".to_owned());
                 return events;
             }
-            Event::Request(ref head) => {
+            Event::Request(ref request) => {
                 assert!(before.is_idle());
-                assert_eq!(connection.is_closed(), !head.keep_alive);
-                assert!(!head.expect_continue || head.keep_alive);
+                assert_eq!(connection.is_closed(), !request.keep_alive);
+                assert!(!request.expect_continue || request.keep_alive);
             }
             Event::BodySkipped => assert!(!before.is_idle() && connection.is_idle()),
             Event::Rejected(_) => assert!(connection.is_closed()),

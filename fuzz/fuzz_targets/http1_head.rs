@@ -3,8 +3,8 @@
 
 #![no_main]
 
-use http::Field;
-use http1::{Body, Head, Limits, Method, Parsed, Target, Version, parse};
+use http::{Field, Head, Method, Target, Version};
+use http1::{Framing, Limits, Parsed, Request, parse};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits =
@@ -20,10 +20,10 @@ fuzz_target!(|input: &[u8]| {
         }
     }
     match whole {
-        Ok(Parsed::Complete { head, len }) => {
+        Ok(Parsed::Complete { request, len }) => {
             assert!(len <= input.len() && len <= LIMITS.head_bytes_max);
             assert!(input[..len].ends_with(b"\r\n"));
-            check_head(&head);
+            check_request(&request);
         }
         Ok(Parsed::Partial) => assert!(input.len() < LIMITS.head_bytes_max),
         Err(reject) => {
@@ -33,21 +33,22 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-fn check_head(head: &Head<'_>) {
+fn check_request(request: &Request<'_>) {
+    let head = &request.head;
     check_target(head);
     check_fields(head);
 
     let lengths = head.lines(Field::ContentLength).count();
     assert!(lengths <= 1);
     assert!(lengths == 0 || !head.has(Field::TransferEncoding));
-    match head.body {
-        Body::None => assert!(!head.expect_continue && !head.has(Field::TransferEncoding)),
-        Body::Length(length) => assert!(length > 0 && lengths == 1),
-        Body::Chunked => assert!(head.has(Field::TransferEncoding)),
+    match request.framing {
+        Framing::None => assert!(!request.expect_continue && !head.has(Field::TransferEncoding)),
+        Framing::Length(length) => assert!(length > 0 && lengths == 1),
+        Framing::Chunked => assert!(head.has(Field::TransferEncoding)),
     }
     if head.version == Version::Http10 {
-        assert!(!head.expect_continue && head.body != Body::Chunked);
-        assert!(!head.keep_alive || head.has(Field::Connection));
+        assert!(!request.expect_continue && request.framing != Framing::Chunked);
+        assert!(!request.keep_alive || head.has(Field::Connection));
     } else {
         assert_eq!(head.lines(Field::Host).count(), 1);
         assert!(head.host().is_some());

@@ -96,12 +96,14 @@ pub fn trim(mut value: &[u8]) -> &[u8] {
 /// The elements of a comma-separated list (RFC 9110 §5.6.1), trimmed, without the empty ones.
 ///
 /// It does not know quoted strings; use it only where elements are tokens with simple parameters.
+#[inline]
 pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(trim).filter(|element| !element.is_empty())
 }
 
 /// A number of decimal digits only; `None` if there is anything else, nothing, or more than a `u64`
 /// holds.
+#[inline]
 pub fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -130,6 +132,7 @@ pub fn hex_digit(byte: u8) -> Option<u8> {
 }
 
 /// Appends `number` in decimal.
+#[inline]
 pub fn push_decimal(out: &mut Vec<u8>, mut number: u64) {
     // u64::MAX has 20 digits.
     let mut digits = [0u8; 20];
@@ -143,6 +146,28 @@ pub fn push_decimal(out: &mut Vec<u8>, mut number: u64) {
         }
     }
     out.extend_from_slice(&digits[at..]);
+}
+
+/// Appends a field value. A value with a line end in it could add lines, even a whole response (RFC
+/// 9112 §11.1), so control characters other than HTAB are left out.
+///
+/// # Panics
+///
+/// In debug builds, if there are such control characters.
+#[inline]
+pub fn push_value(out: &mut Vec<u8>, value: &[u8]) {
+    let is_clean = skip_value(value, 0) == value.len();
+    debug_assert!(is_clean, "field value {}", value.escape_ascii());
+    if is_clean {
+        out.extend_from_slice(value);
+    } else {
+        push_without_controls(out, value);
+    }
+}
+
+#[cold]
+fn push_without_controls(out: &mut Vec<u8>, value: &[u8]) {
+    out.extend(value.iter().copied().filter(|&byte| is(byte, VALUE)));
 }
 
 /// How many bytes [`push_decimal`] appends.
@@ -295,6 +320,16 @@ mod tests {
         ) {
             let at = at.min(bytes.len());
             prop_assert_eq!(skip_value(&bytes, at), skip(&bytes, at, VALUE));
+        }
+
+        #[test]
+        fn rfc9112_11_1_what_is_left_of_a_value_is_a_value(value: Vec<u8>) {
+            let mut out = Vec::new();
+            push_without_controls(&mut out, &value);
+            prop_assert!(out.iter().all(|&byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f)));
+            if out.len() == value.len() {
+                prop_assert_eq!(out, value);
+            }
         }
 
         #[test]

@@ -1,6 +1,10 @@
-//! The request fields that the server looks at.
+//! The request fields that the server looks at, and where a head has them.
 //!
 //! Reading list: RFC 9110 §5.
+
+use core::ops::Range;
+
+use crate::head::Head;
 
 /// Declares [`Field`] and its names from one table.
 macro_rules! fields {
@@ -8,7 +12,7 @@ macro_rules! fields {
         /// A request field that is remembered while a head is parsed, so that looking it up costs
         /// nothing.
         ///
-        /// All other fields are checked and passed over.
+        /// [`Head::fields`](crate::Head::fields) finds all others.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Field {
@@ -49,11 +53,11 @@ fields! {
 
 impl Field {
     /// How many fields there are.
-    pub const COUNT: usize = Self::ALL.len();
+    pub(crate) const COUNT: usize = Self::ALL.len();
 
     /// The field's place in a set of fields.
     #[inline(always)]
-    pub const fn bit(self) -> u32 {
+    pub(crate) const fn bit(self) -> u32 {
         1 << self as u8
     }
 
@@ -89,6 +93,83 @@ impl Field {
 }
 
 const _: () = assert!(Field::COUNT <= u32::BITS as usize);
+
+/// Where the fields with a name in [`Field`] are among the field lines of a head.
+///
+/// A parser adds each such line that it accepts, in their order, and passes the index to
+/// [`Head::new`](crate::Head::new).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldIndex {
+    /// The fields that were sent, by [`Field::bit`].
+    present: u32,
+    /// The fields that were sent on more than one line; a subset of `present`.
+    repeated: u32,
+    /// The value of the first line of each field that is present.
+    spans: [Span; Field::COUNT],
+}
+
+/// A value, as offsets from where the field lines begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    start: u16,
+    end: u16,
+}
+
+impl FieldIndex {
+    /// The index of a head without any of these fields.
+    pub const EMPTY: Self =
+        Self { present: 0, repeated: 0, spans: [Span { start: 0, end: 0 }; Field::COUNT] };
+
+    /// Adds a line whose value, without the whitespace around it, is at `value` among the field
+    /// lines. Returns whether it is the first line of its field.
+    #[inline(always)]
+    pub fn add(&mut self, field: Field, value: Range<usize>) -> bool {
+        if self.present & field.bit() != 0 {
+            self.repeated |= field.bit();
+            return false;
+        }
+        self.present |= field.bit();
+        self.spans[field as usize] = Span { start: offset(value.start), end: offset(value.end) };
+        true
+    }
+
+    /// Whether the field was sent.
+    #[inline(always)]
+    pub(crate) const fn has(&self, field: Field) -> bool {
+        self.present & field.bit() != 0
+    }
+
+    /// Whether any of the fields was sent.
+    #[inline(always)]
+    pub(crate) fn has_any(&self, fields: &[Field]) -> bool {
+        let bits = fields.iter().fold(0, |bits, field| bits | field.bit());
+        self.present & bits != 0
+    }
+
+    /// Whether the field was sent on more than one line.
+    #[inline(always)]
+    pub(crate) const fn is_repeated(&self, field: Field) -> bool {
+        self.repeated & field.bit() != 0
+    }
+
+    /// The value of a field that was sent on exactly one line.
+    #[inline(always)]
+    pub(crate) fn single<'a>(&self, field: Field, lines: &'a [u8]) -> Option<&'a [u8]> {
+        if self.present & !self.repeated & field.bit() == 0 {
+            return None;
+        }
+        let Span { start, end } = self.spans[field as usize];
+        Some(&lines[usize::from(start)..usize::from(end)])
+    }
+}
+
+/// A position among the field lines as 16 bits.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "`Head::new` refuses longer heads")]
+fn offset(position: usize) -> u16 {
+    debug_assert!(position <= Head::LINES_BYTES_MAX);
+    position as u16
+}
 
 #[cfg(test)]
 mod tests {

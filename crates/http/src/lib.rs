@@ -13,13 +13,25 @@ pub mod encoding;
 pub mod etag;
 pub mod negotiate;
 pub mod path;
+pub mod plan;
+pub mod precondition;
 pub mod range;
 
 mod field;
+mod head;
+mod method;
+mod response;
+mod section;
 mod status;
 
 pub use encoding::{Coding, Codings};
 pub use etag::EntityTag;
-pub use field::Field;
+pub use field::{Field, FieldIndex};
+pub use head::{Fields, Head, Lines, Target, Version};
+pub use method::Method;
+pub use plan::{ContentRange, Multipart, Part, Plan, Representation, Wrapping, plan};
+pub use precondition::{Outcome, Validators};
 pub use range::{Range, RangeSet, Ranges};
+pub use response::ResponseHead;
+pub use section::FieldSection;
 pub use status::{Reject, Status};

@@ -5,7 +5,7 @@
 use core::error::Error;
 use core::fmt;
 
-/// Declares [`Status`] and its texts from one table, so that code, phrase and status line cannot
+/// Declares [`Status`] and its texts from one table, so that code and phrase cannot
 /// disagree.
 macro_rules! statuses {
     ($($(#[$doc:meta])* $name:ident = $code:literal $phrase:literal,)*) => {
@@ -24,17 +24,6 @@ macro_rules! statuses {
             /// traces.
             pub const fn phrase(self) -> &'static str {
                 match self { $(Self::$name => $phrase,)* }
-            }
-
-            /// The whole status line with its line end, `HTTP/1.1 200 OK\r\n`.
-            ///
-            /// The version is the server's own, not the request's: RFC 9110 §2.5.
-            pub const fn line(self) -> &'static str {
-                match self {
-                    $(Self::$name => {
-                        concat!("HTTP/1.1 ", stringify!($code), " ", $phrase, "\r\n")
-                    })*
-                }
             }
         }
     };
@@ -139,10 +128,9 @@ mod tests {
     use alloc::format;
 
     #[test]
-    fn lines_and_codes_agree() {
+    fn codes_name_their_statuses() {
         for &status in Status::ALL {
-            let line = format!("HTTP/1.1 {} {}\r\n", status.code(), status.phrase());
-            assert_eq!(status.line(), line);
+            assert_eq!(format!("{status}"), format!("{} {}", status.code(), status.phrase()));
             assert_eq!(Status::from_code(status.code()), Some(status));
         }
         assert_eq!(Status::from_code(299), None);

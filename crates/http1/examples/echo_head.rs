@@ -11,8 +11,9 @@
 use std::io::{self, IsTerminal, Read};
 use std::time::SystemTime;
 
-use http::{Coding, Codings, Field, encoding, path};
-use http1::{Connection, Event, Head, Limits, Representation, Target, Validators};
+use http::{Coding, Codings, Field, Head, Representation, Target, Validators, encoding, path};
+use http1::Limits;
+use http1::server::{Connection, Event};
 
 const SAMPLE: &[u8] = b"GET /a/./b%20c.html?x=1 HTTP/1.1\r\n\
     Host: example.org\r\n\
@@ -42,7 +43,7 @@ fn main() -> io::Result<()> {
         let (consumed, event) = connection.handle_input(rest, &Limits::DEFAULT);
         rest = &rest[consumed..];
         match event {
-            Event::Request(head) => describe(&head),
+            Event::Request(request) => describe(&request.head),
             Event::BodySkipped => println!("-- the body has been skipped"),
             Event::Rejected(reject) => println!("{reject}; the connection is closed"),
             Event::Partial => break println!("-- {:?} end", connection.handle_eof(rest.len())),
@@ -63,7 +64,7 @@ fn describe(head: &Head<'_>) {
     }
     let coding = encoding::choose(head.lines(Field::AcceptEncoding), Codings::ALL);
     println!("coding: {}", coding.map_or("identity", Coding::name));
-    println!("plan: {:?}", http1::plan(head, &FILE, now()));
+    println!("plan: {:?}", http::plan(head, &FILE, now()));
 }
 
 fn now() -> i64 {

@@ -1,16 +1,17 @@
 //! The lines between the pieces of a chunked body.
 //!
 //! Reading list: RFC 9112 §7.1. Nobody here wants the content, so there is nothing that decodes it:
-//! the [`connection`](crate::connection) steps over the pieces, and this module reads the lines
+//! the [`server`](crate::server) steps over the pieces, and this module reads the lines
 //! that say how far.
 //!
-//! As in [`head`](crate::head), the verdict does not depend on how the bytes were cut, and is given
+//! As in [`request`](crate::request), the verdict does not depend on how the bytes were cut, and is given
 //! as early as can be.
+
+use http::bytes::{self, HEX};
+use http::{Reject, Status};
 
 use crate::limits::Limits;
 use crate::line::{self, Line};
-use http::bytes::{self, HEX};
-use http::{Reject, Status};
 
 /// A chunk-size of `u64`, in hexadecimal digits; leading zeros count.
 const SIZE_DIGITS_MAX: usize = 16;

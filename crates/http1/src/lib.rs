@@ -1,35 +1,29 @@
-//! HTTP/1.0 and 1.1 for servers of static content: bytes in, decisions out.
+//! The wire of HTTP/1.0 and 1.1: bytes in, events out, and heads written.
 //!
-//! What the crate is for: everything between the bytes of a request and the decision which bytes of
-//! which file to send back. It parses requests ([`head`]), follows a connection through pipelined
-//! requests and unwanted bodies ([`connection`]), turns the path of a URL into the name of a file
-//! ([`path`]), chooses among stored encodings ([`encoding`]), evaluates preconditions and ranges
-//! ([`mod@plan`]), and writes the head of the response ([`response`]).
+//! The crate parses the heads of requests ([`request`]), follows a connection through pipelined
+//! requests and their bodies ([`server`]), and writes the heads of responses ([`mod@write`]). What a
+//! message means, whatever the version, is in the crate `http`, on which this one builds.
 //!
-//! What it is not: it does no I/O, opens no files and reads no clock; time is an argument, in Unix
-//! seconds. It is not a client, it does not decode request bodies (a static server has no use for
-//! them), and it knows no HTTP/2.
+//! It does no I/O and reads no clock.
 //!
-//! Two rules hold throughout. *Strict where it is about framing*: a message that two readers could
-//! understand differently is refused, because that difference is how requests are smuggled; the
-//! reason is in the [`Reject`]. *Lenient where it is about wishes*: a range, a date or a preference
-//! that makes no sense is ignored, as RFC 9110 asks. And nothing a peer sends makes the parser
-//! allocate.
+//! Framing is read strictly: a message that two readers could understand differently is refused,
+//! because that difference is how requests are smuggled. The reason is in the
+//! [`Reject`](http::Reject). Nothing that a peer sends makes the parser allocate.
 //!
 //! # Reading list
 //!
-//! - RFC 9110, HTTP semantics: §5 fields, §8.8 validators, §12.5 negotiation, §13 preconditions,
-//!   §14 ranges
 //! - RFC 9112, HTTP/1.1: §2–§3 request line, §5 fields, §6–§7 bodies, §9 connections, §11 security
-//! - RFC 3986, URIs: §3.3 paths, §5.2.4 dot segments
-//! - RFC 6585 §5, status 431; RFC 2046 §5.1 multipart
+//! - RFC 9110, HTTP semantics: §5 fields, §6 messages, §10.1.1 `Expect`
+//! - RFC 6585 §5, status 431
 //!
 //! # A request, answered
 //!
 //! ```
-//! use http::{Status, date, path};
-//! use http1::{Connection, Event, Limits, Plan, Representation, Target, Validators};
-//! use http1::{ContentRange, ResponseHead};
+//! use http::{ContentRange, Plan, Representation, ResponseHead, Status, Target, Validators};
+//! use http::{date, path};
+//! use http1::Limits;
+//! use http1::server::{Connection, Event};
+//! use http1::write::{self, Wire};
 //!
 //! let received = b"GET /film%20one.mp4 HTTP/1.1\r\n\
 //!     Host: example.org\r\n\
@@ -40,10 +34,10 @@
 //! let mut connection = Connection::new();
 //! let (consumed, event) = connection.handle_input(received, &Limits::DEFAULT);
 //! assert_eq!(consumed, received.len());
-//! let Event::Request(head) = event else { panic!("{event:?}") };
+//! let Event::Request(request) = event else { panic!("{event:?}") };
 //!
 //! // Which file?
-//! let Target::Origin { path, query: _ } = head.target else { panic!("not about a file") };
+//! let Target::Origin { path, query: _ } = request.head.target else { panic!("not about a file") };
 //! let mut name = Vec::new();
 //! path::normalize(path, &mut name)?;
 //! assert_eq!(name, b"film one.mp4");
@@ -54,19 +48,19 @@
 //!     size: 1000,
 //!     validators: Validators { etag, last_modified: Some(now - 60) },
 //! };
-//! let Plan::Partial(range) = http1::plan(&head, &film, now) else { panic!("no range") };
+//! let Plan::Partial(range) = http::plan(&request.head, &film, now) else { panic!("no range") };
 //!
 //! // The head of the response; behind it come 100 bytes of the file.
-//! let mut response = Vec::new();
-//! ResponseHead {
-//!     content_type: Some(b"video/mp4"),
+//! let head = ResponseHead {
+//!     content_type: Some(b"video/mp4".into()),
 //!     content_length: Some(range.len()),
 //!     content_range: Some(ContentRange::Part { range, size: film.size }),
 //!     last_modified: film.validators.last_modified,
-//!     etag: Some(etag),
-//!     ..ResponseHead::new(Status::PartialContent, date::format(now))
-//! }
-//! .write_to(&mut response);
+//!     etag: Some(etag.into()),
+//!     ..ResponseHead::new(Status::PartialContent)
+//! };
+//! let mut response = Vec::new();
+//! write::response_head(&head, &date::format(now), Wire::default(), &mut response);
 //! assert!(response.starts_with(b"HTTP/1.1 206 Partial Content\r\nDate: Tue, 14 Nov 2023"));
 //! assert!(response.windows(34).any(|line| line == b"\r\nContent-Range: bytes 0-99/1000\r\n"));
 //! # Ok::<(), path::PathError>(())
@@ -79,19 +73,13 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-pub mod connection;
-pub mod head;
-pub mod plan;
-pub mod precondition;
-pub mod response;
+pub mod request;
+pub mod server;
+pub mod write;
 
 mod chunk;
 mod limits;
 mod line;
 
-pub use connection::{Connection, Eof, Event};
-pub use head::{Body, Fields, Head, Lines, Method, Parsed, Target, Version, parse};
 pub use limits::Limits;
-pub use plan::{ContentRange, Multipart, Part, Plan, Representation, Wrapping, plan};
-pub use precondition::{Outcome, Validators};
-pub use response::{ConnectionOption, ResponseHead};
+pub use request::{Framing, Parsed, Request, parse};

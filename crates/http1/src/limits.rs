@@ -1,5 +1,7 @@
 //! The bounds of what a peer may send, in one place.
 
+use http::Head;
+
 /// How much a peer may send before it is refused.
 ///
 /// Every limit also holds for input that is not complete yet: what is already too long is refused
@@ -29,7 +31,7 @@ pub struct Limits {
 
 impl Limits {
     /// The longest head that can be allowed: positions within a head are kept in 16 bits.
-    pub const HEAD_BYTES_CEILING: usize = u16::MAX as usize;
+    pub const HEAD_BYTES_CEILING: usize = Head::LINES_BYTES_MAX;
 
     /// Room for the 8,000 bytes of target that RFC 9112 §3 recommends, and as much again for fields.
     /// The other numbers are many times what browsers and download tools send.

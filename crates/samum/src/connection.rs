@@ -14,8 +14,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 
-use http::{Reject, Status};
-use http1::{Body, Event as HttpEvent, Head, Limits, Method, Parsed, Target};
+use http::{Head, Method, Reject, Status, Target};
+use http1::server::{self, Event as HttpEvent};
+use http1::{Framing, Limits, Parsed, Request};
 use ring::{Completion, Event, Fd, Key, Op, Ring, Time};
 use sendfile::{Failure, Piece, Progress, Stream, Weight, Window};
 
@@ -58,7 +59,7 @@ pub(crate) struct Waiter {
 pub(crate) struct Connection {
     id: u64,
     socket: Fd,
-    http: http1::Connection,
+    http: server::Connection,
     receiving: Receiving,
     stage: Stage,
     wait: Wait,
@@ -183,7 +184,7 @@ impl Connection {
         Self {
             id,
             socket,
-            http: http1::Connection::new(),
+            http: server::Connection::new(),
             receiving: Receiving::Armed(key),
             stage: Stage::Open,
             wait: Wait::Idle(shell.now),
@@ -426,7 +427,7 @@ impl Connection {
             match event {
                 HttpEvent::Partial => break,
                 HttpEvent::BodySkipped => work.body_skipped(),
-                HttpEvent::Request(head) => self.request(shell, content, work, raw, &head),
+                HttpEvent::Request(request) => self.request(shell, content, work, raw, &request),
                 HttpEvent::Rejected(reject) if was_idle || work.awaits_body() => {
                     self.reject(shell, work, reject);
                 }
@@ -444,9 +445,9 @@ impl Connection {
         content: &mut Content,
         work: &mut Work,
         raw: &[u8],
-        head: &Head<'_>,
+        received: &Request<'_>,
     ) {
-        if !head.keep_alive {
+        if !received.keep_alive {
             self.stage = Stage::Last;
         }
         // The time that the next one may take begins when this one is complete.
@@ -456,9 +457,9 @@ impl Connection {
         work.begins(shell.turn);
         let request = self.next_request;
         self.next_request = request.wrapping_add(1);
-        let found = self.find(shell, content, request, head);
+        let found = self.find(shell, content, request, &received.head);
         // One that is not skipped is not looked at.
-        let awaits_body = head.body == Body::Chunked && head.keep_alive;
+        let awaits_body = received.framing == Framing::Chunked && received.keep_alive;
         let lookup = match found {
             Found::Now(answer)
                 if !awaits_body && work.exchanges.is_empty() && work.listing.is_none() =>
@@ -466,10 +467,10 @@ impl Connection {
                 return self.respond(
                     shell,
                     work,
-                    head,
+                    &received.head,
                     &answer,
-                    head.expect_continue,
-                    !head.keep_alive,
+                    received.expect_continue,
+                    !received.keep_alive,
                 );
             }
             Found::Now(answer) if work.exchanges.is_empty() || !answer.holds_files() => {
@@ -481,9 +482,9 @@ impl Connection {
         work.exchanges.push_back(Exchange {
             request,
             head: raw.to_vec(),
-            expect_continue: head.expect_continue,
+            expect_continue: received.expect_continue,
             awaits_body,
-            last: !head.keep_alive,
+            last: !received.keep_alive,
             lookup,
         });
     }
@@ -544,7 +545,7 @@ impl Connection {
             let Some(mut exchange) = work.exchanges.pop_front() else { return };
             let parsed = http1::parse(&exchange.head, &Limits::DEFAULT);
             let head = match &parsed {
-                Ok(Parsed::Complete { head, .. }) => Some(head),
+                Ok(Parsed::Complete { request, .. }) => Some(&request.head),
                 // What was refused has no head.
                 _ => None,
             };

@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
-use http::{Coding, Field, Status, encoding, negotiate, path};
-use http1::{
-    ConnectionOption, ContentRange, Head, Method, Plan, Representation, ResponseHead, Target,
-    Validators, Version,
+use http::{
+    Coding, ContentRange, Field, Head, Method, Plan, Representation, ResponseHead, Status, Target,
+    Validators, Version, encoding, negotiate, path,
 };
+use http1::write::{self, ConnectionOption, Wire};
 use sendfile::Piece;
 
 use crate::connection::{Connection, Listing, Work};
@@ -86,7 +86,8 @@ impl<'a, 'h> Response<'a, 'h> {
                 }
             },
             Answer::Options => {
-                let head = ResponseHead { allow: Some(ALLOW), ..self.bare(Status::NoContent) };
+                let head =
+                    ResponseHead { allow: Some(ALLOW.into()), ..Self::bare(Status::NoContent) };
                 self.send_head(&head, 0);
             }
             Answer::Error(status) => self.error(*status),
@@ -111,12 +112,8 @@ impl<'a, 'h> Response<'a, 'h> {
         }
     }
 
-    fn bare(&self, status: Status) -> ResponseHead<'static> {
-        ResponseHead {
-            server: Some(crate::NAME),
-            connection: self.connection(),
-            ..ResponseHead::new(status, self.shell.date)
-        }
+    fn bare(status: Status) -> ResponseHead<'static> {
+        ResponseHead { server: Some(crate::NAME.into()), ..ResponseHead::new(status) }
     }
 
     fn file(&mut self, files: &FileSet) {
@@ -137,7 +134,7 @@ impl<'a, 'h> Response<'a, 'h> {
                 last_modified: Some(variant.last_modified()),
             },
         };
-        let plan = http1::plan(head, &representation, self.shell.unix);
+        let plan = http::plan(head, &representation, self.shell.unix);
         self.planned(files, variant, coding, plan);
     }
 
@@ -157,17 +154,9 @@ impl<'a, 'h> Response<'a, 'h> {
     fn planned(&mut self, files: &FileSet, variant: &Variant, coding: Option<Coding>, plan: Plan) {
         let size = variant.stat.size;
         let base = ResponseHead {
-            connection: self.connection(),
             // Not later than the date of the message (RFC 9110 §8.8.2.1).
             last_modified: Some(variant.last_modified().min(self.shell.unix)),
-            ..resource_head(
-                &variant.stat,
-                &variant.etag,
-                coding,
-                &files.content_type,
-                files.vary(),
-                self.shell.date,
-            )
+            ..resource_head(&variant.stat, &variant.etag, coding, &files.content_type, files.vary())
         };
         match plan {
             Plan::Full => {
@@ -191,11 +180,11 @@ impl<'a, 'h> Response<'a, 'h> {
                 let length = wrapping.content_length();
                 let head = ResponseHead {
                     status: Status::PartialContent,
-                    content_type: Some(&content_type),
+                    content_type: Some(content_type.into()),
                     content_length: Some(length),
                     ..base
                 };
-                let (record, body_at) = self.push_head(&head, length);
+                let (record, body_at) = self.push_head(&head, false, length);
                 if !self.is_head() {
                     for part in wrapping.parts() {
                         self.work.stream.push(Piece::Bytes(part.head));
@@ -215,11 +204,11 @@ impl<'a, 'h> Response<'a, 'h> {
                 let body =
                     page(Status::RangeNotSatisfiable, explanation(Status::RangeNotSatisfiable));
                 let head = ResponseHead {
-                    content_type: Some(HTML),
+                    content_type: Some(HTML.into()),
                     content_length: Some(body.len() as u64),
                     content_range: Some(ContentRange::Unsatisfied { size }),
                     accept_ranges: true,
-                    ..self.bare(Status::RangeNotSatisfiable)
+                    ..Self::bare(Status::RangeNotSatisfiable)
                 };
                 self.send_bytes(&head, body);
             }
@@ -237,10 +226,10 @@ impl<'a, 'h> Response<'a, 'h> {
         }
         let body = page(Status::MovedPermanently, explanation(Status::MovedPermanently));
         let head = ResponseHead {
-            location: Some(&location),
-            content_type: Some(HTML),
+            location: Some(location.into()),
+            content_type: Some(HTML.into()),
             content_length: Some(body.len() as u64),
-            ..self.bare(Status::MovedPermanently)
+            ..Self::bare(Status::MovedPermanently)
         };
         self.send_bytes(&head, body);
     }
@@ -253,14 +242,13 @@ impl<'a, 'h> Response<'a, 'h> {
         // Without chunks the end of the body is the end of the connection.
         self.last |= !chunked;
         let head = ResponseHead {
-            content_type: Some(pieces.content_type().as_bytes()),
-            cache_control: Some(b"no-cache"),
-            vary: Some(b"Accept"),
+            content_type: Some(pieces.content_type().as_bytes().into()),
+            cache_control: Some(b"no-cache".into()),
+            vary: Some(b"Accept".into()),
             nosniff: true,
-            extra: if chunked { &[(b"Transfer-Encoding", b"chunked")] } else { &[] },
-            ..self.bare(Status::Ok)
+            ..Self::bare(Status::Ok)
         };
-        let (record, body_at) = self.push_head(&head, u64::MAX);
+        let (record, body_at) = self.push_head(&head, chunked, u64::MAX);
         if self.is_head() {
             self.end(record, body_at);
         } else {
@@ -277,22 +265,22 @@ impl<'a, 'h> Response<'a, 'h> {
     fn refuse(&mut self, status: Status, sentence: &str) {
         let body = page(status, sentence);
         let head = ResponseHead {
-            content_type: Some(HTML),
+            content_type: Some(HTML.into()),
             content_length: Some(body.len() as u64),
-            allow: (status == Status::MethodNotAllowed).then_some(ALLOW),
+            allow: (status == Status::MethodNotAllowed).then_some(ALLOW.into()),
             nosniff: true,
-            ..self.bare(status)
+            ..Self::bare(status)
         };
         self.send_bytes(&head, body);
     }
 
     fn send_head(&mut self, head: &ResponseHead<'_>, body_bytes: u64) {
-        let (record, body_at) = self.push_head(head, body_bytes);
+        let (record, body_at) = self.push_head(head, false, body_bytes);
         self.end(record, body_at);
     }
 
     fn send_bytes(&mut self, head: &ResponseHead<'_>, body: Vec<u8>) {
-        let (record, body_at) = self.push_head(head, body.len() as u64);
+        let (record, body_at) = self.push_head(head, false, body.len() as u64);
         if !self.is_head() {
             self.work.stream.push(Piece::Bytes(body));
         }
@@ -306,7 +294,7 @@ impl<'a, 'h> Response<'a, 'h> {
         length: u64,
         range: core::ops::Range<u64>,
     ) {
-        let (record, body_at) = self.push_head(head, length);
+        let (record, body_at) = self.push_head(head, false, length);
         if !self.is_head() {
             self.push_range(variant, range);
         }
@@ -323,10 +311,12 @@ impl<'a, 'h> Response<'a, 'h> {
     fn push_head(
         &mut self,
         head: &ResponseHead<'_>,
+        chunked: bool,
         body_bytes: u64,
     ) -> (Option<Box<Record>>, u64) {
         let mut bytes = Vec::new();
-        head.write_to(&mut bytes);
+        let wire = Wire { connection: self.connection(), chunked };
+        write::response_head(head, &self.shell.date, wire, &mut bytes);
         let record = self.record(head.status, body_bytes);
         self.work.stream.push(Piece::Bytes(bytes));
         (record, self.work.stream.promised())
@@ -373,37 +363,8 @@ fn asks_more(head: &Head<'_>) -> bool {
 }
 
 fn request_line(head: &Head<'_>) -> Vec<u8> {
-    let method: &[u8] = match head.method {
-        Method::Get => b"GET",
-        Method::Head => b"HEAD",
-        Method::Options => b"OPTIONS",
-        Method::Post => b"POST",
-        Method::Put => b"PUT",
-        Method::Patch => b"PATCH",
-        Method::Delete => b"DELETE",
-        Method::Trace => b"TRACE",
-        Method::Connect => b"CONNECT",
-        Method::Other(name) => name,
-    };
-    let version: &[u8] = match head.version {
-        Version::Http10 => b"HTTP/1.0",
-        Version::Http11 => b"HTTP/1.1",
-    };
-    let mut line = method.to_vec();
-    line.push(b' ');
-    match head.target {
-        Target::Asterisk => line.push(b'*'),
-        Target::Authority => line.extend_from_slice(head.host().unwrap_or_default()),
-        Target::Origin { path, query } => {
-            line.extend_from_slice(path);
-            if let Some(query) = query {
-                line.push(b'?');
-                line.extend_from_slice(query);
-            }
-        }
-    }
-    line.push(b' ');
-    line.extend_from_slice(version);
+    let mut line = Vec::new();
+    head.request_line(&mut line);
     line
 }
 

@@ -4,8 +4,9 @@
 
 use std::{collections::HashMap, ffi::CString, io, net::TcpListener, rc::Rc};
 
-use http::{Status, date, path};
-use http1::{Event as Http, Limits, ResponseHead, Target};
+use http::{ResponseHead, Status, Target, date, path};
+use http1::server::{self, Event as Http};
+use http1::{Limits, write};
 use ring::{Choice, Completion, Event, Fd, FileKind, Op, OpenHow, Ring, Token};
 use sendfile::{Disk, DiskConfig, File, Piece, Progress, Stream, Window};
 
@@ -21,7 +22,7 @@ struct Server {
 
 struct Client {
     socket: Fd,
-    http: http1::Connection,
+    http: server::Connection,
     input: Vec<u8>,
     file: Option<Fd>,
     stream: Stream,
@@ -62,7 +63,7 @@ impl Server {
             (_, Ok(Event::Accepted(socket))) => {
                 let name = socket.raw().unsigned_abs().into();
                 ring.submit(Op::Recv(socket.clone()), name);
-                let (http, stream) = (http1::Connection::new(), Stream::new());
+                let (http, stream) = (server::Connection::new(), Stream::new());
                 let client = Client { socket, http, input: Vec::new(), file: None, stream };
                 self.clients.insert(name, client);
             }
@@ -97,8 +98,8 @@ impl Server {
             Progress::Drained => {
                 let (taken, event) = client.http.handle_input(&client.input, &Limits::DEFAULT);
                 let mut file = Vec::new();
-                if let Http::Request(head) = event
-                    && let Target::Origin { path: url, .. } = head.target
+                if let Http::Request(request) = event
+                    && let Target::Origin { path: url, .. } = request.head.target
                     && path::normalize(url, &mut file).is_ok()
                 {
                     let (dir, path) =
@@ -113,7 +114,8 @@ impl Server {
 
 fn respond(ring: &Ring, client: &mut Client, status: Status, size: u64) {
     let mut bytes = Vec::new();
-    let head = ResponseHead::new(status, date::format(ring.unix_time()));
-    ResponseHead { content_length: Some(size), ..head }.write_to(&mut bytes);
+    let head = ResponseHead { content_length: Some(size), ..ResponseHead::new(status) };
+    let date = date::format(ring.unix_time());
+    write::response_head(&head, &date, write::Wire::default(), &mut bytes);
     client.stream.push(Piece::Bytes(bytes));
 }

@@ -4,8 +4,8 @@ use core::cell::{Cell, RefCell};
 use core::ops::Range;
 use std::rc::Rc;
 
-use http::{Coding, Codings, Status, date};
-use http1::ResponseHead;
+use http::{Coding, Codings, ResponseHead, Status, date};
+use http1::write;
 use ring::{Listing, Stat, Time};
 use sendfile::{Account, Charge, File, Piece, Shared};
 
@@ -131,9 +131,10 @@ impl Variant {
         let mut bytes = Vec::new();
         let head = ResponseHead {
             content_length: Some(stat.size),
-            ..head(&stat, &etag, coding, content_type, vary, date::format(0))
+            ..head(&stat, &etag, coding, content_type, vary)
         };
-        let date_at = head.write_to(&mut bytes);
+        let date_at =
+            write::response_head(&head, &date::format(0), write::Wire::default(), &mut bytes);
         let head_len = bytes.len();
         let name = b"\r\nLast-Modified: ";
         let place = bytes.windows(name.len()).position(|window| window == name);
@@ -224,19 +225,18 @@ pub(crate) fn head<'a>(
     coding: Option<Coding>,
     content_type: &'a str,
     vary: Option<&'static [u8]>,
-    date: [u8; date::DATE_LEN],
 ) -> ResponseHead<'a> {
     ResponseHead {
-        server: Some(crate::NAME),
-        content_type: Some(content_type.as_bytes()),
-        content_encoding: coding.map(|coding| coding.name().as_bytes()),
+        server: Some(crate::NAME.into()),
+        content_type: Some(content_type.as_bytes().into()),
+        content_encoding: coding.map(|coding| coding.name().as_bytes().into()),
         last_modified: Some(stat.mtime),
-        etag: (!etag.is_empty()).then_some(etag),
-        vary,
+        etag: (!etag.is_empty()).then_some(etag.into()),
+        vary: vary.map(Into::into),
         accept_ranges: true,
         // The type comes from the name; a browser must not take other contents for a script.
         nosniff: true,
-        ..ResponseHead::new(Status::Ok, date)
+        ..ResponseHead::new(Status::Ok)
     }
 }
 

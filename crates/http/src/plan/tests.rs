@@ -7,8 +7,7 @@ use alloc::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::head::{Parsed, parse};
-use crate::limits::Limits;
+use crate::head::tests::head_of;
 
 const NOW: i64 = 1_700_000_000;
 
@@ -20,11 +19,7 @@ fn representation(size: u64) -> Representation<'static> {
 }
 
 fn plan_of(method: &str, fields: &str, size: u64) -> Plan {
-    let input = format!("{method} / HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
-    match parse(input.as_bytes(), &Limits::DEFAULT) {
-        Ok(Parsed::Complete { head, .. }) => plan(&head, &representation(size), NOW),
-        other => panic!("{input:?}: {other:?}"),
-    }
+    plan(&head_of(method, fields), &representation(size), NOW)
 }
 
 #[track_caller]

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::head::tests::nearly_a_request;
+use crate::request::tests::nearly_a_request;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
@@ -39,12 +39,12 @@ fn run_in_pieces(input: &[u8], limits: &Limits, sizes: &[usize]) -> Vec<String> 
                 arrived = (arrived + sizes.next().unwrap_or(1).max(1)).min(input.len());
                 continue;
             }
-            Event::Request(head) => happened.push(format!(
+            Event::Request(request) => happened.push(format!(
                 "{:?} {:?}{}{}",
-                head.method,
-                head.body,
-                if head.keep_alive { "" } else { " last" },
-                if head.expect_continue { " expects" } else { "" },
+                request.head.method,
+                request.framing,
+                if request.keep_alive { "" } else { " last" },
+                if request.expect_continue { " expects" } else { "" },
             )),
             Event::Rejected(reject) => {
                 happened.push(format!("{}: {}", reject.status.code(), reject.reason))

@@ -18,13 +18,11 @@
 //! The verdict never depends on how the bytes were cut into packets: what is wrong with a prefix is
 //! wrong with the whole, and is reported as soon as the prefix is there.
 
-use core::fmt;
+use http::bytes::{self, HOST, PATH, QUERY, TOKEN};
+use http::{Field, FieldIndex, Head, Lines, Method, Reject, Status, Target, Version};
 
 use crate::limits::Limits;
 use crate::line::{self, Line};
-use http::Field;
-use http::bytes::{self, HOST, PATH, QUERY, TOKEN};
-use http::{Reject, Status};
 
 /// How many empty lines may stand before a request line (RFC 9112 §2.2: at least one).
 pub const EMPTY_LINES_MAX: usize = 2;
@@ -35,105 +33,41 @@ pub const METHOD_BYTES_MAX: usize = 32;
 
 /// What [`parse`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once, and never kept")]
 pub enum Parsed<'a> {
     /// The head is well-formed so far, and not at its end.
     Partial,
     /// The head is complete.
     Complete {
-        /// The head.
-        head: Head<'a>,
+        /// The request.
+        request: Request<'a>,
         /// Its length in bytes, from the start of the input to behind the empty line.
         len: usize,
     },
 }
 
-/// The head of a request.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Head<'a> {
-    /// What is to be done.
-    pub method: Method<'a>,
-    /// What it is to be done to.
-    pub target: Target<'a>,
-    /// The version of the request, as far as it matters.
-    pub version: Version,
+/// A request up to its body: the head, and what its fields say about the wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// The head.
+    pub head: Head<'a>,
+    /// The framing of the body that follows.
+    pub framing: Framing,
     /// Whether the connection is to stay open after the response (RFC 9112 §9.3).
     ///
-    /// [`Connection`](crate::Connection) also clears it for a body too long to be skipped.
+    /// [`server::Connection`](crate::server::Connection) also clears it for a body that is too long.
     pub keep_alive: bool,
-    /// How the body that follows is framed.
-    pub body: Body,
     /// Whether the client waits for `100 Continue` before it sends its body (RFC 9110 §10.1.1).
     ///
-    /// Never set without a body, nor in HTTP/1.0. [`Connection`](crate::Connection) also clears it
-    /// where the connection is closed after the response, since then nobody will read the body.
+    /// Never set without a body, nor in HTTP/1.0. [`server::Connection`](crate::server::Connection)
+    /// also clears it where the connection is closed after the response, because the body will then
+    /// not be read.
     pub expect_continue: bool,
-    /// All field lines, each with its line end.
-    lines: &'a [u8],
-    /// The authority of the target, else the value of `Host`.
-    host: Option<&'a [u8]>,
-    known: KnownFields,
 }
 
-/// A request method (RFC 9110 §9). Methods are case-sensitive.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Method<'a> {
-    /// `GET`
-    Get,
-    /// `HEAD`
-    Head,
-    /// `OPTIONS`
-    Options,
-    /// `POST`
-    Post,
-    /// `PUT`
-    Put,
-    /// `PATCH`
-    Patch,
-    /// `DELETE`
-    Delete,
-    /// `TRACE`
-    Trace,
-    /// `CONNECT`
-    Connect,
-    /// Any other token, at most [`METHOD_BYTES_MAX`] long. A server that does not know it answers
-    /// 501, not 405.
-    Other(&'a [u8]),
-}
-
-/// What the request is about (RFC 9112 §3.2).
-///
-/// The bytes are visible ASCII, not decoded; [`path`](http::path) turns a path into the name of a
-/// file.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Target<'a> {
-    /// A resource of this server: origin-form, or absolute-form reduced to it.
-    ///
-    /// The authority of an absolute-form is what [`Head::host`] returns, whatever `Host` says (RFC
-    /// 9112 §3.2.2).
-    Origin {
-        /// The path, beginning with a slash.
-        path: &'a [u8],
-        /// What follows the first `?`, if there is one; possibly empty.
-        query: Option<&'a [u8]>,
-    },
-    /// The server as a whole: `OPTIONS *`, or `OPTIONS` of an absolute URI without path and query.
-    Asterisk,
-    /// `host:port`, of `CONNECT` and of nothing else; [`Head::host`] returns it.
-    Authority,
-}
-
-/// The version of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Version {
-    /// HTTP/1.0
-    Http10,
-    /// HTTP/1.1, and any later HTTP/1.x, which promises to be understood as 1.1 (RFC 9110 §2.5).
-    Http11,
-}
-
-/// How the body of a request is framed (RFC 9112 §6.3).
+/// The framing of a request's body (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum Framing {
     /// There is none; also with `Content-Length: 0`.
     None,
     /// So many bytes, at least one.
@@ -174,228 +108,6 @@ pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Result<Parsed<'a>, Reject>
     }
 }
 
-impl<'a> Head<'a> {
-    /// The value of a field that was sent on exactly one line, without whitespace around it; it may
-    /// be empty.
-    ///
-    /// `None` if the field is absent, and also if it was sent several times: a field of which there
-    /// may be one is then invalid and to be ignored (RFC 9110 §5.3). Use [`has`](Self::has) to tell
-    /// these apart, and [`lines`](Self::lines) for fields that hold lists.
-    #[inline]
-    pub fn field(&self, field: Field) -> Option<&'a [u8]> {
-        if self.known.present & !self.known.repeated & field.bit() == 0 {
-            return None;
-        }
-        Some(self.known.spans[field as usize].of(self.lines))
-    }
-
-    /// Whether the field was sent at all.
-    #[inline]
-    pub fn has(&self, field: Field) -> bool {
-        self.known.present & field.bit() != 0
-    }
-
-    /// Whether any of `fields` was sent.
-    #[inline]
-    pub(crate) fn has_any(&self, fields: &[Field]) -> bool {
-        let bits = fields.iter().fold(0, |bits, field| bits | field.bit());
-        self.known.present & bits != 0
-    }
-
-    /// The values of all lines of a field, in their order, for fields that hold lists.
-    #[inline]
-    pub fn lines(&self, field: Field) -> Lines<'a> {
-        let bit = field.bit();
-        if self.known.present & bit == 0 {
-            Lines(Source::Single(None))
-        } else if self.known.repeated & bit == 0 {
-            Lines(Source::Single(Some(self.known.spans[field as usize].of(self.lines))))
-        } else {
-            Lines(Source::Several { field, rest: self.fields() })
-        }
-    }
-
-    /// All field lines as `(name, value)`, in their order. The lines are scanned again for it.
-    pub fn fields(&self) -> Fields<'a> {
-        Fields { rest: self.lines }
-    }
-
-    /// The host and port the request is for: the authority of an absolute-form or authority-form
-    /// target, else the value of `Host`.
-    ///
-    /// `None` only in HTTP/1.0; empty if the client says that there is none. Its syntax has been
-    /// checked: it holds no user information, no slash, no whitespace. Hosts compare without case,
-    /// and the port is still attached.
-    #[inline]
-    pub fn host(&self) -> Option<&'a [u8]> {
-        self.host
-    }
-}
-
-impl fmt::Debug for Head<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Head")
-            .field("method", &self.method)
-            .field("target", &self.target)
-            .field("version", &self.version)
-            .field("keep_alive", &self.keep_alive)
-            .field("body", &self.body)
-            .field("expect_continue", &self.expect_continue)
-            .field("host", &self.host.map(Text))
-            .field("lines", &Text(self.lines))
-            .finish()
-    }
-}
-
-impl<'a> Method<'a> {
-    fn of_token(token: &'a [u8]) -> Self {
-        match token {
-            b"GET" => Self::Get,
-            b"HEAD" => Self::Head,
-            b"OPTIONS" => Self::Options,
-            b"POST" => Self::Post,
-            b"PUT" => Self::Put,
-            b"PATCH" => Self::Patch,
-            b"DELETE" => Self::Delete,
-            b"TRACE" => Self::Trace,
-            b"CONNECT" => Self::Connect,
-            other => Self::Other(other),
-        }
-    }
-
-    /// The method as it stands in the request line.
-    pub fn as_bytes(&self) -> &'a [u8] {
-        match self {
-            Self::Get => b"GET",
-            Self::Head => b"HEAD",
-            Self::Options => b"OPTIONS",
-            Self::Post => b"POST",
-            Self::Put => b"PUT",
-            Self::Patch => b"PATCH",
-            Self::Delete => b"DELETE",
-            Self::Trace => b"TRACE",
-            Self::Connect => b"CONNECT",
-            Self::Other(token) => token,
-        }
-    }
-
-    /// Whether this crate has a name for the method: a server that does not allow it answers 405,
-    /// otherwise 501.
-    pub fn is_known(&self) -> bool {
-        !matches!(self, Self::Other(_))
-    }
-}
-
-impl fmt::Debug for Method<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.as_bytes().escape_ascii(), f)
-    }
-}
-
-impl fmt::Debug for Target<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Origin { path, query } => f
-                .debug_struct("Origin")
-                .field("path", &Text(path))
-                .field("query", &query.map(Text))
-                .finish(),
-            Self::Asterisk => f.write_str("Asterisk"),
-            Self::Authority => f.write_str("Authority"),
-        }
-    }
-}
-
-/// The values of one field: see [`Head::lines`].
-#[derive(Clone, Debug)]
-pub struct Lines<'a>(Source<'a>);
-
-#[derive(Clone, Debug)]
-enum Source<'a> {
-    Single(Option<&'a [u8]>),
-    Several { field: Field, rest: Fields<'a> },
-}
-
-impl<'a> Iterator for Lines<'a> {
-    type Item = &'a [u8];
-
-    #[inline]
-    fn next(&mut self) -> Option<&'a [u8]> {
-        match &mut self.0 {
-            Source::Single(value) => value.take(),
-            Source::Several { field, rest } => {
-                rest.find(|(name, _)| Field::of_name(name) == Some(*field)).map(|(_, value)| value)
-            }
-        }
-    }
-}
-
-/// All field lines of a head: see [`Head::fields`].
-#[derive(Clone, Debug)]
-pub struct Fields<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Iterator for Fields<'a> {
-    type Item = (&'a [u8], &'a [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        // The lines have been parsed before; anything but a field can only be the end.
-        let Ok(Line::Field { name_end, value: (start, end), next }) = line::line(self.rest, 0)
-        else {
-            return None;
-        };
-        let (line, rest) = self.rest.split_at(next);
-        self.rest = rest;
-        Some((&line[..name_end], &line[start..end]))
-    }
-}
-
-/// Where the fields with a name in [`Field`] are.
-#[derive(Clone, PartialEq, Eq)]
-struct KnownFields {
-    /// Which fields were sent, by [`Field::bit`].
-    present: u32,
-    /// Which were sent on more than one line; a subset of `present`.
-    repeated: u32,
-    /// The value of the first line of each field that is present.
-    spans: [Span; Field::COUNT],
-}
-
-/// A piece of a head, as offsets from where its field lines begin.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Span {
-    start: u16,
-    end: u16,
-}
-
-impl Span {
-    #[inline(always)]
-    fn of(self, lines: &[u8]) -> &[u8] {
-        &lines[usize::from(self.start)..usize::from(self.end)]
-    }
-}
-
-impl KnownFields {
-    #[inline(always)]
-    fn remember(&mut self, field: Field, start: usize, end: usize) {
-        if self.present & field.bit() != 0 {
-            self.repeated |= field.bit();
-            return;
-        }
-        self.present |= field.bit();
-        self.spans[field as usize] = Span { start: offset(start), end: offset(end) };
-    }
-}
-
-/// A position within a head as 16 bits.
-#[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "parse() cuts its input to what 16 bits hold")]
-fn offset(position: usize) -> u16 {
-    debug_assert!(position <= Limits::HEAD_BYTES_CEILING);
-    position as u16
-}
-
 /// The request line, and where it ends.
 struct RequestLine<'a> {
     method: Method<'a>,
@@ -412,13 +124,12 @@ fn parse_view<'a>(view: &'a [u8], limits: &Limits) -> Result<Parsed<'a>, Reject>
     let Some(start) = skip_empty_lines(view)? else {
         return Ok(Parsed::Partial);
     };
-    let Some(request) = request_line(view, start, limits)? else {
+    let Some(line) = request_line(view, start, limits)? else {
         return Ok(Parsed::Partial);
     };
-    let lines_start = request.next;
+    let lines_start = line.next;
 
-    let mut known =
-        KnownFields { present: 0, repeated: 0, spans: [Span { start: 0, end: 0 }; Field::COUNT] };
+    let mut index = FieldIndex::EMPTY;
     let mut content_length = None;
     let mut fields = 0;
     let mut at = lines_start;
@@ -433,13 +144,13 @@ fn parse_view<'a>(view: &'a [u8], limits: &Limits) -> Result<Parsed<'a>, Reject>
             return Err(Reject::new(Status::HeaderFieldsTooLarge, "too many fields"));
         }
         if let Some(field) = Field::of_name(&view[at..name_end]) {
-            known.remember(field, start - lines_start, end - lines_start);
+            let is_first = index.add(field, start - lines_start..end - lines_start);
             // What makes the message unacceptable whatever follows is refused here, not at the end
             // of the head.
             match field {
-                Field::Host => check_host_field(&known, &view[start..end])?,
+                Field::Host => check_host_field(is_first, &view[start..end])?,
                 Field::ContentLength => {
-                    content_length = Some(check_content_length(&known, &view[start..end])?);
+                    content_length = Some(check_content_length(is_first, &view[start..end])?);
                 }
                 _ => {}
             }
@@ -447,33 +158,29 @@ fn parse_view<'a>(view: &'a [u8], limits: &Limits) -> Result<Parsed<'a>, Reject>
         at = next;
     };
 
-    let mut head = Head {
-        method: request.method,
-        target: request.target,
-        version: request.version,
-        keep_alive: request.version == Version::Http11,
-        body: match content_length {
-            None | Some(0) => Body::None,
-            Some(length) => Body::Length(length),
+    let RequestLine { method, target, authority, version, .. } = line;
+    let head = Head::new(method, target, version, authority, &view[lines_start..at], index);
+    let mut request = Request {
+        keep_alive: version == Version::Http11,
+        framing: match content_length {
+            None | Some(0) => Framing::None,
+            Some(length) => Framing::Length(length),
         },
         expect_continue: false,
-        lines: &view[lines_start..at],
-        host: None,
-        known,
+        head,
     };
-    head.host = request.authority.or_else(|| head.field(Field::Host));
-    if head.version == Version::Http11 && !head.has(Field::Host) {
+    if version == Version::Http11 && !request.head.has(Field::Host) {
         return Err(Reject::bad("HTTP/1.1 without a Host field"));
     }
-    if head.has_any(&[Field::Connection, Field::TransferEncoding, Field::Expect]) {
-        interpret_hop_fields(&mut head)?;
+    if request.head.has_any(&[Field::Connection, Field::TransferEncoding, Field::Expect]) {
+        interpret_hop_fields(&mut request)?;
     }
     // What follows a CONNECT is meant for the other end of a tunnel, never for this parser (RFC
     // 9110 §9.3.6).
-    if head.method == Method::Connect {
-        head.keep_alive = false;
+    if method == Method::Connect {
+        request.keep_alive = false;
     }
-    Ok(Parsed::Complete { head, len })
+    Ok(Parsed::Complete { request, len })
 }
 
 /// The position of the request line; `None` if more bytes are needed.
@@ -667,8 +374,8 @@ fn is_ip_literal(inside: &[u8]) -> bool {
 
 /// RFC 9112 §3.2: more than one `Host` or an invalid one is a 400.
 #[inline(always)]
-fn check_host_field(known: &KnownFields, value: &[u8]) -> Result<(), Reject> {
-    if known.repeated & Field::Host.bit() != 0 {
+fn check_host_field(is_first: bool, value: &[u8]) -> Result<(), Reject> {
+    if !is_first {
         return Err(Reject::bad("two Host fields"));
     }
     if !is_authority(value) {
@@ -678,8 +385,8 @@ fn check_host_field(known: &KnownFields, value: &[u8]) -> Result<(), Reject> {
 }
 
 /// The length, or why there is none that both ends agree on (RFC 9112 §6.3 items 3 to 5).
-fn check_content_length(known: &KnownFields, value: &[u8]) -> Result<u64, Reject> {
-    if known.repeated & Field::ContentLength.bit() != 0 {
+fn check_content_length(is_first: bool, value: &[u8]) -> Result<u64, Reject> {
+    if !is_first {
         return Err(Reject::bad("two Content-Length fields"));
     }
     bytes::decimal(value).ok_or(Reject::bad("an invalid Content-Length"))
@@ -687,7 +394,8 @@ fn check_content_length(known: &KnownFields, value: &[u8]) -> Result<u64, Reject
 
 /// `Connection`, `Transfer-Encoding` and `Expect`: what they say about the message and the
 /// connection.
-fn interpret_hop_fields(head: &mut Head<'_>) -> Result<(), Reject> {
+fn interpret_hop_fields(request: &mut Request<'_>) -> Result<(), Reject> {
+    let head = &request.head;
     if head.has(Field::TransferEncoding) {
         if head.version == Version::Http10 {
             return Err(Reject::bad("Transfer-Encoding in HTTP/1.0"));
@@ -696,10 +404,10 @@ fn interpret_hop_fields(head: &mut Head<'_>) -> Result<(), Reject> {
             return Err(Reject::bad("both Transfer-Encoding and Content-Length"));
         }
         check_transfer_codings(head.lines(Field::TransferEncoding))?;
-        head.body = Body::Chunked;
+        request.framing = Framing::Chunked;
     }
     if head.has(Field::Connection) {
-        head.keep_alive = keeps_alive(head.version, head.lines(Field::Connection));
+        request.keep_alive = keeps_alive(head.version, head.lines(Field::Connection));
     }
     // An expectation in HTTP/1.0 is ignored, RFC 9110 §10.1.1.
     if head.has(Field::Expect) && head.version == Version::Http11 {
@@ -707,7 +415,7 @@ fn interpret_hop_fields(head: &mut Head<'_>) -> Result<(), Reject> {
             if !expectation.eq_ignore_ascii_case(b"100-continue") {
                 return Err(Reject::new(Status::ExpectationFailed, "an unknown expectation"));
             }
-            head.expect_continue = head.body != Body::None;
+            request.expect_continue = request.framing != Framing::None;
         }
     }
     Ok(())
@@ -749,15 +457,6 @@ fn keeps_alive(version: Version, lines: Lines<'_>) -> bool {
         keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
     }
     keep_alive
-}
-
-/// Shows bytes as text in debug output.
-struct Text<'a>(&'a [u8]);
-
-impl fmt::Debug for Text<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}\"", self.0.escape_ascii())
-    }
 }
 
 #[cfg(test)]

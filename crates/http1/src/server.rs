@@ -3,10 +3,11 @@
 //!
 //! Reading list: RFC 9112 §6, §7.1, §9; RFC 9110 §10.1.1.
 
-use crate::chunk::{self, Trailer};
-use crate::head::{self, Body, Head, Parsed};
-use crate::limits::Limits;
 use http::{Reject, Status};
+
+use crate::chunk::{self, Trailer};
+use crate::limits::Limits;
+use crate::request::{self, Framing, Parsed, Request};
 
 /// One connection as the receiver of requests. It holds no bytes, only where it is among them.
 ///
@@ -43,10 +44,10 @@ pub enum Event<'a> {
     Partial,
     /// A request is to be answered.
     ///
-    /// If `head.expect_continue`, send `HTTP/1.1 100 Continue` and an empty line before the
-    /// response. If not `head.keep_alive`, this is the last request, and the response says
+    /// If `request.expect_continue`, send `HTTP/1.1 100 Continue` and an empty line before the
+    /// response. If not `request.keep_alive`, this is the last request, and the response says
     /// `Connection: close`.
-    Request(Head<'a>),
+    Request(Request<'a>),
     /// The peer broke the protocol or a limit. Answer with the status, say `Connection: close`, and
     /// close.
     ///
@@ -117,9 +118,9 @@ impl Connection {
     pub fn handle_input<'a>(&mut self, input: &'a [u8], limits: &Limits) -> (usize, Event<'a>) {
         // The common case first, apart from the machine: a head, and nothing before it.
         if self.state == State::ExpectHead {
-            return match head::parse(input, limits) {
+            return match request::parse(input, limits) {
                 Ok(Parsed::Partial) => (0, Event::Partial),
-                Ok(Parsed::Complete { head, len }) => (len, self.accept(head, limits)),
+                Ok(Parsed::Complete { request, len }) => (len, self.accept(request, limits)),
                 Err(reject) => (input.len(), self.reject(reject)),
             };
         }
@@ -220,23 +221,23 @@ impl Connection {
 
     /// Delivers a request and prepares for what follows its head.
     #[inline]
-    fn accept<'a>(&mut self, mut head: Head<'a>, limits: &Limits) -> Event<'a> {
-        if let Body::Length(length) = head.body
+    fn accept<'a>(&mut self, mut request: Request<'a>, limits: &Limits) -> Event<'a> {
+        if let Framing::Length(length) = request.framing
             && length > limits.body_bytes_max
         {
-            head.keep_alive = false;
+            request.keep_alive = false;
         }
-        if !head.keep_alive {
+        if !request.keep_alive {
             // The body stays unread, so nothing is gained by inviting it (RFC 9110 §10.1.1).
-            head.expect_continue = false;
+            request.expect_continue = false;
         }
-        self.state = match head.body {
-            _ if !head.keep_alive => State::Closed,
-            Body::None => State::ExpectHead,
-            Body::Length(remaining) => State::SkipBody { remaining },
-            Body::Chunked => State::ExpectChunkSize { received: 0 },
+        self.state = match request.framing {
+            _ if !request.keep_alive => State::Closed,
+            Framing::None => State::ExpectHead,
+            Framing::Length(remaining) => State::SkipBody { remaining },
+            Framing::Chunked => State::ExpectChunkSize { received: 0 },
         };
-        Event::Request(head)
+        Event::Request(request)
     }
 
     #[cold]

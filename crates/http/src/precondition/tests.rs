@@ -3,8 +3,7 @@
 use alloc::format;
 
 use super::*;
-use crate::head::{Parsed, parse};
-use crate::limits::Limits;
+use crate::head::tests::head_of;
 
 /// Sun, 06 Nov 1994 08:49:37 GMT, when the representation was modified.
 const MODIFIED: i64 = 784_111_777;
@@ -20,11 +19,7 @@ const WHOLE: Outcome = Outcome::Proceed { range_allowed: false };
 const RANGE: Outcome = Outcome::Proceed { range_allowed: true };
 
 fn evaluate_with(method: &str, fields: &str, validators: &Validators<'_>, now: i64) -> Outcome {
-    let input = format!("{method} / HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
-    match parse(input.as_bytes(), &Limits::DEFAULT) {
-        Ok(Parsed::Complete { head, .. }) => evaluate(&head, validators, now),
-        other => panic!("{input:?}: {other:?}"),
-    }
+    evaluate(&head_of(method, fields), validators, now)
 }
 
 #[track_caller]

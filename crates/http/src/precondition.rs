@@ -3,10 +3,11 @@
 //! Reading list: RFC 9110 §13 (the order of evaluation is §13.2.2), §8.8.2.2 (when a date is a
 //! strong validator).
 
-use crate::head::{Head, Method};
-use http::Field;
-use http::date;
-use http::etag::{self, Comparison, EntityTag, Listed};
+use crate::date;
+use crate::etag::{self, Comparison, EntityTag, Listed};
+use crate::field::Field;
+use crate::head::Head;
+use crate::method::Method;
 
 /// What tells one state of a representation from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

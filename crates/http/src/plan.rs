@@ -4,11 +4,11 @@
 
 use alloc::vec::Vec;
 
+use crate::bytes;
+use crate::field::Field;
 use crate::head::Head;
 use crate::precondition::{self, Outcome, Validators};
-use http::Field;
-use http::bytes;
-use http::range::{self, Range, RangeSet, Ranges};
+use crate::range::{self, Range, RangeSet, Ranges};
 
 /// What is known about the representation that the request selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,13 +14,13 @@ fn parse_all(input: &str) -> Result<Parsed<'_>, Reject> {
     parse(input.as_bytes(), &Limits::DEFAULT)
 }
 
-/// The head of an input that is one complete head.
+/// The request of an input that is one complete head.
 #[track_caller]
-fn accept(input: &str) -> Head<'_> {
+fn accept(input: &str) -> Request<'_> {
     match parse_all(input) {
-        Ok(Parsed::Complete { head, len }) => {
+        Ok(Parsed::Complete { request, len }) => {
             assert_eq!(len, input.len(), "length of {input:?}");
-            head
+            request
         }
         other => panic!("{input:?}: {other:?}"),
     }
@@ -52,15 +52,16 @@ fn with_fields(fields: &str) -> String {
 
 #[test]
 fn the_usual_request_is_understood() {
-    let head = accept(
+    let request = accept(
         "GET /a/b.html?x=1&y=2 HTTP/1.1\r\nHost: example.org:8080\r\nUser-Agent: t/1\r\n\r\n",
     );
+    let head = &request.head;
     assert_eq!(head.method, Method::Get);
     assert_eq!(head.target, Target::Origin { path: b"/a/b.html", query: Some(b"x=1&y=2") });
     assert_eq!(head.version, Version::Http11);
-    assert!(head.keep_alive);
-    assert_eq!(head.body, Body::None);
-    assert!(!head.expect_continue);
+    assert!(request.keep_alive);
+    assert_eq!(request.framing, Framing::None);
+    assert!(!request.expect_continue);
     assert_eq!(head.host(), Some(&b"example.org:8080"[..]));
     assert_eq!(head.field(Field::UserAgent), Some(&b"t/1"[..]));
     assert_eq!(head.field(Field::Range), None);
@@ -136,7 +137,7 @@ fn rfc9110_9_methods_are_told_apart() {
         ("!#$%&'*+-.^_`|~09", Method::Other(b"!#$%&'*+-.^_`|~09")),
     ] {
         let input = with_line(&format!("{name} / HTTP/1.1"));
-        let head = accept(&input);
+        let head = accept(&input).head;
         assert_eq!(head.method, method);
         assert_eq!(head.method.as_bytes(), name.as_bytes());
         assert_eq!(head.method.is_known(), !matches!(method, Method::Other(_)));
@@ -201,7 +202,7 @@ fn rfc9112_2_3_versions() {
         ("1.2", Version::Http11),
         ("1.9", Version::Http11),
     ] {
-        assert_eq!(accept(&with_line(&format!("GET / HTTP/{text}"))).version, version);
+        assert_eq!(accept(&with_line(&format!("GET / HTTP/{text}"))).head.version, version);
     }
     for text in ["2", "2.0", "3.1", "9"] {
         assert_eq!(refuse(&format!("GET / HTTP/{text}")), Status::VersionNotSupported);
@@ -211,14 +212,14 @@ fn rfc9112_2_3_versions() {
 
 #[test]
 fn rfc9112_3_2_1_characters_that_browsers_do_not_escape_are_accepted() {
-    let head = accept("GET /a|b^`{}\"<>\\?q=|{}\"? HTTP/1.1\r\nHost: h\r\n\r\n");
+    let head = accept("GET /a|b^`{}\"<>\\?q=|{}\"? HTTP/1.1\r\nHost: h\r\n\r\n").head;
     let target = Target::Origin { path: b"/a|b^`{}\"<>\\", query: Some(b"q=|{}\"?") };
     assert_eq!(head.target, target);
 }
 
 #[test]
 fn rfc9112_3_2_1_an_empty_query_is_a_query() {
-    let head = accept("GET /? HTTP/1.1\r\nHost: h\r\n\r\n");
+    let head = accept("GET /? HTTP/1.1\r\nHost: h\r\n\r\n").head;
     assert_eq!(head.target, Target::Origin { path: b"/", query: Some(b"") });
 }
 
@@ -235,7 +236,7 @@ fn rfc9112_3_2_2_absolute_form_is_reduced_and_overrides_host() {
         ("OPTIONS http://h/ HTTP/1.1", "/", None, "h"),
     ] {
         let input = format!("{line}\r\nHost: other\r\n\r\n");
-        let head = accept(&input);
+        let head = accept(&input).head;
         let query = query.map(str::as_bytes);
         assert_eq!(head.target, Target::Origin { path: path.as_bytes(), query }, "{line}");
         assert_eq!(head.host(), Some(host.as_bytes()), "{line}");
@@ -275,25 +276,26 @@ fn rfc9112_3_2_targets_that_are_of_no_form_are_refused() {
 
 #[test]
 fn rfc9112_3_2_3_connect_takes_host_and_port() {
-    let head = accept("CONNECT h:443 HTTP/1.1\r\nHost: h:443\r\n\r\n");
+    let request = accept("CONNECT h:443 HTTP/1.1\r\nHost: h:443\r\n\r\n");
+    let head = &request.head;
     assert_eq!(head.method, Method::Connect);
     assert_eq!(head.target, Target::Authority);
     assert_eq!(head.host(), Some(&b"h:443"[..]));
-    assert!(!head.keep_alive, "what follows is not for us");
+    assert!(!request.keep_alive, "what follows is not for us");
     for target in
         ["/", "h", "h:", ":1", "h:1/", "h:1?", "?h:1", "http://h:1", "*", "[::1]", "[:1]:a"]
     {
         let input = with_line(&format!("CONNECT {target} HTTP/1.1"));
         assert_eq!(refuse(&input), Status::BadRequest, "{target}");
     }
-    assert_eq!(accept(&with_line("CONNECT [::1]:8 HTTP/1.1")).target, Target::Authority);
+    assert_eq!(accept(&with_line("CONNECT [::1]:8 HTTP/1.1")).head.target, Target::Authority);
 }
 
 #[test]
 fn rfc9112_3_2_4_asterisk_is_for_options_only() {
-    assert_eq!(accept(&with_line("OPTIONS * HTTP/1.1")).target, Target::Asterisk);
+    assert_eq!(accept(&with_line("OPTIONS * HTTP/1.1")).head.target, Target::Asterisk);
     let input = with_line("OPTIONS http://h:8 HTTP/1.1");
-    let head = accept(&input);
+    let head = accept(&input).head;
     assert_eq!(head.target, Target::Asterisk);
     assert_eq!(head.host(), Some(&b"h:8"[..]));
     for line in ["GET * HTTP/1.1", "OPTIONS *? HTTP/1.1", "OPTIONS *a HTTP/1.1"] {
@@ -318,7 +320,7 @@ fn rfc9112_3_2_host_is_required_once_and_valid() {
         "!$&'()*+,;=",
     ] {
         let input = format!("GET / HTTP/1.1\r\nHost: {value}\r\n\r\n");
-        assert_eq!(accept(&input).host(), Some(value.as_bytes()), "{value}");
+        assert_eq!(accept(&input).head.host(), Some(value.as_bytes()), "{value}");
     }
     for value in [
         "a b", "a/b", "a@b", "h:80:80", "h:8a", "h:123456", "::1", "[::1", "[::1]]", "[]", "[a/b]",
@@ -331,7 +333,7 @@ fn rfc9112_3_2_host_is_required_once_and_valid() {
     assert_eq!(refuse("GET http://h/ HTTP/1.1\r\n\r\n"), Status::BadRequest);
     assert_eq!(refuse("GET / HTTP/1.1\r\nHost: h\r\nhost: h\r\n"), Status::BadRequest);
     assert_eq!(refuse("GET / HTTP/1.0\r\nHost: h\r\nhost: h\r\n"), Status::BadRequest);
-    assert_eq!(accept("GET / HTTP/1.0\r\n\r\n").host(), None);
+    assert_eq!(accept("GET / HTTP/1.0\r\n\r\n").head.host(), None);
 }
 
 #[test]
@@ -375,7 +377,10 @@ fn rfc9112_5_2_folded_lines_are_refused() {
 fn rfc9110_5_5_values_are_trimmed_and_may_hold_obs_text() {
     let input = b"GET / HTTP/1.1\r\nHost:h\r\n\
         Referer: \t a\tb \xe4 c \t \r\nUser-Agent:\r\nAccept: \r\n\r\n";
-    let Ok(Parsed::Complete { head, .. }) = parse(input, &Limits::DEFAULT) else { panic!() };
+    let Ok(Parsed::Complete { request: Request { head, .. }, .. }) = parse(input, &Limits::DEFAULT)
+    else {
+        panic!()
+    };
     assert_eq!(head.field(Field::Referer), Some(&b"a\tb \xe4 c"[..]));
     assert_eq!(head.field(Field::UserAgent), Some(&b""[..]));
     assert_eq!(head.field(Field::Accept), Some(&b""[..]));
@@ -385,7 +390,7 @@ fn rfc9110_5_5_values_are_trimmed_and_may_hold_obs_text() {
 #[test]
 fn rfc9110_5_3_repeated_fields_are_lines_but_no_field() {
     let input = with_fields("Accept: a\r\nrange: 1\r\nACCEPT: b\r\nX-Accept: c\r\naccept:\r\n");
-    let head = accept(&input);
+    let head = accept(&input).head;
     assert_eq!(head.field(Field::Accept), None);
     assert!(head.has(Field::Accept));
     assert!(!head.has(Field::IfRange));
@@ -398,11 +403,11 @@ fn rfc9110_5_3_repeated_fields_are_lines_but_no_field() {
 
 #[test]
 fn rfc9112_6_3_content_length_frames_a_body() {
-    assert_eq!(accept(&with_fields("Content-Length: 5\r\n")).body, Body::Length(5));
-    assert_eq!(accept(&with_fields("content-length: 0005\r\n")).body, Body::Length(5));
-    assert_eq!(accept(&with_fields("Content-Length: 0\r\n")).body, Body::None);
+    assert_eq!(accept(&with_fields("Content-Length: 5\r\n")).framing, Framing::Length(5));
+    assert_eq!(accept(&with_fields("content-length: 0005\r\n")).framing, Framing::Length(5));
+    assert_eq!(accept(&with_fields("Content-Length: 0\r\n")).framing, Framing::None);
     let most = format!("Content-Length: {}\r\n", u64::MAX);
-    assert_eq!(accept(&with_fields(&most)).body, Body::Length(u64::MAX));
+    assert_eq!(accept(&with_fields(&most)).framing, Framing::Length(u64::MAX));
 }
 
 #[test]
@@ -428,9 +433,9 @@ fn rfc9112_6_3_ambiguous_lengths_are_refused() {
 #[test]
 fn rfc9112_6_1_transfer_codings() {
     for (fields, expected) in [
-        ("Transfer-Encoding: chunked\r\n", Ok(Body::Chunked)),
-        ("Transfer-Encoding: CHUNKED\r\n", Ok(Body::Chunked)),
-        ("Transfer-Encoding: , chunked,\r\n", Ok(Body::Chunked)),
+        ("Transfer-Encoding: chunked\r\n", Ok(Framing::Chunked)),
+        ("Transfer-Encoding: CHUNKED\r\n", Ok(Framing::Chunked)),
+        ("Transfer-Encoding: , chunked,\r\n", Ok(Framing::Chunked)),
         ("Transfer-Encoding: gzip, chunked\r\n", Err(Status::NotImplemented)),
         ("Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n", Err(Status::NotImplemented)),
         ("Transfer-Encoding: chunked, chunked\r\n", Err(Status::BadRequest)),
@@ -445,7 +450,7 @@ fn rfc9112_6_1_transfer_codings() {
     ] {
         let input = with_fields(fields);
         let body = parse_all(&input).map_err(|reject| reject.status).map(|parsed| match parsed {
-            Parsed::Complete { head, .. } => head.body,
+            Parsed::Complete { request, .. } => request.framing,
             Parsed::Partial => panic!("{fields:?}"),
         });
         assert_eq!(body, expected, "{fields:?}");
@@ -532,7 +537,11 @@ fn the_ceiling_of_a_head_holds_whatever_the_limit() {
     let rest = Limits::HEAD_BYTES_CEILING - input.len() - 4;
     input.push_str(&"r".repeat(rest));
     input.push_str("\r\n\r\n");
-    let Ok(Parsed::Complete { head, len }) = parse(input.as_bytes(), &limits) else { panic!() };
+    let Ok(Parsed::Complete { request: Request { head, .. }, len }) =
+        parse(input.as_bytes(), &limits)
+    else {
+        panic!()
+    };
     assert_eq!(len, Limits::HEAD_BYTES_CEILING);
     assert_eq!(head.field(Field::Range).map(<[u8]>::len), Some(rest));
 
@@ -611,7 +620,7 @@ proptest! {
 
     #[test]
     fn fields_and_lines_agree(bytes in nearly_a_request()) {
-        if let Ok(Parsed::Complete { head, .. }) = parse(&bytes, &Limits::DEFAULT) {
+        if let Ok(Parsed::Complete { request: Request { head, .. }, .. }) = parse(&bytes, &Limits::DEFAULT) {
             for &field in Field::ALL {
                 let lines: Vec<_> = head.lines(field).collect();
                 let found: Vec<_> = head

@@ -1,0 +1,262 @@
+//! The head of a request, as a view of received bytes.
+//!
+//! Reading list: RFC 9110 §3.9, §5, §6, §7.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::bytes::{self, TOKEN};
+use crate::field::{Field, FieldIndex};
+use crate::method::Method;
+
+/// The head of a request: a view of bytes that a parser has accepted.
+///
+/// The parser of a version of HTTP makes it with [`Head::new`]; everything else only reads it. A
+/// head whose bytes go away is kept as a [`HeadBuf`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Head<'a> {
+    /// The method.
+    pub method: Method<'a>,
+    /// The resource that the request is about.
+    pub target: Target<'a>,
+    /// The version of the request. It decides what the wire may use, and is shown in logs.
+    pub version: Version,
+    /// The authority that the target names, if it names one.
+    authority: Option<&'a [u8]>,
+    /// All field lines, each with its line end.
+    lines: &'a [u8],
+    index: FieldIndex,
+}
+
+/// What the request is about (RFC 9112 §3.2).
+///
+/// The bytes are visible ASCII, not decoded; [`path`](crate::path) turns a path into the name of a
+/// file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// A resource of this server: origin-form, or absolute-form reduced to it.
+    ///
+    /// The authority of an absolute-form is what [`Head::host`] returns, whatever `Host` says (RFC
+    /// 9112 §3.2.2).
+    Origin {
+        /// The path, beginning with a slash.
+        path: &'a [u8],
+        /// What follows the first `?`, if there is one; possibly empty.
+        query: Option<&'a [u8]>,
+    },
+    /// The server as a whole: `OPTIONS *`, or `OPTIONS` of an absolute URI without path and query.
+    Asterisk,
+    /// `host:port`, of `CONNECT` and of nothing else; [`Head::host`] returns it.
+    Authority,
+}
+
+/// The version of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// HTTP/1.0
+    Http10,
+    /// HTTP/1.1, and any later HTTP/1.x, which promises to be understood as 1.1 (RFC 9110 §2.5).
+    Http11,
+}
+
+impl<'a> Head<'a> {
+    /// Bytes of field lines in a head. Positions among them are kept in 16 bits.
+    pub const LINES_BYTES_MAX: usize = u16::MAX as usize;
+
+    /// A head, as its parser found it.
+    ///
+    /// `authority` is the one of an absolute target, or `:authority` in later versions. `lines` are
+    /// the field lines, each `name ":" OWS value OWS CRLF` with a token as its name and no control
+    /// character but HTAB in its value: as HTTP/1.1 sends them, and as the parser of another version
+    /// writes them. `index` says where the values of the fields named by [`Field`] are in `lines`.
+    ///
+    /// The parser answers for the syntax of all of these; nothing is checked again here.
+    ///
+    /// # Panics
+    ///
+    /// If `lines` is longer than [`LINES_BYTES_MAX`](Self::LINES_BYTES_MAX).
+    #[inline]
+    pub fn new(
+        method: Method<'a>,
+        target: Target<'a>,
+        version: Version,
+        authority: Option<&'a [u8]>,
+        lines: &'a [u8],
+        index: FieldIndex,
+    ) -> Self {
+        assert!(lines.len() <= Self::LINES_BYTES_MAX, "a head with too many bytes of fields");
+        Self { method, target, version, authority, lines, index }
+    }
+
+    /// The value of a field that was sent on exactly one line, without whitespace around it; it may
+    /// be empty.
+    ///
+    /// `None` if the field is absent, and also if it was sent several times: a field of which there
+    /// may be one is then invalid and to be ignored (RFC 9110 §5.3). Use [`has`](Self::has) to tell
+    /// these apart, and [`lines`](Self::lines) for fields that hold lists.
+    #[inline]
+    pub fn field(&self, field: Field) -> Option<&'a [u8]> {
+        self.index.single(field, self.lines)
+    }
+
+    /// Whether the field was sent at all.
+    #[inline]
+    pub fn has(&self, field: Field) -> bool {
+        self.index.has(field)
+    }
+
+    /// Whether any of `fields` was sent.
+    #[inline]
+    pub fn has_any(&self, fields: &[Field]) -> bool {
+        self.index.has_any(fields)
+    }
+
+    /// The values of all lines of a field, in their order, for fields that hold lists.
+    #[inline]
+    pub fn lines(&self, field: Field) -> Lines<'a> {
+        if self.index.is_repeated(field) {
+            Lines(Source::Several { field, rest: self.fields() })
+        } else {
+            Lines(Source::Single(self.index.single(field, self.lines)))
+        }
+    }
+
+    /// All field lines as `(name, value)`, in their order. The lines are scanned again for it.
+    pub fn fields(&self) -> Fields<'a> {
+        Fields::new(self.lines)
+    }
+
+    /// The host and port that the request is for: the authority of the target if it has one, else
+    /// the value of `Host`.
+    ///
+    /// `None` only in HTTP/1.0; empty if the client says that there is none. Its syntax has been
+    /// checked: it holds no user information, no slash, no whitespace. Hosts compare without case,
+    /// and the port is still attached.
+    #[inline]
+    pub fn host(&self) -> Option<&'a [u8]> {
+        self.authority.or_else(|| self.field(Field::Host))
+    }
+
+    /// Appends the request line as HTTP/1 writes it, without its line end: for logs.
+    ///
+    /// An absolute target appears as the path that it was reduced to.
+    pub fn request_line(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.method.as_bytes());
+        out.push(b' ');
+        match self.target {
+            Target::Asterisk => out.push(b'*'),
+            Target::Authority => out.extend_from_slice(self.host().unwrap_or_default()),
+            Target::Origin { path, query } => {
+                out.extend_from_slice(path);
+                if let Some(query) = query {
+                    out.push(b'?');
+                    out.extend_from_slice(query);
+                }
+            }
+        }
+        out.push(b' ');
+        out.extend_from_slice(self.version.name().as_bytes());
+    }
+}
+
+impl Version {
+    /// The name of the version, such as `HTTP/1.1`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Http10 => "HTTP/1.0",
+            Self::Http11 => "HTTP/1.1",
+        }
+    }
+}
+
+impl fmt::Debug for Head<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Head")
+            .field("method", &self.method)
+            .field("target", &self.target)
+            .field("version", &self.version)
+            .field("host", &self.host().map(Text))
+            .field("lines", &Text(self.lines))
+            .finish()
+    }
+}
+
+impl fmt::Debug for Target<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Origin { path, query } => f
+                .debug_struct("Origin")
+                .field("path", &Text(path))
+                .field("query", &query.map(Text))
+                .finish(),
+            Self::Asterisk => f.write_str("Asterisk"),
+            Self::Authority => f.write_str("Authority"),
+        }
+    }
+}
+
+/// The values of one field: see [`Head::lines`].
+#[derive(Clone, Debug)]
+pub struct Lines<'a>(Source<'a>);
+
+#[derive(Clone, Debug)]
+enum Source<'a> {
+    Single(Option<&'a [u8]>),
+    Several { field: Field, rest: Fields<'a> },
+}
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        match &mut self.0 {
+            Source::Single(value) => value.take(),
+            Source::Several { field, rest } => {
+                rest.find(|(name, _)| Field::of_name(name) == Some(*field)).map(|(_, value)| value)
+            }
+        }
+    }
+}
+
+/// Field lines as `(name, value)`: see [`Head::fields`] and
+/// [`FieldSection::fields`](crate::FieldSection::fields).
+#[derive(Clone, Debug)]
+pub struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    /// The lines of a text that has been checked.
+    pub(crate) const fn new(lines: &'a [u8]) -> Self {
+        Self { rest: lines }
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let lines = self.rest;
+        let name_end = bytes::skip(lines, 0, TOKEN);
+        let end = bytes::skip_value(lines, name_end);
+        // The lines were checked before they came here, so that only the end has no colon.
+        let (Some(b':'), Some(rest)) = (lines.get(name_end), lines.get(end + 2..)) else {
+            return None;
+        };
+        self.rest = rest;
+        Some((&lines[..name_end], bytes::trim(&lines[name_end + 1..end])))
+    }
+}
+
+/// Shows bytes as text in debug output.
+struct Text<'a>(&'a [u8]);
+
+impl fmt::Debug for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.0.escape_ascii())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
