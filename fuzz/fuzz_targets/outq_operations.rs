@@ -17,6 +17,8 @@ enum Operation {
     Retract(u16),
     Send(u16),
     Release(u16),
+    Take(u16),
+    Abort,
     Shrink,
     Restart,
 }
@@ -31,6 +33,8 @@ impl From<Operation> for outq::model::Operation {
             Operation::Retract(at) => Self::Retract(at),
             Operation::Send(n) => Self::Send(n),
             Operation::Release(n) => Self::Release(n),
+            Operation::Take(max) => Self::Take(max),
+            Operation::Abort => Self::Abort,
             Operation::Shrink => Self::Shrink,
             Operation::Restart => Self::Restart,
         }

@@ -27,6 +27,23 @@ impl Payload for Data {
     fn len(&self) -> u64 {
         self.bytes().len() as u64
     }
+
+    fn split_to(&mut self, n: u64) -> Self {
+        let n = usize::try_from(n).expect("less than the length");
+        match self {
+            Self::Head(text) => {
+                let (front, rest) = text.split_at(n);
+                *text = rest;
+                Self::Head(front)
+            }
+            Self::Block(bytes) => {
+                let (front, rest) = bytes.split_at(n);
+                let front = front.into();
+                *bytes = rest.into();
+                Self::Block(front)
+            }
+        }
+    }
 }
 
 fn main() {

@@ -68,20 +68,31 @@ mod tests;
 ///
 /// Dropping a payload gives back whatever it holds. The queue drops it when its last byte has been
 /// released, when it has been taken back ([`OutQ::retract`]), or when it can never be sent
-/// ([`OutQ::fail`]).
+/// ([`OutQ::fail`], [`OutQ::abort`]). [`OutQ::take_ready`] hands it out instead.
 #[expect(
     clippy::len_without_is_empty,
     reason = "the queue turns empty payloads away at the door and never holds one"
 )]
 pub trait Payload {
-    /// How many bytes of the stream this is. Must not change while the payload is queued.
+    /// How many bytes of the stream this is. Must not change while the payload is queued, except
+    /// by [`split_to`](Self::split_to).
     fn len(&self) -> u64;
 
     /// The memory this keeps alive: its length, unless said otherwise. Must not change while the
-    /// payload is queued.
+    /// payload is queued, except by [`split_to`](Self::split_to).
     fn weight(&self) -> Weight {
         Weight { own: self.len(), shared: 0 }
     }
+
+    /// Cuts off the first `n` bytes and returns them; `self` keeps the rest. `n` is at least 1 and
+    /// less than the length, so neither half is empty.
+    ///
+    /// Halves of a payload that cannot be cut in memory keep one owner alive together, and each of
+    /// them weighs what that owner does.
+    #[must_use]
+    fn split_to(&mut self, n: u64) -> Self
+    where
+        Self: Sized;
 }
 
 /// Bytes of memory that a payload, or all payloads of a queue, keep alive. A slice of a large buffer
@@ -119,15 +130,32 @@ impl Payload for &[u8] {
     fn len(&self) -> u64 {
         <[u8]>::len(self) as u64
     }
+
+    fn split_to(&mut self, n: u64) -> Self {
+        let (front, rest) = self.split_at(index(n));
+        *self = rest;
+        front
+    }
 }
 
 impl Payload for Vec<u8> {
     fn len(&self) -> u64 {
         self.as_slice().len() as u64
     }
+
+    /// Copies the rest: a vector has one owner.
+    fn split_to(&mut self, n: u64) -> Self {
+        let rest = self.split_off(index(n));
+        core::mem::replace(self, rest)
+    }
 }
 
-/// Ready bytes that have not been sent: what the transport takes next. See [`OutQ::next_ready`].
+fn index(n: u64) -> usize {
+    usize::try_from(n).expect("a position within a payload in memory")
+}
+
+/// A run of bytes within one payload: ready and unsent ([`OutQ::next_ready`]), or sent and not
+/// released ([`OutQ::in_flight`]).
 #[derive(Debug)]
 pub struct Chunk<'a, P> {
     /// Where in the stream the first byte of `range` stands, in bytes since the connection opened.
@@ -153,8 +181,8 @@ impl<P> Chunk<'_, P> {
 pub enum State {
     /// All that was promised has been sent: read the next request, or close.
     Drained,
-    /// The next byte will never come. Close the connection: what was promised cannot be skipped,
-    /// and must not be padded.
+    /// The next byte will never come, or the stream was [aborted](OutQ::abort) here. Close the
+    /// connection: what was promised cannot be skipped, and must not be padded.
     Failed,
     /// At least one byte may be sent now.
     Ready,
@@ -171,7 +199,8 @@ pub enum State {
 ///  |    gone     |  filled, sent   |  filled, unsent   |    gap    |  filled  | gap  | filled|
 ///  +-------------+-----------------+-------------------+-----------+----------+------+-------+
 ///                 \               / \                 / \         /
-///                  transport may     next_ready()       first_gap()
+///                  in_flight():      next_ready()       first_gap()
+///                  transport may
 ///                  refer to them
 /// ```
 ///
@@ -185,35 +214,39 @@ pub enum State {
 /// [`fill`](Self::fill) or [`fail`](Self::fail). The transport loops over
 /// [`next_ready`](Self::next_ready), then [`mark_sent`](Self::mark_sent), and once it no longer
 /// refers to the bytes (copied by the kernel, or acknowledged by the peer)
-/// [`mark_released`](Self::mark_released).
+/// [`mark_released`](Self::mark_released). One that retransmits reads sent bytes again by
+/// [`in_flight`](Self::in_flight): the queue is its send buffer. A queue that feeds another queue
+/// has no transport; [`take_ready`](Self::take_ready) moves its payloads.
 ///
 /// A failure poisons: the failed byte and all behind it will never be ready, whatever is filled
-/// later. What stands in front still drains; then [`state`](Self::state) is [`State::Failed`].
+/// later. What stands in front still drains; then [`state`](Self::state) is [`State::Failed`]. A
+/// producer that does not know its length promises byte by byte, so its failure may find no gap:
+/// [`abort`](Self::abort) says that nothing follows.
 ///
 /// The queue sets no limit on promised bytes; its caller does, by promising less. It holds at most
 /// two segments per payload and one more, and allocates nothing before the first promise. Calls
 /// that break the protocol panic: they are mistakes of the caller, after which the order of the
 /// stream could not be trusted.
 pub struct OutQ<P> {
-    /// In order and without holes from `released` to `reachable`. The first may begin in front of
+    /// In order and without holes from `released` to `reachable()`. The first may begin in front of
     /// `released`.
     segments: VecDeque<Segment<P>>,
     /// The transport refers to nothing in front of this.
     released: u64,
     /// The first byte that the transport has not taken.
     sent: u64,
-    /// Where the first gap begins; `reachable` when there is none.
+    /// Where the first gap begins; `reachable()` when there is none.
     ready: u64,
-    /// The end of what may still become ready: `promised`, unless less than that because the byte
-    /// here has failed.
-    reachable: u64,
-    /// The end of what is queued, here or not.
+    /// The byte that will never come: a promised one, or after an abort the one at `promised`.
+    /// [`NEVER`] while nothing has failed.
+    failed_at: u64,
+    /// The end of what is queued, here or not. Below [`NEVER`].
     promised: u64,
     /// The sum of the weights of all payloads held.
     weight: Weight,
 }
 
-/// A run of bytes that ends where the next segment begins, the last one at `reachable`. No gap
+/// A run of bytes that ends where the next segment begins, the last one at `reachable()`. No gap
 /// follows a gap.
 struct Segment<P> {
     /// Position of the first byte.
@@ -231,7 +264,7 @@ impl<P: Payload> OutQ<P> {
             released: 0,
             sent: 0,
             ready: 0,
-            reachable: 0,
+            failed_at: NEVER,
             promised: 0,
             weight: Weight { own: 0, shared: 0 },
         }
@@ -242,8 +275,8 @@ impl<P: Payload> OutQ<P> {
     ///
     /// # Panics
     ///
-    /// After [`fail`](Self::fail): nothing can follow bytes that never come. When the stream would
-    /// pass `u64::MAX`.
+    /// After [`fail`](Self::fail) and [`abort`](Self::abort): nothing can follow bytes that never
+    /// come. When the stream would reach `u64::MAX`.
     #[track_caller]
     pub fn promise(&mut self, n: u64) -> u64 {
         let at = self.extend(n);
@@ -295,7 +328,7 @@ impl<P: Payload> OutQ<P> {
             .checked_add(len)
             .filter(|&end| end <= promised)
             .unwrap_or_else(|| panic!("outq: fill of {len} bytes at {at}, promised is {promised}"))
-            .min(self.reachable);
+            .min(self.reachable());
         if at >= end {
             return;
         }
@@ -318,7 +351,7 @@ impl<P: Payload> OutQ<P> {
         }
         if at == self.ready {
             let next_gap = self.segments.range(index + 1..).find(|s| s.is_gap());
-            self.ready = next_gap.map_or(self.reachable, |gap| gap.at);
+            self.ready = next_gap.map_or_else(|| self.reachable(), |gap| gap.at);
         }
     }
 
@@ -337,7 +370,7 @@ impl<P: Payload> OutQ<P> {
     pub fn retract(&mut self, at: u64) {
         self.assert_promised(at);
         assert!(at >= self.sent, "outq: retract of {at}, which has been sent");
-        if at >= self.reachable {
+        if at >= self.reachable() {
             return;
         }
         let index = self.segment_at(at);
@@ -378,7 +411,7 @@ impl<P: Payload> OutQ<P> {
     #[track_caller]
     pub fn fail(&mut self, at: u64) {
         self.assert_promised(at);
-        if at >= self.reachable {
+        if at >= self.reachable() {
             return;
         }
         let index = self.gap_at(at);
@@ -386,7 +419,19 @@ impl<P: Payload> OutQ<P> {
         for lost in self.segments.drain(if begins_here { index } else { index + 1 }..) {
             self.weight -= lost.weight();
         }
-        self.reachable = at;
+        self.failed_at = at;
+    }
+
+    /// Nothing follows: the producer of the stream has failed. If there is a gap, its first byte
+    /// [fails](Self::fail). If there is none, what was promised still drains, and then
+    /// [`state`](Self::state) is [`State::Failed`]. After a failure this does nothing, unless a gap
+    /// in front of it was left.
+    pub fn abort(&mut self) {
+        if self.ready < self.reachable() {
+            self.fail(self.ready);
+        } else if self.failed_at == NEVER {
+            self.failed_at = self.promised;
+        }
     }
 
     /// The transport took the next `n` ready bytes. It may refer to them until they are
@@ -418,6 +463,49 @@ impl<P: Payload> OutQ<P> {
                 self.weight -= gone.weight();
             }
         }
+        self.shrink_if_empty();
+    }
+
+    /// Takes the next ready and unsent payload out of the queue, cut down to at most `max` bytes;
+    /// None when nothing is ready or `max` is 0. Its bytes count as sent and released: this is how
+    /// ready bytes move into another queue, whose transport sends them.
+    ///
+    /// # Panics
+    ///
+    /// When bytes that were sent have not been released: a queue has one consumer, a transport or
+    /// another queue.
+    #[track_caller]
+    pub fn take_ready(&mut self, max: u64) -> Option<P> {
+        let Self { released, sent, .. } = *self;
+        assert!(released == sent, "outq: {} sent bytes are not released", sent - released);
+        let n = max.min(self.unsent_ready());
+        if n == 0 {
+            return None;
+        }
+        let end = self.end_of(0);
+        let mut first = self.segments.pop_front()?;
+        self.weight -= first.weight();
+        let mut payload = first.payload.take()?;
+        if first.at < sent {
+            // The transport sent and released its front.
+            drop(payload.split_to(sent - first.at));
+        }
+        let next = end.min(sent + n);
+        if next - sent < payload.len() {
+            let front = payload.split_to(next - sent);
+            let rest = core::mem::replace(&mut payload, front);
+            if next < end {
+                self.weight += rest.weight();
+                self.segments.push_front(Segment { at: next, payload: Some(rest) });
+            }
+        }
+        self.sent = next;
+        self.released = next;
+        self.shrink_if_empty();
+        Some(payload)
+    }
+
+    fn shrink_if_empty(&mut self) {
         if self.segments.is_empty() && self.segments.capacity() > SEGMENTS_KEPT {
             self.segments.shrink_to(SEGMENTS_KEPT);
         }
@@ -437,24 +525,43 @@ impl<P: Payload> OutQ<P> {
     /// # Panics
     ///
     /// Unless everything promised has been released: payloads and positions of the old stream
-    /// would be taken for the new one's.
+    /// would be taken for the new one's. After an [abort](Self::abort): the peer waits for more.
     #[track_caller]
     pub fn restart(&mut self) {
         assert!(self.released == self.promised, "outq: restart with unreleased bytes");
+        assert!(self.failed_at == NEVER, "outq: restart of an aborted stream");
         *self = Self { segments: core::mem::take(&mut self.segments), ..Self::new() };
     }
 
     /// The chunks that may be sent now, in order, beginning with the byte at [`sent`](Self::sent).
     /// Without a gap in between, and none is empty.
     pub fn next_ready(&self) -> impl Iterator<Item = Chunk<'_, P>> {
+        self.chunks(self.sent..self.ready)
+    }
+
+    /// The chunks that were sent and not released, in order, beginning with the byte at `from`: for
+    /// a transport that sends them again.
+    ///
+    /// # Panics
+    ///
+    /// When the byte at `from` has been released, or stands behind [`sent`](Self::sent).
+    #[track_caller]
+    pub fn in_flight(&self, from: u64) -> impl Iterator<Item = Chunk<'_, P>> {
+        assert!(from >= self.released, "outq: the byte at {from} has been released");
+        assert!(from <= self.sent, "outq: the byte at {from} has not been sent");
+        self.chunks(from..self.sent)
+    }
+
+    /// The filled bytes of a range that has no gap.
+    fn chunks(&self, range: Range<u64>) -> impl Iterator<Item = Chunk<'_, P>> {
         let first =
-            if self.sent < self.ready { self.segment_at(self.sent) } else { self.segments.len() };
-        // The ready prefix ends at the first gap, which has no payload.
+            if range.is_empty() { self.segments.len() } else { self.segment_at(range.start) };
         (first..self.segments.len()).map_while(move |index| {
             let segment = &self.segments[index];
-            let payload = segment.payload.as_ref()?;
-            let at = segment.at.max(self.sent);
-            Some(Chunk { at, payload, range: at - segment.at..self.end_of(index) - segment.at })
+            let payload = segment.payload.as_ref().filter(|_| segment.at < range.end)?;
+            let at = segment.at.max(range.start);
+            let end = self.end_of(index).min(range.end);
+            Some(Chunk { at, payload, range: at - segment.at..end - segment.at })
         })
     }
 
@@ -462,31 +569,32 @@ impl<P: Payload> OutQ<P> {
     pub const fn state(&self) -> State {
         if self.sent < self.ready {
             State::Ready
-        } else if self.sent < self.reachable {
+        } else if self.sent < self.reachable() {
             State::Waiting
-        } else if self.sent < self.promised {
-            State::Failed
-        } else {
+        } else if self.failed_at == NEVER {
             State::Drained
+        } else {
+            State::Failed
         }
     }
 
-    /// Whether all that was promised has been sent.
+    /// Whether all that was promised has been sent, and the stream was not [aborted](Self::abort).
     pub const fn is_drained(&self) -> bool {
-        self.sent == self.promised
+        self.sent == self.promised && self.failed_at == NEVER
     }
 
     /// The run of missing bytes nearest to the front, FreeBSD's `sb_fnrdy`; None when nothing is
     /// missing that may still come. It begins at [`ready`](Self::ready) and may span several
     /// promises.
     pub fn first_gap(&self) -> Option<Range<u64>> {
-        (self.ready < self.reachable).then(|| self.ready..self.end_of(self.segment_at(self.ready)))
+        let is_missing = self.ready < self.reachable();
+        is_missing.then(|| self.ready..self.end_of(self.segment_at(self.ready)))
     }
 
-    /// The position that failed, from which on nothing will ever be sent; None while there is hope
-    /// for all.
+    /// The position from which on nothing will ever be sent; None while nothing has failed. After
+    /// an [abort](Self::abort) it may be [`promised`](Self::promised).
     pub fn failed_at(&self) -> Option<u64> {
-        (self.reachable < self.promised).then_some(self.reachable)
+        (self.failed_at != NEVER).then_some(self.failed_at)
     }
 
     /// How many bytes may be sent now: `ready - sent`.
@@ -525,12 +633,15 @@ impl<P: Payload> OutQ<P> {
     pub fn check(&self) {
         assert!(self.released <= self.sent);
         assert!(self.sent <= self.ready);
-        assert!(self.ready <= self.reachable);
-        assert!(self.reachable <= self.promised);
+        let reachable = self.reachable();
+        assert!(self.ready <= reachable);
+        assert!(reachable <= self.promised);
+        assert!(self.promised < NEVER);
+        assert!(self.failed_at <= self.promised || self.failed_at == NEVER);
 
-        let begin = self.segments.front().map_or(self.reachable, |s| s.at);
+        let begin = self.segments.front().map_or(reachable, |s| s.at);
         assert!(begin <= self.released);
-        assert_eq!(self.segments.is_empty(), self.released == self.reachable);
+        assert_eq!(self.segments.is_empty(), self.released == reachable);
         let mut first_gap = None;
         for (index, segment) in self.segments.iter().enumerate() {
             let end = self.end_of(index);
@@ -543,7 +654,7 @@ impl<P: Payload> OutQ<P> {
                 first_gap = first_gap.or(Some(segment.at));
             }
         }
-        assert_eq!(self.ready, first_gap.unwrap_or(self.reachable));
+        assert_eq!(self.ready, first_gap.unwrap_or(reachable));
         let mut weight = Weight::default();
         self.segments.iter().for_each(|segment| weight += segment.weight());
         assert_eq!(self.weight, weight);
@@ -553,13 +664,18 @@ impl<P: Payload> OutQ<P> {
     #[track_caller]
     fn extend(&mut self, n: u64) -> u64 {
         let at = self.promised;
-        assert!(self.reachable == at, "outq: promise behind failed bytes at {}", self.reachable);
-        let Some(end) = at.checked_add(n) else {
-            panic!("outq: promise of {n} bytes at {at} passes u64::MAX");
+        let failed_at = self.failed_at;
+        assert!(failed_at == NEVER, "outq: promise behind failed bytes at {failed_at}");
+        let Some(end) = at.checked_add(n).filter(|&end| end < NEVER) else {
+            panic!("outq: promise of {n} bytes at {at} reaches u64::MAX");
         };
         self.promised = end;
-        self.reachable = end;
         at
+    }
+
+    /// The end of what may still become ready.
+    const fn reachable(&self) -> u64 {
+        if self.failed_at < self.promised { self.failed_at } else { self.promised }
     }
 
     #[track_caller]
@@ -585,7 +701,7 @@ impl<P: Payload> OutQ<P> {
 
     /// Position behind the last byte of a segment.
     fn end_of(&self, index: usize) -> u64 {
-        self.segments.get(index + 1).map_or(self.reachable, |next| next.at)
+        self.segments.get(index + 1).map_or_else(|| self.reachable(), |next| next.at)
     }
 }
 
@@ -603,7 +719,7 @@ impl<P> fmt::Debug for OutQ<P> {
             .field("released", &self.released)
             .field("sent", &self.sent)
             .field("ready", &self.ready)
-            .field("reachable", &self.reachable)
+            .field("failed_at", &Some(self.failed_at).filter(|&at| at != NEVER))
             .field("promised", &self.promised)
             .field("weight", &self.weight)
             .field("segments", &self.segments)
@@ -633,6 +749,9 @@ impl<P> fmt::Debug for Segment<P> {
         write!(f, "{kind} at {}", self.at)
     }
 }
+
+/// A position that no byte has, for no stream reaches it.
+const NEVER: u64 = u64::MAX;
 
 /// How many segments an empty queue keeps room for, so that a response of a head and a body does
 /// not allocate. The standard library's first allocation holds as many.

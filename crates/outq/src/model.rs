@@ -4,8 +4,9 @@
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
+use core::ops::Range;
 
-use crate::{OutQ, Payload, State, Weight};
+use crate::{Chunk, OutQ, Payload, State, Weight};
 
 /// One call of the queue. The numbers are wishes: [`Pair::apply`] takes each modulo what the
 /// protocol allows at that moment, and leaves an operation out for which there is no room.
@@ -25,6 +26,10 @@ pub enum Operation {
     Send(u16),
     /// The transport lets sent bytes go.
     Release(u16),
+    /// Ready bytes move into another queue.
+    Take(u16),
+    /// The producer fails.
+    Abort,
     /// The connection goes idle.
     Shrink,
     /// Another connection takes the queue over.
@@ -35,7 +40,7 @@ pub enum Operation {
 #[derive(Debug)]
 pub struct Piece {
     bytes: Vec<u8>,
-    weight: Weight,
+    name: usize,
     _alive: Rc<()>,
 }
 
@@ -45,14 +50,23 @@ impl Payload for Piece {
     }
 
     fn weight(&self) -> Weight {
-        self.weight
+        weight(self.name, self.bytes.len())
+    }
+
+    fn split_to(&mut self, n: u64) -> Self {
+        let n = usize::try_from(n).expect("a piece is short");
+        assert!(0 < n && n < self.bytes.len(), "an empty half");
+        let rest = self.bytes.split_off(n);
+        let bytes = core::mem::replace(&mut self.bytes, rest);
+        Self { bytes, name: self.name, _alive: Rc::clone(&self._alive) }
     }
 }
 
-/// A filled byte: which payload it belongs to, and its value.
+/// A filled byte: which payload it belongs to, where in it, and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell {
-    payload: u32,
+    payload: usize,
+    index: usize,
     value: u8,
 }
 
@@ -85,16 +99,16 @@ impl Model {
 
     fn state(&self) -> State {
         match self.cells.get(self.sent) {
-            None => State::Drained,
             Some(Some(_)) => State::Ready,
-            Some(None) if self.failed_at == Some(self.sent) => State::Failed,
+            _ if self.failed_at == Some(self.sent) => State::Failed,
             Some(None) => State::Waiting,
+            None => State::Drained,
         }
     }
 
     /// Payloads of which a byte is unreleased. Bytes of one payload are neighbours.
-    fn payloads_alive(&self) -> Vec<u32> {
-        let mut payloads: Vec<u32> =
+    fn payloads_alive(&self) -> Vec<usize> {
+        let mut payloads: Vec<usize> =
             self.cells[self.released..].iter().flatten().map(|cell| cell.payload).collect();
         payloads.dedup();
         payloads
@@ -118,9 +132,17 @@ impl Model {
 pub struct Pair {
     queue: OutQ<Piece>,
     model: Model,
-    /// Payloads made so far; the next one's name.
-    payloads: u32,
+    /// Payloads made so far, by name.
+    payloads: Vec<Made>,
     alive: Rc<()>,
+}
+
+/// A payload that was made once.
+#[derive(Debug)]
+struct Made {
+    len: usize,
+    /// How many bytes have been cut off its front.
+    cut: usize,
 }
 
 impl Pair {
@@ -146,9 +168,17 @@ impl Pair {
                 self.queue.mark_released(to_u64(n));
                 self.model.released += n;
             }
+            Operation::Take(max) => self.take(max),
+            Operation::Abort => {
+                self.queue.abort();
+                let gap = self.model.first_gap().map(|(begin, _)| begin);
+                let failed_at = gap.unwrap_or_else(|| self.model.reachable());
+                self.model.failed_at = Some(failed_at);
+                self.model.cells[failed_at..].fill(None);
+            }
             Operation::Shrink => self.queue.shrink(),
             Operation::Restart => {
-                if self.model.released == self.model.cells.len() {
+                if self.model.released == self.model.cells.len() && self.model.failed_at.is_none() {
                     self.queue.restart();
                     self.model = Model::default();
                 }
@@ -225,20 +255,46 @@ impl Pair {
         }
     }
 
+    fn take(&mut self, max: u16) {
+        let Model { sent, released, .. } = self.model;
+        if released != sent {
+            return;
+        }
+        let max = usize::from(max);
+        let first = self.model.cells.get(sent).copied().flatten();
+        let of_first = |cell: &&Option<Cell>| {
+            cell.map(|cell| cell.payload) == first.map(|first| first.payload)
+        };
+        let count = self.model.cells[sent..].iter().take_while(of_first).count().min(max);
+        let taken = self.queue.take_ready(to_u64(max));
+        let Some(first) = first.filter(|_| max > 0) else {
+            return assert!(taken.is_none(), "a gap is never taken");
+        };
+        let taken = taken.expect("a payload is ready");
+        assert_eq!(taken.name, first.payload);
+        let expected: Vec<u8> =
+            self.model.cells[sent..sent + count].iter().flatten().map(|cell| cell.value).collect();
+        assert_eq!(taken.bytes, expected, "bytes at {sent}");
+        self.payloads[first.payload].cut = first.index + count;
+        self.model.sent += count;
+        self.model.released += count;
+    }
+
     /// A new payload, for the queue and for the model. No two have the same bytes, so that stale
     /// ones are noticed.
     fn piece(&mut self, len: usize) -> (Piece, Vec<Option<Cell>>) {
-        let payload = self.payloads;
-        self.payloads += 1;
-        let bytes: Vec<u8> = (0..len).map(|index| value(payload, to_u64(index))).collect();
-        let cells = bytes.iter().map(|&value| Some(Cell { payload, value }));
+        let payload = self.payloads.len();
+        self.payloads.push(Made { len, cut: 0 });
+        let bytes: Vec<u8> = (0..len).map(|index| value(payload, index)).collect();
+        let cells = bytes.iter().enumerate();
+        let cells = cells.map(|(index, &value)| Some(Cell { payload, index, value }));
         let cells = cells.collect();
-        let piece = Piece { bytes, weight: weight(payload), _alive: Rc::clone(&self.alive) };
+        let piece = Piece { bytes, name: payload, _alive: Rc::clone(&self.alive) };
         (piece, cells)
     }
 
     fn compare(&self) {
-        let Self { queue, model, .. } = self;
+        let Self { queue, model, payloads, .. } = self;
         queue.check();
         assert_eq!(queue.promised(), to_u64(model.cells.len()));
         assert_eq!(queue.ready(), to_u64(model.ready()));
@@ -254,34 +310,49 @@ impl Pair {
         let alive = model.payloads_alive();
         assert_eq!(Rc::strong_count(&self.alive) - 1, alive.len());
         let mut sum = Weight::default();
-        alive.into_iter().for_each(|payload| sum += weight(payload));
+        for payload in alive {
+            let Made { len, cut } = payloads[payload];
+            sum += weight(payload, len - cut);
+        }
         assert_eq!(queue.weight(), sum);
 
-        let mut at = model.sent;
-        for chunk in queue.next_ready() {
+        self.compare_chunks(queue.next_ready(), model.sent..model.ready());
+        assert_eq!(queue.unsent_ready(), to_u64(model.ready() - model.sent));
+        for from in [model.released, model.released.midpoint(model.sent), model.sent] {
+            self.compare_chunks(queue.in_flight(to_u64(from)), from..model.sent);
+        }
+    }
+
+    fn compare_chunks<'a>(
+        &self,
+        chunks: impl Iterator<Item = Chunk<'a, Piece>>,
+        range: Range<usize>,
+    ) {
+        let mut at = range.start;
+        for chunk in chunks {
             assert!(chunk.len() > 0);
             assert_eq!(chunk.at, to_u64(at));
             for index in chunk.range.clone() {
                 let index = usize::try_from(index).expect("a piece is short");
-                let expected = model.cells[at].expect("a gap is never ready").value;
+                let expected = self.model.cells[at].expect("a gap is in no chunk").value;
                 assert_eq!(chunk.payload.bytes[index], expected, "byte at {at}");
                 at += 1;
             }
         }
-        assert_eq!(at, model.ready());
-        assert_eq!(queue.unsent_ready(), to_u64(at - model.sent));
+        assert_eq!(at, range.end);
     }
 }
 
-/// What a payload weighs: nothing that follows from its length.
-fn weight(payload: u32) -> Weight {
-    Weight { own: u64::from(payload % 7) * 100, shared: u64::from(payload % 5) * 1000 }
+/// The weight of a payload of which so many bytes are left.
+fn weight(payload: usize, left: usize) -> Weight {
+    let (payload, left) = (to_u64(payload), to_u64(left));
+    Weight { own: payload % 7 * 100 + left, shared: payload % 5 * 1000 }
 }
 
 /// Byte `index` of a payload.
-fn value(payload: u32, index: u64) -> u8 {
+fn value(payload: usize, index: usize) -> u8 {
     // Fibonacci hashing: any two payloads differ within a few bytes.
-    let mixed = (u64::from(payload) << 32 | index).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (to_u64(payload) << 32 | to_u64(index)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed.to_be_bytes()[0]
 }
 

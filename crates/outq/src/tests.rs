@@ -10,7 +10,7 @@ use proptest::collection;
 use proptest::prelude::*;
 
 use crate::model::{Operation, Pair};
-use crate::{OutQ, Payload, SEGMENTS_KEPT, State};
+use crate::{OutQ, Payload, SEGMENTS_KEPT, State, Weight};
 
 type Bytes = &'static [u8];
 
@@ -203,6 +203,10 @@ fn payloads_are_dropped_when_wholly_released() {
         fn len(&self) -> u64 {
             4
         }
+
+        fn split_to(&mut self, _: u64) -> Self {
+            unreachable!("not moved into another queue")
+        }
     }
     let alive = Rc::new(());
     let count = || Rc::strong_count(&alive) - 1;
@@ -338,6 +342,97 @@ fn payload_across_the_failure_keeps_its_front() {
 }
 
 #[test]
+fn payloads_are_cut_in_two() {
+    let mut slice = b"abcdef".as_slice();
+    assert_eq!((slice.split_to(2), slice), (b"ab".as_slice(), b"cdef".as_slice()));
+    let mut vec = b"abcdef".to_vec();
+    let front = vec.split_to(2);
+    assert_eq!((front, vec), (b"ab".to_vec(), b"cdef".to_vec()));
+}
+
+#[test]
+fn ready_bytes_move_into_another_queue_payload_by_payload() {
+    let mut queue = waiting_behind_abc();
+    queue.fill(3, b"def");
+    let mut other = OutQ::new();
+    other.push(b"<".as_slice());
+    for max in [0, 2, 5, 2, 5] {
+        if let Some(taken) = queue.take_ready(max) {
+            other.push(taken);
+        }
+        queue.check();
+    }
+    assert_eq!(ready(&other), "<|ab|c|de|f");
+    assert_eq!((queue.released(), queue.sent(), queue.state()), (6, 6, State::Waiting));
+    assert_eq!(queue.weight(), Weight::default());
+    assert_eq!(queue.take_ready(u64::MAX), None);
+}
+
+#[test]
+fn a_payload_is_taken_without_the_bytes_that_left_and_those_that_never_will() {
+    let mut queue = holding_abc();
+    queue.push(b"defgh");
+    queue.mark_sent(4);
+    queue.mark_released(4);
+    queue.retract(7);
+    assert_eq!(queue.take_ready(2), Some(b"ef".as_slice()));
+    queue.check();
+    assert_eq!(queue.take_ready(2), Some(b"g".as_slice()));
+    queue.check();
+    assert_eq!(queue.first_gap(), Some(7..8));
+    queue.fill(7, b"H");
+    assert_eq!(drain(&mut queue), "H");
+}
+
+#[test]
+fn what_is_in_flight_can_be_read_again() {
+    let mut queue = holding_abc();
+    queue.push(b"def");
+    queue.push(b"ghi");
+    queue.mark_sent(7);
+    queue.mark_released(1);
+    let again = |from| {
+        let chunks = queue.in_flight(from).map(|chunk| (chunk.at, chunk.range));
+        chunks.collect::<Vec<_>>()
+    };
+    assert_eq!(again(1), [(1, 1..3), (3, 0..3), (6, 0..1)]);
+    assert_eq!(again(5), [(5, 2..3), (6, 0..1)]);
+    assert_eq!(again(7), []);
+}
+
+#[test]
+fn an_abort_fails_the_first_gap_or_what_would_follow() {
+    let mut queue = waiting_behind_abc();
+    queue.fill(7, b"hij");
+    queue.abort();
+    queue.check();
+    assert_eq!(queue.failed_at(), Some(3));
+    assert_eq!(drain(&mut queue), "abc");
+    assert_eq!(queue.state(), State::Failed);
+
+    let mut queue = holding_abc();
+    for _ in 0..2 {
+        queue.abort();
+        queue.check();
+        assert_eq!((queue.failed_at(), queue.promised()), (Some(3), 3));
+    }
+    assert_eq!(queue.state(), State::Ready);
+    // A range that is taken back may come otherwise, and may not.
+    queue.retract(2);
+    queue.check();
+    assert_eq!(queue.first_gap(), Some(2..3));
+    queue.fill(2, b"C");
+    assert_eq!(drain(&mut queue), "ab|C");
+    assert_eq!(queue.state(), State::Failed);
+    assert!(!queue.is_drained());
+
+    let mut queue = OutQ::<Bytes>::new();
+    queue.abort();
+    queue.check();
+    assert_eq!(queue.state(), State::Failed);
+}
+
+#[test]
 fn idle_connection_gives_its_memory_back() {
     let mut queue = OutQ::<Bytes>::new();
     for _ in 0..1000 {
@@ -395,14 +490,14 @@ fn restarting_a_stream_that_is_under_way_panics() {
 }
 
 #[test]
-fn positions_reach_the_last_u64() {
+fn positions_reach_the_last_but_one_u64() {
     let mut queue = OutQ::<Bytes>::new();
-    queue.promise(u64::MAX);
-    queue.fill(u64::MAX - 3, b"end");
+    queue.promise(u64::MAX - 1);
+    queue.fill(u64::MAX - 4, b"end");
     queue.check();
-    assert_eq!(queue.first_gap(), Some(0..u64::MAX - 3));
+    assert_eq!(queue.first_gap(), Some(0..u64::MAX - 4));
     queue.fail(0);
-    queue.fill(u64::MAX - 3, b"end");
+    queue.fill(u64::MAX - 4, b"end");
     assert_eq!(queue.state(), State::Failed);
 }
 
@@ -411,7 +506,7 @@ fn debug_shows_positions_and_no_payload() {
     let queue = failed_at_9();
     assert_eq!(
         format!("{queue:?}"),
-        "OutQ { released: 0, sent: 0, ready: 3, reachable: 9, promised: 11, weight: Weight { own: 6, shared: 0 }, \
+        "OutQ { released: 0, sent: 0, ready: 3, failed_at: Some(9), promised: 11, weight: Weight { own: 6, shared: 0 }, \
          segments: [filled at 0, gap at 3, filled at 6] }"
     );
 }
@@ -426,7 +521,7 @@ fn vec_is_a_payload() {
 // Mistakes of the caller.
 
 #[test]
-#[should_panic(expected = "passes u64::MAX")]
+#[should_panic(expected = "reaches u64::MAX")]
 fn promise_beyond_u64_panics() {
     waiting_behind_abc().promise(u64::MAX);
 }
@@ -441,6 +536,46 @@ fn promise_behind_a_failure_panics() {
 #[should_panic(expected = "promise behind failed bytes at 9")]
 fn push_behind_a_failure_panics() {
     failed_at_9().push(b"x");
+}
+
+#[test]
+#[should_panic(expected = "promise behind failed bytes at 3")]
+fn promise_behind_an_abort_panics() {
+    let mut queue = holding_abc();
+    queue.abort();
+    queue.promise(1);
+}
+
+#[test]
+#[should_panic(expected = "restart of an aborted stream")]
+fn restarting_an_aborted_stream_panics() {
+    let mut queue = OutQ::<Bytes>::new();
+    queue.abort();
+    queue.restart();
+}
+
+#[test]
+#[should_panic(expected = "2 sent bytes are not released")]
+fn taking_from_a_queue_that_has_a_transport_panics() {
+    let mut queue = holding_abc();
+    queue.mark_sent(2);
+    queue.take_ready(1);
+}
+
+#[test]
+#[should_panic(expected = "the byte at 0 has been released")]
+fn sending_released_bytes_again_panics() {
+    let mut queue = holding_abc();
+    drain(&mut queue);
+    drop(queue.in_flight(0));
+}
+
+#[test]
+#[should_panic(expected = "the byte at 3 has not been sent")]
+fn sending_unsent_bytes_again_panics() {
+    let mut queue = holding_abc();
+    queue.mark_sent(2);
+    drop(queue.in_flight(3));
 }
 
 #[test]
@@ -545,9 +680,15 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => any::<u16>().prop_map(Operation::Send),
         3 => n().prop_map(Operation::Release),
         1 => any::<u16>().prop_map(Operation::Release),
+        3 => n().prop_map(Operation::Take),
+        1 => any::<u16>().prop_map(Operation::Take),
         1 => Just(Operation::Shrink),
         1 => Just(Operation::Restart),
     ]
+}
+
+fn failure() -> impl Strategy<Value = Operation> {
+    prop_oneof![2 => any::<u16>().prop_map(Operation::Fail), 1 => Just(Operation::Abort)]
 }
 
 fn operations() -> impl Strategy<Value = Vec<Operation>> {
@@ -566,13 +707,13 @@ proptest! {
     #[test]
     fn queue_does_as_the_model_around_failures(
         before in operations(),
-        fail in any::<u16>(),
+        fail in failure(),
         between in operations(),
-        fail_again in any::<u16>(),
+        fail_again in failure(),
         after in operations(),
     ) {
         let mut pair = Pair::default();
-        let failures = [Operation::Fail(fail), Operation::Fail(fail_again)];
+        let failures = [fail, fail_again];
         let operations = before.into_iter().chain([failures[0]]).chain(between);
         for operation in operations.chain([failures[1]]).chain(after) {
             pair.apply(operation);

@@ -135,6 +135,20 @@ impl Payload for Piece {
         };
         Weight { own: own as u64 + PLACE_BYTES, shared: shared as u64 }
     }
+
+    /// What comes from a disk has no second owner: it leaves from the queue that it was read for.
+    fn split_to(&mut self, n: u64) -> Self {
+        match self {
+            Self::Static(bytes) => Self::Static(bytes.split_to(n)),
+            Self::Bytes(bytes) => Self::Bytes(bytes.split_to(n)),
+            Self::Shared(all, range) => {
+                let middle = range.start + index(n);
+                let front = core::mem::replace(range, middle..range.end).start..middle;
+                Self::Shared(all.clone(), front)
+            }
+            Self::Disk(_) | Self::Pipe(_) | Self::File(_) => unreachable!("not cut"),
+        }
+    }
 }
 
 /// What a piece, or a range of a file, takes beside its bytes: its place in a queue that may have
