@@ -21,7 +21,7 @@ use ring::{Completion, Event, Fd, Key, Op, Ring, Time};
 use sendfile::{Failure, Piece, Progress, Stream, Weight, Window};
 
 use crate::budget::Budget;
-use crate::content::{Answer, Content, Found, ListingStream, Resource};
+use crate::content::{Answer, Content, Found, ListingStream, Resource, Ticket};
 use crate::log::Record;
 use crate::respond::CONTINUE;
 use crate::shell::{Shell, kind};
@@ -47,13 +47,6 @@ const LISTING_BYTES_MAX: u64 = 64 * 1024;
 const LISTING_TURN_BYTES_MAX: u64 = 256 * 1024;
 /// Memory of an idle connection's input buffer that is kept for the next one.
 const INPUT_BYTES_KEPT: usize = 4 * 1024;
-
-/// Who waits for a resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Waiter {
-    pub(crate) connection: u64,
-    request: u32,
-}
 
 /// A client's connection.
 pub(crate) struct Connection {
@@ -341,11 +334,11 @@ impl Connection {
         &mut self,
         shell: &mut Shell,
         content: &mut Content,
-        waiter: Waiter,
+        ticket: Ticket,
         answer: Answer,
     ) -> After {
         let Some(mut work) = self.work.take() else { return After::Keep };
-        work.answered(&shell.budget, waiter.request, answer);
+        work.answered(&shell.budget, ticket.request, answer);
         self.proceed(shell, content, work)
     }
 
@@ -499,7 +492,7 @@ impl Connection {
     ) -> Found {
         match (head.method, head.target) {
             (Method::Get | Method::Head, Target::Origin { path, .. }) => {
-                content.find(shell, path, Waiter { connection: self.id, request })
+                content.find(shell, path, Ticket { connection: self.id, request })
             }
             (Method::Get | Method::Head, Target::Asterisk) => {
                 Found::Now(Answer::Error(Status::BadRequest))

@@ -391,9 +391,9 @@ impl Worker {
 
     fn deliver_answers(&mut self) {
         while !self.content.answers.is_empty() {
-            for (waiter, answer) in core::mem::take(&mut self.content.answers) {
-                self.with(waiter.connection, |connection, shell, content| {
-                    connection.handle_answer(shell, content, waiter, answer)
+            for (ticket, answer) in core::mem::take(&mut self.content.answers) {
+                self.with(ticket.connection, |connection, shell, content| {
+                    connection.handle_answer(shell, content, ticket, answer)
                 });
             }
         }

@@ -33,8 +33,7 @@ use sendfile::File;
 use super::invalidate::suffix;
 use super::resource::{FileSet, Kind, Resource, Variant};
 use super::watch::Watching;
-use super::{Answer, Began, Content, FINISHED_BYTES_MAX, Path, SIZE_MAX, token};
-use crate::connection::Waiter;
+use super::{Answer, Began, Content, FINISHED_BYTES_MAX, Path, SIZE_MAX, Ticket, token};
 use crate::shell::{Shell, kind};
 
 /// Seconds after its last change from which on a file is told from another state of itself by its
@@ -56,7 +55,7 @@ pub(super) struct Load {
     key: Path,
     /// When the present look began.
     began: Began,
-    pub(super) waiters: Vec<Waiter>,
+    pub(super) tickets: Vec<Ticket>,
     /// A change was seen since it began: answer with it, but do not keep it.
     pub(super) outdated: bool,
     /// Whether changes made events since the present look began, as far as is known.
@@ -131,13 +130,13 @@ impl Content {
         shell: &mut Shell,
         key: &[u8],
         previous: Option<Rc<Resource>>,
-        waiter: Option<Waiter>,
+        ticket: Option<Ticket>,
     ) {
         let key = Path::from(key);
         let load = Load {
             key: key.clone(),
             began: shell.now,
-            waiters: waiter.into_iter().collect(),
+            tickets: ticket.into_iter().collect(),
             outdated: false,
             watched: false,
             watch_tried: false,
@@ -580,7 +579,7 @@ impl Content {
         if load.outdated {
             self.forget(&load.key);
         }
-        self.answer(load.waiters, &Answer::Resource(resource));
+        self.answer(load.tickets, &Answer::Resource(resource));
     }
 
     /// The tags of the parts, empty where there is none.
@@ -666,7 +665,7 @@ impl Content {
             idle_at: None.into(),
             descriptors,
         });
-        self.answer(load.waiters, &Answer::Resource(Rc::clone(&resource)));
+        self.answer(load.tickets, &Answer::Resource(Rc::clone(&resource)));
         if keep && !load.outdated {
             self.keep(shell, resource);
             return;
@@ -690,7 +689,7 @@ impl Content {
         if !load.outdated {
             self.forget(&load.key);
         }
-        self.answer(load.waiters, answer);
+        self.answer(load.tickets, answer);
     }
 
     fn end(&mut self, shell: &mut Shell, id: u32) -> Load {

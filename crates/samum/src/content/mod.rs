@@ -29,7 +29,6 @@ pub(crate) use resource::{Data, FileSet, Kind, Resource, Variant, head as resour
 
 use crate::budget::CACHED_BYTES_MAX;
 use crate::config::Tags;
-use crate::connection::Waiter;
 use crate::shell::{Shell, kind};
 use descriptors::Share;
 use invalidate::Outdated;
@@ -58,7 +57,7 @@ pub(crate) const SIZE_MAX: u64 = 1 << 62;
 const RESOURCES_MAX: usize = 16 * 1024;
 /// Requests that wait for the same load; one more is answered with 503. All that a thousand
 /// connections may have.
-const WAITERS_MAX: usize = 64 * 1024;
+const TICKETS_MAX: usize = 64 * 1024;
 /// Small files being read at once, per worker; one that finds no buffer is sent as a large one.
 const BUFFERS: usize = 64;
 /// Names in a path; what is deeper is a 414. `PATH_MAX` would allow 2,048, each of which the kernel
@@ -113,7 +112,15 @@ pub(crate) struct Content {
     pool: BufferPool,
     scratch: Vec<u8>,
     /// Requests whose resource has been found, for the worker to deliver.
-    pub(crate) answers: Vec<(Waiter, Answer)>,
+    pub(crate) answers: Vec<(Ticket, Answer)>,
+}
+
+/// Names a request whose answer comes later. The two numbers are the caller's; the content hands them
+/// back with the answer and does not look at them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    pub(crate) connection: u64,
+    pub(crate) request: u32,
 }
 
 /// What a request is answered with.
@@ -170,9 +177,9 @@ impl Content {
     }
 
     /// Find what a URL path names.
-    pub(crate) fn find(&mut self, shell: &mut Shell, url_path: &[u8], waiter: Waiter) -> Found {
+    pub(crate) fn find(&mut self, shell: &mut Shell, url_path: &[u8], ticket: Ticket) -> Found {
         if path::is_normal(url_path) {
-            return self.find_key(shell, &url_path[1..], waiter);
+            return self.find_key(shell, &url_path[1..], ticket);
         }
         let mut key = core::mem::take(&mut self.scratch);
         let found = match path::normalize(url_path, &mut key) {
@@ -180,7 +187,7 @@ impl Content {
                 if normal.directory && !key.is_empty() {
                     key.push(b'/');
                 }
-                self.find_key(shell, &key, waiter)
+                self.find_key(shell, &key, ticket)
             }
             Err(error) => Found::Now(Answer::Error(error.status())),
         };
@@ -188,7 +195,7 @@ impl Content {
         found
     }
 
-    fn find_key(&mut self, shell: &mut Shell, key: &[u8], waiter: Waiter) -> Found {
+    fn find_key(&mut self, shell: &mut Shell, key: &[u8], ticket: Ticket) -> Found {
         let mut previous = None;
         if let Some(resource) = self.cache.get(key).filter(|_| !self.is_outdated(key)) {
             let age = shell.now.since(resource.validated.get());
@@ -208,10 +215,10 @@ impl Content {
             previous = Some(resource);
         }
         if let Some(load) = self.by_key.get(key).and_then(|id| self.loads[*id as usize].as_mut()) {
-            if load.waiters.len() >= WAITERS_MAX {
+            if load.tickets.len() >= TICKETS_MAX {
                 return Found::Now(Answer::Error(Status::ServiceUnavailable));
             }
-            load.waiters.push(waiter);
+            load.tickets.push(ticket);
             return Found::Later;
         }
         if key.iter().filter(|byte| **byte == b'/').count() >= DEPTH_MAX {
@@ -220,7 +227,7 @@ impl Content {
         if self.share.is_line_full() {
             return Found::Now(Answer::Error(Status::ServiceUnavailable));
         }
-        self.begin(shell, key, previous, Some(waiter));
+        self.begin(shell, key, previous, Some(ticket));
         Found::Later
     }
 
@@ -288,8 +295,8 @@ impl Content {
         }
     }
 
-    fn answer(&mut self, waiters: Vec<Waiter>, answer: &Answer) {
-        self.answers.extend(waiters.into_iter().map(|waiter| (waiter, answer.clone())));
+    fn answer(&mut self, tickets: Vec<Ticket>, answer: &Answer) {
+        self.answers.extend(tickets.into_iter().map(|ticket| (ticket, answer.clone())));
     }
 
     /// Have [`handle_tidy`](Self::handle_tidy) called when there is something to do for it.
