@@ -2,6 +2,7 @@
 //!
 //! Reading list: RFC 9110 §5.
 
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::head::Head;
@@ -115,6 +116,11 @@ struct Span {
     end: u16,
 }
 
+impl Span {
+    /// The size of the short form.
+    const BYTES: usize = 4;
+}
+
 impl FieldIndex {
     /// The index of a head without any of these fields.
     pub const EMPTY: Self =
@@ -160,6 +166,42 @@ impl FieldIndex {
         }
         let Span { start, end } = self.spans[field as usize];
         Some(&lines[usize::from(start)..usize::from(end)])
+    }
+}
+
+/// A short form of an index, for heads that are kept.
+impl FieldIndex {
+    /// The sets of fields that are present, and repeated.
+    pub(crate) const fn sets(&self) -> [u32; 2] {
+        [self.present, self.repeated]
+    }
+
+    /// Bytes that [`write_spans`](Self::write_spans) appends for an index with these sets.
+    pub(crate) const fn spans_len([present, _]: [u32; 2]) -> usize {
+        present.count_ones() as usize * Span::BYTES
+    }
+
+    /// Appends the positions of the fields that are present.
+    pub(crate) fn write_spans(&self, out: &mut Vec<u8>) {
+        for &field in Field::ALL {
+            if self.has(field) {
+                let Span { start, end } = self.spans[field as usize];
+                out.extend_from_slice(&start.to_ne_bytes());
+                out.extend_from_slice(&end.to_ne_bytes());
+            }
+        }
+    }
+
+    /// The index with these sets whose positions [`write_spans`](Self::write_spans) has written.
+    pub(crate) fn from_spans([present, repeated]: [u32; 2], spans: &[u8]) -> Self {
+        let mut index = Self { present, repeated, ..Self::EMPTY };
+        let (spans, _) = spans.as_chunks::<{ Span::BYTES }>();
+        let fields = Field::ALL.iter().filter(|field| present & field.bit() != 0);
+        for (&field, &[a, b, c, d]) in fields.zip(spans) {
+            let (start, end) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
+            index.spans[field as usize] = Span { start, end };
+        }
+        index
     }
 }
 

@@ -12,7 +12,7 @@ use crate::method::Method;
 /// The head of a request: a view of bytes that a parser has accepted.
 ///
 /// The parser of a version of HTTP makes it with [`Head::new`]; everything else only reads it. A
-/// head whose bytes go away is kept as a [`HeadBuf`.
+/// head whose bytes go away is kept as a [`HeadBuf`](crate::HeadBuf).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Head<'a> {
     /// The method.
@@ -86,6 +86,20 @@ impl<'a> Head<'a> {
     ) -> Self {
         assert!(lines.len() <= Self::LINES_BYTES_MAX, "a head with too many bytes of fields");
         Self { method, target, version, authority, lines, index }
+    }
+
+    /// The authority of the target, if it names one.
+    pub(crate) const fn authority(&self) -> Option<&'a [u8]> {
+        self.authority
+    }
+
+    /// The text of all field lines.
+    pub(crate) const fn text(&self) -> &'a [u8] {
+        self.lines
+    }
+
+    pub(crate) const fn index(&self) -> &FieldIndex {
+        &self.index
     }
 
     /// The value of a field that was sent on exactly one line, without whitespace around it; it may

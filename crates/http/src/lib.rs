@@ -19,6 +19,7 @@ pub mod range;
 
 mod field;
 mod head;
+mod head_buf;
 mod method;
 mod response;
 mod section;
@@ -28,6 +29,7 @@ pub use encoding::{Coding, Codings};
 pub use etag::EntityTag;
 pub use field::{Field, FieldIndex};
 pub use head::{Fields, Head, Lines, Target, Version};
+pub use head_buf::HeadBuf;
 pub use method::Method;
 pub use plan::{ContentRange, Multipart, Part, Plan, Representation, Wrapping, plan};
 pub use precondition::{Outcome, Validators};
