@@ -17,8 +17,10 @@ use std::rc::Rc;
 use http::{Head, Method, Reject, Status, Target};
 use http1::server::{self, Event as HttpEvent};
 use http1::{Framing, Limits, Parsed, Request};
-use ring::{Completion, Event, Fd, Key, Op, Ring, Time};
-use sendfile::{Failure, Piece, Progress, Stream, Weight, Window};
+use ring::{Completion, Event, Fd, Time};
+use sendfile::{
+    Failure, KernelTcp, Owner, Piece, Progress, Stream, Transport as _, Weight, Window,
+};
 
 use crate::budget::Budget;
 use crate::content::{Answer, Content, Found, ListingStream, Resource, Ticket};
@@ -51,9 +53,8 @@ const INPUT_BYTES_KEPT: usize = 4 * 1024;
 /// A client's connection.
 pub(crate) struct Connection {
     id: u64,
-    socket: Fd,
+    transport: KernelTcp,
     http: server::Connection,
-    receiving: Receiving,
     stage: Stage,
     wait: Wait,
     next_request: u32,
@@ -63,18 +64,6 @@ pub(crate) struct Connection {
     counted: u64,
     /// Where the earliest entry in the wheel is.
     pub(crate) wheel_tick: Tick,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Receiving {
-    /// The ring receives.
-    Armed(Key),
-    /// It has been told to stop, and will say when it has.
-    Stopping(Key),
-    /// It does not, because there is enough to do.
-    Stopped,
-    /// The peer will send no more.
-    Ended,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,8 +103,6 @@ pub(crate) struct Work {
     ends: VecDeque<End>,
     /// Received and not understood yet.
     input: Vec<u8>,
-    /// Some exactly while the ring waits for the socket to take bytes.
-    writable: Option<Key>,
     /// Whether it stands in the worker's line for another turn.
     queued: bool,
     /// The turn of the worker in which the connection last began a request, and how many it has
@@ -173,12 +160,12 @@ pub(crate) enum After {
 impl Connection {
     /// Take an accepted socket.
     pub(crate) fn new(shell: &mut Shell, id: u64, socket: Fd, peer: Option<Box<str>>) -> Self {
-        let key = shell.ring.submit(Op::Recv(socket.clone()), kind::RECV | id);
+        let mut transport = KernelTcp::new(socket, kind::RECV | id, kind::WRITABLE | id);
+        transport.set_receiving(&mut shell.ring, true);
         Self {
             id,
-            socket,
+            transport,
             http: server::Connection::new(),
-            receiving: Receiving::Armed(key),
             stage: Stage::Open,
             wait: Wait::Idle(shell.now),
             next_request: 0,
@@ -206,9 +193,7 @@ impl Connection {
             Wait::Peer(since, _) => Some(since + tuning.timeout_send),
             Wait::Close(since) => Some(since + LINGER),
             // A client that has ended its side and waits for a disk has most likely gone.
-            Wait::Disk(since, _) if self.receiving == Receiving::Ended => {
-                Some(since + tuning.timeout_send)
-            }
+            Wait::Disk(since, _) if self.transport.has_ended() => Some(since + tuning.timeout_send),
             Wait::Disk(..) => None,
         }
     }
@@ -217,8 +202,8 @@ impl Connection {
     pub(crate) fn handle_deadline(&mut self, shell: &mut Shell, content: &mut Content) -> After {
         match self.wait {
             Wait::Peer(since, then) => {
-                let Some(work) = &self.work else { return After::Keep };
-                let taken = taken(&shell.ring, &self.socket, work);
+                let Some(work) = &mut self.work else { return After::Keep };
+                let taken = self.transport.acknowledged(&shell.ring, work.stream.queue());
                 let fresh = u64::try_from(taken.wrapping_sub(then)).unwrap_or(0);
                 let millis = u64::try_from(shell.now.since(since).as_millis()).unwrap_or(u64::MAX);
                 let asked = shell.tuning.rate_min.saturating_mul(millis) / 1000;
@@ -243,7 +228,7 @@ impl Connection {
                 self.proceed(shell, content, work)
             }
             Wait::Close(_) => After::Close,
-            Wait::Disk(..) if self.receiving == Receiving::Ended => {
+            Wait::Disk(..) if self.transport.has_ended() => {
                 shell.stats.timeouts += 1;
                 After::Close
             }
@@ -275,7 +260,7 @@ impl Connection {
                 self.proceed(shell, content, work)
             }
             Ok(Event::Eof) => {
-                self.receiving = Receiving::Ended;
+                self.transport.handle_end();
                 if self.stage == Stage::Lingering {
                     return After::Close;
                 }
@@ -286,7 +271,7 @@ impl Connection {
             }
             Ok(event) => unreachable!("a receive brought {event:?}"),
             Err(error) if error.raw_os_error() == Some(ECANCELED) => {
-                self.receiving = Receiving::Stopped;
+                self.transport.handle_receive_stopped();
                 // By now everything may have been answered; there may be more to receive.
                 let work = self.take_work(shell);
                 self.proceed(shell, content, work)
@@ -297,9 +282,8 @@ impl Connection {
 
     /// The socket can take bytes.
     pub(crate) fn handle_writable(&mut self, shell: &mut Shell, content: &mut Content) -> After {
-        let Some(mut work) = self.work.take() else { return After::Keep };
-        work.writable = None;
-        work.stream.handle_writable();
+        self.transport.handle_writable();
+        let Some(work) = self.work.take() else { return After::Keep };
         self.proceed(shell, content, work)
     }
 
@@ -378,13 +362,8 @@ impl Connection {
             if let Some(record) = work.listing.and_then(|listing| listing.record) {
                 self.log(shell, &record, sent);
             }
-            if let Some(key) = work.writable {
-                shell.ring.cancel(key);
-            }
         }
-        if let Receiving::Armed(key) = self.receiving {
-            shell.ring.cancel(key);
-        }
+        self.transport.close(&mut shell.ring);
         shell.budget.recount(self.counted, 0);
     }
 
@@ -569,8 +548,8 @@ impl Connection {
         let after = loop {
             self.answer_in_order(shell, content, &mut work);
             let window = Window(shell.tuning.readahead);
-            let progress =
-                work.stream.pump(&mut shell.ring, &mut shell.disk, &self.socket, self.id, window);
+            let (ring, disk, owner) = (&mut shell.ring, &mut shell.disk, Owner::of(self.id));
+            let progress = work.stream.pump(ring, disk, &mut self.transport, owner, window);
             self.log_sent(shell, &mut work);
             match progress {
                 Progress::Drained => {
@@ -597,18 +576,15 @@ impl Connection {
                     break self.drained(shell, &work);
                 }
                 Progress::Blocked => {
-                    let taken = taken(&shell.ring, &self.socket, &work);
-                    self.wait = self.wait.then_peer(shell.now, taken);
-                    if work.writable.is_none() {
-                        let op = Op::Writable(self.socket.clone());
-                        work.writable = Some(shell.ring.submit(op, kind::WRITABLE | self.id));
+                    if !matches!(self.wait, Wait::Peer(..)) {
+                        let queue = work.stream.queue();
+                        let taken = self.transport.acknowledged(&shell.ring, queue);
+                        self.wait = self.wait.then_peer(shell.now, taken);
                     }
                     break After::Keep;
                 }
                 Progress::Waiting => {
-                    if !work.stream.is_blocked() {
-                        self.wait = self.wait.then_disk(shell.now);
-                    }
+                    self.wait = self.wait.then_disk(shell.now);
                     break After::Keep;
                 }
                 Progress::More => break self.over(shell),
@@ -661,27 +637,26 @@ impl Connection {
                 return After::Keep;
             }
         }
-        match (self.stage, self.receiving) {
-            (Stage::Open, Receiving::Ended)
-            | (Stage::Last | Stage::Lingering, Receiving::Ended) => After::Close,
-            (Stage::Last, _) => {
-                shell.ring.shutdown(&self.socket);
+        match self.stage {
+            _ if self.transport.has_ended() => After::Close,
+            Stage::Last => {
+                self.transport.shutdown(&mut shell.ring);
                 self.stage = Stage::Lingering;
                 self.wait = Wait::Close(shell.now);
                 After::Keep
             }
-            (Stage::Lingering, _) => After::Keep,
-            (Stage::Open, _) if work.input.is_empty() && self.http.is_idle() => {
+            Stage::Lingering => After::Keep,
+            Stage::Open if work.input.is_empty() && self.http.is_idle() => {
                 self.wait = Wait::Idle(shell.now);
                 After::Keep
             }
-            (Stage::Open, _) => self.await_request(shell),
+            Stage::Open => self.await_request(shell),
         }
     }
 
     /// The rest of a request, its body included, has to come.
     fn await_request(&mut self, shell: &Shell) -> After {
-        if self.receiving == Receiving::Ended {
+        if self.transport.has_ended() {
             return After::Close;
         }
         if !matches!(self.wait, Wait::Request(_)) {
@@ -704,17 +679,7 @@ impl Connection {
     fn adjust_receiving(&mut self, shell: &mut Shell, work: &Work) {
         let has_room = || !work.is_full(&shell.budget) && work.input.len() < INPUT_BYTES_MAX;
         let wanted = self.stage != Stage::Open || has_room();
-        match (self.receiving, wanted) {
-            (Receiving::Armed(key), false) => {
-                self.receiving = Receiving::Stopping(key);
-                shell.ring.cancel(key);
-            }
-            (Receiving::Stopped, true) => {
-                let key = shell.ring.submit(Op::Recv(self.socket.clone()), kind::RECV | self.id);
-                self.receiving = Receiving::Armed(key);
-            }
-            _ => {}
-        }
+        self.transport.set_receiving(&mut shell.ring, wanted);
     }
 
     fn log_sent(&self, shell: &mut Shell, work: &mut Work) {
@@ -755,14 +720,6 @@ impl Connection {
     }
 }
 
-/// Bytes that the peer has taken of the stream. What the kernel has taken for it may be megabytes
-/// more, and the socket is not called writable before a third of them is gone. Negative while the
-/// kernel still has bytes of an earlier stream: only the difference of two such figures means
-/// something.
-fn taken(ring: &Ring, socket: &Fd, work: &Work) -> i64 {
-    work.stream.sent().wrapping_sub(ring.queued(socket)).cast_signed()
-}
-
 impl Wait {
     /// The socket is full.
     fn then_peer(self, now: Time, taken: i64) -> Self {
@@ -792,7 +749,6 @@ impl Work {
             && self.exchanges.is_empty()
             && self.listing.is_none()
             && !self.stream.is_reading()
-            && self.writable.is_none()
             && !self.queued
     }
 

@@ -237,7 +237,7 @@ impl Worker {
     fn handle_disk(&mut self, completion: Completion) {
         // A read for a connection that has gone since gives its buffer back here.
         let Some(done) = self.shell.disk.handle(&mut self.shell.ring, completion) else { return };
-        self.with(done.owner, |connection, shell, content| {
+        self.with(done.owner.connection, |connection, shell, content| {
             connection.handle_read(shell, content, done)
         });
     }
@@ -405,14 +405,16 @@ impl Worker {
             if !self.shell.disk.is_starved() {
                 break;
             }
-            let Some(id) = self.shell.disk.next_holder() else { break };
+            let Some(owner) = self.shell.disk.next_holder() else { break };
+            let id = owner.connection;
             if let Some(mut connection) = self.connections.take(id) {
                 connection.reclaim();
                 self.connections.put(id, connection);
             }
         }
         for _ in 0..LINE_TURNS_MAX {
-            let Some(id) = self.shell.disk.next_waiting() else { return };
+            let Some(owner) = self.shell.disk.next_waiting() else { return };
+            let id = owner.connection;
             self.with(id, |connection, shell, content| {
                 connection.handle_turn(shell, content, true)
             });

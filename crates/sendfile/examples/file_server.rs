@@ -8,7 +8,9 @@ use http::{ResponseHead, Status, Target, date, path};
 use http1::server::{self, Event as Http};
 use http1::{Limits, write};
 use ring::{Choice, Completion, Event, Fd, FileKind, Op, OpenHow, Ring, Token};
-use sendfile::{Disk, DiskConfig, File, Piece, Progress, Stream, Window};
+use sendfile::{
+    Disk, DiskConfig, File, KernelTcp, Owner, Piece, Progress, Stream, Transport as _, Window,
+};
 
 /// Tokens below are a client's number; the disk's own reads are from here on.
 const DISK: Token = 1 << 40;
@@ -21,7 +23,7 @@ struct Server {
 }
 
 struct Client {
-    socket: Fd,
+    transport: KernelTcp,
     http: server::Connection,
     input: Vec<u8>,
     file: Option<Fd>,
@@ -43,7 +45,7 @@ fn main() -> io::Result<()> {
             server.handle(done);
         }
         while let Some(client) = server.disk.next_waiting() {
-            server.proceed(client);
+            server.proceed(client.connection);
         }
     }
 }
@@ -52,7 +54,7 @@ impl Server {
     fn handle(&mut self, done: Completion) {
         if self.disk.owns(done.token) {
             let done = self.disk.handle(&mut self.ring, done);
-            let owner = done.as_ref().map_or(0, |read| read.owner);
+            let owner = done.as_ref().map_or(0, |read| read.owner.connection);
             if let (Some(read), Some(client)) = (done, self.clients.get_mut(&owner)) {
                 client.stream.handle_read(&self.ring, read);
             }
@@ -62,9 +64,10 @@ impl Server {
         match (self.clients.get_mut(&name), done.result) {
             (_, Ok(Event::Accepted(socket))) => {
                 let name = socket.raw().unsigned_abs().into();
-                ring.submit(Op::Recv(socket.clone()), name);
+                let mut transport = KernelTcp::new(socket, name, name);
+                transport.set_receiving(ring, true);
                 let (http, stream) = (server::Connection::new(), Stream::new());
-                let client = Client { socket, http, input: Vec::new(), file: None, stream };
+                let client = Client { transport, http, input: Vec::new(), file: None, stream };
                 self.clients.insert(name, client);
             }
             (Some(client), Ok(Event::Received(bytes))) => client.input.extend_from_slice(&bytes),
@@ -81,7 +84,7 @@ impl Server {
             },
             // No such file; or the client has gone, which sending will find.
             (Some(client), Err(_)) => respond(ring, client, Status::NotFound, 0),
-            (Some(client), Ok(Event::Writable)) => client.stream.handle_writable(),
+            (Some(client), Ok(Event::Writable)) => client.transport.handle_writable(),
             _ => drop(self.clients.remove(&name)),
         }
         self.proceed(name);
@@ -90,10 +93,13 @@ impl Server {
     /// Send what can be sent; when everything is, take the next request.
     fn proceed(&mut self, name: u64) {
         let Some(client) = self.clients.get_mut(&name) else { return };
-        let (ring, socket) = (&mut self.ring, client.socket.clone());
-        match client.stream.pump(ring, &mut self.disk, &socket, name, Window::default()) {
-            Progress::Waiting => {}
-            Progress::Blocked | Progress::More => drop(ring.submit(Op::Writable(socket), name)),
+        let (ring, transport, owner) = (&mut self.ring, &mut client.transport, Owner::of(name));
+        match client.stream.pump(ring, &mut self.disk, transport, owner, Window::default()) {
+            Progress::Waiting | Progress::Blocked => {}
+            // A socket that can take bytes says so at once: the others' turns come first.
+            Progress::More => {
+                ring.submit(Op::Writable(transport.socket().clone()), name);
+            }
             Progress::Failed(_) => drop(self.clients.remove(&name)),
             Progress::Drained => {
                 let (taken, event) = client.http.handle_input(&client.input, &Limits::DEFAULT);

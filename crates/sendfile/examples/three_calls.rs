@@ -12,9 +12,11 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
-use ring::{Choice, Completion, Event, Fd, Op, Ring, Token};
+use ring::{Choice, Completion, Event, Op, Ring, Token};
 use rustix::fs::MemfdFlags;
-use sendfile::{Disk, DiskConfig, File, Piece, Progress, Stream, Window};
+use sendfile::{
+    Disk, DiskConfig, File, KernelTcp, Owner, Piece, Progress, Stream, Transport, Window,
+};
 
 const RECV: Token = 1;
 const WRITABLE: Token = 2;
@@ -43,7 +45,8 @@ fn main() -> std::io::Result<()> {
     let memory = ring.adopt_file(memory.into());
 
     // 1. recv
-    ring.submit(Op::Recv(socket.clone()), RECV);
+    let mut transport = KernelTcp::new(socket, RECV, WRITABLE);
+    transport.set_receiving(&mut ring, true);
     let Event::Received(request) = event(&mut ring)? else { panic!("the client asks first") };
     println!("received {:?}", String::from_utf8_lossy(&request));
     drop(request);
@@ -54,9 +57,9 @@ fn main() -> std::io::Result<()> {
     let mut stream = Stream::new();
     stream.push(Piece::Bytes(format!("{} bytes follow\n", stat.size).into_bytes()));
     stream.push_file(&Rc::new(File::in_memory(memory, &stat)), 0..stat.size);
-    finish(&mut ring, &mut disk, &socket, &mut stream)?;
+    finish(&mut ring, &mut disk, &mut transport, &mut stream)?;
     println!("sent {} bytes on {ring}", stream.sent());
-    ring.shutdown(&socket);
+    transport.shutdown(&mut ring);
 
     let all = reader.join().expect("the reader does not panic")?;
     assert!(all.ends_with(&content) && all.starts_with(b"3000000 bytes follow\n"));
@@ -78,22 +81,21 @@ fn event(ring: &mut Ring) -> std::io::Result<Event> {
 fn finish(
     ring: &mut Ring,
     disk: &mut Disk,
-    socket: &Fd,
+    transport: &mut impl Transport,
     stream: &mut Stream,
 ) -> std::io::Result<()> {
     loop {
-        match stream.pump(ring, disk, socket, 0, Window::default()) {
+        match stream.pump(ring, disk, transport, Owner::of(0), Window::default()) {
             Progress::Drained => return Ok(()),
             Progress::Failed(failure) => return Err(std::io::Error::other(format!("{failure:?}"))),
             Progress::More => continue,
-            Progress::Blocked => drop(ring.submit(Op::Writable(socket.clone()), WRITABLE)),
-            Progress::Waiting => {}
+            Progress::Blocked | Progress::Waiting => {}
         }
         let mut completions = Vec::new();
         ring.wait(None, &mut completions)?;
         for completion in completions {
             if completion.token == WRITABLE {
-                stream.handle_writable();
+                transport.handle_writable();
             } else if disk.owns(completion.token)
                 && let Some(read) = disk.handle(ring, completion)
             {

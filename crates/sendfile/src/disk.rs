@@ -11,6 +11,7 @@ use ring::{
 };
 
 use crate::file::{BLOCK, Caching, File, Readahead};
+use crate::transport::Takes;
 
 /// The size of a [`Disk`].
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +47,23 @@ impl Default for DiskConfig {
     }
 }
 
+/// The name of a stream: what its reads and its place in line carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Owner {
+    /// The connection, by the name that its owner gave it.
+    pub connection: u64,
+    /// Which stream of the connection; 0 where there is only one.
+    pub lane: u32,
+}
+
+impl Owner {
+    /// The only stream of a connection.
+    #[must_use]
+    pub const fn of(connection: u64) -> Self {
+        Self { connection, lane: 0 }
+    }
+}
+
 /// The disks as one worker uses them: a pool of buffers, reads in flight, and a line of streams.
 #[derive(Debug)]
 pub struct Disk {
@@ -54,9 +72,9 @@ pub struct Disk {
     config: DiskConfig,
     reads: HashMap<u32, Read>,
     next_read: u32,
-    waiting: VecDeque<u64>,
+    waiting: VecDeque<Owner>,
     /// Those in `waiting`: nobody stands in line twice.
-    in_line: HashSet<u64>,
+    in_line: HashSet<Owner>,
     holders: Rc<Holders>,
     /// By file system.
     abilities: HashMap<u64, Abilities>,
@@ -123,7 +141,7 @@ impl Abilities {
 #[derive(Debug, Default)]
 struct Holders {
     /// In the order in which they began.
-    all: RefCell<BTreeMap<u64, u64>>,
+    all: RefCell<BTreeMap<u64, Owner>>,
     next: Cell<u64>,
 }
 
@@ -143,7 +161,7 @@ impl Drop for Holding {
 /// A read in flight.
 #[derive(Debug)]
 struct Read {
-    owner: u64,
+    owner: Owner,
     at: u64,
     file: Rc<File>,
     offset: u64,
@@ -178,8 +196,8 @@ enum How {
 /// A read that has ended, for [`Stream::handle_read`](crate::Stream::handle_read) of its owner.
 #[derive(Debug)]
 pub struct ReadDone {
-    /// The stream that asked, by the name it gave itself.
-    pub owner: u64,
+    /// The stream that asked.
+    pub owner: Owner,
     pub(crate) at: u64,
     pub(crate) file: Rc<File>,
     pub(crate) offset: u64,
@@ -262,12 +280,12 @@ impl Disk {
 
     /// The stream that has held buffers or pipes for the longest time while its socket is full.
     /// Have it [`reclaim`](crate::Stream::reclaim); it is not named again before it holds others.
-    pub fn next_holder(&mut self) -> Option<u64> {
+    pub fn next_holder(&mut self) -> Option<Owner> {
         Some(self.holders.all.borrow_mut().pop_first()?.1)
     }
 
     /// A stream holds what its full socket does not take, until the result is dropped.
-    pub(crate) fn hold(&self, owner: u64) -> Holding {
+    pub(crate) fn hold(&self, owner: Owner) -> Holding {
         let since = self.holders.next.get();
         self.holders.next.set(since + 1);
         self.holders.all.borrow_mut().insert(since, owner);
@@ -276,7 +294,7 @@ impl Disk {
 
     /// The next stream in line, if there is room for a read of it. Pump it; if it wants more it
     /// goes to the end of the line.
-    pub fn next_waiting(&mut self) -> Option<u64> {
+    pub fn next_waiting(&mut self) -> Option<Owner> {
         if !self.has_room() {
             return None;
         }
@@ -285,7 +303,7 @@ impl Disk {
         Some(owner)
     }
 
-    pub(crate) fn wait_in_line(&mut self, owner: u64) {
+    pub(crate) fn wait_in_line(&mut self, owner: Owner) {
         if self.in_line.insert(owner) {
             self.waiting.push_back(owner);
         }
@@ -314,17 +332,20 @@ impl Disk {
     /// Begin a read of at most `len` bytes; how many were asked for, or `None` when there is no
     /// room. What stays in the page cache goes through a pipe, else through a buffer.
     ///
-    /// `urgent`: the stream can send nothing before it. What is only read ahead leaves a part of
+    /// `takes`: with [`Takes::Memory`] always through a buffer.
+    ///
+    /// `urgent`: the stream can send nothing before it. What is only prefetched leaves a part of
     /// the memory to such reads, or streams could hold up each other with what is not yet due.
     pub(crate) fn read(
         &mut self,
         ring: &mut Ring,
-        owner: u64,
+        owner: Owner,
         at: u64,
         file: &Rc<File>,
         offset: u64,
         len: u64,
         readahead: Readahead,
+        takes: Takes,
         urgent: bool,
     ) -> Option<Begun> {
         let share = |all: usize| if urgent { 0 } else { all / URGENT_SHARE };
@@ -342,7 +363,7 @@ impl Disk {
         let readahead = if is_fast { readahead } else { Readahead::Off };
         file.advise(ring, readahead);
         let how = match (keep, abilities) {
-            (true, Abilities { splice: true, .. }) => How::Splice,
+            (true, Abilities { splice: true, .. }) if takes == Takes::Files => How::Splice,
             (true, _) => How::Keep,
             (false, Abilities { drop: true, .. }) => How::Drop,
             (false, _) => How::Discard,

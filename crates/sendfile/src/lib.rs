@@ -1,35 +1,56 @@
 //! Files as sources of promises: a `sendfile` that never waits for the disk.
 //!
-//! A [`Stream`] is what goes out through one socket: bytes that are here and ranges of files that
-//! may not be. [`Stream::pump`] moves what can be moved now. Ranges that are in the page cache go
-//! by `sendfile(2)`; others are read through the ring into buffers of a [`Disk`] and sent from
-//! there. Neither sleeps. The idea is FreeBSD's non-blocking `sendfile(2)` (Smirnoff 2014); what is
-//! different is that Linux's would sleep, so residency is known before it is called ([`File`]).
+//! A [`Stream`] is what goes out to one peer: bytes that are here and ranges of files that may not
+//! be. [`Stream::pump`] moves what can be moved now. Ranges that are in the page cache are lent to
+//! the transport, which sends them by `sendfile(2)`; others are read through the ring into buffers
+//! of a [`Disk`] and sent from there. Neither sleeps. The idea is FreeBSD's non-blocking
+//! `sendfile(2)` (Smirnoff 2014); what is different is that Linux's would sleep, so residency is
+//! known before it is called ([`File`]).
 //!
 //! ```text
-//!   push(bytes), push_file(range)
-//!            │                              Disk (one per worker)
-//!            ▼            start reads       ┌───────────────────────────┐
-//!   Stream: outq + sources ───────────────► │ buffers, depth, the line  │ ──► ring
-//!            │          ◄─────────────────── │ of streams that wait      │ ◄── ring
-//!            ▼            handle_read       └───────────────────────────┘
-//!         socket
+//!   push_file(range)         push(bytes)
+//!          │                      │
+//!          ▼                      ▼
+//!   ┌────────────┐  fill   ┌────────────┐ drain  ┌───────────┐
+//!   │ FileSource │ ──────► │    OutQ    │ ─────► │ Transport │ ──► socket
+//!   │            │ retract │ of Pieces  │  sent, │           │
+//!   └────────────┘ fail    └────────────┘ released──────────┘
+//!      │      ▲
+//!      │ read │ handle_read
+//!      ▼      │
+//!   ┌────────────────────────────────────────────┐
+//!   │ Disk (one per worker): buffers, depth, the │ ◄──► ring
+//!   │ line of streams that wait                  │
+//!   └────────────────────────────────────────────┘
 //! ```
 //!
+//! The source only fills, the transport only drains, and the queue alone stands between them.
+//! Several streams can feed one transport: their ready pieces move into its queue.
+//!
 //! Limits: the buffers of a `Disk` bound the memory of all its streams, its depth the reads in
-//! flight, [`Window`] the bytes read ahead of one stream; a stream that finds no buffer waits in
-//! line ([`Disk::next_waiting`]), and one that sits on buffers while its peer takes nothing
+//! flight, [`Window`] the bytes prefetched for one stream; a stream that finds no buffer waits in
+//! line ([`Disk::next_waiting`]), and one that holds buffers while its peer takes nothing
 //! ([`Disk::next_holder`]) gives them back ([`Stream::reclaim`]).
 
 #![forbid(unsafe_code)]
 
 mod disk;
+mod failure;
 mod file;
+mod payload;
 mod shared;
+mod source;
 mod stream;
+mod tcp;
+mod transport;
 
-pub use disk::{Disk, DiskConfig, ReadDone};
+pub use disk::{Disk, DiskConfig, Owner, ReadDone};
+pub use failure::Failure;
 pub use file::{Caching, File};
 pub use outq::Weight;
+pub use payload::{FileRange, Pages, Piece};
 pub use shared::{Account, Charge, Shared};
-pub use stream::{Failure, Piece, Progress, Stream, Window};
+pub use source::{FileSource, FillCx, Window};
+pub use stream::{Progress, Stream};
+pub use tcp::KernelTcp;
+pub use transport::{Drained, Takes, Transport};

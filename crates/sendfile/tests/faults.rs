@@ -5,11 +5,15 @@ use core::time::Duration;
 use std::rc::Rc;
 
 use ring::sim::{Config, Peer, World};
-use ring::{Event, Fd, Op, OpenHow, Ring};
-use sendfile::{Disk, DiskConfig, Failure, File, Progress, Stream, Window};
+use ring::{Event, Op, OpenHow, Ring};
+use sendfile::{
+    Disk, DiskConfig, Failure, File, KernelTcp, Owner, Progress, Stream, Transport as _, Window,
+};
 
 const DISK: u64 = 1 << 40;
-const WRITABLE: u64 = 1;
+const RECV: u64 = 1;
+const WRITABLE: u64 = 2;
+const OWNER: Owner = Owner::of(7);
 const EPIPE: i32 = 32;
 const EIO: i32 = 5;
 const ENOMEM: i32 = 12;
@@ -22,7 +26,7 @@ struct Setup {
     world: World,
     ring: Ring,
     disk: Disk,
-    socket: Fd,
+    transport: KernelTcp,
     peer: Peer,
     file: Rc<File>,
     stream: Stream,
@@ -62,22 +66,23 @@ impl Setup {
         let file = Rc::new(File::new(fd, &stat));
         let mut stream = Stream::new();
         stream.push_file(&file, 0..file.size());
-        Self { world, ring, disk, socket, peer, file, stream }
+        let transport = KernelTcp::new(socket, RECV, WRITABLE);
+        Self { world, ring, disk, transport, peer, file, stream }
+    }
+
+    fn pump(&mut self, window: Window) -> Progress {
+        let Self { ring, disk, transport, stream, .. } = self;
+        stream.pump(ring, disk, transport, OWNER, window)
     }
 
     /// Send everything; how it ended.
     fn finish(&mut self) -> Progress {
-        let window = Window::default();
         loop {
-            match self.stream.pump(&mut self.ring, &mut self.disk, &self.socket, 7, window) {
-                Progress::Blocked => {
-                    self.ring.submit(Op::Writable(self.socket.clone()), WRITABLE);
-                }
-                Progress::Waiting => {}
-                Progress::More => continue,
+            match self.pump(Window::default()) {
+                Progress::Blocked | Progress::Waiting => self.wait(),
+                Progress::More => {}
                 end => return end,
             }
-            self.wait();
         }
     }
 
@@ -86,7 +91,7 @@ impl Setup {
         self.ring.wait(None, &mut completions).unwrap();
         for completion in completions {
             if completion.token == WRITABLE {
-                self.stream.handle_writable();
+                self.transport.handle_writable();
             } else if let Some(done) = self.disk.handle(&mut self.ring, completion) {
                 self.stream.handle_read(&self.ring, done);
             }
@@ -123,17 +128,15 @@ fn what_a_failure_drops_is_not_held() {
         });
         setup.peer.stop_reading();
         loop {
-            let window = Window(u64::MAX);
-            let progress =
-                setup.stream.pump(&mut setup.ring, &mut setup.disk, &setup.socket, 7, window);
+            let progress = setup.pump(Window(u64::MAX));
             if let Progress::Failed(failure) = progress {
                 assert_eq!(failure, Failure::Unreadable(EIO));
                 break;
             }
-            if !setup.stream.is_reading() && progress == Progress::Waiting {
+            if !setup.stream.is_reading() && progress == Progress::Blocked {
                 break;
             }
-            if progress != Progress::More && progress != Progress::Blocked {
+            if progress != Progress::More {
                 setup.wait();
             }
         }
@@ -151,7 +154,7 @@ fn a_file_that_sendfile_does_not_take_is_read() {
         let mut setup = Setup::new(7);
         setup.world.configure(|config| config.sendfile_errno = Some(errno));
         assert_eq!(setup.finish(), Progress::Drained);
-        setup.ring.shutdown(&setup.socket);
+        setup.transport.shutdown(&mut setup.ring);
         let mut completions = Vec::new();
         let until = setup.ring.now() + Duration::from_secs(10);
         while setup.ring.now() < until {

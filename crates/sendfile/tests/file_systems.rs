@@ -10,9 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 
-use ring::{Choice, Event, Fd, Op, Ring, Token};
-use sendfile::{Disk, DiskConfig, File, Progress, Stream, Window};
+use ring::{Choice, Event, Op, Ring, Token};
+use sendfile::{
+    Disk, DiskConfig, File, KernelTcp, Owner, Progress, Stream, Transport as _, Window,
+};
 
+const RECV: Token = 1;
+const WRITABLE: Token = 2;
 const DISK: Token = 1 << 40;
 const DRIVERS: [Choice; 2] = [Choice::Uring, Choice::Epoll];
 const NOBODY: u32 = 65_534;
@@ -45,7 +49,7 @@ impl Worker {
         Rc::new(File::new(fd, &stat))
     }
 
-    fn turn(&mut self, stream: &mut Stream) {
+    fn turn(&mut self, stream: &mut Stream, transport: &mut KernelTcp) {
         let mut completions = Vec::new();
         let until = self.ring.now() + Duration::from_secs(20);
         while completions.is_empty() && self.ring.now() < until {
@@ -54,7 +58,7 @@ impl Worker {
         assert!(!completions.is_empty(), "nothing happens");
         for completion in completions {
             if !self.disk.owns(completion.token) {
-                stream.handle_writable();
+                transport.handle_writable();
             } else if let Some(done) = self.disk.handle(&mut self.ring, completion) {
                 stream.handle_read(&self.ring, done);
             }
@@ -70,15 +74,16 @@ impl Worker {
             theirs.read_to_end(&mut all).unwrap();
             all
         });
-        let socket: Fd = self.ring.adopt_socket(ours.into());
+        let socket = self.ring.adopt_socket(ours.into());
+        let mut transport = KernelTcp::new(socket, RECV, WRITABLE);
         let mut stream = Stream::new();
         stream.push_file(file, 0..file.size());
         let mut read = 0;
         loop {
             let before = stream.reading();
-            match stream.pump(&mut self.ring, &mut self.disk, &socket, 7, Window::default()) {
-                Progress::Blocked => drop(self.ring.submit(Op::Writable(socket.clone()), 2)),
-                Progress::Waiting => {}
+            let (owner, window) = (Owner::of(7), Window::default());
+            match stream.pump(&mut self.ring, &mut self.disk, &mut transport, owner, window) {
+                Progress::Blocked | Progress::Waiting => {}
                 Progress::More => {
                     read += stream.reading() - before;
                     continue;
@@ -87,9 +92,9 @@ impl Worker {
                 Progress::Failed(failure) => panic!("{failure:?}"),
             }
             read += stream.reading() - before;
-            self.turn(&mut stream);
+            self.turn(&mut stream, &mut transport);
         }
-        self.ring.shutdown(&socket);
+        transport.shutdown(&mut self.ring);
         assert!(reader.join().unwrap() == content(), "other bytes than the file's");
         read
     }

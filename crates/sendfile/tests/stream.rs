@@ -9,14 +9,18 @@ use std::path::Path;
 use std::rc::Rc;
 use std::thread::JoinHandle;
 
-use ring::{Choice, Event, Fd, Op, Ring, Token};
+use ring::{Choice, Event, Op, Ring, Token};
 use sendfile::{
-    Account, Caching, Disk, DiskConfig, Failure, File, Piece, Progress, Shared, Stream, Window,
+    Account, Caching, Disk, DiskConfig, Failure, File, KernelTcp, Owner, Piece, Progress, Shared,
+    Stream, Transport as _, Window,
 };
 
 const DISK: Token = 1 << 40;
 const STAT: Token = 1;
 const WRITABLE: Token = 2;
+const RECV: Token = 3;
+const OWNER: Owner = Owner::of(7);
+const OTHER: Owner = Owner::of(8);
 const DRIVERS: [Choice; 2] = [Choice::Uring, Choice::Epoll];
 
 fn content(len: usize) -> Vec<u8> {
@@ -27,7 +31,7 @@ fn content(len: usize) -> Vec<u8> {
 struct Setup {
     ring: Ring,
     disk: Disk,
-    socket: Fd,
+    transport: KernelTcp,
     stream: Stream,
     window: Window,
 }
@@ -39,8 +43,9 @@ impl Setup {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let socket = ring.adopt_socket(ours.into());
-        let window = Window::default();
-        (Self { ring, disk, socket, stream: Stream::new(), window }, theirs)
+        let transport = KernelTcp::new(socket, RECV, WRITABLE);
+        let (stream, window) = (Stream::new(), Window::default());
+        (Self { ring, disk, transport, stream, window }, theirs)
     }
 
     fn open(&mut self, path: &Path) -> Rc<File> {
@@ -55,7 +60,8 @@ impl Setup {
     }
 
     fn pump(&mut self) -> Progress {
-        self.stream.pump(&mut self.ring, &mut self.disk, &self.socket, 7, self.window)
+        let Self { ring, disk, transport, stream, window } = self;
+        stream.pump(ring, disk, transport, OWNER, *window)
     }
 
     fn wait(&mut self) {
@@ -67,11 +73,11 @@ impl Setup {
         assert!(!completions.is_empty(), "nothing happens");
         for completion in completions {
             if completion.token == WRITABLE {
-                self.stream.handle_writable();
+                self.transport.handle_writable();
             } else if self.disk.owns(completion.token)
                 && let Some(done) = self.disk.handle(&mut self.ring, completion)
             {
-                assert_eq!(done.owner, 7);
+                assert_eq!(done.owner, OWNER);
                 self.stream.handle_read(&self.ring, done);
             }
         }
@@ -81,11 +87,7 @@ impl Setup {
     fn finish(&mut self) -> Progress {
         loop {
             match self.pump() {
-                Progress::Blocked => {
-                    self.ring.submit(Op::Writable(self.socket.clone()), WRITABLE);
-                    self.wait();
-                }
-                Progress::Waiting => self.wait(),
+                Progress::Blocked | Progress::Waiting => self.wait(),
                 Progress::More => {}
                 end => return end,
             }
@@ -113,6 +115,11 @@ fn evict(path: &Path) {
     let file = StdFile::open(path).unwrap();
     file.sync_all().unwrap();
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
+
+/// The transport of a second stream.
+fn second_transport(setup: &Setup, socket: UnixStream) -> KernelTcp {
+    KernelTcp::new(setup.ring.adopt_socket(socket.into()), RECV, WRITABLE)
 }
 
 fn temp_dir() -> tempfile::TempDir {
@@ -143,7 +150,7 @@ fn cold_and_warm_ranges_arrive_whole_and_in_order() {
             }
             assert_eq!(setup.finish(), Progress::Drained);
             assert_eq!(setup.stream.sent(), expected.len() as u64);
-            setup.ring.shutdown(&setup.socket);
+            setup.transport.shutdown(&mut setup.ring);
             assert!(all.join().unwrap() == expected, "{choice:?} {caching:?}: other bytes");
         }
     }
@@ -161,7 +168,7 @@ fn without_caching_nothing_stays_in_memory() {
         let file = setup.open(&path);
         setup.stream.push_file(&file, 0..bytes.len() as u64);
         assert_eq!(setup.finish(), Progress::Drained);
-        setup.ring.shutdown(&setup.socket);
+        setup.transport.shutdown(&mut setup.ring);
         assert!(all.join().unwrap() == bytes);
         let Ok(pages) = setup.ring.cached_pages(file.fd(), 0, bytes.len() as u64) else { continue };
         assert!(pages < 64, "{choice:?}: {pages} of 1024 pages stayed");
@@ -199,7 +206,6 @@ fn a_file_that_becomes_shorter_fails_the_stream_behind_its_true_bytes() {
         while setup.pump() != Progress::Blocked {
             setup.wait();
         }
-        setup.ring.submit(Op::Writable(setup.socket.clone()), WRITABLE);
         OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
         let all = std::thread::spawn(move || {
             let mut all = Vec::new();
@@ -227,7 +233,7 @@ fn a_file_that_grows_sends_what_was_promised() {
     setup.stream.push_file(&file, 0..file.size());
     OpenOptions::new().append(true).open(&path).unwrap().write_all(b"more").unwrap();
     assert_eq!(setup.finish(), Progress::Drained);
-    setup.ring.shutdown(&setup.socket);
+    setup.transport.shutdown(&mut setup.ring);
     assert!(all.join().unwrap() == bytes);
 }
 
@@ -248,14 +254,13 @@ fn buffers_that_a_peer_does_not_take_are_given_back_and_read_again() {
             while setup.stream.is_reading() {
                 setup.wait();
             }
-            setup.ring.submit(Op::Writable(setup.socket.clone()), WRITABLE);
             assert!(setup.stream.held() > 0);
             setup.stream.reclaim();
             assert_eq!(setup.stream.held(), 0);
             evict(&path);
             let all = reader(theirs);
             assert_eq!(setup.finish(), Progress::Drained);
-            setup.ring.shutdown(&setup.socket);
+            setup.transport.shutdown(&mut setup.ring);
             assert!(all.join().unwrap() == bytes, "{choice:?} {caching:?}: other bytes");
         }
     }
@@ -264,7 +269,8 @@ fn buffers_that_a_peer_does_not_take_are_given_back_and_read_again() {
 /// A socket that takes megabytes at once: what ends a turn is the turn.
 fn roomy(setup: &Setup) {
     const MEGABYTES: usize = 8 << 20;
-    rustix::net::sockopt::set_socket_send_buffer_size(setup.socket.os(), MEGABYTES).unwrap();
+    rustix::net::sockopt::set_socket_send_buffer_size(setup.transport.socket().os(), MEGABYTES)
+        .unwrap();
 }
 
 #[test]
@@ -293,11 +299,7 @@ fn a_turn_is_bounded_whatever_the_bytes_come_from() {
                 let progress = setup.pump();
                 most = most.max(setup.stream.sent() - before);
                 match progress {
-                    Progress::Blocked => {
-                        setup.ring.submit(Op::Writable(setup.socket.clone()), WRITABLE);
-                        setup.wait();
-                    }
-                    Progress::Waiting => setup.wait(),
+                    Progress::Blocked | Progress::Waiting => setup.wait(),
                     Progress::More => {}
                     end => break end,
                 }
@@ -307,7 +309,7 @@ fn a_turn_is_bounded_whatever_the_bytes_come_from() {
                 most <= (1 << 20) + (64 << 10),
                 "{choice:?} {warm} {caching:?}: {most} in a turn"
             );
-            setup.ring.shutdown(&setup.socket);
+            setup.transport.shutdown(&mut setup.ring);
             assert!(all.join().unwrap() == [&shared[..], &bytes[..]].concat());
         }
     }
@@ -331,17 +333,13 @@ fn what_is_read_ahead_never_exceeds_the_window() {
                 let ahead = setup.stream.reading() + setup.stream.held();
                 assert!(ahead <= window.max(256 << 10), "{choice:?}: {ahead} of {window}");
                 match progress {
-                    Progress::Blocked => {
-                        setup.ring.submit(Op::Writable(setup.socket.clone()), WRITABLE);
-                        setup.wait();
-                    }
-                    Progress::Waiting => setup.wait(),
+                    Progress::Blocked | Progress::Waiting => setup.wait(),
                     Progress::More => {}
                     end => break end,
                 }
             };
             assert_eq!(end, Progress::Drained);
-            setup.ring.shutdown(&setup.socket);
+            setup.transport.shutdown(&mut setup.ring);
             assert!(all.join().unwrap() == bytes);
         }
     }
@@ -360,13 +358,15 @@ fn a_stream_whose_peer_takes_bytes_is_no_holder_and_keeps_them() {
     }
     while setup.stream.is_reading() {
         setup.wait();
-        assert_eq!(setup.pump(), Progress::Waiting);
+        assert_eq!(setup.pump(), Progress::Blocked);
     }
-    // Writable again, and not yet pumped.
-    setup.ring.submit(Op::Writable(setup.socket.clone()), WRITABLE);
+    // Writable again.
     let sent = usize::try_from(setup.stream.sent()).unwrap();
     theirs.read_exact(&mut vec![0; sent]).unwrap();
-    setup.wait();
+    while setup.transport.is_blocked() {
+        setup.wait();
+    }
+    setup.stream.settle(&mut setup.disk, OWNER, setup.transport.is_blocked());
     let held = setup.stream.held();
     assert!(held > 0);
     assert_eq!(setup.disk.next_holder(), None);
@@ -374,8 +374,8 @@ fn a_stream_whose_peer_takes_bytes_is_no_holder_and_keeps_them() {
     assert_eq!(setup.stream.held(), held);
     // Full again.
     while setup.pump() == Progress::More {}
-    assert!(setup.stream.is_blocked());
-    assert_eq!(setup.disk.next_holder(), Some(7));
+    assert!(setup.transport.is_blocked());
+    assert_eq!(setup.disk.next_holder(), Some(OWNER));
     assert_eq!(setup.disk.next_holder(), None, "named once");
     setup.stream.reclaim();
     assert_eq!(setup.stream.held(), 0);
@@ -408,10 +408,10 @@ fn a_disk_whose_depth_alone_is_used_up_is_not_starved() {
     setup.stream.push_file(&file, 0..bytes.len() as u64);
     assert_eq!(setup.pump(), Progress::Waiting);
     let (ours, _peer) = UnixStream::pair().unwrap();
-    let socket = setup.ring.adopt_socket(ours.into());
+    let mut transport = second_transport(&setup, ours);
     let mut second = Stream::new();
     second.push_file(&file, 0..bytes.len() as u64);
-    second.pump(&mut setup.ring, &mut setup.disk, &socket, 8, setup.window);
+    second.pump(&mut setup.ring, &mut setup.disk, &mut transport, OTHER, setup.window);
     assert!(!setup.disk.has_room() && !setup.disk.is_starved());
 
     // One buffer less than streams: the second waits for memory.
@@ -422,9 +422,9 @@ fn a_disk_whose_depth_alone_is_used_up_is_not_starved() {
     assert_eq!(setup.pump(), Progress::Waiting);
     second = Stream::new();
     let (ours, _peer) = UnixStream::pair().unwrap();
-    let socket = setup.ring.adopt_socket(ours.into());
+    let mut transport = second_transport(&setup, ours);
     second.push_file(&file, 0..bytes.len() as u64);
-    second.pump(&mut setup.ring, &mut setup.disk, &socket, 8, setup.window);
+    second.pump(&mut setup.ring, &mut setup.disk, &mut transport, OTHER, setup.window);
     assert!(setup.disk.is_starved());
 }
 
@@ -440,17 +440,18 @@ fn a_stream_that_finds_no_buffer_stands_in_line_once() {
     assert_eq!(setup.pump(), Progress::Waiting);
     assert!(!setup.disk.has_room());
     let (ours, _peer) = UnixStream::pair().unwrap();
-    let socket = setup.ring.adopt_socket(ours.into());
+    let mut transport = second_transport(&setup, ours);
     let mut second = Stream::new();
     second.push_file(&file, 0..bytes.len() as u64);
     for _ in 0..3 {
-        let progress = second.pump(&mut setup.ring, &mut setup.disk, &socket, 8, setup.window);
+        let progress =
+            second.pump(&mut setup.ring, &mut setup.disk, &mut transport, OTHER, setup.window);
         assert_eq!(progress, Progress::Waiting);
     }
     assert_eq!(setup.disk.next_waiting(), None, "there is still no room");
     while !setup.disk.has_room() {
         setup.wait();
     }
-    assert_eq!(setup.disk.next_waiting(), Some(8));
+    assert_eq!(setup.disk.next_waiting(), Some(OTHER));
     assert_eq!(setup.disk.next_waiting(), None);
 }

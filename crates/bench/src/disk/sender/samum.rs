@@ -1,10 +1,13 @@
-//! samum's own: `Stream` and `Disk` of the crate `sendfile`.
+//! samum's own: `Stream`, `KernelTcp` and `Disk` of the crate `sendfile`.
 
 use std::io;
 use std::rc::Rc;
 
 use ring::{Completion, Ring, Token};
-use sendfile::{Caching, Disk, DiskConfig, File, Progress, ReadDone, Stream, Window};
+use sendfile::{
+    Caching, Disk, DiskConfig, File, KernelTcp, Owner, Progress, ReadDone, Stream, Transport as _,
+    Window,
+};
 
 use super::{MOVER, Mover, Source, Step, Turn};
 
@@ -22,24 +25,33 @@ impl Samum {
     }
 }
 
+/// One file on its way.
+pub(super) struct Transfer {
+    stream: Stream,
+    /// Some from the first turn on.
+    transport: Option<KernelTcp>,
+}
+
 impl Mover for Samum {
-    type Transfer = Stream;
+    type Transfer = Transfer;
     type Arrival = ReadDone;
 
-    fn begin(&mut self, file: &Rc<Source>) -> Stream {
+    fn begin(&mut self, file: &Rc<Source>) -> Transfer {
         let known = self.files.entry(file.stat.ino);
         let known = known.or_insert_with(|| Rc::new(File::new(file.fd.clone(), &file.stat)));
         let mut stream = Stream::new();
         stream.push_file(known, 0..file.stat.size);
-        stream
+        Transfer { stream, transport: None }
     }
 
-    fn advance(&mut self, turn: Turn<'_>, stream: &mut Stream) -> io::Result<Step> {
+    fn advance(&mut self, turn: Turn<'_>, transfer: &mut Transfer) -> io::Result<Step> {
         let Turn { ring, socket, name } = turn;
-        match stream.pump(ring, &mut self.disk, socket, name, Window::default()) {
+        let Transfer { stream, transport } = transfer;
+        let transport = transport.get_or_insert_with(|| KernelTcp::new(socket.clone(), name, name));
+        match stream.pump(ring, &mut self.disk, transport, Owner::of(name), Window::default()) {
             Progress::Drained => Ok(Step::Done),
-            Progress::Blocked => Ok(Step::Blocked),
-            Progress::Waiting => Ok(Step::Waiting),
+            // The transport itself waits for its socket.
+            Progress::Blocked | Progress::Waiting => Ok(Step::Waiting),
             Progress::More => Ok(Step::More),
             Progress::Failed(failure) => Err(io::Error::other(format!("{failure:?}"))),
         }
@@ -54,16 +66,18 @@ impl Mover for Samum {
         if self.disk.is_read(done.token)
             && let Some(done) = self.disk.handle(ring, done)
         {
-            arrivals.push((done.owner, done));
+            arrivals.push((done.owner.connection, done));
         }
     }
 
-    fn arrive(&mut self, ring: &mut Ring, stream: &mut Stream, done: ReadDone) {
-        stream.handle_read(ring, done);
+    fn arrive(&mut self, ring: &mut Ring, transfer: &mut Transfer, done: ReadDone) {
+        transfer.stream.handle_read(ring, done);
     }
 
-    fn writable(&mut self, stream: &mut Stream) {
-        stream.handle_writable();
+    fn writable(&mut self, transfer: &mut Transfer) {
+        if let Some(transport) = &mut transfer.transport {
+            transport.handle_writable();
+        }
     }
 
     fn works_ahead(&self) -> bool {
@@ -71,6 +85,6 @@ impl Mover for Samum {
     }
 
     fn next_waiting(&mut self) -> Option<Token> {
-        self.disk.next_waiting()
+        self.disk.next_waiting().map(|owner| owner.connection)
     }
 }

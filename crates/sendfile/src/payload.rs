@@ -1,0 +1,152 @@
+//! The payloads of a stream: memory, pages of a file in a pipe, ranges of files.
+
+use core::cell::RefCell;
+use core::ops::Range;
+use std::rc::Rc;
+
+use outq::{Payload, Weight};
+use ring::{Buffer, Pipe};
+
+use crate::file::File;
+use crate::shared::Shared;
+
+/// A piece of memory or file in a stream.
+#[derive(Debug)]
+pub enum Piece {
+    /// Bytes of the program.
+    Static(&'static [u8]),
+    /// Bytes made for this stream.
+    Bytes(Vec<u8>),
+    /// A range of bytes made for this stream, which have been cut.
+    Part(Rc<Vec<u8>>, Range<usize>),
+    /// A range of a buffer shared with other streams.
+    Shared(Shared, Range<usize>),
+    /// A range of what a read has brought into memory.
+    Disk(Rc<Buffer>, Range<usize>),
+    /// Pages of a file in a pipe.
+    Pipe(Pages),
+    /// A resident range of a file, for `sendfile(2)`.
+    File(FileRange),
+}
+
+/// Pages of a file, not all of which may still be in the pipe.
+///
+/// A pipe gives its bytes in order, so halves of it share the pipe and leave one after the other.
+#[derive(Debug)]
+pub struct Pages {
+    pub(crate) pipe: Rc<RefCell<Pipe>>,
+    len: u64,
+}
+
+/// A range of a file. Nothing of it is in the memory of this program.
+#[derive(Debug)]
+pub struct FileRange {
+    pub(crate) file: Rc<File>,
+    /// Where in the file the range begins.
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+impl Piece {
+    /// The bytes of a piece of memory.
+    ///
+    /// # Panics
+    ///
+    /// For pipes and ranges of files, which are in no memory of this program.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Static(bytes) => bytes,
+            Self::Bytes(bytes) => bytes,
+            Self::Part(all, range) => &all[range.clone()],
+            Self::Shared(all, range) => &all[range.clone()],
+            Self::Disk(all, range) => &all[range.clone()],
+            Self::Pipe(_) | Self::File(_) => unreachable!("not in this program's memory"),
+        }
+    }
+
+    /// Whether [`bytes`](Self::bytes) may be asked for.
+    #[must_use]
+    pub const fn is_memory(&self) -> bool {
+        !matches!(self, Self::Pipe(_) | Self::File(_))
+    }
+
+    /// Whether a read has brought it.
+    pub(crate) const fn is_read(&self) -> bool {
+        matches!(self, Self::Disk(..) | Self::Pipe(_))
+    }
+
+    /// What a read has brought into memory.
+    pub(crate) fn disk(buffer: Buffer) -> Self {
+        let len = buffer.len();
+        Self::Disk(Rc::new(buffer), 0..len)
+    }
+
+    /// What a read has brought into a pipe.
+    pub(crate) fn pipe(pipe: Pipe) -> Self {
+        let len = pipe.len() as u64;
+        Self::Pipe(Pages { pipe: Rc::new(RefCell::new(pipe)), len })
+    }
+}
+
+impl Payload for Piece {
+    fn len(&self) -> u64 {
+        match self {
+            Self::File(range) => range.len,
+            Self::Pipe(pages) => pages.len,
+            memory => memory.bytes().len() as u64,
+        }
+    }
+
+    /// The memory of what the disk brings is bounded by its [`Disk`](crate::Disk), and weighs
+    /// nothing here. Each part of bytes that have been cut weighs as much as the whole.
+    fn weight(&self) -> Weight {
+        let (own, shared) = match self {
+            Self::Bytes(bytes) => (bytes.capacity(), 0),
+            Self::Part(all, _) => (all.capacity(), 0),
+            Self::Shared(all, _) => (0, all.len()),
+            Self::Static(_) | Self::Disk(..) | Self::Pipe(_) | Self::File(_) => (0, 0),
+        };
+        Weight { own: own as u64 + PLACE_BYTES, shared: shared as u64 }
+    }
+
+    fn split_to(&mut self, n: u64) -> Self {
+        if let Self::Bytes(bytes) = self {
+            let bytes = core::mem::take(bytes);
+            let all = 0..bytes.len();
+            *self = Self::Part(Rc::new(bytes), all);
+        }
+        match self {
+            Self::Static(bytes) => Self::Static(bytes.split_to(n)),
+            Self::Bytes(_) => unreachable!("made a part of above"),
+            Self::Part(all, range) => Self::Part(Rc::clone(all), split_range(range, n)),
+            Self::Shared(all, range) => Self::Shared(all.clone(), split_range(range, n)),
+            Self::Disk(all, range) => Self::Disk(Rc::clone(all), split_range(range, n)),
+            Self::Pipe(pages) => {
+                pages.len -= n;
+                Self::Pipe(Pages { pipe: Rc::clone(&pages.pipe), len: n })
+            }
+            Self::File(range) => {
+                let FileRange { file, offset, .. } = &*range;
+                let front = FileRange { file: Rc::clone(file), offset: *offset, len: n };
+                range.offset += n;
+                range.len -= n;
+                Self::File(front)
+            }
+        }
+    }
+}
+
+/// Cuts off the first `n` bytes and returns where they are.
+fn split_range(range: &mut Range<usize>, n: u64) -> Range<usize> {
+    let middle = range.start + index(n);
+    core::mem::replace(range, middle..range.end).start..middle
+}
+
+/// The memory that a piece, or a promised range of a file, takes beside its bytes: its place in a
+/// queue that may have doubled just now, and the position.
+pub(crate) const PLACE_BYTES: u64 = 2 * (size_of::<Piece>() + size_of::<u64>()) as u64;
+
+pub(crate) fn index(value: u64) -> usize {
+    usize::try_from(value).expect("a length of memory, or at most a turn")
+}

@@ -1,0 +1,490 @@
+//! The source that fills promises of files. It never sends.
+//!
+//! A range that is resident is *lent*: it is filled with a range of the file for one drain, and what
+//! the transport has not taken by the end of that is retracted. So what is believed of residency is
+//! never older than the turn that uses it. Ranges that are not resident are read, as far as the
+//! [`Window`] goes.
+
+use core::ops::Range;
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use outq::{OutQ, State};
+use ring::Ring;
+
+use crate::disk::{Data, Disk, Holding, Owner, ReadDone};
+use crate::failure::Failure;
+use crate::file::{BLOCK, File, Readahead};
+use crate::payload::{FileRange, PLACE_BYTES, Piece};
+use crate::transport::Takes;
+
+/// Files behind the first for which reads begin before it has left: what a browser pipelines.
+const SOURCES_AHEAD_MAX: usize = 8;
+/// Bytes asked of a disk at once, at first and on a slow disk.
+const CHUNK_BYTES_MIN: u64 = BLOCK;
+/// The same on a fast one: each costs a hand-over to another thread, some 10 us.
+const CHUNK_BYTES_MAX: u64 = 4 * BLOCK;
+/// A read that took less was of a fast disk, one that took more of a slow one.
+const CHUNK_FAST: Duration = Duration::from_millis(10);
+const CHUNK_SLOW: Duration = Duration::from_millis(50);
+/// Among many reads none is quick. The disk is fast all the same if its share of time for a block was
+/// less: 512 MiB/s, so that what is prefetched for some is soon out of the way of others.
+const BLOCK_FAST: Duration = Duration::from_micros(500);
+
+/// How far a stream prefetches, bytes: what has been read and not released, and reads in flight,
+/// never exceed it together. A read begins while less than half of it is used, and brings at most
+/// half, so that one is sent while the next is read.
+///
+/// What nothing can be sent without is read in any case, 256 KiB of it at once if the window has no
+/// more room; so a stream holds at most its window and 256 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window(pub u64);
+
+impl Default for Window {
+    /// Two of the largest chunks, 2 MiB: one that is sent while the other is read.
+    fn default() -> Self {
+        Self(2 * CHUNK_BYTES_MAX)
+    }
+}
+
+impl Window {
+    /// Bytes of a read that fits twice: the largest of 256 KiB, 512 KiB, ... up to `chunk`, and the
+    /// least of them in any case.
+    const fn chunk(self, chunk: u64) -> u64 {
+        let mut chunk = chunk;
+        while chunk > CHUNK_BYTES_MIN && chunk > self.0 / 2 {
+            chunk /= 2;
+        }
+        chunk
+    }
+}
+
+/// Everything around a stream that [`FileSource::fill`] needs.
+#[derive(Debug)]
+pub struct FillCx<'a> {
+    /// The ring that reads.
+    pub ring: &'a mut Ring,
+    /// The buffers to read into.
+    pub disk: &'a mut Disk,
+    /// The name of the stream, for reads and for the disk's line.
+    pub owner: Owner,
+    /// How far to prefetch.
+    pub window: Window,
+    /// The pieces that the transport can send. With [`Takes::Memory`] everything is read into
+    /// buffers.
+    pub takes: Takes,
+}
+
+/// Fills the promises of files in one queue.
+///
+/// In each turn [`fill`](Self::fill), then let the transport drain the queue, then
+/// [`settle`](Self::settle). Give it the reads that end ([`handle_read`](Self::handle_read)).
+///
+/// A range that is lent has to leave from the queue that it was lent to. A session that moves
+/// payloads into another queue ([`OutQ::take_ready`]) therefore fills with [`Takes::Memory`].
+#[derive(Debug)]
+pub struct FileSource {
+    promises: VecDeque<Promise>,
+    /// Bytes of the first promise that have been filled for one drain.
+    lent: u64,
+    /// Bytes of reads in flight.
+    reading: u64,
+    /// What reads have brought and the transport has not released, in the order of the stream.
+    fills: VecDeque<Fill>,
+    /// Bytes of `fills` that have not been released.
+    held: u64,
+    /// Position up to which released bytes have been taken off `held`.
+    released: u64,
+    /// Some exactly when the transport was blocked at the last settling, and `held` is not 0.
+    holding: Option<Holding>,
+    /// Bytes to ask a disk for at once.
+    chunk: u64,
+    /// Some once a promise has failed.
+    failure: Option<Failure>,
+}
+
+/// A range of a file that has been promised, and of which nothing beyond `at` has been asked for.
+#[derive(Debug)]
+struct Promise {
+    file: Rc<File>,
+    /// Where in the stream the next byte to ask for goes.
+    at: u64,
+    /// Where in the file it is.
+    offset: u64,
+    /// Where in the file the range ends.
+    end: u64,
+    /// Whether some of it had to be read.
+    from_disk: bool,
+    /// Whether a read is in flight that wants to be the only one of this range.
+    occupied: bool,
+}
+
+const _: () = assert!(size_of::<Promise>() <= size_of::<Piece>() + size_of::<u64>());
+
+/// Bytes that a read brought and that have not all been released: they occupy a buffer or a pipe,
+/// and can be read again.
+#[derive(Debug)]
+struct Fill {
+    file: Rc<File>,
+    /// Where in the stream the first byte is.
+    at: u64,
+    /// Where in the file it is.
+    offset: u64,
+    len: u64,
+}
+
+impl FileSource {
+    /// Nothing is promised yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            promises: VecDeque::new(),
+            lent: 0,
+            reading: 0,
+            fills: VecDeque::new(),
+            held: 0,
+            released: 0,
+            holding: None,
+            chunk: CHUNK_BYTES_MIN,
+            failure: None,
+        }
+    }
+
+    /// Promises a range of a file.
+    ///
+    /// # Panics
+    ///
+    /// If the range ends beyond the file's size or before it starts. After a failure, as
+    /// [`OutQ::promise`].
+    pub fn push(&mut self, queue: &mut OutQ<Piece>, file: &Rc<File>, range: Range<u64>) {
+        assert!(range.start <= range.end && range.end <= file.size());
+        if range.is_empty() {
+            return;
+        }
+        let at = queue.promise(range.end - range.start);
+        let (offset, end) = (range.start, range.end);
+        let file = Rc::clone(file);
+        self.promises.push_back(Promise {
+            file,
+            at,
+            offset,
+            end,
+            from_disk: false,
+            occupied: false,
+        });
+    }
+
+    /// Whether reads are in flight: the owner's name must stay valid until they have ended.
+    #[must_use]
+    pub const fn is_reading(&self) -> bool {
+        self.reading > 0
+    }
+
+    /// Bytes of reads in flight, at most what the [`Window`] leaves beside those
+    /// [`held`](Self::held).
+    #[must_use]
+    pub const fn reading(&self) -> u64 {
+        self.reading
+    }
+
+    /// Bytes read and not yet released, as of the last settling: memory, of which
+    /// [`reclaim`](Self::reclaim) gives back what has not been sent.
+    #[must_use]
+    pub const fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// Why the stream cannot go on beyond [`OutQ::failed_at`].
+    #[must_use]
+    pub const fn failure(&self) -> Option<Failure> {
+        self.failure
+    }
+
+    /// Memory that the promises take in this source.
+    #[must_use]
+    pub fn weight(&self) -> u64 {
+        self.promises.len() as u64 * PLACE_BYTES
+    }
+
+    /// Begins with another stream, whose queue has been [restarted](OutQ::restart), and keeps the
+    /// memory.
+    ///
+    /// # Panics
+    ///
+    /// If reads are in flight.
+    pub fn restart(&mut self) {
+        assert!(!self.is_reading(), "reads of the old stream would fill the new one");
+        let mut promises = core::mem::take(&mut self.promises);
+        promises.clear();
+        *self = Self { promises, ..Self::new() };
+    }
+
+    /// Fills what can be filled now. If the first gap is resident, at most as much of it is lent as
+    /// makes `budget` bytes ready; else reads begin, as far as the window goes. With a `budget` of 0
+    /// nothing can be sent, and nothing is lent.
+    ///
+    /// # Panics
+    ///
+    /// If a lent range has not been [settled](Self::settle).
+    pub fn fill(&mut self, queue: &mut OutQ<Piece>, cx: &mut FillCx<'_>, budget: u64) {
+        assert!(self.lent == 0, "settle comes between two fills");
+        let room = budget.saturating_sub(queue.unsent_ready());
+        if room > 0 && cx.takes == Takes::Files && self.lend(queue, cx, room) {
+            return;
+        }
+        if budget > 0 && queue.state() == State::Waiting {
+            self.prefetch(queue, cx, true);
+        } else if self.promises.front().is_some_and(|promise| promise.from_disk)
+            && self.reading + self.held < cx.window.0 / 2
+        {
+            // What is not from the disk is not prefetched: it will most likely be lent.
+            self.prefetch(queue, cx, false);
+        }
+    }
+
+    /// Lends at most `room` bytes of what is resident where the first gap begins; whether anything
+    /// is.
+    fn lend(&mut self, queue: &mut OutQ<Piece>, cx: &mut FillCx<'_>, room: u64) -> bool {
+        let Some(promise) = self.promises.front() else { return false };
+        if promise.at != queue.ready() {
+            return false;
+        }
+        cx.disk.introduce(cx.ring, &promise.file);
+        let left = (promise.end - promise.offset).min(room);
+        let (look, now) = (!promise.from_disk, cx.ring.now());
+        let len = promise.file.resident(cx.ring, promise.offset, left, now, look);
+        if len == 0 {
+            return false;
+        }
+        let file = Rc::clone(&promise.file);
+        queue.fill(promise.at, Piece::File(FileRange { file, offset: promise.offset, len }));
+        self.lent = len;
+        true
+    }
+
+    /// Takes account of what the transport has taken and released since [`fill`](Self::fill). What
+    /// was lent and not taken is retracted. `blocked`: the transport takes nothing now, so what the
+    /// stream holds may have to be [reclaimed](Self::reclaim).
+    pub fn settle(
+        &mut self,
+        queue: &mut OutQ<Piece>,
+        disk: &mut Disk,
+        owner: Owner,
+        blocked: bool,
+    ) {
+        if self.lent > 0 {
+            self.take_back(queue);
+        }
+        self.let_go(queue.released());
+        if !blocked || self.held == 0 {
+            self.holding = None;
+        } else if self.holding.is_none() {
+            self.holding = Some(disk.hold(owner));
+        }
+    }
+
+    fn take_back(&mut self, queue: &mut OutQ<Piece>) {
+        let lent = core::mem::take(&mut self.lent);
+        let promise = self.promises.front_mut().expect("what is lent is of the first promise");
+        let sent = (queue.sent().max(promise.at) - promise.at).min(lent);
+        promise.advance(sent);
+        if sent < lent {
+            queue.retract(promise.at);
+        }
+        if promise.is_done() {
+            self.promises.pop_front();
+        }
+    }
+
+    /// Everything in front of `released` has left: what of it reads have brought is no longer held.
+    fn let_go(&mut self, released: u64) {
+        let before = core::mem::replace(&mut self.released, released);
+        while let Some(fill) = self.fills.front() {
+            let end = fill.at + fill.len;
+            self.held -= end.min(released).saturating_sub(fill.at.max(before));
+            if end > released {
+                return;
+            }
+            self.fills.pop_front();
+        }
+    }
+
+    /// Begins reads of what is not resident, as far as the window goes (see [`Window`]).
+    /// `head_missing`: nothing can be sent, and where the first gap begins nothing is resident.
+    fn prefetch(&mut self, queue: &OutQ<Piece>, cx: &mut FillCx<'_>, head_missing: bool) {
+        let FillCx { owner, window, takes, .. } = *cx;
+        let now = cx.ring.now();
+        let readahead = self.readahead();
+        let chunk = window.chunk(self.chunk);
+        let mut looked_at = 0;
+        let mut index = 0;
+        while let Some(promise) = self.promises.get_mut(index) {
+            if looked_at == SOURCES_AHEAD_MAX {
+                return;
+            }
+            looked_at += 1;
+            while !promise.is_done() && !promise.occupied {
+                let left = promise.end - promise.offset;
+                // Everything else waits for the head of the line: it is read whatever has been
+                // prefetched.
+                let at_head = head_missing && index == 0 && promise.at == queue.ready();
+                let used = self.reading + self.held;
+                if !at_head && used >= window.0 / 2 {
+                    return;
+                }
+                // What is resident further back will be lent when its turn comes.
+                let look = !promise.from_disk;
+                if !at_head
+                    && takes == Takes::Files
+                    && promise.file.resident(cx.ring, promise.offset, left.min(BLOCK), now, look)
+                        > 0
+                {
+                    break;
+                }
+                // Ends of reads lie on multiples of the chunk, and so of residency's blocks.
+                let most = if window.0.saturating_sub(used) < chunk { BLOCK } else { chunk };
+                let want = left.min(most - promise.offset % most);
+                let (file, at, offset) = (&promise.file, promise.at, promise.offset);
+                let begun =
+                    cx.disk.read(cx.ring, owner, at, file, offset, want, readahead, takes, at_head);
+                let Some(begun) = begun else {
+                    if at_head {
+                        cx.disk.wait_in_line(owner);
+                    }
+                    return;
+                };
+                self.reading += begun.len;
+                promise.from_disk = true;
+                promise.occupied = begun.alone;
+                promise.advance(begun.len);
+            }
+            if promise.is_done() {
+                self.promises.remove(index);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    /// Takes a read that has ended. Fill and drain afterwards.
+    pub fn handle_read(&mut self, queue: &mut OutQ<Piece>, ring: &Ring, done: ReadDone) {
+        self.reading -= done.len;
+        let end = done.at + done.len;
+        if let Some(promise) = self.promises.iter_mut().find(|promise| promise.at == end) {
+            promise.occupied = false;
+        }
+        if queue.failed_at().is_some_and(|failed| failed <= done.at) {
+            return;
+        }
+        let piece = match done.result {
+            Ok(Data::Nothing) => {
+                let end = done.offset + done.len;
+                return self.insert(Promise::again(&done.file, done.at, done.offset, end));
+            }
+            Ok(data) if data.len() == 0 => return self.fail(queue, done.at, Failure::Truncated),
+            Ok(Data::Buffer(buffer)) => Piece::disk(buffer),
+            Ok(Data::Pipe(pipe)) => Piece::pipe(pipe),
+            Err(error) => return self.fail(queue, done.at, Failure::of_read(&error)),
+        };
+        let len = outq::Payload::len(&piece);
+        self.held += len;
+        self.adapt(done.len, ring.now().since(done.began), done.beside);
+        queue.fill(done.at, piece);
+        if len < done.len {
+            // A short read is not the end of the file; that would have been empty.
+            let end = done.offset + done.len;
+            self.insert(Promise::again(&done.file, done.at + len, done.offset + len, end));
+        }
+        let place = self.fills.partition_point(|other| other.at < done.at);
+        self.fills.insert(place, Fill { file: done.file, at: done.at, offset: done.offset, len });
+    }
+
+    /// A read took so long. Large reads cost less per byte; small reads end sooner and hold less
+    /// memory. A read that was begun before the chunk grew says nothing of the larger chunk.
+    fn adapt(&mut self, len: u64, took: Duration, beside: u32) {
+        let blocks = u32::try_from(len / BLOCK).unwrap_or(1).max(1);
+        let is_fast = took < CHUNK_FAST || took / beside.saturating_add(1) < BLOCK_FAST * blocks;
+        if is_fast && len >= self.chunk {
+            self.chunk = (self.chunk * 2).min(CHUNK_BYTES_MAX);
+        } else if took > CHUNK_SLOW && !is_fast {
+            self.chunk = CHUNK_BYTES_MIN;
+        }
+    }
+
+    /// The kernel's readahead is on only where several reads in a row were fast. On a slow disk
+    /// every stream would wait for what the kernel reads ahead of the others.
+    const fn readahead(&self) -> Readahead {
+        if self.chunk == CHUNK_BYTES_MAX { Readahead::Far } else { Readahead::Off }
+    }
+
+    /// Gives back the buffers and pipes of what the peer does not take; it will be read again.
+    /// Unless the transport was blocked at the last settling this does nothing: what is held is on
+    /// its way. What was sent and not released stays, too.
+    pub fn reclaim(&mut self, queue: &mut OutQ<Piece>) {
+        if self.holding.take().is_none() {
+            return;
+        }
+        let sent = queue.sent();
+        let unsent = self.fills.partition_point(|fill| fill.at + fill.len <= sent);
+        for Fill { file, at, offset, len } in self.fills.split_off(unsent) {
+            let (start, end) = (at.max(sent), at + len);
+            queue.retract(start);
+            self.held -= end - start;
+            self.insert(Promise::again(&file, start, offset + (start - at), offset + len));
+            if at.max(self.released) < start {
+                self.fills.push_back(Fill { file, at, offset, len: start - at });
+            }
+        }
+    }
+
+    fn insert(&mut self, promise: Promise) {
+        let place = self.promises.partition_point(|other| other.at < promise.at);
+        self.promises.insert(place, promise);
+    }
+
+    fn fail(&mut self, queue: &mut OutQ<Piece>, at: u64, failure: Failure) {
+        if queue.failed_at().is_none_or(|failed| at < failed) {
+            queue.fail(at);
+        }
+        self.drop_behind_failure(queue, failure);
+    }
+
+    /// Nothing follows what has been promised: see [`OutQ::abort`].
+    pub fn abort(&mut self, queue: &mut OutQ<Piece>, failure: Failure) {
+        queue.abort();
+        self.drop_behind_failure(queue, failure);
+    }
+
+    /// What stands in front of the failure still goes out; the rest will never be sent.
+    fn drop_behind_failure(&mut self, queue: &OutQ<Piece>, failure: Failure) {
+        self.failure.get_or_insert(failure);
+        let Some(at) = queue.failed_at() else { return };
+        for fill in self.fills.drain(self.fills.partition_point(|fill| fill.at < at)..) {
+            self.held -= fill.len;
+        }
+        self.promises.retain(|promise| promise.at < at);
+    }
+}
+
+impl Default for FileSource {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Promise {
+    /// What has been asked of the disk before.
+    fn again(file: &Rc<File>, at: u64, offset: u64, end: u64) -> Self {
+        Self { file: Rc::clone(file), at, offset, end, from_disk: true, occupied: false }
+    }
+
+    const fn advance(&mut self, count: u64) {
+        self.at += count;
+        self.offset += count;
+    }
+
+    const fn is_done(&self) -> bool {
+        self.offset == self.end
+    }
+}

@@ -1,0 +1,238 @@
+//! The transport that the kernel has: a TCP or Unix stream socket.
+//!
+//! Read first: `send(2)`, `sendfile(2)`, `splice(2)`, `tcp(7)`. The kernel copies memory, and holds
+//! pages of files by reference, so what it has taken is released at once.
+
+use std::io::{self, IoSlice};
+
+use outq::{Chunk, OutQ};
+use ring::{Fault, Fd, Key, Op, Ring, Token};
+
+use crate::failure::Failure;
+use crate::payload::{Piece, index};
+use crate::transport::{Drained, Takes, Transport};
+
+/// If more than this has to leave, bytes from a disk go out in whole packets only.
+const CORK_BYTES_MIN: u64 = 512 * 1024;
+/// Pieces of memory in one `sendmsg(2)`.
+const PIECES_MAX: usize = 16;
+
+/// A stream socket of the kernel, over a ring.
+#[derive(Debug)]
+pub struct KernelTcp {
+    socket: Fd,
+    receive_token: Token,
+    writable_token: Token,
+    receiving: Receiving,
+    /// Some exactly while the ring waits for the socket to take bytes, because it was full.
+    writable: Option<Key>,
+    /// Whether the socket has been told to send whole packets only.
+    corked: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Receiving {
+    /// The ring does not receive.
+    Stopped,
+    /// The ring receives.
+    Armed(Key),
+    /// The ring has been told to stop, and will say when it has.
+    Stopping,
+    /// The peer will send no more.
+    Ended,
+}
+
+impl KernelTcp {
+    /// Takes a connected socket. The operations of the transport carry these tokens; nothing is
+    /// received before [`set_receiving`](Transport::set_receiving).
+    #[must_use]
+    pub const fn new(socket: Fd, receive_token: Token, writable_token: Token) -> Self {
+        Self {
+            socket,
+            receive_token,
+            writable_token,
+            receiving: Receiving::Stopped,
+            writable: None,
+            corked: false,
+        }
+    }
+
+    /// The socket.
+    #[must_use]
+    pub const fn socket(&self) -> &Fd {
+        &self.socket
+    }
+
+    /// Sends at most `budget` bytes from the head of the queue: a range of a file, pages of a pipe,
+    /// or several pieces of memory.
+    fn send(
+        &mut self,
+        ring: &Ring,
+        queue: &OutQ<Piece>,
+        first: &Chunk<'_, Piece>,
+        budget: u64,
+    ) -> io::Result<usize> {
+        let left = queue.promised() - queue.sent();
+        if !self.corked && left >= CORK_BYTES_MIN && first.payload.is_read() {
+            // `MSG_MORE` holds a packet that is not full until the next acknowledgement comes; a
+            // cork holds it until it is full. For what comes from the disk piece by piece that is
+            // fewer packets, and fewer times that the peer wakes up. What is in memory or resident
+            // comes in large pieces anyway.
+            self.corked = true;
+            ring.cork(&self.socket, true);
+        }
+        let count = first.len().min(budget);
+        match first.payload {
+            Piece::File(range) => {
+                let offset = range.offset + first.range.start;
+                ring.sendfile(&self.socket, range.file.fd(), offset, index(count))
+            }
+            Piece::Pipe(pages) => {
+                let more = count < left;
+                ring.drain(&self.socket, &mut pages.pipe.borrow_mut(), index(count), more)
+            }
+            _ => self.send_memory(ring, queue, left, budget),
+        }
+    }
+
+    /// The rest of the stream, `left` bytes in all, shall share packets with these. If it waits for
+    /// a disk, the kernel sends what there is after 200 ms.
+    fn send_memory(
+        &self,
+        ring: &Ring,
+        queue: &OutQ<Piece>,
+        left: u64,
+        budget: u64,
+    ) -> io::Result<usize> {
+        let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
+        let mut count = 0;
+        let mut room = budget;
+        let ready = queue.next_ready().take(PIECES_MAX);
+        for chunk in ready.take_while(|chunk| chunk.payload.is_memory()) {
+            let end = chunk.range.end.min(chunk.range.start + room);
+            let bytes = &chunk.payload.bytes()[index(chunk.range.start)..index(end)];
+            pieces[count] = IoSlice::new(bytes);
+            count += 1;
+            room -= bytes.len() as u64;
+            if room == 0 {
+                break;
+            }
+        }
+        ring.send(&self.socket, &pieces[..count], budget - room < left)
+    }
+
+    fn uncork(&mut self, ring: &Ring) {
+        if core::mem::take(&mut self.corked) {
+            ring.cork(&self.socket, false);
+        }
+    }
+}
+
+impl Transport for KernelTcp {
+    fn takes(&self) -> Takes {
+        Takes::Files
+    }
+
+    fn drain(&mut self, ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained {
+        if self.is_blocked() {
+            return Drained::Blocked;
+        }
+        loop {
+            let Some(first) = queue.next_ready().next() else {
+                if queue.is_drained() {
+                    self.uncork(ring);
+                }
+                return Drained::Empty;
+            };
+            if *budget == 0 {
+                return Drained::TurnOver;
+            }
+            match self.send(ring, queue, &first, *budget) {
+                // Only a file can end early.
+                Ok(0) => return Drained::Failed(Failure::Truncated),
+                Ok(sent) => {
+                    let sent = sent as u64;
+                    *budget -= sent;
+                    queue.mark_sent(sent);
+                    queue.mark_released(sent);
+                }
+                Err(error) => match (Fault::of(&error), first.payload) {
+                    (Fault::Blocked, _) => {
+                        let op = Op::Writable(self.socket.clone());
+                        self.writable = Some(ring.submit(op, self.writable_token));
+                        return Drained::Blocked;
+                    }
+                    (Fault::Interrupted, _) => {}
+                    (Fault::Unsupported(_), Piece::File(range)) => {
+                        range.file.cannot_be_sent();
+                        return Drained::Refused;
+                    }
+                    (fault, _) => return Drained::Failed(Failure::of_send(fault)),
+                },
+            }
+        }
+    }
+
+    fn receive<'a>(
+        &'a mut self,
+        bytes: &'a [u8],
+        _queue: &mut OutQ<Piece>,
+    ) -> Result<&'a [u8], Failure> {
+        Ok(bytes)
+    }
+
+    fn handle_writable(&mut self) {
+        self.writable = None;
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.writable.is_some()
+    }
+
+    /// What the kernel has taken may be megabytes more, and the socket is not called writable before
+    /// a third of them is gone.
+    fn acknowledged(&self, ring: &Ring, queue: &OutQ<Piece>) -> i64 {
+        queue.sent().wrapping_sub(ring.queued(&self.socket)).cast_signed()
+    }
+
+    fn set_receiving(&mut self, ring: &mut Ring, on: bool) {
+        match (self.receiving, on) {
+            (Receiving::Armed(key), false) => {
+                self.receiving = Receiving::Stopping;
+                ring.cancel(key);
+            }
+            (Receiving::Stopped, true) => {
+                let key = ring.submit(Op::Recv(self.socket.clone()), self.receive_token);
+                self.receiving = Receiving::Armed(key);
+            }
+            (Receiving::Armed(_), true)
+            | (Receiving::Stopped, false)
+            | (Receiving::Stopping | Receiving::Ended, _) => {}
+        }
+    }
+
+    fn handle_receive_stopped(&mut self) {
+        self.receiving = Receiving::Stopped;
+    }
+
+    fn handle_end(&mut self) {
+        self.receiving = Receiving::Ended;
+    }
+
+    fn has_ended(&self) -> bool {
+        self.receiving == Receiving::Ended
+    }
+
+    fn shutdown(&mut self, ring: &mut Ring) {
+        ring.shutdown(&self.socket);
+    }
+
+    fn close(&mut self, ring: &mut Ring) {
+        if let Receiving::Armed(key) = self.receiving {
+            ring.cancel(key);
+        }
+        if let Some(key) = self.writable {
+            ring.cancel(key);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The interface between a queue and a socket.
+
+use outq::OutQ;
+use ring::Ring;
+
+use crate::failure::Failure;
+use crate::payload::Piece;
+
+/// The pieces that a transport can send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// Bytes in memory only.
+    Memory,
+    /// Ranges of resident files, and pipes, too.
+    Files,
+}
+
+/// How a [drain](Transport::drain) ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// No ready byte is left in the queue, and nothing is held back in the transport.
+    Empty,
+    /// The socket is full; the transport will say that it can take more (an event "writable").
+    Blocked,
+    /// The budget is spent and there is more.
+    TurnOver,
+    /// The file of the range at the head of the queue cannot be sent on this socket. The transport
+    /// has marked the file, so that the source takes the range back and reads it.
+    Refused,
+    /// What was promised cannot be sent: close the connection.
+    Failed(Failure),
+}
+
+/// One way of bytes to a peer, and back. It drains a queue; it alone calls
+/// [`mark_sent`](OutQ::mark_sent) and [`mark_released`](OutQ::mark_released).
+pub trait Transport {
+    /// The pieces that [`drain`](Self::drain) may find in the queue.
+    fn takes(&self) -> Takes;
+
+    /// Sends ready bytes of the queue, at most `budget` of them, and takes off `budget` what it
+    /// sent.
+    fn drain(&mut self, ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained;
+
+    /// Turns bytes that came from the network into the peer's plain bytes. May release bytes of the
+    /// queue (an acknowledgement), and may have something of its own to send: drain afterwards.
+    ///
+    /// # Errors
+    ///
+    /// When the peer breaks the protocol of the transport.
+    fn receive<'a>(
+        &'a mut self,
+        bytes: &'a [u8],
+        queue: &mut OutQ<Piece>,
+    ) -> Result<&'a [u8], Failure>;
+
+    /// The socket can take bytes again. Drain afterwards.
+    fn handle_writable(&mut self);
+
+    /// Whether the socket was full when it was last tried, and has not said otherwise.
+    fn is_blocked(&self) -> bool;
+
+    /// The position in the stream up to which the peer has acknowledged its bytes, as far as that
+    /// is known. It may be negative while the kernel has bytes of an earlier stream: only the
+    /// difference of two such figures means something.
+    fn acknowledged(&self, ring: &Ring, queue: &OutQ<Piece>) -> i64;
+
+    /// Receives from the socket from now on, or no longer. Doing twice what was done changes
+    /// nothing. A receive that is being stopped ends with `ECANCELED`: then call
+    /// [`handle_receive_stopped`](Self::handle_receive_stopped), and this again if bytes are wanted
+    /// by then.
+    fn set_receiving(&mut self, ring: &mut Ring, on: bool);
+
+    /// The receive has ended as it was told to.
+    fn handle_receive_stopped(&mut self);
+
+    /// The peer has ended its side: nothing more will be received.
+    fn handle_end(&mut self);
+
+    /// Whether the peer has ended its side.
+    fn has_ended(&self) -> bool;
+
+    /// Ends our side: the peer sees the end of the stream once everything has left.
+    fn shutdown(&mut self, ring: &mut Ring);
+
+    /// Cancels every operation in flight; for a connection that is closed. The transport is of no
+    /// more use.
+    fn close(&mut self, ring: &mut Ring);
+}
