@@ -16,24 +16,25 @@ mod account;
 mod budget;
 pub mod cli;
 pub mod config;
-mod connection;
 mod content;
+pub mod context;
 mod control;
 pub mod crowd;
 mod follow;
+pub mod handler;
 mod listen;
 mod log;
 mod memory;
+pub mod network;
 pub mod preload;
-mod respond;
 pub mod server;
-mod shell;
+pub mod session;
+pub mod shell;
 mod text;
-mod wheel;
 pub mod worker;
 
 pub use config::LogFormat;
-pub use shell::Stats;
+pub use context::Stats;
 pub use text::plain;
 
 /// What the server calls itself in responses and messages.

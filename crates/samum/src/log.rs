@@ -5,9 +5,11 @@ use core::time::Duration;
 use std::io::Write as _;
 use std::rc::Rc;
 
+use http::{Field, Head, Status};
 use ring::{Completion, Event, Fd, Op, Ring, Time, Token};
 
 use crate::config::LogFormat;
+use crate::context::Context;
 use crate::text::escape_json;
 
 /// Bytes that wait to be written; a line beyond is dropped and counted.
@@ -21,6 +23,7 @@ const PIPE_BYTES_MAX: usize = 4096;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Lines on their way to a file or pipe.
+#[derive(Debug)]
 pub(crate) struct Sink {
     fd: Option<Fd>,
     /// Takes the place of `fd` when no line is half written.
@@ -221,6 +224,7 @@ fn lines_of(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
+#[derive(Debug)]
 pub(crate) struct AccessLog {
     pub(crate) sink: Sink,
     pub(crate) format: LogFormat,
@@ -243,6 +247,30 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// What is to be logged of a request (`None`: of bytes that were none); `None` if there is no
+    /// log. The place of its body in the stream is told later.
+    pub(crate) fn new(cx: &Context, head: Option<&Head<'_>>, status: Status) -> Option<Box<Self>> {
+        if !cx.logs {
+            return None;
+        }
+        let field = |field| head.and_then(|head| head.field(field)).unwrap_or_default().to_vec();
+        let mut request = Vec::new();
+        match head {
+            Some(head) => head.request_line(&mut request),
+            None => request.push(b'-'),
+        }
+        Some(Box::new(Self {
+            unix: cx.unix,
+            began: cx.now,
+            request,
+            status: status.code(),
+            referer: field(Field::Referer),
+            user_agent: field(Field::UserAgent),
+            body_at: 0,
+            body_bytes: 0,
+        }))
+    }
+
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> usize {
         size_of::<Self>()

@@ -17,6 +17,8 @@ pub enum Failure {
     Unexpected(i32),
     /// The peer has gone.
     Gone,
+    /// Bytes that were to be made while they are sent could not be made to their end.
+    Unfinished,
 }
 
 impl Failure {

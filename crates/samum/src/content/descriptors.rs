@@ -147,7 +147,7 @@ impl Content {
             // Our own, and the cache's.
             let is_sent = Rc::strong_count(&resource) > 2 || resource.is_sent();
             if is_sent || again > due {
-                let again = if is_sent { shell.now + IDLE_MAX } else { again };
+                let again = if is_sent { shell.cx.now + IDLE_MAX } else { again };
                 self.look_when_idle(&resource, again);
             } else {
                 drop(resource);
@@ -162,12 +162,12 @@ impl Content {
         while let Some(&(id, since)) = self.share.parked.front() {
             let count = self.loads[id as usize].as_ref().map_or(0, |load| load.large);
             if !self.make_room(shell, count) {
-                let overdue = shell.now.since(since.max(self.share.beyond)) >= PARKED_MAX;
+                let overdue = shell.cx.now.since(since.max(self.share.beyond)) >= PARKED_MAX;
                 let most = self.share.max + self.share.max / 2;
                 if !overdue || self.share.held() + count > most {
                     return;
                 }
-                self.share.beyond = shell.now;
+                self.share.beyond = shell.cx.now;
             }
             self.share.parked.pop_front();
             self.unpark(shell, id);

@@ -135,7 +135,7 @@ impl Content {
         let key = Path::from(key);
         let load = Load {
             key: key.clone(),
-            began: shell.now,
+            began: shell.cx.now,
             tickets: ticket.into_iter().collect(),
             outdated: false,
             watched: false,
@@ -146,7 +146,7 @@ impl Content {
             has_room: false,
             reserved: 0,
             root: self.root.clone(),
-            unix: shell.unix,
+            unix: shell.cx.unix,
             settled: false,
             previous,
             step: Step::InLine,
@@ -177,8 +177,8 @@ impl Content {
         let watched = self.is_watched(&key);
         let root = self.root.clone();
         let load = self.load(id);
-        load.began = shell.now;
-        load.unix = shell.unix;
+        load.began = shell.cx.now;
+        load.unix = shell.cx.unix;
         load.root = root;
         load.watched = watched;
         load.looks += 1;
@@ -192,7 +192,7 @@ impl Content {
         let load = self.load(id);
         load.step = Step::InLine;
         load.parts = [const { None }; PARTS];
-        self.share.park(id, shell.now);
+        self.share.park(id, shell.cx.now);
         self.leave(shell);
         self.schedule(shell);
     }
@@ -661,7 +661,7 @@ impl Content {
             validated: load.began.into(),
             watched: load.watched.into(),
             settled: load.settled,
-            used: shell.now.into(),
+            used: shell.cx.now.into(),
             idle_at: None.into(),
             descriptors,
         });
@@ -763,7 +763,7 @@ fn status_of(error: &io::Error, shell: &mut Shell) -> Status {
             Status::ServiceUnavailable
         }
         _ => {
-            shell.stats.disk_errors += 1;
+            shell.cx.stats.disk_errors += 1;
             Status::InternalServerError
         }
     }

@@ -10,7 +10,6 @@
 
 mod descriptors;
 mod invalidate;
-mod listing;
 mod load;
 mod resource;
 mod tag;
@@ -24,7 +23,7 @@ use http::{Status, path};
 use ring::{BufferPool, Completion, Fd, Op, Time, Token};
 use sendfile::Account;
 
-pub(crate) use listing::ListingStream;
+pub use resource::Finished;
 pub(crate) use resource::{Data, FileSet, Kind, Resource, Variant, head as resource_head};
 
 use crate::budget::CACHED_BYTES_MAX;
@@ -118,27 +117,22 @@ pub(crate) struct Content {
 /// Names a request whose answer comes later. The two numbers are the caller's; the content hands them
 /// back with the answer and does not look at them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket {
-    pub(crate) connection: u64,
-    pub(crate) request: u32,
+pub struct Ticket {
+    /// The first number: the connection.
+    pub connection: u64,
+    /// The second number: the request on it.
+    pub request: u32,
 }
 
 /// What a request is answered with.
 #[derive(Clone, Debug)]
-pub(crate) enum Answer {
+pub enum Answer {
     Resource(Rc<Resource>),
     /// What may be done here.
     Options,
     Error(Status),
-    /// It was no request.
+    /// The request was understood, and is refused for this reason.
     Rejected(http::Reject),
-}
-
-impl Answer {
-    /// Whether files stay open for as long as it is held.
-    pub(crate) fn holds_files(&self) -> bool {
-        matches!(self, Self::Resource(resource) if resource.descriptors > 0)
-    }
 }
 
 /// Where a request stands.
@@ -198,9 +192,9 @@ impl Content {
     fn find_key(&mut self, shell: &mut Shell, key: &[u8], ticket: Ticket) -> Found {
         let mut previous = None;
         if let Some(resource) = self.cache.get(key).filter(|_| !self.is_outdated(key)) {
-            let age = shell.now.since(resource.validated.get());
+            let age = shell.cx.now.since(resource.validated.get());
             let max = if resource.watched.get() { AGE_MAX_WATCHED } else { AGE_MAX };
-            resource.used.set(shell.now);
+            resource.used.set(shell.cx.now);
             if age < max / 2 {
                 return Found::Now(Answer::Resource(Rc::clone(resource)));
             }
@@ -237,10 +231,10 @@ impl Content {
         let key = Rc::clone(&resource.key);
         self.memory += resource.memory;
         self.share.cached += resource.descriptors;
-        self.hand.push_back((Rc::clone(&key), shell.now));
+        self.hand.push_back((Rc::clone(&key), shell.cx.now));
         self.in_order.insert(Rc::clone(&key));
         if resource.descriptors > 0 {
-            self.look_when_idle(&resource, shell.now + IDLE_MAX);
+            self.look_when_idle(&resource, shell.cx.now + IDLE_MAX);
             self.schedule(shell);
         }
         self.cache.insert(key.clone(), resource);
@@ -257,7 +251,7 @@ impl Content {
             match self.cache.get(&key) {
                 Some(resource) if resource.used.get() > seen && chances > 0 => {
                     chances -= 1;
-                    self.hand.push_back((key, shell.now));
+                    self.hand.push_back((key, shell.cx.now));
                 }
                 Some(_) => self.forget(&key),
                 // Forgotten before; the hand only now gets there.
@@ -302,10 +296,10 @@ impl Content {
     /// Have [`handle_tidy`](Self::handle_tidy) called when there is something to do for it.
     fn schedule(&mut self, shell: &mut Shell) {
         let at = if !self.outdated.is_empty() || self.dirs.has_cancels() {
-            Some(shell.now)
+            Some(shell.cx.now)
         } else {
             let idle = self.idle.first_key_value().map(|((at, _), _)| *at);
-            [idle, self.share.next_look(shell.now)].into_iter().flatten().min()
+            [idle, self.share.next_look(shell.cx.now)].into_iter().flatten().min()
         };
         let Some(at) = at else { return };
         if let Some((earlier, key)) = self.tidy {
@@ -335,13 +329,13 @@ impl Content {
     fn close_idle(&mut self, shell: &Shell) {
         for _ in 0..TIDY_MAX {
             let Some(entry) = self.idle.first_entry() else { return };
-            if entry.key().0 > shell.now {
+            if entry.key().0 > shell.cx.now {
                 return;
             }
             let key = entry.remove();
             let resource = Rc::clone(self.cache.get(&key).expect("forgotten with its entry"));
             let until = resource.used.get() + IDLE_MAX;
-            if until > shell.now {
+            if until > shell.cx.now {
                 self.look_when_idle(&resource, until);
             } else {
                 resource.idle_at.set(None);

@@ -11,7 +11,7 @@ use sendfile::{Account, Charge, File, Piece, Shared};
 
 /// A path's resource, shared by the cache and the requests that it answers.
 #[derive(Debug)]
-pub(crate) struct Resource {
+pub struct Resource {
     pub(crate) key: Rc<[u8]>,
     pub(crate) kind: Kind,
     /// It was as it is at this time, or later.
@@ -76,7 +76,7 @@ pub(crate) enum Data {
 
 /// A head, and perhaps a body, ready to send but for the date.
 #[derive(Debug)]
-pub(crate) struct Finished {
+pub struct Finished {
     bytes: RefCell<Shared>,
     /// The second that the date in `bytes` names.
     second: Cell<i64>,
@@ -85,6 +85,7 @@ pub(crate) struct Finished {
     /// Unix seconds.
     modified: i64,
     pub(crate) head_len: usize,
+    has_body: bool,
 }
 
 impl Resource {
@@ -153,6 +154,7 @@ impl Variant {
             modified_at,
             modified: stat.mtime,
             head_len,
+            has_body: matches!(data, Data::Memory),
         };
         Self { stat, etag, data, finished }
     }
@@ -160,13 +162,14 @@ impl Variant {
     pub(crate) fn memory(&self) -> usize {
         self.finished.bytes.borrow().len() + size_of::<Self>()
     }
-
-    pub(crate) const fn last_modified(&self) -> i64 {
-        self.stat.mtime
-    }
 }
 
 impl Finished {
+    /// Whether the body is behind the head.
+    pub(crate) const fn has_body(&self) -> bool {
+        self.has_body
+    }
+
     /// What is behind the head.
     pub(crate) fn body(&self) -> Vec<u8> {
         self.bytes.borrow()[self.head_len..].to_vec()

@@ -146,7 +146,7 @@ impl Content {
     }
 
     fn watch(&mut self, shell: &mut Shell, path: &[u8], load: u32) -> Watching {
-        let is_short = self.dirs.retry_at.is_some_and(|at| at > shell.now);
+        let is_short = self.dirs.retry_at.is_some_and(|at| at > shell.cx.now);
         if is_short || (self.dirs.by_path.len() >= DIRS_MAX && !self.evict_dir(shell)) {
             return Watching::No;
         }
@@ -205,7 +205,7 @@ impl Content {
                 if let (None, Err(error)) = (self.dirs.retry_at, &result) {
                     shell.note(&shortage(error));
                 }
-                self.dirs.retry_at = Some(shell.now + RETRY);
+                self.dirs.retry_at = Some(shell.cx.now + RETRY);
                 true
             }
         };
@@ -275,7 +275,7 @@ impl Content {
         let idle: Vec<Path> = self.cached_below(&prefix).take(EVICTED_MAX + 1).cloned().collect();
         let is_idle = |key: &Path| {
             let resource = self.cache.get(key);
-            resource.is_none_or(|resource| shell.now.since(resource.used.get()) >= IDLE_MAX)
+            resource.is_none_or(|resource| shell.cx.now.since(resource.used.get()) >= IDLE_MAX)
         };
         if idle.len() > EVICTED_MAX || !idle.iter().all(is_idle) {
             return false;

@@ -5,14 +5,24 @@ use std::rc::Rc;
 use http::{date, path};
 use ring::{Entry, FileKind, Listing};
 
+use super::{BodySink, Produced, Producer};
+use crate::content::Resource;
 use crate::text::escape_json;
 
 /// Bytes made at once.
 const PIECE_BYTES: usize = 16 * 1024;
 
-/// A listing on its way out.
+/// A listing as the body of a response.
 #[derive(Debug)]
-pub(crate) struct ListingStream {
+pub(crate) struct ListingProducer {
+    /// The directory, which is charged for its entries as long as they are sent.
+    resource: Rc<Resource>,
+    pages: Pages,
+}
+
+/// The entries of a directory as HTML or JSON, made piece by piece.
+#[derive(Debug)]
+struct Pages {
     listing: Rc<Listing>,
     title: String,
     is_root: bool,
@@ -23,19 +33,43 @@ pub(crate) struct ListingStream {
     ended: bool,
 }
 
-impl ListingStream {
+impl ListingProducer {
+    /// The listing of a directory.
+    pub(crate) fn new(resource: &Rc<Resource>, listing: &Rc<Listing>, json: bool) -> Self {
+        let pages = Pages::new(Rc::clone(listing), &resource.key, json);
+        Self { resource: Rc::clone(resource), pages }
+    }
+
+    pub(crate) const fn content_type(&self) -> &'static str {
+        if self.pages.json { "application/json" } else { "text/html; charset=utf-8" }
+    }
+}
+
+impl Producer for ListingProducer {
+    fn poll(&mut self, room: u64, sink: &mut dyn BodySink) -> Produced {
+        let mut made = 0;
+        while made < room {
+            let Some(piece) = self.pages.next_piece() else { return Produced::Ended };
+            made += piece.len() as u64;
+            sink.push(piece);
+        }
+        Produced::More
+    }
+
+    fn weight(&self) -> u64 {
+        self.resource.memory as u64
+    }
+}
+
+impl Pages {
     /// `key` is the directory's path with a slash at its end, or empty for the root.
-    pub(crate) fn new(listing: Rc<Listing>, key: &[u8], json: bool) -> Self {
+    fn new(listing: Rc<Listing>, key: &[u8], json: bool) -> Self {
         let title = format!("/{}", String::from_utf8_lossy(key));
         Self { listing, title, is_root: key.is_empty(), json, next: 0, begun: false, ended: false }
     }
 
-    pub(crate) const fn content_type(&self) -> &'static str {
-        if self.json { "application/json" } else { "text/html; charset=utf-8" }
-    }
-
     /// The next piece, or `None` after the last. Never empty.
-    pub(crate) fn next_piece(&mut self) -> Option<Vec<u8>> {
+    fn next_piece(&mut self) -> Option<Vec<u8>> {
         if self.ended {
             return None;
         }
@@ -191,9 +225,9 @@ mod tests {
     }
 
     fn render(listing: Listing, json: bool) -> String {
-        let mut stream = ListingStream::new(Rc::new(listing), b"a/", json);
+        let mut pages = Pages::new(Rc::new(listing), b"a/", json);
         let mut out = Vec::new();
-        while let Some(piece) = stream.next_piece() {
+        while let Some(piece) = pages.next_piece() {
             assert!(!piece.is_empty());
             out.extend(piece);
         }
@@ -235,9 +269,9 @@ mod tests {
     fn pieces_are_bounded_and_complete() {
         let many: Vec<Vec<u8>> = (0..5000).map(|n| format!("file {n:05}").into_bytes()).collect();
         let names: Vec<_> = many.iter().map(|name| (&name[..], FileKind::Regular)).collect();
-        let mut stream = ListingStream::new(Rc::new(listing(&names)), b"", true);
+        let mut pages = Pages::new(Rc::new(listing(&names)), b"", true);
         let mut out = Vec::new();
-        while let Some(piece) = stream.next_piece() {
+        while let Some(piece) = pages.next_piece() {
             assert!(piece.len() < 2 * PIECE_BYTES);
             out.extend(piece);
         }

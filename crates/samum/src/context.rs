@@ -1,0 +1,90 @@
+//! The values that decisions of a worker are made from: its clock, its limits, its counters.
+
+use core::hash::BuildHasher as _;
+use std::hash::RandomState;
+use std::rc::Rc;
+
+use http::date::{self, DATE_LEN};
+use ring::Time;
+
+use crate::budget::Budget;
+use crate::config::Tuning;
+
+/// Counters of a worker since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Responses begun.
+    pub responses: u64,
+    /// Connections closed because a file became shorter while it was being sent.
+    pub truncated: u64,
+    /// Opens, stats and reads that failed with more than "not found" or "not permitted".
+    pub disk_errors: u64,
+    /// Connections closed because their peer took too little for too long.
+    pub slow_peers: u64,
+    /// Connections closed because their peer sent nothing, or no whole request, for too long.
+    pub timeouts: u64,
+    /// Idle connections closed because a newcomer wanted their place.
+    pub idle_closed: u64,
+    /// Lines of logs that were dropped because the log could not take them.
+    pub log_lines_dropped: u64,
+    /// Times that accepting stopped for want of descriptors.
+    pub descriptor_shortages: u64,
+}
+
+/// The clock, limits and counters of one worker. It changes between turns only, but for the
+/// counters and the budget.
+#[derive(Debug)]
+pub struct Context {
+    /// The number of this turn of the worker.
+    pub turn: u64,
+    /// The time at which the turn began.
+    pub now: Time,
+    /// The same in Unix seconds.
+    pub unix: i64,
+    /// The same as HTTP writes it.
+    pub date: [u8; DATE_LEN],
+    /// Whether requests are logged.
+    pub logs: bool,
+    /// Counters.
+    pub stats: Stats,
+    pub(crate) tuning: Rc<Tuning>,
+    pub(crate) budget: Budget,
+    /// The key and the number of the next token.
+    tokens: (RandomState, u64),
+}
+
+impl Context {
+    pub(crate) fn new(tuning: Rc<Tuning>, logs: bool) -> Self {
+        Self {
+            turn: 0,
+            now: Time::default(),
+            unix: i64::MIN,
+            date: date::format(0),
+            logs,
+            stats: Stats::default(),
+            tuning,
+            budget: Budget::default(),
+            tokens: (RandomState::new(), 0),
+        }
+    }
+
+    /// Begins a turn at this time.
+    pub(crate) fn tick(&mut self, now: Time, unix: i64) {
+        self.turn += 1;
+        self.now = now;
+        if unix != self.unix {
+            self.unix = unix;
+            self.date = date::format(unix);
+        }
+    }
+
+    /// A number that a client cannot predict, even from the numbers before it: a keyed hash of a
+    /// counter.
+    pub(crate) fn next_token(&mut self) -> u64 {
+        let (key, count) = &mut self.tokens;
+        *count += 1;
+        key.hash_one(*count)
+    }
+}

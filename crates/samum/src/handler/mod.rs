@@ -1,0 +1,169 @@
+//! What requests are answered with: values that know no connection and no wire.
+
+pub mod files;
+pub(crate) mod listing;
+pub(crate) mod page;
+
+use core::fmt;
+use core::ops::Range;
+use std::rc::Rc;
+
+use http::{Head, ResponseHead};
+use ring::Completion;
+use sendfile::{File, Piece};
+
+pub use crate::content::{Finished, Ticket};
+use crate::context::Context;
+use crate::shell::Shell;
+
+/// What answers requests.
+pub trait Handler {
+    /// What is kept of an answer until its response can begin. Small: the response is made of it.
+    type Answer: fmt::Debug;
+
+    /// Finds the answer to a request; `ticket` names the request where the answer comes later.
+    fn find(&mut self, shell: &mut Shell, head: &Head<'_>, ticket: Ticket) -> Found<Self::Answer>;
+
+    /// The memory and descriptors that an answer keeps.
+    fn size(&self, answer: &Self::Answer) -> AnswerSize;
+
+    /// The response that an answer comes to.
+    fn response<'a>(
+        &mut self,
+        cx: &mut Context,
+        head: &Head<'_>,
+        answer: &'a Self::Answer,
+    ) -> Response<'a>;
+
+    /// Takes a completion of an operation of the handler's own.
+    fn handle(&mut self, shell: &mut Shell, completion: Completion);
+
+    /// The next answer that was found since [`Found::Later`].
+    fn next_answer(&mut self) -> Option<(Ticket, Self::Answer)>;
+
+    /// The next request whose [`Producer`] has more to give since it was waiting.
+    fn next_woken(&mut self) -> Option<Ticket> {
+        None
+    }
+}
+
+/// The memory and the descriptors that an answer keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AnswerSize {
+    /// Bytes of memory that it shares with others.
+    pub shared: u64,
+    /// Whether it keeps files open.
+    pub holds_files: bool,
+}
+
+/// Where a request stands.
+#[derive(Debug)]
+pub enum Found<A> {
+    /// The answer is found.
+    Now(A),
+    /// The handler will deliver it.
+    Later,
+}
+
+/// A response.
+#[derive(Debug)]
+pub struct Response<'a> {
+    /// Status and fields.
+    pub head: ResponseHead<'a>,
+    /// The body; dropped by the session if the request was `HEAD`.
+    pub body: Body,
+    /// The same response as HTTP/1.1 sends it to a client whose connection stays open: a cache
+    /// beside the value.
+    pub finished: Option<&'a Finished>,
+}
+
+impl<'a> Response<'a> {
+    /// A response without a body.
+    pub const fn bare(head: ResponseHead<'a>) -> Self {
+        Self { head, body: Body::EMPTY, finished: None }
+    }
+}
+
+/// A body: a row of parts.
+#[derive(Debug, Default)]
+pub struct Body {
+    first: Option<Part>,
+    rest: Vec<Part>,
+}
+
+/// A part of a body.
+#[derive(Debug)]
+pub enum Part {
+    /// Bytes in memory.
+    Piece(Piece),
+    /// A range of a file.
+    File(Rc<File>, Range<u64>),
+    /// Bytes that are made while they are sent.
+    Producer(Box<dyn Producer>),
+}
+
+impl Body {
+    /// A body without bytes.
+    pub const EMPTY: Self = Self { first: None, rest: Vec::new() };
+
+    /// Whether there are no parts.
+    pub const fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// Adds a part at the end.
+    pub fn push(&mut self, part: Part) {
+        if self.first.is_none() {
+            self.first = Some(part);
+        } else {
+            self.rest.push(part);
+        }
+    }
+}
+
+impl From<Part> for Body {
+    fn from(part: Part) -> Self {
+        Self { first: Some(part), rest: Vec::new() }
+    }
+}
+
+/// The parts of a body in their order.
+pub type Parts = core::iter::Chain<core::option::IntoIter<Part>, std::vec::IntoIter<Part>>;
+
+impl IntoIterator for Body {
+    type Item = Part;
+    type IntoIter = Parts;
+
+    fn into_iter(self) -> Parts {
+        self.first.into_iter().chain(self.rest)
+    }
+}
+
+/// Bytes that are made while they are sent: a listing, an upstream's response.
+pub trait Producer: fmt::Debug {
+    /// Puts bytes into `sink`: about `room` of them, if there are so many now.
+    fn poll(&mut self, room: u64, sink: &mut dyn BodySink) -> Produced;
+
+    /// Bytes of memory that the producer keeps alive, shared with others.
+    fn weight(&self) -> u64;
+}
+
+/// What a producer says about what follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Produced {
+    /// More bytes can be had at once.
+    More,
+    /// More will come: the handler says when ([`Handler::next_woken`]).
+    Waiting,
+    /// That was all.
+    Ended,
+    /// The rest will never come. The connection is closed: the client must see that bytes are
+    /// missing.
+    Failed,
+}
+
+/// Where a producer puts bytes. The session frames them.
+pub trait BodySink {
+    /// The next bytes of the body.
+    fn push(&mut self, bytes: Vec<u8>);
+}

@@ -1,0 +1,218 @@
+//! Where connections come from, and what happens to them: the same events from every stack.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::time::Duration;
+use std::io;
+
+use ring::{Completion, Event, Fd, Key, Op, RecvBuf, Ring};
+use sendfile::{KernelTcp, Transport};
+
+use crate::shell::{id_of, kind};
+
+/// After descriptors have run out, accepting is tried again after this.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const ECANCELED: i32 = rustix::io::Errno::CANCELED.raw_os_error();
+
+/// A stack that accepts connections: the kernel's, or one of our own whose interface is one more
+/// descriptor in the ring.
+pub trait Network {
+    /// A connection's way to its peer.
+    type Transport: Transport;
+    /// A connection that was accepted and has no place yet.
+    type Newcomer;
+
+    /// Accepts connections, or leaves them in the stack's line.
+    fn set_accepting(&mut self, ring: &mut Ring, on: bool);
+
+    /// Takes a completion whose token is of the network's kinds.
+    fn handle(
+        &mut self,
+        ring: &mut Ring,
+        completion: Completion,
+    ) -> Option<NetEvent<Self::Newcomer>>;
+
+    /// A further event of what was last handled: one read of an interface may bring many.
+    fn next_event(&mut self) -> Option<NetEvent<Self::Newcomer>> {
+        None
+    }
+
+    /// Gives a newcomer its place: from now on its events carry `id`.
+    fn open(&mut self, ring: &mut Ring, newcomer: Self::Newcomer, id: u64) -> Self::Transport;
+
+    /// The name of a newcomer for logs.
+    fn peer_name(&self, ring: &Ring, newcomer: &Self::Newcomer) -> Box<str>;
+
+    /// Accepts no more, for good.
+    fn close(&mut self, ring: &mut Ring);
+
+    /// Whether nothing of the network's own is under way after [`close`](Self::close).
+    fn is_closed(&self) -> bool;
+}
+
+/// What has happened on the network. Connections are named by the id they were opened with.
+#[derive(Debug)]
+pub enum NetEvent<N> {
+    /// A connection was accepted.
+    Accepted(N),
+    /// The peer has acknowledged more.
+    Acknowledged(u64),
+    /// The peer will send no more.
+    Ended(u64),
+    /// The connection is broken.
+    Lost(u64),
+    /// Bytes have come.
+    Received(u64, RecvBuf),
+    /// Connections can be accepted again.
+    Resumed,
+    /// A connection could not be accepted; there is a pause.
+    Shortage(io::Error),
+    /// Receiving was stopped, as asked.
+    Stopped(u64),
+    /// The transport can send again.
+    Writable(u64),
+}
+
+/// Listening sockets of the kernel's TCP, or Unix sockets.
+///
+/// `T` is what becomes of an accepted socket: [`KernelTcp`] itself, or a transport that wraps it.
+pub struct Listeners<T = KernelTcp> {
+    all: Vec<Listener>,
+    /// Accepts in flight.
+    accepts: usize,
+    closed: bool,
+    transport: PhantomData<T>,
+}
+
+struct Listener {
+    socket: Fd,
+    state: Accepting,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Accepting {
+    Armed(Key),
+    /// It has been told to stop, and will say when it has.
+    Stopping(Key),
+    /// Until descriptors are free again; a timer runs.
+    Paused,
+    Stopped,
+}
+
+impl<T> Listeners<T> {
+    /// Takes sockets that listen.
+    #[must_use]
+    pub fn new(sockets: Vec<Fd>) -> Self {
+        let listen = |socket| Listener { socket, state: Accepting::Stopped };
+        let all = sockets.into_iter().map(listen).collect();
+        Self { all, accepts: 0, closed: false, transport: PhantomData }
+    }
+
+    fn handle_accept(&mut self, ring: &mut Ring, completion: Completion) -> Option<NetEvent<Fd>> {
+        self.accepts -= usize::from(!completion.more);
+        if self.closed {
+            return None;
+        }
+        let number = usize::try_from(id_of(completion.token)).expect("an index of listeners");
+        let listener = &mut self.all[number];
+        if !completion.more {
+            listener.state = Accepting::Stopped;
+        }
+        match completion.result {
+            Ok(Event::Accepted(socket)) => Some(NetEvent::Accepted(socket)),
+            Ok(event) => unreachable!("an accept brought {event:?}"),
+            Err(error) if error.raw_os_error() == Some(ECANCELED) => Some(NetEvent::Resumed),
+            Err(error) => {
+                listener.state = Accepting::Paused;
+                let at = ring.now() + ACCEPT_PAUSE;
+                ring.submit(Op::Timer(at), kind::RESUME | number as u64);
+                Some(NetEvent::Shortage(error))
+            }
+        }
+    }
+
+    /// Descriptors may be free again.
+    fn resume(&mut self, number: u64) -> Option<NetEvent<Fd>> {
+        let number = usize::try_from(number).expect("an index of listeners");
+        // None are left once the network is closed.
+        let listener = self.all.get_mut(number)?;
+        if listener.state != Accepting::Paused {
+            return None;
+        }
+        listener.state = Accepting::Stopped;
+        Some(NetEvent::Resumed)
+    }
+}
+
+impl<T: Transport + From<KernelTcp>> Network for Listeners<T> {
+    type Transport = T;
+    type Newcomer = Fd;
+
+    fn set_accepting(&mut self, ring: &mut Ring, on: bool) {
+        for (number, listener) in (0_u64..).zip(&mut self.all) {
+            match listener.state {
+                Accepting::Armed(key) if !on => {
+                    ring.cancel(key);
+                    listener.state = Accepting::Stopping(key);
+                }
+                Accepting::Stopped if on => {
+                    let op = Op::Accept(listener.socket.clone());
+                    listener.state = Accepting::Armed(ring.submit(op, kind::ACCEPT | number));
+                    self.accepts += 1;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[inline]
+    fn handle(&mut self, ring: &mut Ring, completion: Completion) -> Option<NetEvent<Fd>> {
+        let id = id_of(completion.token);
+        match completion.token & kind::MASK {
+            kind::RECV => Some(match completion.result {
+                Ok(Event::Received(bytes)) => NetEvent::Received(id, bytes),
+                Ok(Event::Eof) => NetEvent::Ended(id),
+                Ok(event) => unreachable!("a receive brought {event:?}"),
+                Err(error) if error.raw_os_error() == Some(ECANCELED) => NetEvent::Stopped(id),
+                Err(_) => NetEvent::Lost(id),
+            }),
+            // If the poll has failed, sending tells why.
+            kind::WRITABLE => Some(NetEvent::Writable(id)),
+            kind::ACCEPT => self.handle_accept(ring, completion),
+            kind::RESUME => self.resume(id),
+            _ => unreachable!("no operation of a network has the token {:x}", completion.token),
+        }
+    }
+
+    fn open(&mut self, ring: &mut Ring, socket: Fd, id: u64) -> T {
+        let mut tcp = KernelTcp::new(socket, kind::RECV | id, kind::WRITABLE | id);
+        tcp.set_receiving(ring, true);
+        T::from(tcp)
+    }
+
+    fn peer_name(&self, ring: &Ring, socket: &Fd) -> Box<str> {
+        if ring.kind() == ring::DriverKind::Sim {
+            return "-".into();
+        }
+        crate::listen::peer_name(socket)
+    }
+
+    fn close(&mut self, ring: &mut Ring) {
+        self.closed = true;
+        for listener in self.all.drain(..) {
+            if let Accepting::Armed(key) = listener.state {
+                ring.cancel(key);
+            }
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed && self.accepts == 0
+    }
+}
+
+impl<T> fmt::Debug for Listeners<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Listeners({})", self.all.len())
+    }
+}

@@ -1,0 +1,965 @@
+//! HTTP/1.0 and 1.1 on one connection: requests are answered in order, in bounded memory and time.
+//!
+//! ```text
+//!               ┌────────── the last request was read ──────────┐
+//!               │                                               ▼
+//!   accept ► Open ──(idle, slow or gone: close)──► closed ◄── Last ──all sent──► Lingering ──► closed
+//! ```
+//!
+//! What may go together, in [`Http1::check`]'s terms:
+//!
+//! | phase | waits for | requests that wait | stream |
+//! |---|---|---|---|
+//! | Open | Idle: the first byte of a request | none | drained |
+//! | Open | Request: the rest of a request or of its body | none, or the last one waits for its body | drained |
+//! | Open, Last | Source: a disk, a handler, a producer, another turn | any | any |
+//! | Open, Last | Peer: the socket is full | any | not drained |
+//! | Lingering | the peer's end | none | drained |
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use http::{Head, HeadBuf, Method, Reject, ResponseHead, Status, Version};
+use http1::server::{Connection, Event};
+use http1::write::{self, ConnectionOption, Wire};
+use http1::{Framing, Limits};
+use outq::Payload as _;
+use ring::{Ring, Time};
+use sendfile::{
+    Disk, Failure, Owner, Piece, Progress, ReadDone, Stream, Transport, Weight, Window,
+};
+
+use super::{Left, Moved, Next, Outgoing, Session, Step, Turn, Why};
+use crate::budget::Budget;
+use crate::context::Context;
+use crate::handler::{AnswerSize, BodySink, Part, Parts, Produced, Producer, Response, page};
+use crate::log::Record;
+
+/// Requests of one connection that are answered side by side; more are not read until some have
+/// left.
+const REQUESTS_MAX: usize = 64;
+/// Requests of one connection that are begun in one turn; those behind them wait for the next.
+const TURN_REQUESTS_MAX: u32 = 64;
+/// Received bytes that wait to be understood; at it nothing more is received. Two of the largest
+/// heads, so that one can be completed whatever stands before it.
+const INPUT_BYTES_MAX: usize = 32 * 1024;
+/// Promised bytes that have not been sent; at it no further response begins. Sums of positions and
+/// sizes ([`SIZE_MAX`](crate::content::SIZE_MAX)) stay far below 2⁶⁴.
+const PROMISED_BYTES_MAX: u64 = 1 << 62;
+/// After the last response the peer may take this long to close, so that it reads the response
+/// before a reset destroys it (RFC 9112 §9.6).
+const LINGER: Duration = Duration::from_secs(2);
+/// Bytes of a producer that wait to be sent; more are made when they have left.
+const PRODUCED_BYTES_MAX: u64 = 64 * 1024;
+/// Bytes of a producer that are made in one turn.
+const PRODUCED_TURN_BYTES_MAX: u64 = 256 * 1024;
+/// Invites the body of a request (RFC 9110 §15.2.1).
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// HTTP/1.0 and 1.1.
+#[derive(Debug)]
+pub struct Http1 {
+    reader: Connection,
+    phase: Phase,
+    /// Whether the peer has ended its side.
+    ended: bool,
+    next_request: u32,
+}
+
+/// How far the connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Requests are taken and answered.
+    Open(Wait),
+    /// No further request is taken; those that were are answered.
+    Last(Wait),
+    /// All is sent and the peer has been told, since then; it is to close now.
+    Lingering(Time),
+}
+
+/// What an open connection waits for, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// The first byte of a request.
+    Idle(Time),
+    /// The rest of a request.
+    Request(Time),
+    /// Something of the server's own (a disk, a handler), which has all the time it needs. If it
+    /// was the peer's turn before, the second is what the peer is judged by; its clock stands still.
+    Source(Time, Option<Taking>),
+    /// The peer to take bytes.
+    Peer(Taking),
+}
+
+/// How fast a peer takes bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Taking {
+    since: Time,
+    /// Bytes that the peer had acknowledged then.
+    acknowledged: i64,
+}
+
+/// Requests and responses of one connection.
+#[derive(Debug, Default)]
+pub struct Work {
+    stream: Stream,
+    /// Requests whose responses have not begun, in order.
+    exchanges: VecDeque<Exchange>,
+    /// The request that is to be answered or deferred next.
+    asked: Asked,
+    /// The producer at the end of the stream, if it has not ended.
+    producing: Option<Producing>,
+    /// Where responses end in the stream.
+    ends: VecDeque<End>,
+    /// The turn of the worker in which the connection last began a request, and how many it has
+    /// begun in it.
+    begun: (u64, u32),
+    /// The turn of the worker in which a producer last made bytes, and how many.
+    produced: (u64, u64),
+}
+
+/// What HTTP/1 knows of a request beside its head.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
+    /// Whether the client waits to be invited to send the body.
+    expect_continue: bool,
+    /// Whether its body, in chunks, has not been skipped yet: the response has to report its faults.
+    awaits_body: bool,
+    /// Whether it is the last of the connection.
+    last: bool,
+}
+
+/// A request whose response has not begun.
+#[derive(Debug)]
+enum Exchange {
+    /// Nothing is wrong with it so far.
+    Asked { request: u32, head: HeadBuf, asked: Asked, lookup: Lookup },
+    /// It was refused.
+    Refused(Reject),
+}
+
+/// How far the answer to a request has been found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lookup {
+    /// The handler will deliver it.
+    Pending,
+    /// The connection keeps it.
+    Found(AnswerSize),
+    /// It is too large to be kept, and is found again when its turn comes.
+    Postponed,
+}
+
+/// A producer that has more to give, and the body that goes on behind it.
+#[derive(Debug)]
+struct Producing {
+    producer: Box<dyn Producer>,
+    body: Sending,
+}
+
+/// A body on its way into the stream.
+#[derive(Debug)]
+struct Sending {
+    /// The parts that are not in the stream.
+    parts: Parts,
+    framing: BodyFraming,
+    record: Option<Box<Record>>,
+    /// Where in the stream the body begins.
+    body_at: u64,
+}
+
+/// How the end of a body is marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BodyFraming {
+    /// By its length, of which so much is missing.
+    Length(u64),
+    /// By chunks.
+    Chunked,
+    /// By the end of the connection.
+    Close,
+}
+
+/// The end of a response.
+#[derive(Debug)]
+struct End {
+    at: u64,
+    record: Option<Box<Record>>,
+}
+
+impl Session for Http1 {
+    type Work = Work;
+
+    fn new(now: Time) -> Self {
+        let phase = Phase::Open(Wait::Idle(now));
+        Self { reader: Connection::new(), phase, ended: false, next_request: 0 }
+    }
+
+    #[inline]
+    fn handle_bytes<'b>(
+        &mut self,
+        work: &mut Work,
+        cx: &mut Context,
+        bytes: &'b [u8],
+    ) -> (usize, Option<Step<'b>>) {
+        let mut at = 0;
+        while at < bytes.len()
+            && self.is_open()
+            && !work.is_full(&cx.budget)
+            && !work.had_its_turn(cx.turn)
+        {
+            let was_idle = self.reader.is_idle();
+            let (taken, event) = self.reader.handle_input(&bytes[at..], &Limits::DEFAULT);
+            at += taken;
+            match event {
+                Event::Partial => break,
+                Event::BodySkipped => work.body_skipped(),
+                Event::Request(http1::Request { head, framing, keep_alive, expect_continue }) => {
+                    let awaits_body = framing == Framing::Chunked && keep_alive;
+                    work.asked = Asked { expect_continue, awaits_body, last: !keep_alive };
+                    return (at, Some(self.request(work, cx, head)));
+                }
+                Event::Rejected(reject) if was_idle || work.awaits_body() => {
+                    self.refuse(work, cx, reject);
+                }
+                // The fault is in the body of a request that has been answered already.
+                Event::Rejected(_) | Event::Closed => self.take_no_more(),
+            }
+        }
+        (if self.is_open() { at } else { bytes.len() }, None)
+    }
+
+    fn handle_eof(&mut self, work: Option<&mut Work>) -> Next {
+        self.ended = true;
+        match (self.phase, work) {
+            (Phase::Lingering(_), _) | (_, None) => Next::Close(Why::Done),
+            _ => Next::Pump,
+        }
+    }
+
+    fn defer(
+        &mut self,
+        work: &mut Work,
+        request: u32,
+        head: &Head<'_>,
+        found: Option<AnswerSize>,
+    ) -> bool {
+        let lookup = match found {
+            None => Lookup::Pending,
+            Some(size) if work.exchanges.is_empty() || !size.holds_files => Lookup::Found(size),
+            Some(_) => Lookup::Postponed,
+        };
+        let (head, asked) = (head.to_owned(), work.asked);
+        work.exchanges.push_back(Exchange::Asked { request, head, asked, lookup });
+        matches!(lookup, Lookup::Found(_))
+    }
+
+    fn handle_answer(
+        &mut self,
+        work: &mut Work,
+        cx: &Context,
+        request: u32,
+        size: AnswerSize,
+    ) -> bool {
+        let mut with_it = work.weight();
+        with_it.shared += size.shared;
+        // Only the answer of the next response is kept if it is large or holds open files: requests
+        // that wait for such an answer could keep it from being found.
+        let may_wait = !size.holds_files && cx.budget.allows(with_it);
+        for (place, exchange) in work.exchanges.iter_mut().enumerate() {
+            if let Exchange::Asked { request: other, lookup, .. } = exchange
+                && *other == request
+            {
+                let keep = place == 0 || may_wait;
+                *lookup = if keep { Lookup::Found(size) } else { Lookup::Postponed };
+                return keep;
+            }
+        }
+        false
+    }
+
+    fn next_turn(&mut self, work: &mut Work, cx: &mut Context) -> Option<Turn> {
+        while work.producing.is_none() {
+            work.invite_body();
+            if !work.may_respond(&cx.budget) || !work.has_turn() {
+                return None;
+            }
+            match work.exchanges.pop_front()? {
+                Exchange::Asked { request, head, asked, lookup } => {
+                    work.asked = asked;
+                    let found = lookup != Lookup::Postponed;
+                    return Some(Turn { request, head, found });
+                }
+                Exchange::Refused(reject) => self.respond_to_refused(work, cx, reject),
+            }
+        }
+        None
+    }
+
+    fn put_back(&mut self, work: &mut Work, turn: Turn) {
+        let Turn { request, head, .. } = turn;
+        let (asked, lookup) = (work.asked, Lookup::Pending);
+        work.exchanges.push_front(Exchange::Asked { request, head, asked, lookup });
+    }
+
+    #[inline]
+    fn respond(
+        &mut self,
+        work: &mut Work,
+        cx: &mut Context,
+        head: &Head<'_>,
+        response: Response<'_>,
+    ) {
+        if work.asked.expect_continue {
+            work.stream.push(Piece::Static(CONTINUE));
+        }
+        let last = work.asked.last;
+        if work.begin_response(cx, Some(head), response, last) && self.is_open() {
+            // The response ends the connection, whatever the request said.
+            self.reader.close();
+            self.take_no_more();
+            work.exchanges.clear();
+        }
+    }
+
+    fn handle_progress(&mut self, work: &mut Work, cx: &mut Context, moved: &Moved) -> Next {
+        match moved.progress {
+            Progress::Drained => self.handle_drained(work, cx, moved),
+            Progress::Blocked => {
+                self.wait_for_peer(cx.now, moved.acknowledged);
+                Next::Wait
+            }
+            Progress::Waiting => {
+                if !moved.blocked {
+                    self.wait_for_source(cx.now);
+                }
+                Next::Wait
+            }
+            Progress::More => self.end_turn(cx),
+            Progress::Failed(failure) => Next::Close(Why::Failed(failure)),
+        }
+    }
+
+    #[inline]
+    fn next_left(&mut self, work: &mut Work) -> Option<Left> {
+        let sent = work.stream.sent();
+        while work.ends.front().is_some_and(|end| end.at <= sent) {
+            if let Some(End { record: Some(record), .. }) = work.ends.pop_front() {
+                return Some(Left::new(record, sent));
+            }
+        }
+        None
+    }
+
+    fn next_cut(&mut self, work: &mut Work) -> Option<Left> {
+        let sent = work.stream.sent();
+        while let Some(end) = work.ends.pop_front() {
+            if let Some(record) = end.record {
+                return Some(Left::new(record, sent));
+            }
+        }
+        let Sending { record, body_at, .. } = work.producing.take()?.body;
+        let mut record = record?;
+        record.body_at = body_at;
+        record.body_bytes = u64::MAX;
+        Some(Left::new(record, sent))
+    }
+
+    #[inline]
+    fn wants_bytes(&self, work: &Work, cx: &Context, unread: usize) -> bool {
+        !self.is_open() || (!work.is_full(&cx.budget) && unread < INPUT_BYTES_MAX)
+    }
+
+    fn deadline(&self, cx: &Context) -> Option<Time> {
+        let tuning = &cx.tuning;
+        match self.phase {
+            Phase::Lingering(since) => Some(since + LINGER),
+            Phase::Open(wait) | Phase::Last(wait) => match wait {
+                Wait::Idle(since) => Some(since + tuning.timeout_idle),
+                Wait::Request(since) => Some(since + tuning.timeout_header),
+                Wait::Peer(taking) => Some(taking.since + tuning.timeout_send),
+                // A client that has ended its side and waits for a disk has most likely gone.
+                Wait::Source(since, _) if self.ended => Some(since + tuning.timeout_send),
+                Wait::Source(..) => None,
+            },
+        }
+    }
+
+    fn handle_deadline(
+        &mut self,
+        work: Option<&mut Work>,
+        cx: &mut Context,
+        acknowledged: i64,
+    ) -> Next {
+        let (Phase::Open(wait) | Phase::Last(wait)) = self.phase else {
+            return Next::Close(Why::Done);
+        };
+        match wait {
+            Wait::Peer(taking) => {
+                if taking.is_fast_enough(cx, acknowledged) {
+                    self.set_wait(Wait::Peer(Taking { since: cx.now, acknowledged }));
+                    return Next::Wait;
+                }
+                cx.stats.slow_peers += 1;
+                Next::Close(Why::TimedOut)
+            }
+            Wait::Source(..) if !self.ended => Next::Wait,
+            Wait::Idle(_) | Wait::Source(..) => {
+                cx.stats.timeouts += 1;
+                Next::Close(Why::TimedOut)
+            }
+            Wait::Request(_) => {
+                cx.stats.timeouts += 1;
+                match work {
+                    // If the request was already answered, a late body only closes the connection.
+                    Some(work) if self.reader.is_idle() || work.awaits_body() => {
+                        let reason = "the request took too long";
+                        self.refuse(work, cx, Reject { status: Status::RequestTimeout, reason });
+                        Next::Pump
+                    }
+                    _ => Next::Close(Why::TimedOut),
+                }
+            }
+        }
+    }
+
+    fn handle_shutdown(&mut self, work: Option<&mut Work>) -> Next {
+        self.reader.close();
+        self.take_no_more();
+        let Some(work) = work.filter(|work| !work.is_idle()) else {
+            return Next::Close(Why::Done);
+        };
+        if let Some(Exchange::Asked { asked, .. }) = work.exchanges.back_mut() {
+            asked.last = true;
+            if core::mem::take(&mut asked.awaits_body) {
+                return Next::TurnOver;
+            }
+        }
+        Next::Wait
+    }
+
+    fn idle_since(&self) -> Option<Time> {
+        match self.phase {
+            Phase::Open(Wait::Idle(since)) | Phase::Last(Wait::Idle(since)) => Some(since),
+            Phase::Lingering(since) => Some(since),
+            Phase::Open(_) | Phase::Last(_) => None,
+        }
+    }
+
+    fn check(&self, work: Option<&Work>) {
+        let waiting = work.map_or(0, |work| work.exchanges.len());
+        let drained = work.is_none_or(|work| work.stream.is_drained());
+        let producing = work.is_some_and(|work| work.producing.is_some());
+        match self.phase {
+            Phase::Lingering(_) => {
+                assert!(drained && waiting == 0 && !producing, "{self:?} with work {work:?}");
+            }
+            Phase::Open(Wait::Peer(_)) | Phase::Last(Wait::Peer(_)) => {
+                assert!(work.is_some(), "{self:?} waits for a peer with nothing to send");
+            }
+            Phase::Open(Wait::Idle(_)) => {
+                assert!(drained && !producing, "{self:?} is idle with work {work:?}");
+            }
+            Phase::Open(_) | Phase::Last(_) => {}
+        }
+        let Some(work) = work else { return };
+        assert!(work.exchanges.len() <= REQUESTS_MAX + 1, "requests are bounded");
+        let ends: Vec<u64> = work.ends.iter().map(|end| end.at).collect();
+        assert!(ends.is_sorted(), "responses end in order");
+        assert!(ends.last().is_none_or(|end| *end <= work.stream.promised()));
+        for (place, exchange) in work.exchanges.iter().enumerate() {
+            let is_back = place + 1 == work.exchanges.len();
+            match exchange {
+                Exchange::Asked { asked, .. } => {
+                    assert!(is_back || !asked.awaits_body, "only the last body is outstanding");
+                    assert!(is_back || !asked.last || self.reader.is_closed());
+                }
+                Exchange::Refused(_) => assert!(is_back && !self.is_open()),
+            }
+        }
+    }
+}
+
+impl Http1 {
+    const fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open(_))
+    }
+
+    /// The requests that were taken are the last.
+    const fn take_no_more(&mut self) {
+        if let Phase::Open(wait) = self.phase {
+            self.phase = Phase::Last(wait);
+        }
+    }
+
+    const fn set_wait(&mut self, next: Wait) {
+        if let Phase::Open(wait) | Phase::Last(wait) = &mut self.phase {
+            *wait = next;
+        }
+    }
+
+    /// The socket is full.
+    fn wait_for_peer(&mut self, now: Time, acknowledged: i64) {
+        let (Phase::Open(wait) | Phase::Last(wait)) = &mut self.phase else { return };
+        *wait = match *wait {
+            Wait::Peer(taking) => Wait::Peer(taking),
+            Wait::Source(began, Some(taking)) => {
+                Wait::Peer(Taking { since: taking.since + now.since(began), ..taking })
+            }
+            _ => Wait::Peer(Taking { since: now, acknowledged }),
+        };
+    }
+
+    /// Bytes have to be read, found or made.
+    const fn wait_for_source(&mut self, now: Time) {
+        let (Phase::Open(wait) | Phase::Last(wait)) = &mut self.phase else { return };
+        *wait = match *wait {
+            Wait::Source(since, taking) => Wait::Source(since, taking),
+            Wait::Peer(taking) => Wait::Source(now, Some(taking)),
+            _ => Wait::Source(now, None),
+        };
+    }
+
+    /// The turn is over, and there is more to do. The wait for another is no longer than for a disk;
+    /// the peer is still judged.
+    const fn end_turn(&mut self, cx: &Context) -> Next {
+        if !matches!(self.phase, Phase::Open(Wait::Peer(_)) | Phase::Last(Wait::Peer(_))) {
+            self.wait_for_source(cx.now);
+        }
+        Next::TurnOver
+    }
+
+    /// The rest of a request, its body included, has to come.
+    const fn wait_for_request(&mut self, cx: &Context) -> Next {
+        if self.ended {
+            return Next::Close(Why::Done);
+        }
+        if !matches!(self.phase, Phase::Open(Wait::Request(_)) | Phase::Last(Wait::Request(_))) {
+            self.set_wait(Wait::Request(cx.now));
+        }
+        Next::Wait
+    }
+
+    #[inline]
+    fn request<'b>(&mut self, work: &mut Work, cx: &Context, head: Head<'b>) -> Step<'b> {
+        if work.asked.last {
+            self.take_no_more();
+        }
+        // The time that the next one may take begins when this one is complete.
+        if let Phase::Open(wait @ Wait::Request(_)) | Phase::Last(wait @ Wait::Request(_)) =
+            &mut self.phase
+        {
+            *wait = Wait::Idle(cx.now);
+        }
+        work.begins(cx.turn);
+        let request = self.next_request;
+        self.next_request = request.wrapping_add(1);
+        let now = !work.asked.awaits_body && work.exchanges.is_empty() && work.producing.is_none();
+        Step::Request { request, head, now }
+    }
+
+    /// Refuses what cannot be understood; in its turn, if others are being answered.
+    fn refuse(&mut self, work: &mut Work, cx: &mut Context, reject: Reject) {
+        self.take_no_more();
+        // It takes the place of the answer to the request that has the faulty body.
+        if work.awaits_body() {
+            work.exchanges.pop_back();
+        }
+        if work.exchanges.is_empty() && work.producing.is_none() {
+            self.respond_to_refused(work, cx, reject);
+        } else {
+            work.exchanges.push_back(Exchange::Refused(reject));
+        }
+    }
+
+    fn respond_to_refused(&mut self, work: &mut Work, cx: &mut Context, reject: Reject) {
+        let bare =
+            ResponseHead { server: Some(crate::NAME.into()), ..ResponseHead::new(reject.status) };
+        work.begin_response(cx, None, page::refused(reject, bare), true);
+    }
+
+    /// All that was promised is with the transport.
+    fn handle_drained(&mut self, work: &mut Work, cx: &Context, moved: &Moved) -> Next {
+        if work.producing.is_some() {
+            if work.made_its_turn(cx.turn) {
+                return self.end_turn(cx);
+            }
+            if work.produce(cx.turn) == Produced::Waiting && work.stream.is_drained() {
+                self.wait_for_source(cx.now);
+                return Next::Wait;
+            }
+            return Next::Pump;
+        }
+        if work.has_turn() {
+            return Next::Pump;
+        }
+        if moved.unread > 0 && self.is_open() {
+            if work.had_its_turn(cx.turn) {
+                return self.end_turn(cx);
+            }
+            if !moved.stuck {
+                return Next::Read;
+            }
+        }
+        match work.exchanges.front() {
+            None => {}
+            Some(Exchange::Asked { asked, .. }) if asked.awaits_body => {
+                return self.wait_for_request(cx);
+            }
+            Some(_) => {
+                self.wait_for_source(cx.now);
+                return Next::Wait;
+            }
+        }
+        match self.phase {
+            _ if self.ended => Next::Close(Why::Done),
+            Phase::Last(_) => {
+                self.phase = Phase::Lingering(cx.now);
+                Next::ShutDown
+            }
+            Phase::Lingering(_) => Next::Wait,
+            Phase::Open(_) if moved.unread == 0 && self.reader.is_idle() => {
+                self.set_wait(Wait::Idle(cx.now));
+                Next::Wait
+            }
+            Phase::Open(_) => self.wait_for_request(cx),
+        }
+    }
+}
+
+impl Taking {
+    /// Whether the peer has taken as much since then as it must.
+    fn is_fast_enough(self, cx: &Context, acknowledged: i64) -> bool {
+        let fresh = u64::try_from(acknowledged.wrapping_sub(self.acknowledged)).unwrap_or(0);
+        let millis = u64::try_from(cx.now.since(self.since).as_millis()).unwrap_or(u64::MAX);
+        let asked = cx.tuning.rate_min.saturating_mul(millis) / 1000;
+        fresh >= asked.max(1)
+    }
+}
+
+impl Outgoing for Work {
+    #[inline]
+    fn pump(
+        &mut self,
+        ring: &mut Ring,
+        disk: &mut Disk,
+        transport: &mut impl Transport,
+        connection: u64,
+        window: Window,
+    ) -> Progress {
+        self.stream.pump(ring, disk, transport, Owner::of(connection), window)
+    }
+
+    fn handle_read(&mut self, ring: &Ring, done: ReadDone) {
+        self.stream.handle_read(ring, done);
+    }
+
+    fn reclaim(&mut self) {
+        self.stream.reclaim();
+    }
+
+    fn queue(&mut self) -> &mut outq::OutQ<Piece> {
+        self.stream.queue()
+    }
+
+    fn weight(&self) -> Weight {
+        let mut weight = self.stream.weight();
+        self.exchanges.iter().for_each(|exchange| weight += exchange.weight());
+        self.ends.iter().for_each(|end| weight += end.weight());
+        if let Some(producing) = &self.producing {
+            weight.shared += producing.producer.weight();
+        }
+        weight
+    }
+
+    fn is_idle(&self) -> bool {
+        self.stream.is_drained()
+            && self.exchanges.is_empty()
+            && self.producing.is_none()
+            && !self.stream.is_reading()
+    }
+
+    fn restart(&mut self) {
+        debug_assert!(self.is_idle() && self.ends.is_empty());
+        self.stream.restart();
+        self.begun = (0, 0);
+        self.produced = (0, 0);
+    }
+}
+
+impl Work {
+    /// Whether no more requests are to be read for now.
+    fn is_full(&self, budget: &Budget) -> bool {
+        // A body is skipped without memory, and no other request begins before its end.
+        if self.awaits_body() {
+            return false;
+        }
+        self.exchanges.len() + self.ends.len() >= REQUESTS_MAX
+            || self.unsent() >= PROMISED_BYTES_MAX
+            || !budget.allows(self.weight())
+    }
+
+    /// Whether another response may be put into the stream.
+    fn may_respond(&self, budget: &Budget) -> bool {
+        self.unsent() < PROMISED_BYTES_MAX && budget.allows(self.stream.weight())
+    }
+
+    /// Promised bytes that have not been sent.
+    const fn unsent(&self) -> u64 {
+        self.stream.promised() - self.stream.sent()
+    }
+
+    /// Whether the response to the first request that waits can begin.
+    fn has_turn(&self) -> bool {
+        self.exchanges.front().is_some_and(Exchange::is_ready)
+    }
+
+    /// Whether the connection has begun as many requests in this turn of the worker as it may.
+    fn had_its_turn(&self, turn: u64) -> bool {
+        self.begun == (turn, TURN_REQUESTS_MAX)
+    }
+
+    /// A request begins in this turn of the worker.
+    const fn begins(&mut self, turn: u64) {
+        let (last, count) = self.begun;
+        self.begun = (turn, if last == turn { count + 1 } else { 1 });
+    }
+
+    /// Whether as many bytes have been made in this turn of the worker as may be.
+    const fn made_its_turn(&self, turn: u64) -> bool {
+        let (last, bytes) = self.produced;
+        last == turn && bytes >= PRODUCED_TURN_BYTES_MAX
+    }
+
+    /// Whether the last request that was read has a body that its response waits for.
+    fn awaits_body(&self) -> bool {
+        matches!(self.exchanges.back(), Some(Exchange::Asked { asked, .. }) if asked.awaits_body)
+    }
+
+    /// The body of the last request that was read has been skipped.
+    fn body_skipped(&mut self) {
+        if let Some(Exchange::Asked { asked, .. }) = self.exchanges.back_mut() {
+            asked.awaits_body = false;
+        }
+    }
+
+    /// Invites the body, if its response waits for it and the client for the invitation.
+    fn invite_body(&mut self) {
+        if let Some(Exchange::Asked { asked, .. }) = self.exchanges.front_mut()
+            && asked.awaits_body
+            && core::mem::take(&mut asked.expect_continue)
+        {
+            self.stream.push(Piece::Static(CONTINUE));
+        }
+    }
+
+    /// Puts a response into the stream; returns whether it ends the connection.
+    #[inline]
+    fn begin_response(
+        &mut self,
+        cx: &mut Context,
+        head: Option<&Head<'_>>,
+        response: Response<'_>,
+        mut last: bool,
+    ) -> bool {
+        cx.stats.responses += 1;
+        let Response { head: mut fields, body, finished } = response;
+        let is_head = head.is_some_and(|head| head.method == Method::Head);
+        let is_http10 = head.is_some_and(|head| head.version == Version::Http10);
+        let record = Record::new(cx, head, fields.status);
+        if let Some(finished) = finished
+            && !last
+            && !is_http10
+        {
+            let body_at = self.stream.promised() + finished.head_len as u64;
+            let stream = &mut self.stream;
+            finished.send(cx.unix, &cx.date, !is_head, |piece| stream.push(piece));
+            if is_head || finished.has_body() {
+                self.end_response(record, body_at);
+            } else {
+                let framing = BodyFraming::Length(fields.content_length.unwrap_or(0));
+                self.push_parts(Sending { parts: body.into_iter(), framing, record, body_at });
+            }
+            return false;
+        }
+        let framing = match fields.content_length {
+            Some(length) => BodyFraming::Length(length),
+            None if body.is_empty() => BodyFraming::Length(0),
+            None if is_http10 => BodyFraming::Close,
+            None => BodyFraming::Chunked,
+        };
+        last |= framing == BodyFraming::Close;
+        // Not later than the date of the message (RFC 9110 §8.8.2.1).
+        fields.last_modified = fields.last_modified.map(|time| time.min(cx.unix));
+        let wire = Wire {
+            connection: match (last, is_http10) {
+                (true, _) => ConnectionOption::Close,
+                (false, true) => ConnectionOption::KeepAlive,
+                (false, false) => ConnectionOption::Unsaid,
+            },
+            chunked: framing == BodyFraming::Chunked,
+        };
+        let mut bytes = Vec::new();
+        write::response_head(&fields, &cx.date, wire, &mut bytes);
+        self.stream.push(Piece::Bytes(bytes));
+        let body_at = self.stream.promised();
+        if is_head {
+            self.end_response(record, body_at);
+        } else {
+            self.push_parts(Sending { parts: body.into_iter(), framing, record, body_at });
+        }
+        last
+    }
+
+    /// Puts parts of a body into the stream, up to the first that has to be made.
+    #[inline]
+    fn push_parts(&mut self, mut body: Sending) {
+        while let Some(part) = body.parts.next() {
+            match part {
+                Part::Piece(piece) => {
+                    let length = piece.len();
+                    body.framing.begin(length, &mut self.stream);
+                    self.stream.push(piece);
+                    body.framing.end(&mut self.stream);
+                }
+                Part::File(file, range) => {
+                    body.framing.begin(range.end - range.start, &mut self.stream);
+                    self.stream.push_file(&file, range);
+                    body.framing.end(&mut self.stream);
+                }
+                Part::Producer(producer) => {
+                    self.producing = Some(Producing { producer, body });
+                    return;
+                }
+            }
+        }
+        if body.framing == BodyFraming::Chunked {
+            self.stream.push(Piece::Static(LAST_CHUNK));
+        }
+        self.end_response(body.record, body.body_at);
+    }
+
+    /// Has the producer make more of its bytes.
+    fn produce(&mut self, turn: u64) -> Produced {
+        let Some(Producing { mut producer, mut body }) = self.producing.take() else {
+            return Produced::Ended;
+        };
+        let before = self.stream.promised();
+        let mut sink = Sink { stream: &mut self.stream, framing: &mut body.framing };
+        let mut produced = producer.poll(PRODUCED_BYTES_MAX, &mut sink);
+        let (last, bytes) = self.produced;
+        let made = self.stream.promised() - before;
+        self.produced = (turn, if last == turn { bytes + made } else { made });
+        if body.framing.is_broken(produced) {
+            produced = Produced::Failed;
+        }
+        match produced {
+            Produced::More | Produced::Waiting => {
+                self.producing = Some(Producing { producer, body });
+            }
+            Produced::Ended => self.push_parts(body),
+            Produced::Failed => {
+                self.stream.abort(Failure::Unfinished);
+                self.producing = Some(Producing { producer, body });
+            }
+        }
+        produced
+    }
+
+    /// A response ends where the stream ends now.
+    #[inline]
+    fn end_response(&mut self, mut record: Option<Box<Record>>, body_at: u64) {
+        let at = self.stream.promised();
+        if let Some(record) = &mut record {
+            record.body_at = body_at;
+            record.body_bytes = at - body_at;
+        }
+        self.ends.push_back(End { at, record });
+    }
+}
+
+/// Ends a body in chunks (RFC 9112 §7.1).
+const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+impl BodyFraming {
+    /// A piece of `length` bytes follows.
+    #[inline]
+    fn begin(&mut self, length: u64, stream: &mut Stream) {
+        match self {
+            Self::Length(left) => *left = left.wrapping_sub(length),
+            Self::Chunked => {
+                stream.push(Piece::Bytes(format!("{length:x}\r\n").into_bytes()));
+            }
+            Self::Close => {}
+        }
+    }
+
+    /// The piece is in the stream.
+    #[inline]
+    fn end(self, stream: &mut Stream) {
+        if self == Self::Chunked {
+            stream.push(Piece::Static(b"\r\n"));
+        }
+    }
+
+    /// Whether a producer has not kept to the length that was promised.
+    const fn is_broken(self, produced: Produced) -> bool {
+        match self {
+            Self::Length(left) => {
+                left > 1 << 63 || (left > 0 && matches!(produced, Produced::Ended))
+            }
+            Self::Chunked | Self::Close => false,
+        }
+    }
+}
+
+/// The stream, as a producer sees it.
+struct Sink<'a> {
+    stream: &'a mut Stream,
+    framing: &'a mut BodyFraming,
+}
+
+impl BodySink for Sink<'_> {
+    fn push(&mut self, bytes: Vec<u8>) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.framing.begin(bytes.len() as u64, self.stream);
+        self.stream.push(Piece::Bytes(bytes));
+        self.framing.end(self.stream);
+    }
+}
+
+impl Exchange {
+    /// Whether its response can begin.
+    const fn is_ready(&self) -> bool {
+        match self {
+            Self::Asked { asked, lookup, .. } => {
+                !matches!(lookup, Lookup::Pending) && !asked.awaits_body
+            }
+            Self::Refused(_) => true,
+        }
+    }
+
+    fn weight(&self) -> Weight {
+        let mut weight = Weight { own: size_of::<Self>() as u64, shared: 0 };
+        if let Self::Asked { head, lookup, .. } = self {
+            weight.own += head.memory() as u64;
+            if let Lookup::Found(size) = lookup {
+                weight.shared += size.shared;
+            }
+        }
+        weight
+    }
+}
+
+impl End {
+    fn weight(&self) -> Weight {
+        let record = self.record.as_ref().map_or(0, |record| record.memory());
+        Weight { own: (size_of::<Self>() + record) as u64, shared: 0 }
+    }
+}
+
+// One for each connection, idle ones too.
+const _: () = assert!(size_of::<Http1>() <= 88);
+
+#[cfg(test)]
+mod tests;

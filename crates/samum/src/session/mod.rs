@@ -1,0 +1,241 @@
+//! What a connection decides: bytes in, requests and actions out.
+//!
+//! A session is pure. It makes no system call, reads no clock and knows no socket: the worker gives
+//! it bytes, answers, progress and deadlines, and does what it says. One session serves one
+//! connection with one protocol; [`Http1`] is the one that users have.
+//!
+//! ```text
+//!   bytes ──► handle_bytes ──► Step::Request ──► (a handler finds the answer)
+//!                                                        │
+//!   stream ◄── respond ◄── next_turn (in order) ◄── handle_answer
+//!      │
+//!      └─ pump ──► handle_progress ──► Next: respond, read, wait, shut down, close
+//! ```
+
+mod http1;
+
+use ring::{Ring, Time};
+use sendfile::{Disk, Failure, Progress, ReadDone, Transport, Weight, Window};
+
+use crate::context::Context;
+use crate::handler::{AnswerSize, Response};
+use crate::log::Record;
+use http::{Head, HeadBuf};
+
+pub use self::http1::Http1;
+
+/// One protocol on one connection.
+///
+/// The session itself exists for each connection, idle ones too, and should be small; what it needs
+/// while a request is received or answered is in [`Work`](Self::Work).
+pub trait Session: core::fmt::Debug {
+    /// The state of requests that are being received or answered.
+    type Work: Outgoing;
+
+    /// The session of a connection that was accepted now.
+    fn new(now: Time) -> Self;
+
+    /// Takes plain bytes that the peer sent; returns how many were taken, and what to do. `None`
+    /// means that no more can be taken now: the rest is given again when
+    /// [`handle_progress`](Self::handle_progress) asks for it.
+    fn handle_bytes<'b>(
+        &mut self,
+        work: &mut Self::Work,
+        cx: &mut Context,
+        bytes: &'b [u8],
+    ) -> (usize, Option<Step<'b>>);
+
+    /// The peer will send no more.
+    fn handle_eof(&mut self, work: Option<&mut Self::Work>) -> Next;
+
+    /// Keeps a request whose answer is not there yet (`None`), or whose turn has not come. Called at
+    /// once after the [`Step::Request`]. Returns whether an answer that is there is to be kept until
+    /// [`next_turn`](Self::next_turn); if not, it is found again then.
+    fn defer(
+        &mut self,
+        work: &mut Self::Work,
+        request: u32,
+        head: &Head<'_>,
+        found: Option<AnswerSize>,
+    ) -> bool;
+
+    /// The answer to a deferred request has been found; returns whether it is to be kept until
+    /// [`next_turn`](Self::next_turn). If not, it is found again then.
+    fn handle_answer(
+        &mut self,
+        work: &mut Self::Work,
+        cx: &Context,
+        request: u32,
+        size: AnswerSize,
+    ) -> bool;
+
+    /// The next deferred request whose response can begin now.
+    fn next_turn(&mut self, work: &mut Self::Work, cx: &mut Context) -> Option<Turn>;
+
+    /// The answer of a [`Turn`] is not there after all: the request waits for it.
+    fn put_back(&mut self, work: &mut Self::Work, turn: Turn);
+
+    /// Begins the response to the request of the last [`Step::Request`] or [`Turn`].
+    fn respond(
+        &mut self,
+        work: &mut Self::Work,
+        cx: &mut Context,
+        head: &Head<'_>,
+        response: Response<'_>,
+    );
+
+    /// The work was pumped; says what comes next.
+    fn handle_progress(
+        &mut self,
+        work: &mut Self::Work,
+        cx: &mut Context,
+        progress: &Moved,
+    ) -> Next;
+
+    /// The next response that has left, for the log.
+    fn next_left(&mut self, work: &mut Self::Work) -> Option<Left>;
+
+    /// The next response that will not leave to its end, for the log: the connection is closed.
+    fn next_cut(&mut self, work: &mut Self::Work) -> Option<Left>;
+
+    /// Whether more bytes of the peer are wanted, `unread` of which wait to be taken.
+    fn wants_bytes(&self, work: &Self::Work, cx: &Context, unread: usize) -> bool;
+
+    /// The time by which something must have happened.
+    fn deadline(&self, cx: &Context) -> Option<Time>;
+
+    /// The deadline has passed. `acknowledged`: bytes of the stream that the peer has.
+    fn handle_deadline(
+        &mut self,
+        work: Option<&mut Self::Work>,
+        cx: &mut Context,
+        acknowledged: i64,
+    ) -> Next;
+
+    /// Takes no more requests. The connection is closed once those that are being answered are done.
+    fn handle_shutdown(&mut self, work: Option<&mut Self::Work>) -> Next;
+
+    /// Since when the connection has had nothing to do; `None` while a request is received or
+    /// answered.
+    fn idle_since(&self) -> Option<Time>;
+
+    /// Panics unless the state is one that the documentation allows.
+    fn check(&self, work: Option<&Self::Work>);
+}
+
+/// A request or a part of one.
+#[derive(Debug)]
+pub enum Step<'b> {
+    /// A request. Find its answer, then [`respond`](Session::respond) if `now`, else
+    /// [`defer`](Session::defer).
+    Request {
+        /// The number of the request on its connection.
+        request: u32,
+        /// Its head.
+        head: Head<'b>,
+        /// Whether its response may begin now.
+        now: bool,
+    },
+}
+
+/// A deferred request whose response can begin.
+#[derive(Debug)]
+pub struct Turn {
+    /// The number of the request on its connection.
+    pub request: u32,
+    /// Its head.
+    pub head: HeadBuf,
+    /// Whether the connection keeps its answer.
+    pub found: bool,
+}
+
+/// What a pump has come to.
+#[derive(Debug)]
+pub struct Moved {
+    /// How the pump ended.
+    pub progress: Progress,
+    /// Whether the peer takes nothing at the moment.
+    pub blocked: bool,
+    /// Bytes of the stream that the peer has acknowledged; only differences mean something.
+    pub acknowledged: i64,
+    /// Bytes of the peer that were received and not taken by the session.
+    pub unread: usize,
+    /// Whether the session was given all of them since more were received.
+    pub stuck: bool,
+}
+
+/// What the worker does next with a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Close the connection.
+    Close(Why),
+    /// Begin responses whose turn has come, and pump.
+    Pump,
+    /// Give the session the bytes that wait, then pump.
+    Read,
+    /// Let the peer see the end of the stream, and wait.
+    ShutDown,
+    /// Give the connection another turn, after the others.
+    TurnOver,
+    /// Wait for an event.
+    Wait,
+}
+
+/// Why a connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It has served its purpose.
+    Done,
+    /// What was promised cannot be sent.
+    Failed(Failure),
+    /// Something took too long.
+    TimedOut,
+}
+
+/// A response that has left, or of which no more will leave.
+#[derive(Debug)]
+pub struct Left {
+    pub(crate) record: Box<Record>,
+    /// Bytes of its body that were sent.
+    pub(crate) bytes: u64,
+}
+
+impl Left {
+    /// `sent`: bytes of the stream that were sent.
+    pub(crate) fn new(record: Box<Record>, sent: u64) -> Self {
+        let bytes = sent.saturating_sub(record.body_at).min(record.body_bytes);
+        Self { record, bytes }
+    }
+}
+
+/// What a session has to send, and how it moves: the queue that the transport drains, and the
+/// sources that fill it.
+pub trait Outgoing: Default + core::fmt::Debug {
+    /// Moves what can be moved now, at most one turn of it.
+    fn pump(
+        &mut self,
+        ring: &mut Ring,
+        disk: &mut Disk,
+        transport: &mut impl Transport,
+        connection: u64,
+        window: Window,
+    ) -> Progress;
+
+    /// Takes a read that has ended.
+    fn handle_read(&mut self, ring: &Ring, done: ReadDone);
+
+    /// Gives back buffers of bytes that the peer does not take.
+    fn reclaim(&mut self);
+
+    /// The queue that the transport drains.
+    fn queue(&mut self) -> &mut outq::OutQ<sendfile::Piece>;
+
+    /// Memory that waits to be sent, answered or logged.
+    fn weight(&self) -> Weight;
+
+    /// Whether nothing is being received, answered or read.
+    fn is_idle(&self) -> bool;
+
+    /// Makes an idle work ready for another connection, of which it must know nothing.
+    fn restart(&mut self);
+}

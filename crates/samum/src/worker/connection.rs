@@ -1,0 +1,456 @@
+//! One client: its transport, its session and the work between them. Nothing is decided here.
+
+use core::fmt;
+use std::io;
+
+use http::Head;
+use ring::Time;
+use sendfile::{Failure, Progress, ReadDone, Transport, Window};
+
+use super::wheel::Tick;
+use crate::budget::Budget;
+use crate::handler::{Found, Handler, Ticket};
+use crate::session::{Left, Moved, Next, Outgoing, Session, Step, Why};
+use crate::shell::Shell;
+
+/// Memory of an idle connection's input buffer that is kept for the next one.
+const INPUT_BYTES_KEPT: usize = 4 * 1024;
+/// Works that are kept for connections that have something to do next: a batch of completions.
+const SPARE_MAX: usize = 256;
+
+/// A client's connection.
+///
+/// An idle one is little more than its descriptor: everything else is in [`Work`], which it has only
+/// while a request is being received or answered.
+pub(super) struct Connection<S: Session, T, A> {
+    id: u64,
+    transport: T,
+    session: S,
+    work: Option<Box<Work<S::Work, A>>>,
+    peer: Option<Box<str>>,
+    /// Bytes of its own that the worker's budget counts.
+    counted: u64,
+    /// The tick of its earliest entry in the wheel.
+    pub(super) wheel_tick: Tick,
+}
+
+/// What a connection needs while a request is being received or answered.
+struct Work<W, A> {
+    session: W,
+    /// Received and not taken by the session.
+    input: Vec<u8>,
+    /// Answers that were found before their turn, by request.
+    answers: Vec<(u32, A)>,
+    /// Whether it stands in the worker's line for another turn.
+    queued: bool,
+}
+
+/// Works that connections have given back for the next one that has something to do.
+pub(super) struct Spare<S: Session, A>(Vec<Box<Work<S::Work, A>>>);
+
+/// What a connection acts through.
+pub(super) struct Tools<'a, S: Session, H: Handler> {
+    pub(super) shell: &'a mut Shell,
+    pub(super) handler: &'a mut H,
+    pub(super) spare: &'a mut Spare<S, H::Answer>,
+}
+
+/// What the worker does with a connection after it has done something.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum After {
+    Keep,
+    /// Give it another turn after the others.
+    Again,
+    Close,
+}
+
+impl<S: Session, T: Transport, A> Connection<S, T, A> {
+    pub(super) fn new(id: u64, transport: T, peer: Option<Box<str>>, now: Time) -> Self {
+        let session = S::new(now);
+        Self { id, transport, session, work: None, peer, counted: 0, wheel_tick: Tick::MAX }
+    }
+
+    /// Since when the connection has had nothing to do; `None` while a request is received or
+    /// answered.
+    pub(super) fn idle_since(&self) -> Option<Time> {
+        self.session.idle_since()
+    }
+
+    /// The time by which something must have happened.
+    pub(super) fn deadline(&self, shell: &Shell) -> Option<Time> {
+        self.session.deadline(&shell.cx)
+    }
+
+    /// Bytes have come from the network.
+    pub(super) fn handle_received<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+        bytes: &[u8],
+    ) -> After {
+        let mut work = self.take_work(tools);
+        let Ok(plain) = self.transport.receive(bytes, work.session.queue()) else {
+            self.work = Some(work);
+            return After::Close;
+        };
+        if work.input.is_empty() {
+            let taken = read(&mut self.session, self.id, tools, &mut work, plain);
+            work.input.extend_from_slice(&plain[taken..]);
+        } else {
+            work.input.extend_from_slice(plain);
+            self.read_input(tools, &mut work);
+        }
+        self.proceed(tools, work)
+    }
+
+    /// The peer will send no more.
+    pub(super) fn handle_end<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+    ) -> After {
+        self.transport.handle_end();
+        let next = self.session.handle_eof(self.work.as_mut().map(|work| &mut work.session));
+        self.follow(tools, next)
+    }
+
+    /// Receiving was stopped, as asked; there may be room for more by now.
+    pub(super) fn handle_stopped<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+    ) -> After {
+        self.transport.handle_receive_stopped();
+        let work = self.take_work(tools);
+        self.proceed(tools, work)
+    }
+
+    /// The transport can send again.
+    pub(super) fn handle_writable<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+    ) -> After {
+        self.transport.handle_writable();
+        self.follow(tools, Next::Pump)
+    }
+
+    /// A read has ended.
+    pub(super) fn handle_read<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+        done: ReadDone,
+    ) -> After {
+        let Some(mut work) = self.work.take() else { return After::Keep };
+        work.session.handle_read(&tools.shell.ring, done);
+        self.proceed(tools, work)
+    }
+
+    /// There is room on the disk, a producer has more to give, or it is this connection's turn again.
+    pub(super) fn handle_turn<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+        is_queued: bool,
+    ) -> After {
+        let Some(mut work) = self.work.take() else { return After::Keep };
+        if is_queued {
+            work.queued = false;
+        }
+        self.proceed(tools, work)
+    }
+
+    /// The answer to one of the requests has been found.
+    pub(super) fn handle_answer<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+        request: u32,
+        answer: A,
+    ) -> After {
+        let Some(mut work) = self.work.take() else { return After::Keep };
+        let size = tools.handler.size(&answer);
+        if self.session.handle_answer(&mut work.session, &tools.shell.cx, request, size) {
+            work.answers.push((request, answer));
+        }
+        self.proceed(tools, work)
+    }
+
+    /// The deadline has passed.
+    pub(super) fn handle_deadline<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+    ) -> After {
+        let shell = &mut *tools.shell;
+        let mut work = self.work.as_mut().map(|work| &mut work.session);
+        let acknowledged =
+            work.as_mut().map_or(0, |work| self.transport.acknowledged(&shell.ring, work.queue()));
+        let next = self.session.handle_deadline(work, &mut shell.cx, acknowledged);
+        self.follow(tools, next)
+    }
+
+    /// Takes no more requests, and closes as soon as none is being answered.
+    pub(super) fn handle_shutdown<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+    ) -> After {
+        let next = self.session.handle_shutdown(self.work.as_mut().map(|work| &mut work.session));
+        self.follow(tools, next)
+    }
+
+    /// Gives back the memory of what the peer does not take.
+    pub(super) fn reclaim(&mut self) {
+        if let Some(work) = &mut self.work {
+            work.session.reclaim();
+        }
+    }
+
+    /// Tells the budget what the connection holds now.
+    pub(super) fn recount(&mut self, budget: &mut Budget) {
+        let own = self.work.as_ref().map_or(0, |work| {
+            let fixed = size_of::<Work<S::Work, A>>() + work.input.capacity();
+            work.session.weight().own + fixed as u64
+        });
+        budget.recount(core::mem::replace(&mut self.counted, own), own);
+    }
+
+    /// Logs what has been sent of unfinished responses, and lets go of everything.
+    pub(super) fn close(mut self, shell: &mut Shell) {
+        if let Some(mut work) = self.work.take() {
+            while let Some(cut) = self.session.next_cut(&mut work.session) {
+                self.log(shell, &cut);
+            }
+        }
+        self.transport.close(&mut shell.ring);
+        shell.cx.budget.recount(self.counted, 0);
+    }
+
+    fn take_work<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+    ) -> Box<Work<S::Work, A>> {
+        self.work.take().or_else(|| tools.spare.0.pop()).unwrap_or_default()
+    }
+
+    /// Does what the session said outside of [`proceed`](Self::proceed).
+    fn follow<H: Handler<Answer = A>>(&mut self, tools: &mut Tools<'_, S, H>, next: Next) -> After {
+        match next {
+            Next::Wait => After::Keep,
+            Next::Close(why) => end(tools.shell, why),
+            Next::TurnOver => match &mut self.work {
+                None => After::Keep,
+                Some(work) if work.queued => After::Keep,
+                Some(work) => {
+                    work.queued = true;
+                    After::Again
+                }
+            },
+            Next::Pump | Next::Read | Next::ShutDown => match self.work.take() {
+                Some(work) => self.proceed(tools, work),
+                None => After::Keep,
+            },
+        }
+    }
+
+    /// Goes on with everything until it waits.
+    fn proceed<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+        mut work: Box<Work<S::Work, A>>,
+    ) -> After {
+        let mut stuck = false;
+        let after = loop {
+            self.begin_responses(tools, &mut work);
+            let shell = &mut *tools.shell;
+            let window = Window(shell.cx.tuning.readahead);
+            let (ring, disk) = (&mut shell.ring, &mut shell.disk);
+            let was_blocked = self.transport.is_blocked();
+            let progress = work.session.pump(ring, disk, &mut self.transport, self.id, window);
+            while let Some(left) = self.session.next_left(&mut work.session) {
+                self.log(shell, &left);
+            }
+            let acknowledged = if progress == Progress::Blocked && !was_blocked {
+                self.transport.acknowledged(&shell.ring, work.session.queue())
+            } else {
+                0
+            };
+            let blocked = self.transport.is_blocked();
+            let moved = Moved { progress, blocked, acknowledged, unread: work.input.len(), stuck };
+            match self.session.handle_progress(&mut work.session, &mut shell.cx, &moved) {
+                Next::Pump => {}
+                Next::Read => {
+                    let before = work.input.len();
+                    self.read_input(tools, &mut work);
+                    stuck = work.input.len() == before;
+                }
+                Next::Wait => break After::Keep,
+                Next::TurnOver if core::mem::replace(&mut work.queued, true) => break After::Keep,
+                Next::TurnOver => break After::Again,
+                Next::ShutDown => {
+                    self.transport.shutdown(&mut shell.ring);
+                    break After::Keep;
+                }
+                Next::Close(why) => break end(shell, why),
+            }
+        };
+        let shell = &mut *tools.shell;
+        let wants_bytes = self.session.wants_bytes(&work.session, &shell.cx, work.input.len());
+        self.transport.set_receiving(&mut shell.ring, wants_bytes);
+        if cfg!(debug_assertions) && after != After::Close {
+            self.session.check(Some(&work.session));
+        }
+        if after == After::Keep && work.is_idle() {
+            work.restart();
+            if tools.spare.0.len() < SPARE_MAX {
+                tools.spare.0.push(work);
+            }
+        } else {
+            self.work = Some(work);
+        }
+        after
+    }
+
+    fn read_input<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+        work: &mut Work<S::Work, A>,
+    ) {
+        let mut input = core::mem::take(&mut work.input);
+        let taken = read(&mut self.session, self.id, tools, work, &input);
+        input.drain(..taken);
+        work.input = input;
+    }
+
+    /// Begins the responses whose turn has come.
+    fn begin_responses<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+        work: &mut Work<S::Work, A>,
+    ) {
+        while let Some(turn) = self.session.next_turn(&mut work.session, &mut tools.shell.cx) {
+            let kept = if turn.found { work.take_answer(turn.request) } else { None };
+            let answer = match kept {
+                Some(answer) => answer,
+                None => {
+                    let ticket = Ticket { connection: self.id, request: turn.request };
+                    match tools.handler.find(tools.shell, &turn.head.as_head(), ticket) {
+                        Found::Now(answer) => answer,
+                        Found::Later => return self.session.put_back(&mut work.session, turn),
+                    }
+                }
+            };
+            respond(&mut self.session, tools, work, &turn.head.as_head(), &answer);
+        }
+    }
+
+    fn log(&self, shell: &mut Shell, left: &Left) {
+        let now = shell.cx.now;
+        if let Some(access) = &mut shell.access {
+            let peer = self.peer.as_deref().unwrap_or("-");
+            access.record(&left.record, peer, left.bytes, now);
+        }
+    }
+}
+
+/// Gives bytes to the session, and finds answers to the requests in them; returns how many were
+/// taken.
+fn read<S: Session, H: Handler>(
+    session: &mut S,
+    id: u64,
+    tools: &mut Tools<'_, S, H>,
+    work: &mut Work<S::Work, H::Answer>,
+    bytes: &[u8],
+) -> usize {
+    let mut at = 0;
+    while at < bytes.len() {
+        let (taken, step) =
+            session.handle_bytes(&mut work.session, &mut tools.shell.cx, &bytes[at..]);
+        at += taken;
+        let Some(Step::Request { request, head, now }) = step else { break };
+        match tools.handler.find(tools.shell, &head, Ticket { connection: id, request }) {
+            Found::Now(answer) if now => respond(session, tools, work, &head, &answer),
+            Found::Now(answer) => {
+                let size = tools.handler.size(&answer);
+                if session.defer(&mut work.session, request, &head, Some(size)) {
+                    work.answers.push((request, answer));
+                }
+            }
+            Found::Later => {
+                session.defer(&mut work.session, request, &head, None);
+            }
+        }
+    }
+    at
+}
+
+/// Begins the response that an answer comes to.
+#[inline]
+fn respond<S: Session, H: Handler>(
+    session: &mut S,
+    tools: &mut Tools<'_, S, H>,
+    work: &mut Work<S::Work, H::Answer>,
+    head: &Head<'_>,
+    answer: &H::Answer,
+) {
+    let response = tools.handler.response(&mut tools.shell.cx, head, answer);
+    session.respond(&mut work.session, &mut tools.shell.cx, head, response);
+}
+
+/// The session wants the connection closed: the operator is told why if responses are missing.
+fn end(shell: &mut Shell, why: Why) -> After {
+    let error = io::Error::from_raw_os_error;
+    match why {
+        Why::Done | Why::TimedOut | Why::Failed(Failure::Gone) => {}
+        Why::Failed(Failure::Unfinished) => {
+            shell.note("a response could not be made to its end; closed the connection");
+        }
+        Why::Failed(Failure::Truncated) => {
+            shell.cx.stats.truncated += 1;
+            shell.note("a file became shorter while it was being sent; closed the connection");
+        }
+        Why::Failed(Failure::Unreadable(errno)) => {
+            shell.cx.stats.disk_errors += 1;
+            shell.note(&format!(
+                "a file could not be read while it was being sent: {}; closed the connection",
+                error(errno)
+            ));
+        }
+        Why::Failed(Failure::NoMemory(errno) | Failure::Unexpected(errno)) => {
+            shell.note(&format!(
+                "a response could not be sent: {}; closed the connection",
+                error(errno)
+            ));
+        }
+    }
+    After::Close
+}
+
+impl<W: Outgoing, A> Work<W, A> {
+    fn is_idle(&self) -> bool {
+        self.session.is_idle() && self.input.is_empty() && !self.queued
+    }
+
+    fn take_answer(&mut self, request: u32) -> Option<A> {
+        let place = self.answers.iter().position(|(other, _)| *other == request)?;
+        Some(self.answers.remove(place).1)
+    }
+
+    /// Nothing is left to do: what is kept serves another connection, of which it must know nothing.
+    fn restart(&mut self) {
+        self.session.restart();
+        self.answers.clear();
+        self.input.shrink_to(INPUT_BYTES_KEPT);
+    }
+}
+
+impl<W: Default, A> Default for Work<W, A> {
+    fn default() -> Self {
+        Self { session: W::default(), input: Vec::new(), answers: Vec::new(), queued: false }
+    }
+}
+
+impl<S: Session, A> Default for Spare<S, A> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<S: Session, T, A> fmt::Debug for Connection<S, T, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Connection({:?})", self.session)
+    }
+}

@@ -1,0 +1,474 @@
+//! One thread's share of the server: a loop that takes completions and gives turns.
+
+mod connection;
+mod connections;
+mod wheel;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ring::{Completion, Fd, Ring, Time};
+use sendfile::{Disk, DiskConfig};
+
+use crate::config::Tuning;
+use crate::content::Policy;
+use crate::context::Stats;
+use crate::crowd::Crowd;
+use crate::handler::Handler;
+use crate::handler::files::Files;
+use crate::log::{AccessLog, Sink};
+use crate::network::{Listeners, NetEvent, Network};
+use crate::session::{Http1, Session};
+use crate::shell::{Limit, Shell, kind};
+use connection::{After, Connection, Spare, Tools};
+use connections::{Connections, IDLERS_PAUSE, Idlers};
+use wheel::{Tick, Wheel};
+
+/// Files that would fill more than this part of the memory are not cached.
+const MEMORY_SHARE: u64 = 8;
+/// Streams pumped in one turn because the disk has room.
+const LINE_TURNS_MAX: usize = 64;
+/// Connections asked to give back buffers at once, when others starve.
+const RECLAIMS_MAX: usize = 16;
+
+/// Everything that one thread serves: connections from the network `N`, each with a session `S`, and
+/// what the handler `H` answers.
+pub struct Worker<S: Session = Http1, N: Network = Listeners, H: Handler = Files> {
+    shell: Shell,
+    handler: H,
+    network: N,
+    connections: Connections<Connection<S, N::Transport, H::Answer>>,
+    spare: Spare<S, H::Answer>,
+    crowd: Arc<Crowd>,
+    /// Accepted, and waiting for a place.
+    newcomers: VecDeque<N::Newcomer>,
+    /// How many of them the crowd has been told of.
+    told: usize,
+    idlers: Idlers,
+    wheel: Wheel,
+    /// Connections whose turn was over before they were done.
+    again: VecDeque<u64>,
+    draining: bool,
+    completions: Vec<Completion>,
+    expired: Vec<(u64, Tick)>,
+}
+
+/// What a worker is made of.
+pub struct Parts {
+    /// Made on the worker's own thread.
+    pub ring: Ring,
+    /// Listening sockets.
+    pub listeners: Vec<Fd>,
+    /// The directory to serve.
+    pub root: Fd,
+    /// The places for connections, of all workers together.
+    pub crowd: Arc<Crowd>,
+    /// Open files this worker may keep.
+    pub descriptors_max: usize,
+    /// The rest of the configuration.
+    pub tuning: Tuning,
+    /// Where the access log goes and how it looks; the name is for messages.
+    pub access: Option<(Fd, crate::LogFormat, String, bool)>,
+    /// Where messages go.
+    pub notes: Option<Fd>,
+}
+
+impl<S: Session> Worker<S> {
+    /// Begin to accept from listening sockets, and to serve a directory.
+    ///
+    /// # Errors
+    ///
+    /// Those of `mmap(2)`.
+    pub fn new(parts: Parts) -> io::Result<Self> {
+        let network = Listeners::new(parts.listeners.clone());
+        Self::over(parts, network)
+    }
+}
+
+impl<S: Session, N: Network> Worker<S, N> {
+    /// The same over another network; the listeners of `parts` are not used.
+    ///
+    /// # Errors
+    ///
+    /// Those of `mmap(2)`.
+    pub fn over(parts: Parts, network: N) -> io::Result<Self> {
+        let policy = Policy {
+            index: parts.tuning.index.clone(),
+            listing: parts.tuning.listing,
+            keep: parts.tuning.caching != sendfile::Caching::Never,
+            tags: parts.tuning.tags,
+            descriptors_max: parts.descriptors_max,
+        };
+        let root = parts.root.clone();
+        Self::with(parts, network, |shell| Files::new(root, policy, shell))
+    }
+
+    /// Serve another directory from now on. What is under way is finished from the one before.
+    pub fn replace_root(&mut self, directory: OwnedFd) {
+        let root = self.shell.ring.adopt_file(directory);
+        self.handler.replace_root(&mut self.shell, root);
+    }
+}
+
+impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
+    /// The same with another handler; listeners and root of `parts` are not used.
+    ///
+    /// # Errors
+    ///
+    /// Those of `mmap(2)`, and of `handler`.
+    pub fn with(
+        parts: Parts,
+        network: N,
+        handler: impl FnOnce(&Shell) -> io::Result<H>,
+    ) -> io::Result<Self> {
+        let disk = Disk::new(DiskConfig {
+            caching: parts.tuning.caching,
+            // There are no pipes in the simulation.
+            pipes: if parts.ring.kind() == ring::DriverKind::Sim {
+                0
+            } else {
+                // Two descriptors each: half of what is left of an eighth beside loads.
+                DiskConfig::default().pipes.min(parts.descriptors_max / 4)
+            },
+            cached_bytes_max: crate::memory::limit() / MEMORY_SHARE,
+            token_base: kind::DISK,
+            ..DiskConfig::default()
+        })?;
+        let access = parts.access.map(|(fd, format, name, is_file)| {
+            AccessLog::new(Sink::new(Some(fd), kind::ACCESS, &name, is_file), format)
+        });
+        let notes = Sink::new(parts.notes, kind::NOTE, "messages", false);
+        let shell = Shell::new(parts.ring, disk, Rc::new(parts.tuning), access, notes);
+        let mut worker = Self {
+            handler: handler(&shell)?,
+            network,
+            wheel: Wheel::new(shell.cx.now),
+            shell,
+            connections: Connections::default(),
+            spare: Spare::default(),
+            crowd: parts.crowd,
+            newcomers: VecDeque::new(),
+            told: 0,
+            idlers: Idlers::default(),
+            again: VecDeque::new(),
+            draining: false,
+            completions: Vec::new(),
+            expired: Vec::new(),
+        };
+        worker.network.set_accepting(&mut worker.shell.ring, true);
+        Ok(worker)
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub const fn stats(&self) -> Stats {
+        self.shell.cx.stats
+    }
+
+    /// Connections open now.
+    #[must_use]
+    pub const fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// The ring, for a waker and its clock.
+    pub const fn ring(&mut self) -> &mut Ring {
+        &mut self.shell.ring
+    }
+
+    /// Write the access log, if there is one, to another file from now on.
+    pub fn replace_log(&mut self, file: OwnedFd) {
+        let file = self.shell.ring.adopt_file(file);
+        if let Some(access) = &mut self.shell.access {
+            access.sink.replace(file);
+        }
+    }
+
+    /// Wait until something happens, but not beyond `until`, and do everything about it.
+    ///
+    /// # Errors
+    ///
+    /// When the ring cannot wait: the worker is of no more use.
+    pub fn turn(&mut self, until: Option<Time>) -> io::Result<()> {
+        let wants_place = !self.newcomers.is_empty() || self.crowd.is_full();
+        let look = wants_place.then_some(self.shell.cx.now + IDLERS_PAUSE);
+        let until =
+            [until, look, self.wheel.next(), self.shell.flush_logs()].into_iter().flatten().min();
+        let until = if self.again.is_empty() { until } else { Some(self.shell.cx.now) };
+        let mut completions = core::mem::take(&mut self.completions);
+        self.shell.ring.wait(until, &mut completions)?;
+        self.shell.tick();
+        for completion in completions.drain(..) {
+            self.handle(completion);
+        }
+        self.completions = completions;
+        self.deliver_answers();
+        for _ in 0..self.again.len() {
+            let Some(id) = self.again.pop_front() else { break };
+            self.act(id, |connection, tools| connection.handle_turn(tools, true));
+        }
+        self.serve_line();
+        self.deliver_answers();
+        self.expire();
+        self.serve_crowd();
+        Ok(())
+    }
+
+    fn handle(&mut self, completion: Completion) {
+        match completion.token & kind::MASK {
+            kind::RECV | kind::WRITABLE | kind::ACCEPT | kind::RESUME => {
+                let event = self.network.handle(&mut self.shell.ring, completion);
+                if let Some(event) = event {
+                    self.handle_event(event);
+                }
+                while let Some(event) = self.network.next_event() {
+                    self.handle_event(event);
+                }
+            }
+            kind::DISK => self.handle_disk(completion),
+            kind::ACCESS | kind::NOTE => self.shell.log_written(completion),
+            // What another thread wants of the worker is seen by the caller of `turn`, a place by
+            // `serve_crowd`.
+            _ => self.handler.handle(&mut self.shell, completion),
+        }
+    }
+
+    #[inline]
+    fn handle_event(&mut self, event: NetEvent<N::Newcomer>) {
+        match event {
+            NetEvent::Received(id, bytes) => {
+                self.act(id, |connection, tools| connection.handle_received(tools, &bytes));
+            }
+            NetEvent::Writable(id) => self.act(id, Connection::handle_writable),
+            NetEvent::Acknowledged(id) => {
+                self.act(id, |connection, tools| connection.handle_turn(tools, false));
+            }
+            NetEvent::Ended(id) => self.act(id, Connection::handle_end),
+            NetEvent::Stopped(id) => self.act(id, Connection::handle_stopped),
+            NetEvent::Lost(id) => self.act(id, |_, _| After::Close),
+            NetEvent::Accepted(newcomer) => {
+                if !self.draining {
+                    self.newcomers.push_back(newcomer);
+                    self.admit();
+                }
+            }
+            NetEvent::Resumed => self.admit(),
+            NetEvent::Shortage(error) => {
+                self.shell.complain_of_limit(&error);
+                self.admit();
+            }
+        }
+    }
+
+    fn handle_disk(&mut self, completion: Completion) {
+        // A read for a connection that has gone since gives its buffer back here.
+        let Some(done) = self.shell.disk.handle(&mut self.shell.ring, completion) else { return };
+        self.act(done.owner.connection, |connection, tools| connection.handle_read(tools, done));
+    }
+
+    /// Give newcomers the places that are left, or those of idle connections.
+    fn admit(&mut self) {
+        while !self.newcomers.is_empty() {
+            if !self.crowd.enter() {
+                let places = self.crowd.places();
+                self.shell.complain(Limit::Connections, &format!(
+                    "{places} connections, as many as --max-connections and `ulimit -n` allow; idle ones \
+                     are closed for further clients, which wait while none is idle"
+                ));
+                if !(self.close_idle() && self.crowd.enter()) {
+                    break;
+                }
+            }
+            let Some(newcomer) = self.newcomers.pop_front() else { return self.crowd.leave() };
+            self.open(newcomer);
+        }
+        // Others wait in the kernel's line.
+        if !self.draining {
+            self.network.set_accepting(&mut self.shell.ring, self.newcomers.is_empty());
+        }
+    }
+
+    /// Close the connection that has been idle for longest, if any is.
+    fn close_idle(&mut self) -> bool {
+        let idle_since = |connection: &Connection<_, _, _>| connection.idle_since();
+        let Some(id) = self.idlers.next(&self.connections, self.shell.cx.now, idle_since) else {
+            return false;
+        };
+        self.shell.cx.stats.idle_closed += 1;
+        self.act(id, |_, _| After::Close);
+        true
+    }
+
+    /// Let newcomers in, here or in other workers.
+    fn serve_crowd(&mut self) {
+        if !self.newcomers.is_empty() {
+            self.admit();
+        }
+        if self.newcomers.len() != self.told {
+            self.crowd.set_waiting(self.told, self.newcomers.len());
+            self.told = self.newcomers.len();
+        }
+        if self.newcomers.is_empty() && self.crowd.is_full() {
+            self.close_idle();
+        }
+    }
+
+    fn open(&mut self, newcomer: N::Newcomer) {
+        self.shell.cx.stats.accepted += 1;
+        let ring = &mut self.shell.ring;
+        let peer = self.shell.cx.logs.then(|| self.network.peer_name(ring, &newcomer));
+        let id = self.connections.reserve();
+        let transport = self.network.open(ring, newcomer, id);
+        let connection = Connection::new(id, transport, peer, self.shell.cx.now);
+        self.settle(id, Box::new(connection), After::Keep);
+    }
+
+    /// Let a connection do something, if it is still there.
+    #[inline]
+    fn act(
+        &mut self,
+        id: u64,
+        act: impl FnOnce(&mut Connection<S, N::Transport, H::Answer>, &mut Tools<'_, S, H>) -> After,
+    ) {
+        if let Some(mut connection) = self.connections.take(id) {
+            let Self { shell, handler, spare, .. } = self;
+            let after = act(&mut connection, &mut Tools { shell, handler, spare });
+            self.settle(id, connection, after);
+        }
+    }
+
+    /// Put a connection back, or close it.
+    fn settle(
+        &mut self,
+        id: u64,
+        mut connection: Box<Connection<S, N::Transport, H::Answer>>,
+        after: After,
+    ) {
+        connection.recount(&mut self.shell.cx.budget);
+        match after {
+            After::Close => {
+                connection.close(&mut self.shell);
+                self.connections.free(id);
+                self.crowd.leave();
+                return;
+            }
+            After::Again => self.again.push_back(id),
+            After::Keep => {}
+        }
+        if let Some(deadline) = connection.deadline(&self.shell)
+            && Wheel::is_later(connection.wheel_tick, deadline)
+        {
+            connection.wheel_tick = self.wheel.insert(id, deadline);
+        }
+        self.connections.put(id, connection);
+    }
+
+    /// Give connections the answers and the bytes that handlers have found for them.
+    fn deliver_answers(&mut self) {
+        while let Some((ticket, answer)) = self.handler.next_answer() {
+            self.act(ticket.connection, |connection, tools| {
+                connection.handle_answer(tools, ticket.request, answer)
+            });
+        }
+        while let Some(ticket) = self.handler.next_woken() {
+            self.act(ticket.connection, |connection, tools| connection.handle_turn(tools, false));
+        }
+    }
+
+    /// Give turns to streams that wait for the disk, and see that they get buffers.
+    fn serve_line(&mut self) {
+        for _ in 0..RECLAIMS_MAX {
+            if !self.shell.disk.is_starved() {
+                break;
+            }
+            let Some(owner) = self.shell.disk.next_holder() else { break };
+            if let Some(mut connection) = self.connections.take(owner.connection) {
+                connection.reclaim();
+                self.connections.put(owner.connection, connection);
+            }
+        }
+        for _ in 0..LINE_TURNS_MAX {
+            let Some(owner) = self.shell.disk.next_waiting() else { return };
+            self.act(owner.connection, |connection, tools| connection.handle_turn(tools, false));
+        }
+    }
+
+    fn expire(&mut self) {
+        let mut expired = core::mem::take(&mut self.expired);
+        self.wheel.expire(self.shell.cx.now, &mut expired);
+        for (id, tick) in expired.drain(..) {
+            let Some(mut connection) = self.connections.take(id) else { continue };
+            if connection.wheel_tick != tick {
+                // An earlier entry came up in its place.
+                self.connections.put(id, connection);
+                continue;
+            }
+            connection.wheel_tick = Tick::MAX;
+            let now = self.shell.cx.now;
+            let due = connection.deadline(&self.shell).is_some_and(|deadline| deadline <= now);
+            let after = if due {
+                let Self { shell, handler, spare, .. } = self;
+                connection.handle_deadline(&mut Tools { shell, handler, spare })
+            } else {
+                After::Keep
+            };
+            self.settle(id, connection, after);
+        }
+        self.expired = expired;
+    }
+
+    /// Accept no more, close what is idle, and let what is being answered be the last.
+    pub fn drain(&mut self) {
+        self.draining = true;
+        self.network.close(&mut self.shell.ring);
+        self.newcomers.clear();
+        self.serve_crowd();
+        for id in self.connections.ids() {
+            self.act(id, Connection::handle_shutdown);
+        }
+    }
+
+    /// Whether nothing is left to do after [`drain`](Self::drain).
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.connections.len() == 0 && self.network.is_closed()
+    }
+
+    /// Write what the logs hold, for at most as long as `until`; returns the number of lines of the
+    /// access log that are lost and that the operator has not been told of.
+    pub fn finish_logs(&mut self, until: Time) -> u64 {
+        // Once in any case: descriptors that are not used any more are closed on the way.
+        let now = self.shell.cx.now;
+        if self.turn(Some(now)).is_err() {
+            return 0;
+        }
+        while self.shell.ring.now() < until {
+            let now = self.shell.ring.now();
+            let mut quiet = self.shell.notes.is_quiet();
+            self.shell.notes.hurry(&mut self.shell.ring, now);
+            if let Some(access) = &mut self.shell.access {
+                access.sink.hurry(&mut self.shell.ring, now);
+                quiet &= access.sink.is_quiet();
+            }
+            if quiet || self.turn(Some(until)).is_err() {
+                break;
+            }
+        }
+        self.shell.access.as_ref().map_or(0, |access| access.sink.lost())
+    }
+}
+
+impl<S: Session, N: Network, H: Handler> core::fmt::Debug for Worker<S, N, H> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Worker({} connections)", self.connections.len())
+    }
+}
+
+impl core::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Parts({} listeners)", self.listeners.len())
+    }
+}
