@@ -25,6 +25,7 @@
 //! | `locked` | files that the program has locked; pure |
 //! | `interest` | what epoll is told; pure |
 //! | `descriptors` | the table by descriptor number |
+//! | `hash` | the hash that the tables share; pure |
 //! | `fuse` | what happens when this library fails |
 //! | `permit` | which system calls may be made under a seccomp filter |
 //!
@@ -36,6 +37,7 @@ mod depth;
 mod descriptors;
 pub mod exports;
 mod fuse;
+mod hash;
 mod interest;
 mod lock;
 mod locked;

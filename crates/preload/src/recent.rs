@@ -9,7 +9,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::descriptors;
-use crate::residency::hash;
+use crate::hash::hash;
 use crate::sys::FileId;
 
 /// How long something found resident is believed without asking again.

@@ -12,9 +12,10 @@ use core::ffi::c_int;
 
 use crate::depth::Depth;
 use crate::descriptors::{DEFERRED, Entry, IN_USE, LOCKER, Link, OURS, SHARED, Table, UNSEEN};
+use crate::hash::hash;
 use crate::interest::{Change, Changes};
 use crate::locked::Locked;
-use crate::residency::{BLOCK, hash};
+use crate::residency::BLOCK;
 use crate::stats::Reason;
 use crate::sys::{Errno, FileId, Readahead};
 
