@@ -7,14 +7,11 @@
 
 use core::ffi::c_int;
 
-use crate::state::JOBS_MAX;
 use crate::sys::FileId;
 
 /// Descriptors by which the program has locked files and that it has not closed since. With more, all
 /// files are taken to be locked from then on.
 const LOCKS_MAX: usize = 256;
-/// Each job has two descriptors, and parks them once: no job begins at a locked file.
-const PARKED_MAX: usize = 2 * JOBS_MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Descriptor {
@@ -24,8 +21,8 @@ struct Descriptor {
 
 const NONE: Descriptor = Descriptor { file: FileId { dev: 0, ino: 0 }, fd: -1 };
 
-/// What is locked, and what is parked.
-pub(crate) struct Locked {
+/// The locks of the program, and up to `PARKED_MAX` descriptors of readers that stay open meanwhile.
+pub(crate) struct Locked<const PARKED_MAX: usize> {
     locks: [Descriptor; LOCKS_MAX],
     locks_len: usize,
     has_overflowed: bool,
@@ -33,7 +30,7 @@ pub(crate) struct Locked {
     parked_len: usize,
 }
 
-impl Locked {
+impl<const PARKED_MAX: usize> Locked<PARKED_MAX> {
     pub(crate) const fn none() -> Self {
         Self {
             locks: [NONE; LOCKS_MAX],
@@ -121,7 +118,7 @@ mod tests {
 
     #[test]
     fn what_readers_had_open_stays_open_until_the_program_closes() {
-        let mut locked = Locked::none();
+        let mut locked = Locked::<4>::none();
         assert!(locked.lock(5, FILE) && locked.lock(5, FILE) && locked.lock(6, FILE));
         assert!(locked.is_locked(FILE) && !locked.is_locked(OTHER));
         assert!(locked.park(10, FILE) && locked.park(11, FILE));
@@ -135,7 +132,7 @@ mod tests {
 
     #[test]
     fn with_too_many_locks_all_files_are_taken_to_be_locked() {
-        let mut locked = Locked::none();
+        let mut locked = Locked::<4>::none();
         for ino in 0..LOCKS_MAX as u64 {
             assert!(locked.lock(5, FileId { dev: 2, ino }));
         }
@@ -155,9 +152,9 @@ mod tests {
 
     #[test]
     fn what_finds_no_place_is_closed() {
-        let mut locked = Locked::none();
+        let mut locked = Locked::<4>::none();
         assert!(locked.lock(5, FILE));
-        assert!((0..PARKED_MAX).all(|_| locked.park(10, FILE)));
+        assert!((0..4).all(|_| locked.park(10, FILE)));
         assert!(!locked.park(10, FILE));
     }
 }

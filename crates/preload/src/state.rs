@@ -20,7 +20,7 @@ use crate::stats::Reason;
 use crate::sys::{Errno, FileId, Readahead};
 
 /// Files being read, or about to be. Beyond, a socket waits until any of them has come a step on.
-pub(crate) const JOBS_MAX: usize = 512;
+const JOBS_MAX: usize = 512;
 /// How long nothing is deferred after not a single thread could be started.
 const THREADLESS_US: u64 = 5_000_000;
 /// Sockets that are resumed at once; then others may have the lock.
@@ -228,8 +228,9 @@ pub(crate) struct State {
     pub(crate) between: usize,
     /// `/dev/null`, once a reader has been there.
     pub(crate) sink: Option<c_int>,
-    /// What the program has locked.
-    pub(crate) locked: Locked,
+    /// The files that the program has locked. There is room to park all descriptors of all jobs, of which
+    /// each has two and parks them once: no job begins at a locked file.
+    pub(crate) locked: Locked<{ 2 * JOBS_MAX }>,
     /// Readers that exist, and those of them that sleep.
     pub(crate) threads: usize,
     pub(crate) idle: usize,
