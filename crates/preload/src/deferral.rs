@@ -3,21 +3,18 @@
 
 use core::cell::Cell;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use core::time::Duration;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use libc::epoll_event;
 
 use crate::descriptors::{self, DEFERRED, IN_USE, INSTANCE, LOCKER};
-use crate::interest::{Answer, Change, Changes, Op};
-use crate::lock::{Guard, Lock};
+use crate::epoll::{apply, apply_one, number};
+use crate::interest::{Answer, Changes, Op};
+use crate::process::{is_ours, lock, settle};
 use crate::state::{State, Verdict, Want};
 use crate::stats::{self, Reason};
 use crate::sys::{self, Errno};
 use crate::{fuse, reader, real, recent};
-
-/// The one lock of the process.
-pub(crate) static STATE: Lock<State> = Lock::new(State::new());
 
 /// The program waits for events in ways that are seen here. Not asked of each socket: lighttpd has one
 /// watched only when it was full.
@@ -28,13 +25,6 @@ static LOOP_SEEN: AtomicBool = AtomicBool::new(false);
 pub(crate) fn loop_seen(has: impl FnOnce() -> bool) {
     if !LOOP_SEEN.load(Ordering::Relaxed) && has() {
         LOOP_SEEN.store(true, Ordering::Relaxed);
-    }
-}
-
-/// The library is off: nobody waits any more, and no reader reads on.
-pub(crate) fn let_go() {
-    if let Some(mut state) = lock() {
-        state.let_go(make);
     }
 }
 
@@ -69,10 +59,10 @@ pub(crate) fn defer(socket: c_int, file: c_int, want: Want, is_first: bool) -> O
         return Outcome::Left(Reason::UnseenLoop);
     }
     fuse::point("state");
-    let verdict = state.defer(socket, want, now_us(), || sys::duplicate_if_room(file));
+    let verdict = state.defer(socket, want, sys::now_us(), || sys::duplicate_if_room(file));
     let outcome = match verdict {
         Verdict::Deferred(changes) => {
-            make(socket, changes);
+            apply(socket, changes);
             if !was_deferred {
                 stats::DEFERRED.add(1);
             }
@@ -85,7 +75,7 @@ pub(crate) fn defer(socket: c_int, file: c_int, want: Want, is_first: bool) -> O
             Outcome::Failed(errno)
         }
         Verdict::Left(reason, changes) => {
-            make(socket, changes);
+            apply(socket, changes);
             Outcome::Left(reason)
         }
     };
@@ -111,7 +101,7 @@ fn change(socket: c_int, change: impl FnOnce(&mut State) -> Changes) {
     let errno = sys::errno();
     if let Some(mut state) = lock() {
         let changes = change(&mut state);
-        make(socket, changes);
+        apply(socket, changes);
     }
     sys::set_errno(errno);
 }
@@ -186,7 +176,7 @@ fn forget_instance(epfd: c_int, tells: bool) {
     if let Some(mut state) = lock() {
         state.forget_instance(epfd, |socket, told| {
             if tells {
-                make_one(socket, told);
+                apply_one(socket, told);
             }
         });
     }
@@ -236,7 +226,7 @@ pub(crate) fn share(old: c_int, new: c_int) {
         && let Some(mut state) = lock()
     {
         let changes = state.share(old);
-        make(old, changes);
+        apply(old, changes);
         state.share(new);
     }
     sys::set_errno(errno);
@@ -319,107 +309,4 @@ pub(crate) unsafe fn control(
         state.table.set_flags(epfd, state.table.flags(epfd) | INSTANCE);
     }
     returned
-}
-
-fn number(op: Op) -> c_int {
-    match op {
-        Op::Add => libc::EPOLL_CTL_ADD,
-        Op::Del => libc::EPOLL_CTL_DEL,
-        Op::Mod => libc::EPOLL_CTL_MOD,
-    }
-}
-
-/// Tell epoll instances of a change of interest.
-pub(crate) fn make(socket: c_int, changes: Changes) {
-    changes.as_slice().iter().for_each(|&change| make_one(socket, change));
-}
-
-fn make_one(socket: c_int, Change { epfd, events, data, adds }: Change) {
-    let mut event = epoll_event { events, u64: data };
-    let op = number(if adds { Op::Add } else { Op::Mod });
-    // SAFETY: a valid event. It fails only if the instance or the registration is gone in a
-    // way that was not seen here; then there is nobody to tell.
-    unsafe {
-        real::epoll_ctl.function()(epfd, op, socket, &raw mut event);
-    }
-}
-
-/// The process that all this belongs to.
-static OWNER: AtomicI32 = AtomicI32::new(0);
-
-/// From now on it is this process.
-pub(crate) fn own() {
-    OWNER.store(sys::pid(), Ordering::Relaxed);
-}
-
-/// Not so in a child of `vfork(2)`, whose descriptors are its own while the memory is its parent's, and
-/// of a bare `clone(2)`, where a thread that is not there may hold the lock.
-pub(crate) fn is_ours() -> bool {
-    OWNER.load(Ordering::Relaxed) == sys::pid()
-}
-
-/// The lock, if it [`is_ours`].
-pub(crate) fn lock() -> Option<Guard<'static, State>> {
-    is_ours().then(|| STATE.lock())
-}
-
-pub(crate) fn now_us() -> u64 {
-    u64::try_from(sys::now().as_micros()).unwrap_or(u64::MAX)
-}
-
-/// Signals that were blocked before the fork, by who holds the lock over it.
-static SIGNALS: AtomicU64 = AtomicU64::new(0);
-
-/// The lock is held over a fork. Written and read under it.
-static IS_HELD: AtomicBool = AtomicBool::new(false);
-
-/// Before `fork(2)`: nobody else is in the middle of something.
-pub(crate) extern "C" fn before_fork() {
-    if fuse::is_on() && fuse::run("fork", hold).is_some() {
-        IS_HELD.store(true, Ordering::Relaxed);
-    }
-}
-
-fn hold() {
-    SIGNALS.store(Lock::hold(settle(STATE.lock())), Ordering::Relaxed);
-}
-
-/// Wait until no reader is about to open or to close a descriptor.
-fn settle(mut state: Guard<'static, State>) -> Guard<'static, State> {
-    // To open or to close takes microseconds. If the disk must be asked, the child has one too many.
-    for _ in 0..BETWEEN_MAX {
-        if state.between == 0 {
-            break;
-        }
-        drop(state);
-        sys::pause(BETWEEN);
-        state = STATE.lock();
-    }
-    state
-}
-
-/// How often, and for how long, a fork or a lock waits for readers that open or close files: a tenth of a second.
-const BETWEEN_MAX: usize = 100;
-const BETWEEN: Duration = Duration::from_millis(1);
-
-/// After `fork(2)`, in the parent.
-pub(crate) extern "C" fn after_fork() {
-    if IS_HELD.swap(false, Ordering::Relaxed) {
-        drop(STATE.reclaim(SIGNALS.load(Ordering::Relaxed)));
-    }
-}
-
-/// After `fork(2)`, in the child.
-pub(crate) extern "C" fn forked() {
-    if IS_HELD.swap(false, Ordering::Relaxed) {
-        let state = STATE.reclaim(SIGNALS.load(Ordering::Relaxed));
-        fuse::run("child", || begin_anew(state));
-    }
-}
-
-fn begin_anew(mut state: Guard<'_, State>) {
-    own();
-    let sink = state.begin_anew(sys::close);
-    sink.into_iter().for_each(sys::close_null);
-    stats::reset();
 }

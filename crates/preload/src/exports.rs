@@ -14,7 +14,7 @@ use libc::{
 };
 
 use crate::wait::{Limit, Sets, limit_of};
-use crate::{deferral, descriptors, fuse, real, sendfile as sending, stats, sys, wait};
+use crate::{deferral, descriptors, fuse, process, real, sendfile as sending, stats, sys, wait};
 
 /// Do what is ours of a call. `None`: the library is off, or has just failed; then all of the call is the
 /// real function's.
@@ -120,7 +120,7 @@ unsafe fn poll_in_slices(
     let is_for_us = ours("poll", || {
         // Without events it only asks whether descriptors are open.
         deferral::loop_seen(|| polled.iter().any(|polled| polled.events != 0));
-        descriptors::any_deferred() && deferral::is_ours() && wait::can_poll(polled)
+        descriptors::any_deferred() && process::is_ours() && wait::can_poll(polled)
     });
     is_for_us.filter(|&is_for_us| is_for_us)?;
     wait::poll(polled, limit, signals)
@@ -217,7 +217,7 @@ fn has_room(count: nfds_t, bytes: usize) -> bool {
 fn select_in_slices() -> bool {
     let is_for_us = ours("select", || {
         deferral::loop_seen(|| true);
-        descriptors::any_deferred() && deferral::is_ours()
+        descriptors::any_deferred() && process::is_ours()
     });
     is_for_us == Some(true)
 }
@@ -447,7 +447,7 @@ pub unsafe extern "C-unwind" fn lockf64(fd: c_int, command: c_int, len: off_t) -
 /// be tried any more: the library is off from before that on.
 fn install(filter: impl FnOnce() -> c_long) -> c_long {
     // Not of a child of vfork(2), whose memory is its parent's.
-    if fuse::is_on() && deferral::is_ours() && fuse::switch_off() {
+    if fuse::is_on() && process::is_ours() && fuse::switch_off() {
         // Said before, for the filter may kill for what it takes to say it.
         let errno = sys::errno();
         stats::log(format_args!(

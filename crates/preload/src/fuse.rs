@@ -8,7 +8,7 @@ use core::panic::AssertUnwindSafe;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::panic::{self, PanicHookInfo};
 
-use crate::{deferral, setting, stats};
+use crate::{process, setting, stats};
 
 #[cfg(not(panic = "unwind"))]
 compile_error!("a panic would end the program: the library needs panic = \"unwind\"");
@@ -32,7 +32,7 @@ pub(crate) fn switch_on() {
 pub(crate) fn switch_off() -> bool {
     let was_on = ON.swap(false, Ordering::AcqRel);
     // Where that fails too, a socket may wait for ever. The program goes on.
-    let _ = panic::catch_unwind(deferral::let_go);
+    let _ = panic::catch_unwind(process::let_go);
     was_on
 }
 

@@ -23,7 +23,8 @@
 //! | `state` | who waits for what; pure, under the one lock |
 //! | `depth` | how many readers a disk is given; pure |
 //! | `locked` | files that the program has locked; pure |
-//! | `interest` | what epoll is told; pure |
+//! | `interest` | what epoll is told; pure; `epoll`: how it is told |
+//! | `process` | the one lock, and the process that it belongs to; `fork`: children |
 //! | `descriptors` | the table by descriptor number |
 //! | `hash` | the hash that the tables share; pure |
 //! | `fuse` | what happens when this library fails |
@@ -35,13 +36,16 @@
 mod deferral;
 mod depth;
 mod descriptors;
+mod epoll;
 pub mod exports;
+mod fork;
 mod fuse;
 mod hash;
 mod interest;
 mod lock;
 mod locked;
 mod permit;
+mod process;
 mod reader;
 mod real;
 mod recent;
@@ -89,11 +93,11 @@ fn prepare() {
         return;
     }
     {
-        let mut state = deferral::STATE.lock();
+        let mut state = process::STATE.lock();
         state.table = table;
-        deferral::own();
+        process::own();
     }
-    sys::at_fork(deferral::before_fork, deferral::after_fork, deferral::forked);
+    sys::at_fork(fork::before_fork, fork::after_fork, fork::forked);
     fuse::switch_on();
     // Servers started by inetd have one socket as three descriptors.
     for fd in 0..=2 {

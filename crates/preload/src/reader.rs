@@ -5,9 +5,10 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
-use crate::deferral::{STATE, make, now_us};
 use crate::depth::READERS_MAX;
+use crate::epoll;
 use crate::lock::Guard;
+use crate::process::STATE;
 use crate::residency::{BLOCK, remember};
 use crate::state::{Chunk, Files, RESUMED_MAX, State};
 use crate::sys::{self, Errno, Readahead};
@@ -68,7 +69,7 @@ fn no_thread() {
     state.threads = state.threads.saturating_sub(1);
     let left = state.threads;
     if left == 0 {
-        while let Some(job) = state.give_up(now_us()) {
+        while let Some(job) = state.give_up(sys::now_us()) {
             state = end(state, job);
         }
     }
@@ -127,9 +128,9 @@ fn read(mut state: Locked, job: usize) -> Locked {
             let Files { shared, own } = chunk.files;
             shared.into_iter().chain(own).for_each(|fd| sys::advise(fd, readahead));
         }
-        let (began, sleeps) = (now_us(), sys::sleeps());
+        let (began, sleeps) = (sys::now_us(), sys::sleeps());
         let (count, error) = fill(&chunk, readahead);
-        let (now, slept) = (now_us(), sys::sleeps() > sleeps);
+        let (now, slept) = (sys::now_us(), sys::sleeps() > sleeps);
         stats::READ_BYTES.add(count);
         let (first, end) = (chunk.offset, chunk.offset + count);
         if let Some(error) = error {
@@ -198,11 +199,11 @@ fn fill(chunk: &Chunk, readahead: Readahead) -> (u64, Option<Errno>) {
 /// Resume whom the job has brought what they waited for.
 fn resume(mut state: Locked, job: usize) -> Locked {
     loop {
-        let now = now_us();
+        let now = sys::now_us();
         let resumed = state.resume(job, |socket, changes, since| {
             stats::REARMED.add(1);
             stats::LONGEST_US.at_least(now.saturating_sub(since));
-            make(socket, changes);
+            epoll::apply(socket, changes);
         });
         if resumed < RESUMED_MAX {
             return state;

@@ -243,6 +243,11 @@ pub(crate) fn now() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanoseconds)
 }
 
+/// [`now`] in microseconds.
+pub(crate) fn now_us() -> u64 {
+    u64::try_from(now().as_micros()).unwrap_or(u64::MAX)
+}
+
 /// Read at most [`SCRATCH_REACH`] bytes that nobody wants to see.
 ///
 /// `at_once`: fail with `EAGAIN` rather than wait for the disk (`RWF_NOWAIT`).

@@ -29,7 +29,7 @@ const FOR_EXAMPLES: [(&str, &str); 2] = [("sendfile", "http"), ("sendfile", "htt
 const PURE: [&str; 3] = ["http", "http1", "outq"];
 
 /// Files with `unsafe` in them, tests included.
-const UNSAFE: [&str; 24] = [
+const UNSAFE: [&str; 25] = [
     "bench/src/sys/memory.rs",
     "bench/src/sys/process.rs",
     "bench/src/sys/select.rs",
@@ -41,6 +41,7 @@ const UNSAFE: [&str; 24] = [
     "preload/examples/odd_program.rs",
     "preload/src/deferral.rs",
     "preload/src/descriptors.rs",
+    "preload/src/epoll.rs",
     "preload/src/exports.rs",
     "preload/src/lock.rs",
     "preload/src/real.rs",
@@ -142,7 +143,7 @@ fn pure_crates_depend_on_pure_crates_only() {
 }
 
 /// Crates whose modules still form circles. The list only shrinks.
-const WITH_CIRCLES: [&str; 3] = ["bench", "preload", "samum"];
+const WITH_CIRCLES: [&str; 2] = ["bench", "samum"];
 
 #[test]
 fn modules_form_no_circles() {

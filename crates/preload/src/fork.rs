@@ -1,0 +1,47 @@
+//! What happens to the state when the program forks.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::lock::{Guard, Lock};
+use crate::process::{STATE, own, settle};
+use crate::state::State;
+use crate::{fuse, stats, sys};
+
+/// Signals that were blocked before the fork, by who holds the lock over it.
+static SIGNALS: AtomicU64 = AtomicU64::new(0);
+
+/// The lock is held over a fork. Written and read under it.
+static IS_HELD: AtomicBool = AtomicBool::new(false);
+
+/// Before `fork(2)`: nobody else is in the middle of something.
+pub(crate) extern "C" fn before_fork() {
+    if fuse::is_on() && fuse::run("fork", hold).is_some() {
+        IS_HELD.store(true, Ordering::Relaxed);
+    }
+}
+
+fn hold() {
+    SIGNALS.store(Lock::hold(settle(STATE.lock())), Ordering::Relaxed);
+}
+
+/// After `fork(2)`, in the parent.
+pub(crate) extern "C" fn after_fork() {
+    if IS_HELD.swap(false, Ordering::Relaxed) {
+        drop(STATE.reclaim(SIGNALS.load(Ordering::Relaxed)));
+    }
+}
+
+/// After `fork(2)`, in the child.
+pub(crate) extern "C" fn forked() {
+    if IS_HELD.swap(false, Ordering::Relaxed) {
+        let state = STATE.reclaim(SIGNALS.load(Ordering::Relaxed));
+        fuse::run("child", || begin_anew(state));
+    }
+}
+
+fn begin_anew(mut state: Guard<'_, State>) {
+    own();
+    let sink = state.begin_anew(sys::close);
+    sink.into_iter().for_each(sys::close_null);
+    stats::reset();
+}
