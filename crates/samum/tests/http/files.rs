@@ -4,7 +4,7 @@ use std::thread;
 
 use testkit::{Content, Tree};
 
-use crate::common::{ask, ask_on, connect, on_both_drivers, serve};
+use crate::common::{ask_on, connect, on_both_drivers, serve};
 
 const SIZES: [u64; 9] = [
     0,
@@ -88,30 +88,6 @@ fn sixteen_clients_at_once_each_get_their_file() {
                     });
                 }
             });
-        }
-    });
-}
-
-#[test]
-fn an_empty_file_is_a_response_too() {
-    on_both_drivers(|driver| {
-        let tree = Tree::new().file("0", "");
-        let server = serve(driver, tree.path(), &[]);
-        let response = ask(&server, "GET /0");
-        assert_eq!((response.status, response.header("Content-Length")), (200, Some("0")));
-        assert_eq!(ask(&server, "HEAD /0").header("Content-Length"), Some("0"));
-    });
-}
-
-/// What is served as text stays text, whatever is in it.
-#[test]
-fn a_browser_is_told_to_believe_the_type() {
-    on_both_drivers(|driver| {
-        let tree = Tree::new().file("a.txt", "<script>").file("big", vec![b'x'; 100_000]);
-        let server = serve(driver, tree.path(), &[]);
-        for head in ["GET /a.txt", "HEAD /big", "GET /big", "GET /big\nRange: bytes=1-2"] {
-            let response = ask(&server, head);
-            assert_eq!(response.header("X-Content-Type-Options"), Some("nosniff"), "{head}");
         }
     });
 }

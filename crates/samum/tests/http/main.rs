@@ -1,5 +1,8 @@
-//! HTTP/1.0 and 1.1 (RFC 9110, RFC 9112) over real sockets, on both drivers.
+//! HTTP/1.0 and 1.1 (RFC 9110, RFC 9112) over real sockets, on both drivers: the table of cases, and what
+//! needs processes, changing files, a clock, or a look at the server from outside.
 
+#[path = "../cases/mod.rs"]
+mod cases;
 #[path = "../common/mod.rs"]
 mod common;
 
@@ -7,12 +10,9 @@ mod bodies;
 mod conditions;
 mod costs;
 mod curl;
-mod directories;
 mod files;
 mod loads;
-mod malformed;
 mod messages;
-mod negotiation;
 mod paths;
 mod pipelining;
-mod ranges;
+mod table;

@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Instant;
@@ -15,148 +16,26 @@ use crate::common::{
     as_nobody, ask, ask_on, connect, make_fifo, on_both_drivers, run, serve, text,
 };
 
+/// Links whose text depends on where the directories are; the table of cases has the others.
 #[test]
-fn paths_are_decoded_once_and_normalized() {
-    on_both_drivers(|driver| {
-        let tree = Tree::new()
-            .file("a b.txt", "space")
-            .file("100%.txt", "percent")
-            .file("%41.txt", "encoded")
-            .file("A.txt", "letter")
-            .file("grün/ä.txt", "umlaut")
-            .file("back\\slash", "backslash")
-            .file("d/e.txt", "below")
-            .file(".hidden", "hidden")
-            .file("...", "dots")
-            .file("q?x#y&\"'<>", "signs");
-        let server = serve(driver, tree.path(), &[]);
-        for (path, expected) in [
-            ("/a%20b.txt", Ok("space")),
-            ("/a%20b%2Etxt", Ok("space")),
-            ("/100%25.txt", Ok("percent")),
-            ("/%41.txt", Ok("letter")),
-            ("/%2541.txt", Ok("encoded")),
-            ("/%252541.txt", Err(404)),
-            ("/gr%C3%BCn/%c3%a4.txt", Ok("umlaut")),
-            ("/back%5Cslash", Ok("backslash")),
-            ("/back\\slash", Ok("backslash")),
-            ("/d/e.txt", Ok("below")),
-            ("/d//e.txt", Ok("below")),
-            ("//d/e.txt", Ok("below")),
-            ("/./d/./e.txt", Ok("below")),
-            ("/d/../d/e.txt", Ok("below")),
-            ("/d/x/%2e%2E/e.txt", Ok("below")),
-            ("/d/e.txt?query=/../..", Ok("below")),
-            ("/.hidden", Ok("hidden")),
-            ("/...", Ok("dots")),
-            ("/q%3Fx%23y%26%22'%3C%3E", Ok("signs")),
-            ("/..", Err(400)),
-            ("/../etc/passwd", Err(400)),
-            ("/%2e%2e/etc/passwd", Err(400)),
-            ("/d/../../etc/passwd", Err(400)),
-            ("/d%2Fe.txt", Err(404)),
-            ("/..%2Fetc%2Fpasswd", Err(404)),
-            ("/..%5C..%5Cetc", Err(404)),
-            ("/%252e%252e/etc/passwd", Err(404)),
-            ("/a%00b", Err(400)),
-            ("/d/e.txt%00.html", Err(400)),
-            ("/%", Err(400)),
-            ("/%4", Err(400)),
-            ("/%zz", Err(400)),
-            ("/d/e.txt/", Err(404)),
-            ("/d/e.txt/x", Err(404)),
-            ("/d/e.txt/..", Err(404)),
-        ] {
-            let response = ask(&server, &format!("GET {path}"));
-            match expected {
-                Ok(body) => assert_eq!(
-                    (response.status, &response.body[..]),
-                    (200, body.as_bytes()),
-                    "{path}"
-                ),
-                Err(status) => assert_eq!(response.status, status, "{path}"),
-            }
-        }
-    });
-}
-
-#[test]
-fn names_that_cannot_be_are_not_found_or_too_long() {
-    on_both_drivers(|driver| {
-        let tree = Tree::new().file("x", "x");
-        let server = serve(driver, tree.path(), &[]);
-        let name = "n".repeat(255);
-        tree.write(&name, "long");
-        assert_eq!(ask(&server, &format!("GET /{name}")).body, b"long");
-        assert_eq!(ask(&server, &format!("GET /{name}n")).status, 404, "a name of 256");
-        let deep = "/d".repeat(2100);
-        assert_eq!(ask(&server, &format!("GET {deep}")).status, 414, "4,200 bytes");
-        for (depth, status) in [(127, 404), (128, 404), (129, 414), (2000, 414)] {
-            let deep = "/d".repeat(depth);
-            assert_eq!(ask(&server, &format!("GET {deep}")).status, status, "{depth} names");
-        }
-        let deepest = format!("{}f", "d/".repeat(127));
-        tree.write(&deepest, "deep");
-        assert_eq!(ask(&server, &format!("GET /{deepest}")).body, b"deep");
-    });
-}
-
-#[test]
-fn links_lead_anywhere_inside_and_nowhere_outside() {
+fn absolute_links_and_links_to_a_sibling_are_not_followed() {
     on_both_drivers(|driver| {
         let outside = Tree::new().file("secret.txt", "secret").file("dir/secret.txt", "secret");
-        let tree = Tree::new()
-            .file("a.txt", "inside")
-            .file("d/b.txt", "below")
-            .symlink("relative.txt", "a.txt")
-            .symlink("d/up.txt", "../a.txt")
-            .symlink("e", "d")
-            .symlink("chain.txt", "relative.txt")
-            .symlink("absolute.txt", "/etc/passwd")
-            .symlink("absolute-inside.txt", "x")
-            .symlink("parent", "..")
-            .symlink("climb", "../../../../../../etc/passwd")
-            .symlink("loop", "loop")
-            .symlink("loop-a", "loop-b")
-            .symlink("loop-b", "loop-a")
-            .symlink("dangling", "nothing")
-            .symlink("proc", "/proc/self/root/etc/passwd");
-        let name = outside.path().file_name().unwrap();
-        symlink(outside.path(), tree.path().join("out")).unwrap();
-        symlink(std::path::Path::new("..").join(name), tree.path().join("sibling")).unwrap();
-        fs::remove_file(tree.path().join("absolute-inside.txt")).unwrap();
-        symlink(tree.path().join("a.txt"), tree.path().join("absolute-inside.txt")).unwrap();
+        let tree = Tree::new().file("a.txt", "inside");
+        let link = |target: &Path, name: &str| symlink(target, tree.path().join(name)).unwrap();
+        link(&tree.path().join("a.txt"), "absolute-inside.txt");
+        link(outside.path(), "out");
+        link(&Path::new("..").join(outside.path().file_name().unwrap()), "sibling");
         let server = serve(driver, tree.path(), &["--listing"]);
-        for (path, body) in [
-            ("/relative.txt", "inside"),
-            ("/d/up.txt", "inside"),
-            ("/chain.txt", "inside"),
-            ("/e/b.txt", "below"),
-            ("/e/up.txt", "inside"),
-        ] {
-            let response = ask(&server, &format!("GET {path}"));
-            assert_eq!((response.status, &response.body[..]), (200, body.as_bytes()), "{path}");
-        }
         for path in [
-            "/absolute.txt",
             "/absolute-inside.txt",
-            "/parent",
-            "/parent/",
-            "/climb",
-            "/loop",
-            "/loop/",
-            "/loop/x",
-            "/loop-a",
-            "/dangling",
-            "/proc",
             "/out",
             "/out/",
             "/out/secret.txt",
             "/out/dir/secret.txt",
             "/sibling/secret.txt",
         ] {
-            let response = ask(&server, &format!("GET {path}"));
-            assert_eq!(response.status, 404, "{path}");
+            assert_eq!(ask(&server, &format!("GET {path}")).status, 404, "{path}");
         }
     });
 }
@@ -299,4 +178,19 @@ fn what_may_not_be_read_is_forbidden() {
         }
     });
     mode("closed", 0o755);
+}
+
+#[test]
+fn what_is_not_a_file_is_no_sibling() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("a.css", "plain").directory("a.css.gz").file("x", "outside");
+        let tree = tree.symlink("a.css.br", "x");
+        make_fifo(&tree.path().join("a.css.zst"));
+        let server = serve(driver, tree.path(), &[]);
+        let response = ask(&server, "GET /a.css\nAccept-Encoding: gzip, br, zstd");
+        assert_eq!(
+            (response.header("Content-Encoding"), &response.body[..]),
+            (None, &b"plain"[..])
+        );
+    });
 }

@@ -1,4 +1,4 @@
-//! Many requests at once, answered in order and in bounded memory (RFC 9112 §9.3.2).
+//! Many requests of clients that read late, or never.
 
 use core::time::Duration;
 use std::io::{ErrorKind, Write as _};
@@ -8,9 +8,7 @@ use std::time::Instant;
 
 use testkit::{Address, Content, Tree};
 
-use crate::common::{
-    SOON, ask, connect, on_both_drivers, request, resident_bytes, serve, wait_until,
-};
+use crate::common::{SOON, ask, on_both_drivers, request, resident_bytes, serve, wait_until};
 
 const REQUESTS: usize = 5_000;
 
@@ -20,55 +18,6 @@ fn tree() -> Tree {
         tree.write(format!("{number}.txt"), Content::from(format!("file {number}\n").into_bytes()));
     }
     tree
-}
-
-#[test]
-fn five_thousand_requests_in_one_write_are_answered_in_order() {
-    on_both_drivers(|driver| {
-        let tree = tree();
-        let server = serve(driver, tree.path(), &[]);
-        let mut client = connect(&server);
-        let requests: String =
-            (0..REQUESTS).map(|n| request(&format!("GET /{}.txt", n % 53))).collect();
-        // All of it is written before anything is read.
-        client.send(requests).unwrap();
-        for number in 0..REQUESTS {
-            let number = number % 53;
-            let response = client.response().unwrap();
-            if number < 50 {
-                assert_eq!(response.body, format!("file {number}\n").as_bytes());
-            } else {
-                assert_eq!(response.status, 404);
-            }
-        }
-    });
-}
-
-#[test]
-fn large_and_small_files_keep_their_order() {
-    on_both_drivers(|driver| {
-        let tree = tree();
-        tree.evict("big.bin");
-        let server = serve(driver, tree.path(), &[]);
-        let mut client = connect(&server);
-        let some = [
-            "GET /big.bin",
-            "GET /1.txt",
-            "HEAD /big.bin",
-            "GET /missing",
-            "GET /big.bin\nRange: bytes=5-9",
-        ];
-        let requests: String = (0..20).flat_map(|_| some).map(request).collect();
-        client.send(requests).unwrap();
-        let big = Content::pseudo_random(9, 200_000);
-        for _ in 0..20 {
-            big.assert_is(&client.response().unwrap().body);
-            assert_eq!(client.response().unwrap().body, b"file 1\n");
-            assert_eq!(client.head().unwrap().header("Content-Length"), Some("200000"));
-            assert_eq!(client.response().unwrap().status, 404);
-            big.assert_at(5, &client.response().unwrap().body);
-        }
-    });
 }
 
 #[test]
@@ -136,22 +85,5 @@ fn a_client_that_reads_late_gets_everything() {
         let got = std::io::copy(&mut reader, &mut std::io::sink()).unwrap();
         writing.join().unwrap();
         assert!(got > count * 200_000 && got < count * 200_400, "{got}");
-    });
-}
-
-#[test]
-fn nothing_is_answered_behind_the_last_request() {
-    on_both_drivers(|driver| {
-        let tree = tree();
-        let server = serve(driver, tree.path(), &[]);
-        let mut client = connect(&server);
-        client.send(request("GET /1.txt\nConnection: close") + &request("GET /2.txt")).unwrap();
-        assert_eq!(client.response().unwrap().body, b"file 1\n");
-        assert_eq!(client.read_to_end().unwrap(), b"");
-        let mut client = connect(&server);
-        client.send(request("GET /1.txt") + "BAD\r\n\r\n" + &request("GET /2.txt")).unwrap();
-        assert_eq!(client.response().unwrap().body, b"file 1\n");
-        assert_eq!(client.response().unwrap().status, 400);
-        assert_eq!(client.read_to_end().unwrap(), b"");
     });
 }

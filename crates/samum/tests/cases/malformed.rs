@@ -1,8 +1,17 @@
 //! Malformed input gets a status and a close, never a second interpretation (RFC 9112 §11.2).
 
-use testkit::Tree;
+use super::{Case, Expected, Site};
 
-use crate::common::{ask_raw, connect, on_both_drivers, serve};
+pub(super) fn sites() -> Vec<Site> {
+    let case = |(what, mut bytes, status): (&str, Vec<u8>, u16)| {
+        // Whatever it might be taken for, this must not be answered.
+        bytes.extend_from_slice(b"GET /index.html HTTP/1.1\r\nHost: smuggled\r\n\r\n");
+        let refused = Expected::page(status).field("Connection", "close");
+        Case::new(what).send(bytes, [refused]).closes()
+    };
+    let cases = table().into_iter().map(case);
+    vec![Site::new("malformed").file("index.html", "index").cases(cases)]
+}
 
 /// What is wrong, and the status.
 fn table() -> Vec<(&'static str, Vec<u8>, u16)> {
@@ -103,54 +112,4 @@ fn table() -> Vec<(&'static str, Vec<u8>, u16)> {
         ("a malformed trailer", chunked("0\r\nX : y\r\n\r\n"), 400),
         ("a body of chunks that is too large", chunked("7fffffff\r\n"), 413),
     ]
-}
-
-#[test]
-fn malformed_input_gets_its_status_and_a_close() {
-    on_both_drivers(|driver| {
-        let tree = Tree::new().file("index.html", "index");
-        let server = serve(driver, tree.path(), &[]);
-        for (what, mut bytes, status) in table() {
-            // Whatever it might be taken for, this must not be answered.
-            bytes.extend_from_slice(b"GET /index.html HTTP/1.1\r\nHost: smuggled\r\n\r\n");
-            let answer = ask_raw(&server, &bytes);
-            let answer = String::from_utf8_lossy(&answer);
-            assert_eq!(
-                answer.get(..12),
-                Some(&format!("HTTP/1.1 {status}")[..]),
-                "{what}: {answer}"
-            );
-            assert_eq!(
-                answer.matches("HTTP/1.1 ").count() - answer.matches("refused: HTTP/1.1 ").count(),
-                1,
-                "{what}: {answer}"
-            );
-            assert!(answer.contains("\r\nConnection: close\r\n"), "{what}: {answer}");
-        }
-    });
-}
-
-#[test]
-fn however_it_is_cut_the_verdict_is_the_same() {
-    on_both_drivers(|driver| {
-        let tree = Tree::new().file("index.html", "index");
-        let server = serve(driver, tree.path(), &[]);
-        for (what, bytes, status) in table() {
-            if bytes.len() > 300 {
-                continue;
-            }
-            let mut client = connect(&server);
-            for byte in bytes {
-                // It may have heard enough.
-                if client.send([byte]).is_err() {
-                    break;
-                }
-            }
-            assert_eq!(
-                client.response().map(|response| response.status).ok(),
-                Some(status),
-                "{what}"
-            );
-        }
-    });
 }
