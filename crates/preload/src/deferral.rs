@@ -47,7 +47,7 @@ pub(crate) fn defer(socket: c_int, file: c_int, want: Want, is_first: bool) -> O
         return Outcome::Left(Reason::Blocking);
     }
     let was_deferred = descriptors::flags(socket) & DEFERRED != 0;
-    if was_deferred && let Some(error) = sys::broken(socket) {
+    if was_deferred && let Some(error) = sys::socket_error(socket) {
         cancel(socket);
         return Outcome::Failed(error);
     }
@@ -70,7 +70,7 @@ pub(crate) fn defer(socket: c_int, file: c_int, want: Want, is_first: bool) -> O
         }
         Verdict::Failed(errno) => {
             if is_first {
-                state.told(socket);
+                state.error_was_told(socket);
             }
             Outcome::Failed(errno)
         }
@@ -206,7 +206,7 @@ pub(crate) fn forget_all(first: u32, last: u32) {
         return;
     }
     if last - first >= MANY {
-        recent::forget_all();
+        recent::clear_all();
     }
     for fd in (first..=last).map(u32::cast_signed).take_while(|&fd| descriptors::has_place(fd)) {
         if last - first < MANY || descriptors::flags(fd) != 0 {

@@ -32,7 +32,7 @@ pub(crate) fn switch_on() {
 pub(crate) fn switch_off() -> bool {
     let was_on = ON.swap(false, Ordering::AcqRel);
     // Where that fails too, a socket may wait for ever. The program goes on.
-    let _ = panic::catch_unwind(process::let_go);
+    let _ = panic::catch_unwind(process::resume_all);
     was_on
 }
 

@@ -160,7 +160,7 @@ impl Interest {
 
     /// The instance is about to be closed. Returns what it has to be told first: it may live on, by another
     /// descriptor.
-    pub(crate) fn release(&mut self, epfd: i32) -> Option<Change> {
+    pub(crate) fn withdraw(&mut self, epfd: i32) -> Option<Change> {
         let Registration { wanted, data, held, taken, .. } = self.registrations[self.find(epfd)?];
         self.forget(epfd);
         held.then_some(Change { epfd, events: wanted, data, adds: taken })

@@ -35,11 +35,11 @@ const NONE: c_int = -1;
 const CALLS: [Call; 14] = [
     useful("prctl", sys::leave_no_core),
     useful("cachestat", sys::try_cachestat),
-    needed("preadv2", || sys::read_for_nothing(NONE, 0, 1, true).err().unwrap_or(0)),
+    needed("preadv2", || sys::read_to_scratch(NONE, 0, 1, true).err().unwrap_or(0)),
     needed("sendfile", sys::try_sendfile),
     needed("fcntl", || sys::duplicate(NONE).err().unwrap_or(0)),
     needed("lseek", || sys::position(NONE).err().unwrap_or(0)),
-    needed("ppoll and sendto", || sys::broken(NONE).unwrap_or(0)),
+    needed("ppoll and sendto", || sys::socket_error(NONE).unwrap_or(0)),
     needed("rt_sigprocmask", || {
         sys::restore_signals(sys::block_signals());
         0

@@ -31,26 +31,26 @@ pub(crate) fn lock() -> Option<Guard<'static, State>> {
 }
 
 /// The library is off: nobody waits any more, and no reader reads on.
-pub(crate) fn let_go() {
+pub(crate) fn resume_all() {
     if let Some(mut state) = lock() {
-        state.let_go(epoll::apply);
+        state.resume_all(epoll::apply);
     }
 }
 
 /// Wait until no reader is about to open or to close a descriptor.
 pub(crate) fn settle(mut state: Guard<'static, State>) -> Guard<'static, State> {
     // To open or to close takes microseconds. If the disk must be asked, the child has one too many.
-    for _ in 0..BETWEEN_MAX {
-        if state.between == 0 {
+    for _ in 0..SETTLE_PAUSES_MAX {
+        if state.in_transit == 0 {
             break;
         }
         drop(state);
-        sys::pause(BETWEEN);
+        sys::pause(SETTLE_PAUSE);
         state = STATE.lock();
     }
     state
 }
 
 /// How often, and for how long, a fork or a lock waits for readers that open or close files: a tenth of a second.
-const BETWEEN_MAX: usize = 100;
-const BETWEEN: Duration = Duration::from_millis(1);
+const SETTLE_PAUSES_MAX: usize = 100;
+const SETTLE_PAUSE: Duration = Duration::from_millis(1);

@@ -9,7 +9,7 @@ use crate::depth::READERS_MAX;
 use crate::epoll;
 use crate::lock::Guard;
 use crate::process::STATE;
-use crate::residency::{BLOCK, remember};
+use crate::residency::{BLOCK, note_read};
 use crate::state::{Chunk, Files, RESUMED_MAX, State};
 use crate::sys::{self, Errno, Readahead};
 use crate::{fuse, stats};
@@ -29,7 +29,7 @@ pub(crate) fn call(mut state: Locked) {
     let sleeping = pending > 0 && state.idle > 0;
     let first = new && state.threads == 0;
     state.threads += usize::from(new);
-    state.between += usize::from(first);
+    state.in_transit += usize::from(first);
     if sleeping {
         // Under the lock: the sleeper may be about to leave.
         CALLS.fetch_add(1, Ordering::Relaxed);
@@ -41,7 +41,7 @@ pub(crate) fn call(mut state: Locked) {
     if first {
         begin();
     }
-    if new && !sys::start_thread(run) {
+    if new && !sys::start_thread(reader) {
         no_thread();
     }
 }
@@ -57,7 +57,7 @@ fn begin() {
     surplus.into_iter().for_each(sys::close);
     let mut state = STATE.lock();
     // 0 in a child that a signal handler has forked meanwhile.
-    state.between = state.between.saturating_sub(1);
+    state.in_transit = state.in_transit.saturating_sub(1);
 }
 
 /// A thread could not be started. If there is none at all, nobody may wait.
@@ -79,7 +79,7 @@ fn no_thread() {
 }
 
 /// The life of a reader.
-extern "C" fn run(_: *mut c_void) -> *mut c_void {
+extern "C" fn reader(_: *mut c_void) -> *mut c_void {
     fuse::run("reader", live);
     ptr::null_mut()
 }
@@ -90,7 +90,7 @@ fn live() {
         if let Some(job) = state.take_pending() {
             // The disk may have room for another by now.
             call(state);
-            state = read(STATE.lock_in_reader(), job);
+            state = run_job(STATE.lock_in_reader(), job);
             continue;
         }
         let calls = CALLS.load(Ordering::Relaxed);
@@ -107,19 +107,19 @@ fn live() {
 }
 
 /// Do a job.
-fn read(mut state: Locked, job: usize) -> Locked {
+fn run_job(mut state: Locked, job: usize) -> Locked {
     let mut advised = None;
     while !state.has_ended(job) {
         let mut chunk = state.chunk(job);
         let file = chunk.file;
         let readahead = state.readahead(file.dev);
-        state.between += usize::from(advised.is_none());
+        state.in_transit += usize::from(advised.is_none());
         drop(state);
         if advised.is_none() {
             chunk.files = open(chunk.files);
             state = STATE.lock_in_reader();
             state.opened(job, chunk.files.own);
-            state.between -= 1;
+            state.in_transit -= 1;
             drop(state);
         }
         if advised.replace(readahead) != Some(readahead) {
@@ -129,7 +129,7 @@ fn read(mut state: Locked, job: usize) -> Locked {
             shared.into_iter().chain(own).for_each(|fd| sys::advise(fd, readahead));
         }
         let (began, sleeps) = (sys::now_us(), sys::sleeps());
-        let (count, error) = fill(&chunk, readahead);
+        let (count, error) = read_chunk(&chunk, readahead);
         let (now, slept) = (sys::now_us(), sys::sleeps() > sleeps);
         stats::READ_BYTES.add(count);
         let (first, end) = (chunk.offset, chunk.offset + count);
@@ -141,7 +141,7 @@ fn read(mut state: Locked, job: usize) -> Locked {
         let whole =
             error.is_none() && count > 0 && (count < chunk.len || end.is_multiple_of(BLOCK));
         if first.is_multiple_of(BLOCK) && whole {
-            remember(file, first / BLOCK);
+            note_read(file, first / BLOCK);
         }
         state = STATE.lock_in_reader();
         fuse::point("read");
@@ -150,7 +150,7 @@ fn read(mut state: Locked, job: usize) -> Locked {
         }
         state.advance(job, chunk, count, error);
         state = resume(state, job);
-        state.between += 1;
+        state.in_transit += 1;
         if slept {
             // The disk may be given more readers now.
             call(state);
@@ -159,7 +159,7 @@ fn read(mut state: Locked, job: usize) -> Locked {
         }
         stats::write_now_and_then();
         state = STATE.lock_in_reader();
-        state.between -= 1;
+        state.in_transit -= 1;
     }
     end(state, job)
 }
@@ -172,7 +172,7 @@ fn open(files: Files) -> Files {
 }
 
 /// Read a chunk into memory. Fewer bytes than asked for: the end of the file, or an error.
-fn fill(chunk: &Chunk, readahead: Readahead) -> (u64, Option<Errno>) {
+fn read_chunk(chunk: &Chunk, readahead: Readahead) -> (u64, Option<Errno>) {
     let Some(fd) = chunk.files.own.or(chunk.files.shared) else { return (0, None) };
     let mut count = 0;
     // Without a copy, but in pieces of 64 KiB: for a disk that is read ahead.
@@ -186,7 +186,7 @@ fn fill(chunk: &Chunk, readahead: Readahead) -> (u64, Option<Errno>) {
         }
     }
     while count < chunk.len {
-        match sys::read_for_nothing(fd, chunk.offset + count, chunk.len - count, false) {
+        match sys::read_to_scratch(fd, chunk.offset + count, chunk.len - count, false) {
             Ok(0) => break,
             Ok(more) => count += more,
             Err(libc::EINTR) => {}
@@ -217,11 +217,11 @@ fn resume(mut state: Locked, job: usize) -> Locked {
 fn end(state: Locked, job: usize) -> Locked {
     let mut state = resume(state, job);
     let files = state.free(job);
-    state.between += 1;
+    state.in_transit += 1;
     drop(state);
     // The last reference to a file that has been removed makes the kernel remove it from the disk.
     files.all().for_each(sys::close);
     let mut state = STATE.lock_in_reader();
-    state.between -= 1;
+    state.in_transit -= 1;
     state
 }

@@ -82,6 +82,6 @@ impl Finding {
 }
 
 /// Nothing is believed any more.
-pub(crate) fn forget_all() {
+pub(crate) fn clear_all() {
     FINDINGS.iter().for_each(|finding| finding.store(0, Ordering::Relaxed));
 }

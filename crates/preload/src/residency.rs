@@ -81,7 +81,7 @@ pub(crate) fn residency(fd: c_int, offset: u64, len: u64, look: bool) -> Residen
     if finding.is_recent(now) {
         return Residency::Resident(len);
     }
-    match sys::read_for_nothing(fd, offset, len, true) {
+    match sys::read_to_scratch(fd, offset, len, true) {
         Ok(found) if found > 0 => {
             if found == len {
                 finding.set(now);
@@ -98,9 +98,9 @@ pub(crate) fn residency(fd: c_int, offset: u64, len: u64, look: bool) -> Residen
 }
 
 /// A reader has just read a whole block, which has stayed in memory.
-pub(crate) fn remember(file: FileId, block: u64) {
+pub(crate) fn note_read(file: FileId, block: u64) {
     let now = now_ms();
-    Memory::of(file, block).set(now, now, true);
+    Belief::of(file, block).set(now, now, true);
     Finding::of_file(file, block).set(now);
 }
 
@@ -132,9 +132,9 @@ impl File {
                 None => return Residency::Resident(at - offset),
             }
         }
-        let memory = self.memory(end - 1);
-        if !self.is_just_read(&memory) && !self.touch(end - 1) {
-            memory.forget();
+        let belief = self.belief(end - 1);
+        if !self.is_just_read(&belief) && !self.touch(end - 1) {
+            belief.clear();
             Finding::of(self.fd, Part::Block((end - 1) / BLOCK)).clear();
             Finding::of_file(self.file.id, (end - 1) / BLOCK).clear();
             let last = ((end - 1) / BLOCK * BLOCK).saturating_sub(offset);
@@ -148,26 +148,26 @@ impl File {
     }
 
     /// A whole block is resident.
-    fn found(&self, block: u64) {
+    fn note_resident(&self, block: u64) {
         Finding::of(self.fd, Part::Block(block)).set(self.now);
         Finding::of_file(self.file.id, block).set(self.now);
     }
 
     /// How much of a range within one block is there; `None` where that cannot be told.
     fn in_block(&mut self, offset: u64, len: u64) -> Option<u64> {
-        let memory = self.memory(offset);
-        if let Some((looked, confirmed, was_read)) = memory.get() {
-            if self.believes(offset, &memory, (looked, confirmed, was_read))
-                && (self.is_just_read(&memory) || self.touch(offset))
+        let belief = self.belief(offset);
+        if let Some((looked, confirmed, was_read)) = belief.get() {
+            if self.believes(offset, &belief, (looked, confirmed, was_read))
+                && (self.is_just_read(&belief) || self.touch(offset))
             {
-                self.found(offset / BLOCK);
+                self.note_resident(offset / BLOCK);
                 return Some(len);
             }
-            memory.forget();
+            belief.clear();
         } else if self.follows_reader(offset) {
             return Some(0);
         }
-        self.look(offset, len, &memory)
+        self.look(offset, len, &belief)
     }
 
     /// The block before has been read by a reader a moment ago. What the kernel has read ahead of it
@@ -176,21 +176,21 @@ impl File {
         let block = offset / BLOCK;
         !self.look
             && block > 0
-            && Memory::of(self.file.id, block - 1).get().is_some_and(|(looked, _, was_read)| {
+            && Belief::of(self.file.id, block - 1).get().is_some_and(|(looked, _, was_read)| {
                 was_read && self.now.wrapping_sub(looked) < FOLLOWING_MS
             })
     }
 
     /// A reader has read the whole block so lately that evicting it and reading it again, by somebody
     /// else, would have been quick work.
-    fn is_just_read(&self, memory: &Memory) -> bool {
-        memory.get().is_some_and(|(looked, _, was_read)| {
+    fn is_just_read(&self, belief: &Belief) -> bool {
+        belief.get().is_some_and(|(looked, _, was_read)| {
             was_read && self.now.wrapping_sub(looked) < JUST_READ_MS
         })
     }
 
     /// The block was wholly resident: is it still?
-    fn believes(&mut self, offset: u64, memory: &Memory, known: (u64, u64, bool)) -> bool {
+    fn believes(&mut self, offset: u64, belief: &Belief, known: (u64, u64, bool)) -> bool {
         let (looked, confirmed, was_read) = known;
         let age = self.now.wrapping_sub(looked);
         if age >= BELIEF_MS {
@@ -202,10 +202,10 @@ impl File {
         let complete = match self.is_complete(offset / BLOCK * BLOCK) {
             Some(complete) => complete,
             // Whoever was not just read is touched by the caller.
-            None => age < BELIEF_ALONE_MS && (!self.is_just_read(memory) || self.touch(offset)),
+            None => age < BELIEF_ALONE_MS && (!self.is_just_read(belief) || self.touch(offset)),
         };
         if complete {
-            memory.set(looked, self.now, was_read);
+            belief.set(looked, self.now, was_read);
         }
         complete
     }
@@ -235,22 +235,22 @@ impl File {
     }
 
     /// Look exactly, at the whole block so that it can be remembered.
-    fn look(&self, offset: u64, len: u64, memory: &Memory) -> Option<u64> {
+    fn look(&self, offset: u64, len: u64, belief: &Belief) -> Option<u64> {
         let first = offset / PAGE * PAGE;
         match sys::cached_pages(self.fd, first, offset + len - first) {
             Some(0) => self.tells().then_some(0),
-            Some(_) => self.look_exactly(offset, len, memory),
-            None => self.look_alone(offset, len, memory),
+            Some(_) => self.look_exactly(offset, len, belief),
+            None => self.look_alone(offset, len, belief),
         }
     }
 
     /// Look where `cachestat` is refused. A probe of what is not there begins to read it, and the kernel
     /// would read ahead of that, often megabytes, which all other streams would wait for. So only one
     /// page is asked for at first, and nothing is read ahead.
-    fn look_alone(&self, offset: u64, len: u64, memory: &Memory) -> Option<u64> {
+    fn look_alone(&self, offset: u64, len: u64, belief: &Belief) -> Option<u64> {
         sys::advise(self.fd, Readahead::Off);
         let found = match self.probe(offset, 1) {
-            Some(1) => self.look_exactly(offset, len, memory),
+            Some(1) => self.look_exactly(offset, len, belief),
             other => other,
         };
         // A reader may have chosen otherwise. It matters only where the kernel reads for the program, and
@@ -259,13 +259,13 @@ impl File {
         found
     }
 
-    fn look_exactly(&self, offset: u64, len: u64, memory: &Memory) -> Option<u64> {
+    fn look_exactly(&self, offset: u64, len: u64, belief: &Belief) -> Option<u64> {
         let start = offset / BLOCK * BLOCK;
         let whole = BLOCK.min(self.file.size - start);
         let found = self.probe(start, whole)?;
         if found == whole {
-            memory.set(self.now, self.now, false);
-            self.found(offset / BLOCK);
+            belief.set(self.now, self.now, false);
+            self.note_resident(offset / BLOCK);
         }
         if found > offset - start {
             return Some(len.min(found - (offset - start)));
@@ -280,11 +280,11 @@ impl File {
     /// Whether the file system tells what is in memory: asked for what is behind the end, so that no
     /// read begins.
     fn tells(&self) -> bool {
-        sys::read_for_nothing(self.fd, self.file.size, 1, true) != Err(libc::EOPNOTSUPP)
+        sys::read_to_scratch(self.fd, self.file.size, 1, true) != Err(libc::EOPNOTSUPP)
     }
 
     fn probe(&self, offset: u64, len: u64) -> Option<u64> {
-        match sys::read_for_nothing(self.fd, offset, len, true) {
+        match sys::read_to_scratch(self.fd, offset, len, true) {
             Ok(found) => Some(found),
             Err(libc::EAGAIN) => Some(0),
             Err(_) => None,
@@ -292,11 +292,11 @@ impl File {
     }
 
     fn touch(&self, at: u64) -> bool {
-        sys::read_for_nothing(self.fd, at, 1, true) == Ok(1)
+        sys::read_to_scratch(self.fd, at, 1, true) == Ok(1)
     }
 
-    fn memory(&self, offset: u64) -> Memory {
-        Memory::of(self.file.id, offset / BLOCK)
+    fn belief(&self, offset: u64) -> Belief {
+        Belief::of(self.file.id, offset / BLOCK)
     }
 }
 
@@ -314,7 +314,7 @@ fn now_ms() -> u64 {
 /// The slot (16 bits) and the fingerprint (22, and a bit that is set) tell a block from others, but for
 /// one pair in 2^38. The times wrap after 17 minutes and 4.6 hours; a word as old as that looks fresh
 /// for 5 ms.
-struct Memory {
+struct Belief {
     slot: usize,
     fingerprint: u64,
 }
@@ -327,7 +327,7 @@ const FINGERPRINT_SHIFT: u32 = 2 * TIME_BITS + 1;
 /// `looked` is kept in units of 16 ms.
 const LOOKED_SHIFT: u32 = 4;
 
-impl Memory {
+impl Belief {
     fn of(file: FileId, block: u64) -> Self {
         let hash = hash([file.dev, file.ino, block]);
         let slot = usize::try_from(hash & (BLOCKS_MAX as u64 - 1)).unwrap_or(0);
@@ -354,7 +354,7 @@ impl Memory {
         SLOTS[self.slot].store(word, Ordering::Relaxed);
     }
 
-    fn forget(&self) {
+    fn clear(&self) {
         SLOTS[self.slot].store(0, Ordering::Relaxed);
     }
 }

@@ -37,7 +37,7 @@ const WINDOW_FAST_MAX: u64 = 32 * BLOCK;
 const WINDOW_FAST_MIN: u64 = 8 * BLOCK;
 /// The part of memory that all streams together may have read ahead: more would push out what others
 /// wait to send.
-const AHEAD_PART: u64 = 8;
+const PREFETCH_PART: u64 = 8;
 /// Ends of jobs that are remembered, to see that the next begins there. Others overwrite them.
 const ENDS_MAX: usize = 1024;
 /// Disks whose speed is remembered; a further one takes the place of another.
@@ -122,7 +122,7 @@ struct Job {
     /// The next byte to read.
     at: u64,
     /// Where others may have the reader, on a fast disk.
-    turn_end: u64,
+    yield_at: u64,
     /// How far to read; beyond [`Job::at`] only while somebody waits or may soon.
     end: u64,
     window: u64,
@@ -136,7 +136,7 @@ impl Job {
         file: FileId { dev: 0, ino: 0 },
         files: Files::NONE,
         at: 0,
-        turn_end: 0,
+        yield_at: 0,
         end: 0,
         window: 0,
         ticket: 0,
@@ -225,7 +225,7 @@ pub(crate) struct State {
     streams: u64,
     /// How many are about to open or to close descriptors that the table does not know: a child that is
     /// forked meanwhile would have them for ever.
-    pub(crate) between: usize,
+    pub(crate) in_transit: usize,
     /// `/dev/null`, once a reader has been there.
     pub(crate) sink: Option<c_int>,
     /// The files that the program has locked. There is room to park all descriptors of all jobs, of which
@@ -250,7 +250,7 @@ impl State {
             disks_used: 0,
             memory: u64::MAX,
             streams: 0,
-            between: 0,
+            in_transit: 0,
             sink: None,
             locked: Locked::none(),
             threads: 0,
@@ -303,7 +303,7 @@ impl State {
     }
 
     /// The program has been told of the read that failed.
-    pub(crate) fn told(&mut self, socket: c_int) {
+    pub(crate) fn error_was_told(&mut self, socket: c_int) {
         if let Some(entry) = self.table.entry(socket) {
             entry.failed = 0;
         }
@@ -351,7 +351,7 @@ impl State {
         open: impl FnOnce() -> Option<c_int>,
     ) -> Option<(usize, Option<u64>)> {
         let is_fast = self.readahead(want.file.dev) == Readahead::Usual;
-        let share = self.memory / AHEAD_PART / self.streams.max(1) / BLOCK * BLOCK;
+        let share = self.memory / PREFETCH_PART / self.streams.max(1) / BLOCK * BLOCK;
         let window_max = share.clamp(BLOCK, if is_fast { WINDOW_FAST_MAX } else { WINDOW_MAX });
         let used = &mut self.jobs[..self.jobs_used];
         let joins = |job: &Job| {
@@ -381,9 +381,9 @@ impl State {
             let (phase, files) = (Phase::Pending, Files { shared: Some(fd), ..Files::NONE });
             let waiters = Link::NONE;
             self.table.set_flags(fd, OURS);
-            let turn_end = at.saturating_add(WINDOW_FAST_MAX);
+            let yield_at = at.saturating_add(WINDOW_FAST_MAX);
             self.jobs[free] =
-                Job { phase, file, files, at, turn_end, end, window, ticket, waiters };
+                Job { phase, file, files, at, yield_at, end, window, ticket, waiters };
             self.jobs[free].reach(want);
             self.jobs_used = self.jobs_used.max(free + 1);
             return Some((free, Some(self.jobs[free].until(want, is_fast))));
@@ -474,7 +474,7 @@ impl State {
     /// to be told first.
     pub(crate) fn forget_instance(&mut self, epfd: c_int, mut tell: impl FnMut(c_int, Change)) {
         for (socket, entry) in self.table.in_use() {
-            if let Some(change) = entry.interest.release(epfd) {
+            if let Some(change) = entry.interest.withdraw(epfd) {
                 tell(socket, change);
             }
         }
@@ -616,9 +616,9 @@ impl State {
 
     /// Whether a job has nothing more to read. Nobody joins it then.
     pub(crate) fn has_ended(&mut self, index: usize) -> bool {
-        let Job { file, at, turn_end, .. } = self.jobs[index];
+        let Job { file, at, yield_at, .. } = self.jobs[index];
         // On a fast disk what others wait for is soon there, and to go on costs less than to begin anew.
-        let may_go_on = self.readahead(file.dev) == Readahead::Usual && at < turn_end;
+        let may_go_on = self.readahead(file.dev) == Readahead::Usual && at < yield_at;
         // Others who would get this reader, or its place at the disk.
         let is_in_the_way = |job: &Job| {
             let has_room = self.has_room(job.file.dev);
@@ -657,7 +657,7 @@ impl State {
 
     /// Nothing is deferred any more. What is known may be wrong, so no list is followed. Readers find that
     /// their jobs have ended.
-    pub(crate) fn let_go(&mut self, tell: impl Fn(c_int, Changes)) {
+    pub(crate) fn resume_all(&mut self, tell: impl Fn(c_int, Changes)) {
         for job in &mut self.jobs {
             job.waiters = Link::NONE;
             job.end = job.at;
@@ -687,7 +687,7 @@ impl State {
     /// This is a forked child now: no reader, no job, nobody deferred; who watches what is
     /// inherited. `close` takes the jobs' descriptors; the sink is returned.
     pub(crate) fn begin_anew(&mut self, close: impl Fn(c_int)) -> Option<c_int> {
-        (self.threads, self.idle, self.threadless_until, self.between) = (0, 0, 0, 0);
+        (self.threads, self.idle, self.threadless_until, self.in_transit) = (0, 0, 0, 0);
         for index in 0..self.jobs_used {
             while let Some(socket) = self.jobs[index].waiters.fd() {
                 self.unlink(socket);

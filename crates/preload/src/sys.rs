@@ -87,7 +87,7 @@ pub(crate) fn flags(fd: c_int) -> Result<c_int, Errno> {
 
 /// The error of a stream socket that takes nothing any more: its peer has reset it, or it is shut down.
 /// As `sendfile(2)`, this raises `SIGPIPE` with `EPIPE`.
-pub(crate) fn broken(socket: c_int) -> Option<Errno> {
+pub(crate) fn socket_error(socket: c_int) -> Option<Errno> {
     let mut polled = libc::pollfd { fd: socket, events: 0, revents: 0 };
     let no_time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let (polled_at, no_time) = (&raw mut polled, &raw const no_time);
@@ -250,12 +250,12 @@ pub(crate) fn now_us() -> u64 {
 
 /// Read at most [`SCRATCH_REACH`] bytes that nobody wants to see.
 ///
-/// `at_once`: fail with `EAGAIN` rather than wait for the disk (`RWF_NOWAIT`).
-pub(crate) fn read_for_nothing(
+/// `nowait`: fail with `EAGAIN` rather than wait for the disk (`RWF_NOWAIT`).
+pub(crate) fn read_to_scratch(
     fd: c_int,
     offset: u64,
     len: u64,
-    at_once: bool,
+    nowait: bool,
 ) -> Result<u64, Errno> {
     let scratch = SCRATCH.load(Ordering::Relaxed);
     let offset = i64::try_from(offset).map_err(|_| libc::EOVERFLOW)?;
@@ -272,21 +272,21 @@ pub(crate) fn read_for_nothing(
         used += 1;
     }
     let count = c_int::try_from(used).map_err(|_| libc::EINVAL)?;
-    let how = if at_once { libc::RWF_NOWAIT } else { 0 };
+    let how = if nowait { libc::RWF_NOWAIT } else { 0 };
     // The C library's own is where a thread can be cancelled; sendfile(2) is not.
     // SAFETY: `used` parts are filled in, and each lies in the scratch mapping, which is never
     // unmapped, and which no Rust reference points into: all threads overwrite it at will.
     result(unsafe { libc::syscall(libc::SYS_preadv2, fd, parts.as_ptr(), count, offset, 0, how) })
 }
 
-/// What one [`read_for_nothing`] covers: the parts all point to the same memory, which stays in the
+/// What one [`read_to_scratch`] covers: the parts all point to the same memory, which stays in the
 /// processor's cache.
 pub(crate) const SCRATCH_REACH: u64 = (SCRATCH_BYTES * SCRATCH_PARTS) as u64;
 const SCRATCH_BYTES: usize = 64 * 1024;
 const SCRATCH_PARTS: usize = 4;
 static SCRATCH: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 
-/// Have memory for [`read_for_nothing`]. False: there is none.
+/// Have memory for [`read_to_scratch`]. False: there is none.
 pub(crate) fn make_scratch() -> bool {
     let memory = map(SCRATCH_BYTES);
     SCRATCH.store(memory, Ordering::Relaxed);

@@ -35,8 +35,8 @@ pub(crate) fn poll(polled: &mut [pollfd], limit: Limit, signals: *const sigset_t
     let mut masked = [pollfd { fd: -1, events: 0, revents: 0 }; POLL_MAX];
     let masked = masked.get_mut(..polled.len())?;
     let until = limit.map(|limit| sys::now().saturating_add(limit));
-    let between = Between::begin();
-    let signals = between.within(signals);
+    let blocked = BlockedSignals::begin();
+    let signals = blocked.within(signals);
     loop {
         let (slice, is_last) = fuse::run("poll slice", || {
             let mut waits = false;
@@ -99,8 +99,8 @@ pub(crate) unsafe fn select(
         return None;
     }
     let until = limit.map(|limit| sys::now().saturating_add(limit));
-    let between = Between::begin();
-    let signals = between.within(signals);
+    let blocked = BlockedSignals::begin();
+    let signals = blocked.within(signals);
     loop {
         let [mut read, _, mut except] = wanted;
         let mut masked = write;
@@ -138,12 +138,12 @@ pub(crate) unsafe fn select(
 
 /// Between slices all signals are blocked: one that came there would not interrupt what the program
 /// takes for one call, and a flag that its handler sets would be seen too late.
-struct Between {
+struct BlockedSignals {
     signals: Signals,
     set: sigset_t,
 }
 
-impl Between {
+impl BlockedSignals {
     fn begin() -> Self {
         // SAFETY: a `sigset_t` is bits only, of which zeros are valid.
         let mut set: sigset_t = unsafe { core::mem::zeroed() };
@@ -159,7 +159,7 @@ impl Between {
     }
 }
 
-impl Drop for Between {
+impl Drop for BlockedSignals {
     fn drop(&mut self) {
         sys::restore_signals(self.signals);
     }

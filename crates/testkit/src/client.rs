@@ -136,7 +136,7 @@ impl Client {
     ///
     /// # Errors
     /// As shutdown(2).
-    pub fn finish_sending(&mut self) -> io::Result<()> {
+    pub fn shutdown_write(&mut self) -> io::Result<()> {
         match &self.stream {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Stream::Unix(stream) => stream.shutdown(Shutdown::Write),

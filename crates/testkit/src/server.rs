@@ -148,7 +148,7 @@ impl Server {
         };
         // The pipes' ends come right after; but a grandchild may hold them open.
         for capture in [&self.stdout, &self.stderr] {
-            let _ = capture.wait_for(DRAIN_LIMIT, |_| false);
+            let _ = capture.wait_for(CLEANUP_LIMIT, |_| false);
         }
         Ok(status)
     }
@@ -170,7 +170,7 @@ impl Drop for Server {
         // An error means that it has ended already. Killed, it still waits for reads that a SlowFs
         // delays, perhaps forever: its end is waited for so that tests do not overlap, not relied on.
         let _ = self.child.kill();
-        let _ = self.poll_exit(DRAIN_LIMIT);
+        let _ = self.poll_exit(CLEANUP_LIMIT);
     }
 }
 
@@ -238,7 +238,7 @@ impl Capture {
 
 const START_LIMIT: Duration = Duration::from_secs(10);
 const TERMINATE_LIMIT: Duration = Duration::from_secs(10);
-const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+const CLEANUP_LIMIT: Duration = Duration::from_secs(2);
 const POLL_PERIOD: Duration = Duration::from_millis(2);
 
 const NOT_POISONED: &str = "nothing panics while it holds this lock";

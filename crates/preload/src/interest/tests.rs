@@ -297,8 +297,8 @@ fn an_instance_that_is_closed_is_told_what_was_held_back() {
         interest.defer();
         during.into_iter().for_each(|events| interest.granted(Op::Mod, 5, events, 7));
         let expected = expected.map(|(events, adds)| Change { epfd: 5, events, data: 7, adds });
-        assert_eq!(interest.release(5), expected, "{events:x}");
-        assert_eq!(interest.release(5), None);
+        assert_eq!(interest.withdraw(5), expected, "{events:x}");
+        assert_eq!(interest.withdraw(5), None);
         assert_eq!(interest.resume().as_slice(), [], "another may have its number");
     }
 }

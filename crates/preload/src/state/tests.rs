@@ -110,7 +110,7 @@ fn an_error_is_told_once_to_each_at_its_place() {
             let verdict = defer(&mut state, socket, want(8192));
             assert!(matches!(verdict, Verdict::Failed(libc::EIO)), "{verdict:?}");
         }
-        state.told(socket);
+        state.error_was_told(socket);
         assert_deferred(defer(&mut state, socket, want(8192)));
     }
 }

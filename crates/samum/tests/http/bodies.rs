@@ -16,7 +16,7 @@ fn a_client_that_vanishes_within_its_body_leaves_nothing_behind() {
         for head in ["POST /\nContent-Length: 9", "POST /\nTransfer-Encoding: chunked"] {
             let mut client = connect(&server);
             client.send(request(head) + "3\r\n").unwrap();
-            client.finish_sending().unwrap();
+            client.shutdown_write().unwrap();
             let rest = client.read_to_end().unwrap();
             let answered = rest.windows(9).filter(|bytes| bytes == b"HTTP/1.1 ").count();
             assert!(answered <= 1, "{}", String::from_utf8_lossy(&rest));

@@ -92,7 +92,7 @@ fn run(server: &Server, case: &Case, cut: Cut) -> Result<(), String> {
             }
         }
         if case.shuts_down && number + 1 == case.steps.len() {
-            client.finish_sending().map_err(text)?;
+            client.shutdown_write().map_err(text)?;
         }
         for expected in &step.expect {
             let response = if expected.is_for_head() { client.head() } else { client.response() };
@@ -104,7 +104,7 @@ fn run(server: &Server, case: &Case, cut: Cut) -> Result<(), String> {
         }
     }
     if !case.closes && !case.shuts_down {
-        client.finish_sending().map_err(text)?;
+        client.shutdown_write().map_err(text)?;
     }
     let rest = client.read_to_end().map_err(text)?;
     if rest.is_empty() { Ok(()) } else { Err(format!("{} bytes more", rest.len())) }
