@@ -150,3 +150,65 @@ pub(crate) const PLACE_BYTES: u64 = 2 * (size_of::<Piece>() + size_of::<u64>()) 
 pub(crate) fn index(value: u64) -> usize {
     usize::try_from(value).expect("a length of memory, or at most a turn")
 }
+
+#[cfg(test)]
+mod tests {
+    use ring::sim::{Config, World};
+    use ring::{BufferPool, FileKind, PipePool, Ring, Stat};
+
+    use super::*;
+    use crate::shared::Account;
+
+    #[test]
+    fn memory_is_cut_without_a_copy_and_each_part_weighs_the_whole() {
+        let pool = BufferPool::new(4096, 1).unwrap();
+        let mut buffer = pool.take(6).unwrap();
+        buffer.fill_from(b"abcdef");
+        let shared = Shared::new(b"_abcdef_".to_vec(), &Account::default());
+        for mut piece in [
+            Piece::Static(b"abcdef"),
+            Piece::Bytes(b"abcdef".to_vec()),
+            Piece::Shared(shared, 1..7),
+            Piece::disk(buffer),
+        ] {
+            let weight = piece.weight();
+            let first = piece.split_to(1);
+            let second = piece.split_to(2);
+            assert_eq!((first.bytes(), second.bytes()), (&b"a"[..], &b"bc"[..]));
+            assert_eq!((piece.bytes(), piece.len()), (&b"def"[..], 3));
+            for part in [&first, &second, &piece] {
+                assert_eq!(part.weight(), weight);
+            }
+        }
+        assert_eq!(pool.available(), 1, "the last part gives the buffer back");
+    }
+
+    #[test]
+    fn pipes_and_ranges_of_files_are_cut() {
+        let pipe = PipePool::new(1).take(0, 6).unwrap();
+        let mut pages = Piece::Pipe(Pages { pipe: Rc::new(RefCell::new(pipe)), len: 6 });
+        assert_eq!((pages.split_to(2).len(), pages.len()), (2, 4));
+
+        let world = World::new(Config::new(0));
+        let stat = Stat {
+            kind: FileKind::Regular,
+            size: 100,
+            mtime: 0,
+            mtime_nanos: 0,
+            ctime: 0,
+            ctime_nanos: 0,
+            dev: 0,
+            ino: 0,
+            links: 1,
+            direct_align: 0,
+        };
+        let file = Rc::new(File::new(Ring::simulated(&world).sim_root(&world), &stat));
+        let mut range = Piece::File(FileRange { file, offset: 10, len: 6 });
+        let front = range.split_to(2);
+        let place = |piece: &Piece| match piece {
+            Piece::File(range) => (range.offset, range.len),
+            _ => panic!("a range of a file"),
+        };
+        assert_eq!((place(&front), place(&range)), ((10, 2), (12, 4)));
+    }
+}

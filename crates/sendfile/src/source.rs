@@ -233,7 +233,7 @@ impl FileSource {
         if room > 0 && cx.takes == Takes::Files && self.lend(queue, cx, room) {
             return;
         }
-        if budget > 0 && queue.state() == State::Waiting {
+        if budget > 0 && queue.state() == State::Waiting && self.may_read(queue, cx.window) {
             self.prefetch(queue, cx, true);
         } else if self.promises.front().is_some_and(|promise| promise.from_disk)
             && self.reading + self.held < cx.window.0 / 2
@@ -241,6 +241,12 @@ impl FileSource {
             // What is not from the disk is not prefetched: it will most likely be lent.
             self.prefetch(queue, cx, false);
         }
+    }
+
+    /// Whether a stream that has nothing to send may read. A transport that keeps what it has sent
+    /// releases it some time, and then there is room in the window again.
+    const fn may_read(&self, queue: &OutQ<Piece>, window: Window) -> bool {
+        queue.released() == queue.sent() || self.reading + self.held < window.0
     }
 
     /// Lends at most `room` bytes of what is resident where the first gap begins; whether anything

@@ -26,8 +26,9 @@ pub enum Progress {
     /// The transport can take nothing now: pump again after
     /// [`Transport::handle_writable`]. Reads may be in flight, too.
     Blocked,
-    /// Reads are in flight, or the stream stands in line for a buffer: pump again after
-    /// [`Stream::handle_read`] or [`Disk::next_waiting`].
+    /// Reads are in flight, the stream stands in line for a buffer, or its window is full of bytes
+    /// that the transport has sent and not released: pump again after [`Stream::handle_read`],
+    /// [`Disk::next_waiting`] or [`Transport::receive`].
     Waiting,
     /// The turn is over, and there is more to do: pump again after the others.
     More,

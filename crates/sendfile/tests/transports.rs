@@ -1,0 +1,554 @@
+//! Streams over transports that take what they like, when they like, in a simulated world: whatever
+//! happens, the peer gets every byte in its place, no buffer is given back while a transport may
+//! still send it again, and none is kept when it may not.
+
+use core::time::Duration;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use outq::OutQ;
+use ring::sim::{Config, Peer, World};
+use ring::{Event, Fd, Op, OpenHow, Ring};
+use sendfile::{
+    Account, Caching, Disk, DiskConfig, Drained, Failure, File, KernelTcp, Owner, Piece, Progress,
+    Shared, Stream, Takes, Transport, Window,
+};
+
+const DISK: u64 = 1 << 40;
+const RECV: u64 = 1;
+const WRITABLE: u64 = 2;
+const SEEDS: u64 = 60;
+/// Buffers of 256 KiB: as few as a disk may have.
+const BUFFERS: u64 = 4;
+const BUFFER_BYTES: u64 = 256 * 1024;
+const STATIC: &[u8] = b"bytes of the program";
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+struct Random(u64);
+
+impl Random {
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// From 0 to `end`, which is left out.
+    fn below(&mut self, end: u64) -> u64 {
+        self.bits() % end
+    }
+
+    fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+}
+
+fn index(n: u64) -> usize {
+    usize::try_from(n).unwrap()
+}
+
+/// A transport that takes memory only, keeps referring to what it has sent, and may send it again.
+struct Toy {
+    random: Random,
+    /// Everything sent, from position 0 on.
+    wire: Vec<u8>,
+    blocked: bool,
+}
+
+impl Toy {
+    fn new(seed: u64) -> Self {
+        Self { random: Random(seed), wire: Vec::new(), blocked: false }
+    }
+
+    /// Reads again what was sent and is not acknowledged: it must be what was sent.
+    fn send_again(&mut self, queue: &OutQ<Piece>) {
+        let from = queue.released() + self.random.below(queue.sent() - queue.released() + 1);
+        let mut at = from;
+        for chunk in queue.in_flight(from) {
+            assert_eq!(chunk.at, at);
+            let bytes = &chunk.payload.bytes()[index(chunk.range.start)..index(chunk.range.end)];
+            assert!(
+                self.wire[index(at)..][..bytes.len()] == *bytes,
+                "other bytes at {at} than were sent: the buffer was given back too early"
+            );
+            at += chunk.len();
+        }
+        assert_eq!(at, queue.sent());
+    }
+
+    /// The peer acknowledges some of what it has.
+    fn acknowledge(&mut self, queue: &mut OutQ<Piece>) {
+        let n = self.random.below(queue.sent() - queue.released() + 1);
+        queue.mark_released(n);
+    }
+}
+
+impl Transport for Toy {
+    fn takes(&self) -> Takes {
+        Takes::Memory
+    }
+
+    fn drain(&mut self, _ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained {
+        loop {
+            let Some(first) = queue.next_ready().next() else { return Drained::Empty };
+            if self.random.one_in(6) {
+                self.blocked = true;
+                return Drained::Blocked;
+            }
+            if *budget == 0 {
+                return Drained::TurnOver;
+            }
+            assert_eq!(first.at, self.wire.len() as u64);
+            let n = 1 + self.random.below(first.len().min(*budget));
+            let bytes = &first.payload.bytes()[index(first.range.start)..][..index(n)];
+            self.wire.extend_from_slice(bytes);
+            *budget -= n;
+            queue.mark_sent(n);
+        }
+    }
+
+    fn receive<'a>(
+        &'a mut self,
+        bytes: &'a [u8],
+        queue: &mut OutQ<Piece>,
+    ) -> Result<&'a [u8], Failure> {
+        self.acknowledge(queue);
+        Ok(bytes)
+    }
+
+    fn handle_writable(&mut self) {
+        self.blocked = false;
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    fn acknowledged(&self, _ring: &Ring, queue: &OutQ<Piece>) -> i64 {
+        queue.released().cast_signed()
+    }
+
+    fn set_receiving(&mut self, _ring: &mut Ring, _on: bool) {}
+    fn handle_receive_stopped(&mut self) {}
+    fn handle_end(&mut self) {}
+    fn has_ended(&self) -> bool {
+        false
+    }
+    fn shutdown(&mut self, _ring: &mut Ring) {}
+    fn close(&mut self, _ring: &mut Ring) {}
+}
+
+/// A simulated world with some files in it.
+struct Setup {
+    random: Random,
+    world: World,
+    ring: Ring,
+    disk: Disk,
+    files: Vec<(Rc<File>, Vec<u8>)>,
+    shared: Shared,
+}
+
+impl Setup {
+    fn new(seed: u64) -> Self {
+        let mut random = Random(seed);
+        let mut config = Config::new(seed);
+        config.send_buffer = 1000 + index(random.below(400_000));
+        config.can_drop = random.one_in(2);
+        config.faults.short_read = 0.1;
+        config.faults.short_send = 0.2;
+        config.faults.eviction = 0.2;
+        config.faults.probe_denial = 0.05;
+        let world = World::new(config);
+        let mut ring = Ring::simulated(&world);
+        let mut files = Vec::new();
+        for name in ["a", "b", "c"] {
+            let len = 1 + random.below(900_000);
+            let bytes: Vec<u8> = (0..len).map(|_| random.bits().to_be_bytes()[0]).collect();
+            world.write_file(name, &bytes);
+            if random.one_in(2) {
+                world.evict(name);
+            }
+            files.push((open(&world, &mut ring, name), bytes));
+        }
+        let caching = [Caching::Auto, Caching::Never][index(random.below(2))];
+        let memory_bytes = index(BUFFERS * BUFFER_BYTES);
+        let config = DiskConfig {
+            memory_bytes,
+            pipes: 0,
+            caching,
+            token_base: DISK,
+            ..DiskConfig::default()
+        };
+        let disk = Disk::new(config).unwrap();
+        let shared: Vec<u8> = (0..10_000).map(|_| random.bits().to_be_bytes()[0]).collect();
+        let shared = Shared::new(shared, &Account::default());
+        Self { random, world, ring, disk, files, shared }
+    }
+
+    /// Promises something, and adds it to what the peer has to get.
+    fn promise(&mut self, stream: &mut Stream, expected: &mut Vec<u8>) {
+        let Self { random, files, shared, .. } = self;
+        let range = |random: &mut Random, len: usize| {
+            let start = random.below(len as u64 + 1);
+            start..start + random.below(len as u64 - start + 1)
+        };
+        match random.below(6) {
+            0 => {
+                stream.push(Piece::Static(STATIC));
+                expected.extend(STATIC);
+            }
+            1 => {
+                let bytes: Vec<u8> =
+                    (0..random.below(3000)).map(|at| at.to_be_bytes()[7]).collect();
+                expected.extend(&bytes);
+                stream.push(Piece::Bytes(bytes));
+            }
+            2 => {
+                let range = range(random, shared.len());
+                let range = index(range.start)..index(range.end);
+                expected.extend(&shared[range.clone()]);
+                stream.push(Piece::Shared(shared.clone(), range));
+            }
+            _ => {
+                let (file, bytes) = &files[index(random.below(files.len() as u64))];
+                let range = range(random, bytes.len());
+                expected.extend(&bytes[index(range.start)..index(range.end)]);
+                stream.push_file(file, range);
+            }
+        }
+    }
+
+    fn evict(&mut self) {
+        let name = ["a", "b", "c"][index(self.random.below(3))];
+        self.world.evict(name);
+    }
+
+    /// Whether all buffers are free: a stream that may read all it likes gets three of four, for the
+    /// last is kept for what nothing can be sent without.
+    fn all_buffers_are_free(&mut self) -> bool {
+        // A read that is refused at once would keep no buffer.
+        self.world.configure(|config| config.can_drop = true);
+        let path = "large";
+        self.world.write_file(path, &vec![0; 2 << 20]);
+        let file = open(&self.world, &mut self.ring, path);
+        self.world.evict(path);
+        let mut stream = Stream::new();
+        stream.push_file(&file, 0..file.size());
+        let window = Window(u64::MAX);
+        stream.fill(&mut self.ring, &mut self.disk, Owner::of(99), window, Takes::Memory, 1);
+        stream.reading() == (BUFFERS - 1) * BUFFER_BYTES
+    }
+}
+
+/// Bytes in buffers of the disk that have not been released, up to the first gap.
+fn read_bytes(queue: &OutQ<Piece>) -> u64 {
+    let chunks = queue.in_flight(queue.released()).chain(queue.next_ready());
+    let read = chunks.filter(|chunk| matches!(chunk.payload, Piece::Disk(..)));
+    read.map(|chunk| chunk.len()).sum()
+}
+
+fn next(ring: &mut Ring) -> Event {
+    let mut completions = Vec::new();
+    while completions.is_empty() {
+        ring.wait(None, &mut completions).unwrap();
+    }
+    completions.remove(0).result.unwrap()
+}
+
+fn open(world: &World, ring: &mut Ring, name: &str) -> Rc<File> {
+    let dir = Some(ring.sim_root(world));
+    let path = std::ffi::CString::new(name).unwrap();
+    ring.submit(Op::Open { dir, path, how: OpenHow::BENEATH }, 0);
+    let Event::Opened(fd) = next(ring) else { panic!("a file") };
+    ring.submit(Op::Stat(fd.clone()), 0);
+    let Event::Stat(stat) = next(ring) else { panic!("its size") };
+    Rc::new(File::new(fd, &stat))
+}
+
+fn connect(world: &World, ring: &mut Ring) -> (Fd, Peer) {
+    let listener = ring.sim_listener(world);
+    let accept = ring.submit(Op::Accept(listener), 0);
+    let peer = world.connect();
+    let Event::Accepted(socket) = next(ring) else { panic!("a connection") };
+    ring.cancel(accept);
+    let mut completions = Vec::new();
+    ring.wait(Some(ring.now() + Duration::from_secs(1)), &mut completions).unwrap();
+    (socket, peer)
+}
+
+/// Reads that have ended by now, or soon.
+fn wait(setup: &mut Setup, mut handle: impl FnMut(&mut Ring, sendfile::ReadDone)) {
+    let mut completions = Vec::new();
+    let until = setup.ring.now() + Duration::from_millis(1);
+    setup.ring.wait(Some(until), &mut completions).unwrap();
+    for completion in completions {
+        if setup.disk.owns(completion.token)
+            && let Some(done) = setup.disk.handle(&mut setup.ring, completion)
+        {
+            handle(&mut setup.ring, done);
+        }
+    }
+}
+
+/// One of several connections that share a disk.
+struct Connection {
+    stream: Stream,
+    toy: Toy,
+    expected: Vec<u8>,
+}
+
+#[test]
+fn what_is_sent_can_be_sent_again_until_it_is_released() {
+    for seed in 0..SEEDS {
+        let mut setup = Setup::new(seed);
+        let window = Window(setup.random.below(3 << 20));
+        let mut all = HashMap::new();
+        for name in 0..3 {
+            let mut stream = Stream::new();
+            let mut expected = Vec::new();
+            for _ in 0..5 {
+                setup.promise(&mut stream, &mut expected);
+            }
+            all.insert(name, Connection { stream, toy: Toy::new(seed * 10 + name), expected });
+        }
+        for step in 0.. {
+            assert!(step < 100_000, "seed {seed}: it goes on for ever");
+            let name = match setup.disk.next_waiting() {
+                Some(owner) => owner.connection,
+                None => setup.random.below(3),
+            };
+            if setup.disk.is_starved()
+                && let Some(holder) = setup.disk.next_holder()
+            {
+                all.get_mut(&holder.connection).unwrap().stream.reclaim();
+            }
+            let Connection { stream, toy, .. } = all.get_mut(&name).unwrap();
+            match setup.random.below(6) {
+                0 => toy.handle_writable(),
+                1 => drop(toy.receive(b"", stream.queue()).unwrap()),
+                2 => setup.evict(),
+                3 => wait(&mut setup, |ring, done| {
+                    let owner = all.get_mut(&done.owner.connection).unwrap();
+                    owner.stream.handle_read(ring, done);
+                }),
+                _ => {
+                    let owner = Owner::of(name);
+                    let (ring, disk) = (&mut setup.ring, &mut setup.disk);
+                    let progress = stream.pump(ring, disk, toy, owner, window);
+                    assert!(!matches!(progress, Progress::Failed(_)), "seed {seed}: {progress:?}");
+                    stream.queue().check();
+                    assert!(stream.held() >= read_bytes(stream.queue()), "seed {seed}");
+                    assert!(
+                        stream.held() + stream.reading() <= window.0 + BUFFER_BYTES,
+                        "seed {seed}"
+                    );
+                }
+            }
+            for Connection { stream, toy, .. } in all.values_mut() {
+                toy.send_again(stream.queue());
+            }
+            if all.values_mut().all(|connection| {
+                connection.stream.is_drained()
+                    && connection.stream.queue().released() == connection.stream.promised()
+            }) {
+                break;
+            }
+        }
+        for (name, Connection { stream, toy, expected }) in &mut all {
+            assert!(toy.wire == *expected, "seed {seed}: other bytes for {name}");
+            stream.settle(&mut setup.disk, Owner::of(*name), false);
+            assert_eq!(stream.held(), 0, "seed {seed}");
+            stream.restart();
+        }
+        assert!(setup.all_buffers_are_free(), "seed {seed}");
+    }
+}
+
+/// A session that merges streams: their pieces move into the queue of the connection, cut to any
+/// size.
+#[test]
+fn streams_merge_into_one_transport() {
+    for seed in 0..SEEDS {
+        let mut setup = Setup::new(seed);
+        let window = Window(setup.random.below(3 << 20));
+        let mut streams = Vec::new();
+        let mut expected = vec![Vec::new(); 3];
+        for expected in &mut expected {
+            let mut stream = Stream::new();
+            for _ in 0..4 {
+                setup.promise(&mut stream, expected);
+            }
+            streams.push(stream);
+        }
+        let owner = |lane: usize| Owner { connection: 7, lane: u32::try_from(lane).unwrap() };
+        let mut toy = Toy::new(seed);
+        let mut queue = OutQ::new();
+        // Which stream the bytes of the connection are of, and how many.
+        let mut moved = Vec::new();
+        for step in 0.. {
+            assert!(step < 100_000, "seed {seed}: it goes on for ever");
+            let lane = match setup.disk.next_waiting() {
+                Some(owner) => usize::try_from(owner.lane).unwrap(),
+                None => index(setup.random.below(3)),
+            };
+            let stream = &mut streams[lane];
+            let budget = setup.random.below(100_000);
+            let (ring, disk) = (&mut setup.ring, &mut setup.disk);
+            stream.fill(ring, disk, owner(lane), window, Takes::Memory, budget);
+            if queue.unsent_ready() < 100_000
+                && let Some(piece) = stream.queue().take_ready(budget)
+            {
+                moved.push((lane, outq::Payload::len(&piece)));
+                queue.push(piece);
+            }
+            stream.settle(disk, owner(lane), toy.is_blocked());
+            toy.drain(ring, &mut queue, &mut setup.random.below(100_000));
+            toy.handle_writable();
+            toy.send_again(&queue);
+            toy.acknowledge(&mut queue);
+            queue.check();
+            wait(&mut setup, |ring, done| {
+                let lane = usize::try_from(done.owner.lane).unwrap();
+                streams[lane].handle_read(ring, done);
+            });
+            let is_released = queue.released() == queue.promised();
+            if is_released && streams.iter().all(Stream::is_drained) {
+                break;
+            }
+        }
+        let mut at = 0;
+        let mut received = vec![Vec::<u8>::new(); 3];
+        for (lane, n) in moved {
+            received[lane].extend(&toy.wire[at..at + index(n)]);
+            at += index(n);
+        }
+        assert_eq!(at, toy.wire.len());
+        assert!(received == expected, "seed {seed}: other bytes");
+        assert!(setup.all_buffers_are_free(), "seed {seed}");
+    }
+}
+
+/// A kernel socket that is drained in small turns: most of what is lent comes back.
+struct Choppy {
+    socket: KernelTcp,
+    random: Random,
+}
+
+impl Transport for Choppy {
+    fn takes(&self) -> Takes {
+        self.socket.takes()
+    }
+
+    fn drain(&mut self, ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained {
+        let most = self.random.below(300_000).min(*budget);
+        let mut left = most;
+        let drained = self.socket.drain(ring, queue, &mut left);
+        *budget -= most - left;
+        drained
+    }
+
+    fn receive<'a>(
+        &'a mut self,
+        bytes: &'a [u8],
+        queue: &mut OutQ<Piece>,
+    ) -> Result<&'a [u8], Failure> {
+        self.socket.receive(bytes, queue)
+    }
+
+    fn handle_writable(&mut self) {
+        self.socket.handle_writable();
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.socket.is_blocked()
+    }
+
+    fn acknowledged(&self, ring: &Ring, queue: &OutQ<Piece>) -> i64 {
+        self.socket.acknowledged(ring, queue)
+    }
+
+    fn set_receiving(&mut self, ring: &mut Ring, on: bool) {
+        self.socket.set_receiving(ring, on);
+    }
+
+    fn handle_receive_stopped(&mut self) {
+        self.socket.handle_receive_stopped();
+    }
+
+    fn handle_end(&mut self) {
+        self.socket.handle_end();
+    }
+
+    fn has_ended(&self) -> bool {
+        self.socket.has_ended()
+    }
+
+    fn shutdown(&mut self, ring: &mut Ring) {
+        self.socket.shutdown(ring);
+    }
+
+    fn close(&mut self, ring: &mut Ring) {
+        self.socket.close(ring);
+    }
+}
+
+#[test]
+fn what_is_lent_and_not_taken_comes_back_and_no_sendfile_sleeps() {
+    for seed in 0..SEEDS {
+        let mut setup = Setup::new(seed);
+        // What file.rs says remains: a page evicted from the middle of a block just looked at.
+        setup.world.configure(|config| config.faults.eviction = 0.0);
+        let (socket, peer) = connect(&setup.world, &mut setup.ring);
+        let window = Window(setup.random.below(3 << 20));
+        let mut transport =
+            Choppy { socket: KernelTcp::new(socket, RECV, WRITABLE), random: Random(seed) };
+        let mut stream = Stream::new();
+        let mut expected = Vec::new();
+        for _ in 0..6 {
+            setup.promise(&mut stream, &mut expected);
+        }
+        for step in 0.. {
+            assert!(step < 100_000, "seed {seed}: it goes on for ever");
+            let (ring, disk) = (&mut setup.ring, &mut setup.disk);
+            let progress = stream.pump(ring, disk, &mut transport, Owner::of(7), window);
+            stream.queue().check();
+            let mut ready = stream.queue().next_ready();
+            let is_lent = ready.any(|chunk| matches!(chunk.payload, Piece::File(_)));
+            assert!(!is_lent, "seed {seed}: what was lent outlived its turn");
+            drop(ready);
+            match progress {
+                Progress::Drained => break,
+                Progress::Failed(failure) => panic!("seed {seed}: {failure:?}"),
+                Progress::More => {}
+                Progress::Blocked | Progress::Waiting => {
+                    let mut completions = Vec::new();
+                    let until = ring.now() + Duration::from_secs(10);
+                    ring.wait(Some(until), &mut completions).unwrap();
+                    assert!(!completions.is_empty(), "seed {seed}: nothing happens");
+                    for completion in completions {
+                        if completion.token == WRITABLE {
+                            transport.handle_writable();
+                        } else if let Some(done) = disk.handle(ring, completion) {
+                            stream.handle_read(ring, done);
+                        }
+                    }
+                }
+            }
+            if setup.random.one_in(4) {
+                setup.evict();
+            }
+        }
+        assert_eq!(setup.world.stalls(), [], "seed {seed}: a sendfile would have slept");
+        assert_eq!(stream.held(), 0, "seed {seed}");
+        transport.shutdown(&mut setup.ring);
+        let mut completions = Vec::new();
+        let until = setup.ring.now() + Duration::from_secs(10);
+        while setup.ring.now() < until {
+            setup.ring.wait(Some(until), &mut completions).unwrap();
+        }
+        assert!(peer.received() == expected, "seed {seed}: other bytes");
+        assert!(setup.all_buffers_are_free(), "seed {seed}");
+    }
+}
