@@ -45,7 +45,7 @@ fn skip_in_pieces(body: &[u8], piece: usize) -> Verdict {
         match event {
             Event::Partial if arrived == body.len() => return Verdict::Partial,
             Event::Partial => arrived = body.len().min(arrived + piece),
-            Event::BodySkipped => return Verdict::Complete(consumed),
+            Event::BodyEnd => return Verdict::Complete(consumed),
             Event::Rejected(_) => {
                 assert!(connection.is_closed());
                 return Verdict::Rejected;

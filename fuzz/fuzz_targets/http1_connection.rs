@@ -1,11 +1,12 @@
 //! A connection as a sequence of operations: bytes arrive in pieces of any size, the application
-//! closes at any moment. Checked: every call makes progress or waits, the same bytes give the same
-//! events however they are cut, and a closed connection stays closed.
+//! closes at any moment, and it skips bodies or has them decoded. Checked: every call makes progress
+//! or waits, the same bytes give the same events however they are cut, and a closed connection stays
+//! closed.
 
 #![no_main]
 
-use http1::Limits;
 use http1::server::{Connection, Eof, Event};
+use http1::{Framing, Limits};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits = Limits {
@@ -17,14 +18,14 @@ const LIMITS: Limits = Limits {
     trailer_bytes_max: 48,
 };
 
-fuzz_target!(|input: (Vec<u8>, u8, &[u8])| {
-    let (pieces, close_after, stream) = input;
-    let whole = run(stream, &[], usize::MAX);
-    assert_eq!(run(stream, &pieces, usize::MAX), whole);
+fuzz_target!(|input: (Vec<u8>, u8, Option<u8>, &[u8])| {
+    let (pieces, close_after, decode, stream) = input;
+    let whole = run(stream, &[], usize::MAX, decode);
+    assert_eq!(run(stream, &pieces, usize::MAX, decode), whole);
 
     // Closed early, it says what it would have said, and then nothing more.
     let close_after = usize::from(close_after % 8);
-    let mut shortened = run(stream, &pieces, close_after);
+    let mut shortened = run(stream, &pieces, close_after, decode);
     if shortened.len() > close_after {
         assert_eq!(shortened.split_off(close_after), ["Closed"]);
     }
@@ -32,10 +33,12 @@ fuzz_target!(|input: (Vec<u8>, u8, &[u8])| {
 });
 
 /// The events of a stream that arrives in the given pieces, all at once behind the last; the
-/// application closes after `close_after` events.
-fn run(stream: &[u8], pieces: &[u8], close_after: usize) -> Vec<String> {
+/// application closes after `close_after` events. With `decode`, bodies of so many bytes are decoded;
+/// their content is shown with the event behind it.
+fn run(stream: &[u8], pieces: &[u8], close_after: usize, decode: Option<u8>) -> Vec<String> {
     let mut connection = Connection::new();
     let mut events = Vec::new();
+    let mut content = Vec::new();
     let mut pieces = pieces.iter().map(|&piece| usize::from(piece) + 1);
     let (mut consumed, mut arrived) = (0, 0);
     loop {
@@ -43,7 +46,7 @@ fn run(stream: &[u8], pieces: &[u8], close_after: usize) -> Vec<String> {
             connection.close();
         }
         let before = connection.clone();
-        let (len, event) = connection.handle_input(&stream[consumed..arrived], &LIMITS);
+        let (len, mut event) = connection.handle_input(&stream[consumed..arrived], &LIMITS);
         consumed += len;
         assert!(consumed <= arrived);
         match event {
@@ -66,15 +69,26 @@ fn run(stream: &[u8], pieces: &[u8], close_after: usize) -> Vec<String> {
                 events.push("Closed".to_owned());
                 return events;
             }
-            Event::Request(ref request) => {
+            Event::Request(ref mut request) => {
                 assert!(before.is_idle());
                 assert_eq!(connection.is_closed(), !request.keep_alive);
                 assert!(!request.expect_continue || request.keep_alive);
+                if let Some(bytes_max) = decode {
+                    let decoded = connection.decode_body(request, bytes_max.into());
+                    if decoded.is_ok() && request.framing != Framing::None {
+                        assert!(!connection.is_idle() && !connection.is_closed());
+                    }
+                }
             }
-            Event::BodySkipped => assert!(!before.is_idle() && connection.is_idle()),
+            Event::Body(bytes) => {
+                assert!(decode.is_some() && !bytes.is_empty() && bytes.len() <= len);
+                content.extend_from_slice(bytes);
+                continue;
+            }
+            Event::BodyEnd => assert!(!before.is_idle() && !before.is_closed()),
             Event::Rejected(_) => assert!(connection.is_closed()),
         }
         assert!(len > 0 || connection != before, "no progress");
-        events.push(format!("{event:?}"));
+        events.push(format!("{:?} {event:?}", core::mem::take(&mut content)));
     }
 }

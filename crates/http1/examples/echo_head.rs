@@ -22,6 +22,9 @@ const SAMPLE: &[u8] = b"GET /a/./b%20c.html?x=1 HTTP/1.1\r\n\
     \r\n\
     BREW /pot HTTP/1.1\r\nHost: example.org\r\n\r\n";
 
+/// Longer bodies are refused.
+const BODY_BYTES_MAX: u64 = 10_000;
+
 /// An imaginary file, modified at 2023-11-14T22:13:20Z.
 const FILE: Representation<'_> = Representation {
     size: 1000,
@@ -43,8 +46,14 @@ fn main() -> io::Result<()> {
         let (consumed, event) = connection.handle_input(rest, &Limits::DEFAULT);
         rest = &rest[consumed..];
         match event {
-            Event::Request(request) => describe(&request.head),
-            Event::BodySkipped => println!("-- the body has been skipped"),
+            Event::Request(mut request) => {
+                describe(&request.head);
+                if let Err(reject) = connection.decode_body(&mut request, BODY_BYTES_MAX) {
+                    println!("-- {reject}");
+                }
+            }
+            Event::Body(content) => println!("-- {} bytes", content.len()),
+            Event::BodyEnd => println!("-- the end of the body"),
             Event::Rejected(reject) => println!("{reject}; the connection is closed"),
             Event::Partial => break println!("-- {:?} end", connection.handle_eof(rest.len())),
             Event::Closed => break println!("-- closed"),

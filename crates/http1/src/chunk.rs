@@ -1,11 +1,9 @@
 //! The lines between the pieces of a chunked body.
 //!
-//! Reading list: RFC 9112 §7.1. Nobody here wants the content, so there is nothing that decodes it:
-//! the [`server`](crate::server) steps over the pieces, and this module reads the lines
-//! that say how far.
+//! Reading list: RFC 9112 §7.1.
 //!
-//! As in [`request`](crate::request), the verdict does not depend on how the bytes were cut, and is given
-//! as early as can be.
+//! As in [`request`](crate::request), the verdict does not depend on how the bytes were cut, and is
+//! given as early as it can be.
 
 use http::bytes::{self, HEX};
 use http::{Reject, Status};
@@ -88,7 +86,7 @@ pub(crate) fn data_end(input: &[u8]) -> Result<Option<usize>, Reject> {
 pub(crate) enum Trailer {
     /// More bytes are needed.
     Partial,
-    /// A field of so many bytes, to be ignored: a static server has no use for any.
+    /// A field of so many bytes, which is ignored: no field that is used here may be a trailer.
     Field(usize),
     /// The empty line that ends the section and the body, two bytes.
     End,

@@ -77,6 +77,7 @@ pub mod request;
 pub mod server;
 pub mod write;
 
+mod body;
 mod chunk;
 mod limits;
 mod line;

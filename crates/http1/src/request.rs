@@ -65,6 +65,21 @@ pub struct Request<'a> {
     pub expect_continue: bool,
 }
 
+impl Request<'_> {
+    /// Sets `keep_alive` and `expect_continue` to what the head says.
+    pub(crate) fn set_persistence(&mut self) {
+        let head = &self.head;
+        // What follows a CONNECT is meant for the other end of a tunnel, never for this parser (RFC
+        // 9110 §9.3.6).
+        self.keep_alive = head.method != Method::Connect
+            && keeps_alive(head.version, head.lines(Field::Connection));
+        // An expectation in HTTP/1.0 is ignored, RFC 9110 §10.1.1.
+        self.expect_continue = self.framing != Framing::None
+            && head.version == Version::Http11
+            && head.lines(Field::Expect).flat_map(bytes::list).next().is_some();
+    }
+}
+
 /// The framing of a request's body (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
@@ -172,13 +187,9 @@ fn parse_view<'a>(view: &'a [u8], limits: &Limits) -> Result<Parsed<'a>, Reject>
     if version == Version::Http11 && !request.head.has(Field::Host) {
         return Err(Reject::bad("HTTP/1.1 without a Host field"));
     }
-    if request.head.has_any(&[Field::Connection, Field::TransferEncoding, Field::Expect]) {
+    let hop_fields = [Field::Connection, Field::TransferEncoding, Field::Expect];
+    if request.head.has_any(&hop_fields) || method == Method::Connect {
         interpret_hop_fields(&mut request)?;
-    }
-    // What follows a CONNECT is meant for the other end of a tunnel, never for this parser (RFC
-    // 9110 §9.3.6).
-    if method == Method::Connect {
-        request.keep_alive = false;
     }
     Ok(Parsed::Complete { request, len })
 }
@@ -406,18 +417,14 @@ fn interpret_hop_fields(request: &mut Request<'_>) -> Result<(), Reject> {
         check_transfer_codings(head.lines(Field::TransferEncoding))?;
         request.framing = Framing::Chunked;
     }
-    if head.has(Field::Connection) {
-        request.keep_alive = keeps_alive(head.version, head.lines(Field::Connection));
-    }
-    // An expectation in HTTP/1.0 is ignored, RFC 9110 §10.1.1.
-    if head.has(Field::Expect) && head.version == Version::Http11 {
+    if head.version == Version::Http11 {
         for expectation in head.lines(Field::Expect).flat_map(bytes::list) {
             if !expectation.eq_ignore_ascii_case(b"100-continue") {
                 return Err(Reject::new(Status::ExpectationFailed, "an unknown expectation"));
             }
-            request.expect_continue = request.framing != Framing::None;
         }
     }
+    request.set_persistence();
     Ok(())
 }
 
@@ -447,8 +454,9 @@ fn check_transfer_codings(lines: Lines<'_>) -> Result<(), Reject> {
     Ok(())
 }
 
-/// RFC 9112 §9.3.
-fn keeps_alive(version: Version, lines: Lines<'_>) -> bool {
+/// Whether a message of this version with these lines of `Connection` lets the connection persist
+/// (RFC 9112 §9.3).
+pub(crate) fn keeps_alive<'a>(version: Version, lines: impl Iterator<Item = &'a [u8]>) -> bool {
     let mut keep_alive = version == Version::Http11;
     for option in lines.flat_map(bytes::list) {
         if option.eq_ignore_ascii_case(b"close") {

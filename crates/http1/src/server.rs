@@ -1,11 +1,11 @@
 //! The server's side of a connection: which bytes are a head, which belong to a body, and when it
 //! is over.
 //!
-//! Reading list: RFC 9112 §6, §7.1, §9; RFC 9110 §10.1.1.
+//! Reading list: RFC 9112 §6, §9; RFC 9110 §10.1.1.
 
 use http::{Reject, Status};
 
-use crate::chunk::{self, Trailer};
+use crate::body::{Decoder, Found};
 use crate::limits::Limits;
 use crate::request::{self, Framing, Parsed, Request};
 
@@ -16,22 +16,23 @@ use crate::request::{self, Framing, Parsed, Request};
 /// for more bytes) or [`Event::Closed`]. Requests may be pipelined; answer them in their order.
 ///
 /// ```text
-///                  request without body
+///                request without body
 ///                    ┌────────┐
 ///                    ▼        │
-///   new ──────► ExpectHead ───┤ Length   ───► SkipBody ─────────────────────┐
-///                    ▲        │                                             │
-///                    │        └ Chunked  ───► ExpectChunkSize ◄───────┐     │
-///                    │                          │ 0       │ n         │     │
-///                    │                          ▼         ▼           │     │
-///                    ├────── empty line ── ExpectTrailer  SkipChunk ──┘     │
-///                    └──────────────────────────────────────────────────────┘
-///   Closed: from everywhere by a rejection or close(),
-///           from ExpectHead by a request that ends the connection
+///   new ──────► ExpectHead ───┤ body ────────► SkipBody ──────┐
+///                    ▲        │                   │           │
+///                    │        │              decode_body      │ end
+///                    │        │                   ▼           │
+///                    │        │               DecodeBody ─────┤
+///                    │        │                   │           │
+///                    └────────│───────────────────│───────────┘
+///                             │ last request      │ end of the last request's body
+///                             ▼                   ▼
+///                           Closed ◄──────────────┘     and from everywhere: a rejection, close()
 /// ```
 ///
-/// Bodies are skipped: a static server has no use for them, but must get past them to the next
-/// request (RFC 9112 §9.3). The request is delivered before its body has arrived.
+/// A request is delivered before its body has arrived. The body is skipped to get to the next request
+/// (RFC 9112 §9.3), unless the caller wants it: see [`decode_body`](Self::decode_body).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connection {
     state: State,
@@ -44,10 +45,15 @@ pub enum Event<'a> {
     Partial,
     /// A request is to be answered.
     ///
-    /// If `request.expect_continue`, send `HTTP/1.1 100 Continue` and an empty line before the
-    /// response. If not `request.keep_alive`, this is the last request, and the response says
+    /// Call [`decode_body`](Connection::decode_body) now, if its body is wanted. Then, if
+    /// `request.expect_continue`, send `HTTP/1.1 100 Continue` and an empty line before the response.
+    /// If not `request.keep_alive`, this is the last request, and the response says
     /// `Connection: close`.
     Request(Request<'a>),
+    /// Some content of the body that is being decoded, at least one byte.
+    Body(&'a [u8]),
+    /// The end of the last request's body, skipped or decoded. A request without a body has none.
+    BodyEnd,
     /// The peer broke the protocol or a limit. Answer with the status, say `Connection: close`, and
     /// close.
     ///
@@ -55,8 +61,6 @@ pub enum Event<'a> {
     /// request that has been delivered already; if that has been answered, then close without
     /// another response.
     Rejected(Reject),
-    /// The end of the last request's body has been reached.
-    BodySkipped,
     /// There will be no more requests; what the peer sends is dropped.
     Closed,
 }
@@ -73,33 +77,13 @@ pub enum Eof {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     ExpectHead,
-    SkipBody {
-        /// Bytes of the body that have not been consumed; at least one.
-        remaining: u64,
-    },
-    ExpectChunkSize {
-        /// Bytes of the body on the wire so far, up to this line.
-        received: u64,
-    },
-    SkipChunk {
-        /// Bytes of data that have not been consumed; at zero, the CRLF behind them is next.
-        remaining: u64,
-        /// Bytes of the body on the wire up to the end of this chunk.
-        received: u64,
-    },
-    ExpectTrailer {
-        /// Bytes that the trailer section may still have.
-        bytes_left: usize,
+    SkipBody(Decoder),
+    DecodeBody {
+        decoder: Decoder,
+        /// Whether the connection closes behind it.
+        last: bool,
     },
     Closed,
-}
-
-/// What one step of the machine comes to.
-enum Step<'a> {
-    /// Goes on at once in the state now reached.
-    Consumed(usize),
-    /// Stops here and reports.
-    Report(usize, Event<'a>),
 }
 
 impl Connection {
@@ -117,21 +101,54 @@ impl Connection {
     #[inline]
     pub fn handle_input<'a>(&mut self, input: &'a [u8], limits: &Limits) -> (usize, Event<'a>) {
         // The common case first, apart from the machine: a head, and nothing before it.
-        if self.state == State::ExpectHead {
+        if let State::ExpectHead = self.state {
             return match request::parse(input, limits) {
                 Ok(Parsed::Partial) => (0, Event::Partial),
                 Ok(Parsed::Complete { request, len }) => (len, self.accept(request, limits)),
                 Err(reject) => (input.len(), self.reject(reject)),
             };
         }
-        let mut at = 0;
-        loop {
-            match self.step(&input[at..], limits) {
-                Ok(Step::Consumed(len)) => at += len,
-                Ok(Step::Report(len, event)) => return (at + len, event),
-                Err(reject) => return (input.len(), self.reject(reject)),
+        self.step(input, limits).unwrap_or_else(|reject| (input.len(), self.reject(reject)))
+    }
+
+    /// Has the body of `request` delivered as [`Event::Body`], without its framing and with at most
+    /// `bytes_max` bytes of content; trailers are skipped. `u64::MAX` is no limit.
+    ///
+    /// Call it between [`Event::Request`] and the next call of
+    /// [`handle_input`](Self::handle_input), if at all. It changes nothing for a request without a
+    /// body. It sets `keep_alive` and `expect_continue` anew: a body that is decoded is read to its
+    /// end even if it is too long to be skipped, or if its request is the last.
+    ///
+    /// For back-pressure, pass no more bytes to `handle_input` than there is room for: it delivers
+    /// content from these bytes only, and keeps none.
+    ///
+    /// # Errors
+    ///
+    /// 413, if the body is announced to be longer. Nothing has changed then: the body will be
+    /// skipped, or the connection closed, as `request` says. A chunked body that turns out to be
+    /// longer is an [`Event::Rejected`] later.
+    ///
+    /// # Panics
+    ///
+    /// If `request` is not the one delivered last.
+    pub fn decode_body(&mut self, request: &mut Request<'_>, bytes_max: u64) -> Result<(), Reject> {
+        let decoder = match request.framing {
+            Framing::None => return Ok(()),
+            Framing::Length(length) if length > bytes_max => {
+                return Err(Reject::new(Status::ContentTooLarge, "a body that is too long"));
             }
-        }
+            Framing::Length(length) => Decoder::length(length),
+            Framing::Chunked => Decoder::chunked(bytes_max),
+        };
+        let is_skipped = matches!(self.state, State::SkipBody(_));
+        let is_dropped = matches!(self.state, State::Closed);
+        assert!(
+            if request.keep_alive { is_skipped } else { is_dropped },
+            "not this request's body"
+        );
+        request.set_persistence();
+        self.state = State::DecodeBody { decoder, last: !request.keep_alive };
+        Ok(())
     }
 
     /// Says what the end of the peer's bytes means, `leftover` of which have not been consumed.
@@ -157,69 +174,40 @@ impl Connection {
         self.state == State::ExpectHead
     }
 
-    /// Whether no further request will be delivered.
+    /// Whether nothing more will be delivered.
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed
     }
 
-    /// Advances by one state, within a body or behind the last request.
-    fn step<'a>(&mut self, input: &'a [u8], limits: &Limits) -> Result<Step<'a>, Reject> {
-        match self.state {
-            State::ExpectHead => Ok(Step::Report(0, Event::BodySkipped)),
-            State::SkipBody { remaining } => {
-                let len = clamp(remaining, input.len());
-                let remaining = remaining - len as u64;
-                if remaining > 0 {
-                    self.state = State::SkipBody { remaining };
-                    return Ok(Step::Report(len, Event::Partial));
+    /// Goes on within a body or behind the last request.
+    fn step<'a>(&mut self, input: &'a [u8], limits: &Limits) -> Result<(usize, Event<'a>), Reject> {
+        match &mut self.state {
+            State::ExpectHead => Ok((0, Event::Partial)),
+            State::SkipBody(decoder) => {
+                let (len, has_ended) = decoder.skip(input, limits)?;
+                if !has_ended {
+                    return Ok((len, Event::Partial));
                 }
                 self.state = State::ExpectHead;
-                Ok(Step::Consumed(len))
+                Ok((len, Event::BodyEnd))
             }
-            State::ExpectChunkSize { received } => {
-                let Some((size, len)) = chunk::size_line(input, limits)? else {
-                    return Ok(Step::Report(0, Event::Partial));
+            State::DecodeBody { decoder, last } => {
+                let (len, found) = decoder.decode(input, limits)?;
+                let event = match found {
+                    Found::Partial => Event::Partial,
+                    Found::Data(data) => Event::Body(data),
+                    Found::End => {
+                        self.state = if *last { State::Closed } else { State::ExpectHead };
+                        Event::BodyEnd
+                    }
                 };
-                self.state = if size == 0 {
-                    State::ExpectTrailer { bytes_left: limits.trailer_bytes_max }
-                } else {
-                    let received = chunk_end(received, len, size, limits)?;
-                    State::SkipChunk { remaining: size, received }
-                };
-                Ok(Step::Consumed(len))
+                Ok((len, event))
             }
-            State::SkipChunk { remaining: 0, received } => {
-                let Some(len) = chunk::data_end(input)? else {
-                    return Ok(Step::Report(0, Event::Partial));
-                };
-                self.state = State::ExpectChunkSize { received };
-                Ok(Step::Consumed(len))
-            }
-            State::SkipChunk { remaining, received } => {
-                let len = clamp(remaining, input.len());
-                let remaining = remaining - len as u64;
-                self.state = State::SkipChunk { remaining, received };
-                if remaining > 0 {
-                    return Ok(Step::Report(len, Event::Partial));
-                }
-                Ok(Step::Consumed(len))
-            }
-            State::ExpectTrailer { bytes_left } => match chunk::trailer(input, bytes_left)? {
-                Trailer::Partial => Ok(Step::Report(0, Event::Partial)),
-                Trailer::Field(len) => {
-                    self.state = State::ExpectTrailer { bytes_left: bytes_left - len };
-                    Ok(Step::Consumed(len))
-                }
-                Trailer::End => {
-                    self.state = State::ExpectHead;
-                    Ok(Step::Consumed(2))
-                }
-            },
-            State::Closed => Ok(Step::Report(input.len(), Event::Closed)),
+            State::Closed => Ok((input.len(), Event::Closed)),
         }
     }
 
-    /// Delivers a request and prepares for what follows its head.
+    /// Delivers a request and prepares for its body to be skipped.
     #[inline]
     fn accept<'a>(&mut self, mut request: Request<'a>, limits: &Limits) -> Event<'a> {
         if let Framing::Length(length) = request.framing
@@ -234,8 +222,8 @@ impl Connection {
         self.state = match request.framing {
             _ if !request.keep_alive => State::Closed,
             Framing::None => State::ExpectHead,
-            Framing::Length(remaining) => State::SkipBody { remaining },
-            Framing::Chunked => State::ExpectChunkSize { received: 0 },
+            Framing::Length(length) => State::SkipBody(Decoder::length(length)),
+            Framing::Chunked => State::SkipBody(Decoder::chunked(limits.body_bytes_max)),
         };
         Event::Request(request)
     }
@@ -255,25 +243,6 @@ impl Default for Connection {
 
 // Held for every one of millions of connections.
 const _: () = assert!(size_of::<Connection>() <= 32);
-
-/// `remaining`, or as much of it as `available` has.
-fn clamp(remaining: u64, available: usize) -> usize {
-    usize::try_from(remaining).map_or(available, |remaining| remaining.min(available))
-}
-
-/// Bytes of a body up to the end of a chunk of `size` bytes behind `received` bytes and a line of
-/// `line_len` bytes.
-///
-/// Lines count, else a body of one-byte chunks with long extensions would be a hundred times what
-/// it seems to be.
-fn chunk_end(received: u64, line_len: usize, size: u64, limits: &Limits) -> Result<u64, Reject> {
-    let line_ends = 2;
-    received
-        .checked_add(line_len as u64 + line_ends)
-        .and_then(|sum| sum.checked_add(size))
-        .filter(|&sum| sum <= limits.body_bytes_max)
-        .ok_or(Reject::new(Status::ContentTooLarge, "a chunked body that is too long"))
-}
 
 #[cfg(test)]
 mod tests;

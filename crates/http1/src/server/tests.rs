@@ -17,10 +17,17 @@ fn post(fields: &str) -> String {
 }
 
 /// Everything that happens when `input` arrives in pieces of `sizes` bytes (the last again and
-/// again), in short form.
+/// again), in short form. Bodies are skipped.
 fn run_in_pieces(input: &[u8], limits: &Limits, sizes: &[usize]) -> Vec<String> {
+    run(input, limits, None, sizes)
+}
+
+/// The same; with `decode`, bodies are decoded, up to so many bytes. Content is one entry, in
+/// whatever pieces it comes.
+fn run(input: &[u8], limits: &Limits, decode: Option<u64>, sizes: &[usize]) -> Vec<String> {
     let mut connection = Connection::new();
-    let mut happened = Vec::new();
+    let mut happened = Vec::<String>::new();
+    let mut content = String::new();
     let mut sizes =
         sizes.iter().copied().chain(core::iter::repeat(sizes.last().copied().unwrap_or(1)));
     let mut consumed = 0;
@@ -39,23 +46,38 @@ fn run_in_pieces(input: &[u8], limits: &Limits, sizes: &[usize]) -> Vec<String> 
                 arrived = (arrived + sizes.next().unwrap_or(1).max(1)).min(input.len());
                 continue;
             }
-            Event::Request(request) => happened.push(format!(
-                "{:?} {:?}{}{}",
-                request.head.method,
-                request.framing,
-                if request.keep_alive { "" } else { " last" },
-                if request.expect_continue { " expects" } else { "" },
-            )),
+            Event::Request(mut request) => {
+                let refused = decode
+                    .and_then(|bytes_max| connection.decode_body(&mut request, bytes_max).err());
+                happened.push(format!(
+                    "{:?} {:?}{}{}{}",
+                    request.head.method,
+                    request.framing,
+                    if request.keep_alive { "" } else { " last" },
+                    if request.expect_continue { " expects" } else { "" },
+                    refused
+                        .map(|refused| format!(" {}", refused.status.code()))
+                        .unwrap_or_default(),
+                ));
+            }
+            Event::Body(bytes) => {
+                assert!(decode.is_some() && !bytes.is_empty());
+                content += &String::from_utf8_lossy(bytes);
+            }
             Event::Rejected(reject) => {
                 happened.push(format!("{}: {}", reject.status.code(), reject.reason))
             }
-            Event::BodySkipped => happened.push("skipped".to_owned()),
+            Event::BodyEnd if decode.is_none() => happened.push("skipped".to_owned()),
+            Event::BodyEnd => happened.push(format!("end {:?}", core::mem::take(&mut content))),
             Event::Closed => {
                 happened.push("closed".to_owned());
                 break;
             }
         }
         assert!(len > 0 || connection != state_before, "no progress, no change");
+    }
+    if !content.is_empty() {
+        happened.push(format!("{content:?}"));
     }
     happened.push(format!("{:?}", connection.handle_eof(arrived - consumed)));
     happened
@@ -65,6 +87,15 @@ fn run_in_pieces(input: &[u8], limits: &Limits, sizes: &[usize]) -> Vec<String> 
 fn check(input: &str, limits: &Limits, expected: &[&str]) {
     for size in [usize::MAX, 1, 2, 3, 7] {
         let happened = run_in_pieces(input.as_bytes(), limits, &[size]);
+        assert_eq!(happened, expected, "{input:?} in pieces of {size}");
+    }
+}
+
+/// As [`check`], with bodies that are decoded.
+#[track_caller]
+fn check_decoded(input: &str, bytes_max: u64, expected: &[&str]) {
+    for size in [usize::MAX, 1, 2, 3, 7] {
+        let happened = run(input.as_bytes(), &Limits::DEFAULT, Some(bytes_max), &[size]);
         assert_eq!(happened, expected, "{input:?} in pieces of {size}");
     }
 }
@@ -108,6 +139,67 @@ fn rfc9112_7_1_chunked_bodies_are_skipped() {
         let input = post("Transfer-Encoding: chunked\r\n") + body + GET;
         check(&input, &Limits::DEFAULT, &["POST Chunked", "skipped", "GET None", "Clean"]);
     }
+}
+
+#[test]
+fn wanted_bodies_are_delivered_without_their_framing() {
+    let length = post("Content-Length: 5\r\n") + "hello";
+    let chunked =
+        post("Transfer-Encoding: chunked\r\n") + "3;x=y\r\nhel\r\n02\r\nlo\r\n0\r\nA: b\r\n\r\n";
+    for (input, framing) in [(length, "Length(5)"), (chunked, "Chunked")] {
+        let request = format!("POST {framing}");
+        let expected = [&request[..], "end \"hello\"", "GET None", "Clean"];
+        check_decoded(&(input.clone() + GET), 5, &expected);
+        check_decoded(&(input + GET), u64::MAX, &expected);
+    }
+    check_decoded(&(post("Content-Length: 0\r\n") + GET), 0, &["POST None", "GET None", "Clean"]);
+    let empty = post("Transfer-Encoding: chunked\r\n") + "0\r\n\r\n" + GET;
+    check_decoded(&empty, 0, &["POST Chunked", "end \"\"", "GET None", "Clean"]);
+}
+
+#[test]
+fn a_wanted_body_is_delivered_even_if_its_request_is_the_last() {
+    let input =
+        post("Connection: close\r\nContent-Length: 2\r\nExpect: 100-continue\r\n") + "hi" + GET;
+    check_decoded(&input, 5, &["POST Length(2) last expects", "end \"hi\"", "closed", "Clean"]);
+    let input = "POST / HTTP/1.0\r\nContent-Length: 2\r\n\r\nhi".to_owned() + GET;
+    check_decoded(&input, 5, &["POST Length(2) last", "end \"hi\"", "closed", "Clean"]);
+}
+
+#[test]
+fn a_wanted_body_may_be_longer_than_one_that_is_skipped() {
+    let limits = Limits { body_bytes_max: 4, ..Limits::DEFAULT };
+    let input = post("Content-Length: 5\r\nExpect: 100-continue\r\n") + "hello" + GET;
+    let expected = ["POST Length(5) expects", "end \"hello\"", "GET None", "Clean"];
+    assert_eq!(run(input.as_bytes(), &limits, Some(5), &[3]), expected);
+}
+
+#[test]
+fn a_wanted_body_that_is_too_long_is_refused() {
+    let input = post("Content-Length: 5\r\n") + "hello" + GET;
+    check_decoded(&input, 4, &["POST Length(5) 413", "end \"\"", "GET None", "Clean"]);
+    let input = post("Transfer-Encoding: chunked\r\n") + "3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n";
+    let expected = ["POST Chunked", "413: a body that is too long", "closed", "\"hel\"", "Clean"];
+    check_decoded(&input, 4, &expected);
+}
+
+#[test]
+fn the_end_of_the_connection_is_not_the_end_of_a_body() {
+    let input = post("Content-Length: 5\r\n") + "hell";
+    check_decoded(&input, 5, &["POST Length(5)", "\"hell\"", "Truncated"]);
+    let input = post("Transfer-Encoding: chunked\r\n") + "5\r\nhello\r\n";
+    check_decoded(&input, 5, &["POST Chunked", "\"hello\"", "Truncated"]);
+}
+
+#[test]
+#[should_panic(expected = "not this request's body")]
+fn a_body_can_be_asked_for_only_before_it_is_read() {
+    let input = post("Content-Length: 2\r\n") + "hi";
+    let mut connection = Connection::new();
+    let (len, event) = connection.handle_input(input.as_bytes(), &Limits::DEFAULT);
+    let Event::Request(mut request) = event else { panic!("{event:?}") };
+    connection.handle_input(&input.as_bytes()[len..], &Limits::DEFAULT);
+    let _ = connection.decode_body(&mut request, 2);
 }
 
 #[test]
@@ -158,7 +250,7 @@ fn a_chunked_body_that_becomes_too_long_is_rejected() {
     let chunks = |count| post("Transfer-Encoding: chunked\r\n") + &"1\r\nx\r\n".repeat(count);
     let fits = chunks(2) + "0\r\n\r\n";
     check(&fits, &limits, &["POST Chunked", "skipped", "Clean"]);
-    let reason = "413: a chunked body that is too long";
+    let reason = "413: a body that is too long";
     check(&chunks(3), &limits, &["POST Chunked", reason, "closed", "Clean"]);
     let huge = post("Transfer-Encoding: chunked\r\n") + "ffffffffffffffff\r\n";
     check(&huge, &limits, &["POST Chunked", reason, "closed", "Clean"]);
@@ -213,6 +305,7 @@ proptest! {
         requests in proptest::collection::vec(nearly_a_request(), 0..4),
         sizes in proptest::collection::vec(1usize..40, 1..20),
         small: bool,
+        decode in proptest::option::of(0u64..40),
     ) {
         let input = requests.concat();
         let limits = if small {
@@ -227,9 +320,9 @@ proptest! {
         } else {
             Limits::DEFAULT
         };
-        let whole = run_in_pieces(&input, &limits, &[usize::MAX]);
-        prop_assert_eq!(&run_in_pieces(&input, &limits, &sizes), &whole);
-        prop_assert_eq!(&run_in_pieces(&input, &limits, &[1]), &whole);
+        let whole = run(&input, &limits, decode, &[usize::MAX]);
+        prop_assert_eq!(&run(&input, &limits, decode, &sizes), &whole);
+        prop_assert_eq!(&run(&input, &limits, decode, &[1]), &whole);
     }
 
     #[test]

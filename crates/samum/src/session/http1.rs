@@ -211,7 +211,9 @@ impl Session for Http1 {
             at += taken;
             match event {
                 Event::Partial => break,
-                Event::BodySkipped => work.body_skipped(),
+                // No body is asked for.
+                Event::Body(_) => {}
+                Event::BodyEnd => work.body_skipped(),
                 Event::Request(http1::Request { head, framing, keep_alive, expect_continue }) => {
                     let awaits_body = framing == Framing::Chunked && keep_alive;
                     work.asked = Asked { expect_continue, awaits_body, last: !keep_alive };

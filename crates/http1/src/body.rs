@@ -1,0 +1,176 @@
+//! The body of a message without its framing.
+//!
+//! Reading list: RFC 9112 §6.3, §7.1, §8.
+
+use http::{Reject, Status};
+
+use crate::chunk::{self, Trailer};
+use crate::limits::Limits;
+
+/// The reader of one body. It holds no bytes, only where it is among them.
+///
+/// ```text
+///   Length ──────────────────────────────► end
+///
+///   ChunkSize ── 0 ──► Trailer ── empty line ──► end
+///      │  ▲
+///    n ▼  │ CR LF
+///     Chunk
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Decoder {
+    state: State,
+    /// Bytes that the chunks still to come may have. A body with a length is judged by it before it
+    /// begins.
+    allowed: u64,
+}
+
+/// The bytes of chunks that count for a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    /// All bytes. Lines count, because a body of one-byte chunks with long extensions would otherwise
+    /// be a hundred times longer than it seems to be.
+    Wire,
+    /// Those of the content, so that a body has the same limit however it is framed.
+    Content,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Length {
+        /// Bytes that have not been consumed.
+        remaining: u64,
+    },
+    ChunkSize,
+    Chunk {
+        /// Bytes of data that have not been consumed; at zero, the CRLF behind them is next.
+        remaining: u64,
+    },
+    Trailer {
+        /// Bytes that the trailer section may still have.
+        bytes_left: usize,
+    },
+}
+
+/// What one step has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found<'a> {
+    /// More bytes are needed.
+    Partial,
+    /// Content, at least one byte.
+    Data(&'a [u8]),
+    /// The end of the body.
+    End,
+}
+
+impl Decoder {
+    /// A body of so many bytes, which the caller has found to be acceptable.
+    pub(crate) const fn length(length: u64) -> Self {
+        let state = State::Length { remaining: length };
+        Self { state, allowed: 0 }
+    }
+
+    /// A body of chunks with at most `bytes_max` bytes.
+    pub(crate) const fn chunked(bytes_max: u64) -> Self {
+        Self { state: State::ChunkSize, allowed: bytes_max }
+    }
+
+    /// Passes over content and lines, which both count, up to the end of `input` or of the body. Returns how many bytes are
+    /// consumed, and whether the body has ended.
+    pub(crate) fn skip(&mut self, input: &[u8], limits: &Limits) -> Result<(usize, bool), Reject> {
+        let mut at = 0;
+        loop {
+            let (len, found) = self.step(&input[at..], limits, Counted::Wire)?;
+            at += len;
+            match found {
+                Found::Partial => return Ok((at, false)),
+                Found::Data(_) => {}
+                Found::End => return Ok((at, true)),
+            }
+        }
+    }
+
+    /// Reads on, up to the next piece of content. Returns how many bytes are consumed, content
+    /// included. Only content counts.
+    pub(crate) fn decode<'a>(
+        &mut self,
+        input: &'a [u8],
+        limits: &Limits,
+    ) -> Result<(usize, Found<'a>), Reject> {
+        self.step(input, limits, Counted::Content)
+    }
+
+    #[inline]
+    fn step<'a>(
+        &mut self,
+        input: &'a [u8],
+        limits: &Limits,
+        counted: Counted,
+    ) -> Result<(usize, Found<'a>), Reject> {
+        let mut at = 0;
+        loop {
+            let rest = &input[at..];
+            match &mut self.state {
+                State::Length { remaining: 0 } => return Ok((at, Found::End)),
+                State::Chunk { remaining: 0 } => {
+                    let Some(len) = chunk::data_end(rest)? else {
+                        return Ok((at, Found::Partial));
+                    };
+                    self.state = State::ChunkSize;
+                    at += len;
+                }
+                State::Length { remaining } | State::Chunk { remaining } => {
+                    let data = &rest[..clamp(*remaining, rest.len())];
+                    *remaining -= data.len() as u64;
+                    return Ok((at + data.len(), found(data)));
+                }
+                State::ChunkSize => {
+                    let Some((size, len)) = chunk::size_line(rest, limits)? else {
+                        return Ok((at, Found::Partial));
+                    };
+                    self.state = if size == 0 {
+                        State::Trailer { bytes_left: limits.trailer_bytes_max }
+                    } else {
+                        self.count(size, len, counted)?;
+                        State::Chunk { remaining: size }
+                    };
+                    at += len;
+                }
+                State::Trailer { bytes_left } => match chunk::trailer(rest, *bytes_left)? {
+                    Trailer::Partial => return Ok((at, Found::Partial)),
+                    Trailer::Field(len) => {
+                        *bytes_left -= len;
+                        at += len;
+                    }
+                    Trailer::End => {
+                        self.state = State::Length { remaining: 0 };
+                        at += 2;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Counts a chunk of `size` bytes behind a line of `line_len` bytes.
+    fn count(&mut self, size: u64, line_len: usize, counted: Counted) -> Result<(), Reject> {
+        let line_ends = 2;
+        let counted = match counted {
+            Counted::Wire => size.checked_add(line_len as u64 + line_ends),
+            Counted::Content => Some(size),
+        };
+        let left = counted.and_then(|counted| self.allowed.checked_sub(counted));
+        self.allowed = left.ok_or(TOO_LONG)?;
+        Ok(())
+    }
+}
+
+const TOO_LONG: Reject = Reject::new(Status::ContentTooLarge, "a body that is too long");
+
+fn found(data: &[u8]) -> Found<'_> {
+    if data.is_empty() { Found::Partial } else { Found::Data(data) }
+}
+
+/// `remaining`, or as much of it as `available` has.
+fn clamp(remaining: u64, available: usize) -> usize {
+    usize::try_from(remaining).map_or(available, |remaining| remaining.min(available))
+}
