@@ -49,14 +49,13 @@
 
 #![deny(unsafe_code)]
 
-#[allow(unsafe_code, reason = "system calls on lent descriptors and memory")]
-mod blocking;
 #[allow(unsafe_code, reason = "memory that the kernel writes to")]
 mod buffer;
-mod common;
-mod epoll;
+mod drivers;
 mod fault;
 mod fd;
+#[allow(unsafe_code, reason = "system calls on lent descriptors and memory")]
+mod helpers;
 #[allow(unsafe_code, reason = "preadv2 into shared scratch memory, cachestat, mincore")]
 mod now;
 mod op;
@@ -66,8 +65,6 @@ mod recv;
 pub mod sim;
 mod slab;
 mod timers;
-#[allow(unsafe_code, reason = "submissions carry pointers")]
-mod uring;
 
 use core::fmt;
 use core::sync::atomic::Ordering;
@@ -91,11 +88,11 @@ pub use recv::RecvBuf;
 pub use slab::{Key, Slab};
 pub use timers::Time;
 
-use common::Common;
-use epoll::Epoll;
+use drivers::common::Common;
+use drivers::epoll::Epoll;
+use drivers::uring::Uring;
 use fd::Handle;
 use sim::Sim;
-use uring::Uring;
 
 /// The most that one [`Ring::probe`] looks at, bytes.
 pub const PROBE_BYTES_MAX: usize = now::PROBE_BYTES_MAX;

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 
-use crate::blocking::LOCAL;
-use crate::common::Common;
+use crate::drivers::common::Common;
 use crate::fd::{Fd, Handle};
+use crate::helpers::LOCAL;
 use crate::op::{Caching, Entry, Event, Listing, Op, OpenHow, Stat};
 use crate::recv::RecvPool;
 use crate::slab::Key;

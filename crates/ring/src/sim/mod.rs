@@ -46,7 +46,7 @@ use std::sync::Arc;
 pub use net::End;
 pub use world::{Peer, Stall, World};
 
-use crate::common::Common;
+use crate::drivers::common::Common;
 use crate::fd::{Fd, Handle};
 use crate::slab::Key;
 use crate::{Driver, Ring};

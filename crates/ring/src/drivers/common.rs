@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader};
 
-use crate::blocking::{Helpers, Job, Lent, Outcome};
 use crate::fd::{Closing, Fd, Handle};
+use crate::helpers::{Helpers, Job, Lent, Outcome};
 use crate::op::{Change, Completion, Event, Op, Token};
 use crate::slab::{Key, Slab};
 use crate::timers::{Time, Timers};

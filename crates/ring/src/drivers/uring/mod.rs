@@ -12,9 +12,9 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd as RawTarget, OpenHow as RawHow, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode};
 
-use crate::blocking::{Job, OPEN_TRIES_MAX, RWF_DONTCACHE, STATX_MASK, settle_flags};
-use crate::common::{Common, Pinned};
+use crate::drivers::common::{Common, Pinned};
 use crate::fd::Handle;
+use crate::helpers::{Job, OPEN_TRIES_MAX, RWF_DONTCACHE, STATX_MASK, settle_flags};
 use crate::op::{Caching, Event, Op};
 use crate::recv::{self, RecvPool};
 use crate::slab::Key;

@@ -12,9 +12,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags};
 
-use crate::blocking::Job;
-use crate::common::Common;
+use crate::drivers::common::Common;
 use crate::fd::{Fd, Handle};
+use crate::helpers::Job;
 use crate::op::{Event, Op};
 use crate::recv::{self, RecvPool};
 use crate::slab::Key;
