@@ -10,9 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
-use rustix::pipe::{
-    PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice,
-};
+use rustix::pipe::{PipeFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with};
 
 /// What a pipe is asked to hold; the most that anyone may ask for (`fs.pipe-max-size`).
 const CAPACITY_BYTES: usize = 1024 * 1024;
@@ -116,21 +114,13 @@ impl Pipe {
         self.len = len;
     }
 
-    /// `splice(2)` to a socket what it can take now.
-    pub(crate) fn drain_to(
-        &mut self,
-        socket: BorrowedFd<'_>,
-        count: usize,
-        more: bool,
-    ) -> io::Result<usize> {
-        let mut flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        if more {
-            flags |= SpliceFlags::MORE;
-        }
-        let sent =
-            splice(self.ends().read.as_fd(), None, socket, None, count.min(self.len), flags)?;
-        self.len -= sent;
-        Ok(sent)
+    pub(crate) fn read_end(&self) -> BorrowedFd<'_> {
+        self.ends().read.as_fd()
+    }
+
+    /// Say how many bytes have left it.
+    pub(crate) fn take_out(&mut self, count: usize) {
+        self.len = self.len.checked_sub(count).expect("no more than there was");
     }
 }
 

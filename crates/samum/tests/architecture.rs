@@ -29,7 +29,7 @@ const FOR_EXAMPLES: [(&str, &str); 2] = [("sendfile", "http"), ("sendfile", "htt
 const PURE: [&str; 3] = ["http", "http1", "outq"];
 
 /// Files with `unsafe` in them, tests included.
-const UNSAFE: [&str; 25] = [
+const UNSAFE: [&str; 29] = [
     "bench/src/sys/memory.rs",
     "bench/src/sys/process.rs",
     "bench/src/sys/select.rs",
@@ -49,9 +49,13 @@ const UNSAFE: [&str; 25] = [
     "preload/src/sys.rs",
     "preload/src/wait.rs",
     "ring/src/buffer.rs",
+    "ring/src/drivers/uring/file.rs",
     "ring/src/drivers/uring/mod.rs",
-    "ring/src/helpers/mod.rs",
-    "ring/src/now/mod.rs",
+    "ring/src/drivers/uring/socket.rs",
+    "ring/src/helpers/job.rs",
+    "ring/src/now/file.rs",
+    "ring/src/now/mapping.rs",
+    "ring/src/now/socket.rs",
     "ring/src/recv.rs",
     "testkit/src/seccomp.rs",
     "testkit/src/tether.rs",

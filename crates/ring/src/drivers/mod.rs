@@ -1,6 +1,5 @@
-//! The drivers, and what they share.
+//! The drivers of the real kernel.
 
-pub(crate) mod common;
 pub(crate) mod epoll;
 #[allow(unsafe_code, reason = "submissions carry pointers")]
 pub(crate) mod uring;

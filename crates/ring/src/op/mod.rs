@@ -1,5 +1,8 @@
 //! What can be asked of a [`Ring`](crate::Ring), and what it answers.
 
+mod file;
+mod socket;
+
 use core::fmt;
 use std::ffi::CString;
 use std::io;
@@ -10,6 +13,9 @@ use crate::pipe::Pipe;
 use crate::recv::RecvBuf;
 use crate::slab::Key;
 use crate::timers::Time;
+
+pub use file::{Caching, Change, Entry, FileKind, Listing, OpenHow, Stat};
+pub(crate) use socket::Wait;
 
 /// The caller's name for an operation, given back with each of its completions.
 pub type Token = u64;
@@ -101,51 +107,6 @@ pub enum Op {
     Timer(Time),
 }
 
-/// `struct open_how` of `openat2(2)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OpenHow {
-    /// `O_*`; `O_CLOEXEC` is always added. `O_NONBLOCK` is cleared again once a file has been
-    /// opened for reading.
-    pub flags: i32,
-    /// Permission bits of a file that is created.
-    pub mode: u32,
-    /// `RESOLVE_*`.
-    pub resolve: u64,
-}
-
-impl OpenHow {
-    /// Open for reading what lies beneath the directory, and neither wait for a FIFO's writer nor
-    /// become some terminal's owner.
-    pub const BENEATH: Self = Self {
-        flags: libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY,
-        mode: 0,
-        resolve: libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS,
-    };
-
-    /// The same where no component may be a symbolic link (`ELOOP`).
-    #[must_use]
-    pub const fn without_symlinks(self) -> Self {
-        Self { resolve: self.resolve | libc::RESOLVE_NO_SYMLINKS, ..self }
-    }
-
-    /// The same with more `O_*` flags.
-    #[must_use]
-    pub const fn with_flags(self, flags: i32) -> Self {
-        Self { flags: self.flags | flags, ..self }
-    }
-}
-
-/// What a read does to the page cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Caching {
-    /// What was read stays.
-    #[default]
-    Keep,
-    /// `RWF_DONTCACHE` (Linux 6.14): what this read brought in is dropped after it. Fails with
-    /// `EOPNOTSUPP` where the file system cannot.
-    Drop,
-}
-
 /// One message from the ring.
 #[derive(Debug)]
 pub struct Completion {
@@ -196,88 +157,6 @@ pub enum Event {
     Timer,
     /// [`Waker::wake`](crate::Waker::wake) was called, once or more often.
     Woken,
-}
-
-/// What `statx(2)` says of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stat {
-    /// What it is.
-    pub kind: FileKind,
-    /// Bytes.
-    pub size: u64,
-    /// Last modification, seconds since 1970.
-    pub mtime: i64,
-    /// Nanoseconds beside `mtime`.
-    pub mtime_nanos: u32,
-    /// Last change of the contents, the names or the attributes, seconds since 1970: no program can
-    /// set it.
-    pub ctime: i64,
-    /// Nanoseconds beside `ctime`.
-    pub ctime_nanos: u32,
-    /// The file system.
-    pub dev: u64,
-    /// The inode number.
-    pub ino: u64,
-    /// Names of this inode.
-    pub links: u32,
-    /// The alignment that `O_DIRECT` wants of offsets and memory, or 0 where it is not to be had
-    /// or not known (before Linux 6.1).
-    pub direct_align: u32,
-}
-
-/// What a directory entry or an open file is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FileKind {
-    /// A directory.
-    Directory,
-    /// A regular file.
-    Regular,
-    /// A symbolic link (in listings).
-    Symlink,
-    /// A FIFO, socket or device.
-    Other,
-}
-
-/// The entries of a directory, without `.` and `..`.
-#[derive(Clone, Debug, Default)]
-pub struct Listing {
-    /// The entries: directories first, then by name.
-    pub entries: Vec<Entry>,
-    /// Whether there were more than were asked for.
-    pub truncated: bool,
-}
-
-impl Listing {
-    /// Put the entries into their order: some 40 ms for 100,000, so not on an event loop.
-    pub(crate) fn sort(&mut self) {
-        self.entries.sort_unstable_by(|a, b| {
-            let rank = |entry: &Entry| entry.kind != FileKind::Directory;
-            (rank(a), &a.name).cmp(&(rank(b), &b.name))
-        });
-    }
-}
-
-/// One entry of a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The name: any bytes but `/` and NUL.
-    pub name: Vec<u8>,
-    /// What it is; links are not followed.
-    pub kind: FileKind,
-    /// Bytes.
-    pub size: u64,
-    /// Last modification, seconds since 1970.
-    pub mtime: i64,
-}
-
-/// A change in a watched directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// The entry that was changed, created, replaced, moved or removed; `None` when it is not
-    /// known what changed (too many events, or the directory itself went away): assume everything.
-    pub name: Option<Vec<u8>>,
-    /// Whether the entry is a directory.
-    pub directory: bool,
 }
 
 /// Which driver a ring runs on.

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 
-use crate::drivers::common::Common;
+use crate::common::Common;
 use crate::fd::{Fd, Handle};
-use crate::helpers::LOCAL;
+use crate::helpers::job::LOCAL;
 use crate::op::{Caching, Entry, Event, Listing, Op, OpenHow, Stat};
 use crate::recv::RecvPool;
 use crate::slab::Key;
@@ -32,7 +32,7 @@ pub(crate) struct Sim {
 }
 
 impl Sim {
-    pub(super) fn new(world: &World) -> io::Result<Self> {
+    pub(crate) fn new(world: &World) -> io::Result<Self> {
         let ring = {
             let mut state = world.state();
             state.due.push(Vec::new());

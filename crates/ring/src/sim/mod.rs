@@ -1,7 +1,7 @@
 //! The third driver: a simulated world on a virtual clock. One seed, one run.
 //!
-//! A [`World`] has files, a page cache, a network and a clock. Rings made by [`Ring::simulated`]
-//! live in it; a test acts on it between two calls of [`Ring::wait`], which lets time jump from
+//! A [`World`] has files, a page cache, a network and a clock. Rings made by [`Ring::simulated`](crate::Ring::simulated)
+//! live in it; a test acts on it between two calls of [`Ring::wait`](crate::Ring::wait), which lets time jump from
 //! one thing that happens to the next. What the kernel leaves open, chance decides: in which order
 //! completions come, how a stream is cut, whether a cancelled operation ends early, late or as if
 //! it had not been cancelled. With [`Config::nasty`] everything fails now and then as well.
@@ -46,10 +46,7 @@ use std::sync::Arc;
 pub use net::End;
 pub use world::{Peer, Stall, World};
 
-use crate::drivers::common::Common;
-use crate::fd::{Fd, Handle};
 use crate::slab::Key;
-use crate::{Driver, Ring};
 
 pub(crate) use driver::Sim;
 
@@ -88,7 +85,7 @@ pub struct Config {
     pub cancel: Latency,
     /// Bytes that a socket takes before the peer has taken any.
     pub send_buffer: usize,
-    /// Pages that the kernel reads ahead unless [`Ring::no_readahead`] was called.
+    /// Pages that the kernel reads ahead unless [`Ring::no_readahead`](crate::Ring::no_readahead) was called.
     pub readahead_pages: usize,
     /// Changes that wait for a watch; when there are more, it is told that something changed.
     pub watch_queue: usize,
@@ -98,7 +95,7 @@ pub struct Config {
     pub file_system: u64,
     /// Whether reads with `Caching::Drop` work (else `EOPNOTSUPP`).
     pub can_drop: bool,
-    /// The errno of each [`Ring::sendfile`], of a file system that does not know it or a disk that
+    /// The errno of each [`Ring::sendfile`](crate::Ring::sendfile), of a file system that does not know it or a disk that
     /// is broken.
     pub sendfile_errno: Option<i32>,
     /// What goes wrong.
@@ -171,34 +168,6 @@ impl Config {
             },
             ..Self::new(seed)
         }
-    }
-}
-
-impl Ring {
-    /// Make a ring in a simulated world. Several may share one; each sleeps alone, and lets the
-    /// world go on for all.
-    ///
-    /// # Panics
-    ///
-    /// If there is no memory for the buffers.
-    #[must_use]
-    pub fn simulated(world: &World) -> Self {
-        let common = Common::new().expect("an eventfd that stays unused");
-        let sim = Sim::new(world).expect("memory to receive into");
-        let reason = format!("seed {}", world.seed());
-        Self { common, driver: Driver::Sim(sim), reason, waker: None }
-    }
-
-    /// A listening socket in the simulated world. Of several a new connection gets any.
-    #[must_use]
-    pub fn sim_listener(&self, world: &World) -> Fd {
-        self.common.fd(Handle::Sim(world.open_listener()))
-    }
-
-    /// The root directory of the simulated world, which is also the working directory.
-    #[must_use]
-    pub fn sim_root(&self, world: &World) -> Fd {
-        self.common.fd(Handle::Sim(world.open_root()))
     }
 }
 

@@ -345,14 +345,14 @@ impl World {
 
     // What rings do
 
-    pub(super) fn open_listener(&self) -> i32 {
+    pub(crate) fn open_listener(&self) -> i32 {
         let mut state = self.state();
         let listener = state.listeners.len();
         state.listeners.push(Listener::default());
         state.open(Descriptor::Listener(listener)).expect("a free descriptor")
     }
 
-    pub(super) fn open_root(&self) -> i32 {
+    pub(crate) fn open_root(&self) -> i32 {
         let access = libc::O_RDONLY;
         let root = OpenFile { ino: ROOT, dir: ROOT, name: b".".to_vec(), access, readahead: true };
         self.state().open(Descriptor::File(root)).expect("a free descriptor")

@@ -1,21 +1,23 @@
 //! The io_uring driver. Needs Linux 6.1: multishot accept and receive, provided buffers
 //! (`IORING_REGISTER_PBUF_RING`), `IORING_SETUP_DEFER_TASKRUN`.
 
-use core::mem::MaybeUninit;
+mod file;
+mod socket;
+
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::rc::Rc;
 
 use io_uring::squeue::{Entry, Flags};
-use io_uring::types::{Fd as RawTarget, OpenHow as RawHow, SubmitArgs, Timespec};
+use io_uring::types::{Fd as RawTarget, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode};
 
-use crate::drivers::common::{Common, Pinned};
+use crate::common::Common;
 use crate::fd::Handle;
-use crate::helpers::{Job, OPEN_TRIES_MAX, RWF_DONTCACHE, STATX_MASK, settle_flags};
-use crate::op::{Caching, Event, Op};
+use crate::helpers::job::Job;
+use crate::op::Wait;
 use crate::recv::{self, RecvPool};
 use crate::slab::Key;
 use crate::timers::Time;
@@ -32,11 +34,6 @@ const KERNEL_WORKERS_MAX: u32 = 64;
 /// use.
 const REFUSALS_MAX: u32 = 1000;
 const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
-/// Receive buffers that one connection may fill in one turn: a request head of 16 KiB. As long as it
-/// stays within them the kernel receives without being asked again (multishot). One that fills more
-/// could take all buffers of the ring, and the turn of all others with them; from then on it is
-/// asked for one in each turn, as with epoll.
-const RECEIVES_MAX: u32 = 8;
 /// The group of the provided receive buffers.
 const RECV_GROUP: u16 = 0;
 
@@ -206,101 +203,14 @@ impl Uring {
 
     pub(crate) fn submit(&mut self, common: &mut Common, key: Key) {
         let slot = common.table.get_mut(key).expect("just inserted");
-        let id = key.to_bits();
-        let entry = match &mut slot.op {
-            Op::Accept(fd) => opcode::AcceptMulti::new(RawTarget(fd.raw()))
-                .flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)
-                .build(),
-            Op::Recv(fd) if fd.is_greedy() => {
-                // The kernel names the buffer, and says how long it is.
-                opcode::Recv::new(RawTarget(fd.raw()), core::ptr::null_mut(), 0)
-                    .buf_group(RECV_GROUP)
-                    .build()
-                    .flags(Flags::BUFFER_SELECT)
-            }
-            Op::Recv(fd) => opcode::RecvMulti::new(RawTarget(fd.raw()), RECV_GROUP).build(),
-            Op::Writable(fd) => {
-                opcode::PollAdd::new(RawTarget(fd.raw()), libc::POLLOUT.cast_unsigned().into())
-                    .build()
-            }
-            Op::Readable(fd) => {
-                opcode::PollAdd::new(RawTarget(fd.raw()), libc::POLLIN.cast_unsigned().into())
-                    .build()
-            }
-            Op::Open { dir, path, how } => {
-                let raw = RawHow::new()
-                    .flags(u64::from((how.flags | libc::O_CLOEXEC).cast_unsigned()))
-                    .mode(how.mode.into())
-                    .resolve(how.resolve);
-                let raw = Box::new(raw);
-                let dir = RawTarget(dir.as_ref().map_or(libc::AT_FDCWD, crate::Fd::raw));
-                let entry = opcode::OpenAt2::new(dir, path.as_ptr(), &raw const *raw).build();
-                let before = if let Pinned::How { tries, .. } = slot.pinned { tries } else { 0 };
-                slot.pinned = Pinned::How { how: raw, tries: before + 1 };
-                entry
-            }
-            Op::Stat(fd) => {
-                let mut out = Box::new(MaybeUninit::<libc::statx>::zeroed());
-                let entry =
-                    opcode::Statx::new(RawTarget(fd.raw()), c"".as_ptr(), out.as_mut_ptr().cast())
-                        .flags(libc::AT_EMPTY_PATH)
-                        .mask(STATX_MASK)
-                        .build();
-                slot.pinned = Pinned::Statx(out);
-                entry
-            }
-            Op::Read { file, offset, buf, caching } => {
-                let len = u32::try_from(buf.want()).expect("buffers are below 2^31 bytes");
-                let flags = match caching {
-                    Caching::Keep => 0,
-                    Caching::Drop => RWF_DONTCACHE,
-                };
-                opcode::Read::new(RawTarget(file.raw()), buf.as_mut_ptr(), len)
-                    .offset(*offset)
-                    .rw_flags(flags)
-                    .build()
-            }
-            Op::Splice { file, offset, pipe } => {
-                let len = u32::try_from(pipe.want()).expect("pipes hold a megabyte");
-                let offset = i64::try_from(*offset).unwrap_or(i64::MAX);
-                opcode::Splice::new(
-                    RawTarget(file.raw()),
-                    offset,
-                    RawTarget(pipe.write_end()),
-                    -1,
-                    len,
-                )
-                .flags(libc::SPLICE_F_MOVE)
-                .build()
-            }
-            Op::Write { file, bytes } => {
-                let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-                opcode::Write::new(RawTarget(file.raw()), bytes.as_ptr(), len)
-                    .offset(u64::MAX)
-                    .build()
-            }
-            Op::Watch { .. } => {
-                match common.inotify() {
-                    Ok(fd) => {
-                        if !self.inotify_armed {
-                            self.inotify_armed = true;
-                            self.arm_poll(fd.as_raw_fd(), INOTIFY);
-                        }
-                        common.submit_job(key);
-                    }
-                    Err(error) => {
-                        common.finish(key, Err(error));
-                    }
-                }
-                return;
-            }
-            Op::List { .. } | Op::Discard { .. } | Op::FileSystem(_) => {
-                common.submit_job(key);
-                return;
-            }
-            Op::Timer(_) => unreachable!("kept by the ring itself"),
+        let entry = match slot.op.socket() {
+            Some((wait, fd)) => socket::entry(wait, fd),
+            None => match file::entry(slot) {
+                Some(entry) => entry,
+                None => return self.submit_to_helper(common, key),
+            },
         };
-        self.push(entry.user_data(id));
+        self.push(entry.user_data(key.to_bits()));
     }
 
     pub(crate) fn cancel(&mut self, common: &mut Common, key: Key) {
@@ -323,8 +233,8 @@ impl Uring {
     /// worker thread or at its next event. One that is still there has to be cancelled once more.
     fn cancel_again(&mut self, common: &mut Common) {
         for key in core::mem::take(&mut self.missed) {
-            let op = common.table.get_mut(key).map(|slot| &slot.op);
-            if matches!(op, Some(Op::Accept(_) | Op::Recv(_))) {
+            let wait = common.table.get(key).and_then(|slot| slot.op.socket());
+            if matches!(wait, Some((Wait::Accept | Wait::Recv, _))) {
                 self.cancel_in_kernel(key);
             }
         }
@@ -344,13 +254,13 @@ impl Uring {
                 self.submit(common, key);
             }
         }
-        let idle = common.ready.is_empty() && !common.inotify_left;
+        let idle = common.ready.is_empty() && !common.watches.has_more();
         let want = usize::from(idle && until.is_none_or(|until| until > now));
         let left = until.map(|until| Timespec::from(until.since(now)));
         self.enter(want, left.as_ref())?;
         self.reap(common);
         // Its poll tells of new events only, not of those that were left.
-        if core::mem::take(&mut self.inotify_ready) || common.inotify_left {
+        if core::mem::take(&mut self.inotify_ready) || common.watches.has_more() {
             common.reap_inotify();
         }
         Ok(())
@@ -391,7 +301,7 @@ impl Uring {
                 }
                 INOTIFY => {
                     self.inotify_ready = true;
-                    if let (false, Some(fd)) = (more, &common.inotify) {
+                    if let (false, Some(fd)) = (more, common.watches.inotify()) {
                         self.arm_poll(fd.as_raw_fd(), INOTIFY);
                     }
                 }
@@ -411,97 +321,18 @@ impl Uring {
     }
 
     fn complete(&mut self, common: &mut Common, key: Key, result: i32, flags: u32) {
-        let more = cqueue::more(flags);
         let Some(slot) = common.table.get_mut(key) else {
             debug_assert!(false, "completion of {key:?}, which is not in flight");
             return;
         };
-        let cancelled = slot.cancelled;
         let outcome = match u32::try_from(result) {
             Ok(value) => Ok(value),
             Err(_) => Err(io::Error::from_raw_os_error(-result)),
         };
-        match (&mut slot.op, outcome) {
-            (Op::Accept(_), Ok(fd)) => {
-                // SAFETY: accept(2) has just made it, for us alone.
-                let fd = unsafe { OwnedFd::from_raw_fd(fd.cast_signed()) };
-                let fd = common.fd(Handle::Socket(fd));
-                common.emit(key, Event::Accepted(fd));
-                if !more {
-                    self.again(common, key, cancelled);
-                }
-            }
-            (Op::Accept(_), Err(error)) => match error.raw_os_error() {
-                // The peer left the queue again: not our trouble.
-                Some(libc::ECONNABORTED | libc::EINTR) => self.again(common, key, cancelled),
-                _ => drop(common.finish(key, Err(error))),
-            },
-            (Op::Recv(_), Ok(0)) => {
-                if let Some(id) = cqueue::buffer_select(flags) {
-                    drop(self.recv.received(id, 0));
-                }
-                common.finish(key, Ok(Event::Eof));
-            }
-            (Op::Recv(fd), Ok(len)) => {
-                let count = match slot.pinned {
-                    Pinned::Received { turn, count } if turn == self.turn => count + 1,
-                    _ => 1,
-                };
-                slot.pinned = Pinned::Received { turn: self.turn, count };
-                let too_much = count == RECEIVES_MAX + 1;
-                if too_much {
-                    fd.mark_greedy();
-                }
-                let id =
-                    cqueue::buffer_select(flags).expect("a receive with bytes names its buffer");
-                let buf = self.recv.received(id, len as usize);
-                common.emit(key, Event::Received(buf));
-                if more && too_much {
-                    // Where it is not found because it is just running, the next turn tries again.
-                    self.cancel_in_kernel(key);
-                }
-                if !more {
-                    self.again(common, key, cancelled);
-                }
-            }
-            (Op::Recv(_), Err(error)) => match error.raw_os_error() {
-                Some(libc::ENOBUFS) if !cancelled => self.starved.push(key),
-                // ECANCELED: to go on one by one.
-                Some(libc::EINTR | libc::ECANCELED) => self.again(common, key, cancelled),
-                Some(libc::ENOBUFS) => common.finish_cancelled(key),
-                _ => drop(common.finish(key, Err(error))),
-            },
-            (Op::Writable(_), result) => drop(common.finish(key, result.map(|_| Event::Writable))),
-            (Op::Readable(_), result) => drop(common.finish(key, result.map(|_| Event::Readable))),
-            (Op::Open { how, .. }, Ok(fd)) => {
-                // SAFETY: openat2(2) has just made it, for us alone.
-                let fd = unsafe { OwnedFd::from_raw_fd(fd.cast_signed()) };
-                settle_flags(&fd, *how);
-                let fd = common.fd(Handle::File(fd));
-                common.finish(key, Ok(Event::Opened(fd)));
-            }
-            (Op::Open { .. }, Err(error)) => match slot.pinned {
-                Pinned::How { tries, .. }
-                    if error.raw_os_error() == Some(libc::EAGAIN) && tries < OPEN_TRIES_MAX =>
-                {
-                    self.again(common, key, cancelled);
-                }
-                _ => drop(common.finish(key, Err(error))),
-            },
-            (Op::Stat(_), Ok(_)) => {
-                let Pinned::Statx(raw) = &slot.pinned else { unreachable!("set by submit") };
-                // SAFETY: zeroed is a valid `statx`, and the kernel has filled it by now.
-                let stat = unsafe { raw.assume_init_ref() }.into();
-                common.finish(key, Ok(Event::Stat(Box::new(stat))));
-            }
-            (Op::Read { .. }, Ok(len)) => common.finish_read(key, len as usize),
-            (Op::Splice { .. }, Ok(len)) => common.finish_splice(key, len as usize),
-            (Op::Write { bytes, .. }, Ok(len)) => {
-                let bytes = core::mem::take(bytes);
-                common.finish(key, Ok(Event::Written(bytes, len as usize)));
-            }
-            (_, Err(error)) => drop(common.finish(key, Err(error))),
-            (op, Ok(_)) => unreachable!("{op:?} is not submitted to the kernel"),
+        if let Some((wait, _)) = slot.op.socket() {
+            self.complete_socket(common, key, wait, outcome, flags);
+        } else {
+            self.complete_file(common, key, outcome);
         }
     }
 
@@ -556,7 +387,8 @@ mod tests {
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
     use super::*;
-    use crate::{BufferPool, Choice, Driver, Ring};
+    use crate::buffer::BufferPool;
+    use crate::op::{Caching, Op};
 
     fn is_mapped(address: usize) -> bool {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -568,25 +400,47 @@ mod tests {
         })
     }
 
-    fn ring_in_use() -> (Ring, usize, UnixStream, BufferPool) {
-        let mut ring = Ring::new(Choice::Uring).unwrap();
-        let Driver::Uring(uring) = &ring.driver else { unreachable!("as asked") };
-        let address = uring.recv.descriptors() as usize;
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let socket = ring.adopt_socket(ours.into());
-        ring.submit(Op::Recv(socket), 0);
-        let file = ring.adopt_file(std::fs::File::open("/proc/self/exe").unwrap().into());
-        let pool = BufferPool::new(4096, 2).unwrap();
-        let buf = pool.take(4096).unwrap();
-        ring.submit(Op::Read { file, offset: 0, buf, caching: Caching::Keep }, 1);
-        (ring, address, theirs, pool)
+    struct InUse {
+        common: Common,
+        uring: Uring,
+        pool: BufferPool,
+        _peer: UnixStream,
+    }
+
+    impl InUse {
+        fn new() -> Self {
+            let mut common = Common::new().unwrap();
+            let mut uring = Uring::new(&common).unwrap();
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let socket = common.fd(Handle::Socket(ours.into()));
+            let key = common.insert(0, Op::Recv(socket));
+            uring.submit(&mut common, key);
+            let file = std::fs::File::open("/proc/self/exe").unwrap();
+            let file = common.fd(Handle::File(file.into()));
+            let pool = BufferPool::new(4096, 2).unwrap();
+            let buf = pool.take(4096).unwrap();
+            let key = common.insert(1, Op::Read { file, offset: 0, buf, caching: Caching::Keep });
+            uring.submit(&mut common, key);
+            Self { common, uring, pool, _peer: theirs }
+        }
+
+        /// What dropping a ring does.
+        fn take_back(&mut self) {
+            let all: Vec<Key> = self.common.table.keys().collect();
+            for key in all {
+                self.common.table.get_mut(key).unwrap().cancelled = true;
+                self.uring.cancel(&mut self.common, key);
+            }
+            self.uring.drain(&mut self.common);
+        }
     }
 
     /// The thread is its own, because it loses a system call.
     #[test]
     fn a_broken_ring_leaks_the_memory_that_the_kernel_may_write_to() {
         let test = || {
-            let (ring, address, _theirs, pool) = ring_in_use();
+            let mut ring = InUse::new();
+            let address = ring.uring.recv.descriptors() as usize;
             let rules = [(libc::SYS_io_uring_enter, Vec::new())].into();
             let (pass, fail) =
                 (SeccompAction::Allow, SeccompAction::Errno(libc::ENOMEM.unsigned_abs()));
@@ -594,6 +448,8 @@ mod tests {
             let filter: BpfProgram =
                 SeccompFilter::new(rules, pass, fail, arch).unwrap().try_into().unwrap();
             apply_filter(&filter).unwrap();
+            ring.take_back();
+            let pool = ring.pool.clone();
             drop(ring);
             assert!(is_mapped(address));
             assert_eq!(pool.available(), 1, "the buffer of the read is not lent again");
@@ -603,8 +459,8 @@ mod tests {
 
     #[test]
     fn a_ring_that_works_gives_its_memory_back() {
-        let (ring, _, _theirs, pool) = ring_in_use();
-        drop(ring);
-        assert_eq!(pool.available(), 2);
+        let mut ring = InUse::new();
+        ring.take_back();
+        assert_eq!(ring.pool.available(), 2);
     }
 }

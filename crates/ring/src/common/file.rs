@@ -1,0 +1,126 @@
+//! Operations on files that helper threads do.
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+use super::{Common, Slot};
+use crate::fd::{Fd, Handle};
+use crate::helpers::job::{Job, Lent, Outcome};
+use crate::op::{Completion, Event, Op};
+use crate::slab::Key;
+
+impl Common {
+    /// Have a helper thread do the operation `key`.
+    pub(crate) fn submit_job(&mut self, key: Key) {
+        let watch = matches!(self.table.get_mut(key), Some(Slot { op: Op::Watch { .. }, .. }));
+        let job = match self.job(key) {
+            Ok(job) => job,
+            Err(error) => {
+                self.finish(key, Err(error));
+                return;
+            }
+        };
+        match self.helpers.submit(key, job) {
+            Ok(()) => self.watches.settling += usize::from(watch),
+            Err(error) => drop(self.finish(key, Err(error))),
+        }
+    }
+
+    /// Have a helper thread do what nobody waits for.
+    pub(crate) fn detach_job(&mut self, job: Job) {
+        // Without a thread the descriptor is closed here and now, which is what is left.
+        let _ = self.helpers.submit(Key::NONE, job);
+    }
+
+    fn job(&mut self, key: Key) -> io::Result<Job> {
+        let inotify = self.watches.inotify().map(|fd| fd.as_raw_fd());
+        let slot = self.table.get_mut(key).expect("just inserted by the driver");
+        Ok(match &mut slot.op {
+            Op::Open { dir, path, how } => {
+                Job::Open { dir: dir.as_ref().map(Fd::raw), path: path.clone(), how: *how }
+            }
+            Op::Stat(fd) => Job::Stat { fd: fd.raw() },
+            Op::Read { file, offset, buf, caching } => Job::Read {
+                fd: file.raw(),
+                offset: *offset,
+                memory: Lent { start: buf.as_mut_ptr(), len: buf.want() },
+                caching: *caching,
+            },
+            Op::Splice { file, offset, pipe } => Job::Splice {
+                fd: file.raw(),
+                offset: *offset,
+                pipe: pipe.write_end(),
+                len: pipe.want(),
+            },
+            Op::Write { file, bytes } => {
+                Job::Write { fd: file.raw(), bytes: core::mem::take(bytes) }
+            }
+            Op::List { dir, entries_max } => Job::List { fd: dir.raw(), entries_max: *entries_max },
+            Op::Watch { root, path } => Job::Watch {
+                root: root.raw(),
+                path: path.clone(),
+                inotify: inotify.ok_or(io::ErrorKind::Unsupported)?,
+            },
+            Op::Discard { file, offset, len } => {
+                Job::Discard { fd: file.raw(), offset: *offset, len: *len }
+            }
+            Op::FileSystem(fd) => Job::FileSystem { fd: fd.raw() },
+            Op::Accept(_) | Op::Recv(_) | Op::Writable(_) | Op::Readable(_) | Op::Timer(_) => {
+                unreachable!("never sleeps, so no driver gives it to a helper")
+            }
+        })
+    }
+
+    /// Deliver what the helper threads have done.
+    pub(crate) fn reap_helpers(&mut self) {
+        for (key, result) in self.helpers.take_done() {
+            let event = match result {
+                Ok(Outcome::Opened(fd)) => Ok(Event::Opened(self.fd(Handle::File(fd)))),
+                Ok(Outcome::Stat(stat)) => Ok(Event::Stat(stat)),
+                Ok(Outcome::Read(len)) => {
+                    self.finish_read(key, len);
+                    continue;
+                }
+                Ok(Outcome::Spliced(len)) => {
+                    self.finish_splice(key, len);
+                    continue;
+                }
+                Ok(Outcome::Written(bytes, count)) => Ok(Event::Written(bytes, count)),
+                Ok(Outcome::Listed(listing)) => Ok(Event::Listed(listing)),
+                Ok(Outcome::Watching(watch)) => {
+                    self.watching(key, watch);
+                    continue;
+                }
+                Ok(Outcome::Discarded) => Ok(Event::Discarded),
+                Ok(Outcome::FileSystem(magic)) => Ok(Event::FileSystem(magic)),
+                Ok(Outcome::Nothing) => continue,
+                Err(error) => Err(error),
+            };
+            if let Some(Op::Watch { .. }) = self.finish(key, event) {
+                self.watch_settled();
+            }
+        }
+    }
+
+    /// The read `key` brought `len` bytes.
+    pub(crate) fn finish_read(&mut self, key: Key, len: usize) {
+        let Some(slot) = self.table.remove(key) else { return };
+        let Op::Read { mut buf, .. } = slot.op else {
+            unreachable!("only reads end with a count of bytes read")
+        };
+        buf.set_len(len);
+        let result = Ok(Event::Read(buf));
+        self.ready.push(Completion { key, token: slot.token, result, more: false });
+    }
+
+    /// The splice `key` brought `len` bytes.
+    pub(crate) fn finish_splice(&mut self, key: Key, len: usize) {
+        let Some(slot) = self.table.remove(key) else { return };
+        let Op::Splice { mut pipe, .. } = slot.op else {
+            unreachable!("only splices end with a count of bytes spliced")
+        };
+        pipe.set_len(len);
+        let result = Ok(Event::Spliced(pipe));
+        self.ready.push(Completion { key, token: slot.token, result, more: false });
+    }
+}

@@ -1,0 +1,115 @@
+//! What the drivers share: operations in flight, finished ones, timers, and for files the helper
+//! threads and the watches.
+
+mod file;
+mod watch;
+
+use core::mem::MaybeUninit;
+use std::io;
+use std::rc::Rc;
+
+use crate::fd::{Closing, Fd, Handle};
+use crate::helpers::Helpers;
+use crate::op::{Completion, Event, Op, Token};
+use crate::slab::{Key, Slab};
+use crate::timers::{Time, Timers};
+use watch::Watches;
+
+/// One operation in flight.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) token: Token,
+    pub(crate) op: Op,
+    /// Memory at an address the kernel knows.
+    pub(crate) pinned: Pinned,
+    /// Whether the caller has asked for its end.
+    pub(crate) cancelled: bool,
+}
+
+/// What the kernel reads or writes while an operation is in flight, besides the operation's own
+/// buffers; boxed because the table moves its slots.
+#[derive(Debug)]
+pub(crate) enum Pinned {
+    None,
+    How {
+        #[expect(dead_code, reason = "kept for the kernel to read")]
+        how: Box<io_uring::types::OpenHow>,
+        /// How often the path was tried, this time included.
+        tries: u32,
+    },
+    Statx(Box<MaybeUninit<libc::statx>>),
+    Watch(i32),
+    /// Buffers received in which turn of the io_uring driver.
+    Received {
+        turn: u64,
+        count: u32,
+    },
+}
+
+pub(crate) struct Common {
+    pub(crate) table: Slab<Slot>,
+    /// Completions that the next `wait` hands out.
+    pub(crate) ready: Vec<Completion>,
+    pub(crate) timers: Timers,
+    pub(crate) closing: Rc<Closing>,
+    pub(crate) helpers: Helpers,
+    pub(crate) watches: Watches,
+}
+
+impl Common {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            table: Slab::new(),
+            ready: Vec::new(),
+            timers: Timers::default(),
+            closing: Rc::default(),
+            helpers: Helpers::new()?,
+            watches: Watches::default(),
+        })
+    }
+
+    pub(crate) fn insert(&mut self, token: Token, op: Op) -> Key {
+        self.table.insert(Slot { token, op, pinned: Pinned::None, cancelled: false })
+    }
+
+    pub(crate) fn fd(&self, handle: Handle) -> Fd {
+        Fd::new(handle, &self.closing)
+    }
+
+    /// One of several completions.
+    pub(crate) fn emit(&mut self, key: Key, event: Event) {
+        if let Some(slot) = self.table.get_mut(key) {
+            let token = slot.token;
+            self.ready.push(Completion { key, token, result: Ok(event), more: true });
+        }
+    }
+
+    /// The last completion; gives back what the operation owned.
+    pub(crate) fn finish(&mut self, key: Key, result: io::Result<Event>) -> Option<Op> {
+        let slot = self.table.remove(key)?;
+        self.ready.push(Completion { key, token: slot.token, result, more: false });
+        Some(slot.op)
+    }
+
+    pub(crate) fn finish_cancelled(&mut self, key: Key) {
+        self.finish(key, Err(io::Error::from_raw_os_error(libc::ECANCELED)));
+    }
+
+    pub(crate) fn cancel_timer(&mut self, key: Key) {
+        self.finish_cancelled(key);
+        let table = &mut self.table;
+        self.timers.forget_one(|key| table.get_mut(key).is_some());
+    }
+
+    pub(crate) fn run_timers(&mut self, now: Time) {
+        while let Some(key) = self.timers.pop(now) {
+            self.finish(key, Ok(Event::Timer));
+        }
+    }
+}
+
+impl core::fmt::Debug for Common {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{} operations in flight", self.table.len())
+    }
+}

@@ -1,0 +1,208 @@
+//! Sockets: each operation tries for itself first, and then waits for an edge of its descriptor.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SocketFlags};
+
+use super::Epoll;
+use crate::common::Common;
+use crate::fd::{Fd, Handle};
+use crate::op::{Event, Wait};
+use crate::recv;
+use crate::slab::Key;
+
+/// Connections accepted in one turn, so that a flood of them does not stop those that are open.
+const ACCEPTS_MAX: usize = 64;
+
+const SOCKET_EVENTS: EventFlags =
+    EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
+const DEAD: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
+
+/// Who waits for a descriptor. It is added to the epoll set once, for both directions; an edge
+/// that nobody waits for is passed over, because every operation looks for itself first.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Interest {
+    added: bool,
+    /// The peer has closed its side or the socket is broken; there will be no further edge of it.
+    dead: bool,
+    /// Whether `input` is in `again` or `starved` already.
+    queued: bool,
+    input: Option<Key>,
+    output: Option<Key>,
+}
+
+pub(super) fn index(fd: i32) -> usize {
+    usize::try_from(fd).expect("descriptors in use are not negative")
+}
+
+impl Epoll {
+    fn interest(&mut self, fd: BorrowedFd<'_>) -> io::Result<&mut Interest> {
+        let at = index(fd.as_raw_fd());
+        if at >= self.interests.len() {
+            self.interests.resize(at + 1, Interest::default());
+        }
+        let interest = &mut self.interests[at];
+        if !interest.added {
+            let data = EventData::new_u64(at as u64);
+            match epoll::add(&self.epoll, fd, data, SOCKET_EVENTS) {
+                // A regular file is always ready, which the caller finds when it tries.
+                Ok(()) | Err(Errno::PERM) => interest.added = true,
+                // The number was used for the same open file before, which lives on elsewhere.
+                Err(Errno::EXIST) => {
+                    epoll::modify(&self.epoll, fd, data, SOCKET_EVENTS)?;
+                    interest.added = true;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(interest)
+    }
+
+    pub(super) fn submit_socket(&mut self, common: &mut Common, key: Key, wait: Wait, fd: &Fd) {
+        if wait == Wait::Accept {
+            // accept4(2) has no flag for it. ENOTTY and the like: accept4 will say.
+            let _ = rustix::io::ioctl_fionbio(fd.os(), true);
+        }
+        match self.interest(fd.os()) {
+            Ok(interest) => {
+                let is_output = wait == Wait::Writable;
+                let side = if is_output { &mut interest.output } else { &mut interest.input };
+                debug_assert!(side.is_none(), "one operation for each direction of {fd:?}");
+                *side = Some(key);
+                interest.queued |= !is_output;
+                self.again.push(key);
+            }
+            Err(error) => drop(common.finish(key, Err(error))),
+        }
+    }
+
+    pub(super) fn cancel_socket(&mut self, wait: Wait, fd: &Fd) {
+        if wait == Wait::Accept {
+            return self.forget(fd);
+        }
+        let interest = &mut self.interests[index(fd.raw())];
+        match wait {
+            Wait::Writable => interest.output = None,
+            _ => (interest.input, interest.queued) = (None, false),
+        }
+    }
+
+    /// Something has happened to the descriptor with this index.
+    pub(super) fn handle_edge(&mut self, common: &mut Common, at: usize, flags: EventFlags) {
+        self.interests[at].dead |= flags.intersects(DEAD);
+        let Interest { input, output, queued, .. } = self.interests[at];
+        if let (Some(key), false, true) = (input, queued, flags.intersects(EventFlags::IN | DEAD)) {
+            self.attempt(common, key);
+        }
+        if let (Some(key), true) = (output, flags.intersects(EventFlags::OUT | DEAD)) {
+            self.interests[at].output = None;
+            common.finish(key, Ok(Event::Writable));
+        }
+    }
+
+    /// Do what `key` waits for if it can be done now.
+    pub(super) fn attempt(&mut self, common: &mut Common, key: Key) {
+        let Some((wait, fd)) = common.table.get(key).and_then(|slot| slot.op.socket()) else {
+            return;
+        };
+        let fd = fd.clone();
+        match wait {
+            Wait::Recv => {
+                self.interests[index(fd.raw())].queued = false;
+                self.receive(common, key, &fd);
+            }
+            Wait::Accept => {
+                self.interests[index(fd.raw())].queued = false;
+                self.accept(common, key, &fd);
+            }
+            Wait::Readable => {
+                self.interests[index(fd.raw())].queued = false;
+                if polls(fd.os(), PollFlags::IN) {
+                    self.interests[index(fd.raw())].input = None;
+                    common.finish(key, Ok(Event::Readable));
+                }
+            }
+            Wait::Writable => {
+                if polls(fd.os(), PollFlags::OUT) {
+                    self.interests[index(fd.raw())].output = None;
+                    common.finish(key, Ok(Event::Writable));
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self, common: &mut Common, key: Key, fd: &Fd) {
+        let interest = &mut self.interests[index(fd.raw())];
+        let received = self.recv.receive(|space| {
+            let (len, _) = rustix::net::recv(fd.os(), space, RecvFlags::DONTWAIT)?;
+            Ok(len)
+        });
+        let end = match received {
+            None => {
+                interest.queued = true;
+                return self.starved.push(key);
+            }
+            Some(Ok(buf)) if buf.is_empty() => Ok(Event::Eof),
+            Some(Ok(buf)) => {
+                // A short receive has emptied the socket (epoll(7), "Questions and answers"),
+                // unless the end of the stream is what comes next.
+                if interest.dead || buf.len() == recv::SIZE {
+                    interest.queued = true;
+                    self.again.push(key);
+                }
+                common.emit(key, Event::Received(buf));
+                return;
+            }
+            Some(Err(error)) => match error.kind() {
+                io::ErrorKind::WouldBlock => return,
+                io::ErrorKind::Interrupted => {
+                    interest.queued = true;
+                    return self.again.push(key);
+                }
+                _ => Err(error),
+            },
+        };
+        interest.input = None;
+        common.finish(key, end);
+    }
+
+    fn accept(&mut self, common: &mut Common, key: Key, fd: &Fd) {
+        for _ in 0..ACCEPTS_MAX {
+            match rustix::net::accept_with(fd.os(), SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok(socket) => {
+                    let socket = common.fd(Handle::Socket(socket));
+                    common.emit(key, Event::Accepted(socket));
+                }
+                Err(Errno::AGAIN) => return,
+                // The peer left the queue again: not our trouble.
+                Err(Errno::CONNABORTED | Errno::INTR) => {}
+                Err(error) => {
+                    self.forget(fd);
+                    common.finish(key, Err(error.into()));
+                    return;
+                }
+            }
+        }
+        self.interests[index(fd.raw())].queued = true;
+        self.again.push(key);
+    }
+
+    /// Nobody accepts any more. A listener may be shared with other workers by dup(2), and would
+    /// go on to report events here after this descriptor of it is closed.
+    fn forget(&mut self, listener: &Fd) {
+        // ENOENT: it was never added.
+        let _ = epoll::delete(&self.epoll, listener.os());
+        self.interests[index(listener.raw())] = Interest::default();
+    }
+}
+
+fn polls(fd: BorrowedFd<'_>, what: PollFlags) -> bool {
+    let mut one = [PollFd::from_borrowed_fd(fd, what)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // An error says nothing about the descriptor; the caller's own call will.
+    poll(&mut one, Some(&now)).is_ok_and(|count| count > 0)
+}

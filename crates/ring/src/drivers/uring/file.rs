@@ -1,0 +1,130 @@
+//! Files: what the kernel has operations for; the rest goes to helper threads.
+
+use core::mem::MaybeUninit;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use io_uring::opcode;
+use io_uring::squeue::Entry;
+use io_uring::types::{Fd as RawTarget, OpenHow as RawHow};
+
+use super::{INOTIFY, Uring};
+use crate::common::{Common, Pinned, Slot};
+use crate::fd::{Fd, Handle};
+use crate::helpers::job::{OPEN_TRIES_MAX, RWF_DONTCACHE, STATX_MASK, settle_flags};
+use crate::op::{Caching, Event, Op};
+use crate::slab::Key;
+
+/// What to ask of the kernel; `None` if it has no operation for it.
+pub(super) fn entry(slot: &mut Slot) -> Option<Entry> {
+    Some(match &mut slot.op {
+        Op::Open { dir, path, how } => {
+            let raw = RawHow::new()
+                .flags(u64::from((how.flags | libc::O_CLOEXEC).cast_unsigned()))
+                .mode(how.mode.into())
+                .resolve(how.resolve);
+            let raw = Box::new(raw);
+            let dir = RawTarget(dir.as_ref().map_or(libc::AT_FDCWD, Fd::raw));
+            let entry = opcode::OpenAt2::new(dir, path.as_ptr(), &raw const *raw).build();
+            let before = if let Pinned::How { tries, .. } = slot.pinned { tries } else { 0 };
+            slot.pinned = Pinned::How { how: raw, tries: before + 1 };
+            entry
+        }
+        Op::Stat(fd) => {
+            let mut out = Box::new(MaybeUninit::<libc::statx>::zeroed());
+            let entry =
+                opcode::Statx::new(RawTarget(fd.raw()), c"".as_ptr(), out.as_mut_ptr().cast())
+                    .flags(libc::AT_EMPTY_PATH)
+                    .mask(STATX_MASK)
+                    .build();
+            slot.pinned = Pinned::Statx(out);
+            entry
+        }
+        Op::Read { file, offset, buf, caching } => {
+            let len = u32::try_from(buf.want()).expect("buffers are below 2^31 bytes");
+            let flags = match caching {
+                Caching::Keep => 0,
+                Caching::Drop => RWF_DONTCACHE,
+            };
+            opcode::Read::new(RawTarget(file.raw()), buf.as_mut_ptr(), len)
+                .offset(*offset)
+                .rw_flags(flags)
+                .build()
+        }
+        Op::Splice { file, offset, pipe } => {
+            let len = u32::try_from(pipe.want()).expect("pipes hold a megabyte");
+            let offset = i64::try_from(*offset).unwrap_or(i64::MAX);
+            opcode::Splice::new(RawTarget(file.raw()), offset, RawTarget(pipe.write_end()), -1, len)
+                .flags(libc::SPLICE_F_MOVE)
+                .build()
+        }
+        Op::Write { file, bytes } => {
+            let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+            opcode::Write::new(RawTarget(file.raw()), bytes.as_ptr(), len).offset(u64::MAX).build()
+        }
+        _ => return None,
+    })
+}
+
+impl Uring {
+    /// Have a helper thread do it.
+    pub(super) fn submit_to_helper(&mut self, common: &mut Common, key: Key) {
+        let is_watch =
+            common.table.get(key).is_some_and(|slot| matches!(slot.op, Op::Watch { .. }));
+        if is_watch && !self.inotify_armed {
+            match common.inotify() {
+                Ok(fd) => {
+                    self.inotify_armed = true;
+                    self.arm_poll(fd.as_raw_fd(), INOTIFY);
+                }
+                Err(error) => {
+                    common.finish(key, Err(error));
+                    return;
+                }
+            }
+        }
+        common.submit_job(key);
+    }
+
+    /// The kernel says what became of an operation on a file.
+    pub(super) fn complete_file(
+        &mut self,
+        common: &mut Common,
+        key: Key,
+        outcome: io::Result<u32>,
+    ) {
+        let slot = common.table.get_mut(key).expect("just looked at");
+        let cancelled = slot.cancelled;
+        match (&mut slot.op, outcome) {
+            (Op::Open { how, .. }, Ok(fd)) => {
+                // SAFETY: openat2(2) has just made it, for us alone.
+                let fd = unsafe { OwnedFd::from_raw_fd(fd.cast_signed()) };
+                settle_flags(&fd, *how);
+                let fd = common.fd(Handle::File(fd));
+                common.finish(key, Ok(Event::Opened(fd)));
+            }
+            (Op::Open { .. }, Err(error)) => match slot.pinned {
+                Pinned::How { tries, .. }
+                    if error.raw_os_error() == Some(libc::EAGAIN) && tries < OPEN_TRIES_MAX =>
+                {
+                    self.again(common, key, cancelled);
+                }
+                _ => drop(common.finish(key, Err(error))),
+            },
+            (Op::Stat(_), Ok(_)) => {
+                let Pinned::Statx(raw) = &slot.pinned else { unreachable!("set by submit") };
+                // SAFETY: zeroed is a valid `statx`, and the kernel has filled it by now.
+                let stat = unsafe { raw.assume_init_ref() }.into();
+                common.finish(key, Ok(Event::Stat(Box::new(stat))));
+            }
+            (Op::Read { .. }, Ok(len)) => common.finish_read(key, len as usize),
+            (Op::Splice { .. }, Ok(len)) => common.finish_splice(key, len as usize),
+            (Op::Write { bytes, .. }, Ok(len)) => {
+                let bytes = core::mem::take(bytes);
+                common.finish(key, Ok(Event::Written(bytes, len as usize)));
+            }
+            (_, Err(error)) => drop(common.finish(key, Err(error))),
+            (op, Ok(_)) => unreachable!("{op:?} is not submitted to the kernel"),
+        }
+    }
+}

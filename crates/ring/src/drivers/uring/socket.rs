@@ -1,0 +1,111 @@
+//! Sockets: multishot accept and receive, polls.
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use io_uring::squeue::{Entry, Flags};
+use io_uring::types::Fd as RawTarget;
+use io_uring::{cqueue, opcode};
+
+use super::{RECV_GROUP, Uring};
+use crate::common::{Common, Pinned};
+use crate::fd::{Fd, Handle};
+use crate::op::{Event, Wait};
+use crate::slab::Key;
+
+/// Receive buffers that one connection may fill in one turn: a request head of 16 KiB. As long as it
+/// stays within them the kernel receives without being asked again (multishot). One that fills more
+/// could take all buffers of the ring, and the turn of all others with them; from then on it is
+/// asked for one in each turn, as with epoll.
+const RECEIVES_MAX: u32 = 8;
+
+/// What to ask of the kernel.
+pub(super) fn entry(wait: Wait, fd: &Fd) -> Entry {
+    let target = RawTarget(fd.raw());
+    let poll =
+        |events: libc::c_short| opcode::PollAdd::new(target, events.cast_unsigned().into()).build();
+    match wait {
+        Wait::Accept => {
+            opcode::AcceptMulti::new(target).flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC).build()
+        }
+        Wait::Recv if fd.is_greedy() => {
+            // The kernel names the buffer, and says how long it is.
+            opcode::Recv::new(target, core::ptr::null_mut(), 0)
+                .buf_group(RECV_GROUP)
+                .build()
+                .flags(Flags::BUFFER_SELECT)
+        }
+        Wait::Recv => opcode::RecvMulti::new(target, RECV_GROUP).build(),
+        Wait::Writable => poll(libc::POLLOUT),
+        Wait::Readable => poll(libc::POLLIN),
+    }
+}
+
+impl Uring {
+    /// The kernel says what became of an operation on a socket.
+    pub(super) fn complete_socket(
+        &mut self,
+        common: &mut Common,
+        key: Key,
+        wait: Wait,
+        outcome: io::Result<u32>,
+        flags: u32,
+    ) {
+        let more = cqueue::more(flags);
+        let slot = common.table.get_mut(key).expect("just looked at");
+        let cancelled = slot.cancelled;
+        match (wait, outcome) {
+            (Wait::Accept, Ok(socket)) => {
+                // SAFETY: accept(2) has just made it, for us alone.
+                let socket = unsafe { OwnedFd::from_raw_fd(socket.cast_signed()) };
+                let socket = common.fd(Handle::Socket(socket));
+                common.emit(key, Event::Accepted(socket));
+                if !more {
+                    self.again(common, key, cancelled);
+                }
+            }
+            (Wait::Accept, Err(error)) => match error.raw_os_error() {
+                // The peer left the queue again: not our trouble.
+                Some(libc::ECONNABORTED | libc::EINTR) => self.again(common, key, cancelled),
+                _ => drop(common.finish(key, Err(error))),
+            },
+            (Wait::Recv, Ok(0)) => {
+                if let Some(id) = cqueue::buffer_select(flags) {
+                    drop(self.recv.received(id, 0));
+                }
+                common.finish(key, Ok(Event::Eof));
+            }
+            (Wait::Recv, Ok(len)) => {
+                let count = match slot.pinned {
+                    Pinned::Received { turn, count } if turn == self.turn => count + 1,
+                    _ => 1,
+                };
+                slot.pinned = Pinned::Received { turn: self.turn, count };
+                let too_much = count == RECEIVES_MAX + 1;
+                if let (true, Some((_, fd))) = (too_much, slot.op.socket()) {
+                    fd.mark_greedy();
+                }
+                let id =
+                    cqueue::buffer_select(flags).expect("a receive with bytes names its buffer");
+                let buf = self.recv.received(id, len as usize);
+                common.emit(key, Event::Received(buf));
+                if more && too_much {
+                    // Where it is not found because it is just running, the next turn tries again.
+                    self.cancel_in_kernel(key);
+                }
+                if !more {
+                    self.again(common, key, cancelled);
+                }
+            }
+            (Wait::Recv, Err(error)) => match error.raw_os_error() {
+                Some(libc::ENOBUFS) if !cancelled => self.starved.push(key),
+                // ECANCELED: to go on one by one.
+                Some(libc::EINTR | libc::ECANCELED) => self.again(common, key, cancelled),
+                Some(libc::ENOBUFS) => common.finish_cancelled(key),
+                _ => drop(common.finish(key, Err(error))),
+            },
+            (Wait::Writable, result) => drop(common.finish(key, result.map(|_| Event::Writable))),
+            (Wait::Readable, result) => drop(common.finish(key, result.map(|_| Event::Readable))),
+        }
+    }
+}

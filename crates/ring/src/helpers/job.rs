@@ -1,0 +1,351 @@
+//! System calls that may sleep.
+//!
+//! The epoll driver does everything with files here; io_uring only what it has no operation for
+//! (`getdents64`, `fstatfs`, `inotify_add_watch`, `posix_fadvise`).
+
+use core::mem::MaybeUninit;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+
+use rustix::fs::inotify::WatchFlags;
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags};
+
+use crate::op::{Caching, Entry, FileKind, Listing, OpenHow, Stat};
+
+/// A system call to make. Descriptors and memory are lent by the operation in the ring's table,
+/// which stays there until the job's [`Outcome`] has come back.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Open { dir: Option<RawFd>, path: CString, how: OpenHow },
+    Stat { fd: RawFd },
+    Read { fd: RawFd, offset: u64, memory: Lent, caching: Caching },
+    Splice { fd: RawFd, offset: u64, pipe: RawFd, len: usize },
+    Write { fd: RawFd, bytes: Vec<u8> },
+    List { fd: RawFd, entries_max: usize },
+    Watch { root: RawFd, path: CString, inotify: RawFd },
+    Discard { fd: RawFd, offset: u64, len: u64 },
+    FileSystem { fd: RawFd },
+    Close(OwnedFd),
+}
+
+/// The memory of a [`Buffer`](crate::Buffer) that waits in the ring's table.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    pub(crate) start: *mut u8,
+    pub(crate) len: usize,
+}
+
+// SAFETY: the pointer is into a shared mapping, not thread-local; while it is lent the buffer sits
+// in the ring's table, where nobody reads or writes it.
+unsafe impl Send for Lent {}
+
+/// What became of a job.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Opened(OwnedFd),
+    Stat(Box<Stat>),
+    Read(usize),
+    Spliced(usize),
+    Written(Vec<u8>, usize),
+    Listed(Box<Listing>),
+    Watching(i32),
+    Discarded,
+    FileSystem(u64),
+    Nothing,
+}
+
+/// # Safety
+///
+/// The operation that lent `fd` must still be in the ring's table.
+unsafe fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
+    // SAFETY: the operation holds a clone of the `Fd`, so it is open.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+impl Job {
+    pub(super) fn run(self) -> io::Result<Outcome> {
+        match self {
+            Self::Open { dir, path, how } => open(dir, &path, how).map(Outcome::Opened),
+            Self::Stat { fd } => stat(fd).map(|stat| Outcome::Stat(Box::new(stat))),
+            Self::Read { fd, offset, memory, caching } => {
+                read(fd, offset, &memory, caching).map(Outcome::Read)
+            }
+            Self::Splice { fd, offset, pipe, len } => {
+                // SAFETY: `Op::Splice` in the table holds the descriptor.
+                let file = unsafe { borrow(fd) };
+                // SAFETY: `Op::Splice` in the table holds the pipe.
+                let pipe = unsafe { borrow(pipe) };
+                splice(file, offset, pipe, len).map(Outcome::Spliced)
+            }
+            Self::Write { fd, bytes } => {
+                // SAFETY: `Op::Write` in the table holds the descriptor.
+                let written = rustix::io::write(unsafe { borrow(fd) }, &bytes)?;
+                Ok(Outcome::Written(bytes, written))
+            }
+            Self::List { fd, entries_max } => {
+                // SAFETY: `Op::List` in the table holds the descriptor.
+                list(unsafe { borrow(fd) }, entries_max).map(|all| Outcome::Listed(Box::new(all)))
+            }
+            Self::Watch { root, path, inotify } => {
+                // SAFETY: `Op::Watch` in the table holds the descriptor.
+                let root = unsafe { borrow(root) };
+                // SAFETY: the inotify descriptor is the ring's, which joins its helpers first.
+                let inotify = unsafe { borrow(inotify) };
+                watch(root, &path, inotify).map(Outcome::Watching)
+            }
+            Self::Discard { fd, offset, len } => {
+                // SAFETY: `Op::Discard` in the table holds the descriptor.
+                let file = unsafe { borrow(fd) };
+                rustix::fs::fadvise(
+                    file,
+                    offset,
+                    len.try_into().ok(),
+                    rustix::fs::Advice::DontNeed,
+                )?;
+                Ok(Outcome::Discarded)
+            }
+            Self::FileSystem { fd } => {
+                // SAFETY: `Op::FileSystem` in the table holds the descriptor.
+                let fs = rustix::fs::fstatfs(unsafe { borrow(fd) })?;
+                Ok(Outcome::FileSystem(magic(&fs)))
+            }
+            Self::Close(fd) => {
+                drop(fd);
+                Ok(Outcome::Nothing)
+            }
+        }
+    }
+}
+
+fn magic(fs: &rustix::fs::StatFs) -> u64 {
+    #[allow(
+        clippy::cast_sign_loss,
+        clippy::unnecessary_cast,
+        reason = "f_type is 32 bits of magic in a signed word"
+    )]
+    let magic = fs.f_type as u64 & 0xffff_ffff;
+    magic
+}
+
+/// `O_NONBLOCK` is for the opening alone (of a FIFO without a writer): io_uring would take it on a
+/// file as leave to read inline on file systems that sleep all the same (FUSE, NFS; `FMODE_NOWAIT`
+/// in `io_file_get_flags`, Linux `io_uring/io_uring.c`).
+pub(crate) fn settle_flags(fd: &OwnedFd, how: OpenHow) {
+    if how.flags & libc::O_NONBLOCK != 0 && how.flags & libc::O_ACCMODE == libc::O_RDONLY {
+        let kept = OFlags::from_bits_retain((how.flags & !libc::O_NONBLOCK).cast_unsigned());
+        // Of a descriptor that is open this fails for none of the flags that can be set.
+        let _ = rustix::fs::fcntl_setfl(fd, kept);
+    }
+}
+
+/// How often a path is opened before `EAGAIN` of `openat2(2)` is the caller's: a rename or mount
+/// anywhere on the machine ran beside a `..` of the path (`handle_dots` in fs/namei.c). Beside one
+/// thread that renamed without a pause 2.4 % of single tries failed; even if every second one did,
+/// 64 in a row would not.
+pub(crate) const OPEN_TRIES_MAX: u32 = 64;
+
+fn open(dir: Option<RawFd>, path: &CString, how: OpenHow) -> io::Result<OwnedFd> {
+    let flags = OFlags::from_bits_retain(how.flags.cast_unsigned()) | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::from_bits_retain(how.resolve);
+    let mode = Mode::from_raw_mode(how.mode);
+    let dir = match dir {
+        // SAFETY: `Op::Open` in the table holds the descriptor.
+        Some(dir) => unsafe { borrow(dir) },
+        None => rustix::fs::CWD,
+    };
+    let mut tries = 1;
+    loop {
+        match rustix::fs::openat2(dir, path, flags, mode, resolve) {
+            Err(rustix::io::Errno::AGAIN) if tries < OPEN_TRIES_MAX => tries += 1,
+            Err(error) => return Err(error.into()),
+            Ok(fd) => {
+                settle_flags(&fd, how);
+                return Ok(fd);
+            }
+        }
+    }
+}
+
+/// The `mask` of every `statx(2)` here.
+pub(crate) const STATX_MASK: u32 = libc::STATX_BASIC_STATS | libc::STATX_DIOALIGN;
+
+fn stat(fd: RawFd) -> io::Result<Stat> {
+    let mut out = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: the empty path is a NUL-terminated string and `out` is a `statx` to write to.
+    let result =
+        unsafe { libc::statx(fd, c"".as_ptr(), libc::AT_EMPTY_PATH, STATX_MASK, out.as_mut_ptr()) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: all zeroes is a valid `statx`, and the kernel has overwritten it with one.
+    Ok(Stat::from(&unsafe { out.assume_init() }))
+}
+
+impl From<&libc::statx> for Stat {
+    fn from(raw: &libc::statx) -> Self {
+        Self {
+            kind: match u32::from(raw.stx_mode) & libc::S_IFMT {
+                libc::S_IFREG => FileKind::Regular,
+                libc::S_IFDIR => FileKind::Directory,
+                libc::S_IFLNK => FileKind::Symlink,
+                _ => FileKind::Other,
+            },
+            size: raw.stx_size,
+            mtime: raw.stx_mtime.tv_sec,
+            mtime_nanos: raw.stx_mtime.tv_nsec,
+            ctime: raw.stx_ctime.tv_sec,
+            ctime_nanos: raw.stx_ctime.tv_nsec,
+            dev: u64::from(raw.stx_dev_major) << 32 | u64::from(raw.stx_dev_minor),
+            ino: raw.stx_ino,
+            links: raw.stx_nlink,
+            direct_align: if raw.stx_mask & libc::STATX_DIOALIGN == 0 {
+                0
+            } else {
+                raw.stx_dio_offset_align.max(raw.stx_dio_mem_align)
+            },
+        }
+    }
+}
+
+/// `RWF_DONTCACHE` of `<linux/fs.h>`, Linux 6.14.
+pub(crate) const RWF_DONTCACHE: i32 = 0x80;
+
+fn read(fd: RawFd, offset: u64, memory: &Lent, caching: Caching) -> io::Result<usize> {
+    let flags = match caching {
+        Caching::Keep => 0,
+        Caching::Drop => RWF_DONTCACHE,
+    };
+    let mut done = 0;
+    while done < memory.len {
+        // SAFETY: `done < len` and the memory has `len` bytes.
+        let start = unsafe { memory.start.add(done) };
+        let piece = libc::iovec { iov_base: start.cast(), iov_len: memory.len - done };
+        let at = i64::try_from(offset + done as u64).expect("below OFFSET_MAX, see Ring::submit");
+        // SAFETY: one iovec of memory that is lent to this job (preadv2(2)).
+        let count = unsafe { libc::preadv2(fd, &raw const piece, 1, at, flags) };
+        match usize::try_from(count) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(_) if done > 0 => break,
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Ok(done)
+}
+
+fn splice(
+    file: BorrowedFd<'_>,
+    offset: u64,
+    pipe: BorrowedFd<'_>,
+    len: usize,
+) -> io::Result<usize> {
+    let mut at = offset;
+    let mut done = 0;
+    while done < len {
+        let flags = rustix::pipe::SpliceFlags::MOVE;
+        match rustix::pipe::splice(file, Some(&mut at), pipe, None, len - done, flags) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(rustix::io::Errno::INTR) => {}
+            // What is in the pipe counts; the error comes again with the next splice.
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(done)
+}
+
+fn list(dir: BorrowedFd<'_>, entries_max: usize) -> io::Result<Listing> {
+    // A description of its own: getdents64(2) moves the offset, and another listing may be under
+    // way through the same descriptor.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::openat(dir, c".", flags, Mode::empty())?;
+    let mut listing = Listing::default();
+    let mut space = Vec::with_capacity(32 * 1024);
+    let mut entries = RawDir::new(&dir, space.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        if listing.entries.len() == entries_max {
+            listing.truncated = true;
+            break;
+        }
+        // An entry that was removed since it was read is left out, as if it had gone before.
+        let Ok(stat) = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) else {
+            continue;
+        };
+        listing.entries.push(Entry {
+            name: name.to_bytes().to_vec(),
+            kind: match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
+                rustix::fs::FileType::RegularFile => FileKind::Regular,
+                rustix::fs::FileType::Directory => FileKind::Directory,
+                rustix::fs::FileType::Symlink => FileKind::Symlink,
+                _ => FileKind::Other,
+            },
+            size: stat.st_size.try_into().unwrap_or(0),
+            mtime: stat.st_mtime,
+        });
+    }
+    listing.sort();
+    Ok(listing)
+}
+
+/// File systems all of whose changes pass through this kernel's VFS (or that never change), so
+/// that inotify sees them; `f_type` of statfs(2). On others another host, or a daemon, may change
+/// a file without an event.
+pub(crate) const LOCAL: [u64; 17] = [
+    0xef53,      // ext2, ext3, ext4
+    0x5846_5342, // xfs
+    0x9123_683e, // btrfs
+    0x0102_1994, // tmpfs
+    0x8584_58f6, // ramfs
+    0xf2f5_2010, // f2fs
+    0x794c_7630, // overlayfs
+    0x2fc1_2fc1, // zfs
+    0xca45_1a4e, // bcachefs
+    0x7371_7368, // squashfs
+    0xe0f5_e1e2, // erofs
+    0x9660,      // iso9660
+    0x4d44,      // vfat
+    0x2011_bab0, // exfat
+    0x7366_746e, // ntfs3
+    0x3153_464a, // jfs
+    0x3434,      // nilfs2
+];
+
+fn watch(root: BorrowedFd<'_>, path: &CString, inotify: BorrowedFd<'_>) -> io::Result<i32> {
+    let path = if path.is_empty() { c"." } else { path };
+    let dir = rustix::fs::openat2(
+        root,
+        path,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
+    )?;
+    if !LOCAL.contains(&magic(&rustix::fs::fstatfs(&dir)?)) {
+        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+    }
+    // inotify takes a path only; this one names the very directory that was opened above.
+    let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&dir));
+    let what = WatchFlags::ATTRIB
+        | WatchFlags::CLOSE_WRITE
+        | WatchFlags::CREATE
+        | WatchFlags::DELETE
+        | WatchFlags::DELETE_SELF
+        | WatchFlags::MODIFY
+        | WatchFlags::MOVED_FROM
+        | WatchFlags::MOVED_TO
+        | WatchFlags::MOVE_SELF
+        | WatchFlags::EXCL_UNLINK
+        | WatchFlags::ONLYDIR;
+    Ok(rustix::fs::inotify::add_watch(inotify, name, what)?)
+}

@@ -1,0 +1,104 @@
+//! Direct calls on files.
+
+use core::cell::UnsafeCell;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::OnceLock;
+
+use rustix::fs::Advice;
+
+use super::{PAGE, PAGES_MAX, PROBE_BYTES_MAX};
+
+/// One page that [`probe`] reads into, again and again; nobody looks at it.
+struct Scratch(UnsafeCell<[u8; PAGE]>);
+// SAFETY: only the kernel writes to it and nothing reads it, so there is no data to race for.
+unsafe impl Sync for Scratch {}
+
+static SCRATCH: Scratch = Scratch(UnsafeCell::new([0; PAGE]));
+
+/// How many bytes of the file from `offset` on, at most `len`, can be read without the disk:
+/// `preadv2(2)` with `RWF_NOWAIT` into one page again and again, so that nothing but that page is
+/// evicted from the processor's caches.
+pub(crate) fn probe(file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<usize> {
+    let len = len.min(PROBE_BYTES_MAX);
+    let mut pieces = [libc::iovec { iov_base: SCRATCH.0.get().cast(), iov_len: PAGE }; PAGES_MAX];
+    let count = len.div_ceil(PAGE).max(1);
+    pieces[count - 1].iov_len = len - (count - 1) * PAGE;
+    let offset = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let count = libc::c_int::try_from(count).expect("at most PAGES_MAX");
+    // SAFETY: every piece is (part of) the scratch page, which is static and writable.
+    let result = unsafe {
+        libc::preadv2(file.as_raw_fd(), pieces.as_ptr(), count, offset, libc::RWF_NOWAIT)
+    };
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// `cachestat(2)`, Linux 6.5: pages of the range that are in the page cache, those included that
+/// are still being read. `len` must not be 0, which would mean "to the end of the file".
+pub(crate) fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<u64> {
+    #[repr(C)]
+    struct Range {
+        offset: u64,
+        len: u64,
+    }
+    /// `struct cachestat`: cache, dirty, writeback, evicted, recently evicted.
+    type Cachestat = [u64; 5];
+
+    debug_assert!(len > 0);
+    if !may_cachestat() {
+        return Err(io::Error::from_raw_os_error(libc::ENOSYS));
+    }
+    let range = Range { offset, len };
+    let mut pages: Cachestat = [0; 5];
+    // SAFETY: both pointers are to structures of the layout in <linux/mman.h>, alive for the call.
+    let result = unsafe {
+        libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, pages.as_mut_ptr(), 0)
+    };
+    if result == 0 { Ok(pages[0]) } else { Err(io::Error::last_os_error()) }
+}
+
+const SYS_CACHESTAT: libc::c_long = 451;
+
+/// Whether `cachestat(2)` may be called. A seccomp filter may kill a process for a call that it does
+/// not know: that of a unit with `SystemCallFilter=@system-service` does where systemd is older than
+/// 255. So beneath a filter a child tries it first.
+pub(crate) fn may_cachestat() -> bool {
+    static MAY: OnceLock<bool> = OnceLock::new();
+    *MAY.get_or_init(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let is_filtered = !status.lines().any(|line| line == "Seccomp:\t0");
+        !is_filtered || survives_cachestat()
+    })
+}
+
+fn survives_cachestat() -> bool {
+    // SAFETY: the child makes only system calls, which fork(2) allows beside other threads.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: plain arguments; a child that is killed leaves no core file (prctl(2)).
+        unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
+        // SAFETY: there is no descriptor -1, so the kernel looks at no pointer (EBADF).
+        unsafe { libc::syscall(SYS_CACHESTAT, -1, 0, 0, 0) };
+        // SAFETY: ends the child without running anything of the parent's (_exit(2)).
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: the kernel writes an int, for which `status` is there.
+    while child > 0 && unsafe { libc::waitpid(child, &raw mut status, 0) } < 0 {
+        if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return false;
+        }
+    }
+    child > 0 && libc::WIFEXITED(status)
+}
+
+/// `posix_fadvise(2)` of a whole file: on the descriptor, so it answers at once.
+pub(crate) fn advise(file: BorrowedFd<'_>, advice: Advice) {
+    // Fails only for pipes and the like.
+    let _ = rustix::fs::fadvise(file, 0, None, advice);
+}
+
+/// Whether this machine has swap, so that the pages of a memory file system can leave memory.
+pub(crate) fn has_swap() -> bool {
+    rustix::system::sysinfo().totalswap > 0
+}

@@ -1,0 +1,78 @@
+//! The direct calls on files: of the kernel, or of the simulated world.
+
+use std::io;
+
+use rustix::fs::Advice;
+
+use super::Ring;
+use crate::fd::Fd;
+use crate::now::{Mapping, PROBE_BYTES_MAX, file as kernel};
+
+impl Ring {
+    /// How many bytes of the file from `offset` on, at most `len` and [`PROBE_BYTES_MAX`], can be
+    /// read without the disk; exact. 0 is the end of the file. Costs as much as reading them. The
+    /// kernel may begin to read what is missing, so ask [`cached_pages`](Self::cached_pages) first.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` when not even the first byte is there, `EOPNOTSUPP` where the file system
+    /// cannot tell, else what `preadv2(2)` says.
+    pub fn probe(&self, file: &Fd, offset: u64, len: usize) -> io::Result<usize> {
+        match self.world() {
+            Some(world) => world.probe(file.raw(), offset, len.min(PROBE_BYTES_MAX)),
+            None => kernel::probe(file.os(), offset, len),
+        }
+    }
+
+    /// Pages of the range that are in the page cache *or on their way*: fewer than the range has
+    /// means that it is not resident; all of them means nothing. `len` must not be 0.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSYS` before Linux 6.5, `EPERM` for a file that is neither ours nor writable,
+    /// `EOPNOTSUPP` for hugetlbfs.
+    pub fn cached_pages(&self, file: &Fd, offset: u64, len: u64) -> io::Result<u64> {
+        match self.world() {
+            Some(world) => world.cached_pages(file.raw(), offset, len),
+            None => kernel::cached_pages(file.os(), offset, len),
+        }
+    }
+
+    /// Map a file of `size` bytes to learn what of it is resident where [`probe`](Self::probe) cannot
+    /// tell. A ring keeps 1,024 of them.
+    ///
+    /// # Errors
+    ///
+    /// Those of `mmap(2)`, `OutOfMemory` when there are as many as may be, `Unsupported` in the
+    /// simulation.
+    pub fn map(&self, file: &Fd, size: u64) -> io::Result<Mapping> {
+        match self.world() {
+            Some(_) => Err(io::ErrorKind::Unsupported.into()),
+            None => Mapping::new(file.os(), size),
+        }
+    }
+
+    /// Whether pages of memory file systems can be swapped out on this machine.
+    #[must_use]
+    pub fn has_swap(&self) -> bool {
+        kernel::has_swap()
+    }
+
+    /// Switch off the kernel's readahead on a file (`POSIX_FADV_RANDOM`): what it starts, a later
+    /// `sendfile(2)` would sleep on. Answers at once: the flag is on the descriptor.
+    pub fn no_readahead(&self, file: &Fd) {
+        match self.world() {
+            Some(world) => world.no_readahead(file.raw()),
+            None => kernel::advise(file.os(), Advice::Random),
+        }
+    }
+
+    /// Have the kernel read twice as far ahead on a file as it is set up to
+    /// (`POSIX_FADV_SEQUENTIAL`). Answers at once: it is on the descriptor.
+    pub fn far_readahead(&self, file: &Fd) {
+        match self.world() {
+            Some(_) => {}
+            None => kernel::advise(file.os(), Advice::Sequential),
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! The ring itself: what is asked of it goes to its driver, in two halves, sockets and files.
+
+mod file;
+mod simulated;
+mod socket;
+
+use core::fmt;
+use core::sync::atomic::Ordering;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::common::Common;
+use crate::drivers::epoll::Epoll;
+use crate::drivers::uring::Uring;
+use crate::fd::{Fd, Handle};
+use crate::now::may_cachestat;
+use crate::op::{Completion, DriverKind, Event, Op, Token};
+use crate::sim::{self, Sim, World};
+use crate::slab::Key;
+use crate::timers::Time;
+
+/// The key of [`Event::Woken`], which no operation has.
+const WAKER_KEY: Key = Key::NONE;
+
+/// Where reads end: no file system goes further, and no sum with a length overflows.
+const OFFSET_MAX: u64 = 1 << 62;
+
+/// Which driver to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// io_uring if the kernel has it and allows it, else epoll.
+    #[default]
+    Auto,
+    /// io_uring or an error.
+    Uring,
+    /// epoll and threads.
+    Epoll,
+}
+
+/// A completion queue. It belongs to the thread that made it.
+#[derive(Debug)]
+pub struct Ring {
+    common: Common,
+    driver: Driver,
+    reason: String,
+    waker: Option<(Waker, Token)>,
+}
+
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one in each worker")]
+enum Driver {
+    Uring(Uring),
+    Epoll(Epoll),
+    Sim(Sim),
+}
+
+/// Wakes a ring's [`wait`](Ring::wait) from another thread.
+#[derive(Clone, Debug)]
+pub struct Waker(Wakes);
+
+#[derive(Clone, Debug)]
+enum Wakes {
+    Os(Arc<OwnedFd>),
+    Sim(sim::Flag),
+}
+
+impl Waker {
+    /// Make the ring deliver [`Event::Woken`]; several calls may make one event.
+    pub fn wake(&self) {
+        match &self.0 {
+            // EAGAIN: the counter is full, so the ring is being woken already.
+            Wakes::Os(fd) => drop(rustix::io::write(fd, &1_u64.to_ne_bytes())),
+            // Release pairs with the acquire in `Sim::take_woken`.
+            Wakes::Sim(flag) => flag.store(true, Ordering::Release),
+        }
+    }
+}
+
+impl Ring {
+    /// Make a ring for the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// Those of `io_uring_setup(2)` (with [`Choice::Uring`]; typically `EPERM` in a container or
+    /// with `kernel.io_uring_disabled`, `EINVAL` before Linux 6.1), `epoll_create1(2)`,
+    /// `eventfd(2)` and `mmap(2)`.
+    pub fn new(choice: Choice) -> io::Result<Self> {
+        let common = Common::new()?;
+        // Found out now, for it may take a child, and the first look must not wait for that.
+        may_cachestat();
+        let (driver, reason) = match choice {
+            Choice::Epoll => (Driver::Epoll(Epoll::new(&common)?), "as asked".to_owned()),
+            Choice::Uring => (Driver::Uring(Uring::new(&common)?), "as asked".to_owned()),
+            Choice::Auto => match Uring::new(&common) {
+                Ok(uring) => (Driver::Uring(uring), "the kernel has it and allows it".to_owned()),
+                Err(error) => {
+                    let reason = format!("io_uring cannot be used here: {error}");
+                    (Driver::Epoll(Epoll::new(&common)?), reason)
+                }
+            },
+        };
+        Ok(Self { common, driver, reason, waker: None })
+    }
+
+    /// Which driver runs.
+    #[must_use]
+    pub const fn kind(&self) -> DriverKind {
+        match self.driver {
+            Driver::Uring(_) => DriverKind::Uring,
+            Driver::Epoll(_) => DriverKind::Epoll,
+            Driver::Sim(_) => DriverKind::Sim,
+        }
+    }
+
+    /// Why that driver runs: part of a sentence.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Take a socket, pipe or eventfd, whose `close(2)` does not sleep.
+    #[must_use]
+    pub fn adopt_socket(&self, fd: OwnedFd) -> Fd {
+        self.common.fd(Handle::Socket(fd))
+    }
+
+    /// Take a file or directory.
+    #[must_use]
+    pub fn adopt_file(&self, fd: OwnedFd) -> Fd {
+        self.common.fd(Handle::File(fd))
+    }
+
+    /// Begin an operation. Its completions carry `token`.
+    pub fn submit(&mut self, op: Op, token: Token) -> Key {
+        // To io_uring the last of them would mean "where the file's own offset is".
+        let refused = matches!(op, Op::Read { offset, .. } | Op::Splice { offset, .. } if offset >= OFFSET_MAX);
+        let timer = if let Op::Timer(at) = op { Some(at) } else { None };
+        let key = self.common.insert(token, op);
+        if let Some(at) = timer {
+            self.common.timers.insert(at, key);
+            return key;
+        }
+        if refused {
+            self.common.finish(key, Err(io::Error::from_raw_os_error(libc::EINVAL)));
+            return key;
+        }
+        match &mut self.driver {
+            Driver::Uring(uring) => uring.submit(&mut self.common, key),
+            Driver::Epoll(epoll) => epoll.submit(&mut self.common, key),
+            Driver::Sim(sim) => sim.submit(&mut self.common, key),
+        }
+        key
+    }
+
+    /// Ask for an operation's end. Its last completion comes all the same, with `ECANCELED` or
+    /// with what had happened before. A key that is not in flight is passed over.
+    pub fn cancel(&mut self, key: Key) {
+        let Some(slot) = self.common.table.get_mut(key) else { return };
+        if core::mem::replace(&mut slot.cancelled, true) {
+            return;
+        }
+        match (&slot.op, &mut self.driver) {
+            (Op::Timer(_), _) => self.common.cancel_timer(key),
+            (_, Driver::Sim(sim)) => sim.cancel(&mut self.common, key),
+            (Op::Watch { .. }, _) => self.common.end_watch(key),
+            (_, Driver::Uring(uring)) => uring.cancel(&mut self.common, key),
+            (_, Driver::Epoll(epoll)) => epoll.cancel(&mut self.common, key),
+        }
+    }
+
+    /// Sleep until something has happened or the clock has reached `until`; `None` is no limit, a
+    /// time that has passed means "only look". Replaces the contents of `completions`.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses to wait for good, which is not expected: each later call fails with
+    /// the same errno, and nothing more completes. Give up the ring: dropping it does not wait, and
+    /// leaks the operations in flight with their buffers and descriptors, to which the kernel may
+    /// still write.
+    pub fn wait(
+        &mut self,
+        until: Option<Time>,
+        completions: &mut Vec<Completion>,
+    ) -> io::Result<()> {
+        completions.clear();
+        let now = self.now();
+        self.common.run_timers(now);
+        let until = match (until, self.common.timers.next()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let woken = match &mut self.driver {
+            Driver::Uring(uring) => {
+                uring.wait(&mut self.common, now, until)?;
+                if let (true, Some((Waker(Wakes::Os(fd)), _))) = (uring.waker_lost(), &self.waker) {
+                    uring.arm_waker(fd.as_raw_fd());
+                }
+                uring.take_woken()
+            }
+            Driver::Epoll(epoll) => {
+                epoll.wait(&mut self.common, now, until)?;
+                epoll.take_woken()
+            }
+            Driver::Sim(sim) => {
+                sim.wait(&mut self.common, until)?;
+                sim.take_woken()
+            }
+        };
+        if woken {
+            self.woken();
+        }
+        if self.common.timers.next().is_some() {
+            let now = self.now();
+            self.common.run_timers(now);
+        }
+        core::mem::swap(&mut self.common.ready, completions);
+        Ok(())
+    }
+
+    fn woken(&mut self) {
+        let Some((waker, token)) = &self.waker else { return };
+        if let Wakes::Os(fd) = &waker.0 {
+            // EAGAIN: read before; the event is delivered once more, which it may be.
+            let _ = rustix::io::read(fd, &mut [0; 8]);
+        }
+        let (key, token) = (WAKER_KEY, *token);
+        self.common.ready.push(Completion { key, token, result: Ok(Event::Woken), more: true });
+    }
+
+    /// What wakes this ring; its [`Event::Woken`] carry the `token` of the first call.
+    ///
+    /// # Errors
+    ///
+    /// Those of `eventfd(2)` and `epoll_ctl(2)`.
+    pub fn waker(&mut self, token: Token) -> io::Result<Waker> {
+        if let Some((waker, _)) = &self.waker {
+            return Ok(waker.clone());
+        }
+        let wakes = match &mut self.driver {
+            Driver::Uring(uring) => {
+                let fd = waker_fd()?;
+                uring.arm_waker(fd.as_raw_fd());
+                Wakes::Os(fd)
+            }
+            Driver::Epoll(epoll) => {
+                let fd = waker_fd()?;
+                epoll.arm_waker(fd.as_fd())?;
+                Wakes::Os(fd)
+            }
+            Driver::Sim(sim) => Wakes::Sim(Arc::clone(&sim.woken)),
+        };
+        let (waker, _) = self.waker.insert((Waker(wakes), token));
+        Ok(waker.clone())
+    }
+
+    /// The simulated world, if that is where the descriptors are.
+    const fn world(&self) -> Option<&World> {
+        match &self.driver {
+            Driver::Sim(sim) => Some(&sim.world),
+            Driver::Uring(_) | Driver::Epoll(_) => None,
+        }
+    }
+
+    /// The ring's clock: monotonic time.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        if let Some(world) = self.world() {
+            return world.now();
+        }
+        let time = clock_gettime(ClockId::Monotonic);
+        let nanos = time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned();
+        Time::from_nanos(nanos)
+    }
+
+    /// Seconds since 1970, a few milliseconds coarse.
+    #[must_use]
+    pub fn unix_time(&self) -> i64 {
+        match self.world() {
+            Some(world) => world.unix_time(),
+            None => clock_gettime(ClockId::RealtimeCoarse).tv_sec,
+        }
+    }
+
+    /// Operations in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.common.table.len()
+    }
+}
+
+fn waker_fd() -> io::Result<Arc<OwnedFd>> {
+    Ok(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        let all: Vec<Key> = self.common.table.keys().collect();
+        for key in all {
+            self.cancel(key);
+        }
+        match &mut self.driver {
+            Driver::Uring(uring) => uring.drain(&mut self.common),
+            Driver::Epoll(epoll) => epoll.drain(&mut self.common),
+            Driver::Sim(sim) => sim.drain(&mut self.common),
+        }
+        self.common.closing.orphan();
+    }
+}
+
+impl fmt::Display for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.kind(), self.reason)
+    }
+}

@@ -1,0 +1,34 @@
+//! Rings in a simulated world, and what they are given to begin with.
+
+use super::{Driver, Ring};
+use crate::common::Common;
+use crate::fd::{Fd, Handle};
+use crate::sim::{Sim, World};
+
+impl Ring {
+    /// Make a ring in a simulated world. Several may share one; each sleeps alone, and lets the
+    /// world go on for all.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory for the buffers.
+    #[must_use]
+    pub fn simulated(world: &World) -> Self {
+        let common = Common::new().expect("an eventfd that stays unused");
+        let sim = Sim::new(world).expect("memory to receive into");
+        let reason = format!("seed {}", world.seed());
+        Self { common, driver: Driver::Sim(sim), reason, waker: None }
+    }
+
+    /// A listening socket in the simulated world. Of several a new connection gets any.
+    #[must_use]
+    pub fn sim_listener(&self, world: &World) -> Fd {
+        self.common.fd(Handle::Sim(world.open_listener()))
+    }
+
+    /// The root directory of the simulated world, which is also the working directory.
+    #[must_use]
+    pub fn sim_root(&self, world: &World) -> Fd {
+        self.common.fd(Handle::Sim(world.open_root()))
+    }
+}

@@ -1,0 +1,79 @@
+//! The direct calls on sockets: of the kernel, or of the simulated world.
+
+use std::io::{self, IoSlice};
+
+use super::Ring;
+use crate::fd::Fd;
+use crate::now::socket as kernel;
+use crate::pipe::Pipe;
+
+impl Ring {
+    /// `send(2)` what the socket can take now. `more` says that the rest of a message follows at
+    /// once (`MSG_MORE`).
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` when the socket is full (then [`Op::Writable`]); of others [`Fault`] says what
+    /// they mean.
+    pub fn send(&self, socket: &Fd, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+        match self.world() {
+            Some(world) => world.send(socket.raw(), pieces),
+            None => kernel::send(socket.os(), pieces, more),
+        }
+    }
+
+    /// `sendfile(2)` what the socket can take now. Sleeps on the disk unless the range is
+    /// resident: ask [`probe`](Self::probe) first.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` when the socket is full (then [`Op::Writable`]); [`Fault`] says whether another
+    /// is of the socket or of the file.
+    pub fn sendfile(&self, socket: &Fd, file: &Fd, offset: u64, len: usize) -> io::Result<usize> {
+        match self.world() {
+            Some(world) => world.sendfile(socket.raw(), file.raw(), offset, len),
+            None => kernel::sendfile(socket.os(), file.os(), offset, len),
+        }
+    }
+
+    /// `splice(2)` to the socket what it can take now of at most `count` bytes in the pipe.
+    ///
+    /// # Errors
+    ///
+    /// As for [`send`](Self::send).
+    pub fn drain(
+        &self,
+        socket: &Fd,
+        pipe: &mut Pipe,
+        count: usize,
+        more: bool,
+    ) -> io::Result<usize> {
+        kernel::drain(socket.os(), pipe, count, more)
+    }
+
+    /// Bytes that have been sent and that the peer has not acknowledged (`SIOCOUTQ`, tcp(7)); for
+    /// Unix sockets about that, in memory that they occupy (unix(7)). 0 for a dead socket.
+    #[must_use]
+    pub fn queued(&self, socket: &Fd) -> u64 {
+        match self.world() {
+            Some(world) => world.queued(socket.raw()),
+            None => kernel::queued(socket.os()),
+        }
+    }
+
+    /// Hold back packets that are not full, for 200 ms at most; or no longer (`TCP_CORK`, tcp(7)).
+    pub fn cork(&self, socket: &Fd, corked: bool) {
+        match self.world() {
+            Some(_) => {}
+            None => kernel::cork(socket.os(), corked),
+        }
+    }
+
+    /// `shutdown(2)` for sending: the peer sees the end of the stream.
+    pub fn shutdown(&self, socket: &Fd) {
+        match self.world() {
+            Some(world) => world.shutdown(socket.raw()),
+            None => kernel::shutdown(socket.os()),
+        }
+    }
+}
