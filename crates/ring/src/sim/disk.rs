@@ -1,8 +1,8 @@
 //! Inodes in memory, and what of them is in the simulated page cache. Errors are errno values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use crate::op::FileKind;
+use crate::op::{Change, FileKind};
 use crate::timers::Time;
 
 pub(super) const PAGE: usize = 4096;
@@ -39,6 +39,22 @@ pub(super) struct File {
     /// For each page: `None` is not in the cache, else when its contents are (or were) there. A
     /// time to come means that the page is being read.
     pages: Vec<Option<Time>>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct OpenFile {
+    pub(super) ino: u64,
+    pub(super) dir: u64,
+    pub(super) name: Vec<u8>,
+    /// `O_RDONLY`, `O_WRONLY` or `O_RDWR`.
+    pub(super) access: i32,
+    pub(super) readahead: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Watch {
+    pub(super) dir: u64,
+    pub(super) queue: VecDeque<Change>,
 }
 
 /// Where a path ends.

@@ -33,8 +33,12 @@
 
 mod disk;
 mod driver;
+mod files;
 mod net;
+mod peer;
 mod random;
+mod sockets;
+mod tree;
 mod world;
 
 use core::ops::RangeInclusive;
@@ -43,8 +47,9 @@ use core::time::Duration;
 use std::io;
 use std::sync::Arc;
 
-pub use net::End;
-pub use world::{Peer, Stall, World};
+pub use net::{End, Stall};
+pub use peer::Peer;
+pub use world::World;
 
 use crate::slab::Key;
 

@@ -7,6 +7,19 @@ use crate::timers::Time;
 
 use super::Waiter;
 
+/// A [`Ring::sendfile`](crate::Ring::sendfile) that would have slept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// The name that the file was opened by.
+    pub file: String,
+    /// Bytes from the start of the file.
+    pub offset: u64,
+    /// Bytes that were asked for.
+    pub len: usize,
+    /// When.
+    pub at: Time,
+}
+
 /// A listening socket.
 #[derive(Debug, Default)]
 pub(super) struct Listener {

@@ -1,22 +1,22 @@
 //! A ring in the simulated world.
 
+mod file;
+mod socket;
+
 use core::sync::atomic::Ordering;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 
 use crate::common::Common;
 use crate::fd::{Fd, Handle};
-use crate::helpers::job::LOCAL;
-use crate::op::{Caching, Entry, Event, Listing, Op, OpenHow, Stat};
+use crate::op::{Event, Op};
 use crate::recv::RecvPool;
 use crate::slab::Key;
 use crate::timers::Time;
 
-use super::disk::{Body, File, Walk};
-use super::net::Input;
-use super::world::{Descriptor, Due, OpenFile, State, Watch, World};
-use super::{Flag, Waiter, errno};
+use crate::sim::world::{Due, World};
+use crate::sim::{Flag, Waiter, errno};
 
 /// The driver of one simulated ring.
 #[derive(Debug)]
@@ -263,111 +263,6 @@ impl Sim {
         self.finish(common, key, result);
     }
 
-    fn accept(&mut self, common: &mut Common, key: Key, fd: i32) {
-        let accepted = self.world.state().accept(fd);
-        match accepted {
-            Ok(Some(socket)) => {
-                let socket = common.fd(Handle::Sim(socket));
-                common.emit(key, Event::Accepted(socket));
-                // Perhaps there is another.
-                self.look_again(key);
-            }
-            Ok(None) => {}
-            Err(error) => self.finish(common, key, Err(error)),
-        }
-    }
-
-    fn receive(&mut self, common: &mut Common, key: Key, fd: i32) {
-        let mut state = self.world.state();
-        let conn = state.conn(fd).expect("looked up when it was submitted");
-        let short = state.config.faults.short_receive;
-        let short = state.random.chance(short);
-        let most = if short { 1 + state.random.below(100) } else { usize::MAX };
-        let one = &mut state.conns[conn];
-        if one.inbox.is_empty() {
-            let end = match one.input {
-                Input::Open => return,
-                Input::Ended => Ok(Event::Eof),
-                Input::Reset => Err(errno(libc::ECONNRESET)),
-            };
-            drop(state);
-            self.finish(common, key, end);
-            return;
-        }
-        let received = self.recv.receive(|space| {
-            let count = one.inbox.len().min(space.len()).min(most);
-            for (to, from) in space.iter_mut().zip(one.inbox.drain(..count)) {
-                *to = from;
-            }
-            Ok(count)
-        });
-        drop(state);
-        match received {
-            Some(buf) => {
-                common.emit(key, Event::Received(buf.expect("copying does not fail")));
-                self.look_again(key);
-            }
-            None => self.starved.push(key),
-        }
-    }
-
-    fn look_again(&self, key: Key) {
-        self.world.state().look_soon(Some(Waiter::new(self.ring, key)));
-    }
-
-    fn read(&mut self, common: &mut Common, key: Key, file: i32, offset: u64) {
-        let Some(Op::Read { buf, caching, .. }) =
-            common.table.get_mut(key).map(|slot| &mut slot.op)
-        else {
-            unreachable!("looked at as a read")
-        };
-        let brought = self.brought.remove(&key.to_bits()).unwrap_or_default();
-        let mut state = self.world.state();
-        let (short, fails) = (state.config.faults.short_read, state.config.faults.read_error);
-        let fails = !brought.is_empty() && state.random.chance(fails);
-        let short = state.random.chance(short);
-        let chosen = state.random.below(buf.want());
-        let ino = state.opened(file).expect("looked up when it was submitted").ino;
-        let contents = state.disk.file(ino).expect("looked up when it was submitted");
-        if fails || *caching == Caching::Drop {
-            brought.iter().for_each(|page| contents.drop_page(*page));
-        }
-        let range = contents.range(offset, buf.want());
-        let count =
-            if short && range.len() > 1 { 1 + chosen % (range.len() - 1) } else { range.len() };
-        if !fails {
-            buf.fill_from(&contents.bytes[range][..count]);
-        }
-        drop(state);
-        if fails {
-            self.finish(common, key, Err(errno(libc::EIO)));
-        } else {
-            common.finish_read(key, count);
-        }
-    }
-
-    fn watch(&mut self, common: &mut Common, key: Key, root: i32, path: &[u8]) {
-        let who = Waiter::new(self.ring, key);
-        let mut state = self.world.state();
-        if let Some(watch) = state.watches.get_mut(&who) {
-            let change = watch.queue.pop_front();
-            drop(state);
-            if let Some(change) = change {
-                common.emit(key, Event::Changed(change));
-            }
-            return;
-        }
-        let begun = state.watched_dir(root, path);
-        if let Ok(dir) = begun {
-            state.watches.insert(who, Watch { dir, queue: VecDeque::new() });
-        }
-        drop(state);
-        match begun {
-            Ok(_) => common.emit(key, Event::Watching),
-            Err(error) => self.finish(common, key, Err(errno(error))),
-        }
-    }
-
     fn close_unused(&self, common: &Common) {
         for handle in common.closing.take() {
             match handle {
@@ -395,149 +290,4 @@ impl Sim {
 fn deadlock(common: &Common) -> io::Error {
     let text = format!("nothing will ever happen: {common:?}");
     io::Error::new(io::ErrorKind::Deadlock, text)
-}
-
-impl State {
-    /// When the read is done, and the pages that it brings in.
-    fn begin_read(
-        &mut self,
-        fd: i32,
-        offset: u64,
-        want: usize,
-        caching: Caching,
-    ) -> io::Result<(Time, Vec<usize>)> {
-        let open = self.opened(fd)?.clone();
-        if open.access == libc::O_WRONLY {
-            return Err(errno(libc::EBADF));
-        }
-        if caching == Caching::Drop && !self.config.can_drop {
-            return Err(errno(libc::EOPNOTSUPP));
-        }
-        let fetch = self.fetch(&open, offset, want).map_err(errno)?;
-        Ok((fetch.ready + self.latency(|config| &config.cache), fetch.brought))
-    }
-
-    fn accept(&mut self, fd: i32) -> io::Result<Option<i32>> {
-        let listener = self.listener(fd)?;
-        let Some(conn) = self.listeners[listener].backlog.front().copied() else { return Ok(None) };
-        let fails = self.config.faults.accept_error;
-        if self.random.chance(fails) {
-            return Err(errno(libc::EMFILE));
-        }
-        let socket = self.open(Descriptor::Socket(conn))?;
-        self.listeners[listener].backlog.pop_front();
-        Ok(Some(socket))
-    }
-
-    fn open_path(&mut self, dir: Option<i32>, path: &[u8], how: OpenHow) -> io::Result<i32> {
-        let start = match dir {
-            Some(dir) => self.opened(dir)?.ino,
-            None => super::disk::ROOT,
-        };
-        let walk = Walk {
-            beneath: how.resolve & libc::RESOLVE_BENEATH != 0,
-            no_symlinks: how.resolve & libc::RESOLVE_NO_SYMLINKS != 0,
-            stop_at_link: how.flags & libc::O_NOFOLLOW != 0,
-        };
-        let found = self.disk.walk(start, path, walk).map_err(errno)?;
-        let (has, now) = (|flag| how.flags & flag == flag, self.now);
-        let ino = match found.ino {
-            Some(_) if has(libc::O_CREAT | libc::O_EXCL) => return Err(errno(libc::EEXIST)),
-            Some(ino) => ino,
-            None if has(libc::O_CREAT) => {
-                let body = Body::File(File::default());
-                let ino = self.disk.make(found.dir, found.name.clone(), body, now);
-                self.changed(found.dir, Some(&found.name), false);
-                ino
-            }
-            None => return Err(errno(libc::ENOENT)),
-        };
-        let access = how.flags & libc::O_ACCMODE;
-        match &self.disk.inode(ino).body {
-            Body::Symlink(_) => return Err(errno(libc::ELOOP)),
-            Body::Directory { .. } if access != libc::O_RDONLY => return Err(errno(libc::EISDIR)),
-            Body::File(_) if has(libc::O_DIRECTORY) => return Err(errno(libc::ENOTDIR)),
-            _ if has(libc::O_DIRECT) => return Err(errno(libc::EINVAL)),
-            _ => {}
-        }
-        if has(libc::O_TRUNC) && access != libc::O_RDONLY {
-            self.disk.file(ino).map_err(errno)?.set(now, b"");
-            self.changed(found.dir, Some(&found.name), false);
-        }
-        let (dir, name) = (found.dir, found.name);
-        self.open(Descriptor::File(OpenFile { ino, dir, name, access, readahead: true }))
-    }
-
-    fn stat(&mut self, fd: i32) -> io::Result<Stat> {
-        let ino = self.opened(fd)?.ino;
-        let inode = self.disk.inode(ino);
-        let (mtime, mtime_nanos) = self.unix(inode.mtime);
-        let (ctime, ctime_nanos) = self.unix(inode.ctime);
-        Ok(Stat {
-            kind: self.disk.kind(ino),
-            size: self.disk.size(ino),
-            mtime,
-            mtime_nanos,
-            ctime,
-            ctime_nanos,
-            dev: 1,
-            ino,
-            links: inode.links,
-            direct_align: 0,
-        })
-    }
-
-    fn append(&mut self, fd: i32, bytes: &[u8]) -> io::Result<usize> {
-        let open = self.opened(fd)?.clone();
-        if open.access == libc::O_RDONLY {
-            return Err(errno(libc::EBADF));
-        }
-        let short = self.config.faults.short_write;
-        let mut count = bytes.len();
-        if count > 1 && self.random.chance(short) {
-            count = 1 + self.random.below(count);
-        }
-        let now = self.now;
-        let file = self.disk.file(open.ino).map_err(errno)?;
-        file.change(now, |all| all.extend_from_slice(&bytes[..count]));
-        self.disk.modified(open.ino, now);
-        self.changed(open.dir, Some(&open.name), false);
-        Ok(count)
-    }
-
-    fn list(&mut self, fd: i32, entries_max: usize) -> io::Result<Listing> {
-        let dir = self.opened(fd)?.ino;
-        let entries = self.disk.entries(dir).map_err(errno)?;
-        let entry = |(name, ino): (&Vec<u8>, &u64)| Entry {
-            name: name.clone(),
-            kind: self.disk.kind(*ino),
-            size: self.disk.size(*ino),
-            mtime: self.unix(self.disk.inode(*ino).mtime).0,
-        };
-        let mut listing = Listing {
-            entries: entries.iter().take(entries_max).map(entry).collect(),
-            truncated: entries.len() > entries_max,
-        };
-        listing.sort();
-        Ok(listing)
-    }
-
-    fn discard(&mut self, fd: i32, offset: u64, len: u64) -> io::Result<()> {
-        let ino = self.opened(fd)?.ino;
-        let now = self.now;
-        self.disk.file(ino).map_err(errno)?.evict(offset, len, now);
-        Ok(())
-    }
-
-    fn watched_dir(&mut self, root: i32, path: &[u8]) -> Result<u64, i32> {
-        let start = self.opened(root).map_err(|_| libc::EBADF)?.ino;
-        let path = if path.is_empty() { b"." } else { path };
-        let walk = Walk { beneath: true, no_symlinks: true, stop_at_link: false };
-        let dir = self.disk.walk(start, path, walk)?.ino.ok_or(libc::ENOENT)?;
-        self.disk.entries(dir)?;
-        if !LOCAL.contains(&self.config.file_system) {
-            return Err(libc::EOPNOTSUPP);
-        }
-        Ok(dir)
-    }
 }

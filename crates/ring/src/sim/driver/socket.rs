@@ -1,0 +1,63 @@
+//! Sockets: accept and receive.
+
+use super::{Sim, Waiter};
+use crate::common::Common;
+use crate::fd::Handle;
+use crate::op::Event;
+use crate::sim::errno;
+use crate::sim::net::Input;
+use crate::slab::Key;
+
+impl Sim {
+    pub(super) fn accept(&mut self, common: &mut Common, key: Key, fd: i32) {
+        let accepted = self.world.state().accept(fd);
+        match accepted {
+            Ok(Some(socket)) => {
+                let socket = common.fd(Handle::Sim(socket));
+                common.emit(key, Event::Accepted(socket));
+                // Perhaps there is another.
+                self.look_again(key);
+            }
+            Ok(None) => {}
+            Err(error) => self.finish(common, key, Err(error)),
+        }
+    }
+
+    pub(super) fn receive(&mut self, common: &mut Common, key: Key, fd: i32) {
+        let mut state = self.world.state();
+        let conn = state.conn(fd).expect("looked up when it was submitted");
+        let short = state.config.faults.short_receive;
+        let short = state.random.chance(short);
+        let most = if short { 1 + state.random.below(100) } else { usize::MAX };
+        let one = &mut state.conns[conn];
+        if one.inbox.is_empty() {
+            let end = match one.input {
+                Input::Open => return,
+                Input::Ended => Ok(Event::Eof),
+                Input::Reset => Err(errno(libc::ECONNRESET)),
+            };
+            drop(state);
+            self.finish(common, key, end);
+            return;
+        }
+        let received = self.recv.receive(|space| {
+            let count = one.inbox.len().min(space.len()).min(most);
+            for (to, from) in space.iter_mut().zip(one.inbox.drain(..count)) {
+                *to = from;
+            }
+            Ok(count)
+        });
+        drop(state);
+        match received {
+            Some(buf) => {
+                common.emit(key, Event::Received(buf.expect("copying does not fail")));
+                self.look_again(key);
+            }
+            None => self.starved.push(key),
+        }
+    }
+
+    pub(super) fn look_again(&self, key: Key) {
+        self.world.state().look_soon(Some(Waiter::new(self.ring, key)));
+    }
+}

@@ -1,0 +1,243 @@
+//! Open files, as rings work with them.
+
+use std::io;
+
+use super::disk::{Body, Fetch, File, OpenFile, PAGE, ROOT, Walk};
+use super::errno;
+use super::world::{Descriptor, State, World};
+use crate::helpers::job::LOCAL;
+use crate::op::{Caching, Change, Entry, Listing, OpenHow, Stat};
+use crate::timers::Time;
+
+impl World {
+    pub(crate) fn probe(&self, file: i32, offset: u64, len: usize) -> io::Result<usize> {
+        let mut state = self.state();
+        let ino = state.opened(file)?.ino;
+        let now = state.now;
+        let denial = state.config.faults.probe_denial;
+        let denied = state.random.chance(denial);
+        let arrival = now + state.latency(|config| &config.disk);
+        let file = state.disk.file(ino).map_err(errno)?;
+        let count = file.resident(offset, len, now);
+        if count < file.range(offset, len).len() {
+            // As Linux does it: asked for what is not there, it begins to read.
+            file.fetch(offset, len, now, arrival);
+        }
+        if (count == 0 || denied) && !file.range(offset, len).is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(count)
+    }
+
+    pub(crate) fn cached_pages(&self, file: i32, offset: u64, len: u64) -> io::Result<u64> {
+        let mut state = self.state();
+        let ino = state.opened(file)?.ino;
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        Ok(state.disk.file(ino).map_err(errno)?.cached(offset, len) as u64)
+    }
+
+    pub(crate) fn no_readahead(&self, file: i32) {
+        if let Ok(open) = self.state().opened(file) {
+            open.readahead = false;
+        }
+    }
+}
+
+impl State {
+    /// When the read is done, and the pages that it brings in.
+    pub(super) fn begin_read(
+        &mut self,
+        fd: i32,
+        offset: u64,
+        want: usize,
+        caching: Caching,
+    ) -> io::Result<(Time, Vec<usize>)> {
+        let open = self.opened(fd)?.clone();
+        if open.access == libc::O_WRONLY {
+            return Err(errno(libc::EBADF));
+        }
+        if caching == Caching::Drop && !self.config.can_drop {
+            return Err(errno(libc::EOPNOTSUPP));
+        }
+        let fetch = self.fetch(&open, offset, want).map_err(errno)?;
+        Ok((fetch.ready + self.latency(|config| &config.cache), fetch.brought))
+    }
+
+    pub(super) fn open_path(
+        &mut self,
+        dir: Option<i32>,
+        path: &[u8],
+        how: OpenHow,
+    ) -> io::Result<i32> {
+        let start = match dir {
+            Some(dir) => self.opened(dir)?.ino,
+            None => ROOT,
+        };
+        let walk = Walk {
+            beneath: how.resolve & libc::RESOLVE_BENEATH != 0,
+            no_symlinks: how.resolve & libc::RESOLVE_NO_SYMLINKS != 0,
+            stop_at_link: how.flags & libc::O_NOFOLLOW != 0,
+        };
+        let found = self.disk.walk(start, path, walk).map_err(errno)?;
+        let (has, now) = (|flag| how.flags & flag == flag, self.now);
+        let ino = match found.ino {
+            Some(_) if has(libc::O_CREAT | libc::O_EXCL) => return Err(errno(libc::EEXIST)),
+            Some(ino) => ino,
+            None if has(libc::O_CREAT) => {
+                let body = Body::File(File::default());
+                let ino = self.disk.make(found.dir, found.name.clone(), body, now);
+                self.changed(found.dir, Some(&found.name), false);
+                ino
+            }
+            None => return Err(errno(libc::ENOENT)),
+        };
+        let access = how.flags & libc::O_ACCMODE;
+        match &self.disk.inode(ino).body {
+            Body::Symlink(_) => return Err(errno(libc::ELOOP)),
+            Body::Directory { .. } if access != libc::O_RDONLY => return Err(errno(libc::EISDIR)),
+            Body::File(_) if has(libc::O_DIRECTORY) => return Err(errno(libc::ENOTDIR)),
+            _ if has(libc::O_DIRECT) => return Err(errno(libc::EINVAL)),
+            _ => {}
+        }
+        if has(libc::O_TRUNC) && access != libc::O_RDONLY {
+            self.disk.file(ino).map_err(errno)?.set(now, b"");
+            self.changed(found.dir, Some(&found.name), false);
+        }
+        let (dir, name) = (found.dir, found.name);
+        self.open(Descriptor::File(OpenFile { ino, dir, name, access, readahead: true }))
+    }
+
+    pub(super) fn stat(&mut self, fd: i32) -> io::Result<Stat> {
+        let ino = self.opened(fd)?.ino;
+        let inode = self.disk.inode(ino);
+        let (mtime, mtime_nanos) = self.unix(inode.mtime);
+        let (ctime, ctime_nanos) = self.unix(inode.ctime);
+        Ok(Stat {
+            kind: self.disk.kind(ino),
+            size: self.disk.size(ino),
+            mtime,
+            mtime_nanos,
+            ctime,
+            ctime_nanos,
+            dev: 1,
+            ino,
+            links: inode.links,
+            direct_align: 0,
+        })
+    }
+
+    pub(super) fn append(&mut self, fd: i32, bytes: &[u8]) -> io::Result<usize> {
+        let open = self.opened(fd)?.clone();
+        if open.access == libc::O_RDONLY {
+            return Err(errno(libc::EBADF));
+        }
+        let short = self.config.faults.short_write;
+        let mut count = bytes.len();
+        if count > 1 && self.random.chance(short) {
+            count = 1 + self.random.below(count);
+        }
+        let now = self.now;
+        let file = self.disk.file(open.ino).map_err(errno)?;
+        file.change(now, |all| all.extend_from_slice(&bytes[..count]));
+        self.disk.modified(open.ino, now);
+        self.changed(open.dir, Some(&open.name), false);
+        Ok(count)
+    }
+
+    pub(super) fn list(&mut self, fd: i32, entries_max: usize) -> io::Result<Listing> {
+        let dir = self.opened(fd)?.ino;
+        let entries = self.disk.entries(dir).map_err(errno)?;
+        let entry = |(name, ino): (&Vec<u8>, &u64)| Entry {
+            name: name.clone(),
+            kind: self.disk.kind(*ino),
+            size: self.disk.size(*ino),
+            mtime: self.unix(self.disk.inode(*ino).mtime).0,
+        };
+        let mut listing = Listing {
+            entries: entries.iter().take(entries_max).map(entry).collect(),
+            truncated: entries.len() > entries_max,
+        };
+        listing.sort();
+        Ok(listing)
+    }
+
+    pub(super) fn discard(&mut self, fd: i32, offset: u64, len: u64) -> io::Result<()> {
+        let ino = self.opened(fd)?.ino;
+        let now = self.now;
+        self.disk.file(ino).map_err(errno)?.evict(offset, len, now);
+        Ok(())
+    }
+
+    pub(super) fn watched_dir(&mut self, root: i32, path: &[u8]) -> Result<u64, i32> {
+        let start = self.opened(root).map_err(|_| libc::EBADF)?.ino;
+        let path = if path.is_empty() { b"." } else { path };
+        let walk = Walk { beneath: true, no_symlinks: true, stop_at_link: false };
+        let dir = self.disk.walk(start, path, walk)?.ino.ok_or(libc::ENOENT)?;
+        self.disk.entries(dir)?;
+        if !LOCAL.contains(&self.config.file_system) {
+            return Err(libc::EOPNOTSUPP);
+        }
+        Ok(dir)
+    }
+
+    /// Tell those who watch the directory.
+    pub(super) fn changed(&mut self, dir: u64, name: Option<&[u8]>, directory: bool) {
+        let most = self.config.watch_queue;
+        let mut told = Vec::new();
+        for (who, watch) in self.watches.iter_mut().filter(|(_, watch)| watch.dir == dir) {
+            let mut change = Change { name: name.map(<[u8]>::to_vec), directory };
+            if watch.queue.len() >= most {
+                change = Change { name: None, directory: true };
+                watch.queue.clear();
+            }
+            // As inotify(7) does, equal changes in a row are one.
+            if watch.queue.back() != Some(&change) {
+                watch.queue.push_back(change);
+                told.push(*who);
+            }
+        }
+        for who in told {
+            let at = self.now + self.latency(|config| &config.metadata);
+            self.look_at(at, who);
+        }
+    }
+
+    /// Begin to read a range; when all of it is there, and which pages were not.
+    pub(super) fn fetch(&mut self, open: &OpenFile, offset: u64, len: usize) -> Result<Fetch, i32> {
+        let now = self.now;
+        let arrival = now + self.latency(|config| &config.disk);
+        let later = arrival + self.latency(|config| &config.disk);
+        let ahead = if open.readahead { self.config.readahead_pages } else { 0 };
+        let file = self.disk.file(open.ino)?;
+        let fetch = file.fetch(offset, len, now, arrival);
+        if !fetch.brought.is_empty() {
+            file.fetch_ahead(offset, len, ahead, later);
+        }
+        Ok(fetch)
+    }
+
+    /// What a `sendfile` of a range that is not there does to the worker.
+    pub(super) fn sleep_on(&mut self, open: &OpenFile, offset: u64, len: usize) {
+        if let Ok(fetch) = self.fetch(open, offset, len) {
+            self.now = self.now.max(fetch.ready);
+        }
+    }
+
+    /// Now and then memory is short.
+    pub(super) fn evict_some(&mut self) {
+        let eviction = self.config.faults.eviction;
+        if !self.random.chance(eviction) {
+            return;
+        }
+        let files = self.disk.files();
+        if files.is_empty() {
+            return;
+        }
+        let ino = files[self.random.below(files.len())];
+        let now = self.now;
+        let file = self.disk.file(ino).expect("a file");
+        let first = self.random.below(file.page_count().max(1));
+        let count = 1 + self.random.below(16);
+        file.evict((first * PAGE) as u64, (count * PAGE) as u64, now);
+    }
+}

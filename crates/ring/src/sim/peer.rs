@@ -1,0 +1,122 @@
+//! The other ends of connections.
+
+use core::fmt;
+
+use super::net::{Connection, End, Reading, Segment};
+use super::world::{Happening, World};
+
+/// A peer in the simulated world: the other end of a connection. It reads at once what comes,
+/// until told otherwise, and closes when dropped.
+pub struct Peer {
+    world: World,
+    conn: usize,
+}
+
+impl World {
+    /// A new connection to one of the listeners; refused (that is, reset) when there is none.
+    #[must_use]
+    pub fn connect(&self) -> Peer {
+        self.dial(None)
+    }
+
+    /// A new connection to the listener with this number ([`Fd::raw`](crate::Fd::raw)).
+    ///
+    /// # Panics
+    ///
+    /// If it is not a listener's.
+    #[must_use]
+    pub fn connect_to(&self, listener: i32) -> Peer {
+        let listener = self.state().listener(listener).expect("a listener");
+        self.dial(Some(listener))
+    }
+
+    fn dial(&self, listener: Option<usize>) -> Peer {
+        let mut state = self.state();
+        let conn = state.conns.len();
+        let capacity = state.config.send_buffer;
+        state.conns.push(Connection::new(capacity));
+        let at = state.after_network();
+        state.conns[conn].last_arrival = at;
+        state.plan(at, Happening::Connect(conn, listener));
+        Peer { world: self.clone(), conn }
+    }
+}
+
+impl Peer {
+    /// Send bytes to the socket.
+    pub fn send(&self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.world.state().segment(self.conn, Segment::Bytes(bytes.to_vec()));
+        }
+    }
+
+    /// Send no more.
+    pub fn shutdown_write(&self) {
+        self.world.state().segment(self.conn, Segment::End);
+    }
+
+    /// Close: send no more, and answer what still comes with a reset.
+    pub fn close(&self) {
+        let mut state = self.world.state();
+        if !core::mem::replace(&mut state.conns[self.conn].peer.closed, true) {
+            state.segment(self.conn, Segment::End);
+            state.peer_reads(self.conn);
+        }
+    }
+
+    /// Break the connection.
+    pub fn reset(&self) {
+        let mut state = self.world.state();
+        if !core::mem::replace(&mut state.conns[self.conn].peer.closed, true) {
+            state.segment(self.conn, Segment::Reset);
+        }
+    }
+
+    /// All that it has read and not [taken](Self::take).
+    #[must_use]
+    pub fn received(&self) -> Vec<u8> {
+        self.world.state().conns[self.conn].peer.received.clone()
+    }
+
+    /// What it has read since the last time.
+    #[must_use]
+    pub fn take(&self) -> Vec<u8> {
+        core::mem::take(&mut self.world.state().conns[self.conn].peer.received)
+    }
+
+    /// How the stream to it has ended, if it has.
+    #[must_use]
+    pub fn end(&self) -> Option<End> {
+        self.world.state().conns[self.conn].peer.end
+    }
+
+    /// Read no more, so that the socket fills.
+    pub fn stop_reading(&self) {
+        self.world.state().conns[self.conn].peer.reading = Reading::Stopped;
+    }
+
+    /// Read so many bytes per second; `None` is as fast as they come.
+    ///
+    /// # Panics
+    ///
+    /// If the rate is 0: that is [`stop_reading`](Self::stop_reading).
+    pub fn set_read_rate(&self, bytes_per_second: Option<u64>) {
+        assert_ne!(bytes_per_second, Some(0));
+        let mut state = self.world.state();
+        let reading = bytes_per_second.map_or(Reading::Unlimited, Reading::Rate);
+        state.conns[self.conn].peer.reading = reading;
+        state.peer_reads(self.conn);
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Peer({})", self.conn)
+    }
+}

@@ -1,0 +1,198 @@
+//! The network: what rings do to sockets, and what becomes of it.
+
+use core::time::Duration;
+use std::io::{self, IoSlice};
+
+use super::errno;
+use super::net::{End, Input, Output, Reading, Segment, Stall};
+use super::world::{Descriptor, Happening, State, World};
+
+/// How often a peer that reads at a rate does so, per second.
+const STEPS: u64 = 1000;
+
+impl World {
+    pub(crate) fn send(&self, fd: i32, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut state = self.state();
+        let conn = state.conn(fd)?;
+        let total = pieces.iter().map(|piece| piece.len()).sum();
+        let count = state.admit(conn, total)?;
+        let bytes = pieces.iter().flat_map(|piece| piece.iter().copied());
+        state.conns[conn].outbox.extend(bytes.take(count));
+        state.peer_reads(conn);
+        Ok(count)
+    }
+
+    pub(crate) fn queued(&self, fd: i32) -> u64 {
+        let mut state = self.state();
+        state.conn(fd).map_or(0, |conn| state.conns[conn].outbox.len() as u64)
+    }
+
+    pub(crate) fn sendfile(
+        &self,
+        fd: i32,
+        file: i32,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<usize> {
+        let mut state = self.state();
+        let conn = state.conn(fd)?;
+        if let Some(error) = state.config.sendfile_errno {
+            return Err(errno(error));
+        }
+        let open = state.opened(file)?.clone();
+        let now = state.now;
+        let contents = state.disk.file(open.ino).map_err(errno)?;
+        let range = contents.range(offset, len);
+        if contents.resident(offset, len, now) < range.len() {
+            let file = String::from_utf8_lossy(&open.name).into_owned();
+            state.stalls.push(Stall { file, offset, len, at: now });
+            state.sleep_on(&open, offset, len);
+        }
+        if range.is_empty() {
+            return Ok(0);
+        }
+        let count = state.admit(conn, range.len())?;
+        let bytes = state.disk.file(open.ino).map_err(errno)?.bytes[range][..count].to_vec();
+        state.conns[conn].outbox.extend(bytes);
+        state.peer_reads(conn);
+        Ok(count)
+    }
+
+    pub(crate) fn shutdown(&self, fd: i32) {
+        let mut state = self.state();
+        if let Ok(conn) = state.conn(fd)
+            && state.conns[conn].output == Output::Open
+        {
+            state.conns[conn].output = Output::Ended;
+            state.peer_reads(conn);
+            let writer = state.conns[conn].writer;
+            state.look_soon(writer);
+        }
+    }
+}
+
+impl State {
+    pub(super) fn accept(&mut self, fd: i32) -> io::Result<Option<i32>> {
+        let listener = self.listener(fd)?;
+        let Some(conn) = self.listeners[listener].backlog.front().copied() else { return Ok(None) };
+        let fails = self.config.faults.accept_error;
+        if self.random.chance(fails) {
+            return Err(errno(libc::EMFILE));
+        }
+        let socket = self.open(Descriptor::Socket(conn))?;
+        self.listeners[listener].backlog.pop_front();
+        Ok(Some(socket))
+    }
+
+    // The network
+
+    pub(super) fn connected(&mut self, conn: usize, wanted: Option<usize>) {
+        let fits = |at: &usize| !self.listeners[*at].closed && wanted.is_none_or(|one| one == *at);
+        let open: Vec<usize> = (0..self.listeners.len()).filter(fits).collect();
+        if open.is_empty() {
+            self.refuse(conn);
+            return;
+        }
+        let listener = open[self.random.below(open.len())];
+        self.listeners[listener].backlog.push_back(conn);
+        let accept = self.listeners[listener].accept;
+        self.look_soon(accept);
+    }
+
+    pub(super) fn refuse(&mut self, conn: usize) {
+        self.conns[conn].output = Output::Reset;
+        self.conns[conn].input = Input::Reset;
+        self.peer_reads(conn);
+    }
+
+    /// Put a segment on the way, behind those that the peer sent before.
+    pub(super) fn segment(&mut self, conn: usize, segment: Segment) {
+        let after_last = self.conns[conn].last_arrival + Duration::from_nanos(1);
+        let at = self.after_network().max(after_last);
+        self.conns[conn].last_arrival = at;
+        self.plan(at, Happening::Arrive(conn, segment));
+    }
+
+    pub(super) fn arrived(&mut self, conn: usize, segment: Segment) {
+        let lossy = self.random.chance(0.5);
+        let one = &mut self.conns[conn];
+        if one.input != Input::Open {
+            // Behind an end only a reset means something.
+            if segment != Segment::Reset {
+                return;
+            }
+        }
+        match segment {
+            Segment::Bytes(bytes) => one.inbox.extend(bytes),
+            Segment::End => one.input = Input::Ended,
+            Segment::Reset => {
+                one.input = Input::Reset;
+                one.outbox.clear();
+                if lossy {
+                    one.inbox.clear();
+                }
+            }
+        }
+        let (reader, writer) = (one.reader, one.writer);
+        self.look_soon(reader);
+        self.look_soon(writer);
+    }
+
+    /// How many of so many bytes the socket takes now.
+    pub(super) fn admit(&mut self, conn: usize, total: usize) -> io::Result<usize> {
+        let count = self.conns[conn].room()?.min(total);
+        let short = self.config.faults.short_send;
+        if count > 1 && self.random.chance(short) {
+            return Ok(1 + self.random.below(count));
+        }
+        Ok(count)
+    }
+
+    /// Have the peer read, if there is something to read and it wants to.
+    pub(super) fn peer_reads(&mut self, conn: usize) {
+        let one = &self.conns[conn];
+        let nothing = one.outbox.is_empty() && one.output == Output::Open;
+        let stopped = one.peer.reading == Reading::Stopped && !one.peer.closed;
+        if one.peer.busy || nothing || stopped || one.peer.end.is_some() {
+            return;
+        }
+        let at = match one.peer.reading {
+            Reading::Rate(_) => self.now + Duration::from_nanos(1_000_000_000 / STEPS),
+            _ => self.after_network(),
+        };
+        self.conns[conn].peer.busy = true;
+        self.plan(at, Happening::PeerReads(conn));
+    }
+
+    pub(super) fn peer_step(&mut self, conn: usize) {
+        let available = self.conns[conn].outbox.len();
+        let chosen = 1 + self.random.below(available.max(1));
+        let one = &mut self.conns[conn];
+        one.peer.busy = false;
+        if one.output == Output::Reset {
+            one.outbox.clear();
+            one.peer.end = Some(End::Reset);
+            return;
+        }
+        if one.peer.closed {
+            one.peer.end = Some(End::Reset);
+            if available > 0 {
+                self.segment(conn, Segment::Reset);
+            }
+            return;
+        }
+        let most = match one.peer.reading {
+            Reading::Unlimited => chosen,
+            Reading::Rate(rate) => usize::try_from(rate / STEPS).unwrap_or(usize::MAX).max(1),
+            Reading::Stopped => return,
+        };
+        let taken = one.outbox.drain(..most.min(available));
+        one.peer.received.extend(taken);
+        if one.outbox.is_empty() && one.output == Output::Ended {
+            one.peer.end = Some(End::Eof);
+        }
+        let writer = one.writer.filter(|_| one.is_writable());
+        self.look_soon(writer);
+        self.peer_reads(conn);
+    }
+}

@@ -1,0 +1,192 @@
+//! What a test does to files. Paths begin at the root; a leading slash may be left out.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use super::disk::{Body, File, Found, ROOT, Walk};
+use super::errno;
+use super::world::{State, World};
+use crate::timers::Time;
+
+impl World {
+    /// Create a file or overwrite it in place, where open descriptors see it. It is in the page
+    /// cache afterwards.
+    ///
+    /// # Panics
+    ///
+    /// If the directory is missing.
+    pub fn write_file(&self, path: &str, bytes: &[u8]) {
+        let mut state = self.state();
+        let found = state.find(path, false);
+        let now = state.now;
+        let ino = match found.ino {
+            Some(ino) => ino,
+            None => {
+                let body = Body::File(File::default());
+                state.disk.make(found.dir, found.name.clone(), body, now)
+            }
+        };
+        state.disk.file(ino).expect("a file").set(now, bytes);
+        state.disk.modified(ino, now);
+        state.changed(found.dir, Some(&found.name), false);
+    }
+
+    /// Put a new file in the place of an old one (or none) in one step, as `rename(2)` does: open
+    /// descriptors go on to refer to the old one.
+    ///
+    /// # Panics
+    ///
+    /// If the directory is missing.
+    pub fn replace_file(&self, path: &str, bytes: &[u8]) {
+        let mut state = self.state();
+        let found = state.find(path, false);
+        let now = state.now;
+        state.disk.unlink(found.dir, &found.name, now);
+        let mut file = File::default();
+        file.set(now, bytes);
+        state.disk.make(found.dir, found.name.clone(), Body::File(file), now);
+        state.changed(found.dir, Some(&found.name), false);
+    }
+
+    /// Make a file shorter or (with zeroes) longer, where open descriptors see it.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such file.
+    pub fn truncate(&self, path: &str, len: usize) {
+        let mut state = self.state();
+        let found = state.find(path, false);
+        let now = state.now;
+        let ino = found.ino.expect("the file is there");
+        state.disk.file(ino).expect("a file").change(now, |bytes| bytes.resize(len, 0));
+        state.disk.modified(ino, now);
+        state.changed(found.dir, Some(&found.name), false);
+    }
+
+    /// Make a directory.
+    ///
+    /// # Panics
+    ///
+    /// If its parent is missing or the name is taken.
+    pub fn make_dir(&self, path: &str) {
+        let body = Body::Directory { parent: ROOT, entries: BTreeMap::new() };
+        self.make(path, body, true);
+    }
+
+    /// Make a symbolic link.
+    ///
+    /// # Panics
+    ///
+    /// If the directory is missing or the name is taken.
+    pub fn symlink(&self, target: &str, path: &str) {
+        self.make(path, Body::Symlink(target.into()), false);
+    }
+
+    fn make(&self, path: &str, body: Body, directory: bool) {
+        let mut state = self.state();
+        let found = state.find(path, true);
+        assert!(found.ino.is_none(), "{path} is taken");
+        let now = state.now;
+        let ino = state.disk.make(found.dir, found.name.clone(), body, now);
+        if let Body::Directory { parent, .. } = &mut state.disk.inode_mut(ino).body {
+            *parent = found.dir;
+        }
+        state.changed(found.dir, Some(&found.name), directory);
+    }
+
+    /// Give a file or directory another name, in place of what has it.
+    ///
+    /// # Panics
+    ///
+    /// If there is nothing of that name, or no directory for the new one.
+    pub fn rename(&self, from: &str, to: &str) {
+        let mut state = self.state();
+        let (source, target) = (state.find(from, true), state.find(to, true));
+        let ino = source.ino.expect("the source is there");
+        let now = state.now;
+        let directory = matches!(state.disk.inode(ino).body, Body::Directory { .. });
+        state.disk.unlink(target.dir, &target.name, now);
+        state.disk.link(target.dir, target.name.clone(), ino, now);
+        state.disk.unlink(source.dir, &source.name, now);
+        state.changed(source.dir, Some(&source.name), directory);
+        state.changed(target.dir, Some(&target.name), directory);
+    }
+
+    /// Remove a file, a link, or a directory with all that is in it.
+    ///
+    /// # Panics
+    ///
+    /// If there is nothing of that name.
+    pub fn remove(&self, path: &str) {
+        let mut state = self.state();
+        let found = state.find(path, true);
+        state.remove(found.dir, &found.name, found.ino.expect("something is there"));
+    }
+
+    /// Set a file's time of modification: seconds since 1970, after the clock's start.
+    ///
+    /// # Panics
+    ///
+    /// If there is nothing of that name, or the time is before the clock's start.
+    pub fn set_mtime(&self, path: &str, seconds: i64) {
+        let mut state = self.state();
+        let found = state.find(path, false);
+        let since =
+            u64::try_from(seconds - state.config.unix_time).expect("after the clock's start");
+        let ino = found.ino.expect("something is there");
+        let now = state.now;
+        let inode = state.disk.inode_mut(ino);
+        (inode.mtime, inode.ctime) = (Time::default() + Duration::from_secs(since), now);
+        state.changed(found.dir, Some(&found.name), false);
+    }
+
+    /// Drop a file from the page cache, but for what is just being read.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such file.
+    pub fn evict(&self, path: &str) {
+        let mut state = self.state();
+        let ino = state.find(path, false).ino.expect("the file is there");
+        let now = state.now;
+        state.disk.file(ino).expect("a file").evict(0, 0, now);
+    }
+
+    /// Drop all files from the page cache, but for what is just being read.
+    #[expect(clippy::missing_panics_doc, reason = "files are files")]
+    pub fn evict_all(&self) {
+        let mut state = self.state();
+        let now = state.now;
+        for ino in state.disk.files() {
+            state.disk.file(ino).expect("a file").evict(0, 0, now);
+        }
+    }
+}
+
+impl State {
+    pub(super) fn find(&self, path: &str, stop_at_link: bool) -> Found {
+        let walk = Walk { stop_at_link, ..Walk::default() };
+        let path = format!("/{path}");
+        match self.disk.walk(ROOT, path.as_bytes(), walk) {
+            Ok(found) => found,
+            Err(error) => panic!("{path}: {}", errno(error)),
+        }
+    }
+
+    pub(super) fn remove(&mut self, dir: u64, name: &[u8], ino: u64) {
+        let below: Vec<(Vec<u8>, u64)> = match self.disk.entries(ino) {
+            Ok(entries) => entries.iter().map(|(name, ino)| (name.clone(), *ino)).collect(),
+            Err(_) => Vec::new(),
+        };
+        for (name, below) in below {
+            self.remove(ino, &name, below);
+        }
+        let directory = self.disk.entries(ino).is_ok();
+        if directory {
+            self.changed(ino, None, true);
+        }
+        let now = self.now;
+        self.disk.unlink(dir, name, now);
+        self.changed(dir, Some(name), directory);
+    }
+}
