@@ -38,6 +38,8 @@ pub enum Command {
     /// What `disk` measures: serves files by one strategy until its parent has gone
     #[command(hide = true)]
     DiskSender(crate::disk::sender::Args),
+    /// What does a request cost samum? Instructions and system calls, by single-stepping
+    Instructions(crate::instructions::Args),
     /// One HTML page for several runs, overlaid
     Report {
         /// Directories of runs

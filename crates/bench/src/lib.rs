@@ -23,6 +23,7 @@ pub mod disk;
 pub mod events;
 pub mod fit;
 pub mod http;
+pub mod instructions;
 pub mod interrupt;
 pub mod league;
 pub mod load;

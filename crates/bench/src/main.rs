@@ -8,7 +8,8 @@ use clap::Parser as _;
 use samum_bench::cli::{self, Cli, Command, How, Tests};
 use samum_bench::run::Run;
 use samum_bench::{
-    Error, Test, compare, disk, events, http, interrupt, league, os, readme, report, suite, summary,
+    Error, Test, compare, disk, events, http, instructions, interrupt, league, os, readme, report,
+    suite, summary,
 };
 
 /// Why the command ends with another code than 0.
@@ -49,6 +50,9 @@ fn main() -> ExitCode {
         }
         Command::DiskSender(args) => disk::sender::run(&args)
             .map_err(|error| Stop::Failed(format!("the sender cannot serve: {error}"))),
+        Command::Instructions(args) => {
+            instructions::run(&args).and_then(|text| print(&text)).map_err(Stop::Failed)
+        }
         Command::Report { runs, out } => report(&runs, &out),
         Command::Readme { runs, into } => readme(&runs, into.as_deref()),
         Command::Compare { a, b, json } => compare(&a, &b, json),

@@ -1,0 +1,311 @@
+//! The kinds of requests that are counted, and the servers that answer them.
+
+use core::time::Duration;
+use std::fs;
+use std::io::{self, Error, ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Instant;
+
+use rustix::net::sockopt;
+
+use super::tracer::{Count, Tracer};
+use super::{Stop, calls, table};
+use crate::league::peers::Peer;
+use crate::league::server::{Host, Server};
+use crate::league::site::Site;
+use crate::load::response::Parser;
+use crate::load::target::connect;
+use crate::{interrupt, machine};
+use table::{Cost, DRIVERS, EXACT, Row, Table};
+
+/// A kind of request.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    name: &'static str,
+    path: &'static str,
+    /// Further fields, with their line ends; `{etag}` stands for the entity tag of the file.
+    fields: &'static str,
+    status: u16,
+    /// Requests sent at once.
+    pipelined: usize,
+    /// Whether the file is put out of memory before each request.
+    is_cold: bool,
+    /// Whether the server writes an access log.
+    is_logged: bool,
+    percent: u64,
+}
+
+const HOT: Line = Line {
+    name: "hot 1 KiB",
+    path: "/1k",
+    fields: "",
+    status: 200,
+    pipelined: 1,
+    is_cold: false,
+    is_logged: false,
+    percent: EXACT,
+};
+
+/// How many reads a cold file takes depends on the disk, and so does what follows each of them.
+const COLD_PERCENT: u64 = 15;
+
+const LINES: [Line; 9] = [
+    HOT,
+    Line { name: "hot 1 KiB, 16 pipelined", pipelined: 16, ..HOT },
+    Line { name: "hot 1 KiB, access log", is_logged: true, ..HOT },
+    Line { name: "304 Not Modified", fields: "If-None-Match: {etag}\r\n", status: 304, ..HOT },
+    Line { name: "404 Not Found", path: "/missing", status: 404, ..HOT },
+    Line { name: "hot 64 KiB", path: "/64k", ..HOT },
+    Line { name: "hot 1 MiB", path: "/1m", ..HOT },
+    Line {
+        name: "64 KiB of hot 1 MiB",
+        path: "/1m",
+        fields: "Range: bytes=100000-165535\r\n",
+        status: 206,
+        ..HOT
+    },
+    Line { name: "cold 1 MiB", path: "/1m", is_cold: true, percent: COLD_PERCENT, ..HOT },
+];
+
+/// The files, by name and length.
+const FILES: [(&str, u64); 3] = [("1k", 1 << 10), ("64k", 64 << 10), ("1m", 1 << 20)];
+
+/// Counts all lines with both drivers. Tells of each on standard error, for it takes a while.
+pub(super) fn count_all(root: Option<&Path>) -> Result<Table, Stop> {
+    interrupt::catch()?;
+    let site = Site::new(root).and_then(|site| site.needs_a_disk().map(|()| site));
+    let site = site?;
+    for (name, len) in FILES {
+        site.file(name, len)?;
+    }
+    sleep(SETTLED);
+    // On one CPU the stepped thread and we take turns, and nothing is decided by a race.
+    let cpu = machine::two_cpus().map(|cpus| cpus.0);
+    crate::load::pin(cpu)?;
+    let mut table = Table::default();
+    for line in &LINES {
+        let mut costs = <[Cost; 2]>::default();
+        for (driver, cost) in DRIVERS.iter().zip(&mut costs) {
+            let server = start(line, driver, &site, cpu)?;
+            if table.made_with.is_empty() {
+                table.made_with = made_with(&server)?;
+            }
+            let counts = count(line, &server, &site)?;
+            tell(line, driver, &counts);
+            *cost = least(counts, line.pipelined);
+        }
+        table.rows.push(Row { line: line.name.to_owned(), percent: line.percent, costs });
+    }
+    Ok(table)
+}
+
+fn start(line: &Line, driver: &str, site: &Site, cpu: Option<usize>) -> Result<Server, Stop> {
+    let driver = if driver == DRIVERS[0] { "uring" } else { driver };
+    let log = if line.is_logged { "{dir}/access.log" } else { "none" };
+    let peer = Peer::added(&format!(
+        "samum={{samum}} serve {{root}} --listen 127.0.0.1:{{port}} --threads 1 --driver {driver} --log {log}"
+    ))?;
+    let host = Host { root: site.root(), files: &[], cpu, throttle: None };
+    Ok(Server::start(&peer, host)?)
+}
+
+/// What each of [`REQUESTS`] requests has cost, or as many at once as the line says.
+fn count(line: &Line, server: &Server, site: &Site) -> Result<Vec<Count>, Stop> {
+    let mut client = Client::connect(server)?;
+    let mut etag = String::new();
+    for _ in 0..WARM_UP {
+        // The first request of a kind finds no tag to send, and gets the whole file.
+        let response = client.ask(&line.request(&etag))?;
+        etag = response.etag;
+        (client.expected, client.status) = (response.len, response.status);
+    }
+    if client.status != line.status {
+        return Err(format!("{}: the server says {}", line.name, client.status).into());
+    }
+    let request = line.request(&etag).repeat(line.pipelined);
+    let mut tracer =
+        Tracer::attach(server.pid(), is_stepped).map_err(|error| match error.kind() {
+            ErrorKind::PermissionDenied => {
+                Stop::Skip(format!("ptrace(2) is not permitted: {error}"))
+            }
+            _ => error.into(),
+        })?;
+    let quiet = if line.is_logged { LOG_DELAY } else { QUIET };
+    let mut counts = Vec::new();
+    // The first one meets what only the beginning of stepping left behind.
+    for _ in 0..=REQUESTS {
+        interrupt::check()?;
+        if line.is_cold {
+            site.evict([&line.path[1..].to_owned()])?;
+        }
+        sleep(PAUSE);
+        let deadline = Instant::now() + LIMIT;
+        let failed = |error: Error| format!("{}: {error}", line.name);
+        tracer.run_until_idle(quiet, deadline).map_err(failed)?;
+        client.send(&request)?;
+        let (mut count, mut received) = (Count::default(), 0);
+        while received < client.expected * line.pipelined {
+            count += tracer.run_until_idle(quiet, deadline).map_err(failed)?;
+            received += client.receive()?;
+        }
+        counts.push(count);
+    }
+    Ok(counts.split_off(1))
+}
+
+/// The cheapest request: whatever else the server does meanwhile only adds to it.
+fn least(counts: Vec<Count>, requests: usize) -> Cost {
+    let count = counts.into_iter().min_by_key(|count| count.instructions).unwrap_or_default();
+    let requests = requests as u64;
+    let hundredths = |n: u64| (n * 100 + requests / 2) / requests;
+    Cost {
+        instructions: (count.instructions + requests / 2) / requests,
+        calls: count.calls.iter().map(|(call, n)| (calls::name(*call), hundredths(*n))).collect(),
+    }
+}
+
+/// The threads that serve requests.
+fn is_stepped(name: &str) -> bool {
+    name.starts_with("worker-") || name == "ring-helper"
+}
+
+fn tell(line: &Line, driver: &str, counts: &[Count]) {
+    let mut all: Vec<_> = counts.iter().map(|count| count.instructions).collect();
+    all.sort_unstable();
+    // With standard error closed nobody wants to know.
+    let _ = writeln!(io::stderr(), "{}, {driver}: {all:?}", line.name);
+}
+
+/// What other than the code decides the counts.
+fn made_with(server: &Server) -> Result<std::collections::BTreeMap<String, String>, Stop> {
+    let program = format!("/proc/{}/exe", server.pid());
+    let maps = fs::read_to_string(format!("/proc/{}/maps", server.pid()))?;
+    let library = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
+    let library = library.filter(|path| path.contains("/libc.so")).next().unwrap_or_default();
+    let machine = machine::Machine::this(None);
+    let facts = [
+        ("compiler", text_in(&program, "rustc version ")),
+        ("C library", text_in(library, "GNU C Library ")),
+        ("processor", machine.cpu),
+        ("kernel", rustix::system::uname().release().to_string_lossy().into_owned()),
+    ];
+    Ok(facts.into_iter().map(|(what, value)| (what.to_owned(), value)).collect())
+}
+
+/// The rest of the line that begins so in a program; "unknown" without one.
+fn text_in(path: &str, beginning: &str) -> String {
+    let bytes = fs::read(path).unwrap_or_default();
+    let at = bytes.windows(beginning.len()).position(|part| part == beginning.as_bytes());
+    let Some(at) = at else { return "unknown".to_owned() };
+    let rest = &bytes[at..];
+    let end = rest.iter().position(|byte| byte.is_ascii_control()).unwrap_or(rest.len());
+    String::from_utf8_lossy(&rest[..end]).into_owned()
+}
+
+impl Line {
+    fn request(&self, etag: &str) -> Vec<u8> {
+        let fields = if etag.is_empty() { "" } else { self.fields };
+        let fields = fields.replace("{etag}", etag);
+        format!(
+            "GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: samum-bench\r\n{fields}\r\n",
+            self.path
+        )
+        .into_bytes()
+    }
+}
+
+/// One connection, which is kept.
+#[derive(Debug)]
+struct Client {
+    socket: TcpStream,
+    /// Bytes of each response.
+    expected: usize,
+    status: u16,
+}
+
+#[derive(Debug)]
+struct Response {
+    len: usize,
+    status: u16,
+    etag: String,
+}
+
+impl Client {
+    fn connect(server: &Server) -> io::Result<Self> {
+        let socket = connect(server.address(), None, LIMIT)?;
+        // A whole response fits, so that the server never waits for us. Beyond the limit of the
+        // system that needs a privilege; without it the server waits where it always waits.
+        if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err() {
+            sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
+        }
+        Ok(Self { socket: socket.into(), expected: 0, status: 0 })
+    }
+
+    /// One request and its response, while the server runs by itself.
+    fn ask(&mut self, request: &[u8]) -> io::Result<Response> {
+        self.send(request)?;
+        self.socket.set_nonblocking(false)?;
+        self.socket.set_read_timeout(Some(LIMIT))?;
+        let (mut bytes, mut part, mut parser) = (Vec::new(), vec![0; 1 << 16], Parser::default());
+        loop {
+            let n = self.socket.read(&mut part)?;
+            bytes.extend_from_slice(&part[..n]);
+            let done =
+                if n == 0 { parser.end().map(|()| true) } else { parser.feed(&part[..n], |_| ()) };
+            if done.map_err(|error| Error::other(error.to_string()))? {
+                break;
+            }
+        }
+        self.socket.set_nonblocking(true)?;
+        let head = String::from_utf8_lossy(&bytes);
+        let etag = head.lines().take_while(|line| !line.is_empty()).find_map(|line| {
+            let (name, value) = line.split_once(": ")?;
+            name.eq_ignore_ascii_case("etag").then(|| value.to_owned())
+        });
+        Ok(Response { len: bytes.len(), status: parser.status(), etag: etag.unwrap_or_default() })
+    }
+
+    fn send(&mut self, request: &[u8]) -> io::Result<()> {
+        self.socket.write_all(request)
+    }
+
+    /// Takes what has come; returns how much.
+    fn receive(&mut self) -> io::Result<usize> {
+        let (mut part, mut received) = (vec![0; 1 << 18], 0);
+        loop {
+            match self.socket.read(&mut part) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(n) => received += n,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(received),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Requests of a kind, of which the cheapest counts.
+const REQUESTS: usize = 7;
+
+/// Requests before that, after which a file is as hot as it becomes.
+const WARM_UP: usize = 20;
+
+/// After it the server believes the times of a file (`DESIGN.md` §6, freshness).
+const SETTLED: Duration = Duration::from_millis(3500);
+
+/// Before each request: longer than the server believes a file to be resident (5 ms), so that it asks
+/// for each.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The threads that are stepped must have slept for so long: longer than it takes the kernel to wake one.
+const QUIET: Duration = Duration::from_millis(2);
+
+/// Longer than a line of the log waits to be written with others, so that its writing counts.
+const LOG_DELAY: Duration = Duration::from_millis(400);
+
+/// A request that has taken longer has failed.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Bytes for responses of 1 MiB and what the kernel reckons for their packets.
+const RECEIVE_BUFFER: usize = 8 << 20;

@@ -1,0 +1,220 @@
+//! Counts the instructions and the system calls of another process, by single-stepping its threads.
+//!
+//! Read first: ptrace(2), `PTRACE_SEIZE` and `PTRACE_SINGLESTEP`. After each step the kernel tells where
+//! the thread is; what is there is the instruction that it executes next. Each counts once: a string
+//! instruction with a `rep` prefix stops at every iteration, at the same address. At a `syscall`
+//! instruction the number of the call is in `RAX`. A call that sleeps does not end its step, so
+//! threads are *idle* when all of them sleep within a call and that lasts for a while. The kernel's own
+//! threads for io_uring (`iou-wrk-*`) execute no instructions of user space, and cannot be traced.
+
+use core::mem::offset_of;
+use core::time::Duration;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::thread::sleep;
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use crate::machine::read;
+
+/// What a process has executed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    /// Instructions in user space.
+    pub(super) instructions: u64,
+    /// System calls begun, by number.
+    pub(super) calls: BTreeMap<u64, u64>,
+}
+
+impl core::ops::AddAssign for Count {
+    fn add_assign(&mut self, other: Self) {
+        self.instructions += other.instructions;
+        for (call, n) in other.calls {
+            *self.calls.entry(call).or_default() += n;
+        }
+    }
+}
+
+/// Threads of a process that are stepped. When dropped, they run on by themselves.
+#[derive(Debug)]
+pub(super) struct Tracer {
+    process: Pid,
+    threads: HashMap<Pid, Thread>,
+    /// For each instruction that was met, whether it is `syscall`.
+    code: HashMap<u64, bool>,
+    count: Count,
+}
+
+/// What a thread is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Thread {
+    /// It executes the instruction at this address.
+    At(u64),
+    /// It is within a system call, which may sleep.
+    Calling,
+}
+
+impl Tracer {
+    /// Stops the threads of a process whose name is chosen, to step them from now on; and those that they start.
+    ///
+    /// # Errors
+    /// `PermissionDenied` where ptrace(2) is not allowed.
+    pub(super) fn attach(process: u32, chosen: impl Fn(&str) -> bool) -> io::Result<Self> {
+        let process = Pid::from_raw(i32::try_from(process).map_err(io::Error::other)?);
+        let mut tracer = Self {
+            process,
+            threads: HashMap::new(),
+            code: HashMap::new(),
+            count: Count::default(),
+        };
+        for entry in std::fs::read_dir(format!("/proc/{process}/task"))? {
+            let Ok(thread) = entry?.file_name().to_string_lossy().parse() else { continue };
+            let name = read(&format!("/proc/{process}/task/{thread}/comm"));
+            if !chosen(name.trim_end()) {
+                continue;
+            }
+            let thread = Pid::from_raw(thread);
+            match ptrace::seize(thread, Options::PTRACE_O_TRACECLONE) {
+                // It has ended meanwhile.
+                Err(Errno::ESRCH) => {}
+                seized => {
+                    seized?;
+                    tracer.threads.insert(thread, Thread::Calling);
+                    ptrace::interrupt(thread)?;
+                }
+            }
+        }
+        Ok(tracer)
+    }
+
+    /// Steps the threads until all have slept for a while, and says what they have executed since the last time.
+    ///
+    /// # Errors
+    /// When the process ends, or is still busy at `deadline`.
+    pub(super) fn run_until_idle(
+        &mut self,
+        quiet: Duration,
+        deadline: Instant,
+    ) -> io::Result<Count> {
+        let mut quiet_since = None;
+        loop {
+            if Instant::now() > deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let steps = self.threads.values().any(|thread| *thread != Thread::Calling);
+            if self.wait(!steps)? {
+                quiet_since = None;
+            } else if !self.sleeps() {
+                quiet_since = None;
+                // It may be on our CPU.
+                rustix::thread::sched_yield();
+            } else if quiet_since.get_or_insert_with(Instant::now).elapsed() > quiet {
+                return Ok(core::mem::take(&mut self.count));
+            } else {
+                sleep(POLL);
+            }
+        }
+    }
+
+    /// Takes one report of a thread and lets it go on; false if there is none and none is waited for.
+    fn wait(&mut self, poll: bool) -> io::Result<bool> {
+        // Children of other threads of ours are not our matter.
+        let mut flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
+        flags.set(WaitPidFlag::WNOHANG, poll);
+        let (thread, signal) = match waitpid(None, Some(flags))? {
+            WaitStatus::StillAlive => return Ok(false),
+            WaitStatus::Exited(thread, _) | WaitStatus::Signaled(thread, ..) => {
+                self.threads.remove(&thread);
+                if thread == self.process {
+                    return Err(io::Error::other("the process has ended"));
+                }
+                return Ok(true);
+            }
+            WaitStatus::Stopped(thread, Signal::SIGTRAP) => (thread, None),
+            WaitStatus::Stopped(thread, signal) => (thread, Some(signal)),
+            // It was stopped within a system call, which goes on or begins anew, or it is new.
+            WaitStatus::PtraceEvent(thread, ..) => {
+                self.threads.insert(thread, Thread::Calling);
+                return gone(ptrace::step(thread, None));
+            }
+            other => return Err(io::Error::other(format!("an unexpected stop: {other:?}"))),
+        };
+        let stepped = self.arrive(thread).and_then(|()| ptrace::step(thread, signal));
+        gone(stepped)
+    }
+
+    /// Counts the instruction that a stopped thread executes next.
+    fn arrive(&mut self, thread: Pid) -> Result<(), Errno> {
+        let at = register(thread, offset_of!(libc::user_regs_struct, rip))?;
+        if self.threads.get(&thread) != Some(&Thread::At(at)) {
+            self.count.instructions += 1;
+        }
+        let is_call = match self.code.get(&at) {
+            Some(is_call) => *is_call,
+            None => {
+                let word = ptrace::read(thread, address(at))?;
+                let is_call = word.to_ne_bytes().starts_with(&SYSCALL);
+                *self.code.entry(at).or_insert(is_call)
+            }
+        };
+        let doing = if is_call {
+            let number = register(thread, offset_of!(libc::user_regs_struct, rax))?;
+            *self.count.calls.entry(number).or_default() += 1;
+            Thread::Calling
+        } else {
+            Thread::At(at)
+        };
+        self.threads.insert(thread, doing);
+        Ok(())
+    }
+
+    /// Whether all threads sleep.
+    fn sleeps(&self) -> bool {
+        self.threads.keys().all(|thread| {
+            let stat = read(&format!("/proc/{}/task/{thread}/stat", self.process));
+            // The name in parentheses may hold anything (proc(5)).
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
+        })
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        // What has ended needs nothing.
+        for thread in self.threads.keys() {
+            if ptrace::interrupt(*thread).is_ok()
+                && waitpid(*thread, Some(WaitPidFlag::__WALL)).is_ok()
+            {
+                let _ = ptrace::detach(*thread, None);
+            }
+        }
+    }
+}
+
+/// A thread that was killed meanwhile will be reported as such.
+fn gone(stepped: Result<(), Errno>) -> io::Result<bool> {
+    match stepped {
+        Ok(()) | Err(Errno::ESRCH) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A register of a stopped thread, by its offset in `struct user`, which begins with the registers.
+fn register(thread: Pid, offset: usize) -> Result<u64, Errno> {
+    ptrace::read_user(thread, address(offset as u64)).map(i64::cast_unsigned)
+}
+
+fn address(number: u64) -> ptrace::AddressType {
+    core::ptr::without_provenance_mut(usize::try_from(number).expect("64 bits"))
+}
+
+/// The instruction `syscall`.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
+/// How often they are looked at.
+const POLL: Duration = Duration::from_micros(200);
