@@ -696,6 +696,10 @@ impl<P: Payload> OutQ<P> {
     /// Index of the segment that holds the byte at `at`, which is neither released nor out of
     /// reach.
     fn segment_at(&self, at: u64) -> usize {
+        // A transport that releases what it has sent is always at the first.
+        if self.end_of(0) > at {
+            return 0;
+        }
         self.segments.partition_point(|segment| segment.at <= at) - 1
     }
 
