@@ -27,7 +27,7 @@
 
 use core::cell::{Cell, RefCell};
 use core::time::Duration;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 
 use ring::{Fd, Mapping, PROBE_BYTES_MAX, Ring, Stat, Time};
@@ -73,7 +73,7 @@ pub struct File {
     /// How the kernel has been told to read ahead.
     readahead: Cell<Option<Readahead>>,
     /// Blocks that were wholly resident, by block number.
-    blocks: RefCell<HashMap<u64, Block>>,
+    blocks: RefCell<BTreeMap<u64, Block>>,
     /// Some once `mincore` was asked.
     mapping: RefCell<Option<Mapping>>,
 }
