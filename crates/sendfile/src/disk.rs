@@ -7,7 +7,8 @@ use std::io;
 use std::rc::Rc;
 
 use ring::{
-    Buffer, BufferPool, Completion, Event, Op, PROBE_BYTES_MAX, Pipe, PipePool, Ring, Time, Token,
+    Buffer, BufferPool, Completion, Event, Key, Op, PROBE_BYTES_MAX, Pipe, PipePool, Ring, Slab,
+    Time, Token,
 };
 
 use crate::file::{BLOCK, Caching, File, Readahead};
@@ -28,7 +29,7 @@ pub struct DiskConfig {
     /// Files beyond this size are not worth caching with [`Caching::Auto`]: a good part of the
     /// memory would be theirs.
     pub cached_bytes_max: u64,
-    /// The tokens of the disk's own operations are `token_base` plus a number below 2³³.
+    /// The tokens of the disk's own operations are `token_base` plus a number below 2⁵⁶.
     pub token_base: Token,
 }
 
@@ -70,16 +71,17 @@ pub struct Disk {
     pool: BufferPool,
     pipes: PipePool,
     config: DiskConfig,
-    reads: HashMap<u32, Read>,
-    next_read: u32,
+    operations: Slab<Operation>,
+    /// How many of them are reads.
+    reads: usize,
     waiting: VecDeque<Owner>,
     /// Those in `waiting`: nobody stands in line twice.
     in_line: HashSet<Owner>,
     holders: Rc<Holders>,
     /// By file system.
     abilities: HashMap<u64, Abilities>,
-    /// File systems whose names were asked for, in that order, by device.
-    asked: Vec<u64>,
+    /// File systems whose names were asked for.
+    asked: usize,
 }
 
 /// Bytes that a disk must have brought quickly, read after read, before the kernel may read ahead
@@ -158,7 +160,18 @@ impl Drop for Holding {
     }
 }
 
-/// A read in flight.
+/// An operation in flight. Its token carries its key.
+#[derive(Debug)]
+enum Operation {
+    Read(Read),
+    /// What a read that shall leave nothing behind has left is being dropped from the page cache.
+    Discard,
+    /// A file system is asked for its name.
+    Name {
+        dev: u64,
+    },
+}
+
 #[derive(Debug)]
 struct Read {
     owner: Owner,
@@ -242,20 +255,20 @@ impl Disk {
             pool: BufferPool::new(block, (config.memory_bytes / block).max(4))?,
             pipes: PipePool::new(config.pipes),
             config,
-            reads: HashMap::new(),
-            next_read: 0,
+            operations: Slab::new(),
+            reads: 0,
             waiting: VecDeque::new(),
             in_line: HashSet::new(),
             holders: Rc::default(),
             abilities: HashMap::new(),
-            asked: Vec::new(),
+            asked: 0,
         })
     }
 
     /// Reads in flight.
     #[must_use]
-    pub fn in_flight(&self) -> usize {
-        self.reads.len()
+    pub const fn in_flight(&self) -> usize {
+        self.reads
     }
 
     /// Whether a read could begin now.
@@ -266,7 +279,7 @@ impl Disk {
 
     /// Whether it could with so many buffers and pipes set aside.
     fn has_room_beside(&self, buffers: usize, pipes: usize) -> bool {
-        self.reads.len() < self.config.depth
+        self.reads < self.config.depth
             && self.pool.available() > buffers
             && (self.config.pipes == 0 || self.pipes.available() > pipes)
     }
@@ -275,7 +288,7 @@ impl Disk {
     /// for [`next_holder`](Self::next_holder) to [`reclaim`](crate::Stream::reclaim).
     #[must_use]
     pub fn is_starved(&self) -> bool {
-        !self.waiting.is_empty() && self.reads.len() < self.config.depth && !self.has_room()
+        !self.waiting.is_empty() && self.reads < self.config.depth && !self.has_room()
     }
 
     /// The stream that has held buffers or pipes for the longest time while its socket is full.
@@ -319,12 +332,12 @@ impl Disk {
         match abilities.name {
             Name::Known(magic) => file.introduce(magic),
             Name::Asked => {}
-            Name::NotAsked if self.asked.len() == FILE_SYSTEMS_MAX => file.introduce(None),
+            Name::NotAsked if self.asked == FILE_SYSTEMS_MAX => file.introduce(None),
             Name::NotAsked => {
                 abilities.name = Name::Asked;
-                let token = FILE_SYSTEM + self.asked.len() as Token;
-                self.asked.push(file.dev());
-                ring.submit(Op::FileSystem(file.fd().clone()), self.config.token_base + token);
+                self.asked += 1;
+                let operation = Operation::Name { dev: file.dev() };
+                self.submit(ring, Op::FileSystem(file.fd().clone()), operation);
             }
         }
     }
@@ -374,7 +387,7 @@ impl Disk {
             if let Some(pipe) = self.pipes.take(offset, wanted) {
                 read.len = pipe.want() as u64;
                 let op = Op::Splice { file: file.fd().clone(), offset, pipe };
-                return Some(self.submit(ring, op, read, readahead));
+                return Some(self.submit_read(ring, op, read, readahead));
             }
             // No descriptor for a pipe: a buffer needs none.
             read.how = How::Keep;
@@ -383,18 +396,20 @@ impl Disk {
         let buf = self.pool.take(usize::try_from(read.len).expect("at most a block"))?;
         let caching = if how == How::Drop { ring::Caching::Drop } else { ring::Caching::Keep };
         let op = Op::Read { file: file.fd().clone(), offset, buf, caching };
-        Some(self.submit(ring, op, read, readahead))
+        Some(self.submit_read(ring, op, read, readahead))
     }
 
-    fn submit(&mut self, ring: &mut Ring, op: Op, read: Read, readahead: Readahead) -> Begun {
+    fn submit_read(&mut self, ring: &mut Ring, op: Op, read: Read, readahead: Readahead) -> Begun {
         let alone = read.how == How::Splice && readahead == Readahead::Far;
         let begun = Begun { len: read.len, alone };
-        let id = self.next_read;
-        self.next_read = self.next_read.wrapping_add(1);
-        ring.submit(op, self.config.token_base + Token::from(id));
-        let before = self.reads.insert(id, read);
-        debug_assert!(before.is_none(), "2^32 reads later the first has ended");
+        self.reads += 1;
+        self.submit(ring, op, Operation::Read(read));
         begun
+    }
+
+    fn submit(&mut self, ring: &mut Ring, op: Op, operation: Operation) {
+        let key = self.operations.insert(operation);
+        ring.submit(op, self.config.token_base + key.to_bits());
     }
 
     /// Take the completion of an operation of this disk. `None` means that no stream waits for it.
@@ -404,20 +419,21 @@ impl Disk {
     /// If the completion is of no operation of this disk.
     pub fn handle(&mut self, ring: &mut Ring, completion: Completion) -> Option<ReadDone> {
         assert!(self.owns(completion.token), "an operation of this disk");
-        let number = completion.token - self.config.token_base;
-        let Ok(id) = u32::try_from(number) else {
-            if number >= FILE_SYSTEM {
-                let at = usize::try_from(number - FILE_SYSTEM).expect("an index of `asked`");
+        let key = Key::from_bits(completion.token - self.config.token_base);
+        let operation = self.operations.remove(key).expect("each operation ends once");
+        let read = match operation {
+            Operation::Read(read) => read,
+            Operation::Discard => return None,
+            Operation::Name { dev } => {
                 let magic = match completion.result {
                     Ok(Event::FileSystem(magic)) => Some(magic),
                     _ => None,
                 };
-                let abilities = self.abilities.entry(self.asked[at]).or_default();
-                abilities.name = Name::Known(magic);
+                self.abilities.entry(dev).or_default().name = Name::Known(magic);
+                return None;
             }
-            return None;
         };
-        let read = self.reads.remove(&id).expect("each read ends once");
+        self.reads -= 1;
         let result = match completion.result {
             Ok(Event::Read(buf)) => Ok(Data::Buffer(buf)),
             Ok(Event::Spliced(pipe)) => Ok(Data::Pipe(pipe)),
@@ -425,7 +441,7 @@ impl Disk {
             Err(error) if self.learns(&read, &error) => Ok(Data::Nothing),
             Err(error) => Err(error),
         };
-        let beside = u32::try_from(self.reads.len()).unwrap_or(u32::MAX - 1);
+        let beside = u32::try_from(self.reads).unwrap_or(u32::MAX - 1);
         if let Ok(data) = &result {
             self.after(ring, &read, data.len());
             let took = ring.now().since(read.began);
@@ -461,7 +477,7 @@ impl Disk {
         cannot
     }
 
-    fn after(&self, ring: &mut Ring, read: &Read, len: u64) {
+    fn after(&mut self, ring: &mut Ring, read: &Read, len: u64) {
         match read.how {
             How::Splice | How::Keep => {
                 let now = ring.now();
@@ -474,8 +490,7 @@ impl Disk {
             }
             How::Discard => {
                 let (file, offset, len) = (read.file.fd().clone(), read.offset, read.len);
-                let op = Op::Discard { file, offset, len };
-                ring.submit(op, self.config.token_base + DISCARD);
+                self.submit(ring, Op::Discard { file, offset, len }, Operation::Discard);
             }
             How::Drop => {}
         }
@@ -485,23 +500,14 @@ impl Disk {
     /// [`handle`](Self::handle).
     #[must_use]
     pub const fn owns(&self, token: Token) -> bool {
-        token >= self.config.token_base
-            && token < self.config.token_base + FILE_SYSTEM + FILE_SYSTEMS_MAX as Token
-    }
-
-    /// Whether this completion is of a read.
-    #[must_use]
-    pub const fn is_read(&self, token: Token) -> bool {
-        token >= self.config.token_base && token < self.config.token_base + DISCARD
+        token >= self.config.token_base && token - self.config.token_base < KEYS
     }
 }
 
+/// The tokens of a disk's operations are as many as there are keys of a slab.
+const KEYS: Token = 1 << 56;
 /// One part in so many of the memory is for what streams wait for at the head of their line.
 const URGENT_SHARE: usize = 4;
-/// Added to the base, the token of what nobody waits for.
-const DISCARD: Token = 1 << 32;
-/// Added to the base, the token of the first question for a file system's name.
-const FILE_SYSTEM: Token = DISCARD + 1;
 /// File systems whose names are asked for; the files of others are read. A worker that serves a tree
 /// meets as many as are mounted in it, and overlayfs has one for each of its layers.
 const FILE_SYSTEMS_MAX: usize = 1024;

@@ -63,7 +63,7 @@ impl Mover for Samum {
         done: Completion,
         arrivals: &mut Vec<(Token, ReadDone)>,
     ) {
-        if self.disk.is_read(done.token)
+        if self.disk.owns(done.token)
             && let Some(done) = self.disk.handle(ring, done)
         {
             arrivals.push((done.owner.connection, done));
