@@ -1,25 +1,26 @@
 //! A send queue whose data may not be ready yet.
 //!
-//! A server answers in order, but a disk reads in whatever order it likes. [`OutQ`] stands between
-//! the two: bytes are *promised* in the order in which they must leave, *filled* in the order in
-//! which they happen to arrive, and leave only as far as everything in front of them is here.
-//! Nobody ever waits: whoever completes the read that was missing releases all that was queued
-//! behind it. The idea is FreeBSD's non-blocking `sendfile(2)` (Gleb Smirnoff, 2014; `struct sf_io`
-//! in `sys/kern/kern_sendfile.c` explains it), where a socket buffer may hold `M_NOTREADY` mbufs.
+//! A server answers in order, but a disk reads in any order. [`OutQ`] stands between the two: bytes
+//! are *promised* in the order in which they must leave, *filled* in the order in which they arrive,
+//! and *sent* only as far as all bytes in front of them have been filled. No thread waits: the fill
+//! that closes the first gap makes everything behind it ready. The idea is FreeBSD's non-blocking
+//! `sendfile(2)` (Gleb Smirnoff, 2014; `struct sf_io` in `sys/kern/kern_sendfile.c` explains it),
+//! where a socket buffer may hold `M_NOTREADY` mbufs.
 //!
-//! The queue does no I/O and copies no byte. What a filled segment holds is up to the caller
-//! ([`Payload`]): bytes, a range of a shared buffer, a range of a file that is known to be
-//! resident. The transport, be it a kernel socket or a TCP of our own, takes chunks from the ready
-//! prefix and says how far it got.
+//! The queue does no I/O and copies no byte. The caller decides what a payload is ([`Payload`]):
+//! bytes, a range of a shared buffer, a range of a resident file. A *source* fills the queue. A
+//! *transport*, such as a kernel socket or a TCP of our own, drains it: it takes chunks from the
+//! ready prefix and says how far it got. The transport *releases* bytes once it no longer refers to
+//! them.
 //!
 //! All positions are absolute `u64` offsets into the stream: bytes since the connection opened.
-//! There are no slot numbers; a position is all that a read needs to carry through the kernel and
+//! There are no slot numbers: a read carries the position that it will fill through the kernel and
 //! back.
 //!
 //! # Example
 //!
-//! A response head is here; its body is still on the disk. A second response overtakes the body,
-//! but not on the wire.
+//! A response head is in memory; its body is still on the disk. The second response is ready before
+//! the body, and still leaves after it.
 //!
 //! ```
 //! use outq::{OutQ, State};
@@ -64,9 +65,9 @@ pub mod model;
 #[cfg(test)]
 mod tests;
 
-/// Data that is here: bytes, a range of a shared buffer, a range of a file known to be resident.
+/// Data that can be sent: bytes, a range of a shared buffer, a range of a resident file.
 ///
-/// Dropping a payload gives back whatever it holds. The queue drops it when its last byte has been
+/// Dropping a payload frees what it holds. The queue drops it when its last byte has been
 /// released, when it has been taken back ([`OutQ::retract`]), or when it can never be sent
 /// ([`OutQ::fail`], [`OutQ::abort`]). [`OutQ::take_ready`] hands it out instead.
 #[expect(
@@ -74,7 +75,7 @@ mod tests;
     reason = "the queue turns empty payloads away at the door and never holds one"
 )]
 pub trait Payload {
-    /// How many bytes of the stream this is. Must not change while the payload is queued, except
+    /// The number of bytes. Must not change while the payload is queued, except
     /// by [`split_to`](Self::split_to).
     fn len(&self) -> u64;
 
@@ -101,12 +102,12 @@ pub trait Payload {
 pub struct Weight {
     /// Freed with the payload.
     pub own: u64,
-    /// Freed with the last of several owners. A buffer counts once for each payload.
+    /// Freed with the last of several owners. A buffer with several payloads counts for each of them.
     pub shared: u64,
 }
 
 impl Weight {
-    /// Both together: what a queue alone could keep alive.
+    /// Both together: the most memory that the queue alone could keep alive.
     pub const fn total(self) -> u64 {
         self.own + self.shared
     }
@@ -162,21 +163,21 @@ pub struct Chunk<'a, P> {
     pub at: u64,
     /// The payload that holds the bytes.
     pub payload: &'a P,
-    /// Which bytes of the payload, counted from its own beginning. Never empty. It starts behind 0
-    /// when the front was sent already, and ends before the payload does when the rest was taken
-    /// back or can never be sent.
+    /// The range of the payload, counted from the payload's own beginning. Never empty. It starts
+    /// behind 0 when the front was sent before, and ends before the payload does when the rest was
+    /// retracted, can never be sent, or has not been sent.
     pub range: Range<u64>,
 }
 
 impl<P> Chunk<'_, P> {
-    /// How many bytes the chunk is; at least 1.
+    /// The number of bytes in the chunk; at least 1.
     #[expect(clippy::len_without_is_empty, reason = "a chunk is never empty, as `range` says")]
     pub const fn len(&self) -> u64 {
         self.range.end - self.range.start
     }
 }
 
-/// What the owner of a connection does next about sending. See [`OutQ::state`].
+/// The next step in sending, for the owner of a connection. See [`OutQ::state`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// All that was promised has been sent: read the next request, or close.
@@ -209,21 +210,21 @@ pub enum State {
 /// `sb_acc` (available) `ready - released`. A gap is an `M_NOTREADY` mbuf, and the first of them,
 /// [`first_gap`](Self::first_gap), its `sb_fnrdy`.
 ///
-/// The response side calls [`push`](Self::push) for what is here and [`promise`](Self::promise) for
-/// what is not; the disk side answers each promise, in any order and in any parts, by
-/// [`fill`](Self::fill) or [`fail`](Self::fail). The transport loops over
-/// [`next_ready`](Self::next_ready), then [`mark_sent`](Self::mark_sent), and once it no longer
-/// refers to the bytes (copied by the kernel, or acknowledged by the peer)
-/// [`mark_released`](Self::mark_released). One that retransmits reads sent bytes again by
-/// [`in_flight`](Self::in_flight): the queue is its send buffer. A queue that feeds another queue
-/// has no transport; [`take_ready`](Self::take_ready) moves its payloads.
+/// A response calls [`push`](Self::push) for bytes in memory and [`promise`](Self::promise) for the
+/// others. A source answers each promise, in any order and in any parts, by [`fill`](Self::fill) or
+/// [`fail`](Self::fail). The transport loops over [`next_ready`](Self::next_ready) and calls
+/// [`mark_sent`](Self::mark_sent). When it no longer refers to the bytes, because the kernel has
+/// copied them or the peer has acknowledged them, it calls [`mark_released`](Self::mark_released). A
+/// transport that retransmits reads sent bytes again by [`in_flight`](Self::in_flight): the queue is
+/// its send buffer. A queue that feeds another queue has no transport;
+/// [`take_ready`](Self::take_ready) moves its payloads.
 ///
-/// A failure poisons: the failed byte and all behind it will never be ready, whatever is filled
-/// later. What stands in front still drains; then [`state`](Self::state) is [`State::Failed`]. A
-/// producer that does not know its length promises byte by byte, so its failure may find no gap:
-/// [`abort`](Self::abort) says that nothing follows.
+/// A failure is final: the failed byte and all behind it will never be ready, whatever is filled
+/// later. The bytes in front of it can still be sent; then [`state`](Self::state) is
+/// [`State::Failed`]. A producer that does not know its length promises only bytes that it has, so
+/// when it fails there may be no gap: [`abort`](Self::abort) says that nothing follows.
 ///
-/// The queue sets no limit on promised bytes; its caller does, by promising less. It holds at most
+/// The queue does not limit promised bytes; its caller does, by promising less. It holds at most
 /// two segments per payload and one more, and allocates nothing before the first promise. Calls
 /// that break the protocol panic: they are mistakes of the caller, after which the order of the
 /// stream could not be trusted.
@@ -240,7 +241,7 @@ pub struct OutQ<P> {
     /// The byte that will never come: a promised one, or after an abort the one at `promised`.
     /// [`NEVER`] while nothing has failed.
     failed_at: u64,
-    /// The end of what is queued, here or not. Below [`NEVER`].
+    /// The end of what is queued, filled or not. Below [`NEVER`].
     promised: u64,
     /// The sum of the weights of all payloads held.
     weight: Weight,
@@ -252,7 +253,7 @@ struct Segment<P> {
     /// Position of the first byte.
     at: u64,
     /// Some exactly when the segment is filled. The payload's first byte is the one at `at`; the
-    /// payload may be longer than the segment, and what is too much is never sent.
+    /// payload may be longer than the segment; the excess is never sent.
     payload: Option<P>,
 }
 
@@ -286,7 +287,7 @@ impl<P: Payload> OutQ<P> {
         at
     }
 
-    /// Queues a payload that is here, and returns the position of its first byte. An empty payload
+    /// Queues a payload, and returns the position of its first byte. An empty payload
     /// is dropped.
     ///
     /// # Panics
@@ -307,12 +308,11 @@ impl<P: Payload> OutQ<P> {
         at
     }
 
-    /// The promised bytes from `at` on are here: all of a gap, or any part of one. An empty payload
-    /// is dropped.
+    /// Fills promised bytes from `at` on: all of a gap, or any part of one. An empty payload is
+    /// dropped.
     ///
-    /// Bytes that can never be sent because of a failure in front of them are dropped without
-    /// complaint: their reads were under way when the failure struck. Of a payload that reaches
-    /// across the failed position, the front is kept.
+    /// Bytes behind a failure are dropped silently, because their reads may have been in flight when
+    /// it happened. If a payload reaches across the failed position, its front is kept.
     ///
     /// # Panics
     ///
@@ -355,13 +355,12 @@ impl<P: Payload> OutQ<P> {
         }
     }
 
-    /// Takes back filled bytes that have not been sent, from `at` to the end of what was filled or
-    /// pushed with them: they are a gap again. For a range of a file that was resident and has been
-    /// evicted before it could be sent.
+    /// Takes back filled bytes that have not been sent, from `at` to the end of their payload: they
+    /// are a gap again. For a range of a file that is believed to be resident only for a moment, and
+    /// for memory that is needed elsewhere.
     ///
     /// The payload is dropped unless it also holds bytes in front of `at` that have not been
-    /// released. Bytes that can never be sent because of a failure in front of them were dropped
-    /// then: retracting them does nothing.
+    /// released. Retracting bytes behind a failure does nothing: they were dropped when it happened.
     ///
     /// # Panics
     ///
@@ -400,10 +399,11 @@ impl<P: Payload> OutQ<P> {
         self.ready = self.ready.min(at);
     }
 
-    /// The byte at `at`, in a gap, will never come. From there on nothing will ever be ready, and
-    /// what was filled there is dropped; what stands in front of it may still be filled and sent.
+    /// Says that the byte at `at`, in a gap, will never come. From there on nothing will ever be
+    /// ready, and what was filled there is dropped. Bytes in front of it may still be filled and
+    /// sent.
     ///
-    /// Several reads may fail: the failure nearest to the front counts.
+    /// If several reads fail, the failure nearest to the front counts.
     ///
     /// # Panics
     ///
@@ -422,10 +422,10 @@ impl<P: Payload> OutQ<P> {
         self.failed_at = at;
     }
 
-    /// Nothing follows: the producer of the stream has failed. If there is a gap, its first byte
-    /// [fails](Self::fail). If there is none, what was promised still drains, and then
-    /// [`state`](Self::state) is [`State::Failed`]. After a failure this does nothing, unless a gap
-    /// in front of it was left.
+    /// Says that nothing follows: the producer of the stream has failed. If there is a gap, its
+    /// first byte [fails](Self::fail). If there is none, the promised bytes can still be sent, and
+    /// then [`state`](Self::state) is [`State::Failed`]. After a failure this does nothing, unless
+    /// there is still a gap in front of it.
     pub fn abort(&mut self) {
         if self.ready < self.reachable() {
             self.fail(self.ready);
@@ -434,8 +434,8 @@ impl<P: Payload> OutQ<P> {
         }
     }
 
-    /// The transport took the next `n` ready bytes. It may refer to them until they are
-    /// [released](Self::mark_released).
+    /// Says that the transport has taken the next `n` ready bytes. It may refer to them until they
+    /// are [released](Self::mark_released).
     ///
     /// # Panics
     ///
@@ -447,8 +447,8 @@ impl<P: Payload> OutQ<P> {
         self.sent += n;
     }
 
-    /// The transport no longer refers to the next `n` sent bytes. Payloads without any byte left
-    /// are dropped.
+    /// Says that the transport no longer refers to the next `n` sent bytes. Payloads without any
+    /// byte left are dropped.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! What one worker reads from disks: buffers, queue depth, and the line of those who wait.
+//! Disks as one worker uses them: buffers, queue depth, and the line of streams that wait.
 
 use core::cell::{Cell, RefCell};
 use core::time::Duration;
@@ -26,8 +26,8 @@ pub struct DiskConfig {
     pub depth: usize,
     /// What becomes of the page cache.
     pub caching: Caching,
-    /// Files beyond this size are not worth caching with [`Caching::Auto`]: a good part of the
-    /// memory would be theirs.
+    /// Files larger than this are not cached with [`Caching::Auto`]: they would fill a good part of
+    /// the memory.
     pub cached_bytes_max: u64,
     /// The tokens of the disk's own operations are `token_base` plus a number below 2⁵⁶.
     pub token_base: Token,
@@ -48,17 +48,17 @@ impl Default for DiskConfig {
     }
 }
 
-/// The name of a stream: what its reads and its place in line carry.
+/// The name of a stream. Its reads and its place in line carry it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owner {
-    /// The connection, by the name that its owner gave it.
+    /// The connection's name.
     pub connection: u64,
-    /// Which stream of the connection; 0 where there is only one.
+    /// The number of the stream within the connection; 0 if there is only one.
     pub lane: u32,
 }
 
 impl Owner {
-    /// The only stream of a connection.
+    /// Names the only stream of a connection.
     #[must_use]
     pub const fn of(connection: u64) -> Self {
         Self { connection, lane: 0 }
@@ -72,42 +72,42 @@ pub struct Disk {
     pipes: PipePool,
     config: DiskConfig,
     operations: Slab<Operation>,
-    /// How many of them are reads.
+    /// The number of reads among the operations.
     reads: usize,
     waiting: VecDeque<Owner>,
-    /// Those in `waiting`: nobody stands in line twice.
+    /// The same streams as in `waiting`: none stands in line twice.
     in_line: HashSet<Owner>,
     holders: Rc<Holders>,
     /// By file system.
     abilities: HashMap<u64, Abilities>,
-    /// File systems whose names were asked for.
+    /// The number of file systems whose names were asked for.
     asked: usize,
 }
 
-/// Bytes that a disk must have brought quickly, read after read, before the kernel may read ahead
-/// there: more than a limit of 167 MiB/s lets through at once, which is a tenth of a second's
-/// (`throtl_slice` in block/blk-throttle.c). What is read ahead of eight streams would keep a slower
-/// disk from all others for seconds.
+/// Bytes that a disk must bring quickly, read after read, before the kernel's readahead is used on
+/// it. A throttle lets a tenth of a second's bytes through at once (`throtl_slice` in
+/// block/blk-throttle.c), so this detects limits of up to 167 MiB/s. On a slower disk the readahead
+/// of eight streams would keep all other streams waiting for seconds.
 const QUICK_BYTES: u64 = 18 * 1024 * 1024;
-/// Quickly: a block in less than this, divided by the reads in flight. Twice as long is slow.
+/// A block is read quickly in less than this, divided by the reads in flight. Twice as long is slow.
 const BLOCK_QUICK: Duration = Duration::from_micros(1500);
-/// And where the kernel reads ahead a read is slow only if it has taken this long, too.
+/// Where the kernel's readahead is used, a slow read must also have taken this long.
 const READ_SLOW: Duration = Duration::from_millis(50);
 
-/// What a file system can do, and how fast, as far as it has been tried.
+/// The abilities of a file system, and its speed, as far as they have been tried.
 #[derive(Clone, Copy, Debug)]
 struct Abilities {
     /// `RWF_DONTCACHE`.
     drop: bool,
     /// `splice(2)` from a file.
     splice: bool,
-    /// What it has brought quickly, at most [`QUICK_BYTES`].
+    /// Bytes that it has brought quickly, at most [`QUICK_BYTES`].
     quick_bytes: u64,
-    /// Which it is.
+    /// Its name, as far as it is known.
     name: Name,
 }
 
-/// What is known of a file system's name.
+/// Knowledge of a file system's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Name {
     NotAsked,
@@ -123,7 +123,7 @@ impl Default for Abilities {
 }
 
 impl Abilities {
-    /// A read took so long, beside so many others.
+    /// Takes account of a read that took so long beside so many others.
     fn note_speed(&mut self, len: u64, took: Duration, beside: u32) {
         let blocks = u32::try_from(len.div_ceil(BLOCK)).unwrap_or(u32::MAX);
         let (share, quick) = (took / beside.saturating_add(1), BLOCK_QUICK.saturating_mul(blocks));
@@ -139,7 +139,7 @@ impl Abilities {
     }
 }
 
-/// Streams that hold buffers or pipes which their peers do not take: at most one entry for each.
+/// Streams that hold buffers or pipes while their transports are blocked, each at most once.
 #[derive(Debug, Default)]
 struct Holders {
     /// In the order in which they began.
@@ -164,7 +164,7 @@ impl Drop for Holding {
 #[derive(Debug)]
 enum Operation {
     Read(Read),
-    /// What a read that shall leave nothing behind has left is being dropped from the page cache.
+    /// Pages that a read left in the page cache are dropped from it.
     Discard,
     /// A file system is asked for its name.
     Name {
@@ -188,21 +188,21 @@ struct Read {
 pub(crate) struct Begun {
     /// Bytes asked for.
     pub(crate) len: u64,
-    /// Whether the next of the same range had better wait for its end: two splices at once look
-    /// to the kernel's readahead, where there is any, like a file read at random.
+    /// Whether the next read of the same range should wait for the end of this one: to the kernel's
+    /// readahead, where it is used, two splices at once look like a file read at random.
     pub(crate) alone: bool,
 }
 
-/// How bytes come from the disk.
+/// A way of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     /// Into the page cache, and from there into a pipe.
     Splice,
     /// Into the page cache, and a copy into a buffer.
     Keep,
-    /// The same, and what was brought in is dropped with the read.
+    /// The same, and the read itself drops the pages from the page cache.
     Drop,
-    /// The same, and dropped after it.
+    /// The same, and the pages are dropped after the read.
     Discard,
 }
 
@@ -222,14 +222,14 @@ pub struct ReadDone {
     pub(crate) beside: u32,
 }
 
-/// What a read has brought.
+/// The result of a read.
 #[derive(Debug)]
 pub(crate) enum Data {
     /// Copies.
     Buffer(Buffer),
     /// Pages of the page cache.
     Pipe(Pipe),
-    /// It has to be asked for again: the file system cannot do it this way, and knows another.
+    /// Nothing yet: the file system cannot read in this way, but knows another. Read again.
     Nothing,
 }
 
@@ -277,7 +277,7 @@ impl Disk {
         self.has_room_beside(0, 0)
     }
 
-    /// Whether it could with so many buffers and pipes set aside.
+    /// Whether a read could begin now with so many buffers and pipes set aside.
     fn has_room_beside(&self, buffers: usize, pipes: usize) -> bool {
         self.reads < self.config.depth
             && self.pool.available() > buffers
@@ -291,13 +291,15 @@ impl Disk {
         !self.waiting.is_empty() && self.reads < self.config.depth && !self.has_room()
     }
 
-    /// The stream that has held buffers or pipes for the longest time while its socket is full.
-    /// Have it [`reclaim`](crate::Stream::reclaim); it is not named again before it holds others.
+    /// The stream that has held buffers or pipes for the longest time while its transport is
+    /// blocked. Have it [`reclaim`](crate::Stream::reclaim); it is not named again before it holds
+    /// others.
     pub fn next_holder(&mut self) -> Option<Owner> {
         Some(self.holders.all.borrow_mut().pop_first()?.1)
     }
 
-    /// A stream holds what its full socket does not take, until the result is dropped.
+    /// Notes that a stream holds buffers or pipes while its transport is blocked, until the result
+    /// is dropped.
     pub(crate) fn hold(&self, owner: Owner) -> Holding {
         let since = self.holders.next.get();
         self.holders.next.set(since + 1);
@@ -322,8 +324,9 @@ impl Disk {
         }
     }
 
-    /// Tell a file which file system it is on, which may decide how its residency can be known. What
-    /// is not known yet is asked for; until the answer comes it is taken for one of the usual ones.
+    /// Tell a file which file system it is on, which decides how its residency can be known. If the
+    /// name of the file system is not known yet, it is asked for; until the answer comes the file
+    /// system is taken for one of the usual ones.
     pub(crate) fn introduce(&mut self, ring: &mut Ring, file: &File) {
         if file.is_introduced() {
             return;
@@ -342,13 +345,12 @@ impl Disk {
         }
     }
 
-    /// Begin a read of at most `len` bytes; how many were asked for, or `None` when there is no
-    /// room. What stays in the page cache goes through a pipe, else through a buffer.
+    /// Begin a read of at most `len` bytes, or return `None` if there is no room. Bytes that stay in
+    /// the page cache go through a pipe, unless the transport takes memory only; others go through a
+    /// buffer.
     ///
-    /// `takes`: with [`Takes::Memory`] always through a buffer.
-    ///
-    /// `urgent`: the stream can send nothing before it. What is only prefetched leaves a part of
-    /// the memory to such reads, or streams could hold up each other with what is not yet due.
+    /// `urgent`: the stream can send nothing before it. Prefetching leaves a part of the memory to
+    /// such reads, or streams could block each other with bytes that are not yet due.
     pub(crate) fn read(
         &mut self,
         ring: &mut Ring,
@@ -389,7 +391,7 @@ impl Disk {
                 let op = Op::Splice { file: file.fd().clone(), offset, pipe };
                 return Some(self.submit_read(ring, op, read, readahead));
             }
-            // No descriptor for a pipe: a buffer needs none.
+            // There is no descriptor for a pipe; a buffer needs none.
             read.how = How::Keep;
         }
         read.len = len.min(BLOCK - offset % BLOCK);
@@ -460,8 +462,8 @@ impl Disk {
         })
     }
 
-    /// Whether a failure is the file system's way to say that it cannot read like that, and there
-    /// is another way.
+    /// Whether a failure says that the file system cannot read in this way, and there is another
+    /// way.
     fn learns(&mut self, read: &Read, error: &io::Error) -> bool {
         let abilities = self.abilities.entry(read.file.dev()).or_default();
         let ability = match read.how {
@@ -506,10 +508,10 @@ impl Disk {
 
 /// The tokens of a disk's operations are as many as there are keys of a slab.
 const KEYS: Token = 1 << 56;
-/// One part in so many of the memory is for what streams wait for at the head of their line.
+/// This fraction of the memory is for reads that streams wait for at the head of their line.
 const URGENT_SHARE: usize = 4;
-/// File systems whose names are asked for; the files of others are read. A worker that serves a tree
-/// meets as many as are mounted in it, and overlayfs has one for each of its layers.
+/// File systems whose names are asked for; files on others are read. A worker that serves a tree
+/// meets the file systems mounted in it, and overlayfs has one for each of its layers.
 const FILE_SYSTEMS_MAX: usize = 1024;
 
 #[cfg(test)]
@@ -541,7 +543,7 @@ mod tests {
     fn a_fast_disk_is_slow_when_it_shows_so() {
         let mut disk = after(QUICK_BYTES);
         disk.note_speed(BLOCK, Duration::from_millis(49), 0);
-        assert!(disk.is_fast(), "that may have been the line of what is read ahead");
+        assert!(disk.is_fast(), "it may have waited behind the kernel's readahead");
         disk.note_speed(BLOCK, Duration::from_millis(90), 63);
         assert!(disk.is_fast(), "sixty-four at once");
         disk.note_speed(BLOCK, Duration::from_millis(51), 3);

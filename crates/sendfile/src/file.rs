@@ -1,4 +1,4 @@
-//! One open file, and what is known of its residency in the page cache.
+//! One open file, and knowledge of its residency in the page cache.
 //!
 //! Read first: `preadv2(2)` on `RWF_NOWAIT`, mm/filemap.c `filemap_cachestat`, mm/mincore.c. What Linux does
 //! (6.18, ext4): `cachestat(2)` counts folios that are still being read, so it can say no but not
@@ -15,15 +15,16 @@
 //! Some file systems do not know `RWF_NOWAIT`, so each is asked for its name once, not on the loop
 //! (`f_type` of `fstatfs(2)`). tmpfs and ramfs have everything in memory, unless there is swap. Then, and
 //! on overlayfs, `mincore(2)` looks, which needs a mapping and is exact; a look is believed for
-//! [`CONFIDENCE`]. It says nothing true to who neither owns the file nor may write to it; then, and on
-//! all other file systems (FUSE, networks: they ask somebody even about what is in the page cache),
-//! nothing is resident. An overlay of a network file system would have to ask it, too, and a lower
-//! file that is being replaced by a copy is looked at in its old place.
+//! [`CONFIDENCE`]. `mincore` tells a process that neither owns the file nor may write to it that
+//! everything is resident. Then, and on all other file systems (FUSE and networks, which ask a server
+//! even about pages in the page cache), nothing is taken to be resident. An overlay of a network file
+//! system would have to ask its server, too, and while a lower file is being replaced by a copy the
+//! lower one is looked at.
 //!
-//! What remains is a page that is evicted within 5 ms of its last use without the last one of its
-//! block, which reclaim does not do (a page just used is not on the inactive list), and one that has
-//! been evicted and is being read again by another process out of order. `sendfile(2)` would then
-//! sleep for that one read.
+//! Two cases remain in which `sendfile(2)` sleeps for one read: a page that is evicted within 5 ms of
+//! its last use while the last page of its block stays, which reclaim does not do (a page just used
+//! is not on the inactive list); and a page that was evicted while another process reads the block
+//! again out of order.
 
 use core::cell::{Cell, RefCell};
 use core::time::Duration;
@@ -38,8 +39,8 @@ pub(crate) const BLOCK: u64 = PROBE_BYTES_MAX as u64;
 const BELIEF: Duration = Duration::from_secs(10);
 /// How long a `cachestat` that found everything is believed.
 const CONFIDENCE: Duration = Duration::from_millis(5);
-/// How long a look is believed where `cachestat` may not be asked: since Linux 6.16 it is for the
-/// owner of a file, and who may write to it.
+/// How long a look is believed where `cachestat` is refused: since Linux 6.16 a process must own the
+/// file or have the right to write to it.
 const BELIEF_ALONE: Duration = Duration::from_millis(50);
 /// Blocks remembered per file; beyond it (1 GiB) each use looks exactly.
 const BLOCKS_MAX: usize = 4096;
@@ -49,11 +50,11 @@ const TMPFS: u64 = 0x0102_1994;
 const RAMFS: u64 = 0x8584_58f6;
 const OVERLAYFS: u64 = 0x794c_7630;
 
-/// What becomes of the page cache when a file is read from the disk.
+/// The use of the page cache for files that are read from the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Caching {
-    /// What fits stays ([`DiskConfig::cached_bytes_max`](crate::DiskConfig)): which of it is worth
-    /// keeping for longer the kernel knows best, which reclaims first what was used once.
+    /// Files of at most [`DiskConfig::cached_bytes_max`](crate::DiskConfig) stay. The kernel decides
+    /// for how long: it reclaims pages first that were used once.
     #[default]
     Auto,
     /// Everything stays.
@@ -70,7 +71,7 @@ pub struct File {
     dev: u64,
     telling: Cell<Telling>,
     introduced: Cell<bool>,
-    /// How the kernel has been told to read ahead.
+    /// The readahead that the kernel has been told to use.
     readahead: Cell<Option<Readahead>>,
     /// Blocks that were wholly resident, by block number.
     blocks: RefCell<BTreeMap<u64, Block>>,
@@ -85,13 +86,12 @@ struct Block {
     confirmed: Time,
 }
 
-/// How far the kernel reads ahead.
+/// The kernel's readahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Readahead {
-    /// Not at all: for slow disks, and for what is not to stay in the page cache.
+    /// None: for slow disks, and for files that are not to stay in the page cache.
     Off,
-    /// Twice as far as it is set up to, so that a read waits half as often: for disks that are
-    /// fast.
+    /// Twice as far as it is set up to, so that a read waits half as often: for fast disks.
     Far,
 }
 
@@ -140,7 +140,7 @@ impl File {
         self.introduced.get()
     }
 
-    /// It is on this file system, by its magic number; `None` if that cannot be known.
+    /// Tell it the magic number of its file system; `None` if that cannot be known.
     pub(crate) fn introduce(&self, magic: Option<u64>) {
         self.introduced.set(true);
         match magic {
@@ -150,7 +150,8 @@ impl File {
         }
     }
 
-    /// `sendfile(2)` does not take it: nothing of it is resident from now on, so it is read.
+    /// Note that `sendfile(2)` refuses it: from now on nothing of it counts as resident, so it is
+    /// read.
     pub(crate) fn cannot_be_sent(&self) {
         self.telling.set(Telling::Nothing);
     }
@@ -173,7 +174,7 @@ impl File {
         self.dev
     }
 
-    /// Tell the kernel how to read ahead, if it was told otherwise before.
+    /// Tell the kernel which readahead to use, unless it has been told.
     pub(crate) fn advise(&self, ring: &Ring, readahead: Readahead) {
         if self.readahead.replace(Some(readahead)) == Some(readahead) {
             return;
@@ -184,11 +185,11 @@ impl File {
         }
     }
 
-    /// How many bytes from `offset` on, at most `len`, can be sent without the disk. 0 means that
-    /// a read is needed (which also finds the end of a file that has been truncated).
+    /// Count the bytes from `offset` on, at most `len`, that can be sent without the disk. 0 means
+    /// that a read is needed (which also finds the end of a truncated file).
     ///
-    /// `look`: whether blocks of which nothing is known are to be looked at. A stream that reads
-    /// from the disk anyway gets them cheaper, and just as exactly, by the next read.
+    /// `look`: whether to look at blocks of which nothing is known. For a stream that reads from the
+    /// disk anyway the next read finds out as exactly, and costs less.
     pub fn resident(&self, ring: &Ring, offset: u64, len: u64, now: Time, look: bool) -> u64 {
         match self.telling.get() {
             Telling::Memory if !ring.has_swap() => return len,
@@ -229,7 +230,7 @@ impl File {
         let age = now.since(block.looked);
         match self.telling.get() {
             Telling::Exact => return age < BELIEF_ALONE,
-            // A look is as cheap as what would confirm it.
+            // A look costs no more than a confirmation would.
             Telling::Memory | Telling::Mapped => return age < CONFIDENCE,
             _ => {}
         }
@@ -287,7 +288,7 @@ impl File {
         if offset == start {
             return 0;
         }
-        // Nothing at the start of the block says nothing about its end.
+        // If the start of the block is missing, its end may still be there.
         self.probe(ring, offset, len).unwrap_or(0)
     }
 
@@ -310,13 +311,13 @@ impl File {
     fn probe_mapped(&self, ring: &Ring, offset: u64, len: usize) -> Option<u64> {
         let mut mapping = self.mapping.borrow_mut();
         if mapping.is_none() {
-            // As many as may be: until some have gone it is read.
+            // If there are as many mappings as there may be, the file is read.
             *mapping = ring.map(&self.fd, self.size).ok();
         }
         match mapping.as_ref()?.resident(offset, len) {
             Ok(found) => Some((found as u64).min(self.size - offset)),
             Err(_) => {
-                // The kernel does not tell: it would have to be believed.
+                // The kernel's answer is not true for this process.
                 self.telling.set(Telling::Nothing);
                 *mapping = None;
                 None

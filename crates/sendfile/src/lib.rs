@@ -1,30 +1,29 @@
 //! Files as sources of promises: a `sendfile` that never waits for the disk.
 //!
-//! A [`Stream`] is what goes out to one peer: bytes that are here and ranges of files that may not
-//! be. [`Stream::pump`] moves what can be moved now. Ranges that are in the page cache are lent to
-//! the transport, which sends them by `sendfile(2)`; others are read through the ring into buffers
-//! of a [`Disk`] and sent from there. Neither sleeps. The idea is FreeBSD's non-blocking
-//! `sendfile(2)` (Smirnoff 2014); what is different is that Linux's would sleep, so residency is
-//! known before it is called ([`File`]).
+//! A [`Stream`] carries responses to one peer: bytes in memory, and ranges of files that may not be in
+//! the page cache. [`Stream::pump`] does all that can be done now. Resident ranges are lent to the
+//! transport, which sends them by `sendfile(2)`; others are read through the ring into buffers of a
+//! [`Disk`] and sent from there. Neither sleeps. The idea is FreeBSD's non-blocking `sendfile(2)`
+//! (Smirnoff 2014). Linux's would sleep, so residency is known before it is called ([`File`]).
 //!
 //! ```text
-//!   push_file(range)         push(bytes)
-//!          │                      │
-//!          ▼                      ▼
-//!   ┌────────────┐  fill   ┌────────────┐ drain  ┌───────────┐
-//!   │ FileSource │ ──────► │    OutQ    │ ─────► │ Transport │ ──► socket
-//!   │            │ retract │ of Pieces  │  sent, │           │
-//!   └────────────┘ fail    └────────────┘ released──────────┘
-//!      │      ▲
+//!    push_file(range)       push(bytes)
+//!          │                     │
+//!          ▼                     ▼
+//!   ┌────────────┐  fill   ┌───────────┐   drain   ┌───────────┐
+//!   │ FileSource │ ──────► │   OutQ    │ ────────► │ Transport │ ──► socket
+//!   │            │ retract │ of Pieces │ ◄──────── │           │
+//!   └────────────┘  fail   └───────────┘   sent,   └───────────┘
+//!      │      ▲                           released
 //!      │ read │ handle_read
 //!      ▼      │
-//!   ┌────────────────────────────────────────────┐
-//!   │ Disk (one per worker): buffers, depth, the │ ◄──► ring
-//!   │ line of streams that wait                  │
-//!   └────────────────────────────────────────────┘
+//!   ┌──────────────────────────────────────┐
+//!   │ Disk (one per worker): buffers,      │ ◄──► ring
+//!   │ depth, the line of waiting streams   │
+//!   └──────────────────────────────────────┘
 //! ```
 //!
-//! The source only fills, the transport only drains, and the queue alone stands between them.
+//! The source only fills the queue, and the transport only drains it; neither knows the other.
 //! Several streams can feed one transport: their ready pieces move into its queue.
 //!
 //! Limits: the buffers of a `Disk` bound the memory of all its streams, its depth the reads in

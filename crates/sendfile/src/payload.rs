@@ -21,7 +21,7 @@ pub enum Piece {
     Part(Rc<Vec<u8>>, Range<usize>),
     /// A range of a buffer shared with other streams.
     Shared(Shared, Range<usize>),
-    /// A range of what a read has brought into memory.
+    /// A range of a buffer that a read has filled.
     Disk(Rc<Buffer>, Range<usize>),
     /// Pages of a file in a pipe.
     Pipe(Pages),
@@ -42,7 +42,7 @@ pub struct Pages {
 #[derive(Debug)]
 pub struct FileRange {
     pub(crate) file: Rc<File>,
-    /// Where in the file the range begins.
+    /// Position of the first byte in the file.
     pub(crate) offset: u64,
     pub(crate) len: u64,
 }
@@ -71,18 +71,18 @@ impl Piece {
         !matches!(self, Self::Pipe(_) | Self::File(_))
     }
 
-    /// Whether a read has brought it.
+    /// Whether it is the result of a read.
     pub(crate) const fn is_read(&self) -> bool {
         matches!(self, Self::Disk(..) | Self::Pipe(_))
     }
 
-    /// What a read has brought into memory.
+    /// The result of a read into a buffer.
     pub(crate) fn disk(buffer: Buffer) -> Self {
         let len = buffer.len();
         Self::Disk(Rc::new(buffer), 0..len)
     }
 
-    /// What a read has brought into a pipe.
+    /// The result of a read into a pipe.
     pub(crate) fn pipe(pipe: Pipe) -> Self {
         let len = pipe.len() as u64;
         Self::Pipe(Pages { pipe: Rc::new(RefCell::new(pipe)), len })
@@ -98,8 +98,8 @@ impl Payload for Piece {
         }
     }
 
-    /// The memory of what the disk brings is bounded by its [`Disk`](crate::Disk), and weighs
-    /// nothing here. Each part of bytes that have been cut weighs as much as the whole.
+    /// A [`Disk`](crate::Disk) bounds the memory of its reads, so they weigh nothing here. Each part
+    /// of bytes that have been cut weighs as much as the whole.
     fn weight(&self) -> Weight {
         let (own, shared) = match self {
             Self::Bytes(bytes) => (bytes.capacity(), 0),

@@ -10,8 +10,8 @@ use std::rc::Rc;
 #[derive(Clone, Debug, Default)]
 pub struct Account(Rc<Cell<u64>>);
 
-/// Bytes charged to an [`Account`] until this is dropped. It belongs inside the memory it stands
-/// for, so that memory shared by many owners is charged once and given back by the last of them.
+/// Bytes charged to an [`Account`] until this is dropped. It belongs inside the memory that it
+/// charges, so that memory shared by many owners is charged once, until the last of them is dropped.
 #[derive(Debug)]
 pub struct Charge {
     account: Account,
@@ -58,7 +58,7 @@ impl Shared {
         Self(Rc::new(Buffer { bytes: bytes.into(), _charge: charge }))
     }
 
-    /// The bytes, to be changed; `None` while another clone exists.
+    /// The bytes, for changing them; `None` while another clone exists.
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         Rc::get_mut(&mut self.0).map(|buffer| &mut *buffer.bytes)
     }

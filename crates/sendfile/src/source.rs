@@ -1,9 +1,8 @@
 //! The source that fills promises of files. It never sends.
 //!
-//! A range that is resident is *lent*: it is filled with a range of the file for one drain, and what
-//! the transport has not taken by the end of that is retracted. So what is believed of residency is
-//! never older than the turn that uses it. Ranges that are not resident are read, as far as the
-//! [`Window`] goes.
+//! A resident range is *lent*: its promise is filled for one drain, and after the drain the part
+//! that the transport has not taken is retracted. So a belief in residency is never older than the
+//! turn that uses it. Other ranges are read, as far as the [`Window`] goes.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -19,25 +18,26 @@ use crate::file::{BLOCK, File, Readahead};
 use crate::payload::{FileRange, PLACE_BYTES, Piece};
 use crate::transport::Takes;
 
-/// Files behind the first for which reads begin before it has left: what a browser pipelines.
+/// Files for which reads begin before the first has left: as many as a browser pipelines.
 const SOURCES_AHEAD_MAX: usize = 8;
-/// Bytes asked of a disk at once, at first and on a slow disk.
+/// Bytes of one read, at first and on a slow disk.
 const CHUNK_BYTES_MIN: u64 = BLOCK;
-/// The same on a fast one: each costs a hand-over to another thread, some 10 us.
+/// The same on a fast disk, where reads are larger because each costs a hand-over to another thread,
+/// some 10 us.
 const CHUNK_BYTES_MAX: u64 = 4 * BLOCK;
-/// A read that took less was of a fast disk, one that took more of a slow one.
+/// A disk is fast if a read took less than the first, and slow if a read took more than the second.
 const CHUNK_FAST: Duration = Duration::from_millis(10);
 const CHUNK_SLOW: Duration = Duration::from_millis(50);
-/// Among many reads none is quick. The disk is fast all the same if its share of time for a block was
-/// less: 512 MiB/s, so that what is prefetched for some is soon out of the way of others.
+/// Among many reads each takes long. The disk is fast all the same if a block took less than this of
+/// its time, which is 512 MiB/s: then prefetching for some streams does not delay others for long.
 const BLOCK_FAST: Duration = Duration::from_micros(500);
 
-/// How far a stream prefetches, bytes: what has been read and not released, and reads in flight,
-/// never exceed it together. A read begins while less than half of it is used, and brings at most
-/// half, so that one is sent while the next is read.
+/// The limit of prefetching, bytes: reads in flight, and bytes that were read and not released,
+/// never exceed it together. A read begins while less than half of the window is used, and brings at
+/// most half, so that one is sent while the next is read.
 ///
-/// What nothing can be sent without is read in any case, 256 KiB of it at once if the window has no
-/// more room; so a stream holds at most its window and 256 KiB.
+/// If a stream has nothing to send, it reads even without room in the window, 256 KiB at once; so it
+/// holds at most its window and 256 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window(pub u64);
 
@@ -49,8 +49,8 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Bytes of a read that fits twice: the largest of 256 KiB, 512 KiB, ... up to `chunk`, and the
-    /// least of them in any case.
+    /// The bytes of one read, of which two fit into the window: the largest of 256 KiB, 512 KiB, ...
+    /// up to `chunk`, and at least 256 KiB.
     const fn chunk(self, chunk: u64) -> u64 {
         let mut chunk = chunk;
         while chunk > CHUNK_BYTES_MIN && chunk > self.0 / 2 {
@@ -90,7 +90,7 @@ pub struct FileSource {
     lent: u64,
     /// Bytes of reads in flight.
     reading: u64,
-    /// What reads have brought and the transport has not released, in the order of the stream.
+    /// Results of reads that the transport has not released, in the order of the stream.
     fills: VecDeque<Fill>,
     /// Bytes of `fills` that have not been released.
     held: u64,
@@ -98,21 +98,21 @@ pub struct FileSource {
     released: u64,
     /// Some exactly when the transport was blocked at the last settling, and `held` is not 0.
     holding: Option<Holding>,
-    /// Bytes to ask a disk for at once.
+    /// Bytes of one read.
     chunk: u64,
     /// Some once a promise has failed.
     failure: Option<Failure>,
 }
 
-/// A range of a file that has been promised, and of which nothing beyond `at` has been asked for.
+/// A promised range of a file, as far as no read of it has begun.
 #[derive(Debug)]
 struct Promise {
     file: Rc<File>,
-    /// Where in the stream the next byte to ask for goes.
+    /// Position in the stream of the next byte to fill.
     at: u64,
-    /// Where in the file it is.
+    /// Position of that byte in the file.
     offset: u64,
-    /// Where in the file the range ends.
+    /// End of the range in the file.
     end: u64,
     /// Whether some of it had to be read.
     from_disk: bool,
@@ -127,15 +127,15 @@ const _: () = assert!(size_of::<Promise>() <= size_of::<Piece>() + size_of::<u64
 #[derive(Debug)]
 struct Fill {
     file: Rc<File>,
-    /// Where in the stream the first byte is.
+    /// Position of the first byte in the stream.
     at: u64,
-    /// Where in the file it is.
+    /// Position of the first byte in the file.
     offset: u64,
     len: u64,
 }
 
 impl FileSource {
-    /// Nothing is promised yet.
+    /// A source without promises.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -195,7 +195,7 @@ impl FileSource {
         self.held
     }
 
-    /// Why the stream cannot go on beyond [`OutQ::failed_at`].
+    /// The reason for the failure at [`OutQ::failed_at`].
     #[must_use]
     pub const fn failure(&self) -> Option<Failure> {
         self.failure
@@ -207,8 +207,7 @@ impl FileSource {
         self.promises.len() as u64 * PLACE_BYTES
     }
 
-    /// Begins with another stream, whose queue has been [restarted](OutQ::restart), and keeps the
-    /// memory.
+    /// Begins with a new stream, whose queue is [restarted](OutQ::restart), and keeps the memory.
     ///
     /// # Panics
     ///
@@ -220,9 +219,9 @@ impl FileSource {
         *self = Self { promises, ..Self::new() };
     }
 
-    /// Fills what can be filled now. If the first gap is resident, at most as much of it is lent as
-    /// makes `budget` bytes ready; else reads begin, as far as the window goes. With a `budget` of 0
-    /// nothing can be sent, and nothing is lent.
+    /// Fills promises. If the first gap is resident, so much of it is lent that at most `budget` bytes
+    /// are ready; else reads begin, as far as the window goes. A `budget` of 0 says that nothing can
+    /// be sent now: nothing is lent.
     ///
     /// # Panics
     ///
@@ -238,19 +237,19 @@ impl FileSource {
         } else if self.promises.front().is_some_and(|promise| promise.from_disk)
             && self.reading + self.held < cx.window.0 / 2
         {
-            // What is not from the disk is not prefetched: it will most likely be lent.
+            // A file of which nothing had to be read is not prefetched: most likely it will be lent.
             self.prefetch(queue, cx, false);
         }
     }
 
-    /// Whether a stream that has nothing to send may read. A transport that keeps what it has sent
-    /// releases it some time, and then there is room in the window again.
+    /// Whether a stream that has nothing to send may read. If sent bytes fill the window, the
+    /// transport will release them, and then there is room again.
     const fn may_read(&self, queue: &OutQ<Piece>, window: Window) -> bool {
         queue.released() == queue.sent() || self.reading + self.held < window.0
     }
 
-    /// Lends at most `room` bytes of what is resident where the first gap begins; whether anything
-    /// is.
+    /// Lends at most `room` resident bytes where the first gap begins; returns whether there are
+    /// any.
     fn lend(&mut self, queue: &mut OutQ<Piece>, cx: &mut FillCx<'_>, room: u64) -> bool {
         let Some(promise) = self.promises.front() else { return false };
         if promise.at != queue.ready() {
@@ -269,9 +268,10 @@ impl FileSource {
         true
     }
 
-    /// Takes account of what the transport has taken and released since [`fill`](Self::fill). What
-    /// was lent and not taken is retracted. `blocked`: the transport takes nothing now, so what the
-    /// stream holds may have to be [reclaimed](Self::reclaim).
+    /// Takes account of the bytes that the transport has taken and released since
+    /// [`fill`](Self::fill). The part of a lent range that was not taken is retracted. `blocked`: the
+    /// transport takes nothing now, so the memory that the stream holds may have to be
+    /// [reclaimed](Self::reclaim).
     pub fn settle(
         &mut self,
         queue: &mut OutQ<Piece>,
@@ -303,7 +303,7 @@ impl FileSource {
         }
     }
 
-    /// Everything in front of `released` has left: what of it reads have brought is no longer held.
+    /// Takes account of a release: results of reads in front of `released` are no longer held.
     fn let_go(&mut self, released: u64) {
         let before = core::mem::replace(&mut self.released, released);
         while let Some(fill) = self.fills.front() {
@@ -316,7 +316,7 @@ impl FileSource {
         }
     }
 
-    /// Begins reads of what is not resident, as far as the window goes (see [`Window`]).
+    /// Begins reads of ranges that are not resident, as far as the window goes (see [`Window`]).
     /// `head_missing`: nothing can be sent, and where the first gap begins nothing is resident.
     fn prefetch(&mut self, queue: &OutQ<Piece>, cx: &mut FillCx<'_>, head_missing: bool) {
         let FillCx { owner, window, takes, .. } = *cx;
@@ -332,14 +332,14 @@ impl FileSource {
             looked_at += 1;
             while !promise.is_done() && !promise.occupied {
                 let left = promise.end - promise.offset;
-                // Everything else waits for the head of the line: it is read whatever has been
-                // prefetched.
+                // All other bytes wait for the head of the line, so it is read even if the window
+                // is full.
                 let at_head = head_missing && index == 0 && promise.at == queue.ready();
                 let used = self.reading + self.held;
                 if !at_head && used >= window.0 / 2 {
                     return;
                 }
-                // What is resident further back will be lent when its turn comes.
+                // A resident range further back will be lent when its turn comes.
                 let look = !promise.from_disk;
                 if !at_head
                     && takes == Takes::Files
@@ -348,7 +348,7 @@ impl FileSource {
                 {
                     break;
                 }
-                // Ends of reads lie on multiples of the chunk, and so of residency's blocks.
+                // Reads end at multiples of the chunk, so that they cover whole blocks.
                 let most = if window.0.saturating_sub(used) < chunk { BLOCK } else { chunk };
                 let want = left.min(most - promise.offset % most);
                 let (file, at, offset) = (&promise.file, promise.at, promise.offset);
@@ -398,7 +398,7 @@ impl FileSource {
         self.adapt(done.len, ring.now().since(done.began), done.beside);
         queue.fill(done.at, piece);
         if len < done.len {
-            // A short read is not the end of the file; that would have been empty.
+            // A short read is not the end of the file: at the end a read brings nothing.
             let end = done.offset + done.len;
             self.insert(Promise::again(&done.file, done.at + len, done.offset + len, end));
         }
@@ -406,8 +406,9 @@ impl FileSource {
         self.fills.insert(place, Fill { file: done.file, at: done.at, offset: done.offset, len });
     }
 
-    /// A read took so long. Large reads cost less per byte; small reads end sooner and hold less
-    /// memory. A read that was begun before the chunk grew says nothing of the larger chunk.
+    /// Adapts the chunk to the time that a read took. Large reads cost less per byte; small reads end
+    /// sooner and hold less memory. A read that began before the chunk grew says nothing about the
+    /// larger chunk.
     fn adapt(&mut self, len: u64, took: Duration, beside: u32) {
         let blocks = u32::try_from(len / BLOCK).unwrap_or(1).max(1);
         let is_fast = took < CHUNK_FAST || took / beside.saturating_add(1) < BLOCK_FAST * blocks;
@@ -418,15 +419,15 @@ impl FileSource {
         }
     }
 
-    /// The kernel's readahead is on only where several reads in a row were fast. On a slow disk
-    /// every stream would wait for what the kernel reads ahead of the others.
+    /// The kernel's readahead is used only after several fast reads in a row. On a slow disk every
+    /// stream would wait for the readahead of the others.
     const fn readahead(&self) -> Readahead {
         if self.chunk == CHUNK_BYTES_MAX { Readahead::Far } else { Readahead::Off }
     }
 
-    /// Gives back the buffers and pipes of what the peer does not take; it will be read again.
-    /// Unless the transport was blocked at the last settling this does nothing: what is held is on
-    /// its way. What was sent and not released stays, too.
+    /// Gives back the buffers and pipes of unsent bytes; they will be read again. This does nothing
+    /// unless the transport was blocked at the last settling: otherwise they are on their way. Bytes
+    /// that were sent and not released stay.
     pub fn reclaim(&mut self, queue: &mut OutQ<Piece>) {
         if self.holding.take().is_none() {
             return;
@@ -456,13 +457,13 @@ impl FileSource {
         self.drop_behind_failure(queue, failure);
     }
 
-    /// Nothing follows what has been promised: see [`OutQ::abort`].
+    /// Aborts the queue: see [`OutQ::abort`].
     pub fn abort(&mut self, queue: &mut OutQ<Piece>, failure: Failure) {
         queue.abort();
         self.drop_behind_failure(queue, failure);
     }
 
-    /// What stands in front of the failure still goes out; the rest will never be sent.
+    /// Forgets everything behind the failure. The bytes in front of it are still sent.
     fn drop_behind_failure(&mut self, queue: &OutQ<Piece>, failure: Failure) {
         self.failure.get_or_insert(failure);
         let Some(at) = queue.failed_at() else { return };
@@ -480,7 +481,7 @@ impl Default for FileSource {
 }
 
 impl Promise {
-    /// What has been asked of the disk before.
+    /// A range that was read before and has to be read again.
     fn again(file: &Rc<File>, at: u64, offset: u64, end: u64) -> Self {
         Self { file: Rc::clone(file), at, offset, end, from_disk: true, occupied: false }
     }

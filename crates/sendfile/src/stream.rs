@@ -1,4 +1,4 @@
-//! One response after the other on its way to one peer: a queue, and the source that fills it.
+//! Responses on their way to one peer: a queue, and the source that fills it.
 
 use core::ops::Range;
 use std::rc::Rc;
@@ -13,9 +13,9 @@ use crate::payload::Piece;
 use crate::source::{FileSource, FillCx, Window};
 use crate::transport::{Drained, Takes, Transport};
 
-/// Bytes that one pump moves at most, so that a fast download does not starve the others: a file of
-/// 1 MiB and its head, some 100 us of a core. A file that leaves in several turns costs more: when
-/// all others have had theirs, what belongs to it has left the processor's caches.
+/// Bytes that one pump sends at most, so that a fast download does not starve the others: a file of
+/// 1 MiB and its head, some 100 us of a core. A file that leaves in several turns costs more, because
+/// between its turns its data leaves the processor's caches.
 const TURN_BYTES: u64 = 1024 * 1024 + 64 * 1024;
 
 /// How a pump ended.
@@ -23,8 +23,8 @@ const TURN_BYTES: u64 = 1024 * 1024 + 64 * 1024;
 pub enum Progress {
     /// The transport has taken everything.
     Drained,
-    /// The transport can take nothing now: pump again after
-    /// [`Transport::handle_writable`]. Reads may be in flight, too.
+    /// The transport can take nothing now: pump again after [`Transport::handle_writable`]. Reads
+    /// may be in flight, too; pump again after each of them.
     Blocked,
     /// Reads are in flight, the stream stands in line for a buffer, or its window is full of bytes
     /// that the transport has sent and not released: pump again after [`Stream::handle_read`],
@@ -49,13 +49,13 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Nothing is promised yet.
+    /// A stream without promises.
     #[must_use]
     pub const fn new() -> Self {
         Self { queue: OutQ::new(), files: FileSource::new() }
     }
 
-    /// Promises bytes that are here. After a failure nothing more can be promised, and this does
+    /// Promises bytes that are in memory. After a failure nothing more can be promised, and this does
     /// nothing.
     pub fn push(&mut self, piece: Piece) {
         if self.files.failure().is_none() {
@@ -74,8 +74,9 @@ impl Stream {
         }
     }
 
-    /// Nothing follows what has been promised, and the peer must not take it for all: when it has
-    /// been sent, the stream has failed. What is missing of it will not be read any more.
+    /// Says that nothing follows the promised bytes, although the response is not complete. If none
+    /// of them is missing, they are still sent before the stream fails; else it fails at the first
+    /// gap.
     pub fn abort(&mut self, failure: Failure) {
         self.files.abort(&mut self.queue, failure);
     }
@@ -116,7 +117,7 @@ impl Stream {
         self.files.reading()
     }
 
-    /// Memory that the stream keeps alive, apart from what its [`Disk`] bounds.
+    /// Memory that the stream keeps alive, without that which its [`Disk`] bounds.
     #[must_use]
     pub fn weight(&self) -> Weight {
         let mut weight = self.queue.weight();
@@ -149,7 +150,7 @@ impl Stream {
         self.files.reclaim(&mut self.queue);
     }
 
-    /// Fills what can be filled now: see [`FileSource::fill`].
+    /// Fills promises: see [`FileSource::fill`].
     pub fn fill(
         &mut self,
         ring: &mut Ring,
@@ -163,12 +164,13 @@ impl Stream {
         self.files.fill(&mut self.queue, &mut cx, budget);
     }
 
-    /// Takes account of what has left: see [`FileSource::settle`].
+    /// Takes account of a drain: see [`FileSource::settle`].
     pub fn settle(&mut self, disk: &mut Disk, owner: Owner, blocked: bool) {
         self.files.settle(&mut self.queue, disk, owner, blocked);
     }
 
-    /// Moves what can be moved now, at most 1 MiB and 64 KiB: fill, drain, settle, again.
+    /// Sends at most 1 MiB and 64 KiB: fill, drain, settle, and again, until nothing more can be done
+    /// now.
     pub fn pump(
         &mut self,
         ring: &mut Ring,
@@ -206,7 +208,7 @@ impl Stream {
                 Drained::Failed(failure) => return Progress::Failed(failure),
             }
         };
-        // Nothing more leaves now. What comes next is read meanwhile.
+        // Nothing more leaves now. Meanwhile the next ranges are read.
         files.fill(queue, &mut cx, 0);
         progress
     }

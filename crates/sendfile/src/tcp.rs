@@ -1,7 +1,7 @@
 //! The transport that the kernel has: a TCP or Unix stream socket.
 //!
-//! Read first: `send(2)`, `sendfile(2)`, `splice(2)`, `tcp(7)`. The kernel copies memory, and holds
-//! pages of files by reference, so what it has taken is released at once.
+//! Read first: `send(2)`, `sendfile(2)`, `splice(2)`, `tcp(7)`. The kernel copies memory and refers to
+//! pages of files by itself, so bytes that it has taken are released at once.
 
 use std::io::{self, IoSlice};
 
@@ -74,10 +74,10 @@ impl KernelTcp {
     ) -> io::Result<usize> {
         let left = queue.promised() - queue.sent();
         if !self.corked && left >= CORK_BYTES_MIN && first.payload.is_read() {
-            // `MSG_MORE` holds a packet that is not full until the next acknowledgement comes; a
-            // cork holds it until it is full. For what comes from the disk piece by piece that is
-            // fewer packets, and fewer times that the peer wakes up. What is in memory or resident
-            // comes in large pieces anyway.
+            // `MSG_MORE` holds back a packet that is not full until the next acknowledgement comes;
+            // a cork holds it back until it is full. Bytes come from the disk piece by piece, so the
+            // cork saves packets, and the peer wakes up less often. Other bytes come in large pieces
+            // anyway.
             self.corked = true;
             ring.cork(&self.socket, true);
         }
@@ -95,8 +95,9 @@ impl KernelTcp {
         }
     }
 
-    /// The rest of the stream, `left` bytes in all, shall share packets with these. If it waits for
-    /// a disk, the kernel sends what there is after 200 ms.
+    /// Sends pieces of memory. If they are not all of the `left` bytes of the stream, a packet that
+    /// is not full waits for more. If the rest waits for a disk, the kernel sends the packet after
+    /// 200 ms.
     fn send_memory(
         &self,
         ring: &Ring,
@@ -189,8 +190,8 @@ impl Transport for KernelTcp {
         self.writable.is_some()
     }
 
-    /// What the kernel has taken may be megabytes more, and the socket is not called writable before
-    /// a third of them is gone.
+    /// The kernel may have taken megabytes more, and the socket is not called writable before a third
+    /// of them is gone.
     fn acknowledged(&self, ring: &Ring, queue: &OutQ<Piece>) -> i64 {
         queue.sent().wrapping_sub(ring.queued(&self.socket)).cast_signed()
     }
