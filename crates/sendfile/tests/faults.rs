@@ -7,7 +7,8 @@ use std::rc::Rc;
 use ring::sim::{Config, Peer, World};
 use ring::{Event, Op, OpenHow, Ring};
 use sendfile::{
-    Disk, DiskConfig, Failure, File, KernelTcp, Owner, Progress, Stream, Transport as _, Window,
+    Disk, DiskConfig, Failure, File, KernelTcp, Owner, Piece, Progress, Stream, Transport as _,
+    Window,
 };
 
 const DISK: u64 = 1 << 40;
@@ -21,6 +22,7 @@ const EINVAL: i32 = 22;
 const EOVERFLOW: i32 = 75;
 const EOPNOTSUPP: i32 = 95;
 const EBADF: i32 = 9;
+const ECANCELED: i32 = 125;
 
 struct Setup {
     world: World,
@@ -164,4 +166,70 @@ fn a_file_that_sendfile_does_not_take_is_read() {
         // It is not tried again for each block.
         assert_eq!(setup.file.resident(&setup.ring, 0, 1, setup.ring.now(), true), 0);
     }
+}
+
+/// A gap is never filled after an abort. If there is none, the promised bytes leave first.
+#[test]
+fn an_aborted_stream_fails_behind_what_was_promised() {
+    let mut setup = Setup::new(7);
+    setup.stream.abort(Failure::Gone);
+    setup.stream.push(Piece::Static(b"what follows"));
+    assert_eq!(setup.stream.promised(), 1_000_000, "nothing can follow");
+    assert_eq!(setup.finish(), Progress::Failed(Failure::Gone));
+    assert_eq!(setup.stream.sent(), 0);
+
+    let mut setup = Setup::new(7);
+    setup.stream = Stream::new();
+    setup.stream.push(Piece::Static(b"head"));
+    setup.stream.abort(Failure::Unexpected(1));
+    assert!(!setup.stream.is_drained());
+    assert_eq!(setup.finish(), Progress::Failed(Failure::Unexpected(1)));
+    assert_eq!(setup.stream.sent(), 4);
+}
+
+#[test]
+fn reads_that_end_behind_an_abort_hold_nothing() {
+    for seed in 0..20 {
+        let mut setup = Setup::new(seed);
+        setup.world.evict("file");
+        assert_eq!(setup.pump(Window(u64::MAX)), Progress::Waiting);
+        assert!(setup.stream.is_reading());
+        setup.stream.abort(Failure::Gone);
+        while setup.stream.is_reading() {
+            setup.wait();
+            setup.stream.queue().check();
+        }
+        assert_eq!((setup.stream.held(), setup.stream.sent()), (0, 0), "seed {seed}");
+        assert_eq!(setup.finish(), Progress::Failed(Failure::Gone));
+    }
+}
+
+#[test]
+fn receiving_stops_and_begins_as_often_as_it_is_told() {
+    let mut setup = Setup::new(7);
+    let mut received: Vec<u8> = Vec::new();
+    for round in 0..3 {
+        // Twice is once.
+        setup.transport.set_receiving(&mut setup.ring, true);
+        setup.transport.set_receiving(&mut setup.ring, true);
+        setup.peer.send(&[round]);
+        while received.len() <= usize::from(round) {
+            let Event::Received(bytes) = next(&mut setup.ring) else { panic!("bytes") };
+            received.extend(&*bytes);
+        }
+        setup.transport.set_receiving(&mut setup.ring, false);
+        setup.transport.set_receiving(&mut setup.ring, false);
+        let mut completions = Vec::new();
+        while completions.is_empty() {
+            setup.ring.wait(None, &mut completions).unwrap();
+        }
+        let error = completions.remove(0).result.unwrap_err();
+        assert_eq!((error.raw_os_error(), completions.len()), (Some(ECANCELED), 0));
+        setup.transport.handle_receive_stopped();
+    }
+    assert_eq!(received, [0, 1, 2]);
+    setup.transport.handle_end();
+    setup.transport.set_receiving(&mut setup.ring, true);
+    assert!(setup.transport.has_ended());
+    assert_eq!(setup.ring.in_flight(), 0, "there is nothing more to receive");
 }
