@@ -36,4 +36,4 @@ pub use precondition::{Outcome, Validators};
 pub use range::{Range, RangeSet, Ranges};
 pub use response::ResponseHead;
 pub use section::FieldSection;
-pub use status::{Reject, Status};
+pub use status::{OtherCode, Reject, Status};

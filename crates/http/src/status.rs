@@ -9,21 +9,38 @@ use core::fmt;
 /// disagree.
 macro_rules! statuses {
     ($($(#[$doc:meta])* $name:ident = $code:literal $phrase:literal,)*) => {
-        /// A status code that a server of static content has a use for (RFC 9110 §15).
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[repr(u16)]
+        /// A status code (RFC 9110 §15): those that the server sends itself have a name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Status {
-            $($(#[$doc])* #[doc = concat!(stringify!($code), " ", $phrase)] $name = $code,)*
+            $($(#[$doc])* #[doc = concat!(stringify!($code), " ", $phrase)] $name,)*
+            /// Any other code from 100 to 599, as other servers send them: see
+            /// [`from_code`](Self::from_code).
+            Other(OtherCode),
         }
 
         impl Status {
-            /// Every status, in the order of the codes.
+            /// Every status with a name, in the order of the codes.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// The reason phrase. Clients ignore it (RFC 9112 §4); it is for people who read
-            /// traces.
+            /// The three digits as a number.
+            #[inline]
+            pub const fn code(self) -> u16 {
+                match self { $(Self::$name => $code,)* Self::Other(OtherCode(code)) => code }
+            }
+
+            /// The reason phrase, empty for a status without a name. Clients ignore it (RFC 9112
+            /// §4); it is for people who read traces.
             pub const fn phrase(self) -> &'static str {
-                match self { $(Self::$name => $phrase,)* }
+                match self { $(Self::$name => $phrase,)* Self::Other(_) => "" }
+            }
+
+            /// The status of a code from 100 to 599, which are all that are valid.
+            pub const fn from_code(code: u16) -> Option<Self> {
+                match code {
+                    $($code => Some(Self::$name),)*
+                    100..=599 => Some(Self::Other(OtherCode(code))),
+                    _ => None,
+                }
             }
         }
     };
@@ -31,6 +48,7 @@ macro_rules! statuses {
 
 statuses! {
     Continue = 100 "Continue",
+    SwitchingProtocols = 101 "Switching Protocols",
     Ok = 200 "OK",
     NoContent = 204 "No Content",
     PartialContent = 206 "Partial Content",
@@ -65,15 +83,15 @@ statuses! {
     InsufficientStorage = 507 "Insufficient Storage",
 }
 
-impl Status {
-    /// The three digits as a number.
-    pub const fn code(self) -> u16 {
-        self as u16
-    }
+/// A code from 100 to 599 that has no name in [`Status`]. Only [`Status::from_code`] makes one, so
+/// that equal codes are equal statuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OtherCode(u16);
 
-    /// The status of a code, `None` if this crate does not name it.
-    pub fn from_code(code: u16) -> Option<Self> {
-        Self::ALL.iter().copied().find(|status| status.code() == code)
+impl Status {
+    /// Whether it is that of an interim response, which another one follows (RFC 9110 §15.2).
+    pub const fn is_interim(self) -> bool {
+        self.code() < 200 && !matches!(self, Self::SwitchingProtocols)
     }
 
     /// Whether a response with this status never has content, whatever its fields say (RFC 9112
@@ -85,7 +103,10 @@ impl Status {
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.code(), self.phrase())
+        match self {
+            Self::Other(OtherCode(code)) => write!(f, "{code}"),
+            named => write!(f, "{} {}", named.code(), named.phrase()),
+        }
     }
 }
 
@@ -130,10 +151,19 @@ mod tests {
     #[test]
     fn codes_name_their_statuses() {
         for &status in Status::ALL {
-            assert_eq!(format!("{status}"), format!("{} {}", status.code(), status.phrase()));
             assert_eq!(Status::from_code(status.code()), Some(status));
         }
-        assert_eq!(Status::from_code(299), None);
+        assert_eq!(format!("{}", Status::NotFound), "404 Not Found");
+    }
+
+    #[test]
+    fn a_valid_code_without_a_name_is_a_status() {
+        let status = Status::from_code(299).expect("valid");
+        assert_eq!((status.code(), status.phrase()), (299, ""));
+        for code in 0..1000 {
+            let status = Status::from_code(code);
+            assert_eq!(status.map(Status::code), (100..600).contains(&code).then_some(code));
+        }
     }
 
     #[test]
