@@ -241,11 +241,57 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The lines of a text that has been checked.
-    pub(crate) const fn new(lines: &'a [u8]) -> Self {
+    /// The lines of a text that a parser has checked; see [`Head::new`] for its form.
+    pub const fn new(lines: &'a [u8]) -> Self {
         Self { rest: lines }
     }
+
+    /// The lines without those that concern one connection only: fields that `Connection` names, and
+    /// those that belong to HTTP/1 framing and connections anyway (RFC 9110 §7.6.1). A proxy forwards
+    /// the rest.
+    ///
+    /// Each line is compared with each option of `Connection`.
+    pub fn end_to_end(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let connection_on = self.clone().at_connection();
+        self.filter(move |(name, _)| {
+            let is_name = |other: &[u8]| other.eq_ignore_ascii_case(name);
+            let is_known = HOP_BY_HOP.iter().any(|known| is_name(known.as_bytes()));
+            !is_known && !connection_on.options().any(is_name)
+        })
+    }
+
+    /// The lines from the first `Connection` on, so that those before need not be scanned for each
+    /// line.
+    fn at_connection(mut self) -> Self {
+        loop {
+            let here = self.clone();
+            match self.next() {
+                Some((name, _)) if Field::of_name(name) != Some(Field::Connection) => {}
+                _ => return here,
+            }
+        }
+    }
+
+    /// The options in all lines of `Connection`.
+    fn options(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.clone()
+            .filter(|(name, _)| Field::of_name(name) == Some(Field::Connection))
+            .flat_map(|(_, value)| bytes::list(value))
+    }
 }
+
+/// Fields that are never forwarded, whether or not `Connection` names them (RFC 9110 §7.6.1).
+/// `Trailer` announces fields that are skipped here.
+const HOP_BY_HOP: [&str; 8] = [
+    "Connection",
+    "Keep-Alive",
+    "Proxy-Connection",
+    "TE",
+    "Trailer",
+    "Transfer-Encoding",
+    "Upgrade",
+    "HTTP2-Settings",
+];
 
 impl<'a> Iterator for Fields<'a> {
     type Item = (&'a [u8], &'a [u8]);
