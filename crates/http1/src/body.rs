@@ -16,12 +16,14 @@ use crate::limits::Limits;
 ///      │  ▲
 ///    n ▼  │ CR LF
 ///     Chunk
+///
+///   UntilClose: its end is the end of the connection
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Decoder {
     state: State,
     /// Bytes that the chunks still to come may have. A body with a length is judged by it before it
-    /// begins.
+    /// begins, and one until the end of the connection while it comes.
     allowed: u64,
 }
 
@@ -50,6 +52,7 @@ enum State {
         /// Bytes that the trailer section may still have.
         bytes_left: usize,
     },
+    UntilClose,
 }
 
 /// What one step has found.
@@ -73,6 +76,16 @@ impl Decoder {
     /// A body of chunks with at most `bytes_max` bytes.
     pub(crate) const fn chunked(bytes_max: u64) -> Self {
         Self { state: State::ChunkSize, allowed: bytes_max }
+    }
+
+    /// A body of at most `bytes_max` bytes that ends with the connection.
+    pub(crate) const fn until_close(bytes_max: u64) -> Self {
+        Self { state: State::UntilClose, allowed: bytes_max }
+    }
+
+    /// Whether the end of the connection is the end of the body.
+    pub(crate) fn ends_with_connection(&self) -> bool {
+        self.state == State::UntilClose
     }
 
     /// Passes over content and lines, which both count, up to the end of `input` or of the body. Returns how many bytes are
@@ -147,6 +160,14 @@ impl Decoder {
                         at += 2;
                     }
                 },
+                State::UntilClose => {
+                    if self.allowed == 0 && !rest.is_empty() {
+                        return Err(TOO_LONG);
+                    }
+                    let data = &rest[..clamp(self.allowed, rest.len())];
+                    self.allowed -= data.len() as u64;
+                    return Ok((at + data.len(), found(data)));
+                }
             }
         }
     }

@@ -73,7 +73,9 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod client;
 pub mod request;
+pub mod response;
 pub mod server;
 pub mod write;
 

@@ -5,9 +5,11 @@
 
 use alloc::vec::Vec;
 
-use http::bytes;
+use http::bytes::{self, QUERY, TOKEN};
 use http::date::{self, DATE_LEN};
-use http::{ResponseHead, Status};
+use http::{FieldSection, Method, ResponseHead, Status, Target};
+
+use crate::request::Framing;
 
 /// The parts of a response's head that belong to HTTP/1 and to this connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,14 +82,12 @@ pub fn response_head(
     push_optional(out, b"Content-Type: ", head.content_type.as_deref());
     if wire.chunked {
         if !head.status.is_bodiless() {
-            out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+            out.extend_from_slice(CHUNKED);
         }
     } else if let Some(length) = head.content_length
         && (!head.status.is_bodiless() || head.status == Status::NotModified)
     {
-        out.extend_from_slice(b"Content-Length: ");
-        bytes::push_decimal(out, length);
-        out.extend_from_slice(b"\r\n");
+        push_content_length(out, length);
     }
     if let Some(content_range) = &head.content_range {
         out.extend_from_slice(b"Content-Range: ");
@@ -111,11 +111,7 @@ pub fn response_head(
     if head.nosniff {
         out.extend_from_slice(b"X-Content-Type-Options: nosniff\r\n");
     }
-    match wire.connection {
-        ConnectionOption::Unsaid => {}
-        ConnectionOption::Close => out.extend_from_slice(b"Connection: close\r\n"),
-        ConnectionOption::KeepAlive => out.extend_from_slice(b"Connection: keep-alive\r\n"),
-    }
+    push_connection(out, wire.connection);
     out.extend_from_slice(head.extra.as_bytes());
     out.extend_from_slice(b"\r\n");
     date_at
@@ -141,6 +137,132 @@ fn push_optional(out: &mut Vec<u8>, name: &[u8], value: Option<&[u8]>) {
     bytes::push_value(out, value);
     out.extend_from_slice(b"\r\n");
 }
+
+/// The head of a request that is sent to a server.
+///
+/// ```
+/// use http::{FieldSection, Method, Target};
+/// use http1::Framing;
+/// use http1::write::{self, ConnectionOption, RequestHead};
+///
+/// let mut fields = FieldSection::EMPTY;
+/// fields.push(b"Accept", b"text/html");
+/// let head = RequestHead {
+///     method: Method::Post,
+///     target: Target::Origin { path: b"/form", query: Some(b"a=b") },
+///     host: b"example.org",
+///     fields,
+///     framing: Framing::Length(5),
+///     connection: ConnectionOption::Unsaid,
+/// };
+/// let mut out = Vec::new();
+/// write::request_head(&head, &mut out);
+/// assert_eq!(
+///     out.escape_ascii().to_string(),
+///     "POST /form?a=b HTTP/1.1\\r\\nHost: example.org\\r\\n\
+///      Content-Length: 5\\r\\nAccept: text/html\\r\\n\\r\\n",
+/// );
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestHead<'a> {
+    /// The method.
+    pub method: Method<'a>,
+    /// The resource. A path and a query are percent-encoded already.
+    pub target: Target<'a>,
+    /// The value of `Host`, and the target of CONNECT.
+    pub host: &'a [u8],
+    /// The other fields. None of them is `Host`, `Connection`, `Content-Length` or
+    /// `Transfer-Encoding`.
+    pub fields: FieldSection<'a>,
+    /// The framing of the body that is going to follow.
+    pub framing: Framing,
+    /// `Connection`
+    pub connection: ConnectionOption,
+}
+
+/// Appends the head of a request with the empty line that ends it.
+///
+/// No part can end its line or become two: bytes that have no place there are left out.
+///
+/// # Panics
+///
+/// In debug builds, if there are such bytes.
+pub fn request_head(head: &RequestHead<'_>, out: &mut Vec<u8>) {
+    out.reserve(256 + head.fields.as_bytes().len());
+    push_part(out, head.method.as_bytes(), TOKEN);
+    out.push(b' ');
+    match head.target {
+        Target::Origin { path, query } => {
+            push_part(out, path, QUERY);
+            if let Some(query) = query {
+                out.push(b'?');
+                push_part(out, query, QUERY);
+            }
+        }
+        Target::Asterisk => out.push(b'*'),
+        Target::Authority => push_part(out, head.host, QUERY),
+    }
+    out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
+    push_part(out, head.host, QUERY);
+    out.extend_from_slice(b"\r\n");
+    match head.framing {
+        // These methods have a meaning for content, so its absence is said (RFC 9110 §8.6).
+        Framing::None if matches!(head.method, Method::Post | Method::Put | Method::Patch) => {
+            push_content_length(out, 0);
+        }
+        Framing::None => {}
+        Framing::Length(length) => push_content_length(out, length),
+        Framing::Chunked => out.extend_from_slice(CHUNKED),
+    }
+    push_connection(out, head.connection);
+    out.extend_from_slice(head.fields.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a part of a request line or a host.
+fn push_part(out: &mut Vec<u8>, part: &[u8], class: u8) {
+    let is_clean = bytes::skip(part, 0, class) == part.len();
+    debug_assert!(is_clean, "part of a request {}", part.escape_ascii());
+    out.extend(part.iter().copied().filter(|&byte| bytes::is(byte, class)));
+}
+
+fn push_content_length(out: &mut Vec<u8>, length: u64) {
+    out.extend_from_slice(b"Content-Length: ");
+    bytes::push_decimal(out, length);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn push_connection(out: &mut Vec<u8>, option: ConnectionOption) {
+    match option {
+        ConnectionOption::Unsaid => {}
+        ConnectionOption::Close => out.extend_from_slice(b"Connection: close\r\n"),
+        ConnectionOption::KeepAlive => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+    }
+}
+
+const CHUNKED: &[u8] = b"Transfer-Encoding: chunked\r\n";
+
+/// Appends the line before the data of a chunk of `len` bytes. Behind the data comes [`CHUNK_END`],
+/// and behind the last chunk [`LAST_CHUNK`].
+///
+/// # Panics
+///
+/// If `len` is zero: an empty chunk would end the body.
+pub fn chunk_head(len: u64, out: &mut Vec<u8>) {
+    assert!(len > 0, "an empty chunk ends the body");
+    let digits = u64::BITS / 4 - len.leading_zeros() / 4;
+    for place in (0..digits).rev() {
+        let nibble = (len >> (4 * place) & 0xf) as usize;
+        out.push(b"0123456789abcdef"[nibble]);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The bytes behind the data of each chunk.
+pub const CHUNK_END: &[u8] = b"\r\n";
+
+/// The end of a chunked body, without trailers.
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 #[cfg(test)]
 mod tests;

@@ -118,3 +118,73 @@ fn rfc9112_11_1_a_value_cannot_end_its_line() {
         ResponseHead { location: Some(b"/a\r\nSet-Cookie: x".into()), ..head(Status::Found) };
     assert!(text(&response).contains("Location: /aSet-Cookie: x\r\n"));
 }
+
+fn request_text(head: &RequestHead<'_>) -> String {
+    let mut out = Vec::new();
+    request_head(head, &mut out);
+    String::from_utf8(out).expect("ASCII")
+}
+
+fn request(method: Method<'static>) -> RequestHead<'static> {
+    RequestHead {
+        method,
+        target: Target::Origin { path: b"/a", query: None },
+        host: b"h",
+        fields: FieldSection::EMPTY,
+        framing: Framing::None,
+        connection: ConnectionOption::Unsaid,
+    }
+}
+
+#[test]
+fn requests_are_written() {
+    for (head, expected) in [
+        (request(Method::Get), "GET /a HTTP/1.1\r\nHost: h\r\n\r\n"),
+        (request(Method::Post), "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n"),
+        (
+            RequestHead { framing: Framing::Length(7), ..request(Method::Put) },
+            "PUT /a HTTP/1.1\r\nHost: h\r\nContent-Length: 7\r\n\r\n",
+        ),
+        (
+            RequestHead {
+                framing: Framing::Chunked,
+                connection: ConnectionOption::Close,
+                ..request(Method::Post)
+            },
+            "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n",
+        ),
+        (
+            RequestHead { target: Target::Asterisk, ..request(Method::Options) },
+            "OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n",
+        ),
+        (
+            RequestHead { target: Target::Authority, ..request(Method::Connect) },
+            "CONNECT h HTTP/1.1\r\nHost: h\r\n\r\n",
+        ),
+    ] {
+        assert_eq!(request_text(&head), expected);
+    }
+}
+
+#[test]
+#[cfg_attr(debug_assertions, should_panic(expected = "part of a request"))]
+fn rfc9112_11_2_a_target_cannot_end_its_line() {
+    let target = Target::Origin { path: b"/a HTTP/1.1\r\nX: y", query: None };
+    let text = request_text(&RequestHead { target, ..request(Method::Get) });
+    assert!(text.starts_with("GET /aHTTP/1.1X:y HTTP/1.1\r\nHost: h\r\n"));
+}
+
+#[test]
+fn chunk_sizes_are_hexadecimal_without_leading_zeros() {
+    for len in [1, 9, 10, 15, 16, 255, 256, 0xdead_beef, u64::MAX] {
+        let mut out = Vec::new();
+        chunk_head(len, &mut out);
+        assert_eq!(out, alloc::format!("{len:x}\r\n").into_bytes());
+    }
+}
+
+#[test]
+#[should_panic(expected = "an empty chunk ends the body")]
+fn an_empty_chunk_is_not_written_by_mistake() {
+    chunk_head(0, &mut Vec::new());
+}

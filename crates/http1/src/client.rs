@@ -1,0 +1,252 @@
+//! The client's side of a connection: which bytes answer the request, and when the connection may
+//! take another.
+//!
+//! Reading list: RFC 9112 §6.3, §9; RFC 9110 §15.2 (interim responses).
+
+use http::Method;
+
+use crate::body::{Decoder, Found};
+use crate::limits::Limits;
+use crate::response::{self, Fault, Framing, Parsed, Response};
+
+/// How many interim responses may come before the final one. Servers send one or two.
+pub const INTERIM_MAX: u8 = 16;
+
+/// One connection as the receiver of responses. It holds no bytes, only where it is among them.
+///
+/// Send a request ([`write::request_head`](crate::write::request_head)) and say so with
+/// [`begin`](Self::begin). Then give all bytes that are not consumed yet to
+/// [`handle_input`](Self::handle_input), drop those it consumed, act on the event, and call again
+/// with the rest, until it says [`Event::Partial`] (wait for more bytes) or [`Event::Closed`]. When
+/// the connection [is idle](Self::is_idle) again, it may take another request. There is one request
+/// at a time: requests are not pipelined.
+///
+/// ```text
+///   new ──► Idle ── begin ──► ExpectHead ──► Body ──┐
+///            ▲                    │ no body         │ end
+///            └────────────────────┴─────────────────┘
+///   Closed: from everywhere by a fault, and behind a response that ends the connection
+/// ```
+///
+/// ```
+/// use http::{Method, Status};
+/// use http1::Limits;
+/// use http1::client::{Connection, Event};
+///
+/// let received = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+/// let mut connection = Connection::new();
+/// connection.begin(Method::Get);
+/// let mut rest = &received[..];
+/// let mut body = Vec::new();
+/// loop {
+///     let (consumed, event) = connection.handle_input(rest, &Limits::DEFAULT);
+///     rest = &rest[consumed..];
+///     match event {
+///         Event::Interim(_) => {}
+///         Event::Response(response) => assert_eq!(response.status, Status::Ok),
+///         Event::Body(bytes) => body.extend_from_slice(bytes),
+///         Event::BodyEnd => break,
+///         Event::Partial | Event::Closed | Event::Faulty(_) => panic!("{event:?}"),
+///     }
+/// }
+/// assert_eq!(body, b"abc");
+/// assert!(connection.is_idle());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connection {
+    state: State,
+}
+
+/// What has happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// Nothing that can be acted upon: call again with more bytes.
+    Partial,
+    /// An interim response, with a status of 1xx other than 101; the final one is still to come. It
+    /// may be ignored. After a 100 a client that waited for it sends its body.
+    Interim(Response<'a>),
+    /// The final response.
+    ///
+    /// A body follows unless its framing is [`Framing::None`]. Behind a 101, and behind a 2xx to
+    /// CONNECT, the bytes belong to another protocol: the connection is closed for this one. A client
+    /// that did not ask for that treats the 101 as a fault.
+    Response(Response<'a>),
+    /// Some content of the body, at least one byte.
+    Body(&'a [u8]),
+    /// The end of the body. A response without a body has none.
+    BodyEnd,
+    /// The server broke the protocol or a limit: close the connection.
+    Faulty(Fault),
+    /// No response will follow on this connection. No byte is consumed.
+    Closed,
+}
+
+/// What the end of the server's bytes means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eof {
+    /// It came between responses or after the last: nothing is lost.
+    Clean,
+    /// It is the end of the body: what [`Event::BodyEnd`] says otherwise.
+    BodyEnd,
+    /// It came before a response. If the connection had served a request before, the server may have
+    /// closed it before it saw this one (RFC 9110 §9.2.2, RFC 9112 §9.3.1).
+    Unanswered,
+    /// It came within a head or a body (RFC 9112 §8).
+    Truncated,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    ExpectHead {
+        asked: Asked,
+        /// Interim responses that have come.
+        interim: u8,
+    },
+    Body {
+        decoder: Decoder,
+        /// Whether the connection closes behind it.
+        last: bool,
+    },
+    Closed,
+}
+
+/// What the end of a response depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Head,
+    Connect,
+    Other,
+}
+
+impl Connection {
+    /// A connection on which no request has been sent.
+    pub const fn new() -> Self {
+        Self { state: State::Idle }
+    }
+
+    /// Expects the response to a request with this method, from the bytes that come now.
+    ///
+    /// # Panics
+    ///
+    /// If the connection is not idle.
+    pub fn begin(&mut self, method: Method<'_>) {
+        assert!(self.is_idle(), "a request before the end of the response to another");
+        let asked = match method {
+            Method::Head => Asked::Head,
+            Method::Connect => Asked::Connect,
+            _ => Asked::Other,
+        };
+        self.state = State::ExpectHead { asked, interim: 0 };
+    }
+
+    /// Takes in `input`, all bytes received and not consumed; returns how many are consumed and
+    /// what happened.
+    ///
+    /// Every call consumes bytes, or reports something other than [`Event::Partial`], or needs more
+    /// bytes than `input` has. The same bytes yield the same events however they are cut into calls,
+    /// but for the pieces that content comes in. `limits` must be the same in every call;
+    /// `body_bytes_max` is the most content that a body may have. For back-pressure, pass no more
+    /// bytes than there is room for: content comes from these bytes only.
+    pub fn handle_input<'a>(&mut self, input: &'a [u8], limits: &Limits) -> (usize, Event<'a>) {
+        self.step(input, limits).unwrap_or_else(|fault| {
+            self.state = State::Closed;
+            (input.len(), Event::Faulty(fault))
+        })
+    }
+
+    /// Says what the end of the server's bytes means, `leftover` of which have not been consumed.
+    /// The connection is closed then.
+    pub fn handle_eof(&mut self, leftover: usize) -> Eof {
+        match core::mem::replace(&mut self.state, State::Closed) {
+            State::Idle if leftover == 0 => Eof::Clean,
+            State::Closed => Eof::Clean,
+            State::ExpectHead { interim: 0, .. } if leftover == 0 => Eof::Unanswered,
+            State::Body { decoder, .. } if decoder.ends_with_connection() && leftover == 0 => {
+                Eof::BodyEnd
+            }
+            State::Idle | State::ExpectHead { .. } | State::Body { .. } => Eof::Truncated,
+        }
+    }
+
+    /// Whether another request may be sent.
+    ///
+    /// It may not if the last one said `Connection: close`, of which the connection knows nothing.
+    pub fn is_idle(&self) -> bool {
+        self.state == State::Idle
+    }
+
+    /// Whether no further response will be delivered.
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    fn step<'a>(&mut self, input: &'a [u8], limits: &Limits) -> Result<(usize, Event<'a>), Fault> {
+        match &mut self.state {
+            State::Idle if input.is_empty() => Ok((0, Event::Partial)),
+            State::Idle => Err(Fault::new("bytes that answer no request")),
+            State::ExpectHead { asked, interim } => {
+                let method = match asked {
+                    Asked::Head => Method::Head,
+                    Asked::Connect => Method::Connect,
+                    Asked::Other => Method::Get,
+                };
+                match response::parse(input, method, limits)? {
+                    Parsed::Partial => Ok((0, Event::Partial)),
+                    Parsed::Complete { response, len } if response.status.is_interim() => {
+                        if *interim == INTERIM_MAX {
+                            return Err(Fault::new("too many interim responses"));
+                        }
+                        *interim += 1;
+                        Ok((len, Event::Interim(response)))
+                    }
+                    Parsed::Complete { response, len } => {
+                        self.accept(&response, limits)?;
+                        Ok((len, Event::Response(response)))
+                    }
+                }
+            }
+            State::Body { decoder, last } => {
+                let (len, found) = decoder.decode(input, limits)?;
+                let event = match found {
+                    Found::Partial => Event::Partial,
+                    Found::Data(data) => Event::Body(data),
+                    Found::End => {
+                        self.state = if *last { State::Closed } else { State::Idle };
+                        Event::BodyEnd
+                    }
+                };
+                Ok((len, event))
+            }
+            State::Closed => Ok((0, Event::Closed)),
+        }
+    }
+
+    /// Prepares for what follows the head of a final response.
+    fn accept(&mut self, response: &Response<'_>, limits: &Limits) -> Result<(), Fault> {
+        let last = !response.keep_alive;
+        let decoder = match response.framing {
+            Framing::None => {
+                self.state = if last { State::Closed } else { State::Idle };
+                return Ok(());
+            }
+            Framing::Length(length) if length > limits.body_bytes_max => {
+                return Err(Fault::new("a body that is too long"));
+            }
+            Framing::Length(length) => Decoder::length(length),
+            Framing::Chunked => Decoder::chunked(limits.body_bytes_max),
+            Framing::UntilClose => Decoder::until_close(limits.body_bytes_max),
+        };
+        self.state = State::Body { decoder, last };
+        Ok(())
+    }
+}
+
+impl Default for Connection {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests;

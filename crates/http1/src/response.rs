@@ -1,0 +1,294 @@
+//! The head of a response: status line and fields, parsed in one pass without allocation.
+//!
+//! Reading list: RFC 9112 §4–§6 and §9.3 and §11, RFC 9110 §5, §15.
+//!
+//! It is as strict as the parser of requests: where two readers could find different ends of a
+//! response, a proxy would give the answer to one request to another client. In particular
+//!
+//! - a line ends in CR LF,
+//! - `Content-Length` is sent at most once, even if both values agree, and never together with
+//!   `Transfer-Encoding`,
+//! - the only transfer coding is `chunked`, and HTTP/1.0 has none,
+//! - an interim response announces no body.
+//!
+//! Only the space behind the status code may be missing, as it often is; that moves no end.
+
+use core::fmt;
+
+use http::bytes;
+use http::{Field, Fields, Method, Status, Version};
+
+use crate::limits::Limits;
+use crate::line::{self, Line};
+use crate::request::keeps_alive;
+
+/// The head of a response, and what its fields say about the wire.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Response<'a> {
+    /// The status.
+    pub status: Status,
+    /// The version of the response.
+    pub version: Version,
+    /// The framing of the body that follows.
+    pub framing: Framing,
+    /// Whether the server lets the connection persist behind this response (RFC 9112 §9.3).
+    ///
+    /// It does not if the end of the connection is the end of the body, or if the request said
+    /// `Connection: close`, of which the parser knows nothing.
+    pub keep_alive: bool,
+    /// All field lines, each with its line end.
+    lines: &'a [u8],
+}
+
+/// The framing of a response's body (RFC 9112 §6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// There is none; also with `Content-Length: 0`.
+    None,
+    /// So many bytes, at least one.
+    Length(u64),
+    /// Chunks, up to one of length zero and the trailer section.
+    Chunked,
+    /// All bytes up to the end of the connection. Whether it is complete cannot be known.
+    UntilClose,
+}
+
+/// What [`parse`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parsed<'a> {
+    /// The head is well-formed so far, and not at its end.
+    Partial,
+    /// The head is complete.
+    Complete {
+        /// The response.
+        response: Response<'a>,
+        /// The length of its head in bytes, the empty line included.
+        len: usize,
+    },
+}
+
+/// The server at the other end broke the protocol, or a limit of ours.
+///
+/// The connection is of no more use, because the framing of whatever follows cannot be trusted. A
+/// proxy answers 502.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// A fragment of an English sentence for the log, such as "two Content-Length fields".
+    pub reason: &'static str,
+}
+
+/// Parses the head at the start of `input`, of a response to a request with this `method`.
+///
+/// `input` is everything received and not consumed yet, and may hold anything behind the head. Of
+/// `limits` those of the head and its fields hold.
+///
+/// # Errors
+///
+/// A [`Fault`] as soon as the input cannot be the beginning of an acceptable head, complete or not.
+pub fn parse<'a>(
+    input: &'a [u8],
+    method: Method<'_>,
+    limits: &Limits,
+) -> Result<Parsed<'a>, Fault> {
+    let bytes_max = limits.head_bytes_max;
+    // Nothing beyond the limit is ever looked at, so that the verdict does not depend on how much
+    // has arrived.
+    let view = &input[..input.len().min(bytes_max)];
+    match parse_view(view, method, limits)? {
+        Parsed::Partial if view.len() == bytes_max => Err(Fault::new("a head that is too long")),
+        parsed => Ok(parsed),
+    }
+}
+
+impl<'a> Response<'a> {
+    /// All field lines as `(name, value)`, in their order.
+    ///
+    /// [`Fields::end_to_end`] leaves out those that concern this connection only.
+    pub fn fields(&self) -> Fields<'a> {
+        Fields::new(self.lines)
+    }
+
+    /// The values of all lines of a field, in their order. Names compare without case.
+    pub fn lines<'n>(&self, name: &'n [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
+        let lines = self.fields().filter(move |(found, _)| found.eq_ignore_ascii_case(name));
+        lines.map(|(_, value)| value)
+    }
+}
+
+impl fmt::Debug for Response<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Response")
+            .field("status", &self.status)
+            .field("version", &self.version)
+            .field("framing", &self.framing)
+            .field("keep_alive", &self.keep_alive)
+            .field("lines", &format_args!("\"{}\"", self.lines.escape_ascii()))
+            .finish()
+    }
+}
+
+impl Fault {
+    pub(crate) const fn new(reason: &'static str) -> Self {
+        Self { reason }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.reason)
+    }
+}
+
+impl core::error::Error for Fault {}
+
+/// The scanning of lines is that of requests; only the reason is of use here.
+impl From<http::Reject> for Fault {
+    fn from(reject: http::Reject) -> Self {
+        Self { reason: reject.reason }
+    }
+}
+
+/// The fields that say how the body is framed.
+#[derive(Default)]
+struct Announced {
+    length: Option<u64>,
+    is_chunked: bool,
+}
+
+/// Parses `view`, which is cut to the limit of a head's length.
+fn parse_view<'a>(
+    view: &'a [u8],
+    method: Method<'_>,
+    limits: &Limits,
+) -> Result<Parsed<'a>, Fault> {
+    let Some((version, status, lines_start)) = status_line(view)? else {
+        return Ok(Parsed::Partial);
+    };
+    let mut announced = Announced::default();
+    let mut fields = 0;
+    let mut at = lines_start;
+    let len = loop {
+        let (name_end, (start, end), next) = match line::line(view, at)? {
+            Line::Field { name_end, value, next } => (name_end, value, next),
+            Line::End { next } => break next,
+            Line::Partial => return Ok(Parsed::Partial),
+        };
+        fields += 1;
+        if fields > limits.fields_max {
+            return Err(Fault::new("too many fields"));
+        }
+        announced.add(&view[at..name_end], &view[start..end], version)?;
+        at = next;
+    };
+    let lines = &view[lines_start..at];
+    let options = Fields::new(lines)
+        .filter(|(name, _)| Field::of_name(name) == Some(Field::Connection))
+        .map(|(_, value)| value);
+    let framing = announced.framing(status, method)?;
+    // A body that must not be there may come all the same, and must not be taken for a response.
+    let is_doubtful = status == Status::NoContent && announced.has_body();
+    let is_tunnel = status == Status::SwitchingProtocols || opens_tunnel(status, method);
+    let keep_alive = keeps_alive(version, options)
+        && framing != Framing::UntilClose
+        && !is_doubtful
+        && !is_tunnel;
+    Ok(Parsed::Complete { response: Response { status, version, framing, keep_alive, lines }, len })
+}
+
+impl Announced {
+    /// Looks at a field line.
+    fn add(&mut self, name: &[u8], value: &[u8], version: Version) -> Result<(), Fault> {
+        match Field::of_name(name) {
+            Some(Field::ContentLength) => {
+                if self.length.is_some() {
+                    return Err(Fault::new("two Content-Length fields"));
+                }
+                let length = bytes::decimal(value);
+                self.length = Some(length.ok_or(Fault::new("an invalid Content-Length"))?);
+            }
+            Some(Field::TransferEncoding) => {
+                if version == Version::Http10 {
+                    return Err(Fault::new("Transfer-Encoding in HTTP/1.0"));
+                }
+                for coding in bytes::list(value) {
+                    if self.is_chunked || !coding.eq_ignore_ascii_case(b"chunked") {
+                        return Err(Fault::new("a transfer coding other than chunked"));
+                    }
+                    self.is_chunked = true;
+                }
+                if !self.is_chunked {
+                    return Err(Fault::new("an empty Transfer-Encoding"));
+                }
+            }
+            _ => return Ok(()),
+        }
+        if self.length.is_some() && self.is_chunked {
+            return Err(Fault::new("both Transfer-Encoding and Content-Length"));
+        }
+        Ok(())
+    }
+
+    /// Whether there should be content.
+    fn has_body(&self) -> bool {
+        self.is_chunked || self.length.is_some_and(|length| length > 0)
+    }
+
+    /// RFC 9112 §6.3, in its order.
+    fn framing(&self, status: Status, method: Method<'_>) -> Result<Framing, Fault> {
+        if status.is_interim() && self.has_body() {
+            return Err(Fault::new("an interim response with a body"));
+        }
+        if method == Method::Head || status.is_bodiless() || opens_tunnel(status, method) {
+            return Ok(Framing::None);
+        }
+        Ok(match self.length {
+            _ if self.is_chunked => Framing::Chunked,
+            Some(0) => Framing::None,
+            Some(length) => Framing::Length(length),
+            None => Framing::UntilClose,
+        })
+    }
+}
+
+/// Whether the bytes behind the head belong to a tunnel (RFC 9110 §9.3.6).
+fn opens_tunnel(status: Status, method: Method<'_>) -> bool {
+    method == Method::Connect && (200..300).contains(&status.code())
+}
+
+/// `HTTP-version SP status-code SP [ reason-phrase ] CRLF` (RFC 9112 §4): version, status, and where
+/// the line ends. `None` if more bytes are needed.
+fn status_line(view: &[u8]) -> Result<Option<(Version, Status, usize)>, Fault> {
+    const PATTERN: &[u8] = b"HTTP/1.n nnn";
+    for (position, (&byte, &expected)) in view.iter().zip(PATTERN).enumerate() {
+        let is_expected = if expected == b'n' { byte.is_ascii_digit() } else { byte == expected };
+        if !is_expected {
+            return Err(Fault::new(match position {
+                0..5 => "a response that does not begin with HTTP/",
+                5 if byte.is_ascii_digit() => "not HTTP/1.x",
+                5..8 => "a malformed HTTP version",
+                _ => "a malformed status code",
+            }));
+        }
+    }
+    let Some((line, rest)) = view.split_at_checked(PATTERN.len()) else {
+        return Ok(None);
+    };
+    let version = if line[7] == b'0' { Version::Http10 } else { Version::Http11 };
+    let code = line[9..].iter().fold(0, |code, digit| code * 10 + u16::from(digit - b'0'));
+    let status = Status::from_code(code).ok_or(Fault::new("a status code that is not valid"))?;
+
+    let reason_end = match rest.first() {
+        Some(b' ') => bytes::skip_value(rest, 1),
+        Some(b'\r') => 0,
+        Some(_) => return Err(Fault::new("a malformed status code")),
+        None => return Ok(None),
+    };
+    match (rest.get(reason_end), rest.get(reason_end + 1)) {
+        (Some(b'\r'), Some(b'\n')) => Ok(Some((version, status, line.len() + reason_end + 2))),
+        (None, _) | (Some(b'\r'), None) => Ok(None),
+        _ => Err(Fault::new("a status line that does not end in CR LF")),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,276 @@
+//! Response heads, accepted and refused.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn parse_for<'a>(input: &'a str, method: Method<'_>) -> Result<Parsed<'a>, Fault> {
+    parse(input.as_bytes(), method, &Limits::DEFAULT)
+}
+
+#[track_caller]
+fn accept_for<'a>(input: &'a str, method: Method<'_>) -> Response<'a> {
+    match parse_for(input, method) {
+        Ok(Parsed::Complete { response, len }) => {
+            assert_eq!(len, input.len(), "length of {input:?}");
+            response
+        }
+        other => panic!("{input:?}: {other:?}"),
+    }
+}
+
+#[track_caller]
+fn accept(input: &str) -> Response<'_> {
+    accept_for(input, Method::Get)
+}
+
+#[track_caller]
+fn refuse(input: &str) -> &'static str {
+    match parse_for(input, Method::Get) {
+        Err(fault) => fault.reason,
+        other => panic!("{input:?}: {other:?}"),
+    }
+}
+
+/// A head with this status line and these field lines, each with its line end.
+fn with(line: &str, fields: &str) -> String {
+    format!("HTTP/1.1 {line}\r\n{fields}\r\n")
+}
+
+#[test]
+fn the_usual_response_is_understood() {
+    let input =
+        with("200 OK", "Server: x\r\nSet-Cookie: a\r\nContent-Length: 5\r\nset-cookie:b\r\n");
+    let response = accept(&input);
+    assert_eq!(response.status, Status::Ok);
+    assert_eq!(response.version, Version::Http11);
+    assert_eq!(response.framing, Framing::Length(5));
+    assert!(response.keep_alive);
+    let names: Vec<_> = response.fields().map(|(name, _)| name).collect();
+    assert_eq!(names, [&b"Server"[..], b"Set-Cookie", b"Content-Length", b"set-cookie"]);
+    assert_eq!(response.lines(b"SET-COOKIE").collect::<Vec<_>>(), [b"a", b"b"]);
+    assert_eq!(response.lines(b"Date").count(), 0);
+}
+
+#[test]
+fn every_prefix_of_a_head_is_partial() {
+    let input = with("404 Not here", "Content-Length: 0\r\nA: \t b \r\n");
+    for end in 0..input.len() {
+        let parsed = parse_for(&input[..end], Method::Get);
+        assert_eq!(parsed, Ok(Parsed::Partial), "{:?}", &input[..end]);
+    }
+    accept(&input);
+}
+
+#[test]
+fn rfc9112_4_status_lines() {
+    for (line, code, version) in [
+        ("HTTP/1.1 200 OK", 200, Version::Http11),
+        ("HTTP/1.0 200 OK", 200, Version::Http10),
+        ("HTTP/1.7 200 OK", 200, Version::Http11),
+        ("HTTP/1.1 200 ", 200, Version::Http11),
+        ("HTTP/1.1 200", 200, Version::Http11),
+        ("HTTP/1.1 299 \tn\u{f6}n ", 299, Version::Http11),
+        ("HTTP/1.1 599 x", 599, Version::Http11),
+    ] {
+        let input = format!("{line}\r\n\r\n");
+        let response = accept(&input);
+        assert_eq!((response.status.code(), response.version), (code, version), "{line}");
+    }
+    for input in [
+        "\r",
+        " ",
+        "x",
+        "http/",
+        "HTTP/2",
+        "HTTP/a",
+        "HTTP/1,",
+        "HTTP/1.x",
+        "HTTP/1.1\r",
+        "HTTP/1.1  ",
+        "HTTP/1.1 2a",
+        "HTTP/1.1 2000",
+        "HTTP/1.1 200\n",
+        "HTTP/1.1 200\t",
+        "HTTP/1.1 200\rx",
+        "HTTP/1.1 200 OK\n",
+        "HTTP/1.1 200 OK\rx",
+        "HTTP/1.1 200 \0",
+        "HTTP/1.1 099 ",
+        "HTTP/1.1 600 ",
+    ] {
+        refuse(input);
+    }
+}
+
+#[test]
+fn rfc9112_6_3_the_framing_of_a_body() {
+    const LENGTH: &str = "Content-Length: 5\r\n";
+    const CHUNKS: &str = "Transfer-Encoding: chunked\r\n";
+    for (method, line, fields, framing, keep_alive) in [
+        // Item 1: never a body.
+        (Method::Head, "200 OK", LENGTH, Framing::None, true),
+        (Method::Head, "200 OK", CHUNKS, Framing::None, true),
+        (Method::Head, "200 OK", "", Framing::None, true),
+        (Method::Get, "304 Not Modified", LENGTH, Framing::None, true),
+        (Method::Get, "304 Not Modified", CHUNKS, Framing::None, true),
+        (Method::Get, "204 No Content", "", Framing::None, true),
+        (Method::Get, "204 No Content", "Content-Length: 0\r\n", Framing::None, true),
+        (Method::Get, "204 No Content", LENGTH, Framing::None, false),
+        (Method::Get, "204 No Content", CHUNKS, Framing::None, false),
+        (Method::Get, "100 Continue", "", Framing::None, true),
+        (Method::Get, "101 Switching Protocols", "", Framing::None, false),
+        // Item 2: a tunnel.
+        (Method::Connect, "200 OK", LENGTH, Framing::None, false),
+        (Method::Connect, "403 Forbidden", LENGTH, Framing::Length(5), true),
+        // Item 4.
+        (Method::Get, "200 OK", CHUNKS, Framing::Chunked, true),
+        (Method::Get, "200 OK", "Transfer-Encoding: , Chunked\r\n", Framing::Chunked, true),
+        // Item 6.
+        (Method::Post, "200 OK", LENGTH, Framing::Length(5), true),
+        (Method::Get, "206 Partial Content", LENGTH, Framing::Length(5), true),
+        (Method::Get, "200 OK", "Content-Length: 0\r\n", Framing::None, true),
+        // Item 8.
+        (Method::Get, "200 OK", "", Framing::UntilClose, false),
+        (Method::Get, "200 OK", "Connection: keep-alive\r\n", Framing::UntilClose, false),
+    ] {
+        let input = with(line, fields);
+        let response = accept_for(&input, method);
+        assert_eq!((response.framing, response.keep_alive), (framing, keep_alive), "{input:?}");
+    }
+}
+
+#[test]
+fn rfc9112_6_3_ambiguous_framing_is_refused() {
+    for (line, fields) in [
+        ("200 OK", "Content-Length: 5\r\nContent-Length: 5\r\n"),
+        ("200 OK", "Content-Length: 5\r\nContent-Length: 6\r\n"),
+        ("200 OK", "Content-Length: 5, 5\r\n"),
+        ("200 OK", "Content-Length: +5\r\n"),
+        ("200 OK", "Content-Length:\r\n"),
+        ("200 OK", "Content-Length: 18446744073709551616\r\n"),
+        ("200 OK", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"),
+        ("200 OK", "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"),
+        ("200 OK", "Transfer-Encoding: chunked\r\nContent-Length: 0\r\n"),
+        ("200 OK", "Transfer-Encoding: gzip\r\n"),
+        ("200 OK", "Transfer-Encoding: gzip, chunked\r\n"),
+        ("200 OK", "Transfer-Encoding: chunked, chunked\r\n"),
+        ("200 OK", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"),
+        ("200 OK", "Transfer-Encoding: identity\r\n"),
+        ("200 OK", "Transfer-Encoding: chunked;q=1\r\n"),
+        ("200 OK", "Transfer-Encoding:\r\n"),
+        ("304 Not Modified", "Content-Length: x\r\n"),
+        ("100 Continue", "Content-Length: 5\r\n"),
+        ("103 Early Hints", "Transfer-Encoding: chunked\r\n"),
+        ("200 OK", "Content-Length : 5\r\n"),
+        ("200 OK", "A: b\r\n c\r\n"),
+    ] {
+        refuse(&with(line, fields));
+    }
+    refuse("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+    refuse("HTTP/1.1 200 OK\nContent-Length: 5\r\n\r\n");
+    refuse("HTTP/1.1 200 OK\r\nContent-Length: 5\n\r\n");
+}
+
+#[test]
+fn rfc9112_9_3_persistence() {
+    for (version, fields, keep_alive) in [
+        ("1.1", "", true),
+        ("1.1", "Connection: close\r\n", false),
+        ("1.1", "Connection: x, CLOSE\r\n", false),
+        ("1.1", "Connection: x\r\nConnection: close\r\n", false),
+        ("1.0", "", false),
+        ("1.0", "Connection: Keep-Alive\r\n", true),
+        ("1.0", "Connection: keep-alive, close\r\n", false),
+    ] {
+        let input = format!("HTTP/{version} 200 OK\r\nContent-Length: 1\r\n{fields}\r\n");
+        assert_eq!(accept(&input).keep_alive, keep_alive, "{input:?}");
+    }
+}
+
+#[test]
+fn rfc9110_7_6_1_hop_by_hop_fields_are_told_apart() {
+    let input = with(
+        "200 OK",
+        "A: 1\r\nKeep-Alive: x\r\nConnection: b, Upgrade\r\nTE: x\r\nB: 2\r\nConnection: c\r\n\
+         C: 3\r\nUpgrade: x\r\nBB: 4\r\nTransfer-Encoding: chunked\r\nProxy-Connection: x\r\n",
+    );
+    let forwarded: Vec<_> = accept(&input).fields().end_to_end().collect();
+    assert_eq!(forwarded, [(&b"A"[..], &b"1"[..]), (b"BB", b"4")]);
+    let input = with("200 OK", "B: 2\r\nVia: x\r\n");
+    assert_eq!(accept(&input).fields().end_to_end().count(), 2);
+}
+
+#[test]
+fn limits_hold_before_the_end() {
+    let limits = Limits { head_bytes_max: 30, fields_max: 2, ..Limits::DEFAULT };
+    let result = |input: &str| parse(input.as_bytes(), Method::Get, &limits).map(|_| ());
+    assert_eq!(result("HTTP/1.1 200 OK\r\nA: 345678\r\n"), Ok(()));
+    assert_eq!(
+        result("HTTP/1.1 200 OK\r\nA: 3456789\r\n\r\n"),
+        Err(Fault::new("a head that is too long"))
+    );
+    assert_eq!(
+        result("HTTP/1.1 200 OK\r\nA: 34567890123"),
+        Err(Fault::new("a head that is too long"))
+    );
+    assert_eq!(result("HTTP/1.1 200 OK\r\nA:\r\nA:\r\nA:\r\n"), Err(Fault::new("too many fields")));
+}
+
+/// Bytes that are nearly a response, so that mutations reach every branch.
+pub(crate) fn nearly_a_response() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        Just(&b"HTTP/1.1 200 OK\r\n"[..]),
+        Just(&b"HTTP/1.0 200 OK\r\n"[..]),
+        Just(&b"HTTP/1.1 100 Continue\r\n\r\n"[..]),
+        Just(&b"HTTP/1.1 204 \r\n"[..]),
+        Just(&b"HTTP/1.1 304\r\n"[..]),
+        Just(&b"Connection: close\r\n"[..]),
+        Just(&b"Connection: keep-alive\r\n"[..]),
+        Just(&b"Content-Length: 5\r\n"[..]),
+        Just(&b"Content-Length: 0\r\n"[..]),
+        Just(&b"Transfer-Encoding: chunked\r\n"[..]),
+        Just(&b"5;x=y\r\nhello\r\n"[..]),
+        Just(&b"0\r\n"[..]),
+        Just(&b"hello"[..]),
+        Just(&b"\r\n"[..]),
+        Just(&b"\r"[..]),
+        Just(&b":"[..]),
+    ];
+    let pieces = proptest::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat());
+    let mutations =
+        proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..2);
+    (pieces, mutations).prop_map(|(mut bytes, mutations)| {
+        for (index, byte) in mutations {
+            if !bytes.is_empty() {
+                let at = index.index(bytes.len());
+                bytes[at] = byte;
+            }
+        }
+        bytes
+    })
+}
+
+proptest! {
+    #[test]
+    fn the_verdict_on_a_prefix_is_the_verdict_on_the_whole(bytes in nearly_a_response()) {
+        let limits = Limits { head_bytes_max: 100, fields_max: 3, ..Limits::DEFAULT };
+        let whole = parse(&bytes, Method::Get, &limits);
+        for end in 0..bytes.len() {
+            let verdict = parse(&bytes[..end], Method::Get, &limits);
+            if verdict != Ok(Parsed::Partial) {
+                prop_assert_eq!(&verdict, &whole, "after {} bytes", end);
+            }
+        }
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
+        let _ = parse(&bytes, Method::Get, &Limits::DEFAULT);
+    }
+}
