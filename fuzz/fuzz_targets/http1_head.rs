@@ -35,6 +35,7 @@ fuzz_target!(|input: &[u8]| {
 
 fn check_request(request: &Request<'_>) {
     let head = &request.head;
+    assert_eq!(head.to_owned().as_head(), *head);
     check_target(head);
     check_fields(head);
 
