@@ -27,14 +27,14 @@ pub(crate) struct Decoder {
     allowed: u64,
 }
 
-/// The bytes of chunks that count for a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counted {
-    /// All bytes. Lines count, because a body of one-byte chunks with long extensions would otherwise
-    /// be a hundred times longer than it seems to be.
-    Wire,
-    /// Those of the content, so that a body has the same limit however it is framed.
-    Content,
+/// The purpose of reading a body, on which it depends what counts for a limit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// All bytes of chunks count. Their lines do, because a body of one-byte chunks with long
+    /// extensions would otherwise be a hundred times longer than it seems to be.
+    Skip,
+    /// Only content counts, so that a body has the same limit however it is framed.
+    Decode,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,19 +88,11 @@ impl Decoder {
         self.state == State::UntilClose
     }
 
-    /// Passes over content and lines, which both count, up to the end of `input` or of the body. Returns how many bytes are
-    /// consumed, and whether the body has ended.
+    /// Passes over content and lines, which both count, up to the end of `input` or of the body.
+    /// Returns how many bytes are consumed, and whether the body has ended.
     pub(crate) fn skip(&mut self, input: &[u8], limits: &Limits) -> Result<(usize, bool), Reject> {
-        let mut at = 0;
-        loop {
-            let (len, found) = self.step(&input[at..], limits, Counted::Wire)?;
-            at += len;
-            match found {
-                Found::Partial => return Ok((at, false)),
-                Found::Data(_) => {}
-                Found::End => return Ok((at, true)),
-            }
-        }
+        let (len, found) = self.read_on(input, limits, Purpose::Skip)?;
+        Ok((len, found == Found::End))
     }
 
     /// Reads on, up to the next piece of content. Returns how many bytes are consumed, content
@@ -110,15 +102,16 @@ impl Decoder {
         input: &'a [u8],
         limits: &Limits,
     ) -> Result<(usize, Found<'a>), Reject> {
-        self.step(input, limits, Counted::Content)
+        self.read_on(input, limits, Purpose::Decode)
     }
 
-    #[inline]
-    fn step<'a>(
+    /// Inlined into both callers, so that skipping, which stops at no piece, costs as little as it can.
+    #[inline(always)]
+    fn read_on<'a>(
         &mut self,
         input: &'a [u8],
         limits: &Limits,
-        counted: Counted,
+        purpose: Purpose,
     ) -> Result<(usize, Found<'a>), Reject> {
         let mut at = 0;
         loop {
@@ -135,7 +128,10 @@ impl Decoder {
                 State::Length { remaining } | State::Chunk { remaining } => {
                     let data = &rest[..clamp(*remaining, rest.len())];
                     *remaining -= data.len() as u64;
-                    return Ok((at + data.len(), found(data)));
+                    at += data.len();
+                    if purpose == Purpose::Decode || data.is_empty() {
+                        return Ok((at, found(data)));
+                    }
                 }
                 State::ChunkSize => {
                     let Some((size, len)) = chunk::size_line(rest, limits)? else {
@@ -144,7 +140,7 @@ impl Decoder {
                     self.state = if size == 0 {
                         State::Trailer { bytes_left: limits.trailer_bytes_max }
                     } else {
-                        self.count(size, len, counted)?;
+                        self.count(size, len, purpose)?;
                         State::Chunk { remaining: size }
                     };
                     at += len;
@@ -173,11 +169,11 @@ impl Decoder {
     }
 
     /// Counts a chunk of `size` bytes behind a line of `line_len` bytes.
-    fn count(&mut self, size: u64, line_len: usize, counted: Counted) -> Result<(), Reject> {
+    fn count(&mut self, size: u64, line_len: usize, purpose: Purpose) -> Result<(), Reject> {
         let line_ends = 2;
-        let counted = match counted {
-            Counted::Wire => size.checked_add(line_len as u64 + line_ends),
-            Counted::Content => Some(size),
+        let counted = match purpose {
+            Purpose::Skip => size.checked_add(line_len as u64 + line_ends),
+            Purpose::Decode => Some(size),
         };
         let left = counted.and_then(|counted| self.allowed.checked_sub(counted));
         self.allowed = left.ok_or(TOO_LONG)?;
