@@ -1,4 +1,4 @@
-//! Classes of bytes, and the few loops over bytes that every parser of this crate needs.
+//! Classes of bytes, and the few loops over bytes that the parsers of every version need.
 //!
 //! One table answers "may this byte stand here?" for every grammar rule. A row is built at compile
 //! time from the rules as the RFCs write them, so the table cannot drift from its documentation.
@@ -7,13 +7,13 @@ use alloc::vec::Vec;
 
 /// `tchar` (RFC 9110 §5.6.2): methods, field names, codings.
 pub const TOKEN: u8 = 1 << 0;
-/// What a request-target may hold before its `?`: every visible ASCII character except `?` and `#`.
+/// A request-target before its `?`: every visible ASCII character except `?` and `#`.
 ///
 /// RFC 3986 allows fewer, but browsers send `|`, `^`, `{` and `"` unescaped (WHATWG URL), and none
 /// of them means anything to the framing. A fragment (`#`) is never sent by a client that follows
 /// RFC 9112 §3.2.
 pub const PATH: u8 = 1 << 1;
-/// What a query may hold: [`PATH`] and `?`.
+/// A query: [`PATH`] and `?`.
 pub const QUERY: u8 = 1 << 2;
 /// `reg-name` without its percent-encoding rule (RFC 3986 §3.2.2): unreserved, sub-delims, `%`.
 pub const HOST: u8 = 1 << 3;
@@ -21,15 +21,15 @@ pub const HOST: u8 = 1 << 3;
 pub const HEX: u8 = 1 << 4;
 /// `etagc` (RFC 9110 §8.8.3): visible ASCII without the double quote, and obs-text.
 pub const ETAG: u8 = 1 << 5;
-/// What a field value or a chunk extension may hold: HTAB, SP, visible ASCII, obs-text (RFC 9110
+/// A field value or a chunk extension: HTAB, SP, visible ASCII, obs-text (RFC 9110
 /// §5.5).
 pub const VALUE: u8 = 1 << 6;
-/// What is written as it is into the path of a URL by [`path::encode`](crate::path::encode).
+/// Bytes that [`path::encode`](crate::path::encode) writes as they are.
 pub const PLAIN: u8 = 1 << 7;
 
 static CLASSES: [u8; 256] = classes();
 
-/// Is `byte` in (one of) the classes of `class`?
+/// Returns whether `byte` is in one of the classes of `class`.
 #[inline(always)]
 pub fn is(byte: u8, class: u8) -> bool {
     CLASSES[usize::from(byte)] & class != 0
@@ -170,7 +170,7 @@ fn push_without_controls(out: &mut Vec<u8>, value: &[u8]) {
     out.extend(value.iter().copied().filter(|&byte| is(byte, VALUE)));
 }
 
-/// How many bytes [`push_decimal`] appends.
+/// The number of bytes that [`push_decimal`] appends.
 pub fn decimal_len(number: u64) -> u64 {
     1 + u64::from(number.checked_ilog10().unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! Which of the stored encodings of a file to send.
+//! The choice among the stored encodings of a file.
 //!
 //! Reading list: RFC 9110 §8.4.1, §12.5.3; RFC 7932 (br), RFC 8878 (zstd).
 
@@ -63,12 +63,12 @@ impl Codings {
         Self(self.0 & !(1 << coding as u8))
     }
 
-    /// Whether a coding is in the set.
+    /// Returns whether a coding is in the set.
     pub const fn contains(self, coding: Coding) -> bool {
         self.0 & 1 << coding as u8 != 0
     }
 
-    /// Whether the set is empty.
+    /// Returns whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -82,8 +82,8 @@ impl Codings {
 /// quality than any available coding. Without the field nothing is encoded. Malformed elements are
 /// passed over.
 ///
-/// If the client refuses everything there is, the file as it is is sent all the same: RFC 9110
-/// §12.5.3 leaves the choice between that and a 406, and the 406 helps nobody.
+/// If the client refuses all of them, it still gets the file as it is: RFC 9110 §12.5.3 leaves the
+/// choice between that and a 406, and a 406 helps no client.
 pub fn choose<'a>(lines: impl Iterator<Item = &'a [u8]>, available: Codings) -> Option<Coding> {
     if available.is_empty() {
         return None;

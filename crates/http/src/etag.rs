@@ -7,13 +7,13 @@ use crate::bytes::{self, ETAG};
 /// An entity tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntityTag<'a> {
-    /// Whether it is prefixed by `W/`: a weak tag does not promise that the bytes are the same.
+    /// True if it is prefixed by `W/`: a weak tag does not promise that the bytes are the same.
     pub weak: bool,
     /// The tag with its double quotes.
     pub opaque: &'a [u8],
 }
 
-/// How two tags are compared (RFC 9110 §8.8.3.2).
+/// A way to compare two tags (RFC 9110 §8.8.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
     /// Equal if both are strong and the same: for ranges and `If-Match`.
@@ -22,7 +22,7 @@ pub enum Comparison {
     Weak,
 }
 
-/// What a list of tags says of the current one.
+/// The place of the current tag in a list of tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listed {
     /// The list is `*`: any current representation matches.
@@ -42,12 +42,12 @@ impl<'a> EntityTag<'a> {
         rest.is_empty().then_some(tag)
     }
 
-    /// Whether both tags are strong and the same.
+    /// Returns whether both tags are strong and the same.
     pub fn strong_eq(&self, other: &EntityTag<'_>) -> bool {
         !self.weak && !other.weak && self.opaque == other.opaque
     }
 
-    /// Whether the tags are the same, strong or weak.
+    /// Returns whether the tags are the same, strong or weak.
     pub fn weak_eq(&self, other: &EntityTag<'_>) -> bool {
         self.opaque == other.opaque
     }
@@ -74,8 +74,8 @@ impl<'a> EntityTag<'a> {
 /// Looks for `current` in the list that the lines of `If-Match` or `If-None-Match` make up
 /// together.
 ///
-/// A list with any malformed element is malformed as a whole, even if the tag is in it: what the
-/// client meant is not known. `current` is `None` if the representation has no tag.
+/// A list with any malformed element is malformed as a whole, even if the tag is in it: the client's
+/// intention is not known. `current` is `None` if the representation has no tag.
 pub fn find<'a>(
     lines: impl Iterator<Item = &'a [u8]>,
     current: Option<&EntityTag<'_>>,

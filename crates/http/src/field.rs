@@ -1,4 +1,4 @@
-//! The request fields that the server looks at, and where a head has them.
+//! The request fields that the server looks at, and their places in a head.
 //!
 //! Reading list: RFC 9110 §5.
 
@@ -53,7 +53,7 @@ fields! {
 }
 
 impl Field {
-    /// How many fields there are.
+    /// The number of fields.
     pub(crate) const COUNT: usize = Self::ALL.len();
 
     /// The field's place in a set of fields.
@@ -95,7 +95,7 @@ impl Field {
 
 const _: () = assert!(Field::COUNT <= u32::BITS as usize);
 
-/// Where the fields with a name in [`Field`] are among the field lines of a head.
+/// The places of the fields named in [`Field`] among the field lines of a head.
 ///
 /// A parser adds each such line that it accepts, in their order, and passes the index to
 /// [`Head::new`](crate::Head::new).
@@ -139,20 +139,20 @@ impl FieldIndex {
         true
     }
 
-    /// Whether the field was sent.
+    /// Returns whether the field was sent.
     #[inline(always)]
     pub(crate) const fn has(&self, field: Field) -> bool {
         self.present & field.bit() != 0
     }
 
-    /// Whether any of the fields was sent.
+    /// Returns whether any of the fields was sent.
     #[inline(always)]
     pub(crate) fn has_any(&self, fields: &[Field]) -> bool {
         let bits = fields.iter().fold(0, |bits, field| bits | field.bit());
         self.present & bits != 0
     }
 
-    /// Whether the field was sent on more than one line.
+    /// Returns whether the field was sent on more than one line.
     #[inline(always)]
     pub(crate) const fn is_repeated(&self, field: Field) -> bool {
         self.repeated & field.bit() != 0

@@ -28,7 +28,7 @@ pub struct Head<'a> {
     index: FieldIndex,
 }
 
-/// What the request is about (RFC 9112 §3.2).
+/// The resource of a request (RFC 9112 §3.2).
 ///
 /// The bytes are visible ASCII, not decoded; [`path`](crate::path) turns a path into the name of a
 /// file.
@@ -41,7 +41,7 @@ pub enum Target<'a> {
     Origin {
         /// The path, beginning with a slash.
         path: &'a [u8],
-        /// What follows the first `?`, if there is one; possibly empty.
+        /// The text behind the first `?`, if there is one; it may be empty.
         query: Option<&'a [u8]>,
     },
     /// The server as a whole: `OPTIONS *`, or `OPTIONS` of an absolute URI without path and query.
@@ -113,13 +113,13 @@ impl<'a> Head<'a> {
         self.index.single(field, self.lines)
     }
 
-    /// Whether the field was sent at all.
+    /// Returns whether the field was sent at all.
     #[inline]
     pub fn has(&self, field: Field) -> bool {
         self.index.has(field)
     }
 
-    /// Whether any of `fields` was sent.
+    /// Returns whether any of `fields` was sent.
     #[inline]
     pub fn has_any(&self, fields: &[Field]) -> bool {
         self.index.has_any(fields)

@@ -63,7 +63,7 @@ impl<'a> Method<'a> {
         }
     }
 
-    /// Whether this crate has a name for the method: a server that does not allow it answers 405,
+    /// Returns whether this crate has a name for the method: a server that does not allow it answers 405,
     /// otherwise 501.
     pub fn is_known(&self) -> bool {
         !matches!(self, Self::Other(_))

@@ -1,10 +1,10 @@
-//! Whether a listing is wanted by a person or by a program.
+//! The choice between a listing for a person and one for a program.
 //!
 //! Reading list: RFC 9110 §12.5.1.
 
 use crate::bytes;
 
-/// How closely a media range names a type: the closest decides (RFC 9110 §12.5.1).
+/// The closeness with which a media range names a type: the closest decides (RFC 9110 §12.5.1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Closeness {
     Nothing,
@@ -13,7 +13,7 @@ enum Closeness {
     Exact,
 }
 
-/// What the lines of `Accept` say of one type.
+/// The preference of `Accept` for one type.
 #[derive(Clone, Copy)]
 struct Preference {
     closeness: Closeness,
@@ -23,7 +23,7 @@ struct Preference {
     place: usize,
 }
 
-/// Whether the lines of `Accept` prefer `application/json` to `text/html`.
+/// Returns whether the lines of `Accept` prefer `application/json` to `text/html`.
 ///
 /// JSON must have the higher quality, or the same and be named more closely, or the same and stand
 /// first. So `application/json, */*` asks for JSON; a browser's list, `*/*` and no field at all do

@@ -3,8 +3,8 @@
 //! Reading list: RFC 3986 §2, §3.3, §5.2.4, §6.2.2.
 //!
 //! Names are bytes, as in Linux: any but NUL and the slash. A backslash is an ordinary byte and no
-//! separator, on the way in and out. Nothing here looks at a file system: symbolic links are the
-//! concern of whoever opens the file beneath its root (`openat2(2)`, `RESOLVE_BENEATH`).
+//! separator, on the way in and out. This module looks at no file system: the code that opens a file
+//! must keep symbolic links beneath the root (`openat2(2)`, `RESOLVE_BENEATH`).
 
 use alloc::vec::Vec;
 use core::error::Error;
@@ -19,14 +19,14 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// The longest path, `PATH_MAX` of Linux without the NUL that it counts.
 pub const PATH_BYTES_MAX: usize = 4095;
 
-/// What [`normalize`] found out beside the name.
+/// The facts that [`normalize`] finds beside the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Normal {
-    /// Whether the URL names a directory: it ends in a slash or in a dot segment.
+    /// True if the URL names a directory: it ends in a slash or in a dot segment.
     pub directory: bool,
 }
 
-/// Why a path of a URL is not the name of a file.
+/// The reason for which a path of a URL is not the name of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathError {
     /// It does not begin with a slash. A 400.
@@ -74,10 +74,10 @@ impl fmt::Display for PathError {
 
 impl Error for PathError {}
 
-/// Whether [`normalize`] would only strip the first slash and a last one, and could not fail.
+/// Returns whether [`normalize`] would only strip the first slash and a last one, and could not fail.
 ///
-/// It says no to some paths of which it is also true, such as those beyond 255 bytes or with a name
-/// that begins with a dot: it is meant to be quick for what nearly all requests ask for.
+/// It says no to some paths that are normal too, such as those beyond 255 bytes or with a name that
+/// begins with a dot, so that it is quick for the paths that nearly all requests have.
 #[inline]
 pub fn is_normal(path: &[u8]) -> bool {
     if path.first() != Some(&b'/') || path.len() > NAME_BYTES_MAX {
@@ -91,8 +91,8 @@ pub fn is_normal(path: &[u8]) -> bool {
         }
         at += 8;
     }
-    // What is left is looked at together with bytes before it; a short path is filled up with what
-    // is always normal.
+    // The rest is looked at together with bytes before it; a short path is filled up with bytes that
+    // are always normal.
     if at > 0 {
         at = path.len() - 8;
         return word_at(at)
@@ -103,7 +103,7 @@ pub fn is_normal(path: &[u8]) -> bool {
     is_normal_word(u64::from_le_bytes(word), false)
 }
 
-/// Whether eight bytes of a path are visible ASCII other than `%`, without a slash or a dot behind
+/// Returns whether eight bytes of a path are visible ASCII other than `%`, without a slash or a dot behind
 /// a slash.
 ///
 /// Eight bytes at once, the first of them lowest. Each mask has the high bit of a byte set where

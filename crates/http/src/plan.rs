@@ -1,4 +1,4 @@
-//! What to send: preconditions and ranges put together.
+//! The plan of a response: preconditions and ranges put together.
 //!
 //! Reading list: RFC 9110 §13.2.2, §14, §15.3.7; RFC 2046 §5.1.1 (multipart).
 
@@ -10,16 +10,16 @@ use crate::head::Head;
 use crate::precondition::{self, Outcome, Validators};
 use crate::range::{self, Range, RangeSet, Ranges};
 
-/// What is known about the representation that the request selects.
+/// The representation that the request selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Representation<'a> {
     /// Its length in bytes, encoded as it would be sent.
     pub size: u64,
-    /// What tells it from other states of itself.
+    /// The marks that tell this state of it from others.
     pub validators: Validators<'a>,
 }
 
-/// What to answer to a GET or HEAD for a representation that exists.
+/// The answer to a GET or HEAD for a representation that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
     /// 200 with all of it.
@@ -36,10 +36,10 @@ pub enum Plan {
     Unsatisfiable,
 }
 
-/// Decides what to answer to a GET or HEAD. `now` is the server's clock in Unix seconds.
+/// Plans the answer to a GET or HEAD. `now` is the server's clock in Unix seconds.
 ///
-/// For HEAD it is what GET without `Range` would get. The size in the plan is that of
-/// `representation`, so the file must not be looked at again between planning and sending.
+/// HEAD gets the plan of a GET without `Range`. The size in the plan is that of `representation`, so
+/// do not ask for the size of the file again between planning and sending.
 #[inline]
 pub fn plan(head: &Head<'_>, representation: &Representation<'_>, now: i64) -> Plan {
     match precondition::evaluate(head, &representation.validators, now) {
@@ -84,9 +84,9 @@ impl Multipart {
     ///
     /// `part_type` is the `Content-Type` of the representation, empty if it has none; it must not
     /// hold control characters, and is left out (a panic in debug builds) if it does. `token` makes
-    /// the boundary. The boundary must not occur in the content (RFC 2046 §5.1.1), which nobody
-    /// searches for it: so take the token from something that whoever wrote the content could not
-    /// know, such as a random number of this process.
+    /// the boundary. The boundary must not occur in the content (RFC 2046 §5.1.1), and the content is
+    /// not searched for it: take a token that the author of the content could not know, such as a
+    /// random number of this process.
     pub fn wrapping<'a>(&'a self, part_type: &'a [u8], token: u64) -> Wrapping<'a> {
         let is_clean = bytes::skip_value(part_type, 0) == part_type.len();
         debug_assert!(is_clean, "content type {}", part_type.escape_ascii());
@@ -95,7 +95,7 @@ impl Multipart {
     }
 }
 
-/// What stands before, between and behind the ranges of a multipart body.
+/// The text before, between and behind the ranges of a multipart body.
 ///
 /// ```text
 /// --boundary CRLF             ┐
@@ -117,9 +117,9 @@ pub struct Wrapping<'a> {
 /// One part of a multipart body: send `head`, then the bytes of `range`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What stands before the bytes.
+    /// The text before the bytes.
     pub head: Vec<u8>,
-    /// Which bytes of the representation.
+    /// The bytes of the representation.
     pub range: Range,
 }
 
@@ -166,7 +166,7 @@ impl Wrapping<'_> {
         out.extend_from_slice(b"\r\n\r\n");
     }
 
-    /// How much [`write_head`](Self::write_head) writes.
+    /// The number of bytes that [`write_head`](Self::write_head) writes.
     fn head_len(&self, index: usize, range: &Range) -> u64 {
         let mut fixed = "--".len() + BOUNDARY_LEN + "\r\nContent-Range: bytes -/\r\n\r\n".len();
         if index > 0 {
@@ -187,7 +187,7 @@ impl Wrapping<'_> {
 pub enum ContentRange {
     /// `bytes first-last/size`, with a 206.
     Part {
-        /// Which bytes these are.
+        /// The place of these bytes.
         range: Range,
         /// The length of the whole representation.
         size: u64,

@@ -1,4 +1,4 @@
-//! Conditional requests: whether the client already has it, or no longer wants it.
+//! Conditional requests: the client has the representation already, or wants only a certain one.
 //!
 //! Reading list: RFC 9110 §13 (the order of evaluation is §13.2.2), §8.8.2.2 (when a date is a
 //! strong validator).
@@ -9,7 +9,7 @@ use crate::field::Field;
 use crate::head::Head;
 use crate::method::Method;
 
-/// What tells one state of a representation from another.
+/// The marks that tell one state of a representation from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validators<'a> {
     /// The entity tag as it stands in the `ETag` field, with its quotes; empty if there is none.
@@ -17,22 +17,22 @@ pub struct Validators<'a> {
     /// A static server has strong tags. A weak one (`W/"..."`) is honoured as such: it never
     /// validates a range.
     pub etag: &'a [u8],
-    /// When the representation was last modified, in Unix seconds.
+    /// The time of the last modification, in Unix seconds.
     pub last_modified: Option<i64>,
 }
 
-/// What the preconditions of a request come to.
+/// The outcome of a request's preconditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The request is to be performed.
+    /// Perform the request.
     Proceed {
-        /// Whether a `Range` field is to be looked at: the method is GET, there is exactly one such
-        /// line, and `If-Range` does not object.
+        /// True if a `Range` field counts: the method is GET, there is exactly one such line, and
+        /// `If-Range` does not object.
         range_allowed: bool,
     },
     /// 304: the client's copy is still good.
     NotModified,
-    /// 412: the representation is not what the client takes it for.
+    /// 412: the representation is not the one that the client expects.
     Failed,
 }
 
@@ -50,9 +50,9 @@ const CONDITIONS: [Field; 6] = [
 /// `now` is the server's clock in Unix seconds. Call it only if the response without conditions
 /// would be a 2xx (RFC 9110 §13.2.1): a missing file is a 404, whatever the conditions.
 ///
-/// Malformed fields: a date that is none is ignored, as the RFC says. A malformed `If-Match` fails
-/// and a malformed `If-None-Match` does not match: both err on the side of not trusting the
-/// client's idea of the representation. A malformed `If-Range` makes the range be ignored.
+/// Malformed fields: a malformed date is ignored, as the RFC says. A malformed `If-Match` fails and a
+/// malformed `If-None-Match` does not match, so that the client gets the representation in doubt.
+/// With a malformed `If-Range` the range is ignored.
 #[inline]
 pub fn evaluate(head: &Head<'_>, validators: &Validators<'_>, now: i64) -> Outcome {
     if !head.has_any(&CONDITIONS) {
@@ -108,7 +108,7 @@ fn date_of(head: &Head<'_>, field: Field, now: i64) -> Option<i64> {
     date::parse(head.field(field)?, now)
 }
 
-/// RFC 9110 §13.1.5: whether the client's part is of the current representation, byte for byte.
+/// RFC 9110 §13.1.5. Returns whether the client's part is of the current representation, byte for byte.
 fn if_range_holds(
     head: &Head<'_>,
     etag: Option<&EntityTag<'_>>,

@@ -7,8 +7,8 @@ use core::fmt;
 
 use crate::bytes;
 
-/// How many ranges a request may ask for; the field is ignored if there are more. Seekers ask for
-/// one, PDF viewers for a dozen; long lists come from attackers (RFC 9110 §17.15).
+/// The most ranges that a request may ask for; the field is ignored if there are more. Seekers ask
+/// for one, PDF viewers for a dozen; long lists come from attackers (RFC 9110 §17.15).
 pub const RANGES_MAX: usize = 32;
 
 /// Ranges this close together are sent as one: a part's own head and delimiter cost more than the
@@ -24,15 +24,15 @@ pub struct Range {
     pub end: u64,
 }
 
-/// What the value of a `Range` field asks for, given the size of the representation.
+/// The meaning of the value of a `Range` field, given the size of the representation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeSet {
-    /// Nothing that is understood, or too much: the field is to be ignored and the whole
-    /// representation sent.
+    /// The field is not understood, or asks for too much: ignore it and send the whole
+    /// representation.
     Ignore,
-    /// Only bytes beyond the end: a 416.
+    /// It asks only for bytes beyond the end: a 416.
     Unsatisfiable,
-    /// These bytes.
+    /// It asks for these bytes.
     Satisfiable(Ranges),
 }
 
@@ -50,7 +50,7 @@ enum List {
 }
 
 impl Range {
-    /// How many bytes.
+    /// The number of bytes.
     #[expect(clippy::len_without_is_empty, reason = "a range is never empty")]
     pub fn len(&self) -> u64 {
         self.end - self.start
@@ -61,7 +61,7 @@ impl Range {
         self.end - 1
     }
 
-    /// Whether there are at most [`GAP_BYTES_MAX`] bytes between the two.
+    /// Returns whether there are at most [`GAP_BYTES_MAX`] bytes between the two.
     fn is_near(&self, other: &Self) -> bool {
         let gap = self.start.max(other.start).checked_sub(self.end.min(other.end));
         gap.is_none_or(|gap| gap <= GAP_BYTES_MAX)
@@ -97,7 +97,7 @@ impl Ranges {
         }
     }
 
-    /// How many bytes they have together; never more than the representation has.
+    /// The number of bytes that they have together; never more than the representation has.
     pub fn total(&self) -> u64 {
         self.as_slice().iter().map(Range::len).sum()
     }
@@ -134,10 +134,10 @@ impl Ranges {
 
 /// Reads the value of a `Range` field for a representation of `size` bytes.
 ///
-/// Ignored are units other than `bytes`, values with any syntax error (a last byte before the first
-/// is one, RFC 9110 §14.1.1), more than [`RANGES_MAX`] ranges, and any range of an empty
-/// representation: it has no bytes that a `Content-Range` could name, and clients that always ask
-/// for `bytes=0-` are better served by a 200 than by a 416. Numbers that do not fit in 64 bits are
+/// It ignores units other than `bytes`, values with any syntax error (a last byte before the first is
+/// one, RFC 9110 §14.1.1), more than [`RANGES_MAX`] ranges, and any range of an empty representation:
+/// that has no bytes that a `Content-Range` could name, and clients that always ask for `bytes=0-` are
+/// better served by a 200 than by a 416. Numbers that do not fit in 64 bits are
 /// beyond the end of everything, and saturate.
 ///
 /// Ranges that overlap or are near each other are always joined (RFC 9110 §15.3.7.2), so the answer
@@ -209,7 +209,7 @@ fn number(digits: &[u8]) -> Option<Option<u64>> {
     Some(Some(value))
 }
 
-/// What follows `bytes=`, in any case.
+/// The text behind `bytes=`, which may be in any case.
 fn strip_unit(value: &[u8]) -> Option<&[u8]> {
     let (unit, rest) = value.split_at_checked(b"bytes=".len())?;
     unit.eq_ignore_ascii_case(b"bytes=").then_some(rest)

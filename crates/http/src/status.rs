@@ -29,7 +29,7 @@ macro_rules! statuses {
             }
 
             /// The reason phrase, empty for a status without a name. Clients ignore it (RFC 9112
-            /// §4); it is for people who read traces.
+            /// §4); it is for the readers of traces.
             pub const fn phrase(self) -> &'static str {
                 match self { $(Self::$name => $phrase,)* Self::Other(_) => "" }
             }
@@ -89,12 +89,13 @@ statuses! {
 pub struct OtherCode(u16);
 
 impl Status {
-    /// Whether it is that of an interim response, which another one follows (RFC 9110 §15.2).
+    /// Returns whether a response with this status is interim: another one follows it (RFC 9110
+    /// §15.2). It is false for 101, which no other response follows.
     pub const fn is_interim(self) -> bool {
         self.code() < 200 && !matches!(self, Self::SwitchingProtocols)
     }
 
-    /// Whether a response with this status never has content, whatever its fields say (RFC 9112
+    /// Returns whether a response with this status never has content, whatever its fields say (RFC 9112
     /// §6.3).
     pub const fn is_bodiless(self) -> bool {
         self.code() < 200 || matches!(self, Self::NoContent | Self::NotModified)
@@ -110,10 +111,11 @@ impl fmt::Display for Status {
     }
 }
 
-/// Why a message is refused: the peer broke the protocol or asked for what is not provided.
+/// The reason for refusing a request: the peer broke the protocol, or asked for something that is not
+/// provided.
 ///
-/// The response says `status`; the connection is always closed after it, because the framing of
-/// whatever follows cannot be trusted (RFC 9112 §9.6, §11.2).
+/// The response has `status`. In HTTP/1 the connection is closed after it, because the framing of the
+/// bytes that follow cannot be trusted (RFC 9112 §9.6, §11.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reject {
     /// The status of the response.

@@ -55,7 +55,7 @@ enum State {
     UntilClose,
 }
 
-/// What one step has found.
+/// A finding of [`Decoder::decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found<'a> {
     /// More bytes are needed.
@@ -83,7 +83,7 @@ impl Decoder {
         Self { state: State::UntilClose, allowed: bytes_max }
     }
 
-    /// Whether the end of the connection is the end of the body.
+    /// Returns whether the end of the connection is the end of the body.
     pub(crate) fn ends_with_connection(&self) -> bool {
         self.state == State::UntilClose
     }

@@ -9,7 +9,7 @@ use crate::body::{Decoder, Found};
 use crate::limits::Limits;
 use crate::response::{self, Fault, Framing, Parsed, Response};
 
-/// How many interim responses may come before the final one. Servers send one or two.
+/// The most interim responses that may come before the final one. Servers send one or two.
 pub const INTERIM_MAX: u8 = 16;
 
 /// One connection as the receiver of responses. It holds no bytes, only where it is among them.
@@ -57,10 +57,10 @@ pub struct Connection {
     state: State,
 }
 
-/// What has happened.
+/// The outcome of a call of [`Connection::handle_input`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// Nothing that can be acted upon: call again with more bytes.
+    /// More bytes are needed: call again when there are.
     Partial,
     /// An interim response, with a status of 1xx other than 101; the final one is still to come. It
     /// may be ignored. After a 100 a client that waited for it sends its body.
@@ -81,17 +81,17 @@ pub enum Event<'a> {
     Closed,
 }
 
-/// What the end of the server's bytes means.
+/// The meaning of the end of the server's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eof {
-    /// It came between responses or after the last: nothing is lost.
+    /// The end came between responses or after the last: nothing is lost.
     Clean,
-    /// It is the end of the body: what [`Event::BodyEnd`] says otherwise.
+    /// The end is also that of the body, for which there is no [`Event::BodyEnd`] then.
     BodyEnd,
-    /// It came before a response. If the connection had served a request before, the server may have
+    /// The end came before a response. If the connection had served a request before, the server may have
     /// closed it before it saw this one (RFC 9110 §9.2.2, RFC 9112 §9.3.1).
     Unanswered,
-    /// It came within a head or a body (RFC 9112 §8).
+    /// The end came within a head or a body (RFC 9112 §8).
     Truncated,
 }
 
@@ -105,13 +105,13 @@ enum State {
     },
     Body {
         decoder: Decoder,
-        /// Whether the connection closes behind it.
+        /// True if the connection closes behind the body.
         last: bool,
     },
     Closed,
 }
 
-/// What the end of a response depends on.
+/// The methods on which the end of a response depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Head,
@@ -140,14 +140,17 @@ impl Connection {
         self.state = State::ExpectHead { asked, interim: 0 };
     }
 
-    /// Takes in `input`, all bytes received and not consumed; returns how many are consumed and
-    /// what happened.
+    /// Takes in `input`, all bytes received and not consumed; returns how many are consumed, and
+    /// an event.
     ///
     /// Every call consumes bytes, or reports something other than [`Event::Partial`], or needs more
     /// bytes than `input` has. The same bytes yield the same events however they are cut into calls,
     /// but for the pieces that content comes in. `limits` must be the same in every call;
-    /// `body_bytes_max` is the most content that a body may have. For back-pressure, pass no more
-    /// bytes than there is room for: content comes from these bytes only.
+    /// `body_bytes_max` is the most content that a body may have.
+    ///
+    /// For back-pressure within a body, pass no more bytes than there is room for content, or nothing
+    /// if there is less room than the longest line of the framing may need: the greater of
+    /// `chunk_line_bytes_max` and `trailer_bytes_max`.
     pub fn handle_input<'a>(&mut self, input: &'a [u8], limits: &Limits) -> (usize, Event<'a>) {
         self.step(input, limits).unwrap_or_else(|fault| {
             self.state = State::Closed;
@@ -169,14 +172,14 @@ impl Connection {
         }
     }
 
-    /// Whether another request may be sent.
+    /// Returns whether another request may be sent.
     ///
     /// It may not if the last one said `Connection: close`, of which the connection knows nothing.
     pub fn is_idle(&self) -> bool {
         self.state == State::Idle
     }
 
-    /// Whether no further response will be delivered.
+    /// Returns whether no further response will be delivered.
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed
     }

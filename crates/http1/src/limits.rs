@@ -2,10 +2,10 @@
 
 use http::Head;
 
-/// How much a peer may send before it is refused.
+/// The most that a peer may send before it is refused.
 ///
-/// Every limit also holds for input that is not complete yet: what is already too long is refused
-/// before its end arrives. `Limits` is small and meant to be made once and passed by reference.
+/// Every limit also holds for input that is not complete yet: a part that is already too long is
+/// refused before its end arrives. `Limits` is small and meant to be made once and passed by reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of a head: empty lines before it, request line, fields, and the empty line that ends
@@ -17,11 +17,12 @@ pub struct Limits {
     pub target_bytes_max: usize,
     /// Field lines in a head. More is a 431.
     pub fields_max: usize,
-    /// Bytes of a request's body that are skipped to keep the connection; chunk lines and trailers
-    /// count as well.
+    /// Server: bytes of a body that is skipped to keep the connection; chunk lines count as well. A
+    /// request that announces more is delivered, and then the connection is closed; a chunked body
+    /// that turns out to be longer is a 413. A body that is decoded has a limit of its own
+    /// ([`decode_body`](crate::server::Connection::decode_body)).
     ///
-    /// A request that announces more is delivered and then the connection is closed; a chunked body
-    /// that turns out to be longer is a 413.
+    /// Client: bytes of the content of a response.
     pub body_bytes_max: u64,
     /// Bytes of one chunk-size line with its extensions and line end. More is a 400.
     pub chunk_line_bytes_max: usize,

@@ -13,7 +13,7 @@ pub(crate) enum Line {
     Partial,
     /// `name ":" OWS value OWS CRLF`.
     Field {
-        /// Where the name ends and the colon stands.
+        /// The position of the colon, at which the name ends.
         name_end: usize,
         /// The value without the whitespace around it: first byte, and the byte behind the last.
         value: (usize, usize),

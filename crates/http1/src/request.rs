@@ -4,8 +4,8 @@
 //!
 //! # Strictness
 //!
-//! Where RFC 9112 lets a recipient be lenient, this parser is not: requests are smuggled through
-//! the gap between two readers of the same bytes (RFC 9112 §11.2). In particular
+//! RFC 9112 lets a recipient be lenient in places; this parser is not, because requests are smuggled
+//! through the gap between two readers of the same bytes (RFC 9112 §11.2). In particular
 //!
 //! - a line ends in CR LF; a lone LF is refused although §2.2 permits to accept it,
 //! - the parts of the request line are separated by exactly one space,
@@ -15,8 +15,8 @@
 //!
 //! Up to [`EMPTY_LINES_MAX`] empty lines before the request line are passed over, as §2.2 asks.
 //!
-//! The verdict never depends on how the bytes were cut into packets: what is wrong with a prefix is
-//! wrong with the whole, and is reported as soon as the prefix is there.
+//! The verdict never depends on how the bytes were cut into packets: a fault in a prefix is a fault of
+//! the whole, and is reported as soon as the prefix is there.
 
 use http::bytes::{self, HOST, PATH, QUERY, TOKEN};
 use http::{Field, FieldIndex, Head, Lines, Method, Reject, Status, Target, Version};
@@ -24,14 +24,14 @@ use http::{Field, FieldIndex, Head, Lines, Method, Reject, Status, Target, Versi
 use crate::limits::Limits;
 use crate::line::{self, Line};
 
-/// How many empty lines may stand before a request line (RFC 9112 §2.2: at least one).
+/// The most empty lines that may stand before a request line (RFC 9112 §2.2: at least one).
 pub const EMPTY_LINES_MAX: usize = 2;
 
 /// The longest method that is looked at. The longest registered one, `UPDATEREDIRECTREF`, has 17
 /// letters.
 pub const METHOD_BYTES_MAX: usize = 32;
 
-/// What [`parse`] found.
+/// The outcome of [`parse`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once, and never kept")]
 pub enum Parsed<'a> {
@@ -53,11 +53,11 @@ pub struct Request<'a> {
     pub head: Head<'a>,
     /// The framing of the body that follows.
     pub framing: Framing,
-    /// Whether the connection is to stay open after the response (RFC 9112 §9.3).
+    /// True if the connection stays open after the response (RFC 9112 §9.3).
     ///
     /// [`server::Connection`](crate::server::Connection) also clears it for a body that is too long.
     pub keep_alive: bool,
-    /// Whether the client waits for `100 Continue` before it sends its body (RFC 9110 §10.1.1).
+    /// True if the client waits for `100 Continue` before it sends its body (RFC 9110 §10.1.1).
     ///
     /// Never set without a body, nor in HTTP/1.0. [`server::Connection`](crate::server::Connection)
     /// also clears it where the connection is closed after the response, because the body will then
@@ -69,8 +69,8 @@ impl Request<'_> {
     /// Sets `keep_alive` and `expect_continue` to what the head says.
     pub(crate) fn set_persistence(&mut self) {
         let head = &self.head;
-        // What follows a CONNECT is meant for the other end of a tunnel, never for this parser (RFC
-        // 9110 §9.3.6).
+        // The bytes behind a CONNECT are meant for the other end of a tunnel, never for this parser
+        // (RFC 9110 §9.3.6).
         self.keep_alive = head.method != Method::Connect
             && keeps_alive(head.version, head.lines(Field::Connection));
         // An expectation in HTTP/1.0 is ignored, RFC 9110 §10.1.1.
@@ -85,7 +85,7 @@ impl Request<'_> {
 pub enum Framing {
     /// There is none; also with `Content-Length: 0`.
     None,
-    /// So many bytes, at least one.
+    /// This number of bytes, at least one.
     Length(u64),
     /// Chunks, up to one of length zero and the trailer section.
     Chunked,
@@ -112,8 +112,8 @@ pub enum Framing {
 #[inline]
 pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Result<Parsed<'a>, Reject> {
     let bytes_max = limits.head_bytes_max.min(Limits::HEAD_BYTES_CEILING);
-    // Nothing beyond the limit is ever looked at, so that the verdict does not depend on how much
-    // has arrived.
+    // Bytes beyond the limit are never looked at, so that the verdict does not depend on how much has
+    // arrived.
     let view = &input[..input.len().min(bytes_max)];
     match parse_view(view, limits)? {
         Parsed::Partial if view.len() == bytes_max => {
@@ -160,8 +160,7 @@ fn parse_view<'a>(view: &'a [u8], limits: &Limits) -> Result<Parsed<'a>, Reject>
         }
         if let Some(field) = Field::of_name(&view[at..name_end]) {
             let is_first = index.add(field, start - lines_start..end - lines_start);
-            // What makes the message unacceptable whatever follows is refused here, not at the end
-            // of the head.
+            // A fault that no later line can mend is refused here, not at the end of the head.
             match field {
                 Field::Host => check_host_field(is_first, &view[start..end])?,
                 Field::ContentLength => {
@@ -369,15 +368,15 @@ fn is_authority(value: &[u8]) -> bool {
     };
     match &value[host_end..] {
         [] => true,
-        // Five digits hold every port; whether it is below 65,536 makes no difference to anyone
-        // here.
+        // Five digits hold every port. Numbers from 65,536 are let through, because the port is not
+        // used here.
         [b':', port @ ..] => port.len() <= 5 && port.iter().all(u8::is_ascii_digit),
         _ => false,
     }
 }
 
-/// What stands between the brackets of an IPv6 address or of an address to come, by its characters
-/// only.
+/// Returns whether `inside` may stand between the brackets of an IPv6 address or of an address format
+/// to come. It looks at the characters only.
 #[cold]
 fn is_ip_literal(inside: &[u8]) -> bool {
     !inside.is_empty() && inside.iter().all(|&byte| bytes::is(byte, HOST) || byte == b':')
@@ -395,7 +394,7 @@ fn check_host_field(is_first: bool, value: &[u8]) -> Result<(), Reject> {
     Ok(())
 }
 
-/// The length, or why there is none that both ends agree on (RFC 9112 §6.3 items 3 to 5).
+/// The length, or the reason for which both ends may not agree on one (RFC 9112 §6.3 items 3 to 5).
 fn check_content_length(is_first: bool, value: &[u8]) -> Result<u64, Reject> {
     if !is_first {
         return Err(Reject::bad("two Content-Length fields"));
@@ -403,8 +402,7 @@ fn check_content_length(is_first: bool, value: &[u8]) -> Result<u64, Reject> {
     bytes::decimal(value).ok_or(Reject::bad("an invalid Content-Length"))
 }
 
-/// `Connection`, `Transfer-Encoding` and `Expect`: what they say about the message and the
-/// connection.
+/// Sets what `Connection`, `Transfer-Encoding` and `Expect` say about the message and the connection.
 fn interpret_hop_fields(request: &mut Request<'_>) -> Result<(), Reject> {
     let head = &request.head;
     if head.has(Field::TransferEncoding) {
@@ -444,8 +442,7 @@ fn check_transfer_codings(lines: Lines<'_>) -> Result<(), Reject> {
         }
     }
     if !chunked {
-        // Not 501 even if the coding is unknown: there is no way to find the end of the body
-        // (§6.3).
+        // Not 501 even if the coding is unknown: the end of the body cannot be found (§6.3).
         return Err(Reject::bad("a Transfer-Encoding that does not end in chunked"));
     }
     if unknown {
@@ -454,7 +451,8 @@ fn check_transfer_codings(lines: Lines<'_>) -> Result<(), Reject> {
     Ok(())
 }
 
-/// Whether a message of this version with these lines of `Connection` lets the connection persist
+/// Returns whether a message of this version with these lines of `Connection` lets the connection
+/// persist
 /// (RFC 9112 §9.3).
 pub(crate) fn keeps_alive<'a>(version: Version, lines: impl Iterator<Item = &'a [u8]>) -> bool {
     let mut keep_alive = version == Version::Http11;

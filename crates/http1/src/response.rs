@@ -31,10 +31,10 @@ pub struct Response<'a> {
     pub version: Version,
     /// The framing of the body that follows.
     pub framing: Framing,
-    /// Whether the server lets the connection persist behind this response (RFC 9112 §9.3).
+    /// True if the server lets the connection persist behind this response (RFC 9112 §9.3).
     ///
-    /// It does not if the end of the connection is the end of the body, or if the request said
-    /// `Connection: close`, of which the parser knows nothing.
+    /// False if the end of the connection is the end of the body. A request with `Connection: close`
+    /// ends the connection too, but the parser does not know the request.
     pub keep_alive: bool,
     /// All field lines, each with its line end.
     lines: &'a [u8],
@@ -45,7 +45,7 @@ pub struct Response<'a> {
 pub enum Framing {
     /// There is none; also with `Content-Length: 0`.
     None,
-    /// So many bytes, at least one.
+    /// This number of bytes, at least one.
     Length(u64),
     /// Chunks, up to one of length zero and the trailer section.
     Chunked,
@@ -53,7 +53,7 @@ pub enum Framing {
     UntilClose,
 }
 
-/// What [`parse`] found.
+/// The outcome of [`parse`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed<'a> {
     /// The head is well-formed so far, and not at its end.
@@ -69,7 +69,7 @@ pub enum Parsed<'a> {
 
 /// The server at the other end broke the protocol, or a limit of ours.
 ///
-/// The connection is of no more use, because the framing of whatever follows cannot be trusted. A
+/// The connection is of no more use, because the framing of the bytes that follow cannot be trusted. A
 /// proxy answers 502.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -91,8 +91,8 @@ pub fn parse<'a>(
     limits: &Limits,
 ) -> Result<Parsed<'a>, Fault> {
     let bytes_max = limits.head_bytes_max;
-    // Nothing beyond the limit is ever looked at, so that the verdict does not depend on how much
-    // has arrived.
+    // Bytes beyond the limit are never looked at, so that the verdict does not depend on how much has
+    // arrived.
     let view = &input[..input.len().min(bytes_max)];
     match parse_view(view, method, limits)? {
         Parsed::Partial if view.len() == bytes_max => Err(Fault::new("a head that is too long")),
@@ -228,7 +228,7 @@ impl Announced {
         Ok(())
     }
 
-    /// Whether there should be content.
+    /// Returns whether there should be content.
     fn has_body(&self) -> bool {
         self.is_chunked || self.length.is_some_and(|length| length > 0)
     }
@@ -250,7 +250,7 @@ impl Announced {
     }
 }
 
-/// Whether the bytes behind the head belong to a tunnel (RFC 9110 §9.3.6).
+/// Returns whether the bytes behind the head belong to a tunnel (RFC 9110 §9.3.6).
 fn opens_tunnel(status: Status, method: Method<'_>) -> bool {
     method == Method::Connect && (200..300).contains(&status.code())
 }

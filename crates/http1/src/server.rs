@@ -38,12 +38,12 @@ pub struct Connection {
     state: State,
 }
 
-/// What has happened.
+/// The outcome of a call of [`Connection::handle_input`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// Nothing that can be acted upon: call again with more bytes.
+    /// More bytes are needed: call again when there are.
     Partial,
-    /// A request is to be answered.
+    /// A request, which needs an answer.
     ///
     /// Call [`decode_body`](Connection::decode_body) now, if its body is wanted. Then, if
     /// `request.expect_continue`, send `HTTP/1.1 100 Continue` and an empty line before the response.
@@ -65,12 +65,12 @@ pub enum Event<'a> {
     Closed,
 }
 
-/// What the end of the peer's bytes means.
+/// The meaning of the end of the peer's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eof {
-    /// It came between requests or after the last: nothing is lost.
+    /// The end came between requests or after the last: nothing is lost.
     Clean,
-    /// It came within a head or a body (RFC 9112 §8).
+    /// The end came within a head or a body (RFC 9112 §8).
     Truncated,
 }
 
@@ -80,7 +80,7 @@ enum State {
     SkipBody(Decoder),
     DecodeBody {
         decoder: Decoder,
-        /// Whether the connection closes behind it.
+        /// True if the connection closes behind the body.
         last: bool,
     },
     Closed,
@@ -92,12 +92,12 @@ impl Connection {
         Self { state: State::ExpectHead }
     }
 
-    /// Takes in `input`, all bytes received and not consumed; returns how many are consumed and
-    /// what happened.
+    /// Takes in `input`, all bytes received and not consumed; returns how many are consumed, and
+    /// an event.
     ///
     /// Every call consumes bytes, or reports something other than [`Event::Partial`], or needs more
     /// bytes than `input` has. The same bytes yield the same events however they are cut into
-    /// calls. `limits` must be the same in every call.
+    /// calls, but for the pieces that content comes in. `limits` must be the same in every call.
     #[inline]
     pub fn handle_input<'a>(&mut self, input: &'a [u8], limits: &Limits) -> (usize, Event<'a>) {
         // The common case first, apart from the machine: a head, and nothing before it.
@@ -119,8 +119,9 @@ impl Connection {
     /// body. It sets `keep_alive` and `expect_continue` anew: a body that is decoded is read to its
     /// end even if it is too long to be skipped, or if its request is the last.
     ///
-    /// For back-pressure, pass no more bytes to `handle_input` than there is room for: it delivers
-    /// content from these bytes only, and keeps none.
+    /// For back-pressure, pass no more bytes to `handle_input` than there is room for content, or none
+    /// if there is less room than the longest line of the framing may need: the greater of
+    /// `chunk_line_bytes_max` and `trailer_bytes_max`.
     ///
     /// # Errors
     ///
@@ -166,7 +167,7 @@ impl Connection {
         self.state = State::Closed;
     }
 
-    /// Whether the next byte would begin a request: nothing of a body is outstanding, and the
+    /// Returns whether the next byte would begin a request: no part of a body is outstanding, and the
     /// connection is open.
     ///
     /// Part of a head may have been seen; it is among the bytes that were not consumed.
@@ -174,7 +175,7 @@ impl Connection {
         self.state == State::ExpectHead
     }
 
-    /// Whether nothing more will be delivered.
+    /// Returns whether no request and no content will be delivered any more.
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed
     }

@@ -21,15 +21,15 @@ pub struct Wire {
     pub chunked: bool,
 }
 
-/// What a response says about the connection (RFC 9112 §9.3, §9.6).
+/// The value of `Connection` in a message (RFC 9112 §9.3, §9.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConnectionOption {
-    /// Nothing: it persists with an HTTP/1.1 client.
+    /// No such field: the connection persists between HTTP/1.1 peers.
     #[default]
     Unsaid,
-    /// `close`: this is the last response.
+    /// `close`: this is the last message of its kind.
     Close,
-    /// `keep-alive`: it persists with an HTTP/1.0 client that has asked for it.
+    /// `keep-alive`: the connection persists with an HTTP/1.0 client that has asked for it.
     KeepAlive,
 }
 
