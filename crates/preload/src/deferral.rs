@@ -1,5 +1,5 @@
-//! The program's side: sockets that begin to wait, and everything that a program can do to a socket
-//! which must keep the tables true.
+//! The program's side of a wait for the disk: a socket begins to wait, and the tables follow whatever the
+//! program does with descriptors meanwhile.
 
 use core::cell::Cell;
 use core::ffi::c_int;
@@ -16,11 +16,11 @@ use crate::stats::{self, Reason};
 use crate::sys::{self, Errno};
 use crate::{fuse, reader, real, recent};
 
-/// The program waits for events in ways that are seen here. Not asked of each socket: lighttpd has one
-/// watched only when it was full.
+/// Set once the program has waited for events in a way that is seen here. This is not asked of each socket,
+/// because lighttpd watches a socket only after it was full.
 static LOOP_SEEN: AtomicBool = AtomicBool::new(false);
 
-/// The program may have called a function that waits for events.
+/// Notes that the program has called a function that waits for events, if `has` says so.
 #[inline]
 pub(crate) fn loop_seen(has: impl FnOnce() -> bool) {
     if !LOOP_SEEN.load(Ordering::Relaxed) && has() {
@@ -28,14 +28,18 @@ pub(crate) fn loop_seen(has: impl FnOnce() -> bool) {
     }
 }
 
-/// What becomes of a call whose next byte is not in memory.
+/// The outcome of a call whose next byte is not in memory.
 pub(crate) enum Outcome {
+    /// The socket waits for a reader.
     Deferred,
+    /// The read, or the socket, has failed.
     Failed(Errno),
+    /// The kernel has to do it.
     Left(Reason),
 }
 
-/// Make a socket wait for a byte of a file. `is_first`: an error would be told to the program now.
+/// Makes a socket wait for a byte of a file. `is_first`: the call has sent nothing, so it can return an
+/// error.
 pub(crate) fn defer(socket: c_int, file: c_int, want: Want, is_first: bool) -> Outcome {
     if !descriptors::has_place(socket) {
         return Outcome::Left(Reason::NoRoom);
@@ -55,7 +59,7 @@ pub(crate) fn defer(socket: c_int, file: c_int, want: Want, is_first: bool) -> O
         return Outcome::Left(Reason::UnseenLoop);
     };
     if !fuse::is_on() {
-        // Another thread has switched it off since, and nobody would be told any more.
+        // Another thread has switched the library off since: the socket would never be resumed.
         return Outcome::Left(Reason::UnseenLoop);
     }
     fuse::point("state");
@@ -83,20 +87,20 @@ pub(crate) fn defer(socket: c_int, file: c_int, want: Want, is_first: bool) -> O
     outcome
 }
 
-/// Whether a socket has waited for just this, and does not any more.
+/// Says whether the last thing that a socket waited for was this, and the wait is over.
 pub(crate) fn has_waited(socket: c_int, want: Want) -> bool {
     descriptors::flags(socket) & IN_USE != 0
         && lock().is_some_and(|mut state| state.has_waited(socket, want))
 }
 
-/// Whether it is a socket that a program would not wait for in `sendfile` itself.
+/// Says whether this is a socket on which `sendfile` would not block.
 fn waits_for_events(socket: c_int) -> bool {
     let expected = libc::O_NONBLOCK;
     sys::flags(socket).is_ok_and(|flags| flags & (libc::O_NONBLOCK | libc::O_ASYNC) == expected)
         && sys::status(socket).is_ok_and(|status| status.is_socket)
 }
 
-/// Change what is known of a socket and tell who watches it, with `errno` as it was.
+/// Changes the state of a socket, tells the epoll instances that watch it, and keeps `errno`.
 fn change(socket: c_int, change: impl FnOnce(&mut State) -> Changes) {
     let errno = sys::errno();
     if let Some(mut state) = lock() {
@@ -106,7 +110,7 @@ fn change(socket: c_int, change: impl FnOnce(&mut State) -> Changes) {
     sys::set_errno(errno);
 }
 
-/// The socket does not wait any more: it has sent something, or is shut down.
+/// Ends a socket's wait: it has sent something, or the program shuts it down.
 #[inline]
 pub(crate) fn cancel(socket: c_int) {
     if descriptors::flags(socket) & DEFERRED != 0 {
@@ -114,12 +118,12 @@ pub(crate) fn cancel(socket: c_int) {
     }
 }
 
-/// The program waits for the socket in a way in which it cannot be made to wait.
+/// Never defers a socket again: the program waits for it in a way that cannot be changed.
 pub(crate) fn leave(socket: c_int) {
     change(socket, |state| state.leave(socket));
 }
 
-/// The descriptor is about to be closed.
+/// Clears the entry of a descriptor that is about to be closed.
 #[inline]
 pub(crate) fn forget(fd: c_int) {
     descriptors::end_epoch(fd);
@@ -131,13 +135,13 @@ pub(crate) fn forget(fd: c_int) {
         unlock(fd);
     }
     if flags != 0 {
-        // There may be another descriptor of it that lives on, in another process: it is told.
+        // Another process may have a descriptor of the same socket: its epoll instance has to know.
         change(fd, |state| state.forget(fd));
     }
 }
 
-/// The program is about to lock the file of a descriptor: no reader may close one of its descriptors from
-/// now on.
+/// Notes that the program is about to lock the file of a descriptor: from now on no reader may close a
+/// descriptor of that file.
 pub(crate) fn lock_file(fd: c_int) {
     let errno = sys::errno();
     if descriptors::has_place(fd)
@@ -146,7 +150,7 @@ pub(crate) fn lock_file(fd: c_int) {
         && let Some(mut state) = lock()
     {
         let has_room = state.lock_file(fd, status.id);
-        // Some may be about to close descriptors of it.
+        // A reader may be about to close a descriptor of the file.
         drop(settle(state));
         if !has_room {
             stats::log(format_args!("too many files are locked: none is read any more"));
@@ -155,21 +159,22 @@ pub(crate) fn lock_file(fd: c_int) {
     sys::set_errno(errno);
 }
 
-/// The descriptor by which a file was locked is about to be closed, and with it the locks are given up.
+/// Closes the parked descriptors of a file whose locking descriptor is about to be closed: the close gives
+/// up the locks.
 #[cold]
 fn unlock(fd: c_int) {
     let errno = sys::errno();
     if let Some(mut state) = lock() {
         state.locked.unlock(fd);
     }
-    // Not under the lock: the disk may be needed. Ends, for no more are parked.
+    // Without the lock, because a close may need the disk. This ends, because no more are parked.
     while let Some(parked) = lock().and_then(|mut state| state.unpark()) {
         sys::close(parked);
     }
     sys::set_errno(errno);
 }
 
-/// An epoll instance is about to be closed, or has been unseen (`tells`: not yet).
+/// Clears an epoll instance that is about to be closed (`tells`), or was closed without being seen.
 #[cold]
 fn forget_instance(epfd: c_int, tells: bool) {
     let errno = sys::errno();
@@ -183,7 +188,7 @@ fn forget_instance(epfd: c_int, tells: bool) {
     sys::set_errno(errno);
 }
 
-/// The number is another socket's now; the one that is known was closed unseen.
+/// Clears the entry of a number that is another socket's now: the old one was closed without being seen.
 #[cold]
 pub(crate) fn renew(fd: c_int) {
     let flags = descriptors::flags(fd);
@@ -194,7 +199,7 @@ pub(crate) fn renew(fd: c_int) {
         unlock(fd);
     }
     change(fd, |state| {
-        // Not told to anyone: it was about the other socket.
+        // No call is made: the changes are about the other socket.
         state.forget(fd);
         Changes::default()
     });
@@ -215,11 +220,11 @@ pub(crate) fn forget_all(first: u32, last: u32) {
     }
 }
 
-/// From so many descriptors on, it is less to forget everything that was found resident than to end
-/// the epoch of each.
+/// From this many descriptors on, it costs less to clear all recent findings than to end the epoch of each
+/// descriptor.
 const MANY: u32 = 1024;
 
-/// `old` has been duplicated as `new`. Only sockets can be deferred, so only they matter.
+/// Notes that `old` has been duplicated as `new`. Only sockets can be deferred, so only they matter.
 pub(crate) fn share(old: c_int, new: c_int) {
     let errno = sys::errno();
     if sys::status(old).is_ok_and(|status| status.is_socket)
@@ -232,7 +237,8 @@ pub(crate) fn share(old: c_int, new: c_int) {
     sys::set_errno(errno);
 }
 
-/// `epoll_ctl(2)` by the program. Returns what the kernel does; `answer` has it even if we fail then.
+/// Makes an `epoll_ctl(2)` of the program. Returns what the kernel would; `answer` has that even if this
+/// library fails afterwards.
 ///
 /// # Safety
 /// `event` is null or valid, as for `epoll_ctl(2)`.
@@ -304,7 +310,7 @@ pub(crate) unsafe fn control(
     if returned == 0 {
         fuse::point("granted");
         entry.interest.granted(operation, epfd, wanted.events, wanted.u64);
-        // Until it is closed, even if nobody watches it any more.
+        // Until the socket is closed, even if no instance watches it any more.
         state.table.set_flags(fd, flags | IN_USE);
         state.table.set_flags(epfd, state.table.flags(epfd) | INSTANCE);
     }

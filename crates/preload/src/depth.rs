@@ -1,23 +1,23 @@
-//! How many readers a disk (a device number) is given: so many that more would not make it faster, or
-//! that nobody waits for long.
+//! The number of readers that a disk (a device number) gets: as many as make it faster, or as few as keep
+//! waits short.
 //!
-//! Whatever else the program needs from the disk (`open`, a small `pread`, its own pages) stands in
-//! line behind what the readers have asked for. A disk that serves one read after the other is no
-//! faster with many; an array, or a disk at the other end of a network, is, however long a read of it
-//! takes. Latency does not tell them apart, so it is tried: where reads take long, half as many
-//! readers; if that made the disk slower, as many as before. Pure.
+//! All other reads of the program (`open`, a small `pread`, its own pages) wait behind those of the readers.
+//! A disk that serves one read after the other is no faster with many readers; an array, or a disk at the
+//! other end of a network, is faster, however long one read takes. Latency does not tell them apart, so both
+//! are tried: if reads take long, the disk gets half as many readers, and if that makes it slower, as many as
+//! before. Pure.
 
-/// Readers of all disks together.
+/// The most readers of all disks together.
 pub(crate) const READERS_MAX: usize = 32;
-/// As few as leave a disk something to do while the program sends what has come.
+/// The fewest readers of a disk: they keep it busy while the program sends the bytes that have come.
 const READERS_MIN: usize = 2;
-/// From here on reads take long. Where they take less than half of it, more readers do no harm.
+/// Reads of at least this time take long. If they take less than half of it, more readers do no harm.
 const LONG_US: u64 = 10_000;
-/// What twice as many readers must gain, in percent.
-const WORTH: u64 = 15;
-/// Reads after which a number of readers is judged, unless more are at work.
+/// The least gain from twice as many readers, in percent.
+const GAIN_PERCENT_MIN: u64 = 15;
+/// The number of reads after which a number of readers is judged, unless more readers are at work.
 const ROUND_READS: u64 = 4;
-/// How long a number stays that has been found better than half or twice as many.
+/// A number that was better than half or twice as many stays for this time.
 const SETTLED_US: u64 = 10_000_000;
 
 /// The readers that one disk may have.
@@ -31,19 +31,19 @@ pub(crate) struct Depth {
     settled_until_us: u64,
 }
 
-/// Reads with the same number of readers allowed.
+/// Reads during which the same number of readers was allowed.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     began_us: u64,
     reads: u64,
     took_us: u64,
-    /// Sums over the reads: the readers that were at work, and what those have brought meanwhile if all
-    /// were served alike.
+    /// Sums over the reads: the readers that were at work, and the bytes that those have read meanwhile if the
+    /// disk served all alike.
     readers: u64,
     bytes: u64,
 }
 
-/// What a read is taken for that has brought less: it has cost a disk with arms about as much.
+/// A shorter read counts as this many bytes, because it costs a disk with arms about as much.
 const BYTES_MIN: u64 = 128 * 1024;
 
 impl Round {
@@ -51,16 +51,16 @@ impl Round {
         Self { began_us, reads: 0, took_us: 0, readers: 0, bytes: 0 }
     }
 
-    /// What the disk brings, in bytes per second.
+    /// The speed of the disk, in bytes per second.
     fn rate(&self) -> u64 {
         self.bytes.saturating_mul(1_000_000) / self.took_us.max(1)
     }
 }
 
-/// Another number of readers is tried.
+/// The number of readers before a trial of another number.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
-    /// How many there were before, and what the disk brought them.
+    /// The number before, and the speed of the disk with it.
     readers: usize,
     rate: u64,
 }
@@ -76,17 +76,17 @@ impl Depth {
         Self { readers, ..Self::new() }
     }
 
-    /// How many may read at once.
+    /// The number of readers that may read at once.
     pub(crate) fn readers(&self) -> usize {
         self.readers
     }
 
-    /// A read that had to wait for the disk has ended. `readers`: who were reading when it began, and
-    /// who are now, this one included.
+    /// Notes a read that had to wait for the disk. `readers`: the numbers of readers at its begin and at its
+    /// end, this one included.
     pub(crate) fn note(&mut self, bytes: u64, began_us: u64, now_us: u64, readers: [usize; 2]) {
         let [before, readers] = readers;
-        // While they become more or fewer, nobody knows with how many a read has shared the disk; and who
-        // goes on reading while nobody waits is not bound by a smaller number.
+        // While the number changes, it is not known how many reads have shared the disk. And readers that go
+        // on while no other job waits are not bound by a smaller number.
         let is_steady = before.abs_diff(readers) * 4 <= readers && readers <= self.readers;
         if began_us < self.round.began_us || !is_steady {
             return;
@@ -118,7 +118,7 @@ impl Depth {
         if now_us < self.settled_until_us {
             return;
         }
-        // Where reads do not take long, only more are worth a trial.
+        // If reads do not take long, only a larger number is worth a trial.
         let ways = [took_us < LONG_US || self.upwards, took_us < LONG_US || !self.upwards];
         let tried = ways.into_iter().find_map(|up| Some((up, self.next(up)?)));
         if let Some((upwards, readers)) = tried {
@@ -127,18 +127,22 @@ impl Depth {
         }
     }
 
-    /// Stay, and try the other way then.
+    /// Keeps the number for a while, and tries the other direction then.
     fn settle(&mut self, now_us: u64) {
         self.upwards = !self.upwards;
         self.settled_until_us = now_us.saturating_add(SETTLED_US);
     }
 
     fn is_better(&self, trial: Trial, rate: u64) -> bool {
-        let percent = if self.readers < trial.readers { 100 - WORTH } else { 100 + WORTH };
+        let percent = if self.readers < trial.readers {
+            100 - GAIN_PERCENT_MIN
+        } else {
+            100 + GAIN_PERCENT_MIN
+        };
         rate.saturating_mul(100) >= trial.rate.saturating_mul(percent)
     }
 
-    /// How many to try; `None` where that would change nothing.
+    /// The number to try; `None` if a trial would change nothing.
     fn next(&self, upwards: bool) -> Option<usize> {
         let at_work = usize::try_from(self.round.readers / self.round.reads).unwrap_or(READERS_MAX);
         if upwards {

@@ -1,7 +1,6 @@
-//! What is known of each descriptor number: flags that anyone may read, entries for who holds the
-//! lock.
+//! The table of descriptors: flags that any thread may read, and entries for the thread that holds the lock.
 //!
-//! Numbers beyond the table are left to the kernel: their sockets are never deferred.
+//! Sockets whose numbers are beyond the table are never deferred.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
@@ -9,19 +8,19 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use crate::interest::Interest;
 use crate::sys::{self, Errno};
 
-/// Numbers in the table, if the hard limit of descriptors is as high.
+/// The numbers in the table if the hard limit of descriptors is at least as high.
 const DESCRIPTORS_MAX: usize = 1 << 20;
 
-/// And if it is not.
+/// The numbers in the table if the hard limit is lower than this.
 const DESCRIPTORS_MIN: usize = 1 << 16;
 
-/// Something is known of the socket: since it was opened the program has had it watched.
+/// There is an entry for the socket: the program has watched it, or it was deferred, since it was opened.
 pub(crate) const IN_USE: u8 = 1;
 /// The socket looks full: its file is being read.
 pub(crate) const DEFERRED: u8 = 2;
-/// The open socket has other descriptors, by which it may be watched: it is not deferred.
+/// The socket has other descriptors, by which it may be watched: it is not deferred.
 pub(crate) const SHARED: u8 = 4;
-/// The program does not wait in a way that is seen here: it is not deferred any more.
+/// The program waits for the socket in a way that is not seen here: it is not deferred any more.
 pub(crate) const UNSEEN: u8 = 8;
 
 /// A reader's descriptor, which the program does not know.
@@ -36,10 +35,10 @@ pub(crate) const LOCKER: u8 = 64;
 static FLAGS: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
 static EPOCHS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 static LEN: AtomicUsize = AtomicUsize::new(0);
-/// How many descriptors have [`DEFERRED`].
+/// The number of descriptors with [`DEFERRED`].
 static DEFERRED_COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// The flags of a descriptor; 0 of any other number.
+/// The flags of a descriptor; 0 for a number beyond the table.
 #[inline]
 pub(crate) fn flags(fd: c_int) -> u8 {
     // Acquire pairs with Release in `Table::map`.
@@ -56,13 +55,13 @@ pub(crate) fn flags(fd: c_int) -> u8 {
     }
 }
 
-/// How often a descriptor has been closed, as far as was seen.
+/// The number of times that a descriptor was seen to be closed.
 #[inline]
 pub(crate) fn epoch(fd: c_int) -> u32 {
     with_epoch(fd, |epoch| epoch.load(Ordering::Relaxed)).unwrap_or(0)
 }
 
-/// A descriptor is about to be closed: what was open at it is not what will be.
+/// Ends the epoch of a descriptor that is about to be closed, because another file may get its number.
 #[inline]
 pub(crate) fn end_epoch(fd: c_int) {
     with_epoch(fd, |epoch| epoch.fetch_add(1, Ordering::Relaxed));
@@ -79,17 +78,17 @@ fn with_epoch<T>(fd: c_int, then: impl FnOnce(&AtomicU32) -> T) -> Option<T> {
     Some(then(unsafe { &*epoch }))
 }
 
-/// Whether the table has a place for this number.
+/// Says whether the table has a place for this number.
 pub(crate) fn has_place(fd: c_int) -> bool {
     usize::try_from(fd).is_ok_and(|index| index < LEN.load(Ordering::Acquire))
 }
 
-/// Whether any socket is deferred.
+/// Says whether any socket is deferred.
 pub(crate) fn any_deferred() -> bool {
     DEFERRED_COUNT.load(Ordering::Relaxed) != 0
 }
 
-/// A descriptor in a list of those that wait, or none. 0 is none, so that zeros are an empty entry.
+/// A descriptor in a list of waiting sockets, or none. 0 is none, so that an entry of zeros is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Link(u32);
 
@@ -105,30 +104,30 @@ impl Link {
     }
 }
 
-/// What is known of one descriptor. All zeros is nothing.
+/// The facts about one descriptor. An entry of zeros has none.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) interest: Interest,
-    /// The job that is waited for, from 1 on; 0: none.
+    /// The job that the socket waits for, counted from 1; 0: none.
     pub(crate) job: u16,
-    /// Neighbours in that job's list.
+    /// The neighbours in that job's list.
     pub(crate) next: Link,
     pub(crate) previous: Link,
-    /// The byte of the file that is waited for; 0: for any progress of the job.
+    /// The byte of the file that the socket waits for; 0: it waits for any progress of the job.
     pub(crate) offset: u64,
-    /// It has waited at least once.
+    /// The socket has waited at least once.
     pub(crate) is_stream: bool,
-    /// When the deferral began, in microseconds.
+    /// The time at which the deferral began, in microseconds.
     pub(crate) since_us: u64,
-    /// Calls of `sendfile` while it was deferred, from some moment on, in microseconds.
+    /// The calls of `sendfile` during the deferral since `calls_from_us`.
     pub(crate) calls: u32,
     pub(crate) calls_from_us: u64,
-    /// It is not deferred until then, in microseconds: the program has spun.
+    /// The socket is not deferred until this time, in microseconds: the program has spun.
     pub(crate) unseen_until_us: u64,
-    /// Where the last deferral was (a hash of file and offset), and how many there were.
+    /// The place of the last deferral (a hash of file and offset), and the number of deferrals there.
     pub(crate) place: u64,
     pub(crate) strikes: u32,
-    /// A read that failed for this socket: where, and how; 0: none.
+    /// The place and the error of a read that failed for this socket; 0: none.
     pub(crate) failed_place: u64,
     pub(crate) failed: Errno,
 }
@@ -146,11 +145,11 @@ impl Table {
         Self { flags: &[], entries: &mut [], used: 0 }
     }
 
-    /// A table of this process's descriptors. `None` without memory.
+    /// Maps a table of this process's descriptors. `None` without memory.
     ///
     /// Called once: [`flags`] reads the last one made.
     pub(crate) fn map() -> Option<Self> {
-        // Memory is taken as numbers are used. nginx raises the hard limit after it has started.
+        // Only numbers in use take memory. nginx raises the hard limit after it has started.
         let limit = usize::try_from(sys::descriptors_max()).unwrap_or(DESCRIPTORS_MAX);
         let len = limit.clamp(DESCRIPTORS_MIN, DESCRIPTORS_MAX);
         let flags = sys::map(len).cast::<AtomicU8>();
@@ -190,7 +189,7 @@ impl Table {
         flags.map_or(0, |flags| flags.load(Ordering::Relaxed))
     }
 
-    /// All numbers that have ever had a flag.
+    /// All numbers up to the highest that has ever had a flag.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = c_int> + use<> {
         (0..self.used).map_while(|index| c_int::try_from(index).ok())
     }
@@ -210,7 +209,7 @@ impl Table {
         };
         self.used = self.used.max(index + 1);
         let flags = &self.flags[index];
-        // Under the lock: nobody else writes.
+        // Under the lock, so no other thread writes.
         let before = flags.swap(wanted, Ordering::Relaxed);
         match (before & DEFERRED != 0, wanted & DEFERRED != 0) {
             (false, true) => _ = DEFERRED_COUNT.fetch_add(1, Ordering::Relaxed),

@@ -1,4 +1,4 @@
-//! What epoll instances are told: the changes of interest, as calls.
+//! Makes the calls of `epoll_ctl(2)` that a change of interest needs.
 
 use core::ffi::c_int;
 
@@ -7,7 +7,7 @@ use libc::epoll_event;
 use crate::interest::{Change, Changes, Op};
 use crate::real;
 
-/// Tell epoll instances of a change of interest.
+/// Makes these changes.
 pub(crate) fn apply(socket: c_int, changes: Changes) {
     changes.as_slice().iter().for_each(|&change| apply_one(socket, change));
 }
@@ -15,8 +15,8 @@ pub(crate) fn apply(socket: c_int, changes: Changes) {
 pub(crate) fn apply_one(socket: c_int, Change { epfd, events, data, adds }: Change) {
     let mut event = epoll_event { events, u64: data };
     let op = number(if adds { Op::Add } else { Op::Mod });
-    // SAFETY: a valid event. It fails only if the instance or the registration is gone in a
-    // way that was not seen here; then there is nobody to tell.
+    // SAFETY: a valid event. The call fails only if the instance or the registration is gone in a
+    // way that was not seen here; then nothing has to be changed.
     unsafe {
         real::epoll_ctl.function()(epfd, op, socket, &raw mut event);
     }

@@ -1,8 +1,9 @@
-//! The functions that programs find here in place of the C library's. Each looks whether there is
-//! anything to do, and then calls the real one. Where ours fails, it is the real one alone (`fuse`).
+//! The functions that programs call in place of the C library's. Each does what the library has to do for
+//! the call, and then calls the real function. If the library's part fails, only the real function is
+//! called (`fuse`).
 //!
-//! The same arguments, results and `errno` as theirs. `C-unwind`, because a thread may be cancelled
-//! in some of them, which the C library does by unwinding.
+//! Arguments, results and `errno` are those of the real functions. The ABI is `C-unwind`, because a thread
+//! may be cancelled in some of them, which the C library does by unwinding.
 
 use core::cell::Cell;
 use core::ffi::{c_int, c_long, c_uint, c_ulong};
@@ -16,8 +17,8 @@ use libc::{
 use crate::wait::{Limit, Sets, limit_of};
 use crate::{deferral, descriptors, fuse, process, real, sendfile as sending, stats, sys, wait};
 
-/// Do what is ours of a call. `None`: the library is off, or has just failed; then all of the call is the
-/// real function's.
+/// Runs the library's part of a call. `None`: the library is off, or has just failed; then the real function
+/// makes the whole call.
 #[inline]
 fn ours<T>(name: &str, call: impl FnOnce() -> T) -> Option<T> {
     if fuse::is_on() { fuse::run(name, call) } else { None }
@@ -118,7 +119,7 @@ unsafe fn poll_in_slices(
     // SAFETY: not null, so there are `count` valid elements (the caller's promise).
     let polled = unsafe { core::slice::from_raw_parts_mut(first, usize::try_from(count).ok()?) };
     let is_for_us = ours("poll", || {
-        // Without events it only asks whether descriptors are open.
+        // A `poll` without events only asks whether descriptors are open.
         deferral::loop_seen(|| polled.iter().any(|polled| polled.events != 0));
         descriptors::any_deferred() && process::is_ours() && wait::can_poll(polled)
     });
@@ -158,7 +159,7 @@ pub unsafe extern "C-unwind" fn ppoll(
 ) -> c_int {
     // SAFETY: null or valid (the caller's promise).
     let limit = unsafe { timeout.as_ref() }.map(|it| limit_of(it.tv_sec, it.tv_nsec));
-    // A limit that is not valid is the kernel's to refuse.
+    // The kernel refuses a limit that is not valid.
     if limit != Some(None)
         // SAFETY: the caller's arguments.
         && let Some(ready) = unsafe { poll_in_slices(first, count, limit.flatten(), signals) }
@@ -184,7 +185,7 @@ pub unsafe extern "C-unwind" fn __poll_chk(
         // SAFETY: the caller's arguments.
         return unsafe { poll(first, count, timeout_ms) };
     }
-    // SAFETY: the caller's arguments; it aborts, and so do we where there is none.
+    // SAFETY: the caller's arguments; it aborts, and so does `function` if there is none.
     unsafe { real::__poll_chk.function()(first, count, timeout_ms, bytes) }
 }
 
@@ -212,7 +213,7 @@ fn has_room(count: nfds_t, bytes: usize) -> bool {
     usize::try_from(count).is_ok_and(|count| count <= bytes / size_of::<pollfd>())
 }
 
-/// Whether a `select` has to be made in slices.
+/// Says whether a `select` has to be made in slices.
 #[inline]
 fn select_in_slices() -> bool {
     let is_for_us = ours("select", || {
@@ -222,7 +223,7 @@ fn select_in_slices() -> bool {
     is_for_us == Some(true)
 }
 
-/// `select(2)`. As Linux does, the time that is left is put in the place of the limit.
+/// `select(2)`. As on Linux, the time that is left replaces the limit.
 ///
 /// # Safety
 /// As `select(2)`.
@@ -302,8 +303,8 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
 /// As `close(2)`, for all in the range.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    // With CLOSE_RANGE_UNSHARE the other threads keep theirs; a number that is closed all the same is
-    // renewed when it is a socket's again.
+    // With CLOSE_RANGE_UNSHARE the other threads keep their descriptors. If a number is closed all the same,
+    // its entry is cleared when the number is a socket's again.
     let closes = flags == 0 && first <= last;
     ours("close_range", || {
         if closes && sys::close_range(u32::MAX, u32::MAX, 0) == 0 {
@@ -331,7 +332,7 @@ pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
     }
 }
 
-/// A descriptor may have been duplicated.
+/// Notes that a descriptor has been duplicated, if the call did not fail.
 fn duplicated(old: c_int, new: c_int) -> c_int {
     if new >= 0 && new != old {
         made(new);
@@ -350,8 +351,8 @@ pub unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
     duplicated(old, unsafe { real::dup.function()(old) })
 }
 
-/// What is open at `new` is about to be closed. Before it is, for then the number may be another's; and
-/// not if the call will fail, for then it stays.
+/// Clears the entry of `new`, which a `dup2` is about to close. This has to come before the call, because
+/// afterwards the number may be another file's; and a call that will fail closes nothing.
 fn forget_unless_refused(old: c_int, new: c_int, flags: c_int) {
     ours("dup2", || {
         let errno = sys::errno();
@@ -384,8 +385,8 @@ pub unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_
     duplicated(old, unsafe { real::dup3.function()(old, new, flags) })
 }
 
-/// `fcntl(2)`. It has a variable third argument; on the machines that this library is built for, a
-/// word is passed in the same place.
+/// `fcntl(2)`. Its third argument is variable; on the machines that this library is built for, a word is
+/// passed in the same place.
 ///
 /// # Safety
 /// As `fcntl(2)`.
@@ -420,7 +421,7 @@ pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_u
     unsafe { fcntl(fd, command, argument) }
 }
 
-/// `lockf(3)`: the C library's does not come by `fcntl`.
+/// `lockf(3)`: the C library's function does not call the `fcntl` above.
 ///
 /// # Safety
 /// None.
@@ -443,19 +444,20 @@ pub unsafe extern "C-unwind" fn lockf64(fd: c_int, command: c_int, len: off_t) -
     unsafe { lockf(fd, command, len) }
 }
 
-/// The program installs a seccomp filter, which knows nothing of our calls, and what it kills for cannot
-/// be tried any more: the library is off from before that on.
+/// Switches the library off before the program installs a seccomp filter. The filter does not know the
+/// library's calls, and it is too late to try for which of them it kills.
 fn install(filter: impl FnOnce() -> c_long) -> c_long {
-    // Not of a child of vfork(2), whose memory is its parent's.
+    // A child of vfork(2) must not do this, because its memory is its parent's.
     if fuse::is_on() && process::is_ours() && fuse::switch_off() {
-        // Said before, for the filter may kill for what it takes to say it.
+        // Logged before the call, because the filter may kill for the calls that a log line needs.
         let errno = sys::errno();
         stats::log(format_args!(
             "the program installs a seccomp filter: everything is left to the kernel"
         ));
         sys::set_errno(errno);
     }
-    // Refused or not: what the program does with its sockets meanwhile has not been seen.
+    // The library stays off even if the filter is refused: it has not seen what the program did with its
+    // sockets meanwhile.
     filter()
 }
 
@@ -479,7 +481,7 @@ pub unsafe extern "C-unwind" fn prctl(
     }
 }
 
-/// `syscall(2)`, by which libraries call `seccomp(2)`: with words for its variable arguments, as `fcntl`.
+/// `syscall(2)`, by which libraries call `seccomp(2)`, with words for its variable arguments, as `fcntl`.
 ///
 /// # Safety
 /// As `syscall(2)`.
@@ -498,7 +500,7 @@ pub unsafe extern "C-unwind" fn syscall(
     // SAFETY: the caller's arguments.
     let call = || unsafe { real::syscall.function()(number, a, b, c, d, e, f) };
     match (number, a) {
-        // Without a filter it is only asked whether there are flags of this kind.
+        // Without a filter the program only asks which flags exist.
         (libc::SYS_seccomp, FILTER) if c != 0 => install(call),
         (libc::SYS_seccomp, STRICT) => install(call),
         _ => call(),
@@ -519,7 +521,7 @@ pub unsafe extern "C-unwind" fn shutdown(socket: c_int, how: c_int) -> c_int {
     unsafe { real::shutdown.function()(socket, how) }
 }
 
-/// A descriptor has been made: what is known of its number is of another, closed unseen.
+/// Clears what is known of the number of a new descriptor: it is about another one, whose close was not seen.
 fn made(fd: c_int) -> c_int {
     if descriptors::flags(fd) != 0 {
         ours("socket", || deferral::renew(fd));

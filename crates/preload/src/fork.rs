@@ -1,4 +1,4 @@
-//! What happens to the state when the program forks.
+//! Keeps the state whole over a fork, and resets it in the child.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -7,13 +7,13 @@ use crate::process::{STATE, own, settle};
 use crate::state::State;
 use crate::{fuse, stats, sys};
 
-/// Signals that were blocked before the fork, by who holds the lock over it.
+/// The signals that were blocked before the fork in the thread that forks.
 static SIGNALS: AtomicU64 = AtomicU64::new(0);
 
 /// The lock is held over a fork. Written and read under it.
 static IS_HELD: AtomicBool = AtomicBool::new(false);
 
-/// Before `fork(2)`: nobody else is in the middle of something.
+/// Before `fork(2)`: takes the lock, so that no other thread is in the middle of a change.
 pub(crate) extern "C" fn before_fork() {
     if fuse::is_on() && fuse::run("fork", hold).is_some() {
         IS_HELD.store(true, Ordering::Relaxed);

@@ -1,8 +1,9 @@
-//! A fault of ours must not end somebody else's program: a panic is caught where the program called us,
-//! logged once, and from then on the library is off and everything is left to the kernel.
+//! Switches the library off when it fails. A fault of this library must not end the program: a panic is
+//! caught where the program called the library, and logged once; from then on everything is left to the
+//! kernel.
 //!
-//! What a thread can be cancelled in (`poll`, `select`, `accept`, `close`, a `fcntl` that waits) is never
-//! called in here: the C library unwinds then, and to catch that would abort.
+//! No function in which a thread can be cancelled (`poll`, `select`, `accept`, `close`, a `fcntl` that
+//! waits) is called under [`run`]: the C library cancels by unwinding, and to catch that would abort.
 
 use core::panic::AssertUnwindSafe;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,7 @@ use crate::{process, setting, stats};
 #[cfg(not(panic = "unwind"))]
 compile_error!("a panic would end the program: the library needs panic = \"unwind\"");
 
-/// Set once the tables are there; never, if `SAMUM_PRELOAD=off`; and not any more when the fuse has blown.
+/// Set once the tables exist, unless `SAMUM_PRELOAD=off`; cleared for good when the fuse blows.
 static ON: AtomicBool = AtomicBool::new(false);
 
 #[inline]
@@ -22,21 +23,22 @@ pub(crate) fn is_on() -> bool {
     ON.load(Ordering::Acquire)
 }
 
-/// The tables are there.
+/// Switches the library on: the tables exist.
 pub(crate) fn switch_on() {
     ON.store(true, Ordering::Release);
 }
 
-/// From now on everything is left to the kernel; who waits is told. Returns whether it was on.
+/// Leaves everything to the kernel from now on, and resumes sockets that wait. Returns whether the library
+/// was on.
 #[cold]
 pub(crate) fn switch_off() -> bool {
     let was_on = ON.swap(false, Ordering::AcqRel);
-    // Where that fails too, a socket may wait for ever. The program goes on.
+    // If this fails too, a socket may wait for ever, but the program goes on.
     let _ = panic::catch_unwind(process::resume_all);
     was_on
 }
 
-/// Run what is ours of a call. `None`: it has failed, and the library is off.
+/// Runs the library's part of a call. `None`: that has failed, and the library is off.
 #[inline]
 pub(crate) fn run<T>(name: &str, ours: impl FnOnce() -> T) -> Option<T> {
     let ours = || {
@@ -46,7 +48,7 @@ pub(crate) fn run<T>(name: &str, ours: impl FnOnce() -> T) -> Option<T> {
     match panic::catch_unwind(AssertUnwindSafe(ours)) {
         Ok(value) => Some(value),
         Err(fault) => {
-            // To drop it could fail again.
+            // To drop the payload could panic again.
             core::mem::forget(fault);
             switch_off();
             None
@@ -54,7 +56,7 @@ pub(crate) fn run<T>(name: &str, ours: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// Panics if `SAMUM_PRELOAD_PANIC` says so, in debug builds: for tests.
+/// Panics if `SAMUM_PRELOAD_PANIC` names this point, in debug builds: for tests.
 #[inline]
 pub(crate) fn point(name: &str) {
     if cfg!(debug_assertions) && setting::PANIC.text() == Some(name.as_bytes()) {
@@ -62,7 +64,7 @@ pub(crate) fn point(name: &str) {
     }
 }
 
-/// Log panics, once, instead of writing them to the program's standard error.
+/// Logs the first panic instead of writing it to the program's standard error.
 pub(crate) fn log_panics() {
     panic::set_hook(Box::new(log_panic));
 }

@@ -1,17 +1,17 @@
-//! What a program wants to hear of one socket from `epoll(7)`, and what the kernel is told instead
-//! while the socket is *deferred*: looks full to the program because its file is being read.
+//! The events that a program asks `epoll(7)` for at one socket, and those that the kernel is asked for while
+//! the socket is *deferred*: it looks full to the program because its file is being read.
 //!
-//! Pure: the caller makes the calls. Per registration (one epoll instance that watches the socket):
+//! Pure: the caller makes the calls. For each registration (one epoll instance that watches the socket):
 //!
 //! | mode | when the deferral begins | `ADD`, `MOD` by the program meanwhile | when it ends |
 //! |---|---|---|---|
-//! | level | `MOD` without `EPOLLOUT`, else the loop would spin | passed on without it | `MOD` to what is wanted |
-//! | edge | nothing: the edge has been consumed | passed on without it | `MOD` to what is wanted, which makes an edge |
-//! | one shot | nothing: it has fired, or will fire once | `MOD` takes it away from the kernel, `ADD` is kept from it | `ADD`, but only if the program has armed it meanwhile |
+//! | level | `MOD` without `EPOLLOUT`, else the loop would spin | passed on without it | `MOD` to the events that the program wants |
+//! | edge | nothing: the edge has been consumed | passed on without it | `MOD` to the events that the program wants, which makes an edge |
+//! | one shot | nothing: it has fired, or will fire once | `MOD` removes it from the kernel, `ADD` is not passed on | `ADD`, but only if the program has armed it meanwhile |
 //!
-//! A one-shot registration that the kernel does not have cannot fire: not for something else, nor because
-//! it had not fired yet, nor when the peer resets (`EPOLLERR` and `EPOLLHUP` are told unasked). Else the
-//! program would take it for disarmed, and we would arm it once more.
+//! A one-shot registration that the kernel does not have cannot fire: not for another event, not because it
+//! had not fired yet, and not when the peer resets (the kernel reports `EPOLLERR` and `EPOLLHUP` unasked). If
+//! it did fire, the program would take it for disarmed, and the end of the deferral would arm it once more.
 //! Registrations with `EPOLLEXCLUSIVE` cannot be changed: such a socket is not deferred at all.
 
 use libc::{
@@ -19,12 +19,12 @@ use libc::{
     EPOLLWRNORM,
 };
 
-/// Epoll instances that may watch one socket; watched by more, it is not deferred.
+/// The most epoll instances that watch a deferred socket; a socket with more is not deferred.
 pub(crate) const REGISTRATIONS_MAX: usize = 4;
 
-/// What tells a program that it can write.
+/// The events that say that a socket is writable.
 const WRITABLE: u32 = bits(EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND);
-/// How events are told, as opposed to which.
+/// The bits that say how events are reported.
 const MODE: u32 = bits(EPOLLET) | bits(EPOLLONESHOT) | bits(EPOLLWAKEUP);
 
 const fn bits(events: i32) -> u32 {
@@ -39,21 +39,22 @@ pub(crate) enum Op {
     Mod,
 }
 
-/// What the kernel is to be told when the program calls `epoll_ctl(2)`.
+/// The call to make for an `epoll_ctl(2)` of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// This call, with these events.
+    /// Make this call, with these events.
     Pass(Op, u32),
-    /// Nothing now: the call has succeeded.
+    /// Make no call: the program's call has succeeded.
     Keep,
-    /// Nothing: the call fails with `EEXIST`, for the program has not removed what is not there.
+    /// Make no call: the program's call fails with `EEXIST`, because the program has not removed the
+    /// registration.
     Refuse,
-    /// Nothing now, if the kernel would accept it: asked to `MOD` what is not there, with these events, it
-    /// says `ENOENT`. If it is there all the same, the call fails with `EEXIST`.
+    /// Add nothing yet, but try a `MOD` with these events. If that fails with `ENOENT`, the program's `ADD` has
+    /// succeeded. If it succeeds, the registration exists already, and the program's call fails with `EEXIST`.
     Withhold(u32),
 }
 
-/// A call to be made by us: `EPOLL_CTL_MOD`, or `EPOLL_CTL_ADD` of what was taken away.
+/// A call that the library has to make: `EPOLL_CTL_MOD`, or `EPOLL_CTL_ADD` of a registration that it removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) epfd: i32,
@@ -62,7 +63,7 @@ pub(crate) struct Change {
     pub(crate) adds: bool,
 }
 
-/// At most one change for each registration.
+/// The changes of one socket, at most one for each registration.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Changes {
     all: [Change; REGISTRATIONS_MAX],
@@ -80,35 +81,35 @@ impl Changes {
     }
 }
 
-/// One epoll instance that watches the socket, as the program wants it.
+/// One epoll instance that watches the socket, and the events that the program wants.
 #[derive(Clone, Copy, Debug, Default)]
 struct Registration {
     epfd: i32,
     wanted: u32,
     data: u64,
-    /// The kernel has been told less than `wanted`. Never while the socket is not deferred.
+    /// The kernel has fewer events than `wanted`. Only while the socket is deferred.
     held: bool,
-    /// The kernel has been told to forget it. Implies `held`.
+    /// The kernel does not have the registration. Implies `held`.
     taken: bool,
 }
 
-/// Who watches one socket. All zeros is a socket that nobody watches.
+/// The epoll instances that watch one socket. All zeros: there are none.
 #[derive(Debug, Default)]
 pub(crate) struct Interest {
     registrations: [Registration; REGISTRATIONS_MAX],
     len: usize,
     deferred: bool,
-    /// More instances watch than are known.
+    /// More instances watch the socket than there is room for.
     overflowed: bool,
 }
 
 impl Interest {
-    /// The program is about to make this call.
+    /// Decides about a call that the program is about to make.
     pub(crate) fn asked(&self, op: Op, epfd: i32, events: u32) -> Answer {
         let known = self.find(epfd);
         let taken = known.is_some_and(|index| self.registrations[index].taken);
         let must_hold = self.deferred && is_held_back(events);
-        // What the kernel does not know can only be added.
+        // A registration that the kernel does not have can only be added.
         let known_op = if taken { Op::Add } else { op };
         match (op, is_one_shot(events)) {
             (Op::Add, _) if taken => Answer::Refuse,
@@ -119,14 +120,14 @@ impl Interest {
             }
             (Op::Mod, true) if taken => Answer::Keep,
             (Op::Mod, true) => Answer::Pass(Op::Del, events),
-            // The kernel says `EEXIST`, unless the registration has gone unseen.
+            // The kernel answers `EEXIST`, unless the registration has vanished without being seen.
             (_, true) if known.is_some() => Answer::Pass(op, events & MODE),
             (_, true) => Answer::Withhold(events & MODE),
             _ => Answer::Pass(known_op, events & !WRITABLE),
         }
     }
 
-    /// The call that was asked for has succeeded.
+    /// Notes that the call has succeeded.
     pub(crate) fn granted(&mut self, op: Op, epfd: i32, wanted: u32, data: u64) {
         if op == Op::Del {
             self.forget(epfd);
@@ -150,7 +151,7 @@ impl Interest {
         self.registrations[index] = Registration { epfd, wanted, data, held, taken };
     }
 
-    /// The instance does not watch it any more.
+    /// Removes an instance that does not watch the socket any more.
     pub(crate) fn forget(&mut self, epfd: i32) {
         if let Some(index) = self.find(epfd) {
             self.len -= 1;
@@ -158,22 +159,22 @@ impl Interest {
         }
     }
 
-    /// The instance is about to be closed. Returns what it has to be told first: it may live on, by another
-    /// descriptor.
+    /// Removes an instance that is about to be closed. Returns the change to make before, because the instance
+    /// may live on by another descriptor.
     pub(crate) fn withdraw(&mut self, epfd: i32) -> Option<Change> {
         let Registration { wanted, data, held, taken, .. } = self.registrations[self.find(epfd)?];
         self.forget(epfd);
         held.then_some(Change { epfd, events: wanted, data, adds: taken })
     }
 
-    /// Whether everyone who watches can be made to wait.
+    /// Says whether all registrations can be changed.
     pub(crate) fn is_deferrable(&self) -> bool {
         let fixed =
             |it: &Registration| it.wanted & bits(EPOLLEXCLUSIVE) != 0 && it.wanted & WRITABLE != 0;
         !self.overflowed && !self.known().iter().any(fixed)
     }
 
-    /// The socket is to look full from now on.
+    /// Makes the socket look full from now on.
     pub(crate) fn defer(&mut self) -> Changes {
         let mut changes = Changes::default();
         if self.deferred {
@@ -190,7 +191,7 @@ impl Interest {
         changes
     }
 
-    /// The socket is to be seen as it is, and who waits for it to be told.
+    /// Shows the socket as it is again, to all instances that watch it.
     pub(crate) fn resume(&mut self) -> Changes {
         let mut changes = Changes::default();
         if !self.deferred {
@@ -208,7 +209,7 @@ impl Interest {
         changes
     }
 
-    /// After `fork(2)`: the deferral is the parent's, and so is what the kernel has been told.
+    /// Ends the deferral in a forked child, without a change: the registrations are the parent's.
     pub(crate) fn disown(&mut self) {
         self.deferred = false;
         for it in &mut self.registrations[..self.len] {
@@ -225,7 +226,7 @@ impl Interest {
     }
 }
 
-/// Whether a registration for these events is told less while the socket is deferred.
+/// Says whether a registration for these events gets fewer of them while the socket is deferred.
 const fn is_held_back(events: u32) -> bool {
     events & WRITABLE != 0 && events & bits(EPOLLEXCLUSIVE) == 0
 }

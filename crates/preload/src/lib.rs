@@ -1,10 +1,9 @@
 //! `libsamum_preload.so`: an unmodified server's `sendfile(2)` no longer waits for the disk.
 //!
-//! Preloaded (`LD_PRELOAD`, `samum preload -- COMMAND`), it stands in front of the C library's
-//! functions ([`exports`]). `sendfile` of what is in memory goes to the kernel; where the next byte
-//! is not, the file is read by a thread and the call says `EAGAIN`. To the program the socket was
-//! full for a moment; when the file has been read, the program's own event loop is told that it can
-//! be written to.
+//! Preloaded (`LD_PRELOAD`, `samum preload -- COMMAND`), the library takes the place of some functions of
+//! the C library ([`exports`]). If the bytes that `sendfile` wants are in memory, the kernel sends them. If
+//! not, the call returns `EAGAIN` and a thread reads the file. The program believes that the socket is
+//! full; when the file has been read, the program's own event loop learns that the socket is writable.
 //!
 //! ```text
 //!  program ──► exports ──► sendfile ──► residency      in memory? then the kernel's sendfile
@@ -15,23 +14,23 @@
 //!
 //! | module | is |
 //! |---|---|
-//! | `exports` | the functions that programs find here; `real`: those behind them |
+//! | `exports` | the functions that programs call; `real`: those of the C library |
 //! | `sendfile` | the loop of one call |
-//! | `residency` | what is in memory, and how that is known; `recent`: what was a moment ago |
-//! | `deferral` | the program's side of waiting; `wait`: `poll` and `select` |
-//! | `reader` | the disk's side of waiting |
-//! | `state` | who waits for what; pure, under the one lock |
-//! | `depth` | how many readers a disk is given; pure |
+//! | `residency` | which bytes are in memory, and how that is found out; `recent`: answers of a moment ago |
+//! | `deferral` | the program's side of a wait for the disk; `wait`: `poll` and `select` |
+//! | `reader` | the threads that read |
+//! | `state` | which sockets wait for which reads; pure, under the one lock |
+//! | `depth` | how many readers a disk gets; pure |
 //! | `locked` | files that the program has locked; pure |
-//! | `interest` | what epoll is told; pure; `epoll`: how it is told |
-//! | `process` | the one lock, and the process that it belongs to; `fork`: children |
-//! | `descriptors` | the table by descriptor number |
+//! | `interest` | the events that epoll instances are asked for; pure; `epoll`: the calls |
+//! | `process` | the one lock, and the process that may take it; `fork`: children |
+//! | `descriptors` | the table of descriptors |
 //! | `hash` | the hash that the tables share; pure |
-//! | `fuse` | what happens when this library fails |
+//! | `fuse` | switches the library off when it fails |
 //! | `permit` | which system calls may be made under a seccomp filter |
 //!
-//! It prints nothing unless asked to, allocates nothing where everything is in memory, and when in
-//! doubt does what the kernel would do.
+//! The library prints nothing unless it is asked to, and allocates nothing while all files are in memory. In
+//! doubt it leaves the call to the kernel.
 
 mod deferral;
 mod depth;
@@ -57,13 +56,13 @@ mod stats;
 mod sys;
 mod wait;
 
-/// Run by the dynamic loader before the program begins.
+/// The dynamic loader calls this before the program begins.
 #[cfg(not(test))]
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = begin;
 
-/// Run by the C library at exit.
+/// The C library calls this at exit.
 #[cfg(not(test))]
 #[used]
 #[unsafe(link_section = ".fini_array")]
@@ -99,7 +98,7 @@ fn prepare() {
     }
     sys::at_fork(fork::before_fork, fork::after_fork, fork::forked);
     fuse::switch_on();
-    // Servers started by inetd have one socket as three descriptors.
+    // A server started by inetd has one socket as three descriptors.
     for fd in 0..=2 {
         deferral::share(fd, fd);
     }

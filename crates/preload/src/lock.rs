@@ -1,5 +1,5 @@
-//! A lock that a signal handler can meet: it is held with all signals blocked, or by readers, in which
-//! only the C library's own handlers run.
+//! A lock that is safe with signal handlers: the program's threads hold it with all signals blocked, and in
+//! readers only handlers of the C library run.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::sys::{self, Signals};
 
-/// A value for one thread at a time. Three states, as in Drepper's "Futexes Are Tricky" (2011).
+/// A value for one thread at a time. Its three states are those of Drepper's "Futexes Are Tricky" (2011).
 pub(crate) struct Lock<T> {
     word: AtomicU32,
     value: UnsafeCell<T>,
@@ -15,7 +15,7 @@ pub(crate) struct Lock<T> {
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and somebody may be asleep.
+/// Held, and a thread may be asleep.
 const AWAITED: u32 = 2;
 
 // SAFETY: `lock` lets one thread at a time reach the value, so it only needs to be `Send`.
@@ -26,14 +26,14 @@ impl<T> Lock<T> {
         Self { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
     }
 
-    /// Wait until the value is free and take it.
+    /// Waits until the value is free and takes it.
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         let signals = sys::block_signals();
         self.acquire();
         Guard { lock: self, signals: Some(signals) }
     }
 
-    /// The same in a thread of ours ([`sys::start_thread`]), where no handler of the program's runs.
+    /// Does the same in a reader ([`sys::start_thread`]), where no handler of the program runs.
     pub(crate) fn lock_in_reader(&self) -> Guard<'_, T> {
         self.acquire();
         Guard { lock: self, signals: None }
@@ -55,24 +55,24 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Give up a guard without releasing: `fork(2)` is about to copy the memory. Returns the
-    /// signals that [`Lock::reclaim`] wants.
+    /// Drops a guard but keeps the lock, because `fork(2)` is about to copy the memory. Returns the
+    /// signals that [`Lock::reclaim`] needs.
     pub(crate) fn hold(guard: Guard<'_, T>) -> Signals {
         let signals = guard.signals.unwrap_or_default();
         core::mem::forget(guard);
         signals
     }
 
-    /// The guard that was given to [`Lock::hold`], in the parent or in the child.
+    /// Makes the guard again that was given to [`Lock::hold`], in the parent or in the child.
     pub(crate) fn reclaim(&self, signals: Signals) -> Guard<'_, T> {
         Guard { lock: self, signals: Some(signals) }
     }
 }
 
-/// The value, until this is dropped.
+/// The right to use the value; dropping it releases the lock.
 pub(crate) struct Guard<'a, T> {
     lock: &'a Lock<T>,
-    /// Those to block again; none of a reader's.
+    /// The signals that were blocked before; none in a reader.
     signals: Option<Signals>,
 }
 
@@ -80,14 +80,14 @@ impl<T> Deref for Guard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: `word` is not FREE while a guard exists, so nobody else has a reference.
+        // SAFETY: `word` is not FREE while a guard exists, so no other reference exists.
         unsafe { &*self.lock.value.get() }
     }
 }
 
 impl<T> DerefMut for Guard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: `word` is not FREE while a guard exists, so nobody else has a reference.
+        // SAFETY: `word` is not FREE while a guard exists, so no other reference exists.
         unsafe { &mut *self.lock.value.get() }
     }
 }

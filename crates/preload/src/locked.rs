@@ -1,16 +1,15 @@
 //! Files that the program has locked (`fcntl(2)`, `lockf(3)`). Pure.
 //!
 //! A process gives up its locks on a file as soon as it closes any descriptor of that file, and readers
-//! open and close them. So a locked file is left to the kernel, and descriptors of readers that were at
-//! it already stay open: they are *parked* until the program closes the descriptor by which it has locked,
-//! which gives the locks up anyway.
+//! open and close such descriptors. So the kernel alone sends locked files. Descriptors that readers had
+//! opened before stay open: they are *parked* until the program closes the descriptor by which it has locked
+//! the file, which gives up the locks anyway.
 
 use core::ffi::c_int;
 
 use crate::sys::FileId;
 
-/// Descriptors by which the program has locked files and that it has not closed since. With more, all
-/// files are taken to be locked from then on.
+/// The most descriptors that lock files at once. With more, all files count as locked from then on.
 const LOCKS_MAX: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +40,7 @@ impl<const PARKED_MAX: usize> Locked<PARKED_MAX> {
         }
     }
 
-    /// The program is about to lock a file. False: too many are.
+    /// Notes that the program is about to lock a file. False: too many are locked.
     pub(crate) fn lock(&mut self, fd: c_int, file: FileId) -> bool {
         let is_known = |lock: &Descriptor| lock.fd == fd && lock.file == file;
         if self.locks[..self.locks_len].iter().any(is_known) {
@@ -59,7 +58,8 @@ impl<const PARKED_MAX: usize> Locked<PARKED_MAX> {
         self.has_overflowed || self.locks[..self.locks_len].iter().any(|lock| lock.file == file)
     }
 
-    /// The program is about to close a descriptor. [`Locked::unpark`] says what can be closed with it.
+    /// Notes that the program is about to close a descriptor. [`Locked::unpark`] has the descriptors that
+    /// can be closed then.
     pub(crate) fn unlock(&mut self, fd: c_int) {
         let mut index = 0;
         while index < self.locks_len {
@@ -72,7 +72,7 @@ impl<const PARKED_MAX: usize> Locked<PARKED_MAX> {
         }
     }
 
-    /// Keep the descriptor of a locked file. False without room: then it is to be closed.
+    /// Keeps a descriptor of a locked file. False: there is no room, so it has to be closed.
     pub(crate) fn park(&mut self, fd: c_int, file: FileId) -> bool {
         let has_room = self.parked_len < PARKED_MAX;
         if has_room {
@@ -82,20 +82,20 @@ impl<const PARKED_MAX: usize> Locked<PARKED_MAX> {
         has_room
     }
 
-    /// A descriptor whose file is not locked any more.
+    /// Takes out a descriptor whose file is not locked any more.
     pub(crate) fn unpark(&mut self) -> Option<c_int> {
         let index = (0..self.parked_len).find(|&index| !self.is_locked(self.parked[index].file))?;
         Some(self.take_parked(index))
     }
 
-    /// The program has closed what is not its own.
+    /// Notes that the program has closed a descriptor of ours.
     pub(crate) fn surrender(&mut self, fd: c_int) {
         if let Some(index) = (0..self.parked_len).find(|&index| self.parked[index].fd == fd) {
             self.take_parked(index);
         }
     }
 
-    /// In a forked child, which has no locks. Returns what was parked, while there is some.
+    /// Forgets the locks in a forked child, which has none. Returns one parked descriptor at a time.
     pub(crate) fn begin_anew(&mut self) -> Option<c_int> {
         (self.locks_len, self.has_overflowed) = (0, false);
         self.unpark()

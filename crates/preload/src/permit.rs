@@ -1,9 +1,9 @@
 //! The system calls that this library may make.
 //!
-//! A seccomp filter may kill a process for a call that it does not know: the filter of a unit with
-//! `SystemCallFilter=@system-service` does that with `cachestat(2)` if its systemd is older than 255. The
-//! filter was made for the program, which makes no such call. So where there is a filter, a child tries
-//! all calls of ours before the program begins. Where it is killed, the call is not made again.
+//! A seccomp filter may kill a process for a call that the filter does not know: the filter of a unit with
+//! `SystemCallFilter=@system-service` does that for `cachestat(2)` if its systemd is older than 255. Filters
+//! are made for the program, which makes no such call. So if there is a filter, a child process tries all
+//! calls of this library before the program begins. A call for which it is killed is not made again.
 //!
 //! Read first: `seccomp(2)`, kernel/seccomp.c `__seccomp_filter`.
 
@@ -11,11 +11,11 @@ use core::ffi::c_int;
 
 use crate::sys::{self, Errno, Readahead};
 
-/// Something that the library does with the kernel, tried in a way that changes nothing.
+/// A system call that the library makes, and a way to try it that changes nothing.
 struct Call {
     name: &'static str,
     try_it: fn() -> Errno,
-    /// The library can do nothing without it.
+    /// The library is of no use without it.
     is_needed: bool,
 }
 
@@ -30,8 +30,8 @@ const fn useful(name: &'static str, try_it: fn() -> Errno) -> Call {
 /// No descriptor.
 const NONE: c_int = -1;
 
-/// All but those with which the dynamic loader has just loaded this library: `openat`, `read`, `fstat`,
-/// `mmap`, `close`.
+/// All calls of the library, except those with which the dynamic loader has just loaded it: `openat`,
+/// `read`, `fstat`, `mmap`, `close`.
 const CALLS: [Call; 14] = [
     useful("prctl", sys::leave_no_core),
     useful("cachestat", sys::try_cachestat),
@@ -64,27 +64,27 @@ const CALLS: [Call; 14] = [
         sys::pause(core::time::Duration::from_nanos(1));
         0
     }),
-    // Last, for a thread does all of the above.
+    // Last, because a thread makes all of the calls above.
     needed("clone", || if sys::can_have_thread() { 0 } else { libc::EAGAIN }),
 ];
 const CACHESTAT: usize = 1;
 const THREAD: usize = CALLS.len() - 1;
 const _: () = assert!(CALLS.len() < sys::SHARED_WORDS);
 
-/// Find out. Called before the program begins, with one thread.
+/// Finds out which calls may be made. Called before the program begins, when there is one thread.
 ///
-/// Fails with the name of a call that may not be made and is needed.
+/// Fails with the name of a needed call that may not be made.
 pub(crate) fn find() -> Result<(), &'static str> {
     if sys::seccomp_mode() == Some(0) {
-        // Nothing but an error can come of it.
+        // There is no filter, so the call can only fail.
         sys::allow_cachestat(sys::try_cachestat() == libc::EBADF);
         return Ok(());
     }
     let shared = sys::share().ok_or("mmap")?;
-    // The last word says how far a child has come.
+    // The last word is the call that a child has reached.
     let (results, reached) = (&shared.words()[..CALLS.len()], &shared.words()[CALLS.len()]);
     let mut first = 0;
-    // Each turn ends, or goes one call on.
+    // Each pass ends the loop, or goes on behind the call that killed the child.
     while first < CALLS.len() {
         let try_all = || {
             for (index, call) in CALLS.iter().enumerate().skip(first) {

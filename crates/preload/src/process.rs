@@ -1,4 +1,4 @@
-//! The state of this process: the one lock, and whether the process may take it.
+//! The state of the process, behind one lock, and the check that this process may take the lock.
 
 use core::sync::atomic::{AtomicI32, Ordering};
 use core::time::Duration;
@@ -11,35 +11,37 @@ use crate::sys;
 /// The one lock of the process.
 pub(crate) static STATE: Lock<State> = Lock::new(State::new());
 
-/// The process that all this belongs to.
+/// The process to which the state belongs.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
-/// From now on it is this process.
+/// Makes the state that of this process.
 pub(crate) fn own() {
     OWNER.store(sys::pid(), Ordering::Relaxed);
 }
 
-/// Not so in a child of `vfork(2)`, whose descriptors are its own while the memory is its parent's, and
-/// of a bare `clone(2)`, where a thread that is not there may hold the lock.
+/// Says whether the state is that of this process. It is not in a child of `vfork(2)`, which has its own
+/// descriptors but its parent's memory, nor in a child of a bare `clone(2)`, where a thread that does not
+/// exist may hold the lock.
 pub(crate) fn is_ours() -> bool {
     OWNER.load(Ordering::Relaxed) == sys::pid()
 }
 
-/// The lock, if it [`is_ours`].
+/// Takes the lock if the state [`is_ours`].
 pub(crate) fn lock() -> Option<Guard<'static, State>> {
     is_ours().then(|| STATE.lock())
 }
 
-/// The library is off: nobody waits any more, and no reader reads on.
+/// Resumes all sockets and stops the readers, because the library is off.
 pub(crate) fn resume_all() {
     if let Some(mut state) = lock() {
         state.resume_all(epoll::apply);
     }
 }
 
-/// Wait until no reader is about to open or to close a descriptor.
+/// Waits until no reader is about to open or to close a descriptor.
 pub(crate) fn settle(mut state: Guard<'static, State>) -> Guard<'static, State> {
-    // To open or to close takes microseconds. If the disk must be asked, the child has one too many.
+    // An open or a close takes microseconds. If it needs the disk, the wait ends before it, and a child gets
+    // one descriptor too many.
     for _ in 0..SETTLE_PAUSES_MAX {
         if state.in_transit == 0 {
             break;
@@ -51,6 +53,6 @@ pub(crate) fn settle(mut state: Guard<'static, State>) -> Guard<'static, State> 
     state
 }
 
-/// How often, and for how long, a fork or a lock waits for readers that open or close files: a tenth of a second.
+/// The pauses in which a fork or a lock waits for readers that open or close files: a tenth of a second.
 const SETTLE_PAUSES_MAX: usize = 100;
 const SETTLE_PAUSE: Duration = Duration::from_millis(1);

@@ -1,4 +1,4 @@
-//! The threads that wait for the disk, so that the program does not.
+//! The threads that read files, so that the program does not wait for the disk.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -14,15 +14,15 @@ use crate::state::{Chunk, Files, RESUMED_MAX, State};
 use crate::sys::{self, Errno, Readahead};
 use crate::{fuse, stats};
 
-/// How long a reader without work stays.
+/// A reader ends after this time without work.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Counts calls for readers: who falls asleep says which was the last it knew of.
+/// The number of calls for readers. A reader that goes to sleep names the last call it has seen.
 static CALLS: AtomicU32 = AtomicU32::new(0);
 
 type Locked = Guard<'static, State>;
 
-/// There may be jobs that no reader knows of.
+/// Wakes or starts readers for jobs that wait for one.
 pub(crate) fn call(mut state: Locked) {
     let pending = state.pending();
     let new = pending > state.idle && state.threads < READERS_MAX;
@@ -31,7 +31,7 @@ pub(crate) fn call(mut state: Locked) {
     state.threads += usize::from(new);
     state.in_transit += usize::from(first);
     if sleeping {
-        // Under the lock: the sleeper may be about to leave.
+        // Under the lock, because the sleeper may be about to end.
         CALLS.fetch_add(1, Ordering::Relaxed);
     }
     drop(state);
@@ -46,7 +46,7 @@ pub(crate) fn call(mut state: Locked) {
     }
 }
 
-/// Before there is a reader.
+/// Prepares the process for its first reader.
 #[cold]
 fn begin() {
     sys::grow_descriptor_table();
@@ -56,14 +56,14 @@ fn begin() {
     drop(state);
     surplus.into_iter().for_each(sys::close);
     let mut state = STATE.lock();
-    // 0 in a child that a signal handler has forked meanwhile.
+    // The count is 0 in a child that a signal handler has forked meanwhile.
     state.in_transit = state.in_transit.saturating_sub(1);
 }
 
-/// A thread could not be started. If there is none at all, nobody may wait.
+/// Handles a thread that could not be started. Without any reader no socket may wait.
 #[cold]
 fn no_thread() {
-    // A reader's work in the program's thread: its handlers may not run under the lock.
+    // This does a reader's work in the program's thread, whose handlers may not run under the lock.
     let signals = sys::block_signals();
     let mut state = STATE.lock();
     state.threads = state.threads.saturating_sub(1);
@@ -78,7 +78,7 @@ fn no_thread() {
     stats::log(format_args!("no thread could be started, {left} are there"));
 }
 
-/// The life of a reader.
+/// The body of a reader's thread.
 extern "C" fn reader(_: *mut c_void) -> *mut c_void {
     fuse::run("reader", live);
     ptr::null_mut()
@@ -88,7 +88,7 @@ fn live() {
     let mut state = STATE.lock_in_reader();
     loop {
         if let Some(job) = state.take_pending() {
-            // The disk may have room for another by now.
+            // The disk may have room for another reader by now.
             call(state);
             state = run_job(STATE.lock_in_reader(), job);
             continue;
@@ -106,7 +106,7 @@ fn live() {
     }
 }
 
-/// Do a job.
+/// Reads for a job until it ends.
 fn run_job(mut state: Locked, job: usize) -> Locked {
     let mut advised = None;
     while !state.has_ended(job) {
@@ -123,8 +123,8 @@ fn run_job(mut state: Locked, job: usize) -> Locked {
             drop(state);
         }
         if advised.replace(readahead) != Some(readahead) {
-            // Of the program's open file too: readahead that its own sendfile would start might have
-            // to wait for the disk's queue.
+            // The advice goes to the program's open file, too: readahead that its own sendfile starts might
+            // wait in the disk's queue.
             let Files { shared, own } = chunk.files;
             shared.into_iter().chain(own).for_each(|fd| sys::advise(fd, readahead));
         }
@@ -152,7 +152,7 @@ fn run_job(mut state: Locked, job: usize) -> Locked {
         state = resume(state, job);
         state.in_transit += 1;
         if slept {
-            // The disk may be given more readers now.
+            // The disk may get more readers now.
             call(state);
         } else {
             drop(state);
@@ -164,23 +164,23 @@ fn run_job(mut state: Locked, job: usize) -> Locked {
     end(state, job)
 }
 
-/// What a reader opens. The kernel's readahead follows one reader of an open file; the program,
-/// which sends what was read a moment ago, would be a second.
+/// Opens a job's file for the job alone. The kernel's readahead follows one reader of an open file; the
+/// program, which sends the bytes a moment later, would be a second one.
 fn open(files: Files) -> Files {
     let own = files.shared.and_then(|fd| sys::reopen(fd).ok());
     Files { own, ..files }
 }
 
-/// Read a chunk into memory. Fewer bytes than asked for: the end of the file, or an error.
+/// Reads a chunk into memory. Returns fewer bytes than asked for at the end of the file, or with an error.
 fn read_chunk(chunk: &Chunk, readahead: Readahead) -> (u64, Option<Errno>) {
     let Some(fd) = chunk.files.own.or(chunk.files.shared) else { return (0, None) };
     let mut count = 0;
-    // Without a copy, but in pieces of 64 KiB: for a disk that is read ahead.
+    // This copies nothing, but goes in pieces of 64 KiB, so it is for disks where the kernel reads ahead.
     if let Some(sink) = chunk.sink.filter(|_| readahead == Readahead::Usual) {
         while count < chunk.len {
             match sys::discard(sink, fd, chunk.offset + count, chunk.len - count) {
                 Ok(more) if more > 0 => count += more,
-                // What follows tells why.
+                // The read below says why.
                 _ => break,
             }
         }
@@ -196,7 +196,7 @@ fn read_chunk(chunk: &Chunk, readahead: Readahead) -> (u64, Option<Errno>) {
     (count, None)
 }
 
-/// Resume whom the job has brought what they waited for.
+/// Resumes the sockets whose bytes the job has read.
 fn resume(mut state: Locked, job: usize) -> Locked {
     loop {
         let now = sys::now_us();
@@ -213,13 +213,13 @@ fn resume(mut state: Locked, job: usize) -> Locked {
     }
 }
 
-/// A job has ended: resume all that are left, and let go of its file.
+/// Ends a job: resumes the sockets that are left, and closes its file.
 fn end(state: Locked, job: usize) -> Locked {
     let mut state = resume(state, job);
     let files = state.free(job);
     state.in_transit += 1;
     drop(state);
-    // The last reference to a file that has been removed makes the kernel remove it from the disk.
+    // To close the last reference to a removed file makes the kernel free it on the disk.
     files.all().for_each(sys::close);
     let mut state = STATE.lock_in_reader();
     state.in_transit -= 1;

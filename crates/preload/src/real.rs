@@ -1,4 +1,4 @@
-//! The functions that this library stands in front of, as the next library has them.
+//! The C library's own versions of the functions that this library replaces.
 
 use core::ffi::{CStr, c_int, c_long, c_uint, c_ulong, c_void};
 use core::mem::transmute_copy;
@@ -9,8 +9,8 @@ use libc::{
     epoll_event, fd_set, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval,
 };
 
-/// A function of the next library, found at its first use or by [`find_all`]. Programs find all of ours
-/// by dlsym(3), also those that their C library lacks.
+/// A function of the next library, found at its first use or by [`find_all`]. The next library may lack it: by
+/// dlsym(3) programs find all functions of this library, also those that their C library does not have.
 ///
 /// `F` is its type, a function pointer.
 pub(crate) struct Real<F> {
@@ -25,7 +25,7 @@ impl<F: Copy> Real<F> {
         Self { name, found: AtomicPtr::new(ptr::null_mut()), _type: core::marker::PhantomData }
     }
 
-    /// The function. Aborts without one: of those that every C library has.
+    /// The function. Aborts if there is none, so this is for functions that every C library has.
     #[inline]
     pub(crate) fn function(&self) -> F {
         self.if_any().unwrap_or_else(|| {

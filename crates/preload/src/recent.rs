@@ -1,9 +1,9 @@
-//! What was found resident a moment ago, by descriptor: no system call at all for a file that is
-//! asked for many times in [`RECENT_MS`]; and by file: only `fstat(2)` where each time it is opened.
+//! Ranges and blocks that were found resident a moment ago. They are found again by descriptor, without any
+//! system call, or by file, with `fstat(2)` only, for servers that open a file for each request.
 //!
-//! A page just used is not reclaimed so soon. Descriptors are closed and used again sooner, which is
-//! why each number has an epoch that ends with `close`. A close that is not seen (`fclose`) costs at
-//! worst one `sendfile` that waits for the disk.
+//! A page that has just been used is not reclaimed within [`RECENT_MS`]. But a descriptor may be closed and
+//! its number used again within that time, so each number has an epoch that ends with `close`. A close that
+//! is not seen (`fclose`) costs at worst one `sendfile` that waits for the disk.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -12,13 +12,13 @@ use crate::descriptors;
 use crate::hash::hash;
 use crate::sys::FileId;
 
-/// How long something found resident is believed without asking again.
+/// A finding is believed for this time.
 pub(crate) const RECENT_MS: u64 = 5;
-/// Findings remembered; others take their places by chance.
+/// The number of findings. A finding overwrites another that has the same slot.
 const FINDINGS_MAX: usize = 1 << 14;
 
-/// A finding is one word: a fingerprint, and the low bits of when, in milliseconds. Half a finding
-/// is never seen.
+/// A finding is one word: a fingerprint, and the low bits of its time in milliseconds. So no thread sees half
+/// a finding.
 static FINDINGS: [AtomicU64; FINDINGS_MAX] = [const { AtomicU64::new(0) }; FINDINGS_MAX];
 const TIME: u64 = (1 << 20) - 1;
 
@@ -31,7 +31,7 @@ pub(crate) enum Part {
     Block(u64),
 }
 
-/// A part of what is open at a descriptor now.
+/// The place in the table for a part of a file.
 pub(crate) struct Finding {
     slot: usize,
     fingerprint: u64,
@@ -43,13 +43,12 @@ impl Finding {
         let open = u64::from(fd.unsigned_abs()) << 32 | u64::from(descriptors::epoch(fd));
         Self::at(match part {
             Part::Range(offset, len) => hash([open, offset, len]),
-            // No range is as long.
+            // No range has this length.
             Part::Block(block) => hash([open, block, u64::MAX]),
         })
     }
 
-    /// The same of a block of a file, whatever descriptor it is reached by: of servers that open a file
-    /// for each request.
+    /// The place for a block of a file, whatever descriptor leads to it.
     #[inline]
     pub(crate) fn of_file(file: FileId, block: u64) -> Self {
         Self::at(hash([file.dev, file.ino, block, u64::MAX]))
@@ -62,26 +61,26 @@ impl Finding {
         Self { slot, fingerprint: (hash | (TIME + 1)) & !TIME }
     }
 
-    /// Whether it was found resident a moment ago.
+    /// Says whether the part was found resident a moment ago.
     #[inline]
     pub(crate) fn is_recent(&self, now_ms: u64) -> bool {
         let word = FINDINGS[self.slot].load(Ordering::Relaxed);
         word & !TIME == self.fingerprint && now_ms.wrapping_sub(word) & TIME < RECENT_MS
     }
 
-    /// It has been found resident.
+    /// Notes that the part has been found resident.
     #[inline]
     pub(crate) fn set(&self, now_ms: u64) {
         FINDINGS[self.slot].store(self.fingerprint | now_ms & TIME, Ordering::Relaxed);
     }
 
-    /// It is not to be believed any more.
+    /// Removes the finding.
     pub(crate) fn clear(&self) {
         FINDINGS[self.slot].store(0, Ordering::Relaxed);
     }
 }
 
-/// Nothing is believed any more.
+/// Removes all findings.
 pub(crate) fn clear_all() {
     FINDINGS.iter().for_each(|finding| finding.store(0, Ordering::Relaxed));
 }

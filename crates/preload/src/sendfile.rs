@@ -1,4 +1,4 @@
-//! `sendfile(2)` that waits for nobody's disk.
+//! A `sendfile(2)` that does not wait for the disk.
 
 use core::cell::Cell;
 use core::ffi::c_int;
@@ -12,15 +12,17 @@ use crate::stats::{self, Reason};
 use crate::sys::{self, Errno};
 use crate::{fuse, real};
 
-/// What one call of the kernel sends at most: more, and what is known of its end may be old.
+/// The most bytes that one call of the kernel sends: with more, the answer about the last of them may be
+/// outdated.
 const PIECE: u64 = 4 * 1024 * 1024;
 /// The kernel's limit of one `sendfile(2)` (`MAX_RW_COUNT`).
 const COUNT_MAX: usize = 0x7fff_f000;
 
-/// Send what is in memory; when nothing is, have the file read and say `EAGAIN`. Where that cannot
-/// be done, do what the kernel does.
+/// Sends bytes that are in memory. If the first is not, a reader gets the job and the call fails with
+/// `EAGAIN`; if that is impossible, the kernel sends, and may wait.
 ///
-/// Returns the bytes sent, or -1 with `errno`. `progress` has what was sent even if we fail then.
+/// Returns the number of bytes sent, or -1 with `errno`. `progress` has the number even if this library
+/// fails afterwards.
 ///
 /// # Safety
 /// `offset` is null or valid, as for `sendfile(2)`.
@@ -73,7 +75,7 @@ unsafe fn send(
         if let Residency::Following(id) = found
             && deferral::has_waited(out, want(id))
         {
-            // The reader has come by, and did not remember it: it was the end of what it read.
+            // The reader has passed this place but has not noted it, because it was the end of its reads.
             found = residency(file, at, (rest as u64).min(PIECE), true);
         }
         let piece = match found {
@@ -108,7 +110,7 @@ unsafe fn send(
                     break;
                 }
             }
-            // As with the kernel: the next call will meet it again.
+            // As the kernel does: the next call will meet the error again.
             Err(_) if sent > 0 => break,
             Err(errno) => return Err(errno),
         }

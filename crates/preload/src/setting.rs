@@ -1,28 +1,28 @@
-//! What the environment says: `SAMUM_PRELOAD`, `SAMUM_PRELOAD_LOG`, `SAMUM_PRELOAD_STATS`.
+//! The settings in the environment: `SAMUM_PRELOAD`, `SAMUM_PRELOAD_LOG`, `SAMUM_PRELOAD_STATS`.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::sys;
 
-/// A path from the environment, copied at start: programs overwrite their environment (nginx does,
+/// A path from the environment, copied at start, because programs overwrite their environment (nginx does
 /// to set its title).
 pub(crate) struct Path {
     bytes: AtomicPtr<u8>,
     len: core::sync::atomic::AtomicUsize,
 }
 
-/// Where to write what happened. Unset: nowhere.
+/// The file for log lines. Unset: nothing is logged.
 pub(crate) static LOG: Path = Path::unset();
-/// Where to write counts, with `.PID` behind it. Unset: nowhere.
+/// The file for counts, to which `.PID` is added. Unset: no counts are written.
 pub(crate) static STATS: Path = Path::unset();
 
-/// Where to panic, in debug builds.
+/// The point at which to panic, in debug builds.
 pub(crate) static PANIC: Path = Path::unset();
 
-/// Read the environment. Called once, before the program begins.
+/// Reads the environment. Called once, before the program begins.
 ///
-/// Returns whether the library is to do anything at all.
+/// Returns false if the library is to do nothing.
 pub(crate) fn read() -> bool {
     for (path, name) in [
         (&LOG, c"SAMUM_PRELOAD_LOG"),

@@ -1,4 +1,4 @@
-//! What has happened: counts, written to a file now and then, and a log of the notable.
+//! Counts of events, written to a file once a second, and a log of rare events.
 
 use core::ffi::CStr;
 use core::fmt::{self, Write as _};
@@ -6,22 +6,22 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{setting, sys};
 
-/// Why a call was left to the kernel, which may wait for the disk.
+/// The reason why a call was left to the kernel, which may wait for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// Not a regular file, at its end, or on a file system that does not tell residency.
+    /// The file is not regular, is at its end, or lies on a file system that does not tell residency.
     Untold,
-    /// To something else than a socket with `O_NONBLOCK` and without `O_ASYNC`.
+    /// The target is not a socket with `O_NONBLOCK` and without `O_ASYNC`.
     Blocking,
     /// The program waits in a way that is not seen here.
     UnseenLoop,
     /// The socket has several descriptors, too many watchers, or one with `EPOLLEXCLUSIVE`.
     Watchers,
-    /// What is read is evicted before it can be sent.
+    /// The bytes are evicted before they can be sent.
     NoProgress,
     /// The program has locked the file.
     Locked,
-    /// No place in a table, no descriptor, no thread.
+    /// There is no room in a table, no descriptor, or no thread.
     NoRoom,
 }
 
@@ -57,11 +57,11 @@ impl Count {
     }
 }
 
-/// Pieces that were in memory.
+/// Calls of the kernel for bytes in memory.
 pub(crate) static RESIDENT: Count = Count::zero();
-/// Sockets that were made to wait.
+/// Times that a socket began to wait.
 pub(crate) static DEFERRED: Count = Count::zero();
-/// Those that were told to go on.
+/// Times that a wait ended because the bytes were read.
 pub(crate) static REARMED: Count = Count::zero();
 /// Bytes that readers have read.
 pub(crate) static READ_BYTES: Count = Count::zero();
@@ -72,12 +72,12 @@ pub(crate) static FAILED: Count = Count::zero();
 static LEFT: [Count; REASONS.len()] = [const { Count::zero() }; REASONS.len()];
 const _: () = assert!(Reason::NoRoom as usize == REASONS.len() - 1);
 
-/// The kernel may do what it would do without us.
+/// Counts a call that is left to the kernel.
 pub(crate) fn left(reason: Reason) {
     LEFT[reason as usize].add(1);
 }
 
-/// A text in place, without memory from elsewhere. What does not fit is cut.
+/// A text on the stack. A longer one is cut.
 pub(crate) struct Text<const N: usize> {
     bytes: [u8; N],
     len: usize,
@@ -107,7 +107,7 @@ impl<const N: usize> fmt::Write for Text<N> {
     }
 }
 
-/// A path, with something behind it.
+/// A path with a suffix; `None` if it is too long.
 fn path(base: &[u8], behind: fmt::Arguments<'_>) -> Option<Text<PATH_BYTES_MAX>> {
     let mut path = Text::new();
     let fits = path.push(base);
@@ -117,7 +117,7 @@ fn path(base: &[u8], behind: fmt::Arguments<'_>) -> Option<Text<PATH_BYTES_MAX>>
 
 const PATH_BYTES_MAX: usize = 4096;
 
-/// Write the counts to `SAMUM_PRELOAD_STATS` with `.PID` behind it, if that is set.
+/// Writes the counts to the file that `SAMUM_PRELOAD_STATS` and `.PID` name, if that is set.
 pub(crate) fn write() {
     let Some(base) = setting::STATS.text() else { return };
     let pid = sys::pid();
@@ -149,7 +149,7 @@ pub(crate) fn write() {
     }
 }
 
-/// As [`write`], but at most once a second.
+/// Does the same as [`write`], but at most once a second.
 pub(crate) fn write_now_and_then() {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     if setting::STATS.text().is_none() {
@@ -163,7 +163,7 @@ pub(crate) fn write_now_and_then() {
     }
 }
 
-/// Counts begin anew: this is another process now.
+/// Sets all counts to 0, in a new process.
 pub(crate) fn reset() {
     let counts = [&RESIDENT, &DEFERRED, &REARMED, &READ_BYTES, &LONGEST_US, &FAILED];
     for count in counts.into_iter().chain(&LEFT) {
@@ -171,10 +171,10 @@ pub(crate) fn reset() {
     }
 }
 
-/// Lines in one second; further ones are dropped.
+/// The most lines in one second; further ones are dropped.
 const LINES_MAX: u64 = 10;
 
-/// Write a line to `SAMUM_PRELOAD_LOG`, if that is set.
+/// Writes a line to `SAMUM_PRELOAD_LOG`, if that is set.
 pub(crate) fn log(line: fmt::Arguments<'_>) {
     static LINES: AtomicU64 = AtomicU64::new(0);
     static SECOND: AtomicU64 = AtomicU64::new(0);

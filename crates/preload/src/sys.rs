@@ -1,7 +1,7 @@
-//! The kernel and the C library, as safe functions: what the other modules need of them.
+//! The parts of the kernel and of the C library that the other modules need, as safe functions.
 //!
-//! What this library interposes is called through [`crate::real`] or as a bare system call, never
-//! by its name: that would be ourselves.
+//! A function that this library replaces is called through [`crate::real`] or as a bare system call, never by
+//! its name, which is that of the replacement.
 
 use core::ffi::{CStr, c_int, c_long, c_void};
 use core::mem::MaybeUninit;
@@ -12,14 +12,14 @@ use core::time::Duration;
 /// An error number of the C library.
 pub(crate) type Errno = c_int;
 
-/// A file, independent of the descriptor it is reached by.
+/// A file, whatever descriptor leads to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FileId {
     pub(crate) dev: u64,
     pub(crate) ino: u64,
 }
 
-/// What `fstat(2)` says of a descriptor.
+/// The results of `fstat(2)`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Status {
     pub(crate) id: FileId,
@@ -28,12 +28,12 @@ pub(crate) struct Status {
     pub(crate) is_socket: bool,
 }
 
-/// How the kernel is to read ahead in a file that is open.
+/// The kernel's readahead in an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Readahead {
-    /// Not at all.
+    /// There is none.
     Off,
-    /// As it is set up to.
+    /// It is that of the device's settings.
     Usual,
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn status(fd: c_int) -> Result<Status, Errno> {
     })
 }
 
-/// Where a descriptor is in its file.
+/// The file offset of a descriptor.
 pub(crate) fn position(fd: c_int) -> Result<i64, Errno> {
     // SAFETY: lseek(2) takes no pointers.
     let position = unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) };
@@ -85,8 +85,8 @@ pub(crate) fn flags(fd: c_int) -> Result<c_int, Errno> {
         .map(|flags| c_int::try_from(flags).unwrap_or(0))
 }
 
-/// The error of a stream socket that takes nothing any more: its peer has reset it, or it is shut down.
-/// As `sendfile(2)`, this raises `SIGPIPE` with `EPIPE`.
+/// The error of a stream socket to which nothing can be sent any more, because its peer has reset it or it
+/// is shut down. As `sendfile(2)` does, this raises `SIGPIPE` with `EPIPE`.
 pub(crate) fn socket_error(socket: c_int) -> Option<Errno> {
     let mut polled = libc::pollfd { fd: socket, events: 0, revents: 0 };
     let no_time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -98,7 +98,7 @@ pub(crate) fn socket_error(socket: c_int) -> Option<Errno> {
         return None;
     }
     let (none, nobody) = (ptr::null::<u8>(), ptr::null::<u8>());
-    // SAFETY: nothing to send, and no address. Of a stream it asks for nothing but the socket's state.
+    // SAFETY: nothing to send, and no address. On a stream socket this only checks the state.
     let sent =
         unsafe { libc::syscall(libc::SYS_sendto, socket, none, 0, libc::MSG_DONTWAIT, nobody, 0) };
     result(sent).err().filter(|&error| error != libc::EAGAIN)
@@ -111,14 +111,14 @@ pub(crate) fn duplicate(fd: c_int) -> Result<c_int, Errno> {
     c_int::try_from(result(copy)?).map_err(|_| libc::EMFILE)
 }
 
-/// Whether dup2(2) of these will succeed.
+/// Says whether dup2(2) of these will succeed.
 pub(crate) fn can_duplicate(old: c_int, new: c_int) -> bool {
     // SAFETY: F_GETFD takes no pointers.
     let is_open = unsafe { libc::syscall(libc::SYS_fcntl, old, libc::F_GETFD) } >= 0;
     is_open && u64::try_from(new).is_ok_and(|new| new < descriptors_limit().rlim_cur)
 }
 
-/// close_range(2), by whatever C library.
+/// close_range(2), also with a C library that does not have it.
 pub(crate) fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
     // SAFETY: the descriptors are the program's to close, and it has asked for it.
     let returned = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
@@ -136,7 +136,8 @@ pub(crate) fn close_from(first: u32) {
     set_errno(errno);
 }
 
-/// The same for a read, unless the program itself is about to need the last quarter of its limit.
+/// A second descriptor of the same open file, unless its number is in the last quarter of the limit, which is
+/// left to the program.
 pub(crate) fn duplicate_if_room(fd: c_int) -> Option<c_int> {
     let copy = duplicate(fd).ok()?;
     let limit = descriptors_limit().rlim_cur;
@@ -147,8 +148,8 @@ pub(crate) fn duplicate_if_room(fd: c_int) -> Option<c_int> {
     None
 }
 
-/// Opens the file of a descriptor once more, for reading: a place, and readahead, of its own. Fails
-/// where the file may not be opened (any more), or `/proc` is not there.
+/// Opens the file of a descriptor once more, for reading, with an offset and a readahead of its own. Fails if
+/// the file may not be opened, or `/proc` is not mounted.
 pub(crate) fn reopen(fd: c_int) -> Result<c_int, Errno> {
     let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
     let mut digits = [0; 10];
@@ -182,16 +183,16 @@ fn open(path: &CStr, how: c_int) -> Result<c_int, Errno> {
     if fd > 2 {
         return Ok(fd);
     }
-    // A program that puts a standard stream elsewhere has closed it, and expects the number back.
+    // A program that redirects a standard stream has just closed it, and expects to get the number.
     let copy = duplicate(fd);
     close(fd);
     copy
 }
 
-/// Reads at most `len` bytes that nobody wants to see, and has them thrown away by `sink`, which is
-/// [`open_null`]'s: `sendfile(2)` there copies nothing.
+/// Brings at most `len` bytes into memory by sending them to `sink`, which comes from [`open_null`]: a
+/// `sendfile(2)` to `/dev/null` copies nothing.
 pub(crate) fn discard(sink: c_int, fd: c_int, offset: u64, len: u64) -> Result<u64, Errno> {
-    // A program that has closed what is not its own may have opened another file there.
+    // The program may have closed the descriptor and opened another file at its number.
     if !is_null(sink) {
         return Err(libc::EBADF);
     }
@@ -201,7 +202,7 @@ pub(crate) fn discard(sink: c_int, fd: c_int, offset: u64, len: u64) -> Result<u
     result(unsafe { libc::syscall(libc::SYS_sendfile, sink, fd, &raw mut offset, len) })
 }
 
-/// Close what [`open_null`] has opened, unless the program has put something else there.
+/// Closes a descriptor of [`open_null`], unless the program has opened something else at its number.
 pub(crate) fn close_null(fd: c_int) {
     if is_null(fd) {
         close(fd);
@@ -219,10 +220,10 @@ fn is_null(fd: c_int) -> bool {
     stat.st_mode & libc::S_IFMT == libc::S_IFCHR && stat.st_rdev == NULL_DEVICE
 }
 
-/// Of `/dev/null` (Documentation/admin-guide/devices.txt).
+/// The number of `/dev/null` (Documentation/admin-guide/devices.txt).
 const NULL_DEVICE: libc::dev_t = libc::makedev(1, 3);
 
-/// Close a descriptor that one of the functions above has made.
+/// Closes a descriptor that one of the functions above has made.
 pub(crate) fn close(fd: c_int) {
     // SAFETY: close(2) takes no pointers; the descriptor is the caller's own. It was open for
     // reading, so there is no error that could matter.
@@ -248,9 +249,9 @@ pub(crate) fn now_us() -> u64 {
     u64::try_from(now().as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Read at most [`SCRATCH_REACH`] bytes that nobody wants to see.
+/// Reads at most [`SCRATCH_REACH`] bytes into memory that is never looked at.
 ///
-/// `nowait`: fail with `EAGAIN` rather than wait for the disk (`RWF_NOWAIT`).
+/// `nowait`: fails with `EAGAIN` instead of waiting for the disk (`RWF_NOWAIT`).
 pub(crate) fn read_to_scratch(
     fd: c_int,
     offset: u64,
@@ -273,27 +274,28 @@ pub(crate) fn read_to_scratch(
     }
     let count = c_int::try_from(used).map_err(|_| libc::EINVAL)?;
     let how = if nowait { libc::RWF_NOWAIT } else { 0 };
-    // The C library's own is where a thread can be cancelled; sendfile(2) is not.
+    // A bare system call, because a thread can be cancelled in the C library's function, and not in
+    // sendfile(2).
     // SAFETY: `used` parts are filled in, and each lies in the scratch mapping, which is never
     // unmapped, and which no Rust reference points into: all threads overwrite it at will.
     result(unsafe { libc::syscall(libc::SYS_preadv2, fd, parts.as_ptr(), count, offset, 0, how) })
 }
 
-/// What one [`read_to_scratch`] covers: the parts all point to the same memory, which stays in the
+/// The most bytes of one [`read_to_scratch`]. All parts point to the same memory, which stays in the
 /// processor's cache.
 pub(crate) const SCRATCH_REACH: u64 = (SCRATCH_BYTES * SCRATCH_PARTS) as u64;
 const SCRATCH_BYTES: usize = 64 * 1024;
 const SCRATCH_PARTS: usize = 4;
 static SCRATCH: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 
-/// Have memory for [`read_to_scratch`]. False: there is none.
+/// Maps the memory for [`read_to_scratch`]. False: there is none.
 pub(crate) fn make_scratch() -> bool {
     let memory = map(SCRATCH_BYTES);
     SCRATCH.store(memory, Ordering::Relaxed);
     !memory.is_null()
 }
 
-/// `len` bytes of zeros, for ever; null when there are none.
+/// Maps `len` bytes of zeros, which are never unmapped; null without memory.
 pub(crate) fn map(len: usize) -> *mut u8 {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -302,9 +304,9 @@ pub(crate) fn map(len: usize) -> *mut u8 {
     if memory == libc::MAP_FAILED { ptr::null_mut() } else { memory.cast() }
 }
 
-/// How many pages of a range are in the page cache, those that are still being read included
-/// (`cachestat(2)`, since Linux 6.5); `None` where that may not be asked: since Linux 6.16 it is
-/// for the owner of a file, and who may write to it.
+/// The number of pages of a range that are in the page cache, including those that are still being read
+/// (`cachestat(2)`, since Linux 6.5); `None` if that may not be asked: since Linux 6.16 only the owner of a
+/// file and processes that may write to it may ask.
 pub(crate) fn cached_pages(fd: c_int, offset: u64, len: u64) -> Option<u64> {
     if !MAY_CACHESTAT.load(Ordering::Relaxed) {
         return None;
@@ -312,15 +314,15 @@ pub(crate) fn cached_pages(fd: c_int, offset: u64, len: u64) -> Option<u64> {
     cachestat(fd, offset, len).ok()
 }
 
-/// Whether `cachestat` may be called at all: a filter could kill us for it ([`crate::permit`]).
+/// Set if `cachestat` may be called: a seccomp filter could kill the process for it ([`crate::permit`]).
 static MAY_CACHESTAT: AtomicBool = AtomicBool::new(false);
 
-/// From now on it may be, or not.
+/// Says whether `cachestat` may be called from now on.
 pub(crate) fn allow_cachestat(may_be_called: bool) {
     MAY_CACHESTAT.store(may_be_called, Ordering::Relaxed);
 }
 
-/// Calls it for no file: `EBADF` where there is such a call.
+/// Calls `cachestat` for no file: fails with `EBADF` if the kernel knows the call.
 pub(crate) fn try_cachestat() -> Errno {
     cachestat(-1, 0, 0).err().unwrap_or(0)
 }
@@ -335,19 +337,19 @@ fn cachestat(fd: c_int, offset: u64, len: u64) -> Result<u64, Errno> {
     Ok(counts[0])
 }
 
-/// `sendfile(2)` of nothing to nowhere: `EBADF`.
+/// Calls `sendfile(2)` for no descriptors: fails with `EBADF`.
 pub(crate) fn try_sendfile() -> Errno {
     let none = ptr::null_mut::<i64>();
     // SAFETY: a null offset is allowed.
     result(unsafe { libc::syscall(libc::SYS_sendfile, -1, -1, none, 1) }).err().unwrap_or(0)
 }
 
-/// Whether a filter decides about system calls: the `Seccomp:` line of proc(5), 0 if none does. `None`
-/// where that is not told. prctl(2) would tell too, but may be what the filter kills for.
+/// The `Seccomp:` line of proc(5): 0 if there is no filter of system calls. `None` if it cannot be read. prctl(2)
+/// would tell too, but the filter may kill for it.
 pub(crate) fn seccomp_mode() -> Option<u8> {
     const NAME: &[u8] = b"Seccomp:";
     let fd = open(c"/proc/self/status", libc::O_RDONLY).ok()?;
-    // 1.5 KiB as a rule; with many groups the line is not found, and a child tries.
+    // The file has 1.5 KiB as a rule. With many groups the line is not found, and a child tries the calls.
     let mut text = [0u8; 4096];
     // SAFETY: valid for the length that is passed.
     let read = unsafe { libc::syscall(libc::SYS_read, fd, text.as_mut_ptr(), text.len()) };
@@ -357,7 +359,7 @@ pub(crate) fn seccomp_mode() -> Option<u8> {
     core::str::from_utf8(line).ok()?.trim().parse().ok()
 }
 
-/// Who is killed leaves no core file (`PR_SET_DUMPABLE`).
+/// Turns core files off for this process (`PR_SET_DUMPABLE`).
 pub(crate) fn leave_no_core() -> Errno {
     // SAFETY: PR_SET_DUMPABLE takes no pointers.
     result(unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_DUMPABLE, 0, 0, 0, 0) })
@@ -365,7 +367,7 @@ pub(crate) fn leave_no_core() -> Errno {
         .unwrap_or(0)
 }
 
-/// Whether a thread can be started and comes to run, for a child that is about to end.
+/// Says whether a thread can be started and runs. For a child that is about to end.
 pub(crate) fn can_have_thread() -> bool {
     static RAN: AtomicBool = AtomicBool::new(false);
     extern "C" fn run(_: *mut c_void) -> *mut c_void {
@@ -381,19 +383,19 @@ pub(crate) fn can_have_thread() -> bool {
             break;
         }
     }
-    // A filter may kill it for how it ends.
+    // A filter may kill the thread for the calls with which it ends.
     pause(Duration::from_millis(1));
     RAN.load(Ordering::Relaxed)
 }
 
-/// How long a thread may take to begin: a second.
+/// Pauses of 1 ms in which a thread has to begin.
 const THREAD_PAUSES: usize = 1000;
 
-/// Words that a child shares with its parent.
+/// Memory that a child shares with its parent.
 pub(crate) struct Shared(*mut u8);
 
 pub(crate) const SHARED_WORDS: usize = 1024;
-/// One writes, ends, and then the other reads: ending is what orders them.
+/// The child writes and ends, and then the parent reads: the end orders the two.
 pub(crate) const SHARED_ORDER: Ordering = Ordering::Relaxed;
 
 pub(crate) fn share() -> Option<Shared> {
@@ -413,18 +415,19 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: what `share` has mapped; `words` lends it no longer than `self` is there.
+        // SAFETY: mapped by `share`; `words` lends it no longer than `self` lives.
         unsafe { libc::munmap(self.0.cast(), SHARED_WORDS * size_of::<u32>()) };
     }
 }
 
-/// Do something in a child, however that ends, and wait until it has. False: there can be no child.
+/// Runs `body` in a child process and waits until the child has ended, in whatever way. False: no child could
+/// be made.
 ///
-/// The program is not told of it (no `SIGCHLD`), and what is to be done around fork(2) is not: only for
-/// a process with one thread.
+/// The program gets no `SIGCHLD`, and the handlers around fork(2) are not called, so this is only for a
+/// process with one thread.
 pub(crate) fn in_child(body: impl FnOnce()) -> bool {
     let none = ptr::null_mut::<c_void>();
-    // SAFETY: without CLONE_VM, and with no stack, it is fork(2) without a signal at the end.
+    // SAFETY: without CLONE_VM, and with no stack, this is fork(2) without a signal at the end.
     let child = unsafe { libc::syscall(libc::SYS_clone, 0, none, none, none, none) };
     if child == 0 {
         body();
@@ -446,7 +449,7 @@ pub(crate) fn in_child(body: impl FnOnce()) -> bool {
     }
 }
 
-/// Tell the kernel how to read ahead in an open file. Only advice: errors change nothing.
+/// Sets the kernel's readahead of an open file. This is only advice, so errors are ignored.
 pub(crate) fn advise(fd: c_int, readahead: Readahead) {
     let advice = match readahead {
         Readahead::Off => libc::POSIX_FADV_RANDOM,
@@ -456,8 +459,8 @@ pub(crate) fn advise(fd: c_int, readahead: Readahead) {
     unsafe { libc::posix_fadvise(fd, 0, 0, advice) };
 }
 
-/// This process's share of memory, in bytes: one of as many as there are CPUs. In a container, of what
-/// that is given; what other control groups are given is not seen.
+/// This process's share of memory, in bytes: the memory of the machine, or of the container, divided by the
+/// number of CPUs. Limits of other control groups are not seen.
 pub(crate) fn memory() -> u64 {
     let mut info = MaybeUninit::<libc::sysinfo>::zeroed();
     // SAFETY: sysinfo(2) writes at most one `sysinfo` to the place it is given, which is one.
@@ -496,9 +499,10 @@ fn descriptors_limit() -> libc::rlimit {
     limit
 }
 
-/// Have the kernel's table of descriptors grow now: in most servers there is one thread yet. It doubles
-/// when it is full, and with two threads each time waits until no CPU can be looking at the old one
-/// (`expand_fdtable` in fs/file.c): milliseconds, in whatever opens a descriptor.
+/// Makes the kernel's table of descriptors grow now, while most servers still have one thread. The table
+/// doubles when it is full, and in a process with threads the kernel then waits until no CPU can be looking
+/// at the old one (`expand_fdtable` in fs/file.c). That takes milliseconds, in any call that opens a
+/// descriptor.
 pub(crate) fn grow_descriptor_table() {
     let count = descriptors_limit().rlim_cur.min(TABLE_DESCRIPTORS);
     let last = c_int::try_from(count).unwrap_or(c_int::MAX) - 1;
@@ -506,27 +510,27 @@ pub(crate) fn grow_descriptor_table() {
     // SAFETY: F_DUPFD_CLOEXEC takes no pointers.
     let highest = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, last) };
     close(fd);
-    // Refused: the table stays as it is.
+    // If the call was refused, the table stays as it is.
     if let Ok(highest) = c_int::try_from(highest).and_then(u32::try_from) {
         close(highest.cast_signed());
     }
 }
 
-/// 128 KiB of the kernel's memory.
+/// These take 128 KiB of the kernel's memory.
 const TABLE_DESCRIPTORS: u64 = 16 * 1024;
 
 /// The signals that a thread has blocked: bit 0 is signal 1.
 pub(crate) type Signals = u64;
 
-/// What glibc and musl keep for themselves: 32 for cancellation, 33 for setuid(2) and its like.
+/// The signals of glibc and musl: 32 for cancellation, 33 for setuid(2) and its like.
 const OF_C_LIBRARY: Signals = 0b11 << 31;
 
-/// Block all signals; returns those that were blocked.
+/// Blocks all signals; returns those that were blocked before.
 pub(crate) fn block_signals() -> Signals {
     let all = Signals::MAX;
     let mut before = 0;
     // SAFETY: both sets are the 8 bytes that the last argument says. The bare system call also
-    // blocks what the C library keeps for itself, whose handlers must not run here either.
+    // blocks the C library's own signals, whose handlers must not run here either.
     unsafe {
         libc::syscall(
             libc::SYS_rt_sigprocmask,
@@ -539,7 +543,7 @@ pub(crate) fn block_signals() -> Signals {
     before
 }
 
-/// Block these signals and no others.
+/// Blocks these signals and no others.
 pub(crate) fn restore_signals(signals: Signals) {
     let none = ptr::null_mut::<Signals>();
     // SAFETY: the set is the 8 bytes that the last argument says, and a null old set is allowed.
@@ -548,7 +552,7 @@ pub(crate) fn restore_signals(signals: Signals) {
     };
 }
 
-/// Sleep while `word` is `value`, at most for `limit`. May return early; true at the limit.
+/// Sleeps while `word` is `value`, at most for `limit`. May return early. Returns true at the limit.
 pub(crate) fn futex_wait(word: &AtomicU32, value: u32, limit: Option<Duration>) -> bool {
     let limit = limit.map(|limit| libc::timespec {
         tv_sec: limit.as_secs().cast_signed(),
@@ -561,23 +565,23 @@ pub(crate) fn futex_wait(word: &AtomicU32, value: u32, limit: Option<Duration>) 
     woken != 0 && errno() == libc::ETIMEDOUT
 }
 
-/// Sleep for less than a second.
+/// Sleeps for less than a second.
 pub(crate) fn pause(time: Duration) {
     let time = libc::timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
     let rest = ptr::null_mut::<libc::timespec>();
-    // The C library's own is where a thread can be cancelled; fork(2) is not.
+    // A bare system call, because a thread can be cancelled in the C library's function, and not in fork(2).
     // SAFETY: `time` is valid for the whole call, and a null rest is allowed.
     unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, rest) };
 }
 
-/// Wake one thread that sleeps on `word`.
+/// Wakes one thread that sleeps on `word`.
 pub(crate) fn futex_wake(word: &AtomicU32) {
     let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: `word` is only an address here.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 1) };
 }
 
-/// How often the calling thread has gone to sleep (`ru_nvcsw`, getrusage(2)).
+/// The number of times that the calling thread has gone to sleep (`ru_nvcsw`, getrusage(2)).
 pub(crate) fn sleeps() -> i64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: getrusage(2) writes at most one `rusage` to the place it is given, which is one.
@@ -586,9 +590,9 @@ pub(crate) fn sleeps() -> i64 {
     unsafe { usage.assume_init() }.ru_nvcsw
 }
 
-/// Start a thread that nobody waits for, with all signals blocked and little stack.
+/// Starts a detached thread with a small stack, in which all signals of the program are blocked.
 ///
-/// Returns false when there can be none.
+/// Returns false if it cannot be started.
 pub(crate) fn start_thread(body: extern "C" fn(*mut c_void) -> *mut c_void) -> bool {
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     // SAFETY: pthread_attr_init initialises the place it is given.
@@ -602,7 +606,7 @@ pub(crate) fn start_thread(body: extern "C" fn(*mut c_void) -> *mut c_void) -> b
     unsafe { libc::pthread_attr_setdetachstate(attributes, libc::PTHREAD_CREATE_DETACHED) };
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
     let signals = block_signals();
-    // A thread inherits what is blocked. Two signals are the C library's: it sends the second to all
+    // A thread inherits the blocked signals. Two signals are the C library's: it sends the second to all
     // threads when the program changes its user, and waits until all have handled it.
     restore_signals(!OF_C_LIBRARY);
     // SAFETY: the attributes are initialised; `body` needs no argument and does not unwind.
@@ -614,29 +618,30 @@ pub(crate) fn start_thread(body: extern "C" fn(*mut c_void) -> *mut c_void) -> b
     error == 0
 }
 
-/// Readers call the kernel and keep a few words; the C library takes its thread-local data from it.
+/// Readers call the kernel and keep a few words; the C library also takes thread-local data from the stack.
 const THREAD_STACK_BYTES: usize = 128 * 1024;
 
-/// Have these called around each `fork(2)`.
+/// Registers functions that are called around each `fork(2)`.
 pub(crate) fn at_fork(before: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
     // SAFETY: the functions live as long as the program: a preloaded library is never unloaded.
-    // Without memory for them a forked child would share our descriptors; nothing else.
+    // Without memory to register them, a forked child shares the library's descriptors; nothing else.
     unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
 }
 
-/// A variable of the environment; none in a program with more rights than who started it. Valid until the program changes its environment.
+/// A variable of the environment; none in a program with more rights than the user who started it. Valid
+/// until the program changes its environment.
 pub(crate) fn environment(name: &CStr) -> Option<&'static CStr> {
     // SAFETY: getauxval(3) has no preconditions.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return None;
     }
-    // SAFETY: `name` ends with a NUL. Called before the program begins, so nobody writes.
+    // SAFETY: `name` ends with a NUL. Called before the program begins, so no thread writes.
     let value = unsafe { libc::getenv(name.as_ptr()) };
     // SAFETY: getenv(3) returns null or a string that ends with a NUL.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
 }
 
-/// A copy that stays for ever. `None` without memory, or of nothing.
+/// Makes a copy that is never freed. `None` without memory, or if there are no bytes.
 pub(crate) fn keep(bytes: &[u8]) -> Option<&'static mut [u8]> {
     if bytes.is_empty() {
         return None;
@@ -651,14 +656,13 @@ pub(crate) fn keep(bytes: &[u8]) -> Option<&'static mut [u8]> {
     Some(copy)
 }
 
-/// What [`keep`] has returned, by its address; `None` for null.
+/// The copy that [`keep`] has made, by its address; `None` for null.
 pub(crate) fn kept(bytes: *const u8, len: usize) -> Option<&'static [u8]> {
     // SAFETY: the only caller passes what `keep` returned, or null.
     (!bytes.is_null()).then(|| unsafe { core::slice::from_raw_parts(bytes, len) })
 }
 
-/// Write a whole text to a file: appended to what is there, or in its place. Errors are nobody's to
-/// hear.
+/// Writes a whole text to a file, which it is appended to or replaces. False: that failed.
 pub(crate) fn write_file(path: &CStr, text: &[u8], append: bool) -> bool {
     let place = if append { libc::O_APPEND } else { libc::O_TRUNC | libc::O_NOFOLLOW };
     let Ok(fd) = open(path, libc::O_WRONLY | libc::O_CREAT | place) else { return false };
@@ -667,14 +671,14 @@ pub(crate) fn write_file(path: &CStr, text: &[u8], append: bool) -> bool {
     written
 }
 
-/// Write a text to a descriptor, in one call.
+/// Writes a text to a descriptor, in one call. False: that failed.
 pub(crate) fn write(fd: c_int, text: &[u8]) -> bool {
     // SAFETY: the text is valid for its length.
     let written = unsafe { libc::syscall(libc::SYS_write, fd, text.as_ptr(), text.len()) };
     usize::try_from(written) == Ok(text.len())
 }
 
-/// Put one file in another's place.
+/// Renames a file, in the place of another. Errors are ignored: the counts are then those of before.
 pub(crate) fn rename(from: &CStr, to: &CStr) {
     // SAFETY: both paths end with a NUL.
     unsafe { libc::rename(from.as_ptr(), to.as_ptr()) };
@@ -688,7 +692,7 @@ mod tests {
     fn closefrom_of_ours_closes_all_from_there_on() {
         let high = [900, 901, 1000];
         for number in high {
-            // SAFETY: dup2(2) takes no pointers, and nobody has opened so many.
+            // SAFETY: dup2(2) takes no pointers, and no test has opened so many.
             assert_eq!(unsafe { libc::dup2(0, number) }, number);
         }
         close_from(901);

@@ -1,7 +1,7 @@
-//! `poll(2)` and `select(2)` over sockets that are deferred: they are waited for in short slices
-//! without asking whether they can be written to, until something else happens or they can.
+//! `poll(2)` and `select(2)` over deferred sockets. The call is cut into short slices that do not ask
+//! whether deferred sockets are writable, until there is an event or the deferral ends.
 //!
-//! `epoll_wait(2)` needs none of this: the interest in the kernel is changed.
+//! `epoll_wait(2)` needs none of this, because the interest in the kernel is changed.
 
 use core::ffi::c_int;
 use core::time::Duration;
@@ -12,16 +12,16 @@ use crate::descriptors::{self, DEFERRED};
 use crate::sys::Signals;
 use crate::{deferral, fuse, real, sys};
 
-/// How late the end of a deferral may be noticed.
+/// The length of a slice: the end of a deferral is noticed at most this late.
 const SLICE: Duration = Duration::from_millis(5);
-/// Descriptors of one `poll` that can be waited for in slices; in larger ones nobody is deferred.
+/// The most descriptors of a `poll` in slices. Sockets in a larger one are not deferred.
 const POLL_MAX: usize = 1024;
 const WRITABLE: i16 = libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND;
 
-/// How long a caller wants to wait; `None` for ever.
+/// The longest time that a caller wants to wait; `None`: for ever.
 pub(crate) type Limit = Option<Duration>;
 
-/// Whether a `poll` has to be made in slices.
+/// Says whether a `poll` has to be made in slices.
 pub(crate) fn can_poll(polled: &[pollfd]) -> bool {
     if polled.len() > POLL_MAX {
         polled.iter().filter(|polled| is_deferred(polled)).for_each(|it| deferral::leave(it.fd));
@@ -30,7 +30,7 @@ pub(crate) fn can_poll(polled: &[pollfd]) -> bool {
     polled.iter().any(is_deferred)
 }
 
-/// `ppoll(2)` of what [`can_poll`]; `None` if the real one has to be called.
+/// Makes a `ppoll(2)` for which [`can_poll`] is true; `None` if the real one has to be called.
 pub(crate) fn poll(polled: &mut [pollfd], limit: Limit, signals: *const sigset_t) -> Option<c_int> {
     let mut masked = [pollfd { fd: -1, events: 0, revents: 0 }; POLL_MAX];
     let masked = masked.get_mut(..polled.len())?;
@@ -77,7 +77,7 @@ pub(crate) struct Sets {
     pub(crate) except: *mut fd_set,
 }
 
-/// `pselect(2)`; `None` if nobody in it is deferred, so that the real one can be called.
+/// Makes a `pselect(2)`; `None` if no socket in it is deferred, so that the real one can be called.
 ///
 /// # Safety
 /// The sets are null or valid.
@@ -88,7 +88,7 @@ pub(crate) unsafe fn select(
     signals: *const sigset_t,
 ) -> Option<c_int> {
     let size = c_int::try_from(libc::FD_SETSIZE).unwrap_or(0);
-    // A program with larger sets knows what it does, and we do not.
+    // The size of larger sets is not known here.
     if sets.write.is_null() || !(0..=size).contains(&count) {
         return None;
     }
@@ -136,8 +136,8 @@ pub(crate) unsafe fn select(
     }
 }
 
-/// Between slices all signals are blocked: one that came there would not interrupt what the program
-/// takes for one call, and a flag that its handler sets would be seen too late.
+/// The signals, all blocked between slices. A signal that came there would not interrupt what is one call
+/// to the program, and a flag that its handler sets would be seen too late.
 struct BlockedSignals {
     signals: Signals,
     set: sigset_t,
@@ -153,7 +153,7 @@ impl BlockedSignals {
         Self { signals, set }
     }
 
-    /// The signals to block within a slice: those that the caller says, or had blocked.
+    /// The signals to block within a slice: those that the caller passes, or had blocked.
     fn within(&self, callers: *const sigset_t) -> *const sigset_t {
         if callers.is_null() { &raw const self.set } else { callers }
     }
@@ -196,7 +196,7 @@ fn is_in(write: &fd_set, fd: c_int) -> bool {
     descriptors::flags(fd) & DEFERRED != 0 && unsafe { libc::FD_ISSET(fd, write) }
 }
 
-/// How long to wait now, and whether that is all that is left.
+/// The length of the next slice, and whether it is the last.
 fn slice(until: Option<Duration>, waits: bool) -> (Limit, bool) {
     match until {
         None if waits => (Some(SLICE), false),
@@ -215,7 +215,7 @@ fn timespec_of(time: Duration) -> timespec {
     }
 }
 
-/// The limit that a `timespec` says; `None` if it is not a valid one.
+/// The limit in a `timespec`; `None` if that is not valid.
 pub(crate) fn limit_of(seconds: i64, nanoseconds: i64) -> Option<Duration> {
     let nanoseconds = u32::try_from(nanoseconds).ok().filter(|&it| it < 1_000_000_000)?;
     Some(Duration::new(u64::try_from(seconds).ok()?, nanoseconds))
