@@ -1,18 +1,18 @@
-//! Whether a range of a file can be sent without the disk.
+//! Finds out how much of a range of a file can be sent without the disk.
 //!
-//! The same scheme as `crates/sendfile/src/file.rs`, which explains it; here without a ring, without
-//! an object per file, and for many threads: what is known of a block is one atomic word in a table
-//! that forgets. `cachestat(2)` may only say no, `RWF_NOWAIT` says yes:
+//! The scheme is that of `crates/sendfile/src/file.rs`, which explains it. Here there is no ring and no object
+//! for each file, and there are many threads: the belief about a block is one atomic word in a table of fixed
+//! size. `cachestat(2)` can only say no, `RWF_NOWAIT` says yes:
 //!
-//! | range | how it is asked |
+//! | range | how it is found out |
 //! |---|---|
-//! | up to [`EXACT_BYTES`] | `RWF_NOWAIT` of the range: copying so little costs less than knowing better |
+//! | up to [`EXACT_BYTES`] | `RWF_NOWAIT` of the range: to copy so little costs less than other ways |
 //! | larger | per block of 256 KiB: looked at exactly, or read, at most [`BELIEF_MS`] ago; found complete by `cachestat` at most [`CONFIDENCE_MS`] ago; and one byte in each block touched at each use, unless a reader has read it at most [`JUST_READ_MS`] ago |
-//! | either | found so, or read, by the same descriptor a moment ago ([`crate::recent`]): no system call; by another of the same file: `fstat(2)` |
+//! | either | found resident, or read, a moment ago ([`crate::recent`]): by the same descriptor no system call, by another one of the same file `fstat(2)` |
 //!
-//! What remains: what is evicted within 5 ms of being found or read, within 100 ms of being read if
-//! somebody else reads it back meanwhile, or is read back out of order. `sendfile(2)` then sleeps for
-//! that one read.
+//! Three cases remain, in which `sendfile(2)` sleeps for one read: pages evicted within 5 ms after they were
+//! found or read; pages evicted within 100 ms after they were read, if another program reads the block back
+//! meanwhile; pages read back out of order.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -23,39 +23,39 @@ use crate::sys::{self, FileId, Readahead, SCRATCH_REACH, Status};
 
 /// The unit of residency, and of reading.
 pub(crate) const BLOCK: u64 = SCRATCH_REACH;
-/// Ranges up to this are asked for exactly: 0.39 us for 1 KiB, 0.53 us for 16 KiB, where `fstat(2)`
-/// and two touches cost 1.05 us (6.18, warm, one core of a virtual machine).
+/// Ranges up to this are looked at exactly: that costs 0.39 us for 1 KiB and 0.53 us for 16 KiB, while
+/// `fstat(2)` and two touches cost 1.05 us (6.18, warm, one core of a virtual machine).
 const EXACT_BYTES: u64 = 16 * 1024;
-/// How long an exact look is believed, if `cachestat` finds nothing missing.
+/// An exact look is believed for this time, if `cachestat` finds nothing missing.
 const BELIEF_MS: u64 = 10_000;
-/// How long a `cachestat` that found everything is believed.
+/// A `cachestat` that found everything is believed for this time.
 const CONFIDENCE_MS: u64 = 5;
-/// How long a look is believed where `cachestat` may not be asked: files of others.
+/// A look is believed for this time if `cachestat` may not be asked (files of other users).
 const BELIEF_ALONE_MS: u64 = 50;
-/// How long what a reader has read is not touched, if `cachestat` finds nothing missing (where that is
-/// refused, it is touched every [`CONFIDENCE_MS`]): the touch is the first access to memory that the
-/// disk has written.
+/// A block that a reader has read is not touched for this time, if `cachestat` finds nothing missing (if that
+/// is refused, it is touched every [`CONFIDENCE_MS`]): a touch would be the first access to memory that the
+/// disk has written, which costs more than the system call.
 const JUST_READ_MS: u64 = 100;
-/// How long a stream is taken to follow the reader of the block before.
+/// A stream follows the reader of the block before for this time.
 const FOLLOWING_MS: u64 = 1000;
-/// Blocks remembered; others take their places by chance.
+/// The number of beliefs. A block overwrites another that has the same slot.
 const BLOCKS_MAX: usize = 1 << 16;
 const PAGE: u64 = 4096;
 
-/// Whether a range can be sent.
+/// The answer for a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Residency {
-    /// So many bytes of it can, at least one.
+    /// So many of its bytes can be sent, at least one.
     Resident(u64),
     /// Its first byte is not in memory.
     Cold(FileId),
-    /// It may be, but was not looked at: a reader has just read what is before it.
+    /// It was not looked at, because a reader has just read the block before and may come here.
     Following(FileId),
-    /// That cannot be told: not a regular file, at its end, or on a file system that does not say.
+    /// It cannot be told: the file is not regular, is at its end, or lies on a file system that does not say.
     Unknown,
 }
 
-/// Ask for `len` bytes from `offset` on. `look`: even if a reader can be followed.
+/// Finds out about `len` bytes from `offset` on. `look`: looks even if the stream follows a reader.
 pub(crate) fn residency(fd: c_int, offset: u64, len: u64, look: bool) -> Residency {
     let now = now_ms();
     if len > EXACT_BYTES {
@@ -88,7 +88,7 @@ pub(crate) fn residency(fd: c_int, offset: u64, len: u64, look: bool) -> Residen
             }
             Residency::Resident(found)
         }
-        // Linux 5.9 and 5.10 return 0 for a page that is not there.
+        // Linux 5.9 and 5.10 return 0 for a page that is not resident.
         Ok(_) | Err(libc::EAGAIN) => match sys::status(fd) {
             Ok(file) if file.is_regular && offset < file.size => Residency::Cold(file.id),
             _ => Residency::Unknown,
@@ -97,7 +97,7 @@ pub(crate) fn residency(fd: c_int, offset: u64, len: u64, look: bool) -> Residen
     }
 }
 
-/// A reader has just read a whole block, which has stayed in memory.
+/// Notes that a reader has just read a whole block.
 pub(crate) fn note_read(file: FileId, block: u64) {
     let now = now_ms();
     Belief::of(file, block).set(now, now, true);
@@ -109,9 +109,10 @@ struct File {
     file: Status,
     now: u64,
     look: bool,
-    /// The end of the range that is asked for.
+    /// The end of the range.
     end: u64,
-    /// Up to where `cachestat` has found all of it, once it was asked.
+    /// The end of the part in which `cachestat` has found all pages; 0 if some were missing; none before it
+    /// was asked.
     complete_until: Option<u64>,
 }
 
@@ -147,13 +148,13 @@ impl File {
         Residency::Resident(len)
     }
 
-    /// A whole block is resident.
+    /// Notes that a whole block is resident.
     fn note_resident(&self, block: u64) {
         Finding::of(self.fd, Part::Block(block)).set(self.now);
         Finding::of_file(self.file.id, block).set(self.now);
     }
 
-    /// How much of a range within one block is there; `None` where that cannot be told.
+    /// The number of resident bytes of a range within one block; `None` if that cannot be told.
     fn in_block(&mut self, offset: u64, len: u64) -> Option<u64> {
         let belief = self.belief(offset);
         if let Some((looked, confirmed, was_read)) = belief.get() {
@@ -170,8 +171,8 @@ impl File {
         self.look(offset, len, &belief)
     }
 
-    /// The block before has been read by a reader a moment ago. What the kernel has read ahead of it
-    /// may be here; to look costs a copy, which the reader does without.
+    /// Says whether a reader has read the block before a moment ago. The kernel's readahead may have brought
+    /// this block; but a look costs a copy, and a reader needs none.
     fn follows_reader(&self, offset: u64) -> bool {
         let block = offset / BLOCK;
         !self.look
@@ -181,15 +182,15 @@ impl File {
             })
     }
 
-    /// A reader has read the whole block so lately that evicting it and reading it again, by somebody
-    /// else, would have been quick work.
+    /// Says whether a reader has read the block so recently that another program has hardly had the time to
+    /// have it evicted and read again.
     fn is_just_read(&self, belief: &Belief) -> bool {
         belief.get().is_some_and(|(looked, _, was_read)| {
             was_read && self.now.wrapping_sub(looked) < JUST_READ_MS
         })
     }
 
-    /// The block was wholly resident: is it still?
+    /// Says whether a block that was wholly resident still counts as that.
     fn believes(&mut self, offset: u64, belief: &Belief, known: (u64, u64, bool)) -> bool {
         let (looked, confirmed, was_read) = known;
         let age = self.now.wrapping_sub(looked);
@@ -201,7 +202,7 @@ impl File {
         }
         let complete = match self.is_complete(offset / BLOCK * BLOCK) {
             Some(complete) => complete,
-            // Whoever was not just read is touched by the caller.
+            // A block that was not just read is touched by the caller.
             None => age < BELIEF_ALONE_MS && (!self.is_just_read(belief) || self.touch(offset)),
         };
         if complete {
@@ -210,14 +211,14 @@ impl File {
         complete
     }
 
-    /// Whether `cachestat` finds nothing missing in a block; `None` where it is refused.
+    /// Says whether `cachestat` finds nothing missing in a block; `None` if it is refused.
     fn is_complete(&mut self, block_start: u64) -> Option<bool> {
         let block_end = (block_start + BLOCK).min(self.file.size);
         match self.complete_until {
             Some(until) if block_start < until => Some(true),
             Some(_) => self.has_all(block_start, block_end),
             None => {
-                // All of the range at once, for as a rule nothing is missing.
+                // All of the range at once, because as a rule nothing is missing.
                 let end = self.end.next_multiple_of(BLOCK).min(self.file.size);
                 let complete = self.has_all(block_start, end)?;
                 self.complete_until = Some(if complete { end } else { 0 });
@@ -234,7 +235,7 @@ impl File {
         sys::cached_pages(self.fd, start, pages * PAGE).map(|cached| cached >= pages)
     }
 
-    /// Look exactly, at the whole block so that it can be remembered.
+    /// Looks exactly, at the whole block, so that the result can be noted.
     fn look(&self, offset: u64, len: u64, belief: &Belief) -> Option<u64> {
         let first = offset / PAGE * PAGE;
         match sys::cached_pages(self.fd, first, offset + len - first) {
@@ -244,17 +245,17 @@ impl File {
         }
     }
 
-    /// Look where `cachestat` is refused. A probe of what is not there begins to read it, and the kernel
-    /// would read ahead of that, often megabytes, which all other streams would wait for. So only one
-    /// page is asked for at first, and nothing is read ahead.
+    /// Looks where `cachestat` is refused. A probe of pages that are not resident begins to read them, with the
+    /// kernel's readahead, often of megabytes, for which all other streams would wait. So the first probe is
+    /// of one page, with readahead off.
     fn look_alone(&self, offset: u64, len: u64, belief: &Belief) -> Option<u64> {
         sys::advise(self.fd, Readahead::Off);
         let found = match self.probe(offset, 1) {
             Some(1) => self.look_exactly(offset, len, belief),
             other => other,
         };
-        // A reader may have chosen otherwise. It matters only where the kernel reads for the program, and
-        // page by page would be worse.
+        // A reader may have set this otherwise. That matters only if the kernel reads for the program, and
+        // then reads page by page would be worse.
         sys::advise(self.fd, Readahead::Usual);
         found
     }
@@ -273,12 +274,12 @@ impl File {
         if offset == start {
             return Some(0);
         }
-        // Nothing at the start of the block says nothing about its end.
+        // A block without its first page may still have the last ones.
         self.probe(offset, len)
     }
 
-    /// Whether the file system tells what is in memory: asked for what is behind the end, so that no
-    /// read begins.
+    /// Says whether the file system tells what is in memory. The question is about a byte behind the end, so
+    /// that no read begins.
     fn tells(&self) -> bool {
         sys::read_to_scratch(self.fd, self.file.size, 1, true) != Err(libc::EOPNOTSUPP)
     }
@@ -305,15 +306,15 @@ fn now_ms() -> u64 {
     u64::try_from(sys::now().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What is remembered of one block: one word, so that threads never see half of it.
+/// The belief about one block. It is one word, so that no thread sees half of it.
 ///
 /// ```text
 ///  63          41     40      39           20 19            0
 /// | fingerprint  | was read | looked, 16 ms | confirmed, ms |     0: nothing
 /// ```
-/// The slot (16 bits) and the fingerprint (22, and a bit that is set) tell a block from others, but for
-/// one pair in 2^38. The times wrap after 17 minutes and 4.6 hours; a word as old as that looks fresh
-/// for 5 ms.
+/// The slot (16 bits) and the fingerprint (22 bits, and one that is set) tell a block from all others, except
+/// for one pair in 2^38. The times wrap after 17 minutes and 4.6 hours; a word of that age looks fresh for
+/// 5 ms.
 struct Belief {
     slot: usize,
     fingerprint: u64,
@@ -331,12 +332,12 @@ impl Belief {
     fn of(file: FileId, block: u64) -> Self {
         let hash = hash([file.dev, file.ino, block]);
         let slot = usize::try_from(hash & (BLOCKS_MAX as u64 - 1)).unwrap_or(0);
-        // Not 0, so that a word in use is not.
+        // The lowest bit is set, so that a word in use is not 0.
         Self { slot, fingerprint: (hash >> FINGERPRINT_SHIFT) | 1 }
     }
 
-    /// When it was looked at and confirmed, in milliseconds, with the wrapped part taken from now;
-    /// and whether that was a reader.
+    /// The times of the look and of the confirmation in milliseconds, with their high bits taken from now, and
+    /// whether a reader has read the block.
     fn get(&self) -> Option<(u64, u64, bool)> {
         let word = SLOTS[self.slot].load(Ordering::Relaxed);
         if word >> FINGERPRINT_SHIFT != self.fingerprint {

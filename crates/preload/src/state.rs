@@ -1,12 +1,12 @@
-//! Which sockets are deferred, and which reads they wait for: everything under the one lock.
+//! The deferred sockets and the reads that they wait for: everything under the one lock.
 //!
-//! Pure: who calls reads the files, opens and closes descriptors, and makes the changes of interest
-//! that are returned.
+//! Pure: the caller reads the files, opens and closes descriptors, and makes the changes of interest that
+//! are returned.
 //!
-//! A *job* reads one file from some offset on, a block at a time. Sockets stand on its list, each
-//! for one byte of the file, and are resumed when the job has passed it. A job goes on behind the
-//! last one's wish by a window, which grows while its file is read in order, so that the disk does
-//! not idle while the program sends what has come.
+//! A *job* reads one file from some offset on, a block at a time. Sockets wait on its list, each for one byte
+//! of the file, and are resumed when the job has passed that byte. The job prefetches a *window* behind the
+//! last byte that a socket waits for. The window grows while the file is read in order, so that the disk does
+//! not idle while the program sends.
 
 use core::ffi::c_int;
 
@@ -19,56 +19,56 @@ use crate::residency::BLOCK;
 use crate::stats::Reason;
 use crate::sys::{Errno, FileId, Readahead};
 
-/// Files being read, or about to be. Beyond, a socket waits until any of them has come a step on.
+/// The most files that are being read, or about to be. With more, a socket waits until any job has made a step.
 const JOBS_MAX: usize = 512;
-/// How long nothing is deferred after not a single thread could be started.
+/// After no thread at all could be started, nothing is deferred for this time.
 const THREADLESS_US: u64 = 5_000_000;
-/// Sockets that are resumed at once; then others may have the lock.
+/// The most sockets that are resumed under the lock at once; then other threads may have it.
 pub(crate) const RESUMED_MAX: usize = 64;
-/// How far a job reads ahead of the sockets that wait for it.
+/// The largest window.
 const WINDOW_MAX: u64 = 4 * BLOCK;
-/// The same on a fast disk, where half of it is waited for: to be told more often costs more than the
-/// disk. The kernel reads ahead there, often as far; what a reader has not passed the program would
-/// have to look at itself, which is a copy.
+/// The largest window on a fast disk, where a socket waits for half of it: to resume sockets more often costs
+/// more than the disk. The kernel reads ahead there, often as far; but the program would have to look at
+/// bytes that no reader has passed, and a look is a copy.
 const WINDOW_FAST_MAX: u64 = 32 * BLOCK;
-/// There a stream that begins gets twice what is asked for, and at least this, if that is half a block
-/// or more (nginx asks for 2 MiB at a time, lighttpd for 256 KiB less the header): a job that has ended
-/// when the program asks for more has left the disk idle, and its readahead begins anew.
+/// On a fast disk the first window of a stream is twice what the program asks for, and at least this, if it
+/// asks for half a block or more (nginx asks for 2 MiB at a time, lighttpd for 256 KiB less the header). If a
+/// job ends before the program asks for more, the disk idles, and its readahead begins anew.
 const WINDOW_FAST_MIN: u64 = 8 * BLOCK;
-/// The part of memory that all streams together may have read ahead: more would push out what others
-/// wait to send.
+/// The part of memory that all windows together may fill: more would evict bytes that others wait to send.
 const PREFETCH_PART: u64 = 8;
-/// Ends of jobs that are remembered, to see that the next begins there. Others overwrite them.
+/// The table of places where jobs ended, in which a job that begins there finds its window. Entries overwrite
+/// each other.
 const ENDS_MAX: usize = 1024;
-/// Disks whose speed is remembered; a further one takes the place of another.
+/// The most disks whose speed is kept; a further one replaces another.
 const DISKS_MAX: usize = 16;
-/// Deferrals of one socket at one offset, after which the kernel may wait for the disk itself:
-/// what is read is evicted before it can be sent.
+/// The most deferrals of one socket at one offset. Then the kernel may wait for the disk: the bytes are evicted
+/// before they can be sent.
 const STRIKES_MAX: u32 = 8;
-/// Calls for a deferred socket within [`CALLS_US`], after which it is not deferred for [`UNSEEN_US`]: the
-/// program waits in a way that cannot be seen, and spins. A call takes 2 to 4 us. No client can have a
-/// server make as many: it would have to come to the socket each 10 us, for every call of its loop.
+/// The most calls for a deferred socket within [`CALLS_US`]. With more the socket is not deferred for
+/// [`UNSEEN_US`]: the program waits in a way that is not seen here, and spins. A call takes 2 to 4 us. No
+/// client can make a server call as often: the server would have to come to the socket every 10 us.
 const CALLS_MAX: u32 = 10_000;
 const CALLS_US: u64 = 100_000;
 const UNSEEN_US: u64 = 10_000_000;
-/// A read of a block that has taken longer, divided by the disk's readers, shows a slow disk: less
-/// than 83 MiB/s.
+/// A disk is slow if a read of a block takes longer than this, divided by the disk's readers: less than
+/// 83 MiB/s.
 const SLOW_US: u64 = 3_000;
-/// The same where the kernel reads ahead: a read may have to wait for all of that, usually 128 KiB to
-/// 8 MiB; and for what is read ahead of all other streams, so it takes [`SLOW_AHEAD_READS`], one after
-/// the other, to tell a slow disk from a long queue.
+/// The same where the kernel reads ahead: a read may have to wait for all of the readahead, usually 128 KiB
+/// to 8 MiB, and for that of all other streams. So it takes [`SLOW_AHEAD_READS`] reads, one after the
+/// other, to tell a slow disk from a long queue.
 const SLOW_AHEAD_US: u64 = 50_000;
 const SLOW_AHEAD_READS: u32 = 4;
-/// Reads of a block in a row that take less than [`FAST_US`], divided by the disk's readers, show a
-/// fast disk, of 167 MiB/s: what is read ahead of some is soon out of the way of others. They are
-/// 18 MiB, more than a limit of that bandwidth lets through at once, which is a tenth of a second's
-/// (`throtl_slice` in block/blk-throttle.c): with fewer, a disk of 64 MiB/s looked fast, and what was
-/// read ahead of eight streams took it two seconds.
+/// A disk is fast, at 167 MiB/s, if so many reads of a block in a row take less than [`FAST_US`] each, divided
+/// by the disk's readers: readahead for some streams then delays the others only for a short time. These
+/// reads are 18 MiB, more than a limit of that bandwidth lets through at once, which is a tenth of a second's
+/// (`throtl_slice` in block/blk-throttle.c). With fewer reads, a disk of 64 MiB/s looked fast, and readahead
+/// for eight streams took it two seconds.
 const FAST_READS: u32 = 72;
 const FAST_US: u64 = 1_500;
 const PAGE: u64 = 4096;
 
-/// What a call of `sendfile` wants to send next, and is not in memory.
+/// The bytes that a call of `sendfile` wants to send next, the first of which is not in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Want {
     pub(crate) file: FileId,
@@ -76,33 +76,34 @@ pub(crate) struct Want {
     pub(crate) count: u64,
 }
 
-/// What becomes of that call.
+/// The outcome of that call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Verdict {
-    /// The socket is full until the file has been read.
+    /// The socket looks full until the file has been read.
     Deferred(Changes),
     /// The read has failed.
     Failed(Errno),
-    /// The kernel may do what it would do without us.
+    /// The kernel has to send, and may wait.
     Left(Reason, Changes),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Free,
-    /// In line for a thread.
+    /// Waits for a reader.
     Pending,
+    /// Has a reader.
     Reading,
-    /// Nothing more will come: nobody may join.
+    /// Reads nothing more, so no socket may join.
     Ended,
 }
 
-/// The descriptors of a job, which are closed at its end.
+/// The descriptors of a job's file, which are closed when the job ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Files {
-    /// The open file of the program, by a number of ours; none if the program has closed that.
+    /// A duplicate of the program's descriptor; none if the program has closed the duplicate.
     pub(crate) shared: Option<c_int>,
-    /// The same file, opened for the job alone, if that could be done.
+    /// The same file, opened for the job alone, if that was possible.
     pub(crate) own: Option<c_int>,
 }
 
@@ -121,9 +122,9 @@ struct Job {
     files: Files,
     /// The next byte to read.
     at: u64,
-    /// Where others may have the reader, on a fast disk.
+    /// On a fast disk, the byte from which on other jobs may have the reader.
     yield_at: u64,
-    /// How far to read; beyond [`Job::at`] only while somebody waits or may soon.
+    /// The end of the bytes to read.
     end: u64,
     window: u64,
     ticket: u64,
@@ -143,12 +144,11 @@ impl Job {
         waiters: Link::NONE,
     };
 
-    /// Reads that are wanted behind a byte that is waited for.
+    /// Extends the job for a socket that waits for a byte.
     fn reach(&mut self, want: Want) {
         let block_end = end_of_block(want.offset);
         let wanted = want.offset.saturating_add(want.count);
-        // Beyond one block, whole blocks: only those are remembered, and at the end of the file it is
-        // the same.
+        // Beyond one block, whole blocks are read, because only those are noted as read.
         let reach = if self.window > 0 {
             block_end.saturating_add(self.window)
         } else if wanted > block_end {
@@ -159,7 +159,7 @@ impl Job {
         self.end = self.end.max(reach);
     }
 
-    /// The byte that is waited for: the first that is wanted, or on a fast disk the last of half a
+    /// The byte that a socket waits for: the first that it wants, or on a fast disk the last of half a
     /// window.
     fn until(&self, want: Want, is_fast: bool) -> u64 {
         let wanted = want.offset.saturating_add(want.count.min(self.window / 2)).min(self.end);
@@ -171,12 +171,12 @@ impl Job {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {
     pub(crate) files: Files,
-    /// What swallows bytes that nobody wants to see, if there is such.
+    /// The descriptor of `/dev/null`, if there is one.
     pub(crate) sink: Option<c_int>,
     pub(crate) file: FileId,
     pub(crate) offset: u64,
     pub(crate) len: u64,
-    /// Who is reading from the disk now, this one included.
+    /// The number of readers at the disk now, this one included.
     pub(crate) readers: usize,
 }
 
@@ -185,9 +185,9 @@ struct Disk {
     dev: u64,
     fast_reads: u32,
     slow_reads: u32,
-    /// When the last of the slow ones ended.
+    /// The time at which the last slow read ended.
     slow_us: u64,
-    /// Readers at work there, and how many may be.
+    /// The readers at work, and the number that may be.
     readers: usize,
     depth: Depth,
 }
@@ -202,7 +202,7 @@ impl Disk {
     }
 }
 
-/// A job has ended there, and had this window.
+/// The place where a job has ended, and its window.
 #[derive(Clone, Copy, Debug)]
 struct End {
     place: u64,
@@ -219,14 +219,14 @@ pub(crate) struct State {
     ends: [End; ENDS_MAX],
     disks: [Disk; DISKS_MAX],
     disks_used: usize,
-    /// This process's share of memory, in bytes, once a reader has been there.
+    /// This process's share of memory, in bytes, once there has been a reader.
     memory: u64,
     /// Sockets that have waited at least once, until they are closed.
     streams: u64,
-    /// How many are about to open or to close descriptors that the table does not know: a child that is
-    /// forked meanwhile would have them for ever.
+    /// The readers that are about to open or to close descriptors that are not in the table: a child that is
+    /// forked meanwhile would keep them for ever.
     pub(crate) in_transit: usize,
-    /// `/dev/null`, once a reader has been there.
+    /// The descriptor of `/dev/null`, once there has been a reader.
     pub(crate) sink: Option<c_int>,
     /// The files that the program has locked. There is room to park all descriptors of all jobs, of which
     /// each has two and parks them once: no job begins at a locked file.
@@ -234,7 +234,7 @@ pub(crate) struct State {
     /// Readers that exist, and those of them that sleep.
     pub(crate) threads: usize,
     pub(crate) idle: usize,
-    /// No thread could be started: nothing is deferred until then, in microseconds.
+    /// Nothing is deferred until this time, in microseconds, because no thread could be started.
     threadless_until: u64,
 }
 
@@ -259,7 +259,7 @@ impl State {
         }
     }
 
-    /// A socket wants what is not in memory. `open` makes a descriptor for a new job.
+    /// Decides about a socket that wants bytes which are not in memory. `open` makes a descriptor for a new job.
     pub(crate) fn defer(
         &mut self,
         socket: c_int,
@@ -296,25 +296,25 @@ impl State {
         if offset.is_none()
             && let Some(entry) = self.table.entry(socket)
         {
-            // Nothing is read for it yet.
+            // Nothing has been read for the socket yet.
             entry.strikes = entry.strikes.saturating_sub(1);
         }
         self.link(socket, index, offset.unwrap_or(0), now_us)
     }
 
-    /// The program has been told of the read that failed.
+    /// Notes that the program has got the error of a read that failed.
     pub(crate) fn error_was_told(&mut self, socket: c_int) {
         if let Some(entry) = self.table.entry(socket) {
             entry.failed = 0;
         }
     }
 
-    /// Whether the last that the socket waited for was this, and it does not any more.
+    /// Says whether the last thing that a socket waited for was this, and the wait is over.
     pub(crate) fn has_waited(&mut self, socket: c_int, want: Want) -> bool {
         self.table.entry(socket).is_some_and(|it| it.job == 0 && it.place == place(want))
     }
 
-    /// Whether it has waited enough, or waits for that already.
+    /// The verdict for a socket that has waited too often, or waits for this already.
     fn patience(&mut self, socket: c_int, want: Want, now_us: u64) -> Option<Verdict> {
         let place = place(want);
         let entry = self.table.entry(socket)?;
@@ -343,8 +343,8 @@ impl State {
         same.then(|| Verdict::Deferred(Changes::default()))
     }
 
-    /// The job that is to bring this, and the byte to wait for; or one that is in the way, whatever it
-    /// reads next.
+    /// The job that reads these bytes, and the byte to wait for; or without room for a job, another one, with
+    /// no byte.
     fn place(
         &mut self,
         want: Want,
@@ -388,13 +388,13 @@ impl State {
             self.jobs_used = self.jobs_used.max(free + 1);
             return Some((free, Some(self.jobs[free].until(want, is_fast))));
         }
-        // No room for another: try again when something has happened.
+        // There is no room for another job: the socket tries again when this one has made a step.
         let used = &self.jobs[..self.jobs_used];
         let alive = |job: &Job| matches!(job.phase, Phase::Pending | Phase::Reading);
         used.iter().position(alive).map(|index| (index, None))
     }
 
-    /// The window of a new job: none, or twice that of the job that ended where this one begins.
+    /// The window of a new job: 0, or twice that of the job that ended where this one begins.
     fn window(&self, want: Want, window_max: u64) -> u64 {
         let place = page(want);
         let end = self.ends[slot(place, ENDS_MAX)];
@@ -442,21 +442,21 @@ impl State {
         }
     }
 
-    /// The socket does not wait any more. Nothing to change if it did not.
+    /// Ends a socket's wait. Without one there are no changes.
     pub(crate) fn cancel(&mut self, socket: c_int) -> Changes {
         self.unlink(socket);
         self.table.set_flags(socket, self.table.flags(socket) & !DEFERRED);
         self.table.entry(socket).map_or_else(Changes::default, |entry| entry.interest.resume())
     }
 
-    /// The socket is never to wait again.
+    /// Ends a socket's wait, and never defers it again.
     pub(crate) fn leave(&mut self, socket: c_int) -> Changes {
         let changes = self.cancel(socket);
         self.table.set_flags(socket, self.table.flags(socket) | IN_USE | UNSEEN);
         changes
     }
 
-    /// The descriptor is about to be closed, or is another socket's now.
+    /// Clears the entry of a descriptor that is about to be closed, or is another socket's now.
     pub(crate) fn forget(&mut self, socket: c_int) -> Changes {
         if self.table.flags(socket) & OURS != 0 {
             self.surrender(socket);
@@ -470,8 +470,8 @@ impl State {
         changes
     }
 
-    /// An epoll instance is about to be closed: nobody is watched by it any more. `tell` gets what it has
-    /// to be told first.
+    /// Removes an epoll instance that is about to be closed from all sockets. `tell` gets the changes to make
+    /// before.
     pub(crate) fn forget_instance(&mut self, epfd: c_int, mut tell: impl FnMut(c_int, Change)) {
         for (socket, entry) in self.table.in_use() {
             if let Some(change) = entry.interest.withdraw(epfd) {
@@ -480,28 +480,28 @@ impl State {
         }
     }
 
-    /// The program is about to lock a file. Its jobs go on, and their descriptors are parked. False: too
-    /// many are locked.
+    /// Notes that the program is about to lock a file. The file's jobs go on, and their descriptors will be
+    /// parked. False: too many files are locked.
     pub(crate) fn lock_file(&mut self, fd: c_int, file: FileId) -> bool {
         self.table.set_flags(fd, self.table.flags(fd) | LOCKER);
         self.locked.lock(fd, file)
     }
 
-    /// A descriptor of a file that is not locked any more, to be closed.
+    /// Takes out a parked descriptor that has to be closed, because its file is not locked any more.
     pub(crate) fn unpark(&mut self) -> Option<c_int> {
         let fd = self.locked.unpark()?;
         self.table.set_flags(fd, 0);
         Some(fd)
     }
 
-    /// The open socket has another descriptor.
+    /// Notes that a socket has another descriptor.
     pub(crate) fn share(&mut self, socket: c_int) -> Changes {
         let changes = self.cancel(socket);
         self.table.set_flags(socket, self.table.flags(socket) | IN_USE | SHARED);
         changes
     }
 
-    /// The job that has waited longest for a reader, among those that their disk has room for.
+    /// Takes the job that has waited longest for a reader, among those whose disks have room.
     pub(crate) fn take_pending(&mut self) -> Option<usize> {
         let used = self.jobs[..self.jobs_used].iter().enumerate();
         let pending = used.filter(|(_, job)| self.could_be_read(job));
@@ -511,7 +511,7 @@ impl State {
         Some(index)
     }
 
-    /// How many jobs wait only for a reader.
+    /// The number of jobs that wait for nothing but a reader.
     pub(crate) fn pending(&self) -> usize {
         self.jobs[..self.jobs_used].iter().filter(|job| self.could_be_read(job)).count()
     }
@@ -525,7 +525,7 @@ impl State {
         known.is_none_or(Disk::has_room)
     }
 
-    /// What to read next for a job.
+    /// The next step of a job.
     pub(crate) fn chunk(&mut self, index: usize) -> Chunk {
         let Job { file, files, at, end, .. } = self.jobs[index];
         let len = end.min(end_of_block(at)).saturating_sub(at).max(1);
@@ -533,13 +533,14 @@ impl State {
         Chunk { files, sink: self.sink, file, offset: at, len, readers }
     }
 
-    /// A reader has opened the file for its job.
+    /// Notes the descriptor that a reader has opened for its job.
     pub(crate) fn opened(&mut self, index: usize, own: Option<c_int>) {
         self.jobs[index].files.own = own;
         own.into_iter().for_each(|fd| self.table.set_flags(fd, OURS));
     }
 
-    /// The first reader is about to begin, with so much memory. Returns a descriptor that is not needed.
+    /// Notes the share of memory and the descriptor of `/dev/null` before the first reader. Returns the
+    /// descriptor if there is one already.
     #[must_use]
     pub(crate) fn begin_reading(&mut self, memory: u64, sink: Option<c_int>) -> Option<c_int> {
         self.memory = memory;
@@ -551,8 +552,8 @@ impl State {
         None
     }
 
-    /// The program has closed a descriptor that is not its own: what will be there is not ours. The
-    /// job ends early.
+    /// Notes that the program has closed a descriptor of ours, whose number may be another file's soon. A job
+    /// that reads by it ends early.
     fn surrender(&mut self, fd: c_int) {
         self.locked.surrender(fd);
         self.sink = self.sink.filter(|&sink| sink != fd);
@@ -569,12 +570,12 @@ impl State {
         }
     }
 
-    /// A chunk has been read: `read` bytes, fewer than asked for at the end of the file, or before
-    /// an error.
+    /// Notes that `read` bytes of a chunk have been read. There are fewer than asked for at the end of the file,
+    /// or before an error.
     pub(crate) fn advance(&mut self, index: usize, chunk: Chunk, read: u64, error: Option<Errno>) {
         let job = &mut self.jobs[index];
         if job.phase == Phase::Ended {
-            // By surrender: what was read was perhaps another file.
+            // The program has closed the descriptor, so these bytes may be of another file.
             return;
         }
         job.at += read;
@@ -592,8 +593,8 @@ impl State {
         }
     }
 
-    /// Resume sockets whose byte the job has passed, or all when it has ended; at most
-    /// [`RESUMED_MAX`]. Returns how many; `tell` gets the changes, and when the deferral began.
+    /// Resumes the sockets whose bytes the job has passed, or all if it has ended; at most [`RESUMED_MAX`].
+    /// Returns the number; `tell` gets the changes, and the time at which the deferral began.
     pub(crate) fn resume(
         &mut self,
         index: usize,
@@ -614,12 +615,12 @@ impl State {
         resumed
     }
 
-    /// Whether a job has nothing more to read. Nobody joins it then.
+    /// Ends a job that has nothing more to read, or must yield to others, and says whether it has ended.
     pub(crate) fn has_ended(&mut self, index: usize) -> bool {
         let Job { file, at, yield_at, .. } = self.jobs[index];
-        // On a fast disk what others wait for is soon there, and to go on costs less than to begin anew.
+        // On a fast disk others do not wait for long, and to go on costs less than to begin anew.
         let may_go_on = self.readahead(file.dev) == Readahead::Usual && at < yield_at;
-        // Others who would get this reader, or its place at the disk.
+        // Another job would get this reader, or its place at the disk.
         let is_in_the_way = |job: &Job| {
             let has_room = self.has_room(job.file.dev);
             job.phase == Phase::Pending
@@ -636,10 +637,10 @@ impl State {
         self.jobs[index].phase == Phase::Ended
     }
 
-    /// Take a job away that has ended and whom nobody waits for; returns the descriptors to close.
+    /// Removes a job that has ended and for which no socket waits; returns the descriptors to close.
     pub(crate) fn free(&mut self, index: usize) -> Files {
         let Job { file, files, .. } = core::mem::replace(&mut self.jobs[index], Job::FREE);
-        // Not all that were counted may have been by this one, if the disk had been forgotten.
+        // If another disk took the entry meanwhile, this reader is not in its count.
         let disk = self.disk(file.dev);
         disk.readers = disk.readers.saturating_sub(1);
         let locked = self.locked.is_locked(file);
@@ -655,8 +656,7 @@ impl State {
         files
     }
 
-    /// Nothing is deferred any more. What is known may be wrong, so no list is followed. Readers find that
-    /// their jobs have ended.
+    /// Ends all waits and all jobs, because the library is off. The state may be wrong, so no list is followed.
     pub(crate) fn resume_all(&mut self, tell: impl Fn(c_int, Changes)) {
         for job in &mut self.jobs {
             job.waiters = Link::NONE;
@@ -675,8 +675,8 @@ impl State {
         }
     }
 
-    /// No reader can be had: everything ends, and nothing begins for a while. Returns a job to resume
-    /// and free, while there is one.
+    /// Ends all jobs because there is no reader, and defers nothing for a while. Returns one job to resume and
+    /// free at a time.
     pub(crate) fn give_up(&mut self, now_us: u64) -> Option<usize> {
         self.threadless_until = now_us.saturating_add(THREADLESS_US);
         let index = self.jobs[..self.jobs_used].iter().position(|job| job.phase != Phase::Free)?;
@@ -684,8 +684,8 @@ impl State {
         Some(index)
     }
 
-    /// This is a forked child now: no reader, no job, nobody deferred; who watches what is
-    /// inherited. `close` takes the jobs' descriptors; the sink is returned.
+    /// Resets the state in a forked child, which has no readers, no jobs and no deferred sockets, but inherits
+    /// all registrations. `close` gets the jobs' descriptors; the sink is returned.
     pub(crate) fn begin_anew(&mut self, close: impl Fn(c_int)) -> Option<c_int> {
         (self.threads, self.idle, self.threadless_until, self.in_transit) = (0, 0, 0, 0);
         for index in 0..self.jobs_used {
@@ -715,8 +715,8 @@ impl State {
         sink
     }
 
-    /// How long a read has taken that had to wait for the disk, and brought so much. All readers that are
-    /// there have shared it meanwhile. Short reads say nothing of its speed.
+    /// Notes the time of a read that had to wait for the disk. All readers of the disk have shared it meanwhile.
+    /// Short reads do not tell the disk's speed.
     pub(crate) fn note_speed(&mut self, chunk: Chunk, read: u64, began_us: u64, now_us: u64) {
         let disk = self.disk(chunk.file.dev);
         disk.depth.note(read, began_us, now_us, [chunk.readers, disk.readers]);
@@ -738,8 +738,8 @@ impl State {
         }
     }
 
-    /// How the kernel is to read ahead on a disk. On a slow one it must not: every stream would
-    /// wait for what is read ahead of the others. Unknown disks are slow.
+    /// The kernel's readahead on a disk. On a slow disk it is off, because every stream would wait for the
+    /// readahead of the others. Unknown disks count as slow.
     pub(crate) fn readahead(&mut self, dev: u64) -> Readahead {
         if self.disk(dev).fast_reads == FAST_READS { Readahead::Usual } else { Readahead::Off }
     }
