@@ -1,12 +1,12 @@
-//! What cargo has built beside a test, or builds when it is asked for.
+//! Programs and libraries of the workspace that cargo builds for a test.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The directory that cargo puts programs and libraries in for this test's profile, after `cargo
-/// build` with these arguments has made sure of them there.
+/// Runs `cargo build` with these arguments, and returns the directory with the programs and libraries of this
+/// test's profile.
 ///
-/// A package's tests come with its own programs only: not with those of others, and with no `cdylib`.
+/// For its tests cargo builds a package's own programs only: not those of other packages, and no `cdylib`.
 #[must_use]
 pub fn built(args: &[&str]) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));

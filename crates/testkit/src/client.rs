@@ -1,8 +1,8 @@
 //! A small HTTP/1.1 client for tests, over raw sockets (RFC 9112, from the client's side).
 //!
-//! It is an oracle: it shares no code with the server under test, sends exactly the bytes it is
-//! given, and takes nothing but well-formed answers. What RFC 9112 forbids a server to send is an
-//! error here, even where clients usually forgive it.
+//! It is an oracle: it shares no code with the server under test, sends exactly the bytes that it is given, and
+//! accepts only well-formed responses. Everything that RFC 9112 forbids a server to send is an error here,
+//! even if clients usually tolerate it.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Address {
     /// An IP address and a port.
@@ -24,9 +24,9 @@ pub enum Address {
 
 /// One connection to a server.
 ///
-/// Every method gives up with [`ErrorKind::TimedOut`] after [`Client::set_limit`]'s time.
-/// Malformed answers are [`ErrorKind::InvalidData`], answers that end early
-/// [`ErrorKind::UnexpectedEof`]; both say what was wrong.
+/// Every method fails with [`ErrorKind::TimedOut`] after [`Client::set_limit`]'s time. Malformed responses
+/// are [`ErrorKind::InvalidData`], responses that end early [`ErrorKind::UnexpectedEof`]; both errors have the
+/// reason.
 ///
 /// ```no_run
 /// # fn main() -> std::io::Result<()> {
@@ -44,12 +44,12 @@ pub enum Address {
 #[derive(Debug)]
 pub struct Client {
     stream: Stream,
-    /// Received, but not yet part of anything returned.
+    /// Bytes that were received but not returned.
     buffer: Vec<u8>,
     limit: Duration,
 }
 
-/// One answer of a server.
+/// One response of a server.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Response {
     /// The y of HTTP/1.y.
@@ -60,15 +60,15 @@ pub struct Response {
     pub reason: String,
     /// In order, as spelled, with the values' bytes read as ISO 8859-1.
     pub headers: Vec<(String, String)>,
-    /// What told where the body ends.
+    /// The way in which the end of the body was found.
     pub framing: Framing,
     /// The body, without chunked coding. Empty from [`Client::head`], which leaves it unread.
     pub body: Vec<u8>,
-    /// What followed the last chunk, as `headers`.
+    /// The fields behind the last chunk, as `headers`.
     pub trailers: Vec<(String, String)>,
 }
 
-/// How the end of a body is found (RFC 9112, section 6.3).
+/// The way in which the end of a body is found (RFC 9112, section 6.3).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Framing {
     /// The last chunk says that it is the last.
@@ -77,15 +77,15 @@ pub enum Framing {
     Close,
     /// Content-Length says how many bytes there are.
     Length(u64),
-    /// There cannot be a body, because of the status.
+    /// The status does not allow a body.
     None,
 }
 
 /// Asks for `path` on a connection of its own, and checks that the server closes it afterwards.
 ///
 /// # Errors
-/// As [`Client::connect`] and [`Client::response`]; [`ErrorKind::InvalidData`] when more than one
-/// response comes.
+/// Those of [`Client::connect`] and [`Client::response`]; [`ErrorKind::InvalidData`] if bytes follow the
+/// response.
 pub fn get(address: &Address, path: &str) -> io::Result<Response> {
     let mut client = Client::connect(address)?;
     client.send(format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"))?;
@@ -98,12 +98,12 @@ impl Client {
     /// Opens a connection.
     ///
     /// # Errors
-    /// As connect(2).
+    /// Those of connect(2).
     pub fn connect(address: &Address) -> io::Result<Self> {
         let stream = match address {
             Address::Tcp(address) => {
                 let stream = TcpStream::connect_timeout(address, LIMIT_DEFAULT)?;
-                // What a test sends in two pieces shall arrive in two pieces.
+                // Bytes that a test sends in two pieces must arrive in two pieces.
                 stream.set_nodelay(true)?;
                 Stream::Tcp(stream)
             }
@@ -112,7 +112,7 @@ impl Client {
         Ok(Self { stream, buffer: Vec::new(), limit: LIMIT_DEFAULT })
     }
 
-    /// How long each method may take. Default: 10 s.
+    /// Sets the longest time that each method may take. Default: 10 s.
     pub fn set_limit(&mut self, limit: Duration) {
         self.limit = limit;
     }
@@ -120,7 +120,7 @@ impl Client {
     /// Sends these bytes and nothing else.
     ///
     /// # Errors
-    /// As send(2); [`ErrorKind::TimedOut`] when the server does not take them.
+    /// Those of send(2); [`ErrorKind::TimedOut`] if the server does not take the bytes.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         let deadline = self.deadline();
         let mut bytes = bytes.as_ref();
@@ -132,10 +132,10 @@ impl Client {
         Ok(())
     }
 
-    /// Says that no more will be sent.
+    /// Shuts down the sending side: no more bytes will come.
     ///
     /// # Errors
-    /// As shutdown(2).
+    /// Those of shutdown(2).
     pub fn shutdown_write(&mut self) -> io::Result<()> {
         match &self.stream {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
@@ -143,8 +143,8 @@ impl Client {
         }
     }
 
-    /// Reads one response to anything but HEAD, and not a byte more. An interim response (1xx) is
-    /// one too.
+    /// Receives one response to any request but HEAD. An interim response (1xx) is one, too. Bytes behind the
+    /// response are kept for the next call.
     ///
     /// # Errors
     /// See [`Client`].
@@ -163,8 +163,8 @@ impl Client {
         Ok(response)
     }
 
-    /// Reads a response up to where its body begins. That is all of the response to a HEAD request,
-    /// whose framing is what a GET would have had.
+    /// Receives a response up to its body. That is the whole response to a HEAD request, whose framing is
+    /// that of a GET.
     ///
     /// # Errors
     /// See [`Client`].
@@ -172,7 +172,7 @@ impl Client {
         self.parse_head(self.deadline())
     }
 
-    /// Reads exactly `count` bytes.
+    /// Receives exactly `count` bytes.
     ///
     /// # Errors
     /// See [`Client`].
@@ -180,10 +180,10 @@ impl Client {
         self.take(self.deadline(), count)
     }
 
-    /// Reads until the server closes the connection.
+    /// Receives until the server closes the connection.
     ///
     /// # Errors
-    /// See [`Client`]; [`ErrorKind::ConnectionReset`] when it closes it the hard way.
+    /// See [`Client`]; [`ErrorKind::ConnectionReset`] if the server resets the connection.
     pub fn read_to_end(&mut self) -> io::Result<Vec<u8>> {
         self.take_to_end(self.deadline())
     }
@@ -299,7 +299,7 @@ impl Response {
     /// The value of the only field with this name, in any spelling.
     ///
     /// # Panics
-    /// When there are several: none of those that a static server sends may be repeated.
+    /// If there are several: no field of a static server may be repeated.
     #[must_use]
     #[track_caller]
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -310,7 +310,7 @@ impl Response {
     }
 }
 
-/// As text, with the body cut short: failed assertions show it.
+/// The response as text for failed assertions, with the body cut short.
 impl fmt::Debug for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "HTTP/1.{} {} {}", self.minor_version, self.status, self.reason)?;
@@ -354,7 +354,7 @@ impl Stream {
     }
 }
 
-/// What is left until the deadline; never zero, which the socket would take for forever.
+/// The time until the deadline; never zero, which would mean no limit to the socket.
 fn rest(deadline: Instant) -> io::Result<Duration> {
     match deadline.checked_duration_since(Instant::now()) {
         Some(rest) if !rest.is_zero() => Ok(rest),
@@ -362,7 +362,7 @@ fn rest(deadline: Instant) -> io::Result<Duration> {
     }
 }
 
-/// A socket's timeout looks like a non-blocking socket's "not now".
+/// Turns a socket's timeout, which looks like the `WouldBlock` of a nonblocking socket, into `TimedOut`.
 fn as_timeout(error: io::Error) -> io::Error {
     if error.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut.into() } else { error }
 }
@@ -380,7 +380,7 @@ fn excerpt(bytes: &[u8]) -> impl fmt::Display {
     format!("\"{}\"{dots}", shown.escape_ascii())
 }
 
-/// `HTTP/1.1 200 OK`; the reason may be empty, the space before it may not be missing.
+/// Parses `HTTP/1.1 200 OK`. The reason may be empty, but the space before it must be there.
 fn parse_status_line(line: &[u8]) -> Option<(u8, u16, String)> {
     let line = line.strip_prefix(b"HTTP/1.")?;
     let [minor @ (b'0' | b'1'), b' ', status @ .., b' '] = line.get(..6)? else {
@@ -391,7 +391,7 @@ fn parse_status_line(line: &[u8]) -> Option<(u8, u16, String)> {
     (100..600).contains(&status).then(|| (minor - b'0', status, latin1(&line[6..])))
 }
 
-/// `name: value`, as a server must send it: no space before the colon, no folded lines.
+/// Parses `name: value` as a server must send it: without a space before the colon, and without folded lines.
 fn parse_field(line: &[u8]) -> Option<(String, String)> {
     let colon = line.iter().position(|byte| *byte == b':')?;
     let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
@@ -401,14 +401,14 @@ fn parse_field(line: &[u8]) -> Option<(String, String)> {
     good.then(|| (latin1(name), latin1(value)))
 }
 
-/// The size before any chunk extensions, which are passed over.
+/// Parses the size of a chunk, and skips chunk extensions.
 fn parse_chunk_size(line: &[u8]) -> Option<usize> {
     let size = line.split(|byte| *byte == b';').next()?.trim_ascii_end();
     let digits = size.iter().all(u8::is_ascii_hexdigit).then_some(size)?;
     usize::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// RFC 9112, section 6.3, for the responses to anything but HEAD and CONNECT.
+/// Finds the framing of a response to any request but HEAD and CONNECT (RFC 9112, section 6.3).
 fn framing(status: u16, headers: &[(String, String)]) -> io::Result<Framing> {
     let mut lengths = fields_named(headers, "content-length");
     let mut codings = fields_named(headers, "transfer-encoding");
@@ -419,7 +419,7 @@ fn framing(status: u16, headers: &[(String, String)]) -> io::Result<Framing> {
     let no_body = matches!(status, 100..200 | 204 | 304);
     match (coding, length) {
         (None, None) if no_body => Ok(Framing::None),
-        // A 304 may say how long the 200 would have been (RFC 9110, section 8.6).
+        // A 304 may have the length of the 200 (RFC 9110, section 8.6).
         (None, Some(_)) if status == 304 => Ok(Framing::None),
         _ if no_body => Err(malformed("framing without a body", format!("{headers:?}").as_bytes())),
         (Some(coding), _) if coding.eq_ignore_ascii_case("chunked") => Ok(Framing::Chunked),
@@ -446,7 +446,7 @@ fn latin1(bytes: &[u8]) -> String {
 
 const LIMIT_DEFAULT: Duration = Duration::from_secs(10);
 
-/// More than any sensible field; a server that sends no line end at all is noticed here.
+/// The longest line: longer than any sensible field. A server that never ends a line fails here.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
 const RECEIVE_BYTES_MAX: usize = 64 * 1024;

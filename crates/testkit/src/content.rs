@@ -1,11 +1,10 @@
-//! Bytes that a test can predict: the content of a file, checkable at any offset.
+//! Bytes that a test can predict: the content of a file, which can be checked at any offset.
 
 use core::fmt;
 use core::ops::Range;
 use std::sync::Arc;
 
-/// The content of a file. Cheap to clone; pseudo-random content takes no memory at all, however
-/// long.
+/// The content of a file. It is cheap to clone, and pseudo-random content of any length takes no memory.
 ///
 /// ```
 /// use testkit::Content;
@@ -24,8 +23,8 @@ enum Kind {
 }
 
 impl Content {
-    /// `len` bytes that follow from `seed`. The shorter of two contents with one seed is the beginning
-    /// of the longer; those of different seeds look unrelated.
+    /// `len` pseudo-random bytes made from `seed`. The shorter of two contents with one seed is the beginning of
+    /// the longer; contents of different seeds look unrelated.
     #[must_use]
     pub fn pseudo_random(seed: u64, len: u64) -> Self {
         Self(Kind::PseudoRandom { seed, len })
@@ -40,7 +39,7 @@ impl Content {
         }
     }
 
-    /// Whether there are no bytes.
+    /// Says whether there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -62,7 +61,7 @@ impl Content {
     /// All the bytes.
     ///
     /// # Panics
-    /// When they do not fit into the address space.
+    /// If they do not fit into the address space.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         self.read(0, usize::try_from(self.len()).expect("content fits into memory"))
@@ -71,7 +70,7 @@ impl Content {
     /// Checks that the bytes at `offset` are these.
     ///
     /// # Panics
-    /// When they differ, or reach beyond the end; says where, instead of printing megabytes.
+    /// If they differ, or reach beyond the end. The message has the place, not megabytes of content.
     #[track_caller]
     pub fn assert_at(&self, offset: u64, bytes: &[u8]) {
         let expected = self.read(offset, bytes.len());
@@ -86,7 +85,7 @@ impl Content {
     /// Checks that the whole content is these bytes.
     ///
     /// # Panics
-    /// When it is not; says where the difference is.
+    /// If it is not. The message has the place.
     #[track_caller]
     pub fn assert_is(&self, bytes: &[u8]) {
         self.assert_at(0, bytes);
@@ -145,8 +144,8 @@ fn pseudo_random_bytes(seed: u64, range: Range<u64>) -> Vec<u8> {
     bytes[index(range.start)..index(range.end)].to_vec()
 }
 
-/// The `index`-th output of the generator that starts at the scrambled `seed`. Scrambled, since the
-/// streams of neighbouring seeds would otherwise be shifted copies of each other.
+/// The `index`-th output of the generator that starts at the scrambled `seed`. Without the scrambling the
+/// streams of neighbouring seeds would be shifted copies of each other.
 fn splitmix64(seed: u64, index: u64) -> u64 {
     const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
     mix(mix(seed).wrapping_add(index.wrapping_add(1).wrapping_mul(STEP)))

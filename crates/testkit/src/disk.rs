@@ -1,4 +1,4 @@
-//! A real file system on a block device whose end can be torn off: reads of it fail with `EIO`.
+//! A real file system on a block device whose end can become unreadable: reads there fail with `EIO`.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,40 +17,39 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// An empty one.
+    /// Makes an empty file system.
     ///
     /// # Errors
-    /// Where there are no loop devices, no right to mount, or no `mkfs.ext4`; with what they said.
+    /// If there are no loop devices, no right to mount, or no `mkfs.ext4`. The reason has their messages.
     pub fn new() -> Result<Self, Skip> {
         let failed = |error: std::io::Error| Skip::new(format!("no loop device: {error}"));
         let place = TempDir::with_prefix_in("samum-disk-", "/var/tmp").map_err(failed)?;
         let disk = Self { place };
         File::create(disk.image()).and_then(|it| it.set_len(BYTES)).map_err(failed)?;
         fs::create_dir(disk.mounted()).map_err(failed)?;
-        // One group of blocks, no journal: files lie in one piece, and nothing but files behind them.
+        // With one group of blocks and no journal, files lie in one piece, with only files behind them.
         let options = ["-q", "-F", "-b", "4096", "-O", "^has_journal"];
         run(Command::new("mkfs.ext4").args(options).arg(disk.image()))?;
         run(Command::new("mount").args(["-o", "loop"]).arg(disk.image()).arg(disk.mounted()))?;
         Ok(disk)
     }
 
-    /// An empty directory on it.
+    /// Makes an empty directory on it.
     #[must_use]
     pub fn tree(&self) -> Tree {
         Tree::beneath(self.mounted())
     }
 
-    /// From now on nothing can be read from the byte at `offset` of the file on, nor from anything
-    /// that lies behind it on the device: files that were not written to it ([`Tree::evict`] does that)
-    /// before this one. What is in memory stays there.
+    /// Makes the rest of the file unreadable from `offset` on, and everything behind it on the device: files
+    /// that were not written to it ([`Tree::evict`] does that) before this one. Pages in memory stay there.
     ///
     /// # Panics
-    /// When the content is not found on the device, or not in one piece: `offset` is to be a multiple
-    /// of 4096, and the bytes from there on like no others.
+    /// If the content is not found on the device in one piece. `offset` must be a multiple of 4096, and the
+    /// bytes from there on must be unlike all others.
     pub fn tear(&self, tree: &Tree, path: impl AsRef<Path>, content: &Content, offset: u64) {
         tree.evict(path);
         let torn = || {
-            // What is written later would mend the device.
+            // A later write would make the device longer again.
             syncfs(File::open(self.mounted())?)?;
             let image = fs::read(self.image())?;
             let place = |offset| {
@@ -76,7 +75,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Not mounted, if it failed before that. A server that was killed may still hold files.
+        // There is no mount if it failed before that. A server that was killed may still have files open.
         let _ = unmount(self.mounted(), UnmountFlags::DETACH);
     }
 }
@@ -88,10 +87,10 @@ fn run(command: &mut Command) -> Result<(), Skip> {
     output.status.success().then_some(()).ok_or_else(|| Skip::new(format!("{program}: {said}")))
 }
 
-/// Of the device.
+/// The size of the device.
 const BYTES: u64 = 64 << 20;
 
-/// Of the file system.
+/// The size of a block of the file system.
 const BLOCK: usize = 4096;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! A file system that is slow on purpose: the disk that samum must not wait for.
+//! A file system that is slow on purpose, in the place of a disk for which samum must not wait.
 //!
-//! It is a real mount, so that a server under test meets it through the kernel like any other. The
-//! daemon behind it is this process. Read before editing: fuse(4), `Documentation/filesystems/fuse`
-//! in the kernel tree, and `fs/fuse/file.c` for what a short read does.
+//! It is a real mount, so a server under test uses it through the kernel like any other. Its daemon is this
+//! process. Read before editing: fuse(4), `Documentation/filesystems/fuse` in the kernel tree, and
+//! `fs/fuse/file.c` for the effect of a short read.
 //!
 //! ```text
 //!  server under test ── open, stat, read ──► kernel ── /dev/fuse ──► fuser's thread
@@ -41,13 +41,13 @@ use nodes::{NodeId, Nodes};
 /// A kind of request that the kernel sends to the file system.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Op {
-    /// Asking for the attributes of something open or already found.
+    /// Asking for the attributes of a file that is open or already found.
     Getattr,
     /// Resolving one component of a path.
     Lookup,
     /// Opening a file. Directories open at once.
     Open,
-    /// Reading file data, be it for a reader or as the kernel's readahead.
+    /// Reading file data, for a program or for the kernel's readahead.
     Read,
     /// Listing a directory.
     Readdir,
@@ -58,8 +58,8 @@ pub enum Op {
 /// Requests sleep in parallel. By default nothing is slow, and the kernel caches neither names nor
 /// attributes, and data only while a file stays open, so that every access arrives here.
 ///
-/// Dropping it answers all that sleep, and unmounts; what others still have open works until they
-/// close it, without delays.
+/// When it is dropped, it answers all requests that sleep, and unmounts. Files that others still have open work
+/// until they are closed, without delays.
 ///
 /// ```no_run
 /// use core::time::Duration;
@@ -78,7 +78,7 @@ pub enum Op {
 /// ```
 ///
 /// # Panics
-/// Methods that take the path of a file panic when there is no such file.
+/// Methods that take the path of a file panic if there is no such file.
 #[derive(Debug)]
 pub struct SlowFs {
     shared: Arc<Shared>,
@@ -88,7 +88,7 @@ pub struct SlowFs {
     _directory: TempDir,
 }
 
-/// What a [`SlowFs`] will consist of.
+/// The files and settings of a future [`SlowFs`].
 #[derive(Debug)]
 pub struct SlowFsBuilder {
     nodes: Nodes,
@@ -98,19 +98,19 @@ pub struct SlowFsBuilder {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct CachePolicy {
-    /// How long the kernel may believe a name or attributes.
+    /// The time for which the kernel may cache names and attributes.
     timeout: Duration,
     /// Whether data stays cached when a file is opened again.
     keep_data: bool,
 }
 
-/// What the tests, fuser's thread and the sleeping requests share.
+/// The state that the tests, fuser's thread and the sleeping requests share.
 #[derive(Debug)]
 struct Shared {
     nodes: Nodes,
     cache: CachePolicy,
     state: Mutex<State>,
-    /// Notified whenever `state` changes in a way that somebody may be waiting for.
+    /// Notified whenever `state` changes in a way for which a thread may wait.
     changed: Condvar,
 }
 
@@ -119,7 +119,7 @@ struct State {
     delays: HashMap<Op, Duration>,
     /// Take precedence over `delays`.
     node_delays: HashMap<(NodeId, Op), Duration>,
-    /// Where the unreadable part of a file begins; it reaches to the end.
+    /// The offset from which on a file is unreadable.
     unreadable_from: HashMap<NodeId, u64>,
     tallies: HashMap<Op, Tally>,
     /// In order of arrival.
@@ -136,7 +136,7 @@ struct Tally {
 }
 
 impl SlowFs {
-    /// An empty file system to be filled.
+    /// Begins with an empty file system.
     #[must_use]
     pub fn builder() -> SlowFsBuilder {
         SlowFsBuilder {
@@ -146,62 +146,62 @@ impl SlowFs {
         }
     }
 
-    /// Where it is mounted.
+    /// The directory at which it is mounted.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.mountpoint
     }
 
     /// Delays every request of one kind, unless [`SlowFs::set_delay_of`] says otherwise for a file.
-    /// Counted from a request's arrival; requests that sleep already go by the new delay too.
+    /// The delay counts from the arrival of a request, also for requests that sleep already.
     pub fn set_delay(&self, op: Op, delay: Duration) {
         self.shared.change(|state| state.delays.insert(op, delay));
     }
 
-    /// As [`SlowFs::set_delay`], for one file or directory.
+    /// Does the same as [`SlowFs::set_delay`], for one file or directory.
     pub fn set_delay_of(&self, path: impl AsRef<Path>, op: Op, delay: Duration) {
         let node = self.shared.nodes.find(path.as_ref());
         self.shared.change(|state| state.node_delays.insert((node, op), delay));
     }
 
-    /// Lets reads of a file fail with `EIO` from now on, except for data that is cached already.
+    /// Makes reads of a file fail with `EIO` from now on, except for data that is cached already.
     pub fn fail_reads(&self, path: impl AsRef<Path>) {
         self.fail_reads_from(path, 0);
     }
 
-    /// As [`SlowFs::fail_reads`], from a byte offset to the end. The kernel reads by pages, so this
-    /// should be a multiple of 4096: all of a page fails when its last byte does.
+    /// Does the same as [`SlowFs::fail_reads`], from a byte offset to the end. The kernel reads whole pages,
+    /// so the offset should be a multiple of 4096: a page fails if its last byte does.
     pub fn fail_reads_from(&self, path: impl AsRef<Path>, offset: u64) {
         let node = self.shared.nodes.find(path.as_ref());
         self.shared.change(|state| state.unreadable_from.insert(node, offset));
     }
 
-    /// Ends what [`SlowFs::fail_reads`] and [`SlowFs::fail_reads_from`] have begun.
+    /// Ends the effect of [`SlowFs::fail_reads`] and [`SlowFs::fail_reads_from`].
     pub fn mend_reads(&self, path: impl AsRef<Path>) {
         let node = self.shared.nodes.find(path.as_ref());
         self.shared.change(|state| state.unreadable_from.remove(&node));
     }
 
-    /// How many requests of a kind have arrived since mounting.
+    /// The number of requests of a kind that have arrived since mounting.
     #[must_use]
     pub fn count(&self, op: Op) -> usize {
         self.shared.state().tally(op).arrived
     }
 
-    /// How many requests of a kind wait for their delay to pass at this moment.
+    /// The number of requests of a kind that sleep at this moment.
     #[must_use]
     pub fn waiting(&self, op: Op) -> usize {
         self.shared.state().tally(op).waiting
     }
 
-    /// The most requests of a kind that ever waited at the same time.
+    /// The most requests of a kind that ever slept at the same time.
     #[must_use]
     pub fn waiting_max(&self, op: Op) -> usize {
         self.shared.state().tally(op).waiting_max
     }
 
-    /// Blocks until at least `count` requests of a kind wait at the same time; false when that has
-    /// not come about within `limit`.
+    /// Waits until at least `count` requests of a kind sleep at the same time; false if there are fewer after
+    /// `limit`.
     #[must_use]
     pub fn wait_until_waiting(&self, op: Op, count: usize, limit: Duration) -> bool {
         let too_few = |state: &mut State| state.tally(op).waiting < count;
@@ -210,7 +210,7 @@ impl SlowFs {
         !waited.expect(NOT_POISONED).1.timed_out()
     }
 
-    /// The ranges of a file that have been asked for, in order of arrival.
+    /// The ranges of a file in all read requests, in order of arrival.
     #[must_use]
     pub fn reads(&self, path: impl AsRef<Path>) -> Vec<Range<u64>> {
         let node = self.shared.nodes.find(path.as_ref());
@@ -223,7 +223,7 @@ impl Drop for SlowFs {
     fn drop(&mut self) {
         self.shared.change(|state| state.ended = true);
         let unmounted = unmount_lazily(&self.mountpoint);
-        // A second panic would abort the test before it has told what its first one was about.
+        // A second panic would abort the test before the message of the first one.
         assert!(unmounted || thread::panicking(), "cannot unmount {}", self.mountpoint.display());
     }
 }
@@ -232,7 +232,7 @@ impl SlowFsBuilder {
     /// Adds a file, with the directories that lead to it.
     ///
     /// # Panics
-    /// When the path is not made of plain names, or leads through or to an existing file.
+    /// If the path is not made of plain names, or leads through or to an existing file.
     #[must_use]
     pub fn file(self, path: impl AsRef<Path>, content: impl Into<Content>) -> Self {
         let content = content.into();
@@ -240,11 +240,11 @@ impl SlowFsBuilder {
         self.short_file(path, content, size)
     }
 
-    /// As [`SlowFsBuilder::file`], for a file that says it has `size` bytes and ends before: one
-    /// that has been truncated since its attributes were asked for.
+    /// Does the same as [`SlowFsBuilder::file`], for a file that ends before the `size` of its attributes, like
+    /// one that has been truncated since a stat.
     ///
     /// # Panics
-    /// As [`SlowFsBuilder::file`].
+    /// Those of [`SlowFsBuilder::file`].
     #[must_use]
     pub fn short_file(
         mut self,
@@ -259,21 +259,21 @@ impl SlowFsBuilder {
     /// Adds an empty directory, with those that lead to it.
     ///
     /// # Panics
-    /// When the path is not made of plain names, or leads through or to a file.
+    /// If the path is not made of plain names, or leads through or to a file.
     #[must_use]
     pub fn directory(mut self, path: impl AsRef<Path>) -> Self {
         self.nodes.add_directory(path.as_ref());
         self
     }
 
-    /// The delay to begin with, see [`SlowFs::set_delay`]. Default: none.
+    /// Sets the first delay, see [`SlowFs::set_delay`]. Default: none.
     #[must_use]
     pub fn delay(mut self, op: Op, delay: Duration) -> Self {
         self.state.delays.insert(op, delay);
         self
     }
 
-    /// How long the kernel may answer lookups and stats from its memory. Default: not at all.
+    /// Sets the time for which the kernel may cache names and attributes. Default: none.
     #[must_use]
     pub fn cache_attributes(mut self, timeout: Duration) -> Self {
         self.cache.timeout = timeout;
@@ -290,12 +290,12 @@ impl SlowFsBuilder {
     /// Mounts it at a temporary directory.
     ///
     /// # Errors
-    /// Why this machine cannot: mostly no /dev/fuse, or neither root nor fusermount3.
+    /// The reason why this machine cannot: mostly no /dev/fuse, or neither root nor fusermount3.
     pub fn mount(self) -> Result<SlowFs, Skip> {
         let skip =
             |error: io::Error| Skip::new(format!("cannot mount a FUSE file system: {error}"));
         let directory = TempDir::with_prefix("samum-slow-").map_err(skip)?;
-        // The kernel resolves symbolic links in it, and /proc/mounts shows the outcome.
+        // The kernel resolves symbolic links in the path, and /proc/mounts has the result.
         let mountpoint = directory.path().canonicalize().map_err(skip)?;
         let shared = Arc::new(Shared {
             nodes: self.nodes,
@@ -314,12 +314,12 @@ impl SlowFsBuilder {
     }
 }
 
-/// Has the daemon answer on a thread of its own, and says which.
+/// Starts the daemon on a thread of its own; returns the thread's ID.
 fn run_session(session: Session<Daemon>) -> io::Result<Pid> {
     let (sender, receiver) = mpsc::channel();
     let run = move || {
         sender.send(rustix::thread::gettid()).expect("it is being received below");
-        // An error here is one in reading /dev/fuse; all requests from then on fail and so say so.
+        // An error means that /dev/fuse cannot be read. All later requests fail, so the test sees it.
         if let Err(error) = session.run() {
             eprintln!("SlowFs: {error}");
         }
@@ -328,13 +328,13 @@ fn run_session(session: Session<Daemon>) -> io::Result<Pid> {
     Ok(receiver.recv().expect("it is sent before anything else"))
 }
 
-/// Whoever has a file open keeps it, where a plain unmount would refuse. The daemon's thread, which
-/// nobody joins for that reason, ends with the last of them.
+/// Unmounts even if files are open, and leaves those usable. The daemon's thread ends when the last of them is
+/// closed, so it is not joined.
 fn unmount_lazily(mountpoint: &Path) -> bool {
     if unmount(mountpoint, UnmountFlags::DETACH).is_ok() {
         return true;
     }
-    // Without the privilege, fuse's set-user-id helper has to do it.
+    // Without the privilege, FUSE's set-user-id helper has to do it.
     let helper = Command::new("fusermount3").args(["-u", "-z"]).arg(mountpoint).status();
     helper.is_ok_and(|status| status.success())
 }
@@ -342,8 +342,8 @@ fn unmount_lazily(mountpoint: &Path) -> bool {
 fn mount_config() -> Config {
     let mut config = Config::default();
     config.mount_options = vec![MountOption::RO, MountOption::FSName("samum-slow".into())];
-    // A server under test may have changed its user. Others than root need a line in fuse.conf to
-    // let anybody else in.
+    // A server under test may have changed its user. Without root, other users may use the mount only if
+    // fuse.conf allows it.
     if rustix::process::geteuid().is_root() {
         config.acl = SessionACL::All;
     }
@@ -391,7 +391,7 @@ impl State {
     }
 }
 
-/// A request between its arrival and the end of its delay; it counts as waiting while this exists.
+/// A request between its arrival and the end of its delay. It counts as waiting while this exists.
 struct Waiting {
     shared: Arc<Shared>,
     op: Op,
@@ -418,13 +418,13 @@ impl Drop for Waiting {
     }
 }
 
-/// The side of the kernel's requests.
+/// The kernel's requests.
 struct Daemon {
     shared: Arc<Shared>,
 }
 
 impl Daemon {
-    /// Has `reply` called once the request's delay is over, on a thread of its own if it has one.
+    /// Calls `reply` when the request's delay is over, on a thread of its own if there is a delay.
     fn answer(&self, op: Op, node: Option<NodeId>, reply: impl FnOnce(&Shared) + Send + 'static) {
         let arrival = Instant::now();
         let waiting = Waiting::new(&self.shared, op);
@@ -439,7 +439,7 @@ impl Daemon {
             reply(&shared);
         };
         let spawned = thread::Builder::new().name(format!("slow-{op:?}")).spawn(answer);
-        // The closure is gone with the reply in it, to which fuser's answer is EIO.
+        // The closure was dropped with the reply, for which fuser answers EIO.
         if let Err(error) = spawned {
             eprintln!("SlowFs: no thread for a request: {error}");
         }
@@ -448,8 +448,8 @@ impl Daemon {
 
 impl Filesystem for Daemon {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Otherwise the kernel resolves the names in one directory one after the other. Old
-        // kernels, which do not offer it, are slower only.
+        // Without this the kernel resolves the names in one directory one after the other. Old kernels do
+        // not offer it, and are only slower.
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
         // With the default of 16, the seventeenth asynchronous read would wait for the first.
         let refused = config.set_max_background(BACKGROUND_MAX).is_err();
@@ -519,7 +519,7 @@ impl Filesystem for Daemon {
     ) {
         let node = node.into();
         self.answer(Op::Readdir, Some(node), move |shared| {
-            // An entry's offset is that of the one after it: where to go on.
+            // The offset of an entry is that of the next one, at which the listing goes on.
             for (next, entry) in (1_u64..).zip(shared.nodes.entries(node)) {
                 if next > offset && reply.add(entry.node.into(), next, entry.kind, entry.name) {
                     break;

@@ -1,20 +1,20 @@
-//! What samum's tests share. For tests only: whatever goes wrong in here panics with the reason,
-//! or says why the test cannot run on this machine.
+//! Tools that samum's tests share. For tests only: a failure in here panics with the reason, or says why the
+//! test cannot run on this machine.
 //!
 //! | part | for |
 //! |---|---|
 //! | [`SlowFs`] | a mounted file system that sleeps, fails or cheats when told to |
-//! | [`Disk`] | a real file system on a device whose end can be torn off |
+//! | [`Disk`] | a real file system on a device whose end can become unreadable |
 //! | [`Throttle`] | a real disk made slow for chosen processes |
 //! | [`Tree`], [`Content`] | directories of files whose every byte can be checked |
 //! | [`built()`] | programs and libraries of other packages of the workspace |
 //! | [`Server`] | the built `samum` as a process: start, watch, terminate |
 //! | [`Client`], [`get`] | an HTTP client that shares no code with the server under test |
-//! | [`forbid_io_uring`], [`kill_at`] | a child process without io_uring, or killed at some system calls |
+//! | [`forbid_io_uring`], [`kill_at`] | a child process without io_uring, or killed for some system calls |
 //! | [`tether`] | a child process that does not outlive the test |
-//! | [`skip!`], [`or_skip!`] | to leave a test that this machine cannot run, except in CI |
+//! | [`skip!`], [`or_skip!`] | skip a test that this machine cannot run, except in CI |
 
-#![allow(clippy::missing_panics_doc, reason = "panicking is how a test learns; see above")]
+#![allow(clippy::missing_panics_doc, reason = "a panic is how a test fails; see above")]
 
 mod built;
 mod client;

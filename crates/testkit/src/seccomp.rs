@@ -1,4 +1,4 @@
-//! Child processes with fewer system calls: without io_uring, as in most containers, or killed at some.
+//! Child processes with fewer system calls: without io_uring, as in most containers, or killed for some calls.
 
 use core::iter;
 use std::env::consts::ARCH;
@@ -8,25 +8,25 @@ use std::process::Command;
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
-/// Lets io_uring_setup, io_uring_enter and io_uring_register fail with `EPERM` in the process which
-/// `command` will start, and in its children. So does Docker's default profile.
+/// Makes io_uring_setup, io_uring_enter and io_uring_register fail with `EPERM` in the process that
+/// `command` will start, and in its children. Docker's default profile does the same.
 ///
-/// The process also gets `no_new_privs`, without which seccomp(2) would need a privilege.
+/// The process also gets `no_new_privs`, because seccomp(2) needs a privilege without it.
 ///
 /// # Panics
-/// When the architecture is not one of those that the filter can be written for.
+/// If the filter cannot be written for this architecture.
 pub fn forbid_io_uring(command: &mut Command) -> &mut Command {
     let eperm = rustix::io::Errno::PERM.raw_os_error().unsigned_abs();
     restrict(command, &IO_URING_SYSCALLS, SeccompAction::Errno(eperm))
 }
 
-/// Lets these system calls kill the process which `command` will start, and its children: what the
-/// filter of a systemd unit (`SystemCallFilter=`) does with calls that it does not know.
+/// Makes these system calls kill the process that `command` will start, and its children. The filter of a
+/// systemd unit (`SystemCallFilter=`) does that for calls that it does not know.
 ///
 /// The process also gets `no_new_privs`, as above.
 ///
 /// # Panics
-/// When the architecture is not one of those that the filter can be written for.
+/// If the filter cannot be written for this architecture.
 pub fn kill_at<'a>(command: &'a mut Command, syscalls: &[i64]) -> &'a mut Command {
     restrict(command, syscalls, SeccompAction::KillProcess)
 }
@@ -40,11 +40,11 @@ fn restrict<'a>(
     let install = move || {
         apply_filter(&filter).map_err(|error| match error {
             seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => error,
-            // A kind alone, since the other io::Errors would allocate.
+            // A kind alone, because other io::Errors would allocate.
             _ => io::ErrorKind::InvalidInput.into(),
         })
     };
-    // SAFETY: `pre_exec` demands that the closure be fit for the time between fork and exec, where
+    // SAFETY: `pre_exec` demands a closure that may run between fork and exec, when
     // other threads' locks stay locked forever. `install` makes two system calls, prctl and
     // seccomp, and neither allocates nor locks: `filter` has been built above, before the fork.
     unsafe { command.pre_exec(install) }
@@ -58,8 +58,8 @@ fn filter(syscalls: &[i64], action: SeccompAction) -> BpfProgram {
         .expect("a filter without conditions")
 }
 
-/// io_uring_setup, io_uring_enter, io_uring_register. Linux gives system calls added since 5.1 the
-/// same number on every architecture (but alpha).
+/// io_uring_setup, io_uring_enter, io_uring_register. System calls added since Linux 5.1 have the same number
+/// on every architecture except alpha.
 const IO_URING_SYSCALLS: [i64; 3] = [425, 426, 427];
 
 #[cfg(test)]
@@ -72,7 +72,7 @@ mod tests {
 
     const IN_CHILD: &str = "TESTKIT_SECCOMP_CHILD";
 
-    /// Runs itself again as a child under the filter, where it looks for io_uring.
+    /// Runs itself again as a child under the filter, which tries io_uring.
     #[test]
     fn io_uring_is_forbidden_in_the_child_alone() {
         let is_forbidden = || match IoUring::new(8) {

@@ -13,10 +13,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{Address, tether};
 
-/// A running server. It announces on standard error where it listens, by a line that ends in
+/// A running server. It announces its address on standard error, by a line that ends in
 /// `listening on http://HOST:PORT/` or `listening on unix:PATH`.
 ///
-/// Dropping it kills it, and so does the end of the thread that started it, however it ends: a test that
+/// The server is killed when this is dropped, or when the thread that started it ends in any way: a test that
 /// is killed leaves no server behind.
 ///
 /// ```no_run
@@ -43,7 +43,7 @@ impl Server {
     /// Starts `binary` with these arguments and waits until it announces an address.
     ///
     /// # Errors
-    /// When it cannot be started, ends, or says nothing for 10 s; with what it said instead.
+    /// If the server cannot be started, ends, or announces nothing for 10 s. The error has its standard error.
     pub fn start(
         binary: impl AsRef<OsStr>,
         args: impl IntoIterator<Item = impl AsRef<OsStr>>,
@@ -51,10 +51,10 @@ impl Server {
         Self::spawn(Command::new(binary).args(args))
     }
 
-    /// As [`Server::start`], for a command with an environment, a seccomp filter and so on.
+    /// Does the same as [`Server::start`], for a command with an environment, a seccomp filter and so on.
     ///
     /// # Errors
-    /// As [`Server::start`].
+    /// Those of [`Server::start`].
     pub fn spawn(command: &mut Command) -> io::Result<Self> {
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = tether(command).spawn()?;
@@ -102,14 +102,14 @@ impl Server {
         self.stdout.lines()
     }
 
-    /// Waits for a line on standard error that contains `text`, or has come already; None when none
+    /// Waits for a line on standard error that contains `text`, and may have come already. None if no such line
     /// comes within `limit`, or the server closes standard error.
     #[must_use]
     pub fn wait_for_stderr(&self, text: &str, limit: Duration) -> Option<String> {
         self.stderr.wait_for(limit, |line| line.contains(text))
     }
 
-    /// As [`Server::wait_for_stderr`], for standard output.
+    /// Does the same as [`Server::wait_for_stderr`], for standard output.
     #[must_use]
     pub fn wait_for_stdout(&self, text: &str, limit: Duration) -> Option<String> {
         self.stdout.wait_for(limit, |line| line.contains(text))
@@ -118,9 +118,9 @@ impl Server {
     /// Sends a signal.
     ///
     /// # Errors
-    /// As kill(2), for instance when the server has ended.
+    /// Those of kill(2), for instance if the server has ended.
     pub fn signal(&mut self, signal: Signal) -> io::Result<()> {
-        // Once waited for, the number may be that of somebody else.
+        // After the wait, the number may be that of another process.
         if self.child.try_wait()?.is_some() {
             return Err(Error::new(ErrorKind::NotFound, "the server has ended"));
         }
@@ -130,7 +130,7 @@ impl Server {
     /// Sends SIGTERM and waits for the end; [`Server::stderr`] is complete then.
     ///
     /// # Errors
-    /// [`ErrorKind::TimedOut`] when it does not end within 10 s; it is killed then.
+    /// [`ErrorKind::TimedOut`] if it does not end within 10 s; it is killed then.
     pub fn terminate(&mut self) -> io::Result<ExitStatus> {
         self.signal(Signal::TERM)?;
         self.wait(TERMINATE_LIMIT)
@@ -139,14 +139,14 @@ impl Server {
     /// Waits until it ends by itself.
     ///
     /// # Errors
-    /// [`ErrorKind::TimedOut`] when it does not within `limit`; it is killed then.
+    /// [`ErrorKind::TimedOut`] if it does not end within `limit`; it is killed then.
     pub fn wait(&mut self, limit: Duration) -> io::Result<ExitStatus> {
         let Some(status) = self.poll_exit(limit)? else {
             self.child.kill()?;
             let message = format!("still running after {limit:?}:\n{}", self.stderr().join("\n"));
             return Err(Error::new(ErrorKind::TimedOut, message));
         };
-        // The pipes' ends come right after; but a grandchild may hold them open.
+        // The pipes are closed right after that, unless a grandchild holds them open.
         for capture in [&self.stdout, &self.stderr] {
             let _ = capture.wait_for(CLEANUP_LIMIT, |_| false);
         }
@@ -167,14 +167,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // An error means that it has ended already. Killed, it still waits for reads that a SlowFs
-        // delays, perhaps forever: its end is waited for so that tests do not overlap, not relied on.
+        // An error means that it has ended already. A killed server still waits for reads that a SlowFs
+        // delays, perhaps forever. So this waits for its end for a while, so that tests do not overlap.
         let _ = self.child.kill();
         let _ = self.poll_exit(CLEANUP_LIMIT);
     }
 }
 
-/// The address in a line like `samum: listening on http://127.0.0.1:8080/`.
+/// Parses the address in a line like `samum: listening on http://127.0.0.1:8080/`.
 fn announced(line: &str) -> Option<Address> {
     let (_, place) = line.split_once("listening on ")?;
     match place.strip_prefix("unix:") {
@@ -186,7 +186,7 @@ fn announced(line: &str) -> Option<Address> {
     }
 }
 
-/// The lines that come out of a pipe, collected by a thread until it closes.
+/// The lines from a pipe, which a thread collects until the pipe is closed.
 #[derive(Clone, Debug, Default)]
 struct Capture(Arc<(Mutex<Captured>, Condvar)>);
 
@@ -205,7 +205,7 @@ impl Capture {
                 // A pipe that cannot be read ends like one that has been closed.
                 let Ok(line) = line else { break };
                 let line = String::from_utf8_lossy(&line).into_owned();
-                // The test harness shows it if the test fails.
+                // The test harness shows this if the test fails.
                 eprintln!("server: {line}");
                 theirs.change(|captured| captured.lines.push(line));
             }
@@ -225,7 +225,7 @@ impl Capture {
         changed.notify_all();
     }
 
-    /// The first line that is wanted; None at the limit or the end of the pipe.
+    /// Waits for the first wanted line; None at the limit or the end of the pipe.
     fn wait_for(&self, limit: Duration, wanted: impl Fn(&str) -> bool) -> Option<String> {
         let (captured, changed) = &*self.0;
         let find = |captured: &Captured| captured.lines.iter().find(|line| wanted(line)).cloned();

@@ -1,10 +1,10 @@
-//! Leaving a test that cannot run here: said aloud, and forbidden in CI.
+//! Skips tests that cannot run on this machine, with a message; in CI that is a failure.
 
 use core::fmt;
 use std::env;
 use std::io::{self, Write as _};
 
-/// Why something that a test needs cannot be had on this machine.
+/// The reason why this machine cannot run a test.
 #[derive(Clone, Debug)]
 pub struct Skip {
     reason: String,
@@ -25,7 +25,7 @@ impl fmt::Display for Skip {
 /// Prints `skipped: reason` and returns from the test: `skip!("no {device}")`.
 ///
 /// # Panics
-/// When the environment has `CI=true`: there, every test must run.
+/// If the environment has `CI=true`, because every test must run there.
 #[macro_export]
 macro_rules! skip {
     ($($reason:tt)+) => {{
@@ -34,7 +34,7 @@ macro_rules! skip {
     }};
 }
 
-/// The value of an `Ok`; for an `Err`, [`skip!`]s the test with it as the reason.
+/// The value of an `Ok`; [`skip!`]s the test for an `Err`, with the error as the reason.
 #[macro_export]
 macro_rules! or_skip {
     ($result:expr) => {
@@ -45,18 +45,18 @@ macro_rules! or_skip {
     };
 }
 
-/// What [`skip!`] does before it returns.
+/// Prints the reason of a [`skip!`].
 ///
 /// # Panics
-/// When the environment has `CI=true`.
+/// If the environment has `CI=true`.
 #[track_caller]
 pub fn announce_skip(reason: fmt::Arguments<'_>) {
     assert!(
         env::var_os("CI").is_none_or(|ci| ci != "true"),
         "this test may not be skipped in CI: {reason}"
     );
-    // Not eprintln!, whose output the test harness hides unless the test fails. A closed standard
-    // error leaves nobody to tell.
+    // Not eprintln!, because the test harness hides its output unless the test fails. An error means that
+    // standard error is closed.
     let _ = writeln!(io::stderr(), "skipped: {reason}");
 }
 

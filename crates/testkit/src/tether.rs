@@ -1,4 +1,4 @@
-//! A child process that does not outlive the test that has started it.
+//! A child process that does not outlive the test that starts it.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -6,24 +6,24 @@ use std::process::Command;
 
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
-/// Has the kernel kill the process which `command` will start when the thread that starts it ends: at the
-/// end of the test, also when that fails, aborts or is killed (`PR_SET_PDEATHSIG`, prctl(2)).
+/// Makes the kernel kill the process that `command` will start when the thread that starts it ends: at the
+/// end of the test, even if the test fails, aborts or is killed (`PR_SET_PDEATHSIG`, prctl(2)).
 ///
-/// So the thread that starts it must be the one that needs it last. The kernel forgets about it when the
-/// process executes a setuid program. Children of the process are not killed.
+/// So the thread that starts the process must be the last that needs it. The setting is lost if the process
+/// executes a setuid program. Children of the process are not killed.
 pub fn tether(command: &mut Command) -> &mut Command {
     let parent = getpid();
     let tie = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // It may have ended before that; whoever has taken the child over does not count.
+        // The parent may have ended before that. Another process is the parent then.
         if getppid() != Some(parent) {
             return Err(io::ErrorKind::NotFound.into());
         }
         Ok(())
     };
-    // SAFETY: `pre_exec` demands that the closure be fit for the time between fork and exec, where other
-    // threads' locks stay locked forever. `tie` makes two system calls, prctl and getppid, and neither
-    // allocates nor locks: an error of a kind alone needs no memory.
+    // SAFETY: `pre_exec` demands a closure that may run between fork and exec, when other threads' locks
+    // stay locked forever. `tie` makes two system calls, prctl and getppid, and neither allocates nor locks:
+    // an error of a kind alone needs no memory.
     unsafe { command.pre_exec(tie) }
 }
 
@@ -47,7 +47,7 @@ mod tests {
         tether(command.arg("600").stdout(Stdio::null()).stderr(Stdio::null())).spawn().unwrap()
     }
 
-    /// Whether a process is there and not a zombie.
+    /// Says whether a process exists and is not a zombie.
     fn runs(pid: u32) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
         status.is_ok_and(|text| !text.rsplit(')').next().unwrap_or_default().starts_with(" Z"))
@@ -75,7 +75,7 @@ mod tests {
         child.wait().unwrap();
     }
 
-    /// Runs itself again as a child, which starts another and is killed.
+    /// Runs itself again as a child, which starts another process and is killed.
     #[test]
     fn a_test_process_that_is_killed_leaves_nothing() {
         if env::var_os(IN_CHILD).is_some() {

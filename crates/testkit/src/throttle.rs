@@ -25,10 +25,10 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// For the disk that `path` lies on; without a limit so far.
+    /// Prepares a limit for the disk of `path`; there is none at first.
     ///
     /// # Errors
-    /// Where there is no such controller, no disk, or no permission.
+    /// If there is no such controller, no disk, or no permission.
     pub fn new(path: &Path) -> Result<Self, Skip> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -44,12 +44,12 @@ impl Throttle {
         Ok(throttle)
     }
 
-    /// Bytes per second from now on; `None` for no limit.
+    /// Sets the limit in bytes per second; `None`: no limit.
     pub fn limit(&self, bytes: Option<u64>) {
         self.set(bytes.unwrap_or(0)).expect("it could be set before");
     }
 
-    /// A command that will be limited, with all its children.
+    /// Puts a command under the limit, with all its children.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]);
@@ -65,7 +65,7 @@ impl Throttle {
 
 impl Drop for Throttle {
     fn drop(&mut self) {
-        // Whoever still waits for the disk may go on.
+        // Processes that still wait for the disk may go on.
         let _ = self.set(0);
         for _ in 0..100 {
             if fs::remove_dir(&self.directory).is_ok() {
@@ -76,7 +76,7 @@ impl Drop for Throttle {
     }
 }
 
-/// The whole disk that a partition is on: only that can be limited.
+/// The whole disk of a partition: only whole disks can be limited.
 fn disk(device: &str) -> String {
     let part = fs::canonicalize(format!("/sys/dev/block/{device}")).unwrap_or_default();
     if part.join("partition").exists()

@@ -21,7 +21,7 @@ use crate::Content;
 /// ```
 ///
 /// # Panics
-/// All methods panic when the file system refuses: a test can do nothing about it.
+/// All methods panic if the file system refuses, because a test cannot handle that.
 #[derive(Debug)]
 pub struct Tree {
     directory: TempDir,
@@ -57,7 +57,7 @@ impl Tree {
         self
     }
 
-    /// Makes a symbolic link at `path` which says `target`.
+    /// Makes a symbolic link at `path` that contains `target`.
     #[must_use = "returns the tree"]
     pub fn symlink(self, path: impl AsRef<Path>, target: impl AsRef<Path>) -> Self {
         let path = self.with_parents(path.as_ref());
@@ -65,7 +65,7 @@ impl Tree {
         self
     }
 
-    /// As [`Tree::file`], for a tree in use.
+    /// Does the same as [`Tree::file`], for a tree in use.
     pub fn write(&self, path: impl AsRef<Path>, content: impl Into<Content>) {
         const BLOCK: usize = 1024 * 1024;
         let path = self.with_parents(path.as_ref());
@@ -82,7 +82,7 @@ impl Tree {
 
     /// Makes a file cold: writes it to disk and drops its pages from the page cache.
     ///
-    /// Pages that somebody else uses at this moment stay, as does everything on a tmpfs.
+    /// Pages that are in use at this moment stay, and so do all pages on a tmpfs.
     pub fn evict(&self, path: impl AsRef<Path>) {
         let path = self.full(path.as_ref());
         let evict = || {

@@ -1,4 +1,4 @@
-//! `SlowFs` as the kernel and its users see it.
+//! `SlowFs` through the kernel.
 
 use core::time::Duration;
 use std::env;
@@ -14,7 +14,7 @@ use rustix::fs::Advice;
 use testkit::{Content, Op, SlowFs, or_skip, skip};
 
 const DELAY: Duration = Duration::from_millis(100);
-/// Long enough to never pass by itself while a test runs.
+/// A delay that does not pass while a test runs.
 const LIMIT: Duration = Duration::from_secs(10);
 
 const EIO: i32 = 5;
@@ -95,7 +95,7 @@ fn twenty_slow_reads_sleep_in_parallel() {
 
 #[test]
 fn reads_of_one_file_and_lookups_in_one_directory_wait_together() {
-    // More than the kernel's default number of background requests.
+    // These are more than the kernel's default number of background requests.
     const COUNT: usize = 40;
     let content = Content::pseudo_random(9, 64 * 1024 * 1024);
     let builder = SlowFs::builder().file("big", content.clone());
@@ -117,7 +117,7 @@ fn reads_of_one_file_and_lookups_in_one_directory_wait_together() {
             });
         }
         let enough = [Op::Read, Op::Lookup].map(|op| slow.wait_until_waiting(op, COUNT, LIMIT));
-        // Before any assertion: a panic would wait here for the threads.
+        // This comes before any assertion, because a panic would wait for the threads here.
         slow.set_delay(Op::Lookup, Duration::ZERO);
         slow.set_delay(Op::Read, Duration::ZERO);
         assert_eq!(enough, [true; 2], "reads, lookups");
@@ -246,7 +246,7 @@ fn a_killed_process_leaves_nothing_behind() {
         unreachable!("{read:?}");
     }
     if !rustix::process::geteuid().is_root() {
-        // Not for others, as fuse/guard.rs says; the child would stay forever.
+        // Without root the child would stay forever (fuse/guard.rs).
         return;
     }
     let mut child = Command::new(env::current_exe().unwrap())
@@ -257,7 +257,7 @@ fn a_killed_process_leaves_nothing_behind() {
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let path = lines.find(|line| line.starts_with('/'));
-    // There is nobody to ask whether it has come to the read; if not, the test is only easier.
+    // It is not known whether the child has begun to read. If it has not, the test is only easier.
     thread::sleep(DELAY);
     child.kill().unwrap();
     let start = Instant::now();
@@ -277,7 +277,7 @@ fn a_killed_process_leaves_nothing_behind() {
 fn a_misspelled_path_is_noticed() {
     match SlowFs::builder().file("a", "").mount() {
         Ok(slow) => slow.fail_reads("b"),
-        // What should_panic waits for, since the test cannot end by a return.
+        // The panic that should_panic expects, because the test cannot end by a return.
         Err(reason) => panic!("skipped ({reason}); the SlowFs has no b"),
     }
 }

@@ -1,4 +1,4 @@
-//! The client against servers that send what they are told to, byte for byte.
+//! The client against servers that send given bytes.
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
@@ -13,14 +13,14 @@ fn client_of(answer: &'static [u8]) -> Client {
     let address = Address::Tcp(listener.local_addr().unwrap());
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        // In small pieces, so that nothing ends where a segment does. The client may be gone.
+        // In small pieces, so that no part ends with a segment. The client may be gone.
         for piece in answer.chunks(7) {
             if stream.write_all(piece).is_err() {
                 return;
             }
         }
         let _ = stream.shutdown(Shutdown::Write);
-        // Closing with unread bytes would reset the connection under the answer.
+        // To close a socket with unread bytes would reset the connection before the client has the response.
         let _ = io::copy(&mut stream, &mut io::sink());
     });
     Client::connect(&address).unwrap()

@@ -1,9 +1,9 @@
-//! Frees those who wait for a `SlowFs` whose process has been killed.
+//! Frees processes that wait for a `SlowFs` whose process has been killed.
 //!
-//! The kernel aborts a FUSE connection when its last descriptor is closed, and a killed process
-//! closes its descriptors when its last thread ends. But a thread that waits for an answer from this
-//! very connection does not end, killed or not. A test that reads a `SlowFs` itself would so, on
-//! Ctrl-C, leave a process that nothing can end. Only somebody outside can: this guard.
+//! The kernel aborts a FUSE connection when its last descriptor is closed, and a killed process closes its
+//! descriptors when its last thread ends. But a thread that waits for a reply from this very connection does
+//! not end, even if it is killed. So a test that reads its own `SlowFs` would leave a process on Ctrl-C that
+//! nothing can end. Only another process can abort the connection: this guard.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -37,16 +37,16 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // An error means that it has ended already, which is all that is wanted.
+        // An error means that it has ended already.
         let _ = self.shell.kill();
         let _ = self.shell.wait();
     }
 }
 
-/// The daemon's thread is alive while it has memory. A killed thread gives that up first, and only
-/// then closes files, where it can itself end up waiting for the daemon it has just been.
+/// The daemon's thread is alive while it has memory. A killed thread first frees its memory and then closes its
+/// files, where it may itself wait for the daemon that it has just been.
 ///
-/// A forced unmount aborts the connection. It takes root, so for others waiting threads stay.
+/// A forced unmount aborts the connection. Only root may do that; without root, waiting threads stay.
 const SCRIPT: &str = "
     while grep -qs ^VmSize $1/status; do sleep 0.5; done
     umount -f -l \"$2\" || fusermount3 -u -z \"$2\"

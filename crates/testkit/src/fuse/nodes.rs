@@ -1,4 +1,4 @@
-//! The files and directories of a `SlowFs`: what they are, not how slow.
+//! The files and directories of a `SlowFs`, without their delays.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ enum Node {
         parent: NodeId,
         children: BTreeMap<OsString, NodeId>,
     },
-    /// `size` is what it says; it has what it has.
+    /// `size` is the size in its attributes, which may differ from the content's.
     File {
         content: Content,
         size: u64,
@@ -89,7 +89,7 @@ impl Nodes {
         }
     }
 
-    /// None for a directory.
+    /// The content of a file; None for a directory.
     pub(super) fn content(&self, node: NodeId) -> Option<&Content> {
         match &self.nodes[node.0] {
             Node::Directory { .. } => None,
@@ -97,7 +97,7 @@ impl Nodes {
         }
     }
 
-    /// With `.` and `..`; nothing for a file.
+    /// The entries with `.` and `..`; none for a file.
     pub(super) fn entries(&self, node: NodeId) -> impl Iterator<Item = Entry<'_>> {
         let directory = match &self.nodes[node.0] {
             Node::Directory { parent, children } => Some((*parent, children)),
@@ -168,7 +168,7 @@ fn names(path: &Path) -> impl Iterator<Item = &OsStr> {
 
 const ROOT: NodeId = NodeId(0);
 
-/// When everything was last modified: 2026-01-01 00:00:00 UTC.
+/// The modification time of all nodes: 2026-01-01 00:00:00 UTC.
 const MODIFIED: Duration = Duration::from_secs(1_767_225_600);
 
 #[cfg(test)]
