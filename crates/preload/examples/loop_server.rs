@@ -1,7 +1,7 @@
-//! A small file server around each kind of event loop, as programs that know nothing of the library
-//! write them: `loop_server level|edge|oneshot|poll|select DIRECTORY`.
+//! A small file server with each kind of event loop, written without regard to the library:
+//! `loop_server level|edge|oneshot|poll|select DIRECTORY`.
 //!
-//! It says where it listens on standard error, and answers `GET /name` of files in the directory.
+//! It writes its address to standard error, and answers `GET /name` of files in the directory.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -14,7 +14,7 @@ use libc::{EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOU
 const CONNECTIONS_MAX: u16 = 1000;
 const EVENTS_MAX: u16 = 64;
 
-/// What a connection waits for.
+/// The event that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
     Read,
@@ -38,7 +38,7 @@ impl Connection {
         Self { stream, request, head, file: None, at: 0, wish: Wish::Read }
     }
 
-    /// Go as far as the socket lets it.
+    /// Receives and sends until the socket is empty or full.
     fn advance(&mut self, directory: &Path) -> Wish {
         self.wish = loop {
             let step = if self.file.is_some() { self.send() } else { self.receive(directory) };
@@ -116,7 +116,7 @@ impl Server {
         &mut self.connections[usize::try_from(fd).expect("a descriptor")]
     }
 
-    /// What it waits for then; closed, it is gone.
+    /// Serves a connection and returns the event that it waits for then; a closed one is removed.
     fn advance(&mut self, fd: RawFd) -> Wish {
         let directory = self.directory.clone();
         let place = self.place(fd);

@@ -1,6 +1,5 @@
-//! What programs do to sockets while they wait for the disk: `odd_program WHAT FILE`, with a file
-//! that is cold, on a slow disk. It exits with 0 when everything was as without the library, but for
-//! the waiting.
+//! Does to sockets that wait for the disk what programs do: `odd_program WHAT FILE`, with a cold file on a
+//! slow disk. It exits with 0 if everything was as without the library, except that nothing waited.
 
 use core::ffi::c_void;
 use core::time::Duration;
@@ -36,7 +35,7 @@ impl Epoll {
         assert_eq!(error, 0, "{}", io::Error::last_os_error());
     }
 
-    /// The events of the one socket, 0 at the limit.
+    /// The events of the only socket; 0 at the limit.
     fn wait(&self, limit: Duration) -> u32 {
         let mut event = epoll_event { events: 0, u64: 0 };
         let limit = i32::try_from(limit.as_millis()).expect("short");
@@ -60,7 +59,7 @@ fn is_full(result: &io::Result<usize>) -> bool {
     matches!(result, Err(error) if error.kind() == ErrorKind::WouldBlock)
 }
 
-/// A socket that is watched, and looks full because the file is cold.
+/// A watched socket that looks full because the file is cold.
 fn deferred(file: &File, epoll: &Epoll) -> (UnixStream, UnixStream) {
     let (ours, theirs) = pair();
     epoll.control(EPOLL_CTL_ADD, ours.as_raw_fd(), EPOLLOUT);
@@ -78,7 +77,7 @@ fn arrives(ours: &UnixStream, mut theirs: &UnixStream, file: &File, epoll: &Epol
     theirs.read_exact(&mut got).expect("it was sent");
 }
 
-/// Run in a child; its exit code.
+/// Runs a function in a child; returns the exit code.
 fn child(body: impl FnOnce()) -> i32 {
     // SAFETY: this program has one thread of its own; the library's is not needed in the child.
     let pid = unsafe { libc::fork() };
@@ -93,7 +92,7 @@ fn child(body: impl FnOnce()) -> i32 {
     status
 }
 
-/// As `vfork(2)` and `close(2)`, with a stack of its own for the child.
+/// Does the same as `vfork(2)` and `close(2)`, with a stack of its own for the child.
 fn close_in_vforked_child(fd: RawFd) {
     extern "C" fn close(fd: *mut c_void) -> i32 {
         // SAFETY: the child's own descriptor, though the memory is its parent's.
@@ -111,7 +110,7 @@ fn close_in_vforked_child(fd: RawFd) {
     assert_eq!(status, 0);
 }
 
-/// A word behind which there is no memory.
+/// A word at the end of mapped memory.
 fn last_word_before_nothing() -> &'static mut u64 {
     const PAGE: usize = 4096;
     let (all, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -120,7 +119,7 @@ fn last_word_before_nothing() -> &'static mut u64 {
     assert_ne!(pages, libc::MAP_FAILED);
     // SAFETY: the second of two pages.
     let nothing = unsafe { pages.add(PAGE) };
-    // SAFETY: nobody uses it yet.
+    // SAFETY: no code uses it yet.
     assert_eq!(unsafe { libc::mprotect(nothing, PAGE, libc::PROT_NONE) }, 0);
     // SAFETY: within the first page.
     let word = unsafe { nothing.cast::<u64>().sub(1) };
@@ -128,7 +127,7 @@ fn last_word_before_nothing() -> &'static mut u64 {
     unsafe { word.as_mut() }.expect("a mapping is not at 0")
 }
 
-/// Have these system calls kill this process. What prctl(2), or seccomp(2), says.
+/// Makes these system calls kill this process. Returns the result of prctl(2) or seccomp(2).
 fn forbid(syscalls: &[i64], by_seccomp: bool) -> i64 {
     const LOAD: u16 = 0x20;
     const IF_EQUAL: u16 = 0x15;
@@ -163,7 +162,7 @@ fn lock_of_all(kind: i32) -> libc::flock {
     libc::flock { l_type: i16::try_from(kind).expect("small"), ..all }
 }
 
-/// Whether somebody else has locked a file: asked by a child.
+/// Says whether a file is locked for other processes, by asking in a child.
 fn is_locked(path: &str) -> bool {
     let status = child(|| {
         let file = File::open(path).expect("the file");
@@ -193,8 +192,8 @@ fn main() {
             epoll.control(EPOLL_CTL_ADD, ours.as_raw_fd(), EPOLLIN);
             assert_eq!(sendfile(ours.as_raw_fd(), &file, 0).expect("it waits"), COUNT);
         }
-        // The library fails somewhere, in this thread or in a reader: nobody waits for ever, nothing is sent
-        // twice.
+        // The library fails somewhere, in this thread or in a reader: no socket waits for ever, and no byte is
+        // sent twice.
         "failing" => {
             let (ours, mut theirs) = pair();
             epoll.control(EPOLL_CTL_ADD, ours.as_raw_fd(), EPOLLOUT);
@@ -223,10 +222,10 @@ fn main() {
             assert_eq!(got[..COUNT], got[COUNT..]);
             ours.shutdown(std::net::Shutdown::Both).expect("shutdown");
             assert_eq!(theirs.read(&mut got).expect("the end"), 0, "nothing twice");
-            // SAFETY: nobody uses what is closed.
+            // SAFETY: no code uses what is closed.
             unsafe { libc::close(20) };
         }
-        // The child has the sockets too, and is none of the parent's business.
+        // The child has the sockets, too, but its calls must not change those of the parent.
         "fork" => {
             let (ours, theirs) = deferred(&file, &epoll);
             let status = child(|| {
@@ -238,7 +237,7 @@ fn main() {
             assert_eq!(status, 0);
             arrives(&ours, &theirs, &file, &epoll);
         }
-        // Children that are forked at any moment of a read have the program's descriptors, no others.
+        // Children that are forked at any moment of a read have only the program's descriptors.
         "forks" => {
             let open = || std::fs::read_dir("/proc/self/fd").expect("open").count();
             let both = pair();
@@ -273,10 +272,10 @@ fn main() {
             epoll.control(EPOLL_CTL_ADD, number, EPOLLIN);
             let until = Instant::now() + Duration::from_secs(1);
             while Instant::now() < until {
-                assert_eq!(epoll.wait(SOON), 0, "nobody asked whether it can be written to");
+                assert_eq!(epoll.wait(SOON), 0, "the program has not asked for EPOLLOUT");
             }
         }
-        // Another descriptor, by which it may be watched: no more waiting.
+        // The socket gets another descriptor, by which it may be watched: it is not deferred any more.
         "dup" => {
             let (ours, _theirs) = deferred(&file, &epoll);
             let _copy = ours.try_clone().expect("dup");
@@ -288,7 +287,7 @@ fn main() {
             ours.shutdown(std::net::Shutdown::Write).expect("shutdown");
             assert_ne!(epoll.wait(SOON) & OUT, 0);
         }
-        // Taken out and put in again.
+        // The program removes the registration and adds it again.
         "again" => {
             let (ours, theirs) = deferred(&file, &epoll);
             epoll.control(libc::EPOLL_CTL_DEL, ours.as_raw_fd(), 0);
@@ -303,12 +302,12 @@ fn main() {
             ours.set_nonblocking(false).expect("ioctl FIONBIO");
             assert_eq!(sendfile(ours.as_raw_fd(), &file, 0).expect("it waits"), COUNT);
         }
-        // No event loop has been seen.
+        // The library has not seen an event loop.
         "loopless" => {
             let (ours, _theirs) = pair();
             assert_eq!(sendfile(ours.as_raw_fd(), &file, 0).expect("it waits"), COUNT);
         }
-        // A loop that is not seen: it tries again and again.
+        // The program has a loop that the library does not see: it tries again and again.
         "stubborn" => {
             let (ours, _theirs) = deferred(&file, &epoll);
             let until = Instant::now() + LATE;
@@ -316,8 +315,8 @@ fn main() {
                 assert!(Instant::now() < until, "for ever");
             }
         }
-        // Events of something else at the socket, as many as a client likes, each of which has the program
-        // try. What is asked for takes seconds to read.
+        // A client causes many other events at the socket, and the program tries at each of them. The read
+        // takes seconds.
         "prodded" => {
             let (ours, _theirs) = deferred(&file, &epoll);
             let began = Instant::now();
@@ -330,15 +329,15 @@ fn main() {
                 std::thread::sleep(Duration::from_micros(50));
             }
         }
-        // Nobody will read it: no need to wait for the disk, nor to be told for ever.
+        // The peer is gone: the program need not wait for the disk, and must not get events for ever.
         "reset" => {
             let (ours, theirs) = deferred(&file, &epoll);
             drop(theirs);
             assert_ne!(epoll.wait(SOON) & libc::EPOLLHUP.cast_unsigned(), 0);
-            let sent = sendfile(ours.as_raw_fd(), &file, 0).expect_err("nobody reads");
+            let sent = sendfile(ours.as_raw_fd(), &file, 0).expect_err("the peer is gone");
             assert_eq!(sent.raw_os_error(), Some(libc::EPIPE));
         }
-        // Armed once by the program, told once.
+        // The program arms the socket once and gets one event.
         "oneshot" => {
             let (ours, theirs) = pair();
             let events = EPOLLOUT | libc::EPOLLONESHOT;
@@ -349,7 +348,8 @@ fn main() {
             arrives(&ours, &theirs, &file, &epoll);
             assert_eq!(epoll.wait(SOON), 0, "it was not armed again");
         }
-        // Locks stay when the reader of the file has ended, before and behind it, until they are given up.
+        // Locks that are taken before or after a read stay when the reader closes the file, until the program
+        // gives them up.
         "locked" | "lockf" => {
             let number = file.as_raw_fd();
             let lock = || {
@@ -377,7 +377,7 @@ fn main() {
             let open = links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
             assert_eq!(open.filter(|path| path.ends_with(&arguments[1])).count(), 0, "parked");
         }
-        // It puts itself behind a filter that kills for what the library does.
+        // The program installs a filter that kills for calls of the library.
         "prctl" | "seccomp" => {
             let (ours, theirs) = deferred(&file, &epoll);
             let calls = [451, libc::SYS_preadv2, libc::SYS_openat];
@@ -386,7 +386,7 @@ fn main() {
             arrives(&ours, &theirs, &file, &epoll);
             assert_eq!(sendfile(ours.as_raw_fd(), &file, 512 * 1024).expect("it waits"), COUNT);
         }
-        // Calls that fail change nothing: the socket still waits, and is told.
+        // Calls that fail change nothing: the socket still waits, and gets its event.
         "refused" => {
             let (ours, theirs) = deferred(&file, &epoll);
             let fd = ours.as_raw_fd();
@@ -401,23 +401,23 @@ fn main() {
             assert!(is_full(&sendfile(fd, &file, 512 * 1024)), "and again");
             assert_eq!(epoll.wait(SOON), 0, "it looks full again");
         }
-        // The number of the instance is another's before the read has ended.
+        // The number of the instance is that of another instance before the read has ended.
         "instance" => {
             let (ours, _theirs) = pair();
             let events = EPOLLOUT | libc::EPOLLONESHOT;
             epoll.control(EPOLL_CTL_ADD, ours.as_raw_fd(), events);
             assert!(is_full(&sendfile(ours.as_raw_fd(), &file, 0)));
             epoll.control(EPOLL_CTL_MOD, ours.as_raw_fd(), events);
-            // SAFETY: nobody uses what is closed.
+            // SAFETY: no code uses what is closed.
             unsafe { libc::close(epoll.0) };
             let new = Epoll::new();
             assert_eq!(new.0, epoll.0, "the lowest number is taken");
             let until = Instant::now() + Duration::from_secs(1);
             while Instant::now() < until {
-                assert_eq!(new.wait(SOON), 0, "nobody has added it");
+                assert_eq!(new.wait(SOON), 0, "the program has not added it");
             }
         }
-        // Armed once, by ADD, while it waits; the peer leaves. Told once.
+        // The program arms the socket once, by ADD, while it waits. The peer leaves. There is one event.
         "added" => {
             let (ours, theirs) = deferred(&file, &epoll);
             let other = Epoll::new();
@@ -430,7 +430,7 @@ fn main() {
             }
             assert_eq!(told, 1);
         }
-        // The program's own place in the file.
+        // Without an offset the program's file offset counts.
         "place" => {
             let (ours, _theirs) = pair();
             epoll.control(EPOLL_CTL_ADD, ours.as_raw_fd(), EPOLLIN);
@@ -447,8 +447,8 @@ fn main() {
             }
             assert_eq!((&file).stream_position().expect("lseek"), COUNT as u64);
         }
-        // The C library sends a signal to all threads, the library's too, and waits for them. Before
-        // it makes the first it lets the signal through; the second inherits what is blocked.
+        // The C library sends a signal to all threads, also to readers, and waits for them. It unblocks the
+        // signal before it makes the first thread; the second inherits the blocked signals.
         "setuid" => {
             let (ours, theirs) = deferred(&file, &epoll);
             let (others, _peer) = pair();
@@ -461,7 +461,7 @@ fn main() {
             assert_eq!(error, 0, "{}", io::Error::last_os_error());
             arrives(&ours, &theirs, &file, &epoll);
         }
-        // Sets as small as their numbers allow.
+        // The sets are as small as their numbers allow.
         "select" => {
             let (ours, _theirs) = deferred(&file, &epoll);
             let number = usize::try_from(ours.as_raw_fd()).expect("open");
@@ -477,7 +477,7 @@ fn main() {
             }
             assert_eq!(*set, 1 << number);
         }
-        // More than can be waited for: nobody is made to wait in vain.
+        // There are more descriptors than the library handles: no socket waits in vain.
         "crowd" => {
             let (ours, _theirs) = deferred(&file, &epoll);
             let (fd, events) = (ours.as_raw_fd(), libc::POLLOUT);
@@ -488,7 +488,7 @@ fn main() {
             assert_eq!(ready, 1);
             assert_eq!(sendfile(fd, &file, 0).expect("it waits itself"), COUNT);
         }
-        // All descriptors are closed, the library's too, and the numbers are others' then.
+        // The program closes all descriptors, also the library's, and uses the numbers again.
         "closefrom" => {
             unsafe extern "C" {
                 fn closefrom(first: i32);
@@ -496,7 +496,7 @@ fn main() {
             let (ours, theirs) = deferred(&file, &epoll);
             let first = file.as_raw_fd();
             core::mem::forget((ours, theirs, file));
-            // SAFETY: nobody uses what is closed.
+            // SAFETY: no code uses what is closed.
             unsafe { closefrom(first) };
             let numbers: Vec<_> =
                 (0..20).map(|_| File::open("/dev/zero").expect("a device").into_raw_fd()).collect();

@@ -153,7 +153,7 @@ pub(crate) fn lock_file(fd: c_int) {
         // A reader may be about to close a descriptor of the file.
         drop(settle(state));
         if !has_room {
-            stats::log(format_args!("too many files are locked: none is read any more"));
+            stats::log(format_args!("too many files are locked: all files are left to the kernel"));
         }
     }
     sys::set_errno(errno);

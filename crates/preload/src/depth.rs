@@ -161,16 +161,17 @@ mod tests {
 
     const BYTES: u64 = 256 * 1024;
 
-    /// A disk of so many arms, each of which takes so long for a read, whatever else is asked for.
+    /// A disk with arms that work side by side. Each entry is the time until which an arm is busy.
     struct Disk {
         arms: Vec<u64>,
+        /// The time of one read.
         service_us: u64,
-        /// How much less, in percent, if twice as many are in line.
+        /// The time that a read saves if twice as many wait, in percent.
         sorts: u64,
     }
 
-    /// So many streams read for so long. Returns what is allowed at the end, and the reads per second of
-    /// the last ten seconds.
+    /// Lets so many streams read for so long. Returns the number of readers that is allowed at the end, and the
+    /// reads per second of the last ten seconds.
     fn run(
         depth: &mut Depth,
         disk: &mut Disk,
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_is_given_what_it_can_use() {
+    fn an_array_gets_as_many_readers_as_it_can_use() {
         let best = 4_000_000 / 20_000;
         let (readers, rate) = run(&mut Depth::new(), &mut disk(4, 20_000), 200, 0, 120);
         assert!(readers <= 16, "{readers}");
@@ -253,13 +254,13 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_on_while_nobody_waits_proves_nothing() {
+    fn readers_that_go_on_while_no_job_waits_prove_nothing() {
         let (mut depth, mut now) = (Depth::new(), 0);
         for _ in 0..1000 {
             depth.note(BYTES, now, now + 60_000, [20, 20]);
             now += 60_000;
         }
-        assert_eq!(depth.readers(), 10, "tried, and never seen");
+        assert_eq!(depth.readers(), 10, "the trial has not been judged");
     }
 
     #[test]

@@ -75,7 +75,7 @@ fn no_thread() {
     }
     drop(state);
     sys::restore_signals(signals);
-    stats::log(format_args!("no thread could be started, {left} are there"));
+    stats::log(format_args!("a thread could not be started, {left} are running"));
 }
 
 /// The body of a reader's thread.

@@ -1,4 +1,4 @@
-//! Every kind of event loop, with a real disk: every byte is right, nobody stalls, nobody spins.
+//! Every kind of event loop, with a real disk: every byte is right, no loop stalls or spins.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn with_files(sizes: &[u64]) -> Tree {
     sizes.iter().fold(tree(), |tree, &size| tree.file(size.to_string(), content(size)))
 }
 
-/// A server of this mode, with statistics beside its files.
+/// Starts a server of this mode, which writes its counts beside its files.
 fn serve(mode: &str, tree: &Tree, throttle: &Throttle) -> Server {
     let mut command = throttle.command(loop_server());
     command.arg(mode).arg(tree.path()).env("SAMUM_PRELOAD_STATS", tree.path().join("stats"));
@@ -66,7 +66,7 @@ fn hot_and_cold_files_arrive_whole() {
 }
 
 #[test]
-fn a_hot_file_does_not_wait_for_a_cold_one_and_nobody_spins() {
+fn a_hot_file_does_not_wait_for_a_cold_one_and_no_loop_spins() {
     let tree = with_files(&[1000, 4 * MIB]);
     let throttle = or_skip!(Throttle::new(tree.path()));
     for mode in MODES {
@@ -92,7 +92,7 @@ fn a_hot_file_does_not_wait_for_a_cold_one_and_nobody_spins() {
         throttle.limit(None);
         assert!(took > Duration::from_millis(1500), "{mode}: the disk was not slow: {took:?}");
         assert!(slowest < Duration::from_millis(200), "{mode}: hot file took {slowest:?}");
-        // Else the loop sleeps whenever the table has to grow, for there are threads now.
+        // Otherwise the loop sleeps whenever the table has to grow, because there are threads now.
         assert!(room_for_descriptors(server.pid()) >= 1 << 10, "{mode}");
         assert!(used < took * 3 / 100, "{mode}: {used:?} of processor in {took:?}");
     }
@@ -139,13 +139,13 @@ fn peers_that_reset_are_let_go_at_once() {
         let mut leaving: Vec<_> = (0..10).map(|_| client(&server)).collect();
         for client in &mut leaving {
             client.send(format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", 4 * MIB)).unwrap();
-            // What has come and was not read makes the end a reset.
+            // Received bytes that were not read make the close a reset.
             thread::sleep(Duration::from_millis(20));
         }
         let (used, asked) = (cpu(server.pid()), Instant::now());
         drop(leaving);
-        // The readers' own two and the program's file stay until their read has ended.
-        until("who has left is forgotten", || descriptors(server.pid()) <= before + 4);
+        // The two descriptors of a reader and the program's file stay open until the read has ended.
+        until("closed connections are forgotten", || descriptors(server.pid()) <= before + 4);
         get(&mut staying, "1000", &content(1000));
         let (took, used) = (asked.elapsed(), cpu(server.pid()) - used);
         throttle.limit(None);

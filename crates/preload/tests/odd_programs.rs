@@ -1,4 +1,4 @@
-//! What else programs do: fork, reuse numbers, duplicate, block, insist. And the library under
+//! Programs that fork, use numbers again, duplicate, block, or try again and again; and the library under
 //! valgrind.
 
 mod common;
@@ -13,16 +13,16 @@ use common::{client, count, get, library, loop_server, odd_program, preloaded, t
 const MIB: u64 = 1024 * 1024;
 
 fn run(command: &mut Command) -> (bool, String) {
-    // A backtrace would be read from the slow disk.
+    // A backtrace would need the debug information, from the slow disk.
     let Output { status, stderr, .. } = command.env("RUST_BACKTRACE", "0").output().unwrap();
     (status.success(), String::from_utf8_lossy(&stderr).into_owned())
 }
 
-/// A file that nobody has read: what another has begun to read may come in after an eviction.
+/// A file that no process has read. Pages that are still being read may arrive after an eviction.
 fn cold(tree: &Tree, throttle: &Throttle, name: &str) -> PathBuf {
     throttle.limit(None);
     tree.write(name, Content::pseudo_random(1, MIB));
-    // Programs and libraries that were reclaimed meanwhile would be read from the slow disk, too.
+    // Pages of programs and libraries that were reclaimed meanwhile would come from the slow disk, too.
     let mut command = throttle.command("/usr/bin/timeout");
     command.arg("60").arg(odd_program()).arg("nothing").arg(tree.path().join(name));
     assert_eq!(run(preloaded(&mut command)), (true, String::new()));
@@ -69,7 +69,7 @@ fn programs_see_nothing_but_a_full_socket() {
         let (ok, said) = run(preloaded(command.arg(what).arg(file)));
         assert!(ok, "{what}: {said}");
     }
-    // What it has to say it says before there is a filter.
+    // The library writes its line before the filter exists.
     let file = cold(&tree, &throttle, "logged");
     let log = tree.path().join("log");
     let mut command = throttle.command("/usr/bin/timeout");
@@ -77,19 +77,19 @@ fn programs_see_nothing_but_a_full_socket() {
     let (ok, said) = run(preloaded(&mut command));
     let log = std::fs::read_to_string(log).unwrap_or_default();
     assert!(ok && log.contains("installs a seccomp filter"), "{said}{log}");
-    // And without the library the first of them fails, so they do see something.
+    // Without the library the first of them fails, so the programs do test something.
     let file = cold(&tree, &throttle, "without");
     let mut command = throttle.command(odd_program());
     let (ok, said) = run(command.arg("wait").arg(file));
     assert!(!ok && said.contains("Ok(8192)"), "{said}");
 }
 
-/// As in a unit with `SystemCallFilter=@system-service` and a systemd older than the call.
+/// The filter is that of a unit with `SystemCallFilter=@system-service` and a systemd older than the call.
 #[test]
 fn a_filter_that_kills_at_a_call_of_ours_does_not_kill_the_program() {
     let tree = tree();
     let throttle = or_skip!(Throttle::new(tree.path()));
-    // Where it can be done without, the program is helped as ever; else it waits for the disk itself.
+    // If the call is not needed, the library works as ever; otherwise the program waits for the disk itself.
     for (name, syscall, what) in [
         ("cachestat", 451, "wait"),
         ("preadv2", libc::SYS_preadv2, "unhelped"),
@@ -99,7 +99,7 @@ fn a_filter_that_kills_at_a_call_of_ours_does_not_kill_the_program() {
         let file = cold(&tree, &throttle, name);
         let log = tree.path().join("log");
         let mut command = throttle.command("/usr/bin/env");
-        // timeout(1) would make a child itself.
+        // timeout(1) would fork, too.
         command.arg(odd_program()).arg(what).arg(file).env("SAMUM_PRELOAD_LOG", &log);
         let (ok, said) = run(kill_at(preloaded(&mut command), &[syscall]));
         let log = std::fs::read_to_string(log).unwrap_or_default();
@@ -141,7 +141,8 @@ fn a_fault_of_the_library_is_logged_once_and_ends_nothing_but_its_help() {
         assert!(ok && said.is_empty(), "{point}: {said}");
         let log = std::fs::read_to_string(log).unwrap_or_default();
         let place = format!("(at {point}, on purpose): everything is left to the kernel");
-        // Before the log is known there is none. Some are met by timeout(1) too, or by the child.
+        // Before the settings are read there is no log. Some points are reached by timeout(1), too, or by the
+        // child.
         assert!(point == "begin" || log.contains(&place), "{point}: {log}");
         let pids: Vec<_> = log.lines().filter(|line| line.contains("fault")).collect();
         assert!(pids.len() <= 3, "{point}: {log}");
@@ -175,7 +176,7 @@ fn valgrind_finds_nothing() {
         tree.evict("file");
         get(&mut client(&server), "file", &Content::pseudo_random(2, MIB));
     }
-    until("nobody ever waited", || count(&stats, server.pid(), "rearmed") > 0);
+    until("no socket has waited", || count(&stats, server.pid(), "rearmed") > 0);
     server.terminate().unwrap();
     let found = std::fs::read_to_string(tree.path().join("valgrind")).unwrap();
     assert!(!found.contains("Invalid") && !found.contains("ninitialised"), "{found}");

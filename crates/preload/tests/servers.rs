@@ -1,4 +1,4 @@
-//! Real servers beneath the library, with a real disk: nginx, lighttpd, Apache httpd, webfsd.
+//! Real servers with the library, and a real disk: nginx, lighttpd, Apache httpd, webfsd.
 
 mod common;
 
@@ -24,7 +24,7 @@ const LARGE: u64 = 3;
 const HUGE_BYTES: u64 = 64 * MIB;
 const CLIENTS: u64 = 64;
 
-/// Sizes around what the library treats differently, and around nothing in particular.
+/// Sizes around the limits of the library, and others.
 fn size_of_small(number: u64) -> u64 {
     match number % 8 {
         0 => number % 3,
@@ -47,7 +47,7 @@ fn content(name: &str) -> Content {
     }
 }
 
-/// All names: small ones, some of a few MiB, one of 64 MiB.
+/// The names of all files: small ones, some of a few MiB, one of 64 MiB.
 fn names() -> Vec<String> {
     let small = (0..SMALL).map(|number| format!("s{number}"));
     let large = (0..LARGE).map(|number| format!("m{number}"));
@@ -64,7 +64,7 @@ fn evict(tree: &Tree) {
     }
 }
 
-/// A server as a process group that ends with this.
+/// A server, as a process group that ends when this is dropped.
 struct Running {
     child: Child,
     address: Address,
@@ -95,7 +95,7 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Whether it ends by itself when it is told to.
+    /// Ends the server by SIGTERM, and checks that it obeys.
     #[track_caller]
     fn terminate(mut self) {
         self.signal(Signal::TERM);
@@ -110,7 +110,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         for pid in family(self.child.id()).into_iter().rev() {
-            // Who has ended needs no signal. It is ours, or was: numbers are not used again so soon.
+            // A process that has ended needs no signal. Its number is not used again so soon.
             if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
                 let _ = kill_process(pid, Signal::KILL);
             }
@@ -130,7 +130,7 @@ fn installed(program: &str) -> Option<PathBuf> {
         .find(|it| it.exists())
 }
 
-/// Ask for a file, or a range of it, and compare every byte.
+/// Asks for a file, or a range of it, and compares every byte.
 #[track_caller]
 fn get(client: &mut Client, name: &str, range: Option<(u64, u64)>) {
     let wanted = content(name);
@@ -151,8 +151,8 @@ fn get(client: &mut Client, name: &str, range: Option<(u64, u64)>) {
     }
 }
 
-/// Everything is asked for, cold and then hot, by many clients at once: in whole and in ranges, on
-/// connections that stay; some leave in the middle.
+/// Asks for all files, cold and then hot, with many clients at once: in whole and in ranges, on connections
+/// that stay open; some clients leave in the middle of a response.
 fn download_everything(server: &Running, tree: &Tree) {
     let names = names();
     for cold in [true, false] {
@@ -185,7 +185,7 @@ fn one_client(server: &Running, number: u64, names: &[String]) {
     }
 }
 
-/// While cold files are fetched from a slow disk, a hot one is answered, and nobody spins.
+/// Fetches cold files from a slow disk, and a hot one meanwhile, which must not wait; no process may spin.
 fn waits_without_stalling(server: &Running, tree: &Tree, throttle: &Throttle, hot: &str) {
     let mut client = server.client();
     get(&mut client, hot, None);
@@ -212,7 +212,7 @@ fn waits_without_stalling(server: &Running, tree: &Tree, throttle: &Throttle, ho
 
 fn nginx(tree: &Tree, port: u16, workers: u8, main: &str) -> PathBuf {
     let sendfile = if main.contains("sendfile off") { "" } else { "sendfile on;" };
-    // The first line may say whose the workers are.
+    // The first line may name the user of the workers.
     let (user, main) = main
         .split_once('\n')
         .filter(|(first, _)| first.starts_with("user "))
@@ -247,26 +247,26 @@ fn start_nginx(
     Running::start(helped(&mut command, tree), port)
 }
 
-/// The library in a command, with its counts beside the site.
+/// Adds the library to a command, with its counts beside the site.
 fn helped<'a>(command: &'a mut Command, tree: &Tree) -> &'a mut Command {
     preloaded(command).env("SAMUM_PRELOAD_STATS", tree.path().join("stats"))
 }
 
-/// What processes have counted until they ended, a file for each.
+/// The files with the counts of processes that have ended, one for each.
 fn statistics(tree: &Tree) -> Vec<PathBuf> {
     let files = fs::read_dir(tree.path()).unwrap().map(|entry| entry.unwrap().path());
     files.filter(|path| path.file_stem().is_some_and(|stem| stem == "stats")).collect()
 }
 
-/// The sum of a count over all processes; they have ended.
+/// The sum of a count over all processes that have ended.
 fn counted(tree: &Tree, name: &str) -> u64 {
     statistics(tree).iter().map(|file| count_in(file, name)).sum()
 }
 
-/// All processes have ended; some of what they sent had to be waited for. Else nothing was tested.
+/// Checks that all processes have ended, and that some sockets were deferred. Otherwise nothing was tested.
 #[track_caller]
 fn assert_helped(tree: &Tree) {
-    assert!(counted(tree, "rearmed") > 0, "nobody ever waited");
+    assert!(counted(tree, "rearmed") > 0, "no socket ever waited");
 }
 
 macro_rules! or_skip_program {
@@ -359,8 +359,8 @@ fn nginx_does_not_stall_and_does_not_spin() {
     assert_helped(&tree);
 }
 
-/// Since Linux 6.16 `cachestat(2)` of a file is for its owner and who may write to it; the workers of most
-/// servers are neither.
+/// Since Linux 6.16 only the owner of a file and processes that may write to it may call `cachestat(2)`. The
+/// workers of most servers are neither.
 #[test]
 fn nginx_as_another_user_brings_cold_files_as_quickly_as_root() {
     const FILES: u64 = 8;
@@ -397,7 +397,7 @@ fn nginx_as_another_user_brings_cold_files_as_quickly_as_root() {
     });
     assert_helped(&tree);
     let [root, other] = received.map(|bytes| bytes / 1000 / WINDOW.as_secs());
-    // Measured: as quick. When the kernel read ahead for the others: 41 to 97 %.
+    // Measured: as fast. With the kernel's readahead for the others it was 41 to 97 %.
     assert!(other * 100 >= root * 80, "{root} KB/s as root, {other} KB/s as another");
 }
 
@@ -428,7 +428,7 @@ fn nginx_keeps_no_descriptors_reloads_and_ends() {
     let server = start_nginx(&tree, &throttle, &program, 2, "");
     let pid = server.child.id();
     get(&mut server.client(), "s9", None);
-    // One worker may answer before the other has opened what it needs.
+    // One worker may answer before the other has opened its descriptors.
     until("both workers are there", || family(pid).len() == 3);
     thread::sleep(Duration::from_millis(300));
     let before = descriptors(pid);
@@ -444,9 +444,9 @@ fn nginx_keeps_no_descriptors_reloads_and_ends() {
             client.response().unwrap();
         }
     }
-    // Each worker has /dev/null for its readers, and keeps it.
+    // Each worker has /dev/null open for its readers, and keeps it open.
     until("descriptors are closed", || descriptors(pid) <= before + 2);
-    // A new configuration: new workers, while old ones finish what they have begun.
+    // With a new configuration there are new workers, while old ones serve their last requests.
     tree.evict("site/m1");
     throttle.limit(Some(MIB));
     let workers = family(pid);
@@ -481,13 +481,13 @@ fn nginx_sends_files_that_are_replaced_and_truncated() {
                 let mut client = server.client();
                 for _ in 0..40 {
                     client.send("GET /r0 HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-                    // Cut in the middle, when the file was truncated; then a new connection.
+                    // The response was cut when the file was truncated. The client makes a new connection.
                     let Ok(response) = client.response() else {
                         client = server.client();
                         continue;
                     };
                     assert_eq!(response.status, 200);
-                    // Whole, of one generation: replaced by rename, each byte says which.
+                    // The file is whole: it is replaced by rename, and each byte names its generation.
                     if response.body.len() == 600_000 && response.body[0] < 250 {
                         assert!(response.body.iter().all(|&byte| byte == response.body[0]));
                         whole.fetch_add(1, Ordering::Relaxed);
@@ -543,7 +543,7 @@ fn nginx_is_told_what_the_disk_says_when_it_fails() {
     }
     server.terminate();
     assert_helped(&tree);
-    // By us: the kernel would have said the same, and slept.
+    // The library has to report this: the kernel would report the same, but sleep.
     assert!(counted(&tree, "failed") >= 3);
     assert_eq!(counted(&tree, "left_no_progress"), 0);
     let said = fs::read_to_string(tree.path().join("error.log")).unwrap();
@@ -577,7 +577,8 @@ fn lighttpd_sends_every_byte_and_does_not_stall() {
     sends_and_does_not_stall(command.arg("-D").arg("-f").arg(conf), port, &tree, &throttle);
 }
 
-/// A small server with a loop around select(2). (Behind an empty file it closes, with and without us.)
+/// A small server with a loop around select(2). It closes the connection after an empty file, also without the
+/// library.
 #[test]
 fn webfsd_sends_every_byte_and_does_not_stall() {
     let program = or_skip_program!("webfsd");
@@ -615,8 +616,8 @@ fn apache_sends_every_byte_and_does_not_stall() {
     let (port, root) = (free_port(), tree.path().display());
     let conf = tree.path().join("apache.conf");
     let modules = "/usr/lib/apache2/modules";
-    // A process whose threads are all busy would close connections that are kept alive, and so would
-    // one of many that are idle: with spare threads beyond MaxSpareThreads it is told to end.
+    // A process whose threads are all busy closes idle connections. A process with more spare threads than
+    // MaxSpareThreads has to end.
     let text = format!(
         "ServerRoot {root}\nServerName localhost\nListen 127.0.0.1:{port}\nPidFile {root}/pid\n\
          LoadModule mpm_event_module {modules}/mod_mpm_event.so\n\
@@ -634,7 +635,7 @@ fn apache_sends_every_byte_and_does_not_stall() {
     sends_and_does_not_stall(&mut command, port, &tree, &throttle);
 }
 
-/// Workers that are not root must be able to look into the tree, and to leave their counts.
+/// Lets workers that are not root look into the tree, and write their counts there.
 fn open_to_all(path: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
     fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();

@@ -1,6 +1,6 @@
-//! A model of the kernel's epoll and of programs around it: whatever they do, no event is lost, no
-//! loop spins, nothing is armed that the program has not armed. Peers reset, which the kernel tells
-//! unasked, and other threads wait while this one makes a call.
+//! A model of the kernel's epoll and of programs that use it. No event may be lost, no loop may spin, and
+//! nothing may be armed that the program has not armed. Peers reset, which the kernel reports unasked, and
+//! other threads wait while this one makes a call.
 
 use libc::{EPOLLIN, EPOLLRDHUP};
 use proptest::collection::vec;
@@ -12,7 +12,7 @@ const IN: u32 = bits(EPOLLIN);
 const OUT: u32 = bits(EPOLLOUT);
 const ET: u32 = bits(EPOLLET);
 const ONCE: u32 = bits(EPOLLONESHOT);
-/// Told to all that are armed, whatever they ask for.
+/// The events that the kernel reports to each armed registration, unasked.
 const UNASKED: u32 = bits(EPOLLERR) | bits(EPOLLHUP);
 const INSTANCES: i32 = 2;
 
@@ -20,26 +20,26 @@ const INSTANCES: i32 = 2;
 #[derive(Clone, Copy, Debug, Default)]
 struct Watch {
     events: u32,
-    /// One shot, and fired.
+    /// It is one-shot, and has fired.
     disarmed: bool,
-    /// Edge: there is news.
+    /// It is edge-triggered, and there is an edge.
     news: bool,
 }
 
-/// The kernel, and the program's own idea of it.
+/// The kernel, and the state as the program sees it.
 #[derive(Debug, Default)]
 struct World {
     interest: Interest,
     kernel: [Option<Watch>; INSTANCES as usize],
-    /// What the program has asked for; None: nothing. The flag: fired once and not armed since.
+    /// The events that the program has asked for, if any. The flag: it has fired once and was not armed since.
     program: [Option<(u32, bool)>; INSTANCES as usize],
     writable: bool,
     /// The peer has reset.
     reset: bool,
     deferred: bool,
-    /// Instances in which other threads wait, each until just before a call of this one.
+    /// The instances in which other threads wait, each until just before a call of this thread.
     threads: Vec<usize>,
-    /// Has EAGAIN and must be told, by instance.
+    /// The instances that must report the socket, because the program has got EAGAIN.
     owed: [bool; INSTANCES as usize],
 }
 
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// `sendfile` of something that is not in memory.
+    /// Calls `sendfile` for bytes that are not in memory.
     fn cold(&mut self) {
         self.deferred = true;
         let changes = self.interest.defer();
@@ -103,23 +103,23 @@ impl World {
         if self.writable {
             for epfd in 0..slot(INSTANCES) {
                 if self.owed[epfd] {
-                    assert_ne!(self.reported(epfd) & OUT, 0, "instance {epfd} is not told");
+                    assert_ne!(self.reported(epfd) & OUT, 0, "instance {epfd} does not report it");
                 }
                 let armed = self.program[epfd].map(|(events, _)| events & !MODE);
                 let known = self.kernel[epfd].map(|watch| watch.events & !MODE);
-                assert_eq!(armed, known, "the kernel knows what the program wants");
+                assert_eq!(armed, known, "the kernel has the events that the program wants");
             }
         }
         self.owed = [false; INSTANCES as usize];
     }
 
-    /// An edge for all.
+    /// Makes an edge for all registrations.
     fn reset(&mut self) {
         self.reset = true;
         self.kernel.iter_mut().flatten().for_each(|watch| watch.news = true);
     }
 
-    /// What `epoll_wait` would report now.
+    /// The events that `epoll_wait` would report now.
     fn reported(&self, epfd: usize) -> u32 {
         let Some(watch) = self.kernel[epfd] else { return 0 };
         let is_quiet = watch.disarmed || (watch.events & ET != 0 && !watch.news);
@@ -132,8 +132,8 @@ impl World {
         if events == 0 {
             return;
         }
-        let (_, fired) = self.program[epfd].expect("nobody watches");
-        assert!(!fired, "armed, and not by the program");
+        let (_, fired) = self.program[epfd].expect("the program watches");
+        assert!(!fired, "the program has not armed it");
         let Some(watch) = &mut self.kernel[epfd] else { return };
         watch.news = false;
         if !self.deferred && events & OUT != 0 {
@@ -146,10 +146,10 @@ impl World {
         }
     }
 
-    /// A level-triggered loop would be told again and again.
+    /// Checks that no level-triggered loop would spin.
     fn check_quiet(&self) {
         if self.reset {
-            // As the kernel itself would.
+            // The kernel itself would do the same.
             return;
         }
         for epfd in 0..slot(INSTANCES) {
@@ -168,9 +168,9 @@ enum Step {
     Writable(bool),
     Reset,
     Wait(i32),
-    /// Another thread does, while this one makes its next call.
+    /// Another thread waits while this one makes its next call.
     Thread(i32),
-    /// After an event, as one-shot programs do: armed again if it has fired.
+    /// Arms a registration again after it has fired, as one-shot programs do after an event.
     Rearm(i32),
 }
 
@@ -341,7 +341,7 @@ fn one_more_than_can_be_known_is_not_masked() {
     assert_eq!(
         interest.asked(Op::Add, 99, OUT),
         Answer::Pass(Op::Add, OUT),
-        "nobody would restore it"
+        "nothing would restore it"
     );
 }
 
@@ -355,7 +355,7 @@ fn a_registration_that_is_gone_is_forgotten() {
 }
 
 #[test]
-fn a_child_inherits_who_watches_and_not_the_deferral() {
+fn a_child_inherits_registrations_but_not_the_deferral() {
     let mut interest = watched(OUT);
     interest.defer();
     interest.disown();

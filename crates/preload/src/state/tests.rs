@@ -1,4 +1,4 @@
-//! Sockets that wait, jobs that read for them: the limits, and what happens at each.
+//! Sockets that wait and jobs that read for them, and the behaviour at each limit.
 
 use super::*;
 use crate::interest::Op;
@@ -28,7 +28,7 @@ fn assert_deferred(verdict: Verdict) {
     assert!(matches!(verdict, Verdict::Deferred(_)), "{verdict:?}");
 }
 
-/// A chunk has been read; who is resumed.
+/// Reads a chunk; returns the sockets that are resumed.
 fn step(state: &mut State, job: usize, error: Option<Errno>) -> Vec<c_int> {
     let chunk = state.chunk(job);
     let read = if error.is_some() { 0 } else { chunk.len };
@@ -78,7 +78,7 @@ fn a_stream_reads_ahead_farther_and_farther_and_not_for_ever() {
     }
     assert_eq!(ahead, BLOCK + WINDOW_MAX);
     assert_eq!(state.free(job).shared, Some(100));
-    // The next one begins where that has ended, and is known to.
+    // The next job begins where this one has ended, and finds its window.
     assert_deferred(defer(&mut state, 10, want(at + ahead)));
     let job = state.take_pending().unwrap();
     assert_eq!(state.jobs[job].window, WINDOW_MAX);
@@ -127,7 +127,7 @@ fn without_a_free_job_a_socket_waits_for_another() {
     assert_deferred(verdict);
     let job = state.take_pending().unwrap();
     assert_eq!(step(&mut state, job, None), [0, 1000]);
-    // However long that goes on, it has not been read for in vain.
+    // This may go on for any time: nothing has been read for the socket in vain.
     for _ in 0..3 * STRIKES_MAX {
         assert_deferred(state.defer(1000, want(0), 0, || panic!("no room")));
         let chunk = state.chunk(job);
@@ -145,7 +145,7 @@ fn without_a_descriptor_and_without_a_job_the_kernel_does_it() {
 }
 
 #[test]
-fn who_makes_no_progress_is_left_to_the_kernel() {
+fn a_socket_without_progress_is_left_to_the_kernel() {
     let mut state = state();
     for _ in 0..STRIKES_MAX {
         assert_deferred(defer(&mut state, 10, want(0)));
@@ -177,7 +177,7 @@ fn a_program_that_spins_is_left_to_the_kernel_for_a_while() {
     assert_eq!(state.table.flags(10), 0, "the next socket of that number is another");
 }
 
-/// However long a read takes, and however often a client has the program ask.
+/// This holds for any length of a read, and any number of calls that a client causes.
 #[test]
 fn a_client_that_sends_many_small_segments_does_not_end_the_deferral() {
     let mut state = state();
@@ -207,7 +207,7 @@ fn a_closed_socket_is_on_no_list() {
 }
 
 #[test]
-fn a_closed_epoll_instance_watches_nobody() {
+fn a_closed_epoll_instance_watches_no_socket() {
     let mut state = state();
     for socket in [10, 11] {
         state.table.set_flags(socket, IN_USE);
@@ -215,7 +215,7 @@ fn a_closed_epoll_instance_watches_nobody() {
     assert_deferred(defer(&mut state, 10, want(0)));
     let mut told = Vec::new();
     state.forget_instance(1, |socket, change| told.push((socket, change.events)));
-    assert_eq!(told, [(10, OUT)], "it may have another descriptor, and nobody else would tell it");
+    assert_eq!(told, [(10, OUT)], "it may have another descriptor");
     let job = state.take_pending().unwrap();
     let chunk = state.chunk(job);
     state.advance(job, chunk, chunk.len, None);
@@ -245,13 +245,13 @@ fn a_number_that_the_program_has_closed_is_not_closed_again() {
 fn a_duplicated_socket_is_not_deferred() {
     let mut state = state();
     assert_deferred(defer(&mut state, 10, want(0)));
-    assert_eq!(state.share(10).as_slice().len(), 1, "whoever waits is told");
+    assert_eq!(state.share(10).as_slice().len(), 1, "the instance is told");
     let verdict = defer(&mut state, 10, want(0));
     assert!(matches!(verdict, Verdict::Left(Reason::Watchers, _)), "{verdict:?}");
 }
 
 #[test]
-fn a_forked_child_has_no_jobs_and_nobody_waits() {
+fn a_forked_child_has_no_jobs_and_no_waiting_sockets() {
     use core::cell::RefCell;
     let mut state = state();
     assert_deferred(defer(&mut state, 10, want(0)));
@@ -277,14 +277,14 @@ fn many_are_resumed_in_turns() {
     assert_eq!(resume(&mut state, job).len(), 1000 - RESUMED_MAX);
 }
 
-/// A read of so many bytes has taken from one moment to another.
+/// Notes a read of so many bytes between two times.
 fn note(state: &mut State, len: u64, began_us: u64, now_us: u64) {
     let readers = state.disk(FILE.dev).readers;
     let chunk = Chunk { files: Files::NONE, sink: None, file: FILE, offset: 0, len, readers };
     state.note_speed(chunk, len, began_us, now_us);
 }
 
-/// What is known of a disk after a read of a block that took so long, from now on.
+/// The readahead of a disk after a read of a block that took so long.
 fn after_read(state: &mut State, now_us: &mut u64, took_us: u64) -> Readahead {
     let began = *now_us;
     *now_us += took_us;
@@ -333,7 +333,7 @@ fn reads_that_wait_in_one_queue_are_slow_once() {
 fn readers_at_work_share_a_disk() {
     let (mut state, mut now) = (state(), 7);
     state.disk(1).readers = 8;
-    // Others are at another disk.
+    // The other readers are at another disk.
     (state.threads, state.idle) = (32, 4);
     for _ in 0..FAST_READS {
         after_read(&mut state, &mut now, 8 * FAST_US - 8);
@@ -353,9 +353,9 @@ fn readers_at_work_share_a_disk() {
     assert_eq!(after_read(&mut state, &mut now, 0), Readahead::Off, "they must be in a row");
 }
 
-/// How far a new job for so many bytes reads.
+/// The number of bytes that a new job for so many bytes reads.
 fn reach(state: &mut State, count: u64) -> u64 {
-    // A file of its own, so that no job is joined.
+    // Each job has its own file, so that it joins no other.
     let file = FileId { dev: 1, ino: count };
     assert_deferred(defer(state, 10, Want { file, offset: 0, count }));
     state.jobs.iter().find(|job| job.file == file).unwrap().end
@@ -367,7 +367,7 @@ fn on_a_fast_disk_a_stream_begins_with_a_window() {
     for _ in 0..FAST_READS {
         after_read(&mut state, &mut now, 100);
     }
-    // lighttpd: 256 KiB less a header.
+    // lighttpd asks for 256 KiB less a header.
     assert_eq!(reach(&mut state, BLOCK - 168), WINDOW_FAST_MIN + BLOCK);
     assert_eq!(reach(&mut state, 8 * BLOCK), 16 * BLOCK + BLOCK);
     assert_eq!(reach(&mut state, u64::MAX), WINDOW_FAST_MAX + BLOCK);
@@ -385,7 +385,7 @@ fn what_is_read_ahead_is_a_part_of_memory() {
         let file = FileId { dev: 1, ino: 1 << 32 | u64::from(socket.cast_unsigned() % 100) };
         assert_deferred(defer(&mut state, socket, Want { file, ..want(0) }));
     }
-    // 256 MiB for a thousand.
+    // A thousand streams share 256 MiB.
     assert_eq!(reach(&mut state, 8 * BLOCK), 2 * BLOCK);
     for socket in 16..1000 {
         state.forget(socket);
@@ -412,7 +412,7 @@ fn a_job_goes_on_beside_others_on_a_fast_disk_only() {
         }
         assert!(state.jobs[job].at < state.jobs[job].end);
         assert_eq!(state.has_ended(job), !is_fast);
-        // Not for ever: its stream may be as fast as the disk.
+        // It does not go on for ever: the stream may be as fast as the disk.
         while is_fast && !state.has_ended(job) {
             let at = state.jobs[job].at;
             assert!(at < WINDOW_FAST_MAX, "others wait");
@@ -442,7 +442,7 @@ fn a_disk_has_no_more_readers_than_it_is_given() {
     state.free(jobs[0]);
     assert!(state.take_pending().is_some(), "somebody has left");
     assert_eq!(state.take_pending(), None);
-    // It learns from reads that had to wait.
+    // Only reads that had to wait tell the speed.
     for _ in 0..4 {
         note(&mut state, BLOCK, 0, 100);
     }
@@ -460,7 +460,7 @@ fn beyond_a_block_whole_blocks_are_read() {
 }
 
 #[test]
-fn who_has_waited_for_a_byte_is_known_until_it_waits_for_another() {
+fn the_last_byte_that_a_socket_waited_for_is_known() {
     let mut state = state();
     assert!(!state.has_waited(10, want(0)));
     assert_deferred(defer(&mut state, 10, want(0)));
@@ -472,12 +472,12 @@ fn who_has_waited_for_a_byte_is_known_until_it_waits_for_another() {
 }
 
 #[test]
-fn a_surrendered_read_is_nobodys_error() {
+fn an_error_by_a_closed_descriptor_reaches_no_socket() {
     let mut state = state();
     assert_deferred(defer(&mut state, 10, want(0)));
     let job = state.take_pending().unwrap();
     let chunk = state.chunk(job);
-    // The program closes what is not its own, and has a pipe there before the reader comes to it.
+    // The program closes the descriptor and opens a pipe at its number before the reader uses it.
     state.forget(100);
     state.advance(job, chunk, 0, Some(libc::ESPIPE));
     assert_eq!(resume(&mut state, job), [10]);

@@ -1,4 +1,4 @@
-//! What the tests of the library share: the library itself, trees on a disk, servers beneath it.
+//! The parts that the tests of the library share: the library itself, trees on a disk, figures of processes.
 
 #![allow(dead_code, reason = "not every test uses all of it")]
 
@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use testkit::{Client, Content, Server, Tree, built};
 
-/// The library, and the programs of `examples` beside it.
+/// The path of the library; the programs of `examples` are beside it.
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     let library = LIBRARY.get_or_init(|| {
@@ -20,7 +20,7 @@ pub(crate) fn library() -> &'static Path {
         target.join("libsamum_preload.so")
     });
     page_in(library);
-    // What we are made of, the C library above all, is in others too.
+    // Other programs use the same files, above all the C library.
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let files: BTreeSet<&str> =
         maps.lines().filter_map(|line| Some(&line[line.find('/')?..])).collect();
@@ -28,8 +28,8 @@ pub(crate) fn library() -> &'static Path {
     library
 }
 
-/// Each time: a page that nobody has used for a while may have been reclaimed, and a program that comes
-/// to it stands still until the slow disk has it.
+/// This is needed each time: a page that was not used for a while may have been reclaimed, and a program that
+/// needs it stands still until the slow disk has read it.
 fn page_in(file: &Path) {
     fs::read(file).unwrap();
 }
@@ -48,12 +48,12 @@ pub(crate) fn odd_program() -> PathBuf {
     example("odd_program")
 }
 
-/// Let the library into a command.
+/// Adds the library to a command.
 pub(crate) fn preloaded(command: &mut Command) -> &mut Command {
     command.env("LD_PRELOAD", library())
 }
 
-/// A tree on a disk: on tmpfs nothing is ever cold.
+/// A tree on a disk, because on tmpfs no file is ever cold.
 pub(crate) fn tree() -> Tree {
     Tree::beneath("/var/tmp")
 }
@@ -64,7 +64,7 @@ pub(crate) fn client(server: &Server) -> Client {
     client
 }
 
-/// Ask for a file on a connection that stays, and compare every byte.
+/// Asks for a file on a connection that stays open, and compares every byte.
 #[track_caller]
 pub(crate) fn get(client: &mut Client, name: &str, content: &Content) {
     client.send(format!("GET /{name} HTTP/1.1\r\nHost: test\r\n\r\n")).unwrap();
@@ -73,7 +73,7 @@ pub(crate) fn get(client: &mut Client, name: &str, content: &Content) {
     content.assert_is(&response.body);
 }
 
-/// Processor time of a process and its children, all threads.
+/// The processor time of all threads of a process and its children.
 pub(crate) fn cpu(pid: u32) -> Duration {
     let mut total = 0;
     for process in family(pid) {
@@ -86,20 +86,20 @@ pub(crate) fn cpu(pid: u32) -> Duration {
     Duration::from_nanos(total)
 }
 
-/// Descriptors of a process and its children.
+/// The number of descriptors of a process and its children.
 pub(crate) fn descriptors(pid: u32) -> usize {
     let count = |pid| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
     family(pid).into_iter().map(count).sum()
 }
 
-/// How many descriptors the kernel's table of a process has room for.
+/// The size of the kernel's table of descriptors of a process.
 pub(crate) fn room_for_descriptors(pid: u32) -> usize {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
     size.unwrap().trim().parse().unwrap()
 }
 
-/// A process and all that come from it.
+/// A process and all its descendants.
 pub(crate) fn family(pid: u32) -> Vec<u32> {
     let mut all = vec![pid];
     let mut at = 0;
@@ -118,19 +118,19 @@ fn tasks(pid: u32) -> Vec<PathBuf> {
     tasks.filter_map(|task| Some(task.ok()?.path())).collect()
 }
 
-/// What a process counts, from its file of statistics.
+/// A count of a process, from its file of counts.
 pub(crate) fn count(stats: &Path, pid: u32, name: &str) -> u64 {
     count_in(Path::new(&format!("{}.{pid}", stats.display())), name)
 }
 
-/// The same from one such file; 0 if it is not there.
+/// The same from one such file; 0 if the file does not exist.
 pub(crate) fn count_in(file: &Path, name: &str) -> u64 {
     let text = fs::read_to_string(file).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-/// Wait until something holds.
+/// Waits until something is so.
 #[track_caller]
 pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     let limit = Instant::now() + Duration::from_secs(10);
