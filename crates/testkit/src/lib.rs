@@ -21,6 +21,7 @@ mod client;
 mod content;
 mod disk;
 mod fuse;
+mod response;
 mod seccomp;
 mod server;
 mod skip;
@@ -29,10 +30,11 @@ mod throttle;
 mod tree;
 
 pub use built::built;
-pub use client::{Address, Client, Framing, Response, get};
+pub use client::{Address, Client, get};
 pub use content::Content;
 pub use disk::Disk;
 pub use fuse::{Op, SlowFs, SlowFsBuilder};
+pub use response::{Framing, Response};
 /// A signal for [`Server::signal`].
 pub use rustix::process::Signal;
 pub use seccomp::{forbid_io_uring, kill_at};
