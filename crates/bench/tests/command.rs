@@ -129,7 +129,9 @@ fn failures_while_running_are_a_sentence_and_exit_1() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("empty")).unwrap();
     fs::write(dir.path().join("file"), "").unwrap();
-    let bad: [(&[&str], &str); 4] = [
+    let bad: [(&[&str], &str); 6] = [
+        (&["instructions", "--check", "file"], "file: there is no table of instructions in it"),
+        (&["instructions", "--check", "missing"], "missing: No such file"),
         (&["report", "empty"], "empty is not the directory of a run: meta.json"),
         (&["compare", "empty", "empty"], "meta.json"),
         (&["os", "open", "--quick", "--out", "file"], "cannot make the directory file"),
@@ -140,6 +142,17 @@ fn failures_while_running_are_a_sentence_and_exit_1() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert!(text(&output.stderr).contains(part), "{}", text(&output.stderr));
     }
+}
+
+#[test]
+fn instructions_are_not_counted_where_a_driver_is_forbidden() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_samum-bench"));
+    testkit::forbid_io_uring(command.arg("instructions"));
+    let output = command.output().expect("samum-bench runs");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    assert!(said.starts_with("skipped: "), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
 }
 
 #[test]

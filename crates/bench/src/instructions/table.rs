@@ -48,8 +48,8 @@ const ABOUT: &str = "\
 # `samum-bench instructions --update FILE` writes this table; `--check FILE` counts again and fails where a line
 # has grown or shrunk by more than it may, or by more than 60 instructions, whichever is more; the system calls of
 # lines that may differ by 3 % must be the same. The worker and its helper threads are single-stepped from
-# the moment a request is sent until they sleep again. Not counted: the kernel's work, the effects of caches and
-# branches, and the server's other threads. With an access log, each line is written by itself.
+# the moment a request is sent until they sleep again. The kernel's work, the effects of caches and branches, and the
+# server's other threads are not counted. With an access log, each line is written by itself.
 #
 ";
 

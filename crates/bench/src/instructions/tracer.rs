@@ -218,3 +218,73 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// How often they are looked at.
 const POLL: Duration = Duration::from_micros(200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::process::Child;
+    use rustix::pipe::pipe;
+
+    const QUIET: Duration = Duration::from_millis(5);
+
+    /// What a child executes from a byte that it is given until it sleeps again.
+    fn cost_of(bytes: &[u8]) -> Vec<Count> {
+        let [there, back] = [pipe().unwrap(), pipe().unwrap()];
+        let child = Child::looping(std::os::fd::AsFd::as_fd(&there.0), &back.1).unwrap();
+        let pid = u32::try_from(child.pid().as_raw_nonzero().get()).unwrap();
+        let mut tracer = Tracer::attach(pid, |_| true).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        tracer.run_until_idle(QUIET, deadline).unwrap();
+        let mut cost = |byte: &u8| {
+            assert_eq!(rustix::io::write(&there.1, &[*byte]), Ok(1));
+            let count = tracer.run_until_idle(QUIET, deadline).unwrap();
+            let mut answer = [0];
+            assert_eq!(rustix::io::read(&back.0, &mut answer), Ok(1));
+            assert_eq!(answer, [*byte]);
+            count
+        };
+        // The first byte meets pages that are not there yet; that executes nothing, but let it go first.
+        cost(&0);
+        bytes.iter().map(cost).collect()
+    }
+
+    #[test]
+    fn a_loop_costs_the_same_for_each_round_and_each_time() {
+        let counts = cost_of(&[10, 20, 30, 10, 20]);
+        let [a, b, c, again, once_more] = &counts[..] else { unreachable!("five") };
+        let calls: Vec<_> = [libc::SYS_read, libc::SYS_write].map(i64::cast_unsigned).into();
+        for count in &counts {
+            assert_eq!(count.calls, calls.iter().map(|call| (*call, 1)).collect());
+        }
+        assert_eq!((a, b), (again, once_more));
+        let rounds = b.instructions - a.instructions;
+        assert_eq!(c.instructions - b.instructions, rounds, "{counts:?}");
+        assert!(rounds >= 2000 && rounds % 1000 == 0, "{rounds} for 1,000 rounds");
+        assert!(a.instructions < rounds + 300, "{counts:?}");
+    }
+
+    #[test]
+    fn a_thread_that_is_let_go_runs_on_by_itself() {
+        let [there, back] = [pipe().unwrap(), pipe().unwrap()];
+        let child = Child::passing_on(std::os::fd::AsFd::as_fd(&there.0), &back.1).unwrap();
+        let pid = u32::try_from(child.pid().as_raw_nonzero().get()).unwrap();
+        drop(Tracer::attach(pid, |_| true).unwrap());
+        assert_eq!(rustix::io::write(&there.1, b"x"), Ok(1));
+        let mut answer = [0];
+        assert_eq!(rustix::io::read(&back.0, &mut answer), Ok(1));
+        let status = read(&format!("/proc/{pid}/status"));
+        assert!(status.contains("TracerPid:\t0"), "{status}");
+    }
+
+    #[test]
+    fn what_has_ended_is_an_error() {
+        let child = Child::sleeping().unwrap();
+        let pid = u32::try_from(child.pid().as_raw_nonzero().get()).unwrap();
+        let mut tracer = Tracer::attach(pid, |_| true).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        tracer.run_until_idle(QUIET, deadline).unwrap();
+        rustix::process::kill_process(child.pid(), rustix::process::Signal::KILL).unwrap();
+        let error = tracer.run_until_idle(QUIET, deadline).unwrap_err();
+        assert!(error.to_string().contains("ended"), "{error}");
+    }
+}

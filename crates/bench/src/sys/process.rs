@@ -42,6 +42,23 @@ impl Child {
         unsafe { Self::fork(pass) }
     }
 
+    /// Forks a child that passes single bytes on, as above, but goes round a loop 100 times the byte's
+    /// value before each.
+    #[cfg(test)]
+    pub(crate) fn looping(from: BorrowedFd<'_>, to: impl AsFd) -> io::Result<Self> {
+        let pass = || {
+            let mut byte = [0];
+            while rustix::io::read(from, &mut byte) == Ok(1) {
+                for round in 0..u32::from(byte[0]) * 100 {
+                    core::hint::black_box(round);
+                }
+                let _ = rustix::io::write(&to, &byte);
+            }
+        };
+        // SAFETY: read(2) and write(2) with memory of its own are all that it calls.
+        unsafe { Self::fork(pass) }
+    }
+
     /// Forks; the child does `work` and exits.
     ///
     /// # Safety
