@@ -363,7 +363,7 @@ impl Disk {
         takes: Takes,
         urgent: bool,
     ) -> Option<Begun> {
-        let share = |all: usize| if urgent { 0 } else { all / URGENT_SHARE };
+        let share = |all: usize| if urgent { 0 } else { all.div_ceil(URGENT_SHARE) };
         if !self.has_room_beside(share(self.pool.count()), share(self.config.pipes)) {
             return None;
         }
@@ -508,7 +508,8 @@ impl Disk {
 
 /// The tokens of a disk's operations are as many as there are keys of a slab.
 const KEYS: Token = 1 << 56;
-/// This fraction of the memory is for reads that streams wait for at the head of their line.
+/// This fraction of the memory, and at least one buffer and one pipe, is for reads that streams wait for
+/// at the head of their line.
 const URGENT_SHARE: usize = 4;
 /// File systems whose names are asked for; files on others are read. A worker that serves a tree
 /// meets the file systems mounted in it, and overlayfs has one for each of its layers.
