@@ -102,6 +102,8 @@ enum Step {
     /// One part after the other is being opened for reading.
     OpenForReading {
         part: u32,
+        /// Once more by its name, where there is no `/proc`.
+        by_name: bool,
     },
     /// The part's state is being read once more: because it was opened by its path, or because only
     /// to open it for reading asks the server of a network file system (nfs(5), close-to-open).
@@ -315,8 +317,8 @@ impl Content {
                 self.finish(shell, id, Kind::Directory(Rc::from(listed)), memory, 0, keep);
             }
             (Step::Siblings, result) => self.sibling(shell, id, part, result),
-            (Step::OpenForReading { part }, result) => {
-                self.opened_for_reading(shell, id, part, result);
+            (Step::OpenForReading { part, by_name }, result) => {
+                self.opened_for_reading(shell, id, part, by_name, result);
             }
             (Step::Compare { part }, Ok(Event::Stat(stat))) => {
                 let part = load.parts[part as usize].as_mut().expect("open for reading");
@@ -451,8 +453,9 @@ impl Content {
             return self.read(shell, id);
         };
         let part = u32::try_from(number).expect("a few");
-        self.load(id).step = Step::OpenForReading { part };
-        if self.no_proc {
+        let by_name = self.no_proc;
+        self.load(id).step = Step::OpenForReading { part, by_name };
+        if by_name {
             let mut name = self.file_name(id);
             if let Some(coding) = number.checked_sub(1) {
                 name.extend_from_slice(suffix(Coding::PREFERENCE[coding]).as_bytes());
@@ -474,9 +477,9 @@ impl Content {
         shell: &mut Shell,
         id: u32,
         part: u32,
+        by_name: bool,
         result: io::Result<Event>,
     ) {
-        let no_proc = self.no_proc;
         let load = self.load(id);
         match (result, part) {
             (Ok(Event::Opened(fd)), _) => {
@@ -484,14 +487,14 @@ impl Content {
                     part.fd = fd.clone();
                     part.readable = true;
                 }
-                if no_proc || !load.watched {
+                if by_name || !load.watched {
                     load.step = Step::Compare { part };
                     load.pending += 1;
                     shell.ring.submit(Op::Stat(fd), token(kind::LOAD, part, id));
                     return;
                 }
             }
-            (Err(error), _) if is(&error, ENOENT) && !no_proc => self.no_proc = true,
+            (Err(error), _) if is(&error, ENOENT) && !by_name => self.no_proc = true,
             (Err(error), 0) => {
                 let status = status_of(&error, shell);
                 return self.fail(shell, id, status);
