@@ -530,7 +530,8 @@ impl<P: Payload> OutQ<P> {
     pub fn restart(&mut self) {
         assert!(self.released == self.promised, "outq: restart with unreleased bytes");
         assert!(self.failed_at == NEVER, "outq: restart of an aborted stream");
-        *self = Self { segments: core::mem::take(&mut self.segments), ..Self::new() };
+        // All segments are gone, and so is their weight.
+        (self.released, self.sent, self.ready, self.promised) = (0, 0, 0, 0);
     }
 
     /// The chunks that may be sent now, in order, beginning with the byte at [`sent`](Self::sent).

@@ -214,9 +214,11 @@ impl FileSource {
     /// If reads are in flight.
     pub fn restart(&mut self) {
         assert!(!self.is_reading(), "reads of the old stream would fill the new one");
-        let mut promises = core::mem::take(&mut self.promises);
-        promises.clear();
-        *self = Self { promises, ..Self::new() };
+        self.promises.clear();
+        self.fills.clear();
+        (self.lent, self.held, self.released) = (0, 0, 0);
+        (self.holding, self.failure) = (None, None);
+        self.chunk = CHUNK_BYTES_MIN;
     }
 
     /// Fills promises. If the first gap is resident, so much of it is lent that at most `budget` bytes

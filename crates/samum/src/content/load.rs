@@ -1,829 +1,692 @@
-//! Finding out what a path is: open, stat, watch, look for siblings, open for reading, read.
+//! One load: the steps from a path to what it names.
 //!
 //! ```text
-//! in line ► Open ► Stat ──(directories not watched yet)──► Watch ──► Open, once more
-//!                   │
-//!                   ▼
-//!              Siblings ──(same as before)──► answered
-//!                   │
-//!                   ▼        (no room for large files)
-//!              OpenForReading ◄────────► parked
-//!                   │
-//!                   ▼
-//!                 Read ► Confirm ──(changed meanwhile)──► Open, once more
-//!                           │
-//!                           ▼
-//!                        answered
+//! InLine ► Finding ► Examining ──(directories not watched yet)──► Watching ──► Finding, once more
+//!             │          │
+//!             │          ▼
+//!             │       Siblings ──(same as before)──► end
+//!             │          │
+//!             │          ▼     (no room for large files)
+//!             │       Admitting ──────────────────────► Parked ──► Finding, once more
+//!             │          │
+//!             │          ▼
+//!             │       Opening ◄──► Comparing ──(another file)──► Finding, once more
+//!             │          │
+//!             │          ▼
+//!             │       Reading ──(changed meanwhile)──► Finding, once more
+//!             │          │
+//!             ▼          ▼
+//!       OpeningDirectory ► Listing ► end
 //! ```
 //!
-//! What a path names is first opened with `O_PATH`, which opens nothing in the sense of its driver:
-//! a FIFO's writer is not released, a device does nothing. Regular files are then opened for reading
-//! through `/proc/self/fd`, which is the very inode that was looked at. That is as many system calls
-//! as to open with `O_NONBLOCK`, stat, and clear that flag; one less where nothing has changed, and
-//! one more where changes make no events.
+//! A path is first opened with `O_PATH`, which opens nothing in the sense of a driver: the writer of a
+//! FIFO is not released, a device does nothing. Regular files are then opened for reading through
+//! `/proc/self/fd`, which is the very inode that was examined. That takes as many system calls as to
+//! open with `O_NONBLOCK`, stat, and clear that flag; one less where nothing has changed, and one
+//! more where changes make no events.
+//!
+//! Nothing here acts. A step and a reply give the next step and what to ask the system for
+//! ([`Ask`]); descriptors are of any type `F`, so tests need no system.
 
-use std::ffi::CString;
 use std::io;
 use std::rc::Rc;
 
-use http::{Coding, Codings, Reject, Status};
-use ring::{Buffer, Completion, Event, Fd, FileKind, Op, OpenHow, Stat};
-use sendfile::File;
+use http::Coding;
+use ring::{Buffer, BufferPool, FileKind, Listing, OpenHow, Stat, Time};
 
-use super::invalidate::suffix;
-use super::resource::{FileSet, Kind, Resource, Variant};
-use super::watch::Watching;
-use super::{Answer, Began, Content, FINISHED_BYTES_MAX, Path, SIZE_MAX, Ticket, token};
-use crate::shell::{Shell, kind};
+use super::answer::Ticket;
+use super::errors::{Refusal, is_link, is_no_entry};
+use super::media::{has_siblings, suffix};
+use super::path::{Path, is_directory};
+use super::resource::{FINISHED_BYTES_MAX, Kind, Resource, SIZE_MAX};
+use super::site::{Policy, SiteId};
 
-/// Seconds after its last change from which on a file is told from another state of itself by its
-/// times: they are seconds on some file systems, and are set before the bytes are written.
-const SETTLED_AFTER: i64 = 3;
 /// The file itself and its siblings in the order of [`Coding::PREFERENCE`].
 pub(super) const PARTS: usize = 1 + Coding::PREFERENCE.len();
-/// How often a path is looked at because it changes all the time: once more after its directories
-/// are watched, and twice for changes. After that it is served as it is, and not kept.
+/// How often a path that changes all the time is looked at: once more after its directories are
+/// watched, and twice for changes. After that it is served as it is, and not cached.
 const LOOKS_MAX: u32 = 4;
-/// Entries that a listing has at most.
-const ENTRIES_MAX: usize = 100_000;
-/// Listings with more entries than this are not kept.
-const ENTRIES_KEPT_MAX: usize = 4096;
 
-/// One path being looked at.
+/// One value for each part of a resource that exists.
+pub(super) type Parts<T> = [Option<T>; PARTS];
+
+/// A path being looked at.
 #[derive(Debug)]
-pub(super) struct Load {
-    key: Path,
-    /// When the present look began.
-    began: Began,
+pub(super) struct Load<F> {
+    pub(super) site: SiteId,
+    pub(super) path: Path,
+    /// The requests that wait for it.
     pub(super) tickets: Vec<Ticket>,
-    /// A change was seen since it began: answer with it, but do not keep it.
-    pub(super) outdated: bool,
-    /// Whether changes made events since the present look began, as far as is known.
-    watched: bool,
-    /// Whether watching has been tried.
-    watch_tried: bool,
-    /// Whether the path leads through symbolic links.
-    linked: bool,
+    /// Whether a change was seen since it began: requests that come now need another load, and what
+    /// this one finds is not cached.
+    pub(super) is_outdated: bool,
+    /// The resource that was cached before.
+    pub(super) previous: Option<Rc<Resource>>,
     looks: u32,
-    /// Files that stay open, once that is known.
-    pub(super) large: usize,
-    /// Whether there is room for them.
-    has_room: bool,
-    /// Files that it will keep open, as far as they are counted already.
+    has_tried_to_watch: bool,
+    /// Open files that are reserved for it; 0 until it has found room.
     reserved: usize,
-    /// The directory that it began in.
-    root: Fd,
-    /// The time of the look, in Unix seconds.
-    unix: i64,
-    /// Whether its files had not just been changed at the look.
-    settled: bool,
-    previous: Option<Rc<Resource>>,
-    step: Step,
-    /// Completions that this step still waits for.
-    pending: u32,
-    parts: [Option<Part>; PARTS],
+    step: Step<F>,
 }
 
+/// The facts of one look at the path, which hold from its first step to its last.
+#[derive(Debug)]
+pub(super) struct Look<F> {
+    /// When it began. What it finds is at least as new.
+    pub(super) began: Time,
+    /// The same in Unix seconds.
+    pub(super) unix: i64,
+    /// The site's directory at that time.
+    pub(super) root: F,
+    pub(super) way: Way,
+}
+
+/// The way from the root to the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    /// It waits for its turn, or for room.
+pub(super) enum Way {
+    /// Changes on it make events.
+    Watched,
+    /// Not all changes on it make events.
+    Unwatched,
+    /// It leads through symbolic links; changes behind them make no events.
+    Linked,
+}
+
+/// The step that a load is in.
+#[derive(Debug)]
+enum Step<F> {
+    /// It waits for its turn.
     InLine,
-    /// Where the file, or a directory's index, is, is being found.
-    Open,
-    /// Its state is being read.
-    Stat,
-    /// A directory answers whether it can be watched.
-    Watch,
+    /// It waits for room for its large files, with nothing open.
+    Parked,
+    /// It waits for a directory on the way, which is about to be watched.
+    Watching,
+    /// The file, or the index of a directory, is being opened with `O_PATH`.
+    Finding { look: Look<F> },
+    /// The state of the file is being read.
+    Examining { look: Look<F>, file: F },
     /// The directory itself is being opened, to be listed.
-    OpenDirectory,
-    List,
-    /// Siblings are being found, their states read.
-    Siblings,
+    OpeningDirectory { look: Look<F> },
+    /// The directory's entries are being read.
+    Listing { look: Look<F> },
+    /// The siblings are being found and examined, all at once.
+    Siblings { look: Look<F>, plain: Seen<F>, siblings: [Sibling<F>; Coding::PREFERENCE.len()] },
+    /// Whether the large files may be open is being decided.
+    Admitting { look: Look<F>, found: Parts<Seen<F>> },
     /// One part after the other is being opened for reading.
-    OpenForReading {
-        part: u32,
-        /// Once more by its name, where there is no `/proc`.
-        by_name: bool,
+    Opening {
+        look: Look<F>,
+        part: usize,
+        seen: Seen<F>,
+        found: Parts<Seen<F>>,
+        open: Parts<Seen<F>>,
     },
-    /// The part's state is being read once more: because it was opened by its path, or because only
-    /// to open it for reading asks the server of a network file system (nfs(5), close-to-open).
-    Compare {
-        part: u32,
+    /// The state of the part that was just opened is being read again: because it was opened by its
+    /// path, or because only an open for reading asks the server of a network file system (nfs(5),
+    /// close-to-open).
+    Comparing {
+        look: Look<F>,
+        part: usize,
+        seen: Seen<F>,
+        found: Parts<Seen<F>>,
+        open: Parts<Seen<F>>,
     },
-    /// Small ones are being read.
-    Read,
-    /// And looked at again.
-    Confirm,
+    /// The small files are being read.
+    Reading { look: Look<F>, parts: Parts<(Seen<F>, Body)>, is_changed: bool },
+    /// The step is over and what follows is the caller's to say ([`Next`]).
+    Done,
+}
+
+/// An open file, and its state.
+#[derive(Debug)]
+pub(super) struct Seen<F> {
+    /// Opened with `O_PATH` until the step `Opening`.
+    pub(super) file: F,
+    pub(super) stat: Stat,
 }
 
 #[derive(Debug)]
-struct Part {
-    /// By `O_PATH` until it is open for reading.
-    fd: Fd,
-    readable: bool,
-    stat: Option<Stat>,
-    body: Option<Buffer>,
+enum Sibling<F> {
+    Finding,
+    Examining(F),
+    Found(Seen<F>),
+    Absent,
 }
 
-impl Content {
-    /// Begin to look at a path.
-    pub(super) fn begin(
-        &mut self,
-        shell: &mut Shell,
-        key: &[u8],
+/// The bytes of a part.
+#[derive(Debug)]
+enum Body {
+    /// They are sent from the file.
+    InFile,
+    Reading,
+    /// They were read; they are what the entity tag says only if the file is still the same, which is
+    /// being looked at.
+    Confirming(Buffer),
+    Confirmed(Buffer),
+}
+
+/// A request to the system.
+#[derive(Debug)]
+pub(super) enum Ask<F> {
+    /// `openat2(2)`.
+    Open {
+        dir: F,
+        name: Vec<u8>,
+        how: OpenHow,
+    },
+    /// Open the very inode for reading, through `/proc/self/fd`.
+    OpenForReading(F),
+    Stat(F),
+    List(F),
+    Read(F, Buffer),
+}
+
+/// The reply to an [`Ask`].
+#[derive(Debug)]
+pub(super) enum Reply<F> {
+    Opened(F),
+    Stat(Stat),
+    Listed(Box<Listing>),
+    Read(Buffer),
+    Failed(io::Error),
+}
+
+/// What a load needs after a step.
+#[derive(Debug)]
+pub(super) enum Next<F> {
+    /// The replies to what it has asked for.
+    Replies,
+    /// [`Load::look`].
+    Look,
+    /// The directories on the way watched, and then another look ([`Load::watch`]).
+    Watch,
+    /// [`Load::admit`] if so many more files may stay open, and [`Load::park`] else.
+    Room(usize),
+    /// Nothing: it has ended.
+    End(Outcome<F>),
+}
+
+/// The result of a load.
+#[derive(Debug)]
+pub(super) enum Outcome<F> {
+    /// The resource that was cached before is still true.
+    Unchanged(Look<F>, Rc<Resource>),
+    /// Each part, with its bytes if they were read.
+    File {
+        look: Look<F>,
+        parts: Parts<(Seen<F>, Option<Buffer>)>,
+        is_changed: bool,
+    },
+    /// A directory without its slash.
+    Redirect(Look<F>),
+    Directory(Look<F>, Box<Listing>),
+    /// Nothing that can be served.
+    Missing,
+    TooLarge,
+    Failed(io::Error),
+}
+
+/// What the steps of all loads work with.
+pub(super) struct Tools<'a, F> {
+    pub(super) policy: &'a Policy,
+    /// Whether files can be opened through `/proc/self/fd`, as far as is known.
+    pub(super) has_proc: &'a mut bool,
+    pub(super) pool: &'a BufferPool,
+    /// What a step asks for, and the part that it is about. Each is replied to once.
+    pub(super) asks: &'a mut Vec<(usize, Ask<F>)>,
+}
+
+impl<F: Clone> Load<F> {
+    pub(super) fn new(
+        site: SiteId,
+        path: Path,
         previous: Option<Rc<Resource>>,
         ticket: Option<Ticket>,
-    ) {
-        let key = Path::from(key);
-        let load = Load {
-            key: key.clone(),
-            began: shell.cx.now,
+    ) -> Self {
+        Self {
+            site,
+            path,
             tickets: ticket.into_iter().collect(),
-            outdated: false,
-            watched: false,
-            watch_tried: false,
-            linked: false,
-            looks: 0,
-            large: 0,
-            has_room: false,
-            reserved: 0,
-            root: self.root.clone(),
-            unix: shell.cx.unix,
-            settled: false,
+            is_outdated: false,
             previous,
+            looks: 0,
+            has_tried_to_watch: false,
+            reserved: 0,
             step: Step::InLine,
-            pending: 0,
-            parts: [const { None }; PARTS],
-        };
-        let id = if let Some(id) = self.free_loads.pop() {
-            self.loads[id as usize] = Some(load);
-            id
-        } else {
-            self.loads.push(Some(load));
-            u32::try_from(self.loads.len() - 1).expect("bounded by the line")
-        };
-        self.share.load_bytes += bytes_of(&key);
-        self.by_key.insert(key, id);
-        if self.share.enter(id) {
-            self.look(shell, id);
         }
     }
 
-    fn load(&mut self, id: u32) -> &mut Load {
-        self.loads[id as usize].as_mut().expect("ends only after its last completion")
+    /// Memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.path.len()
     }
 
-    /// Look at the path from the start.
-    fn look(&mut self, shell: &mut Shell, id: u32) {
-        let key = self.load(id).key.clone();
-        let watched = self.is_watched(&key);
-        let root = self.root.clone();
-        let load = self.load(id);
-        load.began = shell.cx.now;
-        load.unix = shell.cx.unix;
-        load.root = root;
-        load.watched = watched;
-        load.looks += 1;
-        load.linked = false;
-        load.parts = [const { None }; PARTS];
-        self.open(shell, id);
+    /// Open files that are reserved for it.
+    pub(super) const fn reserved(&self) -> usize {
+        self.reserved
     }
 
-    /// Wait for room with nothing open.
-    fn park(&mut self, shell: &mut Shell, id: u32) {
-        let load = self.load(id);
-        load.step = Step::InLine;
-        load.parts = [const { None }; PARTS];
-        self.share.park(id, shell.cx.now);
-        self.leave(shell);
-        self.schedule(shell);
+    /// Begins to look at the path, for the first time or once more.
+    pub(super) fn look(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) {
+        self.looks += 1;
+        self.step = self.find(look, tools);
     }
 
-    /// There is room now.
-    pub(super) fn unpark(&mut self, shell: &mut Shell, id: u32) {
-        self.reserve(id);
-        if self.share.enter(id) {
-            self.look(shell, id);
+    /// Waits for a directory on the way, which is about to be watched.
+    pub(super) fn watch(&mut self) {
+        self.has_tried_to_watch = true;
+        self.step = Step::Watching;
+    }
+
+    /// Waits for room with nothing open.
+    pub(super) fn park(&mut self) {
+        debug_assert!(matches!(self.step, Step::Admitting { .. }));
+        self.step = Step::Parked;
+    }
+
+    /// So many files may stay open, and it looks again.
+    pub(super) fn unpark(&mut self, reserved: usize) {
+        debug_assert!(matches!(self.step, Step::Parked));
+        self.reserved = reserved;
+        self.step = Step::InLine;
+    }
+
+    /// Goes on with so many files that may stay open.
+    pub(super) fn admit(&mut self, reserved: usize, tools: &mut Tools<'_, F>) -> Next<F> {
+        self.reserved = reserved;
+        match core::mem::replace(&mut self.step, Step::Done) {
+            Step::Admitting { look, found } => {
+                self.open_next(look, found, [const { None }; PARTS], tools)
+            }
+            step => unreachable!("there was no question of room in {}", step.name()),
         }
     }
 
-    /// Count the files that the load will keep open, before they are open.
-    fn reserve(&mut self, id: u32) {
-        let load = self.load(id);
-        load.has_room = true;
-        load.reserved = load.large;
-        self.share.reserved += self.load(id).reserved;
-    }
-
-    /// Leave the place to the next in line.
-    fn leave(&mut self, shell: &mut Shell) {
-        if let Some(next) = self.share.leave() {
-            self.look(shell, next);
+    /// Takes the reply about a part.
+    pub(super) fn handle(
+        &mut self,
+        part: usize,
+        reply: Reply<F>,
+        tools: &mut Tools<'_, F>,
+    ) -> Next<F> {
+        match (core::mem::replace(&mut self.step, Step::Done), reply) {
+            (Step::Finding { look }, Reply::Opened(file)) => {
+                tools.asks.push((0, Ask::Stat(file.clone())));
+                self.wait(Step::Examining { look, file })
+            }
+            (Step::Finding { mut look }, Reply::Failed(error))
+                if is_link(&error) && look.way != Way::Linked =>
+            {
+                look.way = Way::Linked;
+                let step = self.find(look, tools);
+                self.wait(step)
+            }
+            (Step::Finding { look }, Reply::Failed(error))
+                if Refusal::of(&error) == Refusal::Missing && is_directory(&self.path) =>
+            {
+                self.open_directory(look, tools)
+            }
+            (Step::Examining { look, file }, Reply::Stat(stat)) => {
+                self.examined(look, Seen { file, stat }, tools)
+            }
+            (Step::OpeningDirectory { look }, Reply::Opened(dir)) => {
+                if self.wants_watches(&look) {
+                    return Next::Watch;
+                }
+                tools.asks.push((0, Ask::List(dir)));
+                self.wait(Step::Listing { look })
+            }
+            (Step::Listing { look }, Reply::Listed(entries)) => {
+                Next::End(Outcome::Directory(look, entries))
+            }
+            (Step::Siblings { look, plain, siblings }, reply) => {
+                self.sibling(look, plain, siblings, part, reply, tools)
+            }
+            (Step::Opening { look, part, seen, found, open }, reply) => {
+                self.opened(look, part, seen, found, open, reply, tools)
+            }
+            (Step::Comparing { look, part, seen, found, mut open }, Reply::Stat(stat)) => {
+                let inode = |stat: &Stat| (stat.kind, stat.dev, stat.ino);
+                if inode(&stat) == inode(&seen.stat) {
+                    open[part] = Some(Seen { file: seen.file, stat });
+                    self.open_next(look, found, open, tools)
+                } else if self.looks < LOOKS_MAX {
+                    Next::Look
+                } else {
+                    Next::End(Outcome::Missing)
+                }
+            }
+            (Step::Reading { look, parts, is_changed }, reply) => {
+                self.read(look, parts, is_changed, part, reply, tools)
+            }
+            (_, Reply::Failed(error)) => Next::End(Outcome::Failed(error)),
+            (step, reply) => unreachable!("{} in the step {}", reply.name(), step.name()),
         }
     }
 
-    /// Have the directories on the way watched, and look again.
-    fn watch_and_look_again(&mut self, shell: &mut Shell, id: u32) {
-        let load = self.load(id);
-        load.step = Step::Watch;
-        load.watch_tried = true;
-        load.parts = [const { None }; PARTS];
-        let key = load.key.clone();
-        match self.watch_on(shell, id, &key) {
-            Watching::Pending => self.load(id).pending += 1,
-            Watching::Yes | Watching::No => self.look(shell, id),
-        }
+    fn wait(&mut self, step: Step<F>) -> Next<F> {
+        self.step = step;
+        Next::Replies
     }
 
-    /// Whether the load is to have its directories watched before it goes on.
-    fn wants_watches(&mut self, id: u32) -> bool {
-        let load = self.load(id);
-        !load.watched && !load.linked && !load.watch_tried
+    fn find(&self, look: Look<F>, tools: &mut Tools<'_, F>) -> Step<F> {
+        let how = if look.way == Way::Linked { FIND } else { FIND.without_symlinks() };
+        let name = self.file_name(0, tools.policy);
+        tools.asks.push((0, Ask::Open { dir: look.root.clone(), name, how }));
+        Step::Finding { look }
     }
 
-    /// A directory that the load waits for can be watched, or cannot.
-    pub(super) fn directory_known(&mut self, shell: &mut Shell, id: u32, watched: bool) {
-        let load = self.load(id);
-        debug_assert_eq!((load.step, load.pending), (Step::Watch, 1));
-        load.pending -= 1;
-        if watched { self.watch_and_look_again(shell, id) } else { self.look(shell, id) }
-    }
-
-    /// The name of the file that the load looks for.
-    fn file_name(&mut self, id: u32) -> Vec<u8> {
-        let index = self.policy.index.clone();
-        let mut name = self.load(id).key.to_vec();
+    /// The name of a part, relative to the root.
+    fn file_name(&self, part: usize, policy: &Policy) -> Vec<u8> {
+        let mut name = self.path.to_vec();
         if is_directory(&name) {
-            name.extend_from_slice(index.as_bytes());
+            name.extend_from_slice(policy.index.as_bytes());
+        }
+        if let Some(coding) = coding_of(part) {
+            name.extend_from_slice(suffix(coding).as_bytes());
         }
         name
     }
 
-    fn open(&mut self, shell: &mut Shell, id: u32) {
-        let name = self.file_name(id);
-        let load = self.load(id);
-        load.step = Step::Open;
-        let how = if load.linked { FIND } else { FIND.without_symlinks() };
-        self.submit_open(shell, id, 0, name, how);
+    /// Whether its directories are to be watched before it goes on.
+    fn wants_watches(&self, look: &Look<F>) -> bool {
+        look.way == Way::Unwatched && !self.has_tried_to_watch
     }
 
-    fn submit_open(&mut self, shell: &mut Shell, id: u32, part: u32, name: Vec<u8>, how: OpenHow) {
-        let Ok(path) = CString::new(name) else {
-            return self.fail(shell, id, Status::BadRequest);
-        };
-        self.load(id).pending += 1;
-        let dir = Some(self.load(id).root.clone());
-        shell.ring.submit(Op::Open { dir, path, how }, token(kind::LOAD, part, id));
-    }
-
-    /// Take a completion of a load.
-    pub(crate) fn handle_load(&mut self, shell: &mut Shell, completion: Completion) {
-        #[allow(clippy::cast_possible_truncation, reason = "the low half is the number")]
-        let (id, part) = (completion.token as u32, (completion.token >> 32) as u32 & 0xff);
-        let load = self.load(id);
-        load.pending -= 1;
-        match (load.step, completion.result) {
-            (Step::Open, Ok(Event::Opened(fd))) => {
-                load.step = Step::Stat;
-                self.submit_stat(shell, id, 0, fd);
-            }
-            (Step::Open, Err(error)) if is(&error, ELOOP) && !load.linked => {
-                load.watched = false;
-                load.linked = true;
-                self.open(shell, id);
-            }
-            (Step::Open, Err(error)) => {
-                let status = status_of(&error, shell);
-                if status == Status::NotFound && is_directory(&self.load(id).key) {
-                    self.open_directory(shell, id);
-                } else {
-                    self.fail(shell, id, status);
-                }
-            }
-            (Step::Stat, Ok(Event::Stat(stat))) => self.found(shell, id, *stat),
-            (Step::OpenDirectory, Ok(Event::Opened(dir))) => {
-                if self.wants_watches(id) {
-                    return self.watch_and_look_again(shell, id);
-                }
-                let load = self.load(id);
-                load.step = Step::List;
-                load.pending += 1;
-                let op = Op::List { dir, entries_max: ENTRIES_MAX };
-                shell.ring.submit(op, token(kind::LOAD, 0, id));
-            }
-            (Step::List, Ok(Event::Listed(listed))) => {
-                let keep = listed.entries.len() <= ENTRIES_KEPT_MAX;
-                let memory = listed.entries.iter().map(|e| e.name.len() + size_of_val(e)).sum();
-                self.finish(shell, id, Kind::Directory(Rc::from(listed)), memory, 0, keep);
-            }
-            (Step::Siblings, result) => self.sibling(shell, id, part, result),
-            (Step::OpenForReading { part, by_name }, result) => {
-                self.opened_for_reading(shell, id, part, by_name, result);
-            }
-            (Step::Compare { part }, Ok(Event::Stat(stat))) => {
-                let part = load.parts[part as usize].as_mut().expect("open for reading");
-                let file = |stat: &Stat| (stat.kind, stat.dev, stat.ino);
-                let is_same = part.stat.as_ref().map(file) == Some(file(&stat));
-                part.stat = Some(*stat);
-                if is_same {
-                    self.open_for_reading(shell, id);
-                } else if load.looks < LOOKS_MAX {
-                    self.look(shell, id);
-                } else {
-                    self.fail(shell, id, Status::NotFound);
-                }
-            }
-            (Step::Read, result) => {
-                if let Ok(Event::Read(buf)) = result
-                    && let Some(part) = &mut load.parts[part as usize]
-                {
-                    part.body = Some(buf);
-                }
-                if load.pending == 0 {
-                    self.confirm(shell, id);
-                }
-            }
-            (Step::Confirm, result) => self.confirmed(shell, id, part, result),
-            (_, Err(error)) => {
-                let status = status_of(&error, shell);
-                self.fail(shell, id, status);
-            }
-            (step, Ok(event)) => unreachable!("{event:?} in step {step:?}"),
+    /// There is no index: lists the directory, if that is allowed.
+    fn open_directory(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) -> Next<F> {
+        if !tools.policy.listing {
+            return Next::End(Outcome::Missing);
         }
+        let name = self.path.strip_suffix(b"/").unwrap_or(b".").to_vec();
+        let how = OpenHow::BENEATH.with_flags(O_DIRECTORY);
+        tools.asks.push((0, Ask::Open { dir: look.root.clone(), name, how }));
+        self.wait(Step::OpeningDirectory { look })
     }
 
-    fn submit_stat(&mut self, shell: &mut Shell, id: u32, part: u32, fd: Fd) {
-        let load = self.load(id);
-        load.pending += 1;
-        load.parts[part as usize] =
-            Some(Part { fd: fd.clone(), readable: false, stat: None, body: None });
-        shell.ring.submit(Op::Stat(fd), token(kind::LOAD, part, id));
-    }
-
-    /// The path's own file is found and known.
-    fn found(&mut self, shell: &mut Shell, id: u32, stat: Stat) {
-        let load = self.load(id);
-        match stat.kind {
+    /// The state of the path's own file is known.
+    fn examined(&mut self, mut look: Look<F>, plain: Seen<F>, tools: &mut Tools<'_, F>) -> Next<F> {
+        match plain.stat.kind {
             FileKind::Regular => {}
-            FileKind::Directory if is_directory(&load.key) => {
-                return self.open_directory(shell, id);
+            FileKind::Directory if is_directory(&self.path) => {
+                return self.open_directory(look, tools);
             }
-            FileKind::Directory => return self.finish(shell, id, Kind::Redirect, 0, 0, false),
-            FileKind::Symlink | FileKind::Other => {
-                return self.fail(shell, id, Status::NotFound);
-            }
+            FileKind::Directory => return Next::End(Outcome::Redirect(look)),
+            FileKind::Symlink | FileKind::Other => return Next::End(Outcome::Missing),
         }
-        if stat.size > SIZE_MAX {
-            let reason = "the file is larger than 4 EiB";
-            let reject = Reject { status: Status::NotImplemented, reason };
-            return self.fail_with(shell, id, &Answer::Rejected(reject));
+        if plain.stat.size > SIZE_MAX {
+            return Next::End(Outcome::TooLarge);
         }
-        if self.wants_watches(id) {
-            return self.watch_and_look_again(shell, id);
+        if self.wants_watches(&look) {
+            return Next::Watch;
         }
-        let load = self.load(id);
-        if stat.links > 1 {
-            // Another name of it may be in a directory that nobody watches.
-            load.watched = false;
+        look.respect_names(&plain.stat);
+        if !has_siblings(&self.path) {
+            let mut found = [const { None }; PARTS];
+            found[0] = Some(plain);
+            return self.found(look, found, tools);
         }
-        if let Some(part) = &mut load.parts[0] {
-            part.stat = Some(stat);
+        for part in 1..PARTS {
+            let (dir, name) = (look.root.clone(), self.file_name(part, tools.policy));
+            tools.asks.push((part, Ask::Open { dir, name, how: FIND.without_symlinks() }));
         }
-        load.step = Step::Siblings;
-        if has_siblings(&load.key) {
-            let name = self.file_name(id);
-            for (part, coding) in (1..).zip(Coding::PREFERENCE) {
-                let name = [&name[..], suffix(coding).as_bytes()].concat();
-                self.submit_open(shell, id, part, name, FIND.without_symlinks());
-            }
-        } else {
-            self.siblings_known(shell, id);
-        }
+        let siblings = [const { Sibling::Finding }; Coding::PREFERENCE.len()];
+        self.wait(Step::Siblings { look, plain, siblings })
     }
 
-    fn sibling(&mut self, shell: &mut Shell, id: u32, part: u32, result: io::Result<Event>) {
-        let load = self.load(id);
-        match result {
-            Ok(Event::Opened(fd)) => return self.submit_stat(shell, id, part, fd),
-            Ok(Event::Stat(stat)) if stat.kind == FileKind::Regular && stat.size <= SIZE_MAX => {
-                load.watched &= stat.links == 1;
-                if let Some(part) = &mut load.parts[part as usize] {
-                    part.stat = Some(*stat);
-                }
+    fn sibling(
+        &mut self,
+        mut look: Look<F>,
+        plain: Seen<F>,
+        mut siblings: [Sibling<F>; Coding::PREFERENCE.len()],
+        part: usize,
+        reply: Reply<F>,
+        tools: &mut Tools<'_, F>,
+    ) -> Next<F> {
+        let sibling = &mut siblings[part - 1];
+        *sibling = match (core::mem::replace(sibling, Sibling::Absent), reply) {
+            (Sibling::Finding, Reply::Opened(file)) => {
+                tools.asks.push((part, Ask::Stat(file.clone())));
+                Sibling::Examining(file)
+            }
+            (Sibling::Examining(file), Reply::Stat(stat))
+                if stat.kind == FileKind::Regular && stat.size <= SIZE_MAX =>
+            {
+                look.respect_names(&stat);
+                Sibling::Found(Seen { file, stat })
             }
             // It does not exist, or is nothing that can be served in the file's place.
-            _ => load.parts[part as usize] = None,
+            _ => Sibling::Absent,
+        };
+        let is_pending =
+            |sibling: &Sibling<F>| matches!(sibling, Sibling::Finding | Sibling::Examining(_));
+        if siblings.iter().any(is_pending) {
+            return self.wait(Step::Siblings { look, plain, siblings });
         }
-        if load.pending == 0 {
-            self.siblings_known(shell, id);
+        let mut found = [const { None }; PARTS];
+        found[0] = Some(plain);
+        for (found, sibling) in found[1..].iter_mut().zip(siblings) {
+            if let Sibling::Found(seen) = sibling {
+                *found = Some(seen);
+            }
         }
+        self.found(look, found, tools)
     }
 
-    /// Everything that belongs to the path is known: open it for reading, if it is not as before.
-    fn siblings_known(&mut self, shell: &mut Shell, id: u32) {
-        if self.load(id).watched
-            && let Some(previous) = self.unchanged(id)
+    /// All parts are known: opens them for reading, if they are not as before.
+    fn found(&mut self, look: Look<F>, found: Parts<Seen<F>>, tools: &mut Tools<'_, F>) -> Next<F> {
+        if look.way == Way::Watched
+            && let Some(previous) = self.unchanged(&found)
         {
-            return self.still_true(shell, id, previous);
+            return Next::End(Outcome::Unchanged(look, previous));
         }
-        let load = self.load(id);
-        let sizes = load.parts.iter().flatten().filter_map(|part| part.stat.as_ref());
-        let large = sizes.filter(|stat| stat.size > FINISHED_BYTES_MAX).count();
-        load.large = large;
-        if large > 0 && !load.has_room {
-            if !self.make_room(shell, large) {
-                return self.park(shell, id);
-            }
-            self.reserve(id);
+        let is_large = |seen: &&Seen<F>| seen.stat.size > FINISHED_BYTES_MAX;
+        let large = found.iter().flatten().filter(is_large).count();
+        if large > 0 && self.reserved == 0 {
+            self.step = Step::Admitting { look, found };
+            return Next::Room(large);
         }
-        self.open_for_reading(shell, id);
+        self.open_next(look, found, [const { None }; PARTS], tools)
     }
 
-    /// What the path was before, if that has not changed.
-    fn unchanged(&mut self, id: u32) -> Option<Rc<Resource>> {
-        let load = self.load(id);
-        load.previous.take_if(|previous| previous.settled && same(&previous.kind, &load.parts))
+    /// The resource that was cached before, if the parts are those that it was made of.
+    fn unchanged(&self, parts: &Parts<Seen<F>>) -> Option<Rc<Resource>> {
+        let previous = self.previous.as_ref().filter(|previous| previous.settled)?;
+        let Kind::File(files) = &previous.kind else { return None };
+        let now = |part: usize| parts[part].as_ref().map(|seen| &seen.stat);
+        let is_same = now(0) == Some(&files.plain.stat)
+            && (1..)
+                .zip(&files.encoded)
+                .all(|(part, variant)| now(part) == variant.as_ref().map(|variant| &variant.stat));
+        is_same.then(|| Rc::clone(previous))
     }
 
-    /// Open the next part, and then read what is small.
-    fn open_for_reading(&mut self, shell: &mut Shell, id: u32) {
-        let linked = self.load(id).linked;
-        let closed = |part: &Option<Part>| part.as_ref().is_some_and(|part| !part.readable);
-        let Some(number) = self.load(id).parts.iter().position(closed) else {
-            return self.read(shell, id);
-        };
-        let part = u32::try_from(number).expect("a few");
-        let by_name = self.no_proc;
-        self.load(id).step = Step::OpenForReading { part, by_name };
-        if by_name {
-            let mut name = self.file_name(id);
-            if let Some(coding) = number.checked_sub(1) {
-                name.extend_from_slice(suffix(Coding::PREFERENCE[coding]).as_bytes());
-            }
-            let follow = linked && number == 0;
+    /// Opens the next part for reading; after the last, reads the small ones.
+    fn open_next(
+        &mut self,
+        look: Look<F>,
+        mut found: Parts<Seen<F>>,
+        open: Parts<Seen<F>>,
+        tools: &mut Tools<'_, F>,
+    ) -> Next<F> {
+        let next = (0..).zip(&mut found).find_map(|(part, seen)| Some((part, seen.take()?)));
+        let Some((part, seen)) = next else { return self.begin_reading(look, open, tools) };
+        let ask = if *tools.has_proc {
+            Ask::OpenForReading(seen.file.clone())
+        } else {
+            let follow = look.way == Way::Linked && part == 0;
             let how = if follow { OpenHow::BENEATH } else { OpenHow::BENEATH.without_symlinks() };
-            return self.submit_open(shell, id, part, name, how);
-        }
-        let load = self.load(id);
-        load.pending += 1;
-        let found = load.parts[number].as_ref().expect("just found there");
-        let path = CString::new(format!("/proc/self/fd/{}", found.fd.raw())).expect("no NUL");
-        let op = Op::Open { dir: None, path, how: READ };
-        shell.ring.submit(op, token(kind::LOAD, part, id));
-    }
-
-    fn opened_for_reading(
-        &mut self,
-        shell: &mut Shell,
-        id: u32,
-        part: u32,
-        by_name: bool,
-        result: io::Result<Event>,
-    ) {
-        let load = self.load(id);
-        match (result, part) {
-            (Ok(Event::Opened(fd)), _) => {
-                if let Some(part) = &mut load.parts[part as usize] {
-                    part.fd = fd.clone();
-                    part.readable = true;
-                }
-                if by_name || !load.watched {
-                    load.step = Step::Compare { part };
-                    load.pending += 1;
-                    shell.ring.submit(Op::Stat(fd), token(kind::LOAD, part, id));
-                    return;
-                }
-            }
-            (Err(error), _) if is(&error, ENOENT) && !by_name => self.no_proc = true,
-            (Err(error), 0) => {
-                let status = status_of(&error, shell);
-                return self.fail(shell, id, status);
-            }
-            // A sibling that cannot be read cannot be served in the file's place.
-            _ => load.parts[part as usize] = None,
-        }
-        self.open_for_reading(shell, id);
-    }
-
-    /// Read what is small.
-    fn read(&mut self, shell: &mut Shell, id: u32) {
-        if let Some(previous) = self.unchanged(id) {
-            return self.still_true(shell, id, previous);
-        }
-        let (pool, keep) = (self.pool.clone(), self.policy.keep);
-        let load = self.load(id);
-        load.step = Step::Read;
-        for (number, part) in (0..).zip(&load.parts) {
-            let Some(Part { fd, stat: Some(stat), .. }) = part else { continue };
-            if stat.size == 0 || stat.size > FINISHED_BYTES_MAX {
-                continue;
-            }
-            let want = usize::try_from(stat.size).expect("small");
-            let Some(buf) = pool.take(want) else { continue };
-            let caching = if keep { ring::Caching::Keep } else { ring::Caching::Drop };
-            let op = Op::Read { file: fd.clone(), offset: 0, buf, caching };
-            shell.ring.submit(op, token(kind::LOAD, number, id));
-            load.pending += 1;
-        }
-        if load.pending == 0 {
-            self.assemble(shell, id);
-        }
-    }
-
-    /// What was read is what the tag says only if the file has not changed meanwhile.
-    fn confirm(&mut self, shell: &mut Shell, id: u32) {
-        let load = self.load(id);
-        load.step = Step::Confirm;
-        for (number, part) in (0..).zip(&load.parts) {
-            let Some(Part { fd, body: Some(_), .. }) = part else { continue };
-            shell.ring.submit(Op::Stat(fd.clone()), token(kind::LOAD, number, id));
-            load.pending += 1;
-        }
-        if load.pending == 0 {
-            self.assemble(shell, id);
-        }
-    }
-
-    fn confirmed(&mut self, shell: &mut Shell, id: u32, part: u32, result: io::Result<Event>) {
-        let load = self.load(id);
-        let part = load.parts[part as usize].as_mut().expect("it was read");
-        match result {
-            Ok(Event::Stat(stat)) if part.stat.as_ref() == Some(&stat) => {}
-            result => {
-                // Sent from the file, as whatever is in it by then, and not kept.
-                part.body = None;
-                load.outdated = true;
-                if let Ok(Event::Stat(stat)) = result {
-                    part.stat = Some(*stat);
-                }
-            }
-        }
-        if load.pending > 0 {
-            return;
-        }
-        if load.outdated && load.looks < LOOKS_MAX && self.is_own(id) {
-            self.load(id).outdated = false;
-            return self.look(shell, id);
-        }
-        self.assemble(shell, id);
-    }
-
-    /// Whether the load is what requests for its path wait for: else an event has outdated it.
-    fn is_own(&mut self, id: u32) -> bool {
-        let key = self.load(id).key.clone();
-        self.by_key.get(&key) == Some(&id)
-    }
-
-    /// Nothing has changed since the resource was made.
-    fn still_true(&mut self, shell: &mut Shell, id: u32, resource: Rc<Resource>) {
-        let load = self.end(shell, id);
-        resource.validated.set(load.began);
-        resource.watched.set(load.watched);
-        if load.outdated {
-            self.forget(&load.key);
-        }
-        self.answer(load.tickets, &Answer::Resource(resource));
-    }
-
-    /// The tags of the parts, empty where there is none.
-    fn tags(&mut self, id: u32) -> [Vec<u8>; PARTS] {
-        let mut stats = [const { None }; PARTS];
-        for (stat, part) in stats.iter_mut().zip(&self.load(id).parts) {
-            *stat = part.as_ref().and_then(|part| part.stat);
-        }
-        let coding = |number: usize| number.checked_sub(1).map(|at| Coding::PREFERENCE[at]);
-        core::array::from_fn(|number| {
-            stats[number].map_or(Vec::new(), |stat| self.tag(&stat, coding(number)))
-        })
-    }
-
-    /// Make the resource of what was found.
-    fn assemble(&mut self, shell: &mut Shell, id: u32) {
-        let index = self.policy.index.clone();
-        let account = self.account.clone();
-        let tags = self.tags(id);
-        let load = self.load(id);
-        let name = if is_directory(&load.key) { index.into_bytes() } else { load.key.to_vec() };
-        let content_type = content_type(&name);
-        let present = |number: usize| load.parts[number].as_ref().is_some_and(|p| p.stat.is_some());
-        let mut codings = Codings::default();
-        for (number, coding) in (1..).zip(Coding::PREFERENCE) {
-            if present(number) {
-                codings = codings.with(coding);
-            }
-        }
-        let vary = (!codings.is_empty()).then_some(&b"Accept-Encoding"[..]);
-        let stats = load.parts.iter().flatten().filter_map(|part| part.stat.as_ref());
-        let age = |stat: &Stat| load.unix.saturating_sub(stat.ctime.max(stat.mtime));
-        load.settled = stats.map(age).all(|age| age >= SETTLED_AFTER);
-        let mut parts = core::mem::take(&mut load.parts).into_iter();
-        let (mut memory, mut descriptors) = (0, 0);
-        let mut tags = tags.into_iter();
-        let mut variant = |part: Option<Part>, coding| {
-            let etag = tags.next().expect("one for each part");
-            let Some(Part { fd, stat: Some(stat), body, .. }) = part else { return None };
-            let whole = body.as_deref().unwrap_or_default();
-            let body = if whole.len() as u64 == stat.size {
-                Ok(whole)
-            } else {
-                descriptors += 1;
-                Err(Rc::new(File::new(fd, &stat)))
-            };
-            let variant = Variant::new(stat, etag, coding, &content_type, vary, body, &account);
-            memory += variant.memory();
-            Some(variant)
+            let (dir, name) = (look.root.clone(), self.file_name(part, tools.policy));
+            Ask::Open { dir, name, how }
         };
-        let plain = parts
-            .next()
-            .and_then(|part| variant(part, None))
-            .expect("open, or the load has failed");
-        let mut encoded = [const { None }; Coding::PREFERENCE.len()];
-        for (coding, part) in Coding::PREFERENCE.into_iter().zip(parts) {
-            encoded[coding as usize] = variant(part, Some(coding));
-        }
-        let files = FileSet { content_type, plain, encoded, codings };
-        self.finish(shell, id, Kind::File(files), memory, descriptors, true);
+        tools.asks.push((part, ask));
+        self.wait(Step::Opening { look, part, seen, found, open })
     }
 
-    fn finish(
+    #[expect(clippy::too_many_arguments, reason = "they are the parts of the step")]
+    fn opened(
         &mut self,
-        shell: &mut Shell,
-        id: u32,
-        kind: Kind,
-        memory: usize,
-        descriptors: usize,
-        keep: bool,
-    ) {
-        let load = self.end(shell, id);
-        let beside_files = if matches!(kind, Kind::File(_)) { 0 } else { memory };
-        let resource = Rc::new(Resource {
-            _charge: self.account.charge(beside_files as u64),
-            memory: memory + size_of::<Resource>() + load.key.len(),
-            key: load.key,
-            kind,
-            validated: load.began.into(),
-            watched: load.watched.into(),
-            settled: load.settled,
-            used: shell.cx.now.into(),
-            idle_at: None.into(),
-            descriptors,
+        look: Look<F>,
+        part: usize,
+        seen: Seen<F>,
+        mut found: Parts<Seen<F>>,
+        mut open: Parts<Seen<F>>,
+        reply: Reply<F>,
+        tools: &mut Tools<'_, F>,
+    ) -> Next<F> {
+        match reply {
+            Reply::Opened(file) if *tools.has_proc && look.way == Way::Watched => {
+                open[part] = Some(Seen { file, stat: seen.stat });
+            }
+            Reply::Opened(file) => {
+                tools.asks.push((part, Ask::Stat(file.clone())));
+                let seen = Seen { file, stat: seen.stat };
+                return self.wait(Step::Comparing { look, part, seen, found, open });
+            }
+            Reply::Failed(error) if is_no_entry(&error) && *tools.has_proc => {
+                *tools.has_proc = false;
+                found[part] = Some(seen);
+            }
+            Reply::Failed(error) if part == 0 => return Next::End(Outcome::Failed(error)),
+            // A sibling that cannot be read cannot be served in the file's place.
+            _ => {}
+        }
+        self.open_next(look, found, open, tools)
+    }
+
+    fn begin_reading(
+        &mut self,
+        look: Look<F>,
+        open: Parts<Seen<F>>,
+        tools: &mut Tools<'_, F>,
+    ) -> Next<F> {
+        if let Some(previous) = self.unchanged(&open) {
+            return Next::End(Outcome::Unchanged(look, previous));
+        }
+        let mut parts = [const { None }; PARTS];
+        for (part, seen) in (0..).zip(open) {
+            let Some(seen) = seen else { continue };
+            let is_small = (1..=FINISHED_BYTES_MAX).contains(&seen.stat.size);
+            let want = usize::try_from(seen.stat.size).ok().filter(|_| is_small);
+            let body = match want.and_then(|want| tools.pool.take(want)) {
+                Some(buffer) => {
+                    tools.asks.push((part, Ask::Read(seen.file.clone(), buffer)));
+                    Body::Reading
+                }
+                None => Body::InFile,
+            };
+            parts[part] = Some((seen, body));
+        }
+        self.go_on_reading(look, parts, false)
+    }
+
+    fn read(
+        &mut self,
+        look: Look<F>,
+        mut parts: Parts<(Seen<F>, Body)>,
+        mut is_changed: bool,
+        part: usize,
+        reply: Reply<F>,
+        tools: &mut Tools<'_, F>,
+    ) -> Next<F> {
+        let (seen, body) = parts[part].as_mut().expect("only parts that exist are asked about");
+        *body = match (core::mem::replace(body, Body::InFile), reply) {
+            (Body::Reading, Reply::Read(buffer)) => {
+                tools.asks.push((part, Ask::Stat(seen.file.clone())));
+                Body::Confirming(buffer)
+            }
+            (Body::Reading, _) => Body::InFile,
+            (Body::Confirming(buffer), Reply::Stat(stat)) if stat == seen.stat => {
+                Body::Confirmed(buffer)
+            }
+            // It is sent from the file, with whatever is in it by then, and not cached.
+            (_, reply) => {
+                is_changed = true;
+                if let Reply::Stat(stat) = reply {
+                    seen.stat = stat;
+                }
+                Body::InFile
+            }
+        };
+        self.go_on_reading(look, parts, is_changed)
+    }
+
+    fn go_on_reading(
+        &mut self,
+        look: Look<F>,
+        parts: Parts<(Seen<F>, Body)>,
+        is_changed: bool,
+    ) -> Next<F> {
+        let is_pending =
+            |(_, body): &(_, Body)| matches!(body, Body::Reading | Body::Confirming(_));
+        if parts.iter().flatten().any(is_pending) {
+            return self.wait(Step::Reading { look, parts, is_changed });
+        }
+        if is_changed && self.looks < LOOKS_MAX && !self.is_outdated {
+            return Next::Look;
+        }
+        let parts = parts.map(|part| {
+            let (seen, body) = part?;
+            let Body::Confirmed(buffer) = body else { return Some((seen, None)) };
+            Some((seen, Some(buffer)))
         });
-        self.answer(load.tickets, &Answer::Resource(Rc::clone(&resource)));
-        if keep && !load.outdated {
-            self.keep(shell, resource);
-            return;
-        }
-        self.share.left(&resource);
-        if !load.outdated {
-            self.forget(&resource.key);
-        }
+        Next::End(Outcome::File { look, parts, is_changed })
     }
+}
 
-    fn fail(&mut self, shell: &mut Shell, id: u32, status: Status) {
-        self.fail_with(shell, id, &Answer::Error(status));
+impl<F> Look<F> {
+    /// Another name of a file may be in a directory that is not watched.
+    fn respect_names(&mut self, stat: &Stat) {
+        if stat.links > 1 && self.way == Way::Watched {
+            self.way = Way::Unwatched;
+        }
     }
+}
 
-    fn fail_with(&mut self, shell: &mut Shell, id: u32, answer: &Answer) {
-        if self.load(id).pending > 0 {
-            // Only possible for a name with NUL, which no path has.
-            return;
+impl<F> Step<F> {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::InLine => "InLine",
+            Self::Parked => "Parked",
+            Self::Watching => "Watching",
+            Self::Finding { .. } => "Finding",
+            Self::Examining { .. } => "Examining",
+            Self::OpeningDirectory { .. } => "OpeningDirectory",
+            Self::Listing { .. } => "Listing",
+            Self::Siblings { .. } => "Siblings",
+            Self::Admitting { .. } => "Admitting",
+            Self::Opening { .. } => "Opening",
+            Self::Comparing { .. } => "Comparing",
+            Self::Reading { .. } => "Reading",
+            Self::Done => "Done",
         }
-        let load = self.end(shell, id);
-        if !load.outdated {
-            self.forget(&load.key);
-        }
-        self.answer(load.tickets, answer);
     }
+}
 
-    fn end(&mut self, shell: &mut Shell, id: u32) -> Load {
-        if self.is_own(id) {
-            let key = self.load(id).key.clone();
-            self.by_key.remove(&key);
+impl<F> Reply<F> {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Opened(_) => "Opened",
+            Self::Stat(_) => "Stat",
+            Self::Listed(_) => "Listed",
+            Self::Read(_) => "Read",
+            Self::Failed(_) => "Failed",
         }
-        let load = self.loads[id as usize].take().expect("ends once");
-        self.free_loads.push(id);
-        self.share.reserved -= load.reserved;
-        self.share.load_bytes -= bytes_of(&load.key);
-        self.leave(shell);
-        load
     }
+}
 
-    /// No index: list the directory, if that is allowed.
-    fn open_directory(&mut self, shell: &mut Shell, id: u32) {
-        if !self.policy.listing {
-            return self.fail(shell, id, Status::NotFound);
-        }
-        let load = self.load(id);
-        load.step = Step::OpenDirectory;
-        load.parts = [const { None }; PARTS];
-        let name = load.key.strip_suffix(b"/").unwrap_or(b".").to_vec();
-        let how = OpenHow::BENEATH.with_flags(O_DIRECTORY);
-        self.submit_open(shell, id, 0, name, how);
-    }
+/// The coding of a part; the file itself has none.
+pub(super) fn coding_of(part: usize) -> Option<Coding> {
+    part.checked_sub(1).map(|at| Coding::PREFERENCE[at])
 }
 
 /// To find what is beneath the root, and open nothing.
 const FIND: OpenHow = OpenHow { flags: O_PATH, ..OpenHow::BENEATH };
-/// To open what was found through `/proc/self/fd`, whose links are magic.
-const READ: OpenHow = OpenHow { flags: O_NOCTTY, mode: 0, resolve: 0 };
 
 #[allow(clippy::cast_possible_wrap, reason = "a single bit far below the sign")]
 const O_PATH: i32 = rustix::fs::OFlags::PATH.bits() as i32;
 #[allow(clippy::cast_possible_wrap, reason = "a single bit far below the sign")]
-const O_NOCTTY: i32 = rustix::fs::OFlags::NOCTTY.bits() as i32;
-const ENOENT: i32 = rustix::io::Errno::NOENT.raw_os_error();
-const ELOOP: i32 = rustix::io::Errno::LOOP.raw_os_error();
-#[allow(clippy::cast_possible_wrap, reason = "a single bit far below the sign")]
 const O_DIRECTORY: i32 = rustix::fs::OFlags::DIRECTORY.bits() as i32;
 
-fn is(error: &io::Error, errno: i32) -> bool {
-    error.raw_os_error() == Some(errno)
-}
-
-fn is_directory(key: &[u8]) -> bool {
-    key.is_empty() || key.ends_with(b"/")
-}
-
-/// What a failed open or stat means to the client.
-fn status_of(error: &io::Error, shell: &mut Shell) -> Status {
-    use rustix::io::Errno;
-    let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
-    match errno {
-        // XDEV: a link that leads out. NXIO: a socket. LOOP: links in a circle.
-        Errno::NOENT
-        | Errno::NOTDIR
-        | Errno::XDEV
-        | Errno::LOOP
-        | Errno::NXIO
-        | Errno::NODEV
-        | Errno::NAMETOOLONG
-        | Errno::ISDIR
-        | Errno::INVAL
-        | Errno::ILSEQ => Status::NotFound,
-        Errno::ACCESS | Errno::PERM => Status::Forbidden,
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM => {
-            shell.complain_of_limit(error);
-            Status::ServiceUnavailable
-        }
-        _ => {
-            shell.cx.stats.disk_errors += 1;
-            Status::InternalServerError
-        }
-    }
-}
-
-/// Memory that a load takes.
-fn bytes_of(key: &[u8]) -> usize {
-    size_of::<Load>() + key.len()
-}
-
-/// Whether the parts are still those that the resource was made of.
-fn same(kind: &Kind, parts: &[Option<Part>; PARTS]) -> bool {
-    let Kind::File(files) = kind else { return false };
-    let new = |number: usize| parts[number].as_ref().and_then(|part| part.stat.as_ref());
-    new(0) == Some(&files.plain.stat)
-        && files
-            .encoded
-            .iter()
-            .enumerate()
-            .all(|(at, variant)| new(at + 1) == variant.as_ref().map(|variant| &variant.stat))
-}
-
-fn content_type(name: &[u8]) -> String {
-    let base = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);
-    let name = String::from_utf8_lossy(base);
-    let mime = mime_guess::from_path(&*name).first_or_octet_stream();
-    let text = mime.type_() == mime_guess::mime::TEXT
-        || matches!(
-            mime.essence_str(),
-            "application/javascript" | "application/json" | "image/svg+xml"
-        );
-    // UTF-8 is what the web writes; without it browsers guess.
-    if text { format!("{}; charset=utf-8", mime.essence_str()) } else { mime.to_string() }
-}
-
-/// Whether a precompressed sibling is worth looking for: not beside what is compressed itself.
-fn has_siblings(key: &[u8]) -> bool {
-    let compressed = |kind: &str| {
-        let (class, _) = kind.split_once('/').unwrap_or((kind, ""));
-        matches!(class, "video" | "audio")
-            || (class == "image" && kind != "image/svg+xml" && kind != "image/bmp")
-            || matches!(
-                kind,
-                "application/gzip"
-                    | "application/zip"
-                    | "application/zstd"
-                    | "font/woff2"
-                    | "font/woff"
-                    | "application/x-7z-compressed"
-                    | "application/x-xz"
-                    | "application/x-bzip2"
-                    | "application/vnd.debian.binary-package"
-                    | "application/x-rpm"
-            )
-    };
-    let base = key.rsplit(|byte| *byte == b'/').next().unwrap_or(key);
-    let name = String::from_utf8_lossy(base);
-    !mime_guess::from_path(&*name).first_raw().is_some_and(compressed)
-        && !Coding::PREFERENCE.into_iter().any(|coding| base.ends_with(suffix(coding).as_bytes()))
-}
+#[cfg(test)]
+mod tests;

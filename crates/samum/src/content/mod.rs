@@ -1,305 +1,499 @@
-//! URL path → resource: what is served, found without waiting for it.
+//! URL path → resource: finds what is served, and never waits for it.
 //!
-//! A path that is known is answered from the cache. Any other begins a *load*: its directories are
-//! watched, the file is opened, its state read, its precompressed siblings looked for, and, if it
-//! is small, its bytes read, all through the ring. Requests for the same path join the load.
+//! A path in the cache ([`Library`]) is answered from it. Any other path begins a *load*
+//! ([`Loader`]): its directories are watched ([`Watches`]), the file is opened, its state read, its
+//! precompressed siblings looked for, and, if it is small, its bytes read, all through the ring.
+//! Requests for the same path join the load.
 //!
-//! What is cached stays as long as inode events say nothing else. Where events cannot be had
-//! (network file systems, FUSE, paths through symbolic links, files with several names) it is
-//! believed for [`AGE_MAX`], and looked at anew in the background from half of that on.
+//! A cached resource is believed as long as no inode event contradicts it. Where events cannot be had
+//! (network file systems, FUSE, paths through symbolic links, files with several names) it is believed
+//! for [`AGE_MAX`], and looked at again in the background from half of that on.
 
-mod descriptors;
-mod invalidate;
+mod answer;
+mod assemble;
+mod change;
+mod errors;
+mod library;
+mod line;
 mod load;
+mod loader;
+mod media;
+mod open_files;
+mod path;
 mod resource;
+mod site;
 mod tag;
 mod watch;
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
-use http::{Status, path};
-use ring::{BufferPool, Completion, Fd, Op, Time, Token};
+use http::{Reject, Status};
+use ring::{Change, Completion, Fd, Key, Op, Time};
 use sendfile::Account;
 
-pub use resource::Finished;
-pub(crate) use resource::{Data, FileSet, Kind, Resource, Variant, head as resource_head};
+pub use answer::Ticket;
+pub(crate) use answer::{Answer, Found};
+pub(crate) use resource::Resource;
+pub(crate) use resource::{Data, FileSet, Kind, Variant};
+pub use resource::{Finished, Whole};
+pub(crate) use site::{Policy, Site, SiteId};
 
-use crate::budget::CACHED_BYTES_MAX;
 use crate::config::Tags;
 use crate::shell::{Shell, kind};
-use descriptors::Share;
-use invalidate::Outdated;
-use load::Load;
+use assemble::Assembled;
+use change::{Outdated, outdated_by};
+use errors::Refusal;
+use library::Library;
+use line::Parked;
+use load::{Load, Look, Next, Outcome, Way};
+use loader::Loader;
+use path::is_directory;
 use tag::Hashes;
-use watch::Dirs;
+use watch::{Notice, Progress, Watches};
 
 /// How long a resource is believed where changes make no events.
 const AGE_MAX: Duration = Duration::from_secs(1);
-/// How long where they do: writes through a shared mapping make none, nor does a mount above, and
-/// neither do writes through a second name that a file is given in a directory that is not watched.
+/// How long a resource is believed where changes make events. Not for ever: writes through a shared
+/// mapping make none, nor does a mount above, nor do writes through a second name that a file is given
+/// in a directory that is not watched.
 const AGE_MAX_WATCHED: Duration = Duration::from_secs(10);
 /// How long an old resource is served while a slow disk is being asked for a new one.
 const STALE_MAX: Duration = Duration::from_secs(10);
-/// A resource with open files goes this long after it was last asked for: they keep a file system
-/// busy and the space of a deleted file taken.
-const IDLE_MAX: Duration = Duration::from_secs(30);
-
-/// Files up to this size are kept in memory with their head, as finished responses: from here on
-/// `sendfile` is cheaper (DESIGN.md §5).
-pub(crate) const FINISHED_BYTES_MAX: u64 = 32 * 1024;
-/// Larger files are not served: the ring reads nothing beyond (`ring::Ring::submit`), and what a
-/// connection has promised stays far below 2⁶⁴. No disk is as large; a sparse file may be.
-pub(crate) const SIZE_MAX: u64 = 1 << 62;
-/// Resources held, per worker.
-const RESOURCES_MAX: usize = 16 * 1024;
-/// Requests that wait for the same load; one more is answered with 503. All that a thousand
-/// connections may have.
+/// Requests that wait for the same load; one more is answered with 503. As many as 1,024 connections
+/// can have.
 const TICKETS_MAX: usize = 64 * 1024;
-/// Small files being read at once, per worker; one that finds no buffer is sent as a large one.
-const BUFFERS: usize = 64;
-/// Names in a path; what is deeper is a 414. `PATH_MAX` would allow 2,048, each of which the kernel
-/// walks through and we may have to watch; sites have up to about 20.
+/// Names in a path; a deeper path is answered with 414. `PATH_MAX` would allow 2,048, each of which the
+/// kernel walks through and we may have to watch; sites have up to about 20.
 const DEPTH_MAX: usize = 128;
-/// Keys forgotten and idle resources closed in one turn: about 0.1 ms. The rest has its turn after
-/// other events.
+/// Listings with more entries than this are not cached.
+const LISTED_MAX: usize = 4096;
+/// Outdated resources evicted in one turn: about 0.1 ms. The others have their turn after other events.
 const TIDY_MAX: usize = 256;
+/// Watched directories looked at to find one that can go.
+const UNWATCH_LOOKS_MAX: usize = 16;
+/// So many idle resources are evicted together with the watch of their directory.
+const UNWATCH_EVICTIONS_MAX: usize = 4;
 
-/// What may be configured.
-#[derive(Clone, Debug)]
-pub(crate) struct Policy {
-    pub(crate) index: String,
-    pub(crate) listing: bool,
-    pub(crate) keep: bool,
-    pub(crate) tags: Tags,
-    pub(crate) descriptors_max: usize,
-}
-
-/// A path relative to the root, shared by everything that is found by it. That of a directory ends
-/// in a slash, but for the root's, which is empty.
-type Path = Rc<[u8]>;
-
-/// The files below one directory, as one worker knows them.
+/// The files of all sites, as one worker knows them.
 pub(crate) struct Content {
-    root: Fd,
-    policy: Policy,
-    /// What resources and their buffers are charged to for as long as anybody holds them.
-    account: Account,
-    cache: HashMap<Path, Rc<Resource>>,
-    /// The keys of `cache` in order, which puts those below a directory side by side.
-    in_order: BTreeSet<Path>,
-    /// The keys of `cache` in the order of the clock hand, and when it was there (second chance).
-    hand: VecDeque<(Path, Time)>,
-    memory: usize,
-    /// Resources with open files, by the time when they are to be looked at: they go if they have
-    /// not been used for [`IDLE_MAX`]. The number tells those of one time apart.
-    idle: BTreeMap<(Time, u64), Path>,
-    next_idle: u64,
-    /// Below these prefixes nothing that is cached is true any more; it goes bit by bit.
-    outdated: Vec<Outdated>,
-    share: Share,
+    sites: Vec<Site>,
+    library: Library,
+    loader: Loader,
+    watches: Watches,
     hashes: Hashes,
-    loads: Vec<Option<Load>>,
-    free_loads: Vec<u32>,
-    by_key: BTreeMap<Path, u32>,
-    dirs: Dirs,
-    /// The timer of what is done bit by bit, if it runs.
-    tidy: Option<(Time, ring::Key)>,
-    /// Whether files cannot be opened through `/proc/self/fd`.
-    no_proc: bool,
-    pool: BufferPool,
+    /// Charged for resources and their buffers for as long as anything holds them.
+    account: Account,
+    /// Some while the timer runs that calls [`handle_tidy`](Self::handle_tidy): its time and key.
+    tidy: Option<(Time, Key)>,
     scratch: Vec<u8>,
-    /// Requests whose resource has been found, for the worker to deliver.
-    pub(crate) answers: Vec<(Ticket, Answer)>,
-}
-
-/// Names a request whose answer comes later. The two numbers are the caller's; the content hands them
-/// back with the answer and does not look at them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket {
-    /// The first number: the connection.
-    pub connection: u64,
-    /// The second number: the request on it.
-    pub request: u32,
-}
-
-/// What a request is answered with.
-#[derive(Clone, Debug)]
-pub enum Answer {
-    Resource(Rc<Resource>),
-    /// What may be done here.
-    Options,
-    Error(Status),
-    /// The request was understood, and is refused for this reason.
-    Rejected(http::Reject),
-}
-
-/// Where a request stands.
-pub(crate) enum Found {
-    Now(Answer),
-    /// The answer will be among [`Content::answers`].
-    Later,
+    /// Answers to requests that were told to wait, for the worker to deliver.
+    pub(crate) answers: VecDeque<(Ticket, Answer)>,
 }
 
 impl Content {
-    pub(crate) fn new(root: Fd, policy: Policy, account: Account) -> std::io::Result<Self> {
-        let size = usize::try_from(FINISHED_BYTES_MAX).expect("a small constant");
+    /// Serves these sites; the first is [`SiteId::FIRST`]. `descriptors_max` is an eighth of the
+    /// worker's descriptors, for files that stay open; half as many again are for loads, the other half
+    /// is for pipes.
+    ///
+    /// # Errors
+    ///
+    /// Those of `mmap(2)`.
+    pub(crate) fn new(
+        sites: Vec<Site>,
+        descriptors_max: usize,
+        account: Account,
+    ) -> std::io::Result<Self> {
+        let count = sites.len();
         Ok(Self {
-            root,
-            share: Share::new(policy.descriptors_max),
-            policy,
-            account,
-            cache: HashMap::new(),
-            in_order: BTreeSet::new(),
-            hand: VecDeque::new(),
-            memory: 0,
-            idle: BTreeMap::new(),
-            next_idle: 0,
-            outdated: Vec::new(),
+            sites,
+            library: Library::new(count, descriptors_max),
+            loader: Loader::new(count, descriptors_max)?,
+            watches: Watches::new(count),
             hashes: Hashes::default(),
-            loads: Vec::new(),
-            free_loads: Vec::new(),
-            by_key: BTreeMap::new(),
-            dirs: Dirs::default(),
+            account,
             tidy: None,
-            no_proc: false,
-            pool: BufferPool::new(size, BUFFERS)?,
             scratch: Vec::new(),
-            answers: Vec::new(),
+            answers: VecDeque::new(),
         })
     }
 
-    /// Find what a URL path names.
-    pub(crate) fn find(&mut self, shell: &mut Shell, url_path: &[u8], ticket: Ticket) -> Found {
-        if path::is_normal(url_path) {
-            return self.find_key(shell, &url_path[1..], ticket);
+    /// Finds the resource of a URL path.
+    pub(crate) fn find(
+        &mut self,
+        shell: &mut Shell,
+        site: SiteId,
+        url_path: &[u8],
+        ticket: Ticket,
+    ) -> Found {
+        if http::path::is_normal(url_path) {
+            return self.find_path(shell, site, &url_path[1..], ticket);
         }
-        let mut key = core::mem::take(&mut self.scratch);
-        let found = match path::normalize(url_path, &mut key) {
+        self.find_unusual(shell, site, url_path, ticket)
+    }
+
+    /// Finds the resource of a URL path that is not written in the usual way.
+    fn find_unusual(
+        &mut self,
+        shell: &mut Shell,
+        site: SiteId,
+        url_path: &[u8],
+        ticket: Ticket,
+    ) -> Found {
+        let mut path = core::mem::take(&mut self.scratch);
+        let found = match http::path::normalize(url_path, &mut path) {
             Ok(normal) => {
-                if normal.directory && !key.is_empty() {
-                    key.push(b'/');
+                if normal.directory && !path.is_empty() {
+                    path.push(b'/');
                 }
-                self.find_key(shell, &key, ticket)
+                self.find_path(shell, site, &path, ticket)
             }
             Err(error) => Found::Now(Answer::Error(error.status())),
         };
-        self.scratch = key;
+        self.scratch = path;
         found
     }
 
-    fn find_key(&mut self, shell: &mut Shell, key: &[u8], ticket: Ticket) -> Found {
-        let mut previous = None;
-        if let Some(resource) = self.cache.get(key).filter(|_| !self.is_outdated(key)) {
-            let age = shell.cx.now.since(resource.validated.get());
-            let max = if resource.watched.get() { AGE_MAX_WATCHED } else { AGE_MAX };
+    // Each request comes here; a call would cost it 30 instructions.
+    #[inline(always)]
+    fn find_path(&mut self, shell: &mut Shell, site: SiteId, path: &[u8], ticket: Ticket) -> Found {
+        if let Some(resource) = self.library.get(site, path) {
             resource.used.set(shell.cx.now);
-            if age < max / 2 {
+            if shell.cx.now.since(resource.validated.get()) < age_max(resource) / 2 {
                 return Found::Now(Answer::Resource(Rc::clone(resource)));
             }
-            let resource = Rc::clone(resource);
-            let refreshing = self.by_key.contains_key(key);
+        }
+        self.load_path(shell, site, path, ticket)
+    }
+
+    /// Finds what is not cached, or has been cached for a while. Apart from the usual case, which is
+    /// short.
+    #[inline(never)]
+    fn load_path(&mut self, shell: &mut Shell, site: SiteId, path: &[u8], ticket: Ticket) -> Found {
+        let mut previous = None;
+        if let Some(resource) = self.library.get(site, path).cloned() {
+            let age = shell.cx.now.since(resource.validated.get());
+            let max = age_max(&resource);
+            let refreshing = self.loader.is_loading(site, path);
             if age < max || (refreshing && age < STALE_MAX) {
-                if !refreshing && !self.share.is_line_full() {
-                    self.begin(shell, key, Some(Rc::clone(&resource)), None);
+                if !refreshing && !self.loader.line.is_full() {
+                    self.begin(shell, site, path, Some(Rc::clone(&resource)), None);
                 }
                 return Found::Now(Answer::Resource(resource));
             }
             previous = Some(resource);
         }
-        if let Some(load) = self.by_key.get(key).and_then(|id| self.loads[*id as usize].as_mut()) {
-            if load.tickets.len() >= TICKETS_MAX {
+        if let Some(tickets) = self.loader.tickets(site, path) {
+            if tickets.len() >= TICKETS_MAX {
                 return Found::Now(Answer::Error(Status::ServiceUnavailable));
             }
-            load.tickets.push(ticket);
+            tickets.push(ticket);
             return Found::Later;
         }
-        if key.iter().filter(|byte| **byte == b'/').count() >= DEPTH_MAX {
+        if path.iter().filter(|byte| **byte == b'/').count() >= DEPTH_MAX {
             return Found::Now(Answer::Error(Status::UriTooLong));
         }
-        if self.share.is_line_full() {
+        if self.loader.line.is_full() {
             return Found::Now(Answer::Error(Status::ServiceUnavailable));
         }
-        self.begin(shell, key, previous, Some(ticket));
+        self.begin(shell, site, path, previous, Some(ticket));
         Found::Later
     }
 
-    /// Keep a resource, and make room for it.
-    fn keep(&mut self, shell: &mut Shell, resource: Rc<Resource>) {
-        self.forget(&resource.key);
-        let key = Rc::clone(&resource.key);
-        self.memory += resource.memory;
-        self.share.cached += resource.descriptors;
-        self.hand.push_back((Rc::clone(&key), shell.cx.now));
-        self.in_order.insert(Rc::clone(&key));
-        if resource.descriptors > 0 {
-            self.look_when_idle(&resource, shell.cx.now + IDLE_MAX);
+    /// Begins to look at a path.
+    fn begin(
+        &mut self,
+        shell: &mut Shell,
+        site: SiteId,
+        path: &[u8],
+        previous: Option<Rc<Resource>>,
+        ticket: Option<Ticket>,
+    ) {
+        let load = self.loader.insert(site, path, previous, ticket);
+        if self.loader.line.enter(load) {
+            self.look(shell, load);
+        }
+    }
+
+    /// Looks at the path of a load, for the first time or once more.
+    fn look(&mut self, shell: &mut Shell, load: Key) {
+        let Load { site, path, .. } = self.loader.load(load);
+        let is_watched = self.watches.is_watched(*site, path);
+        let way = if is_watched { Way::Watched } else { Way::Unwatched };
+        self.loader.look(shell, &self.sites, load, way);
+    }
+
+    /// Takes a completion of a load.
+    pub(crate) fn handle_load(&mut self, shell: &mut Shell, completion: Completion) {
+        let (load, next) = self.loader.handle(shell, &self.sites, completion);
+        self.go_on(shell, load, next);
+    }
+
+    fn go_on(&mut self, shell: &mut Shell, load: Key, mut next: Next<Fd>) {
+        if let Next::Room(files) = next {
+            if !self.library.make_room(shell.cx.now, files) {
+                return self.park(shell, load, files);
+            }
+            self.library.open_files.reserve(files);
+            next = self.loader.admit(shell, &self.sites, load, files);
+        }
+        match next {
+            Next::Replies => {}
+            Next::Look => self.look(shell, load),
+            Next::Watch => self.watch(shell, load),
+            Next::Room(_) => unreachable!("it was admitted"),
+            Next::End(outcome) => self.end(shell, load, outcome),
+        }
+    }
+
+    /// Has the next directory on the way to a load's path watched, or looks again if there is none.
+    fn watch(&mut self, shell: &mut Shell, load: Key) {
+        self.loader.load_mut(load).watch();
+        let Load { site, path, .. } = self.loader.load(load);
+        let (site, path) = (*site, Rc::clone(path));
+        let directory = match self.watches.wait_for(site, &path, load) {
+            Progress::Pending => return,
+            Progress::Watched | Progress::Unwatchable => return self.look(shell, load),
+            Progress::Next(directory) => directory,
+        };
+        if self.watches.is_short(shell.cx.now)
+            || (self.watches.is_full() && !self.unwatch_one(shell.cx.now))
+        {
+            return self.look(shell, load);
+        }
+        let root = &self.sites[site.index()].root;
+        self.watches.watch(shell, root, site, directory, load);
+    }
+
+    /// Lets a load wait for room with nothing open.
+    fn park(&mut self, shell: &mut Shell, load: Key, files: usize) {
+        self.loader.load_mut(load).park();
+        self.loader.line.park(Parked { load, files, since: shell.cx.now });
+        self.leave_line(shell);
+        self.schedule(shell);
+    }
+
+    /// A load gives its place to the next in line.
+    fn leave_line(&mut self, shell: &mut Shell) {
+        if let Some(next) = self.loader.line.leave() {
+            self.look(shell, next);
+        }
+    }
+
+    /// Lets parked loads go on for which there is room now.
+    fn serve_parked(&mut self, shell: &mut Shell) {
+        while let Some(parked) = self.loader.line.first_parked() {
+            let Parked { load, files, .. } = parked;
+            if !self.library.make_room(shell.cx.now, files) {
+                let open_files = &self.library.open_files;
+                let most = open_files.max() + open_files.max() / 2;
+                if !self.loader.line.is_overdue(parked, shell.cx.now)
+                    || open_files.held() + files > most
+                {
+                    return;
+                }
+                self.loader.line.let_overdue_go(shell.cx.now);
+            }
+            self.loader.line.unpark();
+            self.library.open_files.reserve(files);
+            self.loader.load_mut(load).unpark(files);
+            if self.loader.line.enter(load) {
+                self.look(shell, load);
+            }
+            if self.library.open_files.held() > self.library.open_files.max() {
+                return;
+            }
+        }
+    }
+
+    /// A load has ended: answers the requests that waited for it, and caches what it found.
+    fn end(&mut self, shell: &mut Shell, load: Key, outcome: Outcome<Fd>) {
+        let load = self.loader.remove(load);
+        self.library.open_files.release(load.reserved());
+        self.leave_line(shell);
+        match outcome {
+            Outcome::Unchanged(look, resource) => {
+                resource.validated.set(look.began);
+                resource.watched.set(look.way == Way::Watched);
+                if load.is_outdated {
+                    self.library.evict(load.site, &load.path);
+                }
+                self.answer(load.tickets, &Answer::Resource(resource));
+            }
+            Outcome::File { look, parts, is_changed } => {
+                let policy = &self.sites[load.site.index()].policy;
+                let is_index = is_directory(&load.path);
+                let name = if is_index { policy.index.as_bytes() } else { &load.path };
+                let tag = |stat: &_, coding| self.hashes.tag(policy.tags, stat, coding);
+                let found = Assembled::file(name, look.unix, parts, tag, &self.account);
+                let fate = if is_changed { Fate::Leave } else { Fate::Cache };
+                self.deliver(shell, load, &look, found, fate);
+            }
+            Outcome::Redirect(look) => {
+                self.deliver(shell, load, &look, Assembled::redirect(), Fate::Evict);
+            }
+            Outcome::Directory(look, listing) => {
+                let is_small = listing.entries.len() <= LISTED_MAX;
+                let fate = if is_small { Fate::Cache } else { Fate::Evict };
+                self.deliver(shell, load, &look, Assembled::directory(listing), fate);
+            }
+            Outcome::Missing => self.fail(load, &Answer::Error(Status::NotFound)),
+            Outcome::TooLarge => {
+                let reason = "the file is larger than 4 EiB";
+                let reject = Reject { status: Status::NotImplemented, reason };
+                self.fail(load, &Answer::Rejected(reject));
+            }
+            Outcome::Failed(error) => {
+                let status = match Refusal::of(&error) {
+                    Refusal::Missing => Status::NotFound,
+                    Refusal::Forbidden => Status::Forbidden,
+                    Refusal::Shortage => {
+                        shell.complain_of_limit(&error);
+                        Status::ServiceUnavailable
+                    }
+                    Refusal::Broken => {
+                        shell.cx.stats.disk_errors += 1;
+                        Status::InternalServerError
+                    }
+                };
+                self.fail(load, &Answer::Error(status));
+            }
+        }
+    }
+
+    /// A load has found a resource.
+    fn deliver(
+        &mut self,
+        shell: &mut Shell,
+        load: Load<Fd>,
+        look: &Look<Fd>,
+        found: Assembled,
+        fate: Fate,
+    ) {
+        let resource = found.into_resource(&load, look, shell.cx.now, &self.account);
+        self.answer(load.tickets, &Answer::Resource(Rc::clone(&resource)));
+        match fate {
+            Fate::Cache if !load.is_outdated => return self.cache(shell, resource),
+            Fate::Evict if !load.is_outdated => self.library.evict(load.site, &load.path),
+            Fate::Cache | Fate::Evict | Fate::Leave => {}
+        }
+        self.library.open_files.follow(&resource);
+    }
+
+    fn cache(&mut self, shell: &mut Shell, resource: Rc<Resource>) {
+        let (site, path) = (resource.site, Rc::clone(&resource.path));
+        let has_files = resource.descriptors > 0;
+        self.library.insert(shell.cx.now, resource);
+        if has_files {
             self.schedule(shell);
         }
-        self.cache.insert(key.clone(), resource);
-        self.want_tags(shell, &key);
-        let mut chances = TIDY_MAX;
-        let mut steps = 2 * self.hand.len();
-        while (self.memory as u64 > CACHED_BYTES_MAX
-            || self.cache.len() > RESOURCES_MAX
-            || self.hand.len() > 2 * RESOURCES_MAX)
-            && steps > 0
-        {
-            steps -= 1;
-            let Some((key, seen)) = self.hand.pop_front() else { break };
-            match self.cache.get(&key) {
-                Some(resource) if resource.used.get() > seen && chances > 0 => {
-                    chances -= 1;
-                    self.hand.push_back((key, shell.cx.now));
-                }
-                Some(_) => self.forget(&key),
-                // Forgotten before; the hand only now gets there.
-                None => {}
-            }
+        if self.sites[site.index()].policy.tags == Tags::Hash {
+            self.hashes.want(shell, &self.sites, &self.library, (site, path));
         }
     }
 
-    /// Have a resource looked at when it may have become idle.
-    fn look_when_idle(&mut self, resource: &Resource, at: Time) {
-        let at = (at, self.next_idle);
-        self.next_idle += 1;
-        resource.idle_at.set(Some(at));
-        self.idle.insert(at, Rc::clone(&resource.key));
-    }
-
-    fn forget(&mut self, key: &[u8]) {
-        // Not all of a long key is read to find that it is not there.
-        if self.in_order.remove(key)
-            && let Some(resource) = self.cache.remove(key)
-        {
-            if let Some(at) = resource.idle_at.take() {
-                self.idle.remove(&at);
-            }
-            self.memory -= resource.memory;
-            self.share.cached -= resource.descriptors;
-            self.share.left(&resource);
-            let dir = parent(key);
-            if self.dirs.are_many()
-                && !dir.is_empty()
-                && self.cached_below(&key[..=dir.len()]).next().is_none()
-            {
-                self.dirs.emptied(dir);
-            }
+    /// A load has found nothing that can be served.
+    fn fail(&mut self, load: Load<Fd>, answer: &Answer) {
+        if !load.is_outdated {
+            self.library.evict(load.site, &load.path);
         }
+        self.answer(load.tickets, answer);
     }
 
     fn answer(&mut self, tickets: Vec<Ticket>, answer: &Answer) {
         self.answers.extend(tickets.into_iter().map(|ticket| (ticket, answer.clone())));
     }
 
-    /// Have [`handle_tidy`](Self::handle_tidy) called when there is something to do for it.
+    /// Takes a completion of a watch.
+    pub(crate) fn handle_watch(&mut self, shell: &mut Shell, completion: Completion) {
+        match self.watches.handle(shell, completion) {
+            Some(Notice::Changed(site, directory, change)) => {
+                self.changed(site, &directory, &change);
+            }
+            Some(Notice::Known { loads, is_watched }) => {
+                for load in loads {
+                    if is_watched { self.watch(shell, load) } else { self.look(shell, load) }
+                }
+            }
+            None => return,
+        }
+        self.schedule(shell);
+    }
+
+    /// Something in a watched directory has changed.
+    fn changed(&mut self, site: SiteId, directory: &[u8], change: &Change) {
+        for outdated in outdated_by(directory, change) {
+            match outdated {
+                Outdated::Path(path) => {
+                    self.library.evict(site, &path);
+                    self.loader.outdate(site, &path);
+                }
+                Outdated::Below(prefix) => self.outdate_below(site, &prefix),
+            }
+        }
+    }
+
+    /// Nothing that is cached below a directory is true any more. The directory may have been moved,
+    /// so it is watched no longer.
+    fn outdate_below(&mut self, site: SiteId, prefix: &[u8]) {
+        self.loader.outdate_below(site, prefix);
+        self.library.outdate(site, prefix);
+        let directory = prefix.strip_suffix(b"/").unwrap_or(prefix);
+        self.watches.unwatch(site, directory);
+        self.watches.unwatch_below(site, directory);
+    }
+
+    /// Serves another directory as this site from now on. Nothing of the old one stays cached; loads
+    /// under way are answered with what they find, which is not cached either.
+    pub(crate) fn replace_root(&mut self, shell: &mut Shell, site: SiteId, root: Fd) {
+        self.sites[site.index()].root = root;
+        self.outdate_below(site, b"");
+        self.schedule(shell);
+    }
+
+    /// Makes room for one more watched directory: one without resources goes, or one whose few
+    /// resources are idle.
+    fn unwatch_one(&mut self, now: Time) -> bool {
+        while let Some((site, directory)) = self.library.take_emptied() {
+            if self.unwatch_idle(now, site, &directory) {
+                return true;
+            }
+        }
+        for _ in 0..UNWATCH_LOOKS_MAX {
+            let Some(key) = self.watches.next_to_go() else { return false };
+            let Some((site, directory)) = self.watches.place(key) else { continue };
+            if self.unwatch_idle(now, site, &directory) {
+                return true;
+            }
+            self.watches.spare(key);
+        }
+        false
+    }
+
+    /// Ends the watch of a directory, if nothing needs its events after idle resources in it are
+    /// evicted.
+    fn unwatch_idle(&mut self, now: Time, site: SiteId, directory: &[u8]) -> bool {
+        if directory.is_empty() {
+            return false;
+        }
+        let prefix = path::prefix(directory);
+        let can_go = self.watches.is_leaf(site, directory)
+            && !self.loader.is_loading_below(site, &prefix)
+            && self.library.evict_idle_below(now, site, &prefix, UNWATCH_EVICTIONS_MAX);
+        if can_go {
+            self.watches.unwatch(site, directory);
+        }
+        can_go
+    }
+
+    /// Has [`handle_tidy`](Self::handle_tidy) called when there is something to do for it.
     fn schedule(&mut self, shell: &mut Shell) {
-        let at = if !self.outdated.is_empty() || self.dirs.has_cancels() {
+        let at = if self.library.has_outdated() || self.watches.has_cancels() {
             Some(shell.cx.now)
         } else {
-            let idle = self.idle.first_key_value().map(|((at, _), _)| *at);
-            [idle, self.share.next_look(shell.cx.now)].into_iter().flatten().min()
+            let idle = self.library.next_idle_look();
+            [idle, self.loader.line.next_look(shell.cx.now)].into_iter().flatten().min()
         };
         let Some(at) = at else { return };
         if let Some((earlier, key)) = self.tidy {
@@ -311,71 +505,44 @@ impl Content {
         self.tidy = Some((at, shell.ring.submit(Op::Timer(at), kind::TIDY)));
     }
 
-    /// Do some of what is done bit by bit, or has its time.
+    /// Does a part of the work that is done bit by bit, and work whose time has come.
     pub(crate) fn handle_tidy(&mut self, shell: &mut Shell, completion: &Completion) {
         if self.tidy.is_none_or(|(_, key)| key != completion.key) {
-            // One that was cancelled in favour of an earlier one.
+            // A timer that was cancelled in favour of an earlier one.
             return;
         }
         self.tidy = None;
-        self.forget_outdated(TIDY_MAX);
-        self.dirs.cancel_some(&mut shell.ring);
-        self.close_idle(shell);
+        self.library.evict_outdated(TIDY_MAX);
+        self.watches.cancel_some(&mut shell.ring);
+        self.library.evict_idle(shell.cx.now);
         self.serve_parked(shell);
         self.schedule(shell);
     }
 
-    /// Close what has not been used for [`IDLE_MAX`].
-    fn close_idle(&mut self, shell: &Shell) {
-        for _ in 0..TIDY_MAX {
-            let Some(entry) = self.idle.first_entry() else { return };
-            if entry.key().0 > shell.cx.now {
-                return;
-            }
-            let key = entry.remove();
-            let resource = Rc::clone(self.cache.get(&key).expect("forgotten with its entry"));
-            let until = resource.used.get() + IDLE_MAX;
-            if until > shell.cx.now {
-                self.look_when_idle(&resource, until);
-            } else {
-                resource.idle_at.set(None);
-                drop(resource);
-                self.forget(&key);
-            }
-        }
+    /// The thread that computes entity tags may have finished one.
+    pub(crate) fn handle_wake(&mut self, shell: &mut Shell) {
+        self.hashes.handle_wake(shell, &self.sites, &mut self.library);
     }
 }
 
-/// The directories on the way to `key`, the root first.
-fn ancestors(key: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let below = key.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| &key[..at]);
-    core::iter::once(&key[..0]).chain(below)
-}
-
-/// The last of [`ancestors`].
-fn parent(key: &[u8]) -> &[u8] {
-    let end = key.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-    &key[..end]
-}
-
-/// The first part of a map or set in order whose keys begin with `prefix`.
-fn below<'a, V>(
-    map: &'a BTreeMap<Path, V>,
-    prefix: &'a [u8],
-) -> impl Iterator<Item = (&'a Path, &'a V)> {
-    let from = (core::ops::Bound::Included(prefix), core::ops::Bound::Unbounded);
-    map.range::<[u8], _>(from).take_while(move |(key, _)| key.starts_with(prefix))
+/// How long a resource is believed.
+fn age_max(resource: &Resource) -> Duration {
+    if resource.watched.get() { AGE_MAX_WATCHED } else { AGE_MAX }
 }
 
 impl core::fmt::Debug for Content {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "Content({} resources, {} bytes)", self.cache.len(), self.memory)
+        write!(f, "Content({:?})", self.library)
     }
 }
 
-/// When a load began: what it finds is at least as new as that.
-type Began = Time;
-
-const fn token(kind: Token, part: u32, id: u32) -> Token {
-    kind | (part as Token) << 32 | id as Token
+/// The effect of a found resource on the cache, unless it is outdated already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// The resource is cached.
+    Cache,
+    /// It is not worth its place, and an older one of this path is not true.
+    Evict,
+    /// It changed while it was read; the event of that change evicts what is cached.
+    Leave,
 }

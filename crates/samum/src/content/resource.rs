@@ -1,4 +1,4 @@
-//! What a path turned out to be.
+//! A resource: what a path names, and the responses that were prepared for it.
 
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
@@ -9,33 +9,45 @@ use http1::write;
 use ring::{Listing, Stat, Time};
 use sendfile::{Account, Charge, File, Piece, Shared};
 
-/// A path's resource, shared by the cache and the requests that it answers.
+use super::path::Path;
+use super::site::SiteId;
+
+/// Files up to this size are kept in memory with their head, as finished responses: from here on
+/// `sendfile` is cheaper (DESIGN.md §5).
+pub(crate) const FINISHED_BYTES_MAX: u64 = 32 * 1024;
+/// Larger files are not served: the ring reads nothing beyond (`ring::Ring::submit`), and what a
+/// connection has promised stays far below 2⁶⁴. No disk is as large; a sparse file may be.
+pub(crate) const SIZE_MAX: u64 = 1 << 62;
+
+/// The resource of a path, shared by the cache and the requests that it answers.
 #[derive(Debug)]
 pub struct Resource {
-    pub(crate) key: Rc<[u8]>,
+    pub(super) site: SiteId,
+    pub(crate) path: Path,
     pub(crate) kind: Kind,
-    /// It was as it is at this time, or later.
-    pub(crate) validated: Cell<Time>,
+    /// It was true at this time, or later.
+    pub(super) validated: Cell<Time>,
     /// Whether a change would make an event.
-    pub(crate) watched: Cell<bool>,
-    /// Whether its files had not just been changed: else the same size and times may be of other
-    /// bytes.
-    pub(crate) settled: bool,
+    pub(super) watched: Cell<bool>,
+    /// Whether its files had not just been changed when they were looked at: otherwise other bytes
+    /// may have the same size and times.
+    pub(super) settled: bool,
     /// When it was last asked for.
-    pub(crate) used: Cell<Time>,
-    /// Some exactly while it is to be looked at then, and closed if it is idle.
-    pub(crate) idle_at: Cell<Option<(Time, u64)>>,
-    /// Bytes of memory it holds, roughly.
+    pub(super) used: Cell<Time>,
+    /// Its place in the cache's list of resources to look at when they may be idle; Some exactly while
+    /// it is in that list.
+    pub(super) idle_at: Cell<Option<(Time, u64)>>,
+    /// Bytes of memory that it holds, roughly.
     pub(crate) memory: usize,
-    /// Open files it holds.
-    pub(crate) descriptors: usize,
-    /// What of its memory is not charged with the buffers of its files.
-    pub(crate) _charge: Charge,
+    /// Open files that it holds.
+    pub(super) descriptors: usize,
+    /// Memory that is not charged with the buffers of its files.
+    pub(super) _charge: Charge,
 }
 
-/// What it is.
+/// The thing that a path names.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly all that are kept are files")]
+#[expect(clippy::large_enum_variant, reason = "nearly all that are cached are files")]
 pub(crate) enum Kind {
     File(FileSet),
     /// A directory asked for without its slash.
@@ -66,7 +78,15 @@ pub(crate) struct Variant {
     pub(crate) finished: Finished,
 }
 
-/// Where the bytes are.
+/// The usual response for a file: the whole of it, in one coding.
+#[derive(Clone, Copy, Debug)]
+pub struct Whole<'a> {
+    files: &'a FileSet,
+    variant: &'a Variant,
+    coding: Option<Coding>,
+}
+
+/// The place of a file's bytes.
 #[derive(Debug)]
 pub(crate) enum Data {
     /// Behind the head in [`Variant::finished`].
@@ -74,7 +94,7 @@ pub(crate) enum Data {
     File(Rc<File>),
 }
 
-/// A head, and perhaps a body, ready to send but for the date.
+/// A head, and perhaps a body, ready to be sent once the date is written into it.
 #[derive(Debug)]
 pub struct Finished {
     bytes: RefCell<Shared>,
@@ -119,7 +139,7 @@ impl FileSet {
 }
 
 impl Variant {
-    /// `body` is the whole file if it is to be kept in memory.
+    /// `body` is the whole file, or the open file if it is not kept in memory.
     pub(crate) fn new(
         stat: Stat,
         etag: Vec<u8>,
@@ -164,21 +184,40 @@ impl Variant {
     }
 }
 
+impl<'a> Whole<'a> {
+    pub(crate) fn new(files: &'a FileSet, coding: Option<Coding>) -> Self {
+        Self { files, variant: files.variant(coding), coding }
+    }
+
+    pub(crate) const fn variant(&self) -> &'a Variant {
+        self.variant
+    }
+
+    /// Status and fields.
+    pub(crate) fn head(&self) -> ResponseHead<'a> {
+        let Self { files, variant, coding } = self;
+        ResponseHead {
+            content_length: Some(variant.stat.size),
+            ..head(&variant.stat, &variant.etag, *coding, &files.content_type, files.vary())
+        }
+    }
+}
+
 impl Finished {
     /// Whether the body is behind the head.
     pub(crate) const fn has_body(&self) -> bool {
         self.has_body
     }
 
-    /// What is behind the head.
+    /// The body, if it is in memory.
     pub(crate) fn body(&self) -> Vec<u8> {
         self.bytes.borrow()[self.head_len..].to_vec()
     }
 
-    /// Gives what is to be sent with the present date in it: all of it, or the head alone.
+    /// Pushes the response with the present date in it, or its head alone.
     ///
-    /// While others send the buffer its date cannot be changed. Then the head is a copy and the body
-    /// stays the buffer's, so that clients which take it slowly never hold a second one.
+    /// While other responses send the buffer, the date in it cannot be changed. Then the head is a
+    /// copy and the body is a part of the buffer, so slow clients never hold a second buffer.
     pub(crate) fn send(
         &self,
         second: i64,
@@ -280,6 +319,6 @@ mod tests {
         assert_eq!(account.charged(), one, "nothing was copied but heads");
         held.clear();
         variant.finished.send(100, &date::format(100), true, |piece| held.push(piece));
-        assert_eq!(held.len(), 1, "nobody sends the buffer: its date is changed in place");
+        assert_eq!(held.len(), 1, "no response holds the buffer: its date is changed in place");
     }
 }

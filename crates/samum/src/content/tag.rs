@@ -1,17 +1,17 @@
-//! Entity tags: strong, so that two files of one tag have the same bytes.
+//! Entity tags: strong, so two files with the same tag have the same bytes.
 //!
-//! Of what `stat(2)` says: size, times of modification and of change, and inode. Modification time and
-//! size alone can be set, and are the same in many files (Nix, container layers, `rsync -t`); no
-//! program can set the time of change, and a file that takes another's place has another inode. The
-//! device is left out: it has another number after a reboot. So the tag stays the same when the server
-//! or the machine restarts, and resumed downloads go on; another machine's copy has another, and so has
-//! a file whose mode or names were changed. Before Linux 6.13 two writes within one tick of the kernel's
-//! clock (1 to 10 ms) have one time of change, and writes through a shared mapping set it only when a
-//! page becomes dirty.
+//! A tag of [`Tags::Stat`] is made of the size, the times of modification and of change, and the inode.
+//! Modification time and size alone can be set by programs, and are the same in many files (Nix,
+//! container layers, `rsync -t`); no program can set the time of change, and a file that replaces
+//! another has another inode. The device is left out, because its number differs after a reboot. So
+//! the tag stays the same when the server or the machine restarts, and resumed downloads go on. A copy
+//! on another machine has another tag, and so has a file whose mode or names were changed. Before
+//! Linux 6.13 two writes within one tick of the kernel's clock (1 to 10 ms) have one time of change,
+//! and writes through a shared mapping set it only when a page becomes dirty.
 //!
-//! Of the contents: the same wherever the bytes are the same, so for fleets. It is computed on a thread
-//! beside the worker, one file after the other, at a limited rate; until it is known there is no tag.
-//! What is known is kept by inode and time of change.
+//! A tag of [`Tags::Hash`] is made of the contents: it is the same on all machines of a fleet. It is
+//! computed on a thread beside the worker, one file after the other, at a limited rate; until then the
+//! file has no tag. Computed hashes are kept by inode and time of change.
 
 use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
@@ -27,24 +27,26 @@ use http::Coding;
 use ring::{DriverKind, Stat, Waker};
 use rustix::fs::Advice;
 
+use super::library::Library;
+use super::path::Path;
 use super::resource::{Data, Kind};
-use super::{Content, Path};
+use super::site::{Site, SiteId};
 use crate::config::Tags;
 use crate::shell::{Shell, kind};
 
-/// Files beyond this have no tag of their contents: they would keep others waiting for minutes.
+/// Larger files have no tag of their contents: other files would wait for minutes.
 const BYTES_MAX: u64 = 4 << 30;
 /// Bytes that a worker's thread reads and hashes in a second: a fifth of what one core hashes, and
 /// less than disks that are not rotating bring.
 const RATE: u64 = 128 << 20;
 /// Bytes read at once.
 const PIECE: usize = 256 * 1024;
-/// Hashes that are known, per worker: 6 MiB. The oldest goes.
+/// Hashes kept, per worker: 6 MiB. The oldest goes.
 const KNOWN_MAX: usize = 64 * 1024;
-/// Resources whose hashes are to be computed; of others it is begun when they are asked for again.
+/// Resources whose hashes are to be computed; others are queued when they are asked for again.
 const QUEUE_MAX: usize = 16 * 1024;
 
-/// Bytes of a hash that are in a tag.
+/// Length of the part of a hash that is in a tag.
 const HASH_LEN: usize = 16;
 type Hash = [u8; HASH_LEN];
 
@@ -70,7 +72,7 @@ impl From<&Stat> for State {
     }
 }
 
-/// The tag of what `stat(2)` says. Hashed, so that nobody learns inode numbers from it.
+/// The tag of a state. It is hashed, so it does not disclose inode numbers.
 pub(super) fn of_stat(stat: &Stat, coding: Option<Coding>) -> Vec<u8> {
     let mut hasher = blake3::Hasher::new();
     for number in [stat.size, stat.ino] {
@@ -82,7 +84,7 @@ pub(super) fn of_stat(stat: &Stat, coding: Option<Coding>) -> Vec<u8> {
     tag(&cut(&hasher.finalize()), coding)
 }
 
-/// With the coding, whose file could be the same.
+/// The tag of a hash. It names the coding, because the files of two codings can have the same bytes.
 fn tag(hash: &Hash, coding: Option<Coding>) -> Vec<u8> {
     let hash = u128::from_be_bytes(*hash);
     let coding = coding.map_or(String::new(), |coding| format!("-{}", coding.name()));
@@ -93,15 +95,15 @@ fn cut(hash: &blake3::Hash) -> Hash {
     *hash.as_bytes().first_chunk().expect("32 bytes")
 }
 
-/// The hashes of contents that are known, and how others become so.
+/// The hashes of contents, and the thread that computes them.
 #[derive(Debug, Default)]
 pub(super) struct Hashes {
     known: HashMap<State, Hash>,
     /// Those in `known`, the oldest first.
     order: VecDeque<State>,
     /// Resources without tags.
-    queue: VecDeque<Path>,
-    /// Some from the first on.
+    queue: VecDeque<(SiteId, Path)>,
+    /// Some from the first job on.
     thread: Option<Thread>,
 }
 
@@ -140,99 +142,105 @@ impl Hashes {
     }
 }
 
-impl Content {
+impl Hashes {
     /// The tag of a file, empty if it is not known (yet).
-    pub(super) fn tag(&self, stat: &Stat, coding: Option<Coding>) -> Vec<u8> {
-        match self.policy.tags {
+    pub(super) fn tag(&self, tags: Tags, stat: &Stat, coding: Option<Coding>) -> Vec<u8> {
+        match tags {
             Tags::Stat => of_stat(stat, coding),
             Tags::Hash => {
-                let hash = self.hashes.known.get(&State::from(stat));
+                let hash = self.known.get(&State::from(stat));
                 hash.map_or(Vec::new(), |hash| tag(hash, coding))
             }
         }
     }
 
-    /// A resource is in the cache: see to it that its tags become known.
-    pub(super) fn want_tags(&mut self, shell: &mut Shell, key: &Path) {
-        if self.policy.tags == Tags::Hash && self.hashes.queue.len() < QUEUE_MAX {
-            self.hashes.queue.push_back(key.clone());
-            self.hash_next(shell);
+    /// A resource whose site has tags of contents is cached: computes those that it lacks.
+    pub(super) fn want(
+        &mut self,
+        shell: &mut Shell,
+        sites: &[Site],
+        library: &Library,
+        (site, path): (SiteId, Path),
+    ) {
+        if self.queue.len() < QUEUE_MAX {
+            self.queue.push_back((site, path));
+            self.hash_next(shell, sites, library);
         }
     }
 
-    /// Give the thread its next job.
-    fn hash_next(&mut self, shell: &mut Shell) {
-        // In the simulation nothing happens beside the worker.
+    /// Gives the thread its next job.
+    fn hash_next(&mut self, shell: &mut Shell, sites: &[Site], library: &Library) {
+        // In the simulation there are no other threads.
         if shell.ring.kind() == DriverKind::Sim {
             return;
         }
-        if self.hashes.thread.is_none() && !self.hashes.queue.is_empty() {
+        if self.thread.is_none() && !self.queue.is_empty() {
             match shell.ring.waker(kind::WAKE).and_then(Thread::spawn) {
-                Ok(thread) => self.hashes.thread = Some(thread),
+                Ok(thread) => self.thread = Some(thread),
                 Err(error) => {
-                    self.hashes.queue.clear();
+                    self.queue.clear();
                     shell
                         .note(&format!("cannot start a thread that computes entity tags: {error}"));
                 }
             }
         }
-        while self.hashes.thread.as_ref().is_some_and(|thread| !thread.is_busy) {
-            let Some(key) = self.hashes.queue.pop_front() else { return };
-            let Some(job) = self.job(&key) else { continue };
-            // It may want several.
-            self.hashes.queue.push_front(key);
-            let thread = self.hashes.thread.as_mut().expect("just looked at");
+        while self.thread.as_ref().is_some_and(|thread| !thread.is_busy) {
+            let Some((site, path)) = self.queue.pop_front() else { return };
+            let Some(job) = self.job(sites, library, site, &path) else { continue };
+            // It may lack several.
+            self.queue.push_front((site, path));
+            let thread = self.thread.as_mut().expect("just looked at");
             thread.is_busy = thread.jobs.send(job).is_ok();
             if !thread.is_busy {
-                self.hashes.queue.clear();
+                self.queue.clear();
             }
         }
     }
 
-    /// The job for the first tag that a resource lacks, if it is still in the cache.
-    fn job(&self, key: &Path) -> Option<Job> {
-        let Kind::File(files) = &self.cache.get(key)?.kind else { return None };
-        let is_wanted = |stat: &Stat| {
-            stat.size <= BYTES_MAX && !self.hashes.known.contains_key(&State::from(stat))
-        };
+    /// The job for the first tag that a resource lacks, if it is still cached.
+    fn job(&self, sites: &[Site], library: &Library, site: SiteId, path: &[u8]) -> Option<Job> {
+        let Kind::File(files) = &library.get(site, path)?.kind else { return None };
+        let is_wanted =
+            |stat: &Stat| stat.size <= BYTES_MAX && !self.known.contains_key(&State::from(stat));
         let variant = files.variants().find(|one| one.etag.is_empty() && is_wanted(&one.stat))?;
         let source = match &variant.data {
             Data::Memory => Source::Bytes(variant.finished.body()),
             // Without a descriptor there is no tag until it is asked for again.
             Data::File(file) => Source::File(file.fd().os().try_clone_to_owned().ok()?.into()),
         };
-        Some(Job { state: State::from(&variant.stat), source, keep: self.policy.keep })
+        let keep = sites[site.index()].policy.keep;
+        Some(Job { state: State::from(&variant.stat), source, keep })
     }
 
-    /// The thread may have finished a job.
-    pub(crate) fn handle_wake(&mut self, shell: &mut Shell) {
-        let Some(thread) = &mut self.hashes.thread else { return };
+    /// The thread may have finished a job. Resources whose tags are all known now are evicted, to be
+    /// found anew with them.
+    pub(super) fn handle_wake(&mut self, shell: &mut Shell, sites: &[Site], library: &mut Library) {
+        let Some(thread) = &mut self.thread else { return };
         let Ok((state, result)) = thread.results.try_recv() else { return };
         thread.is_busy = false;
         match result {
-            Ok(hash) => self.hashes.learn(state, hash),
-            // It changed, or cannot be read: it is tried again when it is found anew.
-            Err(_) => drop(self.hashes.queue.pop_front()),
+            Ok(hash) => self.learn(state, hash),
+            // The file changed, or cannot be read: it is tried again when it is found anew.
+            Err(_) => drop(self.queue.pop_front()),
         }
-        // Those whose tags are all known now are found anew, with them.
-        while let Some(key) = self.hashes.queue.front().cloned() {
-            if self.job(&key).is_some() {
+        while let Some((site, path)) = self.queue.front().cloned() {
+            if self.job(sites, library, site, &path).is_some() {
                 break;
             }
-            self.hashes.queue.pop_front();
-            if self.has_new_tag(&key) {
-                self.forget(&key);
+            self.queue.pop_front();
+            if self.has_new_tag(library, site, &path) {
+                library.evict(site, &path);
             }
         }
-        self.hash_next(shell);
+        self.hash_next(shell, sites, library);
     }
 
-    fn has_new_tag(&self, key: &Path) -> bool {
-        let Some(Kind::File(files)) = self.cache.get(key).map(|resource| &resource.kind) else {
+    fn has_new_tag(&self, library: &Library, site: SiteId, path: &[u8]) -> bool {
+        let Some(Kind::File(files)) = library.get(site, path).map(|resource| &resource.kind) else {
             return false;
         };
-        let known = |stat: &Stat| self.hashes.known.contains_key(&State::from(stat));
-        files.variants().any(|variant| variant.etag.is_empty() && known(&variant.stat))
+        let is_known = |stat: &Stat| self.known.contains_key(&State::from(stat));
+        files.variants().any(|variant| variant.etag.is_empty() && is_known(&variant.stat))
     }
 }
 

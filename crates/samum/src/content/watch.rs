@@ -1,53 +1,48 @@
-//! Directories that are watched: all on the way to what is cached, each only if its parent is.
+//! Directories that are watched: all that lead to what is cached, each only if its parent is watched.
 //!
-//! A directory is watched when something in it has been found, so a path that leads nowhere costs
-//! no watch; what was found is then looked for once more, so no change falls between.
-
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::ffi::CString;
-use std::io;
+//! A directory is watched after something in it was found, so a path that leads nowhere costs no
+//! watch. What was found is then looked for once more, so no change is missed.
 
 use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::CString;
 
-use ring::{Completion, Event, Op, Ring, Time};
-use rustix::io::Errno;
+use ring::{Change, Completion, Event, Fd, Key, Op, Ring, Slab, Time};
 
-use super::{Content, IDLE_MAX, Path, ancestors, below, parent, token};
-use crate::shell::{Shell, kind};
+use super::errors::{Unwatched, shortage_of_watches};
+use super::path::{Path, ancestors, below, parent, prefix};
+use super::site::SiteId;
+use crate::shell::{Shell, id_of, kind};
 
-/// Directories watched or known not to be watchable, per worker. At the limit those go in which
-/// nothing is cached, or only a few resources that have been idle; files below others are believed
-/// by age. The kernel's own limit is `fs.inotify.max_user_watches`.
-const DIRS_MAX: usize = 4096;
-/// Directories looked at to find one that can go.
-const EVICTION_LOOKS: usize = 16;
-/// So many idle resources go with their directory.
-const EVICTED_MAX: usize = 4;
-/// Watching is tried again so long after it failed for want of something.
+/// Directories that are watched or cannot be, per worker. At the limit directories go in which nothing
+/// is cached, or only a few idle resources; files below others are believed by age. The kernel's own
+/// limit is `fs.inotify.max_user_watches`.
+const DIRECTORIES_MAX: usize = 4096;
+/// Watching is tried again so long after it failed because the system was short of something.
 const RETRY: Duration = Duration::from_secs(10);
-/// Watches ended in one turn: each goes through all others (`sweep_watches` in the ring).
+/// Watches ended in one turn: each costs a look at all others (`sweep_watches` in the ring).
 const CANCELS_MAX: usize = 16;
 
-/// The directories that resources are in.
-#[derive(Debug, Default)]
-pub(super) struct Dirs {
-    by_path: BTreeMap<Path, Dir>,
-    by_id: HashMap<u32, Path>,
-    /// In the order in which they are looked at when one has to go.
-    hand: VecDeque<u32>,
-    /// In which nothing was cached any more: those go first.
-    spare: VecDeque<u32>,
-    next_id: u32,
-    /// Some after watching failed for want of something: when to try again.
+/// The directories that resources of all sites are in.
+#[derive(Debug)]
+pub(super) struct Watches {
+    directories: Slab<Directory>,
+    /// The directories of each site.
+    by_path: Vec<BTreeMap<Path, Key>>,
+    /// In the order in which they are looked at when one has to go. Some have gone already.
+    hand: VecDeque<Key>,
+    /// Some after watching failed because the system was short of something: when to try again.
     retry_at: Option<Time>,
     /// Watches that are to end.
-    cancels: Vec<ring::Key>,
+    cancels: Vec<Key>,
 }
 
 #[derive(Debug)]
-struct Dir {
-    id: u32,
-    key: ring::Key,
+struct Directory {
+    site: SiteId,
+    path: Path,
+    /// The operation that watches it.
+    operation: Key,
     state: State,
 }
 
@@ -55,264 +50,226 @@ struct Dir {
 enum State {
     /// These loads wait to know whether changes will make events.
     Pending {
-        loads: Vec<u32>,
-        /// The directory may have been moved since: what will be watched is not what is meant.
-        outdated: bool,
+        loads: Vec<Key>,
+        /// Whether the directory may have been moved since: then another one will be watched than
+        /// was meant.
+        is_outdated: bool,
     },
-    /// So are all above it.
+    /// It is watched, and so are all above it.
     Watched,
-    /// Changes there make no events, by its nature.
+    /// Changes in it make no events, by its nature.
     Unwatchable,
 }
 
-/// Whether changes on the way to a resource make events.
+/// How far the directories that lead to a path are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Watching {
-    Yes,
-    No,
-    /// A directory has to answer first.
+pub(super) enum Progress<'a> {
+    Watched,
+    /// One of them cannot be watched.
+    Unwatchable,
+    /// The load waits for one of them.
     Pending,
+    /// This is the next to be watched.
+    Next(&'a [u8]),
 }
 
-/// Why a directory is not watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refusal {
-    /// It is not there any more.
-    Gone,
-    /// Something is short; it may be there later.
-    Shortage,
-    /// Changes there may make no events, as long as it is what it is: a network file system, FUSE,
-    /// a symbolic link, a directory that may be passed but not read.
-    Nature,
+/// The meaning of a completion.
+#[derive(Debug)]
+pub(super) enum Notice {
+    /// Something in a watched directory has changed.
+    Changed(SiteId, Path, Change),
+    /// Whether a directory is watched is known now; these loads have waited for it.
+    Known { loads: Vec<Key>, is_watched: bool },
 }
 
-impl Dirs {
-    pub(super) fn has_cancels(&self) -> bool {
-        !self.cancels.is_empty()
-    }
-
-    /// End some of the watches that nobody needs.
-    pub(super) fn cancel_some(&mut self, ring: &mut Ring) {
-        let rest = self.cancels.len().saturating_sub(CANCELS_MAX);
-        for key in self.cancels.split_off(rest) {
-            ring.cancel(key);
+impl Watches {
+    pub(super) fn new(sites: usize) -> Self {
+        Self {
+            directories: Slab::new(),
+            by_path: vec![BTreeMap::new(); sites],
+            hand: VecDeque::new(),
+            retry_at: None,
+            cancels: Vec::new(),
         }
     }
 
-    /// Whether it is worth knowing which directories can go.
-    pub(super) fn are_many(&self) -> bool {
-        self.by_path.len() >= DIRS_MAX / 2
+    fn state(&self, site: SiteId, path: &[u8]) -> Option<&State> {
+        let key = self.by_path[site.index()].get(path)?;
+        Some(&self.directories.get(*key).expect("by_path has only those").state)
     }
 
-    /// Nothing is cached in a directory any more.
-    pub(super) fn emptied(&mut self, path: &[u8]) {
-        if let Some(dir) = self.by_path.get(path)
-            && self.spare.len() < DIRS_MAX
-        {
-            self.spare.push_back(dir.id);
-        }
+    fn state_mut(&mut self, site: SiteId, path: &[u8]) -> Option<&mut State> {
+        let key = self.by_path[site.index()].get(path)?;
+        Some(&mut self.directories.get_mut(*key).expect("by_path has only those").state)
     }
 
-    /// Watch the directory `path` no longer.
-    fn remove(&mut self, path: &[u8]) {
-        if let Some(dir) = self.by_path.remove(path) {
-            self.by_id.remove(&dir.id);
-            self.cancels.push(dir.key);
-        }
-    }
-}
-
-impl Content {
-    /// Whether changes on the way to `key` make events now.
-    pub(super) fn is_watched(&self, key: &[u8]) -> bool {
-        let dir = self.dirs.by_path.get(parent(key));
-        matches!(dir, Some(Dir { state: State::Watched, .. }))
+    /// Whether changes on the way to `path` make events now.
+    pub(super) fn is_watched(&self, site: SiteId, path: &[u8]) -> bool {
+        matches!(self.state(site, parent(path)), Some(State::Watched))
     }
 
-    /// Have the next directory on the way to the load's path watched, as far as that can be.
-    pub(super) fn watch_on(&mut self, shell: &mut Shell, load: u32, key: &[u8]) -> Watching {
-        for path in ancestors(key) {
-            match self.dirs.by_path.get_mut(path).map(|dir| &mut dir.state) {
+    /// How far the directories that lead to `path` are watched. If one is pending, the load waits for
+    /// it from now on.
+    pub(super) fn wait_for<'a>(&mut self, site: SiteId, path: &'a [u8], load: Key) -> Progress<'a> {
+        for directory in ancestors(path) {
+            match self.state_mut(site, directory) {
                 Some(State::Watched) => {}
-                Some(State::Unwatchable) => return Watching::No,
+                Some(State::Unwatchable) => return Progress::Unwatchable,
                 Some(State::Pending { loads, .. }) => {
                     loads.push(load);
-                    return Watching::Pending;
+                    return Progress::Pending;
                 }
-                None => return self.watch(shell, path, load),
+                None => return Progress::Next(directory),
             }
         }
-        Watching::Yes
+        Progress::Watched
     }
 
-    fn watch(&mut self, shell: &mut Shell, path: &[u8], load: u32) -> Watching {
-        let is_short = self.dirs.retry_at.is_some_and(|at| at > shell.cx.now);
-        if is_short || (self.dirs.by_path.len() >= DIRS_MAX && !self.evict_dir(shell)) {
-            return Watching::No;
-        }
-        let id = self.dirs.next_id;
-        self.dirs.next_id = id.wrapping_add(1);
+    /// Whether watching failed a short time ago because the system was short of something.
+    pub(super) fn is_short(&self, now: Time) -> bool {
+        self.retry_at.is_some_and(|at| at > now)
+    }
+
+    pub(super) const fn is_full(&self) -> bool {
+        self.directories.len() >= DIRECTORIES_MAX
+    }
+
+    /// Begins to watch a directory; the load waits until that is known.
+    pub(super) fn watch(
+        &mut self,
+        shell: &mut Shell,
+        root: &Fd,
+        site: SiteId,
+        path: &[u8],
+        load: Key,
+    ) {
         let name = CString::new(path).expect("no path has a NUL");
-        let op = Op::Watch { root: self.root.clone(), path: name };
-        let key = shell.ring.submit(op, token(kind::WATCH, 0, id));
-        let state = State::Pending { loads: vec![load], outdated: false };
+        let op = Op::Watch { root: root.clone(), path: name };
+        let state = State::Pending { loads: vec![load], is_outdated: false };
         let path = Path::from(path);
-        self.dirs.by_path.insert(path.clone(), Dir { id, key, state });
-        self.dirs.by_id.insert(id, path);
-        if self.dirs.hand.len() >= 2 * DIRS_MAX {
-            let by_id = &self.dirs.by_id;
-            self.dirs.hand.retain(|id| by_id.contains_key(id));
+        let key = self.directories.insert_with(|key| {
+            let operation = shell.ring.submit(op, kind::WATCH | key.to_bits());
+            Directory { site, path: path.clone(), operation, state }
+        });
+        self.by_path[site.index()].insert(path, key);
+        if self.hand.len() >= 2 * DIRECTORIES_MAX {
+            self.hand.retain(|key| self.directories.get(*key).is_some());
         }
-        self.dirs.hand.push_back(id);
-        Watching::Pending
+        self.hand.push_back(key);
     }
 
-    /// Take a completion of a watch.
-    pub(crate) fn handle_watch(&mut self, shell: &mut Shell, completion: Completion) {
-        #[allow(clippy::cast_possible_truncation, reason = "the low half is the number")]
-        let id = completion.token as u32;
-        let Some(path) = self.dirs.by_id.get(&id).cloned() else { return };
+    /// Takes a completion; returns what it means to others.
+    pub(super) fn handle(&mut self, shell: &mut Shell, completion: Completion) -> Option<Notice> {
+        let key = Key::from_bits(id_of(completion.token));
+        // A watch that is to end may still report changes.
+        let directory = self.directories.get_mut(key)?;
+        let (site, path) = (directory.site, Path::clone(&directory.path));
         let result = match completion.result {
-            Ok(Event::Changed(change)) => {
-                self.changed(shell, &path, &change);
-                return self.schedule(shell);
-            }
+            Ok(Event::Changed(change)) => return Some(Notice::Changed(site, path, change)),
             Ok(_) => Ok(()),
-            Err(error) => Err(error),
+            Err(error) => Err((Unwatched::of(&error), error)),
         };
-        let Some(dir) = self.dirs.by_path.get_mut(&path) else { return };
-        let state = match result.as_ref().map_err(refusal) {
-            Err(Refusal::Nature) => State::Unwatchable,
+        let state = match &result {
+            Err((Unwatched::Nature, _)) => State::Unwatchable,
             _ => State::Watched,
         };
-        let before = core::mem::replace(&mut dir.state, state);
-        let (loads, outdated) = match before {
-            State::Pending { loads, outdated } => (loads, outdated),
+        let (loads, is_outdated) = match core::mem::replace(&mut directory.state, state) {
+            State::Pending { loads, is_outdated } => (loads, is_outdated),
             State::Watched | State::Unwatchable => (Vec::new(), false),
         };
-        let gone = match result.as_ref().map_err(refusal) {
-            Ok(()) if self.dirs.retry_at.take().is_some() => {
-                shell.note("directories are watched for changes again");
-                outdated
-            }
-            Ok(()) => outdated,
-            Err(Refusal::Nature) => {
-                self.unwatch_below(&path);
-                outdated
-            }
-            Err(Refusal::Gone) => true,
-            Err(Refusal::Shortage) => {
-                if let (None, Err(error)) = (self.dirs.retry_at, &result) {
-                    shell.note(&shortage(error));
+        let is_gone = match &result {
+            Ok(()) => {
+                if self.retry_at.take().is_some() {
+                    shell.note("directories are watched for changes again");
                 }
-                self.dirs.retry_at = Some(shell.cx.now + RETRY);
+                is_outdated
+            }
+            Err((Unwatched::Nature, _)) => {
+                self.unwatch_below(site, &path);
+                is_outdated
+            }
+            Err((Unwatched::Gone, _)) => true,
+            Err((Unwatched::Shortage, error)) => {
+                if self.retry_at.is_none() {
+                    shell.note(&shortage_of_watches(error));
+                }
+                self.retry_at = Some(shell.cx.now + RETRY);
                 true
             }
         };
-        if gone {
-            self.dirs.remove(&path);
-            self.unwatch_below(&path);
+        if is_gone {
+            self.remove(site, &path);
+            self.unwatch_below(site, &path);
         }
-        for load in loads {
-            self.directory_known(shell, load, result.is_ok() && !gone);
-        }
-        self.schedule(shell);
+        Some(Notice::Known { loads, is_watched: result.is_ok() && !is_gone })
     }
 
-    /// Watch nothing below `path` any more. What waits for an answer gets it first.
-    pub(super) fn unwatch_below(&mut self, path: &[u8]) {
-        let prefix = if path.is_empty() { Vec::new() } else { [path, b"/"].concat() };
-        let gone: Vec<Path> = below(&self.dirs.by_path, &prefix)
+    /// Watches nothing below a directory any more. Loads that wait for an answer get it first.
+    pub(super) fn unwatch_below(&mut self, site: SiteId, path: &[u8]) {
+        let prefix = prefix(path);
+        let gone: Vec<Path> = below(&self.by_path[site.index()], &prefix)
             .map(|(below, _)| below.clone())
             .filter(|below| **below != *path)
             .collect();
         for path in gone {
-            self.unwatch(&path);
+            self.unwatch(site, &path);
         }
     }
 
-    /// Watch a directory no longer; one that waits for an answer gets it first.
-    pub(super) fn unwatch(&mut self, path: &[u8]) {
-        match self.dirs.by_path.get_mut(path).map(|dir| &mut dir.state) {
-            Some(State::Pending { outdated, .. }) => *outdated = true,
-            Some(_) => self.dirs.remove(path),
+    /// Watches a directory no longer. Loads that wait for an answer get it first.
+    pub(super) fn unwatch(&mut self, site: SiteId, path: &[u8]) {
+        match self.state_mut(site, path) {
+            Some(State::Pending { is_outdated, .. }) => *is_outdated = true,
+            Some(State::Watched | State::Unwatchable) => self.remove(site, path),
             None => {}
         }
     }
 
-    /// Make room for one more directory: one without resources goes, or whose few resources are
-    /// idle.
-    fn evict_dir(&mut self, shell: &Shell) -> bool {
-        for _ in 0..EVICTION_LOOKS {
-            let spare = self.dirs.spare.pop_front();
-            let is_spare = spare.is_some();
-            let Some(id) = spare.or_else(|| self.dirs.hand.pop_front()) else { return false };
-            // Gone before; the hand only now gets there.
-            let Some(path) = self.dirs.by_id.get(&id).cloned() else { continue };
-            if self.can_go(shell, &path) {
-                self.dirs.remove(&path);
-                return true;
-            }
-            if !is_spare {
-                self.dirs.hand.push_back(id);
-            }
-        }
-        false
-    }
-
-    /// Whether nothing needs the events of a directory, after idle resources in it have gone.
-    fn can_go(&mut self, shell: &Shell, path: &[u8]) -> bool {
-        let is_pending = |dir: &Dir| matches!(dir.state, State::Pending { .. });
-        if path.is_empty() || self.dirs.by_path.get(path).is_some_and(is_pending) {
-            return false;
-        }
-        let prefix = [path, b"/"].concat();
-        if below(&self.dirs.by_path, &prefix).next().is_some()
-            || below(&self.by_key, &prefix).next().is_some()
+    fn remove(&mut self, site: SiteId, path: &[u8]) {
+        if let Some(key) = self.by_path[site.index()].remove(path)
+            && let Some(directory) = self.directories.remove(key)
         {
-            return false;
+            self.cancels.push(directory.operation);
         }
-        let idle: Vec<Path> = self.cached_below(&prefix).take(EVICTED_MAX + 1).cloned().collect();
-        let is_idle = |key: &Path| {
-            let resource = self.cache.get(key);
-            resource.is_none_or(|resource| shell.cx.now.since(resource.used.get()) >= IDLE_MAX)
-        };
-        if idle.len() > EVICTED_MAX || !idle.iter().all(is_idle) {
-            return false;
-        }
-        for key in idle {
-            self.forget(&key);
-        }
-        true
     }
-}
 
-fn refusal(error: &io::Error) -> Refusal {
-    match Errno::from_io_error(error) {
-        Some(Errno::NOENT | Errno::NOTDIR) => Refusal::Gone,
-        Some(
-            Errno::MFILE
-            | Errno::NFILE
-            | Errno::NOMEM
-            | Errno::NOSPC
-            | Errno::AGAIN
-            | Errno::INTR
-            | Errno::CANCELED,
-        )
-        | None => Refusal::Shortage,
-        Some(_) => Refusal::Nature,
+    /// The directory that is the next to go, if it can. It comes again only after
+    /// [`spare`](Self::spare).
+    pub(super) fn next_to_go(&mut self) -> Option<Key> {
+        while let Some(key) = self.hand.pop_front() {
+            if self.directories.get(key).is_some() {
+                return Some(key);
+            }
+        }
+        None
     }
-}
 
-/// What the operator is told, and can do.
-fn shortage(error: &io::Error) -> String {
-    let knob = match Errno::from_io_error(error) {
-        Some(Errno::NOSPC) => "raise fs.inotify.max_user_watches",
-        Some(Errno::MFILE) => "raise fs.inotify.max_user_instances, or `ulimit -n`",
-        _ => "memory or descriptors are short",
-    };
-    format!(
-        "directories cannot be watched for changes: {error} ({knob}); until they can, files below them are \
-         believed for a second"
-    )
+    /// The site and the path of a directory.
+    pub(super) fn place(&self, key: Key) -> Option<(SiteId, Path)> {
+        self.directories.get(key).map(|directory| (directory.site, directory.path.clone()))
+    }
+
+    /// A directory cannot go now; its turn comes again.
+    pub(super) fn spare(&mut self, key: Key) {
+        self.hand.push_back(key);
+    }
+
+    /// Whether a directory is known here, no load waits for it, and none below it is known: only then
+    /// can it go without others.
+    pub(super) fn is_leaf(&self, site: SiteId, path: &[u8]) -> bool {
+        matches!(self.state(site, path), Some(State::Watched | State::Unwatchable))
+            && below(&self.by_path[site.index()], &prefix(path)).next().is_none()
+    }
+
+    pub(super) fn has_cancels(&self) -> bool {
+        !self.cancels.is_empty()
+    }
+
+    /// Ends some of the watches that are to end.
+    pub(super) fn cancel_some(&mut self, ring: &mut Ring) {
+        let rest = self.cancels.len().saturating_sub(CANCELS_MAX);
+        for operation in self.cancels.split_off(rest) {
+            ring.cancel(operation);
+        }
+    }
 }

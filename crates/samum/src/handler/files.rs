@@ -1,7 +1,5 @@
 //! Files and directories, as a handler.
 
-use core::ops::Range;
-use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 
@@ -10,13 +8,12 @@ use http::{
     Validators, encoding, negotiate, path,
 };
 use ring::{Completion, Fd, Listing};
+use sendfile::Piece;
 
 use super::listing::ListingProducer;
 use super::page::{self, ALLOW};
 use super::{AnswerSize, Body, Found, Handler, Part, Response, Ticket};
-use crate::content::{
-    self, Answer, Content, Data, FileSet, Kind, Policy, Resource, Variant, resource_head,
-};
+use crate::content::{self, Answer, Content, FileSet, Kind, Policy, Resource, Site, SiteId, Whole};
 use crate::context::Context;
 use crate::shell::{Shell, kind};
 
@@ -24,7 +21,6 @@ use crate::shell::{Shell, kind};
 #[derive(Debug)]
 pub struct Files {
     content: Content,
-    answers: VecDeque<(Ticket, Answer)>,
 }
 
 impl Handler for Files {
@@ -34,7 +30,7 @@ impl Handler for Files {
     fn find(&mut self, shell: &mut Shell, head: &Head<'_>, ticket: Ticket) -> Found<Answer> {
         match (head.method, head.target) {
             (Method::Get | Method::Head, Target::Origin { path, .. }) => {
-                match self.content.find(shell, path, ticket) {
+                match self.content.find(shell, SiteId::FIRST, path, ticket) {
                     content::Found::Now(answer) => Found::Now(answer),
                     content::Found::Later => Found::Later,
                 }
@@ -49,12 +45,8 @@ impl Handler for Files {
     }
 
     fn size(&self, answer: &Answer) -> AnswerSize {
-        match answer {
-            Answer::Resource(resource) => {
-                AnswerSize { shared: resource.memory as u64, holds_files: resource.descriptors > 0 }
-            }
-            Answer::Options | Answer::Error(_) | Answer::Rejected(_) => AnswerSize::default(),
-        }
+        let (shared, holds_files) = answer.holds();
+        AnswerSize { shared, holds_files }
     }
 
     #[inline]
@@ -90,22 +82,26 @@ impl Handler for Files {
     }
 
     fn next_answer(&mut self) -> Option<(Ticket, Answer)> {
-        if self.answers.is_empty() {
-            self.answers.extend(self.content.answers.drain(..));
-        }
-        self.answers.pop_front()
+        self.content.answers.pop_front()
     }
 }
 
 impl Files {
-    pub(crate) fn new(root: Fd, policy: Policy, shell: &Shell) -> io::Result<Self> {
-        let content = Content::new(root, policy, shell.cx.budget.shared.clone())?;
-        Ok(Self { content, answers: VecDeque::new() })
+    /// Serves one directory; `descriptors_max` open files are kept.
+    pub(crate) fn new(
+        root: Fd,
+        policy: Policy,
+        descriptors_max: usize,
+        shell: &Shell,
+    ) -> io::Result<Self> {
+        let account = shell.cx.budget.shared.clone();
+        let sites = vec![Site { root, policy }];
+        Ok(Self { content: Content::new(sites, descriptors_max, account)? })
     }
 
     /// Serves another directory from now on. What is under way is finished from the one before.
     pub(crate) fn replace_root(&mut self, shell: &mut Shell, root: Fd) {
-        self.content.replace_root(shell, root);
+        self.content.replace_root(shell, SiteId::FIRST, root);
     }
 }
 
@@ -120,32 +116,33 @@ fn file<'a>(cx: &mut Context, head: &Head<'_>, files: &'a FileSet) -> Response<'
     } else {
         encoding::choose(head.lines(Field::AcceptEncoding), files.codings)
     };
-    let variant = files.variant(coding);
+    let whole = Whole::new(files, coding);
+    if asks_more(head) { part(cx, head, files, whole) } else { Response::whole(whole) }
+}
+
+/// The response to a request with conditions or ranges.
+fn part<'a>(cx: &mut Context, head: &Head<'_>, files: &FileSet, whole: Whole<'a>) -> Response<'a> {
+    let variant = whole.variant();
     let size = variant.stat.size;
-    let base = ResponseHead {
-        content_length: Some(size),
-        ..resource_head(&variant.stat, &variant.etag, coding, &files.content_type, files.vary())
-    };
-    if !asks_more(head) {
-        let body = body(variant, 0..size);
-        return Response { head: base, body, finished: Some(&variant.finished) };
-    }
     let representation = Representation {
         size,
         validators: Validators { etag: &variant.etag, last_modified: Some(variant.stat.mtime) },
     };
     match http::plan(head, &representation, cx.unix) {
-        Plan::Full => Response { head: base, body: body(variant, 0..size), finished: None },
-        Plan::Partial(range) => Response {
-            head: ResponseHead {
+        Plan::Full => {
+            let body = Body::from(Part::of(variant, 0..size));
+            Response::new(whole.head(), body)
+        }
+        Plan::Partial(range) => {
+            let head = ResponseHead {
                 status: Status::PartialContent,
                 content_length: Some(range.len()),
                 content_range: Some(ContentRange::Part { range, size }),
-                ..base
-            },
-            body: body(variant, range.start..range.start + range.len()),
-            finished: None,
-        },
+                ..whole.head()
+            };
+            let range = range.start..range.start + range.len();
+            Response::new(head, Body::from(Part::of(variant, range)))
+        }
         Plan::Multipart(multipart) => {
             // The writer of a file must not be able to put the boundary into it.
             let token = cx.next_token();
@@ -154,21 +151,22 @@ fn file<'a>(cx: &mut Context, head: &Head<'_>, files: &'a FileSet) -> Response<'
                 status: Status::PartialContent,
                 content_type: Some(wrapping.content_type().into()),
                 content_length: Some(wrapping.content_length()),
-                ..base
+                ..whole.head()
             };
             let mut body = Body::EMPTY;
             for part in wrapping.parts() {
-                body.push(Part::Piece(sendfile::Piece::Bytes(part.head)));
-                body.push(range(variant, part.range.start..part.range.start + part.range.len()));
+                let range = part.range.start..part.range.start + part.range.len();
+                body.push(Part::Piece(Piece::Bytes(part.head)));
+                body.push(Part::of(variant, range));
             }
-            body.push(Part::Piece(sendfile::Piece::Bytes(wrapping.end().to_vec())));
-            Response { head, body, finished: None }
+            body.push(Part::Piece(Piece::Bytes(wrapping.end().to_vec())));
+            Response::new(head, body)
         }
         Plan::NotModified => Response::bare(ResponseHead {
             status: Status::NotModified,
             content_type: None,
             content_length: None,
-            ..base
+            ..whole.head()
         }),
         Plan::PreconditionFailed => page::error(bare(Status::PreconditionFailed)),
         Plan::Unsatisfiable => page::explained(ResponseHead {
@@ -179,22 +177,11 @@ fn file<'a>(cx: &mut Context, head: &Head<'_>, files: &'a FileSet) -> Response<'
     }
 }
 
-fn body(variant: &Variant, of: Range<u64>) -> Body {
-    Body::from(range(variant, of))
-}
-
-fn range(variant: &Variant, range: Range<u64>) -> Part {
-    match &variant.data {
-        Data::File(file) => Part::File(Rc::clone(file), range),
-        Data::Memory => Part::Piece(variant.finished.part(range)),
-    }
-}
-
 /// Sends the client of a directory without its slash to the right address.
 fn redirect<'a>(head: &Head<'_>, resource: &Resource) -> Response<'a> {
-    let mut location = Vec::with_capacity(resource.key.len() + 8);
+    let mut location = Vec::with_capacity(resource.path.len() + 8);
     location.push(b'/');
-    path::encode(&resource.key, &mut location);
+    path::encode(&resource.path, &mut location);
     location.push(b'/');
     if let Target::Origin { query: Some(query), .. } = head.target {
         location.push(b'?');
@@ -217,17 +204,14 @@ fn listing<'a>(
     }
     let json = negotiate::prefers_json(head.lines(Field::Accept));
     let producer = ListingProducer::new(resource, entries, json);
-    Response {
-        head: ResponseHead {
-            content_type: Some(producer.content_type().as_bytes().into()),
-            cache_control: Some(b"no-cache".into()),
-            vary: Some(b"Accept".into()),
-            nosniff: true,
-            ..bare(Status::Ok)
-        },
-        body: Body::from(Part::Producer(Box::new(producer))),
-        finished: None,
-    }
+    let head = ResponseHead {
+        content_type: Some(producer.content_type().as_bytes().into()),
+        cache_control: Some(b"no-cache".into()),
+        vary: Some(b"Accept".into()),
+        nosniff: true,
+        ..bare(Status::Ok)
+    };
+    Response::new(head, Body::from(Part::Producer(Box::new(producer))))
 }
 
 /// Whether a request asks for anything but the whole file, now.

@@ -36,7 +36,7 @@ struct Pages {
 impl ListingProducer {
     /// The listing of a directory.
     pub(crate) fn new(resource: &Rc<Resource>, listing: &Rc<Listing>, json: bool) -> Self {
-        let pages = Pages::new(Rc::clone(listing), &resource.key, json);
+        let pages = Pages::new(Rc::clone(listing), &resource.path, json);
         Self { resource: Rc::clone(resource), pages }
     }
 

@@ -12,7 +12,8 @@ use http::{Head, ResponseHead};
 use ring::Completion;
 use sendfile::{File, Piece};
 
-pub use crate::content::{Finished, Ticket};
+use crate::content::{Data, Variant};
+pub use crate::content::{Finished, Ticket, Whole};
 use crate::context::Context;
 use crate::shell::Shell;
 
@@ -65,22 +66,76 @@ pub enum Found<A> {
     Later,
 }
 
-/// A response.
+/// A response: status, fields and a body, which the session drops if the request was `HEAD`.
 #[derive(Debug)]
-pub struct Response<'a> {
-    /// Status and fields.
-    pub head: ResponseHead<'a>,
-    /// The body; dropped by the session if the request was `HEAD`.
-    pub body: Body,
-    /// The same response as HTTP/1.1 sends it to a client whose connection stays open: a cache
-    /// beside the value.
-    pub finished: Option<&'a Finished>,
+pub struct Response<'a>(Form<'a>);
+
+/// How a response is kept. Most are whole files, whose fields and body are described only if the
+/// session has no use for their [`Finished`] form.
+#[derive(Debug)]
+enum Form<'a> {
+    Whole(Whole<'a>),
+    Made(Box<(ResponseHead<'a>, Body)>),
 }
 
 impl<'a> Response<'a> {
+    /// A response with a body.
+    #[must_use]
+    pub fn new(head: ResponseHead<'a>, body: Body) -> Self {
+        Self(Form::Made(Box::new((head, body))))
+    }
+
     /// A response without a body.
-    pub const fn bare(head: ResponseHead<'a>) -> Self {
-        Self { head, body: Body::EMPTY, finished: None }
+    #[must_use]
+    pub fn bare(head: ResponseHead<'a>) -> Self {
+        Self::new(head, Body::EMPTY)
+    }
+
+    /// The whole of a file.
+    #[must_use]
+    pub const fn whole(whole: Whole<'a>) -> Self {
+        Self(Form::Whole(whole))
+    }
+
+    /// The same response as HTTP/1.1 sends it to a client whose connection stays open, if it was
+    /// prepared: a cache beside the value.
+    #[must_use]
+    pub const fn finished(&self) -> Option<&'a Finished> {
+        match &self.0 {
+            Form::Whole(whole) => Some(&whole.variant().finished),
+            Form::Made(_) => None,
+        }
+    }
+
+    /// The body alone.
+    #[must_use]
+    pub fn into_body(self) -> Body {
+        match self.0 {
+            Form::Whole(whole) => {
+                let variant = whole.variant();
+                Body::from(Part::of(variant, 0..variant.stat.size))
+            }
+            Form::Made(made) => made.1,
+        }
+    }
+
+    /// Status and fields, and the body.
+    #[must_use]
+    pub fn into_parts(self) -> (ResponseHead<'a>, Body) {
+        match self.0 {
+            Form::Whole(whole) => (whole.head(), self.into_body()),
+            Form::Made(made) => *made,
+        }
+    }
+}
+
+impl Part {
+    /// A range of a file.
+    pub(crate) fn of(variant: &Variant, range: Range<u64>) -> Self {
+        match &variant.data {
+            Data::File(file) => Self::File(Rc::clone(file), range),
+            Data::Memory => Self::Piece(variant.finished.part(range)),
+        }
     }
 }
 

@@ -41,7 +41,7 @@ fn page<'a>(sentence: &str, nosniff: bool, bare: ResponseHead<'a>) -> Response<'
         nosniff,
         ..bare
     };
-    Response { head, body: Body::from(Part::Piece(Piece::Bytes(body))), finished: None }
+    Response::new(head, Body::from(Part::Piece(Piece::Bytes(body))))
 }
 
 /// The meaning of a status here, for the person in front of the browser.

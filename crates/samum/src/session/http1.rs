@@ -763,25 +763,27 @@ impl Work {
         mut last: bool,
     ) -> bool {
         cx.stats.responses += 1;
-        let Response { head: mut fields, body, finished } = response;
         let is_head = head.is_some_and(|head| head.method == Method::Head);
         let is_http10 = head.is_some_and(|head| head.version == Version::Http10);
-        let record = Record::new(cx, head, fields.status);
-        if let Some(finished) = finished
+        if let Some(finished) = response.finished()
             && !last
             && !is_http10
         {
+            let record = Record::new(cx, head, Status::Ok);
             let body_at = self.stream.promised() + finished.head_len as u64;
             let stream = &mut self.stream;
             finished.send(cx.unix, &cx.date, !is_head, |piece| stream.push(piece));
             if is_head || finished.has_body() {
                 self.end_response(record, body_at);
             } else {
-                let framing = BodyFraming::Length(fields.content_length.unwrap_or(0));
-                self.push_parts(Sending { parts: body.into_iter(), framing, record, body_at });
+                // Its length is in the head.
+                let (parts, framing) = (response.into_body().into_iter(), BodyFraming::Close);
+                self.push_parts(Sending { parts, framing, record, body_at });
             }
             return false;
         }
+        let (mut fields, body) = response.into_parts();
+        let record = Record::new(cx, head, fields.status);
         let framing = match fields.content_length {
             Some(length) => BodyFraming::Length(length),
             None if body.is_empty() => BodyFraming::Length(0),
@@ -834,7 +836,7 @@ impl Work {
             }
         }
         if body.framing == BodyFraming::Chunked {
-            self.stream.push(Piece::Static(LAST_CHUNK));
+            self.stream.push(Piece::Static(write::LAST_CHUNK));
         }
         self.end_response(body.record, body.body_at);
     }
@@ -878,9 +880,6 @@ impl Work {
     }
 }
 
-/// Ends a body in chunks (RFC 9112 §7.1).
-const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
-
 impl BodyFraming {
     /// A piece of `length` bytes follows.
     #[inline]
@@ -888,7 +887,9 @@ impl BodyFraming {
         match self {
             Self::Length(left) => *left = left.wrapping_sub(length),
             Self::Chunked => {
-                stream.push(Piece::Bytes(format!("{length:x}\r\n").into_bytes()));
+                let mut head = Vec::with_capacity(18);
+                write::chunk_head(length, &mut head);
+                stream.push(Piece::Bytes(head));
             }
             Self::Close => {}
         }
@@ -898,7 +899,7 @@ impl BodyFraming {
     #[inline]
     fn end(self, stream: &mut Stream) {
         if self == Self::Chunked {
-            stream.push(Piece::Static(b"\r\n"));
+            stream.push(Piece::Static(write::CHUNK_END));
         }
     }
 

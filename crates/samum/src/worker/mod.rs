@@ -100,10 +100,9 @@ impl<S: Session, N: Network> Worker<S, N> {
             listing: parts.tuning.listing,
             keep: parts.tuning.caching != sendfile::Caching::Never,
             tags: parts.tuning.tags,
-            descriptors_max: parts.descriptors_max,
         };
-        let root = parts.root.clone();
-        Self::with(parts, network, |shell| Files::new(root, policy, shell))
+        let (root, descriptors_max) = (parts.root.clone(), parts.descriptors_max);
+        Self::with(parts, network, |shell| Files::new(root, policy, descriptors_max, shell))
     }
 
     /// Serve another directory from now on. What is under way is finished from the one before.

@@ -1,0 +1,112 @@
+//! A resource made of what a load has found.
+
+use std::rc::Rc;
+
+use http::{Coding, Codings};
+use ring::{Buffer, Fd, Listing, Stat, Time};
+use sendfile::{Account, File};
+
+use super::load::{Load, Look, PARTS, Parts, Seen, Way, coding_of};
+use super::media::content_type;
+use super::resource::{FileSet, Kind, Resource, Variant};
+
+/// Seconds after its last change from which on a file is told from another state of itself by its
+/// times: they are seconds on some file systems, and are set before the bytes are written.
+const SETTLED_AFTER: i64 = 3;
+
+/// The thing that a path names, and its cost.
+#[derive(Debug)]
+pub(super) struct Assembled {
+    kind: Kind,
+    /// Bytes of memory.
+    memory: usize,
+    /// Files that stay open.
+    descriptors: usize,
+    /// See [`Resource::settled`].
+    settled: bool,
+}
+
+impl Assembled {
+    /// A file and its siblings. `name` says their type, and `tag` gives the entity tag of each; they
+    /// were looked at in the second `unix`.
+    ///
+    /// # Panics
+    ///
+    /// Without the first part, which is the file itself.
+    pub(super) fn file(
+        name: &[u8],
+        unix: i64,
+        parts: Parts<(Seen<Fd>, Option<Buffer>)>,
+        tag: impl Fn(&Stat, Option<Coding>) -> Vec<u8>,
+        account: &Account,
+    ) -> Self {
+        let content_type = content_type(name);
+        let mut codings = Codings::default();
+        for (part, coding) in (1..).zip(Coding::PREFERENCE) {
+            if parts[part].is_some() {
+                codings = codings.with(coding);
+            }
+        }
+        let vary = (!codings.is_empty()).then_some(&b"Accept-Encoding"[..]);
+        let (mut memory, mut descriptors, mut settled) = (0, 0, true);
+        let mut variants: [Option<Variant>; PARTS] = [const { None }; PARTS];
+        for (part, found) in parts.into_iter().enumerate() {
+            let Some((Seen { file, stat }, body)) = found else { continue };
+            settled &= unix.saturating_sub(stat.ctime.max(stat.mtime)) >= SETTLED_AFTER;
+            let whole = body.as_deref().unwrap_or_default();
+            let body = if whole.len() as u64 == stat.size {
+                Ok(whole)
+            } else {
+                descriptors += 1;
+                Err(Rc::new(File::new(file, &stat)))
+            };
+            let coding = coding_of(part);
+            let etag = tag(&stat, coding);
+            let variant = Variant::new(stat, etag, coding, &content_type, vary, body, account);
+            memory += variant.memory();
+            variants[part] = Some(variant);
+        }
+        let [plain, encoded @ ..] = variants;
+        let plain = plain.expect("a load without the file itself has failed");
+        let kind = Kind::File(FileSet { content_type, plain, encoded, codings });
+        Self { kind, memory, descriptors, settled }
+    }
+
+    /// A directory that was asked for without its slash.
+    pub(super) const fn redirect() -> Self {
+        Self { kind: Kind::Redirect, memory: 0, descriptors: 0, settled: false }
+    }
+
+    /// A directory's entries.
+    pub(super) fn directory(listing: Box<Listing>) -> Self {
+        let entries = &listing.entries;
+        let memory = entries.iter().map(|e| e.name.len() + size_of_val(e)).sum();
+        let kind = Kind::Directory(Rc::from(listing));
+        Self { kind, memory, descriptors: 0, settled: false }
+    }
+
+    /// The resource of the load's path, as it was when that was looked at.
+    pub(super) fn into_resource(
+        self,
+        load: &Load<Fd>,
+        look: &Look<Fd>,
+        now: Time,
+        account: &Account,
+    ) -> Rc<Resource> {
+        // The buffers of files are charged themselves.
+        let charged = if matches!(self.kind, Kind::File(_)) { 0 } else { self.memory };
+        Rc::new(Resource {
+            site: load.site,
+            path: Rc::clone(&load.path),
+            kind: self.kind,
+            validated: look.began.into(),
+            watched: (look.way == Way::Watched).into(),
+            settled: self.settled,
+            used: now.into(),
+            idle_at: None.into(),
+            memory: self.memory + size_of::<Resource>() + load.path.len(),
+            descriptors: self.descriptors,
+            _charge: account.charge(charged as u64),
+        })
+    }
+}

@@ -1,0 +1,57 @@
+//! Which paths a change in a directory concerns.
+
+use http::Coding;
+use ring::Change;
+
+use super::media::suffix;
+use super::path::prefix;
+
+/// Paths whose resources are not true any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outdated {
+    Path(Vec<u8>),
+    /// All paths that begin so. Directories there may have been moved.
+    Below(Vec<u8>),
+}
+
+/// The paths that a change in `directory` concerns.
+pub(super) fn outdated_by(directory: &[u8], change: &Change) -> Vec<Outdated> {
+    let prefix = prefix(directory);
+    let Some(name) = &change.name else { return vec![Outdated::Below(prefix)] };
+    let path = [&prefix[..], name].concat();
+    // The directory's own resource: its index or its listing.
+    let mut outdated = vec![Outdated::Path(prefix), Outdated::Path(path.clone())];
+    for coding in Coding::PREFERENCE {
+        if let Some(plain) = path.strip_suffix(suffix(coding).as_bytes()) {
+            outdated.push(Outdated::Path(plain.to_vec()));
+        }
+    }
+    if change.directory {
+        outdated.push(Outdated::Below([&path[..], b"/"].concat()));
+    }
+    outdated
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_concerns_the_entry_its_plain_file_and_its_directory() {
+        let path = |path: &str| Outdated::Path(path.as_bytes().to_vec());
+        let below = |path: &str| Outdated::Below(path.as_bytes().to_vec());
+        let cases = [
+            ("", Some("a.css"), false, vec![path(""), path("a.css")]),
+            ("d", Some("a"), false, vec![path("d/"), path("d/a")]),
+            ("d", Some("a.gz"), false, vec![path("d/"), path("d/a.gz"), path("d/a")]),
+            ("d/e", Some("x"), true, vec![path("d/e/"), path("d/e/x"), below("d/e/x/")]),
+            ("d", None, false, vec![below("d/")]),
+            ("", None, false, vec![below("")]),
+        ];
+        for (directory, name, is_directory, expected) in cases {
+            let name = name.map(|name| name.as_bytes().to_vec());
+            let change = Change { name, directory: is_directory };
+            assert_eq!(outdated_by(directory.as_bytes(), &change), expected, "{change:?}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What a failed open, stat, read, listing or watch means for the resource.
+//!
+//! These are families of paths and directories. The families of sends and reads on a connection are
+//! those of [`ring::Fault`]: there `EPERM` is a packet filter, here it is a file's mode.
+
+use std::io;
+
+use rustix::io::Errno;
+
+/// Why a path cannot be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Nothing that can be served has this name.
+    Missing,
+    /// The server's user may not read it.
+    Forbidden,
+    /// The system is short of descriptors or memory.
+    Shortage,
+    /// The disk or the file system has failed.
+    Broken,
+}
+
+impl Refusal {
+    pub(super) fn of(error: &io::Error) -> Self {
+        match Errno::from_io_error(error).unwrap_or(Errno::IO) {
+            // XDEV: a link that leads out. NXIO: a socket. LOOP: links in a circle.
+            Errno::NOENT
+            | Errno::NOTDIR
+            | Errno::XDEV
+            | Errno::LOOP
+            | Errno::NXIO
+            | Errno::NODEV
+            | Errno::NAMETOOLONG
+            | Errno::ISDIR
+            | Errno::INVAL
+            | Errno::ILSEQ => Self::Missing,
+            Errno::ACCESS | Errno::PERM => Self::Forbidden,
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM => Self::Shortage,
+            _ => Self::Broken,
+        }
+    }
+}
+
+/// Why a directory is not watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unwatched {
+    /// The directory does not exist any more.
+    Gone,
+    /// The system is short of something; a later attempt may succeed.
+    Shortage,
+    /// Changes may make no events, as long as the directory is what it is: on a network file system
+    /// or FUSE, a symbolic link, a directory that may be passed but not read.
+    Nature,
+}
+
+impl Unwatched {
+    pub(super) fn of(error: &io::Error) -> Self {
+        match Errno::from_io_error(error) {
+            Some(Errno::NOENT | Errno::NOTDIR) => Self::Gone,
+            Some(
+                Errno::MFILE
+                | Errno::NFILE
+                | Errno::NOMEM
+                | Errno::NOSPC
+                | Errno::AGAIN
+                | Errno::INTR
+                | Errno::CANCELED,
+            )
+            | None => Self::Shortage,
+            Some(_) => Self::Nature,
+        }
+    }
+}
+
+/// The message for the operator when watches cannot be had, with the limit to raise.
+pub(super) fn shortage_of_watches(error: &io::Error) -> String {
+    let advice = match Errno::from_io_error(error) {
+        Some(Errno::NOSPC) => "raise fs.inotify.max_user_watches",
+        Some(Errno::MFILE) => "raise fs.inotify.max_user_instances, or `ulimit -n`",
+        _ => "memory or descriptors are short",
+    };
+    format!(
+        "directories cannot be watched for changes: {error} ({advice}); until they can, files below them are \
+         believed for a second"
+    )
+}
+
+/// Whether nothing has this name: `ENOENT` alone.
+pub(super) fn is_no_entry(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::NOENT)
+}
+
+/// Whether a component of the path is a symbolic link that may not be followed.
+pub(super) fn is_link(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::LOOP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_only_a_failing_disk_makes_is_not_taken_for_a_missing_file() {
+        let of = |errno: Errno| Refusal::of(&errno.into());
+        assert_eq!(of(Errno::NOENT), Refusal::Missing);
+        assert_eq!(of(Errno::XDEV), Refusal::Missing);
+        assert_eq!(of(Errno::PERM), Refusal::Forbidden);
+        assert_eq!(of(Errno::MFILE), Refusal::Shortage);
+        assert_eq!(of(Errno::IO), Refusal::Broken);
+        assert_eq!(of(Errno::STALE), Refusal::Broken);
+        assert_eq!(Refusal::of(&io::Error::other("no errno")), Refusal::Broken);
+    }
+
+    #[test]
+    fn watching_is_tried_again_after_a_shortage_only() {
+        let of = |errno: Errno| Unwatched::of(&errno.into());
+        assert_eq!(of(Errno::NOENT), Unwatched::Gone);
+        assert_eq!(of(Errno::NOSPC), Unwatched::Shortage);
+        assert_eq!(of(Errno::CANCELED), Unwatched::Shortage);
+        assert_eq!(of(Errno::OPNOTSUPP), Unwatched::Nature);
+        assert_eq!(of(Errno::LOOP), Unwatched::Nature);
+    }
+}

@@ -1,0 +1,526 @@
+//! What came → what is asked for next, for each step; and that every load ends.
+
+use rustix::io::Errno;
+use std::rc::Weak;
+
+use super::super::answer::Ticket;
+use super::*;
+use crate::config::Tags;
+
+/// A descriptor that knows when it is closed.
+type File = Rc<u32>;
+
+/// The system that a load asks.
+struct World {
+    policy: Policy,
+    has_proc: bool,
+    pool: BufferPool,
+    asks: Vec<(usize, Ask<File>)>,
+    /// All descriptors that were ever opened.
+    opened: Vec<Weak<u32>>,
+}
+
+const BUFFERS: usize = 8;
+
+impl World {
+    fn new() -> Self {
+        let size = usize::try_from(FINISHED_BYTES_MAX).unwrap();
+        let index = "index.html".to_owned();
+        Self {
+            policy: Policy { index, listing: true, keep: true, tags: Tags::Stat },
+            has_proc: true,
+            pool: BufferPool::new(size, BUFFERS).unwrap(),
+            asks: Vec::new(),
+            opened: Vec::new(),
+        }
+    }
+
+    fn open(&mut self) -> File {
+        let file = Rc::new(u32::try_from(self.opened.len()).unwrap());
+        self.opened.push(Rc::downgrade(&file));
+        file
+    }
+
+    fn look(&mut self, way: Way) -> Look<File> {
+        Look { began: Time::from_nanos(0), unix: 1_000_000, root: self.open(), way }
+    }
+
+    fn begin(&mut self, path: &str, way: Way) -> Load<File> {
+        let mut load = Load::new(SiteId::FIRST, path.as_bytes().into(), None, None);
+        let look = self.look(way);
+        self.look_with(&mut load, look);
+        load
+    }
+
+    fn look_with(&mut self, load: &mut Load<File>, look: Look<File>) {
+        let mut tools = Tools {
+            policy: &self.policy,
+            has_proc: &mut self.has_proc,
+            pool: &self.pool,
+            asks: &mut self.asks,
+        };
+        load.look(look, &mut tools);
+    }
+
+    /// Gives a load a reply about a part; what it asks for then is in `asks`.
+    fn reply(&mut self, load: &mut Load<File>, part: usize, reply: Reply<File>) -> Next<File> {
+        self.asks.clear();
+        let mut tools = Tools {
+            policy: &self.policy,
+            has_proc: &mut self.has_proc,
+            pool: &self.pool,
+            asks: &mut self.asks,
+        };
+        load.handle(part, reply, &mut tools)
+    }
+
+    fn admit(&mut self, load: &mut Load<File>, files: usize) -> Next<File> {
+        let mut tools = Tools {
+            policy: &self.policy,
+            has_proc: &mut self.has_proc,
+            pool: &self.pool,
+            asks: &mut self.asks,
+        };
+        load.admit(files, &mut tools)
+    }
+
+    /// The present requests in words.
+    fn asked(&self) -> Vec<String> {
+        let say = |(part, ask): &(usize, Ask<File>)| {
+            let ask = match ask {
+                Ask::Open { name, how, .. } if how.flags == FIND.flags => {
+                    let follows = *how != FIND.without_symlinks();
+                    let links = if follows { " through links" } else { "" };
+                    format!("find {}{links}", String::from_utf8_lossy(name))
+                }
+                Ask::Open { name, .. } => format!("open {}", String::from_utf8_lossy(name)),
+                Ask::OpenForReading(_) => "open for reading".to_owned(),
+                Ask::Stat(_) => "stat".to_owned(),
+                Ask::List(_) => "list".to_owned(),
+                Ask::Read(_, buffer) => format!("read {}", buffer.want()),
+            };
+            format!("{part}: {ask}")
+        };
+        self.asks.iter().map(say).collect()
+    }
+
+    /// Descriptors that are open now.
+    fn count_open(&self) -> usize {
+        self.opened.iter().filter(|file| file.strong_count() > 0).count()
+    }
+}
+
+fn stat(size: u64) -> Stat {
+    Stat {
+        kind: FileKind::Regular,
+        size,
+        mtime: 1,
+        mtime_nanos: 2,
+        ctime: 3,
+        ctime_nanos: 4,
+        dev: 5,
+        ino: 6,
+        links: 1,
+        direct_align: 0,
+    }
+}
+
+fn failed(errno: Errno) -> Reply<File> {
+    Reply::Failed(errno.into())
+}
+
+fn directory() -> Reply<File> {
+    Reply::Stat(Stat { kind: FileKind::Directory, ..stat(0) })
+}
+
+/// A buffer as the ring gives it back.
+fn bytes(world: &World, len: usize) -> Reply<File> {
+    let mut buffer = world.pool.take(len).unwrap();
+    buffer.fill_from(&vec![b'x'; len]);
+    Reply::Read(buffer)
+}
+
+fn end(next: Next<File>) -> &'static str {
+    match next {
+        Next::Replies => "goes on",
+        Next::Look => "look",
+        Next::Watch => "watch",
+        Next::Room(_) => "room",
+        Next::End(Outcome::Unchanged(..)) => "unchanged",
+        Next::End(Outcome::File { is_changed: false, .. }) => "file",
+        Next::End(Outcome::File { .. }) => "changed file",
+        Next::End(Outcome::Redirect(_)) => "redirect",
+        Next::End(Outcome::Directory(..)) => "directory",
+        Next::End(Outcome::Missing) => "missing",
+        Next::End(Outcome::TooLarge) => "too large",
+        Next::End(Outcome::Failed(_)) => "failed",
+    }
+}
+
+/// A load in the step `Examining`.
+fn examining(world: &mut World, path: &str, way: Way) -> Load<File> {
+    let mut load = world.begin(path, way);
+    let file = world.open();
+    assert_eq!(end(world.reply(&mut load, 0, Reply::Opened(file))), "goes on");
+    load
+}
+
+/// A load in the step `Opening`, of a file without siblings.
+fn opening(world: &mut World, way: Way, size: u64) -> Load<File> {
+    let mut load = examining(world, "a.png", way);
+    assert_eq!(end(world.reply(&mut load, 0, Reply::Stat(stat(size)))), "goes on");
+    assert!(matches!(load.step, Step::Opening { .. }));
+    load
+}
+
+/// A load in the step `Comparing`.
+fn comparing(world: &mut World) -> Load<File> {
+    let mut load = opening(world, Way::Linked, 7);
+    let file = world.open();
+    assert_eq!(end(world.reply(&mut load, 0, Reply::Opened(file))), "goes on");
+    assert!(matches!(load.step, Step::Comparing { .. }));
+    load
+}
+
+/// A load in the step `Reading`, whose file has been read and is being confirmed.
+fn confirming(world: &mut World) -> Load<File> {
+    let mut load = opening(world, Way::Watched, 7);
+    let file = world.open();
+    assert_eq!(end(world.reply(&mut load, 0, Reply::Opened(file))), "goes on");
+    let reply = bytes(world, 7);
+    assert_eq!(end(world.reply(&mut load, 0, reply)), "goes on");
+    load
+}
+
+#[test]
+fn a_path_is_found_without_links_and_then_through_them() {
+    let world = &mut World::new();
+    let mut load = world.begin("a/", Way::Watched);
+    assert_eq!(world.asked(), ["0: find a/index.html"]);
+    assert_eq!(end(world.reply(&mut load, 0, failed(Errno::LOOP))), "goes on");
+    assert_eq!(world.asked(), ["0: find a/index.html through links"]);
+    assert_eq!(end(world.reply(&mut load, 0, failed(Errno::LOOP))), "goes on");
+    assert_eq!(world.asked(), ["0: open a"], "links in a circle: there is no index");
+}
+
+#[test]
+fn finding() {
+    let found = |path, listing, reply: &dyn Fn(&mut World) -> Reply<File>| {
+        let world = &mut World::new();
+        world.policy.listing = listing;
+        let mut load = world.begin(path, Way::Watched);
+        let reply = reply(world);
+        (end(world.reply(&mut load, 0, reply)), world.asked().join(", "))
+    };
+    let is = |step, asked: &str| (step, asked.to_owned());
+    assert_eq!(found("a", true, &|world| Reply::Opened(world.open())), is("goes on", "0: stat"));
+    assert_eq!(found("a", true, &|_| failed(Errno::NOENT)), is("failed", ""));
+    assert_eq!(found("a/", true, &|_| failed(Errno::NOENT)), is("goes on", "0: open a"));
+    assert_eq!(found("", true, &|_| failed(Errno::NOENT)), is("goes on", "0: open ."));
+    assert_eq!(found("a/", false, &|_| failed(Errno::NOENT)), is("missing", ""));
+    assert_eq!(found("a/", true, &|_| failed(Errno::ACCESS)), is("failed", ""));
+    assert_eq!(found("a/", true, &|_| failed(Errno::MFILE)), is("failed", ""));
+}
+
+#[test]
+fn examined() {
+    let siblings = "1: find x.br, 2: find x.zst, 3: find x.gz";
+    let unwatched = Way::Unwatched;
+    let other = Reply::Stat(Stat { kind: FileKind::Other, ..stat(0) });
+    let cases = [
+        ("x", Way::Watched, Reply::Stat(stat(7)), "goes on", siblings),
+        ("x.png", Way::Watched, Reply::Stat(stat(7)), "goes on", "0: open for reading"),
+        ("x", Way::Linked, Reply::Stat(stat(7)), "goes on", siblings),
+        ("x", unwatched, Reply::Stat(stat(7)), "watch", ""),
+        ("x", unwatched, directory(), "redirect", ""),
+        ("x/", unwatched, directory(), "goes on", "0: open x"),
+        ("x", unwatched, other, "missing", ""),
+        ("x", unwatched, Reply::Stat(stat(SIZE_MAX + 1)), "too large", ""),
+        ("x", unwatched, failed(Errno::IO), "failed", ""),
+        ("x.png", Way::Watched, Reply::Stat(stat(FINISHED_BYTES_MAX + 1)), "room", ""),
+    ];
+    for (path, way, reply, next, asked) in cases {
+        let world = &mut World::new();
+        let mut load = examining(world, path, way);
+        let what = format!("{path} {way:?} {reply:?}");
+        assert_eq!(end(world.reply(&mut load, 0, reply)), next, "{what}");
+        assert_eq!(world.asked().join(", "), asked, "{what}");
+    }
+}
+
+#[test]
+fn a_directory_is_listed_after_it_is_watched() {
+    let world = &mut World::new();
+    let listed = |world: &mut World, way| {
+        let mut load = world.begin("a/", way);
+        world.reply(&mut load, 0, failed(Errno::NOENT));
+        let dir = world.open();
+        (end(world.reply(&mut load, 0, Reply::Opened(dir))), load)
+    };
+    assert_eq!(listed(world, Way::Unwatched).0, "watch");
+    let (next, mut load) = listed(world, Way::Watched);
+    assert_eq!((next, world.asked()), ("goes on", vec!["0: list".to_owned()]));
+    assert_eq!(end(world.reply(&mut load, 0, Reply::Listed(Box::default()))), "directory");
+    let (_, mut load) = listed(world, Way::Linked);
+    assert_eq!(end(world.reply(&mut load, 0, failed(Errno::IO))), "failed");
+}
+
+#[test]
+fn siblings_that_can_be_served_are_opened_after_the_file_itself() {
+    let world = &mut World::new();
+    let mut load = examining(world, "x", Way::Watched);
+    world.reply(&mut load, 0, Reply::Stat(stat(7)));
+    let file = world.open();
+    assert_eq!(end(world.reply(&mut load, 3, Reply::Opened(file))), "goes on");
+    assert_eq!(world.asked(), ["3: stat"]);
+    assert_eq!(end(world.reply(&mut load, 1, failed(Errno::NOENT))), "goes on");
+    let file = world.open();
+    assert_eq!(end(world.reply(&mut load, 2, Reply::Opened(file))), "goes on");
+    assert_eq!(end(world.reply(&mut load, 2, directory())), "goes on");
+    assert_eq!(end(world.reply(&mut load, 3, Reply::Stat(stat(5)))), "goes on");
+    assert_eq!(world.asked(), ["0: open for reading"]);
+    for expected in ["3: open for reading", "0: read 7, 3: read 5"] {
+        let file = world.open();
+        assert_eq!(end(world.reply(&mut load, 0, Reply::Opened(file))), "goes on");
+        assert_eq!(world.asked().join(", "), expected);
+    }
+    let reply = bytes(world, 5);
+    assert_eq!(end(world.reply(&mut load, 3, reply)), "goes on");
+    assert_eq!(world.asked(), ["3: stat"]);
+    assert_eq!(end(world.reply(&mut load, 3, Reply::Stat(stat(5)))), "goes on");
+    let reply = bytes(world, 7);
+    assert_eq!(end(world.reply(&mut load, 0, reply)), "goes on");
+    let next = world.reply(&mut load, 0, Reply::Stat(stat(7)));
+    let Next::End(Outcome::File { parts, is_changed: false, .. }) = next else { panic!("no file") };
+    let lengths = parts.each_ref().map(|part| part.as_ref()?.1.as_ref().map(|body| body.len()));
+    assert_eq!(lengths, [Some(7), None, None, Some(5)]);
+}
+
+#[test]
+fn a_file_with_another_name_is_not_believed_to_be_watched() {
+    let world = &mut World::new();
+    let mut load = examining(world, "a.png", Way::Watched);
+    world.reply(&mut load, 0, Reply::Stat(Stat { links: 2, ..stat(7) }));
+    let file = world.open();
+    world.reply(&mut load, 0, Reply::Opened(file));
+    let Step::Comparing { look, .. } = &load.step else { panic!("in {}", load.step.name()) };
+    assert_eq!(look.way, Way::Unwatched);
+}
+
+#[test]
+fn opened_for_reading() {
+    let cases = [
+        (Way::Watched, Ok(()), "goes on", "0: read 7"),
+        (Way::Unwatched, Ok(()), "goes on", "0: stat"),
+        (Way::Watched, Err(Errno::NOENT), "goes on", "0: open a.png"),
+        (Way::Watched, Err(Errno::ACCESS), "failed", ""),
+    ];
+    for (way, result, next, asked) in cases {
+        let world = &mut World::new();
+        let mut load = match way {
+            // Nothing more is watched after watching has been tried.
+            Way::Unwatched => {
+                let mut load = World::begin(world, "a.png", way);
+                load.watch();
+                let look = world.look(way);
+                world.look_with(&mut load, look);
+                let file = world.open();
+                world.reply(&mut load, 0, Reply::Opened(file));
+                world.reply(&mut load, 0, Reply::Stat(stat(7)));
+                load
+            }
+            _ => opening(world, way, 7),
+        };
+        let reply = match result {
+            Ok(()) => Reply::Opened(world.open()),
+            Err(errno) => failed(errno),
+        };
+        assert_eq!(end(world.reply(&mut load, 0, reply)), next, "{way:?} {result:?}");
+        assert_eq!(world.asked().join(", "), asked, "{way:?} {result:?}");
+    }
+}
+
+#[test]
+fn another_file_in_its_place_is_looked_at_and_not_for_ever() {
+    let world = &mut World::new();
+    let mut load = comparing(world);
+    assert_eq!(end(world.reply(&mut load, 0, Reply::Stat(stat(9)))), "goes on");
+    assert_eq!(world.asked(), ["0: read 9"], "the same file has grown");
+    let other = || Reply::Stat(Stat { ino: 60, ..stat(7) });
+    let mut load = comparing(world);
+    assert_eq!(end(world.reply(&mut load, 0, other())), "look");
+    let mut load = comparing(world);
+    load.looks = LOOKS_MAX;
+    assert_eq!(end(world.reply(&mut load, 0, other())), "missing");
+    let mut load = comparing(world);
+    assert_eq!(end(world.reply(&mut load, 0, failed(Errno::IO))), "failed");
+}
+
+#[test]
+fn bytes_are_kept_only_of_a_file_that_has_not_changed() {
+    let world = &mut World::new();
+    let changed = || Reply::Stat(Stat { mtime_nanos: 9, ..stat(7) });
+    let mut load = confirming(world);
+    assert_eq!(end(world.reply(&mut load, 0, Reply::Stat(stat(7)))), "file");
+    let mut load = confirming(world);
+    assert_eq!(end(world.reply(&mut load, 0, changed())), "look");
+    let mut load = confirming(world);
+    load.looks = LOOKS_MAX;
+    assert_eq!(end(world.reply(&mut load, 0, changed())), "changed file");
+    let mut load = confirming(world);
+    load.is_outdated = true;
+    assert_eq!(end(world.reply(&mut load, 0, changed())), "changed file");
+    let mut load = confirming(world);
+    assert_eq!(end(world.reply(&mut load, 0, failed(Errno::IO))), "look");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_at_once_is_sent_as_a_large_one() {
+    let world = &mut World::new();
+    let mut load = opening(world, Way::Watched, 7);
+    let file = world.open();
+    world.reply(&mut load, 0, Reply::Opened(file));
+    let next = world.reply(&mut load, 0, failed(Errno::IO));
+    assert!(matches!(&next, Next::End(Outcome::File { parts: [Some((_, None)), ..], .. })));
+    let held: Vec<_> = (0..BUFFERS).map(|_| world.pool.take(1).unwrap()).collect();
+    let mut load = opening(world, Way::Watched, 7);
+    let file = world.open();
+    assert_eq!(end(world.reply(&mut load, 0, Reply::Opened(file))), "file");
+    drop(held);
+}
+
+#[test]
+fn a_large_file_is_opened_when_there_is_room_and_has_room_from_then_on() {
+    let world = &mut World::new();
+    let large = || Reply::Stat(stat(FINISHED_BYTES_MAX + 1));
+    let mut load = examining(world, "a.png", Way::Watched);
+    assert!(matches!(world.reply(&mut load, 0, large()), Next::Room(1)));
+    assert_eq!(end(world.admit(&mut load, 1)), "goes on");
+    assert_eq!((world.asked(), load.reserved()), (vec!["0: open for reading".to_owned()], 1));
+    let open = world.count_open();
+    let mut parked = examining(world, "a.png", Way::Watched);
+    world.reply(&mut parked, 0, large());
+    parked.park();
+    assert_eq!(world.count_open(), open, "a parked load has nothing open");
+    parked.unpark(1);
+    let look = world.look(Way::Watched);
+    world.look_with(&mut parked, look);
+    let file = world.open();
+    world.reply(&mut parked, 0, Reply::Opened(file));
+    assert_eq!(end(world.reply(&mut parked, 0, large())), "goes on");
+}
+
+/// A generator of numbers that is the same everywhere (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((mixed ^ mixed >> 31) % bound as u64).unwrap()
+    }
+
+    fn stat(&mut self) -> Stat {
+        let sizes = [0, 7, 7, FINISHED_BYTES_MAX, FINISHED_BYTES_MAX + 1, SIZE_MAX + 1];
+        let kinds = [FileKind::Regular, FileKind::Regular, FileKind::Regular, FileKind::Directory];
+        Stat {
+            kind: kinds[self.below(kinds.len())],
+            ino: [6, 6, 6, 7][self.below(4)],
+            links: [1, 1, 2][self.below(3)],
+            ..stat(sizes[self.below(sizes.len())])
+        }
+    }
+
+    /// The reply to a request: mostly what was asked for.
+    fn reply(&mut self, world: &mut World, ask: Ask<File>) -> Reply<File> {
+        const ERRNOS: [Errno; 6] =
+            [Errno::NOENT, Errno::LOOP, Errno::ACCESS, Errno::IO, Errno::MFILE, Errno::NOTDIR];
+        if self.below(5) == 0 {
+            return failed(ERRNOS[self.below(ERRNOS.len())]);
+        }
+        match ask {
+            Ask::Open { .. } | Ask::OpenForReading(_) => Reply::Opened(world.open()),
+            Ask::Stat(_) => Reply::Stat(self.stat()),
+            Ask::List(_) => Reply::Listed(Box::default()),
+            Ask::Read(_, mut buffer) => {
+                let len = self.below(buffer.want() + 1);
+                buffer.fill_from(&vec![b'x'; len]);
+                Reply::Read(buffer)
+            }
+        }
+    }
+}
+
+#[test]
+fn every_load_ends_and_gives_back_what_it_holds() {
+    for seed in 0..20_000 {
+        let random = &mut Random(seed);
+        let world = &mut World::new();
+        world.policy.listing = random.below(2) == 0;
+        world.has_proc = random.below(4) > 0;
+        let path = ["a", "a/", "", "d/e.html", "a.png"][random.below(5)];
+        let ways = [Way::Watched, Way::Unwatched, Way::Linked];
+        let mut load = world.begin(path, ways[random.below(2)]);
+        load.tickets.push(Ticket { connection: 1, request: 2 });
+        let mut in_flight: Vec<(usize, Ask<File>)> = core::mem::take(&mut world.asks);
+        let mut steps = 0;
+        let outcome = loop {
+            steps += 1;
+            assert!(steps < 200, "seed {seed}: the load does not end");
+            assert!(!in_flight.is_empty(), "seed {seed}: it waits for nothing");
+            if random.below(20) == 0 {
+                load.is_outdated = true;
+            }
+            let (part, ask) = in_flight.swap_remove(random.below(in_flight.len()));
+            let reply = random.reply(world, ask);
+            let mut next = world.reply(&mut load, part, reply);
+            if let Next::Room(files) = next {
+                if random.below(2) == 0 {
+                    next = world.admit(&mut load, files);
+                } else {
+                    load.park();
+                    // Only the roots of other looks are left.
+                    assert_eq!(world.count_open(), 0, "seed {seed}: parked with open files");
+                    load.unpark(files);
+                    next = Next::Look;
+                }
+            }
+            if matches!(next, Next::Watch) {
+                load.watch();
+                assert_eq!(world.count_open(), 0, "seed {seed}: waits with open files");
+                next = Next::Look;
+            }
+            match next {
+                Next::Look => {
+                    assert!(in_flight.is_empty(), "seed {seed}: looks again with asks under way");
+                    world.asks.clear();
+                    let look = world.look(ways[random.below(ways.len())]);
+                    world.look_with(&mut load, look);
+                }
+                Next::End(outcome) => break outcome,
+                Next::Replies => {}
+                Next::Room(_) | Next::Watch => unreachable!("done above"),
+            }
+            for (part, ask) in world.asks.drain(..) {
+                let is_new = in_flight.iter().all(|(other, _)| *other != part);
+                assert!(is_new, "seed {seed}: two asks about part {part}");
+                in_flight.push((part, ask));
+            }
+        };
+        assert!(in_flight.is_empty(), "seed {seed}: it ended with asks under way");
+        assert!(load.looks <= LOOKS_MAX + 2, "seed {seed}: {} looks", load.looks);
+        let held = match &outcome {
+            Outcome::File { parts, .. } => 1 + parts.iter().flatten().count(),
+            Outcome::Redirect(_) | Outcome::Directory(..) => 1,
+            Outcome::Unchanged(..) => unreachable!("nothing was cached before"),
+            Outcome::Missing | Outcome::TooLarge | Outcome::Failed(_) => 0,
+        };
+        assert_eq!(world.count_open(), held, "seed {seed}: what it found, and no more, is open");
+        assert_eq!(load.tickets.len(), 1);
+        drop(outcome);
+        assert_eq!(world.count_open(), 0, "seed {seed}: a descriptor is lost");
+        assert_eq!(world.pool.available(), BUFFERS, "seed {seed}: a buffer is lost");
+    }
+}

@@ -1,0 +1,219 @@
+//! The loads under way: their index by path, and the ring's operations that they wait for.
+//!
+//! The decisions are those of [`Load`]; here its requests become operations, and their completions
+//! its replies.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::io;
+use std::rc::Rc;
+
+use ring::{BufferPool, Caching, Completion, Event, Fd, Key, Op, OpenHow, Slab};
+
+use super::answer::Ticket;
+use super::line::Line;
+use super::load::{Ask, Load, Look, Next, PARTS, Parts, Reply, Tools, Way};
+use super::path::{Path, below};
+use super::resource::{FINISHED_BYTES_MAX, Resource};
+use super::site::{Site, SiteId};
+use crate::shell::{Shell, id_of, kind};
+
+/// Descriptors that one load has open at most: one for each part, and one being opened.
+const DESCRIPTORS: usize = PARTS + 1;
+/// Small files being read at once, per worker; one that finds no buffer is sent as a large one.
+const BUFFERS: usize = 64;
+/// Entries that a listing has at most.
+const ENTRIES_MAX: usize = 100_000;
+
+/// The loads of a worker.
+#[derive(Debug)]
+pub(super) struct Loader {
+    loads: Slab<Slot>,
+    /// For each site, the loads that requests for a path join: those that are not outdated.
+    by_path: Vec<BTreeMap<Path, Key>>,
+    pub(super) line: Line,
+    /// Whether files can be opened through `/proc/self/fd`, as far as is known.
+    has_proc: bool,
+    pool: BufferPool,
+    /// What the present step asks for. Empty between calls.
+    asks: Vec<(usize, Ask<Fd>)>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    load: Load<Fd>,
+    /// Some exactly while the ring has an operation about that part.
+    in_flight: Parts<Key>,
+}
+
+impl Loader {
+    /// For so many sites. Loads have half as many descriptors beside `descriptors_max`, which are
+    /// those of files that stay open.
+    ///
+    /// # Errors
+    ///
+    /// Those of `mmap(2)`.
+    pub(super) fn new(sites: usize, descriptors_max: usize) -> io::Result<Self> {
+        let size = usize::try_from(FINISHED_BYTES_MAX).expect("a small constant");
+        Ok(Self {
+            loads: Slab::new(),
+            by_path: vec![BTreeMap::new(); sites],
+            line: Line::new((descriptors_max / 2 / DESCRIPTORS).max(1)),
+            has_proc: true,
+            pool: BufferPool::new(size, BUFFERS)?,
+            asks: Vec::new(),
+        })
+    }
+
+    pub(super) fn is_loading(&self, site: SiteId, path: &[u8]) -> bool {
+        self.by_path[site.index()].contains_key(path)
+    }
+
+    /// Whether any load of a path that begins with `prefix` is under way and not outdated.
+    pub(super) fn is_loading_below(&self, site: SiteId, prefix: &[u8]) -> bool {
+        below(&self.by_path[site.index()], prefix).next().is_some()
+    }
+
+    /// The requests that wait for a path, if it is being loaded.
+    pub(super) fn tickets(&mut self, site: SiteId, path: &[u8]) -> Option<&mut Vec<Ticket>> {
+        let key = *self.by_path[site.index()].get(path)?;
+        Some(&mut self.load_mut(key).tickets)
+    }
+
+    /// Adds a load, which does nothing yet.
+    pub(super) fn insert(
+        &mut self,
+        site: SiteId,
+        path: &[u8],
+        previous: Option<Rc<Resource>>,
+        ticket: Option<Ticket>,
+    ) -> Key {
+        let path = Path::from(path);
+        let load = Load::new(site, Rc::clone(&path), previous, ticket);
+        self.line.charge(load.bytes());
+        let key = self.loads.insert(Slot { load, in_flight: [None; PARTS] });
+        self.by_path[site.index()].insert(path, key);
+        key
+    }
+
+    pub(super) fn load(&self, key: Key) -> &Load<Fd> {
+        &self.loads.get(key).expect("kept until it ends").load
+    }
+
+    pub(super) fn load_mut(&mut self, key: Key) -> &mut Load<Fd> {
+        &mut self.loads.get_mut(key).expect("kept until it ends").load
+    }
+
+    /// Looks at the path, for the first time or once more.
+    pub(super) fn look(&mut self, shell: &mut Shell, sites: &[Site], key: Key, way: Way) {
+        let root = sites[self.load(key).site.index()].root.clone();
+        let look = Look { began: shell.cx.now, unix: shell.cx.unix, root, way };
+        self.step(shell, sites, key, |load, tools| load.look(look, tools));
+    }
+
+    /// So many files of a load may stay open.
+    pub(super) fn admit(
+        &mut self,
+        shell: &mut Shell,
+        sites: &[Site],
+        key: Key,
+        files: usize,
+    ) -> Next<Fd> {
+        self.step(shell, sites, key, |load, tools| load.admit(files, tools))
+    }
+
+    /// Takes a completion; returns the load that it belongs to, and what that needs now.
+    pub(super) fn handle(
+        &mut self,
+        shell: &mut Shell,
+        sites: &[Site],
+        completion: Completion,
+    ) -> (Key, Next<Fd>) {
+        let key = Key::from_bits(id_of(completion.token));
+        let slot = self.loads.get_mut(key).expect("kept until its last completion");
+        let is_it = |operation: &Option<Key>| *operation == Some(completion.key);
+        let part = slot.in_flight.iter().position(is_it).expect("completed once");
+        slot.in_flight[part] = None;
+        let reply = match completion.result {
+            Ok(Event::Opened(file)) => Reply::Opened(file),
+            Ok(Event::Stat(stat)) => Reply::Stat(*stat),
+            Ok(Event::Listed(entries)) => Reply::Listed(entries),
+            Ok(Event::Read(buffer)) => Reply::Read(buffer),
+            Ok(event) => unreachable!("no load asks for {event:?}"),
+            Err(error) => Reply::Failed(error),
+        };
+        (key, self.step(shell, sites, key, |load, tools| load.handle(part, reply, tools)))
+    }
+
+    /// Lets a load take a step, and submits what it asks for.
+    fn step<R>(
+        &mut self,
+        shell: &mut Shell,
+        sites: &[Site],
+        key: Key,
+        step: impl FnOnce(&mut Load<Fd>, &mut Tools<'_, Fd>) -> R,
+    ) -> R {
+        let slot = self.loads.get_mut(key).expect("kept until it ends");
+        let policy = &sites[slot.load.site.index()].policy;
+        let mut tools =
+            Tools { policy, has_proc: &mut self.has_proc, pool: &self.pool, asks: &mut self.asks };
+        let next = step(&mut slot.load, &mut tools);
+        for (part, ask) in self.asks.drain(..) {
+            debug_assert!(slot.in_flight[part].is_none(), "a part has one operation at a time");
+            let operation = operation(ask, policy.keep);
+            let token = kind::LOAD | key.to_bits();
+            slot.in_flight[part] = Some(shell.ring.submit(operation, token));
+        }
+        next
+    }
+
+    /// Takes out a load that has ended.
+    pub(super) fn remove(&mut self, key: Key) -> Load<Fd> {
+        let Slot { load, in_flight } = self.loads.remove(key).expect("ends once");
+        debug_assert!(in_flight.iter().all(Option::is_none), "it ends after its last completion");
+        if !load.is_outdated {
+            self.by_path[load.site.index()].remove(&load.path);
+        }
+        self.line.refund(load.bytes());
+        load
+    }
+
+    /// Has a load of this path under way answer the requests that have joined it, and no others.
+    pub(super) fn outdate(&mut self, site: SiteId, path: &[u8]) {
+        if let Some(key) = self.by_path[site.index()].remove(path) {
+            self.load_mut(key).is_outdated = true;
+        }
+    }
+
+    /// The same for all paths that begin with `prefix`.
+    pub(super) fn outdate_below(&mut self, site: SiteId, prefix: &[u8]) {
+        let loads = below(&self.by_path[site.index()], prefix);
+        let paths: Vec<Path> = loads.map(|(path, _)| Rc::clone(path)).collect();
+        for path in paths {
+            self.outdate(site, &path);
+        }
+    }
+}
+
+fn operation(ask: Ask<Fd>, keep: bool) -> Op {
+    let c_string = |name| CString::new(name).expect("no path has a NUL");
+    match ask {
+        Ask::Open { dir, name, how } => Op::Open { dir: Some(dir), path: c_string(name), how },
+        Ask::OpenForReading(file) => {
+            let path = c_string(format!("/proc/self/fd/{}", file.raw()).into_bytes());
+            Op::Open { dir: None, path, how: READ }
+        }
+        Ask::Stat(file) => Op::Stat(file),
+        Ask::List(dir) => Op::List { dir, entries_max: ENTRIES_MAX },
+        Ask::Read(file, buf) => {
+            let caching = if keep { Caching::Keep } else { Caching::Drop };
+            Op::Read { file, offset: 0, buf, caching }
+        }
+    }
+}
+
+/// To open what was found through `/proc/self/fd`, whose links are magic.
+const READ: OpenHow = OpenHow { flags: O_NOCTTY, mode: 0, resolve: 0 };
+
+#[allow(clippy::cast_possible_wrap, reason = "a single bit far below the sign")]
+const O_NOCTTY: i32 = rustix::fs::OFlags::NOCTTY.bits() as i32;
