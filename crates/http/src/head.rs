@@ -250,35 +250,26 @@ impl<'a> Fields<'a> {
     /// those that belong to HTTP/1 framing and connections anyway (RFC 9110 §7.6.1). A proxy forwards
     /// the rest.
     ///
-    /// Each line is compared with each option of `Connection`.
+    /// Of the options of `Connection` the first [`CONNECTION_OPTIONS_MAX`] count. More come only from
+    /// a peer that wants to cause work, which could as well not have named the field.
     pub fn end_to_end(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        let connection_on = self.clone().at_connection();
+        let connection =
+            |(name, _): &(&[u8], &[u8])| Field::of_name(name) == Some(Field::Connection);
+        let named = self.clone().filter(connection).flat_map(|(_, value)| bytes::list(value));
+        // No field has an empty name, so that places without an option match none.
+        let mut options: [&[u8]; CONNECTION_OPTIONS_MAX] = [b""; CONNECTION_OPTIONS_MAX];
+        options.iter_mut().zip(named).for_each(|(place, option)| *place = option);
         self.filter(move |(name, _)| {
             let is_name = |other: &[u8]| other.eq_ignore_ascii_case(name);
-            let is_known = HOP_BY_HOP.iter().any(|known| is_name(known.as_bytes()));
-            !is_known && !connection_on.options().any(is_name)
+            !HOP_BY_HOP.iter().any(|known| is_name(known.as_bytes()))
+                && !options.iter().any(|option| is_name(option))
         })
     }
-
-    /// The lines from the first `Connection` on, so that those before need not be scanned for each
-    /// line.
-    fn at_connection(mut self) -> Self {
-        loop {
-            let here = self.clone();
-            match self.next() {
-                Some((name, _)) if Field::of_name(name) != Some(Field::Connection) => {}
-                _ => return here,
-            }
-        }
-    }
-
-    /// The options in all lines of `Connection`.
-    fn options(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        self.clone()
-            .filter(|(name, _)| Field::of_name(name) == Some(Field::Connection))
-            .flat_map(|(_, value)| bytes::list(value))
-    }
 }
+
+/// The options of `Connection` that are looked at to find the fields it names. Peers send two or
+/// three.
+pub const CONNECTION_OPTIONS_MAX: usize = 32;
 
 /// Fields that are never forwarded, whether or not `Connection` names them (RFC 9110 §7.6.1).
 /// `Trailer` announces fields that are skipped here.

@@ -59,8 +59,8 @@ pub struct ResponseHead<'a> {
     pub allow: Option<Cow<'a, [u8]>>,
     /// `X-Content-Type-Options: nosniff`
     pub nosniff: bool,
-    /// Further fields, such as configured ones. None of them belongs to the wire, such as
-    /// `Connection` or `Transfer-Encoding`, and none has a member of its own above.
+    /// Further fields, such as configured ones. None of them has a member of its own above,
+    /// and none is written by the wire: `Connection`, `Date`, `Transfer-Encoding`.
     pub extra: FieldSection<'a>,
 }
 

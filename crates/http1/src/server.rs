@@ -46,7 +46,7 @@ pub enum Event<'a> {
     /// A request, which needs an answer.
     ///
     /// Call [`decode_body`](Connection::decode_body) now, if its body is wanted. Then, if
-    /// `request.expect_continue`, send `HTTP/1.1 100 Continue` and an empty line before the response.
+    /// `request.expect_continue`, send [`CONTINUE`](crate::write::CONTINUE) before the response.
     /// If not `request.keep_alive`, this is the last request, and the response says
     /// `Connection: close`.
     Request(Request<'a>),
@@ -183,7 +183,7 @@ impl Connection {
     /// Goes on within a body or behind the last request.
     fn step<'a>(&mut self, input: &'a [u8], limits: &Limits) -> Result<(usize, Event<'a>), Reject> {
         match &mut self.state {
-            State::ExpectHead => Ok((0, Event::Partial)),
+            State::ExpectHead => unreachable!("`handle_input` parses heads itself"),
             State::SkipBody(decoder) => {
                 let (len, has_ended) = decoder.skip(input, limits)?;
                 if !has_ended {

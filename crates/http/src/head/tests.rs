@@ -48,6 +48,25 @@ fn fields_are_found_by_name_and_in_order() {
 }
 
 #[test]
+fn rfc9110_7_6_1_fields_that_connection_names_are_not_forwarded() {
+    let lines = "A: 1\r\nKeep-Alive: x\r\nConnection: b, Upgrade\r\nTE: x\r\nB: 2\r\nconnection: c\r\n\
+                 C: 3\r\nUpgrade: x\r\nBB: 4\r\nTransfer-Encoding: chunked\r\n";
+    let forwarded: Vec<_> = Fields::new(lines.as_bytes()).end_to_end().collect();
+    assert_eq!(forwarded, [(&b"A"[..], &b"1"[..]), (b"BB", b"4")]);
+}
+
+#[test]
+fn many_connection_options_cause_little_work() {
+    let options = "x, ".repeat(CONNECTION_OPTIONS_MAX - 1) + "b";
+    let names = |connection: &str| {
+        let lines = format!("Connection: {connection}\r\nB: 2\r\n");
+        Fields::new(lines.as_bytes()).end_to_end().count()
+    };
+    assert_eq!(names(&options), 0);
+    assert_eq!(names(&format!("x, {options}")), 1);
+}
+
+#[test]
 fn the_authority_of_the_target_overrides_host() {
     let head = head_of("GET", "Host: h\r\n");
     assert_eq!(head.host(), Some(&b"h"[..]));

@@ -125,9 +125,10 @@ fn rfc9112_9_6_nothing_is_read_behind_the_last_response() {
 
 #[test]
 fn rfc9110_15_2_interim_responses_come_before_the_final_one() {
-    let interim = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n";
+    let interim = str::from_utf8(write::CONTINUE).expect("ASCII").to_string()
+        + "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n";
     let last = format!("{OK}Content-Length: 0\r\n\r\n");
-    let input = interim.to_string() + &last;
+    let input = interim + &last;
     check(&input, GET, &["interim 100", "interim 103", "200 None", "Clean \"\""]);
     let most = "HTTP/1.1 100 \r\n\r\n".repeat(INTERIM_MAX.into());
     let mut expected = ["interim 100"; INTERIM_MAX as usize].to_vec();
