@@ -16,6 +16,7 @@ const SIZE_DIGITS_MAX: usize = 16;
 
 /// `chunk-size [ chunk-ext ] CRLF`: the size, and the length of the line. `None` if more bytes are
 /// needed.
+#[inline(always)]
 pub(crate) fn size_line(input: &[u8], limits: &Limits) -> Result<Option<(u64, usize)>, Reject> {
     let bytes_max = limits.chunk_line_bytes_max;
     let view = &input[..input.len().min(bytes_max)];
@@ -25,6 +26,7 @@ pub(crate) fn size_line(input: &[u8], limits: &Limits) -> Result<Option<(u64, us
     }
 }
 
+#[inline(always)]
 fn size_line_view(view: &[u8]) -> Result<Option<(u64, usize)>, Reject> {
     let digits_end = bytes::skip(view, 0, HEX);
     if digits_end > SIZE_DIGITS_MAX {
@@ -73,6 +75,7 @@ fn extensions_end(view: &[u8], mut at: usize) -> Result<Option<usize>, Reject> {
 }
 
 /// The length of the CRLF behind the data of a chunk. `None` if more bytes are needed.
+#[inline]
 pub(crate) fn data_end(input: &[u8]) -> Result<Option<usize>, Reject> {
     match input {
         [b'\r', b'\n', ..] => Ok(Some(2)),
