@@ -3,7 +3,11 @@
 use rustix::io::Errno;
 use std::rc::Weak;
 
+use http1::Codings;
+use sendfile::Account;
+
 use super::super::answer::Ticket;
+use super::super::resource::{FileSet, Variant};
 use super::*;
 use crate::config::Tags;
 
@@ -408,6 +412,58 @@ fn a_large_file_is_opened_when_there_is_room_and_has_room_from_then_on() {
     let file = world.open();
     world.reply(&mut parked, 0, Reply::Opened(file));
     assert_eq!(end(world.reply(&mut parked, 0, large())), "goes on");
+}
+
+/// A cached file with this state and without siblings.
+fn cached(stat: Stat, settled: bool) -> Rc<Resource> {
+    let account = Account::default();
+    let body = vec![b'x'; usize::try_from(stat.size).unwrap()];
+    let plain = Variant::new(stat, Vec::new(), None, "text/plain", None, Ok(&body), &account);
+    let encoded = [const { None }; Coding::PREFERENCE.len()];
+    let content_type = "text/plain".to_owned();
+    let files = FileSet { content_type, plain, encoded, codings: Codings::default() };
+    Rc::new(Resource {
+        site: SiteId::FIRST,
+        path: (*b"a.png").into(),
+        kind: Kind::File(files),
+        validated: Time::from_nanos(0).into(),
+        watched: true.into(),
+        settled,
+        used: Time::from_nanos(0).into(),
+        idle_at: None.into(),
+        memory: 0,
+        descriptors: 0,
+        _charge: account.charge(0),
+    })
+}
+
+#[test]
+fn a_file_that_is_as_it_was_cached_is_not_read_again() {
+    let other = Stat { ctime_nanos: 9, ..stat(7) };
+    let cases = [
+        // A watched file is not even opened; of another one the server is asked by the open.
+        (Way::Watched, stat(7), true, "unchanged"),
+        (Way::Linked, stat(7), true, "open for reading, unchanged"),
+        (Way::Watched, other, true, "open for reading, goes on"),
+        (Way::Watched, stat(7), false, "open for reading, goes on"),
+    ];
+    for (way, before, settled, expected) in cases {
+        let world = &mut World::new();
+        let mut load = examining(world, "a.png", way);
+        load.previous = Some(cached(before, settled));
+        let mut steps = Vec::new();
+        let mut next = world.reply(&mut load, 0, Reply::Stat(stat(7)));
+        if world.asked() == ["0: open for reading"] {
+            steps.push("open for reading");
+            let file = world.open();
+            next = world.reply(&mut load, 0, Reply::Opened(file));
+        }
+        if world.asked() == ["0: stat"] {
+            next = world.reply(&mut load, 0, Reply::Stat(stat(7)));
+        }
+        steps.push(end(next));
+        assert_eq!(steps.join(", "), expected, "{way:?} {before:?} {settled}");
+    }
 }
 
 /// A generator of numbers that is the same everywhere (splitmix64).
