@@ -116,6 +116,7 @@ enum Step<F> {
     /// One part after the other is being opened for reading.
     Opening {
         look: Look<F>,
+        how: How,
         part: usize,
         seen: Seen<F>,
         found: Parts<Seen<F>>,
@@ -135,6 +136,15 @@ enum Step<F> {
     Reading { look: Look<F>, parts: Parts<(Seen<F>, Body)>, is_changed: bool },
     /// The step is over and what follows is the caller's to say ([`Next`]).
     Done,
+}
+
+/// How a part is opened for reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// As the very inode that was examined.
+    ThroughProc,
+    /// Where there is no `/proc`.
+    ByName,
 }
 
 /// An open file, and its state.
@@ -342,8 +352,8 @@ impl<F: Clone> Load<F> {
             (Step::Siblings { look, plain, siblings }, reply) => {
                 self.sibling(look, plain, siblings, part, reply, tools)
             }
-            (Step::Opening { look, part, seen, found, open }, reply) => {
-                self.opened(look, part, seen, found, open, reply, tools)
+            (Step::Opening { look, how, part, seen, found, open }, reply) => {
+                self.opened(look, how, part, seen, found, open, reply, tools)
             }
             (Step::Comparing { look, part, seen, found, mut open }, Reply::Stat(stat)) => {
                 let inode = |stat: &Stat| (stat.kind, stat.dev, stat.ino);
@@ -511,22 +521,23 @@ impl<F: Clone> Load<F> {
     ) -> Next<F> {
         let next = (0..).zip(&mut found).find_map(|(part, seen)| Some((part, seen.take()?)));
         let Some((part, seen)) = next else { return self.begin_reading(look, open, tools) };
-        let ask = if *tools.has_proc {
-            Ask::OpenForReading(seen.file.clone())
+        let (how, ask) = if *tools.has_proc {
+            (How::ThroughProc, Ask::OpenForReading(seen.file.clone()))
         } else {
             let follow = look.way == Way::Linked && part == 0;
             let how = if follow { OpenHow::BENEATH } else { OpenHow::BENEATH.without_symlinks() };
             let (dir, name) = (look.root.clone(), self.file_name(part, tools.policy));
-            Ask::Open { dir, name, how }
+            (How::ByName, Ask::Open { dir, name, how })
         };
         tools.asks.push((part, ask));
-        self.wait(Step::Opening { look, part, seen, found, open })
+        self.wait(Step::Opening { look, how, part, seen, found, open })
     }
 
     #[expect(clippy::too_many_arguments, reason = "they are the parts of the step")]
     fn opened(
         &mut self,
         look: Look<F>,
+        how: How,
         part: usize,
         seen: Seen<F>,
         mut found: Parts<Seen<F>>,
@@ -535,7 +546,7 @@ impl<F: Clone> Load<F> {
         tools: &mut Tools<'_, F>,
     ) -> Next<F> {
         match reply {
-            Reply::Opened(file) if *tools.has_proc && look.way == Way::Watched => {
+            Reply::Opened(file) if how == How::ThroughProc && look.way == Way::Watched => {
                 open[part] = Some(Seen { file, stat: seen.stat });
             }
             Reply::Opened(file) => {
@@ -543,7 +554,7 @@ impl<F: Clone> Load<F> {
                 let seen = Seen { file, stat: seen.stat };
                 return self.wait(Step::Comparing { look, part, seen, found, open });
             }
-            Reply::Failed(error) if is_no_entry(&error) && *tools.has_proc => {
+            Reply::Failed(error) if is_no_entry(&error) && how == How::ThroughProc => {
                 *tools.has_proc = false;
                 found[part] = Some(seen);
             }

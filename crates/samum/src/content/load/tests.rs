@@ -345,6 +345,20 @@ fn opened_for_reading() {
 }
 
 #[test]
+fn a_load_that_began_before_it_was_known_that_there_is_no_proc_opens_by_name_too() {
+    let world = &mut World::new();
+    let mut loads = [(); 2].map(|()| opening(world, Way::Watched, 7));
+    for load in &mut loads {
+        assert_eq!(end(world.reply(load, 0, failed(Errno::NOENT))), "goes on");
+        assert_eq!(world.asked(), ["0: open a.png"]);
+    }
+    let file = world.open();
+    assert_eq!(end(world.reply(&mut loads[0], 0, Reply::Opened(file))), "goes on");
+    assert_eq!(world.asked(), ["0: stat"], "another file may have the name now");
+    assert_eq!(end(world.reply(&mut loads[1], 0, failed(Errno::NOENT))), "failed");
+}
+
+#[test]
 fn another_file_in_its_place_is_looked_at_and_not_for_ever() {
     let world = &mut World::new();
     let mut load = comparing(world);
@@ -529,6 +543,8 @@ fn every_load_ends_and_gives_back_what_it_holds() {
             if random.below(20) == 0 {
                 load.is_outdated = true;
             }
+            // Another load may find out.
+            world.has_proc &= random.below(30) > 0;
             let (part, ask) = in_flight.swap_remove(random.below(in_flight.len()));
             let reply = random.reply(world, ask);
             let mut next = world.reply(&mut load, part, reply);
