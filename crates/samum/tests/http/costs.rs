@@ -1,26 +1,38 @@
 //! What one client may cost all others: CPU time of the server, compared within one run.
 
+use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs;
 
 use testkit::{Server, Tree};
 
 use crate::common::{ask_on, connect, on_both_drivers, request, serve};
 
-/// CPU time that the server has used so far, in ns: `schedstat` of proc(5).
-fn cpu_nanos(server: &Server) -> u64 {
-    let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("it runs");
-    let nanos = |task: fs::DirEntry| {
-        let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
-        text.split(' ').next()?.parse::<u64>().ok()
-    };
-    // A thread that ends meanwhile takes its time along; there is one that works.
-    tasks.filter_map(Result::ok).filter_map(nanos).sum()
+/// The CPU time of each thread of a server so far, in ns: `schedstat` of proc(5).
+struct CpuTimes(HashMap<OsString, u64>);
+
+impl CpuTimes {
+    fn of(server: &Server) -> Self {
+        let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("it runs");
+        let nanos = |task: fs::DirEntry| {
+            let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+            Some((task.file_name(), text.split(' ').next()?.parse().ok()?))
+        };
+        Self(tasks.filter_map(Result::ok).filter_map(nanos).collect())
+    }
+
+    /// The CPU time in ns since then. A thread that has ended does not count: the kernel's idle worker
+    /// threads end at any time, and the thread that works stays.
+    fn elapsed(&self, server: &Server) -> u64 {
+        let now = Self::of(server).0;
+        now.iter().map(|(thread, nanos)| nanos - self.0.get(thread).unwrap_or(&0)).sum()
+    }
 }
 
 /// CPU time of so many requests of this kind, sent 32 at a time.
 fn cost(server: &Server, count: usize, target: impl Fn(usize) -> String, status: u16) -> u64 {
     let mut client = connect(server);
-    let before = cpu_nanos(server);
+    let before = CpuTimes::of(server);
     for start in (0..count).step_by(32) {
         let numbers = start..count.min(start + 32);
         let batch: String =
@@ -30,7 +42,7 @@ fn cost(server: &Server, count: usize, target: impl Fn(usize) -> String, status:
             assert_eq!(client.response().unwrap().status, status);
         }
     }
-    cpu_nanos(server) - before
+    before.elapsed(server)
 }
 
 #[test]
@@ -72,7 +84,7 @@ fn changes_elsewhere_cost_the_same_however_many_files_are_cached() {
         let changes = |server: &Server| {
             let mut client = connect(server);
             ask_on(&mut client, "GET /a.txt");
-            let before = cpu_nanos(server);
+            let before = CpuTimes::of(server);
             for _ in 0..CHANGES {
                 fs::create_dir(tree.path().join("new")).unwrap();
                 fs::remove_dir(tree.path().join("new")).unwrap();
@@ -87,7 +99,7 @@ fn changes_elsewhere_cost_the_same_however_many_files_are_cached() {
             });
             assert!(is_new, "{answers} answers, the last: {last:?}");
             fs::write(tree.path().join("a.txt"), "a").unwrap();
-            cpu_nanos(server) - before
+            before.elapsed(server)
         };
         let few = changes(&server);
         cost(&server, FILES, |number| format!("/files/{number}"), 200);
