@@ -22,7 +22,7 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 9] = [
     ("bench", &["http", "http1", "outq", "ring", "sendfile"]),
 ];
 
-/// What a crate's examples need beyond that.
+/// Crates that only the examples of a crate may use.
 const FOR_EXAMPLES: [(&str, &str); 2] = [("sendfile", "http"), ("sendfile", "http1")];
 
 /// Crates that do no I/O. They use `core`, `alloc` and other pure crates, and no code from elsewhere.
@@ -65,7 +65,7 @@ fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("crates/").to_owned()
 }
 
-/// What a manifest depends on, by section. Enough of TOML for manifests with one line for each.
+/// The dependencies in a manifest, by section. It reads only the TOML that these manifests use: one line for each.
 fn dependencies(name: &str) -> BTreeMap<String, Vec<String>> {
     let manifest = fs::read_to_string(crates().join(name).join("Cargo.toml")).unwrap();
     let mut sections = BTreeMap::<String, Vec<String>>::new();
