@@ -12,10 +12,8 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::response::{
-    LINE_BYTES_MAX, excerpt, framing, malformed, parse_chunk_size, parse_field, parse_status_line,
-};
-use crate::{Framing, Response};
+use crate::Response;
+use crate::response::{excerpt, malformed};
 
 /// The address of a server.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -121,18 +119,7 @@ impl Client {
     /// # Errors
     /// See [`Client`].
     pub fn response(&mut self) -> io::Result<Response> {
-        let deadline = self.deadline();
-        let mut response = self.parse_head(deadline)?;
-        match response.framing {
-            Framing::Chunked => self.read_chunks(deadline, &mut response)?,
-            Framing::Close => response.body = self.take_to_end(deadline)?,
-            Framing::Length(length) => {
-                let length = usize::try_from(length).map_err(io::Error::other)?;
-                response.body = self.take(deadline, length)?;
-            }
-            Framing::None => {}
-        }
-        Ok(response)
+        self.receive_response(false)
     }
 
     /// Receives a response up to its body. That is the whole response to a HEAD request, whose framing is
@@ -141,7 +128,7 @@ impl Client {
     /// # Errors
     /// See [`Client`].
     pub fn head(&mut self) -> io::Result<Response> {
-        self.parse_head(self.deadline())
+        self.receive_response(true)
     }
 
     /// Receives exactly `count` bytes.
@@ -164,60 +151,17 @@ impl Client {
         Instant::now() + self.limit
     }
 
-    fn parse_head(&mut self, deadline: Instant) -> io::Result<Response> {
-        let status_line = self.take_line(deadline)?;
-        let (minor_version, status, reason) = parse_status_line(&status_line)
-            .ok_or_else(|| malformed("malformed status line", &status_line))?;
-        let headers = self.take_fields(deadline)?;
-        let framing = framing(status, &headers)?;
-        let (body, trailers) = (Vec::new(), Vec::new());
-        Ok(Response { minor_version, status, reason, headers, framing, body, trailers })
-    }
-
-    fn read_chunks(&mut self, deadline: Instant, response: &mut Response) -> io::Result<()> {
+    /// Receives until a response is complete. `is_to_head`: it has no body, whatever its fields say.
+    fn receive_response(&mut self, is_to_head: bool) -> io::Result<Response> {
+        let deadline = self.deadline();
+        let mut has_ended = false;
         loop {
-            let line = self.take_line(deadline)?;
-            let length = parse_chunk_size(&line).ok_or_else(|| malformed("chunk size", &line))?;
-            if length == 0 {
-                response.trailers = self.take_fields(deadline)?;
-                return Ok(());
+            if let Some((response, len)) = Response::parse(&self.buffer, is_to_head, has_ended)? {
+                self.buffer.drain(..len);
+                return Ok(response);
             }
-            response.body.append(&mut self.take(deadline, length)?);
-            let end = self.take(deadline, 2)?;
-            if end != b"\r\n" {
-                return Err(malformed("no line end after a chunk", &end));
-            }
+            has_ended = self.receive(deadline)? == 0;
         }
-    }
-
-    /// Header or trailer fields, with the empty line that ends them.
-    fn take_fields(&mut self, deadline: Instant) -> io::Result<Vec<(String, String)>> {
-        let mut fields = Vec::new();
-        loop {
-            let line = self.take_line(deadline)?;
-            if line.is_empty() {
-                return Ok(fields);
-            }
-            let field = parse_field(&line).ok_or_else(|| malformed("malformed field", &line))?;
-            fields.push(field);
-        }
-    }
-
-    /// A line without its end.
-    fn take_line(&mut self, deadline: Instant) -> io::Result<Vec<u8>> {
-        let length = loop {
-            if let Some(length) = self.buffer.windows(2).position(|pair| pair == b"\r\n") {
-                break length;
-            }
-            if self.buffer.len() > LINE_BYTES_MAX {
-                return Err(malformed("a line without end", &self.buffer));
-            }
-            self.receive_more(deadline)?;
-        };
-        let mut line = self.take(deadline, length + 2)?;
-        line.truncate(length);
-        let stray = line.iter().any(|byte| b"\r\n\0".contains(byte));
-        if stray { Err(malformed("CR, LF or NUL within a line", &line)) } else { Ok(line) }
     }
 
     fn take(&mut self, deadline: Instant, count: usize) -> io::Result<Vec<u8>> {

@@ -1,4 +1,5 @@
-//! A response of a server, and the parser of its parts (RFC 9112, from the client's side).
+//! A response of a server, and its parser (RFC 9112, from the client's side). Pure: a client that receives from
+//! a socket uses it, and so can a test that has the bytes.
 
 use core::fmt;
 use std::io::{self, ErrorKind};
@@ -36,6 +37,30 @@ pub enum Framing {
 }
 
 impl Response {
+    /// Parses the response at the beginning of these bytes, and returns it with its length; None if more bytes
+    /// are needed.
+    ///
+    /// `is_to_head`: it answers a HEAD request, so no body follows. `has_ended`: no more bytes will come.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidData`] if it is malformed; [`ErrorKind::UnexpectedEof`] if the bytes have ended
+    /// before the response.
+    pub fn parse(
+        bytes: &[u8],
+        is_to_head: bool,
+        has_ended: bool,
+    ) -> io::Result<Option<(Self, usize)>> {
+        let mut rest = Rest(bytes);
+        match rest.response(is_to_head, has_ended)? {
+            Some(response) => Ok(Some((response, bytes.len() - rest.0.len()))),
+            None if has_ended => {
+                let got = format!("closed after {} bytes: {}", bytes.len(), excerpt(bytes));
+                Err(io::Error::new(ErrorKind::UnexpectedEof, got))
+            }
+            None => Ok(None),
+        }
+    }
+
     /// The value of the only field with this name, in any spelling.
     ///
     /// # Panics
@@ -61,6 +86,96 @@ impl fmt::Debug for Response {
     }
 }
 
+/// The bytes that are not parsed yet. Each method returns None if there are not enough.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn response(&mut self, is_to_head: bool, has_ended: bool) -> io::Result<Option<Response>> {
+        let Some(status_line) = self.line()? else { return Ok(None) };
+        let (minor_version, status, reason) = parse_status_line(status_line)
+            .ok_or_else(|| malformed("malformed status line", status_line))?;
+        let Some(headers) = self.fields()? else { return Ok(None) };
+        let framing = framing(status, &headers)?;
+        let body = match framing {
+            _ if is_to_head => Some((Vec::new(), Vec::new())),
+            Framing::Chunked => self.chunks()?,
+            Framing::Close if has_ended => {
+                Some((core::mem::take(&mut self.0).to_vec(), Vec::new()))
+            }
+            Framing::Close => None,
+            Framing::Length(length) => {
+                let length = usize::try_from(length).map_err(io::Error::other)?;
+                self.take(length).map(|body| (body.to_vec(), Vec::new()))
+            }
+            Framing::None => Some((Vec::new(), Vec::new())),
+        };
+        Ok(body.map(|(body, trailers)| Response {
+            minor_version,
+            status,
+            reason,
+            headers,
+            framing,
+            body,
+            trailers,
+        }))
+    }
+
+    /// A body of chunks, and the trailers behind it.
+    fn chunks(&mut self) -> io::Result<Option<(Vec<u8>, Lines)>> {
+        let mut body = Vec::new();
+        loop {
+            let Some(line) = self.line()? else { return Ok(None) };
+            let length = parse_chunk_size(line).ok_or_else(|| malformed("chunk size", line))?;
+            if length == 0 {
+                return Ok(self.fields()?.map(|trailers| (body, trailers)));
+            }
+            let Some(chunk) = self.take(length) else { return Ok(None) };
+            body.extend_from_slice(chunk);
+            match self.take(2) {
+                None => return Ok(None),
+                Some(b"\r\n") => {}
+                Some(end) => return Err(malformed("no line end after a chunk", end)),
+            }
+        }
+    }
+
+    /// Header or trailer fields, with the empty line that ends them.
+    fn fields(&mut self) -> io::Result<Option<Lines>> {
+        let mut fields = Vec::new();
+        loop {
+            match self.line()? {
+                None => return Ok(None),
+                Some(b"") => return Ok(Some(fields)),
+                Some(line) => fields
+                    .push(parse_field(line).ok_or_else(|| malformed("malformed field", line))?),
+            }
+        }
+    }
+
+    /// A line without its end.
+    fn line(&mut self) -> io::Result<Option<&'a [u8]>> {
+        let Some(length) = self.0.windows(2).position(|pair| pair == b"\r\n") else {
+            return match self.0.len() {
+                0..=LINE_BYTES_MAX => Ok(None),
+                _ => Err(malformed("a line without end", self.0)),
+            };
+        };
+        let (line, rest) = self.0.split_at(length);
+        self.0 = &rest[2..];
+        let stray = line.iter().any(|byte| b"\r\n\0".contains(byte));
+        if stray { Err(malformed("CR, LF or NUL within a line", line)) } else { Ok(Some(line)) }
+    }
+
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+}
+
+/// Fields in order: name and value.
+type Lines = Vec<(String, String)>;
+
 pub(crate) fn malformed(what: &str, bytes: &[u8]) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("{what}: {}", excerpt(bytes)))
 }
@@ -75,7 +190,7 @@ pub(crate) fn excerpt(bytes: &[u8]) -> impl fmt::Display {
 }
 
 /// Parses `HTTP/1.1 200 OK`. The reason may be empty, but the space before it must be there.
-pub(crate) fn parse_status_line(line: &[u8]) -> Option<(u8, u16, String)> {
+fn parse_status_line(line: &[u8]) -> Option<(u8, u16, String)> {
     let line = line.strip_prefix(b"HTTP/1.")?;
     let [minor @ (b'0' | b'1'), b' ', status @ .., b' '] = line.get(..6)? else {
         return None;
@@ -86,7 +201,7 @@ pub(crate) fn parse_status_line(line: &[u8]) -> Option<(u8, u16, String)> {
 }
 
 /// Parses `name: value` as a server must send it: without a space before the colon, and without folded lines.
-pub(crate) fn parse_field(line: &[u8]) -> Option<(String, String)> {
+fn parse_field(line: &[u8]) -> Option<(String, String)> {
     let colon = line.iter().position(|byte| *byte == b':')?;
     let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
     let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
@@ -96,14 +211,14 @@ pub(crate) fn parse_field(line: &[u8]) -> Option<(String, String)> {
 }
 
 /// Parses the size of a chunk, and skips chunk extensions.
-pub(crate) fn parse_chunk_size(line: &[u8]) -> Option<usize> {
+fn parse_chunk_size(line: &[u8]) -> Option<usize> {
     let size = line.split(|byte| *byte == b';').next()?.trim_ascii_end();
     let digits = size.iter().all(u8::is_ascii_hexdigit).then_some(size)?;
     usize::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
 }
 
 /// Finds the framing of a response to any request but HEAD and CONNECT (RFC 9112, section 6.3).
-pub(crate) fn framing(status: u16, headers: &[(String, String)]) -> io::Result<Framing> {
+fn framing(status: u16, headers: &[(String, String)]) -> io::Result<Framing> {
     let mut lengths = fields_named(headers, "content-length");
     let mut codings = fields_named(headers, "transfer-encoding");
     let (length, coding) = (lengths.next(), codings.next());
@@ -139,4 +254,7 @@ fn latin1(bytes: &[u8]) -> String {
 }
 
 /// The longest line: longer than any sensible field. A server that never ends a line fails here.
-pub(crate) const LINE_BYTES_MAX: usize = 64 * 1024;
+const LINE_BYTES_MAX: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests;
