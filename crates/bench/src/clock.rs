@@ -6,8 +6,8 @@ use std::time::Instant;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use crate::run::Unit;
 use crate::stats::{self, Spread};
+use crate::unit::Unit;
 
 /// Nanoseconds of `work`.
 pub fn time<T>(work: impl FnOnce() -> T) -> (f64, T) {

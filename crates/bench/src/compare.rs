@@ -9,9 +9,10 @@ use core::fmt::Write as _;
 use serde::Serialize;
 
 use crate::machine::Noise;
-use crate::run::{Better, Description, Run, Series, Table, Unit};
+use crate::run::{Description, Run, Series, Table};
 use crate::stats::{self, Interval};
 use crate::summary;
+use crate::unit::{Better, Unit};
 
 /// Two runs.
 #[derive(Debug, Serialize)]

@@ -18,9 +18,10 @@ use std::time::Instant;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, socketpair};
 
-use crate::run::{Figure, Unit};
+use crate::run::Figure;
 use crate::stats::float;
 use crate::suite::{Fault, Recorder, Test};
+use crate::unit::Unit;
 use crate::{clock, machine};
 use ways::{WAYS, Way};
 

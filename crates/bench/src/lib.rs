@@ -40,9 +40,11 @@ pub mod stats;
 pub mod suite;
 pub mod summary;
 mod sys;
+pub mod unit;
 
-pub use run::{Description, Figure, Judge, Run, Table, Unit};
+pub use run::{Description, Figure, Judge, Run, Table};
 pub use suite::{Fault, Options, Recorder, Test};
+pub use unit::Unit;
 
 /// What went wrong while running, as a sentence that says what to do; exit code 1.
 pub type Error = String;

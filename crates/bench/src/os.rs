@@ -9,9 +9,9 @@ mod uring;
 
 use std::io;
 
-use crate::run::Unit;
 use crate::stats::float;
 use crate::suite::{Fault, Recorder, Test};
+use crate::unit::Unit;
 
 /// All of them, in the order in which they run.
 #[must_use]

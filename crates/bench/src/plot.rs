@@ -12,7 +12,8 @@ use plotters::prelude::{
     RGBColor, SVGBackend,
 };
 
-use crate::run::{Description, Figure, Judge, Series, Unit};
+use crate::run::{Description, Figure, Judge, Series};
+use crate::unit::Unit;
 use crate::{Error, fit};
 
 /// Pixels across.

@@ -11,9 +11,10 @@ use core::fmt::Write as _;
 
 use crate::league::rounds::Rounds;
 use crate::league::{cold, download, idle, mixed, warm};
-use crate::run::{NOTHING, Ran, Run, Unit};
+use crate::run::{Ran, Run};
 use crate::spread::Spread;
 use crate::summary;
+use crate::unit::{NOTHING, Unit};
 
 /// A run and what to call its directory.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use crate::origin::Binary;
 use crate::plot::{self, Line, escape};
-use crate::run::{self, Description, Judge, Ran, Run, Table, Unit};
+use crate::run::{self, Description, Judge, Ran, Run, Table};
 use crate::stats::float;
+use crate::unit::Unit;
 use crate::{Error, summary};
 
 /// The page's name within a run's directory.

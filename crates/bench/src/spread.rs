@@ -1,8 +1,8 @@
 //! The same figure measured several times: what is shown of it, and when two such figures may be ranked.
 //! Pure.
 
-use crate::run::NOTHING;
 use crate::stats;
+use crate::unit::NOTHING;
 
 /// A figure of one round.
 #[derive(Clone, Copy, Debug, PartialEq)]

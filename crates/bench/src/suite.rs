@@ -11,9 +11,8 @@ use tempfile::TempDir;
 use crate::clock::{self, Cost};
 use crate::machine::{self, CpuTime, Machine, Noise};
 use crate::origin::{Binary, Tree};
-use crate::run::{
-    self, Better, Description, Figure, Judge, Meta, Ran, Run, Series, Skipped, Table, Unit,
-};
+use crate::run::{self, Description, Figure, Judge, Meta, Ran, Run, Series, Skipped, Table};
+use crate::unit::{Better, Unit};
 use crate::{Error, interrupt, report};
 
 /// Why a test ends without its figures.

@@ -7,8 +7,9 @@ use serde::Serialize;
 use crate::fit::{self, Fit, Shape};
 use crate::machine::Noise;
 use crate::origin::{Binary, Tree};
-use crate::run::{Judge, Meta, Ran, Run, Table, Unit};
+use crate::run::{Judge, Meta, Ran, Run, Table};
 use crate::stats::{Spread, float};
+use crate::unit::Unit;
 
 /// The summary of a run, as `--json` prints it.
 #[derive(Debug, Serialize)]

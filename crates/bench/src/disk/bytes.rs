@@ -11,8 +11,9 @@ use super::Plan;
 use super::calls::Calls;
 use super::sender::Strategy;
 use crate::load::{self, Order, Target};
-use crate::run::{Better, Figure, Table};
+use crate::run::{Figure, Table};
 use crate::stats::float;
+use crate::unit::Better;
 use crate::{Fault, Recorder, Test, Unit, interrupt};
 
 /// The test.

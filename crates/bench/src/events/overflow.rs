@@ -5,9 +5,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::Descriptors;
 use super::ways::{Sigio, Wait as _};
 use crate::clock::time;
-use crate::run::{Figure, Table, Unit};
+use crate::run::{Figure, Table};
 use crate::stats::float;
 use crate::suite::{Fault, Recorder, Test};
+use crate::unit::Unit;
 
 /// Signals that may be queued during the test, beyond those that are queued already.
 const QUEUE: u64 = 64;

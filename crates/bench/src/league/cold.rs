@@ -22,8 +22,9 @@ use super::throttle::Throttle;
 use super::{FILES_PER_READER, League, Measured};
 use crate::http::figures::{ONE_IN, curve};
 use crate::load::{self, Account, Arrival, Plan, Target};
-use crate::run::{Better, Figure, Table};
+use crate::run::{Figure, Table};
 use crate::stats::float;
+use crate::unit::Better;
 use crate::{Fault, Recorder, Test, Unit};
 
 /// The test.

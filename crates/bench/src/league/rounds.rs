@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::run::{NOTHING, Run};
+use crate::run::Run;
 use crate::spread::{Spread, Value};
+use crate::unit::NOTHING;
 use crate::{Recorder, Unit, stats};
 
 /// Values by server and by what they are.

@@ -9,8 +9,9 @@ use super::site::Site;
 use super::{Dropped, League, in_turn};
 use crate::http::figures::remarks;
 use crate::load::Target;
-use crate::run::{Better, Figure, Table};
+use crate::run::{Figure, Table};
 use crate::stats::float;
+use crate::unit::Better;
 use crate::{Fault, Recorder, Test, Unit};
 
 /// The test.

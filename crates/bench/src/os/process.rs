@@ -15,11 +15,12 @@ use rustix::thread::{CpuSet, futex, sched_getaffinity, sched_setaffinity};
 use super::steps;
 use crate::clock::time;
 use crate::machine::{self, field};
-use crate::run::{Figure, Unit};
+use crate::run::Figure;
 use crate::stats::float;
 use crate::suite::{Fault, Recorder, Test};
 use crate::sys::memory::Mapping;
 use crate::sys::process::{Child, die_with_us, force_fork};
+use crate::unit::Unit;
 
 pub(super) fn tests() -> Vec<Test> {
     vec![
