@@ -16,6 +16,7 @@
 //! Everything that is printed or drawn is made from a [`Run`] alone, so that a directory that was
 //! written elsewhere can be summed up, overlaid and compared as well as a fresh one.
 
+pub mod args;
 pub mod cli;
 pub mod clock;
 pub mod compare;

@@ -5,7 +5,8 @@ use std::panic;
 use std::process::{self, ExitCode};
 
 use clap::Parser as _;
-use samum_bench::cli::{self, Cli, Command, How, Tests};
+use samum_bench::args::{self, How, Tests};
+use samum_bench::cli::{Cli, Command};
 use samum_bench::run::Run;
 use samum_bench::{
     Error, Test, compare, disk, events, http, instructions, interrupt, league, os, readme, report,
@@ -73,7 +74,7 @@ fn main() -> ExitCode {
 
 /// Runs the tests that were named, or lists them.
 fn tested(suite: &str, all: Vec<Test>, command: &Tests) -> Result<(), Stop> {
-    let chosen = cli::choose(all, &command.tests).map_err(Stop::Usage)?;
+    let chosen = args::choose(all, &command.tests).map_err(Stop::Usage)?;
     if command.list {
         let lines: String = chosen
             .iter()

@@ -15,7 +15,7 @@ use core::time::Duration;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use crate::cli::{Tests, rate, seconds};
+use crate::args::{Tests, rate, seconds};
 use crate::league::peers::Peer;
 use crate::league::server::{Host, Server};
 use crate::league::site::Site;
@@ -64,10 +64,10 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1 << 20..=1 << 40))]
     pub transfer: Option<u64>,
     /// CPU of the sender [default: the first, if there are two]
-    #[arg(long, value_name = "N", value_parser = crate::cli::cpu)]
+    #[arg(long, value_name = "N", value_parser = crate::args::cpu)]
     pub sender_cpu: Option<usize>,
     /// CPU of the clients [default: the first of another core, if there are two]
-    #[arg(long, value_name = "N", value_parser = crate::cli::cpu)]
+    #[arg(long, value_name = "N", value_parser = crate::args::cpu)]
     pub client_cpu: Option<usize>,
 }
 

@@ -10,7 +10,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::rc::Rc;
 
-use crate::cli::{Tests, cpu, rate, seconds};
+use crate::args::{Tests, cpu, rate, seconds};
 use crate::load::slow::SlowReaders;
 use crate::load::{self, Account, Arrival, Plan, Sources, Target, Url};
 use crate::processes::{CpuTimes, servers};
@@ -64,7 +64,7 @@ pub struct Args {
     pub client_cpu: Option<usize>,
     /// How to run.
     #[command(flatten)]
-    pub how: crate::cli::How,
+    pub how: crate::args::How,
 }
 
 impl Args {

@@ -19,7 +19,7 @@ use core::time::Duration;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use crate::cli::{Tests, rate, seconds};
+use crate::args::{Tests, rate, seconds};
 use crate::http::figures::remarks;
 use crate::load::{self, Account, Background, Failure, Order, Plan, Target};
 use crate::run::Table;
@@ -90,10 +90,10 @@ pub struct Args {
     #[arg(long)]
     pub copy: bool,
     /// CPU of the servers [default: the first, if there are two]
-    #[arg(long, value_name = "N", value_parser = crate::cli::cpu)]
+    #[arg(long, value_name = "N", value_parser = crate::args::cpu)]
     pub server_cpu: Option<usize>,
     /// CPU of the load generator [default: the first of another core, if there are two]
-    #[arg(long, value_name = "N", value_parser = crate::cli::cpu)]
+    #[arg(long, value_name = "N", value_parser = crate::args::cpu)]
     pub client_cpu: Option<usize>,
 }
 
