@@ -196,10 +196,10 @@ impl<'a> Whole<'a> {
     /// Status and fields.
     pub(crate) fn head(&self) -> ResponseHead<'a> {
         let Self { files, variant, coding } = self;
-        ResponseHead {
-            content_length: Some(variant.stat.size),
-            ..head(&variant.stat, &variant.etag, *coding, &files.content_type, files.vary())
-        }
+        let (stat, etag) = (&variant.stat, &variant.etag);
+        let mut head = head(stat, etag, *coding, &files.content_type, files.vary());
+        head.content_length = Some(stat.size);
+        head
     }
 }
 

@@ -134,12 +134,10 @@ fn part<'a>(cx: &mut Context, head: &Head<'_>, files: &FileSet, whole: Whole<'a>
             Response::new(whole.head(), body)
         }
         Plan::Partial(range) => {
-            let head = ResponseHead {
-                status: Status::PartialContent,
-                content_length: Some(range.len()),
-                content_range: Some(ContentRange::Part { range, size }),
-                ..whole.head()
-            };
+            let mut head = whole.head();
+            head.status = Status::PartialContent;
+            head.content_length = Some(range.len());
+            head.content_range = Some(ContentRange::Part { range, size });
             let range = range.start..range.start + range.len();
             Response::new(head, Body::from(Part::of(variant, range)))
         }
@@ -162,12 +160,12 @@ fn part<'a>(cx: &mut Context, head: &Head<'_>, files: &FileSet, whole: Whole<'a>
             body.push(Part::Piece(Piece::Bytes(wrapping.end().to_vec())));
             Response::new(head, body)
         }
-        Plan::NotModified => Response::bare(ResponseHead {
-            status: Status::NotModified,
-            content_type: None,
-            content_length: None,
-            ..whole.head()
-        }),
+        Plan::NotModified => {
+            let mut head = whole.head();
+            head.status = Status::NotModified;
+            (head.content_type, head.content_length) = (None, None);
+            Response::bare(head)
+        }
         Plan::PreconditionFailed => page::error(bare(Status::PreconditionFailed)),
         Plan::Unsatisfiable => page::explained(ResponseHead {
             content_range: Some(ContentRange::Unsatisfied { size }),

@@ -75,14 +75,23 @@ pub struct Response<'a>(Form<'a>);
 #[derive(Debug)]
 enum Form<'a> {
     Whole(Whole<'a>),
-    Made(Box<(ResponseHead<'a>, Body)>),
+    Made(Box<Made<'a>>),
+}
+
+/// A response whose fields are described.
+#[derive(Debug)]
+pub struct Made<'a> {
+    /// Status and fields.
+    pub head: ResponseHead<'a>,
+    /// The body.
+    pub body: Body,
 }
 
 impl<'a> Response<'a> {
     /// A response with a body.
     #[must_use]
     pub fn new(head: ResponseHead<'a>, body: Body) -> Self {
-        Self(Form::Made(Box::new((head, body))))
+        Self(Form::Made(Box::new(Made { head, body })))
     }
 
     /// A response without a body.
@@ -111,22 +120,24 @@ impl<'a> Response<'a> {
     #[must_use]
     pub fn into_body(self) -> Body {
         match self.0 {
-            Form::Whole(whole) => {
-                let variant = whole.variant();
-                Body::from(Part::of(variant, 0..variant.stat.size))
-            }
-            Form::Made(made) => made.1,
+            Form::Whole(whole) => whole_body(whole),
+            Form::Made(made) => made.body,
         }
     }
 
     /// Status and fields, and the body.
     #[must_use]
-    pub fn into_parts(self) -> (ResponseHead<'a>, Body) {
+    pub fn made(self) -> Box<Made<'a>> {
         match self.0 {
-            Form::Whole(whole) => (whole.head(), self.into_body()),
-            Form::Made(made) => *made,
+            Form::Whole(whole) => Box::new(Made { head: whole.head(), body: whole_body(whole) }),
+            Form::Made(made) => made,
         }
     }
+}
+
+fn whole_body(whole: Whole<'_>) -> Body {
+    let variant = whole.variant();
+    Body::from(Part::of(variant, 0..variant.stat.size))
 }
 
 impl Part {

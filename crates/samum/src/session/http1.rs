@@ -782,7 +782,8 @@ impl Work {
             }
             return false;
         }
-        let (mut fields, body) = response.into_parts();
+        let mut made = response.made();
+        let (fields, body) = (&mut made.head, core::mem::take(&mut made.body));
         let record = Record::new(cx, head, fields.status);
         let framing = match fields.content_length {
             Some(length) => BodyFraming::Length(length),
@@ -802,7 +803,7 @@ impl Work {
             chunked: framing == BodyFraming::Chunked,
         };
         let mut bytes = Vec::new();
-        write::response_head(&fields, &cx.date, wire, &mut bytes);
+        write::response_head(fields, &cx.date, wire, &mut bytes);
         self.stream.push(Piece::Bytes(bytes));
         let body_at = self.stream.promised();
         if is_head {

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use std::rc::Weak;
 
-use http1::Codings;
+use http::Codings;
 use sendfile::Account;
 
 use super::super::answer::Ticket;
