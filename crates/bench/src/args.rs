@@ -17,12 +17,12 @@ pub struct Tests {
     /// Print the tests and what each asks
     #[arg(long)]
     pub list: bool,
-    /// How to run.
+    /// The options of the run.
     #[command(flatten)]
     pub how: How,
 }
 
-/// What all suites have.
+/// The options that all suites have.
 #[derive(Clone, Debug, Args)]
 pub struct How {
     /// Few steps: to see that it works, in under a minute
@@ -46,7 +46,7 @@ pub struct How {
 }
 
 impl How {
-    /// What it means for a suite.
+    /// Turns the arguments into the options of a suite.
     #[must_use]
     pub fn options(&self, suite: &str) -> Options {
         Options {

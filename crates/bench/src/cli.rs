@@ -15,12 +15,12 @@ use crate::args::Tests;
                   130 interrupted (by ctrl-C, SIGTERM or SIGHUP): what was measured until then is written."
 )]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Does the operating system scale? fork, mmap, open, bind, timers, io_uring and more

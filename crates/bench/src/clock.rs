@@ -31,7 +31,7 @@ pub fn thread_cpu() -> f64 {
     now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
 }
 
-/// What asking costs: every time holds one such cost, of the clock that it was taken with.
+/// The cost of reading a clock. Each measured time contains it once, for the clock that was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// Median nanoseconds between two readings of the monotonic clock, one right after the other.
@@ -44,7 +44,7 @@ pub struct Cost {
 const READINGS: usize = 2000;
 
 impl Cost {
-    /// A sentence for who reads the figures.
+    /// A sentence for the reader of the figures.
     #[must_use]
     pub fn words(&self) -> String {
         let [monotonic, thread_cpu] =

@@ -28,7 +28,7 @@ pub struct Comparison {
     pub rows: Vec<Ratio>,
     /// Series that only one has, as "test, system, series: only in A".
     pub missing: Vec<String>,
-    /// What makes the two hard to compare: another kernel, other CPUs, noise.
+    /// Reasons why the two are hard to compare: another kernel, other CPUs, noise.
     pub warnings: Vec<String>,
 }
 
@@ -37,9 +37,9 @@ pub struct Comparison {
 pub struct Ratio {
     /// Name of the test.
     pub test: String,
-    /// What is compared.
+    /// The system being compared.
     pub system: String,
-    /// What is measured of it.
+    /// The quantity measured of it.
     pub series: String,
     /// Of the values.
     pub unit: Unit,
@@ -51,11 +51,11 @@ pub struct Ratio {
     pub pairs: usize,
     /// B over A, the median of all steps, with its 95 % interval; `None` without steps, or where A is zero.
     pub ratio: Option<Interval>,
-    /// What that means.
+    /// The verdict.
     pub verdict: Difference,
 }
 
-/// What a ratio means.
+/// The verdict on a ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Difference {
@@ -63,7 +63,7 @@ pub enum Difference {
     Better,
     /// B is worse, beyond noise.
     Worse,
-    /// It differs beyond noise, and nobody has said which is better.
+    /// It differs beyond noise, and the test does not say which direction is better.
     Other,
     /// The interval holds 1, or is nearer to it than the floor.
     Noise,
@@ -122,7 +122,7 @@ pub fn compare(a: &Run, b: &Run) -> Comparison {
     Comparison { a: a_name, b: b_name, floor, rows, missing, warnings: warnings(a, b) }
 }
 
-/// How far the calibration loop moved within a run.
+/// The change of the calibration loop within a run.
 fn drift(run: &Run) -> f64 {
     let moved = |noise: &Noise| (noise.after.median / noise.before.median - 1.0).abs();
     run.meta.noise.as_ref().map_or(0.0, moved)
@@ -142,12 +142,12 @@ fn pairs(a: &[(f64, f64)], b: &[(f64, f64)]) -> Vec<(f64, f64)> {
     a.iter().filter_map(|&(step, value)| Some((value, value_in_b(step)?))).collect()
 }
 
-/// What the test of a series asks.
+/// The description of a series' test.
 fn about<'a>(run: &'a Run, series: &Series) -> Option<&'a Description> {
     run.meta.tests.iter().map(|ran| &ran.about).find(|about| about.name == series.test)
 }
 
-/// Whether a series is percentiles of one set of values: hundreds of points, and as good as one.
+/// Tells whether a series is percentiles of one set of values: its hundreds of points count as one.
 fn is_curve(run: &Run, series: &Series) -> bool {
     about(run, series).is_some_and(|about| about.curves.contains(&series.series))
 }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::stats;
 
-/// How a value depends on the step.
+/// The dependence of a value on the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Shape {
@@ -46,7 +46,7 @@ impl fmt::Display for Shape {
     }
 }
 
-/// What [`classify`] found.
+/// The result of [`classify`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
     /// The curve.
@@ -215,7 +215,7 @@ fn bins(points: &[(f64, f64)]) -> Option<Vec<Bin>> {
     Some(bins)
 }
 
-/// What a fit sees of a bin.
+/// The part of a bin that a fit uses.
 #[derive(Clone, Copy)]
 struct Median {
     x: f64,

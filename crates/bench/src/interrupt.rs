@@ -1,4 +1,4 @@
-//! ctrl-C as a flag: who measures looks at it between two steps, and what was measured is kept.
+//! ctrl-C as a flag. Measurements check it between two steps and stop; figures measured before are kept.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -8,7 +8,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 /// Set once, by a signal; never cleared.
 static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// The exit code of who was interrupted: a shell's for SIGINT.
+/// The exit code after an interrupt: the one that shells use for SIGINT.
 pub const EXIT_CODE: u8 = 130;
 
 /// From now on SIGINT, SIGTERM and SIGHUP set the flag. A second ctrl-C exits at once with
@@ -31,7 +31,7 @@ pub fn catch() -> Result<(), crate::Error> {
     Ok(())
 }
 
-/// Whether a signal was ignored by who started us (proc(5), `SigIgn`: bit 0 is signal 1).
+/// Tells whether our parent process made us ignore a signal (proc(5), `SigIgn`: bit 0 is signal 1).
 fn is_ignored(signal: i32) -> bool {
     let status = crate::machine::read("/proc/self/status");
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -13,6 +13,8 @@
 //!  report, compare       pure: one HTML page, one table of ratios
 //! ```
 //!
+//! [`instructions`] stands beside this: it counts what a request costs `samum`, and keeps a table, not runs.
+//!
 //! Everything that is printed or drawn is made from a [`Run`] alone, so that a directory that was
 //! written elsewhere can be summed up, overlaid and compared as well as a fresh one.
 
@@ -47,5 +49,5 @@ pub use run::{Description, Figure, Judge, Run, Table};
 pub use suite::{Fault, Options, Recorder, Test};
 pub use unit::Unit;
 
-/// What went wrong while running, as a sentence that says what to do; exit code 1.
+/// An error while running: a sentence that says what failed and what to do. Exit code 1.
 pub type Error = String;

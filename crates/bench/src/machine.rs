@@ -144,10 +144,10 @@ pub(crate) fn wait_until_asleep(stat: &str) -> io::Result<()> {
 /// Nothing here takes longer to go to sleep.
 const ASLEEP_WITHIN: Duration = Duration::from_secs(10);
 
-/// Between two looks at who sleeps.
+/// The pause between two looks at a sleeping process.
 const MOMENT: Duration = Duration::from_micros(50);
 
-/// A CPU for what is measured and one for who measures: the first two that this process may use, on
+/// A CPU for the measured program and one for the measuring program: the first two that this process may use, on
 /// different cores where there are such; `None` with only one.
 #[must_use]
 pub fn two_cpus() -> Option<(usize, usize)> {
@@ -230,7 +230,7 @@ impl CpuTime {
     }
 }
 
-/// How quiet the machine was.
+/// The noise of the machine during a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
     /// The calibration loop before the first test, nanoseconds a round.
@@ -241,7 +241,7 @@ pub struct Noise {
     pub steal: f64,
     /// Part of all CPU time that other processes of this machine used, and the kernel on its own.
     pub others: f64,
-    /// What was not quiet, in words; empty if all was.
+    /// A description of the noise; empty if the machine was quiet.
     pub reasons: Vec<String>,
 }
 
@@ -295,7 +295,7 @@ impl Noise {
         Self { before, after, steal, others, reasons }
     }
 
-    /// Whether figures may be believed without a second run.
+    /// Tells whether the figures can be trusted without a second run.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.reasons.is_empty()

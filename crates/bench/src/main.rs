@@ -146,7 +146,7 @@ fn compare(a: &std::path::Path, b: &std::path::Path, json: bool) -> Result<(), S
     Ok(())
 }
 
-/// Who reads only the beginning has what he wanted.
+/// Prints to standard output. A reader that closes the pipe early (`head`) is no error.
 fn print(text: &str) -> Result<(), Error> {
     match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

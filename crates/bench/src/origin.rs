@@ -1,5 +1,5 @@
 //! What was measured: the commit of the tree, and a hash of each program and library of ours. Without
-//! them nobody could tell which samum a figure is of.
+//! them a figure could not be traced to the samum that produced it.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 pub struct Tree {
     /// The commit that is checked out.
     pub commit: String,
-    /// Whether tracked files differed from it.
+    /// True if tracked files differed from it.
     pub is_dirty: bool,
 }
 
@@ -45,7 +45,7 @@ impl Tree {
     }
 }
 
-/// What git says, without a change to the tree. `None` when it fails.
+/// The output of git, run so that it does not change the tree. `None` when it fails.
 fn git(dir: &Path, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new("git");
     // The tree may belong to somebody else than root.

@@ -40,9 +40,9 @@ const MARKED_MAX: usize = 60;
 /// A line of a plot.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'a> {
-    /// What the legend calls its run, where there are several.
+    /// The name of its run in the legend, where there are several runs.
     pub run: Option<&'a str>,
-    /// What it shows.
+    /// The points to show.
     pub series: &'a Series,
 }
 
@@ -158,7 +158,7 @@ fn short(shown: &str) -> String {
     }
 }
 
-/// What an axis spans.
+/// The span of an axis.
 #[derive(Clone, Debug)]
 struct Axis {
     range: Range<f64>,
@@ -272,7 +272,7 @@ impl Frame<'_> {
     }
 }
 
-/// Whether light lines mean something: between the powers of ten.
+/// Tells whether to draw light lines between the powers of ten.
 trait Tick {
     const IS_LOG: bool;
 }
@@ -333,7 +333,7 @@ impl Paint<'_> {
     }
 }
 
-/// How a line looks.
+/// The style of a line.
 #[derive(Clone, Copy)]
 struct Style {
     shade: &'static str,

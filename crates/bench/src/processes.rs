@@ -1,4 +1,4 @@
-//! Other processes: who belongs together, who listens at an address, what they have used of the CPUs.
+//! Other processes: families, the listeners at an address, and their CPU time.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;

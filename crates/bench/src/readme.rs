@@ -77,7 +77,7 @@ pub fn between_marks(text: &str, name: &str) -> Result<core::ops::Range<usize>, 
 /// Behind a block.
 const END: &str = "<!-- end -->\n";
 
-/// How a figure is printed.
+/// The print format of a figure.
 type Show = fn(f64) -> String;
 
 /// A column's title, its name in the run, and how it is printed.
@@ -95,7 +95,7 @@ struct Column {
 /// Servers, each compared with another.
 struct Comparison {
     title: String,
-    /// What was done, a sentence or two.
+    /// A description of the measurement, a sentence or two.
     about: String,
     dirs: Vec<String>,
     columns: Vec<Column>,
@@ -112,7 +112,7 @@ impl Comparison {
         column.rounds.spread(server, &column.what)
     }
 
-    /// Whether a cell says something about its server and the one it is compared with.
+    /// Tells whether a cell says something about its server and the one it is compared with.
     fn is_ranked(&self, row: &(String, Option<String>), column: &Column) -> bool {
         let Some(reference) = &row.1 else { return false };
         let both = (self.spread(&row.0, column), self.spread(reference, column));
@@ -199,7 +199,7 @@ impl Comparison {
         text
     }
 
-    /// What the mark means.
+    /// The meaning of the mark.
     fn mark(&self) -> String {
         let mut references: Vec<&str> =
             self.rows.iter().filter_map(|row| row.1.as_deref()).collect();
@@ -362,7 +362,7 @@ fn warm_columns(run: &Run) -> Vec<Column> {
     sizes.iter().map(column).collect()
 }
 
-/// What the name of a round's series begins with.
+/// The beginning of the name of a round's series.
 const ROUND_OF_CPU: &str = "CPU per request, round ";
 
 fn mixed_table(runs: &[Kept<'_>]) -> Option<Comparison> {

@@ -31,7 +31,7 @@ pub struct Meta {
     pub suite: String,
     /// The command line.
     pub command: Vec<String>,
-    /// What a plot of several runs calls this one; the name of the directory.
+    /// The name of this run in a plot of several runs: the name of its directory.
     pub label: String,
     /// RFC 3339, UTC.
     pub start: String,
@@ -41,11 +41,11 @@ pub struct Meta {
     pub quick: bool,
     /// ctrl-C ended it; what was measured until then is here.
     pub interrupted: bool,
-    /// What it ran on.
+    /// The machine it ran on.
     pub machine: Machine,
-    /// What the clock itself costs, nanoseconds.
+    /// The cost of reading the clock, nanoseconds.
     pub clock: Cost,
-    /// How quiet the machine was; `None` until the end.
+    /// The noise of the machine; `None` until the end.
     pub noise: Option<Noise>,
     /// The tree that samum-bench was built from; `None` where git does not tell, and in runs that are
     /// older than this field.
@@ -63,13 +63,13 @@ pub struct Meta {
 /// One test of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ran {
-    /// What it asks.
+    /// The description of the test.
     pub about: Description,
     /// Steps that were asked for.
     pub steps: usize,
-    /// How long it took, seconds.
+    /// Its duration, seconds.
     pub seconds: f64,
-    /// What to know about the figures: warm-up, an early end and its reason.
+    /// Remarks on the figures: warm-up, an early end and its reason.
     pub notes: Vec<String>,
     /// Systems that could not be measured, and why. An empty name means all of them.
     pub skipped: Vec<Skipped>,
@@ -80,16 +80,16 @@ pub struct Ran {
 /// A row that says why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
-    /// What was to be measured.
+    /// The system that was not measured.
     pub system: String,
-    /// Why it could not be: a right, a limit, a program that is missing.
+    /// The reason: a right, a limit, a program that is missing.
     pub why: String,
 }
 
 /// A table for the summary and the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
-    /// What it says.
+    /// The title.
     pub title: String,
     /// Names of the columns, with units.
     pub head: Vec<String>,
@@ -97,20 +97,20 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
-/// What a test asks.
+/// The description of a test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// Short, for the command line and as a file's name: `[a-z0-9-]`.
     pub name: String,
     /// One line that ends with a question mark: the title of its plots.
     pub question: String,
-    /// What it means here that something scales, one line.
+    /// The meaning of "scales" in this test, one line.
     pub scales: String,
-    /// What a step counts: "live children".
+    /// The unit of a step: "live children".
     pub x: String,
-    /// What is done before anything is recorded.
+    /// The warm-up before anything is recorded.
     pub warm_up: String,
-    /// How its series are judged.
+    /// The way its series are judged.
     pub judge: Judge,
     /// Its plots; empty: one for each unit.
     pub figures: Vec<Figure>,
@@ -123,7 +123,7 @@ pub struct Description {
 }
 
 impl Description {
-    /// What is better for one of its series, if anything is.
+    /// The better direction for one of its series, if there is one.
     #[must_use]
     pub fn better(&self, series: &str, unit: Unit) -> Option<Better> {
         let own = self.better.iter().find(|(name, _)| name == series);
@@ -131,7 +131,7 @@ impl Description {
     }
 }
 
-/// How series are judged.
+/// The ways to judge series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Judge {
@@ -204,9 +204,9 @@ impl Figure {
 pub struct Series {
     /// Name of the test.
     pub test: String,
-    /// What is compared: "epoll", "nginx 1.22".
+    /// The system being compared: "epoll", "nginx 1.22".
     pub system: String,
-    /// What is measured of it: "fork", "wake-up".
+    /// The quantity measured of it: "fork", "wake-up".
     pub series: String,
     /// Of the values.
     pub unit: Unit,

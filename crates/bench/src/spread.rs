@@ -39,7 +39,7 @@ pub struct Spread {
     pub median: Value,
     /// The greatest.
     pub greatest: Value,
-    /// How many there were.
+    /// The number of rounds.
     pub rounds: usize,
 }
 
@@ -75,7 +75,7 @@ impl Spread {
         format!("{median} ({}–{})", least.show(&show), greatest.show(&show))
     }
 
-    /// Whether the rounds tell which of the two is greater. They do if there are at least
+    /// Tells whether the rounds show which of the two is greater. They do if there are at least
     /// [`ROUNDS_MIN`] of each, no round of the one reaches a round of the other, and the medians are
     /// further apart than the least and the greatest round of either.
     #[must_use]

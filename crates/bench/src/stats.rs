@@ -52,7 +52,7 @@ pub fn mad(sorted: &[f64]) -> f64 {
 /// A distribution in seven numbers.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Spread {
-    /// How many values.
+    /// The number of values.
     pub count: usize,
     /// The least.
     pub min: f64,

@@ -45,7 +45,7 @@ impl From<rustix::io::Errno> for Fault {
     }
 }
 
-/// How a test measures.
+/// The function that measures.
 pub type Body = Box<dyn FnMut(&mut Recorder<'_>) -> Result<(), Fault>>;
 
 /// A test: what it asks, how many steps, and how.
@@ -83,19 +83,19 @@ impl Test {
         };
         Self { about, steps: 1000, quick: 50, body: Box::new(body) }
     }
-    /// What it means that this scales, one line.
+    /// Sets the meaning of "scales", one line.
     #[must_use]
     pub fn scales(mut self, text: &str) -> Self {
         text.clone_into(&mut self.about.scales);
         self
     }
-    /// What a step counts: "live children".
+    /// Sets the unit of a step: "live children".
     #[must_use]
     pub fn x(mut self, text: &str) -> Self {
         text.clone_into(&mut self.about.x);
         self
     }
-    /// What is done before anything is recorded.
+    /// Describes the warm-up.
     #[must_use]
     pub fn warm_up(mut self, text: &str) -> Self {
         text.clone_into(&mut self.about.warm_up);
@@ -125,20 +125,20 @@ impl Test {
         self.about.figures.push(figure);
         self
     }
-    /// What is better for a series whose unit does not say so.
+    /// Sets the better direction for a series whose unit does not imply one.
     #[must_use]
     pub fn better(mut self, series: &str, better: Better) -> Self {
         self.about.better.push((series.to_owned(), better));
         self
     }
-    /// What it asks.
+    /// The description of the test.
     #[must_use]
     pub fn about(&self) -> &Description {
         &self.about
     }
 }
 
-/// What a run needs besides its tests.
+/// The options of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// `os`, `events`, ...
@@ -155,7 +155,7 @@ pub struct Options {
     pub steps: Option<usize>,
 }
 
-/// What a test is given: where its figures go, and what it may ask.
+/// The recorder that each test is given: it takes the figures and answers questions about the run.
 #[derive(Debug)]
 pub struct Recorder<'a> {
     options: &'a Options,
@@ -179,7 +179,7 @@ impl Recorder<'_> {
     pub fn steps(&self) -> usize {
         self.steps
     }
-    /// Whether a whole suite should take under a minute.
+    /// True if a whole suite should take under a minute.
     #[must_use]
     pub fn is_quick(&self) -> bool {
         self.options.quick

@@ -14,7 +14,7 @@ use crate::unit::Unit;
 /// The summary of a run, as `--json` prints it.
 #[derive(Debug, Serialize)]
 pub struct Summary<'a> {
-    /// What was measured where.
+    /// The description of the run.
     pub meta: &'a Meta,
     /// A row for each series.
     pub verdicts: Vec<Verdict<'a>>,
@@ -25,15 +25,15 @@ pub struct Summary<'a> {
 pub struct Verdict<'a> {
     /// Name of the test.
     pub test: &'a str,
-    /// What is compared.
+    /// The system being compared.
     pub system: &'a str,
-    /// What is measured of it.
+    /// The quantity measured of it.
     pub series: &'a str,
     /// Of the values.
     pub unit: Unit,
     /// The values.
     pub spread: Spread,
-    /// How they depend on the step; `None` where that is not asked or cannot be told.
+    /// Their dependence on the step; `None` where that is not asked or cannot be told.
     pub fit: Option<Fit>,
 }
 
@@ -72,7 +72,7 @@ impl Verdict<'_> {
     }
 }
 
-/// What the figures of a run say.
+/// Sums up the figures of a run.
 #[must_use]
 pub fn summary(run: &Run) -> Summary<'_> {
     let verdicts = run.meta.tests.iter().flat_map(|ran| verdicts(run, ran)).collect();
@@ -149,7 +149,7 @@ pub fn markdown(run: &Run) -> String {
     text
 }
 
-/// What was measured, in a line: the commit, and the hash of each binary of ours.
+/// The origin of the measured programs, in a line: the commit, and the hash of each binary of ours.
 #[must_use]
 pub fn origin(meta: &Meta) -> String {
     let binaries = meta.binaries.iter().map(Binary::words);
@@ -232,7 +232,7 @@ pub fn table(table: &Table) -> String {
     text
 }
 
-/// Whether a column holds numbers, and so is set to the right.
+/// Tells whether a column holds numbers, which are aligned to the right.
 #[must_use]
 pub fn is_numeric(table: &Table, column: usize) -> bool {
     let mut cells = table

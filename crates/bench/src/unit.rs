@@ -61,7 +61,7 @@ impl Unit {
     }
 }
 
-/// Stands for a value that there is not.
+/// The text for a missing value.
 pub(crate) const NOTHING: &str = "–";
 
 /// Three significant digits.
@@ -74,7 +74,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// Which of two values one would rather have.
+/// The better of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {

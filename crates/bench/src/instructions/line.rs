@@ -31,9 +31,9 @@ struct Line {
     status: u16,
     /// Requests sent at once.
     pipelined: usize,
-    /// Whether the file is put out of memory before each request.
+    /// True if the file is evicted from the page cache before each request.
     is_cold: bool,
-    /// Whether the server writes an access log.
+    /// True if the server writes an access log.
     is_logged: bool,
     percent: u64,
 }
@@ -49,10 +49,10 @@ const HOT: Line = Line {
     percent: EXACT,
 };
 
-/// How many reads a cold file takes depends on the disk, and so does what follows each of them.
+/// The number of reads for a cold file depends on the speed of the disk, so its counts vary more.
 const COLD_PERCENT: u64 = 15;
 
-/// When a line is written depends on the clock.
+/// The time at which a log line is written depends on the clock, so its counts vary more.
 const LOGGED_PERCENT: u64 = 5;
 
 const LINES: [Line; 9] = [
@@ -76,7 +76,7 @@ const LINES: [Line; 9] = [
 /// The files, by name and length.
 const FILES: [(&str, u64); 3] = [("1k", 1 << 10), ("64k", 64 << 10), ("1m", 1 << 20)];
 
-/// Counts all lines with both drivers. Tells of each on standard error, for it takes a while.
+/// Counts all lines with both drivers, and reports each count on standard error.
 pub(super) fn count_all(root: Option<&Path>) -> Result<Table, Stop> {
     interrupt::catch()?;
     Ring::new(8, 16).map_err(|error| Stop::Skip(format!("no io_uring here: {error}")))?;
@@ -86,7 +86,7 @@ pub(super) fn count_all(root: Option<&Path>) -> Result<Table, Stop> {
         site.file(name, len)?;
     }
     sleep(SETTLED);
-    // On one CPU the stepped thread and we take turns, and nothing is decided by a race.
+    // On one CPU the stepped thread and this one take turns, so no race influences the counts.
     let cpu = machine::two_cpus().map(|cpus| cpus.0);
     crate::load::pin(cpu)?;
     let mut table = Table::default();
@@ -116,12 +116,12 @@ fn start(line: &Line, driver: &str, site: &Site, cpu: Option<usize>) -> Result<S
     Ok(Server::start(&peer, host)?)
 }
 
-/// What each of [`REQUESTS`] requests has cost, or as many at once as the line says.
+/// Counts each of [`REQUESTS`] requests, or groups of pipelined requests.
 fn count(line: &Line, server: &Server, site: &Site) -> Result<Vec<Count>, Stop> {
     let mut client = Client::connect(server)?;
     let mut etag = String::new();
     for _ in 0..WARM_UP {
-        // The first request of a kind finds no tag to send, and gets the whole file.
+        // The first request has no entity tag to send, and gets the whole file.
         let response = client.ask(&line.request(&etag))?;
         etag = response.etag;
         (client.expected, client.status) = (response.len, response.status);
@@ -139,7 +139,7 @@ fn count(line: &Line, server: &Server, site: &Site) -> Result<Vec<Count>, Stop> 
         })?;
     let quiet = if line.is_logged { LOG_DELAY } else { QUIET };
     let mut counts = Vec::new();
-    // The first one meets what only the beginning of stepping left behind.
+    // The first request also executes what stopping the threads left behind, so it does not count.
     for _ in 0..=REQUESTS {
         interrupt::check()?;
         if line.is_cold {
@@ -160,7 +160,7 @@ fn count(line: &Line, server: &Server, site: &Site) -> Result<Vec<Count>, Stop> 
     Ok(counts.split_off(1))
 }
 
-/// The cheapest request: whatever else the server does meanwhile only adds to it.
+/// The cost of the cheapest request: other work of the server can only add instructions.
 fn least(counts: Vec<Count>, requests: usize) -> Cost {
     let count = counts.into_iter().min_by_key(|count| count.instructions).unwrap_or_default();
     let requests = requests as u64;
@@ -179,11 +179,11 @@ fn is_stepped(name: &str) -> bool {
 fn tell(line: &Line, driver: &str, counts: &[Count]) {
     let mut all: Vec<_> = counts.iter().map(|count| count.instructions).collect();
     all.sort_unstable();
-    // With standard error closed nobody wants to know.
+    // A closed standard error must not stop the count.
     let _ = writeln!(io::stderr(), "{}, {driver}: {all:?}", line.name);
 }
 
-/// What other than the code decides the counts.
+/// The facts besides the code that determine the counts.
 fn made_with(server: &Server) -> Result<std::collections::BTreeMap<String, String>, Stop> {
     let program = format!("/proc/{}/exe", server.pid());
     let maps = fs::read_to_string(format!("/proc/{}/maps", server.pid()))?;
@@ -242,8 +242,8 @@ struct Response {
 impl Client {
     fn connect(server: &Server) -> io::Result<Self> {
         let socket = connect(server.address(), None, LIMIT)?;
-        // A whole response fits, so that the server never waits for us. Beyond the limit of the
-        // system that needs a privilege; without it the server waits where it always waits.
+        // A whole response fits, so the server never waits for the client. A buffer above the system's
+        // limit needs a privilege; with a smaller buffer the server waits, but always at the same place.
         if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err() {
             sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
         }
@@ -295,24 +295,24 @@ impl Client {
 /// Requests of a kind, of which the cheapest counts.
 const REQUESTS: usize = 7;
 
-/// Requests before that, after which a file is as hot as it becomes.
+/// Requests before counting, after which the server has cached all it will cache.
 const WARM_UP: usize = 20;
 
-/// After it the server believes the times of a file (`DESIGN.md` §6, freshness).
+/// The age of a file from which the server trusts its times (`DESIGN.md` §6, freshness).
 const SETTLED: Duration = Duration::from_millis(3500);
 
-/// Before each request: longer than the server believes a file to be resident (5 ms), so that it asks
-/// for each.
+/// The pause before each request: longer than the server trusts a residency check (5 ms), so that each
+/// request makes one.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The threads that are stepped must have slept for so long: longer than it takes the kernel to wake one.
+/// The time for which all stepped threads must sleep to count as idle: longer than a wake-up takes.
 const QUIET: Duration = Duration::from_millis(2);
 
-/// Longer than a line of the log waits to be written with others, so that its writing counts.
+/// The same with an access log: longer than a line waits to be written, so that the write is counted.
 const LOG_DELAY: Duration = Duration::from_millis(400);
 
-/// A request that has taken longer has failed.
+/// The time after which a request has failed.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Bytes for responses of 1 MiB and what the kernel reckons for their packets.
+/// Bytes of the receive buffer: a response of 1 MiB and the kernel's overhead for its packets.
 const RECEIVE_BUFFER: usize = 8 << 20;

@@ -1,21 +1,21 @@
-//! `samum-bench instructions`: what a request costs, in a unit that noise does not touch.
+//! `samum-bench instructions`: the cost of a request in instructions and system calls, which noise does
+//! not change.
 //!
-//! The release build of `samum`, as users run it, serves requests on loopback while its worker and the
-//! worker's helper threads are single-stepped ([`tracer`]). Counted is what they execute in user space
-//! from the moment a request is sent until all of them sleep again and the client has the response; the
-//! system calls of the same time are counted by name. A table of both is kept with the code
-//! (`docs/instructions.txt`), and a change that makes a line grow or shrink is seen by comparing
-//! ([`table`]).
+//! The release build of `samum`, as users run it, serves requests on loopback with one worker. The worker
+//! and its helper threads are single-stepped (`tracer`) from the moment a request is sent until all of
+//! them sleep again and the client has the whole response. The instructions that they execute in user
+//! space and the system calls that they make are counted. A table of the counts is kept with the code
+//! (`docs/instructions.txt`), and CI compares each change with it (`table`).
 //!
-//! Not seen: the kernel's work (copies, TCP, the page cache, the threads of io_uring), what the processor makes of
-//! instructions (cache and branch misses), the server's other threads (log, signals, the look at the
-//! directory twice a second), and what batches save, for the worker has only one thing to do at a time.
-//! `league` and `http` measure those, by the clock.
+//! The counts do not include the kernel's work (copies, TCP, the page cache, io_uring's threads), the
+//! effects of caches and branch prediction, the server's other threads (log, signals, the look at the
+//! directory twice a second), or what a busy worker saves by handling several completions in one turn.
+//! `league` and `http` measure those with the clock.
 //!
-//! What would make counts differ from run to run is kept away: the client's receive buffer takes a whole
-//! response; each request comes when whatever the last one left behind has been done; files are older than
-//! the server's doubt in their times; and each line has a server of its own. A new date once a second, or
-//! another look at a watched file, only adds to a request, so the cheapest of several counts.
+//! These measures make the counts repeatable: the client's receive buffer holds a whole response; each
+//! request is sent when the work for the last one has ended; the files are old enough for the server to
+//! trust their times; and each line has a server of its own. Periodic work (a new date each second,
+//! another look at a watched file) can only add instructions, so the cheapest of several requests counts.
 
 #[cfg(target_arch = "x86_64")]
 mod calls;
@@ -47,7 +47,7 @@ pub struct Args {
     pub root: Option<PathBuf>,
 }
 
-/// Why there is no table.
+/// The reasons for having no table.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// Instructions cannot be counted here.
@@ -83,7 +83,7 @@ impl From<Fault> for Stop {
 /// A sentence for exit code 1: a server that does not serve, a file that cannot be read or written, or
 /// the lines that differ.
 pub fn run(args: &Args) -> Result<String, Error> {
-    // A wrong file is told before a minute has passed.
+    // A wrong file is reported before counting, which takes a minute or two.
     let kept = args.check.as_deref().map(load).transpose()?;
     let counted = match count_all(args.root.as_deref()) {
         Ok(counted) => counted,

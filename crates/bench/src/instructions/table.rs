@@ -6,27 +6,27 @@ use std::collections::BTreeMap;
 
 use crate::Error;
 
-/// What requests cost, and what was counted on.
+/// The costs of requests, and the machine and compiler they were counted with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Table {
-    /// What other than the code decides the counts: compiler, C library, processor, kernel.
+    /// The facts besides the code that determine the counts: compiler, C library, processor, kernel.
     pub(super) made_with: BTreeMap<String, String>,
     /// One for each kind of request.
     pub(super) rows: Vec<Row>,
 }
 
-/// What one kind of request costs.
+/// The cost of one kind of request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     /// The kind of request.
     pub(super) line: String,
-    /// By how much a count may differ from the one that was kept; [`SLACK`] instructions always.
+    /// The percentage by which a count may differ from the kept one; [`SLACK`] instructions are always allowed.
     pub(super) percent: u64,
     /// With [`DRIVERS`], in that order.
     pub(super) costs: [Cost; 2],
 }
 
-/// What one request costs with one driver.
+/// The cost of one request with one driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cost {
     pub(super) instructions: u64,
@@ -37,10 +37,10 @@ pub(super) struct Cost {
 /// The drivers that are compared, as the table names them.
 pub(super) const DRIVERS: [&str; 2] = ["io_uring", "epoll"];
 
-/// Lines that are exact have the same system calls as before, and instructions within so many percent.
+/// The percentage for exact lines, whose system calls must also be the same as before.
 pub(super) const EXACT: u64 = 3;
 
-/// So many instructions more or less are never a difference.
+/// Counts that differ by at most this many instructions count as equal.
 pub(super) const SLACK: u64 = 60;
 
 const ABOUT: &str = "\

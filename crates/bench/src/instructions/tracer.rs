@@ -22,7 +22,7 @@ use nix::unistd::Pid;
 
 use crate::machine::read;
 
-/// What a process has executed.
+/// The instructions and system calls that threads have executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count {
     /// Instructions in user space.
@@ -45,22 +45,22 @@ impl core::ops::AddAssign for Count {
 pub(super) struct Tracer {
     process: Pid,
     threads: HashMap<Pid, Thread>,
-    /// For each instruction that was met, whether it is `syscall`.
+    /// For each address reached so far: true if the instruction is `syscall`.
     code: HashMap<u64, bool>,
     count: Count,
 }
 
-/// What a thread is doing.
+/// The state of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Thread {
-    /// It executes the instruction at this address.
+    /// Executing the instruction at this address.
     At(u64),
-    /// It is within a system call, which may sleep.
+    /// In a system call, which may sleep.
     Calling,
 }
 
 impl Tracer {
-    /// Stops the threads of a process whose name is chosen, to step them from now on; and those that they start.
+    /// Stops the threads of a process whose names are `chosen`, and steps them and the threads they start from now on.
     ///
     /// # Errors
     /// `PermissionDenied` where ptrace(2) is not allowed.
@@ -111,7 +111,7 @@ impl Tracer {
                 quiet_since = None;
             } else if !self.sleeps() {
                 quiet_since = None;
-                // It may be on our CPU.
+                // The thread may run on our CPU.
                 rustix::thread::sched_yield();
             } else if quiet_since.get_or_insert_with(Instant::now).elapsed() > quiet {
                 return Ok(core::mem::take(&mut self.count));
@@ -121,9 +121,9 @@ impl Tracer {
         }
     }
 
-    /// Takes one report of a thread and lets it go on; false if there is none and none is waited for.
+    /// Takes the report of one stopped thread and steps the thread; with `poll` returns false if no thread has stopped.
     fn wait(&mut self, poll: bool) -> io::Result<bool> {
-        // Children of other threads of ours are not our matter.
+        // Not the children that other threads of this process started.
         let mut flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
         flags.set(WaitPidFlag::WNOHANG, poll);
         let (thread, signal) = match waitpid(None, Some(flags))? {
@@ -173,7 +173,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// Whether all threads sleep.
+    /// Tells whether all threads sleep.
     fn sleeps(&self) -> bool {
         self.threads.keys().all(|thread| {
             let stat = read(&format!("/proc/{}/task/{thread}/stat", self.process));
@@ -216,7 +216,7 @@ fn address(number: u64) -> ptrace::AddressType {
 /// The instruction `syscall`.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// How often they are looked at.
+/// The interval at which their states are read while they sleep.
 const POLL: Duration = Duration::from_micros(200);
 
 #[cfg(test)]
@@ -227,7 +227,7 @@ mod tests {
 
     const QUIET: Duration = Duration::from_millis(5);
 
-    /// What a child executes from a byte that it is given until it sleeps again.
+    /// Counts, for each byte, what a child executes until it sleeps again.
     fn cost_of(bytes: &[u8]) -> Vec<Count> {
         let [there, back] = [pipe().unwrap(), pipe().unwrap()];
         let child = Child::looping(std::os::fd::AsFd::as_fd(&there.0), &back.1).unwrap();

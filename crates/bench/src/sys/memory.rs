@@ -81,7 +81,7 @@ pub(crate) struct Locked {
     skip: usize,
 }
 
-// SAFETY: a mapping belongs to the process, and self gives nobody a reference into it.
+// SAFETY: a mapping belongs to the process, and self gives out no reference into it.
 unsafe impl Send for Locked {}
 
 impl Locked {
@@ -123,7 +123,7 @@ impl Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // SAFETY: self owns the range, and nobody has a reference into it. Unlocks as well.
+        // SAFETY: self owns the range, and there is no reference into it. Unlocks as well.
         let _ = unsafe { munmap(self.start, self.mapped) };
     }
 }

@@ -12,7 +12,7 @@ pub(crate) struct ReadSet {
     /// Those that are in it, by number; nobody else may close them.
     owned: Vec<Option<OwnedFd>>,
     bits: Vec<FdSetElement>,
-    /// What the kernel reads and writes.
+    /// The bits that the kernel reads and writes.
     scratch: Vec<FdSetElement>,
     bound: i32,
 }

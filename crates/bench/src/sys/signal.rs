@@ -116,7 +116,7 @@ impl Drop for Signals {
 
 /// alarm(2): seconds until SIGALRM, or 0 to call it off.
 pub(crate) fn alarm(seconds: u32) {
-    // SAFETY: takes a number; who asks for an hour calls it off in time.
+    // SAFETY: takes a number; the caller cancels it in time.
     unsafe { libc::alarm(seconds) };
 }
 
@@ -132,7 +132,7 @@ impl Timer {
     pub(crate) fn new() -> io::Result<Self> {
         static IGNORED: std::sync::Once = std::sync::Once::new();
         let signal = libc::SIGRTMIN() + 2;
-        // SAFETY: the signal is a valid number, and nobody else here has a handler for it.
+        // SAFETY: the signal is a valid number, and no other code here has a handler for it.
         IGNORED.call_once(|| _ = unsafe { libc::signal(signal, libc::SIG_IGN) });
         // SAFETY: a sigevent is plain numbers, for which zero is valid.
         let mut event: libc::sigevent = unsafe { core::mem::zeroed() };
@@ -163,7 +163,7 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // SAFETY: the id is that of a timer of ours, which nobody uses any more.
+        // SAFETY: the id is that of a timer of ours, which is no longer used.
         unsafe { libc::timer_delete(self.id) };
     }
 }

@@ -13,7 +13,7 @@ pub(crate) struct Registered {
     ring: IoUring,
     /// Not freed before all operations have ended: see `drop`.
     memory: ManuallyDrop<Box<[u8]>>,
-    /// Receives in flight: while there are any, nobody looks at the memory.
+    /// Receives in flight: while there are any, the memory is not read.
     receives: usize,
     /// Operations that have not ended yet, receives among them.
     in_flight: usize,
@@ -29,7 +29,7 @@ impl Drop for Registered {
         for _ in 0..TRIES {
             while self.next().is_some() {}
             if self.in_flight == 0 {
-                // SAFETY: self is being dropped, so nobody uses the memory again; nor does the kernel,
+                // SAFETY: self is being dropped, so the memory is not used again; nor does the kernel,
                 // for all operations have ended.
                 unsafe { ManuallyDrop::drop(&mut self.memory) };
                 return;
@@ -51,12 +51,12 @@ impl core::fmt::Debug for Registered {
     }
 }
 
-/// What has become of an operation.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
-    /// So many bytes received, or an error number below 0.
+    /// The number of bytes received, or an error number below 0.
     Received(u64, i32),
-    /// So many bytes taken by the socket, or an error number below 0.
+    /// The number of bytes the socket took, or an error number below 0.
     Sent(u64, i32),
     /// The kernel is through with the memory of a send, and whether it had copied it.
     Released(bool),
@@ -195,7 +195,7 @@ mod tests {
         let start = std::time::Instant::now();
         drop(registered);
         assert!(start.elapsed() < core::time::Duration::from_millis(500), "cancelled at once");
-        // Nobody is there any more to take it from the socket.
+        // The receiver is gone, so the data stays in the socket.
         client.write_all(b"second").unwrap();
         drop(client);
         let mut rest = Vec::new();

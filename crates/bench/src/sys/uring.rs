@@ -19,7 +19,7 @@ impl core::fmt::Debug for Ring {
     }
 }
 
-/// What a ring is asked.
+/// A request to a ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ask {
     /// One byte of this descriptor.
@@ -36,7 +36,7 @@ pub(crate) enum Ask {
     PollAll(RawFd),
 }
 
-/// An answer: whose, what, and whether more will follow.
+/// A completion: the token, the result, and whether more will follow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
     pub(crate) token: u64,
@@ -93,7 +93,7 @@ impl Ring {
         }
         let mut queue = self.ring.submission();
         // SAFETY: the only memory an entry points to is the byte, which lives as long as the ring, and
-        // to which nobody holds a reference; what is written there is never read.
+        // to which there is no reference; what is written there is never read.
         unsafe { queue.push(&entry) }.map_err(io::Error::other)
     }
 
