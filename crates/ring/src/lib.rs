@@ -69,13 +69,13 @@ mod timers;
 pub use buffer::{Buffer, BufferPool};
 pub use fault::Fault;
 pub use fd::Fd;
-pub use now::{Mapping, PROBE_BYTES_MAX};
+pub use now::PROBE_BYTES_MAX;
 pub use op::{
     Caching, Change, Completion, DriverKind, Entry, Event, FileKind, Listing, Op, OpenHow, Stat,
     Token,
 };
 pub use pipe::{Pipe, PipePool};
 pub use recv::RecvBuf;
-pub use ring::{Choice, Ring, Waker};
+pub use ring::{Choice, Mapping, Ring, Waker};
 pub use slab::{Key, Slab};
 pub use timers::Time;

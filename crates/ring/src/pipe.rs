@@ -7,13 +7,11 @@
 use core::cell::{Cell, RefCell};
 use core::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::rc::Rc;
 
-use rustix::pipe::{PipeFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with};
+use crate::fd::Fd;
 
-/// What a pipe is asked to hold; the most that anyone may ask for (`fs.pipe-max-size`).
-const CAPACITY_BYTES: usize = 1024 * 1024;
 const PAGE: u64 = 4096;
 
 /// A bounded number of pipes, made when they are needed.
@@ -26,10 +24,12 @@ struct Pool {
     max: usize,
 }
 
-struct Ends {
-    read: OwnedFd,
-    write: OwnedFd,
-    capacity: usize,
+/// Both ends of a pipe.
+pub(crate) struct Ends {
+    pub(crate) read: Fd,
+    pub(crate) write: Fd,
+    /// Bytes.
+    pub(crate) capacity: usize,
 }
 
 /// A pipe of a pool, given back when dropped; with what is left in it, it is closed.
@@ -47,16 +47,18 @@ impl PipePool {
         Self(Rc::new(Pool { free: RefCell::default(), lent: Cell::new(0), max }))
     }
 
-    /// Borrow an empty pipe for at most `want` bytes from `offset` of a file, or `None` when all
-    /// are lent or none can be made. It may hold fewer; see [`Pipe::want`].
-    #[must_use]
-    #[expect(clippy::missing_panics_doc, reason = "what is less than a page fits")]
-    pub fn take(&self, offset: u64, want: usize) -> Option<Pipe> {
+    /// Borrow an empty pipe, or `None` when all are lent or none can be made.
+    pub(crate) fn take(
+        &self,
+        offset: u64,
+        want: usize,
+        make: impl FnOnce() -> io::Result<Ends>,
+    ) -> Option<Pipe> {
         if self.0.lent.get() >= self.0.max {
             return None;
         }
         let kept = self.0.free.borrow_mut().pop();
-        let ends = kept.or_else(|| Ends::new().ok())?;
+        let ends = kept.or_else(|| make().ok())?;
         self.0.lent.set(self.0.lent.get() + 1);
         // A pipe holds so many pages, the first of which may be used from its middle on.
         let lost = usize::try_from(offset % PAGE).expect("less than a page");
@@ -68,16 +70,6 @@ impl PipePool {
     #[must_use]
     pub fn available(&self) -> usize {
         self.0.max - self.0.lent.get()
-    }
-}
-
-impl Ends {
-    fn new() -> io::Result<Self> {
-        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        // EPERM: this user has many pipes already (`fs.pipe-user-pages-soft`); a small one will do.
-        let _ = fcntl_setpipe_size(&write, CAPACITY_BYTES);
-        let capacity = fcntl_getpipe_size(&write)?;
-        Ok(Self { read, write, capacity })
     }
 }
 
@@ -105,7 +97,7 @@ impl Pipe {
     }
 
     pub(crate) fn write_end(&self) -> RawFd {
-        self.ends().write.as_raw_fd()
+        self.ends().write.raw()
     }
 
     /// Say how many bytes were spliced in.
@@ -114,8 +106,8 @@ impl Pipe {
         self.len = len;
     }
 
-    pub(crate) fn read_end(&self) -> BorrowedFd<'_> {
-        self.ends().read.as_fd()
+    pub(crate) fn read_end(&self) -> &Fd {
+        &self.ends().read
     }
 
     /// Say how many bytes have left it.

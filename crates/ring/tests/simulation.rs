@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice};
 
 use ring::sim::{Config, End, World};
-use ring::{BufferPool, Caching, Completion, Event, Fd, Op, OpenHow, Ring};
+use ring::{BufferPool, Caching, Completion, Event, Fd, Op, OpenHow, PipePool, Ring};
 
 fn run(ring: &mut Ring, time: Duration) -> Vec<Completion> {
     let until = ring.now() + time;
@@ -263,6 +263,103 @@ fn too_many_changes_are_one_unknown_change() {
     ring.submit(Op::Watch { root, path: c"".into() }, 0);
     let error = run(&mut ring, Duration::from_secs(1)).pop().unwrap().result.unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP), "NFS: changes elsewhere are not seen");
+}
+
+#[test]
+fn a_device_that_hangs_keeps_its_operations_and_no_others() {
+    for seed in 0..50 {
+        let world = World::new(Config::new(seed));
+        let device = world.make_device("slow");
+        for name in ["slow/cached", "slow/cold", "fast"] {
+            world.write_file(name, &[1; 8192]);
+        }
+        let mut ring = Ring::simulated(&world);
+        let [cached, cold, fast] =
+            ["slow/cached", "slow/cold", "fast"].map(|name| open(&mut ring, name));
+        world.evict("slow/cold");
+        world.evict("fast");
+        world.hang(device);
+        let pool = BufferPool::new(8192, 4).unwrap();
+        let pipes = PipePool::new(1);
+        let mut keys = Vec::new();
+        for (token, file) in [&cached, &cold, &fast].into_iter().enumerate() {
+            let (file, buf) = (file.clone(), pool.take(8192).unwrap());
+            let read = Op::Read { file, offset: 0, buf, caching: Caching::Keep };
+            keys.push(ring.submit(read, token as u64));
+        }
+        ring.submit(Op::Stat(cached.clone()), 3);
+        let pipe = ring.take_pipe(&pipes, 0, 8192).unwrap();
+        ring.submit(Op::Splice { file: cold.clone(), offset: 0, pipe }, 4);
+        let tokens = |ring: &mut Ring, time| {
+            let mut all: Vec<_> = run(ring, time).iter().map(|one| one.token).collect();
+            all.sort_unstable();
+            all
+        };
+        assert_eq!(tokens(&mut ring, Duration::from_secs(60)), [0, 2]);
+        assert_eq!(ring.probe(&cold, 0, 1).unwrap_err().kind(), ErrorKind::WouldBlock);
+        // What sleeps in the kernel cannot be cancelled.
+        ring.cancel(keys[1]);
+        assert_eq!(tokens(&mut ring, Duration::from_secs(60)), []);
+        assert_eq!(world.counts().hangs, 3);
+        world.release(device);
+        assert_eq!(tokens(&mut ring, Duration::from_secs(1)), [1, 3, 4]);
+        assert_eq!(ring.probe(&cold, 0, 8192).unwrap(), 8192);
+    }
+}
+
+#[test]
+fn a_corked_socket_holds_back_what_fills_no_packet() {
+    let world = World::new(Config::new(1));
+    let mut ring = Ring::simulated(&world);
+    let listener = ring.sim_listener(&world);
+    ring.submit(Op::Accept(listener), 0);
+    let peer = world.connect();
+    let Some(Ok(Event::Accepted(socket))) =
+        run(&mut ring, Duration::from_millis(1)).pop().map(|one| one.result)
+    else {
+        panic!("a connection")
+    };
+    let send = |ring: &mut Ring, more| {
+        ring.send(&socket, &[IoSlice::new(&[1; 2000])], more).unwrap();
+        run(ring, Duration::from_millis(100));
+        peer.take().len()
+    };
+    ring.cork(&socket, true);
+    assert_eq!(send(&mut ring, false), 1448);
+    ring.cork(&socket, false);
+    run(&mut ring, Duration::from_millis(100));
+    assert_eq!(peer.take().len(), 552);
+    assert_eq!(send(&mut ring, true), 1448);
+    run(&mut ring, Duration::from_millis(150));
+    assert_eq!(peer.take().len(), 552, "held back for 200 ms at most");
+    assert_eq!(send(&mut ring, false), 2000);
+}
+
+/// Each way in which Linux says nothing, or less than one would like, of residency.
+#[test]
+fn residency_can_be_denied() {
+    let world = World::new(Config::new(1));
+    world.write_file("file", &[1; 8192]);
+    let mut ring = Ring::simulated(&world);
+    let file = open(&mut ring, "file");
+    let mapping = ring.map(&file, 8192).unwrap();
+    assert_eq!(mapping.resident(0, 8192).unwrap(), 8192);
+    assert!(!ring.has_swap());
+    world.configure(|config| {
+        config.probe_errno = Some(libc::EOPNOTSUPP);
+        config.cachestat_errno = Some(libc::EPERM);
+        config.splice_errno = Some(libc::EINVAL);
+        config.mincore_denied = true;
+        config.swap = true;
+    });
+    assert_eq!(ring.probe(&file, 0, 1).unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
+    assert_eq!(ring.cached_pages(&file, 0, 1).unwrap_err().raw_os_error(), Some(libc::EPERM));
+    assert_eq!(mapping.resident(0, 1).unwrap_err().kind(), ErrorKind::PermissionDenied);
+    assert!(ring.has_swap());
+    let pipe = ring.take_pipe(&PipePool::new(1), 0, 8192).unwrap();
+    ring.submit(Op::Splice { file, offset: 0, pipe }, 0);
+    let error = run(&mut ring, Duration::from_secs(1)).pop().unwrap().result.unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
 }
 
 #[test]

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
-use ring::Fd;
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use rustix::net::{
@@ -247,15 +246,6 @@ pub(crate) fn name(socket: &OwnedFd, address: &Address) -> String {
     match (address, local(socket)) {
         (Address::Ip(_), Some(ip)) => format!("http://{ip}/"),
         _ => address.to_string(),
-    }
-}
-
-/// Who is at the other end, for the log.
-pub(crate) fn peer_name(socket: &Fd) -> Box<str> {
-    let any = rustix::net::getpeername(socket.os()).ok().flatten();
-    match any.and_then(|any| SocketAddr::try_from(any).ok()) {
-        Some(address) => address.ip().to_string().into(),
-        None => "unix:".into(),
     }
 }
 

@@ -191,10 +191,10 @@ impl<T: Transport + From<KernelTcp>> Network for Listeners<T> {
     }
 
     fn peer_name(&self, ring: &Ring, socket: &Fd) -> Box<str> {
-        if ring.kind() == ring::DriverKind::Sim {
-            return "-".into();
+        match ring.peer_name(socket) {
+            Some(address) => address.ip().to_string().into(),
+            None => "unix:".into(),
         }
-        crate::listen::peer_name(socket)
     }
 
     fn close(&mut self, ring: &mut Ring) {

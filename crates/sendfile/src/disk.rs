@@ -386,7 +386,7 @@ impl Disk {
         let mut read =
             Read { owner, at, file: Rc::clone(file), offset, len, how, began: ring.now() };
         if how == How::Splice {
-            if let Some(pipe) = self.pipes.take(offset, wanted) {
+            if let Some(pipe) = ring.take_pipe(&self.pipes, offset, wanted) {
                 read.len = pipe.want() as u64;
                 let op = Op::Splice { file: file.fd().clone(), offset, pipe };
                 return Some(self.submit_read(ring, op, read, readahead));

@@ -2,12 +2,15 @@
 
 use core::cell::UnsafeCell;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
 use rustix::fs::Advice;
+use rustix::pipe::{PipeFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with};
 
 use super::{PAGE, PAGES_MAX, PROBE_BYTES_MAX};
+
+pub(crate) use super::mapping::Mapping;
 
 /// One page that [`probe`] reads into, again and again; nobody looks at it.
 struct Scratch(UnsafeCell<[u8; PAGE]>);
@@ -96,6 +99,18 @@ fn survives_cachestat() -> bool {
 pub(crate) fn advise(file: BorrowedFd<'_>, advice: Advice) {
     // Fails only for pipes and the like.
     let _ = rustix::fs::fadvise(file, 0, None, advice);
+}
+
+/// What a pipe is asked to hold, bytes: the most that a user may ask for (`fs.pipe-max-size`).
+const PIPE_BYTES: usize = 1024 * 1024;
+
+/// `pipe2(2)`: the end to read from, the one to write to, and how many bytes fit.
+pub(crate) fn make_pipe() -> io::Result<(OwnedFd, OwnedFd, usize)> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    // EPERM: this user has many pipes already (`fs.pipe-user-pages-soft`); a small one will do.
+    let _ = fcntl_setpipe_size(&write, PIPE_BYTES);
+    let capacity = fcntl_getpipe_size(&write)?;
+    Ok((read, write, capacity))
 }
 
 /// Whether this machine has swap, so that the pages of a memory file system can leave memory.

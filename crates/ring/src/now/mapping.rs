@@ -20,7 +20,7 @@ static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 /// write to it, it says that everything is there (`can_do_mincore` in mm/mincore.c); such a lie shows
 /// at the page behind the end of the file, which is mapped for that.
 #[derive(Debug)]
-pub struct Mapping {
+pub(crate) struct Mapping {
     start: NonNull<core::ffi::c_void>,
     /// Bytes of the file in whole pages; one page more is mapped.
     bytes: usize,
@@ -68,12 +68,8 @@ impl Mapping {
 
     /// How many bytes from `offset` on, at most `len` and [`PROBE_BYTES_MAX`](crate::PROBE_BYTES_MAX),
     /// are in the page cache. 0 behind the end of the file as it was mapped.
-    ///
-    /// # Errors
-    ///
-    /// `PermissionDenied` where the kernel does not tell this process, else those of `mincore(2)`.
-    #[expect(clippy::missing_panics_doc, reason = "what lies within a mapping fits")]
-    pub fn resident(&self, offset: u64, len: usize) -> io::Result<usize> {
+    /// Fails with `PermissionDenied` where the kernel does not tell this process.
+    pub(crate) fn resident(&self, offset: u64, len: usize) -> io::Result<usize> {
         let end = self.bytes as u64;
         let len = (len.min(PROBE_BYTES_MAX) as u64).min(end.saturating_sub(offset));
         if len == 0 {

@@ -8,7 +8,6 @@ mod mapping;
 pub(crate) mod socket;
 
 pub(crate) use file::may_cachestat;
-pub use mapping::Mapping;
 
 pub(crate) const PAGE: usize = 4096;
 /// Pages that one look at a file's residency covers.

@@ -1,5 +1,6 @@
 //! Direct calls on sockets.
 
+use core::net::SocketAddr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -53,6 +54,11 @@ pub(crate) fn cork(socket: BorrowedFd<'_>, corked: bool) {
     let _ = rustix::net::sockopt::set_tcp_cork(socket, corked);
 }
 
+/// `getpeername(2)`; `None` for Unix sockets, and for one whose peer has gone.
+pub(crate) fn peer_name(socket: BorrowedFd<'_>) -> Option<SocketAddr> {
+    rustix::net::getpeername(socket).ok()??.try_into().ok()
+}
+
 /// `shutdown(2)` for sending.
 pub(crate) fn shutdown(socket: BorrowedFd<'_>) {
     // ENOTCONN: the peer was faster.
@@ -71,7 +77,7 @@ pub(crate) fn drain(
         flags |= SpliceFlags::MORE;
     }
     let count = count.min(pipe.len());
-    let sent = splice(pipe.read_end(), None, socket, None, count, flags)?;
+    let sent = splice(pipe.read_end().os(), None, socket, None, count, flags)?;
     pipe.take_out(sent);
     Ok(sent)
 }

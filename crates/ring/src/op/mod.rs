@@ -59,7 +59,7 @@ pub enum Op {
         caching: Caching,
     },
     /// `splice(2)` of `pipe.want()` bytes of a file into an empty pipe: pages, not copies. May be
-    /// short; 0 is the end of the file. Not in the simulation.
+    /// short; 0 is the end of the file.
     Splice {
         /// A regular file.
         file: Fd,

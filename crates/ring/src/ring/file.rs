@@ -6,9 +6,56 @@ use rustix::fs::Advice;
 
 use super::Ring;
 use crate::fd::Fd;
-use crate::now::{Mapping, PROBE_BYTES_MAX, file as kernel};
+use crate::fd::Handle;
+use crate::now::{PROBE_BYTES_MAX, file as kernel};
+use crate::pipe::{Ends, Pipe, PipePool};
+use crate::sim;
+
+/// What tells which pages of a file are resident; made by [`Ring::map`].
+#[derive(Debug)]
+pub struct Mapping(Which);
+
+#[derive(Debug)]
+enum Which {
+    Kernel(kernel::Mapping),
+    Sim(sim::Mapping),
+}
+
+impl Mapping {
+    /// How many bytes from `offset` on, at most `len` and [`PROBE_BYTES_MAX`], are in the page
+    /// cache. 0 behind the end of the file as it was mapped.
+    ///
+    /// # Errors
+    ///
+    /// `PermissionDenied` where the kernel does not tell this process, else those of `mincore(2)`.
+    pub fn resident(&self, offset: u64, len: usize) -> io::Result<usize> {
+        match &self.0 {
+            Which::Kernel(mapping) => mapping.resident(offset, len),
+            Which::Sim(mapping) => mapping.resident(offset, len.min(PROBE_BYTES_MAX)),
+        }
+    }
+}
 
 impl Ring {
+    /// Borrow an empty pipe of a pool for at most `want` bytes from `offset` of a file, or `None`
+    /// when all are lent or none can be made. It may hold fewer; see [`Pipe::want`].
+    #[must_use]
+    pub fn take_pipe(&self, pool: &PipePool, offset: u64, want: usize) -> Option<Pipe> {
+        pool.take(offset, want, || {
+            let (read, write, capacity) = match self.world() {
+                Some(world) => {
+                    let (read, write, capacity) = world.make_pipe()?;
+                    (Handle::Sim(read), Handle::Sim(write), capacity)
+                }
+                None => {
+                    let (read, write, capacity) = kernel::make_pipe()?;
+                    (Handle::Socket(read), Handle::Socket(write), capacity)
+                }
+            };
+            Ok(Ends { read: self.common.fd(read), write: self.common.fd(write), capacity })
+        })
+    }
+
     /// How many bytes of the file from `offset` on, at most `len` and [`PROBE_BYTES_MAX`], can be
     /// read without the disk; exact. 0 is the end of the file. Costs as much as reading them. The
     /// kernel may begin to read what is missing, so ask [`cached_pages`](Self::cached_pages) first.
@@ -43,19 +90,21 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// Those of `mmap(2)`, `OutOfMemory` when there are as many as may be, `Unsupported` in the
-    /// simulation.
+    /// Those of `mmap(2)`, `OutOfMemory` when there are as many as may be.
     pub fn map(&self, file: &Fd, size: u64) -> io::Result<Mapping> {
         match self.world() {
-            Some(_) => Err(io::ErrorKind::Unsupported.into()),
-            None => Mapping::new(file.os(), size),
+            Some(world) => Ok(Mapping(Which::Sim(world.map(file.raw())?))),
+            None => Ok(Mapping(Which::Kernel(kernel::Mapping::new(file.os(), size)?))),
         }
     }
 
     /// Whether pages of memory file systems can be swapped out on this machine.
     #[must_use]
     pub fn has_swap(&self) -> bool {
-        kernel::has_swap()
+        match self.world() {
+            Some(world) => world.has_swap(),
+            None => kernel::has_swap(),
+        }
     }
 
     /// Switch off the kernel's readahead on a file (`POSIX_FADV_RANDOM`): what it starts, a later

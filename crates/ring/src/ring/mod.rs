@@ -23,6 +23,8 @@ use crate::sim::{self, Sim, World};
 use crate::slab::Key;
 use crate::timers::Time;
 
+pub use file::Mapping;
+
 /// The key of [`Event::Woken`], which no operation has.
 const WAKER_KEY: Key = Key::NONE;
 

@@ -1,5 +1,6 @@
 //! The direct calls on sockets: of the kernel, or of the simulated world.
 
+use core::net::SocketAddr;
 use std::io::{self, IoSlice};
 
 use super::Ring;
@@ -17,7 +18,7 @@ impl Ring {
     /// they mean.
     pub fn send(&self, socket: &Fd, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
         match self.world() {
-            Some(world) => world.send(socket.raw(), pieces),
+            Some(world) => world.send(socket.raw(), pieces, more),
             None => kernel::send(socket.os(), pieces, more),
         }
     }
@@ -48,7 +49,10 @@ impl Ring {
         count: usize,
         more: bool,
     ) -> io::Result<usize> {
-        kernel::drain(socket.os(), pipe, count, more)
+        match self.world() {
+            Some(world) => world.drain(socket.raw(), pipe, count, more),
+            None => kernel::drain(socket.os(), pipe, count, more),
+        }
     }
 
     /// Bytes that have been sent and that the peer has not acknowledged (`SIOCOUTQ`, tcp(7)); for
@@ -64,8 +68,17 @@ impl Ring {
     /// Hold back packets that are not full, for 200 ms at most; or no longer (`TCP_CORK`, tcp(7)).
     pub fn cork(&self, socket: &Fd, corked: bool) {
         match self.world() {
-            Some(_) => {}
+            Some(world) => world.cork(socket.raw(), corked),
             None => kernel::cork(socket.os(), corked),
+        }
+    }
+
+    /// The address of the peer; `None` for Unix sockets, and for one whose peer has gone.
+    #[must_use]
+    pub fn peer_name(&self, socket: &Fd) -> Option<SocketAddr> {
+        match self.world() {
+            Some(world) => world.peer_name(socket.raw()),
+            None => kernel::peer_name(socket.os()),
         }
     }
 

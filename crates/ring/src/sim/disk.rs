@@ -14,11 +14,14 @@ const LINKS_MAX: usize = 40;
 pub(super) struct Disk {
     inodes: BTreeMap<u64, Inode>,
     next: u64,
+    /// By device: since when it hangs.
+    hung: BTreeMap<u64, Time>,
 }
 
 #[derive(Debug)]
 pub(super) struct Inode {
     pub(super) body: Body,
+    pub(super) dev: u64,
     pub(super) mtime: Time,
     pub(super) ctime: Time,
     pub(super) links: u32,
@@ -87,9 +90,39 @@ pub(super) struct Fetch {
 impl Disk {
     pub(super) fn new() -> Self {
         let body = Body::Directory { parent: ROOT, entries: BTreeMap::new() };
-        let root =
-            Inode { body, mtime: Time::default(), ctime: Time::default(), links: 2, opens: 0 };
-        Self { inodes: BTreeMap::from([(ROOT, root)]), next: ROOT + 1 }
+        let root = Inode {
+            body,
+            dev: 1,
+            mtime: Time::default(),
+            ctime: Time::default(),
+            links: 2,
+            opens: 0,
+        };
+        Self { inodes: BTreeMap::from([(ROOT, root)]), next: ROOT + 1, hung: BTreeMap::new() }
+    }
+
+    /// From now on nothing is read from the device.
+    pub(super) fn hang(&mut self, dev: u64, now: Time) {
+        self.hung.entry(dev).or_insert(now);
+    }
+
+    /// The device works again.
+    pub(super) fn release(&mut self, dev: u64) {
+        self.hung.remove(&dev);
+    }
+
+    pub(super) fn hung_devices(&self) -> Vec<u64> {
+        self.hung.keys().copied().collect()
+    }
+
+    pub(super) fn hangs(&self, dev: u64) -> bool {
+        self.hung.contains_key(&dev)
+    }
+
+    /// The time as the file's device has it, which stands still while that hangs: what was to be
+    /// read by then is there, and nothing else comes.
+    pub(super) fn clock(&self, ino: u64, now: Time) -> Time {
+        self.hung.get(&self.inode(ino).dev).copied().unwrap_or(now)
     }
 
     pub(super) fn inode(&self, ino: u64) -> &Inode {
@@ -179,7 +212,8 @@ impl Disk {
     pub(super) fn make(&mut self, dir: u64, name: Vec<u8>, body: Body, now: Time) -> u64 {
         let ino = self.next;
         self.next += 1;
-        self.inodes.insert(ino, Inode { body, mtime: now, ctime: now, links: 1, opens: 0 });
+        let dev = self.inode(dir).dev;
+        self.inodes.insert(ino, Inode { body, dev, mtime: now, ctime: now, links: 1, opens: 0 });
         let old = self.entries_mut(dir).insert(name, ino);
         assert!(old.is_none(), "the name is taken");
         self.modified(dir, now);
@@ -301,17 +335,20 @@ impl File {
         }
     }
 
-    /// Drop whole pages of the range (`len` 0: to the end) that are not being read.
-    pub(super) fn evict(&mut self, offset: u64, len: u64, now: Time) {
+    /// Drop whole pages of the range (`len` 0: to the end) that are not being read; how many.
+    pub(super) fn evict(&mut self, offset: u64, len: u64, now: Time) -> u64 {
         let whole = |byte: u64| usize::try_from(byte / PAGE as u64).unwrap_or(usize::MAX);
         let start = whole(offset.saturating_add(PAGE as u64 - 1)).min(self.pages.len());
         let end = if len == 0 { usize::MAX } else { whole(offset.saturating_add(len)) };
         let end = end.min(self.pages.len()).max(start);
+        let mut count = 0;
         for page in &mut self.pages[start..end] {
             if page.is_some_and(|at| at <= now) {
                 *page = None;
+                count += 1;
             }
         }
+        count
     }
 
     pub(super) const fn page_count(&self) -> usize {

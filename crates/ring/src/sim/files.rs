@@ -2,23 +2,77 @@
 
 use std::io;
 
-use super::disk::{Body, Fetch, File, OpenFile, PAGE, ROOT, Walk};
-use super::errno;
-use super::world::{Descriptor, State, World};
+use super::disk::{Body, Fetch, File, Found, OpenFile, PAGE, ROOT, Walk};
+use super::world::{Descriptor, PipeBytes, State, World};
+use super::{Waiter, errno};
 use crate::helpers::job::LOCAL;
-use crate::op::{Caching, Change, Entry, Listing, OpenHow, Stat};
+use crate::op::{Caching, Change, Entry, Listing, Op, OpenHow, Stat};
 use crate::timers::Time;
 
+/// What `mincore(2)` says of a mapped file.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    world: World,
+    ino: u64,
+}
+
+impl Mapping {
+    pub(crate) fn resident(&self, offset: u64, len: usize) -> io::Result<usize> {
+        let mut state = self.world.state();
+        if state.config.mincore_denied {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let clock = state.disk.clock(self.ino, state.now);
+        Ok(state.disk.file(self.ino).map_err(errno)?.resident(offset, len, clock))
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.world.state().close_file(self.ino);
+    }
+}
+
 impl World {
+    /// A mapping keeps the inode, as a descriptor does.
+    pub(crate) fn map(&self, file: i32) -> io::Result<Mapping> {
+        let mut state = self.state();
+        let ino = state.opened(file)?.ino;
+        state.disk.inode_mut(ino).opens += 1;
+        Ok(Mapping { world: self.clone(), ino })
+    }
+
+    pub(crate) fn has_swap(&self) -> bool {
+        self.state().config.swap
+    }
+
+    /// The ends of a new pipe, and how many bytes fit.
+    pub(crate) fn make_pipe(&self) -> io::Result<(i32, i32, usize)> {
+        let mut state = self.state();
+        let bytes = PipeBytes::default();
+        let read = state.open(Descriptor::Pipe(bytes.clone()))?;
+        match state.open(Descriptor::Pipe(bytes)) {
+            Ok(write) => Ok((read, write, state.config.pipe_bytes)),
+            Err(error) => {
+                state.close(read);
+                Err(error)
+            }
+        }
+    }
+
     pub(crate) fn probe(&self, file: i32, offset: u64, len: usize) -> io::Result<usize> {
         let mut state = self.state();
         let ino = state.opened(file)?.ino;
+        if let Some(error) = state.config.probe_errno {
+            return Err(errno(error));
+        }
         let now = state.now;
+        let clock = state.disk.clock(ino, now);
         let denial = state.config.faults.probe_denial;
         let denied = state.random.chance(denial);
         let arrival = now + state.latency(|config| &config.disk);
         let file = state.disk.file(ino).map_err(errno)?;
-        let count = file.resident(offset, len, now);
+        let count = file.resident(offset, len, clock);
         if count < file.range(offset, len).len() {
             // As Linux does it: asked for what is not there, it begins to read.
             file.fetch(offset, len, now, arrival);
@@ -32,6 +86,9 @@ impl World {
     pub(crate) fn cached_pages(&self, file: i32, offset: u64, len: u64) -> io::Result<u64> {
         let mut state = self.state();
         let ino = state.opened(file)?.ino;
+        if let Some(error) = state.config.cachestat_errno {
+            return Err(errno(error));
+        }
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         Ok(state.disk.file(ino).map_err(errno)?.cached(offset, len) as u64)
     }
@@ -39,6 +96,25 @@ impl World {
     pub(crate) fn no_readahead(&self, file: i32) {
         if let Ok(open) = self.state().opened(file) {
             open.readahead = false;
+        }
+    }
+}
+
+impl World {
+    /// Keep an operation if its device hangs.
+    pub(super) fn park(&self, op: &Op, who: Waiter) -> bool {
+        let mut state = self.state();
+        let Some(dev) = state.hung_device(op) else { return false };
+        state.parked.push((dev, who));
+        state.counts.hangs += 1;
+        true
+    }
+
+    /// All devices work again.
+    pub(super) fn release_all(&self) {
+        let mut state = self.state();
+        for dev in state.disk.hung_devices() {
+            state.release(dev);
         }
     }
 }
@@ -78,7 +154,10 @@ impl State {
             no_symlinks: how.resolve & libc::RESOLVE_NO_SYMLINKS != 0,
             stop_at_link: how.flags & libc::O_NOFOLLOW != 0,
         };
-        let found = self.disk.walk(start, path, walk).map_err(errno)?;
+        let found = match path.strip_prefix(b"/proc/self/fd/") {
+            Some(number) if self.config.proc => self.found_by_number(number)?,
+            _ => self.disk.walk(start, path, walk).map_err(errno)?,
+        };
         let (has, now) = (|flag| how.flags & flag == flag, self.now);
         let ino = match found.ino {
             Some(_) if has(libc::O_CREAT | libc::O_EXCL) => return Err(errno(libc::EEXIST)),
@@ -107,6 +186,13 @@ impl State {
         self.open(Descriptor::File(OpenFile { ino, dir, name, access, readahead: true }))
     }
 
+    /// What a link in `/proc/self/fd` leads to: the very inode, whatever its name is by now.
+    fn found_by_number(&mut self, number: &[u8]) -> io::Result<Found> {
+        let number = core::str::from_utf8(number).ok().and_then(|number| number.parse().ok());
+        let open = self.opened(number.ok_or_else(|| errno(libc::ENOENT))?)?;
+        Ok(Found { dir: open.dir, name: open.name.clone(), ino: Some(open.ino) })
+    }
+
     pub(super) fn stat(&mut self, fd: i32) -> io::Result<Stat> {
         let ino = self.opened(fd)?.ino;
         let inode = self.disk.inode(ino);
@@ -119,7 +205,7 @@ impl State {
             mtime_nanos,
             ctime,
             ctime_nanos,
-            dev: 1,
+            dev: inode.dev,
             ino,
             links: inode.links,
             direct_align: 0,
@@ -163,9 +249,7 @@ impl State {
 
     pub(super) fn discard(&mut self, fd: i32, offset: u64, len: u64) -> io::Result<()> {
         let ino = self.opened(fd)?.ino;
-        let now = self.now;
-        self.disk.file(ino).map_err(errno)?.evict(offset, len, now);
-        Ok(())
+        self.evict(ino, offset, len).map_err(errno)
     }
 
     pub(super) fn watched_dir(&mut self, root: i32, path: &[u8]) -> Result<u64, i32> {
@@ -216,11 +300,78 @@ impl State {
         Ok(fetch)
     }
 
+    /// What a read brings that has its pages; those that it brought in go again if it fails, or is
+    /// to leave nothing behind.
+    pub(super) fn end_read(
+        &mut self,
+        fd: i32,
+        offset: u64,
+        want: usize,
+        brought: &[usize],
+        drop_after: bool,
+    ) -> io::Result<Vec<u8>> {
+        let (short, fails) = (self.config.faults.short_read, self.config.faults.read_error);
+        let fails = !brought.is_empty() && self.random.chance(fails);
+        let short = self.random.chance(short);
+        let chosen = self.random.below(want);
+        let ino = self.opened(fd)?.ino;
+        let contents = self.disk.file(ino).map_err(errno)?;
+        if fails || drop_after {
+            brought.iter().for_each(|page| contents.drop_page(*page));
+        }
+        if fails {
+            self.counts.failures += 1;
+            return Err(errno(libc::EIO));
+        }
+        let range = contents.range(offset, want);
+        let count =
+            if short && range.len() > 1 { 1 + chosen % (range.len() - 1) } else { range.len() };
+        Ok(contents.bytes[range][..count].to_vec())
+    }
+
+    /// The device that an operation on a file needs, if that hangs.
+    pub(super) fn hung_device(&mut self, op: &Op) -> Option<u64> {
+        let ino = match op {
+            Op::Open { dir, path, .. } => {
+                let start = match dir {
+                    Some(dir) => self.opened(dir.raw()).ok()?.ino,
+                    None => ROOT,
+                };
+                let found = self.disk.walk(start, path.to_bytes(), Walk::default()).ok()?;
+                found.ino.unwrap_or(found.dir)
+            }
+            Op::Read { file, offset, buf, .. } => self.missing(file.raw(), *offset, buf.want())?,
+            Op::Splice { file, offset, pipe } => self.missing(file.raw(), *offset, pipe.want())?,
+            Op::Stat(fd) | Op::FileSystem(fd) => self.opened(fd.raw()).ok()?.ino,
+            Op::Write { file: fd, .. }
+            | Op::List { dir: fd, .. }
+            | Op::Discard { file: fd, .. } => self.opened(fd.raw()).ok()?.ino,
+            _ => return None,
+        };
+        let dev = self.disk.inode(ino).dev;
+        self.disk.hangs(dev).then_some(dev)
+    }
+
+    /// The inode, if a part of the range is not in the page cache.
+    fn missing(&mut self, fd: i32, offset: u64, len: usize) -> Option<u64> {
+        let ino = self.opened(fd).ok()?.ino;
+        let clock = self.disk.clock(ino, self.now);
+        let file = self.disk.file(ino).ok()?;
+        (file.resident(offset, len, clock) < file.range(offset, len).len()).then_some(ino)
+    }
+
     /// What a `sendfile` of a range that is not there does to the worker.
     pub(super) fn sleep_on(&mut self, open: &OpenFile, offset: u64, len: usize) {
         if let Ok(fetch) = self.fetch(open, offset, len) {
             self.now = self.now.max(fetch.ready);
         }
+    }
+
+    /// Drop whole pages of the range (`len` 0: to the end) that are not being read.
+    pub(super) fn evict(&mut self, ino: u64, offset: u64, len: u64) -> Result<(), i32> {
+        let clock = self.disk.clock(ino, self.now);
+        self.counts.evictions += self.disk.file(ino)?.evict(offset, len, clock);
+        Ok(())
     }
 
     /// Now and then memory is short.
@@ -234,10 +385,9 @@ impl State {
             return;
         }
         let ino = files[self.random.below(files.len())];
-        let now = self.now;
-        let file = self.disk.file(ino).expect("a file");
-        let first = self.random.below(file.page_count().max(1));
+        let pages = self.disk.file(ino).expect("a file").page_count();
+        let first = self.random.below(pages.max(1));
         let count = 1 + self.random.below(16);
-        file.evict((first * PAGE) as u64, (count * PAGE) as u64, now);
+        self.evict(ino, (first * PAGE) as u64, (count * PAGE) as u64).expect("a file");
     }
 }

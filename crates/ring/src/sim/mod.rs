@@ -28,8 +28,9 @@
 //! # std::io::Result::Ok(())
 //! ```
 //!
-//! It does not have: more than one thread, permissions, pipes, hard links, `O_DIRECT`, a limit on
-//! what a socket receives, and a cost of the processor's time. The buffers are real memory.
+//! It does not have: more than one thread, permissions, pipes that wait, hard links, `O_DIRECT`, a
+//! limit on what a socket receives, pages that a sender and the page cache share, and a cost of the
+//! processor's time. The buffers are real memory.
 
 mod disk;
 mod driver;
@@ -49,7 +50,9 @@ use std::sync::Arc;
 
 pub use net::{End, Stall};
 pub use peer::Peer;
-pub use world::World;
+pub use world::{Counts, World};
+
+pub(crate) use files::Mapping;
 
 use crate::slab::Key;
 
@@ -103,6 +106,21 @@ pub struct Config {
     /// The errno of each [`Ring::sendfile`](crate::Ring::sendfile), of a file system that does not know it or a disk that
     /// is broken.
     pub sendfile_errno: Option<i32>,
+    /// The errno of each splice from a file, of a file system that does not know it.
+    pub splice_errno: Option<i32>,
+    /// The errno of each [`Ring::probe`](crate::Ring::probe): `EOPNOTSUPP` of FUSE and overlayfs.
+    pub probe_errno: Option<i32>,
+    /// The errno of each [`Ring::cached_pages`](crate::Ring::cached_pages): `ENOSYS` before Linux
+    /// 6.5, `EPERM` for files of others.
+    pub cachestat_errno: Option<i32>,
+    /// Whether `mincore(2)` tells this process nothing, as for files of others.
+    pub mincore_denied: bool,
+    /// Whether there is `/proc`, of which the simulation has `/proc/self/fd` only.
+    pub proc: bool,
+    /// Whether the machine has swap.
+    pub swap: bool,
+    /// Bytes that a pipe holds.
+    pub pipe_bytes: usize,
     /// What goes wrong.
     pub faults: Faults,
 }
@@ -150,6 +168,13 @@ impl Config {
             file_system: 0xef53,
             can_drop: true,
             sendfile_errno: None,
+            splice_errno: None,
+            probe_errno: None,
+            cachestat_errno: None,
+            mincore_denied: false,
+            proc: true,
+            swap: false,
+            pipe_bytes: 1024 * 1024,
             faults: Faults { success_after_cancel: 0.3, ..Faults::default() },
         }
     }
@@ -160,6 +185,7 @@ impl Config {
         Self {
             send_buffer: 10_000,
             watch_queue: 8,
+            pipe_bytes: 64 * 1024,
             faults: Faults {
                 short_read: 0.1,
                 read_error: 0.02,

@@ -1,5 +1,6 @@
 //! Connections between simulated sockets and simulated peers.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::io;
 
@@ -40,6 +41,12 @@ pub(super) struct Connection {
     /// Bytes that were sent and that the peer has not taken yet.
     pub(super) outbox: VecDeque<u8>,
     pub(super) capacity: usize,
+    /// Whether packets that are not full wait for more.
+    corked: bool,
+    /// Bytes at the end of `outbox` that fill no packet, and wait for more.
+    held_back: usize,
+    /// When they leave all the same.
+    flush_at: Time,
     pub(super) output: Output,
     /// Who waits for input: a receive or a readable.
     pub(super) reader: Option<Waiter>,
@@ -103,6 +110,11 @@ pub(super) enum Segment {
     Reset,
 }
 
+/// Bytes in a full packet, as on Ethernet.
+const PACKET_BYTES: usize = 1448;
+/// How long a packet that is not full is held back at most (`tcp(7)`, `TCP_CORK`).
+const HELD_BACK_MAX: Duration = Duration::from_millis(200);
+
 impl Connection {
     pub(super) const fn new(capacity: usize) -> Self {
         Self {
@@ -111,6 +123,9 @@ impl Connection {
             last_arrival: Time::from_nanos(0),
             outbox: VecDeque::new(),
             capacity,
+            corked: false,
+            held_back: 0,
+            flush_at: Time::from_nanos(0),
             output: Output::Open,
             reader: None,
             writer: None,
@@ -126,6 +141,27 @@ impl Connection {
 
     pub(super) fn is_readable(&self) -> bool {
         !self.inbox.is_empty() || self.input != Input::Open
+    }
+
+    /// So many bytes were put into `outbox`; until when some of them are held back, if any are.
+    pub(super) fn sent(&mut self, count: usize, more: bool, now: Time) -> Option<Time> {
+        let packets = if now < self.flush_at { self.held_back + count } else { count };
+        self.held_back = if self.corked || more { packets % PACKET_BYTES } else { 0 };
+        self.flush_at = now + HELD_BACK_MAX;
+        (self.held_back > 0).then_some(self.flush_at)
+    }
+
+    pub(super) const fn cork(&mut self, corked: bool) {
+        self.corked = corked;
+        if !corked {
+            self.held_back = 0;
+        }
+    }
+
+    /// Bytes that the peer can take.
+    pub(super) fn available(&self, now: Time) -> usize {
+        let waits = now < self.flush_at && self.output == Output::Open;
+        self.outbox.len().saturating_sub(if waits { self.held_back } else { 0 })
     }
 
     /// As in Linux a third of the buffer must be free (`sk_stream_is_writeable`).

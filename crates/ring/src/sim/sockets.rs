@@ -1,24 +1,44 @@
 //! The network: what rings do to sockets, and what becomes of it.
 
+use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::io::{self, IoSlice};
 
 use super::errno;
 use super::net::{End, Input, Output, Reading, Segment, Stall};
 use super::world::{Descriptor, Happening, State, World};
+use crate::pipe::Pipe;
 
 /// How often a peer that reads at a rate does so, per second.
 const STEPS: u64 = 1000;
 
 impl World {
-    pub(crate) fn send(&self, fd: i32, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub(crate) fn send(&self, fd: i32, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
         let mut state = self.state();
         let conn = state.conn(fd)?;
         let total = pieces.iter().map(|piece| piece.len()).sum();
         let count = state.admit(conn, total)?;
         let bytes = pieces.iter().flat_map(|piece| piece.iter().copied());
         state.conns[conn].outbox.extend(bytes.take(count));
-        state.peer_reads(conn);
+        state.sent(conn, count, more);
+        Ok(count)
+    }
+
+    pub(crate) fn drain(
+        &self,
+        fd: i32,
+        pipe: &mut Pipe,
+        count: usize,
+        more: bool,
+    ) -> io::Result<usize> {
+        let mut state = self.state();
+        let conn = state.conn(fd)?;
+        let pages = state.pipe(pipe.read_end().raw())?;
+        let count = state.admit(conn, count.min(pipe.len()))?;
+        state.conns[conn].outbox.extend(pages.borrow_mut().drain(..count));
+        pipe.take_out(count);
+        state.sent(conn, count, more);
+        state.counts.drains += 1;
         Ok(count)
     }
 
@@ -41,9 +61,10 @@ impl World {
         }
         let open = state.opened(file)?.clone();
         let now = state.now;
+        let clock = state.disk.clock(open.ino, now);
         let contents = state.disk.file(open.ino).map_err(errno)?;
         let range = contents.range(offset, len);
-        if contents.resident(offset, len, now) < range.len() {
+        if contents.resident(offset, len, clock) < range.len() {
             let file = String::from_utf8_lossy(&open.name).into_owned();
             state.stalls.push(Stall { file, offset, len, at: now });
             state.sleep_on(&open, offset, len);
@@ -54,8 +75,24 @@ impl World {
         let count = state.admit(conn, range.len())?;
         let bytes = state.disk.file(open.ino).map_err(errno)?.bytes[range][..count].to_vec();
         state.conns[conn].outbox.extend(bytes);
-        state.peer_reads(conn);
+        state.sent(conn, count, false);
+        state.counts.sendfiles += 1;
         Ok(count)
+    }
+
+    pub(crate) fn cork(&self, fd: i32, corked: bool) {
+        let mut state = self.state();
+        if let Ok(conn) = state.conn(fd) {
+            state.conns[conn].cork(corked);
+            state.peer_reads(conn);
+        }
+    }
+
+    /// Each peer has an address of its own.
+    pub(crate) fn peer_name(&self, fd: i32) -> Option<SocketAddr> {
+        let conn = self.state().conn(fd).ok()?;
+        let host = u32::try_from(conn % 0x00ff_ffff).ok()? + 1;
+        Some(SocketAddr::from((Ipv4Addr::from(0x0a00_0000 | host), 49_152)))
     }
 
     pub(crate) fn shutdown(&self, fd: i32) {
@@ -142,16 +179,25 @@ impl State {
     pub(super) fn admit(&mut self, conn: usize, total: usize) -> io::Result<usize> {
         let count = self.conns[conn].room()?.min(total);
         let short = self.config.faults.short_send;
-        if count > 1 && self.random.chance(short) {
-            return Ok(1 + self.random.below(count));
-        }
+        let short = count > 1 && self.random.chance(short);
+        let count = if short { 1 + self.random.below(count - 1) } else { count };
+        self.counts.partial_sends += u64::from(count < total);
         Ok(count)
+    }
+
+    /// The socket has taken bytes. What does not fill a packet waits for more where that is wanted,
+    /// but not for long.
+    fn sent(&mut self, conn: usize, count: usize, more: bool) {
+        if let Some(at) = self.conns[conn].sent(count, more, self.now) {
+            self.plan(at, Happening::Flush(conn));
+        }
+        self.peer_reads(conn);
     }
 
     /// Have the peer read, if there is something to read and it wants to.
     pub(super) fn peer_reads(&mut self, conn: usize) {
         let one = &self.conns[conn];
-        let nothing = one.outbox.is_empty() && one.output == Output::Open;
+        let nothing = one.available(self.now) == 0 && one.output == Output::Open;
         let stopped = one.peer.reading == Reading::Stopped && !one.peer.closed;
         if one.peer.busy || nothing || stopped || one.peer.end.is_some() {
             return;
@@ -165,7 +211,7 @@ impl State {
     }
 
     pub(super) fn peer_step(&mut self, conn: usize) {
-        let available = self.conns[conn].outbox.len();
+        let available = self.conns[conn].available(self.now);
         let chosen = 1 + self.random.below(available.max(1));
         let one = &mut self.conns[conn];
         one.peer.busy = false;

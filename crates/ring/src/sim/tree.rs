@@ -73,6 +73,34 @@ impl World {
         self.make(path, body, true);
     }
 
+    /// Make a directory that is a device of its own; its number.
+    ///
+    /// # Panics
+    ///
+    /// As [`make_dir`](Self::make_dir).
+    pub fn make_device(&self, path: &str) -> u64 {
+        self.make_dir(path);
+        let mut state = self.state();
+        let ino = state.find(path, true).ino.expect("just made");
+        // Inode numbers are used once.
+        let dev = ino + 1;
+        state.disk.inode_mut(ino).dev = dev;
+        dev
+    }
+
+    /// From now on no operation on files of this device completes, but for reads of what is in the
+    /// page cache. None can be cancelled, as on Linux.
+    pub fn hang(&self, device: u64) {
+        let mut state = self.state();
+        let now = state.now;
+        state.disk.hang(device, now);
+    }
+
+    /// The device works again: all that waits for it goes on.
+    pub fn release(&self, device: u64) {
+        self.state().release(device);
+    }
+
     /// Make a symbolic link.
     ///
     /// # Panics
@@ -148,22 +176,32 @@ impl World {
     pub fn evict(&self, path: &str) {
         let mut state = self.state();
         let ino = state.find(path, false).ino.expect("the file is there");
-        let now = state.now;
-        state.disk.file(ino).expect("a file").evict(0, 0, now);
+        state.evict(ino, 0, 0).expect("a file");
     }
 
     /// Drop all files from the page cache, but for what is just being read.
     #[expect(clippy::missing_panics_doc, reason = "files are files")]
     pub fn evict_all(&self) {
         let mut state = self.state();
-        let now = state.now;
         for ino in state.disk.files() {
-            state.disk.file(ino).expect("a file").evict(0, 0, now);
+            state.evict(ino, 0, 0).expect("a file");
         }
     }
 }
 
 impl State {
+    pub(super) fn release(&mut self, device: u64) {
+        self.disk.release(device);
+        let (free, parked) =
+            core::mem::take(&mut self.parked).into_iter().partition(|(dev, _)| *dev == device);
+        self.parked = parked;
+        let free: Vec<_> = free;
+        for (_, who) in free {
+            let at = self.now + self.latency(|config| &config.disk);
+            self.look_at(at, who);
+        }
+    }
+
     pub(super) fn find(&self, path: &str, stop_at_link: bool) -> Found {
         let walk = Walk { stop_at_link, ..Walk::default() };
         let path = format!("/{path}");

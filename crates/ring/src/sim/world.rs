@@ -4,7 +4,7 @@ use core::cell::{RefCell, RefMut};
 use core::cmp::Reverse;
 use core::fmt;
 use core::time::Duration;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::io;
 use std::rc::Rc;
 
@@ -21,6 +21,41 @@ const FIRST_DESCRIPTOR: usize = 3;
 #[derive(Clone)]
 pub struct World(Rc<RefCell<State>>);
 
+/// What is in a pipe, shared by its ends.
+pub(super) type PipeBytes = Rc<RefCell<VecDeque<u8>>>;
+
+/// How often something happened that is worth testing: a test that is about one of these asserts
+/// that there were some.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Splices from a file into a pipe that brought something.
+    pub splices: u64,
+    /// Pipes emptied into a socket, or a part of them.
+    pub drains: u64,
+    /// `sendfile`s that sent something.
+    pub sendfiles: u64,
+    /// Sends of any kind that took fewer bytes than they were given.
+    pub partial_sends: u64,
+    /// Pages dropped from the page cache.
+    pub evictions: u64,
+    /// Reads and splices that failed.
+    pub failures: u64,
+    /// Operations that waited for a device that hung.
+    pub hangs: u64,
+}
+
+impl core::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.splices += other.splices;
+        self.drains += other.drains;
+        self.sendfiles += other.sendfiles;
+        self.partial_sends += other.partial_sends;
+        self.evictions += other.evictions;
+        self.failures += other.failures;
+        self.hangs += other.hangs;
+    }
+}
+
 pub(super) struct State {
     pub(super) config: Config,
     pub(super) random: Random,
@@ -35,6 +70,9 @@ pub(super) struct State {
     pub(super) due: Vec<Vec<Due>>,
     pub(super) watches: BTreeMap<Waiter, Watch>,
     pub(super) stalls: Vec<Stall>,
+    pub(super) counts: Counts,
+    /// Operations that a device which hangs keeps.
+    pub(super) parked: Vec<(u64, Waiter)>,
 }
 
 /// What is behind a number.
@@ -43,6 +81,8 @@ pub(super) enum Descriptor {
     Listener(usize),
     Socket(usize),
     File(OpenFile),
+    /// Either end: what is in the pipe.
+    Pipe(PipeBytes),
 }
 
 /// What an operation of a ring shall do now.
@@ -62,6 +102,8 @@ pub(super) enum Happening {
     Connect(usize, Option<usize>),
     Arrive(usize, Segment),
     PeerReads(usize),
+    /// A packet has been held back for long enough.
+    Flush(usize),
 }
 
 impl World {
@@ -82,6 +124,8 @@ impl World {
             due: Vec::new(),
             watches: BTreeMap::new(),
             stalls: Vec::new(),
+            counts: Counts::default(),
+            parked: Vec::new(),
         })))
     }
 
@@ -110,6 +154,12 @@ impl World {
     #[must_use]
     pub fn stalls(&self) -> Vec<Stall> {
         self.state().stalls.clone()
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.state().counts
     }
 
     /// Descriptors that the rings' process has open.
@@ -201,6 +251,7 @@ impl State {
                 Happening::Connect(conn, listener) => self.connected(conn, listener),
                 Happening::Arrive(conn, segment) => self.arrived(conn, segment),
                 Happening::PeerReads(conn) => self.peer_step(conn),
+                Happening::Flush(conn) => self.peer_reads(conn),
             }
         }
     }
@@ -244,7 +295,14 @@ impl State {
         match self.descriptor(fd) {
             Descriptor::Listener(listener) => Ok(*listener),
             Descriptor::Socket(_) => Err(errno(libc::EINVAL)),
-            Descriptor::File(_) => Err(errno(libc::ENOTSOCK)),
+            Descriptor::File(_) | Descriptor::Pipe(_) => Err(errno(libc::ENOTSOCK)),
+        }
+    }
+
+    pub(super) fn pipe(&mut self, fd: i32) -> io::Result<PipeBytes> {
+        match self.descriptor(fd) {
+            Descriptor::Pipe(bytes) => Ok(Rc::clone(bytes)),
+            _ => Err(errno(libc::EINVAL)),
         }
     }
 
@@ -259,6 +317,7 @@ impl State {
         let at = usize::try_from(fd).expect("a descriptor of this world");
         match self.descriptors[at].take().expect("closed once") {
             Descriptor::File(open) => self.close_file(open.ino),
+            Descriptor::Pipe(_) => {}
             Descriptor::Socket(conn) => {
                 let unread = !self.conns[conn].inbox.is_empty();
                 self.conns[conn].output = if unread { Output::Reset } else { Output::Ended };
@@ -273,7 +332,7 @@ impl State {
         }
     }
 
-    fn close_file(&mut self, ino: u64) {
+    pub(super) fn close_file(&mut self, ino: u64) {
         self.disk.inode_mut(ino).opens -= 1;
         self.disk.forget(ino);
     }

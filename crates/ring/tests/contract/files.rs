@@ -23,16 +23,17 @@ on_every_driver!(
     discards,
     names_the_file_system,
     tells_what_is_resident,
+    a_mapping_tells_what_is_resident,
+    splices_into_a_pipe_and_out,
 );
 
 mod os_descriptors {
-    //! The simulation has neither pipes nor access modes nor descriptors of the wrong kind.
+    //! The simulation has neither access modes nor descriptors of the wrong kind.
     use super::*;
     on_real_drivers!(
         wrong_descriptors_are_errors,
         a_file_opened_nonblocking_is_not,
         a_rename_elsewhere_does_not_fail_an_open,
-        splices_into_a_pipe_and_out,
     );
 }
 
@@ -281,6 +282,19 @@ fn tells_what_is_resident(s: &mut Stage) {
     assert_eq!(s.ring.probe(&file, 0, 40_000).unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
+fn a_mapping_tells_what_is_resident(s: &mut Stage) {
+    s.write_file("file", &pattern(40_000));
+    let file = s.open("file");
+    s.ring.no_readahead(&file);
+    let mapping = s.ring.map(&file, 40_000).unwrap();
+    assert!(mapping.resident(100, 30_000).unwrap() == 30_000);
+    s.evict("file");
+    assert_eq!(mapping.resident(0, 40_000).unwrap(), 0);
+    assert_eq!(s.read(&file, 4096, 8192), pattern(40_000)[4096..12_288]);
+    assert_eq!(mapping.resident(5000, 30_000).unwrap(), 12_288 - 5000);
+    assert_eq!(mapping.resident(0, 30_000).unwrap(), 0);
+}
+
 fn wrong_descriptors_are_errors(s: &mut Stage) {
     s.write_file("file", b"x");
     let file = s.open("file");
@@ -334,8 +348,9 @@ fn splices_into_a_pipe_and_out(s: &mut Stage) {
     let pipes = ring::PipePool::new(1);
     let mut at = 0;
     loop {
-        let pipe = pipes.take(at as u64, 100_000).expect("given back in the last round");
-        assert!(pipes.take(0, 1).is_none());
+        let pipe =
+            s.ring.take_pipe(&pipes, at as u64, 100_000).expect("given back in the last round");
+        assert!(s.ring.take_pipe(&pipes, 0, 1).is_none());
         let op = Op::Splice { file: file.clone(), offset: at as u64, pipe };
         let Event::Spliced(mut pipe) = s.done(op).unwrap() else { panic!("a pipe") };
         if pipe.is_empty() {
@@ -355,6 +370,6 @@ fn splices_into_a_pipe_and_out(s: &mut Stage) {
         }
     }
     assert_eq!(at, bytes.len());
-    let op = Op::Splice { file, offset: u64::MAX, pipe: pipes.take(0, 10).unwrap() };
+    let op = Op::Splice { file, offset: u64::MAX, pipe: s.ring.take_pipe(&pipes, 0, 10).unwrap() };
     assert_eq!(errno(s.done(op)), libc::EINVAL);
 }

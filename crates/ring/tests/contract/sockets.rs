@@ -24,10 +24,11 @@ on_every_driver!(
     sends_a_file,
     a_receive_follows_a_readable,
     sends_more_pieces_than_the_kernel_takes,
+    names_the_peer,
 );
 
 mod os_descriptors {
-    //! The simulation has no pipes and no eventfds.
+    //! The simulation has no pipes that wait and no eventfds.
     use super::*;
     on_real_drivers!(pipes_and_eventfds_become_readable, a_full_pipe_becomes_writable);
 }
@@ -284,4 +285,11 @@ fn a_full_pipe_becomes_writable(s: &mut Stage) {
         Event::Written(bytes, count) => assert_eq!((&bytes[..], count), (&b"log line\n"[..], 9)),
         other => panic!("{other:?}"),
     }
+}
+
+fn names_the_peer(s: &mut Stage) {
+    let (one, _peer) = s.pair();
+    let (other, _peer) = s.pair();
+    let names = [&one, &other].map(|socket| s.ring.peer_name(socket).unwrap());
+    assert_ne!(names[0], names[1]);
 }

@@ -125,13 +125,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     ) -> io::Result<Self> {
         let disk = Disk::new(DiskConfig {
             caching: parts.tuning.caching,
-            // There are no pipes in the simulation.
-            pipes: if parts.ring.kind() == ring::DriverKind::Sim {
-                0
-            } else {
-                // Two descriptors each: half of what is left of an eighth beside loads.
-                DiskConfig::default().pipes.min(parts.descriptors_max / 4)
-            },
+            // Two descriptors each: half of what is left of an eighth beside loads.
+            pipes: DiskConfig::default().pipes.min(parts.descriptors_max / 4),
             cached_bytes_max: crate::memory::limit() / MEMORY_SHARE,
             token_base: kind::DISK,
             ..DiskConfig::default()

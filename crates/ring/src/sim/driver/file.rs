@@ -1,4 +1,4 @@
-//! Files: reads and watches.
+//! Files: reads, splices and watches.
 
 use std::collections::VecDeque;
 
@@ -11,33 +11,43 @@ use crate::slab::Key;
 
 impl Sim {
     pub(super) fn read(&mut self, common: &mut Common, key: Key, file: i32, offset: u64) {
+        let brought = self.brought.remove(&key.to_bits()).unwrap_or_default();
         let Some(Op::Read { buf, caching, .. }) =
             common.table.get_mut(key).map(|slot| &mut slot.op)
         else {
             unreachable!("looked at as a read")
         };
-        let brought = self.brought.remove(&key.to_bits()).unwrap_or_default();
+        let drop_after = *caching == Caching::Drop;
         let mut state = self.world.state();
-        let (short, fails) = (state.config.faults.short_read, state.config.faults.read_error);
-        let fails = !brought.is_empty() && state.random.chance(fails);
-        let short = state.random.chance(short);
-        let chosen = state.random.below(buf.want());
-        let ino = state.opened(file).expect("looked up when it was submitted").ino;
-        let contents = state.disk.file(ino).expect("looked up when it was submitted");
-        if fails || *caching == Caching::Drop {
-            brought.iter().for_each(|page| contents.drop_page(*page));
-        }
-        let range = contents.range(offset, buf.want());
-        let count =
-            if short && range.len() > 1 { 1 + chosen % (range.len() - 1) } else { range.len() };
-        if !fails {
-            buf.fill_from(&contents.bytes[range][..count]);
+        let read = state.end_read(file, offset, buf.want(), &brought, drop_after);
+        if let Ok(bytes) = &read {
+            buf.fill_from(bytes);
         }
         drop(state);
-        if fails {
-            self.finish(common, key, Err(errno(libc::EIO)));
-        } else {
-            common.finish_read(key, count);
+        match read {
+            Ok(bytes) => common.finish_read(key, bytes.len()),
+            Err(error) => self.finish(common, key, Err(error)),
+        }
+    }
+
+    pub(super) fn splice(&mut self, common: &mut Common, key: Key, file: i32, offset: u64) {
+        let brought = self.brought.remove(&key.to_bits()).unwrap_or_default();
+        let Some(Op::Splice { pipe, .. }) = common.table.get_mut(key).map(|slot| &mut slot.op)
+        else {
+            unreachable!("looked at as a splice")
+        };
+        let mut state = self.world.state();
+        let spliced = state.end_read(file, offset, pipe.want(), &brought, false);
+        let end = pipe.write_end();
+        let spliced = spliced.and_then(|bytes| {
+            state.pipe(end)?.borrow_mut().extend(&bytes);
+            state.counts.splices += u64::from(!bytes.is_empty());
+            Ok(bytes.len())
+        });
+        drop(state);
+        match spliced {
+            Ok(len) => common.finish_splice(key, len),
+            Err(error) => self.finish(common, key, Err(error)),
         }
     }
 

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 
-use crate::common::Common;
+use crate::common::{Common, Slot};
 use crate::fd::{Fd, Handle};
-use crate::op::{Event, Op};
+use crate::op::{Caching, Event, Op};
 use crate::recv::RecvPool;
 use crate::slab::Key;
 use crate::timers::Time;
@@ -81,7 +81,17 @@ impl Sim {
                     ready
                 })
             }
-            Op::Splice { .. } => Err(errno(libc::EOPNOTSUPP)),
+            Op::Splice { file, offset, pipe } => {
+                let (offset, want) = (*offset, pipe.want());
+                let begun = match state.config.splice_errno {
+                    Some(error) => Err(errno(error)),
+                    None => state.begin_read(file.raw(), offset, want, Caching::Keep),
+                };
+                begun.map(|(ready, brought)| {
+                    self.brought.insert(key.to_bits(), brought);
+                    ready
+                })
+            }
             Op::Write { .. } => Ok(now + state.latency(|config| &config.cache)),
             Op::Timer(_) => unreachable!("kept by the ring itself"),
             Op::Open { .. }
@@ -109,6 +119,10 @@ impl Sim {
                 Op::Accept(_) | Op::Recv(_) | Op::Writable(_) | Op::Readable(_) | Op::Watch { .. }
             )
         );
+        let hangs = |slot: &Slot| state.hung_device(&slot.op).is_some();
+        if common.table.get(key).is_some_and(hangs) {
+            return;
+        }
         let success = state.config.faults.success_after_cancel;
         if !waits && state.random.chance(success) {
             return;
@@ -193,7 +207,7 @@ impl Sim {
                 }
             }
             Some(Op::Watch { .. }) => drop(state.watches.remove(&who)),
-            Some(Op::Read { .. }) => drop(self.brought.remove(&key.to_bits())),
+            Some(Op::Read { .. } | Op::Splice { .. }) => drop(self.brought.remove(&key.to_bits())),
             _ => {}
         }
         drop(state);
@@ -203,6 +217,9 @@ impl Sim {
     /// Do what the operation is for, if it can be done now.
     fn look(&mut self, common: &mut Common, key: Key) {
         let Some(slot) = common.table.get_mut(key) else { return };
+        if self.world.park(&slot.op, Waiter::new(self.ring, key)) {
+            return;
+        }
         let result = match &mut slot.op {
             Op::Accept(fd) => {
                 let fd = fd.raw();
@@ -215,6 +232,10 @@ impl Sim {
             Op::Read { file, offset, .. } => {
                 let (file, offset) = (file.raw(), *offset);
                 return self.read(common, key, file, offset);
+            }
+            Op::Splice { file, offset, .. } => {
+                let (file, offset) = (file.raw(), *offset);
+                return self.splice(common, key, file, offset);
             }
             Op::Watch { root, path } => {
                 let (root, path) = (root.raw(), path.to_bytes().to_vec());
@@ -258,7 +279,7 @@ impl Sim {
                 discarded.map(|()| Event::Discarded)
             }
             Op::FileSystem(_) => Ok(Event::FileSystem(self.world.state().config.file_system)),
-            Op::Splice { .. } | Op::Timer(_) => unreachable!("never waits here"),
+            Op::Timer(_) => unreachable!("kept by the ring itself"),
         };
         self.finish(common, key, result);
     }
@@ -274,6 +295,7 @@ impl Sim {
 
     /// Take back what was cancelled.
     pub(crate) fn drain(&mut self, common: &mut Common) {
+        self.world.release_all();
         while !common.table.is_empty() {
             common.ready.clear();
             self.take_woken();
