@@ -78,6 +78,12 @@ impl Peer {
         self.world.state().conns[self.conn].peer.received.clone()
     }
 
+    /// How many bytes it has read and not [taken](Self::take).
+    #[must_use]
+    pub fn received_bytes(&self) -> usize {
+        self.world.state().conns[self.conn].peer.received.len()
+    }
+
     /// What it has read since the last time.
     #[must_use]
     pub fn take(&self) -> Vec<u8> {

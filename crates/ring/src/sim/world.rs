@@ -168,6 +168,18 @@ impl World {
         self.state().descriptors.iter().flatten().count()
     }
 
+    /// How many of those are ends of pipes.
+    #[must_use]
+    pub fn open_pipes(&self) -> usize {
+        self.state().pipes().count()
+    }
+
+    /// Bytes in all pipes.
+    #[must_use]
+    pub fn pipe_bytes(&self) -> usize {
+        self.state().pipes().map(|bytes| bytes.borrow().len()).sum::<usize>() / 2
+    }
+
     pub(crate) fn open_listener(&self) -> i32 {
         let mut state = self.state();
         let listener = state.listeners.len();
@@ -297,6 +309,14 @@ impl State {
             Descriptor::Socket(_) => Err(errno(libc::EINVAL)),
             Descriptor::File(_) | Descriptor::Pipe(_) => Err(errno(libc::ENOTSOCK)),
         }
+    }
+
+    /// The pipes, each once for either end.
+    fn pipes(&self) -> impl Iterator<Item = &PipeBytes> {
+        self.descriptors.iter().flatten().filter_map(|one| match one {
+            Descriptor::Pipe(bytes) => Some(bytes),
+            _ => None,
+        })
     }
 
     pub(super) fn pipe(&mut self, fd: i32) -> io::Result<PipeBytes> {

@@ -10,6 +10,26 @@ use crate::sim::errno;
 use crate::slab::Key;
 
 impl Sim {
+    /// Pages that were dropped before the read could use them are read once more, as the kernel
+    /// does it. Whether that is so, and the operation has to wait.
+    pub(super) fn reads_again(&mut self, op: &Op, key: Key) -> bool {
+        let (file, offset, want) = match op {
+            Op::Read { file, offset, buf, .. } => (file, *offset, buf.want()),
+            Op::Splice { file, offset, pipe } => (file, *offset, pipe.want()),
+            _ => return false,
+        };
+        let mut state = self.world.state();
+        let Ok((ready, more)) = state.begin_read(file.raw(), offset, want, Caching::Keep) else {
+            return false;
+        };
+        if more.is_empty() {
+            return false;
+        }
+        self.brought.entry(key.to_bits()).or_default().extend(more);
+        state.look_at(ready, Waiter::new(self.ring, key));
+        true
+    }
+
     pub(super) fn read(&mut self, common: &mut Common, key: Key, file: i32, offset: u64) {
         let brought = self.brought.remove(&key.to_bits()).unwrap_or_default();
         let Some(Op::Read { buf, caching, .. }) =

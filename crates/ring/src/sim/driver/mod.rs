@@ -216,10 +216,12 @@ impl Sim {
 
     /// Do what the operation is for, if it can be done now.
     fn look(&mut self, common: &mut Common, key: Key) {
-        let Some(slot) = common.table.get_mut(key) else { return };
-        if self.world.park(&slot.op, Waiter::new(self.ring, key)) {
+        let Some(slot) = common.table.get(key) else { return };
+        let who = Waiter::new(self.ring, key);
+        if self.world.park(&slot.op, who) || self.reads_again(&slot.op, key) {
             return;
         }
+        let Some(slot) = common.table.get_mut(key) else { return };
         let result = match &mut slot.op {
             Op::Accept(fd) => {
                 let fd = fd.raw();
