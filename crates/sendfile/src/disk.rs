@@ -383,6 +383,9 @@ impl Disk {
             (false, Abilities { drop: true, .. }) => How::Drop,
             (false, _) => How::Discard,
         };
+        if matches!(how, How::Drop | How::Discard) {
+            file.drop_what_is_read();
+        }
         let mut read =
             Read { owner, at, file: Rc::clone(file), offset, len, how, began: ring.now() };
         if how == How::Splice {

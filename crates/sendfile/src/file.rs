@@ -73,6 +73,8 @@ pub struct File {
     introduced: Cell<bool>,
     /// The readahead that the kernel has been told to use.
     readahead: Cell<Option<Readahead>>,
+    /// Whether reads of ours drop what they bring.
+    dropped: Cell<bool>,
     /// Blocks that were wholly resident, by block number.
     blocks: RefCell<BTreeMap<u64, Block>>,
     /// Some once `mincore` was asked.
@@ -122,6 +124,7 @@ impl File {
             telling: Cell::new(Telling::Both),
             introduced: Cell::new(false),
             readahead: Cell::new(None),
+            dropped: Cell::new(false),
             blocks: RefCell::default(),
             mapping: RefCell::default(),
         }
@@ -172,6 +175,12 @@ impl File {
     #[must_use]
     pub const fn dev(&self) -> u64 {
         self.dev
+    }
+
+    /// What is read from now on is dropped from the page cache: nothing is believed from one use to
+    /// the next, for another stream's read may have dropped any part of it.
+    pub(crate) fn drop_what_is_read(&self) {
+        self.dropped.set(true);
     }
 
     /// Tell the kernel which readahead to use, unless it has been told.
@@ -227,6 +236,9 @@ impl File {
 
     /// The block was wholly resident: is it still?
     fn believes(&self, ring: &Ring, number: u64, block: Block, now: Time) -> bool {
+        if self.dropped.get() {
+            return false;
+        }
         let age = now.since(block.looked);
         match self.telling.get() {
             Telling::Exact => return age < BELIEF_ALONE,

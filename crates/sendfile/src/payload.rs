@@ -185,11 +185,12 @@ mod tests {
 
     #[test]
     fn pipes_and_ranges_of_files_are_cut() {
-        let pipe = PipePool::new(1).take(0, 6).unwrap();
+        let world = World::new(Config::new(0));
+        let ring = Ring::simulated(&world);
+        let pipe = ring.take_pipe(&PipePool::new(1), 0, 6).unwrap();
         let mut pages = Piece::Pipe(Pages { pipe: Rc::new(RefCell::new(pipe)), len: 6 });
         assert_eq!((pages.split_to(2).len(), pages.len()), (2, 4));
 
-        let world = World::new(Config::new(0));
         let stat = Stat {
             kind: FileKind::Regular,
             size: 100,
@@ -202,7 +203,7 @@ mod tests {
             links: 1,
             direct_align: 0,
         };
-        let file = Rc::new(File::new(Ring::simulated(&world).sim_root(&world), &stat));
+        let file = Rc::new(File::new(ring.sim_root(&world), &stat));
         let mut range = Piece::File(FileRange { file, offset: 10, len: 6 });
         let front = range.split_to(2);
         let place = |piece: &Piece| match piece {
