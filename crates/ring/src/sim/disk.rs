@@ -335,11 +335,14 @@ impl File {
         }
     }
 
-    /// Drop whole pages of the range (`len` 0: to the end) that are not being read; how many.
+    /// Drop whole pages of the range (`len` 0: to the end) that are not being read; how many. The last
+    /// page of a file counts as whole (`POSIX_FADV_DONTNEED`, mm/fadvise.c).
     pub(super) fn evict(&mut self, offset: u64, len: u64, now: Time) -> u64 {
         let whole = |byte: u64| usize::try_from(byte / PAGE as u64).unwrap_or(usize::MAX);
         let start = whole(offset.saturating_add(PAGE as u64 - 1)).min(self.pages.len());
-        let end = if len == 0 { usize::MAX } else { whole(offset.saturating_add(len)) };
+        let end = offset.saturating_add(len);
+        let to_the_end = len == 0 || end >= self.bytes.len() as u64;
+        let end = if to_the_end { usize::MAX } else { whole(end) };
         let end = end.min(self.pages.len()).max(start);
         let mut count = 0;
         for page in &mut self.pages[start..end] {
