@@ -21,7 +21,7 @@ pub enum Fault {
     Unsupported(i32),
     /// The machine has no memory for it.
     Memory(i32),
-    /// A mistake of this program, or an errno that nobody has thought of.
+    /// A mistake of this program, or an errno that this table does not know.
     Ours(i32),
 }
 

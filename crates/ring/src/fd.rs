@@ -1,4 +1,4 @@
-//! Descriptors that stay open as long as anybody, the kernel included, works with them.
+//! Descriptors that stay open as long as the kernel or this process works with them.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -8,7 +8,7 @@ use std::rc::Rc;
 /// A shared descriptor of one ring.
 ///
 /// Each operation in flight holds a clone, so a number cannot be reused for another file while an
-/// operation still means the old one. The last clone to go hands the descriptor to the ring, which
+/// operation still means the old one. When the last clone is dropped, the descriptor goes to the ring, which
 /// closes it at its next turn: `close(2)` of a file can sleep (a network file system flushes, the
 /// last name of a large file may just have been removed), so the ring does not do it inline.
 #[derive(Clone)]
@@ -32,11 +32,11 @@ pub(crate) enum Handle {
     Sim(i32),
 }
 
-/// Descriptors that nobody uses any more, waiting to be closed.
+/// Descriptors whose last `Fd` is gone, waiting to be closed.
 #[derive(Default)]
 pub(crate) struct Closing {
     handles: RefCell<Vec<Handle>>,
-    /// Whether the ring has gone, so that nobody will take them any more.
+    /// Whether the ring is gone; then no code takes them from here any more.
     orphaned: Cell<bool>,
 }
 
@@ -74,7 +74,7 @@ impl Fd {
         }
     }
 
-    /// Its peer sends more at once than others should wait for; for ever.
+    /// Marks a socket whose peer sends more at once than other connections should wait for; the mark stays.
     pub(crate) fn mark_greedy(&self) {
         self.0.greedy.set(true);
     }

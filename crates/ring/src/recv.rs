@@ -19,7 +19,7 @@ pub(crate) const COUNT: u16 = 512;
 pub(crate) const SIZE: usize = 2048;
 const _: () = assert!(COUNT.is_power_of_two());
 
-/// The buffers, and who hands them out.
+/// The buffers, and whether the kernel or this process hands them out.
 pub(crate) struct RecvPool {
     memory: NonNull<u8>,
     bytes: usize,
@@ -97,7 +97,7 @@ impl RecvPool {
         };
         let id = free.borrow_mut().pop()?;
         let mut buf = self.lend(id, 0);
-        // SAFETY: the id was free, so nobody else refers to these SIZE initialised bytes.
+        // SAFETY: the id was free, so nothing else refers to these SIZE initialised bytes.
         let slice = unsafe { core::slice::from_raw_parts_mut(self.buffer(id), SIZE) };
         Some(fill(slice).map(|len| {
             buf.len = u16::try_from(len).expect("at most SIZE");
@@ -121,7 +121,7 @@ impl RecvPool {
         self.lent.get() < COUNT
     }
 
-    /// Make a buffer that nobody refers to available.
+    /// Makes a buffer available that nothing refers to.
     fn offer(&self, id: u16) {
         match &self.source {
             Source::List(free) => free.borrow_mut().push(id),

@@ -74,12 +74,12 @@ impl Timers {
         }
     }
 
-    /// When the soonest is due.
+    /// Returns the time of the earliest timer.
     pub(crate) fn next(&self) -> Option<Time> {
         self.heap.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// One that is due.
+    /// Removes a timer that is due, and returns its key.
     pub(crate) fn pop(&mut self, now: Time) -> Option<Key> {
         if self.next()? > now {
             return None;

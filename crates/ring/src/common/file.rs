@@ -26,7 +26,7 @@ impl Common {
         }
     }
 
-    /// Have a helper thread do what nobody waits for.
+    /// Has a helper thread run a job whose result is not reported.
     pub(crate) fn detach_job(&mut self, job: Job) {
         // Without a thread the descriptor is closed here and now, which is what is left.
         let _ = self.helpers.submit(Key::NONE, job);

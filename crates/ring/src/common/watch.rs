@@ -25,8 +25,8 @@ pub(crate) struct Watches {
     left: bool,
 }
 
-/// Inode events in one turn, so that a directory in which much happens does not stop those who only
-/// want to be served: what is done about an event is some microseconds. Others wait in the kernel,
+/// Inode events in one turn, so that a directory with many changes does not delay requests: each
+/// event costs some microseconds. Others wait in the kernel,
 /// whose queue is bounded (`max_queued_events`, inotify(7)).
 const INOTIFY_EVENTS_MAX: usize = 256;
 /// Bytes of one read of inode events. What it brought is delivered in any case: without names that
@@ -86,7 +86,7 @@ impl Common {
         }
     }
 
-    /// Remove the kernel's watches that nobody has any more, unless a helper is just setting one
+    /// Removes the kernel's watches that no operation uses any more, unless a helper is setting one
     /// up: inotify gives all watches of one directory one descriptor, so that one may be the same.
     fn sweep_watches(&mut self) {
         let Some(inotify) = &self.watches.inotify else { return };

@@ -37,7 +37,7 @@ pub(crate) struct Lent {
 }
 
 // SAFETY: the pointer is into a shared mapping, not thread-local; while it is lent the buffer sits
-// in the ring's table, where nobody reads or writes it.
+// in the ring's table, where no code reads or writes it.
 unsafe impl Send for Lent {}
 
 /// What became of a job.

@@ -12,7 +12,7 @@ use super::{PAGE, PAGES_MAX, PROBE_BYTES_MAX};
 
 pub(crate) use super::mapping::Mapping;
 
-/// One page that [`probe`] reads into, again and again; nobody looks at it.
+/// One page that [`probe`] reads into again and again; its contents are never used.
 struct Scratch(UnsafeCell<[u8; PAGE]>);
 // SAFETY: only the kernel writes to it and nothing reads it, so there is no data to race for.
 unsafe impl Sync for Scratch {}

@@ -51,7 +51,7 @@ impl Mapping {
         let bytes = bytes.filter(|bytes| bytes.checked_add(PAGE).is_some());
         let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
         // SAFETY: a mapping at an address of the kernel's choice touches no memory that exists, and
-        // nobody can read or write what it maps (mmap(2)).
+        // its pages can be neither read nor written (`PROT_NONE`, mmap(2)).
         let start = unsafe {
             rustix::mm::mmap(
                 core::ptr::null_mut(),

@@ -145,7 +145,7 @@ pub enum Event {
     Written(Vec<u8>, usize),
     /// The directory's entries.
     Listed(Box<Listing>),
-    /// From here on changes are reported.
+    /// Changes are reported from now on.
     Watching,
     /// Something in the watched directory changed.
     Changed(Change),

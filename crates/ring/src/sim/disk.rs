@@ -241,7 +241,7 @@ impl Disk {
         }
     }
 
-    /// Free an inode that nobody can reach any more.
+    /// Frees an inode that has neither a name nor a descriptor.
     pub(super) fn forget(&mut self, ino: u64) {
         let inode = self.inode(ino);
         if inode.links == 0 && inode.opens == 0 {

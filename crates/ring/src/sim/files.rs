@@ -264,7 +264,7 @@ impl State {
         Ok(dir)
     }
 
-    /// Tell those who watch the directory.
+    /// Reports a change to all watches of the directory.
     pub(super) fn changed(&mut self, dir: u64, name: Option<&[u8]>, directory: bool) {
         let most = self.config.watch_queue;
         let mut told = Vec::new();

@@ -1,8 +1,8 @@
 //! The third driver: a simulated world on a virtual clock. One seed, one run.
 //!
-//! A [`World`] has files, a page cache, a network and a clock. Rings made by [`Ring::simulated`](crate::Ring::simulated)
-//! live in it; a test acts on it between two calls of [`Ring::wait`](crate::Ring::wait), which lets time jump from
-//! one thing that happens to the next. What the kernel leaves open, chance decides: in which order
+//! A [`World`] has files, a page cache, a network and a clock. Rings made by
+//! [`Ring::simulated`](crate::Ring::simulated) live in it; a test acts on it between two calls of
+//! [`Ring::wait`](crate::Ring::wait), which lets time jump from one event to the next. What the kernel leaves open, chance decides: in which order
 //! completions come, how a stream is cut, whether a cancelled operation ends early, late or as if
 //! it had not been cancelled. With [`Config::nasty`] everything fails now and then as well.
 //!
@@ -103,8 +103,8 @@ pub struct Config {
     pub file_system: u64,
     /// Whether reads with `Caching::Drop` work (else `EOPNOTSUPP`).
     pub can_drop: bool,
-    /// The errno of each [`Ring::sendfile`](crate::Ring::sendfile), of a file system that does not know it or a disk that
-    /// is broken.
+    /// The errno of each [`Ring::sendfile`](crate::Ring::sendfile), of a file system that does not
+    /// know it or a disk that is broken.
     pub sendfile_errno: Option<i32>,
     /// The errno of each splice from a file, of a file system that does not know it.
     pub splice_errno: Option<i32>,

@@ -48,9 +48,9 @@ pub(super) struct Connection {
     /// When they leave all the same.
     flush_at: Time,
     pub(super) output: Output,
-    /// Who waits for input: a receive or a readable.
+    /// The operation that waits for input: a receive or a readable.
     pub(super) reader: Option<Waiter>,
-    /// Who waits for room in `outbox`.
+    /// The operation that waits for room in `outbox`.
     pub(super) writer: Option<Waiter>,
     pub(super) peer: PeerSide,
 }

@@ -107,7 +107,7 @@ pub(super) enum Happening {
 }
 
 impl World {
-    /// Make a world: an empty root directory, and nobody in it.
+    /// Makes a world with an empty root directory and no peers.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let random = Random::new(config.seed);

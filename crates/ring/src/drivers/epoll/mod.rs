@@ -171,7 +171,8 @@ impl Epoll {
         }
     }
 
-    /// Take back what was cancelled, so that no helper refers to memory of ours.
+    /// Waits for all operations, which were cancelled before, so that no helper refers to memory of
+    /// this ring.
     pub(crate) fn drain(&mut self, common: &mut Common) {
         // What is left sleeps in helpers.
         while !common.table.is_empty() {

@@ -22,8 +22,9 @@ const SOCKET_EVENTS: EventFlags =
     EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
 const DEAD: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
 
-/// Who waits for a descriptor. It is added to the epoll set once, for both directions; an edge
-/// that nobody waits for is passed over, because every operation looks for itself first.
+/// The operations that wait for a descriptor. It is added to the epoll set once, for both
+/// directions. An edge without a waiting operation is ignored, because every operation first tries
+/// for itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Interest {
     added: bool,
@@ -178,7 +179,7 @@ impl Epoll {
                     common.emit(key, Event::Accepted(socket));
                 }
                 Err(Errno::AGAIN) => return,
-                // The peer left the queue again: not our trouble.
+                // The peer closed the connection before it was accepted: not an error of the listener.
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
                 Err(error) => {
                     self.forget(fd);

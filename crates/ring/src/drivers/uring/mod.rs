@@ -56,7 +56,7 @@ pub(crate) struct Uring {
     /// Receives that ended because the buffers ran out; armed again at the next turn, when the
     /// caller has given some back.
     starved: Vec<Key>,
-    /// Operations that a cancel has not found.
+    /// Operations that the kernel did not find when they were cancelled.
     missed: Vec<Key>,
     /// Closes in the kernel's threads. A ring that goes away would drop those that have not begun,
     /// and leave the descriptors open.
@@ -66,9 +66,9 @@ pub(crate) struct Uring {
     /// Entries that the queue of submissions had no room for, in order; as many as there are
     /// operations in flight and cancels of them.
     backlog: VecDeque<Entry>,
-    /// How often in a row the kernel refused to take submissions.
+    /// How often in a row the kernel refused submissions.
     refusals: u32,
-    /// Some once the ring is beyond use: the errno that `wait` fails with from then on.
+    /// Some once the ring cannot be used any more: the errno that each `wait` then fails with.
     broken: Option<i32>,
     inotify_armed: bool,
     /// Whether there have been inode events since they were last read.
@@ -163,7 +163,7 @@ impl Uring {
     }
 
     /// Submit what is queued, and wait for `want` completions, for at most `left` where that is
-    /// said. An error means that the ring is beyond use.
+    /// said. An error means that the ring cannot be used any more.
     fn enter(&mut self, want: usize, left: Option<&Timespec>) -> io::Result<()> {
         if let Some(errno) = self.broken {
             return Err(io::Error::from_raw_os_error(errno));
@@ -309,7 +309,7 @@ impl Uring {
                     self.woken = true;
                     self.waker_armed = more;
                 }
-                // What has ended meanwhile is not found either.
+                // An operation that has ended meanwhile is not found either.
                 id if id & CANCEL != 0 => {
                     if result == -libc::ENOENT {
                         self.missed.push(Key::from_bits(id & !CANCEL));
@@ -346,7 +346,8 @@ impl Uring {
         }
     }
 
-    /// Take back what was cancelled, so that the kernel refers to no memory of ours.
+    /// Waits for all operations, which were cancelled before, so that the kernel refers to no memory
+    /// of this ring.
     pub(crate) fn drain(&mut self, common: &mut Common) {
         // Everything cancellable ends at once; reads end when the disk answers; watches that are
         // being set end in their helper.

@@ -65,7 +65,7 @@ impl Uring {
                 }
             }
             (Wait::Accept, Err(error)) => match error.raw_os_error() {
-                // The peer left the queue again: not our trouble.
+                // The peer closed the connection before it was accepted: not an error of the listener.
                 Some(libc::ECONNABORTED | libc::EINTR) => self.again(common, key, cancelled),
                 _ => drop(common.finish(key, Err(error))),
             },

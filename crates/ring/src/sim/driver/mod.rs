@@ -110,7 +110,7 @@ impl Sim {
         }
     }
 
-    /// What has been asked to end may end soon, or late, or (what ends by itself) not for that.
+    /// Ends a cancelled operation soon or late; a file operation may also run to its end.
     pub(crate) fn cancel(&mut self, common: &mut Common, key: Key) {
         let mut state = self.world.state();
         let waits = matches!(
@@ -185,7 +185,7 @@ impl Sim {
         }
     }
 
-    /// The last completion: nobody waits any more.
+    /// Delivers the last completion, after which nothing in the world refers to the operation.
     fn finish(&mut self, common: &mut Common, key: Key, result: io::Result<Event>) {
         let who = Waiter::new(self.ring, key);
         let mut state = self.world.state();
@@ -214,7 +214,7 @@ impl Sim {
         common.finish(key, result);
     }
 
-    /// Do what the operation is for, if it can be done now.
+    /// Completes the operation if it can be completed now.
     fn look(&mut self, common: &mut Common, key: Key) {
         let Some(slot) = common.table.get(key) else { return };
         let who = Waiter::new(self.ring, key);
@@ -295,7 +295,7 @@ impl Sim {
         }
     }
 
-    /// Take back what was cancelled.
+    /// Waits for all operations, which were cancelled before.
     pub(crate) fn drain(&mut self, common: &mut Common) {
         self.world.release_all();
         while !common.table.is_empty() {
