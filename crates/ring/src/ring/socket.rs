@@ -14,7 +14,8 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` when the socket is full (then [`Op::Writable`]); of others [`Fault`] says what
+    /// `WouldBlock` when the socket is full (then [`Op::Writable`](crate::Op::Writable)); of others
+    /// [`Fault`](crate::Fault) says what
     /// they mean.
     pub fn send(&self, socket: &Fd, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
         match self.world() {
@@ -28,7 +29,8 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` when the socket is full (then [`Op::Writable`]); [`Fault`] says whether another
+    /// `WouldBlock` when the socket is full (then [`Op::Writable`](crate::Op::Writable));
+    /// [`Fault`](crate::Fault) says whether another
     /// is of the socket or of the file.
     pub fn sendfile(&self, socket: &Fd, file: &Fd, offset: u64, len: usize) -> io::Result<usize> {
         match self.world() {
