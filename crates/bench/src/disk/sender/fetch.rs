@@ -63,7 +63,7 @@ impl Fetch {
         let (file, offset, len) = (fetched.file.fd.clone(), fetched.offset, left.min(CHUNK));
         let op = match self.how {
             How::Splice => {
-                let pipe = self.pipes.take(offset, len).ok_or_else(none)?;
+                let pipe = turn.ring.take_pipe(&self.pipes, offset, len).ok_or_else(none)?;
                 Op::Splice { file, offset, pipe }
             }
             How::Read | How::Direct => {
