@@ -232,6 +232,8 @@ pub(super) enum Outcome<F> {
     Directory(Look<F>, Box<Listing>),
     /// Nothing that can be served.
     Missing,
+    /// A file that is replaced faster than it can be opened.
+    Replaced,
     TooLarge,
     Failed(io::Error),
 }
@@ -363,7 +365,7 @@ impl<F: Clone> Load<F> {
                 } else if self.looks < LOOKS_MAX {
                     Next::Look
                 } else {
-                    Next::End(Outcome::Missing)
+                    Next::End(Outcome::Replaced)
                 }
             }
             (Step::Reading { look, parts, is_changed }, reply) => {

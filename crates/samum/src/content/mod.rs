@@ -339,6 +339,7 @@ impl Content {
                 self.deliver(shell, load, &look, Assembled::directory(listing), fate);
             }
             Outcome::Missing => self.fail(load, &Answer::Error(Status::NotFound)),
+            Outcome::Replaced => self.fail(load, &Answer::Error(Status::ServiceUnavailable)),
             Outcome::TooLarge => {
                 let reason = "the file is larger than 4 EiB";
                 let reject = Reject { status: Status::NotImplemented, reason };

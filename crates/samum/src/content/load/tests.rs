@@ -156,6 +156,7 @@ fn end(next: Next<File>) -> &'static str {
         Next::End(Outcome::Redirect(_)) => "redirect",
         Next::End(Outcome::Directory(..)) => "directory",
         Next::End(Outcome::Missing) => "missing",
+        Next::End(Outcome::Replaced) => "replaced",
         Next::End(Outcome::TooLarge) => "too large",
         Next::End(Outcome::Failed(_)) => "failed",
     }
@@ -369,7 +370,7 @@ fn another_file_in_its_place_is_looked_at_and_not_for_ever() {
     assert_eq!(end(world.reply(&mut load, 0, other())), "look");
     let mut load = comparing(world);
     load.looks = LOOKS_MAX;
-    assert_eq!(end(world.reply(&mut load, 0, other())), "missing");
+    assert_eq!(end(world.reply(&mut load, 0, other())), "replaced");
     let mut load = comparing(world);
     assert_eq!(end(world.reply(&mut load, 0, failed(Errno::IO))), "failed");
 }
@@ -587,7 +588,7 @@ fn every_load_ends_and_gives_back_what_it_holds() {
             Outcome::File { parts, .. } => 1 + parts.iter().flatten().count(),
             Outcome::Redirect(_) | Outcome::Directory(..) => 1,
             Outcome::Unchanged(..) => unreachable!("nothing was cached before"),
-            Outcome::Missing | Outcome::TooLarge | Outcome::Failed(_) => 0,
+            Outcome::Missing | Outcome::Replaced | Outcome::TooLarge | Outcome::Failed(_) => 0,
         };
         assert_eq!(world.count_open(), held, "seed {seed}: what it found, and no more, is open");
         assert_eq!(load.tickets.len(), 1);
