@@ -259,6 +259,27 @@ impl Ring {
         Ok(waker.clone())
     }
 
+    /// Runs `work` on a thread of its own, which wakes this ring when it has something for it. The
+    /// thread is not waited for: it ends when `work` returns.
+    ///
+    /// # Errors
+    ///
+    /// As for [`waker`](Self::waker), and those of `pthread_create(3)`. `Unsupported` in the
+    /// simulation, where nothing happens beside the ring.
+    pub fn run_beside(
+        &mut self,
+        name: &str,
+        token: Token,
+        work: impl FnOnce(Waker) + Send + 'static,
+    ) -> io::Result<()> {
+        if self.world().is_some() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let waker = self.waker(token)?;
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        thread.spawn(move || work(waker)).map(drop)
+    }
+
     /// The simulated world, if that is where the descriptors are.
     const fn world(&self) -> Option<&World> {
         match &self.driver {

@@ -24,7 +24,7 @@ use std::thread;
 use std::time::Instant;
 
 use http::Coding;
-use ring::{DriverKind, Stat, Waker};
+use ring::{Ring, Stat, Waker};
 use rustix::fs::Advice;
 
 use super::library::Library;
@@ -170,12 +170,8 @@ impl Hashes {
 
     /// Gives the thread its next job.
     fn hash_next(&mut self, shell: &mut Shell, sites: &[Site], library: &Library) {
-        // In the simulation there are no other threads.
-        if shell.ring.kind() == DriverKind::Sim {
-            return;
-        }
         if self.thread.is_none() && !self.queue.is_empty() {
-            match shell.ring.waker(kind::WAKE).and_then(Thread::spawn) {
+            match Thread::start(&mut shell.ring) {
                 Ok(thread) => self.thread = Some(thread),
                 Err(error) => {
                     self.queue.clear();
@@ -245,10 +241,10 @@ impl Hashes {
 }
 
 impl Thread {
-    fn spawn(waker: Waker) -> io::Result<Self> {
+    fn start(ring: &mut Ring) -> io::Result<Self> {
         let (jobs, todo) = channel::<Job>();
         let (done, results) = channel();
-        let work = move || {
+        let work = move |waker: Waker| {
             // Ends with the worker, which has the other ends.
             while let Ok(job) = todo.recv() {
                 let state = job.state;
@@ -258,7 +254,7 @@ impl Thread {
                 waker.wake();
             }
         };
-        thread::Builder::new().name("tags".to_owned()).spawn(work)?;
+        ring.run_beside("tags", kind::WAKE, work)?;
         Ok(Self { jobs, results, is_busy: false })
     }
 }
