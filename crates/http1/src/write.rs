@@ -121,8 +121,10 @@ pub fn response_head(
 /// §2.5).
 fn push_status_line(status: Status, out: &mut Vec<u8>) {
     out.extend_from_slice(b"HTTP/1.1 ");
-    bytes::push_decimal(out, status.code().into());
-    out.push(b' ');
+    // A status has three digits.
+    let code = status.code();
+    let digit = |place: u16| b'0' + u8::try_from(code / place % 10).unwrap_or_default();
+    out.extend_from_slice(&[digit(100), digit(10), digit(1), b' ']);
     out.extend_from_slice(status.phrase().as_bytes());
     out.extend_from_slice(b"\r\n");
 }

@@ -73,9 +73,10 @@ pub struct Response<'a>(Form<'a>);
 /// How a response is kept. Most are whole files, whose fields and body are described only if the
 /// session has no use for their [`Finished`] form.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it is looked at where it was made, and not moved")]
 enum Form<'a> {
     Whole(Whole<'a>),
-    Made(Box<Made<'a>>),
+    Made(Made<'a>),
 }
 
 /// A response whose fields are described.
@@ -90,13 +91,15 @@ pub struct Made<'a> {
 impl<'a> Response<'a> {
     /// A response with a body.
     #[must_use]
-    pub fn new(head: ResponseHead<'a>, body: Body) -> Self {
-        Self(Form::Made(Box::new(Made { head, body })))
+    #[inline]
+    pub const fn new(head: ResponseHead<'a>, body: Body) -> Self {
+        Self(Form::Made(Made { head, body }))
     }
 
     /// A response without a body.
     #[must_use]
-    pub fn bare(head: ResponseHead<'a>) -> Self {
+    #[inline]
+    pub const fn bare(head: ResponseHead<'a>) -> Self {
         Self::new(head, Body::EMPTY)
     }
 
@@ -116,21 +119,22 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// The body alone.
-    #[must_use]
-    pub fn into_body(self) -> Body {
-        match self.0 {
-            Form::Whole(whole) => whole_body(whole),
-            Form::Made(made) => made.body,
+    /// Takes the body out.
+    pub fn take_body(&mut self) -> Body {
+        match &mut self.0 {
+            Form::Whole(whole) => whole_body(*whole),
+            Form::Made(made) => core::mem::take(&mut made.body),
         }
     }
 
-    /// Status and fields, and the body.
-    #[must_use]
-    pub fn made(self) -> Box<Made<'a>> {
-        match self.0 {
-            Form::Whole(whole) => Box::new(Made { head: whole.head(), body: whole_body(whole) }),
+    /// The response in full.
+    pub fn made(&mut self) -> &mut Made<'a> {
+        if let Form::Whole(whole) = self.0 {
+            *self = Self::new(whole.head(), whole_body(whole));
+        }
+        match &mut self.0 {
             Form::Made(made) => made,
+            Form::Whole(_) => unreachable!("it has just been made"),
         }
     }
 }

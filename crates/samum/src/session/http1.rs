@@ -308,13 +308,13 @@ impl Session for Http1 {
         work: &mut Work,
         cx: &mut Context,
         head: &Head<'_>,
-        response: Response<'_>,
+        mut response: Response<'_>,
     ) {
         if work.asked.expect_continue {
             work.stream.push(Piece::Static(CONTINUE));
         }
         let last = work.asked.last;
-        if work.begin_response(cx, Some(head), response, last) && self.is_open() {
+        if work.begin_response(cx, Some(head), &mut response, last) && self.is_open() {
             // The response ends the connection, whatever the request said.
             self.reader.close();
             self.take_no_more();
@@ -575,7 +575,7 @@ impl Http1 {
     fn respond_to_refused(&mut self, work: &mut Work, cx: &mut Context, reject: Reject) {
         let bare =
             ResponseHead { server: Some(crate::NAME.into()), ..ResponseHead::new(reject.status) };
-        work.begin_response(cx, None, page::refused(reject, bare), true);
+        work.begin_response(cx, None, &mut page::refused(reject, bare), true);
     }
 
     /// All that was promised is with the transport.
@@ -759,7 +759,7 @@ impl Work {
         &mut self,
         cx: &mut Context,
         head: Option<&Head<'_>>,
-        response: Response<'_>,
+        response: &mut Response<'_>,
         mut last: bool,
     ) -> bool {
         cx.stats.responses += 1;
@@ -777,12 +777,12 @@ impl Work {
                 self.end_response(record, body_at);
             } else {
                 // Its length is in the head.
-                let (parts, framing) = (response.into_body().into_iter(), BodyFraming::Close);
+                let (parts, framing) = (response.take_body().into_iter(), BodyFraming::Close);
                 self.push_parts(Sending { parts, framing, record, body_at });
             }
             return false;
         }
-        let mut made = response.made();
+        let made = response.made();
         let (fields, body) = (&mut made.head, core::mem::take(&mut made.body));
         let record = Record::new(cx, head, fields.status);
         let framing = match fields.content_length {

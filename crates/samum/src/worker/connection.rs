@@ -263,7 +263,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             while let Some(left) = self.session.next_left(&mut work.session) {
                 self.log(shell, &left);
             }
-            let acknowledged = if progress == Progress::Blocked && !was_blocked {
+            let acknowledged = if matches!(progress, Progress::Blocked) && !was_blocked {
                 self.transport.acknowledged(&shell.ring, work.session.queue())
             } else {
                 0
