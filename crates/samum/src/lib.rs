@@ -4,11 +4,15 @@
 //! with a ring, a disk and a cache of its own, nothing shared. `DESIGN.md` has the whole picture.
 //!
 //! ```text
-//!  ring ──completions──► worker ──► connection ──► http1 (what is asked)
-//!   ▲                      │            │
-//!   │                      ▼            ▼
-//!   └──────submit────── content      sendfile::Stream (what is answered)
+//!  network ──events──► worker ──► connection ──bytes──► session ──request──► handler ──► content
+//!     ▲                               │ pump               │ ◄──────── response ──┘         │
+//!     │                               ▼                    ▼ promises                       ▼
+//!    ring ◄──submit── transport ◄──drain── sendfile::Stream (queue and file source) ──reads──► ring
 //! ```
+//!
+//! [`worker::Worker`] is generic over the [network](network::Network), the
+//! [session](session::Session) and the [handler](handler::Handler); users have the kernel's sockets,
+//! HTTP/1 and files.
 
 #![forbid(unsafe_code)]
 
