@@ -5,8 +5,6 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::head::Head;
-
 /// Declares [`Field`] and its names from one table.
 macro_rules! fields {
     ($($variant:ident = $name:literal,)*) => {
@@ -122,6 +120,9 @@ impl Span {
 }
 
 impl FieldIndex {
+    /// Bytes of field lines in a head. Positions among them are kept in 16 bits.
+    pub const LINES_BYTES_MAX: usize = u16::MAX as usize;
+
     /// The index of a head without any of these fields.
     pub const EMPTY: Self =
         Self { present: 0, repeated: 0, spans: [Span { start: 0, end: 0 }; Field::COUNT] };
@@ -209,7 +210,7 @@ impl FieldIndex {
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "`Head::new` refuses longer heads")]
 fn offset(position: usize) -> u16 {
-    debug_assert!(position <= Head::LINES_BYTES_MAX);
+    debug_assert!(position <= FieldIndex::LINES_BYTES_MAX);
     position as u16
 }
 

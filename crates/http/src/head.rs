@@ -60,8 +60,8 @@ pub enum Version {
 }
 
 impl<'a> Head<'a> {
-    /// Bytes of field lines in a head. Positions among them are kept in 16 bits.
-    pub const LINES_BYTES_MAX: usize = u16::MAX as usize;
+    /// Bytes of field lines in a head: those that a [`FieldIndex`] can index.
+    pub const LINES_BYTES_MAX: usize = FieldIndex::LINES_BYTES_MAX;
 
     /// A head, as its parser found it.
     ///
