@@ -1,21 +1,46 @@
-//! Follows DIR when another directory takes its place: a deploy that removes the directory and makes it
+//! Opens DIR, and follows it when another directory takes its place: a deploy that removes the
+//! directory and makes it
 //! again, or that points a symbolic link such as `current` somewhere else.
 //!
 //! Looking at a path can sleep for ever (a dead network file system), so this is a thread of its own,
 //! that nobody waits for.
 
 use core::time::Duration;
+use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use rustix::fs::OFlags;
+
 use crate::control::{Order, Workers};
-use crate::server::{open_root, say};
+use crate::say::say;
 
 /// How often the path is looked at: two system calls. The new directory is served after this, and the
 /// time that a turn of each worker takes: well under a second.
 const PERIOD: Duration = Duration::from_millis(500);
+
+/// Opens the directory to serve.
+pub(crate) fn open(path: &Path) -> Result<OwnedFd, String> {
+    let shown = path.display();
+    // O_NONBLOCK: opening a FIFO must not wait for its writer.
+    let flags = OFlags::NONBLOCK | OFlags::DIRECTORY;
+    let flags = i32::try_from(flags.bits()).expect("bits far below the sign");
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = file.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => format!("cannot serve {shown}: there is no such directory"),
+        io::ErrorKind::PermissionDenied => {
+            format!("cannot serve {shown}: permission denied (this user must be able to read and enter it)")
+        }
+        io::ErrorKind::NotADirectory => {
+            format!("cannot serve {shown}: it is not a directory (serve the one that it is in)")
+        }
+        _ => format!("cannot serve {shown}: {error}"),
+    })?;
+    Ok(file.into())
+}
 
 /// Look at the path of the directory being served, for as long as the process lives.
 pub(crate) fn follow(path: &Path, mut serving: OwnedFd, workers: &Workers) {
@@ -43,7 +68,7 @@ pub(crate) fn follow(path: &Path, mut serving: OwnedFd, workers: &Workers) {
 
 /// Have the workers serve the directory that is at the path now.
 fn replace(path: &Path, workers: &Workers) -> Result<OwnedFd, String> {
-    let directory = open_root(path)?;
+    let directory = open(path)?;
     let told = workers.tell(Order::Root, &directory);
     told.map_err(|error| format!("cannot serve {} any more: {error}", path.display()))?;
     Ok(directory)

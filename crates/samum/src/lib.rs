@@ -31,6 +31,7 @@ mod log;
 mod memory;
 pub mod network;
 pub mod preload;
+mod say;
 pub mod server;
 pub mod session;
 pub mod shell;

@@ -2,16 +2,13 @@
 
 use core::time::Duration;
 use std::fs::OpenOptions;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
-use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
 use ring::{Choice, Ring, Waker};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::OFlags;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
@@ -21,6 +18,7 @@ use crate::config::{Config, LogTarget};
 use crate::control::{Inbox, Order, Workers};
 use crate::crowd::Crowd;
 use crate::listen::SocketFile;
+use crate::say::say;
 use crate::shell::kind;
 use crate::worker::{Parts, Worker};
 use crate::{follow, listen};
@@ -66,7 +64,7 @@ pub fn run(config: &Config) -> Result<(), String> {
     let limit = raise_descriptor_limit();
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let descriptors = descriptors_of_worker(limit, config.threads, cores)?;
-    let root = open_root(&config.root)?;
+    let root = follow::open(&config.root)?;
     let connections = config.tuning.connections_max;
     grow_descriptor_table(&root, limit.min(DESCRIPTORS_AT_ONCE.max(connections.saturating_mul(2))));
     let log = open_log(&config.log)?;
@@ -344,26 +342,6 @@ fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, String> {
     fd.try_clone().map_err(|error| format!("cannot duplicate a descriptor: {error}"))
 }
 
-/// Open the directory to serve.
-pub(crate) fn open_root(path: &Path) -> Result<OwnedFd, String> {
-    let shown = path.display();
-    // O_NONBLOCK: a FIFO shall not make us wait for who writes to it.
-    let flags = OFlags::NONBLOCK | OFlags::DIRECTORY;
-    let flags = i32::try_from(flags.bits()).expect("bits far below the sign");
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
-    let file = file.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => format!("cannot serve {shown}: there is no such directory"),
-        io::ErrorKind::PermissionDenied => {
-            format!("cannot serve {shown}: permission denied (this user must be able to read and enter it)")
-        }
-        io::ErrorKind::NotADirectory => {
-            format!("cannot serve {shown}: it is not a directory (serve the one that it is in)")
-        }
-        _ => format!("cannot serve {shown}: {error}"),
-    })?;
-    Ok(file.into())
-}
-
 fn open_log(target: &LogTarget) -> Result<Option<OwnedFd>, String> {
     match target {
         LogTarget::None => Ok(None),
@@ -419,18 +397,6 @@ fn end_on_panic() {
         )]
         std::process::exit(1);
     }));
-}
-
-/// Tell the operator, who may have closed the terminal.
-pub(crate) fn say(text: &str) {
-    // Nor may who no longer reads our messages hold us up: a line fits where poll(2) says so.
-    let mut stderr = io::stderr();
-    let mut ready = [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    if poll(&mut ready, Some(&now)) != Ok(1) {
-        return;
-    }
-    let _ = writeln!(stderr, "{}: {}", crate::NAME, crate::text::plain(text));
 }
 
 #[cfg(test)]
