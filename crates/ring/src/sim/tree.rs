@@ -1,4 +1,5 @@
-//! What a test does to files. Paths begin at the root; a leading slash may be left out.
+//! What a test does to files. Paths begin at the root; a leading slash may be left out. They need not be
+//! UTF-8 where files and directories are made.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -15,9 +16,9 @@ impl World {
     /// # Panics
     ///
     /// If the directory is missing.
-    pub fn write_file(&self, path: &str, bytes: &[u8]) {
+    pub fn write_file(&self, path: impl AsRef<[u8]>, bytes: &[u8]) {
         let mut state = self.state();
-        let found = state.find(path, false);
+        let found = state.find(path.as_ref(), false);
         let now = state.now;
         let ino = match found.ino {
             Some(ino) => ino,
@@ -68,9 +69,9 @@ impl World {
     /// # Panics
     ///
     /// If its parent is missing or the name is taken.
-    pub fn make_dir(&self, path: &str) {
+    pub fn make_dir(&self, path: impl AsRef<[u8]>) {
         let body = Body::Directory { parent: ROOT, entries: BTreeMap::new() };
-        self.make(path, body, true);
+        self.make(path.as_ref(), body, true);
     }
 
     /// Make a directory that is a device of its own; its number.
@@ -107,13 +108,13 @@ impl World {
     ///
     /// If the directory is missing or the name is taken.
     pub fn symlink(&self, target: &str, path: &str) {
-        self.make(path, Body::Symlink(target.into()), false);
+        self.make(path.as_bytes(), Body::Symlink(target.into()), false);
     }
 
-    fn make(&self, path: &str, body: Body, directory: bool) {
+    fn make(&self, path: &[u8], body: Body, directory: bool) {
         let mut state = self.state();
         let found = state.find(path, true);
-        assert!(found.ino.is_none(), "{path} is taken");
+        assert!(found.ino.is_none(), "{} is taken", path.escape_ascii());
         let now = state.now;
         let ino = state.disk.make(found.dir, found.name.clone(), body, now);
         if let Body::Directory { parent, .. } = &mut state.disk.inode_mut(ino).body {
@@ -156,9 +157,9 @@ impl World {
     /// # Panics
     ///
     /// If there is nothing of that name, or the time is before the clock's start.
-    pub fn set_mtime(&self, path: &str, seconds: i64) {
+    pub fn set_mtime(&self, path: impl AsRef<[u8]>, seconds: i64) {
         let mut state = self.state();
-        let found = state.find(path, false);
+        let found = state.find(path.as_ref(), false);
         let since =
             u64::try_from(seconds - state.config.unix_time).expect("after the clock's start");
         let ino = found.ino.expect("something is there");
@@ -202,12 +203,12 @@ impl State {
         }
     }
 
-    pub(super) fn find(&self, path: &str, stop_at_link: bool) -> Found {
+    pub(super) fn find(&self, path: impl AsRef<[u8]>, stop_at_link: bool) -> Found {
         let walk = Walk { stop_at_link, ..Walk::default() };
-        let path = format!("/{path}");
-        match self.disk.walk(ROOT, path.as_bytes(), walk) {
+        let path = [b"/", path.as_ref()].concat();
+        match self.disk.walk(ROOT, &path, walk) {
             Ok(found) => found,
-            Err(error) => panic!("{path}: {}", errno(error)),
+            Err(error) => panic!("{}: {}", path.escape_ascii(), errno(error)),
         }
     }
 
