@@ -1,0 +1,8 @@
+//! The seams of the server, proved by small implementations: sessions, transports, networks and
+//! handlers of the tests' own, in the simulated world.
+
+#[path = "../cases/mod.rs"]
+mod cases;
+
+mod table;
+mod world;

@@ -1,0 +1,99 @@
+//! The table of `tests/cases` in the simulated world, over each transport.
+
+use ring::sim::World;
+use samum::network::Listeners;
+use samum::session::Http1;
+use samum::worker::Worker;
+use sendfile::{KernelTcp, Transport};
+use testkit::Response;
+
+use crate::cases::{Case, sites};
+use crate::world::{Client, Plain, assert_nothing_is_left, config, make, run_until, serve, tuning};
+
+/// How the bytes of a step are cut into pieces.
+#[derive(Clone, Copy, Debug)]
+enum Cut {
+    Whole,
+    Bytes,
+}
+
+const DRIBBLED_MAX: usize = 2000;
+
+#[test]
+fn over_the_kernels_tcp() {
+    run_all::<KernelTcp, Plain>();
+}
+
+/// Runs all cases of the table, cold and then warm.
+fn run_all<T: Transport + From<KernelTcp>, C: Client>() {
+    let (mut count, mut faults) = (0, Vec::new());
+    for (seed, site) in (0..).zip(sites()) {
+        let world = make(config(seed), &site);
+        let mut worker = serve::<Http1, T>(&world, tuning(&site));
+        for cut in [Cut::Whole, Cut::Bytes] {
+            for case in &site.cases {
+                count += 1;
+                let client = C::new(world.connect(), seed);
+                if let Err(fault) = run(&world, &mut worker, client, case, cut) {
+                    let (site, case) = (site.name, &case.name);
+                    faults.push(format!("{site}, {case:?}, {cut:?}: {fault}"));
+                }
+            }
+        }
+        assert_nothing_is_left(&world, &mut worker);
+    }
+    assert!(faults.is_empty(), "{} of {count} cases:\n{}", faults.len(), faults.join("\n"));
+    assert!(count > 100, "{count} cases");
+}
+
+fn run<T: Transport + From<KernelTcp>, C: Client>(
+    world: &World,
+    worker: &mut Worker<Http1, Listeners<T>>,
+    mut client: C,
+    case: &Case,
+    cut: Cut,
+) -> Result<(), String> {
+    let mut earlier: Vec<Response> = Vec::new();
+    let mut at = 0;
+    for (number, step) in case.steps.iter().enumerate() {
+        let bytes = step.bytes(&earlier);
+        match cut {
+            Cut::Bytes if bytes.len() <= DRIBBLED_MAX => {
+                bytes.chunks(1).for_each(|byte| client.send(byte));
+            }
+            _ => client.send(&bytes),
+        }
+        if case.shuts_down && number + 1 == case.steps.len() {
+            client.shut_down();
+        }
+        for expected in &step.expect {
+            let mut next = Ok(None);
+            let came = run_until(worker, || {
+                client.look();
+                let (rest, has_ended) = (&client.received()[at..], client.end().is_some());
+                next = Response::parse(rest, expected.is_for_head(), has_ended);
+                !matches!(next, Ok(None))
+            });
+            let next = next.map_err(|error| error.to_string())?;
+            let (response, len) = next.ok_or_else(|| {
+                format!("no response, although waited {came} until {:?}", world.now())
+            })?;
+            let fault = |fault| format!("{fault}\n{response:?}");
+            expected.check(&response, &earlier).map_err(fault)?;
+            at += len;
+            earlier.push(response);
+        }
+    }
+    if !case.closes && !case.shuts_down {
+        client.shut_down();
+    }
+    let ended = run_until(worker, || {
+        client.look();
+        client.end().is_some()
+    });
+    match client.received().len() - at {
+        0 if ended => Ok(()),
+        0 => Err("the connection stays open".to_owned()),
+        rest => Err(format!("{rest} bytes more")),
+    }
+}

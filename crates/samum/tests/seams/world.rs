@@ -1,0 +1,225 @@
+//! The simulated world: a site in it, a worker that serves the site, and clients.
+
+use core::panic::AssertUnwindSafe;
+use core::time::Duration;
+use std::collections::BTreeSet;
+use std::panic::{catch_unwind, resume_unwind};
+
+use ring::sim::{Config, End, Peer, World};
+use ring::{Ring, Time};
+use samum::config::Tuning;
+use samum::crowd::Crowd;
+use samum::handler::Handler;
+use samum::handler::files::Files;
+use samum::network::{Listeners, Network};
+use samum::session::Session;
+use samum::worker::{Parts, Worker};
+use sendfile::{KernelTcp, Transport};
+
+use crate::cases::{Kind, MODIFIED, Site};
+
+/// Longest time between two looks of a test at the world.
+const STEP: Duration = Duration::from_millis(20);
+/// Time of the simulation after which a client has waited for too long: more than all timeouts.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A world whose clock starts when the files of the table were modified, so that it can give them
+/// that time.
+pub(crate) fn config(seed: u64) -> Config {
+    Config { unix_time: MODIFIED.cast_signed(), ..Config::new(seed) }
+}
+
+/// Makes the entries of a site, none of them in the page cache.
+pub(crate) fn make(config: Config, site: &Site) -> World {
+    let world = World::new(config);
+    let mut directories = BTreeSet::new();
+    for entry in &site.entries {
+        let path = &entry.path[..];
+        let above = (0..path.len()).filter(|at| path[*at] == b'/').map(|at| &path[..at]);
+        let itself = matches!(entry.kind, Kind::Directory).then_some(path);
+        for directory in above.chain(itself) {
+            if directories.insert(directory) {
+                world.make_dir(directory);
+            }
+        }
+        match &entry.kind {
+            Kind::File(content) => {
+                world.write_file(path, &content.to_vec());
+                world.set_mtime(path, MODIFIED.cast_signed());
+            }
+            Kind::Directory => {}
+            Kind::Link(target) => world.symlink(target, str::from_utf8(path).expect("a text")),
+        }
+    }
+    world.evict_all();
+    world
+}
+
+/// The options that a site is served with.
+pub(crate) fn tuning(site: &Site) -> Tuning {
+    let mut tuning = Tuning { listing: site.listing, ..Tuning::default() };
+    if let Some(index) = site.index {
+        index.clone_into(&mut tuning.index);
+    }
+    tuning
+}
+
+/// The parts of a worker in this world, with one listener.
+pub(crate) fn parts(world: &World, tuning: Tuning) -> Parts {
+    let ring = Ring::simulated(world);
+    Parts {
+        listeners: vec![ring.sim_listener(world)],
+        root: ring.sim_root(world),
+        crowd: Crowd::new(1000),
+        descriptors_max: 64,
+        tuning,
+        access: None,
+        notes: None,
+        ring,
+    }
+}
+
+/// A worker that serves the files of this world in sessions `S` over transports `T`.
+pub(crate) fn serve<S: Session, T: Transport + From<KernelTcp>>(
+    world: &World,
+    tuning: Tuning,
+) -> Worker<S, Listeners<T>, Files> {
+    let parts = parts(world, tuning);
+    let network = Listeners::new(parts.listeners.clone());
+    Worker::over(parts, network).expect("memory")
+}
+
+/// Lets so much time pass.
+pub(crate) fn pass<S: Session, N: Network, H: Handler>(
+    worker: &mut Worker<S, N, H>,
+    time: Duration,
+) {
+    let until = worker.ring().now() + time;
+    while worker.ring().now() < until {
+        worker.turn(Some(until)).expect("a ring that waits");
+    }
+}
+
+/// Lets the world go on until `is_done` says so; returns whether it did before patience ran out.
+pub(crate) fn run_until<S: Session, N: Network, H: Handler>(
+    worker: &mut Worker<S, N, H>,
+    mut is_done: impl FnMut() -> bool,
+) -> bool {
+    let end: Time = worker.ring().now() + PATIENCE;
+    while !is_done() {
+        let now = worker.ring().now();
+        if now >= end {
+            return false;
+        }
+        worker.turn(Some(now + STEP)).expect("a ring that waits");
+    }
+    true
+}
+
+/// Asserts that nothing is left once all peers have gone: no connection, no descriptor but the root
+/// and the listener, no bytes in pipes; and that no call has waited for the disk.
+pub(crate) fn assert_nothing_is_left<S: Session, N: Network, H: Handler>(
+    world: &World,
+    worker: &mut Worker<S, N, H>,
+) {
+    // Longer than all timeouts, after which files are closed, too.
+    pass(worker, PATIENCE);
+    assert_eq!(worker.connections(), 0, "connections are left");
+    assert_eq!(world.open_descriptors() - world.open_pipes(), 2, "descriptors are left");
+    assert_eq!(world.pipe_bytes(), 0, "bytes are left in pipes");
+    assert_eq!(world.stalls(), [], "a sendfile would have slept");
+}
+
+/// Runs a test for each of so many seeds, or for `SAMUM_SEED` alone; prints the seed if it fails.
+pub(crate) fn for_seeds(count: u64, test: impl Fn(u64)) {
+    let seed = std::env::var("SAMUM_SEED").ok().map(|seed| seed.parse().expect("a number"));
+    for seed in seed.map_or(0..count, |seed: u64| seed..seed + 1) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
+            eprintln!("failed with SAMUM_SEED={seed}");
+            resume_unwind(panic);
+        }
+    }
+}
+
+/// The client's end of a transport. It works only when it is looked at.
+pub(crate) trait Client {
+    /// Begins to talk, as far as the transport asks for it.
+    fn new(peer: Peer, seed: u64) -> Self;
+
+    /// Sends plain bytes.
+    fn send(&mut self, bytes: &[u8]);
+
+    /// Sends no more plain bytes.
+    fn shut_down(&mut self);
+
+    /// Takes what has come, and answers it where the transport asks for it.
+    fn look(&mut self);
+
+    /// All plain bytes received so far, in order.
+    fn received(&self) -> &[u8];
+
+    /// How the stream of plain bytes has ended, if it has.
+    fn end(&self) -> Option<End>;
+
+    /// The socket, for a test that is unkind to it.
+    fn peer(&self) -> &Peer;
+}
+
+/// The client of [`KernelTcp`]: plain bytes are the socket's.
+pub(crate) struct Plain {
+    peer: Peer,
+    received: Vec<u8>,
+}
+
+impl Client for Plain {
+    fn new(peer: Peer, _seed: u64) -> Self {
+        Self { peer, received: Vec::new() }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.peer.send(bytes);
+    }
+
+    fn shut_down(&mut self) {
+        self.peer.shutdown_write();
+    }
+
+    fn look(&mut self) {
+        self.received.extend(self.peer.take());
+    }
+
+    fn received(&self) -> &[u8] {
+        &self.received
+    }
+
+    fn end(&self) -> Option<End> {
+        self.peer.end()
+    }
+
+    fn peer(&self) -> &Peer {
+        &self.peer
+    }
+}
+
+/// A chance of a test's own, so that its script does not depend on the simulation's: SplitMix64
+/// (Steele, Lea, Flood 2014).
+pub(crate) struct Chance(pub(crate) u64);
+
+impl Chance {
+    pub(crate) fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// From 0 to `end`, which is left out.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.bits() % end as u64).expect("below a usize")
+    }
+
+    pub(crate) fn one_in(&mut self, count: usize) -> bool {
+        self.below(count) == 0
+    }
+}
