@@ -896,6 +896,15 @@ impl BodyFraming {
         }
     }
 
+    /// Bytes that the body may still have.
+    const fn room(self) -> u64 {
+        match self {
+            Self::Length(left) if left > 1 << 63 => 0,
+            Self::Length(left) => left,
+            Self::Chunked | Self::Close => u64::MAX,
+        }
+    }
+
     /// The piece is in the stream.
     #[inline]
     fn end(self, stream: &mut Stream) {
@@ -922,12 +931,17 @@ struct Sink<'a> {
 }
 
 impl BodySink for Sink<'_> {
-    fn push(&mut self, bytes: Vec<u8>) {
+    fn push(&mut self, mut bytes: Vec<u8>) {
         if bytes.is_empty() {
             return;
         }
-        self.framing.begin(bytes.len() as u64, self.stream);
-        self.stream.push(Piece::Bytes(bytes));
+        let length = bytes.len() as u64;
+        // The client would take more for the next response.
+        bytes.truncate(usize::try_from(self.framing.room()).unwrap_or(usize::MAX));
+        self.framing.begin(length, self.stream);
+        if !bytes.is_empty() {
+            self.stream.push(Piece::Bytes(bytes));
+        }
         self.framing.end(self.stream);
     }
 }
