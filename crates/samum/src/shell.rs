@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::log::{AccessLog, Sink};
 
 /// The kinds of operations, in the highest byte of their tokens.
-pub(crate) mod kind {
+pub mod kind {
     use ring::Token;
 
     /// A listener accepts; its number follows.
@@ -37,8 +37,10 @@ pub(crate) mod kind {
     pub(crate) const NOTE: Token = 10 << 56;
     /// It is time for what content does bit by bit.
     pub(crate) const TIDY: Token = 16 << 56;
+    /// The operations of a handler that wraps another one; the rest of the token is its own.
+    pub const HANDLER: Token = 32 << 56;
     /// The part of a token that says which kind it is.
-    pub(crate) const MASK: Token = 0xff << 56;
+    pub const MASK: Token = 0xff << 56;
 }
 
 /// The same complaint is made at most this often.
