@@ -8,7 +8,7 @@ use http::{
     Validators, encoding, negotiate, path,
 };
 use ring::{Completion, Fd, Listing};
-use sendfile::Piece;
+use sendfile::{Caching, Piece};
 
 use super::listing::ListingProducer;
 use super::page::{self, ALLOW};
@@ -88,12 +88,18 @@ impl Handler for Files {
 
 impl Files {
     /// Serves one directory; `descriptors_max` open files are kept.
-    pub(crate) fn new(
-        root: Fd,
-        policy: Policy,
-        descriptors_max: usize,
-        shell: &Shell,
-    ) -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// Those of `mmap(2)`.
+    pub fn new(root: Fd, descriptors_max: usize, shell: &Shell) -> io::Result<Self> {
+        let tuning = &shell.cx.tuning;
+        let policy = Policy {
+            index: tuning.index.clone(),
+            listing: tuning.listing,
+            keep: tuning.caching != Caching::Never,
+            tags: tuning.tags,
+        };
         let account = shell.cx.budget.shared.clone();
         let sites = vec![Site { root, policy }];
         Ok(Self { content: Content::new(sites, descriptors_max, account)? })

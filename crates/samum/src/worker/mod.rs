@@ -14,7 +14,6 @@ use ring::{Completion, Fd, Ring, Time};
 use sendfile::{Disk, DiskConfig};
 
 use crate::config::Tuning;
-use crate::content::Policy;
 use crate::context::Stats;
 use crate::crowd::Crowd;
 use crate::handler::Handler;
@@ -95,14 +94,8 @@ impl<S: Session, N: Network> Worker<S, N> {
     ///
     /// Those of `mmap(2)`.
     pub fn over(parts: Parts, network: N) -> io::Result<Self> {
-        let policy = Policy {
-            index: parts.tuning.index.clone(),
-            listing: parts.tuning.listing,
-            keep: parts.tuning.caching != sendfile::Caching::Never,
-            tags: parts.tuning.tags,
-        };
         let (root, descriptors_max) = (parts.root.clone(), parts.descriptors_max);
-        Self::with(parts, network, |shell| Files::new(root, policy, descriptors_max, shell))
+        Self::with(parts, network, |shell| Files::new(root, descriptors_max, shell))
     }
 
     /// Serve another directory from now on. What is under way is finished from the one before.
