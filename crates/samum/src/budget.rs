@@ -35,6 +35,11 @@ impl Budget {
         self.own = self.own - before + now;
     }
 
+    /// Bytes that connections hold beside what they share.
+    pub(crate) const fn own(&self) -> u64 {
+        self.own
+    }
+
     /// Bytes held now, those that are cached included.
     pub(crate) fn held(&self) -> u64 {
         self.own + self.shared.charged()

@@ -161,6 +161,12 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         self.connections.len()
     }
 
+    /// Bytes of memory that connections hold now, beside what they share with the cache.
+    #[must_use]
+    pub const fn connection_bytes(&self) -> u64 {
+        self.shell.cx.budget.own()
+    }
+
     /// The ring, for a waker and its clock.
     pub const fn ring(&mut self) -> &mut Ring {
         &mut self.shell.ring
