@@ -4,5 +4,7 @@
 #[path = "../cases/mod.rs"]
 mod cases;
 
+mod dribble;
+mod stage;
 mod table;
 mod world;

@@ -1,0 +1,333 @@
+//! A handler beside files whose bodies come a little at a time, when timers say so; some of them
+//! fail, or are not as long as was said.
+//!
+//! `/dribble/SEED/LENGTH/KIND` is answered with bytes made of the seed.
+
+use core::cell::RefCell;
+use core::time::Duration;
+use std::collections::{HashMap, VecDeque};
+use std::rc::{Rc, Weak};
+
+use http::{Head, ResponseHead, Status, Target};
+use ring::sim::{Config, End, World};
+use ring::{Completion, Op};
+use samum::config::Tuning;
+use samum::context::Context;
+use samum::handler::files::Files;
+use samum::handler::{
+    AnswerSize, Body, BodySink, Found, Handler, Part, Produced, Producer, Response, Ticket,
+};
+use samum::shell::{Shell, kind};
+
+use crate::stage::{Chance, Stage, content, for_seeds, parse};
+
+/// How the body of a response goes wrong, or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Its length is not said.
+    Unknown,
+    /// Its length is said, and right.
+    Known,
+    /// It fails in the middle.
+    Fails,
+    /// It ends before the length that was said.
+    Short,
+    /// It goes on beyond the length that was said.
+    Long,
+}
+
+const KINDS: [Kind; 5] = [Kind::Unknown, Kind::Known, Kind::Fails, Kind::Short, Kind::Long];
+/// The number of bytes by which a body misses the length that was said.
+const MISSED_BY: usize = 100;
+
+/// Bytes that have been made and not been sent.
+#[derive(Debug)]
+struct Spring {
+    ticket: Ticket,
+    chance: Chance,
+    /// The bytes still to be made.
+    left: VecDeque<u8>,
+    made: Vec<u8>,
+    fails: bool,
+    said: Option<u64>,
+    waits: bool,
+}
+
+/// Files, and bodies that dribble.
+#[derive(Debug)]
+struct Dribble {
+    files: Files,
+    springs: HashMap<u64, Weak<RefCell<Spring>>>,
+    next: u64,
+    woken: VecDeque<Ticket>,
+}
+
+#[derive(Debug)]
+enum Answer {
+    File(<Files as Handler>::Answer),
+    Dribble(Rc<RefCell<Spring>>),
+}
+
+#[derive(Debug)]
+struct DribbleProducer(Rc<RefCell<Spring>>);
+
+impl Producer for DribbleProducer {
+    fn poll(&mut self, _room: u64, sink: &mut dyn BodySink) -> Produced {
+        let mut spring = self.0.borrow_mut();
+        sink.push(core::mem::take(&mut spring.made));
+        spring.waits = !spring.left.is_empty();
+        match (spring.waits, spring.fails) {
+            (true, _) => Produced::Waiting,
+            (false, true) => Produced::Failed,
+            (false, false) => Produced::Ended,
+        }
+    }
+
+    fn weight(&self) -> u64 {
+        let spring = self.0.borrow();
+        (spring.left.len() + spring.made.len()) as u64
+    }
+}
+
+impl Dribble {
+    /// Has the next piece made at some time.
+    fn schedule(&mut self, shell: &mut Shell, number: u64, chance: &mut Chance) {
+        let at = shell.ring.now() + Duration::from_micros(chance.next() % 30_000);
+        shell.ring.submit(Op::Timer(at), kind::HANDLER | number);
+    }
+
+    fn begin(&mut self, shell: &mut Shell, path: &str, ticket: Ticket) -> Answer {
+        let asked = Asked::parse(path);
+        let mut chance = Chance(asked.seed);
+        self.next += 1;
+        let number = self.next;
+        self.schedule(shell, number, &mut chance);
+        let spring = Rc::new(RefCell::new(Spring {
+            ticket,
+            chance,
+            left: asked.made().into(),
+            made: Vec::new(),
+            fails: asked.kind == Kind::Fails,
+            said: asked.said(),
+            waits: false,
+        }));
+        self.springs.insert(number, Rc::downgrade(&spring));
+        Answer::Dribble(spring)
+    }
+}
+
+impl Handler for Dribble {
+    type Answer = Answer;
+
+    fn find(&mut self, shell: &mut Shell, head: &Head<'_>, ticket: Ticket) -> Found<Answer> {
+        if let Target::Origin { path, .. } = head.target
+            && let Some(path) = path.strip_prefix(b"/dribble/")
+        {
+            return Found::Now(self.begin(shell, core::str::from_utf8(path).unwrap(), ticket));
+        }
+        match self.files.find(shell, head, ticket) {
+            Found::Now(answer) => Found::Now(Answer::File(answer)),
+            Found::Later => Found::Later,
+        }
+    }
+
+    fn size(&self, answer: &Answer) -> AnswerSize {
+        match answer {
+            Answer::File(answer) => self.files.size(answer),
+            Answer::Dribble(_) => AnswerSize::default(),
+        }
+    }
+
+    fn response<'a>(
+        &mut self,
+        cx: &mut Context,
+        head: &Head<'_>,
+        answer: &'a Answer,
+    ) -> Response<'a> {
+        let spring = match answer {
+            Answer::File(answer) => return self.files.response(cx, head, answer),
+            Answer::Dribble(spring) => spring,
+        };
+        let content_length = spring.borrow().said;
+        let producer = Box::new(DribbleProducer(Rc::clone(spring)));
+        let head = ResponseHead { content_length, ..ResponseHead::new(Status::Ok) };
+        Response::new(head, Body::from(Part::Producer(producer)))
+    }
+
+    fn handle(&mut self, shell: &mut Shell, completion: Completion) {
+        if completion.token & kind::MASK != kind::HANDLER {
+            return self.files.handle(shell, completion);
+        }
+        let number = completion.token & !kind::MASK;
+        let Some(spring) = self.springs.get(&number).and_then(Weak::upgrade) else {
+            // Its connection has gone.
+            self.springs.remove(&number);
+            return;
+        };
+        let mut spring = spring.borrow_mut();
+        let count = (1 + spring.chance.below(20_000)).min(spring.left.len());
+        let piece: Vec<u8> = spring.left.drain(..count).collect();
+        spring.made.extend(piece);
+        if spring.waits {
+            self.woken.push_back(spring.ticket);
+        }
+        if !spring.left.is_empty() {
+            self.schedule(shell, number, &mut spring.chance);
+        }
+    }
+
+    fn next_answer(&mut self) -> Option<(Ticket, Answer)> {
+        let (ticket, answer) = self.files.next_answer()?;
+        Some((ticket, Answer::File(answer)))
+    }
+
+    fn next_woken(&mut self) -> Option<Ticket> {
+        self.woken.pop_front().or_else(|| self.files.next_woken())
+    }
+}
+
+/// A body that a client asks for.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    seed: u64,
+    length: usize,
+    kind: Kind,
+}
+
+impl Asked {
+    fn random(chance: &mut Chance) -> Self {
+        let length = [1, 1000, 30_000, 300_000][chance.below(4)];
+        // Most are right, so that others follow them.
+        let kind = KINDS[if chance.one_in(6) { chance.below(5) } else { chance.below(2) }];
+        Self { seed: chance.next(), length: length + chance.below(length), kind }
+    }
+
+    fn path(self) -> String {
+        let kind = KINDS.iter().position(|kind| *kind == self.kind).unwrap();
+        format!("/dribble/{}/{}/{kind}", self.seed, self.length)
+    }
+
+    fn parse(path: &str) -> Self {
+        let numbers: Vec<u64> = path.split('/').map(|number| number.parse().unwrap()).collect();
+        let [seed, length, kind] = numbers[..] else { panic!("{path}") };
+        Self { seed, length: length as usize, kind: KINDS[kind as usize] }
+    }
+
+    /// The bytes that the handler makes.
+    fn made(self) -> Vec<u8> {
+        let missed = if self.kind == Kind::Long { MISSED_BY } else { 0 };
+        content(self.seed, self.length + missed)
+    }
+
+    /// The length that the handler says.
+    fn said(self) -> Option<u64> {
+        match self.kind {
+            Kind::Unknown | Kind::Fails => None,
+            Kind::Known | Kind::Long => Some(self.length as u64),
+            Kind::Short => Some((self.length + MISSED_BY) as u64),
+        }
+    }
+
+    fn is_right(self) -> bool {
+        matches!(self.kind, Kind::Unknown | Kind::Known)
+    }
+}
+
+/// A request of a client: a body that dribbles, or a file.
+type Request = Option<Asked>;
+
+const FILE: &[u8] = &[b'f'; 70_000];
+
+fn bytes_of(request: Request, version: &str, last: bool) -> Vec<u8> {
+    let path = request.map_or_else(|| "/file".to_owned(), Asked::path);
+    let close = if last { "Connection: close\r\n" } else { "" };
+    format!("GET {path} HTTP/{version}\r\nHost: a\r\n{close}\r\n").into_bytes()
+}
+
+/// Compares what a client has with what it asked for. The connection has ended.
+fn check(all: &[u8], end: End, requests: &[Request], is_http10: bool) {
+    let mut at = 0;
+    for request in requests {
+        let response = parse(&all[at..]).expect("a head");
+        assert_eq!(response.status, 200, "{request:?}");
+        at += response.len;
+        let Some(asked) = *request else {
+            assert_eq!(response.body, FILE);
+            continue;
+        };
+        let expected = content(asked.seed, asked.length);
+        assert_eq!(response.body.len(), expected.len(), "{asked:?}");
+        assert!(response.body == expected, "{asked:?}");
+        if !asked.is_right() {
+            // A length that was kept to is a whole response to the client, whatever was behind it.
+            let whole = asked.kind == Kind::Long || (is_http10 && asked.kind == Kind::Fails);
+            assert_eq!(response.whole, whole, "{asked:?}");
+            break;
+        }
+        assert!(response.whole, "{asked:?}");
+    }
+    assert_eq!(at, all.len(), "nothing follows; {end:?}");
+}
+
+fn run(seed: u64) {
+    let mut chance = Chance(seed ^ 0xd21b);
+    let config = if chance.one_in(2) {
+        Config::new(seed)
+    } else {
+        let mut config = Config::nasty(seed);
+        config.faults.read_error = 0.0;
+        config.faults.accept_error = 0.0;
+        // Reclaim takes no pages out of the middle of what has just been used.
+        config.faults.eviction = 0.0;
+        config
+    };
+    let world = World::new(config);
+    world.write_file("file", FILE);
+    world.evict_all();
+    let mut stage = Stage::new(world, Tuning::default(), |files, _| Dribble {
+        files,
+        springs: HashMap::new(),
+        next: 0,
+        woken: VecDeque::new(),
+    });
+    let mut clients = Vec::new();
+    for _ in 0..6 {
+        let is_http10 = chance.one_in(4);
+        let count = if is_http10 { 1 } else { 1 + chance.below(8) };
+        let requests: Vec<Request> =
+            (0..count).map(|_| (!chance.one_in(3)).then(|| Asked::random(&mut chance))).collect();
+        let peer = stage.world.connect();
+        if chance.one_in(3) {
+            peer.set_read_rate(Some(100_000 + chance.next() % 1_000_000));
+        }
+        for (place, request) in requests.iter().enumerate() {
+            let version = if is_http10 { "1.0" } else { "1.1" };
+            peer.send(&bytes_of(*request, version, place + 1 == count));
+        }
+        clients.push((peer, requests, is_http10, chance.one_in(8)));
+    }
+    for round in 0.. {
+        stage.turn(Duration::from_millis(20));
+        for (peer, _, _, leaves) in &clients {
+            if *leaves && round == 20 {
+                peer.reset();
+            }
+        }
+        if round > 20 && clients.iter().all(|(peer, .., leaves)| *leaves || peer.end().is_some()) {
+            break;
+        }
+        assert!(round < 20_000, "a client waits for ever: {:?}", stage.worker);
+    }
+    for (peer, requests, is_http10, leaves) in &clients {
+        if !leaves {
+            check(&peer.received(), peer.end().unwrap(), requests, *is_http10);
+        }
+        peer.close();
+    }
+    stage.check_nothing_is_left();
+}
+
+#[test]
+fn bodies_that_dribble_are_right_to_the_byte() {
+    for_seeds(200, run);
+}

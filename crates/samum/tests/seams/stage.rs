@@ -1,0 +1,176 @@
+//! A worker with a handler of a test's own in a simulated world, and what scripts of tests need.
+
+use core::panic::AssertUnwindSafe;
+use core::time::Duration;
+use std::panic::{catch_unwind, resume_unwind};
+
+use ring::Ring;
+use ring::sim::World;
+use samum::config::Tuning;
+use samum::crowd::Crowd;
+use samum::handler::Handler;
+use samum::handler::files::Files;
+use samum::network::Listeners;
+use samum::session::Http1;
+use samum::shell::Shell;
+use samum::worker::{Parts, Worker};
+
+/// Open files that the worker may keep.
+const DESCRIPTORS_MAX: usize = 6;
+
+/// A chance of the script's own.
+#[derive(Debug)]
+pub(crate) struct Chance(pub(crate) u64);
+
+impl Chance {
+    /// splitmix64
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        usize::try_from(self.next() % n as u64).unwrap()
+    }
+
+    pub(crate) fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// Bytes that differ everywhere.
+pub(crate) fn content(seed: u64, len: usize) -> Vec<u8> {
+    let mut chance = Chance(seed);
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        bytes.extend_from_slice(&chance.next().to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// Runs a test with that many seeds, or with the one that `SAMUM_SEED` names.
+pub(crate) fn for_seeds(count: u64, test: impl Fn(u64)) {
+    let asked = std::env::var("SAMUM_SEED").ok();
+    let seeds = match asked.map(|seed| seed.parse::<u64>().expect("a number")) {
+        Some(seed) => seed..seed + 1,
+        None => 0..count,
+    };
+    for seed in seeds {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
+            eprintln!("failed with SAMUM_SEED={seed}");
+            resume_unwind(panic);
+        }
+    }
+}
+
+/// A world and a worker in it.
+pub(crate) struct Stage<H: Handler> {
+    pub(crate) world: World,
+    pub(crate) worker: Worker<Http1, Listeners, H>,
+}
+
+impl<H: Handler> Stage<H> {
+    pub(crate) fn new(
+        world: World,
+        tuning: Tuning,
+        handler: impl FnOnce(Files, &Shell) -> H,
+    ) -> Self {
+        let ring = Ring::simulated(&world);
+        let root = ring.sim_root(&world);
+        let network = Listeners::new(vec![ring.sim_listener(&world)]);
+        let parts = Parts {
+            listeners: Vec::new(),
+            root: root.clone(),
+            crowd: Crowd::new(1000),
+            descriptors_max: DESCRIPTORS_MAX,
+            tuning,
+            access: None,
+            notes: None,
+            ring,
+        };
+        let worker = Worker::with(parts, network, |shell| {
+            Ok(handler(Files::new(root, DESCRIPTORS_MAX, shell)?, shell))
+        });
+        Self { world, worker: worker.unwrap() }
+    }
+
+    /// Lets the worker do what there is to do, for at most that long.
+    pub(crate) fn turn(&mut self, most: Duration) {
+        let until = self.worker.ring().now() + most;
+        self.worker.turn(Some(until)).unwrap();
+    }
+
+    /// Lets so much time pass.
+    pub(crate) fn pass(&mut self, time: Duration) {
+        let until = self.worker.ring().now() + time;
+        while self.worker.ring().now() < until {
+            self.worker.turn(Some(until)).unwrap();
+        }
+    }
+
+    /// Checks that nothing is left of clients that have gone.
+    pub(crate) fn check_nothing_is_left(&mut self) {
+        // A file that no request asks for is closed after half a minute.
+        self.pass(Duration::from_secs(65));
+        assert_eq!(self.worker.connections(), 0, "connections are left");
+        let open = self.world.open_descriptors() - self.world.open_pipes();
+        assert_eq!(open, 2, "the root and the listener");
+        assert_eq!(self.worker.connection_bytes(), 0, "memory is charged to connections");
+        assert_eq!(self.world.stalls(), [], "a sendfile would have slept");
+    }
+}
+
+/// A response, as far as it has come.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
+    /// Whether its framing says that it is complete.
+    pub(crate) whole: bool,
+    /// Bytes of the stream that it takes.
+    pub(crate) len: usize,
+}
+
+/// Reads the first response in a stream, by rules of its own; `None` if its head is not complete.
+pub(crate) fn parse(bytes: &[u8]) -> Option<Response> {
+    let at = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let head = String::from_utf8(bytes[..at].to_vec()).unwrap();
+    let status: u16 = head[9..12].parse().unwrap();
+    let rest = &bytes[at..];
+    let (body, len, whole) = if status < 200 || status == 304 || status == 204 {
+        (Vec::new(), 0, true)
+    } else if head.contains("\r\nTransfer-Encoding: chunked\r\n") {
+        unchunk(rest)
+    } else if let Some(line) = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")) {
+        let length: usize = line.parse().unwrap();
+        let len = length.min(rest.len());
+        (rest[..len].to_vec(), len, len == length)
+    } else {
+        // It lasts until the connection ends: the caller has to know that it has.
+        assert!(head.contains("\r\nConnection: close\r\n"), "no framing: {head}");
+        (rest.to_vec(), rest.len(), true)
+    };
+    Some(Response { status, body, whole, len: at + len })
+}
+
+/// The content of the whole chunks, how many bytes they are, and whether the last is among them.
+fn unchunk(bytes: &[u8]) -> (Vec<u8>, usize, bool) {
+    let (mut body, mut at) = (Vec::new(), 0);
+    while let Some(line) = bytes[at..].windows(2).position(|two| two == b"\r\n") {
+        let size = core::str::from_utf8(&bytes[at..at + line]).unwrap();
+        let size = usize::from_str_radix(size, 16).unwrap();
+        let start = at + line + 2;
+        let Some(chunk) = bytes.get(start..start + size + 2) else { break };
+        assert!(chunk.ends_with(b"\r\n"), "a chunk has its line end");
+        body.extend_from_slice(&chunk[..size]);
+        at = start + size + 2;
+        if size == 0 {
+            return (body, at, true);
+        }
+    }
+    (body, at, false)
+}
