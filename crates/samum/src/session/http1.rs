@@ -314,10 +314,13 @@ impl Session for Http1 {
             work.stream.push(Piece::Static(CONTINUE));
         }
         let last = work.asked.last;
-        if work.begin_response(cx, Some(head), &mut response, last) && self.is_open() {
-            // The response ends the connection, whatever the request said.
-            self.reader.close();
-            self.take_no_more();
+        if work.begin_response(cx, Some(head), &mut response, last) {
+            // The response ends the connection, whatever the request said. Requests behind it, one
+            // that said that it is the last among them, get no response.
+            if self.is_open() {
+                self.reader.close();
+                self.take_no_more();
+            }
             work.exchanges.clear();
         }
     }

@@ -501,6 +501,23 @@ fn last_and_lingering() {
     );
 }
 
+#[test]
+fn nothing_follows_a_response_that_ends_with_the_connection() {
+    for phase in [Phase::Open(SOURCE), Phase::Last(SOURCE)] {
+        let (mut session, mut work) = with(state(phase), [exchange(1, FOUND), refused()]);
+        let text = b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
+        let Ok(http1::Parsed::Complete { request, .. }) = http1::parse(text, &Limits::DEFAULT)
+        else {
+            panic!("a whole request")
+        };
+        let body = crate::handler::Body::from(Part::Producer(Box::new(Made::default())));
+        let response = Response::new(ResponseHead::new(Status::Ok), body);
+        session.respond(&mut work, &mut context(), &request.head, response);
+        assert!(!session.is_open());
+        assert_eq!(waiting(&mut work), "producing 200 close", "{phase:?}");
+    }
+}
+
 /// A producer of pieces, all of the same byte.
 #[derive(Debug)]
 struct Made {
