@@ -1,6 +1,7 @@
 //! Disks as one worker uses them: buffers, queue depth, and the line of streams that wait.
 
 use core::cell::{Cell, RefCell};
+use core::ops::Range;
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
@@ -181,6 +182,12 @@ struct Read {
     len: u64,
     how: How,
     began: Time,
+}
+
+impl Read {
+    const fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.len
+    }
 }
 
 /// A read that has begun.
@@ -407,6 +414,7 @@ impl Disk {
     fn submit_read(&mut self, ring: &mut Ring, op: Op, read: Read, readahead: Readahead) -> Begun {
         let alone = read.how == How::Splice && readahead == Readahead::Far;
         let begun = Begun { len: read.len, alone };
+        read.file.begin_read(&read.range());
         self.reads += 1;
         self.submit(ring, op, Operation::Read(read));
         begun
@@ -439,6 +447,7 @@ impl Disk {
             }
         };
         self.reads -= 1;
+        read.file.end_read(&read.range());
         let result = match completion.result {
             Ok(Event::Read(buf)) => Ok(Data::Buffer(buf)),
             Ok(Event::Spliced(pipe)) => Ok(Data::Pipe(pipe)),

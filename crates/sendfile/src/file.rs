@@ -12,6 +12,10 @@
 //! | confirm: `cachestat` of the block | not confirmed for [`CONFIDENCE`] | any page evicted since the look |
 //! | touch: `RWF_NOWAIT` of the last byte in each block | each use | a file dropped as a whole, or being read again in order |
 //!
+//! A touch proves nothing about a block of which a part was evicted and read again. So while a read of
+//! ours in a block is in flight, no earlier look at the block is believed, and when the read ends, the
+//! looks are forgotten.
+//!
 //! Some file systems do not know `RWF_NOWAIT`, so each is asked for its name once, not on the loop
 //! (`f_type` of `fstatfs(2)`). tmpfs and ramfs have everything in memory, unless there is swap. Then, and
 //! on overlayfs, `mincore(2)` looks, which needs a mapping and is exact; a look is believed for
@@ -27,6 +31,7 @@
 //! again out of order.
 
 use core::cell::{Cell, RefCell};
+use core::ops::Range;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::io;
@@ -77,6 +82,8 @@ pub struct File {
     dropped: Cell<bool>,
     /// Blocks that were wholly resident, by block number.
     blocks: RefCell<BTreeMap<u64, Block>>,
+    /// The number of reads of ours in flight in each block, by block number; never 0.
+    reads: RefCell<BTreeMap<u64, u32>>,
     /// Some once `mincore` was asked.
     mapping: RefCell<Option<Mapping>>,
 }
@@ -126,6 +133,7 @@ impl File {
             readahead: Cell::new(None),
             dropped: Cell::new(false),
             blocks: RefCell::default(),
+            reads: RefCell::default(),
             mapping: RefCell::default(),
         }
     }
@@ -234,9 +242,9 @@ impl File {
         self.probe(ring, at, 1) == Some(1)
     }
 
-    /// The block was wholly resident: is it still?
+    /// Returns whether a block that was wholly resident at its last look still counts as resident.
     fn believes(&self, ring: &Ring, number: u64, block: Block, now: Time) -> bool {
-        if self.dropped.get() {
+        if self.dropped.get() || self.reads.borrow().contains_key(&number) {
             return false;
         }
         let age = now.since(block.looked);
@@ -337,6 +345,27 @@ impl File {
         }
     }
 
+    /// Notes that a read of ours begins: [`end_read`](Self::end_read) follows.
+    pub(crate) fn begin_read(&self, range: &Range<u64>) {
+        let mut reads = self.reads.borrow_mut();
+        for number in blocks_of(range) {
+            *reads.entry(number).or_default() += 1;
+        }
+    }
+
+    /// Notes that a read of ours has ended, and forgets earlier looks at its blocks.
+    pub(crate) fn end_read(&self, range: &Range<u64>) {
+        let (mut reads, mut blocks) = (self.reads.borrow_mut(), self.blocks.borrow_mut());
+        for number in blocks_of(range) {
+            blocks.remove(&number);
+            let count = reads.get_mut(&number).expect("each read begins before it ends");
+            *count -= 1;
+            if *count == 0 {
+                reads.remove(&number);
+            }
+        }
+    }
+
     /// The whole block is resident now: a read that stays in the page cache has just brought it.
     pub(crate) fn remember(&self, number: u64, now: Time) {
         let mut blocks = self.blocks.borrow_mut();
@@ -344,5 +373,60 @@ impl File {
             blocks.clear();
         }
         blocks.insert(number, Block { looked: now, confirmed: now });
+    }
+}
+
+/// The numbers of the blocks that a range touches.
+const fn blocks_of(range: &Range<u64>) -> Range<u64> {
+    range.start / BLOCK..range.end.div_ceil(BLOCK)
+}
+
+#[cfg(test)]
+mod tests {
+    use ring::sim::{Config, World};
+    use ring::{Caching, Completion, Event, Op, OpenHow};
+
+    use super::*;
+
+    fn one(ring: &mut Ring, op: Op) -> Event {
+        ring.submit(op, 1);
+        let mut completions: Vec<Completion> = Vec::new();
+        while completions.is_empty() {
+            ring.wait(None, &mut completions).unwrap();
+        }
+        completions.remove(0).result.unwrap()
+    }
+
+    /// Where `cachestat` is refused, only the touch would find the eviction, and the page that it
+    /// touches has been read again.
+    #[test]
+    fn a_look_from_before_the_end_of_a_read_is_not_believed() {
+        for is_ended in [false, true] {
+            let world = World::new(Config { cachestat_errno: Some(1), ..Config::new(1) });
+            world.write_file("f", &[7; 200_000]);
+            let mut ring = Ring::simulated(&world);
+            let dir = Some(ring.sim_root(&world));
+            let how = OpenHow::BENEATH;
+            let Event::Opened(fd) = one(&mut ring, Op::Open { dir, path: c"f".into(), how }) else {
+                unreachable!("an open ends so")
+            };
+            let Event::Stat(stat) = one(&mut ring, Op::Stat(fd.clone())) else {
+                unreachable!("a stat ends so")
+            };
+            let file = File::new(fd.clone(), &stat);
+            let (part, now) = (100_000..150_000, ring.now());
+            file.begin_read(&part);
+            assert_eq!(file.resident(&ring, 0, 200_000, now, true), 200_000);
+            world.evict_all();
+            let pool = ring::BufferPool::new(PROBE_BYTES_MAX, 1).unwrap();
+            let buf = pool.take(50_000).unwrap();
+            let read = Op::Read { file: fd, offset: part.start, buf, caching: Caching::Keep };
+            let Event::Read(_) = one(&mut ring, read) else { unreachable!("a read ends so") };
+            let now = ring.now();
+            if is_ended {
+                file.end_read(&part);
+            }
+            assert_eq!(file.resident(&ring, 50_000, 100_000, now, false), 0, "{is_ended}");
+        }
     }
 }
