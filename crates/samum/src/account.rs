@@ -1,10 +1,10 @@
-//! Users and groups by name, as `/etc/passwd` and `/etc/group` have them (passwd(5), group(5)).
+//! Looks up users and groups by name in `/etc/passwd` and `/etc/group` (passwd(5), group(5)).
 //!
-//! Those that come from elsewhere (LDAP) can be given by number.
+//! Users and groups from other sources (LDAP) can be given by number.
 
 use std::fs;
 
-/// The number of a user: of its name, or of the digits that it is written in.
+/// The number of a user that is given by name or by number.
 ///
 /// # Errors
 ///
@@ -13,7 +13,7 @@ pub(crate) fn user(name: &str) -> Result<u32, String> {
     look_up("user", "/etc/passwd", name)
 }
 
-/// The same for a group.
+/// The number of a group that is given by name or by number.
 ///
 /// # Errors
 ///
@@ -29,7 +29,7 @@ fn look_up(kind: &str, file: &str, name: &str) -> Result<u32, String> {
     let table = fs::read(file).map_err(|error| format!("cannot read {file}: {error}"))?;
     find(&String::from_utf8_lossy(&table), name).ok_or_else(|| {
         format!(
-            "there is no {kind} {name} in {file} (one from elsewhere can be given by its number)"
+            "there is no {kind} {name} in {file} (a {kind} from another source can be given by its number)"
         )
     })
 }

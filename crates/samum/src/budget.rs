@@ -1,36 +1,38 @@
-//! The memory that peers can make a worker hold: what waits to be sent, answered or logged.
+//! Limits the memory that peers can make a worker hold: bytes that wait to be sent, requests that wait
+//! to be answered, responses that wait to be logged.
 //!
-//! A connection has a budget, and so have all connections of a worker together. When a connection's
-//! is spent, nothing more is read from it and no further response begins until the peer has taken
-//! some. When the worker's is spent, each connection has one response at a time, and a listing is
-//! refused with 503. What has bounds elsewhere is not counted: buffers and pipes of the disk
-//! (`sendfile::Disk`), receive buffers (`ring`), lines of logs (`log`).
+//! Each connection has a budget, and all connections of a worker have one together. When a
+//! connection's budget is spent, the worker receives nothing more from it and begins no further
+//! response until the peer has taken some bytes. When the worker's budget is spent, each connection has
+//! one response at a time, and a listing is refused with 503. Memory with limits of its own is not
+//! counted: buffers and pipes of the disk (`sendfile::Disk`), receive buffers (`ring`), lines of logs
+//! (`log`).
 
 use sendfile::{Account, Weight};
 
-/// Bytes that one connection may hold. The last response that begins below it may pass it by its
-/// own memory: a finished response or 64 KiB of a listing. Four finished responses of the
-/// largest size wait while the fifth begins.
+/// Bytes that one connection may hold. The last response that begins below this limit may exceed it by
+/// its own memory: a finished response or 64 KiB of a listing. Four finished responses of the largest
+/// size can wait while a fifth begins.
 pub(crate) const CONNECTION_BYTES_MAX: u64 = 128 * 1024;
 
 /// Bytes of finished responses and listings that one worker keeps for later requests.
 pub(crate) const CACHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Bytes that the connections of one worker may hold together, beside what is cached: as much as
-/// 512 connections that have spent theirs.
+/// Bytes that the connections of one worker may hold together, in addition to cached responses: the
+/// budgets of 512 connections.
 pub(crate) const WORKER_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// What the connections of one worker hold.
+/// The memory that the connections of one worker hold.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     /// Memory that several connections and the cache share, each piece charged once.
     pub(crate) shared: Account,
-    /// Memory of the connections' own, as of the last time that each did something.
+    /// Memory that belongs to single connections, as last counted for each of them.
     own: u64,
 }
 
 impl Budget {
-    /// A connection that was counted with `before` bytes of its own now holds `now`.
+    /// Counts a connection's own memory again: it was `before` bytes and is `now` bytes.
     pub(crate) const fn recount(&mut self, before: u64, now: u64) {
         self.own = self.own - before + now;
     }
@@ -40,17 +42,17 @@ impl Budget {
         self.own
     }
 
-    /// Bytes held now, those that are cached included.
+    /// Bytes held now, including cached responses.
     pub(crate) fn held(&self) -> u64 {
         self.own + self.shared.charged()
     }
 
-    /// Whether all connections together hold as much as they may.
+    /// Returns whether the worker's budget is spent.
     pub(crate) fn is_spent(&self) -> bool {
         self.held() >= WORKER_BYTES_MAX + CACHED_BYTES_MAX
     }
 
-    /// Whether a connection that holds `weight` may begin another response.
+    /// Returns whether a connection that holds `weight` may begin another response.
     pub(crate) fn allows(&self, weight: Weight) -> bool {
         let held = weight.total();
         held == 0 || (held < CONNECTION_BYTES_MAX && !self.is_spent())
@@ -74,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_its_own_and_shared_memory_spend_a_connections_budget_together() {
+    fn own_and_shared_memory_count_towards_a_connections_budget() {
         let budget = Budget::default();
         let half = CONNECTION_BYTES_MAX / 2;
         assert!(budget.allows(Weight { own: half, shared: half - 1 }));
@@ -82,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_connection_gives_back_others_may_hold() {
+    fn memory_that_one_connection_releases_is_free_for_others() {
         let mut budget = Budget::default();
         budget.recount(0, WORKER_BYTES_MAX);
         let cached = budget.shared.charge(CACHED_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! The command line as it is written, and what it means.
+//! Parses the command line, and converts it into a [`Config`].
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -18,15 +18,15 @@ use crate::preload::Preload;
 #[derive(Debug, Parser)]
 #[command(name = "samum", version, propagate_version = true, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 all went well, 1 something failed while running, 2 the command line is wrong."
+    after_help = "Exit codes: 0 success, 1 an error while running, 2 an error in the command line."
 )]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// A subcommand.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve a directory over HTTP
@@ -45,42 +45,43 @@ pub enum Command {
 }
 
 const SERVE_ABOUT: &str = "Serve a directory over HTTP/1.1.\n\n\
-    No request waits for another's disk: files that are in memory go out by sendfile(2), others are \
-    read on the side. SIGTERM and SIGINT stop accepting, let responses under way finish (at most 30 \
-    seconds), and exit with 0; a second signal exits at once. SIGHUP and SIGUSR1 open the access log \
-    again, for a log that was moved away; SIGHUP will also read the configuration again once there is one.";
+    No request waits while another reads from the disk: files in the page cache are sent by \
+    sendfile(2), others are read in the background. On SIGTERM or SIGINT the server accepts no more \
+    connections, completes the responses that it has begun (within 30 seconds), and exits with 0; on a \
+    second signal it exits at once. SIGHUP and SIGUSR1 reopen the access log after it was renamed.";
 
 const PRELOAD_ABOUT: &str = "Run another server so that its sendfile(2) does not wait for the disk.\n\n\
-    The command runs with libsamum_preload.so before the C library (LD_PRELOAD). When what it wants \
-    to send is not in memory, sendfile says that the socket is full (EAGAIN), a thread reads the \
-    file, and the server's own event loop is told when it can go on. What is in memory goes out as \
-    ever. The library is found by SAMUM_PRELOAD_LIB=PATH, else beside samum or in ../lib.\n\n\
-    Helped: servers that send files by sendfile(2) to nonblocking sockets and wait by epoll, poll \
+    The command runs with libsamum_preload.so in front of the C library (LD_PRELOAD). If the bytes to \
+    send are not in the page cache, sendfile reports that the socket is full (EAGAIN), a thread reads \
+    the file, and the server's own event loop is woken when the bytes can be sent. Cached files are sent \
+    as without the library. The library is searched at SAMUM_PRELOAD_LIB=PATH if that is set, else \
+    beside samum and in ../lib.\n\n\
+    It helps servers that send files by sendfile(2) to nonblocking sockets and wait with epoll, poll \
     or select: nginx (sendfile on), lighttpd, Apache httpd (EnableSendfile on, event MPM), webfsd.\n\n\
-    Not helped, and left as they are: what is read into memory first (nginx with sendfile off or \
-    TLS, h2o, files of lighttpd up to 32 KiB, proxied bodies), open(2) and stat(2) of files never \
-    looked at, blocking sockets, file systems that do not tell what is in memory (FUSE, NFS: as slow \
-    as without), sockets duplicated by dup(2), sockets in a poll(2) or select(2) of more than 1,024. Refused: \
-    programs that are statically linked (most in Go), for another machine, or that the loader does \
-    not let be preloaded (setuid, file capabilities).\n\n\
-    A program that waits for some sockets by epoll, poll or select and for others in ways that are \
-    not seen here (io_uring, system calls of its own) must not be preloaded: the others may never be \
-    told. Files that the program locks (fcntl(2), lockf(3)) are left to the kernel until it closes them; so is \
-    everything where a seccomp filter kills for what the library needs, or the program installs one \
-    itself. Advice by posix_fadvise(2) on \
-    files that are read from the disk is replaced. An nginx that replaces its own program (USR2) \
-    keeps the library only with \"env LD_PRELOAD;\" in its configuration.\n\n\
+    It does not change, and does not help: files that the program reads into memory (nginx with \
+    sendfile off or TLS, h2o, lighttpd with files up to 32 KiB, proxied bodies), open(2) and stat(2) of \
+    files that are not in the kernel's caches, blocking sockets, file systems that do not report what is \
+    cached (FUSE, NFS), sockets duplicated by dup(2), and a poll(2) or select(2) of more than 1,024 \
+    sockets. samum refuses programs that are statically linked (most Go programs), are built for another \
+    machine, or for which the loader ignores LD_PRELOAD (setuid, file capabilities).\n\n\
+    Do not preload a program that waits for some sockets with epoll, poll or select and for others in a \
+    way that the library does not see (io_uring, direct system calls): it may wait for the others for \
+    ever. The library does nothing for files that the program locks (fcntl(2), lockf(3)), until they are \
+    closed, and nothing at all where a seccomp filter kills the process for calls that the library needs, \
+    or where the program installs a filter itself. It replaces the program's posix_fadvise(2) advice for \
+    files that it reads from the disk. An nginx that replaces its own binary (USR2) keeps the library \
+    only with \"env LD_PRELOAD;\" in its configuration.\n\n\
     In the environment, SAMUM_PRELOAD=off turns the library off; SAMUM_PRELOAD_STATS and \
     SAMUM_PRELOAD_LOG are --stats and --log.";
 
-/// `samum preload`, as written.
+/// The arguments of `samum preload`.
 #[derive(Debug, Args)]
 pub struct PreloadArgs {
-    /// Write counts to PATH.PID of each process: once a second while it reads, and when it exits
+    /// Write counters of each process to PATH.PID: once a second while it reads files, and when it exits
     #[arg(long, value_name = "PATH")]
     pub stats: Option<PathBuf>,
 
-    /// Write what is notable to a file, or `-` for standard error
+    /// Write notable events to a file, or `-` for standard error
     #[arg(long, value_name = "FILE|-")]
     pub log: Option<OsString>,
 
@@ -90,24 +91,24 @@ pub struct PreloadArgs {
 }
 
 impl PreloadArgs {
-    /// What it means.
+    /// Converts the arguments.
     #[must_use]
     pub fn preload(self) -> Preload {
         Preload { command: self.command, stats: self.stats, log: self.log }
     }
 }
 
-/// `samum serve`, as written.
+/// The arguments of `samum serve`.
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// The directory to serve. Nothing outside it is reachable, by links neither. If another takes its
-    /// place (a deploy), that is served within a second
+    /// The directory to serve. Nothing outside it can be reached, not even through symbolic links. If
+    /// another directory takes its place (a deploy), that is served within a second
     #[arg(value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
 
-    /// Where to listen: ADDRESS:PORT, with an IPv6 address in brackets, or
-    /// unix:PATH, to which ,mode=660 and ,owner=USER:GROUP can be added. May be repeated. Port 0 lets
-    /// the kernel choose
+    /// The address to listen on: ADDRESS:PORT, with an IPv6 address in brackets, or
+    /// unix:PATH, optionally followed by ,mode=660 and ,owner=USER:GROUP. May be repeated. With port 0
+    /// the kernel chooses a port
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = parse_address)]
     pub listen: Vec<Address>,
 
@@ -115,7 +116,7 @@ pub struct Serve {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
 
-    /// What the workers run on; `auto` is io_uring where the kernel has and allows it
+    /// The kernel interface to use; `auto` is io_uring where the kernel has and allows it
     #[arg(long, value_enum, default_value_t = Driver::Auto)]
     pub driver: Driver,
 
@@ -127,29 +128,29 @@ pub struct Serve {
     #[arg(long)]
     pub listing: bool,
 
-    /// What is read from the disk stays in memory: `auto` keeps all but the largest files
+    /// Which files stay in the page cache after they were read: `auto` keeps all but the largest
     #[arg(long, value_enum, default_value_t = Cache::Auto)]
     pub cache: Cache,
 
-    /// What the ETag of a file is made of
+    /// How the ETag of a file is made
     #[arg(long, value_enum, default_value_t = Etag::Stat, long_help = ETAG_HELP)]
     pub etag: Etag,
 
-    /// Read at most so much beyond what a client has taken (k, m, g for KiB, MiB, GiB)
+    /// Prefetch at most this many bytes beyond those that a client has taken (k, m, g for KiB, MiB, GiB)
     #[arg(long, value_name = "BYTES", default_value = "2m", value_parser = parse_bytes)]
     pub readahead: u64,
 
-    /// The access log: a file to append to (opened again on SIGHUP and SIGUSR1), `-` for standard
+    /// The access log: a file to append to (reopened on SIGHUP and SIGUSR1), `-` for standard
     /// output, or `none`
     #[arg(long, value_name = "FILE|-|none", default_value = "none")]
     pub log: String,
 
-    /// How a line of the access log looks
+    /// The format of the access log
     #[arg(long, value_enum, default_value_t = LogFormat::Combined)]
     pub log_format: LogFormat,
 
-    /// Connections at once. Beyond it, the one that has been idle for longest is closed for a
-    /// newcomer; while none is idle, newcomers wait
+    /// The maximum number of connections. Beyond it, a new connection replaces the one that has been
+    /// idle for longest; while none is idle, it waits
     #[arg(long, value_name = "N", default_value_t = 16384, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub max_connections: u32,
 
@@ -161,7 +162,7 @@ pub struct Serve {
     #[arg(long, value_name = "S", default_value = "20", value_parser = parse_seconds)]
     pub timeout_header: Duration,
 
-    /// Close a connection that takes less than --rate-min for S seconds
+    /// Close a connection whose client takes less than --rate-min for S seconds
     #[arg(long, value_name = "S", default_value = "30", value_parser = parse_seconds)]
     pub timeout_send: Duration,
 
@@ -173,9 +174,9 @@ pub struct Serve {
 /// `--driver`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Driver {
-    /// io_uring if it can be had
+    /// io_uring if available, else epoll
     Auto,
-    /// io_uring or an error
+    /// io_uring, or an error
     Uring,
     /// epoll and threads
     Epoll,
@@ -201,21 +202,20 @@ pub enum Etag {
     Hash,
 }
 
-const ETAG_HELP: &str = "What the ETag of a file is made of. All are strong: a download is only resumed, and a cached copy \
-    only called current, if the bytes are the same.\n\n\
-    stat: the size, the times of modification (mtime) and of change (ctime), and the inode number. It changes \
-    whenever the file may have changed, also when another file of the same size and mtime takes its place, and \
-    when its mode or its names change. It stays the same when the server or the machine restarts. On other \
-    machines copies of the same file have other tags: nodes of a fleet behind one address share only \
-    Last-Modified.\n\n\
-    hash: the contents (BLAKE3). The same on all nodes of a fleet that have the same bytes. It is computed on the \
-    side, by each worker at 128 MiB/s, and kept by inode and ctime until the server restarts; until it is known, and for \
-    files of more than 4 GiB, a response has no ETag.\n\n\
-    Neither tells every write through a shared mapping (mmap), nor, before Linux 6.13, two writes within one tick \
+const ETAG_HELP: &str = "How the ETag of a file is made. All ETags are strong: a download is resumed, and a cached copy \
+    confirmed, only if the bytes are the same.\n\n\
+    stat: from the size, the times of modification (mtime) and of change (ctime), and the inode number. The ETag \
+    changes whenever the file may have changed, also when another file of the same size and mtime replaces it, \
+    and when its mode or its names change. It survives restarts of the server and the machine. Copies of a file \
+    on other machines have different ETags, so the servers behind one address share only Last-Modified.\n\n\
+    hash: from the contents (BLAKE3). The ETag is the same on all machines that have the same bytes. It is \
+    computed in the background, by each worker at 128 MiB/s, and kept by inode and ctime until the server \
+    restarts. Responses have no ETag before it is computed, and for files of more than 4 GiB.\n\n\
+    Neither notices every write through a shared mapping (mmap) or, before Linux 6.13, two writes within one tick \
     of the kernel's clock (1 to 10 ms).";
 
 impl Serve {
-    /// What it means.
+    /// Converts the arguments.
     #[must_use]
     pub fn config(self) -> Config {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -265,16 +265,15 @@ fn parse_address(text: &str) -> Result<Address, String> {
         if let IpAddr::V6(ip) = address.ip()
             && let Some(v4) = ip.to_ipv4_mapped()
         {
-            // A socket for IPv6 alone takes no such address, and no client could reach it.
+            // A socket for IPv6 only refuses such an address, and no client could reach it.
             let v4 = SocketAddr::from((v4, address.port()));
             return Err(format!(
-                "that is an IPv4 address in the notation of IPv6, which no client of either can \
-                 reach here: listen on {v4}"
+                "this is an IPv4 address in IPv6 notation, which no client can reach: listen on {v4}"
             ));
         }
         return Ok(Address::Ip(address));
     }
-    // `:80` and `80` are every IPv4 address, as with other servers.
+    // `:80` and `80` mean all IPv4 addresses, as with other servers.
     if let Ok(port) = text.strip_prefix(':').unwrap_or(text).parse::<u16>() {
         return Ok(Address::Ip(SocketAddr::from(([0, 0, 0, 0], port))));
     }
@@ -284,7 +283,7 @@ fn parse_address(text: &str) -> Result<Address, String> {
     found.next().map(Address::Ip).ok_or_else(|| "the name has no address".to_owned())
 }
 
-/// `PATH[,mode=OCTAL][,owner=[USER][:GROUP]]`; a path may have commas, but no `,word=`.
+/// Parses `PATH[,mode=OCTAL][,owner=[USER][:GROUP]]`. The path may have commas, but no `,word=`.
 fn parse_unix(text: &str) -> Result<UnixSocket, String> {
     let mut socket = UnixSocket::default();
     let mut rest = text;
@@ -305,7 +304,7 @@ fn parse_unix(text: &str) -> Result<UnixSocket, String> {
                 socket.group = (!group.is_empty()).then(|| group.to_owned());
             }
             _ => {
-                return Err(format!("{name}= is not known; a Unix socket has mode= and owner="));
+                return Err(format!("unknown option {name}=; a Unix socket has mode= and owner="));
             }
         }
         rest = before;
@@ -317,7 +316,7 @@ fn parse_unix(text: &str) -> Result<UnixSocket, String> {
     Ok(socket)
 }
 
-/// What is before the last `,name=value`, the name and the value.
+/// Splits off the last `,name=value`: the text before it, the name and the value.
 fn last_option(text: &str) -> Option<(&str, &str, &str)> {
     let (before, option) = text.rsplit_once(',')?;
     let (name, value) = option.split_once('=')?;

@@ -1,4 +1,4 @@
-//! The configuration as it is meant.
+//! The configuration of the server, after parsing.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -8,48 +8,48 @@ use std::path::PathBuf;
 use ring::Choice;
 use sendfile::Caching;
 
-/// What `samum serve` does.
+/// The configuration of `samum serve`.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The directory to serve.
     pub root: PathBuf,
-    /// Where to listen; at least one.
+    /// The addresses to listen on; at least one.
     pub listen: Vec<Address>,
-    /// Workers, each with a thread of its own; at least one.
+    /// The number of workers, each of which is a thread; at least one.
     pub threads: usize,
-    /// What the workers run on.
+    /// The kernel interface that the workers use.
     pub driver: Choice,
-    /// Where the access log goes.
+    /// The destination of the access log.
     pub log: LogTarget,
-    /// How its lines look.
+    /// The format of its lines.
     pub log_format: LogFormat,
-    /// The rest.
+    /// The settings of each worker.
     pub tuning: Tuning,
 }
 
-/// What one worker needs to know.
+/// The settings of one worker.
 #[derive(Clone, Debug)]
 pub struct Tuning {
-    /// The file that stands for its directory.
+    /// The name of the file that is served for its directory.
     pub index: String,
-    /// Whether a directory without that file is listed.
+    /// Whether directories without that file are listed.
     pub listing: bool,
-    /// What becomes of the page cache.
+    /// Which files stay in the page cache after they were read.
     pub caching: Caching,
-    /// What entity tags are made of.
+    /// The source of entity tags.
     pub tags: Tags,
-    /// Bytes read ahead of what a socket has taken.
+    /// Bytes that are prefetched for a connection beyond those that its socket has taken.
     pub readahead: u64,
-    /// Connections of all workers together.
+    /// The maximum number of connections of all workers together.
     pub connections_max: usize,
-    /// An idle connection is closed after this.
+    /// An idle connection is closed after this time.
     pub timeout_idle: Duration,
-    /// A request that is not complete after this gets a 408.
+    /// A request that is not complete after this time is answered 408.
     pub timeout_header: Duration,
-    /// How long a peer may take less than [`rate_min`](Self::rate_min).
+    /// A connection whose peer takes less than [`rate_min`](Self::rate_min) for this long is closed.
     pub timeout_send: Duration,
-    /// Bytes per second that a peer must take while a response waits for it; at least one byte
-    /// in each `timeout_send` is always asked for.
+    /// Bytes per second that a peer must take while a response waits for it. It must always take at
+    /// least one byte in each `timeout_send`.
     pub rate_min: u64,
 }
 
@@ -70,7 +70,7 @@ impl Default for Tuning {
     }
 }
 
-/// What entity tags are made of.
+/// The source of entity tags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tags {
     /// Size, times of modification and of change, inode.
@@ -80,7 +80,7 @@ pub enum Tags {
     Hash,
 }
 
-/// Where a listener is.
+/// The address of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// TCP.
@@ -92,13 +92,13 @@ pub enum Address {
 /// A stream socket in the file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnixSocket {
-    /// Its name.
+    /// Its path.
     pub path: PathBuf,
-    /// Its permissions, if they are not what the umask leaves of 0777. Who may write to it may connect.
+    /// Its permissions, if not 0777 less the umask. Users with write permission can connect.
     pub mode: Option<u32>,
-    /// The name or number of the user that it is given to.
+    /// The name or number of the user that will own it.
     pub user: Option<String>,
-    /// The name or number of the group that it is given to.
+    /// The name or number of the group that will own it.
     pub group: Option<String>,
 }
 
@@ -111,10 +111,10 @@ impl fmt::Display for Address {
     }
 }
 
-/// Where the access log goes.
+/// The destination of the access log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LogTarget {
-    /// Nowhere.
+    /// No log.
     #[default]
     None,
     /// Standard output.
@@ -123,14 +123,14 @@ pub enum LogTarget {
     File(PathBuf),
 }
 
-/// How a line of the access log looks.
+/// The format of a line of the access log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// `host - - [date] "request" status bytes`
     Common,
-    /// The same with referrer and user agent: what most tools read.
+    /// The same with referrer and user agent; most tools read this.
     #[default]
     Combined,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }

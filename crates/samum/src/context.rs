@@ -1,4 +1,4 @@
-//! The values that decisions of a worker are made from: its clock, its limits, its counters.
+//! The clock, the limits and the counters of a worker.
 
 use core::hash::BuildHasher as _;
 use std::hash::RandomState;
@@ -19,31 +19,30 @@ pub struct Stats {
     pub responses: u64,
     /// Connections closed because a file became shorter while it was being sent.
     pub truncated: u64,
-    /// Opens, stats and reads that failed with more than "not found" or "not permitted".
+    /// Opens, stats and reads that failed for another reason than "not found" or "not permitted".
     pub disk_errors: u64,
-    /// Connections closed because their peer took too little for too long.
+    /// Connections closed because their peer took less than the minimum rate for too long.
     pub slow_peers: u64,
-    /// Connections closed because their peer sent nothing, or no whole request, for too long.
+    /// Connections closed because their peer sent nothing, or no complete request, for too long.
     pub timeouts: u64,
-    /// Idle connections closed because a newcomer wanted their place.
+    /// Idle connections closed to make room for new ones.
     pub idle_closed: u64,
-    /// Lines of logs that were dropped because the log could not take them.
+    /// Lines dropped because they could not be written to a log.
     pub log_lines_dropped: u64,
-    /// Times that accepting stopped for want of descriptors.
+    /// Times that accepting stopped because descriptors ran out.
     pub descriptor_shortages: u64,
 }
 
-/// The clock, limits and counters of one worker. It changes between turns only, but for the
-/// counters and the budget.
+/// The clock, limits and counters of one worker. Only the counters and the budget change during a turn.
 #[derive(Debug)]
 pub struct Context {
     /// The number of this turn of the worker.
     pub turn: u64,
     /// The time at which the turn began.
     pub now: Time,
-    /// The same in Unix seconds.
+    /// The time at which the turn began, in Unix seconds.
     pub unix: i64,
-    /// The same as HTTP writes it.
+    /// The same time as an HTTP date.
     pub date: [u8; DATE_LEN],
     /// Whether requests are logged.
     pub logs: bool,
@@ -51,7 +50,7 @@ pub struct Context {
     pub stats: Stats,
     pub(crate) tuning: Rc<Tuning>,
     pub(crate) budget: Budget,
-    /// The key and the number of the next token.
+    /// The hash key and the counter of [`next_token`](Self::next_token).
     tokens: (RandomState, u64),
 }
 
@@ -80,8 +79,7 @@ impl Context {
         }
     }
 
-    /// A number that a client cannot predict, even from the numbers before it: a keyed hash of a
-    /// counter.
+    /// Returns a number that a client cannot predict from earlier ones: a keyed hash of a counter.
     pub(crate) fn next_token(&mut self) -> u64 {
         let (key, count) = &mut self.tokens;
         *count += 1;

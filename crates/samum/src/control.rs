@@ -1,5 +1,5 @@
-//! Orders to the workers, from threads that may sleep. A worker may not: it opens no file itself, and
-//! takes no lock to learn what is wanted of it.
+//! Passes orders to the workers from threads that may sleep. A worker must not sleep: it opens no file
+//! itself, and takes no lock to receive its orders.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::io;
@@ -11,17 +11,18 @@ use ring::Waker;
 
 use crate::worker::Worker;
 
-/// Orders that wait for one worker. They come from signals and deploys, a few a second at most, and a
-/// turn takes milliseconds: a worker that has so many does not run any more, and gets no further ones.
+/// The maximum number of orders that wait for one worker. Orders come from signals and deploys, a few
+/// per second at most, and a turn takes milliseconds. So a worker with a full queue no longer runs, and
+/// gets no further orders.
 const ORDERS_MAX: usize = 16;
 
-/// Set in [`State`] when the workers are to finish.
+/// The bit of [`State`] that tells the workers to shut down.
 const STOP: u64 = 1 << 63;
 
-/// The number of orders given so far, and [`STOP`]: what a worker looks at after each turn.
+/// The number of orders given so far, and [`STOP`]. A worker checks it after each turn.
 type State = Arc<AtomicU64>;
 
-/// What a worker is told to use from now on.
+/// An order to a worker: what to use from now on.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Another file for the access log.
@@ -38,17 +39,17 @@ pub(crate) struct Workers {
     wakers: Vec<Waker>,
 }
 
-/// What one worker is told, as it sees it.
+/// The orders for one worker, as it sees them.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     state: State,
-    /// The state that has been acted upon.
+    /// The state at the last call of [`obey`](Self::obey).
     seen: u64,
     orders: Receiver<Order>,
 }
 
 impl Workers {
-    /// For so many workers, each of which gets one of the inboxes.
+    /// Makes the inboxes of `count` workers.
     pub(crate) fn new(count: usize) -> (Self, Vec<Inbox>) {
         let state = State::default();
         let (orders, inboxes) = (0..count)
@@ -60,35 +61,37 @@ impl Workers {
         (Self { state, orders, wakers: Vec::new() }, inboxes)
     }
 
-    /// A worker runs and waits for events.
+    /// Adds the waker of a worker that has started.
     pub(crate) fn add_waker(&mut self, waker: Waker) {
         self.wakers.push(waker);
     }
 
-    /// Tell them to finish.
+    /// Tells all workers to shut down.
     pub(crate) fn stop(&self) {
         // Release pairs with the acquire in `Inbox::is_stopped`.
         self.state.fetch_or(STOP, Ordering::Release);
         self.wake();
     }
 
-    /// Give each worker a duplicate of a descriptor, or none of them.
+    /// Gives each worker a duplicate of a descriptor. If the descriptor cannot be duplicated for all
+    /// of them, no worker gets one.
     ///
     /// # Errors
     ///
-    /// Those of `dup(2)`; `WouldBlock` when a worker takes no orders any more.
+    /// Those of `dup(2)`; `WouldBlock` if the queue of a worker is full. The other workers have got the
+    /// order then.
     pub(crate) fn tell(&self, order: fn(OwnedFd) -> Order, fd: &OwnedFd) -> io::Result<()> {
         let duplicates: io::Result<Vec<_>> =
             self.orders.iter().map(|_| fd.try_clone().map(order)).collect();
         let mut result = Ok(());
         for (sender, order) in self.orders.iter().zip(duplicates?) {
             match sender.try_send(order) {
-                // One that has ended needs nothing.
+                // A worker that has ended needs no orders.
                 Ok(()) | Err(TrySendError::Disconnected(_)) => {}
                 Err(TrySendError::Full(_)) => result = Err(io::ErrorKind::WouldBlock.into()),
             }
         }
-        // Release pairs with the acquire in `Inbox::orders`.
+        // Release pairs with the acquire in `Inbox::obey`.
         self.state.fetch_add(1, Ordering::Release);
         self.wake();
         result
@@ -102,12 +105,13 @@ impl Workers {
 }
 
 impl Inbox {
-    /// Whether to finish.
+    /// Returns whether the worker must shut down.
     pub(crate) fn is_stopped(&self) -> bool {
         self.state.load(Ordering::Acquire) & STOP != 0
     }
 
-    /// Do what has been ordered since the last call: after each turn, which a waker has ended.
+    /// Carries out the orders given since the last call. Call it after each turn; an order wakes the
+    /// worker, which ends its turn.
     pub(crate) fn obey(&mut self, worker: &mut Worker) {
         let state = self.state.load(Ordering::Acquire);
         if core::mem::replace(&mut self.seen, state) == state {

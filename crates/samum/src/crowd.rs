@@ -1,15 +1,16 @@
-//! The places for connections, which all workers share.
+//! Limits the number of connections of all workers together.
 //!
-//! Each connection has a place. When none is left, a newcomer gets that of the connection that has
-//! been idle for longest in its own worker, or, if none is idle there, in another. So neither silent
-//! clients nor a full worker shut others out for as long as a connection is idle anywhere.
+//! Each connection takes a place. When no place is left, a new connection gets the place of the
+//! connection that has been idle for longest in its own worker or, if that has no idle connection, in
+//! another. So as long as any connection is idle, neither silent clients nor a full worker can shut out
+//! new clients.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ring::Waker;
 
-/// Counts the connections of all workers and the newcomers that wait for a place.
+/// Counts the connections of all workers, and the new connections that wait for a place.
 ///
 /// The counters guard no other memory, and a worker that must look at them is woken through its
 /// ring, so relaxed order is enough.
@@ -22,7 +23,7 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// At least one place.
+    /// Makes `places` places, but at least one.
     #[must_use]
     pub fn new(places: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -33,17 +34,18 @@ impl Crowd {
         })
     }
 
-    /// Has a worker woken when a place is wanted or free.
+    /// Adds a worker's waker. It is called when a connection waits for a place, and when a place becomes
+    /// free for a waiting connection.
     pub fn join(&self, waker: Waker) {
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).push(waker);
     }
 
-    /// Places in all.
+    /// The number of places.
     pub(crate) const fn places(&self) -> usize {
         self.places
     }
 
-    /// Takes a place, if one is left.
+    /// Takes a place if one is left; returns whether it did.
     pub(crate) fn enter(&self) -> bool {
         let one_more = |taken: usize| (taken < self.places).then_some(taken + 1);
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
@@ -57,7 +59,7 @@ impl Crowd {
         }
     }
 
-    /// So many newcomers wait in a worker where `before` waited when it last said so.
+    /// Notes that `now` new connections wait in a worker, in which `before` waited at its last call.
     pub(crate) fn set_waiting(&self, before: usize, now: usize) {
         if now != before {
             self.waiting.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
@@ -67,7 +69,7 @@ impl Crowd {
         }
     }
 
-    /// Whether newcomers wait anywhere, and no place is left.
+    /// Returns whether new connections wait in any worker, and no place is left.
     pub(crate) fn is_full(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
             && self.taken.load(Ordering::Relaxed) >= self.places
@@ -85,10 +87,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_no_more_places_than_there_are() {
+    fn the_number_of_places_is_the_limit() {
         let crowd = Crowd::new(2);
         assert!(crowd.enter() && crowd.enter() && !crowd.enter());
-        assert!(!crowd.is_full(), "nobody waits");
+        assert!(!crowd.is_full(), "no connection waits");
         crowd.set_waiting(0, 3);
         assert!(crowd.is_full());
         crowd.leave();

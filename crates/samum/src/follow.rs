@@ -1,9 +1,8 @@
-//! Opens DIR, and follows it when another directory takes its place: a deploy that removes the
-//! directory and makes it
-//! again, or that points a symbolic link such as `current` somewhere else.
+//! Opens DIR, and opens it again when another directory takes its place: a deploy may replace the
+//! directory, or point a symbolic link such as `current` to another one.
 //!
-//! Looking at a path can sleep for ever (a dead network file system), so this is a thread of its own,
-//! that nobody waits for.
+//! Looking at a path can sleep for ever (on a dead network file system), so [`follow`] has a thread of
+//! its own, for which no other thread waits.
 
 use core::time::Duration;
 use std::fs::OpenOptions;
@@ -18,8 +17,8 @@ use rustix::fs::OFlags;
 use crate::control::{Order, Workers};
 use crate::say::say;
 
-/// How often the path is looked at: two system calls. The new directory is served after this, and the
-/// time that a turn of each worker takes: well under a second.
+/// The time between two looks at the path, which cost two system calls each. A new directory is served
+/// after this time and one turn of each worker: well under a second.
 const PERIOD: Duration = Duration::from_millis(500);
 
 /// Opens the directory to serve.
@@ -42,7 +41,7 @@ pub(crate) fn open(path: &Path) -> Result<OwnedFd, String> {
     Ok(file.into())
 }
 
-/// Look at the path of the directory being served, for as long as the process lives.
+/// Looks at the path of the directory being served for as long as the process runs.
 pub(crate) fn follow(path: &Path, mut serving: OwnedFd, workers: &Workers) {
     let mut follower = Follower::default();
     loop {
@@ -66,7 +65,7 @@ pub(crate) fn follow(path: &Path, mut serving: OwnedFd, workers: &Workers) {
     }
 }
 
-/// Have the workers serve the directory that is at the path now.
+/// Tells the workers to serve the directory that is at the path now.
 fn replace(path: &Path, workers: &Workers) -> Result<OwnedFd, String> {
     let directory = open(path)?;
     let told = workers.tell(Order::Root, &directory);
@@ -74,51 +73,52 @@ fn replace(path: &Path, workers: &Workers) -> Result<OwnedFd, String> {
     Ok(directory)
 }
 
-/// Whether the directory being served is still what is at the path.
+/// Returns whether the directory at the path is still the one being served.
 ///
-/// Both are asked each time: on some file systems (overlayfs) the numbers of a directory change while it
-/// is in use. A number is not given to another directory as long as `serving` is open.
+/// Both are asked for their numbers each time, because on some file systems (overlayfs) the numbers of a
+/// directory change while it is in use. As long as `serving` is open, no other directory gets its number.
 fn look(path: &Path, serving: &OwnedFd) -> io::Result<bool> {
     let there = rustix::fs::stat(path)?;
-    // Gone on its server (ESTALE): what is at the path is another.
+    // The directory was removed on a network server (ESTALE), so the one at the path is another.
     let Ok(here) = rustix::fs::fstat(serving) else { return Ok(false) };
     Ok((here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
 }
 
-/// What is found at the path of the directory.
+/// The result of a look at the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Found {
     /// The directory that is being served.
     Same,
-    /// Another directory, which is being served from now on.
+    /// Another directory, which is served from now on.
     Another,
-    /// Nothing that can be served; the reason, as a sentence.
+    /// Nothing that can be served, and the reason as a sentence.
     Nothing(String),
 }
 
-/// Decides what the operator is told.
+/// Decides which changes are reported to the operator.
 #[derive(Debug, Default)]
 struct Follower {
-    /// Some exactly when nothing could be served at the last look; the reason, which has been told.
+    /// Some exactly when the last look found nothing to serve: the reason, which has been reported.
     lost: Option<String>,
 }
 
 impl Follower {
-    /// Takes what was found; returns what is new for the operator.
+    /// Takes the result of a look; returns a message if it is new for the operator.
     fn handle(&mut self, found: Found, path: &Path) -> Option<String> {
         let shown = path.display();
         match found {
-            Found::Same => {
-                self.lost.take().map(|_| format!("{shown} is there again; it was served all along"))
-            }
+            Found::Same => self
+                .lost
+                .take()
+                .map(|_| format!("{shown} exists again; it was served all the time")),
             Found::Another => {
                 self.lost = None;
-                Some(format!("{shown} is another directory now: serving that one"))
+                Some(format!("{shown} is another directory now: serving the new one"))
             }
             Found::Nothing(reason) if self.lost.as_ref() == Some(&reason) => None,
             Found::Nothing(reason) => {
                 let text = format!(
-                    "{reason}; what is left of the directory that was there is served until there is another"
+                    "{reason}; the rest of the old directory is served until there is a new one"
                 );
                 self.lost = Some(reason);
                 Some(text)
@@ -127,10 +127,10 @@ impl Follower {
     }
 }
 
-/// The path to look at: a relative one would mean something else after a `chdir`, and `.` is the working
-/// directory itself, whatever is at its path by now.
+/// The absolute path to look at. A relative path would change its meaning after a `chdir`, and `.` stays
+/// the working directory even if another directory takes its path.
 pub(crate) fn path_to_follow(path: &Path) -> PathBuf {
-    // Without a working directory nothing better is known.
+    // It fails only without a working directory.
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
@@ -139,23 +139,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_change_is_told_once() {
+    fn each_change_is_reported_once() {
         let mut follower = Follower::default();
         let mut told = |found| follower.handle(found, Path::new("/srv/www"));
         let gone = || Found::Nothing("cannot serve /srv/www any more: no such file".to_owned());
         assert_eq!(told(Found::Same), None);
         let text = told(gone()).unwrap();
         assert!(
-            text.starts_with("cannot serve /srv/www any more: no such file; what is left"),
+            text.starts_with(
+                "cannot serve /srv/www any more: no such file; the rest of the old directory"
+            ),
             "{text}"
         );
         assert_eq!(told(gone()), None);
         assert!(told(Found::Nothing("permission denied".to_owned())).is_some());
         let text = told(Found::Another).unwrap();
-        assert_eq!(text, "/srv/www is another directory now: serving that one");
+        assert_eq!(text, "/srv/www is another directory now: serving the new one");
         assert_eq!(told(Found::Same), None);
         assert!(told(gone()).is_some());
-        assert!(told(Found::Same).unwrap().contains("there again"));
+        assert!(told(Found::Same).unwrap().contains("exists again"));
         assert_eq!(told(Found::Same), None);
     }
 }

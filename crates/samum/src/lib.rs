@@ -1,7 +1,8 @@
 //! A file server for Linux that never waits for the disk.
 //!
-//! [`server::run`] runs what [`config::Config`] says: one [`worker::Worker`] per thread, each
-//! with a ring, a disk and a cache of its own, nothing shared. `DESIGN.md` has the whole picture.
+//! [`server::run`] starts the workers that [`config::Config`] asks for: one [`worker::Worker`] per
+//! thread, each with its own ring, disk and cache. They share only the limit on connections ([`crowd`]).
+//! `DESIGN.md` describes the architecture.
 //!
 //! ```text
 //!  network ──events──► worker ──► connection ──bytes──► session ──request──► handler ──► content
@@ -42,5 +43,5 @@ pub use config::LogFormat;
 pub use context::Stats;
 pub use text::plain;
 
-/// What the server calls itself in responses and messages.
+/// The server's name in responses and messages.
 pub(crate) const NAME: &str = "samum";

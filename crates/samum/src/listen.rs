@@ -18,19 +18,19 @@ use rustix::net::{
 use crate::account;
 use crate::config::{Address, UnixSocket};
 
-/// How long to wait for other servers that look at the same directory of Unix sockets. Each holds the
-/// lock for a few system calls; somebody who holds it longer is not one of us.
+/// How long to wait for other servers that lock the same directory of Unix sockets. Each holds the lock
+/// for a few system calls; a process that holds it longer is no samum.
 const LOCK_MAX: Duration = Duration::from_secs(1);
 
-/// How long an address may be taken before that is an error. The kernel closes what an io_uring holds a
-/// moment after its process has ended (`io_ring_exit_work` in io_uring/io_uring.c), so a server that is
-/// started right after another was killed finds it listening.
+/// How long an address may be in use before that is an error. The kernel closes the descriptors of an
+/// io_uring a moment after its process has ended (`io_ring_exit_work` in io_uring/io_uring.c), so the
+/// listeners of a killed server still exist when its successor starts at once.
 const IN_USE_MAX: Duration = Duration::from_secs(1);
-/// How often it is tried in that time.
+/// The pause between two tries in that time.
 const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 
-/// Open one listening socket per worker, all for the same address, and the name that a Unix socket has
-/// in the file system. `backlog` connections wait to be accepted at each; the kernel caps it at
+/// Opens one listening socket per worker, all for the same address, and the file of a Unix socket. At
+/// most `backlog` connections wait to be accepted at each socket; the kernel limits it to
 /// `net.core.somaxconn`.
 pub(crate) fn open(
     address: &Address,
@@ -48,7 +48,7 @@ pub(crate) fn open(
     opened.map_err(|error| explain(address, error))
 }
 
-/// Try for a while to get an address that is taken.
+/// Tries again for [`IN_USE_MAX`] if the address is in use.
 fn insist<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     let deadline = Instant::now() + IN_USE_MAX;
     loop {
@@ -61,15 +61,17 @@ fn insist<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
 
 fn open_ip(address: SocketAddr, workers: usize, backlog: i32) -> Result<Vec<OwnedFd>, Errno> {
     if workers > 1 {
-        // One that does not share fails where another server listens, be it one that would.
+        // A socket without SO_REUSEPORT cannot be bound where another server listens, even if that
+        // server allows sharing. So another server's connections are not taken by mistake.
         socket_for(&address, false)?;
     }
     let mut address = address;
     let mut all = Vec::new();
     for _ in 0..workers {
-        // One socket per worker: the kernel spreads connections, and no worker wakes for another's.
+        // With one socket per worker the kernel spreads the connections, and a connection wakes only
+        // one worker.
         let socket = socket_for(&address, workers > 1)?;
-        // Accepted sockets inherit it. Responses leave as whole as they can be made (MSG_MORE).
+        // Accepted sockets inherit it. MSG_MORE joins what belongs together instead.
         sockopt::set_tcp_nodelay(&socket, true)?;
         listen(&socket, backlog)?;
         if address.port() == 0 {
@@ -80,7 +82,7 @@ fn open_ip(address: SocketAddr, workers: usize, backlog: i32) -> Result<Vec<Owne
     Ok(all)
 }
 
-/// A socket bound to an address, which others may have as well if it is `shared`.
+/// Makes a socket and binds it to an address; `shared` lets other sockets bind to the same address.
 fn socket_for(address: &SocketAddr, shared: bool) -> Result<OwnedFd, Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -88,14 +90,14 @@ fn socket_for(address: &SocketAddr, shared: bool) -> Result<OwnedFd, Errno> {
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_reuseport(&socket, shared)?;
     if family == AddressFamily::INET6 {
-        // `[::]` is IPv6 alone; who wants both lists both.
+        // `[::]` means IPv6 only; for both versions, both addresses have to be given.
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
     rustix::net::bind(&socket, address)?;
     Ok(socket)
 }
 
-/// Whom a Unix socket is given to.
+/// The user and group that will own a Unix socket.
 struct Owner {
     user: Option<Uid>,
     group: Option<Gid>,
@@ -108,8 +110,8 @@ impl Owner {
         Ok(Self { user: user.map(Uid::from_raw), group: group.map(Gid::from_raw) })
     }
 
-    /// Gives the socket to them. Nobody can connect before `listen`, so nobody does with the owner
-    /// that it had before.
+    /// Changes the owner of the socket. Call it before `listen`: no client can connect before that, so
+    /// none connects by the permissions of the old owner.
     fn give(&self, path: &Path) -> Result<(), Errno> {
         if self.user.is_none() && self.group.is_none() {
             return Ok(());
@@ -129,7 +131,7 @@ fn open_unix(
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let make = || socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
     let socket = make()?;
-    // Of two servers that find a socket left behind, the second must not remove what the first has made.
+    // If two servers find a stale socket, the second must not remove the socket that the first has made.
     let lock = lock_directory(path);
     match bind_unix(&socket, &address, unix.mode) {
         Ok(()) => {}
@@ -137,7 +139,7 @@ fn open_unix(
             if is_socket(path)
                 && rustix::net::connect(make()?, &address) == Err(Errno::CONNREFUSED) =>
         {
-            // A server that has gone left it behind.
+            // The socket is stale: its server has ended.
             rustix::fs::unlink(path)?;
             bind_unix(&socket, &address, unix.mode)?;
         }
@@ -145,8 +147,8 @@ fn open_unix(
     }
     let file = SocketFile::made(path)?;
     let ready = owner.give(path).and_then(|()| listen(&socket, backlog));
-    // Before it listens it looks like one that was left behind. If that has failed, `file` takes the
-    // lock again to remove the name.
+    // The lock is held until the socket listens, because before that it looks stale. If `listen` has
+    // failed, `file` takes the lock again to remove the name.
     drop(lock);
     ready?;
     let mut all = vec![socket];
@@ -156,20 +158,21 @@ fn open_unix(
     Ok((all, file))
 }
 
-/// Give a socket its name, which has these permissions from the first moment on: `bind(2)` takes those of
-/// the socket itself, less the umask (`unix_bind_bsd` in net/unix/af_unix.c).
+/// Binds a socket to its name, which has the permissions `mode` from the first moment on: `bind(2)` uses
+/// those of the socket itself, less the umask (`unix_bind_bsd` in net/unix/af_unix.c).
 fn bind_unix(socket: &OwnedFd, address: &SocketAddrUnix, mode: Option<u32>) -> Result<(), Errno> {
     let Some(mode) = mode else { return rustix::net::bind(socket, address) };
     rustix::fs::fchmod(socket, Mode::from_raw_mode(mode))?;
-    // The umask is the process's; there is one thread yet.
+    // The umask belongs to the whole process, which has only one thread at this time.
     let umask = rustix::process::umask(Mode::empty());
     let bound = rustix::net::bind(socket, address);
     rustix::process::umask(umask);
     bound
 }
 
-/// A lock that our servers hold while they replace or remove a Unix socket, on the directory that it is
-/// in: no file of its own is left behind. `None` where there can be none: then it has to do without.
+/// Takes the lock that samum servers hold while they replace or remove a Unix socket. It is on the
+/// directory of the socket, so no lock file is left behind. `None` if the directory cannot be locked;
+/// then the server works without the lock.
 fn lock_directory(path: &Path) -> Option<OwnedFd> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -187,34 +190,34 @@ fn lock_directory(path: &Path) -> Option<OwnedFd> {
     }
 }
 
-/// The name of a Unix socket in the file system. It goes when the server ends.
+/// The name of a Unix socket in the file system. It is removed when the server ends.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// Device and inode: by then the path may be that of another server's.
+    /// Device and inode: another server's socket may be at the path by then.
     identity: (u64, u64),
     removed: AtomicBool,
 }
 
 impl SocketFile {
-    /// Just made, under the lock.
+    /// Notes a socket that was just made. The caller holds the lock.
     fn made(path: &Path) -> Result<Self, Errno> {
-        // Absolute, for whoever changes the working directory.
+        // Absolute, so that it stays right if the working directory changes.
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         Ok(Self { identity: identity(path)?, path: absolute, removed: AtomicBool::new(false) })
     }
 
-    /// Remove it, unless another server has put its own there. The first call alone does something.
+    /// Removes the name, unless another server's socket is there now. Only the first call does anything.
     ///
-    /// To be called while the socket still listens: a successor of ours finds it alive until it is gone.
+    /// Call it while the socket still listens, so that a successor never takes the name for stale.
     pub(crate) fn remove(&self) {
-        // Relaxed: nothing else is passed on.
+        // Relaxed: the flag publishes no other memory.
         if self.removed.swap(true, Ordering::Relaxed) {
             return;
         }
         let _lock = lock_directory(&self.path);
         if identity(&self.path) == Ok(self.identity) {
-            // Somebody else removed it: as good.
+            // It fails if another process has removed the name, which is what we want.
             let _ = rustix::fs::unlink(&self.path);
         }
     }
@@ -231,7 +234,8 @@ fn identity(path: &Path) -> Result<(u64, u64), Errno> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Connecting to anything else is refused as well.
+/// Returns whether the path is a socket. Connecting to any other file is refused like connecting to a
+/// stale socket.
 fn is_socket(path: &Path) -> bool {
     let stat = rustix::fs::lstat(path);
     stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket)
@@ -241,7 +245,7 @@ fn local(socket: &OwnedFd) -> Option<SocketAddr> {
     rustix::net::getsockname(socket).ok()?.try_into().ok()
 }
 
-/// Where a socket listens, the port that the kernel chose included.
+/// The address of a listener to show, with the port that the kernel chose.
 pub(crate) fn name(socket: &OwnedFd, address: &Address) -> String {
     match (address, local(socket)) {
         (Address::Ip(_), Some(ip)) => format!("http://{ip}/"),
@@ -260,7 +264,7 @@ fn explain(address: &Address, error: Errno) -> String {
             format!(" (another server has port {port}: `ss -ltnp 'sport = :{port}'` names it)")
         }
         (Errno::ADDRINUSE, Address::Unix(_)) => {
-            " (a server listens there, or it is no socket: stop or remove it)".to_owned()
+            " (another server listens there, or the file is not a socket: stop the server or remove the file)".to_owned()
         }
         (Errno::ADDRNOTAVAIL, _) => {
             " (no interface of this machine has that address: `ip addr` lists them)".to_owned()
@@ -270,8 +274,8 @@ fn explain(address: &Address, error: Errno) -> String {
             format!(" (the directory {dir} must exist)")
         }
         (Errno::PERM, Address::Unix(unix)) if unix.user.is_some() || unix.group.is_some() => {
-            " (only root may give a socket to another user, and others only to groups of their own: \
-             leave out owner=)"
+            " (only root can change the owner to another user, and other users only to one of their own \
+             groups: leave out owner=)"
                 .to_owned()
         }
         (Errno::AFNOSUPPORT, _) => {

@@ -1,5 +1,5 @@
-//! Logs that never hold anybody up: lines are collected, written by the ring, and dropped when
-//! nothing takes them.
+//! Writes logs without blocking the worker: lines are collected, written through the ring, and dropped
+//! if the log takes no more.
 
 use core::time::Duration;
 use std::io::Write as _;
@@ -12,44 +12,46 @@ use crate::config::LogFormat;
 use crate::context::Context;
 use crate::text::escape_json;
 
-/// Bytes that wait to be written; a line beyond is dropped and counted.
+/// Bytes that may wait to be written; lines beyond are dropped and counted.
 const BUFFER_MAX: usize = 1024 * 1024;
-/// From here on waiting lines are written at once, before for at most [`DELAY_MAX`].
+/// From this number of bytes on, waiting lines are written at once; fewer wait for at most
+/// [`DELAY_MAX`].
 const BATCH_BYTES: usize = 32 * 1024;
 const DELAY_MAX: Duration = Duration::from_millis(250);
-/// Bytes in one write to a pipe: it is then not mixed with another worker's (`PIPE_BUF`, pipe(7)).
+/// Bytes in one write to a pipe: the kernel does not mix smaller writes of several workers (`PIPE_BUF`,
+/// pipe(7)).
 const PIPE_BYTES_MAX: usize = 4096;
-/// After a write has failed, the next is tried after this.
+/// The time between a write that failed and the next try.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Lines on their way to a file or pipe.
 #[derive(Debug)]
 pub(crate) struct Sink {
     fd: Option<Fd>,
-    /// Takes the place of `fd` when no line is half written.
+    /// Replaces `fd` once no line is partly written.
     next: Option<Fd>,
-    /// Whether the lines that wait begin with the rest of one whose beginning has been written.
+    /// Whether `waiting` begins with the rest of a line that has been partly written.
     torn: bool,
     token: Token,
     name: Rc<str>,
     write_bytes_max: usize,
     waiting: Vec<u8>,
-    /// When the oldest waiting line came.
+    /// The time at which the oldest waiting line was added.
     since: Option<Time>,
-    /// Some exactly while a write is under way: the lines in it.
+    /// Some exactly while a write is in flight: the number of lines in it.
     in_flight: Option<u64>,
     retry_at: Option<Time>,
     dropped: u64,
-    /// How many of them the operator has been told of.
+    /// The number of dropped lines that have been reported to the operator.
     told: u64,
-    /// Some exactly when the operator has not been told of the present trouble.
+    /// A message about lost lines that has not been reported to the operator.
     trouble: Option<String>,
-    /// Whether nothing, or not enough, takes the lines.
+    /// Whether lines are being dropped.
     troubled: bool,
 }
 
 impl Sink {
-    /// `fd` of `None` swallows everything.
+    /// Makes a sink; without an `fd` it discards all lines.
     pub(crate) fn new(fd: Option<Fd>, token: Token, name: &str, is_file: bool) -> Self {
         Self {
             fd,
@@ -69,29 +71,29 @@ impl Sink {
         }
     }
 
-    /// Write to another file from the next whole line on: the one before has been moved away.
+    /// Writes to another file from the next whole line on.
     pub(crate) fn replace(&mut self, fd: Fd) {
         self.next = Some(fd);
         self.settle();
     }
 
-    /// Take the next file, if nothing of a line is still to go to the present one.
+    /// Takes the next file, unless the rest of a line must still go to the present one.
     fn settle(&mut self) {
         if self.next.is_some() && self.in_flight.is_none() && !self.torn {
             self.fd = self.next.take();
-            // Whatever was wrong with the old one, this is another.
+            // An error of the old file says nothing about the new one.
             self.retry_at = None;
         }
     }
 
-    /// Add a line, which ends in a newline, and write it now if nothing is being written.
+    /// Adds a line, which ends in a newline, and writes it now if no write is in flight.
     pub(crate) fn line(&mut self, ring: &mut Ring, line: &[u8]) {
         let now = ring.now();
         self.add(line, now);
         self.write(ring, now);
     }
 
-    /// Add a line for a later [`flush`](Self::flush).
+    /// Adds a line for a later [`flush`](Self::flush).
     fn add(&mut self, line: &[u8], now: Time) {
         if self.fd.is_none() {
             return;
@@ -100,7 +102,7 @@ impl Sink {
             self.dropped += 1;
             if !core::mem::replace(&mut self.troubled, true) {
                 self.trouble = Some(format!(
-                    "cannot log to {}: nothing takes the lines; dropping them",
+                    "cannot log to {}: it takes no more lines; dropping them",
                     self.name
                 ));
             }
@@ -110,7 +112,8 @@ impl Sink {
         self.since.get_or_insert(now);
     }
 
-    /// Write if there is much or it has waited long; returns when that will be.
+    /// Writes the waiting lines if they are many or have waited for long; else returns when they will
+    /// be due.
     pub(crate) fn flush(&mut self, ring: &mut Ring, now: Time) -> Option<Time> {
         let since = self.since?;
         if self.in_flight.is_some() {
@@ -135,7 +138,7 @@ impl Sink {
         let limit = self.waiting.len().min(self.write_bytes_max);
         let is_end = |byte: &u8| *byte == b'\n';
         let whole = if self.next.is_some() {
-            // The rest of a line goes where its beginning is.
+            // The rest of a line must go to the file that has its beginning.
             self.waiting[..limit].iter().position(is_end)
         } else {
             self.waiting[..limit].iter().rposition(is_end)
@@ -148,7 +151,7 @@ impl Sink {
         ring.submit(Op::Write { file: fd.clone(), bytes }, self.token);
     }
 
-    /// Take the completion of a write.
+    /// Takes the completion of a write.
     pub(crate) fn written(&mut self, ring: &mut Ring, completion: Completion, now: Time) {
         let lines = self.in_flight.take().expect("one write at a time");
         self.retry_at = None;
@@ -164,7 +167,7 @@ impl Sink {
                 self.torn = bytes[..count].last().map_or(self.torn, |byte| *byte != b'\n');
                 self.settle();
                 if count < bytes.len() {
-                    // The rest goes first, so that no line is torn.
+                    // The rest is written before other lines, so that no line is torn.
                     let mut rest = bytes.split_off(count);
                     rest.append(&mut self.waiting);
                     self.waiting = rest;
@@ -193,7 +196,7 @@ impl Sink {
         }
     }
 
-    /// What the operator should be told, once for each trouble.
+    /// Takes the message about lost lines, if the operator has to be told.
     pub(crate) fn complaint(&mut self) -> Option<String> {
         self.trouble.take()
     }
@@ -203,7 +206,7 @@ impl Sink {
         self.dropped
     }
 
-    /// Lines dropped that the operator has not been told of; those that still wait count too.
+    /// Lines that were dropped and not reported to the operator, and those that still wait.
     pub(crate) fn lost(&self) -> u64 {
         self.dropped - self.told + self.in_flight.unwrap_or(0) + lines_of(&self.waiting)
     }
@@ -213,7 +216,7 @@ impl Sink {
         self.in_flight.is_none() && self.waiting.is_empty()
     }
 
-    /// Write what is left without waiting for more; for the end of a worker.
+    /// Writes the waiting lines at once, for the end of a worker.
     pub(crate) fn hurry(&mut self, ring: &mut Ring, now: Time) {
         self.retry_at = None;
         self.write(ring, now);
@@ -231,7 +234,7 @@ pub(crate) struct AccessLog {
     line: Vec<u8>,
 }
 
-/// What is to be logged of a request once its response is out.
+/// The log entry of a request, kept until its response has been sent.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) unix: i64,
@@ -240,15 +243,15 @@ pub(crate) struct Record {
     pub(crate) status: u16,
     pub(crate) referer: Vec<u8>,
     pub(crate) user_agent: Vec<u8>,
-    /// Where in the connection's stream the body begins.
+    /// Position of the body in the connection's stream.
     pub(crate) body_at: u64,
-    /// Bytes of the body, if all of it leaves.
+    /// Length of the whole body.
     pub(crate) body_bytes: u64,
 }
 
 impl Record {
-    /// What is to be logged of a request (`None`: of bytes that were none); `None` if there is no
-    /// log. The place of its body in the stream is told later.
+    /// Makes the entry of a request (without a head: of bytes that were no request); `None` if there is
+    /// no log. The position of its body is set later.
     pub(crate) fn new(cx: &Context, head: Option<&Head<'_>>, status: Status) -> Option<Box<Self>> {
         if !cx.logs {
             return None;
@@ -285,7 +288,7 @@ impl AccessLog {
         Self { sink, format, line: Vec::new() }
     }
 
-    /// Log a response of whose body `bytes` bytes have left.
+    /// Logs a response of which `bytes` bytes of the body have been sent.
     pub(crate) fn record(&mut self, record: &Record, peer: &str, bytes: u64, now: Time) {
         let mut line = core::mem::take(&mut self.line);
         line.clear();
@@ -324,7 +327,7 @@ impl AccessLog {
     }
 }
 
-/// `10/Oct/2000:13:55:36 +0000`, out of what HTTP writes: `Tue, 10 Oct 2000 13:55:36 GMT`.
+/// Converts an HTTP date (`Tue, 10 Oct 2000 13:55:36 GMT`) to `10/Oct/2000:13:55:36 +0000`.
 fn log_time(unix: i64) -> String {
     let date = http::date::format(unix);
     let date = String::from_utf8_lossy(&date);
@@ -332,7 +335,7 @@ fn log_time(unix: i64) -> String {
     format!("{}/{}/{}:{} +0000", field(5..7), field(8..11), field(12..16), field(17..25))
 }
 
-/// What a client sent, so that it cannot forge a line or a field.
+/// Escapes text of a client, so that it cannot forge a line or a field.
 fn escape(text: &[u8], line: &mut Vec<u8>) {
     for byte in text {
         match byte {
@@ -357,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_finished_where_it_was_begun() {
+    fn the_rest_of_a_line_goes_to_the_file_that_has_its_beginning() {
         use std::io::{Read as _, Seek as _};
 
         let mut ring = Ring::new(ring::Choice::Epoll).unwrap();
@@ -393,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_as_common_log_format_has_them() {
+    fn times_have_the_form_of_the_common_log_format() {
         assert_eq!(log_time(784_111_777), "06/Nov/1994:08:49:37 +0000");
     }
 }

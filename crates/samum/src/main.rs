@@ -8,7 +8,7 @@ use samum::cli::{Cli, Command};
 use samum::{preload, server};
 
 fn main() -> ExitCode {
-    // clap itself exits with 2 for what it cannot understand, and 0 for --help.
+    // clap itself exits with 2 for arguments that it does not understand, and with 0 for --help.
     let result = match Cli::parse().command {
         Command::Serve(serve) => server::run(&serve.config()),
         Command::Preload(arguments) => preload::exec(&arguments.preload()),
@@ -22,14 +22,14 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // With standard error closed the exit code has to do.
+            // If standard error is closed, the exit code alone reports the error.
             let _ = writeln!(io::stderr(), "samum: {}", samum::plain(&error));
             ExitCode::FAILURE
         }
     }
 }
 
-/// One page for the command and all its subcommands.
+/// Prints one page for the command and its subcommands.
 fn man() -> Result<(), String> {
     let mut page = Vec::new();
     let command = Cli::command();
@@ -50,7 +50,7 @@ fn man() -> Result<(), String> {
     print(&page)
 }
 
-/// Who reads only the beginning has what he wanted.
+/// Prints text. A reader that closes the pipe early (`| head`) is no error.
 fn print(text: &[u8]) -> Result<(), String> {
     match io::stdout().write_all(text).and_then(|()| io::stdout().flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -1,18 +1,18 @@
-//! The memory that this process may use: the machine's, or less where a control group limits it.
+//! Finds the memory that this process may use: the machine's, or less if a control group limits it.
 //!
-//! Read cgroups(7), Documentation/admin-guide/cgroup-v2.rst ("Memory Interface Files") and
+//! Read first: cgroups(7), Documentation/admin-guide/cgroup-v2.rst ("Memory Interface Files") and
 //! cgroup-v1/memory.rst. A container and a systemd unit (`MemoryMax=`, `MemoryHigh=`) are both
 //! control groups; the limit of every ancestor counts as well.
 
 use std::fs;
 
-/// Bytes of memory that this process may use.
+/// Returns the bytes of memory that this process may use.
 ///
-/// It reads small files of `/proc` and `/sys`, so it belongs to the start of a worker.
+/// It reads small files of `/proc` and `/sys`, so call it at the start of a worker only.
 pub(crate) fn limit() -> u64 {
     let info = rustix::system::sysinfo();
     let machine = info.totalram.saturating_mul(info.mem_unit.into());
-    // Where `/proc` or `/sys` cannot be read, the machine's memory is all that is known.
+    // If `/proc` or `/sys` cannot be read, only the machine's memory is known.
     let read = |path: &str| fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned());
     let groups = read("/proc/self/cgroup").unwrap_or_default();
     let mounts = read("/proc/self/mountinfo").unwrap_or_default();
@@ -20,16 +20,16 @@ pub(crate) fn limit() -> u64 {
     limits.filter_map(|text| parse_limit(&text)).fold(machine, u64::min)
 }
 
-/// The files that hold limits for a process, given its `/proc/PID/cgroup` and `/proc/PID/mountinfo`:
-/// those of its groups and of all their ancestors that can be seen.
+/// The files that hold the memory limits of a process, given its `/proc/PID/cgroup` and
+/// `/proc/PID/mountinfo`: those of its groups and of all their visible ancestors.
 fn limit_files(groups: &str, mounts: &str) -> Vec<String> {
     let mut files = Vec::new();
     for mount in mounts.lines().filter_map(Mount::parse) {
         let Some(group) = groups.lines().find_map(|line| mount.version.path_in(line)) else {
             continue;
         };
-        // In a container the mount shows a part of the hierarchy: the container's group is its root.
-        // A group outside this part cannot be seen; the root of the part may still say something.
+        // In a container the mount shows a part of the hierarchy, whose root is the container's group.
+        // For a group outside this part only the limits at that root are visible.
         let below = strip_directory(group, &mount.root).unwrap_or_default();
         let mut directory = format!("{}{below}", mount.point.trim_end_matches('/'));
         loop {
@@ -80,8 +80,8 @@ impl Version {
     const fn files(self) -> &'static [&'static str] {
         match self {
             Self::One => &["memory.limit_in_bytes"],
-            // Beyond `memory.high` a process is not killed, but it is slowed down until it has
-            // given memory back: as good as a limit for a cache.
+            // Beyond `memory.high` the kernel does not kill a process, but slows it down until it has
+            // given memory back, so a cache has to treat it as a limit.
             Self::Two => &["memory.max", "memory.high"],
         }
     }
@@ -97,7 +97,7 @@ struct Mount {
 }
 
 impl Mount {
-    /// A line of `/proc/PID/mountinfo` (proc(5)), if it is about such a mount:
+    /// Parses a line of `/proc/PID/mountinfo` (proc(5)) that is about such a mount:
     /// `35 31 0:32 ROOT POINT rw,relatime shared:1 - cgroup SOURCE rw,memory`.
     fn parse(line: &str) -> Option<Self> {
         let (mount, file_system) = line.split_once(" - ")?;
@@ -113,7 +113,7 @@ impl Mount {
     }
 }
 
-/// Undoes what `mountinfo` does to blanks, tabs, newlines and backslashes: `\040` and the like.
+/// Reverses the escapes of `mountinfo` for blanks, tabs, newlines and backslashes: `\040` and similar.
 fn unescape(text: &str) -> String {
     let mut pieces = text.split('\\');
     let mut plain = pieces.next().unwrap_or_default().to_owned();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_passed_over() {
+    fn malformed_lines_are_ignored() {
         for line in ["", " - ", "1 2 3", "1 2 3 / /x - cgroup", "1 2 3 / /x - cgroup2", ":::", "0"]
         {
             assert!(limit_files(line, line).len() <= 2, "{line}");

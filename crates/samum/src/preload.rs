@@ -1,4 +1,4 @@
-//! `samum preload`: run a command with `libsamum_preload.so` before the C library.
+//! `samum preload`: runs a command with `libsamum_preload.so` in front of the C library.
 
 use core::iter;
 use std::env;
@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What to run, and what the library is to report.
+/// The command to run, and the reports that the library is to make.
 #[derive(Debug)]
 pub struct Preload {
     /// The command, and its arguments; not empty.
@@ -23,13 +23,14 @@ pub struct Preload {
 }
 
 const LIBRARY: &str = "libsamum_preload.so";
-/// Where a library named in the environment is looked for first.
+/// The environment variable that names the library.
 const LIBRARY_VARIABLE: &str = "SAMUM_PRELOAD_LIB";
 
-/// Become the command.
+/// Replaces this process by the command.
 ///
 /// # Errors
-/// Returns only if that cannot be, with what to do about it.
+///
+/// It returns only if that failed; the message says what to do about it.
 pub fn exec(preload: &Preload) -> Result<(), String> {
     let (program, arguments) = preload.command.split_first().ok_or("there is no command to run")?;
     let library = library()?;
@@ -49,12 +50,12 @@ pub fn exec(preload: &Preload) -> Result<(), String> {
     Err(format!("cannot run {name}: {}", command.exec()))
 }
 
-/// A server changes its working directory.
+/// Makes a path absolute, because a server may change its working directory.
 fn absolute(path: &Path) -> Result<PathBuf, String> {
     std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// The library: where the environment says, else beside this program, else in `../lib`.
+/// Finds the library: at the path in the environment, else beside this program, else in `../lib`.
 fn library() -> Result<PathBuf, String> {
     if let Some(path) = env::var_os(LIBRARY_VARIABLE) {
         let path = absolute(Path::new(&path))?;
@@ -70,15 +71,15 @@ fn library() -> Result<PathBuf, String> {
     let places = [directory.join(LIBRARY), directory.join("../lib").join(LIBRARY)];
     places.into_iter().find(|path| path.is_file()).ok_or_else(|| {
         format!(
-            "{LIBRARY} is neither in {} nor in ../lib from there; say where by {LIBRARY_VARIABLE}=PATH",
+            "{LIBRARY} is neither in {} nor in ../lib beside it; set {LIBRARY_VARIABLE}=PATH",
             directory.display()
         )
     })
 }
 
-/// `LD_PRELOAD` with the library before what is there.
+/// The value of `LD_PRELOAD`, with the library in front of those that are in it.
 fn in_front(library: &Path) -> Result<OsString, String> {
-    // The loader takes both for the end of a name.
+    // For the loader, both characters end a name.
     if library.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
         return Err(format!(
             "LD_PRELOAD cannot name {}: its path has a space or colon; copy it to another place",
@@ -93,7 +94,7 @@ fn in_front(library: &Path) -> Result<OsString, String> {
     Ok(value)
 }
 
-/// The file of a command, by `PATH` unless it has a slash.
+/// Finds the file of a command, in `PATH` unless its name has a slash.
 fn find(program: &OsStr) -> Result<PathBuf, String> {
     let name = program.display();
     if program.as_bytes().contains(&b'/') {
@@ -105,7 +106,7 @@ fn find(program: &OsStr) -> Result<PathBuf, String> {
         };
     }
     let path = env::var_os("PATH").unwrap_or_default();
-    // Servers are often called by users whose PATH does not name where servers are.
+    // Servers are in /usr/sbin, which is not in the PATH of most users.
     let places = env::split_paths(&path).chain(iter::once(PathBuf::from("/usr/sbin")));
     let mut found = places.map(|place| place.join(program));
     found
@@ -117,15 +118,15 @@ fn is_program(found: &fs::Metadata) -> bool {
     found.is_file() && found.mode() & 0o111 != 0
 }
 
-/// Whether the dynamic loader will heed `LD_PRELOAD`.
+/// Checks that the dynamic loader will obey `LD_PRELOAD`.
 fn check(path: &Path) -> Result<(), String> {
     let read = |error: io::Error| error.to_string();
     let file = File::open(path);
-    // Who may run it need not be allowed to read it; then the loader will tell.
+    // A user may be allowed to run it and not to read it. Then the loader reports what is wrong.
     let Ok(mut file) = file else { return Ok(()) };
     let found = file.metadata().map_err(read)?;
-    // As the kernel decides about AT_SECURE (security/commoncap.c): what root starts gains nothing by
-    // capabilities, and nobody gains anything by becoming whom he is.
+    // The kernel sets AT_SECURE by the same rules (security/commoncap.c): root gains nothing from
+    // capabilities, and no user gains anything from a program that is setuid to that user.
     let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
     let gains_user = found.mode() & 0o4000 != 0 && found.uid() != user.as_raw();
     let gains_group = found.mode() & 0o2000 != 0 && found.gid() != group.as_raw();
@@ -137,9 +138,11 @@ fn check(path: &Path) -> Result<(), String> {
     }
     match kind(&mut file).map_err(read)? {
         Kind::Dynamic | Kind::Script => Ok(()),
-        Kind::Static => Err("it is statically linked: there is no C library to stand before \
-                             (Go programs and others make system calls themselves)"
-            .into()),
+        Kind::Static => {
+            Err("it is statically linked, so there is no C library to replace calls of \
+                             (Go programs, for example, make system calls directly)"
+                .into())
+        }
         Kind::Foreign => Err("it is built for another machine than the library \
                               (32 bits, or another processor)"
             .into()),
@@ -163,7 +166,7 @@ enum Kind {
     Script,
 }
 
-/// The ELF header and the program headers: elf(5), for 64 bits and this byte order.
+/// Reads the ELF header and the program headers (elf(5)) for 64 bits and this byte order.
 fn kind(file: &mut (impl io::Read + io::Seek)) -> io::Result<Kind> {
     const CLASS_64: u8 = 2;
     const INTERPRETER: u32 = 3;
@@ -236,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_the_loader_would_take_for_two_is_refused() {
+    fn a_library_with_a_separator_in_its_path_is_refused() {
         for path in ["/a b/lib.so", "/a:b/lib.so"] {
             assert!(in_front(Path::new(path)).unwrap_err().contains("copy it"), "{path}");
         }

@@ -1,4 +1,4 @@
-//! All workers together: start, stop, and what is said on the way.
+//! Starts all workers, carries out signals, and shuts down.
 
 use core::time::Duration;
 use std::fs::OpenOptions;
@@ -23,43 +23,43 @@ use crate::shell::kind;
 use crate::worker::{Parts, Worker};
 use crate::{follow, listen};
 
-/// How long responses under way may take after the signal to stop.
-const DRAIN_MAX: Duration = Duration::from_secs(30);
-/// How long logs may take after that.
+/// The time for responses that have begun, after the signal to stop.
+const RESPONSES_MAX: Duration = Duration::from_secs(30);
+/// The time for the logs to be written after that.
 const LOGS_MAX: Duration = Duration::from_secs(2);
-/// Descriptors kept for what is neither a connection nor a cached file.
+/// Descriptors that are reserved for uses other than connections and files.
 const DESCRIPTORS_RESERVED: usize = 64;
-/// Descriptors that the kernel's table has room for from the start, or twice as many as connections
-/// are allowed: 512 KiB of its memory.
+/// The size of the kernel's descriptor table from the start, or twice the maximum number of connections
+/// if that is more: 512 KiB of kernel memory.
 const DESCRIPTORS_AT_ONCE: usize = 1 << 16;
-/// A worker's descriptors are divided into so many parts: five for connections, one for those that
-/// are accepted in one go with the last of them, one for files that stay open, and one for pipes and
-/// what is being looked for.
+/// A worker's descriptors are divided into this many parts: five for connections, one for connections
+/// that are accepted at once beyond them, one for files that stay open, and one for pipes and files
+/// that are being opened.
 const DESCRIPTOR_PARTS: usize = 8;
-/// Connections that wait to be accepted at one listener.
+/// Connections that may wait to be accepted at one listener.
 const BACKLOG_MAX: i32 = 4096;
-/// How long the names of Unix sockets may take to be removed at the end: their file system may be dead.
+/// The time for removing the names of Unix sockets at the end: their file system may not respond.
 const REMOVE_MAX: Duration = Duration::from_secs(1);
 
-/// What a worker has open while nothing happens (measured: 7.4): its ring or epoll, wakers, inotify, and
-/// duplicates of the listeners, the directory, the log and standard error.
+/// Descriptors of an idle worker (measured: 7.4): its ring or epoll, wakers, inotify, and duplicates of
+/// the listeners, the directory, the log and standard error.
 const WORKER_DESCRIPTORS: usize = 8;
-/// Descriptors below which a second and further worker makes no sense: with 32, it may have 20 clients.
+/// Descriptors that each of several workers needs at least: with 32, it may have 20 clients.
 const WORKER_DESCRIPTORS_MIN: usize = 32;
-/// What a worker that has answered a few requests adds to the process's memory (measured: 1.1 MiB).
+/// Memory of a worker that has answered a few requests (measured).
 const WORKER_MEMORY_MIB: f64 = 1.1;
-/// What it may fill: finished responses (64 MiB) and buffers of its disk (16 MiB).
+/// Memory that a worker may fill: finished responses (64 MiB) and buffers of its disk (16 MiB).
 const WORKER_MEMORY_MAX_MIB: usize = 80;
 /// Threads that may sleep for a worker, its own and the kernel's (DESIGN.md §7).
 const WORKER_THREADS_MAX: usize = 128;
-/// From so many workers per core on, the operator is told what they cost.
+/// With more workers per core than this, the operator is told their cost.
 const WORKERS_PER_CORE: usize = 4;
 
-/// Serve until a signal says stop.
+/// Serves until a signal stops it.
 ///
 /// # Errors
 ///
-/// A sentence for the operator.
+/// A message for the operator.
 pub fn run(config: &Config) -> Result<(), String> {
     let limit = raise_descriptor_limit();
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -81,7 +81,7 @@ pub fn run(config: &Config) -> Result<(), String> {
             worker.push(socket);
         }
     }
-    // Before any thread starts, so that no signal finds the default action.
+    // Before any thread starts, so that no signal meets its default action.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
         .map_err(|error| format!("cannot catch signals: {error}"))?;
     end_on_panic();
@@ -106,11 +106,12 @@ pub fn run(config: &Config) -> Result<(), String> {
         threads.push(spawned.map_err(|error| format!("cannot start a worker: {error}"))?);
     }
     drop(started);
-    // The workers have it: once it is moved away and they have another, nobody shall hold it.
+    // The workers have duplicates. A descriptor kept here would keep the old file open after the log has
+    // been reopened.
     drop(log);
     let mut driver = None;
     for _ in &threads {
-        let said = starts.recv().map_err(|_| "a worker ended before it began".to_owned())?;
+        let said = starts.recv().map_err(|_| "a worker ended before it had started".to_owned())?;
         let (waker, name) = said?;
         workers.add_waker(waker);
         driver = Some(name);
@@ -125,7 +126,7 @@ pub fn run(config: &Config) -> Result<(), String> {
 
     if rustix::process::geteuid().is_root() {
         say(
-            "running as root: whatever root can read in there is served; a user of its own is safer",
+            "running as root: every file that root can read there is served; a separate user is safer",
         );
     }
     if let Some(text) = cost_of_workers(config.threads, cores) {
@@ -151,12 +152,12 @@ pub fn run(config: &Config) -> Result<(), String> {
         }
     }
     watcher.close();
-    // Ends now that its signals have; it has nothing to report.
+    // The thread ends because the signals are closed; it has no result.
     let _ = waiting.join();
     result
 }
 
-/// Do what signals ask for, until the workers have ended.
+/// Carries out signals until the workers have ended.
 fn obey_signals(
     mut signals: Signals,
     workers: &Workers,
@@ -167,47 +168,47 @@ fn obey_signals(
     let mut is_stopping = false;
     for signal in signals.forever() {
         if [SIGHUP, SIGUSR1].contains(&signal) {
-            // Full: it has been asked for and not begun yet, which is as good.
+            // If the queue is full, the log is about to be reopened already.
             let _ = reopen.try_send(());
         } else if is_stopping {
-            #[expect(clippy::exit, reason = "the second signal asks for exactly that")]
+            #[expect(clippy::exit, reason = "the second signal asks for it")]
             std::process::exit(0);
         } else {
             is_stopping = true;
-            // Before the sockets are closed, so that no successor takes the names for left behind.
+            // Before the sockets are closed, so that no successor takes the names for stale.
             let files = Arc::clone(&socket_files);
             within(REMOVE_MAX, move || files.iter().for_each(SocketFile::remove));
             workers.stop();
-            say("finishing what is under way; a second signal ends it at once");
+            say("shutting down after the responses that have begun; a second signal exits at once");
         }
     }
 }
 
-/// Open the access log again and have the workers write there: the file may have been moved away.
+/// Reopens the access log for all workers: the file may have been renamed.
 fn reopen_log(target: &LogTarget, workers: &Workers) {
     let LogTarget::File(path) = target else {
-        return say("there is no file to log to, so none is opened again");
+        return say("there is no log file to reopen");
     };
     let told = open_log(target).and_then(|file| {
         let file = file.expect("a file is opened or an error");
         workers.tell(Order::Log, &file).map_err(|error| format!("cannot tell a worker: {error}"))
     });
     match told {
-        Ok(()) => say(&format!("{} is opened again", path.display())),
-        Err(error) => say(&format!("{error}; logging goes on where it was")),
+        Ok(()) => say(&format!("reopened {}", path.display())),
+        Err(error) => say(&format!("{error}; logging continues to the old file")),
     }
 }
 
-/// Do something that may sleep for ever, and wait for it so long at most.
+/// Does something that may sleep for ever on a thread of its own, and waits for it at most `limit`.
 fn within(limit: Duration, act: impl FnOnce() + Send + 'static) {
     let (done, ended) = mpsc::channel();
     let acting = move || {
         act();
-        // Nobody waits any more: as good.
+        // It fails if the wait is over.
         let _ = done.send(());
     };
     if spawn("cleanup", acting).is_ok() {
-        // Too late or not: the next thing is done.
+        // After the limit the server goes on without it.
         let _ = ended.recv_timeout(limit);
     }
 }
@@ -220,23 +221,23 @@ fn spawn(
     thread.map_err(|error| format!("cannot start a thread: {error}"))
 }
 
-/// The share of one worker in the descriptors that the process may have.
+/// The share of one worker in the process's descriptors.
 fn descriptors_of_worker(limit: usize, workers: usize, cores: usize) -> Result<usize, String> {
-    // The first one's own are among the reserved.
+    // Those of the first worker are among the reserved ones.
     let own = DESCRIPTORS_RESERVED.saturating_add((workers - 1).saturating_mul(WORKER_DESCRIPTORS));
     let share = limit.saturating_sub(own) / workers;
     if workers > 1 && share < WORKER_DESCRIPTORS_MIN {
         let plural = if cores == 1 { "" } else { "s" };
         return Err(format!(
             "cannot run {workers} workers: of the {limit} descriptors that `ulimit -Hn` allows, each \
-             would have {share} for its clients and files, and needs {WORKER_DESCRIPTORS_MIN} (there \
-             are {cores} core{plural}, and --threads {cores} is as fast as it gets)"
+             would have {share} for its clients and files, and needs {WORKER_DESCRIPTORS_MIN} (with \
+             {cores} core{plural}, more workers than --threads {cores} are not faster)"
         ));
     }
     Ok(share)
 }
 
-/// What many workers cost, for who may have taken them for connections.
+/// A message about the cost of many workers, for operators that take workers for connections.
 fn cost_of_workers(workers: usize, cores: usize) -> Option<String> {
     (workers > cores.saturating_mul(WORKERS_PER_CORE)).then(|| {
         #[expect(clippy::cast_precision_loss, reason = "a rounded figure for a person")]
@@ -245,13 +246,13 @@ fn cost_of_workers(workers: usize, cores: usize) -> Option<String> {
         let threads = workers.saturating_mul(WORKER_THREADS_MAX + 1);
         format!(
             "{workers} workers for {cores} cores cost {least:.0} to {most} MiB of memory, {} descriptors and \
-             up to {threads} threads, and are no faster than {cores}: one serves thousands of clients",
+             up to {threads} threads, and are no faster than {cores}: one worker serves thousands of clients",
             workers.saturating_mul(WORKER_DESCRIPTORS),
         )
     })
 }
 
-/// What a worker's thread starts from.
+/// The values from which a worker's thread makes its worker.
 struct Seed {
     listeners: Vec<OwnedFd>,
     root: OwnedFd,
@@ -262,7 +263,7 @@ struct Seed {
     descriptors: usize,
 }
 
-/// What a worker says at its start: what wakes it and what it runs on, or what is wrong.
+/// Reports the start of a worker: its waker and the name of its driver, or an error.
 type Started = mpsc::Sender<Result<(Waker, String), String>>;
 
 impl Seed {
@@ -275,14 +276,14 @@ impl Seed {
                 return Ok(());
             }
         };
-        // Nobody listens only if the main thread has given up already.
+        // It fails if the main thread has already given up.
         let _ = started.send(Ok((waker, driver)));
         while !inbox.is_stopped() {
             worker.turn(None).unwrap_or_else(|error| end_at_once(&error));
             inbox.obey(&mut worker);
         }
         worker.drain();
-        let until = worker.ring().now() + DRAIN_MAX;
+        let until = worker.ring().now() + RESPONSES_MAX;
         while !worker.is_drained() && worker.ring().now() < until {
             worker.turn(Some(until)).unwrap_or_else(|error| end_at_once(&error));
             inbox.obey(&mut worker);
@@ -292,8 +293,8 @@ impl Seed {
         if lost > 0 {
             say(&format!("{lost} lines of the access log are lost"));
         }
-        // A call that sleeps on a dead network file system would hold up the ring's drop, and with
-        // it the exit: the process ends next, and takes everything along.
+        // Dropping the ring waits for its calls, and a call may sleep for ever on a dead network file
+        // system. The process exits next, which frees everything.
         core::mem::forget(worker);
         Ok(())
     }
@@ -350,7 +351,7 @@ fn open_log(target: &LogTarget) -> Result<Option<OwnedFd>, String> {
             stdout.map(Some).map_err(|error| format!("cannot log to standard output: {error}"))
         }
         LogTarget::File(path) => {
-            // A FIFO without a reader must not stop the start: opened for both ends it never waits.
+            // Opening a FIFO for writing waits for a reader; opening it for both does not.
             let is_fifo = std::fs::metadata(path).is_ok_and(|data| data.file_type().is_fifo());
             let file =
                 OpenOptions::new().append(true).read(is_fifo).create(true).mode(0o640).open(path);
@@ -360,7 +361,7 @@ fn open_log(target: &LogTarget) -> Result<Option<OwnedFd>, String> {
     }
 }
 
-/// As many descriptors as the hard limit allows; returns how many that are.
+/// Raises the limit on descriptors to the hard limit; returns it.
 fn raise_descriptor_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -369,23 +370,24 @@ fn raise_descriptor_limit() -> usize {
     now.and_then(|now| usize::try_from(now).ok()).unwrap_or(1 << 20)
 }
 
-/// Has the kernel's table of descriptors grow now, while there is one thread. It doubles when it is
-/// full, and with several threads each time waits until no CPU can be looking at the old one
-/// (`expand_fdtable` in fs/file.c): the worker that accepts would sleep for milliseconds.
+/// Makes the kernel's table of descriptors grow now, while there is one thread. The table doubles when
+/// it is full, and in a process with several threads the kernel then waits until no CPU can use the old
+/// table (`expand_fdtable` in fs/file.c): the worker that accepts would sleep for milliseconds.
 fn grow_descriptor_table(any: &OwnedFd, count: usize) {
     let last = i32::try_from(count).unwrap_or(i32::MAX) - 1;
-    // Refused, it grows later.
+    // If it fails, the table grows later.
     let _ = fcntl_dupfd_cloexec(any, last);
 }
 
-/// A worker that cannot wait ends the process: its listeners would stay open, and their clients hang.
+/// Ends the process because a worker cannot wait for events. If it went on, the listeners of that worker
+/// would stay open, and their clients would hang.
 fn end_at_once(error: &io::Error) -> ! {
     say(&format!("a worker cannot wait for events: {error}; the server ends"));
     #[expect(clippy::exit, reason = "nothing else may run")]
     std::process::exit(1);
 }
 
-/// A worker that panics ends the process: nothing is half alive.
+/// Makes a panic of any thread end the process, so that it never goes on without a worker.
 fn end_on_panic() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -408,7 +410,7 @@ mod tests {
     fn workers_have_descriptors_or_are_refused() {
         assert_eq!(descriptors_of_worker(20_000, 1, 2), Ok(19_936));
         assert_eq!(descriptors_of_worker(20_000, 2, 2), Ok(9_964));
-        // One must do with what there is.
+        // A single worker starts with any number.
         assert_eq!(descriptors_of_worker(64, 1, 2), Ok(0));
         let error = descriptors_of_worker(20_000, 1000, 2).unwrap_err();
         assert!(error.contains("each would have 11 ") && error.contains("--threads 2"), "{error}");
@@ -416,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_of_many_workers_is_told() {
+    fn many_workers_give_a_message_about_their_cost() {
         assert_eq!(cost_of_workers(8, 2), None);
         let text = cost_of_workers(300, 2).unwrap();
         assert!(

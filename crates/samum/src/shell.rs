@@ -1,4 +1,4 @@
-//! What a worker acts through: the ring, the disk, the clock, the logs.
+//! The devices of a worker: the ring, the disk, the clock, the logs.
 
 use core::time::Duration;
 use std::io;
@@ -25,9 +25,9 @@ pub mod kind {
     pub(crate) const LOAD: Token = 4 << 56;
     /// A directory is watched.
     pub(crate) const WATCH: Token = 5 << 56;
-    /// The disk's own.
+    /// An operation of the disk.
     pub(crate) const DISK: Token = 6 << 56;
-    /// Another thread wants something.
+    /// Another thread has woken the worker.
     pub(crate) const WAKE: Token = 7 << 56;
     /// A listener that ran out of descriptors tries again; its number follows.
     pub(crate) const RESUME: Token = 8 << 56;
@@ -35,25 +35,25 @@ pub mod kind {
     pub(crate) const ACCESS: Token = 9 << 56;
     /// A note to the operator was written.
     pub(crate) const NOTE: Token = 10 << 56;
-    /// It is time for what content does bit by bit.
+    /// The timer of content's periodic cleanup.
     pub(crate) const TIDY: Token = 16 << 56;
     /// The operations of a handler that wraps another one; the rest of the token is its own.
     pub const HANDLER: Token = 32 << 56;
-    /// The part of a token that says which kind it is.
+    /// The bits of a token that hold the kind.
     pub const MASK: Token = 0xff << 56;
 }
 
-/// The same complaint is made at most this often.
+/// The minimum time between two messages about the same limit.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What the operator may want to raise.
+/// A limit that the operator may want to raise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     Connections,
     Descriptors,
 }
 
-/// The ring, the disk, the logs, and what decisions are made from.
+/// The ring, the disk, the logs, and the context of decisions.
 #[derive(Debug)]
 pub struct Shell {
     /// The ring.
@@ -80,18 +80,19 @@ impl Shell {
         shell
     }
 
-    /// A turn begins.
+    /// Begins a turn.
     pub(crate) fn tick(&mut self) {
         self.cx.tick(self.ring.now(), self.ring.unix_time());
     }
 
-    /// Tell the operator something.
+    /// Writes a message to the operator.
     pub(crate) fn note(&mut self, text: &str) {
         let line = format!("{}: {}\n", crate::NAME, crate::text::plain(text));
         self.notes.line(&mut self.ring, line.as_bytes());
     }
 
-    /// Tell the operator that a limit of the system has been reached, once in a while.
+    /// Tells the operator that a limit of the system has been reached, at most once in
+    /// [`COMPLAINT_INTERVAL`].
     pub(crate) fn complain_of_limit(&mut self, error: &io::Error) {
         self.cx.stats.descriptor_shortages += 1;
         self.complain(Limit::Descriptors, &format!(
@@ -100,7 +101,7 @@ impl Shell {
         ));
     }
 
-    /// Tell the operator of a limit, if that has not been told in a while.
+    /// Tells the operator that a limit has been reached, at most once in [`COMPLAINT_INTERVAL`].
     pub(crate) fn complain(&mut self, limit: Limit, text: &str) {
         let now = self.cx.now;
         let complained = &mut self.complained[limit as usize];
@@ -110,7 +111,7 @@ impl Shell {
         }
     }
 
-    /// Take the completion of a log's write.
+    /// Takes the completion of a write to a log.
     pub(crate) fn log_written(&mut self, completion: ring::Completion) {
         let now = self.cx.now;
         if completion.token & kind::MASK == kind::NOTE {
@@ -120,7 +121,7 @@ impl Shell {
         }
     }
 
-    /// Write what the logs hold, if it is time; returns when to look again.
+    /// Writes the lines that wait in the access log if they are due; returns when to call it again.
     pub(crate) fn flush_logs(&mut self) -> Option<Time> {
         let now = self.cx.now;
         let sink = self.access.as_mut().map(|access| &mut access.sink);
@@ -136,7 +137,7 @@ impl Shell {
     }
 }
 
-/// A connection's id in a token.
+/// The connection's id in a token.
 pub(crate) const fn id_of(token: Token) -> u64 {
     token & !kind::MASK
 }

@@ -1,21 +1,21 @@
-//! Text that others chose, on its way to terminals, logs and JSON.
+//! Escapes text from clients and file systems for terminals, logs and JSON.
 //!
-//! A client chooses what is in a request, and whoever may write to DIR chooses names of files. A
-//! terminal or an editor acts on some characters instead of showing them: it clears the screen, turns
-//! the direction of the text behind U+202E, hides U+200B. None of these leave the server as they came:
+//! Clients choose the text of requests, and users who can write to DIR choose names of files. Some
+//! characters make a terminal or an editor do something: clear the screen, reverse the text behind
+//! U+202E, hide U+200B. The server always escapes these:
 //!
-//! | where | what is written raw | the rest |
+//! | output | written as they are | written as |
 //! |---|---|---|
-//! | access log, common and combined | printable ASCII but `"` and `\` | each byte as `\xHH` |
-//! | access log and listings in JSON | all that is not [hidden](is_hidden) | `\uHHHH` |
-//! | messages on standard error | all that is not hidden | `\u{HHHH}` |
+//! | access log, common and combined | printable ASCII except `"` and `\` | each byte as `\xHH` |
+//! | access log and listings in JSON | all characters that are not [hidden](is_hidden) | `\uHHHH` |
+//! | messages on standard error | all characters that are not hidden | `\u{HHHH}` |
 
 use core::fmt::Write as _;
 use std::borrow::Cow;
 
-/// Whether software that shows text may act on a character instead of showing it: controls (C0, DEL
-/// and C1), format characters (among them all that change the direction of text), and separators of
-/// lines and paragraphs.
+/// Returns whether software that shows text may act on a character instead of showing it: controls
+/// (C0, DEL and C1), format characters (including all that change the direction of text), and separators
+/// of lines and paragraphs.
 pub(crate) fn is_hidden(char: char) -> bool {
     char.is_control() || HIDDEN.iter().any(|&(first, last)| (first..=last).contains(&char))
 }
@@ -68,7 +68,7 @@ pub(crate) fn escape_json(text: &str) -> String {
     out
 }
 
-/// A message for a person, in one line: hidden characters become `\u{HHHH}`.
+/// Makes a message one line of visible text: hidden characters become `\u{HHHH}`.
 pub fn plain(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_acts_on_is_hidden() {
+    fn characters_that_a_terminal_acts_on_are_hidden() {
         for char in [
             '\0',
             '\n',

@@ -1,5 +1,5 @@
-//! Files that change are seen changed: within 100 ms where changes make events, within 1.1 s
-//! where they do not (symbolic links, files with several names).
+//! Changes of files are visible: within 100 ms where changes make events, within 1.1 s where they do not
+//! (symbolic links, files with several names).
 
 mod common;
 
@@ -29,7 +29,7 @@ impl Warm {
         let server = serve(driver, dir, &["--listing"]);
         let mut client = connect(&server);
         for path in paths {
-            // Found, and found again in the cache.
+            // Once from the disk, and once from the cache.
             for _ in 0..3 {
                 ask_on(&mut client, &format!("GET {path}"));
             }
@@ -37,7 +37,7 @@ impl Warm {
         Self { server, client }
     }
 
-    /// The answer changes to this within the limit, and stays so.
+    /// Asserts that the response changes to this within the limit, and stays so.
     #[track_caller]
     fn assert_soon(&mut self, head: &str, limit: Duration, status: u16, body: &str) {
         let began = Instant::now();
@@ -70,7 +70,7 @@ fn a_file_changed_in_place() {
                 warm.assert_soon(&format!("GET /{name}"), BY_EVENT, 200, text);
             }
         }
-        // Same size, and again and again.
+        // Several times with the same size.
         for number in 100..150 {
             fs::write(tree.path().join("a.txt"), number.to_string()).unwrap();
             warm.assert_soon("GET /a.txt", BY_EVENT, 200, &number.to_string());
@@ -158,7 +158,7 @@ fn a_directory_renamed_or_replaced() {
         warm.assert_soon("GET /g/e/f.txt", BY_EVENT, 200, "one");
         fs::rename(path("x"), path("d")).unwrap();
         warm.assert_soon("GET /d/e/f.txt", BY_EVENT, 200, "two");
-        // Both are watched where they are now.
+        // Both are watched at their new places.
         fs::write(path("g/e/f.txt"), "three").unwrap();
         warm.assert_soon("GET /g/e/f.txt", BY_EVENT, 200, "three");
         fs::write(path("d/e/f.txt"), "four").unwrap();
@@ -231,7 +231,7 @@ fn a_file_behind_links() {
         warm.assert_soon("GET /dir/b.txt", BY_AGE, 200, "two");
         fs::write(path("hidden/name.txt"), "two").unwrap();
         warm.assert_soon("GET /hard.txt", BY_AGE, 200, "two");
-        // A link that leads elsewhere is seen as any changed name.
+        // A new target of a link is noticed like any change of a name.
         std::os::unix::fs::symlink("d2", path("new")).unwrap();
         fs::rename(path("new"), path("dir")).unwrap();
         warm.assert_soon("GET /dir/b.txt", BY_AGE, 200, "other");
@@ -321,8 +321,8 @@ fn changes_while_many_clients_ask() {
     });
 }
 
-/// A file written through a shared mapping: no event tells of it, so it is seen by age, also when
-/// nobody has asked for the file meanwhile.
+/// Writing through a shared mapping makes no event, so the change is noticed by age, also after a time
+/// without requests for the file.
 #[test]
 fn a_file_changed_through_a_mapping_is_not_served_after_an_idle_time() {
     const PROGRAM: &str = "import mmap, sys\n\
@@ -371,7 +371,7 @@ fn a_file_changed_through_a_mapping_is_not_served_after_an_idle_time() {
 }
 
 #[test]
-fn a_directory_with_many_cached_files_is_outdated_at_once_when_it_moves() {
+fn moving_a_directory_outdates_its_many_cached_files_at_once() {
     const FILES: usize = 3000;
     on_both_drivers(|driver| {
         let tree = Tree::new();
@@ -406,7 +406,7 @@ fn paths_that_lead_nowhere_take_no_watches() {
         let tree = Tree::new().file("real/a.txt", "a").symlink("link", "real");
         let mut warm = Warm::new(driver, tree.path(), &[]);
         for kind in ["link/", "", "real/"] {
-            // All at once, so that nothing is known yet of what they have in common.
+            // All at once, so that no common directory has been found before.
             let mut clients: Vec<_> =
                 (0..DIRS_MAX / 64 + 2).map(|_| connect(&warm.server)).collect();
             for (number, client) in (0..).zip(&mut clients) {
@@ -446,9 +446,9 @@ fn a_directory_without_cached_files_makes_room_for_another() {
     });
 }
 
-/// In a user namespace of its own the server may have as many inotify instances as the test says.
+/// In its own user namespace the server may have as many inotify instances as the test allows.
 #[test]
-fn watching_that_failed_for_want_of_something_is_tried_again_and_told_once() {
+fn watching_that_failed_for_lack_of_resources_is_retried_and_reported_once() {
     const KNOB: &str = "/proc/sys/user/max_inotify_instances";
     let unshare = |script: &str| {
         let mut command = Command::new("unshare");
@@ -483,7 +483,7 @@ fn watching_that_failed_for_want_of_something_is_tried_again_and_told_once() {
     let all = ["uring", "epoll"].map(start);
     std::thread::sleep(Duration::from_millis(10_500));
     for (tree, mut warm) in all {
-        // Too old: looked at, with its directories watched.
+        // The entry is too old: the path is looked up again, and its directories are watched.
         warm.assert_soon("GET /d/b.txt", BY_EVENT, 200, "one");
         assert!(warm.server.wait_for_stderr("watched for changes again", common::SOON).is_some());
         fs::write(tree.path().join("d/b.txt"), "two").unwrap();

@@ -1,9 +1,9 @@
-//! The whole server on a simulated disk, with simulated clients, on a virtual clock: one seed, one
-//! run. Every byte that a client gets is compared with the files, in all their versions; the
-//! simulation counts each `sendfile` that would have slept.
+//! Runs the whole server on a simulated disk with simulated clients and a virtual clock; a seed
+//! determines a run. Every byte that a client gets is compared with all versions of the files, and the
+//! simulation records each `sendfile` that would have slept.
 //!
-//! A failure prints its seed; `SAMUM_SEED=N cargo test -p samum --test simulation` runs that one,
-//! `SAMUM_SEEDS=100000` so many instead of a thousand.
+//! A failure prints its seed. `SAMUM_SEED=N cargo test -p samum --test simulation` runs one seed, and
+//! `SAMUM_SEEDS=100000` runs that many instead of a thousand.
 
 use core::panic::AssertUnwindSafe;
 use core::time::Duration;
@@ -19,13 +19,13 @@ use samum::crowd::Crowd;
 use samum::worker::{Parts, Worker};
 use sendfile::Caching;
 
-/// Sizes around every boundary: empty, in memory, at its limit, blocks, several blocks.
+/// Sizes at every boundary: empty, small, the limit of finished responses, one block, several blocks.
 const SIZES: [usize; 10] =
     [0, 1, 1000, 32_767, 32_768, 32_769, 65_537, 262_144, 300_001, 1_000_000];
 const CLIENTS: usize = 12;
 const REQUESTS: usize = 10;
 
-/// A chance of our own, so that the script of a run does not depend on the simulation's.
+/// Random numbers of the test, so that the requests of a run do not depend on those of the simulation.
 struct Chance(u64);
 
 impl Chance {
@@ -84,21 +84,21 @@ impl Request {
     }
 }
 
-/// What is no file's name, and the directory.
+/// A name without a file, and the name of the directory.
 const MISSING: &str = "missing";
 const LISTING: &str = "";
 
-/// How a client is unpleasant.
+/// The behaviour of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
     Polite,
-    /// Sends everything at once, reads at this rate.
+    /// Takes bytes at a limited rate.
     Slow,
-    /// Goes away in the middle.
+    /// Closes or resets its connection at any time.
     Vanishing,
-    /// Sends byte after byte.
+    /// Sends a few bytes at a time.
     Dribbling,
-    /// Says that it will send no more, and waits for its answers.
+    /// Shuts down its side after its requests, and waits for the responses.
     HalfClosed,
 }
 
@@ -111,7 +111,7 @@ struct Client {
     vanished: bool,
 }
 
-/// One response, parsed by rules of this file's own.
+/// One response, parsed without the code under test.
 struct Response<'a> {
     status: u16,
     body: Cow<'a, [u8]>,
@@ -138,7 +138,8 @@ fn parse(bytes: &[u8], head_only: bool) -> Option<Response<'_>> {
     Some(Response { status, body: body.into(), whole, len })
 }
 
-/// What the whole chunks hold, how many bytes they are, and whether the last is among them.
+/// Returns the data of the complete chunks, their length in the message, and whether the last chunk is
+/// among them.
 fn unchunk(bytes: &[u8]) -> (Vec<u8>, usize, bool) {
     let (mut body, mut at) = (Vec::new(), 0);
     while let Some(line) = bytes[at..].windows(2).position(|two| two == b"\r\n") {
@@ -157,7 +158,7 @@ fn unchunk(bytes: &[u8]) -> (Vec<u8>, usize, bool) {
 }
 
 impl Client {
-    /// Look at what has come; panics at a byte that is no version's.
+    /// Checks the received bytes; panics at a byte that is in no version of the file.
     fn check(&mut self, files: &Files, faults: bool) {
         let all = self.peer.received();
         let (mut at, mut answered) = (0, 0);
@@ -263,7 +264,7 @@ impl Run {
         self.clients.push(Client { peer, requests, input, manner, answered: 0, vanished: false });
     }
 
-    /// Let a client do something.
+    /// Lets a client send some bytes, or vanish.
     fn poke(&mut self, index: usize) {
         let chance = &mut self.chance;
         let client = &mut self.clients[index];
@@ -287,7 +288,7 @@ impl Run {
         }
     }
 
-    /// Change a file, by replacing it as one should.
+    /// Replaces a file by rename.
     fn replace(&mut self) {
         let size = SIZES[self.chance.below(SIZES.len())];
         let name = format!("f{size}");
@@ -301,7 +302,7 @@ impl Run {
         self.worker.turn(Some(until)).unwrap();
     }
 
-    /// Let so much time pass.
+    /// Lets some time pass.
     fn pass(&mut self, time: Duration) {
         let until = self.worker.ring().now() + time;
         while self.worker.ring().now() < until {
@@ -309,7 +310,7 @@ impl Run {
         }
     }
 
-    /// Go on until every client has what it asked for, or cannot get it any more.
+    /// Runs until every client has its responses, or can no longer get them.
     fn finish(&mut self) {
         for _ in 0..200_000 {
             for index in 0..self.clients.len() {
@@ -343,7 +344,7 @@ impl Run {
         );
     }
 
-    /// When all clients have gone nothing of them is left.
+    /// Checks that nothing is left once all clients have closed their connections.
     fn check_nothing_is_left(&mut self) {
         for client in &self.clients {
             client.peer.close();
@@ -355,8 +356,8 @@ impl Run {
             self.turn(Duration::from_secs(1));
         }
         assert_eq!(self.worker.connections(), 0, "connections are left");
-        // The root, the listener, and at most so many cached files as allowed, with half as many that
-        // were opened beyond while responses held the others.
+        // The root, the listener, as many cached files as allowed, and half as many that were opened
+        // beyond the limit while responses held the others.
         for _ in 0..100 {
             self.turn(Duration::from_millis(20));
         }
@@ -368,7 +369,7 @@ impl Run {
     }
 }
 
-/// Get a whole file.
+/// Requests a whole file, and waits for it.
 fn ask(run: &mut Run, peer: &Peer, name: &str) {
     drop(peer.take());
     peer.send(format!("GET /{name} HTTP/1.1\r\nHost: sim\r\n\r\n").as_bytes());
@@ -383,13 +384,13 @@ fn ask(run: &mut Run, peer: &Peer, name: &str) {
     }
 }
 
-/// Runs of the test that has most, unless `SAMUM_SEEDS` says how many.
+/// The number of seeds, unless `SAMUM_SEEDS` is set.
 const SEEDS: u64 = 1000;
 
-/// How many in a thousand of all runs a test has that is about one thing.
+/// The share of seeds, in thousandths, for a test of a single property.
 const FEW: u64 = 20;
 
-/// Run a test for `share` in a thousand of all seeds, or for the one that was asked for.
+/// Runs a test for `share` thousandths of all seeds, or for the seed in `SAMUM_SEED`.
 fn for_seeds(share: u64, test: impl Fn(u64)) {
     let number =
         |name| std::env::var(name).ok().map(|number| number.parse::<u64>().expect("a number"));
@@ -594,19 +595,19 @@ fn a_connection_begins_at_most_64_requests_in_a_turn() {
     });
 }
 
-/// A file system that is to be unmounted must not be busy, and the space of a deleted file be free.
+/// An open file keeps its file system busy, and the space of a deleted file in use.
 #[test]
-fn a_file_that_nobody_has_asked_for_in_a_while_is_closed() {
+fn a_file_without_requests_is_closed_after_a_while() {
     for_seeds(FEW, |seed| {
         let mut run = Run::new(Config::new(seed), Tuning::default(), false);
         let peer = run.world.connect();
         for size in [65_537, 262_144, 1_000_000] {
             ask(&mut run, &peer, &format!("f{size}"));
         }
-        // The root, the listener, the connection; the pipe, which is kept for the next.
+        // The root, the listener, the connection, and the two ends of a pooled pipe.
         let always = 3 + 2;
         assert_eq!(run.world.open_descriptors(), always + 3);
-        // One is asked for again and again, and stays.
+        // A file that is requested every second stays open.
         for _ in 0..29 {
             run.pass(Duration::from_secs(1));
             ask(&mut run, &peer, "f262144");
@@ -619,7 +620,7 @@ fn a_file_that_nobody_has_asked_for_in_a_while_is_closed() {
     });
 }
 
-/// More large files than descriptors, asked for side by side: they wait in line.
+/// Loads of more large files than descriptors wait in line.
 #[test]
 fn files_beyond_the_share_of_descriptors_are_served_one_after_the_other() {
     for_seeds(FEW, |seed| {
@@ -630,15 +631,14 @@ fn files_beyond_the_share_of_descriptors_are_served_one_after_the_other() {
         }
         let peers: Vec<Peer> = (0..2).map(|_| run.world.connect()).collect();
         for peer in &peers {
-            // So that as much is open as can be.
+            // Responses that cannot be sent keep their files open.
             peer.stop_reading();
             for name in &names {
                 peer.send(format!("GET /{name} HTTP/1.1\r\nHost: sim\r\n\r\n").as_bytes());
             }
         }
         run.pass(Duration::from_secs(5));
-        // The root, the listener, the connections; the share, half as much again beyond it, and one
-        // load.
+        // The root, the listener, the connections, the share of files and half of it again, and one load.
         let open = run.world.open_descriptors();
         assert!(open <= 2 + 2 + 6 + 3 + 5, "{open}");
         for peer in &peers {
@@ -657,8 +657,8 @@ fn files_beyond_the_share_of_descriptors_are_served_one_after_the_other() {
     });
 }
 
-/// A small file that is overwritten in place while it is being read: whatever is sent with a tag is
-/// what the tag stands for.
+/// A small file is overwritten in place while it is being read: all responses with the same tag have the
+/// same bytes.
 #[test]
 fn a_tag_never_stands_for_two_contents() {
     for_seeds(2 * FEW, |seed| {
@@ -667,7 +667,7 @@ fn a_tag_never_stands_for_two_contents() {
         let mut bodies: HashMap<String, Vec<u8>> = HashMap::new();
         for round in 0..100 {
             if round % 2 == 1 {
-                // Has it looked for anew, without a change of its own.
+                // Makes the server look up the file again without a change of the file.
                 run.world.write_file("f1000.gz", b"");
                 run.world.remove("f1000.gz");
                 run.pass(Duration::from_millis(5));
@@ -698,10 +698,10 @@ fn a_tag_never_stands_for_two_contents() {
     });
 }
 
-/// How long a client that reads may wait for its next byte where no device hangs: for three clients
-/// and some reads of each a hundred times what a disk takes for one.
+/// The longest time that a client may wait for its next byte while no device hangs: a hundred times the
+/// time of a read, for several clients with some reads each.
 const STARVED_MAX: Duration = Duration::from_secs(5);
-/// Files of the root, and of a device that may hang.
+/// Files in the root, and on a device that may hang.
 const SCENARIO_FILES: [(&str, usize); 6] = [
     ("f1", 1),
     ("f5000", 5000),
@@ -710,11 +710,11 @@ const SCENARIO_FILES: [(&str, usize); 6] = [
     ("slow/f5000", 5000),
     ("slow/f200000", 200_000),
 ];
-/// Connections of one run, and requests of each.
+/// The number of connections of one run, and the maximum of requests of each.
 const SCENARIO_CLIENTS: usize = 4;
 const SCENARIO_REQUESTS: usize = 4;
 
-/// A machine, a kernel and a file system as they may be met.
+/// A random machine, kernel and file system, as users may have them.
 fn any_config(seed: u64, chance: &mut Chance) -> (Config, Tuning) {
     let faults = chance.one_in(3);
     let mut config = if faults { Config::nasty(seed) } else { Config::new(seed) };
@@ -733,8 +733,8 @@ fn any_config(seed: u64, chance: &mut Chance) -> (Config, Tuning) {
     config.proc = !chance.one_in(4);
     config.can_drop = !chance.one_in(4);
     config.faults.short_send = 0.2;
-    // Files are dropped as a whole, below: reclaim takes no pages out of the middle of what has
-    // just been used.
+    // The script evicts whole files: the kernel's reclaim does not take pages out of the middle of a range
+    // that was just used.
     config.faults.eviction = 0.0;
     if chance.one_in(2) {
         config.pipe_bytes = 64 * 1024;
@@ -754,7 +754,7 @@ fn any_config(seed: u64, chance: &mut Chance) -> (Config, Tuning) {
 }
 
 impl Run {
-    /// A client with requests of every kind.
+    /// Connects a client with random requests of every kind.
     fn connect_any(&mut self) {
         let chance = &mut self.chance;
         let count = 1 + chance.below(SCENARIO_REQUESTS);
@@ -781,7 +781,7 @@ impl Run {
         self.clients.push(Client { peer, requests, input, manner, answered: 0, vanished: false });
     }
 
-    /// Everything at once, until all clients have their answers.
+    /// Runs clients, evictions, replacements and hangs together, until all clients have their responses.
     fn run_scenario(&mut self, device: u64) {
         let mut hangs_until = None;
         let mut progress: Vec<(usize, Time)> = vec![(0, self.world.now()); self.clients.len()];
@@ -835,7 +835,7 @@ impl Run {
         }
     }
 
-    /// Whether that one waits for what it could have had.
+    /// Panics if the client still waits for a response.
     fn starved(&self, index: Option<usize>) {
         let client = &self.clients[index.expect("one of them")];
         let all = client.peer.received();
@@ -901,18 +901,21 @@ fn scenario(seed: u64) -> Counts {
         );
     }
     run.clients.iter().for_each(|client| client.peer.close());
-    // A file that nobody asks for is closed after half a minute.
+    // Cached files are closed half a minute after their last use.
     run.pass(Duration::from_secs(65));
     assert_eq!(run.worker.connections(), 0, "connections are left");
     let open = run.world.open_descriptors() - run.world.open_pipes();
     assert_eq!(open, 2, "the root and the listener; {:?}", run.worker);
-    assert!(run.world.open_pipes() <= descriptors_max / 4 * 2, "pipes are kept within their bound");
-    assert_eq!(run.world.pipe_bytes(), 0, "what was in pipes is left");
+    assert!(
+        run.world.open_pipes() <= descriptors_max / 4 * 2,
+        "more pipes are pooled than allowed"
+    );
+    assert_eq!(run.world.pipe_bytes(), 0, "bytes are left in pipes");
     assert_eq!(run.world.stalls(), [], "a sendfile would have slept");
     run.world.counts()
 }
 
-/// Random requests in random worlds: every byte is right, nobody starves, nothing is left behind.
+/// Random requests in random worlds: every byte is right, no client starves, nothing is left behind.
 #[test]
 fn what_users_run_is_right_in_every_world() {
     let all = core::cell::Cell::new(Counts::default());

@@ -1,4 +1,4 @@
-//! A real slow file system (FUSE): who waits for it holds up nobody else.
+//! A real slow file system (FUSE): requests that wait for it do not delay others.
 
 mod common;
 
@@ -13,7 +13,7 @@ use testkit::{Client, Content, Op, Server, SlowFs, SlowFsBuilder, or_skip};
 use common::{SOON, ask, ask_on, connect, on_both_drivers, request, serve};
 
 const COLD: usize = 20;
-/// How long the 99th of a hundred answers may take while the disk sleeps.
+/// The limit on the 99th percentile of latencies while the disk sleeps.
 const P99_MAX: Duration = Duration::from_millis(20);
 
 fn cold(number: usize) -> Content {
@@ -31,11 +31,11 @@ fn file_system() -> SlowFsBuilder {
     builder
 }
 
-/// Ask for the hot file for a while; the latencies in ascending order.
+/// Requests the hot file for a while; returns the latencies in ascending order.
 fn latencies(client: &mut Client, path: &str, body: &Content) -> Vec<Duration> {
     let mut all = Vec::new();
     let until = Instant::now() + Duration::from_millis(600);
-    // Longer than the cache believes anything, so that it has to look again meanwhile.
+    // Longer than a cached entry is believed, so that the server has to look up the file again.
     while Instant::now() < until || all.len() < 100 {
         let began = Instant::now();
         let response = ask_on(client, &format!("GET {path}"));
@@ -54,7 +54,7 @@ fn assert_quick(latencies: &[Duration]) {
     assert!(p99 < P99_MAX, "p99 {p99:?}, most {:?} of {}", latencies.last(), latencies.len());
 }
 
-/// Clients that each wait for a cold file.
+/// Opens clients that each wait for a cold file.
 fn ask_cold(server: &Server) -> Vec<Client> {
     (0..COLD)
         .map(|number| {
@@ -75,7 +75,8 @@ fn assert_cold_arrive(clients: Vec<Client>) {
     }
 }
 
-/// While `op` sleeps on cold files, hot ones are answered; the cold ones arrive in the end.
+/// Asserts that hot files are served while `op` sleeps on cold files, and that the cold files arrive in
+/// the end.
 fn hot_beside_cold(op: Op) {
     on_both_drivers(|driver| {
         let slow = or_skip!(file_system().mount());
@@ -84,7 +85,7 @@ fn hot_beside_cold(op: Op) {
         for path in ["/hot/hot.txt", "/hot/hot.txt"] {
             assert_eq!(ask_on(&mut hot, &format!("GET {path}")).body, b"hot");
         }
-        // Until further notice: the whole disk sleeps, the hot file's place on it too.
+        // The whole disk sleeps until it is woken, including the part with the hot file.
         slow.set_delay(op, Duration::MAX);
         let clients = ask_cold(&server);
         assert!(slow.wait_until_waiting(op, 1, SOON), "nobody asks");
@@ -177,7 +178,7 @@ fn cold_requests_of_one_connection_overlap_and_arrive_in_order() {
             cold(number).assert_is(&client.response().unwrap().body);
         }
         let took = began.elapsed();
-        // One after the other: an open and at least two reads (128 KiB each) for each.
+        // One after the other, each would take an open and at least two reads of 128 KiB.
         let sum = DELAY * 3 * u32::try_from(COLD).unwrap();
         assert!(took < sum / 2, "{took:?} of {sum:?}");
         assert!(slow.waiting_max(Op::Open) > 1, "opens overlap");
@@ -215,7 +216,7 @@ fn clients_that_leave_while_the_disk_sleeps_leave_nothing_behind() {
             drop(clients);
             slow.set_delay(op, Duration::ZERO);
         }
-        // Files stay open in the cache, and pipes for the next; connections do not.
+        // Cached files and pooled pipes stay open; connections do not.
         let most = before + COLD + 130;
         assert!(
             common::wait_until(SOON, || common::descriptors(&server) <= most),
@@ -227,7 +228,7 @@ fn clients_that_leave_while_the_disk_sleeps_leave_nothing_behind() {
 }
 
 #[test]
-fn a_server_whose_disk_sleeps_still_ends() {
+fn a_server_with_a_sleeping_disk_shuts_down() {
     on_both_drivers(|driver| {
         let slow = or_skip!(file_system().mount());
         let mut server = serve(driver, slow.path(), &[]);
@@ -235,8 +236,8 @@ fn a_server_whose_disk_sleeps_still_ends() {
         let clients = ask_cold(&server);
         assert!(slow.wait_until_waiting(Op::Read, 1, SOON));
         server.signal(testkit::Signal::TERM).unwrap();
-        assert!(server.wait_for_stderr("finishing", SOON).is_some());
-        // Those who still wait get what they wait for.
+        assert!(server.wait_for_stderr("shutting down", SOON).is_some());
+        // Clients that still wait get their responses.
         slow.set_delay(Op::Read, Duration::ZERO);
         assert_cold_arrive(clients);
         assert_eq!(server.wait(SOON).unwrap().code(), Some(0));
@@ -268,7 +269,7 @@ impl Trace {
             .spawn()
             .map_err(|error| format!("strace: {error}"))?;
         let mut trace = Self { strace, output };
-        // The worker is traced when its status names a tracer.
+        // The worker is traced once its status names a tracer.
         let traced = || {
             let status = fs::read_to_string(worker.join("status")).unwrap_or_default();
             status.lines().any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0"))
@@ -281,7 +282,7 @@ impl Trace {
         Err("the worker cannot be traced (ptrace is not permitted?)".into())
     }
 
-    /// The system calls, and how many seconds each took, until the server has ended.
+    /// The system calls until the server has ended, with the duration of each in seconds.
     fn calls(mut self) -> Vec<(String, f64)> {
         self.strace.wait().unwrap();
         let text = fs::read_to_string(self.output.path()).unwrap();
@@ -310,7 +311,7 @@ fn no_system_call_of_a_worker_sleeps_on_the_disk() {
         assert_cold_arrive(clients);
         assert_eq!(server.terminate().unwrap().code(), Some(0));
         let calls = trace.calls();
-        // Waiting for events is what it is there for.
+        // Only waiting for events may sleep.
         let (waits, others): (Vec<_>, Vec<_>) = calls
             .iter()
             .partition(|(name, _)| name == "io_uring_enter" || name.starts_with("epoll_"));

@@ -1,4 +1,4 @@
-//! Clients that vanish, send nothing or little, read nothing or little.
+//! Clients that vanish, send nothing or slowly, take nothing or slowly.
 
 use core::time::Duration;
 use std::io::{ErrorKind, Read as _};
@@ -18,7 +18,7 @@ fn tree() -> Tree {
     Tree::new().file("a.txt", "hello").file("big.bin", Content::pseudo_random(1, BIG))
 }
 
-/// How long it took the server to close the connection, and what it said before.
+/// The time until the server closes the connection, and the bytes that it sends before.
 #[track_caller]
 fn closed_after(client: &mut Client) -> (Duration, String) {
     let began = Instant::now();
@@ -33,7 +33,7 @@ fn assert_between(took: Duration, least: f64, most: f64) {
 }
 
 #[test]
-fn who_sends_nothing_is_closed_without_a_word() {
+fn a_silent_connection_is_closed_without_a_response() {
     on_both_drivers(|driver| {
         let tree = tree();
         let server = serve(driver, tree.path(), &["--timeout-idle", "0.5"]);
@@ -51,7 +51,7 @@ fn who_sends_nothing_is_closed_without_a_word() {
 }
 
 #[test]
-fn who_does_not_finish_a_request_gets_a_408() {
+fn an_incomplete_request_gets_a_408() {
     on_both_drivers(|driver| {
         let tree = tree();
         let server = serve(driver, tree.path(), &["--timeout-header", "0.5"]);
@@ -66,7 +66,7 @@ fn who_does_not_finish_a_request_gets_a_408() {
             assert!(said.starts_with("HTTP/1.1 408 Request Timeout\r\n"), "{said}");
             assert!(said.contains("\r\nConnection: close\r\n"), "{said}");
         }
-        // Whose body is late has had the answer.
+        // If the request was already answered, a late body only closes the connection.
         let mut client = connect(&server);
         assert_eq!(ask_on(&mut client, "POST /a.txt\nContent-Length: 10").status, 405);
         assert_eq!(closed_after(&mut client).1, "");
@@ -74,7 +74,7 @@ fn who_does_not_finish_a_request_gets_a_408() {
 }
 
 #[test]
-fn who_sends_a_byte_now_and_then_gets_no_more_time() {
+fn single_bytes_do_not_extend_the_timeout() {
     on_both_drivers(|driver| {
         let tree = tree();
         let server =
@@ -89,12 +89,12 @@ fn who_sends_a_byte_now_and_then_gets_no_more_time() {
         }
         assert_eq!(client.response().unwrap().status, 408);
         assert_eq!(client.read_to_end().unwrap(), b"");
-        // Between two bytes a second, others are served.
+        // Other clients are served meanwhile.
         assert_eq!(ask(&server, "GET /a.txt").status, 200);
     });
 }
 
-/// Each packet ends a request and begins the next, so that a part of one is always there.
+/// Each packet ends a request and begins the next, so a part of a request always waits.
 #[test]
 fn a_client_that_pipelines_without_a_pause_is_never_timed_out() {
     on_both_drivers(|driver| {
@@ -114,18 +114,18 @@ fn a_client_that_pipelines_without_a_pause_is_never_timed_out() {
     });
 }
 
-/// Ask for the large file with a small window.
+/// Requests the large file with a small receive window.
 fn download(server: &Server) -> TcpStream {
     let Address::Tcp(address) = server.address() else { unreachable!("it listens on TCP") };
     let mut stream = TcpStream::connect(address).unwrap();
-    // The kernel would take megabytes for a client that reads little, and then nothing for long.
+    // With the default window the kernel would take megabytes at once, and then nothing for long.
     rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 64 * 1024).unwrap();
     std::io::Write::write_all(&mut stream, request("GET /big.bin\nConnection: close").as_bytes())
         .unwrap();
     stream
 }
 
-/// Bytes until the end, hard or soft.
+/// Counts the bytes until the end of the stream or its reset.
 fn rest(mut stream: TcpStream) -> usize {
     let mut buffer = vec![0; 1 << 20];
     let mut total = 0;
@@ -140,11 +140,11 @@ fn rest(mut stream: TcpStream) -> usize {
 }
 
 #[test]
-fn who_reads_nothing_is_closed() {
+fn a_client_that_takes_nothing_is_closed() {
     on_both_drivers(|driver| {
         let tree = tree();
         let server = serve(driver, tree.path(), &["--timeout-send", "0.5"]);
-        // So that nothing but the connection will be opened.
+        // So that from now on only the connection takes a descriptor.
         ask(&server, "GET /big.bin");
         thread::sleep(Duration::from_millis(100));
         let before = descriptors(&server);
@@ -158,7 +158,7 @@ fn who_reads_nothing_is_closed() {
 }
 
 #[test]
-fn who_reads_too_slowly_is_closed_and_who_reads_slowly_enough_is_not() {
+fn only_clients_below_the_minimum_rate_are_closed() {
     on_both_drivers(|driver| {
         let tree = tree();
         for (rate_min, is_closed) in [("100m", true), ("1k", false)] {
@@ -168,7 +168,7 @@ fn who_reads_too_slowly_is_closed_and_who_reads_slowly_enough_is_not() {
             let mut buffer = vec![0; 256 * 1024];
             let began = Instant::now();
             let mut total = 0;
-            // Some 5 MB a second.
+            // About 5 MB per second.
             while began.elapsed() < Duration::from_millis(1500) {
                 match client.read(&mut buffer) {
                     Ok(0) | Err(_) => break,
@@ -198,10 +198,10 @@ fn a_thousand_clients_that_vanish_leave_nothing_behind() {
                 let mut some = [0; 1000];
                 client.read_exact(&mut some).unwrap();
             }
-            // With bytes unread, this is a reset.
+            // Closing a socket with unread bytes resets the connection.
             drop(client);
         }
-        // A pipe or two may be kept for the next download, but nothing for each of them.
+        // A pipe or two may be kept for the next download, but nothing for each client.
         let left = || descriptors(&server);
         assert!(wait_until(SOON, || left() < before + 200), "{} and before {before}", left());
         Content::pseudo_random(1, BIG)
@@ -209,7 +209,7 @@ fn a_thousand_clients_that_vanish_leave_nothing_behind() {
     });
 }
 
-/// One of them is being answered for as long as it reads nothing.
+/// Opens a connection that is being answered as long as the client takes nothing.
 fn busy(server: &Server) -> TcpStream {
     let mut stream = download(server);
     stream.read_exact(&mut [0; 1000]).unwrap();
@@ -240,7 +240,7 @@ fn connections_beyond_the_maximum_wait_while_none_is_idle() {
 }
 
 #[test]
-fn a_newcomer_gets_the_place_of_the_connection_that_has_been_idle_for_longest() {
+fn a_new_connection_replaces_the_one_that_has_been_idle_for_longest() {
     on_both_drivers(|driver| {
         for threads in ["1", "3"] {
             let tree = tree();
@@ -253,9 +253,9 @@ fn a_newcomer_gets_the_place_of_the_connection_that_has_been_idle_for_longest() 
                 assert_eq!(ask(&server, "GET /a.txt").status, 200);
             }
             let took = began.elapsed();
-            eprintln!("10 newcomers, {threads} workers: {took:?}");
+            eprintln!("10 new connections, {threads} workers: {took:?}");
             assert!(took < Duration::from_secs(5), "{took:?}");
-            // Those that came first went first, and not all of them.
+            // The oldest connections were closed first, and some are left.
             let mut open = 0;
             for client in &mut silent {
                 client.set_limit(Duration::from_millis(1));
@@ -267,12 +267,12 @@ fn a_newcomer_gets_the_place_of_the_connection_that_has_been_idle_for_longest() 
 }
 
 #[test]
-fn a_worker_has_as_many_connections_as_others_leave_it() {
+fn a_worker_may_have_more_than_its_share_of_connections() {
     on_both_drivers(|driver| {
         let tree = tree();
         let options = ["--max-connections", "12", "--threads", "4"];
         let server = serve(driver, tree.path(), &options);
-        // The kernel spreads them by chance: rarely three to each.
+        // The kernel spreads them at random, so rarely three to each worker.
         let mut clients: Vec<_> = (0..12).map(|_| connect(&server)).collect();
         for client in &mut clients {
             client.send(request("GET /a.txt")).unwrap();

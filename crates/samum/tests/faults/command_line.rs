@@ -1,4 +1,4 @@
-//! The command line: what it prints, and what is wrong with it.
+//! The command line: its output and its errors.
 
 use std::process::Command;
 
@@ -58,7 +58,7 @@ fn help_version_completions_and_man_page_are_printed() {
 }
 
 #[test]
-fn who_reads_only_the_beginning_sees_no_error() {
+fn a_reader_that_stops_early_is_no_error() {
     for what in ["man", "completions bash", "serve --help"] {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("{{ \"$0\" {what}; echo code $? >&2; }} | true"), SAMUM]);
@@ -129,7 +129,7 @@ fn a_directory_that_cannot_be_served_exits_with_1_and_says_what_to_do() {
 }
 
 #[test]
-fn many_workers_are_refused_or_told_what_they_cost() {
+fn too_many_workers_are_refused_and_many_give_a_warning() {
     let tree = Tree::new();
     let script = "ulimit -n \"$1\" && shift && exec \"$@\"";
     let mut shell = Command::new("sh");
@@ -155,7 +155,7 @@ fn a_log_that_cannot_be_opened_exits_with_1() {
 }
 
 #[test]
-fn a_command_that_cannot_be_preloaded_exits_with_1_and_says_why() {
+fn a_command_that_cannot_be_preloaded_exits_with_1_and_the_reason() {
     use std::os::unix::fs::PermissionsExt as _;
     let tree = Tree::new().file("lib.so", "").file("plain", "x").file("static", elf(64));
     let path = |name: &str| text(&tree.path().join(name)).to_owned();
@@ -164,7 +164,8 @@ fn a_command_that_cannot_be_preloaded_exits_with_1_and_says_why() {
     };
     std::fs::copy("/bin/true", path("setuid")).unwrap();
     std::fs::write(path("foreign"), elf(32)).unwrap();
-    // The program of somebody else: to become whom one is gains nothing. Only root can give it away.
+    // A program of another user, because setuid to the same user changes nothing. Only root can change
+    // the owner.
     let is_others = std::os::unix::fs::chown(path("setuid"), Some(12_345), None).is_ok();
     make("setuid", 0o4755);
     for name in ["static", "foreign"] {
@@ -196,7 +197,7 @@ fn a_command_that_cannot_be_preloaded_exits_with_1_and_says_why() {
 }
 
 #[test]
-fn a_command_runs_with_the_library_and_what_it_is_to_report() {
+fn a_command_runs_with_the_library_and_its_report_options() {
     let tree = Tree::new().file("lib.so", "");
     let library = text(&tree.path().join("lib.so")).to_owned();
     let mut samum = Command::new(SAMUM);
@@ -210,7 +211,7 @@ fn a_command_runs_with_the_library_and_what_it_is_to_report() {
     assert_eq!((code, stdout), (Some(7), format!("{library} {stats} - --log\n")));
 }
 
-/// The header of a program for this machine that needs no loader, or of one for 32 bits.
+/// The header of a program that needs no loader: for this machine, or for 32 bits.
 fn elf(bits: u8) -> Vec<u8> {
     let mut header = vec![0; 64];
     header[..5].copy_from_slice(&[0x7f, b'E', b'L', b'F', bits / 32]);

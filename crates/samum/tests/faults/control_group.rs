@@ -1,4 +1,4 @@
-//! The memory that a control group allows: a container's, or that of a unit of systemd.
+//! The memory limit of a control group: of a container or a systemd unit.
 
 use core::time::Duration;
 use std::fs;
@@ -10,8 +10,8 @@ use testkit::{Content, Server, Tree, or_skip};
 
 use crate::common::{SAMUM, connect, on_both_drivers, request, text};
 
-/// A control group with a limit on memory, which is not the one that its processes are put in: that
-/// one is below it and has none.
+/// A control group with a memory limit. Its processes are in a group below it, which has no limit of
+/// its own.
 struct Group(PathBuf);
 
 impl Group {
@@ -33,7 +33,7 @@ impl Group {
         Err(reason)
     }
 
-    /// A command that runs in the group below.
+    /// A command that runs in the lower group.
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]);
@@ -46,7 +46,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         for directory in [self.0.join("unit"), self.0.clone()] {
             for _ in 0..100 {
-                // A process that has just ended is still in the group for a moment.
+                // A process stays in the group for a moment after it has ended.
                 if fs::remove_dir(&directory).is_ok() || !directory.exists() {
                     break;
                 }
@@ -56,7 +56,7 @@ impl Drop for Group {
     }
 }
 
-/// Pages of a file that are in memory.
+/// The number of pages of a file that are cached.
 fn cached_pages(path: &Path, bytes: u64) -> std::io::Result<u64> {
     let ring = Ring::new(Choice::Epoll)?;
     let file = ring.adopt_file(fs::File::open(path)?.into());
@@ -73,7 +73,7 @@ fn a_file_that_is_large_for_the_container_does_not_stay_in_its_memory() {
         if let Err(error) = cached_pages(&path, BYTES) {
             testkit::skip!("cachestat: {error}");
         }
-        // An eighth of the one is more than the file, of the other less.
+        // An eighth of the first limit is more than the file, an eighth of the second is less.
         for (limit, stays) in [(256 << 20, true), (64 << 20, false)] {
             let group = or_skip!(Group::new(limit));
             tree.evict("large.bin");

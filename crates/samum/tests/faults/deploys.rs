@@ -1,4 +1,4 @@
-//! Deploys: DIR is removed and made again, or is a symbolic link that is pointed somewhere else.
+//! Deploys: DIR is removed and made again, or is a symbolic link that changes its target.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -11,10 +11,11 @@ use testkit::{Client, Content, Op, Server, Signal, SlowFs, Tree, or_skip};
 
 use crate::common::{SOON, ask, ask_on, connect, on_both_drivers, request, serve, wait_until};
 
-/// What is promised is a second. A busy machine may take longer, so tests wait for [`SOON`].
-const SAID: &str = "is another directory now: serving that one";
+/// The message. The documentation promises a second; a busy machine may take longer, so the tests wait
+/// for [`SOON`].
+const SAID: &str = "is another directory now: serving the new one";
 
-/// Two releases of a site, each with a file of that name, and `current`, which is a link to the first.
+/// Two releases of a site, and `current`, a symbolic link to the first.
 fn releases() -> Tree {
     Tree::new()
         .file("1/version.txt", "first")
@@ -24,7 +25,7 @@ fn releases() -> Tree {
         .symlink("current", "1")
 }
 
-/// As a deploy does that is atomic: the new link takes the old one's name.
+/// Changes the link as an atomic deploy does: by renaming a new link over it.
 fn point_to(tree: &Path, release: &str) {
     symlink(release, tree.join("next")).unwrap();
     fs::rename(tree.join("next"), tree.join("current")).unwrap();
@@ -35,11 +36,11 @@ fn version(server: &Server) -> Vec<u8> {
 }
 
 #[test]
-fn a_link_that_is_pointed_elsewhere_is_followed() {
+fn a_new_target_of_the_link_is_followed() {
     on_both_drivers(|driver| {
         let tree = releases();
         let server = serve(driver, tree.path().join("current"), &["--threads", "2"]);
-        // Both workers have it in their caches, and know that the other file is missing.
+        // Both workers have cached the file, and that the other file is missing.
         for _ in 0..8 {
             assert_eq!(version(&server), b"first");
             assert_eq!(ask(&server, "GET /new.txt").status, 404);
@@ -49,16 +50,16 @@ fn a_link_that_is_pointed_elsewhere_is_followed() {
         assert!(wait_until(SOON, || version(&server) == b"second"));
         eprintln!("followed after {:?}", began.elapsed());
         assert!(server.wait_for_stderr(SAID, SOON).is_some(), "{:?}", server.stderr());
-        // Each worker, on connections old and new; none goes back.
+        // Each worker serves the new directory, on old and new connections, and stays with it.
         for _ in 0..20 {
             assert_eq!(version(&server), b"second");
             assert_eq!(ask(&server, "GET /new.txt").status, 200);
             assert_eq!(ask(&server, "GET /old.txt").status, 404);
         }
-        // Changes in the new one are seen at once, as in the first.
+        // Changes in the new directory are seen at once, as in the first.
         tree.write("2/version.txt", "changed");
         assert!(wait_until(SOON, || version(&server) == b"changed"));
-        // And back, with the way that is not atomic: `ln -sfn` of old.
+        // Back to the first, not atomically, as old versions of `ln -sfn` do it.
         fs::remove_file(tree.path().join("current")).unwrap();
         symlink("1", tree.path().join("current")).unwrap();
         assert!(wait_until(SOON, || version(&server) == b"first"));
@@ -76,7 +77,7 @@ fn a_directory_that_is_removed_and_made_again_is_followed() {
         assert_eq!(version(&server), b"first");
         fs::remove_dir_all(&site).unwrap();
         assert!(wait_until(SOON, || ask(&server, "GET /version.txt").status == 404));
-        let said = server.wait_for_stderr("what is left of the directory", SOON);
+        let said = server.wait_for_stderr("the rest of the old directory", SOON);
         assert!(said.is_some_and(|line| line.contains("any more")), "{:?}", server.stderr());
         tree.write("site/version.txt", "second");
         assert!(wait_until(SOON, || version(&server) == b"second"));
@@ -96,7 +97,7 @@ fn no_request_is_lost_in_a_deploy() {
             }
         }
         let server = serve(driver, tree.path().join("current"), &["--threads", "2"]);
-        // One that is under way stays what it was.
+        // A download that has begun continues with the old file.
         let mut download = connect(&server);
         download.send(request("GET /big.bin")).unwrap();
         download.head().unwrap();
@@ -123,7 +124,7 @@ fn no_request_is_lost_in_a_deploy() {
                 let expected = if release == "1" { b"first".to_vec() } else { b"second".to_vec() };
                 wait_until(SOON, || version(&server) == expected)
             });
-            // First, or the clients go on.
+            // Before any assertion, or the clients would never stop.
             done.store(true, Ordering::Relaxed);
             assert_eq!(followed, [true; 3]);
             clients.into_iter().map(|client| client.join().unwrap()).sum::<usize>()
@@ -138,7 +139,7 @@ fn no_request_is_lost_in_a_deploy() {
 
 /// Loads that wait for a disk when the directory is replaced must not leave the old file in the cache.
 #[test]
-fn what_is_being_read_during_a_deploy_is_not_kept() {
+fn a_file_that_is_being_read_during_a_deploy_is_not_cached() {
     on_both_drivers(|driver| {
         let slow = SlowFs::builder()
             .file("1/version.txt", "first")
@@ -161,7 +162,7 @@ fn what_is_being_read_during_a_deploy_is_not_kept() {
 }
 
 #[test]
-fn a_directory_that_never_answers_does_not_hold_up_signals() {
+fn a_directory_that_never_answers_does_not_block_signals() {
     on_both_drivers(|driver| {
         let slow = or_skip!(SlowFs::builder().file("site/a.txt", "hello").mount());
         let mut server = serve(driver, slow.path().join("site"), &[]);
@@ -171,12 +172,12 @@ fn a_directory_that_never_answers_does_not_hold_up_signals() {
         let waits = || slow.waiting(Op::Lookup) + slow.waiting(Op::Getattr) > 0;
         assert!(wait_until(SOON, waits), "the path is looked at");
         server.signal(Signal::HUP).unwrap();
-        assert!(server.wait_for_stderr("no file to log to", SOON).is_some());
+        assert!(server.wait_for_stderr("no log file to reopen", SOON).is_some());
         let address = server.address();
         server.signal(Signal::TERM).unwrap();
-        assert!(server.wait_for_stderr("finishing", SOON).is_some());
+        assert!(server.wait_for_stderr("shutting down", SOON).is_some());
         assert!(wait_until(SOON, || Client::connect(&address).is_err()), "still accepting");
-        // The kernel itself does not let a thread go that waits for FUSE.
+        // The kernel does not end a thread that waits for FUSE.
         slow.set_delay(Op::Lookup, Duration::ZERO);
         slow.set_delay(Op::Getattr, Duration::ZERO);
         assert_eq!(server.wait(SOON).unwrap().code(), Some(0));

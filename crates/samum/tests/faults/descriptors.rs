@@ -13,7 +13,7 @@ use crate::common::{
 
 const COMPLAINT: &str = "out of descriptors";
 
-/// Part the clients that are answered at once from those who wait.
+/// Separates the clients that are answered at once from those that wait.
 fn part(clients: Vec<Client>) -> (Vec<Client>, Vec<Client>) {
     let is_answered = |client: &mut Client| {
         client.set_limit(Duration::from_millis(20));
@@ -33,7 +33,7 @@ fn part(clients: Vec<Client>) -> (Vec<Client>, Vec<Client>) {
 }
 
 #[test]
-fn accepting_pauses_is_complained_of_once_and_goes_on() {
+fn accepting_pauses_with_one_message_and_goes_on() {
     if let Err(reason) = run("prlimit", &["--version".as_ref()]) {
         skip!("no prlimit: {reason}");
     }
@@ -45,8 +45,8 @@ fn accepting_pauses_is_complained_of_once_and_goes_on() {
             assert_eq!(ask_on(client, "GET /a.txt").status, 200);
             client.send("GET /a.txt").unwrap();
         }
-        // io_uring goes by the limit at the time when an accept begins: here, when they leave. While
-        // a newcomer waits nothing is accepted.
+        // io_uring uses the limit at the time when an accept begins: here, when a client leaves. While a
+        // new connection waits for a place, nothing is accepted.
         let newcomer = connect(&server);
         assert!(server.wait_for_stderr("40 connections, as many as", SOON).is_some());
         let limit = descriptors(&server) - 20;
@@ -65,12 +65,12 @@ fn accepting_pauses_is_complained_of_once_and_goes_on() {
             answered.len(),
             waiting.len()
         );
-        // Several tries later it has not been said again, and who has a connection is served.
+        // After several tries the message has not been repeated, and open connections are served.
         std::thread::sleep(Duration::from_millis(400));
         let complaints = server.stderr().iter().filter(|line| line.contains(COMPLAINT)).count();
         assert_eq!(complaints, 1, "{:?}", server.stderr());
         assert_eq!(ask_on(&mut answered[0], "GET /a.txt").body, b"hello");
-        // Each that leaves makes room for another.
+        // Each connection that closes makes room for another.
         drop(answered);
         while !waiting.is_empty() {
             assert_eq!(waiting[0].response().unwrap().body, b"hello");
@@ -99,7 +99,7 @@ fn a_low_limit_leaves_descriptors_for_files() {
         let mut clients: Vec<_> = (0..46).map(|_| connect(&server)).collect();
         let message = server.wait_for_stderr("connections, as many as", SOON);
         assert!(message.is_some_and(|line| line.contains("ulimit -n")));
-        // As many as may connect are there, and still every file can be opened.
+        // With as many connections as allowed, every file can still be opened.
         for number in 0..60 {
             let response = ask_on(&mut clients[45], &format!("GET /{number}.bin"));
             assert_eq!(response.status, 200, "{number}");
@@ -112,9 +112,9 @@ fn a_low_limit_leaves_descriptors_for_files() {
     });
 }
 
-/// A table that grows while there are threads makes the worker that accepts sleep.
+/// If the table grows while the process has several threads, the worker that accepts sleeps.
 #[test]
-fn the_table_of_descriptors_is_as_large_as_it_will_get() {
+fn the_table_of_descriptors_has_its_final_size_at_the_start() {
     on_both_drivers(|driver| {
         let tree = Tree::new().file("a.txt", "hello");
         for limit in [1 << 10, 1 << 12] {

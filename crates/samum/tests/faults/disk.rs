@@ -1,4 +1,4 @@
-//! Files that shrink, grow, or cannot be read while they are sent.
+//! Files that shrink, grow, or cannot be read while they are being sent.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
@@ -9,7 +9,7 @@ use crate::common::{SOON, ask, ask_on, command, connect, on_both_drivers, reques
 
 const BIG: u64 = 20 << 20;
 
-/// As that of a systemd unit does with calls that its systemd does not know.
+/// The filter of a systemd unit kills the process for calls that its version of systemd does not know.
 #[test]
 fn a_filter_that_kills_at_cachestat_does_not_kill_the_server() {
     const CACHESTAT: i64 = 451;
@@ -39,7 +39,7 @@ fn a_file_truncated_while_being_sent_closes_the_connection() {
         let head = client.head().unwrap();
         assert_eq!(head.header("Content-Length"), Some(&BIG.to_string()[..]));
         let mut body = client.read_exactly(1 << 20).unwrap();
-        // On a page's boundary: what the socket holds are the file's own pages.
+        // At a page boundary, because the socket holds the file's own pages.
         let file = File::options().write(true).open(tree.path().join("big.bin")).unwrap();
         file.set_len(4096).unwrap();
         match client.read_to_end() {
@@ -55,7 +55,7 @@ fn a_file_truncated_while_being_sent_closes_the_connection() {
 }
 
 #[test]
-fn a_file_that_grows_is_sent_as_long_as_was_promised() {
+fn a_file_that_grows_is_sent_with_its_promised_length() {
     on_both_drivers(|driver| {
         let content = Content::pseudo_random(1, BIG);
         let tree = Tree::new().file("big.bin", content.clone());
@@ -74,7 +74,7 @@ fn a_file_that_grows_is_sent_as_long_as_was_promised() {
 }
 
 #[test]
-fn a_file_replaced_while_being_sent_is_the_old_one_to_its_end() {
+fn a_file_replaced_while_being_sent_is_sent_from_the_old_inode() {
     on_both_drivers(|driver| {
         let content = Content::pseudo_random(1, BIG);
         let tree = Tree::new().file("big.bin", content.clone());
@@ -111,7 +111,7 @@ fn a_disk_that_fails_ends_the_connection_behind_the_last_good_byte() {
                     assert!(body.len() <= 1 << 20, "{path}: {}", body.len());
                     content.assert_at(0, if path == "/bad.bin" { &body } else { &[] });
                 }
-                // The head may have been dropped with the connection.
+                // The head may have been lost with the connection.
                 Err(error) => assert!(
                     matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset),
                     "{error}"
@@ -160,7 +160,7 @@ fn a_real_disk_that_fails_ends_the_connection_behind_the_last_good_byte() {
 }
 
 #[test]
-fn a_file_shorter_than_it_says_is_never_filled_up() {
+fn a_file_shorter_than_its_size_is_never_padded() {
     on_both_drivers(|driver| {
         let content = Content::pseudo_random(3, 500_000);
         let slow = SlowFs::builder().short_file("short.bin", content.clone(), 600_000).short_file(
@@ -180,7 +180,7 @@ fn a_file_shorter_than_it_says_is_never_filled_up() {
             assert!((body.len() as u64) < said, "{path}: all {said} bytes");
             let real = body.len().min(usize::try_from(content.len()).unwrap());
             content.assert_at(0, &body[..real]);
-            // What the kernel itself has filled up with, in the last pages that it has read ahead.
+            // Zeros of the kernel itself, in the last pages of its readahead.
             assert!(body[real..].iter().all(|byte| *byte == 0), "{path}");
         }
         assert!(server.wait_for_stderr("became shorter", SOON).is_some(), "{:?}", server.stderr());

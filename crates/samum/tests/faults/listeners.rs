@@ -1,4 +1,4 @@
-//! Where it listens: addresses that are taken, forbidden, or of another family.
+//! Listeners: addresses that are in use, forbidden, or of another family.
 
 use core::net::Ipv6Addr;
 use std::net::TcpListener;
@@ -20,7 +20,7 @@ fn tree() -> Tree {
 }
 
 #[test]
-fn an_address_in_use_is_an_error_that_names_the_way_out() {
+fn an_address_in_use_is_an_error_with_advice() {
     on_both_drivers(|driver| {
         let tree = tree();
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -57,7 +57,7 @@ fn two_servers_do_not_share_an_address() {
 }
 
 #[test]
-fn a_low_port_without_the_privilege_is_an_error_that_names_the_way_out() {
+fn a_low_port_without_the_privilege_is_an_error_with_advice() {
     let lowest = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     let lowest: u16 = lowest.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(1024);
     if lowest <= 81 {
@@ -77,7 +77,7 @@ fn a_low_port_without_the_privilege_is_an_error_that_names_the_way_out() {
 fn an_address_of_another_machine_is_an_error() {
     on_both_drivers(|driver| {
         let tree = tree();
-        // TEST-NET-1, which nobody has.
+        // TEST-NET-1, which no machine has.
         let (code, _, stderr) =
             outcome(&mut command(driver, tree.path(), &["--listen", "192.0.2.1:8080"]));
         assert_eq!(code, Some(1), "{stderr}");
@@ -136,15 +136,15 @@ fn a_unix_socket_is_made_replaced_if_stale_and_removed() {
         let sockets = Tree::new();
         let path = sockets.path().join("s");
         let listen = joined("unix:", &path);
-        // Left behind by a server that has gone.
+        // A stale socket: its server has ended.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         let mut server = serve(driver, tree.path(), &["--listen", &listen]);
         assert_eq!(ask(&server, "GET /a.txt").body, b"hello");
-        // While this one lives, another may not take it.
+        // As long as this server runs, another cannot take the name.
         let (code, _, stderr) = outcome(&mut command(driver, tree.path(), &["--listen", &listen]));
         assert_eq!(code, Some(1), "{stderr}");
-        assert!(stderr.contains("a server listens there"), "{stderr}");
+        assert!(stderr.contains("another server listens there"), "{stderr}");
         assert_eq!(ask(&server, "GET /a.txt").body, b"hello");
         assert_eq!(server.terminate().unwrap().code(), Some(0));
         assert!(!path.exists(), "removed at the end");
@@ -159,12 +159,12 @@ fn a_server_that_ends_leaves_the_socket_of_its_successor() {
         let path = sockets.path().join("s");
         let listen = joined("unix:", &path);
         let mut first = serve(driver, tree.path(), &["--listen", &listen]);
-        // A download keeps it from ending.
+        // A download keeps the server from ending.
         let mut client = connect(&first);
         client.send(request("GET /big.bin")).unwrap();
         client.head().unwrap();
         first.signal(Signal::TERM).unwrap();
-        assert!(first.wait_for_stderr("finishing", SOON).is_some());
+        assert!(first.wait_for_stderr("shutting down", SOON).is_some());
         assert!(
             wait_until(SOON, || !path.exists()),
             "it gives its name up when it stops accepting"
@@ -173,7 +173,7 @@ fn a_server_that_ends_leaves_the_socket_of_its_successor() {
         drop(client);
         assert_eq!(first.wait(SOON).unwrap().code(), Some(0));
         assert_eq!(ask(&second, "GET /a.txt").body, b"hello");
-        // One that does not ask whether somebody listens.
+        // A successor that does not check whether a server listens.
         std::fs::remove_file(&path).unwrap();
         let other = UnixListener::bind(&path).unwrap();
         let mut second = second;
@@ -184,7 +184,7 @@ fn a_server_that_ends_leaves_the_socket_of_its_successor() {
 }
 
 #[test]
-fn of_many_servers_that_start_at_once_one_gets_a_stale_socket() {
+fn one_of_many_servers_that_start_at_once_gets_a_stale_socket() {
     on_both_drivers(|driver| {
         let tree = tree();
         let sockets = Tree::new();
@@ -215,7 +215,7 @@ fn of_many_servers_that_start_at_once_one_gets_a_stale_socket() {
 }
 
 #[test]
-fn a_unix_socket_has_the_mode_and_the_owner_that_were_asked_for() {
+fn a_unix_socket_has_the_mode_and_the_owner_of_its_options() {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     let is_root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
     on_both_drivers(|driver| {
@@ -256,7 +256,7 @@ fn a_unix_socket_has_the_mode_and_the_owner_that_were_asked_for() {
         let mut foreign =
             command(driver, tree.path(), &["--listen", &format!("{listen},owner=root")]);
         as_nobody(&mut foreign);
-        refused(foreign, "only root may give a socket to another user");
+        refused(foreign, "only root can change the owner to another user");
     });
 }
 
@@ -277,11 +277,13 @@ fn a_server_that_runs_as_root_says_so() {
 }
 
 #[test]
-fn what_is_no_socket_is_not_replaced() {
+fn a_file_that_is_no_socket_is_not_replaced() {
     on_both_drivers(|driver| {
         let tree = tree();
         let files = Tree::new().file("precious", "data");
-        for (path, advice) in [("precious", "it is no socket"), ("missing/s", "must exist")] {
+        for (path, advice) in
+            [("precious", "the file is not a socket"), ("missing/s", "must exist")]
+        {
             let listen = joined("unix:", &files.path().join(path));
             let (code, _, stderr) =
                 outcome(&mut command(driver, tree.path(), &["--listen", &listen]));

@@ -1,4 +1,4 @@
-//! The access log: its lines, and disks and readers that do not take them.
+//! The access log: its lines, and logs that cannot be written.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -13,7 +13,7 @@ use crate::common::{
     SOON, ask, ask_on, connect, make_fifo, on_both_drivers, request, serve, text, wait_until,
 };
 
-/// The parts of a line in common or combined format: those between blanks, brackets or quotes.
+/// Splits a line in common or combined format at blanks, brackets and quotes.
 fn parts(line: &str) -> Vec<String> {
     let mut parts = Vec::new();
     let mut rest = line;
@@ -37,7 +37,7 @@ fn tree() -> Tree {
         .directory("d")
 }
 
-/// The lines that a few requests make.
+/// The log lines of a few requests.
 #[track_caller]
 fn lines(driver: &str, format: &str) -> Vec<String> {
     let tree = tree();
@@ -122,7 +122,7 @@ fn json_lines_are_objects() {
 }
 
 #[test]
-fn a_client_cannot_write_what_a_terminal_acts_on() {
+fn a_client_cannot_write_characters_that_a_terminal_acts_on() {
     let raw = "a\u{202e}b\u{9b}2Jc\u{200b}d\u{2029}e\u{e0041}f\u{7f}ä";
     let quoted =
         "\\xe2\\x80\\xaeb\\xc2\\x9b2Jc\\xe2\\x80\\x8bd\\xe2\\x80\\xa9e\\xf3\\xa0\\x81\\x81f";
@@ -134,7 +134,7 @@ fn a_client_cannot_write_what_a_terminal_acts_on() {
             let log = logs.path().join("access.log");
             let options = ["--log", text(&log), "--log-format", format];
             let mut server = serve(driver, tree.path(), &options);
-            // A DEL is not allowed in a field; a request that is refused is logged without its bytes.
+            // A field must not have a DEL; a rejected request is logged without its bytes.
             let field = raw.replace('\u{7f}', "");
             ask(&server, &format!("GET /a.txt\nUser-Agent: {field}\nReferer: {field}"));
             ask(&server, &format!("GET /{}", field.replace('ä', "%c3%a4")));
@@ -183,7 +183,7 @@ fn the_log_is_complete_after_sigterm() {
 }
 
 #[test]
-fn a_log_that_was_moved_away_is_opened_again_and_no_line_is_lost() {
+fn a_renamed_log_is_reopened_without_losing_a_line() {
     on_both_drivers(|driver| {
         for signal in [Signal::HUP, Signal::USR1] {
             let tree = tree();
@@ -208,23 +208,23 @@ fn a_log_that_was_moved_away_is_opened_again_and_no_line_is_lost() {
                     kill_process(pid, signal).unwrap();
                     wait_until(SOON, || fs::metadata(&log).is_ok_and(|data| data.len() > 0))
                 });
-                // First, or the clients go on.
+                // Before any assertion, or the clients would never stop.
                 done.store(true, Ordering::Relaxed);
                 assert_eq!(reopened, [true; 3], "{:?}", server.stderr());
                 clients.into_iter().map(|client| client.join().unwrap()).sum::<usize>()
             });
             let said = server.stderr();
             assert_eq!(
-                said.iter().filter(|line| line.contains("is opened again")).count(),
+                said.iter().filter(|line| line.contains("reopened ")).count(),
                 3,
                 "{said:?}"
             );
-            // Nothing is held of those that were moved away.
+            // None of the renamed files is still open.
             let fds = format!("/proc/{}/fd", server.pid());
             let is_moved = || {
                 let mut open = fs::read_dir(&fds).unwrap();
                 open.any(|entry| {
-                    // One that is closed meanwhile has no name.
+                    // A descriptor that is closed meanwhile has no link.
                     let path = fs::read_link(entry.unwrap().path()).unwrap_or_default();
                     path.display().to_string().contains("access.log.")
                 })
@@ -243,7 +243,7 @@ fn a_log_that_was_moved_away_is_opened_again_and_no_line_is_lost() {
 }
 
 #[test]
-fn a_log_that_cannot_be_opened_again_stays_as_it_is() {
+fn a_log_that_cannot_be_reopened_stays_open() {
     on_both_drivers(|driver| {
         let tree = tree();
         let logs = Tree::new().directory("d");
@@ -251,7 +251,7 @@ fn a_log_that_cannot_be_opened_again_stays_as_it_is() {
         let mut server = serve(driver, tree.path(), &["--log", text(&log)]);
         fs::rename(logs.path().join("d"), logs.path().join("moved")).unwrap();
         server.signal(Signal::HUP).unwrap();
-        let message = server.wait_for_stderr("logging goes on where it was", SOON);
+        let message = server.wait_for_stderr("logging continues to the old file", SOON);
         assert!(message.is_some_and(|line| line.contains("No such file")), "{:?}", server.stderr());
         ask(&server, "GET /a.txt");
         assert_eq!(server.terminate().unwrap().code(), Some(0));
@@ -268,7 +268,7 @@ fn without_a_log_file_the_signals_change_nothing() {
         for signal in [Signal::HUP, Signal::USR1] {
             server.signal(signal).unwrap();
         }
-        assert!(server.wait_for_stderr("no file to log to", SOON).is_some());
+        assert!(server.wait_for_stderr("no log file to reopen", SOON).is_some());
         ask(&server, "GET /a.txt");
         assert!(server.wait_for_stdout("GET /a.txt", SOON).is_some());
         assert_eq!(server.terminate().unwrap().code(), Some(0));
@@ -276,7 +276,7 @@ fn without_a_log_file_the_signals_change_nothing() {
 }
 
 #[test]
-fn what_was_sent_of_an_interrupted_download_is_logged() {
+fn an_interrupted_download_is_logged_with_the_bytes_sent() {
     on_both_drivers(|driver| {
         let tree = tree();
         tree.write("huge.bin", Content::pseudo_random(2, 30 << 20));
@@ -307,7 +307,7 @@ fn lines_go_to_standard_output_on_request() {
 }
 
 #[test]
-fn a_full_disk_costs_lines_and_nothing_else() {
+fn a_full_disk_loses_only_log_lines() {
     on_both_drivers(|driver| {
         let tree = tree();
         let mut server = serve(driver, tree.path(), &["--log", "/dev/full"]);
@@ -335,7 +335,7 @@ fn a_full_disk_costs_lines_and_nothing_else() {
 }
 
 #[test]
-fn a_pipe_that_nobody_reads_costs_lines_and_nothing_else() {
+fn a_full_pipe_loses_only_log_lines() {
     on_both_drivers(|driver| {
         let tree = tree();
         let logs = Tree::new();
@@ -349,10 +349,10 @@ fn a_pipe_that_nobody_reads_costs_lines_and_nothing_else() {
         for _ in 0..300 {
             assert_eq!(ask_on(&mut client, &head).body, b"hello");
         }
-        let message = server.wait_for_stderr("nothing takes the lines", SOON);
+        let message = server.wait_for_stderr("it takes no more lines", SOON);
         assert!(message.is_some(), "{:?}", server.stderr());
         assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
-        // Somebody reads at last.
+        // Now the pipe is read.
         let reader = std::thread::spawn(move || {
             let lines = BufReader::new(File::open(&fifo).unwrap()).lines();
             lines.map(|line| line.unwrap()).take_while(|line| !line.contains("/last")).count()
@@ -367,7 +367,7 @@ fn a_pipe_that_nobody_reads_costs_lines_and_nothing_else() {
 }
 
 #[test]
-fn a_blocked_pipe_does_not_hold_up_the_end() {
+fn a_blocked_pipe_does_not_block_the_shutdown() {
     on_both_drivers(|driver| {
         let tree = tree();
         let logs = Tree::new();

@@ -1,4 +1,4 @@
-//! What goes wrong around a server, and what it says and does then. On both drivers.
+//! Faults around the server, its reactions and its messages, on both drivers.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 
 use common::{SOON, wait_until};
 
-/// Run a command that ends by itself; its exit code, standard output, standard error.
+/// Runs a command that ends by itself; returns its exit code, standard output and standard error.
 #[track_caller]
 fn outcome(command: &mut Command) -> (Option<i32>, String, String) {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

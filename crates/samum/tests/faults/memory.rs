@@ -1,5 +1,4 @@
-//! Clients that would make the server hold memory for them: each sends many requests and takes no
-//! answer.
+//! Clients that try to make the server hold memory: each sends many requests and takes no response.
 
 use core::time::Duration;
 use std::fs::File;
@@ -15,7 +14,7 @@ use crate::common::{
 
 const MIB: u64 = 1 << 20;
 
-/// A client that takes next to nothing: its kernel keeps a few kilobytes for it.
+/// A client that takes almost nothing: its kernel buffers only a few kilobytes.
 fn silent(server: &Server) -> TcpStream {
     let Address::Tcp(address) = server.address() else { unreachable!("it listens on TCP") };
     let socket = TcpStream::connect(address).unwrap();
@@ -23,7 +22,7 @@ fn silent(server: &Server) -> TcpStream {
     socket
 }
 
-/// Send what the server takes within a moment, and no more.
+/// Sends as much as the server takes within a moment.
 fn offer(mut socket: &TcpStream, bytes: &[u8]) {
     socket.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
     match socket.write_all(bytes) {
@@ -32,12 +31,12 @@ fn offer(mut socket: &TcpStream, bytes: &[u8]) {
     }
 }
 
-/// More than the kernel takes for a client that reads nothing: what is asked for behind it waits.
+/// More bytes than the kernel buffers for a client that takes nothing, so that later responses wait.
 fn big() -> Content {
     Content::pseudo_random(1, 20 << 20)
 }
 
-/// Bytes of memory that the server uses once it uses no more and no less for a while.
+/// The memory of the server in bytes, once it has not changed for a while.
 fn settled(server: &Server) -> u64 {
     let mut last = 0;
     wait_until(SOON, || {
@@ -50,7 +49,8 @@ fn settled(server: &Server) -> u64 {
     last
 }
 
-/// How much more memory the server uses after `attack` than before; the clients are kept until then.
+/// The growth of the server's memory by `attack`. The clients that it returns stay connected until the
+/// end.
 fn growth<T>(server: &Server, attack: impl FnOnce() -> T) -> u64 {
     let before = settled(server);
     let clients = attack();
@@ -59,14 +59,14 @@ fn growth<T>(server: &Server, attack: impl FnOnce() -> T) -> u64 {
     after.saturating_sub(before)
 }
 
-/// Whoever else there is is served.
+/// Asserts that other clients are served.
 #[track_caller]
 fn assert_serves(server: &Server, path: &str) {
     assert_eq!(ask(server, &format!("GET {path}")).status, 200);
 }
 
 #[test]
-fn three_hundred_clients_that_read_nothing_hold_64_mib_at_most() {
+fn three_hundred_clients_that_take_nothing_hold_at_most_64_mib() {
     on_both_drivers(|driver| {
         let tree = Tree::new().file("a.txt", "hello").file("big.bin", big());
         let (count, size) = (2400, 60_000);
@@ -75,7 +75,7 @@ fn three_hundred_clients_that_read_nothing_hold_64_mib_at_most() {
             file.set_len(size).unwrap();
         }
         let server = serve(driver, tree.path(), &[]);
-        // The cache is as full as it gets.
+        // The cache is full.
         let mut client = connect(&server);
         for number in 0..count {
             ask_on(&mut client, &format!("GET /{number}.bin"));
@@ -96,7 +96,8 @@ fn three_hundred_clients_that_read_nothing_hold_64_mib_at_most() {
     });
 }
 
-/// The worst that each of `count` clients can do by `requests`; all of them wait behind a download.
+/// Asserts that the server holds at most `most` bytes for each client that sends `requests` behind a
+/// download.
 #[track_caller]
 fn assert_held_for_each(options: &[&str], what: &str, requests: &str, most: u64) {
     on_both_drivers(|driver| {
@@ -124,14 +125,14 @@ fn assert_held_for_each(options: &[&str], what: &str, requests: &str, most: u64)
 }
 
 #[test]
-fn answers_of_many_ranges_hold_256_kib_of_a_connection_at_most() {
+fn responses_of_many_ranges_hold_at_most_256_kib_per_connection() {
     let ranges: Vec<String> = (0..32).map(|at| format!("{0}-{0}", at * 1000)).collect();
     let one = request(&format!("GET /some.bin\nRange: bytes={}", ranges.join(",")));
     assert_held_for_each(&[], "answers of 32 ranges", &one.repeat(63), 256 * 1024);
 }
 
 #[test]
-fn answers_that_wait_to_be_logged_hold_256_kib_of_a_connection_at_most() {
+fn responses_that_wait_to_be_logged_hold_at_most_256_kib_per_connection() {
     let log = tempfile::NamedTempFile::new().unwrap();
     let one = request(&format!("GET /a.txt\nUser-Agent: {}", "x".repeat(15_000)));
     let options = ["--log", text(log.path())];
@@ -139,7 +140,7 @@ fn answers_that_wait_to_be_logged_hold_256_kib_of_a_connection_at_most() {
 }
 
 #[test]
-fn listings_that_nobody_takes_hold_32_mib_at_most() {
+fn listings_that_no_client_takes_hold_at_most_32_mib() {
     on_both_drivers(|driver| {
         let tree = Tree::new().file("a.txt", "hello").directory("many");
         for number in 0..50_000 {
@@ -148,7 +149,7 @@ fn listings_that_nobody_takes_hold_32_mib_at_most() {
         let server = serve(driver, tree.path(), &["--listing"]);
         let grown = growth(&server, || {
             let socket = silent(&server);
-            // Together they would share what is found; one by one each is looked for anew.
+            // Concurrent requests would share one lookup; one after the other, each has its own.
             for _ in 0..64 {
                 offer(&socket, request("GET /many/").as_bytes());
                 thread::sleep(Duration::from_millis(60));
@@ -163,9 +164,9 @@ fn listings_that_nobody_takes_hold_32_mib_at_most() {
     });
 }
 
-/// Sums of such sizes do not fit into the positions of a stream, nor does the kernel read there.
+/// Sums of such sizes do not fit into stream positions, and the kernel cannot read at such offsets.
 #[test]
-fn a_file_of_eight_exbibytes_ends_nothing_but_its_request() {
+fn a_file_of_eight_exbibytes_fails_only_its_request() {
     let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { skip!("no /dev/shm") };
     let file = File::create(dir.path().join("huge.bin")).unwrap();
     if let Err(error) = file.set_len(i64::MAX.cast_unsigned()) {
@@ -183,7 +184,7 @@ fn a_file_of_eight_exbibytes_ends_nothing_but_its_request() {
                 assert_eq!(client.response().unwrap().status, 501, "{fields}");
             }
         }
-        // The largest that is served: any number of times, to its end.
+        // The largest file that is served; its end can be requested any number of times.
         let mut client = connect(&server);
         client.send(request("GET /large.bin").repeat(64)).unwrap();
         let mut other: Client = connect(&server);

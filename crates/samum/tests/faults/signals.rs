@@ -1,4 +1,4 @@
-//! The end: by signal, in order, or at once.
+//! Shutdown by signals: after the responses that have begun, or at once.
 
 use core::time::Duration;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use crate::common::{SOON, ask_on, connect, on_both_drivers, request, serve, wait
 const BIG: u64 = 20 << 20;
 
 #[test]
-fn a_running_download_finishes_and_nobody_else_gets_in() {
+fn a_download_completes_and_no_client_can_connect() {
     on_both_drivers(|driver| {
         let content = Content::pseudo_random(1, BIG);
         let tree = Tree::new().file("big.bin", content.clone()).file("a.txt", "hello");
@@ -37,13 +37,13 @@ fn a_running_download_finishes_and_nobody_else_gets_in() {
             assert_eq!(client.read_to_end().unwrap(), b"");
             assert_eq!(server.wait(SOON).unwrap().code(), Some(0));
             let said = server.stderr().join("\n");
-            assert!(said.contains("finishing what is under way"), "{said}");
+            assert!(said.contains("shutting down after the responses"), "{said}");
         }
     });
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn a_second_signal_ends_the_server_at_once() {
     on_both_drivers(|driver| {
         let tree = Tree::new().file("big.bin", Content::pseudo_random(1, BIG));
         let mut server = serve(driver, tree.path(), &[]);
@@ -51,7 +51,7 @@ fn a_second_signal_ends_it_at_once() {
         client.send(request("GET /big.bin")).unwrap();
         client.head().unwrap();
         server.signal(Signal::TERM).unwrap();
-        assert!(server.wait_for_stderr("finishing", SOON).is_some());
+        assert!(server.wait_for_stderr("shutting down", SOON).is_some());
         std::thread::sleep(Duration::from_millis(100));
         let began = Instant::now();
         server.signal(Signal::TERM).unwrap();
@@ -76,7 +76,7 @@ fn an_idle_server_ends_at_once() {
 }
 
 #[test]
-fn who_waits_for_a_chunked_body_is_answered_at_the_end() {
+fn a_request_that_waits_for_a_chunked_body_is_answered_at_shutdown() {
     on_both_drivers(|driver| {
         let tree = Tree::new().file("a.txt", "hello");
         let mut server = serve(driver, tree.path(), &[]);
@@ -99,7 +99,7 @@ fn a_closed_standard_error_changes_nothing() {
         let path = sockets.path().join("s");
         let listen = crate::common::joined("unix:", &path);
         let mut command = crate::common::command(driver, tree.path(), &["--listen", &listen]);
-        // Pipes whose readers have gone.
+        // Pipes whose readers are closed.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let command = tether(command.stdout(writer.try_clone().unwrap()).stderr(writer));

@@ -1,4 +1,4 @@
-//! Bodies of requests that come late, or never.
+//! Request bodies that come late, or never.
 
 use testkit::Tree;
 
@@ -24,9 +24,9 @@ fn a_client_that_vanishes_within_its_body_leaves_nothing_behind() {
     });
 }
 
-/// The answer is too large to wait within the budget of the connection; the body costs nothing.
+/// The response is larger than the budget of the connection; the skipped body takes no memory.
 #[test]
-fn a_body_is_skipped_while_a_large_answer_waits_for_its_end() {
+fn a_body_is_skipped_while_a_large_response_waits_for_its_end() {
     on_both_drivers(|driver| {
         let tree = Tree::new().directory("many");
         for number in 0..2000 {

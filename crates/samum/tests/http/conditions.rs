@@ -23,7 +23,7 @@ fn set_modified(tree: &Tree, name: &str) {
     file.set_modified(time).unwrap();
 }
 
-/// The tag of a file as soon as it has one.
+/// Returns the tag of a file, as soon as it has one.
 #[track_caller]
 fn tag(server: &Server, path: &str) -> String {
     let mut tag = None;
@@ -35,7 +35,7 @@ fn tag(server: &Server, path: &str) -> String {
     tag.unwrap()
 }
 
-/// As Nix, container layers and `rsync -t` have them.
+/// Nix, container layers and `rsync -t` produce such files.
 #[test]
 fn another_file_of_the_same_size_and_time_is_another_file() {
     on_both_drivers(|driver| {
@@ -49,7 +49,7 @@ fn another_file_of_the_same_size_and_time_is_another_file() {
             let part = format!("GET /a\nRange: bytes=2-4\nIf-Range: {old}");
             let unless = format!("GET /a\nIf-None-Match: {old}");
             assert_eq!((ask(&server, &part).status, ask(&server, &unless).status), (206, 304));
-            // In its place; or the bytes changed, and the time set back.
+            // Another file by rename, or the same file with other bytes and the old time.
             let steps: [fn(&Tree, usize); 2] = [
                 |tree, _| fs::rename(tree.path().join("b"), tree.path().join("a")).unwrap(),
                 |tree, size| {
@@ -86,7 +86,7 @@ fn a_download_is_resumed_after_a_restart_of_the_server() {
 }
 
 #[test]
-fn a_tag_of_contents_is_the_same_for_the_same_bytes_anywhere() {
+fn a_tag_of_contents_is_the_same_on_every_server() {
     on_both_drivers(|driver| {
         let large = vec![b'l'; 300_000];
         let make = || {

@@ -1,4 +1,4 @@
-//! What one client may cost all others: CPU time of the server, compared within one run.
+//! The CPU time that one client can cost the server, compared within one run.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -21,15 +21,15 @@ impl CpuTimes {
         Self(tasks.filter_map(Result::ok).filter_map(nanos).collect())
     }
 
-    /// The CPU time in ns since then. A thread that has ended does not count: the kernel's idle worker
-    /// threads end at any time, and the thread that works stays.
+    /// The CPU time since then in ns. Threads that have ended do not count: only idle kernel workers end,
+    /// and the thread of the worker stays.
     fn elapsed(&self, server: &Server) -> u64 {
         let now = Self::of(server).0;
         now.iter().map(|(thread, nanos)| nanos - self.0.get(thread).unwrap_or(&0)).sum()
     }
 }
 
-/// CPU time of so many requests of this kind, sent 32 at a time.
+/// The CPU time of `count` requests, of which 32 are sent at a time.
 fn cost(server: &Server, count: usize, target: impl Fn(usize) -> String, status: u16) -> u64 {
     let mut client = connect(server);
     let before = CpuTimes::of(server);
@@ -50,7 +50,7 @@ fn a_deep_path_costs_at_most_twice_as_much_as_a_flat_one() {
     on_both_drivers(|driver| {
         let tree = Tree::new().file("a.txt", "a");
         let server = serve(driver, tree.path(), &[]);
-        // As many bytes to receive and to parse, but one name.
+        // The same number of bytes to receive and to parse, but one name.
         let query = "q".repeat(3800);
         let flat = |number: usize| format!("/{number:0>250}?{query}");
         let deep = |number: usize| format!("/{number}{}", "/d".repeat(2030));
@@ -60,7 +60,7 @@ fn a_deep_path_costs_at_most_twice_as_much_as_a_flat_one() {
             ("2,031 names", &deep as &dyn Fn(usize) -> String, 414),
             ("127 names", &at_the_limit, 404),
         ] {
-            // What disturbs makes it more: the least of some rounds.
+            // Disturbances only add time, so the least of some rounds counts.
             let least = |path: &dyn Fn(usize) -> String, status| {
                 (0..5).map(|_| cost(&server, 1000, path, status)).min().unwrap()
             };
@@ -89,7 +89,7 @@ fn changes_elsewhere_cost_the_same_however_many_files_are_cached() {
                 fs::create_dir(tree.path().join("new")).unwrap();
                 fs::remove_dir(tree.path().join("new")).unwrap();
             }
-            // Behind all events.
+            // After all events.
             fs::write(tree.path().join("a.txt"), "b").unwrap();
             let (mut answers, mut last) = (0, None);
             let is_new = crate::common::wait_until(crate::common::SOON, || {

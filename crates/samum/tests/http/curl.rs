@@ -1,4 +1,4 @@
-//! The real curl.
+//! Requests of the real curl.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -24,7 +24,7 @@ fn curl(args: &[&str]) -> Output {
 }
 
 #[test]
-fn curl_gets_what_it_asks_for() {
+fn curl_gets_the_responses_that_it_asks_for() {
     if let Err(reason) = run("curl", &["--version".as_ref()]) {
         skip!("no curl: {reason}");
     }
@@ -42,7 +42,7 @@ fn curl_gets_what_it_asks_for() {
         let multipart = curl(&["-r", "0-9,1000-1009", &file]).stdout;
         assert!(multipart.windows(10).any(|window| window == content.read(1000, 10)));
 
-        // -C goes on with what is there.
+        // -C resumes a partial download.
         let partial = Tree::new().file("f.bin", content.read(0, 1_234_567));
         let path = partial.path().join("f.bin");
         curl(&["-C", "-", "-o", text(&path), &file]);
@@ -60,7 +60,7 @@ fn curl_gets_what_it_asks_for() {
         let here = tree.path().join("f.bin");
         assert_eq!(code(&["-z", text(&here), &file]), "304");
 
-        // A body nobody wants, with and without asking first.
+        // A body that the server skips, with and without `Expect: 100-continue`.
         assert_eq!(code(&["-d", "x=y", &file]), "405");
         let body = Tree::new().file("body", Content::pseudo_random(5, 900_000));
         let data = format!("@{}", text(&body.path().join("body")));
@@ -80,7 +80,7 @@ fn curl_gets_what_it_asks_for() {
     });
 }
 
-/// `printf 'from gzip\n' | gzip -n`
+/// The output of `printf 'from gzip\n' | gzip -n`.
 const GZIP: &[u8] = &[
     0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x03, 0x4b, 0x2b, 0xca, 0xcf, 0x55, 0x48,
     0xaf, 0xca, 0x2c, 0xe0, 0x02, 0x00, 0xf4, 0xe6, 0x5c, 0xa2, 0x0a, 0x00, 0x00, 0x00,

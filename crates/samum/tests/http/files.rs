@@ -18,7 +18,7 @@ const SIZES: [u64; 9] = [
     20 * 1024 * 1024,
 ];
 
-/// The files by size. Made once: the bytes of `Content` are not for free.
+/// The files by size. They are made once, because making `Content` takes time.
 fn contents() -> Vec<(u64, Vec<u8>)> {
     SIZES.map(|size| (size, Content::pseudo_random(size, size).to_vec())).into()
 }
@@ -31,7 +31,7 @@ fn tree(contents: &[(u64, Vec<u8>)]) -> Tree {
     tree
 }
 
-/// As assert_eq, but does not print megabytes.
+/// Like `assert_eq`, but without printing megabytes.
 #[track_caller]
 fn assert_same(body: &[u8], content: &[u8]) {
     assert_eq!(body.len(), content.len());

@@ -1,4 +1,4 @@
-//! More files at once than the limit of descriptors has room for.
+//! Requests for more files at once than the limit of descriptors allows.
 
 use std::fs::File;
 use std::process::Command;
@@ -8,13 +8,13 @@ use testkit::{Server, Tree};
 
 use crate::common::{SAMUM, connect, descriptors, on_both_drivers, request, text};
 
-/// Connections, and different files that each asks for side by side.
+/// The number of connections, and of different files that each requests at once.
 const CONNECTIONS: usize = 20;
 const FILES: usize = 64;
 
 #[test]
 fn opens_wait_in_line_when_descriptors_are_few() {
-    // Large enough to stay open while they are sent; holes, so the disk has nothing to do.
+    // Large enough to stay open while they are sent, and sparse, so that the disk reads nothing.
     for bytes in [70_000, 1_000] {
         let tree = Tree::new();
         for number in 0..CONNECTIONS * FILES {

@@ -1,5 +1,5 @@
-//! HTTP/1.0 and 1.1 (RFC 9110, RFC 9112) over real sockets, on both drivers: the table of cases, and what
-//! needs processes, changing files, a clock, or a look at the server from outside.
+//! HTTP/1.0 and 1.1 (RFC 9110, RFC 9112) over real sockets, on both drivers: the table of cases, and
+//! tests that need processes, changing files, a clock, or a view of the server from outside.
 
 #[path = "../cases/mod.rs"]
 mod cases;

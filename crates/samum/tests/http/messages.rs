@@ -10,10 +10,9 @@ fn tree() -> Tree {
     Tree::new().file("a.txt", "hello, world\n").file("big.bin", Content::pseudo_random(1, 300_000))
 }
 
-/// If a client could tell the next boundary, whoever writes a file could put parts of their own into the
-/// response to it.
+/// If a client could predict the next boundary, the author of a file could forge parts of the response.
 #[test]
-fn no_boundary_tells_the_next() {
+fn no_boundary_predicts_the_next() {
     on_both_drivers(|driver| {
         let tree = tree();
         let server = serve(driver, tree.path(), &[]);
@@ -27,7 +26,7 @@ fn no_boundary_tells_the_next() {
 }
 
 #[test]
-fn a_modification_time_in_the_future_is_not_told() {
+fn a_modification_time_in_the_future_is_not_sent() {
     on_both_drivers(|driver| {
         let tree = tree();
         for name in ["a.txt", "big.bin"] {
@@ -36,7 +35,7 @@ fn a_modification_time_in_the_future_is_not_told() {
             file.set_modified(future).unwrap();
         }
         let server = serve(driver, tree.path(), &[]);
-        // RFC 9110 §8.8.2.1: the date of the message stands in for it.
+        // RFC 9110 §8.8.2.1: the date of the message replaces it.
         let mut last = None;
         for head in ["GET /a.txt", "GET /big.bin", "GET /a.txt\nRange: bytes=0-0", "HEAD /a.txt"] {
             let response = ask(&server, head);
@@ -44,7 +43,7 @@ fn a_modification_time_in_the_future_is_not_told() {
             assert_eq!(response.header("Last-Modified"), response.header("Date"), "{head}");
             last = response.header("Date").map(str::to_owned);
         }
-        // And once more in another second.
+        // The same in another second.
         let changed = wait_until(SOON, || {
             let response = ask(&server, "GET /a.txt");
             assert_eq!(response.header("Last-Modified"), response.header("Date"));

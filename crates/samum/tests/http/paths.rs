@@ -1,4 +1,4 @@
-//! From the path of a URL to a file beneath the root, and never to anything else.
+//! Paths of URLs lead to files beneath the root, and to nothing else.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -16,7 +16,7 @@ use crate::common::{
     as_nobody, ask, ask_on, connect, make_fifo, on_both_drivers, run, serve, text,
 };
 
-/// Links whose text depends on where the directories are; the table of cases has the others.
+/// Links whose targets depend on the place of the directories; the table of cases has the others.
 #[test]
 fn absolute_links_and_links_to_a_sibling_are_not_followed() {
     on_both_drivers(|driver| {
@@ -71,7 +71,7 @@ fn a_link_changed_while_requests_run_never_leads_outside() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_and_never_waited_for() {
+fn special_files_are_refused_without_waiting() {
     on_both_drivers(|driver| {
         let tree = Tree::new().file("a.txt", "a").directory("d");
         make_fifo(&tree.path().join("fifo"));
@@ -87,7 +87,7 @@ fn what_is_no_file_is_refused_and_never_waited_for() {
     });
 }
 
-/// To open it for reading would release a writer that waits for a reader.
+/// Opening it for reading would wake a writer that waits for a reader.
 #[test]
 fn a_fifo_is_not_opened() {
     on_both_drivers(|driver| {
@@ -98,8 +98,7 @@ fn a_fifo_is_not_opened() {
             make_fifo(&fifo);
             let mut writer =
                 Command::new("sh").args(["-c", ": > \"$0\"", text(&fifo)]).spawn().unwrap();
-            // The shell has opened nothing yet when it is in `wait_for_partner` of fs/pipe.c, or
-            // any other sleep.
+            // The shell sleeps in `wait_for_partner` of fs/pipe.c, or before it has opened the FIFO.
             thread::sleep(Duration::from_millis(100));
             for _ in 0..5 {
                 let status = ask(&server, &format!("GET {path}")).status;
@@ -115,7 +114,7 @@ fn a_fifo_is_not_opened() {
 
 #[test]
 fn a_rename_elsewhere_does_not_disturb_a_link_with_dots() {
-    // Each asked for once, so that none is answered from the cache.
+    // Each is requested once, so that none is answered from the cache.
     const LINKS: usize = 3000;
     on_both_drivers(|driver| {
         let tree = Tree::new().file("a.txt", "inside").directory("d");
@@ -161,7 +160,7 @@ fn devices_are_refused() {
 }
 
 #[test]
-fn what_may_not_be_read_is_forbidden() {
+fn a_file_without_read_permission_is_forbidden() {
     let tree = Tree::new().file("a.txt", "a").file("secret.txt", "s").file("closed/a.txt", "a");
     let mode = |path: &str, mode| {
         fs::set_permissions(tree.path().join(path), fs::Permissions::from_mode(mode)).unwrap();
@@ -181,7 +180,7 @@ fn what_may_not_be_read_is_forbidden() {
 }
 
 #[test]
-fn what_is_not_a_file_is_no_sibling() {
+fn only_a_file_counts_as_a_sibling() {
     on_both_drivers(|driver| {
         let tree = Tree::new().file("a.css", "plain").directory("a.css.gz").file("x", "outside");
         let tree = tree.symlink("a.css.br", "x");

@@ -1,4 +1,4 @@
-//! Many requests of clients that read late, or never.
+//! Many requests of clients that take the responses late, or never.
 
 use core::time::Duration;
 use std::io::{ErrorKind, Write as _};
@@ -21,7 +21,7 @@ fn tree() -> Tree {
 }
 
 #[test]
-fn a_client_that_never_reads_costs_bounded_memory() {
+fn a_client_that_takes_nothing_costs_bounded_memory() {
     on_both_drivers(|driver| {
         let tree = tree();
         let server = serve(driver, tree.path(), &[]);
@@ -35,7 +35,7 @@ fn a_client_that_never_reads_costs_bounded_memory() {
             let requests: String =
                 (0..REQUESTS).map(|_| request("GET /big.bin") + &request("GET /1.txt")).collect();
             clients.push(thread::spawn(move || {
-                // Until the server takes no more, which is the point.
+                // The server takes no more: that is the bound.
                 let mut sent = 0;
                 while sent < 8 << 20 {
                     match client.write(requests.as_bytes()) {
@@ -56,7 +56,7 @@ fn a_client_that_never_reads_costs_bounded_memory() {
         }
         let grown = resident_bytes(&server).saturating_sub(before);
         assert!(grown < 32 << 20, "{grown} bytes for eight clients");
-        // Others are served meanwhile.
+        // Other clients are served meanwhile.
         let began = Instant::now();
         assert_eq!(ask(&server, "GET /2.txt").body, b"file 2\n");
         assert!(began.elapsed() < Duration::from_secs(1));
@@ -66,14 +66,14 @@ fn a_client_that_never_reads_costs_bounded_memory() {
 }
 
 #[test]
-fn a_client_that_reads_late_gets_everything() {
+fn a_client_that_takes_late_gets_everything() {
     on_both_drivers(|driver| {
         let tree = tree();
         let server = serve(driver, tree.path(), &[]);
         let Address::Tcp(address) = server.address() else { unreachable!("it listens on TCP") };
         let writer = TcpStream::connect(address).unwrap();
         let mut reader = writer.try_clone().unwrap();
-        // More than both sockets hold, so that the server stops taking requests, and goes on.
+        // More than both sockets hold, so that the server stops receiving requests, and continues.
         let count = 600;
         let writing = thread::spawn(move || {
             let mut writer = writer;

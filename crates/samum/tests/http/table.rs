@@ -1,4 +1,4 @@
-//! The table of `tests/cases`, by the binary over real sockets.
+//! The table of `tests/cases`, run on the binary over real sockets.
 
 use core::time::Duration;
 use std::ffi::OsStr;
@@ -13,11 +13,11 @@ use testkit::{Response, Server, Tree};
 use crate::cases::{Case, Kind, MODIFIED, Site, sites};
 use crate::common::{connect, on_both_drivers, serve};
 
-/// How the bytes of a step are cut into pieces.
+/// The pieces in which the bytes of a step are sent.
 #[derive(Clone, Copy, Debug)]
 enum Cut {
     Whole,
-    /// Byte by byte, unless there are more than [`DRIBBLED_MAX`].
+    /// Single bytes, unless there are more than [`DRIBBLED_MAX`].
     Bytes,
 }
 
@@ -86,7 +86,7 @@ fn run(server: &Server, case: &Case, cut: Cut) -> Result<(), String> {
             _ => bytes.chunks(bytes.len().max(1)),
         };
         for piece in pieces {
-            // The server may have heard enough. Then its response is there.
+            // The server may have closed the connection after its response.
             if client.send(piece).is_err() {
                 break;
             }
