@@ -8,8 +8,8 @@
 //! dunes frames   the film: WIDTH x HEIGHT raw RGB24, FRAMES of them, to standard output
 //! ```
 //!
-//! The film loops without a seam: whatever moves, moves by a whole number of its own periods
-//! while the FRAMES go by.
+//! The film loops without a seam: everything that moves, moves by a whole number of its own periods in
+//! FRAMES frames.
 
 use std::f32::consts::TAU;
 use std::fmt::Write as _;
@@ -84,10 +84,10 @@ fn main() -> io::Result<()> {
 
 /// A line of dunes. Lengths are in picture heights, so that a ridge looks alike at any size.
 struct Ridge {
-    /// Where its mean height lies, from the top.
+    /// Its mean height, from the top.
     base: f32,
     swell: f32,
-    /// After this many picture heights it repeats itself. In one film it moves twice as far.
+    /// Its period in picture heights. In one film it moves by two periods.
     period: f32,
     turn: f32,
     lit: Rgb,

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the generated files of examples/site again: the picture, the film, the icon, and the
 # precompressed forms of the stylesheet. Run it after a change to dunes.rs or style.css; the
-# results are kept in the repository, so that nobody needs the tools below to try samum.
+# results are kept in the repository, so that trying samum does not need the tools below.
 #
 #     examples/make-site.sh
 #
@@ -13,7 +13,7 @@ site=$PWD/site
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# SVG PNG WIDTH HEIGHT: renders with Chromium, since it is what shows the SVG in the end.
+# SVG PNG WIDTH HEIGHT: renders with Chromium, because browsers will show the SVG.
 screenshot() {
     "${CHROMIUM:-chromium}" --headless --no-sandbox --disable-gpu --hide-scrollbars \
         --disable-background-networking --disable-component-update --disable-sync --no-first-run \
@@ -24,7 +24,7 @@ screenshot() {
 
 rustc --edition 2024 -O -o "$work/dunes" dunes.rs
 
-# The picture: drawn as SVG, and as PNG for whoever needs pixels (the film's poster does).
+# The picture: drawn as SVG, and as PNG for the film's poster, which needs pixels.
 "$work/dunes" svg >"$site/dunes.svg"
 screenshot "$site/dunes.svg" "$site/dunes.png" 1280 720
 
@@ -35,12 +35,12 @@ screenshot "$site/dunes.svg" "$site/dunes.png" 1280 720
         -c:v libx264 -preset slow -crf 30 -g 48 -pix_fmt yuv420p -bitexact -movflags +faststart \
         "$site/dunes.mp4"
 
-# The icon, also in the form that browsers ask for unbidden.
+# The icon, also in the form that browsers request without a link.
 screenshot "$site/favicon.svg" "$work/icon.png" 512 512
 ffmpeg -v error -y -i "$work/icon.png" -vf scale=32:32:flags=lanczos -bitexact -update 1 \
     "$site/favicon.ico"
 
-# Siblings which a server may send as they are, to whoever accepts that coding.
+# Precompressed siblings, which a server may send to clients that accept their coding.
 gzip -9 --no-name --keep --force "$site/style.css"
 brotli --best --force --keep "$site/style.css"
 zstd -19 --quiet --force --keep "$site/style.css"
