@@ -585,7 +585,8 @@ impl Http1 {
     fn handle_drained(&mut self, work: &mut Work, cx: &Context, moved: &Moved) -> Next {
         if work.producing.is_some() {
             if work.made_its_turn(cx.turn) {
-                return self.end_turn(cx);
+                self.wait_for_source(cx.now);
+                return Next::TurnOver;
             }
             if work.produce(cx.turn) == Produced::Waiting && work.stream.is_drained() {
                 self.wait_for_source(cx.now);
@@ -598,7 +599,8 @@ impl Http1 {
         }
         if moved.unread > 0 && self.is_open() {
             if work.had_its_turn(cx.turn) {
-                return self.end_turn(cx);
+                self.wait_for_source(cx.now);
+                return Next::TurnOver;
             }
             if !moved.stuck {
                 return Next::Read;
