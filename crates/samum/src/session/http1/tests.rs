@@ -1,8 +1,13 @@
-//! Each state of the module's table with one event at a time.
+//! Each state of the module's table with one event at a time, and events in any order.
 
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 use core::fmt::Write as _;
+use std::collections::BTreeMap;
 use std::rc::Rc;
+
+use http::Target;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
 use crate::config::Tuning;
@@ -356,7 +361,7 @@ fn open_and_waiting_for_a_source() {
     run(
         "an answer behind another",
         || {
-            let others = [exchange(1, Lookup::Pending), exchange(0, Lookup::Pending)];
+            let others = [exchange(u32::MAX, Lookup::Pending), exchange(0, Lookup::Pending)];
             with(state(Phase::Open(SOURCE)), others)
         },
         &[
@@ -558,4 +563,587 @@ impl Producer for Made {
     fn weight(&self) -> u64 {
         0
     }
+}
+
+/// One thing that a peer, a disk, a handler, a clock or an operator does.
+#[derive(Clone, Debug)]
+enum Do {
+    /// The peer has so much more to send: a request, a part of one, garbage.
+    Write(String),
+    /// So many of its bytes arrive.
+    Deliver(usize),
+    /// One of the answers that come later is found.
+    Answer(usize),
+    /// A producer that waits may make another piece.
+    Wake,
+    /// The peer takes so many more bytes.
+    Take(u64),
+    /// The disk stands still, or goes on.
+    Stall(bool),
+    /// A turn of the worker begins, a second after the last.
+    Turn,
+    /// Nothing happens until the deadline.
+    Pause,
+    Eof,
+    Shutdown,
+}
+
+/// The rows of the module's table.
+const ROWS: [&str; 13] = [
+    "Open Idle",
+    "Open Request",
+    "Open Request, body",
+    "Open Source, nothing",
+    "Open Source, requests",
+    "Open Source, stream",
+    "Open Peer",
+    "Open Peer, requests",
+    "Last Request",
+    "Last Source, requests",
+    "Last Source, stream",
+    "Last Peer",
+    "Lingering",
+];
+
+fn row(session: &Http1, work: &Work) -> &'static str {
+    let is_open = session.is_open();
+    let (Phase::Open(wait) | Phase::Last(wait)) = session.phase else { return "Lingering" };
+    let has_requests = !work.exchanges.is_empty();
+    match (wait, is_open) {
+        (Wait::Idle(_), true) => "Open Idle",
+        (Wait::Idle(_), false) => "Last Idle",
+        (Wait::Request(_), true) if has_requests => "Open Request, body",
+        (Wait::Request(_), true) => "Open Request",
+        (Wait::Request(_), false) => "Last Request",
+        (Wait::Source(..), true) if has_requests => "Open Source, requests",
+        (Wait::Source(..), true) if work.stream.is_drained() && work.producing.is_none() => {
+            "Open Source, nothing"
+        }
+        (Wait::Source(..), true) => "Open Source, stream",
+        (Wait::Source(..), false) if has_requests => "Last Source, requests",
+        (Wait::Source(..), false) => "Last Source, stream",
+        (Wait::Peer(_), true) if has_requests => "Open Peer, requests",
+        (Wait::Peer(_), true) => "Open Peer",
+        (Wait::Peer(_), false) => "Last Peer",
+    }
+}
+
+/// A worker with one connection, and the peer at its other end.
+struct Rig<'a> {
+    session: Http1,
+    work: Work,
+    cx: Context,
+    /// Bytes that the peer has not sent, and those that it sent and the session has not taken.
+    wire: Vec<u8>,
+    input: Vec<u8>,
+    /// Bytes that the peer has, and how many more it takes.
+    out: Vec<u8>,
+    room: u64,
+    is_blocked: bool,
+    is_stalled: bool,
+    is_receiving: bool,
+    /// Whether the connection waits for another turn.
+    is_queued: bool,
+    closed: Option<Why>,
+    /// Path of each request so far, and whether it is a `HEAD`.
+    asked: Vec<(String, bool)>,
+    /// Requests whose answer comes later, and those whose answer is kept.
+    later: Vec<u32>,
+    kept: Vec<u32>,
+    wakes: Rc<Cell<u32>>,
+    /// Requests whose responses have begun.
+    begun: Vec<u32>,
+    /// Requests that were delivered in this turn, since the connection was idle.
+    delivered: u32,
+    /// Status and bytes of each response that was logged.
+    logged: Vec<(u16, u64)>,
+    rows: &'a RefCell<BTreeMap<&'static str, u32>>,
+}
+
+impl<'a> Rig<'a> {
+    fn new(rows: &'a RefCell<BTreeMap<&'static str, u32>>) -> Self {
+        let cx = context();
+        Self {
+            session: Http1::new(cx.now),
+            work: Work::default(),
+            cx,
+            wire: Vec::new(),
+            input: Vec::new(),
+            out: Vec::new(),
+            room: 0,
+            is_blocked: false,
+            is_stalled: false,
+            is_receiving: true,
+            is_queued: false,
+            closed: None,
+            asked: Vec::new(),
+            later: Vec::new(),
+            kept: Vec::new(),
+            wakes: Rc::default(),
+            begun: Vec::new(),
+            delivered: 0,
+            logged: Vec::new(),
+            rows,
+        }
+    }
+
+    fn step(&mut self, what: &Do) {
+        match what {
+            Do::Write(text) => self.wire.extend_from_slice(text.as_bytes()),
+            Do::Deliver(bytes) if self.is_receiving && !self.session.ended => {
+                let count = (*bytes).min(self.wire.len());
+                self.input.extend(self.wire.drain(..count));
+                self.read();
+                self.proceed();
+            }
+            Do::Deliver(_) => {}
+            Do::Answer(which) if !self.later.is_empty() => {
+                let request = self.later.remove(which % self.later.len());
+                let size = self.size(request);
+                if self.session.handle_answer(&mut self.work, &self.cx, request, size) {
+                    self.kept.push(request);
+                }
+                self.proceed();
+            }
+            Do::Answer(_) => {}
+            Do::Wake => {
+                self.wakes.set(self.wakes.get() + 1);
+                self.proceed();
+            }
+            Do::Take(bytes) => {
+                (self.room, self.is_blocked) = (*bytes, false);
+                self.proceed();
+            }
+            Do::Stall(on) => {
+                self.is_stalled = *on;
+                self.proceed();
+            }
+            Do::Turn => self.turn(self.cx.now + Duration::from_secs(1)),
+            Do::Pause => {
+                let Some(at) = self.session.deadline(&self.cx) else { return };
+                self.turn(at);
+                if self.closed.is_some() || self.session.deadline(&self.cx) != Some(at) {
+                    return;
+                }
+                let acknowledged = self.out.len() as i64;
+                let work = has_work(&self.work, self).then_some(());
+                let work = work.map(|()| &mut self.work);
+                let next = self.session.handle_deadline(work, &mut self.cx, acknowledged);
+                self.follow(next);
+            }
+            Do::Eof => {
+                let work = has_work(&self.work, self).then_some(());
+                let next = self.session.handle_eof(work.map(|()| &mut self.work));
+                self.follow(next);
+            }
+            Do::Shutdown => {
+                let work = has_work(&self.work, self).then_some(());
+                let next = self.session.handle_shutdown(work.map(|()| &mut self.work));
+                self.follow(next);
+            }
+        }
+    }
+
+    fn turn(&mut self, at: Time) {
+        self.cx.tick(self.cx.now.max(at), 1_000_000_000);
+        self.delivered = 0;
+        if core::mem::take(&mut self.is_queued) {
+            self.proceed();
+        }
+    }
+
+    fn follow(&mut self, next: Next) {
+        match next {
+            Next::Wait => {}
+            Next::Close(why) => self.close(why),
+            Next::TurnOver => self.is_queued = true,
+            Next::Pump | Next::Read | Next::ShutDown => self.proceed(),
+        }
+        if self.closed.is_none() {
+            self.check();
+        }
+    }
+
+    /// The state is one of the table, and is counted.
+    fn check(&self) {
+        self.session.check(Some(&self.work));
+        *self.rows.borrow_mut().entry(row(&self.session, &self.work)).or_default() += 1;
+    }
+
+    /// Goes on with everything until it waits, as the worker does.
+    fn proceed(&mut self) {
+        let mut stuck = false;
+        for round in 0.. {
+            assert!(round < 1000, "it waits for nothing: {self:?}");
+            self.begin_responses();
+            let was_blocked = self.is_blocked;
+            let progress = self.pump();
+            while let Some(left) = self.session.next_left(&mut self.work) {
+                self.logged.push((left.record.status, left.bytes));
+            }
+            let blocked = self.is_blocked;
+            let is_new = progress == Progress::Blocked && !was_blocked;
+            let acknowledged = if is_new { self.out.len() as i64 } else { 0 };
+            let moved = Moved { progress, blocked, acknowledged, unread: self.input.len(), stuck };
+            match self.session.handle_progress(&mut self.work, &mut self.cx, &moved) {
+                Next::Pump => {}
+                Next::Read => {
+                    let before = self.input.len();
+                    self.read();
+                    stuck = self.input.len() == before;
+                }
+                Next::Wait | Next::ShutDown => break,
+                Next::TurnOver => {
+                    self.is_queued = true;
+                    break;
+                }
+                Next::Close(why) => return self.close(why),
+            }
+        }
+        let unread = self.input.len();
+        self.is_receiving = self.session.wants_bytes(&self.work, &self.cx, unread);
+        self.check();
+        self.check_wait();
+        if !has_work(&self.work, self) {
+            self.session.check(None);
+            self.work.restart();
+            self.kept.clear();
+            self.delivered = 0;
+        }
+    }
+
+    /// It waits for something that can happen.
+    fn check_wait(&self) {
+        let deadline = self.session.deadline(&self.cx);
+        let (Phase::Open(wait) | Phase::Last(wait)) = self.session.phase else {
+            return assert!(deadline.is_some());
+        };
+        match wait {
+            Wait::Idle(_) => assert!(self.input.is_empty() && deadline.is_some()),
+            Wait::Request(_) => assert!(deadline.is_some()),
+            Wait::Peer(_) => assert!((self.is_blocked || self.is_queued) && deadline.is_some()),
+            Wait::Source(..) => {
+                let reads = self.is_stalled && !self.work.stream.is_drained();
+                let makes = self.work.producing.is_some() && self.wakes.get() == 0;
+                let finds = !self.later.is_empty();
+                assert!(reads || makes || finds || self.is_queued, "for nothing: {self:?}");
+                assert_eq!(deadline.is_some(), self.session.ended);
+            }
+        }
+    }
+
+    fn pump(&mut self) -> Progress {
+        if self.is_blocked {
+            return Progress::Blocked;
+        }
+        if self.is_stalled && self.work.unsent() > 0 {
+            return Progress::Waiting;
+        }
+        let bytes = self.work.queue().unsent_ready().min(self.room).min(100_000);
+        send(&mut self.work, bytes, &mut self.out);
+        self.room -= bytes;
+        match self.work.queue().state() {
+            outq::State::Drained => Progress::Drained,
+            outq::State::Failed => Progress::Failed(Failure::Unfinished),
+            _ if self.room > 0 => Progress::More,
+            _ => {
+                self.is_blocked = true;
+                Progress::Blocked
+            }
+        }
+    }
+
+    fn read(&mut self) {
+        let input = core::mem::take(&mut self.input);
+        let mut at = 0;
+        while at < input.len() {
+            let (taken, step) =
+                self.session.handle_bytes(&mut self.work, &mut self.cx, &input[at..]);
+            at += taken;
+            let Some(Step::Request { request, head, now }) = step else { break };
+            self.delivered += 1;
+            assert!(self.delivered <= TURN_REQUESTS_MAX);
+            assert_eq!(request as usize, self.asked.len());
+            let Target::Origin { path, .. } = head.target else { panic!("a path") };
+            let path = String::from_utf8_lossy(path).into_owned();
+            self.asked.push((path, head.method == Method::Head));
+            match self.find(request) {
+                Some(_) if now => self.respond(request, &head),
+                found => {
+                    if self.session.defer(&mut self.work, request, &head, found) {
+                        self.kept.push(request);
+                    }
+                }
+            }
+        }
+        self.input = input[at..].to_vec();
+    }
+
+    fn begin_responses(&mut self) {
+        while let Some(turn) = self.session.next_turn(&mut self.work, &mut self.cx) {
+            let request = turn.request;
+            if turn.found {
+                let place = self.kept.iter().position(|kept| *kept == request);
+                self.kept.remove(place.expect("the answer is kept"));
+            } else if self.find(request).is_none() {
+                return self.session.put_back(&mut self.work, turn);
+            }
+            self.respond(request, &turn.head.as_head());
+        }
+    }
+
+    /// The answer to a request now, as its path says, or later.
+    fn find(&mut self, request: u32) -> Option<AnswerSize> {
+        if self.asked[request as usize].0.starts_with("/n") {
+            return Some(self.size(request));
+        }
+        self.later.push(request);
+        None
+    }
+
+    fn size(&self, request: u32) -> AnswerSize {
+        match self.asked[request as usize].0.as_bytes()[2] {
+            b'f' => FILES,
+            b'h' => LARGE,
+            _ => AnswerSize::default(),
+        }
+    }
+
+    /// Begins the response that the path of the request describes. It is known by its entity tag.
+    fn respond(&mut self, request: u32, head: &Head<'_>) {
+        assert_eq!(request as usize, self.begun.len(), "in the order of the requests");
+        self.begun.push(request);
+        let kind = self.asked[request as usize].0.as_bytes()[3];
+        let byte = byte_of(request);
+        let memory = |n| Part::Piece(Piece::Bytes(vec![byte; n]));
+        let wakes = Rc::clone(&self.wakes);
+        let made = |piece, left, ends, waits| {
+            let wakes = Rc::clone(&wakes);
+            Part::Producer(Box::new(Made { byte, piece, left, ends, waits, wakes }))
+        };
+        let (length, parts) = match kind {
+            b'e' => (Some(0), vec![]),
+            b'b' => (Some(300), vec![memory(300)]),
+            b'c' => (None, vec![memory(10), memory(20)]),
+            b'p' => (None, vec![memory(5), made(40_000, 8, Produced::Ended, false), memory(7)]),
+            b'w' => (None, vec![made(100, 3, Produced::Ended, true)]),
+            b'x' => (None, vec![made(100, 2, Produced::Failed, false)]),
+            b'l' => (Some(210), vec![made(100, 2, Produced::Ended, true), memory(10)]),
+            b's' => (Some(300), vec![made(100, 2, Produced::Ended, false)]),
+            kind => panic!("what is {kind}?"),
+        };
+        let mut body = crate::handler::Body::EMPTY;
+        parts.into_iter().for_each(|part| body.push(part));
+        let head_of = ResponseHead {
+            content_length: length,
+            etag: Some(format!("\"{request}\"").into_bytes().into()),
+            ..ResponseHead::new(Status::Ok)
+        };
+        let response = Response::new(head_of, body);
+        self.session.respond(&mut self.work, &mut self.cx, head, response);
+    }
+
+    fn close(&mut self, why: Why) {
+        while let Some(cut) = self.session.next_cut(&mut self.work) {
+            self.logged.push((cut.record.status, cut.bytes));
+        }
+        self.closed = Some(why);
+    }
+
+    /// Everything goes on that can: the connection closes, or waits for the peer's next bytes.
+    fn settle(&mut self) {
+        for _ in 0..1000 {
+            self.wakes.set(1000);
+            for what in [Do::Stall(false), Do::Take(1 << 40), Do::Turn, Do::Answer(0)] {
+                if self.closed.is_some() {
+                    return;
+                }
+                self.step(&what);
+            }
+            if self.closed.is_some() {
+                return;
+            }
+            if !self.is_queued && self.later.is_empty() {
+                if self.wire.is_empty() || self.session.ended {
+                    break;
+                }
+                assert!(self.is_receiving);
+                self.step(&Do::Deliver(usize::MAX));
+            }
+        }
+        match self.session.phase {
+            Phase::Open(Wait::Idle(_)) => assert_eq!(self.begun.len(), self.asked.len()),
+            Phase::Open(Wait::Request(_)) | Phase::Lingering(_) => {}
+            _ => panic!("it waits for what has happened: {self:?}"),
+        }
+        let sent = responses(&self.out, &self.asked);
+        assert!(sent.iter().all(|response| response.is_whole), "{self:?}");
+        assert_eq!(sent.len() as u64, self.cx.stats.responses);
+        assert_eq!(sent.len(), self.logged.len());
+    }
+
+    /// What the peer got and what was logged at the end of the connection is what was begun.
+    fn verify(&self) {
+        let sent = responses(&self.out, &self.asked);
+        let refused = self.cx.stats.responses - self.begun.len() as u64;
+        assert!(refused <= 1);
+        assert_eq!(self.logged.len() as u64, self.cx.stats.responses, "each is logged once");
+        for (place, &(status, bytes)) in self.logged.iter().enumerate() {
+            let Some(response) = sent.get(place) else {
+                assert_eq!(bytes, 0, "not even the head was sent");
+                continue;
+            };
+            assert_eq!((status, bytes), (response.status, response.bytes));
+            let number = self.begun.get(place).copied();
+            assert_eq!(number, response.number, "only the last is a refusal");
+            assert!(place + 1 == sent.len() || (!response.closes && response.is_whole));
+        }
+        assert!(sent.len() <= self.logged.len());
+    }
+}
+
+impl core::fmt::Debug for Rig<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let out = String::from_utf8_lossy(&self.out);
+        write!(f, "{:?} {:?} later {:?} out {out:.2000}", self.session, self.work, self.later)
+    }
+}
+
+fn has_work(work: &Work, rig: &Rig<'_>) -> bool {
+    !work.is_idle() || !rig.input.is_empty() || rig.is_queued
+}
+
+/// The content of the response to a request.
+const fn byte_of(request: u32) -> u8 {
+    b'a' + (request % 26) as u8
+}
+
+/// A response as the peer got it, or the front of one.
+struct Sent {
+    number: Option<u32>,
+    status: u16,
+    /// Bytes behind the head.
+    bytes: u64,
+    is_whole: bool,
+    closes: bool,
+}
+
+fn responses(mut out: &[u8], asked: &[(String, bool)]) -> Vec<Sent> {
+    let mut sent = Vec::new();
+    while let Some(end) = out.windows(4).position(|window| window == b"\r\n\r\n") {
+        let head = core::str::from_utf8(&out[..end]).expect("a head");
+        out = &out[end + 4..];
+        let value = |name: &str| head.lines().find_map(|line| line.strip_prefix(name));
+        let status: u16 = head.strip_prefix("HTTP/1.1 ").expect("a head")[..3].parse().unwrap();
+        if status == 100 {
+            continue;
+        }
+        let number: Option<u32> = value("ETag: ").map(|tag| tag.trim_matches('"').parse().unwrap());
+        let is_head = number.is_some_and(|number| asked[number as usize].1);
+        let closes = value("Connection: close").is_some();
+        let (length, is_whole) = if is_head {
+            (0, true)
+        } else if let Some(length) = value("Content-Length: ") {
+            let length: usize = length.parse().unwrap();
+            (length.min(out.len()), length <= out.len())
+        } else if value("Transfer-Encoding: chunked").is_some() {
+            let end = out.windows(7).position(|window| window == b"\r\n0\r\n\r\n");
+            end.map_or((out.len(), false), |end| (end + 7, true))
+        } else {
+            assert!(closes, "a body without an end: {head}");
+            (out.len(), true)
+        };
+        let (body, rest) = out.split_at(length);
+        if let Some(number) = number {
+            let is_framing = |byte: &u8| byte.is_ascii_hexdigit() || b"\r\n".contains(byte);
+            let is_own = |byte: &u8| *byte == byte_of(number) || is_framing(byte);
+            assert!(body.iter().all(is_own), "the body of another response");
+        }
+        sent.push(Sent { number, status, bytes: length as u64, is_whole, closes });
+        out = rest;
+    }
+    sent
+}
+
+/// A request that says how it is to be answered: at once or later; an answer that is small, holds
+/// files, or is huge; a body in this form.
+fn request() -> impl Strategy<Value = String> {
+    let path = ("[nl][-fh]", prop_oneof![6 => "[ebc]", 6 => "[pwl]", 1 => "[xs]"])
+        .prop_map(|(find, body)| format!("/{find}{body}"));
+    let form = prop_oneof![
+        8 => Just(("GET", "1.1", "")),
+        1 => Just(("GET", "1.1", "Connection: close\r\n")),
+        1 => Just(("GET", "1.0", "")),
+        2 => Just(("GET", "1.0", "Connection: keep-alive\r\n")),
+        2 => Just(("HEAD", "1.1", "")),
+        2 => Just(("POST", "1.1", "Content-Length: 5\r\n\r\n12345")),
+        1 => Just(("POST", "1.1", "Content-Length: 5\r\nExpect: 100-continue\r\n\r\n12345")),
+        1 => Just(("POST", "1.1", "Content-Length: 9999999\r\n")),
+        2 => Just(("POST", "1.1", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")),
+        1 => Just(("POST", "1.1", "Transfer-Encoding: chunked\r\n\r\n3\r\nabcdefg")),
+        2 => Just(("POST", "1.1",
+            "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n3\r\nabc\r\n0\r\n\r\n")),
+    ];
+    (form, path).prop_map(|((method, version, rest), path)| {
+        let end = if rest.contains("\r\n\r\n") { "" } else { "\r\n" };
+        format!("{method} {path} HTTP/{version}\r\nHost: h\r\n{rest}{end}")
+    })
+}
+
+fn events() -> impl Strategy<Value = Vec<Do>> {
+    let write = prop_oneof![
+        20 => request(),
+        2 => "[nl]-[ebw]".prop_map(|path| format!("GET /{path} HTTP/1.1\r\nHost: h\r\n\r\n").repeat(70)),
+        1 => Just("GET / HT\0\r\n\r\n".to_owned()),
+    ];
+    let event = prop_oneof![
+        12 => write.prop_map(Do::Write),
+        12 => prop_oneof![1usize..200, Just(usize::MAX)].prop_map(Do::Deliver),
+        8 => (0usize..100).prop_map(Do::Answer),
+        3 => Just(Do::Wake),
+        8 => prop_oneof![0u64..1000, Just(1 << 40)].prop_map(Do::Take),
+        3 => proptest::bool::ANY.prop_map(Do::Stall),
+        6 => Just(Do::Turn),
+        1 => Just(Do::Pause),
+        1 => prop_oneof![Just(Do::Eof), Just(Do::Shutdown)],
+    ];
+    let between =
+        prop_oneof![Just(Do::Pause), Just(Do::Shutdown), Just(Do::Eof), Just(Do::Take(9))];
+    // Something happens while the rest of a body is waited for.
+    let body = ("/n-[ebcw]", between).prop_map(|(path, between)| {
+        let begin =
+            format!("POST {path} HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let rest = Do::Write("3\r\nabc\r\n0\r\n\r\n".to_owned());
+        let (all, take) = (Do::Deliver(usize::MAX), Do::Take(1 << 40));
+        vec![take, Do::Write(begin), all.clone(), between, rest, all]
+    });
+    let group = prop_oneof![40 => event.prop_map(|event| vec![event]), 1 => body];
+    proptest::collection::vec(group, 1..60).prop_map(|groups| groups.concat())
+}
+
+#[test]
+fn any_order_of_events() {
+    let rows = RefCell::default();
+    let config = Config { cases: 3000, source_file: Some(file!()), ..Config::default() };
+    let run = TestRunner::new(config).run(&events(), |events| {
+        let mut rig = Rig::new(&rows);
+        for what in &events {
+            rig.step(what);
+            if rig.closed.is_some() {
+                break;
+            }
+        }
+        rig.settle();
+        if rig.closed.is_none() {
+            rig.close(Why::Done);
+        }
+        rig.verify();
+        Ok(())
+    });
+    run.unwrap_or_else(|failure| panic!("{failure}"));
+    let rows = rows.into_inner();
+    for name in ROWS {
+        assert!(rows.get(name).is_some_and(|count| *count > 0), "{name} in {rows:?}");
+    }
+    assert_eq!(rows.len(), ROWS.len(), "{rows:?}");
 }
