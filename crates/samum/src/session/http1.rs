@@ -6,15 +6,19 @@
 //!   accept ► Open ──(idle, slow or gone: close)──► closed ◄── Last ──all sent──► Lingering ──► closed
 //! ```
 //!
-//! What may go together, in [`Http1::check`]'s terms:
+//! The states in which a connection waits; [`Http1::check`] rejects all others:
 //!
-//! | phase | waits for | requests that wait | stream |
-//! |---|---|---|---|
-//! | Open | Idle: the first byte of a request | none | drained |
-//! | Open | Request: the rest of a request or of its body | none, or the last one waits for its body | drained |
-//! | Open, Last | Source: a disk, a handler, a producer, another turn | any | any |
-//! | Open, Last | Peer: the socket is full | any | not drained |
-//! | Lingering | the peer's end | none | drained |
+//! | phase | waits for | requests without a response | producer | stream |
+//! |---|---|---|---|---|
+//! | Open | Idle: the first byte of a request | none | none | drained |
+//! | Open | Request: the rest of a request or of its body | none, or one that waits for its body | none | drained |
+//! | Open, Last | Source: a disk, a handler, a producer | any | any | not drained, unless a request or a producer waits |
+//! | Open | Source: another turn, because the connection has begun all requests of this one | any | any | any |
+//! | Open, Last | Peer: the socket is full | any | any | not drained |
+//! | Last | Request: another turn, because a shutdown ended the wait for a body | that one | none | drained |
+//! | Lingering | the peer's end | none | none | drained |
+//!
+//! A peer that has ended its side is in none of them but Source and Peer: it sends no more requests.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -450,36 +454,35 @@ impl Session for Http1 {
     }
 
     fn check(&self, work: Option<&Work>) {
-        let waiting = work.map_or(0, |work| work.exchanges.len());
-        let drained = work.is_none_or(|work| work.stream.is_drained());
-        let producing = work.is_some_and(|work| work.producing.is_some());
-        match self.phase {
-            Phase::Lingering(_) => {
-                assert!(drained && waiting == 0 && !producing, "{self:?} with work {work:?}");
-            }
-            Phase::Open(Wait::Peer(_)) | Phase::Last(Wait::Peer(_)) => {
-                assert!(work.is_some(), "{self:?} waits for a peer with nothing to send");
-            }
+        let Some(work) = work else {
+            let needs_no_work = matches!(
+                self.phase,
+                Phase::Open(Wait::Idle(_) | Wait::Request(_)) | Phase::Lingering(_)
+            );
+            return assert!(needs_no_work, "{self:?} without work");
+        };
+        let is_drained = work.stream.is_drained();
+        let is_empty = work.exchanges.is_empty() && work.producing.is_none();
+        let has_one = work.exchanges.len() == 1 && work.producing.is_none();
+        let is_in_table = match self.phase {
             Phase::Open(Wait::Idle(_)) => {
-                assert!(drained && !producing, "{self:?} is idle with work {work:?}");
+                is_drained && is_empty && self.reader.is_idle() && !self.ended
             }
-            Phase::Open(_) | Phase::Last(_) => {}
-        }
-        let Some(work) = work else { return };
-        assert!(work.exchanges.len() <= REQUESTS_MAX + 1, "requests are bounded");
-        let ends: Vec<u64> = work.ends.iter().map(|end| end.at).collect();
-        assert!(ends.is_sorted(), "responses end in order");
-        assert!(ends.last().is_none_or(|end| *end <= work.stream.promised()));
-        for (place, exchange) in work.exchanges.iter().enumerate() {
-            let is_back = place + 1 == work.exchanges.len();
-            match exchange {
-                Exchange::Asked { asked, .. } => {
-                    assert!(is_back || !asked.awaits_body, "only the last body is outstanding");
-                    assert!(is_back || !asked.last || self.reader.is_closed());
-                }
-                Exchange::Refused(_) => assert!(is_back && !self.is_open()),
+            Phase::Open(Wait::Request(_)) => {
+                is_drained && (is_empty || has_one && work.awaits_body()) && !self.ended
             }
-        }
+            Phase::Last(Wait::Request(_)) => is_drained && has_one && !work.awaits_body(),
+            Phase::Open(Wait::Source(..)) => {
+                !is_drained || !is_empty || work.begun.1 == TURN_REQUESTS_MAX
+            }
+            Phase::Last(Wait::Source(..)) => !is_drained || !is_empty,
+            Phase::Open(Wait::Peer(_)) | Phase::Last(Wait::Peer(_)) => !is_drained,
+            Phase::Lingering(_) => is_drained && is_empty && !self.ended,
+            Phase::Last(Wait::Idle(_)) => false,
+        };
+        assert!(is_in_table, "{self:?} with {work:?}");
+        assert!(!(self.is_open() && self.reader.is_closed()), "{self:?} reads no more requests");
+        work.check(self.is_open());
     }
 }
 
@@ -693,6 +696,35 @@ impl Outgoing for Work {
 }
 
 impl Work {
+    /// Panics unless requests and responses are in order and within their bounds.
+    fn check(&self, is_open: bool) {
+        let Self { exchanges, ends, .. } = self;
+        let count = exchanges.len() + ends.len() + usize::from(self.producing.is_some());
+        assert!(count <= REQUESTS_MAX + 1, "requests are bounded: {self:?}");
+        assert!(self.begun.1 <= TURN_REQUESTS_MAX, "so are those of one turn");
+        assert!(ends.iter().is_sorted_by_key(|end| end.at), "responses end in order: {self:?}");
+        assert!(ends.front().is_none_or(|end| end.at > self.stream.sent()), "they were logged");
+        assert!(ends.back().is_none_or(|end| end.at <= self.stream.promised()));
+        let mut before = None;
+        for (place, exchange) in exchanges.iter().enumerate() {
+            let (is_front, is_back) = (place == 0, place + 1 == exchanges.len());
+            match exchange {
+                Exchange::Asked { request, asked, lookup, .. } => {
+                    let is_next =
+                        before.is_none_or(|before: u32| before.wrapping_add(1) == *request);
+                    assert!(is_next, "requests wait in order: {self:?}");
+                    before = Some(*request);
+                    assert!(is_back || !asked.awaits_body, "only the last body is outstanding");
+                    assert!(is_open || !asked.awaits_body, "its end cannot come");
+                    assert!(is_back && !is_open || !asked.last, "{self:?} goes on behind the last");
+                    let keeps_files = matches!(lookup, Lookup::Found(size) if size.holds_files);
+                    assert!(is_front || !keeps_files, "only the next response keeps files open");
+                }
+                Exchange::Refused(_) => assert!(is_back && !is_open, "nothing follows a refusal"),
+            }
+        }
+    }
+
     /// Whether no more requests are to be read for now.
     fn is_full(&self, budget: &Budget) -> bool {
         // A body is skipped without memory, and no other request begins before its end.
