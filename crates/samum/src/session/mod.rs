@@ -35,9 +35,10 @@ pub trait Session: core::fmt::Debug {
     /// The session of a connection that was accepted now.
     fn new(now: Time) -> Self;
 
-    /// Takes plain bytes that the peer sent; returns how many were taken, and what to do. `None`
-    /// means that no more can be taken now: the rest is given again when
-    /// [`handle_progress`](Self::handle_progress) asks for it.
+    /// Takes plain bytes that the peer sent; returns how many were taken, and what to do. After a
+    /// step, call it again with the rest. `None` means that no more can be taken now: keep the rest,
+    /// and give it again, in front of what comes later, when more bytes have come or
+    /// [`handle_progress`](Self::handle_progress) says [`Next::Read`]. In both cases pump afterwards.
     fn handle_bytes<'b>(
         &mut self,
         work: &mut Self::Work,
@@ -45,7 +46,8 @@ pub trait Session: core::fmt::Debug {
         bytes: &'b [u8],
     ) -> (usize, Option<Step<'b>>);
 
-    /// The peer will send no more.
+    /// The peer will send no more. Responses to its requests are still sent. `work` is `None` if the
+    /// connection has none.
     fn handle_eof(&mut self, work: Option<&mut Self::Work>) -> Next;
 
     /// Keeps a request whose answer is not there yet (`None`), or whose turn has not come. Called at
@@ -60,7 +62,8 @@ pub trait Session: core::fmt::Debug {
     ) -> bool;
 
     /// The answer to a deferred request has been found; returns whether it is to be kept until
-    /// [`next_turn`](Self::next_turn). If not, it is found again then.
+    /// [`next_turn`](Self::next_turn). If not, it is found again then, or the request is no longer
+    /// waiting. Call [`next_turn`](Self::next_turn) and pump afterwards.
     fn handle_answer(
         &mut self,
         work: &mut Self::Work,
@@ -69,13 +72,15 @@ pub trait Session: core::fmt::Debug {
         size: AnswerSize,
     ) -> bool;
 
-    /// The next deferred request whose response can begin now.
+    /// The next deferred request whose response can begin now. Call [`respond`](Self::respond) or
+    /// [`put_back`](Self::put_back) before anything else.
     fn next_turn(&mut self, work: &mut Self::Work, cx: &mut Context) -> Option<Turn>;
 
     /// The answer of a [`Turn`] is not there after all: the request waits for it.
     fn put_back(&mut self, work: &mut Self::Work, turn: Turn);
 
-    /// Begins the response to the request of the last [`Step::Request`] or [`Turn`].
+    /// Begins the response to the request of the last [`Step::Request`] or [`Turn`]. If the response
+    /// ends the connection, requests behind it are dropped, and their answers are never asked for.
     fn respond(
         &mut self,
         work: &mut Self::Work,
@@ -84,7 +89,11 @@ pub trait Session: core::fmt::Debug {
         response: Response<'_>,
     );
 
-    /// The work was pumped; says what comes next.
+    /// The work was pumped, and [`next_left`](Self::next_left) has told the responses that have left;
+    /// says what comes next. A session that says [`Next::Wait`] is in a state that
+    /// [`check`](Self::check) accepts, and waits for the deadline and for what that state names. It
+    /// says [`Next::Pump`] and [`Next::Read`] only finitely often in one turn if producers make bytes
+    /// whenever they say [`Produced::More`](crate::handler::Produced::More).
     fn handle_progress(
         &mut self,
         work: &mut Self::Work,
@@ -101,7 +110,8 @@ pub trait Session: core::fmt::Debug {
     /// Whether more bytes of the peer are wanted, `unread` of which wait to be taken.
     fn wants_bytes(&self, work: &Self::Work, cx: &Context, unread: usize) -> bool;
 
-    /// The time by which something must have happened.
+    /// The time by which something must have happened. `None` only while the connection waits for the
+    /// server's own side.
     fn deadline(&self, cx: &Context) -> Option<Time>;
 
     /// The deadline has passed. `acknowledged`: bytes of the stream that the peer has.
@@ -112,14 +122,16 @@ pub trait Session: core::fmt::Debug {
         acknowledged: i64,
     ) -> Next;
 
-    /// Takes no more requests. The connection is closed once those that are being answered are done.
+    /// Takes no more requests. The connection is closed once those that were taken are answered, at
+    /// once if there are none.
     fn handle_shutdown(&mut self, work: Option<&mut Self::Work>) -> Next;
 
     /// Since when the connection has had nothing to do; `None` while a request is received or
     /// answered.
     fn idle_since(&self) -> Option<Time>;
 
-    /// Panics unless the state is one that the documentation allows.
+    /// Panics unless the state is one that the documentation allows. For sessions that wait: between
+    /// an event and the pump behind it, a session may be in other states.
     fn check(&self, work: Option<&Self::Work>);
 }
 
