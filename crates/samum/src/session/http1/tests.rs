@@ -149,8 +149,9 @@ fn send(work: &mut Work, bytes: u64, out: &mut Vec<u8>) {
     let mut left = bytes;
     for chunk in queue.next_ready() {
         let length = chunk.len().min(left);
-        let start = chunk.range.start as usize;
-        out.extend_from_slice(&chunk.payload.bytes()[start..start + length as usize]);
+        let index = |position: u64| usize::try_from(position).expect("memory");
+        let range = index(chunk.range.start)..index(chunk.range.start + length);
+        out.extend_from_slice(&chunk.payload.bytes()[range]);
         left -= length;
         if left == 0 {
             break;
@@ -523,6 +524,46 @@ fn nothing_follows_a_response_that_ends_with_the_connection() {
     }
 }
 
+/// Begins the next response, without a body.
+fn respond_next((session, work): &mut State) {
+    let mut cx = context();
+    let turn = session.next_turn(work, &mut cx).expect("a response can begin");
+    let head = ResponseHead { content_length: Some(0), ..ResponseHead::new(Status::Ok) };
+    session.respond(work, &mut cx, &turn.head.as_head(), Response::bare(head));
+}
+
+#[test]
+fn after_a_shutdown_the_last_response_says_so() {
+    for before in [|| with(state(Phase::Open(SOURCE)), [exchange(0, FOUND)]), open_awaiting_body] {
+        let mut state = before();
+        apply(&mut state, &mut context(), On::Shutdown);
+        respond_next(&mut state);
+        assert!(waiting(&mut state.1).ends_with("200 close"), "{state:?}");
+    }
+}
+
+#[test]
+fn a_body_is_invited_once() {
+    let expects = |mut state: State| {
+        if let Some(Exchange::Asked { asked, .. }) = state.1.exchanges.back_mut() {
+            asked.expect_continue = true;
+        }
+        state
+    };
+    // The response waits for the body: the invitation cannot wait for the response.
+    let mut state = expects(open_awaiting_body());
+    for _ in 0..2 {
+        assert!(state.0.next_turn(&mut state.1, &mut context()).is_none());
+    }
+    apply(&mut state, &mut context(), On::Bytes("0\r\n\r\n"));
+    respond_next(&mut state);
+    assert_eq!(waiting(&mut state.1), "100 200");
+    // The body is skipped behind the response.
+    let mut state = expects(with(open_idle(), [exchange(0, FOUND)]));
+    respond_next(&mut state);
+    assert_eq!(waiting(&mut state.1), "100 200");
+}
+
 /// A producer of pieces, all of the same byte.
 #[derive(Debug)]
 struct Made {
@@ -725,7 +766,7 @@ impl<'a> Rig<'a> {
                 if self.closed.is_some() || self.session.deadline(&self.cx) != Some(at) {
                     return;
                 }
-                let acknowledged = self.out.len() as i64;
+                let acknowledged = self.acknowledged();
                 let work = has_work(&self.work, self).then_some(());
                 let work = work.map(|()| &mut self.work);
                 let next = self.session.handle_deadline(work, &mut self.cx, acknowledged);
@@ -783,7 +824,7 @@ impl<'a> Rig<'a> {
             }
             let blocked = self.is_blocked;
             let is_new = progress == Progress::Blocked && !was_blocked;
-            let acknowledged = if is_new { self.out.len() as i64 } else { 0 };
+            let acknowledged = if is_new { self.acknowledged() } else { 0 };
             let moved = Moved { progress, blocked, acknowledged, unread: self.input.len(), stuck };
             match self.session.handle_progress(&mut self.work, &mut self.cx, &moved) {
                 Next::Pump => {}
@@ -810,6 +851,10 @@ impl<'a> Rig<'a> {
             self.kept.clear();
             self.delivered = 0;
         }
+    }
+
+    fn acknowledged(&self) -> i64 {
+        i64::try_from(self.out.len()).expect("memory")
     }
 
     /// It waits for something that can happen.
