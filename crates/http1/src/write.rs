@@ -31,6 +31,8 @@ pub enum ConnectionOption {
     Close,
     /// `keep-alive`: the connection persists with an HTTP/1.0 client that has asked for it.
     KeepAlive,
+    /// `upgrade`: with a 101, and with an `Upgrade` that names the protocol (RFC 9110 §7.8).
+    Upgrade,
 }
 
 /// Appends the head of a response with the empty line that ends it.
@@ -239,6 +241,7 @@ fn push_connection(out: &mut Vec<u8>, option: ConnectionOption) {
         ConnectionOption::Unsaid => {}
         ConnectionOption::Close => out.extend_from_slice(b"Connection: close\r\n"),
         ConnectionOption::KeepAlive => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+        ConnectionOption::Upgrade => out.extend_from_slice(b"Connection: upgrade\r\n"),
     }
 }
 
