@@ -22,6 +22,20 @@ pub trait Handler {
     /// What is kept of an answer until its response can begin. Small: the response is made of it.
     type Answer: fmt::Debug;
 
+    /// What takes the body of a request, or the bytes of a tunnel, if anything does.
+    ///
+    /// Called before [`find`](Self::find) for a request that has a body or asks for an upgrade. A body
+    /// that nothing takes is skipped. An upgrade is agreed to by a response with status 101: its body
+    /// goes out unframed, and all that the client sends behind its request is for the consumer.
+    fn consumer(
+        &mut self,
+        _shell: &mut Shell,
+        _head: &Head<'_>,
+        _ticket: Ticket,
+    ) -> Option<Box<dyn Consumer>> {
+        None
+    }
+
     /// Finds the answer to a request; `ticket` names the request where the answer comes later.
     fn find(&mut self, shell: &mut Shell, head: &Head<'_>, ticket: Ticket) -> Found<Self::Answer>;
 
@@ -42,7 +56,8 @@ pub trait Handler {
     /// The next answer that was found since [`Found::Later`].
     fn next_answer(&mut self) -> Option<(Ticket, Self::Answer)>;
 
-    /// The next request whose [`Producer`] has more to give since it was waiting.
+    /// The next request whose [`Producer`] has more to give since it was waiting, or whose
+    /// [`Consumer`] has room again.
     fn next_woken(&mut self) -> Option<Ticket> {
         None
     }
@@ -217,6 +232,33 @@ pub trait Producer: fmt::Debug {
     /// Bytes of memory that the producer keeps alive, shared with others.
     fn weight(&self) -> u64;
 }
+
+/// The destination of what a client sends, while it comes: the body of a request, or one direction of
+/// a tunnel.
+///
+/// It is dropped without [`end`](Self::end) if the rest will not come, or is not wanted any more because
+/// the response has ended before.
+pub trait Consumer: fmt::Debug {
+    /// Bytes that a body may have; a longer one is refused with 413.
+    fn bytes_max(&self) -> u64;
+
+    /// Bytes that can be taken now. A body waits while it is less than [`CONSUMER_ROOM_MIN`]; the
+    /// handler says when there is more ([`Handler::next_woken`]).
+    fn room(&self) -> u64;
+
+    /// Takes the next bytes, at most as many as there is room for.
+    fn push(&mut self, bytes: &[u8]);
+
+    /// That was all.
+    fn end(&mut self);
+
+    /// Bytes of memory that the consumer keeps for the client.
+    fn weight(&self) -> u64;
+}
+
+/// The least room that a [`Consumer`] needs to be given more of a body: the longest line of framing
+/// fits into it.
+pub const CONSUMER_ROOM_MIN: u64 = 4 * 1024;
 
 /// What a producer says about what follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,8 @@
 //! |---|---|---|---|---|
 //! | Open | Idle: the first byte of a request | none | none | drained |
 //! | Open | Request: the rest of a request or of its body | none, or one that waits for its body | none | drained |
-//! | Open, Last | Source: a disk, a handler, a producer | any | any | not drained, unless a request or a producer waits |
+//! | Open, Last | Request: the rest of a body that a consumer takes | any | any | drained |
+//! | Open, Last | Source: a disk, a handler, a producer, a consumer, a tunnel | any | any | not drained, unless one of these waits |
 //! | Open | Source: another turn, because the connection has begun all requests of this one | any | any | any |
 //! | Open, Last | Peer: the socket is full | any | any | not drained |
 //! | Last | Request: another turn, because a shutdown ended the wait for a body | that one | none | drained |
@@ -23,7 +24,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use http::{Head, HeadBuf, Method, Reject, ResponseHead, Status, Version};
+use http::{Field, Head, HeadBuf, Method, Reject, ResponseHead, Status, Version};
 use http1::server::{Connection, Event};
 use http1::write::{self, ConnectionOption, Wire};
 use http1::{Framing, Limits};
@@ -36,7 +37,10 @@ use sendfile::{
 use super::{Left, Moved, Next, Outgoing, Session, Step, Turn, Why};
 use crate::budget::Budget;
 use crate::context::Context;
-use crate::handler::{AnswerSize, BodySink, Part, Parts, Produced, Producer, Response, page};
+use crate::handler::{
+    AnswerSize, BodySink, CONSUMER_ROOM_MIN, Consumer, Part, Parts, Produced, Producer, Response,
+    page,
+};
 use crate::log::Record;
 
 /// Requests of one connection that are answered side by side; more are not read until some have
@@ -113,6 +117,12 @@ pub struct Work {
     asked: Asked,
     /// The producer at the end of the stream, if it has not ended.
     producing: Option<Producing>,
+    /// What a consumer takes of what the peer sends: it belongs to the last request that was read.
+    incoming: Option<Incoming>,
+    /// The framing of the body of that request.
+    framing: Option<Framing>,
+    /// Bytes of a body that were dropped because its response had ended before.
+    dropped: u64,
     /// Where responses end in the stream.
     ends: VecDeque<End>,
     /// The turn of the worker in which the connection last began a request, and how many it has
@@ -131,6 +141,26 @@ struct Asked {
     awaits_body: bool,
     /// Whether it is the last of the connection.
     last: bool,
+}
+
+/// Bytes of the peer for a consumer.
+#[derive(Debug)]
+struct Incoming {
+    consumer: Box<dyn Consumer>,
+    form: Form,
+}
+
+/// The form in which bytes for a consumer come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// The body of a request.
+    Body,
+    /// An upgrade has been asked for: the response decides what the bytes are.
+    Offered,
+    /// A tunnel.
+    Tunnel,
+    /// A tunnel in which nothing follows for the peer, which has been told.
+    HalfClosed,
 }
 
 /// A request whose response has not begun.
@@ -204,7 +234,10 @@ impl Session for Http1 {
         cx: &mut Context,
         bytes: &'b [u8],
     ) -> (usize, Option<Step<'b>>) {
-        let mut at = 0;
+        let mut at = if work.incoming.is_some() { self.receive(work, cx, bytes) } else { 0 };
+        if work.incoming.is_some() {
+            return (at, None);
+        }
         while at < bytes.len()
             && self.is_open()
             && !work.is_full(&cx.budget)
@@ -215,13 +248,17 @@ impl Session for Http1 {
             at += taken;
             match event {
                 Event::Partial => break,
-                // No body is asked for.
-                Event::Body(_) => {}
+                // Its response has ended.
+                Event::Body(_) => self.drop_body(work, taken),
                 Event::BodyEnd => work.body_skipped(),
                 Event::Request(http1::Request { head, framing, keep_alive, expect_continue }) => {
                     let awaits_body = framing == Framing::Chunked && keep_alive;
                     work.asked = Asked { expect_continue, awaits_body, last: !keep_alive };
-                    return (at, Some(self.request(work, cx, head)));
+                    let offers_body = framing != Framing::None || asks_upgrade(&head);
+                    if offers_body {
+                        work.framing = Some(framing);
+                    }
+                    return (at, Some(self.request(work, cx, head, offers_body)));
                 }
                 Event::Rejected(reject) if was_idle || work.awaits_body() => {
                     self.refuse(work, cx, reject);
@@ -231,6 +268,37 @@ impl Session for Http1 {
             }
         }
         (if self.is_open() { at } else { bytes.len() }, None)
+    }
+
+    fn accept_body(
+        &mut self,
+        work: &mut Work,
+        cx: &mut Context,
+        head: &Head<'_>,
+        consumer: Box<dyn Consumer>,
+    ) -> bool {
+        let framing = work.framing.take().unwrap_or(Framing::None);
+        if framing == Framing::None {
+            work.incoming = Some(Incoming { consumer, form: Form::Offered });
+            return true;
+        }
+        let Asked { expect_continue, last, .. } = work.asked;
+        let mut request =
+            http1::Request { head: head.clone(), framing, keep_alive: !last, expect_continue };
+        if let Err(reject) = self.reader.decode_body(&mut request, consumer.bytes_max()) {
+            self.refuse(work, cx, reject);
+            return false;
+        }
+        let (last, expect_continue) = (!request.keep_alive, request.expect_continue);
+        work.asked = Asked { expect_continue, awaits_body: false, last };
+        // A body that is too long to be skipped does not end the connection if it is taken.
+        if let Phase::Last(wait) = self.phase
+            && !last
+        {
+            self.phase = Phase::Open(wait);
+        }
+        work.incoming = Some(Incoming { consumer, form: Form::Body });
+        true
     }
 
     fn handle_eof(&mut self, work: Option<&mut Work>) -> Next {
@@ -322,7 +390,7 @@ impl Session for Http1 {
             // The response ends the connection, whatever the request said. Requests behind it, one
             // that said that it is the last among them, get no response.
             if self.is_open() {
-                self.reader.close();
+                self.close_reader(work);
                 self.take_no_more();
             }
             work.exchanges.clear();
@@ -330,6 +398,12 @@ impl Session for Http1 {
     }
 
     fn handle_progress(&mut self, work: &mut Work, cx: &mut Context, moved: &Moved) -> Next {
+        if work.incoming.is_some()
+            && !matches!(moved.progress, Progress::Failed(_))
+            && let Some(next) = self.handle_incoming(work, moved)
+        {
+            return next;
+        }
         match moved.progress {
             Progress::Drained => self.handle_drained(work, cx, moved),
             Progress::Blocked => {
@@ -374,6 +448,9 @@ impl Session for Http1 {
 
     #[inline]
     fn wants_bytes(&self, work: &Work, cx: &Context, unread: usize) -> bool {
+        if work.incoming.is_some() {
+            return unread < INPUT_BYTES_MAX;
+        }
         !self.is_open() || (!work.is_full(&cx.budget) && unread < INPUT_BYTES_MAX)
     }
 
@@ -431,11 +508,11 @@ impl Session for Http1 {
     }
 
     fn handle_shutdown(&mut self, work: Option<&mut Work>) -> Next {
-        self.reader.close();
         self.take_no_more();
         let Some(work) = work.filter(|work| !work.is_idle()) else {
             return Next::Close(Why::Done);
         };
+        self.close_reader(work);
         if let Some(Exchange::Asked { asked, .. }) = work.exchanges.back_mut() {
             asked.last = true;
             if core::mem::take(&mut asked.awaits_body) {
@@ -462,16 +539,19 @@ impl Session for Http1 {
             return assert!(needs_no_work, "{self:?} without work");
         };
         let is_drained = work.stream.is_drained();
-        let is_empty = work.exchanges.is_empty() && work.producing.is_none();
+        let is_taking = work.incoming.is_some();
+        let is_empty = work.exchanges.is_empty() && work.producing.is_none() && !is_taking;
         let has_one = work.exchanges.len() == 1 && work.producing.is_none();
         let is_in_table = match self.phase {
             Phase::Open(Wait::Idle(_)) => {
                 is_drained && is_empty && self.reader.is_idle() && !self.ended
             }
             Phase::Open(Wait::Request(_)) => {
-                is_drained && (is_empty || has_one && work.awaits_body()) && !self.ended
+                is_drained && (is_empty || is_taking || has_one && work.awaits_body()) && !self.ended
             }
-            Phase::Last(Wait::Request(_)) => is_drained && has_one && !work.awaits_body(),
+            Phase::Last(Wait::Request(_)) => {
+                is_drained && (is_taking || has_one && !work.awaits_body())
+            }
             Phase::Open(Wait::Source(..)) => {
                 !is_drained || !is_empty || work.begun.1 == TURN_REQUESTS_MAX
             }
@@ -526,6 +606,28 @@ impl Http1 {
         };
     }
 
+    /// A producer has made something since.
+    fn renew_wait_for_source(&mut self, now: Time) {
+        if let Phase::Open(Wait::Source(since, taking)) | Phase::Last(Wait::Source(since, taking)) =
+            &mut self.phase
+        {
+            if let Some(taking) = taking {
+                taking.since = taking.since + now.since(*since);
+            }
+            *since = now;
+        }
+    }
+
+    /// The next bytes have to come from the peer if a consumer has room for more of a body, else
+    /// from a source.
+    fn wait_for_body_or_source(&mut self, work: &Work, cx: &Context) -> Next {
+        if work.expects_bytes() {
+            return self.wait_for_request(cx);
+        }
+        self.wait_for_source(cx.now);
+        Next::Wait
+    }
+
     /// The turn is over, and there is more to do. The wait for another is no longer than for a disk;
     /// the peer is still judged.
     const fn end_turn(&mut self, cx: &Context) -> Next {
@@ -547,7 +649,13 @@ impl Http1 {
     }
 
     #[inline]
-    fn request<'b>(&mut self, work: &mut Work, cx: &Context, head: Head<'b>) -> Step<'b> {
+    fn request<'b>(
+        &mut self,
+        work: &mut Work,
+        cx: &Context,
+        head: Head<'b>,
+        offers_body: bool,
+    ) -> Step<'b> {
         if work.asked.last {
             self.take_no_more();
         }
@@ -561,7 +669,96 @@ impl Http1 {
         let request = self.next_request;
         self.next_request = request.wrapping_add(1);
         let now = !work.asked.awaits_body && work.exchanges.is_empty() && work.producing.is_none();
-        Step::Request { request, head, now }
+        Step::Request { request, head, now, offers_body }
+    }
+
+    /// Gives the consumer what it has room for; returns how many bytes were taken.
+    fn receive(&mut self, work: &mut Work, cx: &mut Context, bytes: &[u8]) -> usize {
+        let mut at = 0_usize;
+        while let Some(incoming) = &mut work.incoming {
+            let room = if incoming.has_room() { incoming.consumer.room() } else { 0 };
+            let room = usize::try_from(room).unwrap_or(usize::MAX);
+            let next = &bytes[at..bytes.len().min(at.saturating_add(room))];
+            match incoming.form {
+                Form::Offered => break,
+                Form::Tunnel | Form::HalfClosed => {
+                    if next.is_empty() {
+                        break;
+                    }
+                    incoming.consumer.push(next);
+                    at += next.len();
+                }
+                Form::Body => {
+                    // Also without bytes: the end may follow what was given last.
+                    let (taken, event) = self.reader.handle_input(next, &Limits::DEFAULT);
+                    at += taken;
+                    match event {
+                        Event::Body(content) => incoming.consumer.push(content),
+                        Event::BodyEnd => {
+                            incoming.consumer.end();
+                            work.incoming = None;
+                        }
+                        Event::Rejected(reject) if work.awaits_body() => {
+                            self.refuse(work, cx, reject);
+                        }
+                        Event::Rejected(_) => {
+                            work.incoming = None;
+                            self.take_no_more();
+                        }
+                        Event::Partial => break,
+                        Event::Request(_) | Event::Closed => {
+                            unreachable!("the body has not ended")
+                        }
+                    }
+                }
+            }
+        }
+        if at > 0
+            && let Phase::Open(Wait::Request(since)) | Phase::Last(Wait::Request(since)) =
+                &mut self.phase
+        {
+            *since = cx.now;
+        }
+        at
+    }
+
+    /// So many bytes of a body were dropped: it is read to its end only if it is not too long.
+    fn drop_body(&mut self, work: &mut Work, bytes: usize) {
+        work.dropped += bytes as u64;
+        if work.dropped > Limits::DEFAULT.body_bytes_max {
+            self.reader.close();
+            self.take_no_more();
+        }
+    }
+
+    /// No further request will be read, but the body of the last one, if a consumer takes it.
+    fn close_reader(&mut self, work: &Work) {
+        if !work.receives_body() {
+            self.reader.close();
+        }
+    }
+
+    /// The consumer has room for what waits, or the peer will send no more.
+    fn handle_incoming(&mut self, work: &mut Work, moved: &Moved) -> Option<Next> {
+        let incoming = work.incoming.as_mut()?;
+        let has_room = incoming.has_room();
+        if moved.unread > 0 && has_room && !moved.stuck {
+            return Some(Next::Read);
+        }
+        let all_taken = moved.unread == 0 || (moved.stuck && has_room);
+        if !self.ended || !all_taken || incoming.form == Form::Offered {
+            return None;
+        }
+        if incoming.form != Form::Body {
+            incoming.consumer.end();
+        }
+        // The request is not complete, and will not be.
+        if work.awaits_body() {
+            work.exchanges.pop_back();
+        }
+        self.take_no_more();
+        work.incoming = None;
+        Some(Next::Pump)
     }
 
     /// Refuses what cannot be understood; in its turn, if others are being answered.
@@ -571,6 +768,7 @@ impl Http1 {
         if work.awaits_body() {
             work.exchanges.pop_back();
         }
+        work.incoming = None;
         if work.exchanges.is_empty() && work.producing.is_none() {
             self.respond_to_refused(work, cx, reject);
         } else {
@@ -591,16 +789,20 @@ impl Http1 {
                 self.wait_for_source(cx.now);
                 return Next::TurnOver;
             }
-            if work.produce(cx.turn) == Produced::Waiting && work.stream.is_drained() {
-                self.wait_for_source(cx.now);
-                return Next::Wait;
+            let before = work.stream.promised();
+            let produced = work.produce(cx.turn);
+            if work.stream.promised() > before {
+                self.renew_wait_for_source(cx.now);
+            }
+            if produced == Produced::Waiting && work.stream.is_drained() {
+                return self.wait_for_body_or_source(work, cx);
             }
             return Next::Pump;
         }
         if work.has_turn() {
             return Next::Pump;
         }
-        if moved.unread > 0 && self.is_open() {
+        if moved.unread > 0 && self.is_open() && work.incoming.is_none() {
             if work.had_its_turn(cx.turn) {
                 self.wait_for_source(cx.now);
                 return Next::TurnOver;
@@ -614,10 +816,16 @@ impl Http1 {
             Some(Exchange::Asked { asked, .. }) if asked.awaits_body => {
                 return self.wait_for_request(cx);
             }
-            Some(_) => {
-                self.wait_for_source(cx.now);
-                return Next::Wait;
+            Some(_) => return self.wait_for_body_or_source(work, cx),
+        }
+        if let Some(incoming) = &mut work.incoming {
+            // Only a tunnel outlives its response.
+            if incoming.form != Form::HalfClosed {
+                incoming.form = Form::HalfClosed;
+                self.set_wait(Wait::Request(cx.now));
+                return Next::ShutDown;
             }
+            return self.wait_for_body_or_source(work, cx);
         }
         match self.phase {
             _ if self.ended => Next::Close(Why::Done),
@@ -633,6 +841,16 @@ impl Http1 {
             Phase::Open(_) => self.wait_for_request(cx),
         }
     }
+}
+
+/// Whether a client wants to go on with another protocol (RFC 9110 §7.8).
+fn asks_upgrade(head: &Head<'_>) -> bool {
+    head.has(Field::Connection)
+        && head.version == Version::Http11
+        && head
+            .lines(Field::Connection)
+            .flat_map(http::bytes::list)
+            .any(|option| option.eq_ignore_ascii_case(b"upgrade"))
 }
 
 impl Taking {
@@ -674,6 +892,9 @@ impl Outgoing for Work {
         let mut weight = self.stream.weight();
         self.exchanges.iter().for_each(|exchange| weight += exchange.weight());
         self.ends.iter().for_each(|end| weight += end.weight());
+        if let Some(incoming) = &self.incoming {
+            weight.own += incoming.consumer.weight();
+        }
         if let Some(producing) = &self.producing {
             weight.shared += producing.producer.weight();
         }
@@ -684,12 +905,14 @@ impl Outgoing for Work {
         self.stream.is_drained()
             && self.exchanges.is_empty()
             && self.producing.is_none()
+            && self.incoming.is_none()
             && !self.stream.is_reading()
     }
 
     fn restart(&mut self) {
         debug_assert!(self.is_idle() && self.ends.is_empty());
         self.stream.restart();
+        self.dropped = 0;
         self.begun = (0, 0);
         self.produced = (0, 0);
     }
@@ -770,11 +993,29 @@ impl Work {
 
     /// Whether the last request that was read has a body that its response waits for.
     fn awaits_body(&self) -> bool {
-        matches!(self.exchanges.back(), Some(Exchange::Asked { asked, .. }) if asked.awaits_body)
+        let receives_body = self.receives_body();
+        matches!(
+            self.exchanges.back(),
+            Some(Exchange::Asked { asked, .. }) if asked.awaits_body || receives_body
+        )
+    }
+
+    /// Whether a consumer takes the body of the last request that was read.
+    fn receives_body(&self) -> bool {
+        self.incoming.as_ref().is_some_and(|incoming| incoming.form == Form::Body)
+    }
+
+    /// Whether it is the peer's turn to send bytes for a consumer, which has to be soon.
+    fn expects_bytes(&self) -> bool {
+        let Some(incoming) = &self.incoming else { return false };
+        matches!(incoming.form, Form::Body | Form::HalfClosed)
+            && incoming.has_room()
+            && self.exchanges.len() <= 1
     }
 
     /// The body of the last request that was read has been skipped.
     fn body_skipped(&mut self) {
+        self.dropped = 0;
         if let Some(Exchange::Asked { asked, .. }) = self.exchanges.back_mut() {
             asked.awaits_body = false;
         }
@@ -782,8 +1023,9 @@ impl Work {
 
     /// Invites the body, if its response waits for it and the client for the invitation.
     fn invite_body(&mut self) {
+        let receives_body = self.receives_body() && self.exchanges.len() == 1;
         if let Some(Exchange::Asked { asked, .. }) = self.exchanges.front_mut()
-            && asked.awaits_body
+            && (asked.awaits_body || receives_body)
             && core::mem::take(&mut asked.expect_continue)
         {
             self.stream.push(Piece::Static(CONTINUE));
@@ -805,6 +1047,7 @@ impl Work {
         if let Some(finished) = response.finished()
             && !last
             && !is_http10
+            && self.incoming.is_none()
         {
             let record = Record::new(cx, head, Status::Ok);
             let body_at = self.stream.promised() + finished.head_len as u64;
@@ -822,7 +1065,9 @@ impl Work {
         let made = response.made();
         let (fields, body) = (&mut made.head, core::mem::take(&mut made.body));
         let record = Record::new(cx, head, fields.status);
+        let is_tunnel = self.switch(fields.status);
         let framing = match fields.content_length {
+            _ if is_tunnel => BodyFraming::Close,
             Some(length) => BodyFraming::Length(length),
             None if body.is_empty() => BodyFraming::Length(0),
             None if is_http10 => BodyFraming::Close,
@@ -833,6 +1078,7 @@ impl Work {
         fields.last_modified = fields.last_modified.map(|time| time.min(cx.unix));
         let wire = Wire {
             connection: match (last, is_http10) {
+                _ if is_tunnel => ConnectionOption::Upgrade,
                 (true, _) => ConnectionOption::Close,
                 (false, true) => ConnectionOption::KeepAlive,
                 (false, false) => ConnectionOption::Unsaid,
@@ -849,6 +1095,21 @@ impl Work {
             self.push_parts(Sending { parts: body.into_iter(), framing, record, body_at });
         }
         last
+    }
+
+    /// Decides with the status of a response whether the tunnel begins that its request may have asked
+    /// for.
+    fn switch(&mut self, status: Status) -> bool {
+        let Some(incoming) = &mut self.incoming else { return false };
+        if incoming.form != Form::Offered || !self.exchanges.is_empty() {
+            return false;
+        }
+        if status == Status::SwitchingProtocols {
+            incoming.form = Form::Tunnel;
+            return true;
+        }
+        self.incoming = None;
+        false
     }
 
     /// Puts parts of a body into the stream, up to the first that has to be made.
@@ -910,6 +1171,9 @@ impl Work {
     #[inline]
     fn end_response(&mut self, mut record: Option<Box<Record>>, body_at: u64) {
         let at = self.stream.promised();
+        if self.receives_body() && self.exchanges.is_empty() {
+            self.incoming = None;
+        }
         if let Some(record) = &mut record {
             record.body_at = body_at;
             record.body_bytes = at - body_at;
@@ -980,6 +1244,14 @@ impl BodySink for Sink<'_> {
             self.stream.push(Piece::Bytes(bytes));
         }
         self.framing.end(self.stream);
+    }
+}
+
+impl Incoming {
+    /// Whether the consumer can be given bytes.
+    fn has_room(&self) -> bool {
+        let least = if self.form == Form::Body { CONSUMER_ROOM_MIN } else { 1 };
+        self.form != Form::Offered && self.consumer.room() >= least
     }
 }
 

@@ -18,7 +18,7 @@ use ring::{Ring, Time};
 use sendfile::{Disk, Failure, Progress, ReadDone, Transport, Weight, Window};
 
 use crate::context::Context;
-use crate::handler::{AnswerSize, Response};
+use crate::handler::{AnswerSize, Consumer, Response};
 use crate::log::Record;
 use http::{Head, HeadBuf};
 
@@ -45,6 +45,17 @@ pub trait Session: core::fmt::Debug {
         cx: &mut Context,
         bytes: &'b [u8],
     ) -> (usize, Option<Step<'b>>);
+
+    /// Has the body of the request of the last [`Step::Request`] given to a consumer, or what follows
+    /// the request if it becomes a tunnel. Returns whether the request is still to be answered; if not,
+    /// its body is too long and has been refused.
+    fn accept_body(
+        &mut self,
+        work: &mut Self::Work,
+        cx: &mut Context,
+        head: &Head<'_>,
+        consumer: Box<dyn Consumer>,
+    ) -> bool;
 
     /// The peer will send no more. Responses to its requests are still sent. `work` is `None` if the
     /// connection has none.
@@ -138,8 +149,8 @@ pub trait Session: core::fmt::Debug {
 /// A request or a part of one.
 #[derive(Debug)]
 pub enum Step<'b> {
-    /// A request. Find its answer, then [`respond`](Session::respond) if `now`, else
-    /// [`defer`](Session::defer).
+    /// A request. If `offers_body`, ask for a consumer and [`accept_body`](Session::accept_body). Find
+    /// its answer, then [`respond`](Session::respond) if `now`, else [`defer`](Session::defer).
     Request {
         /// The number of the request on its connection.
         request: u32,
@@ -147,6 +158,8 @@ pub enum Step<'b> {
         head: Head<'b>,
         /// Whether its response may begin now.
         now: bool,
+        /// Whether it has a body, or could become a tunnel.
+        offers_body: bool,
     },
 }
 

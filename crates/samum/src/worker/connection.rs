@@ -360,8 +360,15 @@ fn read<S: Session, H: Handler>(
         let (taken, step) =
             session.handle_bytes(&mut work.session, &mut tools.shell.cx, &bytes[at..]);
         at += taken;
-        let Some(Step::Request { request, head, now }) = step else { break };
-        match tools.handler.find(tools.shell, &head, Ticket { connection: id, request }) {
+        let Some(Step::Request { request, head, now, offers_body }) = step else { break };
+        let ticket = Ticket { connection: id, request };
+        if offers_body
+            && let Some(consumer) = tools.handler.consumer(tools.shell, &head, ticket)
+            && !session.accept_body(&mut work.session, &mut tools.shell.cx, &head, consumer)
+        {
+            continue;
+        }
+        match tools.handler.find(tools.shell, &head, ticket) {
             Found::Now(answer) if now => respond(session, tools, work, &head, &answer),
             Found::Now(answer) => {
                 let size = tools.handler.size(&answer);

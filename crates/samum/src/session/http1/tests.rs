@@ -172,7 +172,7 @@ fn apply((session, work): &mut State, cx: &mut Context, on: On) -> Option<Next> 
         On::Bytes(bytes) => {
             let (taken, step) = session.handle_bytes(work, cx, bytes.as_bytes());
             assert!(taken <= bytes.len());
-            if let Some(Step::Request { request, head, now }) = step {
+            if let Some(Step::Request { request, head, now, .. }) = step {
                 let is_next = work.exchanges.is_empty() && work.producing.is_none();
                 assert_eq!(now, is_next && !work.asked.awaits_body);
                 session.defer(work, request, &head, None);
@@ -427,7 +427,7 @@ fn a_producer_in_progress() {
             (On::Shutdown, WAIT, "Last Source 0", "producing"),
         ],
     );
-    run("more", made(Produced::More, 1), &[(drained, PUMP, "Open Source 0", "producing")]);
+    run("more", made(Produced::More, 1), &[(drained, PUMP, "Open Source 1", "producing")]);
     run("ended", made(Produced::Ended, 0), &[(drained, PUMP, "Open Source 0", "")]);
     let mut failed = made(Produced::Failed, 0)();
     assert_eq!(apply(&mut failed, &mut context(), drained), PUMP);
@@ -905,7 +905,7 @@ impl<'a> Rig<'a> {
             let (taken, step) =
                 self.session.handle_bytes(&mut self.work, &mut self.cx, &input[at..]);
             at += taken;
-            let Some(Step::Request { request, head, now }) = step else { break };
+            let Some(Step::Request { request, head, now, .. }) = step else { break };
             self.delivered += 1;
             assert!(self.delivered <= TURN_REQUESTS_MAX);
             assert_eq!(request as usize, self.asked.len());
