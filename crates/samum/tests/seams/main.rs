@@ -5,6 +5,7 @@
 mod cases;
 
 mod dribble;
+mod echo;
 mod stage;
 mod table;
 mod world;

@@ -128,6 +128,7 @@ impl<H: Handler> Stage<H> {
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
+    pub(crate) head: String,
     pub(crate) body: Vec<u8>,
     /// Whether its framing says that it is complete.
     pub(crate) whole: bool,
@@ -154,7 +155,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Response> {
         assert!(head.contains("\r\nConnection: close\r\n"), "no framing: {head}");
         (rest.to_vec(), rest.len(), true)
     };
-    Some(Response { status, body, whole, len: at + len })
+    Some(Response { status, head, body, whole, len: at + len })
 }
 
 /// The content of the whole chunks, how many bytes they are, and whether the last is among them.
