@@ -428,7 +428,7 @@ fn a_producer_in_progress() {
         ],
     );
     run("more", made(Produced::More, 1), &[(drained, PUMP, "Open Source 1", "producing")]);
-    run("ended", made(Produced::Ended, 0), &[(drained, PUMP, "Open Source 0", "")]);
+    run("ended", made(Produced::Ended, 0), &[(drained, PUMP, "Open Source 1", "")]);
     let mut failed = made(Produced::Failed, 0)();
     assert_eq!(apply(&mut failed, &mut context(), drained), PUMP);
     assert!(!failed.1.stream.is_drained(), "the client must see that bytes are missing");
