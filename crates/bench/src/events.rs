@@ -56,7 +56,7 @@ pub fn tests() -> Vec<Test> {
             .figure(Figure::of(Unit::Nanoseconds).log_x().log_y(true))
             .steps(20_000, 256),
         Test::new("active", "How much CPU does an event cost when k come at once?", active)
-            .scales("who asks for many events at once pays less for each than who asks for one")
+            .scales("an event costs less if many are fetched by one call")
             .x("active descriptors, beside as many idle ones as fit, 1,000 at most")
             .warm_up("two rounds for each k")
             .figure(Figure::of(Unit::Nanoseconds).log_x().log_y(true))
@@ -77,7 +77,7 @@ impl Descriptors {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let pair =
             || Ok::<_, io::Error>(socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?);
-        // The active ones come last, for whoever asks in order.
+        // The active ones come last, which is the worst case for a way that asks in order.
         Ok(Self {
             idle: (0..idle)
                 .map(|_| Ok(socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?))
@@ -108,7 +108,7 @@ fn samples(recorder: &Recorder<'_>) -> usize {
     if recorder.is_quick() { SAMPLES_QUICK } else { SAMPLES }
 }
 
-/// Calls `measure` for each way and each of these numbers; what it cannot do is a row that says why.
+/// Calls `measure` for each way and each of these numbers; if it fails, a row says why.
 fn each(
     recorder: &mut Recorder<'_>,
     numbers: &[usize],
@@ -253,7 +253,7 @@ struct Sleeper {
     thread: JoinHandle<io::Result<()>>,
 }
 
-/// What it shares with who writes.
+/// The state that it shares with the writer.
 struct Shared {
     epoch: Instant,
     /// When the last write began.

@@ -1,5 +1,5 @@
-//! Cold downloads and hot requests from one sender: `slow` with a disk slowed down by a cgroup, so
-//! that every strategy has to wait for it, `fast` with the disk as it is.
+//! Measures cold downloads and hot requests at one sender: `slow` with a disk that a cgroup slows down,
+//! so that every strategy has to wait for it, `fast` with the disk at full speed.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -67,7 +67,7 @@ enum Speed {
 fn run(plan: &Plan, recorder: &mut Recorder<'_>, speed: Speed) -> Result<(), Fault> {
     let site = &plan.site()?;
     site.has_room_for(plan.bytes)?;
-    // Who only looks on does so where the clients are.
+    // The thread that only observes runs on the clients' CPU.
     load::pin(plan.client_cpu)?;
     let is_slow = speed == Speed::Slow && can_be_slow(plan, recorder, site);
     let count = FILES_PER_READER * plan.readers;
@@ -123,7 +123,7 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>, speed: Speed) -> Result<(), Fau
         rows: rows.collect(),
     };
     if speed == Speed::Slow {
-        // There hot requests take most of the CPU, and a strategy that answers fewer would look better.
+        // In `slow`, hot requests take most of the CPU, so a strategy that answers fewer would look better.
         let at = table.head.iter().position(|name| name == PER_GB).unwrap_or(0);
         for row in core::iter::once(&mut table.head).chain(&mut table.rows) {
             row.remove(at);
@@ -143,7 +143,7 @@ struct Scene {
     cold: bool,
 }
 
-/// What hot requests are like with nothing beside them, on either event loop, then the strategies.
+/// The scenes: hot requests alone on either event loop, then each strategy with downloads.
 fn scenes(plan: &Plan) -> Vec<Scene> {
     let alone = [(Strategy::Sendfile, "epoll"), (Strategy::UringRead, "io_uring")];
     let alone = alone.into_iter().map(|(strategy, driver)| Scene {
@@ -159,7 +159,7 @@ fn scenes(plan: &Plan) -> Vec<Scene> {
     alone.chain(strategies).collect()
 }
 
-/// Whether the disk can be slowed down; if it is to be and cannot, a row says so.
+/// Slows down the disk if the test asks for it; if that is impossible, a row says so.
 fn can_be_slow(plan: &Plan, recorder: &mut Recorder<'_>, site: &Site) -> bool {
     match Throttle::new(site.root()) {
         Ok(_) => {
@@ -174,7 +174,7 @@ fn can_be_slow(plan: &Plan, recorder: &mut Recorder<'_>, site: &Site) -> bool {
     }
 }
 
-/// What a round needs.
+/// The parameters of a round.
 struct Stage<'a> {
     plan: &'a Plan,
     site: &'a Site,
@@ -184,23 +184,23 @@ struct Stage<'a> {
     names: &'a [String],
 }
 
-/// One strategy's figures.
+/// The figures of one strategy.
 struct Round {
     seconds: f64,
-    /// Of cold files, delivered; `None` without downloads.
+    /// Bytes of cold files that were delivered; `None` without downloads.
     bytes: Option<f64>,
-    /// Seconds of the sender, hot requests included.
+    /// CPU seconds of the sender, including hot requests.
     cpu: f64,
-    /// Bytes that the disk gave.
+    /// Bytes read from the disk.
     read: f64,
     /// Bytes of the files in the page cache at the end.
     left: f64,
     /// Bytes.
     memory: f64,
     hot: Account,
-    /// Part of their CPU that both load generators used, which share one.
+    /// The share of their CPU that both load generators used together.
     clients_cpu: f64,
-    /// Whether the CPU of cold bytes can be told from that of hot requests.
+    /// Whether the CPU time of cold bytes is known apart from that of hot requests.
     counts_cpu: bool,
 }
 
@@ -238,7 +238,7 @@ impl Stage<'_> {
     ) -> Result<Option<Round>, Fault> {
         let Self { plan, site, speed, is_slow, names } = *self;
         site.evict(names)?;
-        // One for each round: see there. It is dropped, and so lifted, after the sender.
+        // Each round has a throttle of its own (see there). It is dropped after the sender.
         let throttle = if is_slow { Throttle::new(site.root()).map(Some) } else { Ok(None) };
         let throttle = throttle.map_err(Fault::Failed)?;
         let started = plan.start(recorder, scene.strategy, site, throttle.as_ref())?;
@@ -270,12 +270,12 @@ impl Stage<'_> {
         let read = float(disk_bytes(server.pid()) - before.1);
         let left = float(self.left()?);
         let failed = |error| Fault::Failed(format!("{}: {error}", scene.name));
-        // Before its time if the downloads have ended.
+        // The round ends early if the downloads have ended.
         let hot = hot.close().map_err(failed)?;
         if let Some(throttle) = &throttle {
             throttle.limit(None)?;
         }
-        // What is cut short by ctrl-C is no measurement.
+        // A round that ctrl-C cuts short is not a measurement.
         interrupt::check()?;
         let mut clients_cpu = hot.own_cpu_share();
         if let Some(cold) = cold {
@@ -286,7 +286,7 @@ impl Stage<'_> {
             }
         }
         if first {
-            // Zero is a slice in which nobody was to be answered.
+            // Zero means that no request was due in this slice.
             let slices = hot.slices.iter().zip(1_u32..).filter(|(slice, _)| slice.latency_max > 0);
             for (slice, at) in slices {
                 let second = f64::from(at) * SLICE.as_secs_f64();
@@ -317,8 +317,8 @@ impl Stage<'_> {
         }
     }
 
-    /// Waits until the downloads have ended, or `end`, and records speed and CPU every [`SAMPLE`]
-    /// under `name`. Seconds, bytes delivered, CPU time of the sender since it started.
+    /// Waits until the downloads have ended, or `end`, and records speed and CPU every [`SAMPLE`] under
+    /// `name`. Returns seconds, bytes delivered, and the sender's CPU time since it started.
     fn watch(
         &self,
         recorder: &mut Recorder<'_>,
@@ -368,7 +368,7 @@ impl Stage<'_> {
     }
 }
 
-/// Bytes that the disk gave to a process, by `/proc/PID/io` (proc(5)); 0 where it cannot be read.
+/// Bytes that a process has read from the disk, by `/proc/PID/io` (proc(5)); 0 if that is unreadable.
 fn disk_bytes(pid: u32) -> u64 {
     machine::field(&machine::read(&format!("/proc/{pid}/io")), "read_bytes:").unwrap_or(0)
 }
@@ -414,10 +414,10 @@ const HEAD: [&str; 12] = [
     "remarks",
 ];
 
-/// A column that `slow` has not.
+/// A column that `slow` does not have.
 const PER_GB: &str = "CPU, s per GB";
 
-/// Series, and what rounds are made of.
+/// Names of series and of figures of rounds.
 const SPEED: &str = "cold";
 const CPU: &str = "CPU";
 const HOT: &str = "hot";
@@ -432,20 +432,20 @@ const READ: &str = "read";
 const LEFT: &str = "left";
 const MEMORY: &str = "memory";
 
-/// How often speed and CPU are looked at.
+/// The interval of samples of speed and CPU.
 const SAMPLE: Duration = Duration::from_millis(100);
 
-/// How often the end is looked for.
+/// The interval of checks for the end.
 const GLANCE: Duration = Duration::from_millis(2);
 
-/// So many for each download at once: who ends early takes another that nobody has read.
+/// Files per concurrent download: a client that has ended early takes another file that is still cold.
 const FILES_PER_READER: usize = 2;
 
-/// That ask for what is hot: at the default rate nobody waits for one unless the sender stalls.
+/// Connections for hot requests: at the default rate one is always free unless the sender stalls.
 const HOT_CONNECTIONS: usize = 64;
 
-/// A hot request that takes longer counts with what it has waited.
+/// A hot request that takes longer is cut off, and counts with the time that it has waited.
 const HOT_LIMIT: Duration = Duration::from_secs(20);
 
-/// A round of `fast` ends by then.
+/// The longest round of `fast`.
 const LENGTH_MAX: Duration = Duration::from_secs(30);

@@ -1,6 +1,6 @@
-//! Whether each strategy delivers every byte: files of awkward sizes and larger ones, none of them in
-//! memory, to several clients at once, compared byte by byte. System calls are counted meanwhile,
-//! and memory is read, for nothing is timed.
+//! Checks that each strategy delivers every byte: cold files of awkward and of large sizes, to several
+//! clients at once, compared byte by byte. Nothing is timed, so system calls are counted and memory is
+//! measured at the same time.
 
 use core::time::Duration;
 use std::fs;
@@ -27,7 +27,7 @@ pub(super) fn test(plan: &Rc<Plan>) -> Test {
     .steps(1, 1)
     .tabled()
     .better(CALLS, Better::Less)
-    // One value each makes no picture: there is no series with this unit.
+    // A single value makes no plot, so there is no series with this unit.
     .figure(Figure::of(Unit::Percent))
 }
 
@@ -65,7 +65,7 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         };
         let measured = load::measure(&load);
         let account = match measured.and_then(|account| interrupt::check().map(|()| account)) {
-            // What ctrl-C cut short says nothing about the strategy.
+            // A run that ctrl-C cut short says nothing about the strategy.
             Err(_) if recorder.is_stopped() => break,
             Ok(account) => account,
             Err(error) => {
@@ -125,19 +125,19 @@ fn record(
     recorder.record(&name, "memory", Unit::Bytes, 1.0, float(memory));
 }
 
-/// Its series beside memory.
+/// The series of system calls.
 const CALLS: &str = "system calls per MB";
 
-/// Where strategies go wrong if they do: nothing, a page, a piece, and a byte more or less.
+/// Sizes at the boundaries of strategies: 0, a page, a piece, each with a byte more or less.
 const SIZES: [u64; 9] =
     [0, 1, 4095, 4096, 4097, (256 << 10) - 1, 256 << 10, (256 << 10) + 1, 3_000_001];
 
-/// The others; a quick run has smaller ones.
+/// The sizes of the other files; a quick run has smaller ones.
 const LARGE: u64 = 16 << 20;
 const LARGE_COUNT: usize = 8;
 
-/// Clients at once.
+/// The number of concurrent clients.
 const CONNECTIONS: usize = 8;
 
-/// Nobody takes longer.
+/// The timeout of a client.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -1,5 +1,5 @@
-//! System calls of a process, as the kernel counts them: the tracepoint `raw_syscalls:sys_enter`,
-//! through perf(1). Slows the process down a little, so it counts where nothing is timed.
+//! Counts the system calls of a process: by the tracepoint `raw_syscalls:sys_enter`, through perf(1).
+//! Counting slows the process down a little, so it is used where nothing is timed.
 
 use core::time::Duration;
 use std::fs;
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Counts until asked. Dropping it ends perf.
+/// A running count. Dropping it ends perf.
 #[derive(Debug)]
 pub(super) struct Calls {
     perf: Child,
@@ -17,7 +17,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Attaches to all threads of a process, later ones included.
+    /// Attaches to all threads of a process, including later ones.
     pub(super) fn of(pid: u32) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("perf cannot be run: {error}");
         let output = tempfile::NamedTempFile::new().map_err(failed)?;
@@ -25,7 +25,7 @@ impl Calls {
         command.args(["stat", "-x,", "-e", EVENT, "-p", &pid.to_string(), "-o"]);
         command.arg(output.path()).stdin(Stdio::null()).stdout(Stdio::null());
         let mut perf = command.stderr(Stdio::null()).spawn().map_err(failed)?;
-        // It says nothing when it has attached.
+        // perf does not report that it has attached.
         thread::sleep(ATTACH);
         if let Ok(Some(_)) = perf.try_wait() {
             return Err(format!("perf does not count {EVENT} here, which needs root and tracefs"));
@@ -33,7 +33,7 @@ impl Calls {
         Ok(Self { perf, output })
     }
 
-    /// How many there were.
+    /// Ends the count; returns the number of system calls.
     pub(super) fn stop(mut self) -> Result<u64, String> {
         self.signal(Signal::INT);
         let end = Instant::now() + END;
@@ -46,7 +46,7 @@ impl Calls {
 
     fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.perf.id()).ok().and_then(Pid::from_raw);
-        // Gone already is as good.
+        // It fails if perf has already ended.
         let _ = pid.map(|pid| kill_process(pid, signal));
     }
 }
@@ -65,10 +65,10 @@ fn count(said: &str) -> Option<u64> {
 
 const EVENT: &str = "raw_syscalls:sys_enter";
 
-/// perf is ready by then.
+/// The time for perf to attach.
 const ATTACH: Duration = Duration::from_millis(300);
 
-/// And has written its file by then.
+/// The time for perf to write its file.
 const END: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

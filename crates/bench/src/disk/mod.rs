@@ -1,15 +1,15 @@
-//! `samum-bench disk`: ways to send a file that is not in memory, one sender on one CPU, and hot
-//! requests beside it. Chapter 2.3 of Smirnoff's thesis on sendfile (2014), runnable; and the network
+//! `samum-bench disk`: strategies for sending a cold file, with one sender on one CPU, and hot requests
+//! at the same time. Chapter 2.3 of Smirnoff's thesis on sendfile (2014), runnable; and the network
 //! half of the kevent posts (Polyakov 2006), receiving and sending by several system calls.
 //!
 //! | test | asks |
 //! |---|---|
 //! | [`bytes`] | whether each strategy delivers every byte, and with how many system calls |
-//! | [`beside`]: `slow` | what hot requests see while others wait for a slow disk |
-//! | [`beside`]: `fast` | how fast, and for how much CPU, files come from the disk as it is |
-//! | [`network`]: `receive`, `send` | what several system calls cost, without a disk |
+//! | [`beside`]: `slow` | the latency of hot requests while others wait for a slow disk |
+//! | [`beside`]: `fast` | the speed and the CPU time of downloads from the disk at full speed |
+//! | [`network`]: `receive`, `send` | the cost of several system calls, without a disk |
 //!
-//! Every strategy is the same event loop with another way for the bytes of files: see [`sender`].
+//! The strategies share one event loop and differ in the way of the bytes of files: see [`sender`].
 
 use core::time::Duration;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ use sender::Strategy;
 /// The command line of `samum-bench disk`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Which tests: bytes, slow, fast, receive, send.
+    /// Tests to run: bytes, slow, fast, receive, send.
     #[command(flatten)]
     pub tests: Tests,
     /// Directory on the disk to measure; files are made in a directory of their own in it, and removed
@@ -48,13 +48,13 @@ pub struct Args {
     /// slow: seconds of each measurement [default: 3, quick 0.5]
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub secs: Option<f64>,
-    /// slow: bytes per second that the disk is slowed down to
+    /// slow: the limit of the disk, bytes per second
     #[arg(long, value_name = "N", default_value_t = 32 << 20, value_parser = clap::value_parser!(u64).range(1 << 20..=1 << 34))]
     pub rate: u64,
     /// slow, fast: bytes of all files together; as many again as `slow` can read, at least [default: 1 GiB, quick 64 MiB]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1 << 20..=1 << 40))]
     pub bytes: Option<u64>,
-    /// slow, fast: downloads at once
+    /// slow, fast: concurrent downloads
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub readers: u32,
     /// slow, fast: hot requests per second
@@ -71,7 +71,7 @@ pub struct Args {
     pub client_cpu: Option<usize>,
 }
 
-/// What all tests know.
+/// The parameters of all tests.
 #[derive(Debug)]
 struct Plan {
     root: PathBuf,
@@ -82,7 +82,7 @@ struct Plan {
     bytes: u64,
     readers: usize,
     requests: f64,
-    /// Rounded so that ten sockets get the same.
+    /// Rounded so that ten sockets get equal parts.
     transfer: u64,
     sender_cpu: Option<usize>,
     client_cpu: Option<usize>,
@@ -91,7 +91,7 @@ struct Plan {
 /// The tests, in the order of the table above.
 ///
 /// # Errors
-/// A sentence for exit code 2, when the command line means nothing.
+/// A message for exit code 2, if the command line is invalid.
 pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
     if !args.root.is_dir() {
         return Err(format!("--root: {} is not a directory", args.root.display()));
@@ -157,7 +157,7 @@ impl Plan {
         match Server::start(&peer, host) {
             Ok(server) => Ok(Some(server)),
             Err(why) => {
-                // ctrl-C may have come before it was there.
+                // ctrl-C may have come before the sender was ready.
                 if !recorder.is_stopped() {
                     recorder.skip(&strategy, why);
                 }
@@ -166,7 +166,7 @@ impl Plan {
         }
     }
 
-    /// Where sender and clients run, in words.
+    /// Describes the CPUs of the sender and the clients.
     fn where_it_runs(&self) -> String {
         match (self.sender_cpu, self.client_cpu) {
             (Some(sender), Some(client)) if sender != client => {

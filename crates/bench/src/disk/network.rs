@@ -106,7 +106,7 @@ fn run(
         Unit::Bytes.show(float(PIECE)),
         plan.where_it_runs()
     ));
-    // Who only looks on does so where the clients are.
+    // The thread that only observes runs on the clients' CPU.
     pin(plan.client_cpu)?;
     let mut usable = Vec::new();
     for &way in ways {
@@ -180,17 +180,17 @@ struct Transferred {
     copied: Option<(u64, u64)>,
 }
 
-/// What the threads of a transfer share.
+/// The state that the threads of a transfer share.
 struct Shared<'a> {
     /// One end of each connection.
     sockets: &'a [TcpStream],
     /// Bytes of each connection.
     each: u64,
-    /// What goes through them, again and again.
+    /// The block that is sent again and again.
     block: &'a [u8],
     /// Whether the receiver compares.
     compare: bool,
-    /// Bytes moved, for who looks on.
+    /// Bytes moved so far, for the observer.
     moved: &'a AtomicU64,
     /// One thread has failed, or ctrl-C came: the other ends as well.
     stop: &'a AtomicBool,
@@ -208,7 +208,7 @@ impl Shared<'_> {
     fn give_up(&self) {
         self.stop.store(true, Ordering::Relaxed);
         for socket in self.sockets {
-            // Gone already is as good.
+            // It fails if the connection is already closed.
             let _ = socket.shutdown(Shutdown::Both);
         }
     }
@@ -287,7 +287,7 @@ fn transfer(
         let panicked = || Error::other("a thread panicked");
         let done = worker.join().map_err(|_| panicked())?;
         let peer = peer.join().map_err(|_| panicked())?;
-        // Of two errors the one is told that is not "interrupted".
+        // Of two errors, the one that is not "interrupted" is reported.
         let (seconds, cpu, copied) = match (done, peer) {
             (Err(error), Err(other)) if error.kind() == ErrorKind::Interrupted => {
                 return Err(other);
@@ -335,7 +335,7 @@ fn watch(
     samples
 }
 
-/// Moves all bytes in one way; what is known of copies.
+/// Moves all bytes in one way; returns the copies that the kernel has reported.
 fn go(way: Way, shared: &Shared<'_>) -> io::Result<Option<(u64, u64)>> {
     match way {
         Way::Recv => receive_by_epoll(shared).map(|()| None),
@@ -360,13 +360,13 @@ fn go(way: Way, shared: &Shared<'_>) -> io::Result<Option<(u64, u64)>> {
             for socket in shared.sockets {
                 allow_zerocopy(socket.as_fd())?;
             }
-            // The block is not written to as long as anybody may send it.
+            // The block is not written to as long as the kernel may send it.
             let flags = SendFlags::from_bits_retain(MSG_ZEROCOPY);
             let flags = flags | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let send = |socket: BorrowedFd<'_>, part| {
                 let sent = send(socket, &shared.block[part], flags);
                 take_notes(socket);
-                // Too many that the kernel is not through with: later.
+                // The kernel still holds too many sends: try again later.
                 if sent == Err(Errno::NOBUFS) { Err(Errno::AGAIN) } else { sent }
             };
             send_by_epoll(shared, send).map(|()| None)
@@ -374,13 +374,13 @@ fn go(way: Way, shared: &Shared<'_>) -> io::Result<Option<(u64, u64)>> {
     }
 }
 
-/// Takes what the error queue says of sends without a copy (msg_zerocopy.rst), or it would fill.
+/// Takes the reports of zero-copy sends from the error queue (msg_zerocopy.rst), which would fill up.
 fn take_notes(socket: BorrowedFd<'_>) {
     let flags = RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT;
     while recvmsg(socket, &mut [], &mut RecvAncillaryBuffer::default(), flags).is_ok() {}
 }
 
-/// Sends what is asked for to whoever can take it.
+/// Sends to each socket that can take bytes.
 fn send_by_epoll(
     shared: &Shared<'_>,
     send: impl Fn(BorrowedFd<'_>, core::ops::Range<usize>) -> rustix::io::Result<usize>,
@@ -403,7 +403,7 @@ fn send_by_epoll(
     })
 }
 
-/// Receives from whoever has something.
+/// Receives from each socket that has bytes.
 fn receive_by_epoll(shared: &Shared<'_>) -> io::Result<()> {
     let mut positions = vec![0; shared.sockets.len()];
     let mut buffer = vec![0; PIECE];
@@ -555,17 +555,17 @@ const SOCKETS: usize = 10;
 /// Bytes that one call asks for.
 const PIECE: usize = 256 << 10;
 
-/// Bytes that one socket moves before the others' turns come.
+/// Bytes that one socket moves in a turn.
 const TURN: u64 = 4 * PIECE as u64;
 
-/// Bytes of the block: not a multiple of anything that sockets or pages know.
+/// Bytes of the block: not a multiple of a page or a socket buffer.
 const BLOCK: usize = 1_000_003;
 
 /// Bytes that are compared before any are timed.
 const CHECKED: u64 = 20_000_000;
 
-/// How often speed and CPU are looked at.
+/// The interval of samples of speed and CPU.
 const SAMPLE: Duration = Duration::from_millis(100);
 
-/// How often the end is looked for.
+/// The interval of checks for the end.
 const GLANCE: Duration = Duration::from_millis(2);

@@ -1,5 +1,5 @@
-//! The ways to wait, behind one trait: each owns its descriptors, waits for one or more, takes their
-//! bytes, and is ready to wait again.
+//! The ways to wait, behind one trait. Each owns its descriptors, waits for one or more events, takes
+//! their bytes, and is ready to wait again.
 
 use core::time::Duration;
 use std::io;
@@ -13,7 +13,7 @@ use crate::sys::select::ReadSet;
 use crate::sys::signal::{Event, Signals};
 use crate::sys::uring::{Ask, Ring};
 
-/// Something that waits.
+/// A way to wait, with its descriptors.
 pub(super) trait Wait {
     /// Waits until there are events, takes a byte from each of their descriptors, and says how many
     /// there were; 0 after an interruption.
@@ -210,7 +210,7 @@ impl Epoll {
 
 impl Wait for Epoll {
     fn wait(&mut self) -> io::Result<usize> {
-        // Before waiting, as one who handles an event first would; it is no part of being woken.
+        // Before waiting, like a program that handles an event first; it is no part of the wake-up.
         for data in self.disarmed.drain(..) {
             let index = usize::try_from(data.u64()).map_err(io::Error::other)?;
             epoll::modify(&self.set, &self.fds[index], data, EventFlags::IN | self.mode)?;

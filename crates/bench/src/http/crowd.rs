@@ -27,7 +27,7 @@ pub struct Crowd {
     buffer: Vec<u8>,
 }
 
-/// What one more connection took, nanoseconds.
+/// The times of one more connection, nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     /// To connect.
@@ -37,7 +37,7 @@ pub struct Step {
 }
 
 impl Crowd {
-    /// Nobody yet. The thread that uses it runs on `cpu` from then on.
+    /// An empty crowd. The thread that uses it runs on `cpu` from then on.
     #[must_use]
     pub fn new(
         address: SocketAddr,

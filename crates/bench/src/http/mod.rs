@@ -1,4 +1,4 @@
-//! `samum-bench http`: one HTTP server or several, any, wherever they run.
+//! `samum-bench http`: measures one or several HTTP servers, wherever they run.
 //!
 //! | test | asks |
 //! |---|---|
@@ -26,13 +26,13 @@ use crowd::Crowd;
 /// The command line of `samum-bench http`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What to ask for; several are overlaid
+    /// The URL to request; several are shown in the same plots
     #[arg(value_name = "URL", required = true)]
     pub urls: Vec<String>,
     /// Tests to run: connections, maximum, latency [default: all]
     #[arg(long = "test", value_name = "TEST")]
     pub tests: Vec<String>,
-    /// connections: how many to open [default: 15000, quick 500]
+    /// connections: the number to open [default: 15000, quick 500]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     pub count: Option<u32>,
     /// maximum, latency: connections
@@ -47,16 +47,16 @@ pub struct Args {
     /// latency: requests at even distances, instead of those of independent users
     #[arg(long)]
     pub even: bool,
-    /// latency: connections that read slowly; 0 for none
+    /// latency: connections that receive slowly; 0 for none
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(..=10_000))]
     pub slow_readers: u32,
-    /// latency: bytes per second that each of them reads
+    /// latency: bytes per second that each of them receives
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=10_000_000))]
     pub slow_rate: u64,
-    /// latency: what they ask for, a path [default: what the URL has]
+    /// latency: the path that they request [default: the path of the URL]
     #[arg(long, value_name = "PATH")]
     pub slow_path: Option<String>,
-    /// maximum, latency: copy what is received out of the kernel, instead of discarding it there
+    /// maximum, latency: copy received bytes out of the kernel, instead of discarding them there
     #[arg(long)]
     pub copy: bool,
     /// CPU of the load generator [default: any]
@@ -75,7 +75,7 @@ impl Args {
     }
 }
 
-/// What all tests know.
+/// The parameters of all tests.
 #[derive(Debug)]
 struct Http {
     urls: Vec<(String, Url)>,
@@ -93,7 +93,7 @@ struct Http {
 /// The tests.
 ///
 /// # Errors
-/// A sentence for exit code 2, when an argument means nothing.
+/// A message for exit code 2, if an argument is invalid.
 pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
     let index = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
     if let Some(path) = args.slow_path.as_ref().filter(|path| !path.starts_with('/')) {
@@ -324,7 +324,7 @@ impl Http {
     }
 }
 
-/// Runs a load. One that ctrl-C cuts short is none.
+/// Runs a load. A load that ctrl-C cuts short is an error.
 fn measure(plan: &Plan) -> std::io::Result<Account> {
     load::measure(plan).and_then(|account| interrupt::check().map(|()| account))
 }
@@ -348,8 +348,8 @@ impl Server {
         Self { address: url.address, times, before }
     }
 
-    /// CPU time since this was last asked, which is nobody's noise; none if they are elsewhere. Who
-    /// serves is asked anew: workers come and go.
+    /// The servers' CPU time since the last call, which is no noise; `None` if they run elsewhere. The
+    /// processes are looked up each time, because workers come and go.
     fn used(&mut self, recorder: &mut Recorder<'_>) -> Option<Duration> {
         let processes = servers(self.address);
         let now = self.times.so_far(&processes);

@@ -1,4 +1,4 @@
-//! What is left of a server's speed beside downloads from a slow disk.
+//! Measures the speed of hot requests at the same time as downloads from a slow disk.
 //!
 //! Each round of each server, freshly started: a hot file alone, in a closed loop and by the clock; and both
 //! again beside downloads of files that are not in memory, from a disk slowed down to [`Args::rate`]. The
@@ -54,10 +54,10 @@ pub fn test(league: &Rc<League>) -> Test {
 fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let site = Site::new(league.root.as_deref())?;
     site.needs_a_disk()?;
-    // Where there is none, no server need be started.
+    // Without a slow disk, no server needs to be started.
     Throttle::new(site.root()).map_err(Fault::Skip)?;
     let hot = site.file("hot", HOT_BYTES)?;
-    // Nothing is read twice: even a server whose measurements all end late has not enough time.
+    // No file is read twice: even if all measurements end late, the time does not suffice for all files.
     let longest = HEAD_START + 3 * league.length + 3 * load::engine::DRAIN;
     let count = FILES_PER_READER * league.readers;
     let size = (league.rate * (longest.as_secs() + 2) / count as u64).max(1 << 20);
@@ -150,7 +150,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     result
 }
 
-/// What a round needs.
+/// The parameters of a round.
 struct Stage<'a> {
     league: &'a League,
     site: &'a Site,
@@ -162,7 +162,7 @@ struct Stage<'a> {
     requests: f64,
 }
 
-/// One server's figures.
+/// The figures of one server.
 struct Round {
     alone: Measured,
     /// By the clock.
@@ -182,7 +182,7 @@ impl Stage<'_> {
         let throttle = Throttle::new(site.root()).map_err(Fault::Skip)?;
         site.warm(hot)?;
         site.evict(&to_compare[1..])?;
-        // A server that must be told its files is told of all.
+        // A server that needs the names of its files gets all of them.
         let known = if peer.needs_files { self.files } else { to_compare };
         let started = league.start(recorder, peer, site, known, Some(&throttle));
         let Some(mut server) = started else { return Ok(None) };
@@ -231,10 +231,10 @@ pub(crate) const COLD: &str = "cold downloads";
 /// Bytes of the file in memory.
 const HOT_BYTES: u64 = 1024;
 
-/// That ask for it.
+/// Connections that request it.
 const CONNECTIONS: usize = 32;
 
-/// Of those by the clock, a second.
+/// Requests per second of the measurements by the clock.
 const REQUESTS: f64 = 5000.0;
 
 /// The downloads are alone for so long.

@@ -1,5 +1,5 @@
-//! How fast files come from a disk as it is: one alone, and many at once. Each is put out of memory
-//! before each download.
+//! Measures downloads from the disk at full speed: one file alone, and many at once. Each file is evicted
+//! from the page cache before each download.
 
 use core::time::Duration;
 use std::fs::File;
@@ -51,7 +51,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let kinds = [(ONE, ONE_CPU, &one), (MANY, MANY_CPU, &many)];
     site.file(FIRST, FIRST_BYTES)?;
     for (_, _, files) in kinds {
-        // A virtual disk may have a cache of its own. It is the same for all who come now.
+        // A virtual disk may have a cache of its own, which is now in the same state for all servers.
         site.evict(files)?;
         read(league, &site, files)?;
     }
@@ -63,7 +63,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         for (speed, _, files) in kinds {
             site.evict(files)?;
             let rate = match read(league, &site, files) {
-                // What was measured so far is still shown.
+                // The figures so far are still shown.
                 Err(_) if recorder.is_stopped() => break 'rounds,
                 rate => rate?,
             };
@@ -225,7 +225,7 @@ pub(crate) const MANY: &str = "200 at once";
 pub(crate) const ONE_CPU: &str = "CPU per GiB, one file";
 pub(crate) const MANY_CPU: &str = "CPU per GiB, 200 at once";
 
-/// What servers send before they are measured.
+/// Bytes that servers send before they are measured.
 const FIRST: &str = "first";
 const FIRST_BYTES: u64 = 16 << 20;
 

@@ -1,5 +1,5 @@
-//! What connections cost that do nothing: memory of the server and of the kernel for each, and
-//! whether others get slower by them.
+//! Measures the cost of idle connections: memory of the server and of the kernel for each, and the
+//! latency of other requests beside them.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -100,7 +100,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     dropped.result(league.peers.len())
 }
 
-/// What was measured of a server and its connections.
+/// The figures of a server and its connections.
 struct Filled {
     figures: [(&'static str, Unit, f64); 5],
     remarks: Vec<String>,
@@ -173,5 +173,5 @@ pub(crate) const SLAB: &str = "memory of the kernel, each";
 const WITH_ONE: &str = "request beside none";
 const WITH_ALL: &str = "request beside all";
 
-/// Until memory is counted, so that what is freed late is freed.
+/// The pause before memory is measured, because some is freed late.
 const SETTLE: Duration = Duration::from_millis(500);

@@ -1,5 +1,4 @@
-//! What visitors of a site see whose files are partly in memory and partly not, while others
-//! download.
+//! Measures the requests of visitors of a site with hot and cold files, while others download.
 //!
 //! Thousands of small files, asked for by the clock and by Zipf's law; those that get 95 of 100
 //! requests are in memory when a round begins, the others on a disk that is slowed down, from which
@@ -32,7 +31,7 @@ pub fn test(league: &Rc<League>) -> Test {
         "What do visitors see when some files are in memory and some are not?",
         move |recorder| run(&league, recorder),
     )
-    .scales("only those wait who ask for what is not in memory")
+    .scales("only requests for cold files wait")
     .x(ONE_IN)
     .warm_up(
         "files that get 95 % of the requests are read; half a second of each measurement, at most",
@@ -51,7 +50,7 @@ pub fn test(league: &Rc<League>) -> Test {
 fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let site = Site::new(league.root.as_deref())?;
     site.needs_a_disk()?;
-    // Where there is none, no server need be started.
+    // Without a slow disk, no server needs to be started.
     Throttle::new(site.root()).map_err(Fault::Skip)?;
     let rate = RATE_TIMES * league.rate;
     let length = LENGTHS * league.length;
@@ -152,7 +151,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     result
 }
 
-/// What a round needs.
+/// The parameters of a round.
 struct Stage<'a> {
     league: &'a League,
     site: &'a Site,
@@ -170,7 +169,7 @@ struct Stage<'a> {
     size: u64,
 }
 
-/// One server's figures.
+/// The figures of one server.
 struct Round {
     account: Account,
     /// Bytes per second of the large files.
@@ -270,8 +269,8 @@ const HOT: f64 = 0.95;
 /// For small files, per second.
 const REQUESTS: f64 = 1000.0;
 
-/// That ask for them: as many as visitors who may have to wait at the same time, so that nobody waits
-/// for a connection instead of the server.
+/// Connections for small files: as many as requests that may wait at the same time, so that no request
+/// waits for a connection instead of the server.
 const CONNECTIONS: usize = 2000;
 
 /// The disk is so many times as fast as in `cold`: it has more to do.

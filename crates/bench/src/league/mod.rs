@@ -8,11 +8,11 @@
 //!
 //! | test | asks |
 //! |---|---|
-//! | [`warm`] | what a request costs when all files are in memory |
-//! | [`cold`] | what is left of that beside downloads from a slow disk |
-//! | [`download`] | how fast files come from a disk as it is, one and many at once |
-//! | [`mixed`] | what visitors see when some files are in memory and some are not |
-//! | [`idle`] | what connections cost that do nothing |
+//! | [`warm`] | the cost of a request when all files are cached |
+//! | [`cold`] | the speed of such requests beside downloads from a slow disk |
+//! | [`download`] | the speed of downloads from the disk at full speed, one and many at once |
+//! | [`mixed`] | the latency of requests when some files are cached and some are not |
+//! | [`idle`] | the cost of idle connections |
 
 use core::cell::Cell;
 use core::time::Duration;
@@ -46,10 +46,10 @@ use throttle::Throttle;
 /// The command line of `samum-bench league`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Which tests: warm, cold, download, mixed, idle.
+    /// Tests to run: warm, cold, download, mixed, idle.
     #[command(flatten)]
     pub tests: Tests,
-    /// Servers to compare [default: all that are known]
+    /// Servers to compare [default: all that samum-bench knows]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub servers: Vec<String>,
     /// One more server, started by a command with {root} and {port}; may be repeated
@@ -70,10 +70,10 @@ pub struct Args {
     /// warm: connections
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub connections: u32,
-    /// cold: bytes per second that the disk is slowed down to; mixed: four times as many
+    /// cold: the limit of the disk, bytes per second; mixed: four times as many
     #[arg(long, value_name = "N", default_value_t = 16 << 20, value_parser = clap::value_parser!(u64).range(1 << 16..=1 << 34))]
     pub rate: u64,
-    /// cold, mixed: downloads from the disk beside the hot requests
+    /// cold, mixed: concurrent downloads from the disk
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub readers: u32,
     /// cold, mixed: requests per second, of the measurements by the clock [default: 5000, mixed 1000]
@@ -97,7 +97,7 @@ pub struct Args {
     pub client_cpu: Option<usize>,
 }
 
-/// What all tests of a league know.
+/// The parameters of all tests of a league.
 #[derive(Debug)]
 pub struct League {
     peers: Vec<Peer>,
@@ -121,7 +121,7 @@ pub struct League {
 /// The tests of a league, in the order of the table above.
 ///
 /// # Errors
-/// A sentence for exit code 2, when the command line means nothing.
+/// A message for exit code 2, if the command line is invalid.
 pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
     let quick = args.tests.how.quick;
     let names = || peers::KNOWN.iter().map(|name| (*name).to_owned());
@@ -169,7 +169,7 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
     ])
 }
 
-/// A load and what it cost the server.
+/// A load and its cost for the server.
 #[derive(Debug)]
 struct Measured {
     account: Account,
@@ -224,7 +224,7 @@ impl League {
         match started {
             Ok(server) => Some(server),
             Err(why) => {
-                // ctrl-C may have come before it was there.
+                // ctrl-C may have come before the server was ready.
                 if !recorder.is_stopped() {
                     recorder.skip(&peer.name, why);
                 }
@@ -233,7 +233,7 @@ impl League {
         }
     }
 
-    /// Runs a load and takes the server's CPU time around it. One that ctrl-C cuts short is none.
+    /// Runs a load and measures the server's CPU time. A load that ctrl-C cuts short is an error.
     fn measure(&self, server: &mut Server, plan: &Plan) -> Result<Measured, Fault> {
         let before = server.cpu();
         let account = load::measure(plan)
@@ -245,7 +245,7 @@ impl League {
     /// Lets the peers take turns, one round for each step of the recorder, from 1 on; until ctrl-C. A
     /// peer whose turn fails becomes a row that says why, and has no further turns; the others go on.
     ///
-    /// Returns what to end the test with behind its table: the fault, if nobody is left.
+    /// Returns the fault with which to end the test after its table, if no peer is left.
     fn take_turns(
         &self,
         recorder: &mut Recorder<'_>,
@@ -299,7 +299,7 @@ impl League {
             }
         }
         match result {
-            // Those that were under way are none of them.
+            // Downloads in progress do not count among them.
             Ok(account) if account.failed_ever() > account.failed(Failure::Unfinished) => {
                 recorder.note(format!("{server}, downloads: {}", account.failures()));
             }
@@ -343,7 +343,7 @@ impl League {
             _ => "server and load generator share CPUs: figures are of both".to_owned(),
         });
         for peer in self.peers.iter().filter(|peer| peer.program().is_ok()) {
-            // Where a library lies is nobody's business; meta.json has its hash.
+            // The path of the library is private; meta.json has its hash.
             let file = |value: &str| value.rsplit('/').next().unwrap_or(value).to_owned();
             let environment =
                 peer.environment.iter().map(|(name, value)| format!("{name}={}", file(value)));
@@ -394,7 +394,7 @@ impl Dropped {
     }
 }
 
-/// Files for each download at once: who is through with one takes another that nobody has read.
+/// Files per concurrent download: a client that is done with one takes another that is still cold.
 const FILES_PER_READER: usize = 2;
 
 /// Times its limit that a disk may give without a remark: bytes that were on their way when the

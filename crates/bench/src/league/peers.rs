@@ -39,7 +39,7 @@ impl Peer {
     /// The peer of that name.
     ///
     /// # Errors
-    /// A sentence, when nobody has that name.
+    /// A message, if no server has that name.
     pub fn named(name: &str) -> Result<Self, String> {
         let (base, preload) = match name.strip_suffix("-preload") {
             Some(base) if PRELOADED.contains(&name) => (base, true),
@@ -164,7 +164,7 @@ fn samum() -> PathBuf {
     configured("SAMUM", "samum")
 }
 
-/// What an environment variable says, or else the file beside this program.
+/// The path in an environment variable, or else the file beside this program.
 fn configured(variable: &str, name: &str) -> PathBuf {
     env::var_os(variable).map_or_else(|| beside_us(name), PathBuf::from)
 }
@@ -192,7 +192,7 @@ pub(super) fn find(name: &str) -> Option<PathBuf> {
     directories.map(|directory| directory.join(name)).find(|file| file.is_file())
 }
 
-/// Who takes part without `--servers`.
+/// The servers that take part without `--servers`.
 pub const KNOWN: [&str; 10] = [
     "floor",
     "samum",
@@ -206,7 +206,7 @@ pub const KNOWN: [&str; 10] = [
     "lighttpd-preload",
 ];
 
-/// Servers that send files by sendfile(2), which the library makes wait no more.
+/// Servers that send files by sendfile(2), which can use the library.
 const PRELOADED: [&str; 2] = ["nginx-preload", "lighttpd-preload"];
 
 /// The library.

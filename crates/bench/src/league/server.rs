@@ -196,7 +196,7 @@ pub fn version(peer: &Peer) -> Option<String> {
         .map(|line| line.split(" h1:").next().unwrap_or(line).to_owned())
 }
 
-/// A port that nobody listens at just now.
+/// Finds a port on which no socket listens now.
 fn free_address() -> std::io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
@@ -240,7 +240,7 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 /// A server that has not ended by then is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
-/// How often either is looked at.
+/// The interval of checks for either.
 const POLL: Duration = Duration::from_millis(20);
 
 /// For each receive of a file that is compared.

@@ -1,5 +1,5 @@
-//! A disk made slow on purpose: a cgroup whose processes read so many bytes a second from the disk
-//! under a directory, and no more. Needs root and a real block device.
+//! Slows down a disk: a cgroup limits the bytes per second that its processes read from the disk under a
+//! directory. It needs root and a real block device.
 //!
 //! Cgroup v1 `blkio.throttle.read_bps_device`, or v2 `io.max`: Documentation/admin-guide/cgroup-v1/
 //! blkio-controller.rst and cgroup-v2.rst.
@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-/// Who limits reads.
+/// The controller that limits reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     V1,
@@ -72,7 +72,7 @@ impl Throttle {
 
 impl Drop for Throttle {
     fn drop(&mut self) {
-        // What waits for the disk ends sooner so. That the directory stays is no harm to anybody.
+        // Without the limit, reads in flight end sooner. A directory that stays does no harm.
         let _ = self.limit(None);
         for _ in 0..REMOVALS {
             if fs::remove_dir(&self.directory).is_ok() {

@@ -1,5 +1,5 @@
-//! What a request costs when all files are in memory: a closed loop over files of several sizes. How long a
-//! request takes in a closed loop follows from how many there are, so no such times are shown.
+//! Measures the cost of a request when all files are cached: a closed loop over files of several sizes. In
+//! a closed loop latency follows from throughput, so no latencies are shown.
 
 use std::rc::Rc;
 
@@ -153,5 +153,5 @@ pub(crate) const RATE: &str = "requests per second";
 pub(crate) const CPU: &str = "CPU per request";
 const FLOORS: &str = "CPU per request, floor = 1";
 
-/// What is measured. In raw.csv each round is a series of its own; the plots show medians.
+/// The figures that are measured. In raw.csv each round is a series of its own; the plots show medians.
 const FIGURES: [(&str, Unit); 2] = [(RATE, Unit::PerSecond), (CPU, Unit::Nanoseconds)];

@@ -1,5 +1,5 @@
-//! What a load has done: rates, percentiles, failures by kind, and whether the figures may be
-//! believed. Pure.
+//! The figures of a load: rates, percentiles, failures by kind, and whether the load generator limited
+//! them. Pure.
 
 use core::fmt;
 use core::time::Duration;
@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use super::schedule::Nanos;
 use crate::spread::Value;
 
-/// Why a request has no good answer.
+/// The reasons why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
     /// No connection: refused, unreachable.
@@ -31,7 +31,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 8] = [
         Self::Connect,
         Self::Ports,
@@ -59,30 +59,30 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A part of the window: how much was answered in it, and how long the slowest had to wait.
+/// A part of the window: the number of answers in it, and the longest wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slice {
     /// Requests answered.
     pub answered: u64,
-    /// The longest of their latencies, or what the oldest request that still waited at its end had
-    /// waited by then in the window: a server that stands still answers nothing, and that must show.
+    /// The longest of their latencies, or the time in the window that the oldest unanswered request had
+    /// waited at the end of the slice: a stalled server answers nothing, and that must be visible.
     pub latency_max: Nanos,
 }
 
 /// The figures of one load. Latencies are in nanoseconds; those of [`Failure::Timeout`] and
-/// [`Failure::Unfinished`] are among them with the time they had waited, a lower bound: leaving them
-/// out would praise a server for what it did not do. Other failures are only counted.
+/// [`Failure::Unfinished`] are among them with the time they had waited, a lower bound: without them a
+/// server would look better if it did not answer. Other failures are only counted.
 #[derive(Clone, Debug)]
 pub struct Account {
     /// From when a request was meant to leave to the last byte of its answer; of requests meant to
-    /// leave in the window, and of those that still waited when it opened: who leaves these out does
-    /// not see a server that stands still from the warm-up on. They count with all that they waited,
-    /// as the others do: from the window's start on, most would look faster than they were.
+    /// leave in the window, and of those that still waited when it opened: without these, a server that
+    /// stalls from the warm-up on would not be noticed. They count with their whole wait, like the others:
+    /// counted from the window's start, most would look faster than they were.
     pub latency: Histogram<u64>,
     /// The shortest wait among those of [`Self::latency`] that were cut off: by a time limit, or because
     /// the load had ended. No percentile from here on is known; it may be greater than it looks.
     pub cut_off: Option<Nanos>,
-    /// Of each new connection, in the window or not.
+    /// The time to connect, of each new connection, in the window or not.
     pub connect: Histogram<u64>,
     /// By [`SLICE`], from the window's start.
     pub slices: Vec<Slice>,
@@ -92,11 +92,11 @@ pub struct Account {
     pub answered: u64,
     /// Bytes of bodies received within the window.
     pub bytes: u64,
-    /// How long the window was.
+    /// The length of the window.
     pub window: Duration,
     /// CPU time of the generator's thread within the window.
     pub own_cpu: Duration,
-    /// How long that thread could have run within the window, but others ran on its CPU.
+    /// The time within the window for which that thread was runnable while others ran on its CPU.
     pub own_wait: Duration,
     /// Requests that left in the window.
     pub sent: u64,
@@ -107,7 +107,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Nothing yet. Latencies up to `latency_max` are told apart; longer ones count as that long.
+    /// An empty account. Latencies up to `latency_max` are told apart; longer ones count as that long.
     ///
     /// # Panics
     /// Never: hdrhistogram takes all such bounds.
@@ -162,30 +162,30 @@ impl Account {
         &mut self.slices[slice]
     }
 
-    /// How long an answer took.
+    /// Counts the latency of an answer.
     pub fn took(&mut self, latency: Nanos) {
         self.latency.saturating_record(latency.max(1));
     }
 
-    /// How long a request waited until it was given up.
+    /// Counts the wait of a request that was given up.
     pub fn gave_up(&mut self, wait: Nanos) {
         self.took(wait);
         let wait = wait.max(1);
         self.cut_off = Some(self.cut_off.map_or(wait, |least| least.min(wait)));
     }
 
-    /// A request that failed.
+    /// Counts a request that failed.
     pub fn fail(&mut self, failure: Failure) {
         self.failures[failure as usize] += 1;
     }
 
-    /// How many failed in this way.
+    /// The number of requests that failed for this reason.
     #[must_use]
     pub fn failed(&self, failure: Failure) -> u64 {
         self.failures[failure as usize]
     }
 
-    /// How many failed in any way.
+    /// The number of requests that failed for any reason.
     #[must_use]
     pub fn failed_ever(&self) -> u64 {
         self.failures.iter().sum()
@@ -236,7 +236,7 @@ impl Account {
         self.own_cpu.as_secs_f64() / self.window.as_secs_f64()
     }
 
-    /// Why the generator and not the server may have set these figures; None when it has not.
+    /// The reason why the generator and not the server may have limited the figures, if there is one.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "counts of requests")]
     pub fn bottleneck(&self) -> Option<Bottleneck> {
@@ -255,7 +255,7 @@ impl Account {
     }
 }
 
-/// What the load generator lacked.
+/// The resource that the load generator lacked.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub enum Bottleneck {
     /// It used this part of its CPU, and waited for it while others did another.
@@ -295,12 +295,12 @@ fn per_second(count: u64, window: Duration) -> f64 {
     if window.is_zero() { f64::NAN } else { count as f64 / window.as_secs_f64() }
 }
 
-/// A duration in nanoseconds; those beyond 584 years are as good as that long.
+/// A duration in nanoseconds; longer ones count as 584 years.
 pub(super) fn nanos(duration: Duration) -> Nanos {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Of latencies: 0.1 %, which is finer than any of them repeats.
+/// The precision of latencies: 0.1 %, which is finer than their repeatability.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// Beyond this part of its CPU, used or waited for, the generator is taken to be the bottleneck.

@@ -25,7 +25,7 @@ use super::{Plan, pin};
 use crate::interrupt;
 use crate::machine::read;
 
-/// What another thread sees of a load, and how it ends it.
+/// The progress of a load for another thread, which can also end the load.
 #[derive(Debug, Default)]
 pub struct Watch {
     bytes: AtomicU64,
@@ -41,7 +41,7 @@ impl Watch {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Ends the window within [`NAP_MAX`]; what is under way is waited for as at its proper end.
+    /// Ends the window within [`NAP_MAX`]; requests in flight are waited for as at its regular end.
     pub fn close(&self) {
         self.enough.store(true, Ordering::Relaxed);
     }
@@ -55,7 +55,7 @@ impl Watch {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// By who started it, or by ctrl-C.
+    /// Returns whether the load must end, because of [`Watch`] or ctrl-C.
     fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || interrupt::is_set()
     }
@@ -162,7 +162,7 @@ impl<'a> Engine<'a> {
             failures_in_row: 0,
             next_scan: 0,
             buffer: vec![0; BUFFER].into_boxed_slice(),
-            // Meant to leave when the warm-up began, and sent in the last moment of the drain.
+            // Meant to leave when the warm-up began, and sent in the last moment of the wait for answers.
             account: Account::new(plan.warmup + plan.duration + DRAIN + plan.timeout),
         })
     }
@@ -199,7 +199,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Lets what is under way, or should have been, end.
+    /// Ends the requests that are in flight or should be.
     fn drain(&mut self) -> io::Result<()> {
         self.draining = true;
         let end = self.now() + nanos(DRAIN.min(self.plan.timeout));
@@ -218,7 +218,7 @@ impl<'a> Engine<'a> {
                 self.account.fail(Failure::Unfinished);
             }
         }
-        // An open loop's requests that nobody could send are as unanswered, the first the longest.
+        // Requests of an open loop that found no connection are unanswered too; the first waited longest.
         let mut is_first = true;
         while !self.watch.is_stopped()
             && let Some(intended) = self.next_intended(now)
@@ -275,7 +275,7 @@ impl<'a> Engine<'a> {
         self.scan()
     }
 
-    /// When there is something to do even if no event comes.
+    /// The time of the next thing to do without an event.
     fn next_work(&self, now: Nanos) -> Nanos {
         let end = self.window.1;
         let next = self.schedule.next().filter(|&at| at < end && !self.free.is_empty());
@@ -285,7 +285,7 @@ impl<'a> Engine<'a> {
         times.into_iter().flatten().fold(now + nanos(NAP_MAX), Nanos::min)
     }
 
-    /// Sends what is due, as far as connections are free.
+    /// Sends the requests that are due, as far as connections are free.
     fn send_due(&mut self, now: Nanos) -> io::Result<()> {
         while let Some(&(i, at)) = self.resting.front()
             && at <= now
@@ -384,7 +384,7 @@ impl<'a> Engine<'a> {
         let connection = &mut self.connections[i];
         let Some(socket) = connection.socket.as_ref() else { return Verdict::Waiting };
         let Some(request) = connection.request.as_mut() else {
-            // The peer has closed an idle connection, which it may; the next request opens another.
+            // The peer may close an idle connection; the next request opens another.
             if is_closed(socket) {
                 connection.socket = None;
             }
@@ -430,7 +430,7 @@ impl<'a> Engine<'a> {
             in_window: self.window_cpu.is_some() && !self.draining,
         };
         for _ in 0..RECEIVES_MAX {
-            // Bytes of a body that nobody looks at stay in the kernel (MSG_TRUNC, tcp(7)).
+            // Bytes of a body that is not compared stay in the kernel (MSG_TRUNC, tcp(7)).
             let passable = if looks { 0 } else { parser.passable() };
             let flags = if passable > 0 { RecvFlags::TRUNC } else { RecvFlags::empty() };
             let limit = usize::try_from(passable).unwrap_or(usize::MAX);
@@ -471,7 +471,7 @@ impl<'a> Engine<'a> {
         Verdict::Again
     }
 
-    /// A complete response has come.
+    /// Handles a complete response.
     fn answered(&mut self, i: usize) -> io::Result<()> {
         let now = self.now();
         let connection = &mut self.connections[i];
@@ -516,8 +516,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Notes who was waited for within the window: from its start, if it had begun before, up to its
-    /// end.
+    /// Notes the wait of a request within the window, from the window's start if it began before, up to
+    /// its end.
     fn waited(&mut self, intended: Nanos, now: Nanos) {
         let (start, end) = self.window;
         let from = intended.max(start) - start;
@@ -540,7 +540,7 @@ impl<'a> Engine<'a> {
     fn count_failure(&mut self, i: usize, failure: Failure) -> io::Result<()> {
         self.account.fail(failure);
         self.failures_in_row += 1;
-        // Timed-out requests alone do not make a server unreachable: that it is slow is a result.
+        // Timeouts alone do not make a server unreachable: a slow server is a result.
         if self.failures_in_row >= FAILURES_MAX && failure != Failure::Timeout {
             let why = self.account.failures();
             let address = self.plan.address;
@@ -571,7 +571,7 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// Where bytes of bodies are counted.
+/// Counts the bytes of bodies.
 struct ByteCount<'a> {
     account: &'a mut Account,
     watch: &'a Watch,
@@ -596,7 +596,7 @@ fn thread_cpu() -> Duration {
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// How long this thread could have run and did not; nothing where the kernel does not say.
+/// The time for which this thread was runnable but did not run; 0 if the kernel does not report it.
 fn thread_wait() -> Duration {
     let schedstat = read("/proc/thread-self/schedstat");
     // Documentation/scheduler/sched-stats.rst: nanoseconds waited come second.
@@ -610,7 +610,7 @@ const EVENTS: usize = 512;
 /// Bytes of a body that are discarded at once.
 const BUFFER: usize = 1 << 20;
 
-/// Receives from one connection before others have their turn.
+/// Receives from one connection in a turn.
 const RECEIVES_MAX: usize = 8;
 
 /// Bytes received to be looked at: a head and a small body.

@@ -1,19 +1,19 @@
 //! The load generator: requests to one HTTP server, each of them timed.
 //!
 //! ```text
-//!   schedule, popularity      pure: when the next request leaves, and what it asks for
+//!   schedule, popularity      pure: the time and the target of the next request
 //!             │
 //!          engine             the shell: one thread, one epoll, N connections
 //!             │
-//!      response, account      pure: what came back, what that makes
+//!      response, account      pure: parsed responses, and their figures
 //! ```
 //!
 //! A *closed loop* sends when the answer before has come, and finds the maximum. An *open loop* sends
 //! by the clock, whatever the server does, and finds the latency at a rate. Latencies count from
 //! when a request was meant to leave ([`schedule`]).
 //!
-//! The generator knows its own cost: [`Account::bottleneck`] says when it and not the server set the
-//! figures. To stay cheap it leaves the bytes of bodies in the kernel unless it is to compare them.
+//! The generator measures its own cost: [`Account::bottleneck`] says when the generator, not the server,
+//! limited the figures. To save CPU it leaves the bytes of bodies in the kernel unless they are compared.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -38,38 +38,38 @@ pub use popularity::Order;
 pub use schedule::Arrival;
 pub use target::{Sources, Target, Url};
 
-/// What to ask for, how often, and how.
+/// The parameters of a load.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The server.
     pub address: SocketAddr,
     /// For the `Host` field.
     pub host: String,
-    /// What to ask for; at least one.
+    /// The targets to request; at least one.
     pub targets: Vec<Target>,
-    /// In which order.
+    /// The order of the targets.
     pub order: Order,
-    /// When.
+    /// The times of requests.
     pub arrival: Arrival,
-    /// Over how many connections, at least one.
+    /// The number of connections, at least one.
     pub connections: usize,
     /// Whether each is used again and again, or for one request.
     pub keep_alive: bool,
-    /// Requests that do not count, before those that do.
+    /// The time before the window, in which requests do not count.
     pub warmup: Duration,
-    /// Those that count.
+    /// The length of the window, in which requests count.
     pub duration: Duration,
-    /// For one request, or one connection.
+    /// The time limit of a request, and of connecting.
     pub timeout: Duration,
     /// Whether bodies are copied out of the kernel, as a client that wants them does, or discarded
-    /// in it, which costs the generator less. The server may notice: who is quick to take what it
-    /// sends leaves it room for little at a time.
+    /// in it, which costs the generator less. The server may notice: with a faster client it sends
+    /// fewer bytes at a time.
     pub copy: bool,
     /// The CPU to run on.
     pub cpu: Option<usize>,
-    /// Where connections come from.
+    /// The source addresses of connections.
     pub sources: Sources,
-    /// Of what is left to chance.
+    /// The seed of random choices.
     pub seed: u64,
 }
 
@@ -140,7 +140,7 @@ impl Background {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends its window now; what is under way is waited for as at its proper end.
+    /// Ends its window now; requests in flight are waited for as at its regular end.
     ///
     /// # Errors
     /// As [`run`].
@@ -169,7 +169,7 @@ impl Background {
     }
 }
 
-/// Lets this thread, and what it starts, run on one CPU alone.
+/// Restricts this thread and its children to one CPU.
 ///
 /// # Errors
 /// As sched_setaffinity(2): there is no such CPU, or it is not ours.

@@ -1,4 +1,4 @@
-//! Which target the next request asks for. Pure and seeded.
+//! Chooses the target of the next request. Pure and seeded.
 
 /// The order in which targets are asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]

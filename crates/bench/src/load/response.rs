@@ -41,7 +41,7 @@ enum Chunked {
     Trailer(u16),
 }
 
-/// Why a response cannot be understood.
+/// The reasons why a response is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// The head is not one, or is longer than [`HEAD_MAX`].
@@ -50,7 +50,7 @@ pub enum Malformed {
     Framing,
     /// A chunk's size or end.
     Chunk,
-    /// Bytes that nobody asked for follow the response.
+    /// Unexpected bytes follow the response.
     Surplus,
     /// The connection ended within the response.
     Short,
@@ -101,7 +101,7 @@ impl Parser {
         Ok(self.state == State::Done)
     }
 
-    /// How many of the next bytes are known to be of the body: they need not be looked at, only
+    /// The number of next bytes that certainly belong to the body: they need no parsing, and are only
     /// [passed](Self::pass).
     #[must_use]
     pub fn passable(&self) -> u64 {
@@ -153,7 +153,7 @@ impl Parser {
         self.keep_alive
     }
 
-    /// Forgets this response; the next bytes are another's.
+    /// Begins with the next response.
     pub fn reset(&mut self) {
         self.state = State::Head;
         self.head.clear();

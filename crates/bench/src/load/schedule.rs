@@ -1,13 +1,13 @@
-//! When requests are meant to leave. Pure: times are nanoseconds since the start of the load.
+//! Plans the times of requests. Pure: times are nanoseconds since the start of the load.
 //!
-//! A request's latency counts from the time it was meant to leave, whenever it does leave: else a
-//! server that stalls would hold back the very requests that would have seen the stall
-//! ("coordinated omission", Gil Tene 2013).
+//! The latency of a request counts from its planned time, even if it leaves later: otherwise a server
+//! that stalls would delay the very requests that would have seen the stall ("coordinated omission",
+//! Gil Tene 2013).
 
 /// Nanoseconds since the load began.
 pub type Nanos = u64;
 
-/// What decides that the next request leaves.
+/// The event that makes the next request leave.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arrival {
     /// The answer to the one before, on the same connection: finds a server's maximum.

@@ -1,5 +1,5 @@
-//! Clients that read slowly: connections that ask for a file and take a few bytes of it a second,
-//! to see what a server pays for them. Not measured themselves.
+//! Slow clients: connections that request a file and receive a few bytes of it per second, to find
+//! their cost for a server. They are not measured themselves.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
@@ -15,7 +15,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 use super::target::connect;
 use super::{Plan, pin};
 
-/// Slow readers, on a thread of their own, until they are stopped.
+/// Slow clients on a thread of their own, until they are stopped.
 #[derive(Debug)]
 pub struct SlowReaders {
     shared: Arc<Shared>,
@@ -65,7 +65,7 @@ impl SlowReaders {
     }
 }
 
-/// Connects and asks. The receive buffer is small, so that what is not read stays with the server;
+/// Connects and sends the request. The receive buffer is small, so that other bytes stay in the server;
 /// a quarter of it is what the kernel fills it with before it tells the peer of more room.
 fn ask(plan: &Plan, i: usize, share: usize) -> io::Result<OwnedFd> {
     let socket = connect(plan.address, plan.sources.of(i), plan.timeout)?;
@@ -88,7 +88,7 @@ fn read(plan: &Plan, mut readers: Vec<OwnedFd>, share: usize, shared: &Shared) -
                 *socket = ask(plan, i, share)?;
             }
         }
-        // Behind its time it goes on at once: the rate is met as well as it can be.
+        // If it is late, it goes on at once to keep the rate.
         next = (next + TICK).max(Instant::now());
         thread::sleep(next - Instant::now());
     }

@@ -1,4 +1,4 @@
-//! What to ask for and whom: URLs, requests, and connections to a server.
+//! URLs, requests, and connections to a server.
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
@@ -47,7 +47,7 @@ impl Url {
     }
 }
 
-/// A file to ask for.
+/// A file to request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     /// Path and query, from the first `/` on.
@@ -77,7 +77,7 @@ impl Target {
     }
 }
 
-/// Where connections come from.
+/// The source addresses of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sources {
     /// The kernel's choice: about 28,000 ports (`ip_local_port_range`) for one destination.
@@ -121,7 +121,7 @@ pub fn begin_connect(address: SocketAddr, source: Option<Ipv4Addr>) -> io::Resul
     let socket = socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
     if let Some(source) = source {
-        // The kernel finds a port that nobody has at this address.
+        // The kernel finds a port that is free at this address.
         rustix::net::bind(&socket, &SocketAddr::from((source, 0)))?;
     }
     match rustix::net::connect(&socket, &address) {

@@ -38,10 +38,10 @@ pub(super) fn tests() -> Vec<Test> {
             .scales("the lowest free number is found as fast among many as among few")
             .x("open descriptors")
             .steps(15_000, 60),
-        Test::new("table", "Who waits while the table of descriptors grows?", tables)
+        Test::new("table", "Which threads wait while the table of descriptors grows?", tables)
             .scales(
-                "the N-th descriptor takes as long as the first; but in a process with threads, who opens the one \
-                 that makes the table double waits until no CPU can be looking at the old one (expand_fdtable in \
+                "the N-th descriptor takes as long as the first; but in a process with threads, opening the one \
+                 that makes the table double waits until no CPU can use the old table (expand_fdtable in \
                  fs/file.c)",
             )
             .x("open descriptors")

@@ -41,7 +41,7 @@ pub(super) fn tests() -> Vec<Test> {
     ]
 }
 
-/// What the kernel keeps of a region, with its part of the tree.
+/// The kernel's memory for a region, with its part of the tree.
 const REGION: u64 = 512;
 
 fn mmap(recorder: &mut Recorder<'_>) -> Result<(), Fault> {

@@ -1,4 +1,4 @@
-//! Processes and threads: making them, switching between them, what they take.
+//! Processes and threads: making them, switching between them, their memory.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::io;
@@ -48,7 +48,7 @@ pub(super) fn tests() -> Vec<Test> {
             .warm_up("one round for each N; all processes on one CPU")
             .steps(600, 20),
         Test::new("futex", "How long does a futex take with N threads asleep on others?", futexes)
-            .scales("nobody pays for those who sleep on other futexes")
+            .scales("threads that sleep on other futexes cost nothing")
             .x("threads asleep, each on a futex of its own")
             .warm_up(
                 "each thread sleeps, and one call of each kind is made, before the clock is read",
@@ -68,10 +68,10 @@ pub(super) fn tests() -> Vec<Test> {
     ]
 }
 
-/// What a process takes: page tables, stacks, what the kernel keeps of it.
+/// The memory of a process: page tables, stacks, and the kernel's own.
 const PROCESS: u64 = 256 << 10;
 
-/// What a thread takes: its stacks, and what the kernel keeps of it.
+/// The memory of a thread: its stacks, and the kernel's own.
 const THREAD: u64 = 64 << 10;
 
 fn forks(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
@@ -178,7 +178,7 @@ struct Sleepers {
     threads: Vec<(JoinHandle<()>, Arc<Bed>)>,
 }
 
-/// What a sleeper shares with its owner.
+/// The state that a sleeper shares with its owner.
 #[derive(Default)]
 struct Bed {
     /// The futex; 1 ends the sleep.
@@ -412,7 +412,7 @@ fn count_bytes(
 /// The kernel sums up its counters each second or when they have grown; what is new has to run once.
 fn settle() {
     thread::sleep(core::time::Duration::from_millis(5));
-    // vmstat's per-CPU counters are folded by whoever may write here; others live with ±1 MiB.
+    // Writing here folds vmstat's per-CPU counters; without the right to, figures are within ±1 MiB.
     let _ = std::fs::write("/proc/sys/vm/stat_refresh", "1");
 }
 

@@ -1,5 +1,5 @@
-//! A piece of the file is fetched by an operation of the ring, then sent from where it is; when all of
-//! it has left, the next is fetched.
+//! Fetches a piece of the file by an operation of the ring, then sends it from its buffer or pipe; when
+//! all of it has been sent, fetches the next.
 
 use std::io::{self, IoSlice};
 use std::rc::Rc;
@@ -10,12 +10,12 @@ use super::{
     CHUNK, MOVER, Mover, Source, Step, TRANSFERS_MAX, TURN, Turn, taken, truncated, wrong,
 };
 
-/// How pieces are fetched.
+/// The way of fetching pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     /// Through the page cache into a buffer: by io_uring, or by the epoll driver's threads.
     Read,
-    /// Past the page cache into a buffer.
+    /// Without the page cache into a buffer.
     Direct,
     /// Pages of the page cache into a pipe.
     Splice,
@@ -28,7 +28,7 @@ pub(super) struct Fetch {
     pipes: PipePool,
 }
 
-/// A file on its way.
+/// A transfer of a file.
 pub(super) struct Fetched {
     file: Rc<Source>,
     /// Of the piece.
@@ -36,11 +36,11 @@ pub(super) struct Fetched {
     piece: Piece,
 }
 
-/// Where a piece is.
+/// The state of a piece.
 enum Piece {
-    /// Nowhere.
+    /// Not requested.
     None,
-    /// Asked for.
+    /// Being fetched.
     Asked,
     /// In memory, so many bytes of it good, and so many of those sent.
     Buffer { buffer: Buffer, len: usize, sent: usize },
@@ -52,12 +52,12 @@ enum Piece {
 
 impl Fetch {
     pub(super) fn new(how: How) -> io::Result<Self> {
-        // What is not touched costs address space only.
+        // Pages that are not touched cost only address space.
         let buffers = BufferPool::new(CHUNK, TRANSFERS_MAX)?;
         Ok(Self { how, buffers, pipes: PipePool::new(TRANSFERS_MAX) })
     }
 
-    /// Asks for the piece at `offset`.
+    /// Begins to fetch the piece at `offset`.
     fn ask(&self, turn: &mut Turn<'_>, fetched: &Fetched, left: usize) -> io::Result<()> {
         let none = || io::Error::other(format!("more than {TRANSFERS_MAX} transfers"));
         let (file, offset, len) = (fetched.file.fd.clone(), fetched.offset, left.min(CHUNK));
@@ -155,7 +155,7 @@ impl Mover for Fetch {
     }
 }
 
-/// What every disk takes as a block of `O_DIRECT`.
+/// A block size for `O_DIRECT` that every disk accepts.
 const DIRECT_BLOCK: usize = 4096;
 
 const _: () = assert!(CHUNK.is_multiple_of(DIRECT_BLOCK) && CHUNK as u64 <= TURN);

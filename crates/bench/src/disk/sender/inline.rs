@@ -1,5 +1,4 @@
-//! Calls on the loop that sleep when the disk does: what servers did before they knew better, and
-//! many still do.
+//! Calls on the event loop that sleep with the disk, as in many servers.
 
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt as _;
@@ -12,7 +11,7 @@ use super::{CHUNK, Mover, Source, Step, TURN, Turn, taken, truncated};
 /// pread(2) into a buffer of the transfer, send(2) from there.
 pub(super) struct ReadWrite;
 
-/// A file on its way through memory.
+/// A transfer through memory.
 pub(super) struct Copy {
     file: Rc<Source>,
     /// The next byte to read.
@@ -63,10 +62,10 @@ impl Mover for ReadWrite {
     fn arrive(&mut self, _: &mut Ring, _: &mut Copy, (): ()) {}
 }
 
-/// sendfile(2), whatever is in memory.
+/// sendfile(2), whether or not the bytes are resident.
 pub(super) struct Sendfile;
 
-/// A file on its way without a copy.
+/// A transfer without a copy.
 pub(super) struct Range {
     file: Rc<Source>,
     offset: u64,

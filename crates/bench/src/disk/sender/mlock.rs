@@ -1,4 +1,4 @@
-//! mmap(2) and mlock(2) in helper threads, which sleep until the pages are there; then send(2) from
+//! mmap(2) and mlock(2) in helper threads, which sleep until the pages are resident; then send(2) from
 //! the mapping, which cannot sleep.
 
 use core::ops::Range as Bytes;
@@ -22,14 +22,14 @@ pub(super) struct Mlock {
     files: HashMap<u64, Arc<std::fs::File>>,
 }
 
-/// What a helper is to lock, and for whom.
+/// A range to lock, and the token of its transfer.
 struct Job {
     name: Token,
     file: Arc<std::fs::File>,
     bytes: Bytes<u64>,
 }
 
-/// A file on its way.
+/// A transfer of a file.
 pub(super) struct Mapped {
     file: Rc<Source>,
     offset: u64,

@@ -1,11 +1,11 @@
 //! The sender: one thread, one event loop, and a [`Strategy`] for the bytes of files.
 //!
-//! All strategies share what is not the way of those bytes: `ring` for events (on epoll, or on io_uring
-//! where the strategy reads through it), the requests, the head of the response, turns of 1 MiB. That
-//! way is more than a system call, though. All but samum ask for a piece of 256 KiB when the one before
-//! has left, and leave reading ahead to the kernel (or to nobody, with `O_DIRECT`). samum is compared
-//! as its server has it ([`DIFFERENCES`]): what it gains by that is not gained by splice(2) or a read
-//! alone, and could be had with some of the others.
+//! All strategies share the rest: `ring` for events (on epoll, or on io_uring if the strategy reads
+//! through it), the requests, the head of the response, turns of 1 MiB. A strategy is more than a system
+//! call, though. All but samum request a piece of 256 KiB when the piece before has been sent, and leave
+//! reading ahead to the kernel (with `O_DIRECT` there is none). samum is compared as its server works
+//! ([`DIFFERENCES`]): its gain does not come from splice(2) or a read alone, and some of the others could
+//! have it too.
 //!
 //! | strategy | module |
 //! |---|---|
@@ -16,7 +16,7 @@
 //! | samum | `samum`: `Stream` and `Disk` of the crate `sendfile` |
 //!
 //! It runs as a process of its own (`samum-bench disk-sender`, hidden), so that CPU time, memory
-//! and the limit of a cgroup are its own; it ends when who started it has gone.
+//! and the limit of a cgroup are its own; it ends after the process that started it.
 
 use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
@@ -89,7 +89,7 @@ impl Strategy {
     }
 }
 
-/// What samum does that the other strategies do not, beside the call that moves the bytes.
+/// The differences between samum and the other strategies, apart from the call that moves the bytes.
 pub const DIFFERENCES: &str = "Strategies but samum's have one piece of 256 KiB of a download on its way at a time, \
     and the kernel reads ahead of it, save with O_DIRECT. samum's has up to 1 MiB of each download read ahead, in \
     pieces of 256 KiB to 1 MiB by how fast the disk answers, turns the kernel's readahead off on a slow disk, sends \
@@ -108,7 +108,7 @@ pub struct Args {
     pub root: PathBuf,
 }
 
-/// Serves until who started it has gone.
+/// Serves until the process that started it has ended.
 ///
 /// # Errors
 /// When files cannot be opened as the strategy needs them, or the kernel refuses a listener or ring.
@@ -221,7 +221,7 @@ trait Mover {
     /// Moves what can be moved now, at most about [`TURN`].
     fn advance(&mut self, turn: Turn<'_>, transfer: &mut Self::Transfer) -> io::Result<Step>;
 
-    /// Takes a completion that is not the loop's, or a wake-up: whose it is, and what it brings. The
+    /// Takes a completion that is not the loop's, or a wake-up; returns its transfer and its result. The
     /// loop gives it to [`arrive`](Self::arrive) if the transfer is still there, and then advances it.
     fn complete(
         &mut self,
@@ -334,7 +334,7 @@ struct Server<M: Mover> {
     clients: HashMap<Token, Client<M::Transfer>>,
     /// The next client's name.
     next: Token,
-    /// Clients whose turn was over before their work was.
+    /// Clients whose turn ended before their work.
     again: VecDeque<Token>,
 }
 
@@ -379,7 +379,7 @@ impl<M: Mover> Server<M> {
                 }
                 self.proceed(name);
             }
-            // The peer has gone, or goes.
+            // The peer has closed or reset the connection.
             _ => drop(self.clients.remove(&name)),
         }
     }
@@ -399,7 +399,7 @@ impl<M: Mover> Server<M> {
         self.clients.insert(name, client);
     }
 
-    /// The others' turns have come.
+    /// The turns of the others come first.
     fn proceed_again(&mut self) {
         for _ in 0..self.again.len() {
             if let Some(name) = self.again.pop_front() {
@@ -410,7 +410,7 @@ impl<M: Mover> Server<M> {
 
     fn proceed(&mut self, name: Token) {
         if self.try_proceed(name).is_err() {
-            // What was promised cannot be kept: the peer sees the connection end early.
+            // The promised bytes cannot be sent, so the connection is closed early.
             self.clients.remove(&name);
         }
     }
@@ -504,7 +504,7 @@ const TRANSFERS_MAX: usize = 1024;
 /// Bytes of a request's head.
 const REQUEST_MAX: usize = 16 << 10;
 
-/// How often the sender asks whether it is still wanted.
+/// The interval of checks whether the sender must end.
 const GLANCE: Duration = Duration::from_secs(1);
 
 /// Tokens: the listener, then clients by number; from here on those of movers.

@@ -1,6 +1,6 @@
-//! "sendfile, but not from disk": FreeBSD's `SF_NODISKIO` as Linux can have it. What `RWF_NOWAIT`
-//! finds in memory goes by sendfile(2); the rest is read by a helper thread first, for the page cache
-//! alone, and then goes by sendfile(2) as well.
+//! "sendfile, but not from disk": FreeBSD's `SF_NODISKIO` on Linux. Bytes that `RWF_NOWAIT`
+//! finds resident are sent by sendfile(2); a helper thread reads the others into the page cache first,
+//! and then they are sent by sendfile(2) as well.
 
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
@@ -14,11 +14,11 @@ pub(super) struct Nodiskio {
     buffers: BufferPool,
 }
 
-/// A file on its way.
+/// A transfer of a file.
 pub(super) struct Range {
     file: Rc<Source>,
     offset: u64,
-    /// Up to here it is in memory, as far as is known.
+    /// The end of the part that was found resident.
     resident: u64,
     asked: bool,
     failed: Option<io::Error>,
@@ -29,7 +29,7 @@ impl Nodiskio {
         Ok(Self { buffers: BufferPool::new(CHUNK, TRANSFERS_MAX)? })
     }
 
-    /// Has a helper read the next piece.
+    /// Has a helper read the next piece into the page cache.
     fn ask(&self, turn: &mut Turn<'_>, range: &mut Range) -> io::Result<()> {
         let left = usize::try_from(range.file.stat.size - range.offset).unwrap_or(CHUNK);
         let none = || io::Error::other(format!("more than {TRANSFERS_MAX} transfers"));

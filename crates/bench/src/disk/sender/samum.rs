@@ -14,7 +14,7 @@ use super::{MOVER, Mover, Source, Step, Turn};
 /// The mover.
 pub(super) struct Samum {
     disk: Disk,
-    /// What is known of residency is kept with a file, so each is one for all transfers of it.
+    /// A `File` keeps what it knows of residency, so all transfers of a file share one.
     files: std::collections::HashMap<u64, Rc<File>>,
 }
 
@@ -25,7 +25,7 @@ impl Samum {
     }
 }
 
-/// One file on its way.
+/// A transfer of a file.
 pub(super) struct Transfer {
     stream: Stream,
     /// Some from the first turn on.
