@@ -21,14 +21,16 @@ const TURN_BYTES: u64 = 1024 * 1024 + 64 * 1024;
 /// How a pump ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The transport has taken everything.
+    /// The transport has taken and released everything, and holds nothing back.
     Drained,
-    /// The transport can take nothing now: pump again after [`Transport::handle_writable`]. Reads
-    /// may be in flight, too; pump again after each of them.
+    /// The peer has to take or to acknowledge bytes: the transport can take nothing now, or it has
+    /// sent bytes that it has not released, and no read is in flight that could bring more. Pump
+    /// again after [`Transport::handle_writable`] or [`Transport::receive`]. Reads may be in flight
+    /// if the transport is blocked; pump again after each of them.
     Blocked,
-    /// Reads are in flight, the stream stands in line for a buffer, or its window is full of bytes
-    /// that the transport has sent and not released: pump again after [`Stream::handle_read`],
-    /// [`Disk::next_waiting`] or [`Transport::receive`].
+    /// Reads are in flight, or the stream stands in line for a buffer: pump again after
+    /// [`Stream::handle_read`] or [`Disk::next_waiting`]. If the transport has not released
+    /// everything, pump again after [`Transport::receive`], too.
     Waiting,
     /// The turn is over, and there is more to do: pump again after the others.
     More,
@@ -93,10 +95,10 @@ impl Stream {
         self.queue.sent()
     }
 
-    /// Whether the transport has taken everything promised.
+    /// Whether the transport has taken everything promised, and refers to none of it any more.
     #[must_use]
     pub const fn is_drained(&self) -> bool {
-        self.queue.is_drained()
+        self.queue.is_drained() && self.queue.released() == self.queue.promised()
     }
 
     /// Whether reads are in flight: the owner's name must stay valid until they have ended.
@@ -193,13 +195,19 @@ impl Stream {
             files.settle(queue, cx.disk, owner, drained == Drained::Blocked);
             match drained {
                 Drained::Empty => match queue.state() {
-                    State::Drained => return Progress::Drained,
+                    State::Drained if queue.released() == queue.sent() => return Progress::Drained,
+                    State::Drained => return Progress::Blocked,
                     State::Failed => {
                         return Progress::Failed(files.failure().unwrap_or(Failure::Gone));
                     }
                     State::Ready | State::Waiting if budget == 0 => break Progress::More,
-                    // Nothing was ready, so this fill has begun the reads.
-                    State::Ready | State::Waiting if budget == before => return Progress::Waiting,
+                    // Nothing was ready, so this fill has begun the reads, or sent bytes fill the
+                    // window.
+                    State::Ready | State::Waiting if budget == before => {
+                        let released = queue.released() == queue.sent();
+                        let waits_for_disk = released || files.is_reading();
+                        return if waits_for_disk { Progress::Waiting } else { Progress::Blocked };
+                    }
                     State::Ready | State::Waiting => {}
                 },
                 Drained::Blocked => break Progress::Blocked,
