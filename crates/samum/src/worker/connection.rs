@@ -99,6 +99,13 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             work.input.extend_from_slice(plain);
             self.read_input(tools, &mut work);
         }
+        // A transport may be told of the peer's end by bytes.
+        if self.transport.has_ended()
+            && let Next::Close(why) = self.session.handle_eof(Some(&mut work.session))
+        {
+            self.work = Some(work);
+            return end(tools.shell, why);
+        }
         self.proceed(tools, work)
     }
 
