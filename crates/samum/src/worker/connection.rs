@@ -300,7 +300,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         if cfg!(debug_assertions) && after != After::Close {
             self.session.check(Some(&work.session));
         }
-        if after == After::Keep && work.is_idle() {
+        // A blocked transport holds back something of its own, which leaves when it is pumped again.
+        if after == After::Keep && work.is_idle() && !self.transport.is_blocked() {
             work.restart();
             if tools.spare.0.len() < SPARE_MAX {
                 tools.spare.0.push(work);
