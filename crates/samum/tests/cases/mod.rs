@@ -80,7 +80,7 @@ impl Site {
         Self { name, entries: Vec::new(), listing: false, index: None, cases: Vec::new() }
     }
 
-    fn file(mut self, path: impl AsRef<[u8]>, content: impl Into<Content>) -> Self {
+    pub(crate) fn file(mut self, path: impl AsRef<[u8]>, content: impl Into<Content>) -> Self {
         let kind = Kind::File(content.into());
         self.entries.push(Entry { path: path.as_ref().to_vec(), kind });
         self

@@ -4,8 +4,12 @@
 #[path = "../cases/mod.rs"]
 mod cases;
 
+mod below;
 mod dribble;
 mod echo;
+mod faults;
+mod lossy;
+mod record;
 mod stage;
 mod table;
 mod world;

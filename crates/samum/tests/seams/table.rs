@@ -8,6 +8,8 @@ use sendfile::{KernelTcp, Transport};
 use testkit::Response;
 
 use crate::cases::{Case, sites};
+use crate::lossy::{Lossy, LossyClient};
+use crate::record::{RecordClient, Records};
 use crate::world::{Client, Plain, assert_nothing_is_left, config, make, run_until, serve, tuning};
 
 /// How the bytes of a step are cut into pieces.
@@ -22,6 +24,16 @@ const DRIBBLED_MAX: usize = 2000;
 #[test]
 fn over_the_kernels_tcp() {
     run_all::<KernelTcp, Plain>();
+}
+
+#[test]
+fn over_records() {
+    run_all::<Records, RecordClient>();
+}
+
+#[test]
+fn over_a_lossy_network() {
+    run_all::<Lossy, LossyClient>();
 }
 
 /// Runs all cases of the table, cold and then warm.

@@ -20,8 +20,11 @@ use crate::cases::{Kind, MODIFIED, Site};
 
 /// Longest time between two looks of a test at the world.
 const STEP: Duration = Duration::from_millis(20);
-/// Time of the simulation after which a client has waited for too long: more than all timeouts.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Time of the simulation after which a client has waited for too long: less than the time after
+/// which a connection is closed because it is idle.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Time of the simulation after which whatever has a timeout has ended.
+const TIMEOUTS: Duration = Duration::from_secs(300);
 
 /// A world whose clock starts when the files of the table were modified, so that it can give them
 /// that time.
@@ -122,8 +125,7 @@ pub(crate) fn assert_nothing_is_left<S: Session, N: Network, H: Handler>(
     world: &World,
     worker: &mut Worker<S, N, H>,
 ) {
-    // Longer than all timeouts, after which files are closed, too.
-    pass(worker, PATIENCE);
+    pass(worker, TIMEOUTS);
     assert_eq!(worker.connections(), 0, "connections are left");
     assert_eq!(world.open_descriptors() - world.open_pipes(), 2, "descriptors are left");
     assert_eq!(world.pipe_bytes(), 0, "bytes are left in pipes");
