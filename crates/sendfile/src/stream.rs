@@ -119,6 +119,13 @@ impl Stream {
         self.files.reading()
     }
 
+    /// The reason for the failure of a stream whose [`queue`](Self::queue) has
+    /// [failed](State::Failed).
+    #[must_use]
+    pub const fn failure(&self) -> Option<Failure> {
+        self.files.failure()
+    }
+
     /// Memory that the stream keeps alive, without that which its [`Disk`] bounds.
     #[must_use]
     pub fn weight(&self) -> Weight {
