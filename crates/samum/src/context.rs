@@ -17,7 +17,7 @@ pub struct Stats {
     pub accepted: u64,
     /// Responses begun.
     pub responses: u64,
-    /// Connections closed because a file became shorter while it was being sent.
+    /// Responses cut off because a file became shorter while it was being sent.
     pub truncated: u64,
     /// Opens, stats and reads that failed for another reason than "not found" or "not permitted".
     pub disk_errors: u64,

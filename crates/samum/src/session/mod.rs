@@ -118,6 +118,12 @@ pub trait Session: core::fmt::Debug {
     /// The next response that will not leave to its end, for the log: the connection is closed.
     fn next_cut(&mut self, work: &mut Self::Work) -> Option<Left>;
 
+    /// The next response that has failed while the connection goes on with others, for the operator.
+    /// A session whose responses share one stream has none: it closes the connection.
+    fn next_failure(&mut self, _work: &mut Self::Work) -> Option<Failure> {
+        None
+    }
+
     /// Whether more bytes of the peer are wanted, `unread` of which wait to be taken.
     fn wants_bytes(&self, work: &Self::Work, cx: &Context, unread: usize) -> bool;
 

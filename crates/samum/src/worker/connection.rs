@@ -270,6 +270,9 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             while let Some(left) = self.session.next_left(&mut work.session) {
                 self.log(shell, &left);
             }
+            while let Some(failure) = self.session.next_failure(&mut work.session) {
+                tell(shell, failure, "gave up the response");
+            }
             let acknowledged = if matches!(progress, Progress::Blocked) && !was_blocked {
                 self.transport.acknowledged(&shell.ring, work.session.queue())
             } else {
@@ -407,31 +410,36 @@ fn respond<S: Session, H: Handler>(
 
 /// The session wants the connection closed: the operator is told why if responses are missing.
 fn end(shell: &mut Shell, why: Why) -> After {
-    let error = io::Error::from_raw_os_error;
-    match why {
-        Why::Done | Why::TimedOut | Why::Failed(Failure::Gone) => {}
-        Why::Failed(Failure::Unfinished) => {
-            shell.note("a response could not be made to its end; closed the connection");
-        }
-        Why::Failed(Failure::Truncated) => {
-            shell.cx.stats.truncated += 1;
-            shell.note("a file became shorter while it was being sent; closed the connection");
-        }
-        Why::Failed(Failure::Unreadable(errno)) => {
-            shell.cx.stats.disk_errors += 1;
-            shell.note(&format!(
-                "a file could not be read while it was being sent: {}; closed the connection",
-                error(errno)
-            ));
-        }
-        Why::Failed(Failure::NoMemory(errno) | Failure::Unexpected(errno)) => {
-            shell.note(&format!(
-                "a response could not be sent: {}; closed the connection",
-                error(errno)
-            ));
-        }
+    if let Why::Failed(failure) = why {
+        tell(shell, failure, "closed the connection");
     }
     After::Close
+}
+
+/// Tells the operator why a response is not complete, unless its peer has gone, and what became of
+/// it.
+fn tell(shell: &mut Shell, failure: Failure, outcome: &str) {
+    let error = io::Error::from_raw_os_error;
+    match failure {
+        Failure::Gone => {}
+        Failure::Unfinished => {
+            shell.note(&format!("a response could not be made to its end; {outcome}"));
+        }
+        Failure::Truncated => {
+            shell.cx.stats.truncated += 1;
+            shell.note(&format!("a file became shorter while it was being sent; {outcome}"));
+        }
+        Failure::Unreadable(errno) => {
+            shell.cx.stats.disk_errors += 1;
+            shell.note(&format!(
+                "a file could not be read while it was being sent: {}; {outcome}",
+                error(errno)
+            ));
+        }
+        Failure::NoMemory(errno) | Failure::Unexpected(errno) => {
+            shell.note(&format!("a response could not be sent: {}; {outcome}", error(errno)));
+        }
+    }
 }
 
 impl<W: Outgoing, A> Work<W, A> {
