@@ -278,6 +278,12 @@ impl Disk {
         self.reads
     }
 
+    /// Buffers that reads in flight and streams hold.
+    #[must_use]
+    pub fn buffers_lent(&self) -> usize {
+        self.pool.count() - self.pool.available()
+    }
+
     /// Whether a read could begin now.
     #[must_use]
     pub fn has_room(&self) -> bool {
