@@ -161,10 +161,10 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         self.connections.len()
     }
 
-    /// Bytes of memory that connections hold now, beside what they share with the cache.
+    /// Bytes of memory that connections hold for themselves, and buffers of the disk that are lent.
     #[must_use]
-    pub const fn connection_bytes(&self) -> u64 {
-        self.shell.cx.budget.own()
+    pub fn held(&self) -> (u64, usize) {
+        (self.shell.cx.budget.own(), self.shell.disk.buffers_lent())
     }
 
     /// The ring, for a waker and its clock.

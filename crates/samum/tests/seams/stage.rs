@@ -119,7 +119,7 @@ impl<H: Handler> Stage<H> {
         assert_eq!(self.worker.connections(), 0, "connections are left");
         let open = self.world.open_descriptors() - self.world.open_pipes();
         assert_eq!(open, 2, "the root and the listener");
-        assert_eq!(self.worker.connection_bytes(), 0, "memory is charged to connections");
+        assert_eq!(self.worker.held().0, 0, "memory is charged to connections");
         assert_eq!(self.world.stalls(), [], "a sendfile would have slept");
     }
 }
