@@ -8,6 +8,7 @@ mod below;
 mod dribble;
 mod echo;
 mod faults;
+mod framed;
 mod lossy;
 mod record;
 mod stage;
