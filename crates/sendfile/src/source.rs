@@ -83,6 +83,10 @@ pub struct FillCx<'a> {
 ///
 /// A range that is lent has to leave from the queue that it was lent to. A session that moves
 /// payloads into another queue ([`OutQ::take_ready`]) therefore fills with [`Takes::Memory`].
+///
+/// A payload that was moved keeps its buffer, and [`reclaim`](Self::reclaim) does not reach it. Such
+/// a session moves few bytes ahead of its transport, and copies those that are left when the
+/// transport is blocked; else peers that take nothing keep the buffers of the [`Disk`].
 #[derive(Debug)]
 pub struct FileSource {
     promises: VecDeque<Promise>,
