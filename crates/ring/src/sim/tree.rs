@@ -16,7 +16,7 @@ impl World {
     /// # Panics
     ///
     /// If the directory is missing.
-    pub fn write_file(&self, path: impl AsRef<[u8]>, bytes: &[u8]) {
+    pub fn write_file(&self, path: &(impl AsRef<[u8]> + ?Sized), bytes: &[u8]) {
         let mut state = self.state();
         let found = state.find(path.as_ref(), false);
         let now = state.now;
@@ -69,7 +69,7 @@ impl World {
     /// # Panics
     ///
     /// If its parent is missing or the name is taken.
-    pub fn make_dir(&self, path: impl AsRef<[u8]>) {
+    pub fn make_dir(&self, path: &(impl AsRef<[u8]> + ?Sized)) {
         let body = Body::Directory { parent: ROOT, entries: BTreeMap::new() };
         self.make(path.as_ref(), body, true);
     }
@@ -157,7 +157,7 @@ impl World {
     /// # Panics
     ///
     /// If there is nothing of that name, or the time is before the clock's start.
-    pub fn set_mtime(&self, path: impl AsRef<[u8]>, seconds: i64) {
+    pub fn set_mtime(&self, path: &(impl AsRef<[u8]> + ?Sized), seconds: i64) {
         let mut state = self.state();
         let found = state.find(path.as_ref(), false);
         let since =
@@ -203,7 +203,7 @@ impl State {
         }
     }
 
-    pub(super) fn find(&self, path: impl AsRef<[u8]>, stop_at_link: bool) -> Found {
+    pub(super) fn find(&self, path: &(impl AsRef<[u8]> + ?Sized), stop_at_link: bool) -> Found {
         let walk = Walk { stop_at_link, ..Walk::default() };
         let path = [b"/", path.as_ref()].concat();
         match self.disk.walk(ROOT, &path, walk) {

@@ -547,7 +547,9 @@ impl Session for Http1 {
                 is_drained && is_empty && self.reader.is_idle() && !self.ended
             }
             Phase::Open(Wait::Request(_)) => {
-                is_drained && (is_empty || is_taking || has_one && work.awaits_body()) && !self.ended
+                is_drained
+                    && (is_empty || is_taking || has_one && work.awaits_body())
+                    && !self.ended
             }
             Phase::Last(Wait::Request(_)) => {
                 is_drained && (is_taking || has_one && !work.awaits_body())

@@ -48,14 +48,17 @@ pub trait Session: core::fmt::Debug {
 
     /// Has the body of the request of the last [`Step::Request`] given to a consumer, or what follows
     /// the request if it becomes a tunnel. Returns whether the request is still to be answered; if not,
-    /// its body is too long and has been refused.
+    /// its body is too long and has been refused. Called only if the step offers a body.
     fn accept_body(
         &mut self,
         work: &mut Self::Work,
         cx: &mut Context,
         head: &Head<'_>,
         consumer: Box<dyn Consumer>,
-    ) -> bool;
+    ) -> bool {
+        let _ = (work, cx, head, consumer);
+        unreachable!("this session offers no bodies")
+    }
 
     /// The peer will send no more. Responses to its requests are still sent. `work` is `None` if the
     /// connection has none.

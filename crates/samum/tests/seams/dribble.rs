@@ -210,7 +210,8 @@ impl Asked {
     fn parse(path: &str) -> Self {
         let numbers: Vec<u64> = path.split('/').map(|number| number.parse().unwrap()).collect();
         let [seed, length, kind] = numbers[..] else { panic!("{path}") };
-        Self { seed, length: length as usize, kind: KINDS[kind as usize] }
+        let index = |number: u64| usize::try_from(number).expect("a small number");
+        Self { seed, length: index(length), kind: KINDS[index(kind)] }
     }
 
     /// The bytes that the handler makes.

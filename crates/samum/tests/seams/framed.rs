@@ -133,7 +133,12 @@ impl Session for Framed {
             (self.asked, self.newest) = (id, id);
             match http1::parse(text, &Limits::DEFAULT) {
                 Ok(Parsed::Complete { request, len }) if len == length => {
-                    let step = Step::Request { request: id, head: request.head, now: true };
+                    let step = Step::Request {
+                        request: id,
+                        head: request.head,
+                        now: true,
+                        offers_body: false,
+                    };
                     return (at, Some(step));
                 }
                 _ => work.push_frame(id, Kind::Error, 0),
@@ -187,11 +192,11 @@ impl Session for Framed {
         work: &mut Work,
         cx: &mut Context,
         head: &Head<'_>,
-        response: Response<'_>,
+        mut response: Response<'_>,
     ) {
         cx.stats.responses += 1;
         let id = self.asked;
-        let mut made = response.made();
+        let made = response.made();
         made.head.last_modified = made.head.last_modified.map(|time| time.min(cx.unix));
         let mut text = Vec::new();
         write::response_head(&made.head, &cx.date, Wire::default(), &mut text);
@@ -201,7 +206,7 @@ impl Session for Framed {
             work.lanes.push_back(Lane::new(id, None));
         }
         if let Some(lane) = work.lane(id).filter(|_| head.method != Method::Head) {
-            lane.parts = Some(made.body.into_iter());
+            lane.parts = Some(core::mem::take(&mut made.body).into_iter());
         }
     }
 

@@ -124,7 +124,7 @@ impl Transport for Records {
                 let bytes = &chunk.payload.bytes()[bounds(&chunk.range)];
                 body.extend_from_slice(&bytes[..bytes.len().min(room - body.len())]);
             }
-            if self.seals.records % RECORDS_PER_KEY == 0 {
+            if self.seals.records.is_multiple_of(RECORDS_PER_KEY) {
                 self.seal(NEW_KEY, b"");
             }
             self.seal(DATA, &body);
@@ -192,7 +192,7 @@ impl Transport for Records {
     }
 
     fn close(&mut self, ring: &mut Ring) {
-        // The end is said if there is room for it. Nobody waits for more.
+        // The end is said if there is room for it. Nothing waits for more.
         self.seal(CLOSE, b"");
         self.below.flush(ring);
         self.below.tcp.close(ring);

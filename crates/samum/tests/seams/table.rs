@@ -12,7 +12,7 @@ use crate::lossy::{Lossy, LossyClient};
 use crate::record::{RecordClient, Records};
 use crate::world::{Client, Plain, assert_nothing_is_left, config, make, run_until, serve, tuning};
 
-/// How the bytes of a step are cut into pieces.
+/// The way in which the bytes of a step are cut into pieces.
 #[derive(Clone, Copy, Debug)]
 enum Cut {
     Whole,

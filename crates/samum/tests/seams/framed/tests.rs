@@ -237,7 +237,7 @@ fn a_cold_lane_does_not_hold_up_hot_ones() {
             assert_whole(&client, *id, &content(seed, *len));
         }
         pass(&mut worker, Duration::from_secs(10));
-        assert_eq!((client.end_of(cold), client.answers.get(&sought).is_none()), (None, true));
+        assert_eq!((client.end_of(cold), !client.answers.contains_key(&sought)), (None, true));
         assert!(!client.answers[&cold].head.is_empty() && client.answers[&cold].body.is_empty());
 
         world.release(device);
