@@ -15,7 +15,7 @@
 //! | Open, Last | Request: the rest of a body that a consumer takes | any | any | drained |
 //! | Open, Last | Source: a disk, a handler, a producer, a consumer, a tunnel | any | any | not drained, unless one of these waits |
 //! | Open | Source: another turn, because the connection has begun all requests of this one | any | any | any |
-//! | Open, Last | Peer: the socket is full | any | any | not drained |
+//! | Open, Last | Peer: the socket is full | any | any | not drained, or the transport holds something back |
 //! | Last | Request: another turn, because a shutdown ended the wait for a body | that one | none | drained |
 //! | Lingering | the peer's end | none | none | drained |
 //!
@@ -558,7 +558,8 @@ impl Session for Http1 {
                 !is_drained || !is_empty || work.begun.1 == TURN_REQUESTS_MAX
             }
             Phase::Last(Wait::Source(..)) => !is_drained || !is_empty,
-            Phase::Open(Wait::Peer(_)) | Phase::Last(Wait::Peer(_)) => !is_drained,
+            // The transport may hold something back, such as the rest of a record.
+            Phase::Open(Wait::Peer(_)) | Phase::Last(Wait::Peer(_)) => true,
             Phase::Lingering(_) => is_drained && is_empty && !self.ended,
             Phase::Last(Wait::Idle(_)) => false,
         };
