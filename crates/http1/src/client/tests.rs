@@ -275,7 +275,8 @@ proptest! {
         pieces in chunk_sizes(),
         chunked: bool,
         last: bool,
-        value in "[!-~]?([ -~]{0,9}[!-~])?",
+        // Whitespace around a value is not part of it.
+        value in "([!-~]([ -~]{0,9}[!-~])?)?",
     ) {
         let mut fields = FieldSection::EMPTY;
         fields.push(b"X-A", value.as_bytes());

@@ -909,13 +909,13 @@ impl Outgoing for Work {
             && self.exchanges.is_empty()
             && self.producing.is_none()
             && self.incoming.is_none()
+            && self.dropped == 0
             && !self.stream.is_reading()
     }
 
     fn restart(&mut self) {
         debug_assert!(self.is_idle() && self.ends.is_empty());
         self.stream.restart();
-        self.dropped = 0;
         self.begun = (0, 0);
         self.produced = (0, 0);
     }
@@ -1013,7 +1013,8 @@ impl Work {
         let Some(incoming) = &self.incoming else { return false };
         matches!(incoming.form, Form::Body | Form::HalfClosed)
             && incoming.has_room()
-            && self.exchanges.len() <= 1
+            // A client may wait for an invitation until the responses before have been made.
+            && (self.exchanges.is_empty() || (self.exchanges.len() == 1 && self.producing.is_none()))
     }
 
     /// The body of the last request that was read has been skipped.

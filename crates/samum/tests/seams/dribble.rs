@@ -208,10 +208,11 @@ impl Asked {
     }
 
     fn parse(path: &str) -> Self {
-        let numbers: Vec<u64> = path.split('/').map(|number| number.parse().unwrap()).collect();
-        let [seed, length, kind] = numbers[..] else { panic!("{path}") };
-        let index = |number: u64| usize::try_from(number).expect("a small number");
-        Self { seed, length: index(length), kind: KINDS[index(kind)] }
+        let [seed, length, kind] = path.split('/').collect::<Vec<_>>()[..] else {
+            panic!("{path} is not /dribble/SEED/LENGTH/KIND")
+        };
+        let kind = KINDS[kind.parse::<usize>().unwrap()];
+        Self { seed: seed.parse().unwrap(), length: length.parse().unwrap(), kind }
     }
 
     /// The bytes that the handler makes.

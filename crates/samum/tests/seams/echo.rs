@@ -1,5 +1,5 @@
 //! A handler beside files that sends back what it is sent, while it comes: the body of `POST /echo`, and
-//! all bytes behind `Upgrade: echo`. `/late` answers when the whole body is there; with `/slow` the bytes
+//! all bytes behind `Upgrade: echo`. `/early` answers before it has the body, `/late` when it has; with `/slow` the bytes
 //! take a detour of random length, as through an upstream.
 
 use core::cell::{Cell, RefCell};
@@ -18,6 +18,7 @@ use samum::handler::{
     Ticket,
 };
 use samum::shell::{Shell, kind};
+use sendfile::Piece;
 
 use crate::stage::{Chance, Stage, content, for_seeds, parse};
 
@@ -37,6 +38,7 @@ const STOP: u8 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Echo,
+    Early,
     Late,
     Slow,
     Tunnel,
@@ -174,6 +176,7 @@ impl Handler for Echo {
         let Target::Origin { path, .. } = head.target else { return None };
         let kind = match path {
             b"/echo" => Kind::Echo,
+            b"/early" => Kind::Early,
             b"/late" => Kind::Late,
             b"/slow" => Kind::Slow,
             b"/tunnel" => Kind::Tunnel,
@@ -233,6 +236,10 @@ impl Handler for Echo {
             head.extra = FieldSection::EMPTY;
             head.extra.push(b"Upgrade", b"echo");
         }
+        if shared.borrow().kind == Kind::Early {
+            head.content_length = Some(EARLY.len() as u64);
+            return Response::new(head, Body::from(Part::Piece(Piece::Static(EARLY))));
+        }
         let producer = EchoProducer(Rc::clone(shared));
         Response::new(head, Body::from(Part::Producer(Box::new(producer))))
     }
@@ -280,6 +287,7 @@ fn stage(config: Config) -> (Stage<Echo>, Rc<Cell<usize>>) {
     (stage, taken)
 }
 
+const EARLY: &[u8] = b"no, thanks";
 const FILE: &[u8] = &[b'f'; 40_000];
 
 /// A request with a body, in chunks if `chunk` says how long they are.
@@ -435,6 +443,52 @@ fn a_body_that_is_too_long_is_refused() {
     assert_eq!(peer.end(), Some(End::Eof));
 }
 
+#[test]
+fn a_body_is_skipped_behind_its_response_unless_it_is_long() {
+    for (chunk, len, goes_on) in
+        [(None, 500_000, true), (Some(10), 10_000, true), (None, 2_000_000, false)]
+    {
+        let (mut stage, taken) = stage(Config::new(11));
+        let peer = stage.world.connect();
+        peer.send(&upload("/early", &content(11, len), chunk, ""));
+        peer.send(b"GET /file HTTP/1.1\r\nHost: a\r\n\r\n");
+        stage.pass(Duration::from_secs(1));
+        let all = peer.received();
+        let response = parse(&all).unwrap();
+        assert!(response.status == 200 && response.body == EARLY && taken.get() < len);
+        let next = parse(&all[response.len..]);
+        assert_eq!(next.is_some_and(|file| file.whole && file.body == FILE), goes_on, "{len}");
+        assert_eq!(peer.end().is_none(), goes_on);
+        drop(peer);
+        stage.check_nothing_is_left();
+    }
+}
+
+#[test]
+fn the_body_of_the_last_request_is_read_to_its_end() {
+    // The connection of HTTP/1.0 ends with the body, and that of 1.1 with the server.
+    for stops in [false, true] {
+        let (mut stage, _) = stage(Config::new(12));
+        let body = content(12, 1_000_000);
+        let mut bytes = upload("/slow", &body, None, "Connection: keep-alive\r\n");
+        if !stops {
+            let version = bytes.windows(3).position(|three| three == b"1.1").unwrap();
+            bytes[version + 2] = b'0';
+        }
+        let peer = stage.world.connect();
+        peer.send(&bytes[..500_000]);
+        stage.pass(Duration::from_millis(100));
+        if stops {
+            stage.worker.drain();
+        }
+        peer.send(&bytes[500_000..]);
+        stage.pass(Duration::from_secs(5));
+        let response = parse(&peer.received()).unwrap();
+        assert!(response.whole && response.body == body, "{stops}");
+        assert_eq!(peer.end(), Some(End::Eof));
+    }
+}
+
 const UPGRADE: &[u8] =
     b"GET /tunnel HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
 
@@ -517,7 +571,7 @@ impl Client {
         let count = 1 + chance.below(6);
         for number in 0..count {
             let last = if number + 1 == count { "Connection: close\r\n" } else { "" };
-            let path = ["/echo", "/late", "/slow", "/file"][chance.below(4)];
+            let path = ["/echo", "/early", "/late", "/slow", "/file"][chance.below(5)];
             if path == "/file" {
                 let get = format!("GET /file HTTP/1.1\r\nHost: a\r\n{last}\r\n");
                 input.extend(get.into_bytes());
@@ -531,7 +585,7 @@ impl Client {
             let chunk = chance.one_in(2).then(|| 1 + chance.below(body.len()));
             let expect = if chance.one_in(5) { "Expect: 100-continue\r\n" } else { "" };
             input.extend(upload(path, &body, chunk, &format!("{expect}{last}")));
-            expected.push(body);
+            expected.push(if path == "/early" { EARLY.to_vec() } else { body });
         }
         if chance.one_in(3) {
             peer.set_read_rate(Some(200_000 + chance.next() % 1_000_000));
