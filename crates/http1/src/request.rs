@@ -63,6 +63,8 @@ pub struct Request<'a> {
     /// also clears it where the connection is closed after the response, because the body will then
     /// not be read.
     pub expect_continue: bool,
+    /// Whether the client asks to go on with another protocol (RFC 9110 §7.8). Never set in HTTP/1.0.
+    pub asks_upgrade: bool,
 }
 
 impl Request<'_> {
@@ -181,6 +183,7 @@ fn parse_view<'a>(view: &'a [u8], limits: &Limits) -> Result<Parsed<'a>, Reject>
             Some(length) => Framing::Length(length),
         },
         expect_continue: false,
+        asks_upgrade: false,
         head,
     };
     if version == Version::Http11 && !request.head.has(Field::Host) {
@@ -421,6 +424,10 @@ fn interpret_hop_fields(request: &mut Request<'_>) -> Result<(), Reject> {
                 return Err(Reject::new(Status::ExpectationFailed, "an unknown expectation"));
             }
         }
+        request.asks_upgrade = head
+            .lines(Field::Connection)
+            .flat_map(bytes::list)
+            .any(|option| option.eq_ignore_ascii_case(b"upgrade"));
     }
     request.set_persistence();
     Ok(())

@@ -108,6 +108,17 @@ impl Connection {
                 Err(reject) => (input.len(), self.reject(reject)),
             };
         }
+        self.handle_body(input, limits)
+    }
+
+    /// The same while a body is outstanding ([`is_idle`](Self::is_idle) is false): apart, so that who
+    /// waits for the end of a body need not carry the parser of heads.
+    ///
+    /// # Panics
+    ///
+    /// If the next byte would begin a request.
+    #[inline(never)]
+    pub fn handle_body<'a>(&mut self, input: &'a [u8], limits: &Limits) -> (usize, Event<'a>) {
         self.step(input, limits).unwrap_or_else(|reject| (input.len(), self.reject(reject)))
     }
 
@@ -183,7 +194,7 @@ impl Connection {
     /// Goes on within a body or behind the last request.
     fn step<'a>(&mut self, input: &'a [u8], limits: &Limits) -> Result<(usize, Event<'a>), Reject> {
         match &mut self.state {
-            State::ExpectHead => unreachable!("`handle_input` parses heads itself"),
+            State::ExpectHead => panic!("no body is outstanding"),
             State::SkipBody(decoder) => {
                 let (len, has_ended) = decoder.skip(input, limits)?;
                 if !has_ended {

@@ -24,7 +24,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use http::{Field, Head, HeadBuf, Method, Reject, ResponseHead, Status, Version};
+use http::{Head, HeadBuf, Method, Reject, ResponseHead, Status, Version};
 use http1::server::{Connection, Event};
 use http1::write::{self, ConnectionOption, Wire};
 use http1::{Framing, Limits};
@@ -227,16 +227,20 @@ impl Session for Http1 {
         Self { reader: Connection::new(), phase, ended: false, next_request: 0 }
     }
 
-    #[inline]
+    // Always: what it returns is large, and would be copied twice.
+    #[inline(always)]
     fn handle_bytes<'b>(
         &mut self,
         work: &mut Work,
         cx: &mut Context,
         bytes: &'b [u8],
     ) -> (usize, Option<Step<'b>>) {
-        let mut at = if work.incoming.is_some() { self.receive(work, cx, bytes) } else { 0 };
+        let mut at = 0;
         if work.incoming.is_some() {
-            return (at, None);
+            at = self.receive(work, cx, bytes);
+            if work.incoming.is_some() {
+                return (at, None);
+            }
         }
         while at < bytes.len()
             && self.is_open()
@@ -251,14 +255,24 @@ impl Session for Http1 {
                 // Its response has ended.
                 Event::Body(_) => self.drop_body(work, taken),
                 Event::BodyEnd => work.body_skipped(),
-                Event::Request(http1::Request { head, framing, keep_alive, expect_continue }) => {
+                Event::Request(http1::Request {
+                    head,
+                    framing,
+                    keep_alive,
+                    expect_continue,
+                    asks_upgrade,
+                }) => {
                     let awaits_body = framing == Framing::Chunked && keep_alive;
                     work.asked = Asked { expect_continue, awaits_body, last: !keep_alive };
-                    let offers_body = framing != Framing::None || asks_upgrade(&head);
+                    let offers_body = framing != Framing::None || asks_upgrade;
                     if offers_body {
                         work.framing = Some(framing);
                     }
-                    return (at, Some(self.request(work, cx, head, offers_body)));
+                    let request = self.next_number(work, cx);
+                    return (
+                        at,
+                        Some(Step::Request { request, head, now: work.is_next(), offers_body }),
+                    );
                 }
                 Event::Rejected(reject) if was_idle || work.awaits_body() => {
                     self.refuse(work, cx, reject);
@@ -283,8 +297,13 @@ impl Session for Http1 {
             return true;
         }
         let Asked { expect_continue, last, .. } = work.asked;
-        let mut request =
-            http1::Request { head: head.clone(), framing, keep_alive: !last, expect_continue };
+        let mut request = http1::Request {
+            head: head.clone(),
+            framing,
+            keep_alive: !last,
+            expect_continue,
+            asks_upgrade: false,
+        };
         if let Err(reject) = self.reader.decode_body(&mut request, consumer.bytes_max()) {
             self.refuse(work, cx, reject);
             return false;
@@ -651,14 +670,9 @@ impl Http1 {
         Next::Wait
     }
 
+    /// A request was read; returns its number.
     #[inline]
-    fn request<'b>(
-        &mut self,
-        work: &mut Work,
-        cx: &Context,
-        head: Head<'b>,
-        offers_body: bool,
-    ) -> Step<'b> {
+    fn next_number(&mut self, work: &mut Work, cx: &Context) -> u32 {
         if work.asked.last {
             self.take_no_more();
         }
@@ -671,11 +685,11 @@ impl Http1 {
         work.begins(cx.turn);
         let request = self.next_request;
         self.next_request = request.wrapping_add(1);
-        let now = !work.asked.awaits_body && work.exchanges.is_empty() && work.producing.is_none();
-        Step::Request { request, head, now, offers_body }
+        request
     }
 
     /// Gives the consumer what it has room for; returns how many bytes were taken.
+    #[inline(never)]
     fn receive(&mut self, work: &mut Work, cx: &mut Context, bytes: &[u8]) -> usize {
         let mut at = 0_usize;
         while let Some(incoming) = &mut work.incoming {
@@ -693,7 +707,7 @@ impl Http1 {
                 }
                 Form::Body => {
                     // Also without bytes: the end may follow what was given last.
-                    let (taken, event) = self.reader.handle_input(next, &Limits::DEFAULT);
+                    let (taken, event) = self.reader.handle_body(next, &Limits::DEFAULT);
                     at += taken;
                     match event {
                         Event::Body(content) => incoming.consumer.push(content),
@@ -765,6 +779,7 @@ impl Http1 {
     }
 
     /// Refuses what cannot be understood; in its turn, if others are being answered.
+    #[cold]
     fn refuse(&mut self, work: &mut Work, cx: &mut Context, reject: Reject) {
         self.take_no_more();
         // It takes the place of the answer to the request that has the faulty body.
@@ -844,16 +859,6 @@ impl Http1 {
             Phase::Open(_) => self.wait_for_request(cx),
         }
     }
-}
-
-/// Whether a client wants to go on with another protocol (RFC 9110 §7.8).
-fn asks_upgrade(head: &Head<'_>) -> bool {
-    head.has(Field::Connection)
-        && head.version == Version::Http11
-        && head
-            .lines(Field::Connection)
-            .flat_map(http::bytes::list)
-            .any(|option| option.eq_ignore_ascii_case(b"upgrade"))
 }
 
 impl Taking {
@@ -949,6 +954,11 @@ impl Work {
                 Exchange::Refused(_) => assert!(is_back && !is_open, "nothing follows a refusal"),
             }
         }
+    }
+
+    /// Whether the response to the request that was just read may begin now.
+    fn is_next(&self) -> bool {
+        !self.asked.awaits_body && self.exchanges.is_empty() && self.producing.is_none()
     }
 
     /// Whether no more requests are to be read for now.
