@@ -5,12 +5,16 @@ use core::fmt::Write as _;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use http::Target;
+use http::{Method, Target};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
+use super::body::{BodyFraming, Producing};
+use super::work::PRODUCED_TURN_BYTES_MAX;
 use super::*;
 use crate::config::Tuning;
+use crate::handler::{BodySink, Part, Producer};
+use sendfile::Failure;
 
 /// The time at which every state below began to wait. The events come a second later.
 const START: Time = Time::from_nanos(1_000_000_000_000);

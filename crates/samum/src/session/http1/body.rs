@@ -1,0 +1,128 @@
+//! Bodies on their way: into the stream, and from the peer to a consumer.
+
+use http1::write;
+use sendfile::{Piece, Stream};
+
+use crate::handler::{BodySink, CONSUMER_ROOM_MIN, Consumer, Parts, Produced, Producer};
+use crate::log::Record;
+/// Bytes of the peer for a consumer.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) consumer: Box<dyn Consumer>,
+    pub(super) form: Form,
+}
+
+/// The form in which bytes for a consumer come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// The body of a request.
+    Body,
+    /// An upgrade has been asked for: the response decides what the bytes are.
+    Offered,
+    /// A tunnel.
+    Tunnel,
+    /// A tunnel in which nothing follows for the peer, which has been told.
+    HalfClosed,
+}
+
+/// A producer that has more to give, and the body that goes on behind it.
+#[derive(Debug)]
+pub(super) struct Producing {
+    pub(super) producer: Box<dyn Producer>,
+    pub(super) body: Sending,
+}
+
+/// A body on its way into the stream.
+#[derive(Debug)]
+pub(super) struct Sending {
+    /// The parts that are not in the stream.
+    pub(super) parts: Parts,
+    pub(super) framing: BodyFraming,
+    pub(super) record: Option<Box<Record>>,
+    /// Where in the stream the body begins.
+    pub(super) body_at: u64,
+}
+
+/// How the end of a body is marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyFraming {
+    /// By its length, of which so much is missing.
+    Length(u64),
+    /// By chunks.
+    Chunked,
+    /// By the end of the connection.
+    Close,
+}
+
+impl BodyFraming {
+    /// A piece of `length` bytes follows.
+    #[inline]
+    pub(super) fn begin(&mut self, length: u64, stream: &mut Stream) {
+        match self {
+            Self::Length(left) => *left = left.wrapping_sub(length),
+            Self::Chunked => {
+                let mut head = Vec::with_capacity(18);
+                write::chunk_head(length, &mut head);
+                stream.push(Piece::Bytes(head));
+            }
+            Self::Close => {}
+        }
+    }
+
+    /// Bytes that the body may still have.
+    pub(super) const fn room(self) -> u64 {
+        match self {
+            Self::Length(left) if left > 1 << 63 => 0,
+            Self::Length(left) => left,
+            Self::Chunked | Self::Close => u64::MAX,
+        }
+    }
+
+    /// The piece is in the stream.
+    #[inline]
+    pub(super) fn end(self, stream: &mut Stream) {
+        if self == Self::Chunked {
+            stream.push(Piece::Static(write::CHUNK_END));
+        }
+    }
+
+    /// Whether a producer has not kept to the length that was promised.
+    pub(super) const fn is_broken(self, produced: Produced) -> bool {
+        match self {
+            Self::Length(left) => {
+                left > 1 << 63 || (left > 0 && matches!(produced, Produced::Ended))
+            }
+            Self::Chunked | Self::Close => false,
+        }
+    }
+}
+
+/// The stream, as a producer sees it.
+pub(super) struct Sink<'a> {
+    pub(super) stream: &'a mut Stream,
+    pub(super) framing: &'a mut BodyFraming,
+}
+
+impl BodySink for Sink<'_> {
+    fn push(&mut self, mut bytes: Vec<u8>) {
+        if bytes.is_empty() {
+            return;
+        }
+        let length = bytes.len() as u64;
+        // The client would take more for the next response.
+        bytes.truncate(usize::try_from(self.framing.room()).unwrap_or(usize::MAX));
+        self.framing.begin(length, self.stream);
+        if !bytes.is_empty() {
+            self.stream.push(Piece::Bytes(bytes));
+        }
+        self.framing.end(self.stream);
+    }
+}
+
+impl Incoming {
+    /// Whether the consumer can be given bytes.
+    pub(super) fn has_room(&self) -> bool {
+        let least = if self.form == Form::Body { CONSUMER_ROOM_MIN } else { 1 };
+        self.form != Form::Offered && self.consumer.room() >= least
+    }
+}

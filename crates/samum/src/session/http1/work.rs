@@ -1,0 +1,451 @@
+//! Requests and responses of one connection, in order.
+
+use std::collections::VecDeque;
+
+use http::{Head, HeadBuf, Method, Reject, Status, Version};
+use http1::Framing;
+use http1::write::{self, ConnectionOption, Wire};
+use outq::{OutQ, Payload as _};
+use ring::Ring;
+use sendfile::{
+    Disk, Failure, Owner, Piece, Progress, ReadDone, Stream, Transport, Weight, Window,
+};
+
+use super::body::{BodyFraming, Form, Incoming, Producing, Sending, Sink};
+use crate::budget::Budget;
+use crate::context::Context;
+use crate::handler::{AnswerSize, Part, Produced, Response};
+use crate::log::Record;
+use crate::session::Outgoing;
+
+/// Requests of one connection that are answered side by side; more are not read until some have
+/// left.
+pub(super) const REQUESTS_MAX: usize = 64;
+/// Requests of one connection that are begun in one turn; those behind them wait for the next.
+pub(super) const TURN_REQUESTS_MAX: u32 = 64;
+/// Promised bytes that have not been sent; at it no further response begins. Sums of positions and
+/// sizes ([`SIZE_MAX`](crate::content::SIZE_MAX)) stay far below 2⁶⁴.
+pub(super) const PROMISED_BYTES_MAX: u64 = 1 << 62;
+/// Bytes of a producer that wait to be sent; more are made when they have left.
+pub(super) const PRODUCED_BYTES_MAX: u64 = 64 * 1024;
+/// Bytes of a producer that are made in one turn.
+pub(super) const PRODUCED_TURN_BYTES_MAX: u64 = 256 * 1024;
+/// Invites the body of a request (RFC 9110 §15.2.1).
+pub(super) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+/// Requests and responses of one connection.
+#[derive(Debug, Default)]
+pub struct Work {
+    pub(super) stream: Stream,
+    /// Requests whose responses have not begun, in order.
+    pub(super) exchanges: VecDeque<Exchange>,
+    /// The request that is to be answered or deferred next.
+    pub(super) asked: Asked,
+    /// The producer at the end of the stream, if it has not ended.
+    pub(super) producing: Option<Producing>,
+    /// What a consumer takes of what the peer sends: it belongs to the last request that was read.
+    pub(super) incoming: Option<Incoming>,
+    /// The framing of the body of that request.
+    pub(super) framing: Option<Framing>,
+    /// Bytes of a body that were dropped because its response had ended before.
+    pub(super) dropped: u64,
+    /// Where responses end in the stream.
+    pub(super) ends: VecDeque<End>,
+    /// The turn of the worker in which the connection last began a request, and how many it has
+    /// begun in it.
+    pub(super) begun: (u64, u32),
+    /// The turn of the worker in which a producer last made bytes, and how many.
+    pub(super) produced: (u64, u64),
+}
+
+/// What HTTP/1 knows of a request beside its head.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Asked {
+    /// Whether the client waits to be invited to send the body.
+    pub(super) expect_continue: bool,
+    /// Whether its body, in chunks, has not been skipped yet: the response has to report its faults.
+    pub(super) awaits_body: bool,
+    /// Whether it is the last of the connection.
+    pub(super) last: bool,
+}
+
+/// A request whose response has not begun.
+#[derive(Debug)]
+pub(super) enum Exchange {
+    /// Nothing is wrong with it so far.
+    Asked { request: u32, head: HeadBuf, asked: Asked, lookup: Lookup },
+    /// It was refused.
+    Refused(Reject),
+}
+
+/// How far the answer to a request has been found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lookup {
+    /// The handler will deliver it.
+    Pending,
+    /// The connection keeps it.
+    Found(AnswerSize),
+    /// It is too large to be kept, and is found again when its turn comes.
+    Postponed,
+}
+
+/// The end of a response.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) at: u64,
+    pub(super) record: Option<Box<Record>>,
+}
+
+impl Outgoing for Work {
+    #[inline]
+    fn pump(
+        &mut self,
+        ring: &mut Ring,
+        disk: &mut Disk,
+        transport: &mut impl Transport,
+        connection: u64,
+        window: Window,
+    ) -> Progress {
+        self.stream.pump(ring, disk, transport, Owner::of(connection), window)
+    }
+
+    fn handle_read(&mut self, ring: &Ring, done: ReadDone) {
+        self.stream.handle_read(ring, done);
+    }
+
+    fn reclaim(&mut self) {
+        self.stream.reclaim();
+    }
+
+    fn queue(&mut self) -> &mut OutQ<Piece> {
+        self.stream.queue()
+    }
+
+    fn weight(&self) -> Weight {
+        let mut weight = self.stream.weight();
+        self.exchanges.iter().for_each(|exchange| weight += exchange.weight());
+        self.ends.iter().for_each(|end| weight += end.weight());
+        if let Some(incoming) = &self.incoming {
+            weight.own += incoming.consumer.weight();
+        }
+        if let Some(producing) = &self.producing {
+            weight.shared += producing.producer.weight();
+        }
+        weight
+    }
+
+    fn is_idle(&self) -> bool {
+        self.stream.is_drained()
+            && self.exchanges.is_empty()
+            && self.producing.is_none()
+            && self.incoming.is_none()
+            && self.dropped == 0
+            && !self.stream.is_reading()
+    }
+
+    fn restart(&mut self) {
+        debug_assert!(self.is_idle() && self.ends.is_empty());
+        self.stream.restart();
+        self.begun = (0, 0);
+        self.produced = (0, 0);
+    }
+}
+
+impl Work {
+    /// Panics unless requests and responses are in order and within their bounds.
+    pub(super) fn check(&self, is_open: bool) {
+        let Self { exchanges, ends, .. } = self;
+        let count = exchanges.len() + ends.len() + usize::from(self.producing.is_some());
+        assert!(count <= REQUESTS_MAX + 1, "requests are bounded: {self:?}");
+        assert!(self.begun.1 <= TURN_REQUESTS_MAX, "so are those of one turn");
+        assert!(ends.iter().is_sorted_by_key(|end| end.at), "responses end in order: {self:?}");
+        assert!(ends.front().is_none_or(|end| end.at > self.stream.sent()), "they were logged");
+        assert!(ends.back().is_none_or(|end| end.at <= self.stream.promised()));
+        let mut before = None;
+        for (place, exchange) in exchanges.iter().enumerate() {
+            let (is_front, is_back) = (place == 0, place + 1 == exchanges.len());
+            match exchange {
+                Exchange::Asked { request, asked, lookup, .. } => {
+                    let is_next =
+                        before.is_none_or(|before: u32| before.wrapping_add(1) == *request);
+                    assert!(is_next, "requests wait in order: {self:?}");
+                    before = Some(*request);
+                    assert!(is_back || !asked.awaits_body, "only the last body is outstanding");
+                    assert!(is_open || !asked.awaits_body, "its end cannot come");
+                    assert!(is_back && !is_open || !asked.last, "{self:?} goes on behind the last");
+                    let keeps_files = matches!(lookup, Lookup::Found(size) if size.holds_files);
+                    assert!(is_front || !keeps_files, "only the next response keeps files open");
+                }
+                Exchange::Refused(_) => assert!(is_back && !is_open, "nothing follows a refusal"),
+            }
+        }
+    }
+
+    /// Whether the response to the request that was just read may begin now.
+    pub(super) fn is_next(&self) -> bool {
+        !self.asked.awaits_body && self.exchanges.is_empty() && self.producing.is_none()
+    }
+
+    /// Whether no more requests are to be read for now.
+    pub(super) fn is_full(&self, budget: &Budget) -> bool {
+        // A body is skipped without memory, and no other request begins before its end.
+        if self.awaits_body() {
+            return false;
+        }
+        self.exchanges.len() + self.ends.len() >= REQUESTS_MAX
+            || self.unsent() >= PROMISED_BYTES_MAX
+            || !budget.allows(self.weight())
+    }
+
+    /// Whether another response may be put into the stream.
+    pub(super) fn may_respond(&self, budget: &Budget) -> bool {
+        self.unsent() < PROMISED_BYTES_MAX && budget.allows(self.stream.weight())
+    }
+
+    /// Promised bytes that have not been sent.
+    pub(super) const fn unsent(&self) -> u64 {
+        self.stream.promised() - self.stream.sent()
+    }
+
+    /// Whether the response to the first request that waits can begin.
+    pub(super) fn has_turn(&self) -> bool {
+        self.exchanges.front().is_some_and(Exchange::is_ready)
+    }
+
+    /// Whether the connection has begun as many requests in this turn of the worker as it may.
+    pub(super) fn had_its_turn(&self, turn: u64) -> bool {
+        self.begun == (turn, TURN_REQUESTS_MAX)
+    }
+
+    /// A request begins in this turn of the worker.
+    pub(super) const fn begins(&mut self, turn: u64) {
+        let (last, count) = self.begun;
+        self.begun = (turn, if last == turn { count + 1 } else { 1 });
+    }
+
+    /// Whether as many bytes have been made in this turn of the worker as may be.
+    pub(super) const fn made_its_turn(&self, turn: u64) -> bool {
+        let (last, bytes) = self.produced;
+        last == turn && bytes >= PRODUCED_TURN_BYTES_MAX
+    }
+
+    /// Whether the last request that was read has a body that its response waits for.
+    pub(super) fn awaits_body(&self) -> bool {
+        let receives_body = self.receives_body();
+        matches!(
+            self.exchanges.back(),
+            Some(Exchange::Asked { asked, .. }) if asked.awaits_body || receives_body
+        )
+    }
+
+    /// Whether a consumer takes the body of the last request that was read.
+    pub(super) fn receives_body(&self) -> bool {
+        self.incoming.as_ref().is_some_and(|incoming| incoming.form == Form::Body)
+    }
+
+    /// Whether it is the peer's turn to send bytes for a consumer, which has to be soon.
+    pub(super) fn expects_bytes(&self) -> bool {
+        let Some(incoming) = &self.incoming else { return false };
+        matches!(incoming.form, Form::Body | Form::HalfClosed)
+            && incoming.has_room()
+            // A client may wait for an invitation until the responses before have been made.
+            && (self.exchanges.is_empty() || (self.exchanges.len() == 1 && self.producing.is_none()))
+    }
+
+    /// The body of the last request that was read has been skipped.
+    pub(super) fn body_skipped(&mut self) {
+        self.dropped = 0;
+        if let Some(Exchange::Asked { asked, .. }) = self.exchanges.back_mut() {
+            asked.awaits_body = false;
+        }
+    }
+
+    /// Invites the body, if its response waits for it and the client for the invitation.
+    pub(super) fn invite_body(&mut self) {
+        let receives_body = self.receives_body() && self.exchanges.len() == 1;
+        if let Some(Exchange::Asked { asked, .. }) = self.exchanges.front_mut()
+            && (asked.awaits_body || receives_body)
+            && core::mem::take(&mut asked.expect_continue)
+        {
+            self.stream.push(Piece::Static(CONTINUE));
+        }
+    }
+
+    /// Puts a response into the stream; returns whether it ends the connection.
+    #[inline]
+    pub(super) fn begin_response(
+        &mut self,
+        cx: &mut Context,
+        head: Option<&Head<'_>>,
+        response: &mut Response<'_>,
+        mut last: bool,
+    ) -> bool {
+        cx.stats.responses += 1;
+        let is_head = head.is_some_and(|head| head.method == Method::Head);
+        let is_http10 = head.is_some_and(|head| head.version == Version::Http10);
+        if let Some(finished) = response.finished()
+            && !last
+            && !is_http10
+            && self.incoming.is_none()
+        {
+            let record = Record::new(cx, head, Status::Ok);
+            let body_at = self.stream.promised() + finished.head_len as u64;
+            let stream = &mut self.stream;
+            finished.send(cx.unix, &cx.date, !is_head, |piece| stream.push(piece));
+            if is_head || finished.has_body() {
+                self.end_response(record, body_at);
+            } else {
+                // Its length is in the head.
+                let (parts, framing) = (response.take_body().into_iter(), BodyFraming::Close);
+                self.push_parts(Sending { parts, framing, record, body_at });
+            }
+            return false;
+        }
+        let made = response.made();
+        let (fields, body) = (&mut made.head, core::mem::take(&mut made.body));
+        let record = Record::new(cx, head, fields.status);
+        let is_tunnel = self.switch(fields.status);
+        let framing = match fields.content_length {
+            _ if is_tunnel => BodyFraming::Close,
+            Some(length) => BodyFraming::Length(length),
+            None if body.is_empty() => BodyFraming::Length(0),
+            None if is_http10 => BodyFraming::Close,
+            None => BodyFraming::Chunked,
+        };
+        last |= framing == BodyFraming::Close;
+        // Not later than the date of the message (RFC 9110 §8.8.2.1).
+        fields.last_modified = fields.last_modified.map(|time| time.min(cx.unix));
+        let wire = Wire {
+            connection: match (last, is_http10) {
+                _ if is_tunnel => ConnectionOption::Upgrade,
+                (true, _) => ConnectionOption::Close,
+                (false, true) => ConnectionOption::KeepAlive,
+                (false, false) => ConnectionOption::Unsaid,
+            },
+            chunked: framing == BodyFraming::Chunked,
+        };
+        let mut bytes = Vec::new();
+        write::response_head(fields, &cx.date, wire, &mut bytes);
+        self.stream.push(Piece::Bytes(bytes));
+        let body_at = self.stream.promised();
+        if is_head {
+            self.end_response(record, body_at);
+        } else {
+            self.push_parts(Sending { parts: body.into_iter(), framing, record, body_at });
+        }
+        last
+    }
+
+    /// Decides with the status of a response whether the tunnel begins that its request may have asked
+    /// for.
+    pub(super) fn switch(&mut self, status: Status) -> bool {
+        let Some(incoming) = &mut self.incoming else { return false };
+        if incoming.form != Form::Offered || !self.exchanges.is_empty() {
+            return false;
+        }
+        if status == Status::SwitchingProtocols {
+            incoming.form = Form::Tunnel;
+            return true;
+        }
+        self.incoming = None;
+        false
+    }
+
+    /// Puts parts of a body into the stream, up to the first that has to be made.
+    #[inline]
+    pub(super) fn push_parts(&mut self, mut body: Sending) {
+        while let Some(part) = body.parts.next() {
+            match part {
+                Part::Piece(piece) => {
+                    let length = piece.len();
+                    body.framing.begin(length, &mut self.stream);
+                    self.stream.push(piece);
+                    body.framing.end(&mut self.stream);
+                }
+                Part::File(file, range) => {
+                    body.framing.begin(range.end - range.start, &mut self.stream);
+                    self.stream.push_file(&file, range);
+                    body.framing.end(&mut self.stream);
+                }
+                Part::Producer(producer) => {
+                    self.producing = Some(Producing { producer, body });
+                    return;
+                }
+            }
+        }
+        if body.framing == BodyFraming::Chunked {
+            self.stream.push(Piece::Static(write::LAST_CHUNK));
+        }
+        self.end_response(body.record, body.body_at);
+    }
+
+    /// Has the producer make more of its bytes.
+    pub(super) fn produce(&mut self, turn: u64) -> Produced {
+        let Some(Producing { mut producer, mut body }) = self.producing.take() else {
+            return Produced::Ended;
+        };
+        let before = self.stream.promised();
+        let mut sink = Sink { stream: &mut self.stream, framing: &mut body.framing };
+        let mut produced = producer.poll(PRODUCED_BYTES_MAX, &mut sink);
+        let (last, bytes) = self.produced;
+        let made = self.stream.promised() - before;
+        self.produced = (turn, if last == turn { bytes + made } else { made });
+        if body.framing.is_broken(produced) {
+            produced = Produced::Failed;
+        }
+        match produced {
+            Produced::More | Produced::Waiting => {
+                self.producing = Some(Producing { producer, body });
+            }
+            Produced::Ended => self.push_parts(body),
+            Produced::Failed => {
+                self.stream.abort(Failure::Unfinished);
+                self.producing = Some(Producing { producer, body });
+            }
+        }
+        produced
+    }
+
+    /// A response ends where the stream ends now.
+    #[inline]
+    pub(super) fn end_response(&mut self, mut record: Option<Box<Record>>, body_at: u64) {
+        let at = self.stream.promised();
+        if self.receives_body() && self.exchanges.is_empty() {
+            self.incoming = None;
+        }
+        if let Some(record) = &mut record {
+            record.body_at = body_at;
+            record.body_bytes = at - body_at;
+        }
+        self.ends.push_back(End { at, record });
+    }
+}
+
+impl Exchange {
+    /// Whether its response can begin.
+    pub(super) const fn is_ready(&self) -> bool {
+        match self {
+            Self::Asked { asked, lookup, .. } => {
+                !matches!(lookup, Lookup::Pending) && !asked.awaits_body
+            }
+            Self::Refused(_) => true,
+        }
+    }
+
+    pub(super) fn weight(&self) -> Weight {
+        let mut weight = Weight { own: size_of::<Self>() as u64, shared: 0 };
+        if let Self::Asked { head, lookup, .. } = self {
+            weight.own += head.memory() as u64;
+            if let Lookup::Found(size) = lookup {
+                weight.shared += size.shared;
+            }
+        }
+        weight
+    }
+}
+
+impl End {
+    pub(super) fn weight(&self) -> Weight {
+        let record = self.record.as_ref().map_or(0, |record| record.memory());
+        Weight { own: (size_of::<Self>() + record) as u64, shared: 0 }
+    }
+}
