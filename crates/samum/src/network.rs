@@ -55,7 +55,7 @@ pub trait Network {
 pub enum NetEvent<N> {
     /// A connection was accepted.
     Accepted(N),
-    /// The peer has acknowledged more.
+    /// The peer has acknowledged more: what waited for that may be sent.
     Acknowledged(u64),
     /// The peer will send no more.
     Ended(u64),

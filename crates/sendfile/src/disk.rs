@@ -3,7 +3,8 @@
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
 use core::time::Duration;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::rc::Rc;
 
@@ -50,7 +51,7 @@ impl Default for DiskConfig {
 }
 
 /// The name of a stream. Its reads and its place in line carry it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {
     /// The connection's name.
     pub connection: u64,
@@ -75,9 +76,11 @@ pub struct Disk {
     operations: Slab<Operation>,
     /// The number of reads among the operations.
     reads: usize,
-    waiting: VecDeque<Owner>,
-    /// The same streams as in `waiting`: none stands in line twice.
-    in_line: HashSet<Owner>,
+    waiting: BTreeMap<u64, Owner>,
+    /// The places of the streams in `waiting`: none stands in line twice.
+    in_line: BTreeMap<Owner, u64>,
+    /// The place of the next stream in line.
+    next_place: u64,
     holders: Rc<Holders>,
     /// By file system.
     abilities: HashMap<u64, Abilities>,
@@ -264,8 +267,9 @@ impl Disk {
             config,
             operations: Slab::new(),
             reads: 0,
-            waiting: VecDeque::new(),
-            in_line: HashSet::new(),
+            waiting: BTreeMap::new(),
+            in_line: BTreeMap::new(),
+            next_place: 0,
             holders: Rc::default(),
             abilities: HashMap::new(),
             asked: 0,
@@ -326,14 +330,31 @@ impl Disk {
         if !self.has_room() {
             return None;
         }
-        let owner = self.waiting.pop_front()?;
+        let (_, owner) = self.waiting.pop_first()?;
         self.in_line.remove(&owner);
         Some(owner)
     }
 
+    /// Whether a stream stands in line and there is room for a read of it.
+    #[must_use]
+    pub fn has_turn(&self) -> bool {
+        !self.waiting.is_empty() && self.has_room()
+    }
+
+    /// Takes the streams of a connection out of the line: it is closed.
+    pub fn leave_line(&mut self, connection: u64) {
+        let all = Owner { connection, lane: 0 }..=Owner { connection, lane: u32::MAX };
+        while let Some((&owner, &place)) = self.in_line.range(all.clone()).next() {
+            self.in_line.remove(&owner);
+            self.waiting.remove(&place);
+        }
+    }
+
     pub(crate) fn wait_in_line(&mut self, owner: Owner) {
-        if self.in_line.insert(owner) {
-            self.waiting.push_back(owner);
+        if let Entry::Vacant(place) = self.in_line.entry(owner) {
+            place.insert(self.next_place);
+            self.waiting.insert(self.next_place, owner);
+            self.next_place += 1;
         }
     }
 
@@ -543,6 +564,21 @@ mod tests {
         let mut disk = Abilities::default();
         (0..bytes / BLOCK).for_each(|_| disk.note_speed(BLOCK, QUICK, 0));
         disk
+    }
+
+    #[test]
+    fn a_stream_stands_in_line_once_and_leaves_it_with_its_connection() {
+        let mut disk = Disk::new(DiskConfig { pipes: 0, ..DiskConfig::default() }).unwrap();
+        let owner = |connection, lane| Owner { connection, lane };
+        for waiting in [owner(2, 0), owner(1, 3), owner(2, 0), owner(3, 0), owner(1, 0)] {
+            disk.wait_in_line(waiting);
+        }
+        disk.leave_line(1);
+        disk.leave_line(9);
+        assert!(disk.has_turn());
+        let left: Vec<_> = core::iter::from_fn(|| disk.next_waiting()).collect();
+        assert_eq!(left, [owner(2, 0), owner(3, 0)]);
+        assert!(!disk.has_turn() && disk.in_line.is_empty());
     }
 
     #[test]

@@ -88,9 +88,12 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         bytes: &[u8],
     ) -> After {
         let mut work = self.take_work(tools);
-        let Ok(plain) = self.transport.receive(bytes, work.session.queue()) else {
-            self.work = Some(work);
-            return After::Close;
+        let plain = match self.transport.receive(bytes, work.session.queue()) {
+            Ok(plain) => plain,
+            Err(failure) => {
+                self.work = Some(work);
+                return end(tools.shell, Why::Failed(failure));
+            }
         };
         if work.input.is_empty() {
             let taken = read(&mut self.session, self.id, tools, &mut work, plain);
@@ -223,6 +226,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             }
         }
         self.transport.close(&mut shell.ring);
+        shell.disk.leave_line(self.id);
         shell.cx.budget.recount(self.counted, 0);
     }
 

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ring::{Completion, Fd, Ring, Time};
-use sendfile::{Disk, DiskConfig};
+use sendfile::{Disk, DiskConfig, KernelTcp};
 
 use crate::config::Tuning;
 use crate::context::Stats;
@@ -74,6 +74,9 @@ pub struct Parts {
     /// Where messages go.
     pub notes: Option<Fd>,
 }
+
+// All of an idle connection but its descriptor and its receive.
+const _: () = assert!(size_of::<Connection<Http1, KernelTcp, <Files as Handler>::Answer>>() <= 200);
 
 impl<S: Session> Worker<S> {
     /// Begin to accept from listening sockets, and to serve a directory.
@@ -190,7 +193,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let look = wants_place.then_some(self.shell.cx.now + IDLERS_PAUSE);
         let until =
             [until, look, self.wheel.next(), self.shell.flush_logs()].into_iter().flatten().min();
-        let until = if self.again.is_empty() { until } else { Some(self.shell.cx.now) };
+        let is_busy = !self.again.is_empty() || self.shell.disk.has_turn();
+        let until = if is_busy { Some(self.shell.cx.now) } else { until };
         let mut completions = core::mem::take(&mut self.completions);
         self.shell.ring.wait(until, &mut completions)?;
         self.shell.tick();
@@ -235,9 +239,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             NetEvent::Received(id, bytes) => {
                 self.act(id, |connection, tools| connection.handle_received(tools, &bytes));
             }
-            NetEvent::Writable(id) => self.act(id, Connection::handle_writable),
-            NetEvent::Acknowledged(id) => {
-                self.act(id, |connection, tools| connection.handle_turn(tools, false));
+            NetEvent::Writable(id) | NetEvent::Acknowledged(id) => {
+                self.act(id, Connection::handle_writable);
             }
             NetEvent::Ended(id) => self.act(id, Connection::handle_end),
             NetEvent::Stopped(id) => self.act(id, Connection::handle_stopped),

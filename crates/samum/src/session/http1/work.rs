@@ -145,8 +145,8 @@ impl Outgoing for Work {
     fn restart(&mut self) {
         debug_assert!(self.is_idle() && self.ends.is_empty());
         self.stream.restart();
-        self.begun = (0, 0);
-        self.produced = (0, 0);
+        (self.begun, self.produced) = ((0, 0), (0, 0));
+        (self.asked, self.framing, self.dropped) = (Asked::default(), None, 0);
     }
 }
 
