@@ -17,7 +17,7 @@ pub struct Response {
     pub headers: Vec<(String, String)>,
     /// The way in which the end of the body was found.
     pub framing: Framing,
-    /// The body, without chunked coding. Empty from [`Client::head`], which leaves it unread.
+    /// The body, without chunked coding. Empty from `Client::head`, which leaves it unread.
     pub body: Vec<u8>,
     /// The fields behind the last chunk, as `headers`.
     pub trailers: Vec<(String, String)>,
