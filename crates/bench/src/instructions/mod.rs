@@ -94,6 +94,9 @@ pub fn run(args: &Args) -> Result<String, Error> {
         crate::run::write(path, counted.to_string().as_bytes())?;
     }
     if let Some(kept) = kept {
+        if let Some(other) = table::made_otherwise(&kept, &counted) {
+            return Ok(format!("{counted}skipped: the table was made with another {other}\n"));
+        }
         let differences = table::compare(&kept, &counted);
         if !differences.is_empty() {
             return Err(format!(

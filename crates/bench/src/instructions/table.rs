@@ -152,6 +152,18 @@ impl FromStr for Table {
     }
 }
 
+/// The things that decide which instructions a source becomes, or which of its variants the C library
+/// chooses.
+const DECISIVE: [&str; 3] = ["compiler", "C library", "processor"];
+
+/// The first decisive thing that is another than it was: the tables cannot be compared then.
+pub(super) fn made_otherwise(kept: &Table, counted: &Table) -> Option<String> {
+    DECISIVE.iter().find_map(|what| {
+        let (old, new) = (kept.made_with.get(*what)?, counted.made_with.get(*what)?);
+        (old != new).then(|| format!("{what}: {old}, now {new}"))
+    })
+}
+
 /// Lines that say what differs by more than it may; none if nothing does.
 pub(super) fn compare(kept: &Table, counted: &Table) -> Vec<String> {
     let mut differences = Vec::new();
@@ -262,6 +274,16 @@ mod tests {
         };
         assert_eq!(differences(3), ["  hot 1 KiB, io_uring: sendto 1 before, sendto 2 now\n"]);
         assert!(differences(10).is_empty());
+    }
+
+    #[test]
+    fn tables_of_different_compilers_are_not_compared() {
+        let kept = table(cost(1000, &[]), 3);
+        assert_eq!(made_otherwise(&kept, &kept), None);
+        let mut counted = kept.clone();
+        counted.made_with.insert("compiler".to_owned(), "rustc 2.0".to_owned());
+        let other = made_otherwise(&kept, &counted).unwrap();
+        assert_eq!(other, "compiler: rustc 1.95.0 (5 2026), now rustc 2.0");
     }
 
     #[test]
