@@ -141,7 +141,7 @@ pub struct Pair {
 #[derive(Debug)]
 struct Made {
     len: usize,
-    /// How many bytes have been cut off its front.
+    /// The number of bytes that have been cut off its front.
     cut: usize,
 }
 

@@ -45,7 +45,7 @@ const PAGE: u64 = 4096;
 /// The answer for a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Residency {
-    /// So many of its bytes can be sent, at least one.
+    /// The number of its bytes that can be sent, at least one.
     Resident(u64),
     /// Its first byte is not in memory.
     Cold(FileId),

@@ -185,7 +185,7 @@ impl Tracer {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        // What has ended needs nothing.
+        // A thread that has ended needs no detaching.
         for thread in self.threads.keys() {
             if ptrace::interrupt(*thread).is_ok()
                 && waitpid(*thread, Some(WaitPidFlag::__WALL)).is_ok()
