@@ -32,7 +32,7 @@ use http1::{Framing, Limits};
 use ring::Time;
 use sendfile::{Piece, Progress};
 
-use super::{Left, Moved, Next, Outgoing, Session, Step, Turn, Why};
+use super::{Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};
 use crate::context::Context;
 use crate::handler::{AnswerSize, Consumer, Produced, Response, page};
 use body::{Form, Incoming, Sending};
@@ -96,97 +96,46 @@ impl Session for Http1 {
         Self { reader: Connection::new(), phase, ended: false, next_request: 0 }
     }
 
-    // Always: what it returns is large, and would be copied twice.
-    #[inline(always)]
-    fn handle_bytes<'b>(
+    #[inline]
+    fn handle_bytes(
         &mut self,
         work: &mut Work,
-        cx: &mut Context,
-        bytes: &'b [u8],
-    ) -> (usize, Option<Step<'b>>) {
+        requests: &mut impl Requests<Self>,
+        bytes: &[u8],
+    ) -> usize {
         let mut at = 0;
-        if work.incoming.is_some() {
-            at = self.receive(work, cx, bytes);
+        loop {
             if work.incoming.is_some() {
-                return (at, None);
+                at += self.receive(work, requests.cx(), &bytes[at..]);
+                if work.incoming.is_some() {
+                    return at;
+                }
             }
-        }
-        while at < bytes.len()
-            && self.is_open()
-            && !work.is_full(&cx.budget)
-            && !work.had_its_turn(cx.turn)
-        {
+            let cx = requests.cx();
+            if at == bytes.len()
+                || !self.is_open()
+                || work.is_full(&cx.budget)
+                || work.had_its_turn(cx.turn)
+            {
+                break;
+            }
             let was_idle = self.reader.is_idle();
-            let (taken, event) = self.reader.handle_input(&bytes[at..], &Limits::DEFAULT);
+            let (taken, mut event) = self.reader.handle_input(&bytes[at..], &Limits::DEFAULT);
             at += taken;
-            match event {
+            match &mut event {
                 Event::Partial => break,
                 // Its response has ended.
                 Event::Body(_) => self.drop_body(work, taken),
                 Event::BodyEnd => work.body_skipped(),
-                Event::Request(http1::Request {
-                    head,
-                    framing,
-                    keep_alive,
-                    expect_continue,
-                    asks_upgrade,
-                }) => {
-                    let awaits_body = framing == Framing::Chunked && keep_alive;
-                    work.asked = Asked { expect_continue, awaits_body, last: !keep_alive };
-                    let offers_body = framing != Framing::None || asks_upgrade;
-                    if offers_body {
-                        work.framing = Some(framing);
-                    }
-                    let request = self.next_number(work, cx);
-                    return (
-                        at,
-                        Some(Step::Request { request, head, now: work.is_next(), offers_body }),
-                    );
-                }
+                Event::Request(request) => self.handle_request(work, requests, request),
                 Event::Rejected(reject) if was_idle || work.awaits_body() => {
-                    self.refuse(work, cx, reject);
+                    self.refuse(work, cx, *reject);
                 }
                 // The fault is in the body of a request that has been answered already.
                 Event::Rejected(_) | Event::Closed => self.take_no_more(),
             }
         }
-        (if self.is_open() { at } else { bytes.len() }, None)
-    }
-
-    fn accept_body(
-        &mut self,
-        work: &mut Work,
-        cx: &mut Context,
-        head: &Head<'_>,
-        consumer: Box<dyn Consumer>,
-    ) -> bool {
-        let framing = work.framing.take().unwrap_or(Framing::None);
-        if framing == Framing::None {
-            work.incoming = Some(Incoming { consumer, form: Form::Offered });
-            return true;
-        }
-        let Asked { expect_continue, last, .. } = work.asked;
-        let mut request = http1::Request {
-            head: head.clone(),
-            framing,
-            keep_alive: !last,
-            expect_continue,
-            asks_upgrade: false,
-        };
-        if let Err(reject) = self.reader.decode_body(&mut request, consumer.bytes_max()) {
-            self.refuse(work, cx, reject);
-            return false;
-        }
-        let (last, expect_continue) = (!request.keep_alive, request.expect_continue);
-        work.asked = Asked { expect_continue, awaits_body: false, last };
-        // A body that is too long to be skipped does not end the connection if it is taken.
-        if let Phase::Last(wait) = self.phase
-            && !last
-        {
-            self.phase = Phase::Open(wait);
-        }
-        work.incoming = Some(Incoming { consumer, form: Form::Body });
-        true
+        if self.is_open() { at } else { bytes.len() }
     }
 
     fn handle_eof(&mut self, work: Option<&mut Work>) -> Next {
@@ -267,6 +216,7 @@ impl Session for Http1 {
         &mut self,
         work: &mut Work,
         cx: &mut Context,
+        _request: u32,
         head: &Head<'_>,
         mut response: Response<'_>,
     ) {
@@ -537,6 +487,49 @@ impl Http1 {
             self.set_wait(Wait::Request(cx.now));
         }
         Next::Wait
+    }
+
+    /// A request was read: it is handed on, and its body to a consumer if there is one.
+    #[inline]
+    fn handle_request(
+        &mut self,
+        work: &mut Work,
+        requests: &mut impl Requests<Self>,
+        request: &mut http1::Request<'_>,
+    ) {
+        work.asked = Asked::of(request);
+        let number = self.next_number(work, requests.cx());
+        let has_more = request.framing != Framing::None || request.asks_upgrade;
+        if has_more
+            && let Some(consumer) = requests.consumer(number, &request.head)
+            && let Err(reject) = self.accept_body(work, request, consumer)
+        {
+            return self.refuse(work, requests.cx(), reject);
+        }
+        requests.handle_request(self, work, number, &request.head, work.is_next());
+    }
+
+    /// Has the body of a request given to a consumer, or what follows the request if it becomes a
+    /// tunnel.
+    fn accept_body(
+        &mut self,
+        work: &mut Work,
+        request: &mut http1::Request<'_>,
+        consumer: Box<dyn Consumer>,
+    ) -> Result<(), Reject> {
+        let form = if request.framing == Framing::None { Form::Offered } else { Form::Body };
+        if form == Form::Body {
+            self.reader.decode_body(request, consumer.bytes_max())?;
+            work.asked = Asked { awaits_body: false, ..Asked::of(request) };
+            // A body that is too long to be skipped does not end the connection if it is taken.
+            if let Phase::Last(wait) = self.phase
+                && request.keep_alive
+            {
+                self.phase = Phase::Open(wait);
+            }
+        }
+        work.incoming = Some(Incoming { consumer, form });
+        Ok(())
     }
 
     /// A request was read; returns its number.

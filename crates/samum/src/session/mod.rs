@@ -5,7 +5,7 @@
 //! connection with one protocol; [`Http1`] is the one that users have.
 //!
 //! ```text
-//!   bytes ──► handle_bytes ──► Step::Request ──► (a handler finds the answer)
+//!   bytes ──► handle_bytes ──► Requests ──► (a handler finds the answer)
 //!                                                        │
 //!   stream ◄── respond ◄── next_turn (in order) ◄── handle_answer
 //!      │
@@ -35,37 +35,25 @@ pub trait Session: core::fmt::Debug {
     /// The session of a connection that was accepted now.
     fn new(now: Time) -> Self;
 
-    /// Takes plain bytes that the peer sent; returns how many were taken, and what to do. After a
-    /// step, call it again with the rest. `None` means that no more can be taken now: keep the rest,
-    /// and give it again, in front of what comes later, when more bytes have come or
-    /// [`handle_progress`](Self::handle_progress) says [`Next::Read`]. In both cases pump afterwards.
-    fn handle_bytes<'b>(
+    /// Takes plain bytes that the peer sent, and gives the requests in them to `requests`; returns how
+    /// many bytes were taken. Keep the rest, and give it again, in front of what comes later, when
+    /// more bytes have come or [`handle_progress`](Self::handle_progress) says [`Next::Read`]. Pump
+    /// afterwards.
+    fn handle_bytes(
         &mut self,
         work: &mut Self::Work,
-        cx: &mut Context,
-        bytes: &'b [u8],
-    ) -> (usize, Option<Step<'b>>);
-
-    /// Has the body of the request of the last [`Step::Request`] given to a consumer, or what follows
-    /// the request if it becomes a tunnel. Returns whether the request is still to be answered; if not,
-    /// its body is too long and has been refused. Called only if the step offers a body.
-    fn accept_body(
-        &mut self,
-        work: &mut Self::Work,
-        cx: &mut Context,
-        head: &Head<'_>,
-        consumer: Box<dyn Consumer>,
-    ) -> bool {
-        let _ = (work, cx, head, consumer);
-        unreachable!("this session offers no bodies")
-    }
+        requests: &mut impl Requests<Self>,
+        bytes: &[u8],
+    ) -> usize
+    where
+        Self: Sized;
 
     /// The peer will send no more. Responses to its requests are still sent. `work` is `None` if the
     /// connection has none.
     fn handle_eof(&mut self, work: Option<&mut Self::Work>) -> Next;
 
-    /// Keeps a request whose answer is not there yet (`None`), or whose turn has not come. Called at
-    /// once after the [`Step::Request`]. Returns whether an answer that is there is to be kept until
+    /// Keeps a request whose answer is not there yet (`None`), or whose turn has not come. Called for
+    /// a request that was just read. Returns whether an answer that is there is to be kept until
     /// [`next_turn`](Self::next_turn); if not, it is found again then.
     fn defer(
         &mut self,
@@ -93,12 +81,13 @@ pub trait Session: core::fmt::Debug {
     /// The answer of a [`Turn`] is not there after all: the request waits for it.
     fn put_back(&mut self, work: &mut Self::Work, turn: Turn);
 
-    /// Begins the response to the request of the last [`Step::Request`] or [`Turn`]. If the response
-    /// ends the connection, requests behind it are dropped, and their answers are never asked for.
+    /// Begins the response to a request that was just read, or of a [`Turn`]. If the response ends
+    /// the connection, requests behind it are dropped, and their answers are never asked for.
     fn respond(
         &mut self,
         work: &mut Self::Work,
         cx: &mut Context,
+        request: u32,
         head: &Head<'_>,
         response: Response<'_>,
     );
@@ -155,21 +144,28 @@ pub trait Session: core::fmt::Debug {
     fn check(&self, work: Option<&Self::Work>);
 }
 
-/// A request or a part of one.
-#[derive(Debug)]
-pub enum Step<'b> {
-    /// A request. If `offers_body`, ask for a consumer and [`accept_body`](Session::accept_body). Find
-    /// its answer, then [`respond`](Session::respond) if `now`, else [`defer`](Session::defer).
-    Request {
-        /// The number of the request on its connection.
+/// What takes the requests that a session reads.
+///
+/// They are handed on by reference, wherever their bytes are: in what was received, or in memory of
+/// the session.
+pub trait Requests<S: Session> {
+    /// The worker's context.
+    fn cx(&mut self) -> &mut Context;
+
+    /// What takes the body of a request, or what follows it if it becomes a tunnel. Asked for before
+    /// the request is handed on, and only if it has a body or asks for an upgrade.
+    fn consumer(&mut self, request: u32, head: &Head<'_>) -> Option<Box<dyn Consumer>>;
+
+    /// A request. Find its answer, then [`respond`](Session::respond) if its response may begin `now`,
+    /// else [`defer`](Session::defer). `request` is its number on its connection.
+    fn handle_request(
+        &mut self,
+        session: &mut S,
+        work: &mut S::Work,
         request: u32,
-        /// Its head.
-        head: Head<'b>,
-        /// Whether its response may begin now.
+        head: &Head<'_>,
         now: bool,
-        /// Whether it has a body, or could become a tunnel.
-        offers_body: bool,
-    },
+    );
 }
 
 /// A deferred request whose response can begin.

@@ -9,8 +9,9 @@ use sendfile::{Failure, Progress, ReadDone, Transport, Window};
 
 use super::wheel::Tick;
 use crate::budget::Budget;
-use crate::handler::{Found, Handler, Ticket};
-use crate::session::{Left, Moved, Next, Outgoing, Session, Step, Why};
+use crate::context::Context;
+use crate::handler::{Consumer, Found, Handler, Ticket};
+use crate::session::{Left, Moved, Next, Outgoing, Requests, Session, Why};
 use crate::shell::Shell;
 
 /// Memory of an idle connection's input buffer that is kept for the next one.
@@ -348,7 +349,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                     }
                 }
             };
-            respond(&mut self.session, tools, work, &turn.head.as_head(), &answer);
+            let session = &mut work.session;
+            respond(&mut self.session, tools, session, turn.request, &turn.head.as_head(), &answer);
         }
     }
 
@@ -361,8 +363,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     }
 }
 
-/// Gives bytes to the session, and finds answers to the requests in them; returns how many were
-/// taken.
+/// Gives bytes to the session; returns how many were taken.
 fn read<S: Session, H: Handler>(
     session: &mut S,
     id: u64,
@@ -370,33 +371,53 @@ fn read<S: Session, H: Handler>(
     work: &mut Work<S::Work, H::Answer>,
     bytes: &[u8],
 ) -> usize {
-    let mut at = 0;
-    while at < bytes.len() {
-        let (taken, step) =
-            session.handle_bytes(&mut work.session, &mut tools.shell.cx, &bytes[at..]);
-        at += taken;
-        let Some(Step::Request { request, head, now, offers_body }) = step else { break };
-        let ticket = Ticket { connection: id, request };
-        if offers_body
-            && let Some(consumer) = tools.handler.consumer(tools.shell, &head, ticket)
-            && !session.accept_body(&mut work.session, &mut tools.shell.cx, &head, consumer)
-        {
-            continue;
-        }
-        match tools.handler.find(tools.shell, &head, ticket) {
-            Found::Now(answer) if now => respond(session, tools, work, &head, &answer),
+    let mut reader = Reader { id, tools, answers: &mut work.answers };
+    session.handle_bytes(&mut work.session, &mut reader, bytes)
+}
+
+/// Finds answers to the requests that a session reads.
+struct Reader<'r, 't, S: Session, H: Handler> {
+    id: u64,
+    tools: &'r mut Tools<'t, S, H>,
+    answers: &'r mut Vec<(u32, H::Answer)>,
+}
+
+impl<S: Session, H: Handler> Requests<S> for Reader<'_, '_, S, H> {
+    #[inline]
+    fn cx(&mut self) -> &mut Context {
+        &mut self.tools.shell.cx
+    }
+
+    fn consumer(&mut self, request: u32, head: &Head<'_>) -> Option<Box<dyn Consumer>> {
+        let ticket = Ticket { connection: self.id, request };
+        self.tools.handler.consumer(self.tools.shell, head, ticket)
+    }
+
+    #[inline]
+    fn handle_request(
+        &mut self,
+        session: &mut S,
+        work: &mut S::Work,
+        request: u32,
+        head: &Head<'_>,
+        now: bool,
+    ) {
+        let ticket = Ticket { connection: self.id, request };
+        match self.tools.handler.find(self.tools.shell, head, ticket) {
+            Found::Now(answer) if now => {
+                respond(session, self.tools, work, request, head, &answer);
+            }
             Found::Now(answer) => {
-                let size = tools.handler.size(&answer);
-                if session.defer(&mut work.session, request, &head, Some(size)) {
-                    work.answers.push((request, answer));
+                let size = self.tools.handler.size(&answer);
+                if session.defer(work, request, head, Some(size)) {
+                    self.answers.push((request, answer));
                 }
             }
             Found::Later => {
-                session.defer(&mut work.session, request, &head, None);
+                session.defer(work, request, head, None);
             }
         }
     }
-    at
 }
 
 /// Begins the response that an answer comes to.
@@ -404,12 +425,13 @@ fn read<S: Session, H: Handler>(
 fn respond<S: Session, H: Handler>(
     session: &mut S,
     tools: &mut Tools<'_, S, H>,
-    work: &mut Work<S::Work, H::Answer>,
+    work: &mut S::Work,
+    request: u32,
     head: &Head<'_>,
     answer: &H::Answer,
 ) {
     let response = tools.handler.response(&mut tools.shell.cx, head, answer);
-    session.respond(&mut work.session, &mut tools.shell.cx, head, response);
+    session.respond(work, &mut tools.shell.cx, request, head, response);
 }
 
 /// The session wants the connection closed: the operator is told why if responses are missing.

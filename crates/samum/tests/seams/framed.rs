@@ -18,7 +18,7 @@ use outq::{OutQ, Payload as _, State};
 use ring::{Ring, Time};
 use samum::context::Context;
 use samum::handler::{AnswerSize, BodySink, Part, Parts, Produced, Producer, Response};
-use samum::session::{Left, Moved, Next, Outgoing, Session, Step, Turn, Why};
+use samum::session::{Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};
 use sendfile::{
     Disk, Drained, Failure, Owner, Piece, Progress, ReadDone, Stream, Takes, Transport, Weight,
     Window,
@@ -52,8 +52,6 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Framed {
     wait: Wait,
-    /// The request whose response begins next.
-    asked: u32,
     /// The greatest id so far.
     newest: u32,
     /// Whether no further request is taken.
@@ -106,18 +104,18 @@ impl Session for Framed {
 
     fn new(now: Time) -> Self {
         let wait = Wait::Idle(now);
-        Self { wait, asked: 0, newest: 0, last: false, ended: false, read_turn: 0 }
+        Self { wait, newest: 0, last: false, ended: false, read_turn: 0 }
     }
 
-    fn handle_bytes<'b>(
+    fn handle_bytes(
         &mut self,
         work: &mut Work,
-        _cx: &mut Context,
-        bytes: &'b [u8],
-    ) -> (usize, Option<Step<'b>>) {
+        requests: &mut impl Requests<Self>,
+        bytes: &[u8],
+    ) -> usize {
         let mut at = 0;
         while !self.last && !work.is_full() {
-            let Some((id, length, text)) = frame_of(&bytes[at..]) else { return (at, None) };
+            let Some((id, length, text)) = frame_of(&bytes[at..]) else { return at };
             if length == 0 {
                 work.lanes.retain(|lane| lane.id != id);
                 at += 8;
@@ -128,23 +126,17 @@ impl Session for Framed {
                 self.last = true;
                 break;
             }
-            let Some(text) = text.get(..length) else { return (at, None) };
+            let Some(text) = text.get(..length) else { return at };
             at += 8 + length;
-            (self.asked, self.newest) = (id, id);
+            self.newest = id;
             match http1::parse(text, &Limits::DEFAULT) {
                 Ok(Parsed::Complete { request, len }) if len == length => {
-                    let step = Step::Request {
-                        request: id,
-                        head: request.head,
-                        now: true,
-                        offers_body: false,
-                    };
-                    return (at, Some(step));
+                    requests.handle_request(self, work, id, &request.head, true);
                 }
                 _ => work.push_frame(id, Kind::Error, 0),
             }
         }
-        (if self.last { bytes.len() } else { at }, None)
+        if self.last { bytes.len() } else { at }
     }
 
     fn handle_eof(&mut self, work: Option<&mut Work>) -> Next {
@@ -177,7 +169,6 @@ impl Session for Framed {
     fn next_turn(&mut self, work: &mut Work, _cx: &mut Context) -> Option<Turn> {
         let lane = work.lanes.iter_mut().find(|lane| lane.found)?;
         lane.found = false;
-        self.asked = lane.id;
         Some(Turn { request: lane.id, head: lane.request.take()?, found: true })
     }
 
@@ -191,11 +182,11 @@ impl Session for Framed {
         &mut self,
         work: &mut Work,
         cx: &mut Context,
+        id: u32,
         head: &Head<'_>,
         mut response: Response<'_>,
     ) {
         cx.stats.responses += 1;
-        let id = self.asked;
         let made = response.made();
         made.head.last_modified = made.head.last_modified.map(|time| time.min(cx.unix));
         let mut text = Vec::new();

@@ -165,6 +165,32 @@ fn send(work: &mut Work, bytes: u64, out: &mut Vec<u8>) {
     queue.mark_released(bytes);
 }
 
+/// No request is answered at once.
+struct Defer<'a>(&'a mut Context);
+
+impl Requests<Http1> for Defer<'_> {
+    fn cx(&mut self) -> &mut Context {
+        self.0
+    }
+
+    fn consumer(&mut self, _request: u32, _head: &Head<'_>) -> Option<Box<dyn Consumer>> {
+        None
+    }
+
+    fn handle_request(
+        &mut self,
+        session: &mut Http1,
+        work: &mut Work,
+        request: u32,
+        head: &Head<'_>,
+        now: bool,
+    ) {
+        let is_next = work.exchanges.is_empty() && work.producing.is_none();
+        assert_eq!(now, is_next && !work.asked.awaits_body);
+        session.defer(work, request, head, None);
+    }
+}
+
 /// Applies an event; bytes and answers leave it open what comes next.
 fn apply((session, work): &mut State, cx: &mut Context, on: On) -> Option<Next> {
     let mut progress = |work: &mut Work, progress, unread, stuck| {
@@ -174,13 +200,8 @@ fn apply((session, work): &mut State, cx: &mut Context, on: On) -> Option<Next> 
     };
     Some(match on {
         On::Bytes(bytes) => {
-            let (taken, step) = session.handle_bytes(work, cx, bytes.as_bytes());
+            let taken = session.handle_bytes(work, &mut Defer(cx), bytes.as_bytes());
             assert!(taken <= bytes.len());
-            if let Some(Step::Request { request, head, now, .. }) = step {
-                let is_next = work.exchanges.is_empty() && work.producing.is_none();
-                assert_eq!(now, is_next && !work.asked.awaits_body);
-                session.defer(work, request, &head, None);
-            }
             return None;
         }
         On::Answer(size) => {
@@ -522,7 +543,7 @@ fn nothing_follows_a_response_that_ends_with_the_connection() {
         };
         let body = crate::handler::Body::from(Part::Producer(Box::new(Made::default())));
         let response = Response::new(ResponseHead::new(Status::Ok), body);
-        session.respond(&mut work, &mut context(), &request.head, response);
+        session.respond(&mut work, &mut context(), 0, &request.head, response);
         assert!(!session.is_open());
         assert_eq!(waiting(&mut work), "producing 200 close", "{phase:?}");
     }
@@ -533,7 +554,7 @@ fn respond_next((session, work): &mut State) {
     let mut cx = context();
     let turn = session.next_turn(work, &mut cx).expect("a response can begin");
     let head = ResponseHead { content_length: Some(0), ..ResponseHead::new(Status::Ok) };
-    session.respond(work, &mut cx, &turn.head.as_head(), Response::bare(head));
+    session.respond(work, &mut cx, 0, &turn.head.as_head(), Response::bare(head));
 }
 
 #[test]
@@ -903,29 +924,12 @@ impl<'a> Rig<'a> {
     }
 
     fn read(&mut self) {
+        let mut session = core::mem::replace(&mut self.session, Http1::new(START));
+        let mut work = core::mem::take(&mut self.work);
         let input = core::mem::take(&mut self.input);
-        let mut at = 0;
-        while at < input.len() {
-            let (taken, step) =
-                self.session.handle_bytes(&mut self.work, &mut self.cx, &input[at..]);
-            at += taken;
-            let Some(Step::Request { request, head, now, .. }) = step else { break };
-            self.delivered += 1;
-            assert!(self.delivered <= TURN_REQUESTS_MAX);
-            assert_eq!(request as usize, self.asked.len());
-            let Target::Origin { path, .. } = head.target else { panic!("a path") };
-            let path = String::from_utf8_lossy(path).into_owned();
-            self.asked.push((path, head.method == Method::Head));
-            match self.find(request) {
-                Some(_) if now => self.respond(request, &head),
-                found => {
-                    if self.session.defer(&mut self.work, request, &head, found) {
-                        self.kept.push(request);
-                    }
-                }
-            }
-        }
-        self.input = input[at..].to_vec();
+        let taken = session.handle_bytes(&mut work, self, &input);
+        self.input = input[taken..].to_vec();
+        (self.session, self.work) = (session, work);
     }
 
     fn begin_responses(&mut self) {
@@ -937,7 +941,8 @@ impl<'a> Rig<'a> {
             } else if self.find(request).is_none() {
                 return self.session.put_back(&mut self.work, turn);
             }
-            self.respond(request, &turn.head.as_head());
+            let (head, response) = (turn.head.as_head(), self.response(request));
+            self.session.respond(&mut self.work, &mut self.cx, request, &head, response);
         }
     }
 
@@ -958,8 +963,8 @@ impl<'a> Rig<'a> {
         }
     }
 
-    /// Begins the response that the path of the request describes. It is known by its entity tag.
-    fn respond(&mut self, request: u32, head: &Head<'_>) {
+    /// The response that the path of the request describes. It is known by its entity tag.
+    fn response(&mut self, request: u32) -> Response<'static> {
         assert_eq!(request as usize, self.begun.len(), "in the order of the requests");
         self.begun.push(request);
         let kind = self.asked[request as usize].0.as_bytes()[3];
@@ -988,8 +993,7 @@ impl<'a> Rig<'a> {
             etag: Some(format!("\"{request}\"").into_bytes().into()),
             ..ResponseHead::new(Status::Ok)
         };
-        let response = Response::new(head_of, body);
-        self.session.respond(&mut self.work, &mut self.cx, head, response);
+        Response::new(head_of, body)
     }
 
     fn close(&mut self, why: Why) {
@@ -1048,6 +1052,43 @@ impl<'a> Rig<'a> {
             assert!(place + 1 == sent.len() || (!response.closes && response.is_whole));
         }
         assert!(sent.len() <= self.logged.len());
+    }
+}
+
+impl Requests<Http1> for Rig<'_> {
+    fn cx(&mut self) -> &mut Context {
+        &mut self.cx
+    }
+
+    fn consumer(&mut self, _request: u32, _head: &Head<'_>) -> Option<Box<dyn Consumer>> {
+        None
+    }
+
+    fn handle_request(
+        &mut self,
+        session: &mut Http1,
+        work: &mut Work,
+        request: u32,
+        head: &Head<'_>,
+        now: bool,
+    ) {
+        self.delivered += 1;
+        assert!(self.delivered <= TURN_REQUESTS_MAX);
+        assert_eq!(request as usize, self.asked.len());
+        let Target::Origin { path, .. } = head.target else { panic!("a path") };
+        let path = String::from_utf8_lossy(path).into_owned();
+        self.asked.push((path, head.method == Method::Head));
+        match self.find(request) {
+            Some(_) if now => {
+                let response = self.response(request);
+                session.respond(work, &mut self.cx, request, head, response);
+            }
+            found => {
+                if session.defer(work, request, head, found) {
+                    self.kept.push(request);
+                }
+            }
+        }
     }
 }
 

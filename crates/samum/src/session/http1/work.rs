@@ -44,8 +44,6 @@ pub struct Work {
     pub(super) producing: Option<Producing>,
     /// What a consumer takes of what the peer sends: it belongs to the last request that was read.
     pub(super) incoming: Option<Incoming>,
-    /// The framing of the body of that request.
-    pub(super) framing: Option<Framing>,
     /// Bytes of a body that were dropped because its response had ended before.
     pub(super) dropped: u64,
     /// Where responses end in the stream.
@@ -66,6 +64,18 @@ pub(super) struct Asked {
     pub(super) awaits_body: bool,
     /// Whether it is the last of the connection.
     pub(super) last: bool,
+}
+
+impl Asked {
+    /// What a request says, whose body will be skipped.
+    #[inline]
+    pub(super) fn of(request: &http1::Request<'_>) -> Self {
+        Self {
+            expect_continue: request.expect_continue,
+            awaits_body: request.framing == Framing::Chunked && request.keep_alive,
+            last: !request.keep_alive,
+        }
+    }
 }
 
 /// A request whose response has not begun.
@@ -146,7 +156,7 @@ impl Outgoing for Work {
         debug_assert!(self.is_idle() && self.ends.is_empty());
         self.stream.restart();
         (self.begun, self.produced) = ((0, 0), (0, 0));
-        (self.asked, self.framing, self.dropped) = (Asked::default(), None, 0);
+        (self.asked, self.dropped) = (Asked::default(), 0);
     }
 }
 
