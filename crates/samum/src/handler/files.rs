@@ -32,7 +32,7 @@ impl Handler for Files {
             (Method::Get | Method::Head, Target::Origin { path, .. }) => {
                 match self.content.find(shell, SiteId::FIRST, path, ticket) {
                     content::Found::Now(answer) => Found::Now(answer),
-                    content::Found::Later => Found::Later,
+                    content::Found::Later => Found::Later(None),
                 }
             }
             (Method::Get | Method::Head, Target::Asterisk) => {
@@ -46,7 +46,7 @@ impl Handler for Files {
 
     fn size(&self, answer: &Answer) -> AnswerSize {
         let (shared, holds_files) = answer.holds();
-        AnswerSize { shared, holds_files }
+        AnswerSize { shared, holds_files, unique: false }
     }
 
     #[inline]

@@ -36,7 +36,9 @@ pub trait Handler {
         None
     }
 
-    /// Finds the answer to a request; `ticket` names the request where the answer comes later.
+    /// Finds the answer to a request; `ticket` names the request where the answer comes later. Called
+    /// again when the turn of the response has come, if an answer was found before and not kept: see
+    /// [`AnswerSize::unique`].
     fn find(&mut self, shell: &mut Shell, head: &Head<'_>, ticket: Ticket) -> Found<Self::Answer>;
 
     /// The memory and descriptors that an answer keeps.
@@ -70,6 +72,9 @@ pub struct AnswerSize {
     pub shared: u64,
     /// Whether it keeps files open.
     pub holds_files: bool,
+    /// Whether it cannot be found again, such as the response of an upstream. It is kept until the turn
+    /// of its response has come, whatever it holds; its handler bounds how many there are.
+    pub unique: bool,
 }
 
 /// Where a request stands.
@@ -77,8 +82,15 @@ pub struct AnswerSize {
 pub enum Found<A> {
     /// The answer is found.
     Now(A),
-    /// The handler will deliver it.
-    Later,
+    /// The handler will deliver it. The search is dropped when the request waits for it no longer: it
+    /// has been delivered, or its client has gone.
+    Later(Option<Box<dyn Search>>),
+}
+
+/// A search for an answer that keeps something, or has to be given up when nothing waits for it.
+pub trait Search: fmt::Debug {
+    /// Bytes of memory that it keeps for the client.
+    fn weight(&self) -> u64;
 }
 
 /// A response: status, fields and a body, which the session drops if the request was `HEAD`.

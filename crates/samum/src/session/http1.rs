@@ -34,7 +34,7 @@ use sendfile::{Piece, Progress};
 
 use super::{Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};
 use crate::context::Context;
-use crate::handler::{AnswerSize, Consumer, Produced, Response, page};
+use crate::handler::{AnswerSize, Consumer, Found, Produced, Response, Search, page};
 use body::{Form, Incoming, Sending};
 use work::{Asked, CONTINUE, End, Exchange, Lookup, TURN_REQUESTS_MAX, Work};
 
@@ -151,16 +151,19 @@ impl Session for Http1 {
         work: &mut Work,
         request: u32,
         head: &Head<'_>,
-        found: Option<AnswerSize>,
+        found: Found<AnswerSize>,
     ) -> bool {
         let lookup = match found {
-            None => Lookup::Pending,
-            Some(size) if work.exchanges.is_empty() || !size.holds_files => Lookup::Found(size),
-            Some(_) => Lookup::Postponed,
+            Found::Later(search) => Lookup::Pending(search),
+            Found::Now(size) if size.unique || !size.holds_files || work.exchanges.is_empty() => {
+                Lookup::Found(size)
+            }
+            Found::Now(_) => Lookup::Postponed,
         };
+        let is_kept = matches!(lookup, Lookup::Found(_));
         let (head, asked) = (head.to_owned(), work.asked);
         work.exchanges.push_back(Exchange::Asked { request, head, asked, lookup });
-        matches!(lookup, Lookup::Found(_))
+        is_kept
     }
 
     fn handle_answer(
@@ -172,9 +175,9 @@ impl Session for Http1 {
     ) -> bool {
         let mut with_it = work.weight();
         with_it.shared += size.shared;
-        // Only the answer of the next response is kept if it is large or holds open files: requests
+        // If it is large or holds open files, only the answer of the next response is kept: requests
         // that wait for such an answer could keep it from being found.
-        let may_wait = !size.holds_files && cx.budget.allows(with_it);
+        let may_wait = size.unique || (!size.holds_files && cx.budget.allows(with_it));
         for (place, exchange) in work.exchanges.iter_mut().enumerate() {
             if let Exchange::Asked { request: other, lookup, .. } = exchange
                 && *other == request
@@ -196,7 +199,7 @@ impl Session for Http1 {
             match work.exchanges.pop_front()? {
                 Exchange::Asked { request, head, asked, lookup } => {
                     work.asked = asked;
-                    let found = lookup != Lookup::Postponed;
+                    let found = matches!(lookup, Lookup::Found(_));
                     return Some(Turn { request, head, found });
                 }
                 Exchange::Refused(reject) => self.respond_to_refused(work, cx, reject),
@@ -205,9 +208,9 @@ impl Session for Http1 {
         None
     }
 
-    fn put_back(&mut self, work: &mut Work, turn: Turn) {
+    fn put_back(&mut self, work: &mut Work, turn: Turn, search: Option<Box<dyn Search>>) {
         let Turn { request, head, .. } = turn;
-        let (asked, lookup) = (work.asked, Lookup::Pending);
+        let (asked, lookup) = (work.asked, Lookup::Pending(search));
         work.exchanges.push_front(Exchange::Asked { request, head, asked, lookup });
     }
 

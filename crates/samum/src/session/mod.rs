@@ -18,7 +18,7 @@ use ring::{Ring, Time};
 use sendfile::{Disk, Failure, Progress, ReadDone, Transport, Weight, Window};
 
 use crate::context::Context;
-use crate::handler::{AnswerSize, Consumer, Response};
+use crate::handler::{AnswerSize, Consumer, Found, Response, Search};
 use crate::log::Record;
 use http::{Head, HeadBuf};
 
@@ -52,15 +52,15 @@ pub trait Session: core::fmt::Debug {
     /// connection has none.
     fn handle_eof(&mut self, work: Option<&mut Self::Work>) -> Next;
 
-    /// Keeps a request whose answer is not there yet (`None`), or whose turn has not come. Called for
-    /// a request that was just read. Returns whether an answer that is there is to be kept until
+    /// Keeps a request whose answer is not there yet, or whose turn has not come. Called for a request
+    /// that was just read. Returns whether an answer that is there is to be kept until
     /// [`next_turn`](Self::next_turn); if not, it is found again then.
     fn defer(
         &mut self,
         work: &mut Self::Work,
         request: u32,
         head: &Head<'_>,
-        found: Option<AnswerSize>,
+        found: Found<AnswerSize>,
     ) -> bool;
 
     /// The answer to a deferred request has been found; returns whether it is to be kept until
@@ -79,7 +79,7 @@ pub trait Session: core::fmt::Debug {
     fn next_turn(&mut self, work: &mut Self::Work, cx: &mut Context) -> Option<Turn>;
 
     /// The answer of a [`Turn`] is not there after all: the request waits for it.
-    fn put_back(&mut self, work: &mut Self::Work, turn: Turn);
+    fn put_back(&mut self, work: &mut Self::Work, turn: Turn, search: Option<Box<dyn Search>>);
 
     /// Begins the response to a request that was just read, or of a [`Turn`]. If the response ends
     /// the connection, requests behind it are dropped, and their answers are never asked for.

@@ -345,7 +345,10 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                     let ticket = Ticket { connection: self.id, request: turn.request };
                     match tools.handler.find(tools.shell, &turn.head.as_head(), ticket) {
                         Found::Now(answer) => answer,
-                        Found::Later => return self.session.put_back(&mut work.session, turn),
+                        Found::Later(search) => {
+                            self.session.put_back(&mut work.session, turn, search);
+                            continue;
+                        }
                     }
                 }
             };
@@ -409,12 +412,12 @@ impl<S: Session, H: Handler> Requests<S> for Reader<'_, '_, S, H> {
             }
             Found::Now(answer) => {
                 let size = self.tools.handler.size(&answer);
-                if session.defer(work, request, head, Some(size)) {
+                if session.defer(work, request, head, Found::Now(size)) {
                     self.answers.push((request, answer));
                 }
             }
-            Found::Later => {
-                session.defer(work, request, head, None);
+            Found::Later(search) => {
+                session.defer(work, request, head, Found::Later(search));
             }
         }
     }

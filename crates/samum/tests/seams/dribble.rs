@@ -127,7 +127,7 @@ impl Handler for Dribble {
         }
         match self.files.find(shell, head, ticket) {
             Found::Now(answer) => Found::Now(Answer::File(answer)),
-            Found::Later => Found::Later,
+            Found::Later(search) => Found::Later(search),
         }
     }
 

@@ -205,11 +205,11 @@ impl Handler for Echo {
         let ours = self.loops.get(&(ticket.connection, ticket.request)).and_then(Weak::upgrade);
         if let Some(shared) = ours {
             let waits = shared.borrow().kind == Kind::Late && !shared.borrow().ended;
-            return if waits { Found::Later } else { Found::Now(Answer::Echo(shared)) };
+            return if waits { Found::Later(None) } else { Found::Now(Answer::Echo(shared)) };
         }
         match self.files.find(shell, head, ticket) {
             Found::Now(answer) => Found::Now(Answer::File(answer)),
-            Found::Later => Found::Later,
+            Found::Later(search) => Found::Later(search),
         }
     }
 

@@ -17,7 +17,9 @@ use http1::{Limits, Parsed};
 use outq::{OutQ, Payload as _, State};
 use ring::{Ring, Time};
 use samum::context::Context;
-use samum::handler::{AnswerSize, BodySink, Part, Parts, Produced, Producer, Response};
+use samum::handler::{
+    AnswerSize, BodySink, Found, Part, Parts, Produced, Producer, Response, Search,
+};
 use samum::session::{Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};
 use sendfile::{
     Disk, Drained, Failure, Owner, Piece, Progress, ReadDone, Stream, Takes, Transport, Weight,
@@ -94,6 +96,7 @@ struct Lane {
     request: Option<HeadBuf>,
     /// Whether the answer to that request has been found.
     found: bool,
+    search: Option<Box<dyn Search>>,
     stream: Stream,
     producer: Option<Box<dyn Producer>>,
     parts: Option<Parts>,
@@ -149,10 +152,13 @@ impl Session for Framed {
         work: &mut Work,
         request: u32,
         head: &Head<'_>,
-        found: Option<AnswerSize>,
+        found: Found<AnswerSize>,
     ) -> bool {
-        assert_eq!(found, None, "a response begins as soon as its answer is found");
-        work.lanes.push_back(Lane::new(request, Some(head.to_owned())));
+        let Found::Later(search) = found else {
+            panic!("a response begins as soon as its answer is found")
+        };
+        let request = Lane { search, ..Lane::new(request, Some(head.to_owned())) };
+        work.lanes.push_back(request);
         false
     }
 
@@ -163,7 +169,7 @@ impl Session for Framed {
         request: u32,
         _size: AnswerSize,
     ) -> bool {
-        work.lane(request).map(|lane| lane.found = true).is_some()
+        work.lane(request).map(|lane| (lane.found, lane.search) = (true, None)).is_some()
     }
 
     fn next_turn(&mut self, work: &mut Work, _cx: &mut Context) -> Option<Turn> {
@@ -172,9 +178,9 @@ impl Session for Framed {
         Some(Turn { request: lane.id, head: lane.request.take()?, found: true })
     }
 
-    fn put_back(&mut self, work: &mut Work, turn: Turn) {
+    fn put_back(&mut self, work: &mut Work, turn: Turn, search: Option<Box<dyn Search>>) {
         if let Some(lane) = work.lane(turn.request) {
-            lane.request = Some(turn.head);
+            (lane.request, lane.search) = (Some(turn.head), search);
         }
     }
 
@@ -364,6 +370,7 @@ impl Outgoing for Work {
         for lane in &self.lanes {
             weight += lane.stream.weight();
             weight.own += lane.request.as_ref().map_or(0, HeadBuf::memory) as u64;
+            weight.own += lane.search.as_ref().map_or(0, |search| search.weight());
             weight.shared += lane.producer.as_ref().map_or(0, |producer| producer.weight());
         }
         weight
@@ -449,7 +456,7 @@ impl Work {
 impl Lane {
     const fn new(id: u32, request: Option<HeadBuf>) -> Self {
         let stream = Stream::new();
-        Self { id, request, found: false, stream, producer: None, parts: None }
+        Self { id, request, found: false, search: None, stream, producer: None, parts: None }
     }
 
     /// Whether the response has begun and all of its body is in the stream.

@@ -47,7 +47,7 @@ fn exchange(request: u32, lookup: Lookup) -> Exchange {
     Exchange::Asked { request, head: parsed.head.to_owned(), asked, lookup }
 }
 
-const FOUND: Lookup = Lookup::Found(AnswerSize { shared: 0, holds_files: false });
+const FOUND: Lookup = Lookup::Found(AnswerSize { shared: 0, holds_files: false, unique: false });
 const TAKING: Taking = Taking { since: START, acknowledged: 0 };
 const SOURCE: Wait = Wait::Source(START, None);
 
@@ -101,7 +101,7 @@ fn open_awaiting_body() -> State {
     (session, work)
 }
 fn open_waiting_for_answer() -> State {
-    with(state(Phase::Open(SOURCE)), [exchange(0, Lookup::Pending)])
+    with(state(Phase::Open(SOURCE)), [exchange(0, Lookup::Pending(None))])
 }
 fn open_reading() -> State {
     unsent(state(Phase::Open(SOURCE)))
@@ -114,7 +114,7 @@ fn open_reading_again() -> State {
     unsent(state(Phase::Open(Wait::Source(START, Some(TAKING)))))
 }
 fn last_waiting_for_answer() -> State {
-    with(state(Phase::Last(SOURCE)), [exchange(0, Lookup::Pending)])
+    with(state(Phase::Last(SOURCE)), [exchange(0, Lookup::Pending(None))])
 }
 fn last_waiting_for_peer() -> State {
     unsent(state(Phase::Last(Wait::Peer(TAKING))))
@@ -187,7 +187,7 @@ impl Requests<Http1> for Defer<'_> {
     ) {
         let is_next = work.exchanges.is_empty() && work.producing.is_none();
         assert_eq!(now, is_next && !work.asked.awaits_body);
-        session.defer(work, request, head, None);
+        session.defer(work, request, head, Found::Later(None));
     }
 }
 
@@ -251,7 +251,7 @@ fn waiting(work: &mut Work) -> String {
     for exchange in &work.exchanges {
         text.push_str(match exchange {
             Exchange::Asked { asked, .. } if asked.awaits_body => "body ",
-            Exchange::Asked { lookup: Lookup::Pending, .. } => "pending ",
+            Exchange::Asked { lookup: Lookup::Pending(_), .. } => "pending ",
             Exchange::Asked { lookup: Lookup::Found(_), .. } => "found ",
             Exchange::Asked { lookup: Lookup::Postponed, .. } => "postponed ",
             Exchange::Refused(_) => "refused ",
@@ -285,8 +285,10 @@ const OVER: Option<Next> = Some(Next::TurnOver);
 const DONE: Option<Next> = Some(Next::Close(Why::Done));
 const TIMED_OUT: Option<Next> = Some(Next::Close(Why::TimedOut));
 const SHORT: Failure = Failure::Truncated;
-const LARGE: AnswerSize = AnswerSize { shared: 1 << 30, holds_files: false };
-const FILES: AnswerSize = AnswerSize { shared: 0, holds_files: true };
+const LARGE: AnswerSize = AnswerSize { shared: 1 << 30, holds_files: false, unique: false };
+/// As the one before, and as the one after, but it cannot be found again.
+const UNIQUE: AnswerSize = AnswerSize { shared: 1 << 30, holds_files: true, unique: true };
+const FILES: AnswerSize = AnswerSize { shared: 0, holds_files: true, unique: false };
 
 /// Checks what each event comes to in a state: what is done next, the state behind it, and what waits.
 fn run(name: &str, before: impl Fn() -> State, table: &[(On, Option<Next>, &str, &str)]) {
@@ -387,22 +389,24 @@ fn open_and_waiting_for_a_source() {
     run(
         "an answer behind another",
         || {
-            let others = [exchange(u32::MAX, Lookup::Pending), exchange(0, Lookup::Pending)];
+            let others =
+                [exchange(u32::MAX, Lookup::Pending(None)), exchange(0, Lookup::Pending(None))];
             with(state(Phase::Open(SOURCE)), others)
         },
         &[
             (On::Answer(AnswerSize::default()), None, "Open Source 0", "pending found"),
             (On::Answer(LARGE), None, "Open Source 0", "pending postponed"),
             (On::Answer(FILES), None, "Open Source 0", "pending postponed"),
+            (On::Answer(UNIQUE), None, "Open Source 0", "pending found"),
         ],
     );
-    for lookup in [FOUND, Lookup::Postponed] {
+    for (lookup, found) in [(FOUND, true), (Lookup::Postponed, false)] {
         let (mut session, mut work) = with(open_waiting_for_answer(), [exchange(1, lookup)]);
         work.exchanges.pop_front();
         let mut cx = context();
         let turn = session.next_turn(&mut work, &mut cx).expect("it can begin");
-        assert_eq!((turn.request, turn.found), (1, lookup == FOUND));
-        session.put_back(&mut work, turn);
+        assert_eq!((turn.request, turn.found), (1, found));
+        session.put_back(&mut work, turn, None);
         assert_eq!(waiting(&mut work), "pending");
     }
     run(
@@ -535,18 +539,51 @@ fn last_and_lingering() {
 #[test]
 fn nothing_follows_a_response_that_ends_with_the_connection() {
     for phase in [Phase::Open(SOURCE), Phase::Last(SOURCE)] {
-        let (mut session, mut work) = with(state(phase), [exchange(1, FOUND), refused()]);
-        let text = b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
-        let Ok(http1::Parsed::Complete { request, .. }) = http1::parse(text, &Limits::DEFAULT)
-        else {
-            panic!("a whole request")
-        };
-        let body = crate::handler::Body::from(Part::Producer(Box::new(Made::default())));
-        let response = Response::new(ResponseHead::new(Status::Ok), body);
-        session.respond(&mut work, &mut context(), 0, &request.head, response);
-        assert!(!session.is_open());
-        assert_eq!(waiting(&mut work), "producing 200 close", "{phase:?}");
+        let mut state = with(state(phase), [exchange(1, FOUND), refused()]);
+        respond_to_the_end(&mut state);
+        assert!(!state.0.is_open());
+        assert_eq!(waiting(&mut state.1), "producing 200 close", "{phase:?}");
     }
+}
+
+/// Begins a response that only the end of the connection ends.
+fn respond_to_the_end((session, work): &mut State) {
+    let text = b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
+    let Ok(http1::Parsed::Complete { request, .. }) = http1::parse(text, &Limits::DEFAULT) else {
+        panic!("a whole request")
+    };
+    let body = crate::handler::Body::from(Part::Producer(Box::new(Made::default())));
+    let response = Response::new(ResponseHead::new(Status::Ok), body);
+    session.respond(work, &mut context(), 0, &request.head, response);
+}
+
+/// A search that somebody else counts.
+#[derive(Debug)]
+struct Counted(#[expect(dead_code, reason = "it is counted")] Rc<()>);
+
+impl Search for Counted {
+    fn weight(&self) -> u64 {
+        1000
+    }
+}
+
+#[test]
+fn a_search_ends_with_what_waits_for_it() {
+    let count = Rc::new(());
+    let search = || Lookup::Pending(Some(Box::new(Counted(Rc::clone(&count)))));
+    let searching = || with(state(Phase::Open(SOURCE)), [exchange(0, search())]);
+    let is_over = || Rc::strong_count(&count) == 1;
+    for size in [AnswerSize::default(), LARGE, FILES, UNIQUE] {
+        let mut state = searching();
+        assert!(!is_over() && state.1.weight().own > 1000);
+        apply(&mut state, &mut context(), On::Answer(size));
+        assert!(is_over(), "it was found");
+    }
+    let mut state = searching();
+    respond_to_the_end(&mut state);
+    assert!(is_over(), "a response before it ends the connection");
+    drop((state, searching()));
+    assert!(is_over(), "the connection was closed");
 }
 
 /// Begins the next response, without a body.
@@ -939,7 +976,8 @@ impl<'a> Rig<'a> {
                 let place = self.kept.iter().position(|kept| *kept == request);
                 self.kept.remove(place.expect("the answer is kept"));
             } else if self.find(request).is_none() {
-                return self.session.put_back(&mut self.work, turn);
+                self.session.put_back(&mut self.work, turn, None);
+                continue;
             }
             let (head, response) = (turn.head.as_head(), self.response(request));
             self.session.respond(&mut self.work, &mut self.cx, request, &head, response);
@@ -1084,6 +1122,7 @@ impl Requests<Http1> for Rig<'_> {
                 session.respond(work, &mut self.cx, request, head, response);
             }
             found => {
+                let found = found.map_or(Found::Later(None), Found::Now);
                 if session.defer(work, request, head, found) {
                     self.kept.push(request);
                 }

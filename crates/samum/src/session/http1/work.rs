@@ -14,7 +14,7 @@ use sendfile::{
 use super::body::{BodyFraming, Form, Incoming, Producing, Sending, Sink};
 use crate::budget::Budget;
 use crate::context::Context;
-use crate::handler::{AnswerSize, Part, Produced, Response};
+use crate::handler::{AnswerSize, Part, Produced, Response, Search};
 use crate::log::Record;
 use crate::session::Outgoing;
 
@@ -88,10 +88,10 @@ pub(super) enum Exchange {
 }
 
 /// How far the answer to a request has been found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Lookup {
     /// The handler will deliver it.
-    Pending,
+    Pending(Option<Box<dyn Search>>),
     /// The connection keeps it.
     Found(AnswerSize),
     /// It is too large to be kept, and is found again when its turn comes.
@@ -182,7 +182,8 @@ impl Work {
                     assert!(is_back || !asked.awaits_body, "only the last body is outstanding");
                     assert!(is_open || !asked.awaits_body, "its end cannot come");
                     assert!(is_back && !is_open || !asked.last, "{self:?} goes on behind the last");
-                    let keeps_files = matches!(lookup, Lookup::Found(size) if size.holds_files);
+                    let keeps_files =
+                        matches!(lookup, Lookup::Found(size) if size.holds_files && !size.unique);
                     assert!(is_front || !keeps_files, "only the next response keeps files open");
                 }
                 Exchange::Refused(_) => assert!(is_back && !is_open, "nothing follows a refusal"),
@@ -435,7 +436,7 @@ impl Exchange {
     pub(super) const fn is_ready(&self) -> bool {
         match self {
             Self::Asked { asked, lookup, .. } => {
-                !matches!(lookup, Lookup::Pending) && !asked.awaits_body
+                !matches!(lookup, Lookup::Pending(_)) && !asked.awaits_body
             }
             Self::Refused(_) => true,
         }
@@ -445,8 +446,10 @@ impl Exchange {
         let mut weight = Weight { own: size_of::<Self>() as u64, shared: 0 };
         if let Self::Asked { head, lookup, .. } = self {
             weight.own += head.memory() as u64;
-            if let Lookup::Found(size) = lookup {
-                weight.shared += size.shared;
+            match lookup {
+                Lookup::Found(size) => weight.shared += size.shared,
+                Lookup::Pending(Some(search)) => weight.own += search.weight(),
+                Lookup::Pending(None) | Lookup::Postponed => {}
             }
         }
         weight
