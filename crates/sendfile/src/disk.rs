@@ -358,10 +358,13 @@ impl Disk {
         }
     }
 
-    /// Tell a file which file system it is on, which decides how its residency can be known. If the
-    /// name of the file system is not known yet, it is asked for; until the answer comes the file
-    /// system is taken for one of the usual ones.
+    /// Tells a file what decides how its residency can be known: whether it stays in the page cache,
+    /// and which file system it is on. If the name of the file system is not known yet, it is asked
+    /// for; until the answer comes the file system is taken for one of the usual ones.
     pub(crate) fn introduce(&mut self, ring: &mut Ring, file: &File) {
+        if !self.keeps(file) {
+            file.drop_what_is_read();
+        }
         if file.is_introduced() {
             return;
         }
@@ -376,6 +379,15 @@ impl Disk {
                 let operation = Operation::Name { dev: file.dev() };
                 self.submit(ring, Op::FileSystem(file.fd().clone()), operation);
             }
+        }
+    }
+
+    /// Whether what is read of a file stays in the page cache.
+    fn keeps(&self, file: &File) -> bool {
+        match self.config.caching {
+            Caching::Always => true,
+            Caching::Never => false,
+            Caching::Auto => file.size() <= self.config.cached_bytes_max,
         }
     }
 
@@ -401,12 +413,8 @@ impl Disk {
         if !self.has_room_beside(share(self.pool.count()), share(self.config.pipes)) {
             return None;
         }
+        let keep = self.keeps(file);
         let abilities = self.abilities.entry(file.dev()).or_default();
-        let keep = match self.config.caching {
-            Caching::Always => true,
-            Caching::Never => false,
-            Caching::Auto => file.size() <= self.config.cached_bytes_max,
-        };
         let wanted = usize::try_from(len).unwrap_or(usize::MAX);
         let is_fast = keep && abilities.is_fast();
         let readahead = if is_fast { readahead } else { Readahead::Off };
@@ -417,9 +425,6 @@ impl Disk {
             (false, Abilities { drop: true, .. }) => How::Drop,
             (false, _) => How::Discard,
         };
-        if matches!(how, How::Drop | How::Discard) {
-            file.drop_what_is_read();
-        }
         let mut read =
             Read { owner, at, file: Rc::clone(file), offset, len, how, began: ring.now() };
         if how == How::Splice {

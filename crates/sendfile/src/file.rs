@@ -14,7 +14,8 @@
 //!
 //! A touch proves nothing about a block of which a part was evicted and read again. So while a read of
 //! ours in a block is in flight, no earlier look at the block is believed, and when the read ends, the
-//! looks are forgotten.
+//! looks are forgotten. If files of this size are not to stay in the page cache, each use looks: reads
+//! evict parts of blocks all the time.
 //!
 //! Some file systems do not know `RWF_NOWAIT`, so each is asked for its name once, not on the loop
 //! (`f_type` of `fstatfs(2)`). tmpfs and ramfs have everything in memory, unless there is swap. Then, and
@@ -78,7 +79,7 @@ pub struct File {
     introduced: Cell<bool>,
     /// The readahead that the kernel has been told to use.
     readahead: Cell<Option<Readahead>>,
-    /// Whether reads of ours drop what they bring.
+    /// Whether reads of the inode leave nothing in the page cache.
     dropped: Cell<bool>,
     /// Blocks that were wholly resident, by block number.
     blocks: RefCell<BTreeMap<u64, Block>>,
@@ -185,8 +186,9 @@ impl File {
         self.dev
     }
 
-    /// What is read from now on is dropped from the page cache: nothing is believed from one use to
-    /// the next, for another stream's read may have dropped any part of it.
+    /// Notes that reads drop from the page cache what they bring. Such a read may belong to another
+    /// stream, to another open file of the same inode or to another worker, and may drop any part at
+    /// any time. So no look is believed from one use to the next.
     pub(crate) fn drop_what_is_read(&self) {
         self.dropped.set(true);
     }
@@ -383,10 +385,14 @@ const fn blocks_of(range: &Range<u64>) -> Range<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
     use ring::sim::{Config, World};
-    use ring::{Caching, Completion, Event, Op, OpenHow};
+    use ring::{Completion, Event, Op, OpenHow};
 
     use super::*;
+    use crate::disk::{Disk, DiskConfig, Owner};
+    use crate::transport::Takes;
 
     fn one(ring: &mut Ring, op: Op) -> Event {
         ring.submit(op, 1);
@@ -397,6 +403,18 @@ mod tests {
         completions.remove(0).result.unwrap()
     }
 
+    fn open(world: &World, ring: &mut Ring) -> File {
+        let dir = Some(ring.sim_root(world));
+        let how = OpenHow::BENEATH;
+        let Event::Opened(fd) = one(ring, Op::Open { dir, path: c"f".into(), how }) else {
+            unreachable!("an open ends so")
+        };
+        let Event::Stat(stat) = one(ring, Op::Stat(fd.clone())) else {
+            unreachable!("a stat ends so")
+        };
+        File::new(fd, &stat)
+    }
+
     /// Where `cachestat` is refused, only the touch would find the eviction, and the page that it
     /// touches has been read again.
     #[test]
@@ -405,22 +423,15 @@ mod tests {
             let world = World::new(Config { cachestat_errno: Some(1), ..Config::new(1) });
             world.write_file("f", &[7; 200_000]);
             let mut ring = Ring::simulated(&world);
-            let dir = Some(ring.sim_root(&world));
-            let how = OpenHow::BENEATH;
-            let Event::Opened(fd) = one(&mut ring, Op::Open { dir, path: c"f".into(), how }) else {
-                unreachable!("an open ends so")
-            };
-            let Event::Stat(stat) = one(&mut ring, Op::Stat(fd.clone())) else {
-                unreachable!("a stat ends so")
-            };
-            let file = File::new(fd.clone(), &stat);
+            let file = open(&world, &mut ring);
             let (part, now) = (100_000..150_000, ring.now());
             file.begin_read(&part);
             assert_eq!(file.resident(&ring, 0, 200_000, now, true), 200_000);
             world.evict_all();
             let pool = ring::BufferPool::new(PROBE_BYTES_MAX, 1).unwrap();
             let buf = pool.take(50_000).unwrap();
-            let read = Op::Read { file: fd, offset: part.start, buf, caching: Caching::Keep };
+            let (fd, caching) = (file.fd().clone(), ring::Caching::Keep);
+            let read = Op::Read { file: fd, offset: part.start, buf, caching };
             let Event::Read(_) = one(&mut ring, read) else { unreachable!("a read ends so") };
             let now = ring.now();
             if is_ended {
@@ -428,5 +439,34 @@ mod tests {
             }
             assert_eq!(file.resident(&ring, 50_000, 100_000, now, false), 0, "{is_ended}");
         }
+    }
+    /// A file that was found anew has two descriptors. A response that still uses the first reads a part
+    /// of a block and drops it; the last byte of the block stays, and is all that a touch of the second
+    /// would look at.
+    #[test]
+    fn a_look_is_not_believed_if_another_open_file_of_the_inode_drops_what_it_reads() {
+        let world = World::new(Config { can_drop: false, ..Config::new(1) });
+        world.write_file("f", &[7; 200_000]);
+        let mut ring = Ring::simulated(&world);
+        let (old, new) = (Rc::new(open(&world, &mut ring)), open(&world, &mut ring));
+        let config = DiskConfig { caching: Caching::Never, ..DiskConfig::default() };
+        let mut disk = Disk::new(config).unwrap();
+        let now = ring.now();
+        disk.introduce(&mut ring, &new);
+        assert_eq!(new.resident(&ring, 0, 200_000, now, true), 200_000);
+        let (owner, off, takes) = (Owner::of(1), Readahead::Off, Takes::Files);
+        // The second time it reads and discards, because the first has shown that this file system does
+        // not know `RWF_DONTCACHE`.
+        for _ in 0..2 {
+            disk.read(&mut ring, owner, 0, &old, 50_000, 50_000, off, takes, true).unwrap();
+            let mut completions = Vec::new();
+            while ring.in_flight() > 0 {
+                ring.wait(None, &mut completions).unwrap();
+                completions.drain(..).for_each(|one| drop(disk.handle(&mut ring, one)));
+            }
+        }
+        assert!(world.counts().evictions > 0);
+        assert!(ring.now().since(now) < CONFIDENCE);
+        assert_eq!(new.resident(&ring, 0, 200_000, ring.now(), false), 0);
     }
 }
