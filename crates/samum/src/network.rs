@@ -1,7 +1,6 @@
 //! Where connections come from, and what happens to them: the same events from every stack.
 
 use core::fmt;
-use core::marker::PhantomData;
 use core::time::Duration;
 use std::io;
 
@@ -75,13 +74,22 @@ pub enum NetEvent<N> {
 
 /// Listening sockets of the kernel's TCP, or Unix sockets.
 ///
-/// `T` is what becomes of an accepted socket: [`KernelTcp`] itself, or a transport that wraps it.
-pub struct Listeners<T = KernelTcp> {
+/// `F` makes the transport of each connection. It is given the connection's socket and the index of
+/// the listener that accepted it. [`new`](Self::new) uses [`KernelTcp`] itself.
+pub struct Listeners<F = fn(KernelTcp, usize) -> KernelTcp> {
     all: Vec<Listener>,
     /// Accepts in flight.
     accepts: usize,
     closed: bool,
-    transport: PhantomData<T>,
+    make: F,
+}
+
+/// A connection that one of the [`Listeners`] has accepted.
+#[derive(Debug)]
+pub struct Newcomer {
+    socket: Fd,
+    /// The index of the listener.
+    listener: usize,
 }
 
 struct Listener {
@@ -99,16 +107,28 @@ enum Accepting {
     Stopped,
 }
 
-impl<T> Listeners<T> {
-    /// Takes sockets that listen.
+impl Listeners {
+    /// Takes sockets that listen; their connections have no transport but the kernel's.
     #[must_use]
     pub fn new(sockets: Vec<Fd>) -> Self {
+        Self::with(sockets, |tcp, _| tcp)
+    }
+}
+
+impl<F> Listeners<F> {
+    /// Takes sockets that listen, and a function that makes the transports of their connections.
+    #[must_use]
+    pub fn with(sockets: Vec<Fd>, make: F) -> Self {
         let listen = |socket| Listener { socket, state: Accepting::Stopped };
         let all = sockets.into_iter().map(listen).collect();
-        Self { all, accepts: 0, closed: false, transport: PhantomData }
+        Self { all, accepts: 0, closed: false, make }
     }
 
-    fn handle_accept(&mut self, ring: &mut Ring, completion: Completion) -> Option<NetEvent<Fd>> {
+    fn handle_accept(
+        &mut self,
+        ring: &mut Ring,
+        completion: Completion,
+    ) -> Option<NetEvent<Newcomer>> {
         self.accepts -= usize::from(!completion.more);
         if self.closed {
             return None;
@@ -119,7 +139,9 @@ impl<T> Listeners<T> {
             listener.state = Accepting::Stopped;
         }
         match completion.result {
-            Ok(Event::Accepted(socket)) => Some(NetEvent::Accepted(socket)),
+            Ok(Event::Accepted(socket)) => {
+                Some(NetEvent::Accepted(Newcomer { socket, listener: number }))
+            }
             Ok(event) => unreachable!("an accept brought {event:?}"),
             Err(error) if error.raw_os_error() == Some(ECANCELED) => Some(NetEvent::Resumed),
             Err(error) => {
@@ -132,7 +154,7 @@ impl<T> Listeners<T> {
     }
 
     /// Descriptors may be free again.
-    fn resume(&mut self, number: u64) -> Option<NetEvent<Fd>> {
+    fn resume(&mut self, number: u64) -> Option<NetEvent<Newcomer>> {
         let number = usize::try_from(number).expect("an index of listeners");
         // None are left once the network is closed.
         let listener = self.all.get_mut(number)?;
@@ -144,9 +166,9 @@ impl<T> Listeners<T> {
     }
 }
 
-impl<T: Transport + From<KernelTcp>> Network for Listeners<T> {
+impl<T: Transport, F: FnMut(KernelTcp, usize) -> T> Network for Listeners<F> {
     type Transport = T;
-    type Newcomer = Fd;
+    type Newcomer = Newcomer;
 
     fn set_accepting(&mut self, ring: &mut Ring, on: bool) {
         for (number, listener) in (0_u64..).zip(&mut self.all) {
@@ -166,7 +188,7 @@ impl<T: Transport + From<KernelTcp>> Network for Listeners<T> {
     }
 
     #[inline]
-    fn handle(&mut self, ring: &mut Ring, completion: Completion) -> Option<NetEvent<Fd>> {
+    fn handle(&mut self, ring: &mut Ring, completion: Completion) -> Option<NetEvent<Newcomer>> {
         let id = id_of(completion.token);
         match completion.token & kind::MASK {
             kind::RECV => Some(match completion.result {
@@ -184,14 +206,14 @@ impl<T: Transport + From<KernelTcp>> Network for Listeners<T> {
         }
     }
 
-    fn open(&mut self, ring: &mut Ring, socket: Fd, id: u64) -> T {
-        let mut tcp = KernelTcp::new(socket, kind::RECV | id, kind::WRITABLE | id);
+    fn open(&mut self, ring: &mut Ring, newcomer: Newcomer, id: u64) -> T {
+        let mut tcp = KernelTcp::new(newcomer.socket, kind::RECV | id, kind::WRITABLE | id);
         tcp.set_receiving(ring, true);
-        T::from(tcp)
+        (self.make)(tcp, newcomer.listener)
     }
 
-    fn peer_name(&self, ring: &Ring, socket: &Fd) -> Box<str> {
-        match ring.peer_name(socket) {
+    fn peer_name(&self, ring: &Ring, newcomer: &Newcomer) -> Box<str> {
+        match ring.peer_name(&newcomer.socket) {
             Some(address) => address.ip().to_string().into(),
             None => "unix:".into(),
         }
@@ -211,7 +233,7 @@ impl<T: Transport + From<KernelTcp>> Network for Listeners<T> {
     }
 }
 
-impl<T> fmt::Debug for Listeners<T> {
+impl<F> fmt::Debug for Listeners<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Listeners({})", self.all.len())
     }

@@ -4,17 +4,19 @@
 //! others get all.
 
 use core::time::Duration;
+use std::rc::Rc;
 
-use ring::sim::{Config, End, Faults};
+use ring::sim::{Config, End, Faults, Peer};
 use samum::session::Http1;
-use sendfile::{KernelTcp, Transport};
+use sendfile::Transport;
 use testkit::{Content, Response};
 
 use crate::cases::Site;
 use crate::lossy::{Lossy, LossyClient};
-use crate::record::{RecordClient, Records};
+use crate::record::{RecordClient, Records, SECRET};
 use crate::world::{
-    Chance, Client, Plain, assert_nothing_is_left, config, for_seeds, make, serve, tuning,
+    self, Chance, Client, Dial, Make, Plain, assert_nothing_is_left, config, for_seeds, serve_over,
+    tuning,
 };
 
 const SEEDS: u64 = 200;
@@ -27,17 +29,17 @@ const ROUNDS_MAX: usize = 50_000;
 
 #[test]
 fn over_the_kernels_tcp() {
-    for_seeds(SEEDS, run::<KernelTcp, Plain>);
+    for_seeds(SEEDS, |seed| run(seed, |tcp, _| tcp, Plain::new));
 }
 
 #[test]
 fn over_records() {
-    for_seeds(SEEDS, run::<Records, RecordClient>);
+    for_seeds(SEEDS, |seed| run(seed, |tcp, _| Records::new(tcp, SECRET), RecordClient::new));
 }
 
 #[test]
 fn over_a_lossy_network() {
-    for_seeds(SEEDS, run::<Lossy, LossyClient>);
+    for_seeds(SEEDS, |seed| run(seed, |tcp, _| Lossy::new(tcp), LossyClient::new));
 }
 
 fn faulty(seed: u64, chance: &mut Chance) -> Config {
@@ -61,6 +63,8 @@ fn content(size: u64) -> Content {
 
 /// One client: what it has asked for, and how far its answers have come.
 struct Asker<C> {
+    /// The client's socket, to be unkind to it.
+    peer: Rc<Peer>,
     client: C,
     /// Sizes of the files that it asks for, in order.
     sizes: Vec<u64>,
@@ -72,10 +76,11 @@ struct Asker<C> {
 }
 
 impl<C: Client> Asker<C> {
-    fn new(client: C, chance: &mut Chance) -> Self {
+    fn new(peer: Rc<Peer>, dial: Dial<C>, chance: &mut Chance) -> Self {
+        let client = dial(Rc::clone(&peer), chance.bits());
         let sizes: Vec<_> = (0..REQUESTS).map(|_| SIZES[chance.below(SIZES.len())]).collect();
         let breaks = chance.one_in(4);
-        let mut asker = Self { client, sizes, answered: 0, at: 0, breaks, broken: false };
+        let mut asker = Self { peer, client, sizes, answered: 0, at: 0, breaks, broken: false };
         for (number, size) in asker.sizes.iter().enumerate() {
             let last = number + 1 == REQUESTS;
             let close = if last { "Connection: close\r\n" } else { "" };
@@ -116,17 +121,16 @@ impl<C: Client> Asker<C> {
     }
 }
 
-fn run<T: Transport + From<KernelTcp>, C: Client>(seed: u64) {
+fn run<T: Transport, C: Client>(seed: u64, make: Make<T>, dial: Dial<C>) {
     let mut chance = Chance(seed);
     let names = SIZES.map(|size| (format!("f{size}"), content(size)));
     let site = names
         .into_iter()
         .fold(Site::new("faults"), |site, (name, content)| site.file(name, content));
-    let world = make(faulty(seed, &mut chance), &site);
-    let mut worker = serve::<Http1, T>(&world, tuning(&site));
-    let mut askers: Vec<_> = (0..CLIENTS)
-        .map(|_| Asker::new(C::new(world.connect(), chance.bits()), &mut chance))
-        .collect();
+    let world = world::make(faulty(seed, &mut chance), &site);
+    let mut worker = serve_over::<Http1, T>(&world, tuning(&site), make);
+    let mut askers: Vec<_> =
+        (0..CLIENTS).map(|_| Asker::new(Rc::new(world.connect()), dial, &mut chance)).collect();
     let mut rounds = 0;
     while !askers.iter().all(Asker::is_done) {
         rounds += 1;
@@ -134,7 +138,7 @@ fn run<T: Transport + From<KernelTcp>, C: Client>(seed: u64) {
         let until = worker.ring().now() + Duration::from_millis(1 + chance.bits() % 20);
         worker.turn(Some(until)).expect("a ring that waits");
         for asker in &mut askers {
-            let peer = asker.client.peer();
+            let peer = &asker.peer;
             match chance.below(40) {
                 0 => peer.stop_reading(),
                 1..10 => peer.set_read_rate(None),

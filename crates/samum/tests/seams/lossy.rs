@@ -7,6 +7,7 @@
 
 use core::ops::Range;
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
 use outq::{Chunk, OutQ};
 use ring::Ring;
@@ -60,8 +61,8 @@ pub(crate) struct Lossy {
     has_ended: bool,
 }
 
-impl From<KernelTcp> for Lossy {
-    fn from(tcp: KernelTcp) -> Self {
+impl Lossy {
+    pub(crate) const fn new(tcp: KernelTcp) -> Self {
         Self {
             below: Below::new(tcp),
             sent: 0,
@@ -72,9 +73,7 @@ impl From<KernelTcp> for Lossy {
             has_ended: false,
         }
     }
-}
 
-impl Lossy {
     /// The position in the connection's stream at which the queue begins.
     const fn base(&self, queue: &OutQ<Piece>) -> u64 {
         self.sent - queue.sent()
@@ -201,7 +200,7 @@ impl Transport for Lossy {
 
 /// The client's end, and the network in front of it.
 pub(crate) struct LossyClient {
-    peer: Peer,
+    peer: Rc<Peer>,
     chance: Chance,
     input: Vec<u8>,
     /// Segments that are late, in any order.
@@ -235,8 +234,8 @@ impl LossyClient {
     }
 }
 
-impl Client for LossyClient {
-    fn new(peer: Peer, seed: u64) -> Self {
+impl LossyClient {
+    pub(crate) const fn new(peer: Rc<Peer>, seed: u64) -> Self {
         Self {
             peer,
             chance: Chance(seed),
@@ -249,7 +248,9 @@ impl Client for LossyClient {
             end: None,
         }
     }
+}
 
+impl Client for LossyClient {
     fn send(&mut self, bytes: &[u8]) {
         self.peer.send(&frame(DATA, 0..bytes.len() as u64, bytes));
     }
@@ -298,9 +299,5 @@ impl Client for LossyClient {
     fn end(&self) -> Option<End> {
         let end = self.peer.end()?;
         Some(if self.end == Some(self.received.len() as u64) { end } else { End::Reset })
-    }
-
-    fn peer(&self) -> &Peer {
-        &self.peer
     }
 }

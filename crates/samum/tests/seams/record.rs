@@ -4,18 +4,27 @@
 //! A record is a kind, the length of its body, a byte of its number, and the body, each byte of
 //! which is changed by the key.
 
+use std::rc::Rc;
+
 use outq::OutQ;
 use ring::Ring;
 use ring::sim::{End, Peer};
+use samum::network::Listeners;
+use samum::session::Http1;
+use samum::worker::Worker;
 use sendfile::{Drained, Failure, KernelTcp, Piece, Takes, Transport};
 
 use crate::below::Below;
-use crate::world::Client;
+use crate::cases::Site;
+use crate::world::{Client, config, make, parts, run_until, tuning};
 
 const HEAD_BYTES: usize = 5;
 const BODY_BYTES_MAX: usize = 16 * 1024;
 /// The key changes after so many records.
 const RECORDS_PER_KEY: u64 = 7;
+
+/// The secret of a server that has only one.
+pub(crate) const SECRET: u8 = 3;
 
 const HELLO: u8 = 1;
 const FINISHED: u8 = 2;
@@ -24,13 +33,18 @@ const NEW_KEY: u8 = 4;
 const CLOSE: u8 = 5;
 
 /// One direction: makes records, or undoes them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Key {
     records: u64,
     generation: u8,
 }
 
 impl Key {
+    /// The first of a connection.
+    const fn first(secret: u8) -> Self {
+        Self { records: 0, generation: secret }
+    }
+
     fn change(&mut self, kind: u8, body: &mut [u8]) {
         for (at, byte) in (0_u8..=255).cycle().zip(body) {
             *byte ^= at ^ self.generation.wrapping_mul(31) ^ self.records.to_le_bytes()[0];
@@ -80,23 +94,20 @@ pub(crate) struct Records {
     has_ended: bool,
 }
 
-impl From<KernelTcp> for Records {
-    fn from(tcp: KernelTcp) -> Self {
-        let (seals, opens) = (Key::default(), Key::default());
-        let (input, plain) = (Vec::new(), Vec::new());
+impl Records {
+    /// The server's end of a connection whose keys are made of a secret that the client knows.
+    pub(crate) const fn new(tcp: KernelTcp, secret: u8) -> Self {
         Self {
             below: Below::new(tcp),
-            seals,
-            opens,
-            input,
-            plain,
+            seals: Key::first(secret),
+            opens: Key::first(secret),
+            input: Vec::new(),
+            plain: Vec::new(),
             greeted: false,
             has_ended: false,
         }
     }
-}
 
-impl Records {
     fn seal(&mut self, kind: u8, body: &[u8]) {
         let record = self.seals.seal(kind, body);
         self.below.push(record);
@@ -207,7 +218,7 @@ pub(crate) fn bounds(range: &core::ops::Range<u64>) -> core::ops::Range<usize> {
 
 /// The client's end.
 pub(crate) struct RecordClient {
-    peer: Peer,
+    peer: Rc<Peer>,
     seals: Key,
     opens: Key,
     input: Vec<u8>,
@@ -218,18 +229,15 @@ pub(crate) struct RecordClient {
 }
 
 impl RecordClient {
-    fn seal(&mut self, kind: u8, body: &[u8]) {
-        let record = self.seals.seal(kind, body);
-        self.peer.send(&record);
+    pub(crate) fn new(peer: Rc<Peer>, _seed: u64) -> Self {
+        Self::with(peer, SECRET)
     }
-}
 
-impl Client for RecordClient {
-    fn new(peer: Peer, _seed: u64) -> Self {
+    fn with(peer: Rc<Peer>, secret: u8) -> Self {
         let mut client = Self {
             peer,
-            seals: Key::default(),
-            opens: Key::default(),
+            seals: Key::first(secret),
+            opens: Key::first(secret),
             input: Vec::new(),
             received: Vec::new(),
             waiting: Some((Vec::new(), false)),
@@ -239,6 +247,13 @@ impl Client for RecordClient {
         client
     }
 
+    fn seal(&mut self, kind: u8, body: &[u8]) {
+        let record = self.seals.seal(kind, body);
+        self.peer.send(&record);
+    }
+}
+
+impl Client for RecordClient {
     fn send(&mut self, bytes: &[u8]) {
         match &mut self.waiting {
             Some((waiting, _)) => waiting.extend_from_slice(bytes),
@@ -285,8 +300,35 @@ impl Client for RecordClient {
         let end = self.peer.end()?;
         Some(if self.has_closed { end } else { End::Reset })
     }
+}
 
-    fn peer(&self) -> &Peer {
-        &self.peer
+#[test]
+fn each_listener_has_a_secret_of_its_own() {
+    let site = Site::new("secrets").file("f", "hello");
+    let world = make(config(1), &site);
+    let mut parts = parts(&world, tuning(&site));
+    parts.listeners.push(parts.ring.sim_listener(&world));
+    let numbers: Vec<i32> = parts.listeners.iter().map(ring::Fd::raw).collect();
+    let secrets = vec![10, 20];
+    let secret_of = secrets.clone();
+    let network = Listeners::with(parts.listeners.clone(), move |tcp, listener: usize| {
+        Records::new(tcp, secret_of[listener])
+    });
+    let mut worker = Worker::<Http1, _>::over(parts, network).expect("memory");
+    for (number, right) in numbers.iter().zip(&secrets) {
+        for secret in &secrets {
+            let peer = Rc::new(world.connect_to(*number));
+            let mut client = RecordClient::with(Rc::clone(&peer), *secret);
+            client.send(b"GET /f HTTP/1.0\r\n\r\n");
+            let ended = run_until(&mut worker, || {
+                // The answers to a client that has another secret cannot be read.
+                if secret == right {
+                    client.look();
+                }
+                peer.end().is_some()
+            });
+            assert!(ended, "a client waits for ever");
+            assert_eq!(client.received().ends_with(b"hello"), secret == right);
+        }
     }
 }

@@ -1,16 +1,21 @@
 //! The table of `tests/cases` in the simulated world, over each transport.
 
+use std::rc::Rc;
+
 use ring::sim::World;
-use samum::network::Listeners;
+use samum::network::Network;
 use samum::session::Http1;
 use samum::worker::Worker;
-use sendfile::{KernelTcp, Transport};
+use sendfile::Transport;
 use testkit::Response;
 
 use crate::cases::{Case, sites};
 use crate::lossy::{Lossy, LossyClient};
-use crate::record::{RecordClient, Records};
-use crate::world::{Client, Plain, assert_nothing_is_left, config, make, run_until, serve, tuning};
+use crate::record::{RecordClient, Records, SECRET};
+use crate::world;
+use crate::world::{
+    Client, Dial, Make, Plain, assert_nothing_is_left, config, run_until, serve_over, tuning,
+};
 
 /// The way in which the bytes of a step are cut into pieces.
 #[derive(Clone, Copy, Debug)]
@@ -23,29 +28,29 @@ const DRIBBLED_MAX: usize = 2000;
 
 #[test]
 fn over_the_kernels_tcp() {
-    run_all::<KernelTcp, Plain>();
+    run_all(|tcp, _| tcp, Plain::new);
 }
 
 #[test]
 fn over_records() {
-    run_all::<Records, RecordClient>();
+    run_all(|tcp, _| Records::new(tcp, SECRET), RecordClient::new);
 }
 
 #[test]
 fn over_a_lossy_network() {
-    run_all::<Lossy, LossyClient>();
+    run_all(|tcp, _| Lossy::new(tcp), LossyClient::new);
 }
 
 /// Runs all cases of the table, cold and then warm.
-fn run_all<T: Transport + From<KernelTcp>, C: Client>() {
+fn run_all<T: Transport, C: Client>(make: Make<T>, dial: Dial<C>) {
     let (mut count, mut faults) = (0, Vec::new());
     for (seed, site) in (0..).zip(sites()) {
-        let world = make(config(seed), &site);
-        let mut worker = serve::<Http1, T>(&world, tuning(&site));
+        let world = world::make(config(seed), &site);
+        let mut worker = serve_over(&world, tuning(&site), make);
         for cut in [Cut::Whole, Cut::Bytes] {
             for case in &site.cases {
                 count += 1;
-                let client = C::new(world.connect(), seed);
+                let client = dial(Rc::new(world.connect()), seed);
                 if let Err(fault) = run(&world, &mut worker, client, case, cut) {
                     let (site, case) = (site.name, &case.name);
                     faults.push(format!("{site}, {case:?}, {cut:?}: {fault}"));
@@ -58,10 +63,10 @@ fn run_all<T: Transport + From<KernelTcp>, C: Client>() {
     assert!(count > 100, "{count} cases");
 }
 
-fn run<T: Transport + From<KernelTcp>, C: Client>(
+fn run<N: Network>(
     world: &World,
-    worker: &mut Worker<Http1, Listeners<T>>,
-    mut client: C,
+    worker: &mut Worker<Http1, N>,
+    mut client: impl Client,
     case: &Case,
     cut: Cut,
 ) -> Result<(), String> {

@@ -4,13 +4,13 @@ use core::panic::AssertUnwindSafe;
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::panic::{catch_unwind, resume_unwind};
+use std::rc::Rc;
 
 use ring::sim::{Config, End, Peer, World};
 use ring::{Ring, Time};
 use samum::config::Tuning;
 use samum::crowd::Crowd;
 use samum::handler::Handler;
-use samum::handler::files::Files;
 use samum::network::{Listeners, Network};
 use samum::session::Session;
 use samum::worker::{Parts, Worker};
@@ -82,13 +82,22 @@ pub(crate) fn parts(world: &World, tuning: Tuning) -> Parts {
     }
 }
 
-/// A worker that serves the files of this world in sessions `S` over transports `T`.
-pub(crate) fn serve<S: Session, T: Transport + From<KernelTcp>>(
+/// A worker that serves the files of this world in sessions `S` over the kernel's TCP.
+pub(crate) fn serve<S: Session>(world: &World, tuning: Tuning) -> Worker<S> {
+    Worker::new(parts(world, tuning)).expect("memory")
+}
+
+/// A function that makes the transport of a connection, of the socket and the listener's index.
+pub(crate) type Make<T> = fn(KernelTcp, usize) -> T;
+
+/// The same over transports that `make` makes.
+pub(crate) fn serve_over<S: Session, T: Transport>(
     world: &World,
     tuning: Tuning,
-) -> Worker<S, Listeners<T>, Files> {
+    make: Make<T>,
+) -> Worker<S, Listeners<Make<T>>> {
     let parts = parts(world, tuning);
-    let network = Listeners::new(parts.listeners.clone());
+    let network = Listeners::with(parts.listeners.clone(), make);
     Worker::over(parts, network).expect("memory")
 }
 
@@ -145,9 +154,6 @@ pub(crate) fn for_seeds(count: u64, test: impl Fn(u64)) {
 
 /// The client's end of a transport. It works only when it is looked at.
 pub(crate) trait Client {
-    /// Begins to talk, as far as the transport asks for it.
-    fn new(peer: Peer, seed: u64) -> Self;
-
     /// Sends plain bytes.
     fn send(&mut self, bytes: &[u8]);
 
@@ -162,22 +168,24 @@ pub(crate) trait Client {
 
     /// How the stream of plain bytes has ended, if it has.
     fn end(&self) -> Option<End>;
-
-    /// The socket, for a test that is unkind to it.
-    fn peer(&self) -> &Peer;
 }
+
+/// A function that makes a client of its socket and a seed.
+pub(crate) type Dial<C> = fn(Rc<Peer>, u64) -> C;
 
 /// The client of [`KernelTcp`]: plain bytes are the socket's.
 pub(crate) struct Plain {
-    peer: Peer,
+    peer: Rc<Peer>,
     received: Vec<u8>,
 }
 
-impl Client for Plain {
-    fn new(peer: Peer, _seed: u64) -> Self {
+impl Plain {
+    pub(crate) const fn new(peer: Rc<Peer>, _seed: u64) -> Self {
         Self { peer, received: Vec::new() }
     }
+}
 
+impl Client for Plain {
     fn send(&mut self, bytes: &[u8]) {
         self.peer.send(bytes);
     }
@@ -196,10 +204,6 @@ impl Client for Plain {
 
     fn end(&self) -> Option<End> {
         self.peer.end()
-    }
-
-    fn peer(&self) -> &Peer {
-        &self.peer
     }
 }
 

@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 
 use ring::sim::{Config, Counts, Peer, World};
 use samum::config::Tuning;
-use samum::handler::files::Files;
-use samum::network::{Listeners, Network};
+use samum::network::Network;
 use samum::session::{Http1, Session};
 use samum::worker::Worker;
-use sendfile::{Caching, KernelTcp};
+use sendfile::Caching;
 use testkit::Response;
 
 use super::{Framed, Kind, LANES_MAX, PATIENCE};
@@ -144,7 +143,7 @@ impl Client {
     }
 }
 
-type Server = Worker<Framed, Listeners<KernelTcp>, Files>;
+type Server = Worker<Framed>;
 
 fn wait_for(worker: &mut Server, client: &mut Client, ids: &[u32]) {
     assert!(run_until(worker, || client.has_all(ids)), "{ids:?} of {}", client.summary());
@@ -169,7 +168,7 @@ fn listing() -> Tuning {
 fn heads_and_bodies_are_those_of_http1() {
     for_seeds(10, |seed| {
         let (world, _) = make(Config::new(seed));
-        let mut framed: Server = serve::<Framed, KernelTcp>(&world, listing());
+        let mut framed: Server = serve::<Framed>(&world, listing());
         let mut client = Client::new(&world);
         let mut requests: Vec<_> = FILES.iter().map(|(name, _)| get(name, "")).collect();
         requests.extend([
@@ -187,7 +186,7 @@ fn heads_and_bodies_are_those_of_http1() {
         wait_for(&mut framed, &mut client, &ids);
 
         let (world, _) = make(Config::new(seed));
-        let mut http1 = serve::<Http1, KernelTcp>(&world, listing());
+        let mut http1 = serve::<Http1>(&world, listing());
         for (id, head) in ids.iter().zip(&requests) {
             let is_head = head.starts_with(b"HEAD");
             let peer = world.connect();
@@ -216,7 +215,7 @@ fn fields(response: &Response) -> (u16, Vec<&(String, String)>) {
 fn a_cold_lane_does_not_hold_up_hot_ones() {
     for_seeds(20, |seed| {
         let (world, device) = make(Config::new(seed));
-        let mut worker = serve::<Framed, KernelTcp>(&world, Tuning::default());
+        let mut worker = serve::<Framed>(&world, Tuning::default());
         let mut client = Client::new(&world);
         let hot = &FILES[..6];
         let first: Vec<_> = hot.iter().map(|(name, _)| client.get(name)).collect();
@@ -252,7 +251,7 @@ fn a_cold_lane_does_not_hold_up_hot_ones() {
 #[test]
 fn lanes_take_turns() {
     let (world, _) = make(Config::new(1));
-    let mut worker = serve::<Framed, KernelTcp>(&world, Tuning::default());
+    let mut worker = serve::<Framed>(&world, Tuning::default());
     let mut client = Client::new(&world);
     client.peer.set_read_rate(Some(1_000_000));
     let ids = [(); 4].map(|()| client.get("f1000000"));
@@ -268,7 +267,7 @@ fn a_lane_that_fails_ends_alone() {
     for_seeds(20, |seed| {
         let (world, _) = make(Config::new(seed));
         let tuning = Tuning { readahead: 0, ..Tuning::default() };
-        let mut worker = serve::<Framed, KernelTcp>(&world, tuning);
+        let mut worker = serve::<Framed>(&world, tuning);
         let mut client = Client::new(&world);
         client.peer.set_read_rate(Some(1_000_000));
         let (cut, whole) = (client.get("f1000000"), client.get(SLOW));
@@ -292,7 +291,7 @@ fn a_lane_that_fails_ends_alone() {
 fn a_withdrawn_request_gives_its_place_to_another() {
     for_seeds(20, |seed| {
         let (world, device) = make(Config::new(seed));
-        let mut worker = serve::<Framed, KernelTcp>(&world, Tuning::default());
+        let mut worker = serve::<Framed>(&world, Tuning::default());
         let mut client = Client::new(&world);
         let opened = client.get(SLOW);
         wait_for(&mut worker, &mut client, &[opened]);
@@ -319,7 +318,7 @@ fn a_withdrawn_request_gives_its_place_to_another() {
 #[test]
 fn a_peer_that_asks_and_withdraws_fills_no_memory() {
     let (world, _) = make(Config::new(1));
-    let mut worker = serve::<Framed, KernelTcp>(&world, Tuning::default());
+    let mut worker = serve::<Framed>(&world, Tuning::default());
     let mut client = Client::new(&world);
     client.peer.stop_reading();
     for _ in 0..3000 {
@@ -339,7 +338,7 @@ fn a_peer_that_asks_and_withdraws_fills_no_memory() {
 fn clients_that_take_nothing_do_not_keep_the_buffers() {
     for_seeds(3, |seed| {
         let (world, _) = make(Config::new(seed));
-        let mut worker = serve::<Framed, KernelTcp>(&world, Tuning::default());
+        let mut worker = serve::<Framed>(&world, Tuning::default());
         let stuck: Vec<_> = (0..80)
             .map(|_| {
                 let mut client = Client::new(&world);
@@ -366,7 +365,7 @@ fn clients_that_take_nothing_do_not_keep_the_buffers() {
 #[test]
 fn a_server_that_stops_completes_what_was_asked() {
     let (world, _) = make(Config::new(1));
-    let mut worker = serve::<Framed, KernelTcp>(&world, Tuning::default());
+    let mut worker = serve::<Framed>(&world, Tuning::default());
     let mut client = Client::new(&world);
     let ids = FILES.map(|(name, _)| client.get(name));
     assert!(run_until(&mut worker, || client.peer.received_bytes() > 0));
@@ -381,7 +380,7 @@ fn a_server_that_stops_completes_what_was_asked() {
 #[test]
 fn a_frame_that_makes_no_sense_ends_the_connection_or_the_request() {
     let (world, _) = make(Config::new(1));
-    let mut worker = serve::<Framed, KernelTcp>(&world, Tuning::default());
+    let mut worker = serve::<Framed>(&world, Tuning::default());
     let mut client = Client::new(&world);
     let (bad, good) = (client.ask(b"nonsense\r\n\r\n"), client.get("f5000"));
     wait_for(&mut worker, &mut client, &[bad, good]);
@@ -394,7 +393,7 @@ fn a_frame_that_makes_no_sense_ends_the_connection_or_the_request() {
 #[test]
 fn a_peer_that_does_nothing_is_let_go() {
     let (world, _) = make(Config::new(1));
-    let mut worker = serve::<Framed, KernelTcp>(&world, Tuning::default());
+    let mut worker = serve::<Framed>(&world, Tuning::default());
     let [mut silent, mut torn, mut stuck, mut slow] = [(); 4].map(|()| Client::new(&world));
     let frame = torn.frame(&get("f1", ""));
     torn.peer.send(&frame[..20]);
@@ -491,8 +490,7 @@ fn every_byte_is_right_in_random_worlds() {
         }
         let caching = [Caching::Auto, Caching::Never, Caching::Always][chance.below(3)];
         let (world, device) = make(config);
-        let mut worker =
-            serve::<Framed, KernelTcp>(&world, Tuning { caching, ..Tuning::default() });
+        let mut worker = serve::<Framed>(&world, Tuning { caching, ..Tuning::default() });
         let mut clients: Vec<_> =
             (0..1 + chance.below(6)).map(|_| Scripted::new(&world, seed, &mut chance)).collect();
         let mut hangs = false;
