@@ -49,11 +49,13 @@ pub fn format(unix: i64) -> [u8; DATE_LEN] {
     let unix = unix.clamp(FIRST, LAST);
     let weekday = (unix.div_euclid(SECONDS_PER_DAY) + FIRST_WEEKDAY).rem_euclid(7);
     let Civil { year, month, day, second_of_day } = Civil::from_unix(unix);
+    // Small and not negative, all of them, and divided in fewer instructions so.
+    let [year, day, second_of_day] = [year, day, second_of_day].map(small);
 
     let mut out = *b"Sun, 00 Jan 0000 00:00:00 GMT";
-    out[..3].copy_from_slice(&DAYS[index(weekday)].as_bytes()[..3]);
+    out[..3].copy_from_slice(&DAYS[small(weekday) as usize].as_bytes()[..3]);
     put_two_digits(&mut out, 5, day);
-    out[8..11].copy_from_slice(MONTHS[index(month - 1)]);
+    out[8..11].copy_from_slice(MONTHS[small(month - 1) as usize]);
     put_two_digits(&mut out, 12, year / 100);
     put_two_digits(&mut out, 14, year % 100);
     put_two_digits(&mut out, 17, second_of_day / 3600);
@@ -172,29 +174,28 @@ fn four_digits(value: &[u8]) -> Option<(i64, &[u8])> {
     Some((century * 100 + year, rest))
 }
 
-fn put_two_digits(out: &mut [u8; DATE_LEN], at: usize, number: i64) {
-    debug_assert!((0..100).contains(&number));
-    out[at] = b'0' + digit(number / 10);
-    out[at + 1] = b'0' + digit(number % 10);
+fn put_two_digits(out: &mut [u8; DATE_LEN], at: usize, number: u32) {
+    debug_assert!(number < 100);
+    out[at..at + 2].copy_from_slice(&[digit(number / 10), digit(number % 10)]);
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the callers pass a single digit")]
+const fn digit(number: u32) -> u8 {
+    b'0' + number as u8
 }
 
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "the callers pass a single digit"
+    reason = "the callers pass parts of a date within the years 0 to 9999"
 )]
-fn digit(number: i64) -> u8 {
-    number as u8
+const fn small(number: i64) -> u32 {
+    debug_assert!(number >= 0 && number <= u32::MAX as i64);
+    number as u32
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the callers pass a weekday or a month, both small and not negative"
-)]
-fn index(number: i64) -> usize {
-    number as usize
-}
+/// Days of 400 years.
+const DAYS_PER_ERA: u32 = 146_097;
 
 const fn is_leap_year(year: i64) -> bool {
     year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
@@ -220,14 +221,14 @@ const fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year_of_era = year.rem_euclid(400);
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
     let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    era * 146_097 + day_of_era - 719_468
+    era * DAYS_PER_ERA as i64 + day_of_era - 719_468
 }
 
-/// The date, as year, month and day, of a day counted from 1970-01-01.
+/// The date, as year, month and day, of a day counted from 1970-01-01, from the year 0 on.
 const fn civil_from_days(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
+    // One era earlier, so that there is nothing negative.
+    let days = small(days + 719_468 + DAYS_PER_ERA as i64);
+    let (era, day_of_era) = (days / DAYS_PER_ERA, days % DAYS_PER_ERA);
     let year_of_era =
         (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
@@ -235,7 +236,7 @@ const fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     let year = era * 400 + year_of_era + if month <= 2 { 1 } else { 0 };
-    (year, month, day)
+    (year as i64 - 400, month as i64, day as i64)
 }
 
 #[cfg(test)]

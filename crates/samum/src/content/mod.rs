@@ -309,7 +309,7 @@ impl Content {
 
     /// A load has ended: answers the requests that waited for it, and caches what it found.
     fn end(&mut self, shell: &mut Shell, load: Key, outcome: Outcome<Fd>) {
-        let load = self.loader.remove(load);
+        let mut load = self.loader.remove(load);
         self.library.open_files.release(load.reserved());
         self.leave_line(shell);
         match outcome {
@@ -319,7 +319,7 @@ impl Content {
                 if load.is_outdated {
                     self.library.evict(load.site, &load.path);
                 }
-                self.answer(load.tickets, &Answer::Resource(resource));
+                self.answer(&mut load.tickets, &Answer::Resource(resource));
             }
             Outcome::File { look, parts, is_changed } => {
                 let policy = &self.sites[load.site.index()].policy;
@@ -328,22 +328,22 @@ impl Content {
                 let tag = |stat: &_, coding| self.hashes.tag(policy.tags, stat, coding);
                 let found = Assembled::file(name, look.unix, parts, tag, &self.account);
                 let fate = if is_changed { Fate::Leave } else { Fate::Cache };
-                self.deliver(shell, load, &look, found, fate);
+                self.deliver(shell, &mut load, &look, found, fate);
             }
             Outcome::Redirect(look) => {
-                self.deliver(shell, load, &look, Assembled::redirect(), Fate::Evict);
+                self.deliver(shell, &mut load, &look, Assembled::redirect(), Fate::Evict);
             }
             Outcome::Directory(look, listing) => {
                 let is_small = listing.entries.len() <= LISTED_MAX;
                 let fate = if is_small { Fate::Cache } else { Fate::Evict };
-                self.deliver(shell, load, &look, Assembled::directory(listing), fate);
+                self.deliver(shell, &mut load, &look, Assembled::directory(listing), fate);
             }
-            Outcome::Missing => self.fail(load, &Answer::Error(Status::NotFound)),
-            Outcome::Replaced => self.fail(load, &Answer::Error(Status::ServiceUnavailable)),
+            Outcome::Missing => self.fail(&mut load, &Answer::Error(Status::NotFound)),
+            Outcome::Replaced => self.fail(&mut load, &Answer::Error(Status::ServiceUnavailable)),
             Outcome::TooLarge => {
                 let reason = "the file is larger than 4 EiB";
                 let reject = Reject { status: Status::NotImplemented, reason };
-                self.fail(load, &Answer::Rejected(reject));
+                self.fail(&mut load, &Answer::Rejected(reject));
             }
             Outcome::Failed(error) => {
                 let status = match Refusal::of(&error) {
@@ -358,7 +358,7 @@ impl Content {
                         Status::InternalServerError
                     }
                 };
-                self.fail(load, &Answer::Error(status));
+                self.fail(&mut load, &Answer::Error(status));
             }
         }
     }
@@ -367,13 +367,13 @@ impl Content {
     fn deliver(
         &mut self,
         shell: &mut Shell,
-        load: Load<Fd>,
+        load: &mut Load<Fd>,
         look: &Look<Fd>,
         found: Assembled,
         fate: Fate,
     ) {
-        let resource = found.into_resource(&load, look, shell.cx.now, &self.account);
-        self.answer(load.tickets, &Answer::Resource(Rc::clone(&resource)));
+        let resource = found.into_resource(load, look, shell.cx.now, &self.account);
+        self.answer(&mut load.tickets, &Answer::Resource(Rc::clone(&resource)));
         match fate {
             Fate::Cache if !load.is_outdated => return self.cache(shell, resource),
             Fate::Evict if !load.is_outdated => self.library.evict(load.site, &load.path),
@@ -395,15 +395,15 @@ impl Content {
     }
 
     /// A load has found nothing that can be served.
-    fn fail(&mut self, load: Load<Fd>, answer: &Answer) {
+    fn fail(&mut self, load: &mut Load<Fd>, answer: &Answer) {
         if !load.is_outdated {
             self.library.evict(load.site, &load.path);
         }
-        self.answer(load.tickets, answer);
+        self.answer(&mut load.tickets, answer);
     }
 
-    fn answer(&mut self, tickets: Vec<Ticket>, answer: &Answer) {
-        self.answers.extend(tickets.into_iter().map(|ticket| (ticket, answer.clone())));
+    fn answer(&mut self, tickets: &mut Vec<Ticket>, answer: &Answer) {
+        self.answers.extend(tickets.drain(..).map(|ticket| (ticket, answer.clone())));
     }
 
     /// Takes a completion of a watch.
