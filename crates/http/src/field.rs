@@ -87,7 +87,10 @@ impl Field {
             (19, b'i') => Self::IfUnmodifiedSince,
             _ => return None,
         };
-        name.eq_ignore_ascii_case(candidate.name().as_bytes()).then_some(candidate)
+        // This bit is the case of a letter. For `-`, the only other character in these names, it makes
+        // a CR, which is not a token character.
+        let is_same = |(a, b): (&u8, u8)| (a ^ b) & !0x20 == 0;
+        name.iter().zip(candidate.name().bytes()).all(is_same).then_some(candidate)
     }
 }
 
@@ -217,6 +220,7 @@ fn offset(position: usize) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bytes;
 
     #[test]
     fn every_name_is_recognized_in_any_case() {
@@ -225,6 +229,21 @@ mod tests {
             assert_eq!(Field::of_name(name.as_bytes()), Some(field));
             assert_eq!(Field::of_name(name.to_ascii_lowercase().as_bytes()), Some(field));
             assert_eq!(Field::of_name(name.to_ascii_uppercase().as_bytes()), Some(field));
+        }
+    }
+
+    #[test]
+    fn a_name_with_another_character_is_another_name() {
+        for &field in Field::ALL {
+            for at in 0..field.name().len() {
+                for token in (0..=u8::MAX).filter(|&byte| bytes::is(byte, bytes::TOKEN)) {
+                    let mut name = field.name().as_bytes().to_vec();
+                    name[at] = token;
+                    let is_same = name.eq_ignore_ascii_case(field.name().as_bytes());
+                    let expected = is_same.then_some(field);
+                    assert_eq!(Field::of_name(&name), expected, "{}", name.escape_ascii());
+                }
+            }
         }
     }
 
