@@ -187,12 +187,10 @@ impl FieldIndex {
 
     /// Appends the positions of the fields that are present.
     pub(crate) fn write_spans(&self, out: &mut Vec<u8>) {
-        for &field in Field::ALL {
-            if self.has(field) {
-                let Span { start, end } = self.spans[field as usize];
-                out.extend_from_slice(&start.to_ne_bytes());
-                out.extend_from_slice(&end.to_ne_bytes());
-            }
+        for place in places(self.present) {
+            let Span { start, end } = self.spans[place];
+            let ([a, b], [c, d]) = (start.to_ne_bytes(), end.to_ne_bytes());
+            out.extend_from_slice(&[a, b, c, d]);
         }
     }
 
@@ -200,13 +198,21 @@ impl FieldIndex {
     pub(crate) fn from_spans([present, repeated]: [u32; 2], spans: &[u8]) -> Self {
         let mut index = Self { present, repeated, ..Self::EMPTY };
         let (spans, _) = spans.as_chunks::<{ Span::BYTES }>();
-        let fields = Field::ALL.iter().filter(|field| present & field.bit() != 0);
-        for (&field, &[a, b, c, d]) in fields.zip(spans) {
+        for (place, &[a, b, c, d]) in places(present).zip(spans) {
             let (start, end) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
-            index.spans[field as usize] = Span { start, end };
+            index.spans[place] = Span { start, end };
         }
         index
     }
+}
+
+/// The places of the fields in a set, in their order.
+fn places(mut set: u32) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let place = set.trailing_zeros();
+        set &= set.checked_sub(1)?;
+        Some(place as usize)
+    })
 }
 
 /// A position among the field lines as 16 bits.
