@@ -180,6 +180,29 @@ fn pages_on_their_way_count_as_cached_but_are_not_there() {
     assert_eq!(ring.probe(&file, 0, 64 * 4096).unwrap(), 33 * 4096);
 }
 
+/// A page is evicted while a read of it and others is under way, and another program begins to read it.
+#[test]
+fn a_read_ends_when_all_its_pages_are_there_even_those_that_another_brings() {
+    for seed in 0..20 {
+        let world = World::new(Config::new(seed));
+        world.write_file("file", &[1; 8192]);
+        world.evict("file");
+        let mut ring = Ring::simulated(&world);
+        let file = open(&mut ring, "file");
+        ring.probe(&file, 4096, 1).unwrap_err();
+        run(&mut ring, Duration::from_secs(1));
+        let pool = BufferPool::new(8192, 1).unwrap();
+        let buf = pool.take(8192).unwrap();
+        ring.submit(Op::Read { file: file.clone(), offset: 0, buf, caching: Caching::Keep }, 0);
+        world.evict("file");
+        ring.probe(&file, 4096, 1).unwrap_err();
+        let mut completions = Vec::new();
+        ring.wait(None, &mut completions).unwrap();
+        assert_eq!(completions.len(), 1);
+        assert_eq!(ring.probe(&file, 0, 8192).unwrap(), 8192, "seed {seed}");
+    }
+}
+
 #[test]
 fn dropped_pages_do_not_stay() {
     let world = World::new(Config::new(4));

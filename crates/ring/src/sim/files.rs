@@ -353,7 +353,7 @@ impl State {
     }
 
     /// The inode, if a part of the range is not in the page cache.
-    fn missing(&mut self, fd: i32, offset: u64, len: usize) -> Option<u64> {
+    pub(super) fn missing(&mut self, fd: i32, offset: u64, len: usize) -> Option<u64> {
         let ino = self.opened(fd).ok()?.ino;
         let clock = self.disk.clock(ino, self.now);
         let file = self.disk.file(ino).ok()?;

@@ -10,8 +10,8 @@ use crate::sim::errno;
 use crate::slab::Key;
 
 impl Sim {
-    /// Pages that were dropped before the read could use them are read once more, as the kernel
-    /// does it. Whether that is so, and the operation has to wait.
+    /// Whether the operation has to wait, because pages were dropped before the read could use them.
+    /// They are read once more, as the kernel does it, unless another read brings them already.
     pub(super) fn reads_again(&mut self, op: &Op, key: Key) -> bool {
         let (file, offset, want) = match op {
             Op::Read { file, offset, buf, .. } => (file, *offset, buf.want()),
@@ -19,12 +19,12 @@ impl Sim {
             _ => return false,
         };
         let mut state = self.world.state();
+        if state.missing(file.raw(), offset, want).is_none() {
+            return false;
+        }
         let Ok((ready, more)) = state.begin_read(file.raw(), offset, want, Caching::Keep) else {
             return false;
         };
-        if more.is_empty() {
-            return false;
-        }
         self.brought.entry(key.to_bits()).or_default().extend(more);
         state.look_at(ready, Waiter::new(self.ring, key));
         true
