@@ -4,7 +4,7 @@
 #![no_main]
 
 use http::{Field, Head, Method, Target, Version};
-use http1::{Framing, Limits, Parsed, Request, parse};
+use http1::{Framing, Limits, Request, parse};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits =
@@ -14,18 +14,18 @@ fuzz_target!(|input: &[u8]| {
     let whole = parse(input, &LIMITS);
     for end in 0..input.len().min(LIMITS.head_bytes_max + 1) {
         let verdict = parse(&input[..end], &LIMITS);
-        if verdict != Ok(Parsed::Partial) {
+        if verdict != Ok(None) {
             assert_eq!(verdict, whole, "after {end} bytes");
             break;
         }
     }
     match whole {
-        Ok(Parsed::Complete { request, len }) => {
+        Ok(Some((request, len))) => {
             assert!(len <= input.len() && len <= LIMITS.head_bytes_max);
             assert!(input[..len].ends_with(b"\r\n"));
             check_request(&request);
         }
-        Ok(Parsed::Partial) => assert!(input.len() < LIMITS.head_bytes_max),
+        Ok(None) => assert!(input.len() < LIMITS.head_bytes_max),
         Err(reject) => {
             assert!(reject.status.code() >= 400);
             assert!(!reject.reason.is_empty());

@@ -4,8 +4,9 @@
 
 use http::{Reject, Status};
 
-use crate::chunk::{self, Trailer};
+use crate::chunk;
 use crate::limits::Limits;
+use crate::line::Line;
 
 /// The reader of one body. It holds no bytes, only where it is among them.
 ///
@@ -146,14 +147,14 @@ impl Decoder {
                     at += len;
                 }
                 State::Trailer { bytes_left } => match chunk::trailer(rest, *bytes_left)? {
-                    Trailer::Partial => return Ok((at, Found::Partial)),
-                    Trailer::Field(len) => {
-                        *bytes_left -= len;
-                        at += len;
+                    None => return Ok((at, Found::Partial)),
+                    Some(Line::Field { next, .. }) => {
+                        *bytes_left -= next;
+                        at += next;
                     }
-                    Trailer::End => {
+                    Some(Line::End { next }) => {
                         self.state = State::Length { remaining: 0 };
-                        at += 2;
+                        at += next;
                     }
                 },
                 State::UntilClose => {

@@ -8,7 +8,7 @@
 use http::bytes::{self, HEX};
 use http::{Reject, Status};
 
-use crate::limits::Limits;
+use crate::limits::{Limits, within};
 use crate::line::{self, Line};
 
 /// A chunk-size of `u64`, in hexadecimal digits; leading zeros count.
@@ -18,12 +18,8 @@ const SIZE_DIGITS_MAX: usize = 16;
 /// needed.
 #[inline(always)]
 pub(crate) fn size_line(input: &[u8], limits: &Limits) -> Result<Option<(u64, usize)>, Reject> {
-    let bytes_max = limits.chunk_line_bytes_max;
-    let view = &input[..input.len().min(bytes_max)];
-    match size_line_view(view)? {
-        None if view.len() == bytes_max => Err(Reject::bad("a chunk-size line that is too long")),
-        found => Ok(found),
-    }
+    let too_long = Reject::bad("a chunk-size line that is too long");
+    within(input, limits.chunk_line_bytes_max, too_long, size_line_view)
 }
 
 #[inline(always)]
@@ -84,28 +80,11 @@ pub(crate) fn data_end(input: &[u8]) -> Result<Option<usize>, Reject> {
     }
 }
 
-/// A line of the trailer section.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Trailer {
-    /// More bytes are needed.
-    Partial,
-    /// A field of so many bytes, which is ignored: no field that is used here may be a trailer.
-    Field(usize),
-    /// The empty line that ends the section and the body, two bytes.
-    End,
-}
-
-/// Reads one line of a trailer section of which `bytes_left` more bytes are acceptable.
-pub(crate) fn trailer(input: &[u8], bytes_left: usize) -> Result<Trailer, Reject> {
-    let view = &input[..input.len().min(bytes_left)];
-    match line::line(view, 0)? {
-        Line::Partial if view.len() == bytes_left => {
-            Err(Reject::new(Status::HeaderFieldsTooLarge, "a trailer section that is too long"))
-        }
-        Line::Partial => Ok(Trailer::Partial),
-        Line::Field { next, .. } => Ok(Trailer::Field(next)),
-        Line::End { .. } => Ok(Trailer::End),
-    }
+/// The next line of a trailer section that may have `bytes_left` more bytes. `None` if more bytes are
+/// needed. Fields are ignored by the caller: no field that is used here may be a trailer.
+pub(crate) fn trailer(input: &[u8], bytes_left: usize) -> Result<Option<Line>, Reject> {
+    let too_long = Reject::new(Status::HeaderFieldsTooLarge, "a trailer section that is too long");
+    within(input, bytes_left, too_long, |view| line::line(view, 0))
 }
 
 #[cfg(test)]
@@ -178,9 +157,10 @@ mod tests {
 
     #[test]
     fn trailers_are_bounded_together() {
-        assert_eq!(trailer(b"a: b\r\n", 6), Ok(Trailer::Field(6)));
-        assert_eq!(trailer(b"a: b\r", 6), Ok(Trailer::Partial));
-        assert_eq!(trailer(b"\r\n", 2), Ok(Trailer::End));
+        let field = Line::Field { name_end: 1, value: 3..4, next: 6 };
+        assert_eq!(trailer(b"a: b\r\n", 6), Ok(Some(field)));
+        assert_eq!(trailer(b"a: b\r", 6), Ok(None));
+        assert_eq!(trailer(b"\r\n", 2), Ok(Some(Line::End { next: 2 })));
         assert!(trailer(b"a: b\r\n", 5).is_err());
         assert!(trailer(b"\r\n", 1).is_err());
         assert!(trailer(b"", 0).is_err());

@@ -7,7 +7,7 @@ use http::Method;
 
 use crate::body::{Decoder, Found};
 use crate::limits::Limits;
-use crate::response::{self, Fault, Framing, Parsed, Response};
+use crate::response::{self, Fault, Framing, Response};
 
 /// The most interim responses that may come before the final one. Servers send one or two.
 pub const INTERIM_MAX: u8 = 16;
@@ -195,15 +195,15 @@ impl Connection {
                     Asked::Other => Method::Get,
                 };
                 match response::parse(input, method, limits)? {
-                    Parsed::Partial => Ok((0, Event::Partial)),
-                    Parsed::Complete { response, len } if response.status.is_interim() => {
+                    None => Ok((0, Event::Partial)),
+                    Some((response, len)) if response.status.is_interim() => {
                         if *interim == INTERIM_MAX {
                             return Err(Fault::new("too many interim responses"));
                         }
                         *interim += 1;
                         Ok((len, Event::Interim(response)))
                     }
-                    Parsed::Complete { response, len } => {
+                    Some((response, len)) => {
                         self.accept(&response, limits)?;
                         Ok((len, Event::Response(response)))
                     }

@@ -83,8 +83,9 @@ pub mod write;
 
 mod body;
 mod chunk;
+mod framing;
 mod limits;
 mod line;
 
 pub use limits::Limits;
-pub use request::{Framing, Parsed, Request, parse};
+pub use request::{Framing, Request, parse};

@@ -54,3 +54,21 @@ impl Default for Limits {
         Self::DEFAULT
     }
 }
+
+/// Parses the beginning of `input`, which may have at most `bytes_max` bytes.
+///
+/// `parse` returns `None` if it needs more bytes. It does not see bytes beyond the limit, so the verdict
+/// does not depend on how much has arrived. If it needs one of those, the result is `too_long`.
+#[inline(always)]
+pub(crate) fn within<'a, T, E>(
+    input: &'a [u8],
+    bytes_max: usize,
+    too_long: E,
+    parse: impl FnOnce(&'a [u8]) -> Result<Option<T>, E>,
+) -> Result<Option<T>, E> {
+    let view = &input[..input.len().min(bytes_max)];
+    match parse(view) {
+        Ok(None) if view.len() == bytes_max => Err(too_long),
+        parsed => parsed,
+    }
+}

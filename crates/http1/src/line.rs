@@ -1,22 +1,21 @@
-//! One step through the field lines of a head or of a trailer section.
+//! The field lines of a head or of a trailer section.
 //!
 //! Reading list: RFC 9112 §5, §11.1.
 
-use http::Reject;
-use http::bytes::{self, TOKEN};
+use core::ops::Range;
 
-/// One step through the lines of a head or of a trailer section. All positions are indices into the
-/// bytes given.
-#[derive(Debug)]
+use http::bytes::{self, TOKEN};
+use http::{Reject, Status};
+
+/// A line of a head or of a trailer section. All positions are indices into the bytes given.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// More bytes are needed; those that are there are well-formed.
-    Partial,
     /// `name ":" OWS value OWS CRLF`.
     Field {
         /// The position of the colon, at which the name ends.
         name_end: usize,
-        /// The value without the whitespace around it: first byte, and the byte behind the last.
-        value: (usize, usize),
+        /// The value without the whitespace around it.
+        value: Range<usize>,
         /// The first byte of the next line.
         next: usize,
     },
@@ -24,19 +23,47 @@ pub(crate) enum Line {
     End { next: usize },
 }
 
-/// Scans the line that begins at `at`.
+/// Scans the field lines at the start of `bytes`, up to the empty line behind them, and passes the name
+/// of each and the place of its value to `add`. Returns the lines without the empty one; `None` if more
+/// bytes are needed.
+///
+/// More than `fields_max` lines are a 431.
+#[inline(always)]
+pub(crate) fn section<'a>(
+    bytes: &'a [u8],
+    fields_max: usize,
+    mut add: impl FnMut(&'a [u8], Range<usize>) -> Result<(), Reject>,
+) -> Result<Option<&'a [u8]>, Reject> {
+    let mut fields = 0;
+    let mut at = 0;
+    loop {
+        let (name_end, value, next) = match line(bytes, at)? {
+            Some(Line::Field { name_end, value, next }) => (name_end, value, next),
+            Some(Line::End { .. }) => return Ok(Some(&bytes[..at])),
+            None => return Ok(None),
+        };
+        fields += 1;
+        if fields > fields_max {
+            return Err(Reject::new(Status::HeaderFieldsTooLarge, "too many fields"));
+        }
+        add(&bytes[at..name_end], value)?;
+        at = next;
+    }
+}
+
+/// Scans the line that begins at `at`; `None` if more bytes are needed.
 ///
 /// Refused, because two readers may understand them differently (RFC 9112 §5.1, §5.2, §11.1):
 /// whitespace before the colon, a line that continues the one before (obs-fold), control
 /// characters, CR without LF, and LF without CR.
 #[inline(always)]
-pub(crate) fn line(bytes: &[u8], at: usize) -> Result<Line, Reject> {
+pub(crate) fn line(bytes: &[u8], at: usize) -> Result<Option<Line>, Reject> {
     let name_end = bytes::skip(bytes, at, TOKEN);
     match bytes.get(name_end) {
         Some(b':') if name_end > at => {}
         Some(b'\r') if name_end == at => return empty_line(bytes, at),
         Some(&byte) => return Err(bad_name(byte, name_end == at)),
-        None => return Ok(Line::Partial),
+        None => return Ok(None),
     }
     let mut start = name_end + 1;
     while let Some(b' ' | b'\t') = bytes.get(start) {
@@ -45,7 +72,7 @@ pub(crate) fn line(bytes: &[u8], at: usize) -> Result<Line, Reject> {
     let stop = bytes::skip_value(bytes, start);
     match (bytes.get(stop), bytes.get(stop + 1)) {
         (Some(b'\r'), Some(b'\n')) => {}
-        (Some(b'\r'), None) | (None, _) => return Ok(Line::Partial),
+        (Some(b'\r'), None) | (None, _) => return Ok(None),
         (Some(b'\r'), Some(_)) => return Err(Reject::bad("a CR without LF in a field value")),
         (Some(b'\n'), _) => return Err(Reject::bad("a field line that ends in LF without CR")),
         (Some(_), _) => return Err(Reject::bad("a control character in a field value")),
@@ -54,14 +81,14 @@ pub(crate) fn line(bytes: &[u8], at: usize) -> Result<Line, Reject> {
     while end > start && matches!(bytes[end - 1], b' ' | b'\t') {
         end -= 1;
     }
-    Ok(Line::Field { name_end, value: (start, end), next: stop + 2 })
+    Ok(Some(Line::Field { name_end, value: start..end, next: stop + 2 }))
 }
 
-fn empty_line(bytes: &[u8], at: usize) -> Result<Line, Reject> {
+fn empty_line(bytes: &[u8], at: usize) -> Result<Option<Line>, Reject> {
     match bytes.get(at + 1) {
-        Some(b'\n') => Ok(Line::End { next: at + 2 }),
+        Some(b'\n') => Ok(Some(Line::End { next: at + 2 })),
         Some(_) => Err(Reject::bad("a CR without LF between field lines")),
-        None => Ok(Line::Partial),
+        None => Ok(None),
     }
 }
 

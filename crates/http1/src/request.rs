@@ -19,10 +19,11 @@
 //! the whole, and is reported as soon as the prefix is there.
 
 use http::bytes::{self, HOST, PATH, QUERY, TOKEN};
-use http::{Field, FieldIndex, Head, Lines, Method, Reject, Status, Target, Version};
+use http::{Field, FieldIndex, Head, Method, Reject, Status, Target, Version};
 
-use crate::limits::Limits;
-use crate::line::{self, Line};
+use crate::framing;
+use crate::limits::{Limits, within};
+use crate::line;
 
 /// The most empty lines that may stand before a request line (RFC 9112 §2.2: at least one).
 pub const EMPTY_LINES_MAX: usize = 2;
@@ -30,21 +31,6 @@ pub const EMPTY_LINES_MAX: usize = 2;
 /// The longest method that is looked at. The longest registered one, `UPDATEREDIRECTREF`, has 17
 /// letters.
 pub const METHOD_BYTES_MAX: usize = 32;
-
-/// The outcome of [`parse`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "it is taken apart at once, and never kept")]
-pub enum Parsed<'a> {
-    /// The head is well-formed so far, and not at its end.
-    Partial,
-    /// The head is complete.
-    Complete {
-        /// The request.
-        request: Request<'a>,
-        /// Its length in bytes, from the start of the input to behind the empty line.
-        len: usize,
-    },
-}
 
 /// A request up to its body: the head, and what its fields say about the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +60,7 @@ impl Request<'_> {
         // The bytes behind a CONNECT are meant for the other end of a tunnel, never for this parser
         // (RFC 9110 §9.3.6).
         self.keep_alive = head.method != Method::Connect
-            && keeps_alive(head.version, head.lines(Field::Connection));
+            && framing::keeps_alive(head.version, head.lines(Field::Connection));
         // An expectation in HTTP/1.0 is ignored, RFC 9110 §10.1.1.
         self.expect_continue = self.framing != Framing::None
             && head.version == Version::Http11
@@ -93,7 +79,8 @@ pub enum Framing {
     Chunked,
 }
 
-/// Parses the head at the start of `input`.
+/// Parses the head at the start of `input`. Returns the request and the length of its head, from the
+/// start of the input to behind the empty line; `None` if more bytes are needed.
 ///
 /// `input` is everything received and not consumed yet, and may hold anything behind the head. Each
 /// call begins anew; calling it for every packet costs at most `head_bytes_max` bytes of scanning
@@ -101,8 +88,8 @@ pub enum Framing {
 ///
 /// # Errors
 ///
-/// A [`Reject`] as soon as the input cannot be the beginning of an acceptable head, complete or
-/// not:
+/// A [`Reject`] as soon as the request line or a field line is not acceptable, complete or not; what
+/// fields say together is judged at the end of the head:
 ///
 /// - 400 malformed, or framed ambiguously
 /// - 414 the target is too long
@@ -112,17 +99,10 @@ pub enum Framing {
 ///   `chunked`
 /// - 505 not HTTP/1.x
 #[inline]
-pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Result<Parsed<'a>, Reject> {
+pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Result<Option<(Request<'a>, usize)>, Reject> {
     let bytes_max = limits.head_bytes_max.min(Limits::HEAD_BYTES_CEILING);
-    // Bytes beyond the limit are never looked at, so that the verdict does not depend on how much has
-    // arrived.
-    let view = &input[..input.len().min(bytes_max)];
-    match parse_view(view, limits)? {
-        Parsed::Partial if view.len() == bytes_max => {
-            Err(Reject::new(Status::HeaderFieldsTooLarge, "a head that is too long"))
-        }
-        parsed => Ok(parsed),
-    }
+    let too_long = Reject::new(Status::HeaderFieldsTooLarge, "a head that is too long");
+    within(input, bytes_max, too_long, |view| parse_view(view, limits))
 }
 
 /// The request line, and where it ends.
@@ -137,45 +117,36 @@ struct RequestLine<'a> {
 
 /// Parses `view`, which is cut to the limit of a head's length.
 #[inline]
-fn parse_view<'a>(view: &'a [u8], limits: &Limits) -> Result<Parsed<'a>, Reject> {
+fn parse_view<'a>(view: &'a [u8], limits: &Limits) -> Result<Option<(Request<'a>, usize)>, Reject> {
     let Some(start) = skip_empty_lines(view)? else {
-        return Ok(Parsed::Partial);
+        return Ok(None);
     };
     let Some(line) = request_line(view, start, limits)? else {
-        return Ok(Parsed::Partial);
+        return Ok(None);
     };
-    let lines_start = line.next;
-
+    let section = &view[line.next..];
     let mut index = FieldIndex::EMPTY;
     let mut content_length = None;
-    let mut fields = 0;
-    let mut at = lines_start;
-    let len = loop {
-        let (name_end, (start, end), next) = match line::line(view, at)? {
-            Line::Field { name_end, value, next } => (name_end, value, next),
-            Line::End { next } => break next,
-            Line::Partial => return Ok(Parsed::Partial),
-        };
-        fields += 1;
-        if fields > limits.fields_max {
-            return Err(Reject::new(Status::HeaderFieldsTooLarge, "too many fields"));
-        }
-        if let Some(field) = Field::of_name(&view[at..name_end]) {
-            let is_first = index.add(field, start - lines_start..end - lines_start);
+    let lines = line::section(section, limits.fields_max, |name, value| {
+        if let Some(field) = Field::of_name(name) {
+            let is_first = index.add(field, value.clone());
             // A fault that no later line can mend is refused here, not at the end of the head.
             match field {
-                Field::Host => check_host_field(is_first, &view[start..end])?,
+                Field::Host => check_host_field(is_first, &section[value])?,
                 Field::ContentLength => {
-                    content_length = Some(check_content_length(is_first, &view[start..end])?);
+                    content_length = Some(framing::content_length(is_first, &section[value])?);
                 }
                 _ => {}
             }
         }
-        at = next;
+        Ok(())
+    })?;
+    let Some(lines) = lines else {
+        return Ok(None);
     };
 
-    let RequestLine { method, target, authority, version, .. } = line;
-    let head = Head::new(method, target, version, authority, &view[lines_start..at], index);
+    let RequestLine { method, target, authority, version, next } = line;
+    let head = Head::new(method, target, version, authority, lines, index);
     let mut request = Request {
         keep_alive: version == Version::Http11,
         framing: match content_length {
@@ -193,7 +164,8 @@ fn parse_view<'a>(view: &'a [u8], limits: &Limits) -> Result<Parsed<'a>, Reject>
     if request.head.has_any(&hop_fields) || method == Method::Connect {
         interpret_hop_fields(&mut request)?;
     }
-    Ok(Parsed::Complete { request, len })
+    let len = next + lines.len() + b"\r\n".len();
+    Ok(Some((request, len)))
 }
 
 /// The position of the request line; `None` if more bytes are needed.
@@ -397,25 +369,13 @@ fn check_host_field(is_first: bool, value: &[u8]) -> Result<(), Reject> {
     Ok(())
 }
 
-/// The length, or the reason for which both ends may not agree on one (RFC 9112 §6.3 items 3 to 5).
-fn check_content_length(is_first: bool, value: &[u8]) -> Result<u64, Reject> {
-    if !is_first {
-        return Err(Reject::bad("two Content-Length fields"));
-    }
-    bytes::decimal(value).ok_or(Reject::bad("an invalid Content-Length"))
-}
-
 /// Sets what `Connection`, `Transfer-Encoding` and `Expect` say about the message and the connection.
 fn interpret_hop_fields(request: &mut Request<'_>) -> Result<(), Reject> {
     let head = &request.head;
     if head.has(Field::TransferEncoding) {
-        if head.version == Version::Http10 {
-            return Err(Reject::bad("Transfer-Encoding in HTTP/1.0"));
-        }
-        if head.has(Field::ContentLength) {
-            return Err(Reject::bad("both Transfer-Encoding and Content-Length"));
-        }
-        check_transfer_codings(head.lines(Field::TransferEncoding))?;
+        let has_length = head.has(Field::ContentLength);
+        let lines = head.lines(Field::TransferEncoding);
+        framing::check_transfer_encoding(head.version, has_length, lines)?;
         request.framing = Framing::Chunked;
     }
     if head.version == Version::Http11 {
@@ -431,45 +391,6 @@ fn interpret_hop_fields(request: &mut Request<'_>) -> Result<(), Reject> {
     }
     request.set_persistence();
     Ok(())
-}
-
-/// RFC 9112 §6.1 and §6.3 item 4: `chunked`, once and last, and nothing else that is not
-/// understood.
-fn check_transfer_codings(lines: Lines<'_>) -> Result<(), Reject> {
-    let mut unknown = false;
-    let mut chunked = false;
-    for coding in lines.flat_map(bytes::list) {
-        if chunked {
-            return Err(Reject::bad("chunked is not the last transfer coding, or not the only"));
-        }
-        if coding.eq_ignore_ascii_case(b"chunked") {
-            chunked = true;
-        } else {
-            unknown = true;
-        }
-    }
-    if !chunked {
-        // Not 501 even if the coding is unknown: the end of the body cannot be found (§6.3).
-        return Err(Reject::bad("a Transfer-Encoding that does not end in chunked"));
-    }
-    if unknown {
-        return Err(Reject::new(Status::NotImplemented, "an unknown transfer coding"));
-    }
-    Ok(())
-}
-
-/// Returns whether a message of this version with these lines of `Connection` lets the connection
-/// persist
-/// (RFC 9112 §9.3).
-pub(crate) fn keeps_alive<'a>(version: Version, lines: impl Iterator<Item = &'a [u8]>) -> bool {
-    let mut keep_alive = version == Version::Http11;
-    for option in lines.flat_map(bytes::list) {
-        if option.eq_ignore_ascii_case(b"close") {
-            return false;
-        }
-        keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
-    }
-    keep_alive
 }
 
 #[cfg(test)]

@@ -18,9 +18,9 @@ use core::fmt;
 use http::bytes;
 use http::{Field, Fields, Method, Status, Version};
 
-use crate::limits::Limits;
-use crate::line::{self, Line};
-use crate::request::keeps_alive;
+use crate::framing;
+use crate::limits::{Limits, within};
+use crate::line;
 
 /// The head of a response, and what its fields say about the wire.
 #[derive(Clone, PartialEq, Eq)]
@@ -53,20 +53,6 @@ pub enum Framing {
     UntilClose,
 }
 
-/// The outcome of [`parse`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Parsed<'a> {
-    /// The head is well-formed so far, and not at its end.
-    Partial,
-    /// The head is complete.
-    Complete {
-        /// The response.
-        response: Response<'a>,
-        /// The length of its head in bytes, the empty line included.
-        len: usize,
-    },
-}
-
 /// The server at the other end broke the protocol, or a limit of ours.
 ///
 /// The connection is of no more use, because the framing of the bytes that follow cannot be trusted. A
@@ -77,27 +63,23 @@ pub struct Fault {
     pub reason: &'static str,
 }
 
-/// Parses the head at the start of `input`, of a response to a request with this `method`.
+/// Parses the head at the start of `input`, of a response to a request with this `method`. Returns the
+/// response and the length of its head, the empty line included; `None` if more bytes are needed.
 ///
 /// `input` is everything received and not consumed yet, and may hold anything behind the head. Of
 /// `limits` those of the head and its fields hold.
 ///
 /// # Errors
 ///
-/// A [`Fault`] as soon as the input cannot be the beginning of an acceptable head, complete or not.
+/// A [`Fault`] as soon as the status line or a field line is not acceptable, complete or not; what
+/// fields say together is judged at the end of the head.
 pub fn parse<'a>(
     input: &'a [u8],
     method: Method<'_>,
     limits: &Limits,
-) -> Result<Parsed<'a>, Fault> {
-    let bytes_max = limits.head_bytes_max;
-    // Bytes beyond the limit are never looked at, so that the verdict does not depend on how much has
-    // arrived.
-    let view = &input[..input.len().min(bytes_max)];
-    match parse_view(view, method, limits)? {
-        Parsed::Partial if view.len() == bytes_max => Err(Fault::new("a head that is too long")),
-        parsed => Ok(parsed),
-    }
+) -> Result<Option<(Response<'a>, usize)>, Fault> {
+    let too_long = Fault::new("a head that is too long");
+    within(input, limits.head_bytes_max, too_long, |view| parse_view(view, method, limits))
 }
 
 impl<'a> Response<'a> {
@@ -148,86 +130,55 @@ impl From<http::Reject> for Fault {
     }
 }
 
-/// The fields that say how the body is framed.
-#[derive(Default)]
-struct Announced {
-    length: Option<u64>,
-    is_chunked: bool,
-}
-
 /// Parses `view`, which is cut to the limit of a head's length.
 fn parse_view<'a>(
     view: &'a [u8],
     method: Method<'_>,
     limits: &Limits,
-) -> Result<Parsed<'a>, Fault> {
+) -> Result<Option<(Response<'a>, usize)>, Fault> {
     let Some((version, status, lines_start)) = status_line(view)? else {
-        return Ok(Parsed::Partial);
+        return Ok(None);
     };
-    let mut announced = Announced::default();
-    let mut fields = 0;
-    let mut at = lines_start;
-    let len = loop {
-        let (name_end, (start, end), next) = match line::line(view, at)? {
-            Line::Field { name_end, value, next } => (name_end, value, next),
-            Line::End { next } => break next,
-            Line::Partial => return Ok(Parsed::Partial),
-        };
-        fields += 1;
-        if fields > limits.fields_max {
-            return Err(Fault::new("too many fields"));
+    let section = &view[lines_start..];
+    let mut length = None;
+    let lines = line::section(section, limits.fields_max, |name, value| {
+        if Field::of_name(name) == Some(Field::ContentLength) {
+            length = Some(framing::content_length(length.is_none(), &section[value])?);
         }
-        announced.add(&view[at..name_end], &view[start..end], version)?;
-        at = next;
+        Ok(())
+    })?;
+    let Some(lines) = lines else {
+        return Ok(None);
     };
-    let lines = &view[lines_start..at];
-    let options = Fields::new(lines)
-        .filter(|(name, _)| Field::of_name(name) == Some(Field::Connection))
-        .map(|(_, value)| value);
+    let values = |field| {
+        let named = move |(name, _): &(&[u8], &[u8])| Field::of_name(name) == Some(field);
+        Fields::new(lines).filter(named).map(|(_, value)| value)
+    };
+    let is_chunked = values(Field::TransferEncoding).next().is_some();
+    if is_chunked {
+        let codings = values(Field::TransferEncoding);
+        framing::check_transfer_encoding(version, length.is_some(), codings)?;
+    }
+    let announced = Announced { length, is_chunked };
     let framing = announced.framing(status, method)?;
     // A body that must not be there may come all the same, and must not be taken for a response.
     let is_doubtful = status == Status::NoContent && announced.has_body();
     let is_tunnel = status == Status::SwitchingProtocols || opens_tunnel(status, method);
-    let keep_alive = keeps_alive(version, options)
+    let keep_alive = framing::keeps_alive(version, values(Field::Connection))
         && framing != Framing::UntilClose
         && !is_doubtful
         && !is_tunnel;
-    Ok(Parsed::Complete { response: Response { status, version, framing, keep_alive, lines }, len })
+    let len = lines_start + lines.len() + b"\r\n".len();
+    Ok(Some((Response { status, version, framing, keep_alive, lines }, len)))
+}
+
+/// The body that the fields announce.
+struct Announced {
+    length: Option<u64>,
+    is_chunked: bool,
 }
 
 impl Announced {
-    /// Looks at a field line.
-    fn add(&mut self, name: &[u8], value: &[u8], version: Version) -> Result<(), Fault> {
-        match Field::of_name(name) {
-            Some(Field::ContentLength) => {
-                if self.length.is_some() {
-                    return Err(Fault::new("two Content-Length fields"));
-                }
-                let length = bytes::decimal(value);
-                self.length = Some(length.ok_or(Fault::new("an invalid Content-Length"))?);
-            }
-            Some(Field::TransferEncoding) => {
-                if version == Version::Http10 {
-                    return Err(Fault::new("Transfer-Encoding in HTTP/1.0"));
-                }
-                for coding in bytes::list(value) {
-                    if self.is_chunked || !coding.eq_ignore_ascii_case(b"chunked") {
-                        return Err(Fault::new("a transfer coding other than chunked"));
-                    }
-                    self.is_chunked = true;
-                }
-                if !self.is_chunked {
-                    return Err(Fault::new("an empty Transfer-Encoding"));
-                }
-            }
-            _ => return Ok(()),
-        }
-        if self.length.is_some() && self.is_chunked {
-            return Err(Fault::new("both Transfer-Encoding and Content-Length"));
-        }
-        Ok(())
-    }
-
     /// Returns whether there should be content.
     fn has_body(&self) -> bool {
         self.is_chunked || self.length.is_some_and(|length| length > 0)

@@ -7,7 +7,7 @@ use http::{Reject, Status};
 
 use crate::body::{Decoder, Found};
 use crate::limits::Limits;
-use crate::request::{self, Framing, Parsed, Request};
+use crate::request::{self, Framing, Request};
 
 /// One connection as the receiver of requests. It holds no bytes, only where it is among them.
 ///
@@ -103,8 +103,8 @@ impl Connection {
         // The common case first, apart from the machine: a head, and nothing before it.
         if let State::ExpectHead = self.state {
             return match request::parse(input, limits) {
-                Ok(Parsed::Partial) => (0, Event::Partial),
-                Ok(Parsed::Complete { request, len }) => (len, self.accept(request, limits)),
+                Ok(None) => (0, Event::Partial),
+                Ok(Some((request, len))) => (len, self.accept(request, limits)),
                 Err(reject) => (input.len(), self.reject(reject)),
             };
         }

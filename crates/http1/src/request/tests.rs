@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn parse_all(input: &str) -> Result<Parsed<'_>, Reject> {
+fn parse_all(input: &str) -> Result<Option<(Request<'_>, usize)>, Reject> {
     parse(input.as_bytes(), &Limits::DEFAULT)
 }
 
@@ -18,7 +18,7 @@ fn parse_all(input: &str) -> Result<Parsed<'_>, Reject> {
 #[track_caller]
 fn accept(input: &str) -> Request<'_> {
     match parse_all(input) {
-        Ok(Parsed::Complete { request, len }) => {
+        Ok(Some((request, len))) => {
             assert_eq!(len, input.len(), "length of {input:?}");
             request
         }
@@ -70,7 +70,7 @@ fn the_usual_request_is_understood() {
 #[test]
 fn what_follows_the_head_is_left_alone() {
     let input = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n\0\xff GET";
-    let Ok(Parsed::Complete { len, .. }) = parse(input, &Limits::DEFAULT) else { panic!() };
+    let Ok(Some((_, len))) = parse(input, &Limits::DEFAULT) else { panic!() };
     assert_eq!(len, input.len() - 6);
 }
 
@@ -79,7 +79,7 @@ fn every_prefix_of_a_head_is_partial() {
     let input =
         "\r\nOPTIONS http://h:1/%20?q HTTP/1.1\r\nHost: h\r\nConnection: \t a, b \r\nX:\r\n\r\n";
     for end in 0..input.len() {
-        assert_eq!(parse_all(&input[..end]), Ok(Parsed::Partial), "{:?}", &input[..end]);
+        assert_eq!(parse_all(&input[..end]), Ok(None), "{:?}", &input[..end]);
     }
     accept(input);
 }
@@ -377,10 +377,7 @@ fn rfc9112_5_2_folded_lines_are_refused() {
 fn rfc9110_5_5_values_are_trimmed_and_may_hold_obs_text() {
     let input = b"GET / HTTP/1.1\r\nHost:h\r\n\
         Referer: \t a\tb \xe4 c \t \r\nUser-Agent:\r\nAccept: \r\n\r\n";
-    let Ok(Parsed::Complete { request: Request { head, .. }, .. }) = parse(input, &Limits::DEFAULT)
-    else {
-        panic!()
-    };
+    let Ok(Some((Request { head, .. }, _))) = parse(input, &Limits::DEFAULT) else { panic!() };
     assert_eq!(head.field(Field::Referer), Some(&b"a\tb \xe4 c"[..]));
     assert_eq!(head.field(Field::UserAgent), Some(&b""[..]));
     assert_eq!(head.field(Field::Accept), Some(&b""[..]));
@@ -450,8 +447,8 @@ fn rfc9112_6_1_transfer_codings() {
     ] {
         let input = with_fields(fields);
         let body = parse_all(&input).map_err(|reject| reject.status).map(|parsed| match parsed {
-            Parsed::Complete { request, .. } => request.framing,
-            Parsed::Partial => panic!("{fields:?}"),
+            Some((request, _)) => request.framing,
+            None => panic!("{fields:?}"),
         });
         assert_eq!(body, expected, "{fields:?}");
     }
@@ -512,16 +509,13 @@ fn long_targets_are_refused_before_their_end() {
 fn long_heads_are_refused_before_their_end() {
     let input = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
     let limits = Limits { head_bytes_max: input.len(), ..Limits::DEFAULT };
-    assert!(matches!(parse(input.as_bytes(), &limits), Ok(Parsed::Complete { .. })));
-    assert!(matches!(
-        parse((input.to_owned() + "more").as_bytes(), &limits),
-        Ok(Parsed::Complete { .. })
-    ));
+    assert!(matches!(parse(input.as_bytes(), &limits), Ok(Some(_))));
+    assert!(matches!(parse((input.to_owned() + "more").as_bytes(), &limits), Ok(Some(_))));
     let limits = Limits { head_bytes_max: input.len() - 1, ..Limits::DEFAULT };
     for end in 0..=input.len() {
         let result = parse(&input.as_bytes()[..end], &limits);
         if end < input.len() - 1 {
-            assert_eq!(result, Ok(Parsed::Partial));
+            assert_eq!(result, Ok(None));
         } else {
             assert_eq!(result.map_err(|r| r.status), Err(Status::HeaderFieldsTooLarge));
         }
@@ -537,11 +531,7 @@ fn the_ceiling_of_a_head_holds_whatever_the_limit() {
     let rest = Limits::HEAD_BYTES_CEILING - input.len() - 4;
     input.push_str(&"r".repeat(rest));
     input.push_str("\r\n\r\n");
-    let Ok(Parsed::Complete { request: Request { head, .. }, len }) =
-        parse(input.as_bytes(), &limits)
-    else {
-        panic!()
-    };
+    let Ok(Some((Request { head, .. }, len))) = parse(input.as_bytes(), &limits) else { panic!() };
     assert_eq!(len, Limits::HEAD_BYTES_CEILING);
     assert_eq!(head.field(Field::Range).map(<[u8]>::len), Some(rest));
 
@@ -612,7 +602,7 @@ proptest! {
         let whole = parse(&bytes, &limits);
         for end in 0..bytes.len() {
             let verdict = parse(&bytes[..end], &limits);
-            if verdict != Ok(Parsed::Partial) {
+            if verdict != Ok(None) {
                 prop_assert_eq!(&verdict, &whole, "after {} bytes", end);
             }
         }
@@ -620,7 +610,7 @@ proptest! {
 
     #[test]
     fn fields_and_lines_agree(bytes in nearly_a_request()) {
-        if let Ok(Parsed::Complete { request: Request { head, .. }, .. }) = parse(&bytes, &Limits::DEFAULT) {
+        if let Ok(Some((Request { head, .. }, _))) = parse(&bytes, &Limits::DEFAULT) {
             for &field in Field::ALL {
                 let lines: Vec<_> = head.lines(field).collect();
                 let found: Vec<_> = head

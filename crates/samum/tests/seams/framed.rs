@@ -12,8 +12,8 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use http::{Head, HeadBuf, Method};
+use http1::Limits;
 use http1::write::{self, Wire};
-use http1::{Limits, Parsed};
 use outq::{OutQ, Payload as _, State};
 use ring::{Ring, Time};
 use samum::context::Context;
@@ -133,7 +133,7 @@ impl Session for Framed {
             at += 8 + length;
             self.newest = id;
             match http1::parse(text, &Limits::DEFAULT) {
-                Ok(Parsed::Complete { request, len }) if len == length => {
+                Ok(Some((request, len))) if len == length => {
                     requests.handle_request(self, work, id, &request.head, true);
                 }
                 _ => work.push_frame(id, Kind::Error, 0),

@@ -38,9 +38,7 @@ fn state(phase: Phase) -> State {
 
 fn exchange(request: u32, lookup: Lookup) -> Exchange {
     let head = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
-    let Ok(http1::Parsed::Complete { request: parsed, .. }) =
-        http1::parse(head.as_bytes(), &Limits::DEFAULT)
-    else {
+    let Ok(Some((parsed, _))) = http1::parse(head.as_bytes(), &Limits::DEFAULT) else {
         panic!("a whole request")
     };
     let asked = Asked::default();
@@ -549,7 +547,7 @@ fn nothing_follows_a_response_that_ends_with_the_connection() {
 /// Begins a response that only the end of the connection ends.
 fn respond_to_the_end((session, work): &mut State) {
     let text = b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
-    let Ok(http1::Parsed::Complete { request, .. }) = http1::parse(text, &Limits::DEFAULT) else {
+    let Ok(Some((request, _))) = http1::parse(text, &Limits::DEFAULT) else {
         panic!("a whole request")
     };
     let body = crate::handler::Body::from(Part::Producer(Box::new(Made::default())));

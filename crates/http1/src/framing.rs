@@ -1,0 +1,67 @@
+//! The fields that frame a message, of requests and of responses: the length of its body, and whether
+//! another message may follow it.
+//!
+//! Reading list: RFC 9112 §6, §9.3.
+
+use http::{Reject, Status, Version, bytes};
+
+/// The value of a `Content-Length` field, of which `is_first` is the first line.
+///
+/// Refused, because two readers may take different lengths from it (RFC 9112 §6.3 items 3 to 5): a second
+/// line, even with the same value, and anything but a number.
+pub(crate) fn content_length(is_first: bool, value: &[u8]) -> Result<u64, Reject> {
+    if !is_first {
+        return Err(Reject::bad("two Content-Length fields"));
+    }
+    bytes::decimal(value).ok_or(Reject::bad("an invalid Content-Length"))
+}
+
+/// Checks the lines of a `Transfer-Encoding` field, which has at least one.
+///
+/// The only coding may be `chunked`, once (RFC 9112 §6.1 and §6.3 item 4). HTTP/1.0 has no codings, and a
+/// message with a `Content-Length` too has two lengths (§6.3 item 3).
+pub(crate) fn check_transfer_encoding<'a>(
+    version: Version,
+    has_length: bool,
+    lines: impl Iterator<Item = &'a [u8]>,
+) -> Result<(), Reject> {
+    if version == Version::Http10 {
+        return Err(Reject::bad("Transfer-Encoding in HTTP/1.0"));
+    }
+    if has_length {
+        return Err(Reject::bad("both Transfer-Encoding and Content-Length"));
+    }
+    let mut unknown = false;
+    let mut chunked = false;
+    for coding in lines.flat_map(bytes::list) {
+        if chunked {
+            return Err(Reject::bad("chunked is not the last transfer coding, or not the only"));
+        }
+        if coding.eq_ignore_ascii_case(b"chunked") {
+            chunked = true;
+        } else {
+            unknown = true;
+        }
+    }
+    if !chunked {
+        // Not 501 even if the coding is unknown: the end of the body cannot be found (§6.3).
+        return Err(Reject::bad("a Transfer-Encoding that does not end in chunked"));
+    }
+    if unknown {
+        return Err(Reject::new(Status::NotImplemented, "an unknown transfer coding"));
+    }
+    Ok(())
+}
+
+/// Returns whether a message of this version with these lines of `Connection` lets the connection
+/// persist (RFC 9112 §9.3).
+pub(crate) fn keeps_alive<'a>(version: Version, lines: impl Iterator<Item = &'a [u8]>) -> bool {
+    let mut keep_alive = version == Version::Http11;
+    for option in lines.flat_map(bytes::list) {
+        if option.eq_ignore_ascii_case(b"close") {
+            return false;
+        }
+        keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+    }
+    keep_alive
+}
