@@ -68,10 +68,16 @@ pub(crate) enum Found<'a> {
 }
 
 impl Decoder {
-    /// A body of so many bytes, which the caller has found to be acceptable.
-    pub(crate) const fn length(length: u64) -> Self {
-        let state = State::Length { remaining: length };
-        Self { state, allowed: 0 }
+    /// A body of `length` bytes.
+    ///
+    /// # Errors
+    ///
+    /// 413 for more than `bytes_max` bytes.
+    pub(crate) fn length(length: u64, bytes_max: u64) -> Result<Self, Reject> {
+        if length > bytes_max {
+            return Err(TOO_LONG);
+        }
+        Ok(Self { state: State::Length { remaining: length }, allowed: 0 })
     }
 
     /// A body of chunks with at most `bytes_max` bytes.

@@ -52,7 +52,7 @@ pub const INTERIM_MAX: u8 = 16;
 /// assert_eq!(body, b"abc");
 /// assert!(connection.is_idle());
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connection {
     state: State,
 }
@@ -95,8 +95,9 @@ pub enum Eof {
     Truncated,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
+    #[default]
     Idle,
     ExpectHead {
         asked: Asked,
@@ -233,21 +234,12 @@ impl Connection {
                 self.state = if last { State::Closed } else { State::Idle };
                 return Ok(());
             }
-            Framing::Length(length) if length > limits.body_bytes_max => {
-                return Err(Fault::new("a body that is too long"));
-            }
-            Framing::Length(length) => Decoder::length(length),
+            Framing::Length(length) => Decoder::length(length, limits.body_bytes_max)?,
             Framing::Chunked => Decoder::chunked(limits.body_bytes_max),
             Framing::UntilClose => Decoder::until_close(limits.body_bytes_max),
         };
         self.state = State::Body { decoder, last };
         Ok(())
-    }
-}
-
-impl Default for Connection {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Reading list: RFC 9112 §6, §9; RFC 9110 §10.1.1.
 
-use http::{Reject, Status};
+use http::Reject;
 
 use crate::body::{Decoder, Found};
 use crate::limits::Limits;
@@ -33,7 +33,7 @@ use crate::request::{self, Framing, Request};
 ///
 /// A request is delivered before its body has arrived. The body is skipped to get to the next request
 /// (RFC 9112 §9.3), unless the caller wants it: see [`decode_body`](Self::decode_body).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connection {
     state: State,
 }
@@ -74,8 +74,9 @@ pub enum Eof {
     Truncated,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
+    #[default]
     ExpectHead,
     SkipBody(Decoder),
     DecodeBody {
@@ -144,13 +145,8 @@ impl Connection {
     ///
     /// If `request` is not the one delivered last.
     pub fn decode_body(&mut self, request: &mut Request<'_>, bytes_max: u64) -> Result<(), Reject> {
-        let decoder = match request.framing {
-            Framing::None => return Ok(()),
-            Framing::Length(length) if length > bytes_max => {
-                return Err(Reject::new(Status::ContentTooLarge, "a body that is too long"));
-            }
-            Framing::Length(length) => Decoder::length(length),
-            Framing::Chunked => Decoder::chunked(bytes_max),
+        let Some(decoder) = decoder(request.framing, bytes_max)? else {
+            return Ok(());
         };
         let is_skipped = matches!(self.state, State::SkipBody(_));
         let is_dropped = matches!(self.state, State::Closed);
@@ -222,21 +218,16 @@ impl Connection {
     /// Delivers a request and prepares for its body to be skipped.
     #[inline]
     fn accept<'a>(&mut self, mut request: Request<'a>, limits: &Limits) -> Event<'a> {
-        if let Framing::Length(length) = request.framing
-            && length > limits.body_bytes_max
-        {
+        self.state = match decoder(request.framing, limits.body_bytes_max) {
+            Ok(body) if request.keep_alive => body.map_or(State::ExpectHead, State::SkipBody),
+            // The last request, or one whose body is too long to be skipped.
+            _ => State::Closed,
+        };
+        if self.state == State::Closed {
             request.keep_alive = false;
-        }
-        if !request.keep_alive {
             // The body stays unread, so nothing is gained by inviting it (RFC 9110 §10.1.1).
             request.expect_continue = false;
         }
-        self.state = match request.framing {
-            _ if !request.keep_alive => State::Closed,
-            Framing::None => State::ExpectHead,
-            Framing::Length(length) => State::SkipBody(Decoder::length(length)),
-            Framing::Chunked => State::SkipBody(Decoder::chunked(limits.body_bytes_max)),
-        };
         Event::Request(request)
     }
 
@@ -247,10 +238,14 @@ impl Connection {
     }
 }
 
-impl Default for Connection {
-    fn default() -> Self {
-        Self::new()
-    }
+/// The decoder of a body with this framing; `None` if there is no body. A body that is announced to have
+/// more than `bytes_max` bytes is a 413.
+fn decoder(framing: Framing, bytes_max: u64) -> Result<Option<Decoder>, Reject> {
+    Ok(Some(match framing {
+        Framing::None => return Ok(None),
+        Framing::Length(length) => Decoder::length(length, bytes_max)?,
+        Framing::Chunked => Decoder::chunked(bytes_max),
+    }))
 }
 
 // Held for every one of millions of connections.
