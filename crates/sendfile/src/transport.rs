@@ -1,6 +1,6 @@
 //! The interface between a queue and a socket.
 
-use outq::OutQ;
+use outq::{OutQ, Weight};
 use ring::Ring;
 
 use crate::failure::Failure;
@@ -36,6 +36,12 @@ pub enum Drained {
 pub trait Transport {
     /// The pieces that [`drain`](Self::drain) may find in the queue.
     fn takes(&self) -> Takes;
+
+    /// The memory that the transport holds beside the queue, such as a record that has been made and
+    /// not sent, or the first part of one that is being received. By default there is none.
+    fn weight(&self) -> Weight {
+        Weight::default()
+    }
 
     /// Sends ready bytes of the queue, at most `budget` of them, and takes off `budget` what it
     /// sent.

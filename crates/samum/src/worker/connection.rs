@@ -212,10 +212,11 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
 
     /// Tells the budget what the connection holds now.
     pub(super) fn recount(&mut self, budget: &mut Budget) {
-        let own = self.work.as_ref().map_or(0, |work| {
+        let work = self.work.as_ref().map_or(0, |work| {
             let fixed = size_of::<Work<S::Work, A>>() + work.input.capacity();
             work.session.weight().own + fixed as u64
         });
+        let own = self.transport.weight().own + work;
         budget.recount(core::mem::replace(&mut self.counted, own), own);
     }
 

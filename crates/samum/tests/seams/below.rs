@@ -1,8 +1,14 @@
 //! The kernel's TCP with a queue of bytes that a transport above it has made.
 
+use core::time::Duration;
+
 use outq::OutQ;
 use ring::Ring;
-use sendfile::{Drained, KernelTcp, Piece, Transport as _};
+use samum::session::Http1;
+use sendfile::{Drained, KernelTcp, Piece, Transport, Weight};
+
+use crate::cases::Site;
+use crate::world::{self, Make, assert_nothing_is_left, config, pass, serve_over, tuning};
 
 /// A socket, and what has to leave through it before anything else.
 #[derive(Debug)]
@@ -38,8 +44,31 @@ impl Below {
         self.flush(ring);
     }
 
+    /// The memory of what has not left, and of these buffers of the transport.
+    pub(crate) fn weight(&self, buffers: [&Vec<u8>; 2]) -> Weight {
+        let bytes: usize = buffers.iter().map(|buffer| buffer.capacity()).sum();
+        let mut weight = self.made.weight();
+        weight.own += bytes as u64;
+        weight
+    }
+
     /// Bytes that the peer's socket has.
     pub(crate) fn acknowledged(&self, ring: &Ring) -> i64 {
         self.tcp.acknowledged(ring, &self.made)
     }
+}
+
+/// Asserts that a transport counts its memory: `head` begins a record, or a segment, of more than
+/// 10,000 bytes, the rest of which never comes.
+pub(crate) fn assert_a_part_is_counted<T: Transport>(make: Make<T>, head: &[u8]) {
+    let site = Site::new("empty");
+    let world = world::make(config(1), &site);
+    let mut worker = serve_over::<Http1, T>(&world, tuning(&site), make);
+    let peer = world.connect();
+    peer.send(head);
+    peer.send(&[0; 10_000]);
+    pass(&mut worker, Duration::from_secs(1));
+    assert!(worker.held().0 >= 10_000, "{:?}", worker.held());
+    drop(peer);
+    assert_nothing_is_left(&world, &mut worker);
 }

@@ -12,9 +12,9 @@ use std::rc::Rc;
 use outq::{Chunk, OutQ};
 use ring::Ring;
 use ring::sim::{End, Peer};
-use sendfile::{Drained, Failure, KernelTcp, Piece, Takes, Transport};
+use sendfile::{Drained, Failure, KernelTcp, Piece, Takes, Transport, Weight};
 
-use crate::below::Below;
+use crate::below::{Below, assert_a_part_is_counted};
 use crate::record::bounds;
 use crate::world::{Chance, Client};
 
@@ -104,6 +104,10 @@ impl Lossy {
 impl Transport for Lossy {
     fn takes(&self) -> Takes {
         Takes::Memory
+    }
+
+    fn weight(&self) -> Weight {
+        self.below.weight([&self.input, &self.plain])
     }
 
     fn drain(&mut self, ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained {
@@ -300,4 +304,9 @@ impl Client for LossyClient {
         let end = self.peer.end()?;
         Some(if self.end == Some(self.received.len() as u64) { end } else { End::Reset })
     }
+}
+
+#[test]
+fn a_part_of_a_segment_is_counted() {
+    assert_a_part_is_counted(|tcp, _| Lossy::new(tcp), &frame(DATA, 0..20_000, b""));
 }

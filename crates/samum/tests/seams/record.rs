@@ -12,9 +12,9 @@ use ring::sim::{End, Peer};
 use samum::network::Listeners;
 use samum::session::Http1;
 use samum::worker::Worker;
-use sendfile::{Drained, Failure, KernelTcp, Piece, Takes, Transport};
+use sendfile::{Drained, Failure, KernelTcp, Piece, Takes, Transport, Weight};
 
-use crate::below::Below;
+use crate::below::{Below, assert_a_part_is_counted};
 use crate::cases::Site;
 use crate::world::{Client, config, make, parts, run_until, tuning};
 
@@ -117,6 +117,10 @@ impl Records {
 impl Transport for Records {
     fn takes(&self) -> Takes {
         Takes::Memory
+    }
+
+    fn weight(&self) -> Weight {
+        self.below.weight([&self.input, &self.plain])
     }
 
     fn drain(&mut self, ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained {
@@ -331,4 +335,9 @@ fn each_listener_has_a_secret_of_its_own() {
             assert_eq!(client.received().ends_with(b"hello"), secret == right);
         }
     }
+}
+
+#[test]
+fn a_part_of_a_record_is_counted() {
+    assert_a_part_is_counted(|tcp, _| Records::new(tcp, SECRET), &[HELLO, 0x3f, 0xff, 0, SECRET]);
 }

@@ -129,7 +129,7 @@ pub(crate) fn run_until<S: Session, N: Network, H: Handler>(
 }
 
 /// Asserts that nothing is left once all peers have gone: no connection, no descriptor but the root
-/// and the listener, no bytes in pipes; and that no call has waited for the disk.
+/// and the listener, no bytes in pipes, no memory; and that no call has waited for the disk.
 pub(crate) fn assert_nothing_is_left<S: Session, N: Network, H: Handler>(
     world: &World,
     worker: &mut Worker<S, N, H>,
@@ -138,6 +138,7 @@ pub(crate) fn assert_nothing_is_left<S: Session, N: Network, H: Handler>(
     assert_eq!(worker.connections(), 0, "connections are left");
     assert_eq!(world.open_descriptors() - world.open_pipes(), 2, "descriptors are left");
     assert_eq!(world.pipe_bytes(), 0, "bytes are left in pipes");
+    assert_eq!(worker.held(), (0, 0), "bytes of connections, buffers of the disk");
     assert_eq!(world.stalls(), [], "a sendfile would have slept");
 }
 
