@@ -37,6 +37,12 @@ pub trait Transport {
     /// The pieces that [`drain`](Self::drain) may find in the queue.
     fn takes(&self) -> Takes;
 
+    /// Whether plain bytes can be exchanged: a handshake comes before that, if the transport has one.
+    /// Until it is complete, the connection has the time of one request head, whatever bytes come.
+    fn is_open(&self) -> bool {
+        true
+    }
+
     /// The memory that the transport holds beside the queue, such as a record that has been made and
     /// not sent, or the first part of one that is being received. By default there is none.
     fn weight(&self) -> Weight {

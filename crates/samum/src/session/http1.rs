@@ -248,7 +248,10 @@ impl Session for Http1 {
         match moved.progress {
             Progress::Drained => self.handle_drained(work, cx, moved),
             Progress::Blocked => {
-                self.wait_for_peer(cx.now, moved.acknowledged);
+                // What a transport sends of its own does not end the idle time.
+                if !self.is_between_requests(work, moved) {
+                    self.wait_for_peer(cx.now, moved.acknowledged);
+                }
                 Next::Wait
             }
             Progress::Waiting => {
@@ -415,6 +418,15 @@ impl Http1 {
         matches!(self.phase, Phase::Open(_))
     }
 
+    /// Whether the peer has sent nothing since the last response left.
+    fn is_between_requests(&self, work: &Work, moved: &Moved) -> bool {
+        matches!(self.phase, Phase::Open(Wait::Idle(_)))
+            && work.is_idle()
+            && self.reader.is_idle()
+            && moved.unread == 0
+            && !self.ended
+    }
+
     /// The requests that were taken are the last.
     const fn take_no_more(&mut self) {
         if let Phase::Open(wait) = self.phase {
@@ -542,8 +554,8 @@ impl Http1 {
             self.take_no_more();
         }
         // The time that the next one may take begins when this one is complete.
-        if let Phase::Open(wait @ Wait::Request(_)) | Phase::Last(wait @ Wait::Request(_)) =
-            &mut self.phase
+        if let Phase::Open(wait @ (Wait::Idle(_) | Wait::Request(_)))
+        | Phase::Last(wait @ (Wait::Idle(_) | Wait::Request(_))) = &mut self.phase
         {
             *wait = Wait::Idle(cx.now);
         }
@@ -717,6 +729,8 @@ impl Http1 {
                 Next::ShutDown
             }
             Phase::Lingering(_) => Next::Wait,
+            // What came was no part of a request, such as a message to the transport.
+            Phase::Open(Wait::Idle(_)) if moved.unread == 0 && self.reader.is_idle() => Next::Wait,
             Phase::Open(_) if moved.unread == 0 && self.reader.is_idle() => {
                 self.set_wait(Wait::Idle(cx.now));
                 Next::Wait

@@ -31,6 +31,7 @@ pub(super) struct Connection<S: Session, T, A> {
     peer: Option<Box<str>>,
     /// Bytes of its own that the worker's budget counts.
     counted: u64,
+    accepted: Time,
     /// The tick of its earliest entry in the wheel.
     pub(super) wheel_tick: Tick,
 }
@@ -68,7 +69,8 @@ pub(super) enum After {
 impl<S: Session, T: Transport, A> Connection<S, T, A> {
     pub(super) fn new(id: u64, transport: T, peer: Option<Box<str>>, now: Time) -> Self {
         let session = S::new(now);
-        Self { id, transport, session, work: None, peer, counted: 0, wheel_tick: Tick::MAX }
+        let (work, counted, wheel_tick) = (None, 0, Tick::MAX);
+        Self { id, transport, session, work, peer, counted, accepted: now, wheel_tick }
     }
 
     /// Since when the connection has had nothing to do; `None` while a request is received or
@@ -79,6 +81,9 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
 
     /// The time by which something must have happened.
     pub(super) fn deadline(&self, shell: &Shell) -> Option<Time> {
+        if !self.transport.is_open() {
+            return Some(self.accepted + shell.cx.tuning.timeout_header);
+        }
         self.session.deadline(&shell.cx)
     }
 
@@ -187,6 +192,10 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         tools: &mut Tools<'_, S, H>,
     ) -> After {
         let shell = &mut *tools.shell;
+        if !self.transport.is_open() {
+            shell.cx.stats.timeouts += 1;
+            return end(shell, Why::TimedOut);
+        }
         let mut work = self.work.as_mut().map(|work| &mut work.session);
         let acknowledged =
             work.as_mut().map_or(0, |work| self.transport.acknowledged(&shell.ring, work.queue()));

@@ -4,11 +4,12 @@
 //! A record is a kind, the length of its body, a byte of its number, and the body, each byte of
 //! which is changed by the key.
 
+use core::time::Duration;
 use std::rc::Rc;
 
 use outq::OutQ;
 use ring::Ring;
-use ring::sim::{End, Peer};
+use ring::sim::{End, Peer, World};
 use samum::network::Listeners;
 use samum::session::Http1;
 use samum::worker::Worker;
@@ -16,7 +17,9 @@ use sendfile::{Drained, Failure, KernelTcp, Piece, Takes, Transport, Weight};
 
 use crate::below::{Below, assert_a_part_is_counted};
 use crate::cases::Site;
-use crate::world::{Client, config, make, parts, run_until, tuning};
+use crate::world::{
+    Client, Make, assert_nothing_is_left, config, make, parts, pass, run_until, serve_over, tuning,
+};
 
 const HEAD_BYTES: usize = 5;
 const BODY_BYTES_MAX: usize = 16 * 1024;
@@ -117,6 +120,10 @@ impl Records {
 impl Transport for Records {
     fn takes(&self) -> Takes {
         Takes::Memory
+    }
+
+    fn is_open(&self) -> bool {
+        self.greeted
     }
 
     fn weight(&self) -> Weight {
@@ -340,4 +347,53 @@ fn each_listener_has_a_secret_of_its_own() {
 #[test]
 fn a_part_of_a_record_is_counted() {
     assert_a_part_is_counted(|tcp, _| Records::new(tcp, SECRET), &[HELLO, 0x3f, 0xff, 0, SECRET]);
+}
+
+#[test]
+fn a_handshake_has_the_time_of_a_request_head() {
+    let (world, mut worker) = serve_one_file();
+    let peer = world.connect();
+    let hello = Key::first(SECRET).seal(HELLO, &[0; 100]);
+    for (second, byte) in hello[..19].iter().enumerate() {
+        peer.send(&[*byte]);
+        pass(&mut worker, Duration::from_secs(1));
+        assert_eq!(peer.end(), None, "after {second} s");
+    }
+    // The deadline is 20 s; those of all connections are looked at four times in a second.
+    peer.send(&[hello[19]]);
+    pass(&mut worker, Duration::from_millis(1500));
+    assert!(peer.end().is_some());
+    assert_eq!((worker.connections(), worker.stats().timeouts), (0, 1));
+    drop(peer);
+    assert_nothing_is_left(&world, &mut worker);
+}
+
+#[test]
+fn records_without_plain_bytes_do_not_keep_a_connection() {
+    let (world, mut worker) = serve_one_file();
+    let mut client = RecordClient::new(Rc::new(world.connect()), 0);
+    client.send(b"GET /f HTTP/1.1\r\nHost: test\r\n\r\n");
+    assert!(run_until(&mut worker, || {
+        client.look();
+        client.received().ends_with(b"hello")
+    }));
+    for second in (0..70).step_by(10) {
+        assert_eq!(client.end(), None, "after {second} s");
+        client.seal(NEW_KEY, b"");
+        pass(&mut worker, Duration::from_secs(10));
+        client.look();
+    }
+    // An idle connection has 75 s.
+    pass(&mut worker, Duration::from_secs(7));
+    client.look();
+    assert_eq!((client.end(), worker.stats().timeouts), (Some(End::Eof), 1));
+    drop(client);
+    assert_nothing_is_left(&world, &mut worker);
+}
+
+fn serve_one_file() -> (World, Worker<Http1, Listeners<Make<Records>>>) {
+    let site = Site::new("one file").file("f", "hello");
+    let world = make(config(1), &site);
+    let worker = serve_over(&world, tuning(&site), |tcp, _| Records::new(tcp, SECRET));
+    (world, worker)
 }
