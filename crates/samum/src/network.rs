@@ -1,6 +1,7 @@
 //! Where connections come from, and what happens to them: the same events from every stack.
 
 use core::fmt;
+use core::ops::Deref;
 use core::time::Duration;
 use std::io;
 
@@ -20,6 +21,9 @@ pub trait Network {
     type Transport: Transport;
     /// A connection that was accepted and has no place yet.
     type Newcomer;
+    /// Bytes received for one connection: a whole buffer, or a part of one that has brought bytes of
+    /// several connections.
+    type Bytes: Deref<Target = [u8]>;
 
     /// Accepts connections, or leaves them in the stack's line.
     fn set_accepting(&mut self, ring: &mut Ring, on: bool);
@@ -29,10 +33,10 @@ pub trait Network {
         &mut self,
         ring: &mut Ring,
         completion: Completion,
-    ) -> Option<NetEvent<Self::Newcomer>>;
+    ) -> Option<NetEvent<Self::Newcomer, Self::Bytes>>;
 
     /// A further event of what was last handled: one read of an interface may bring many.
-    fn next_event(&mut self) -> Option<NetEvent<Self::Newcomer>> {
+    fn next_event(&mut self) -> Option<NetEvent<Self::Newcomer, Self::Bytes>> {
         None
     }
 
@@ -51,9 +55,9 @@ pub trait Network {
 
 /// What has happened on the network. Connections are named by the id they were opened with.
 #[derive(Debug)]
-pub enum NetEvent<N> {
+pub enum NetEvent<Newcomer, Bytes = RecvBuf> {
     /// A connection was accepted.
-    Accepted(N),
+    Accepted(Newcomer),
     /// The peer has acknowledged more: what waited for that may be sent.
     Acknowledged(u64),
     /// The peer will send no more.
@@ -61,7 +65,7 @@ pub enum NetEvent<N> {
     /// The connection is broken.
     Lost(u64),
     /// Bytes have come.
-    Received(u64, RecvBuf),
+    Received(u64, Bytes),
     /// Connections can be accepted again.
     Resumed,
     /// A connection could not be accepted; there is a pause.
@@ -169,6 +173,7 @@ impl<F> Listeners<F> {
 impl<T: Transport, F: FnMut(KernelTcp, usize) -> T> Network for Listeners<F> {
     type Transport = T;
     type Newcomer = Newcomer;
+    type Bytes = RecvBuf;
 
     fn set_accepting(&mut self, ring: &mut Ring, on: bool) {
         for (number, listener) in (0_u64..).zip(&mut self.all) {

@@ -216,7 +216,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
 
     fn handle(&mut self, completion: Completion) {
         match completion.token & kind::MASK {
-            kind::RECV | kind::WRITABLE | kind::ACCEPT | kind::RESUME => {
+            kind::RECV | kind::WRITABLE | kind::ACCEPT | kind::RESUME | kind::NETWORK => {
                 let event = self.network.handle(&mut self.shell.ring, completion);
                 if let Some(event) = event {
                     self.handle_event(event);
@@ -234,7 +234,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     }
 
     #[inline]
-    fn handle_event(&mut self, event: NetEvent<N::Newcomer>) {
+    fn handle_event(&mut self, event: NetEvent<N::Newcomer, N::Bytes>) {
         match event {
             NetEvent::Received(id, bytes) => {
                 self.act(id, |connection, tools| connection.handle_received(tools, &bytes));

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use ring::sim::World;
+use samum::config::Tuning;
 use samum::network::Network;
 use samum::session::Http1;
 use samum::worker::Worker;
@@ -41,22 +42,33 @@ fn over_a_lossy_network() {
     run_all(|tcp, _| Lossy::new(tcp), LossyClient::new);
 }
 
-/// Runs all cases of the table, cold and then warm.
+/// Runs all cases over transports that `make` makes.
 fn run_all<T: Transport, C: Client>(make: Make<T>, dial: Dial<C>) {
+    run_over(|world, tuning| {
+        let (worker, seed, world) = (serve_over(world, tuning, make), world.seed(), world.clone());
+        (worker, move || dial(Rc::new(world.connect()), seed))
+    });
+}
+
+/// Runs all cases of the table, cold and then warm. `serve` makes a worker for each site, and a
+/// function that connects clients to it.
+pub(crate) fn run_over<N: Network, C: Client, D: FnMut() -> C>(
+    serve: impl Fn(&World, Tuning) -> (Worker<Http1, N>, D),
+) {
     let (mut count, mut faults) = (0, Vec::new());
     for (seed, site) in (0..).zip(sites()) {
         let world = world::make(config(seed), &site);
-        let mut worker = serve_over(&world, tuning(&site), make);
+        let (mut worker, mut connect) = serve(&world, tuning(&site));
         for cut in [Cut::Whole, Cut::Bytes] {
             for case in &site.cases {
                 count += 1;
-                let client = dial(Rc::new(world.connect()), seed);
-                if let Err(fault) = run(&world, &mut worker, client, case, cut) {
+                if let Err(fault) = run(&world, &mut worker, connect(), case, cut) {
                     let (site, case) = (site.name, &case.name);
                     faults.push(format!("{site}, {case:?}, {cut:?}: {fault}"));
                 }
             }
         }
+        drop(connect);
         assert_nothing_is_left(&world, &mut worker);
     }
     assert!(faults.is_empty(), "{} of {count} cases:\n{}", faults.len(), faults.join("\n"));
