@@ -11,7 +11,7 @@ use ring::Choice;
 use sendfile::Caching;
 
 use crate::LogFormat;
-use crate::config::{Address, Config, LogTarget, Tags, Tuning, UnixSocket};
+use crate::config::{Address, Config, LogTarget, Site, Tags, Tuning, UnixSocket};
 use crate::preload::Preload;
 
 /// A file server that never waits for the disk.
@@ -220,7 +220,7 @@ impl Serve {
     pub fn config(self) -> Config {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Config {
-            root: self.dir,
+            sites: vec![Site { hosts: Vec::new(), root: self.dir }],
             listen: self.listen,
             threads: self.threads.map_or(cores, usize::from),
             driver: match self.driver {

@@ -11,8 +11,8 @@ use sendfile::Caching;
 /// The configuration of `samum serve`.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The directory to serve.
-    pub root: PathBuf,
+    /// The sites; at least one. The first also gets the requests for hosts that no site has.
+    pub sites: Vec<Site>,
     /// The addresses to listen on; at least one.
     pub listen: Vec<Address>,
     /// The number of workers, each of which is a thread; at least one.
@@ -25,6 +25,15 @@ pub struct Config {
     pub log_format: LogFormat,
     /// The settings of each worker.
     pub tuning: Tuning,
+}
+
+/// A site: a directory that is served to requests for some hosts.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// The hosts, in the form that [`Sites::new`](crate::site::Sites::new) takes.
+    pub hosts: Vec<String>,
+    /// The directory to serve.
+    pub root: PathBuf,
 }
 
 /// The settings of one worker.

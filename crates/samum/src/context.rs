@@ -1,4 +1,4 @@
-//! The clock, the limits and the counters of a worker.
+//! The clock, the limits, the sites and the counters of a worker.
 
 use core::hash::BuildHasher as _;
 use std::hash::RandomState;
@@ -9,6 +9,7 @@ use ring::Time;
 
 use crate::budget::Budget;
 use crate::config::Tuning;
+use crate::site::Sites;
 
 /// Counters of a worker since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub struct Stats {
     pub descriptor_shortages: u64,
 }
 
-/// The clock, limits and counters of one worker. Only the counters and the budget change during a turn.
+/// The clock, limits, sites and counters of one worker. Only the counters and the budget change during a turn.
 #[derive(Debug)]
 pub struct Context {
     /// The number of this turn of the worker.
@@ -49,13 +50,14 @@ pub struct Context {
     /// Counters.
     pub stats: Stats,
     pub(crate) tuning: Rc<Tuning>,
+    pub(crate) sites: Sites,
     pub(crate) budget: Budget,
     /// The hash key and the counter of [`next_token`](Self::next_token).
     tokens: (RandomState, u64),
 }
 
 impl Context {
-    pub(crate) fn new(tuning: Rc<Tuning>, logs: bool) -> Self {
+    pub(crate) fn new(tuning: Rc<Tuning>, sites: Sites, logs: bool) -> Self {
         Self {
             turn: 0,
             now: Time::default(),
@@ -64,6 +66,7 @@ impl Context {
             logs,
             stats: Stats::default(),
             tuning,
+            sites,
             budget: Budget::default(),
             tokens: (RandomState::new(), 0),
         }

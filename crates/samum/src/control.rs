@@ -9,6 +9,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 
 use ring::Waker;
 
+use crate::site::SiteId;
 use crate::worker::Worker;
 
 /// The maximum number of orders that wait for one worker. Orders come from signals and deploys, a few
@@ -27,8 +28,8 @@ type State = Arc<AtomicU64>;
 pub(crate) enum Order {
     /// Another file for the access log.
     Log(OwnedFd),
-    /// Another directory to serve.
-    Root(OwnedFd),
+    /// Another root directory of a site.
+    Root(SiteId, OwnedFd),
 }
 
 /// All workers, as other threads see them.
@@ -80,9 +81,9 @@ impl Workers {
     ///
     /// Those of `dup(2)`; `WouldBlock` if the queue of a worker is full. The other workers have got the
     /// order then.
-    pub(crate) fn tell(&self, order: fn(OwnedFd) -> Order, fd: &OwnedFd) -> io::Result<()> {
+    pub(crate) fn tell(&self, order: impl Fn(OwnedFd) -> Order, fd: &OwnedFd) -> io::Result<()> {
         let duplicates: io::Result<Vec<_>> =
-            self.orders.iter().map(|_| fd.try_clone().map(order)).collect();
+            self.orders.iter().map(|_| fd.try_clone().map(&order)).collect();
         let mut result = Ok(());
         for (sender, order) in self.orders.iter().zip(duplicates?) {
             match sender.try_send(order) {
@@ -120,7 +121,10 @@ impl Inbox {
         for order in self.orders.try_iter() {
             match order {
                 Order::Log(file) => worker.replace_log(file),
-                Order::Root(directory) => worker.replace_root(directory),
+                Order::Root(site, directory) => {
+                    let root = worker.ring().adopt_file(directory);
+                    worker.replace_root(site, root);
+                }
             }
         }
     }

@@ -36,6 +36,7 @@ mod say;
 pub mod server;
 pub mod session;
 pub mod shell;
+pub mod site;
 mod text;
 pub mod worker;
 

@@ -20,6 +20,7 @@ use crate::crowd::Crowd;
 use crate::listen::SocketFile;
 use crate::say::say;
 use crate::shell::kind;
+use crate::site::Sites;
 use crate::worker::{Parts, Worker};
 use crate::{follow, listen};
 
@@ -64,9 +65,14 @@ pub fn run(config: &Config) -> Result<(), String> {
     let limit = raise_descriptor_limit();
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let descriptors = descriptors_of_worker(limit, config.threads, cores)?;
-    let root = follow::open(&config.root)?;
+    let sites = Sites::new(config.sites.iter().map(|site| &site.hosts[..]))?;
+    let roots: Vec<_> =
+        config.sites.iter().map(|site| follow::open(&site.root)).collect::<Result<_, _>>()?;
     let connections = config.tuning.connections_max;
-    grow_descriptor_table(&root, limit.min(DESCRIPTORS_AT_ONCE.max(connections.saturating_mul(2))));
+    grow_descriptor_table(
+        &roots[0],
+        limit.min(DESCRIPTORS_AT_ONCE.max(connections.saturating_mul(2))),
+    );
     let log = open_log(&config.log)?;
     let mut sockets: Vec<Vec<OwnedFd>> = (0..config.threads).map(|_| Vec::new()).collect();
     let mut names = Vec::new();
@@ -94,7 +100,8 @@ pub fn run(config: &Config) -> Result<(), String> {
     for ((number, listeners), inbox) in sockets.into_iter().enumerate().zip(inboxes) {
         let seed = Seed {
             listeners,
-            root: duplicate(&root)?,
+            sites: sites.clone(),
+            roots: roots.iter().map(duplicate).collect::<Result<_, _>>()?,
             log: log.as_ref().map(duplicate).transpose()?,
             config: config.clone(),
             crowd: Arc::clone(&crowd),
@@ -121,7 +128,10 @@ pub fn run(config: &Config) -> Result<(), String> {
     }
     if let Some(driver) = driver {
         let (count, plural) = (config.threads, if config.threads == 1 { "" } else { "s" });
-        say(&format!("serving {} with {count} worker{plural} on {driver}", config.root.display()));
+        let roots: Vec<_> =
+            config.sites.iter().map(|site| site.root.display().to_string()).collect();
+        let roots = roots.join(", ");
+        say(&format!("serving {roots} with {count} worker{plural} on {driver}"));
     }
 
     if rustix::process::geteuid().is_root() {
@@ -134,9 +144,11 @@ pub fn run(config: &Config) -> Result<(), String> {
     }
 
     let workers = Arc::new(workers);
-    let path = follow::path_to_follow(&config.root);
-    let follower = Arc::clone(&workers);
-    spawn("follow", move || follow::follow(&path, root, &follower))?;
+    for ((id, site), root) in sites.ids().zip(&config.sites).zip(roots) {
+        let path = follow::path_to_follow(&site.root);
+        let follower = Arc::clone(&workers);
+        spawn("follow", move || follow::follow(id, &path, root, &follower))?;
+    }
     let reopener = Arc::clone(&workers);
     let (reopen, requests) = mpsc::sync_channel(1);
     let target = config.log.clone();
@@ -255,7 +267,9 @@ fn cost_of_workers(workers: usize, cores: usize) -> Option<String> {
 /// The values from which a worker's thread makes its worker.
 struct Seed {
     listeners: Vec<OwnedFd>,
-    root: OwnedFd,
+    sites: Sites,
+    /// The root directory of each site.
+    roots: Vec<OwnedFd>,
     log: Option<OwnedFd>,
     config: Config,
     crowd: Arc<Crowd>,
@@ -314,7 +328,8 @@ impl Seed {
         let notes = io::stderr().as_fd().try_clone_to_owned().ok();
         let parts = Parts {
             listeners: self.listeners.into_iter().map(|fd| ring.adopt_socket(fd)).collect(),
-            root: ring.adopt_file(self.root),
+            sites: self.sites,
+            roots: self.roots.into_iter().map(|fd| ring.adopt_file(fd)).collect(),
             crowd: self.crowd,
             descriptors_max: (self.descriptors / DESCRIPTOR_PARTS).max(16),
             tuning: self.config.tuning,

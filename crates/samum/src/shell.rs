@@ -10,6 +10,7 @@ use sendfile::Disk;
 use crate::config::Tuning;
 use crate::context::Context;
 use crate::log::{AccessLog, Sink};
+use crate::site::Sites;
 
 /// The kinds of operations, in the highest byte of their tokens.
 pub mod kind {
@@ -73,10 +74,11 @@ impl Shell {
         ring: Ring,
         disk: Disk,
         tuning: Rc<Tuning>,
+        sites: Sites,
         access: Option<AccessLog>,
         notes: Sink,
     ) -> Self {
-        let cx = Context::new(tuning, access.is_some());
+        let cx = Context::new(tuning, sites, access.is_some());
         let mut shell = Self { ring, cx, disk, access, notes, complained: [None; 2] };
         shell.tick();
         shell

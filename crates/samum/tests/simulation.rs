@@ -16,6 +16,7 @@ use ring::{Ring, Time};
 use rustix::io::Errno;
 use samum::config::{Tags, Tuning};
 use samum::crowd::Crowd;
+use samum::site::Sites;
 use samum::worker::{Parts, Worker};
 use sendfile::Caching;
 
@@ -242,7 +243,8 @@ impl Run {
         let ring = Ring::simulated(&world);
         let parts = Parts {
             listeners: vec![ring.sim_listener(&world)],
-            root: ring.sim_root(&world),
+            sites: Sites::default(),
+            roots: vec![ring.sim_root(&world)],
             crowd: Crowd::new(1000),
             descriptors_max: 6,
             tuning,
@@ -875,7 +877,8 @@ fn scenario(seed: u64) -> Counts {
     let descriptors_max = [6, 12, 64][chance.below(3)];
     let parts = Parts {
         listeners: vec![ring.sim_listener(&world)],
-        root: ring.sim_root(&world),
+        sites: Sites::default(),
+        roots: vec![ring.sim_root(&world)],
         crowd: Crowd::new(1000),
         descriptors_max,
         tuning,

@@ -17,8 +17,8 @@ use ring::Time;
 use super::open_files::OpenFiles;
 use super::path::{Path, ancestors, below_from, parent, prefix};
 use super::resource::Resource;
-use super::site::SiteId;
 use crate::budget::CACHED_BYTES_MAX;
+use crate::site::SiteId;
 
 /// A resource with open files goes this long after it was last asked for: open files keep a file
 /// system busy and the space of a deleted file taken.

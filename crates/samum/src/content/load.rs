@@ -39,7 +39,8 @@ use super::errors::{Refusal, is_link, is_no_entry};
 use super::media::{has_siblings, suffix};
 use super::path::{Path, is_directory};
 use super::resource::{FINISHED_BYTES_MAX, Kind, Resource, SIZE_MAX};
-use super::site::{Policy, SiteId};
+use super::site::Policy;
+use crate::site::SiteId;
 
 /// The file itself and its siblings in the order of [`Coding::PREFERENCE`].
 pub(super) const PARTS: usize = 1 + Coding::PREFERENCE.len();

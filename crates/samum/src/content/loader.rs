@@ -15,8 +15,9 @@ use super::line::Line;
 use super::load::{Ask, Load, Look, Next, PARTS, Parts, Reply, Tools, Way};
 use super::path::{Path, below};
 use super::resource::{FINISHED_BYTES_MAX, Resource};
-use super::site::{Site, SiteId};
+use super::site::Site;
 use crate::shell::{Shell, id_of, kind};
+use crate::site::SiteId;
 
 /// Descriptors that one load has open at most: one for each part, and one being opened.
 const DESCRIPTORS: usize = PARTS + 1;

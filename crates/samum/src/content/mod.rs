@@ -38,10 +38,11 @@ pub(crate) use answer::{Answer, Found};
 pub(crate) use resource::Resource;
 pub(crate) use resource::{Data, FileSet, Kind, Variant};
 pub use resource::{Finished, Whole};
-pub(crate) use site::{Policy, Site, SiteId};
+pub(crate) use site::{Policy, Site};
 
 use crate::config::Tags;
 use crate::shell::{Shell, kind};
+use crate::site::SiteId;
 use assemble::Assembled;
 use change::{Outdated, outdated_by};
 use errors::Refusal;
@@ -93,7 +94,7 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// Serves these sites; the first is [`SiteId::FIRST`]. `descriptors_max` is an eighth of the
+    /// Serves these sites, in the order of their ids. `descriptors_max` is an eighth of the
     /// worker's descriptors, for files that stay open; half as many again are for loads, the other half
     /// is for pipes.
     ///

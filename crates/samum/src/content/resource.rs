@@ -10,7 +10,7 @@ use ring::{Listing, Stat, Time};
 use sendfile::{Account, Charge, File, Piece, Shared};
 
 use super::path::Path;
-use super::site::SiteId;
+use crate::site::SiteId;
 
 /// Files up to this size are kept in memory with their head, as finished responses: from here on
 /// `sendfile` is cheaper (DESIGN.md §5).

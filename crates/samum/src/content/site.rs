@@ -4,25 +4,6 @@ use ring::Fd;
 
 use crate::config::Tags;
 
-/// Names one site of a worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SiteId(usize);
-
-impl SiteId {
-    /// The only site that can be configured today.
-    pub(crate) const FIRST: Self = Self(0);
-
-    /// The site's place in a list with one entry for each site.
-    pub(super) const fn index(self) -> usize {
-        self.0
-    }
-
-    /// The names of so many sites.
-    pub(super) fn all(count: usize) -> impl Iterator<Item = Self> {
-        (0..count).map(Self)
-    }
-}
-
 /// A directory that is served.
 #[derive(Debug)]
 pub(crate) struct Site {

@@ -30,9 +30,10 @@ use rustix::fs::Advice;
 use super::library::Library;
 use super::path::Path;
 use super::resource::{Data, Kind};
-use super::site::{Site, SiteId};
+use super::site::Site;
 use crate::config::Tags;
 use crate::shell::{Shell, kind};
+use crate::site::SiteId;
 
 /// Larger files have no tag of their contents: other files would wait for minutes.
 const BYTES_MAX: u64 = 4 << 30;

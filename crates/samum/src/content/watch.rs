@@ -11,8 +11,8 @@ use ring::{Change, Completion, Event, Fd, Key, Op, Ring, Slab, Time};
 
 use super::errors::{Unwatched, shortage_of_watches};
 use super::path::{Path, ancestors, below, parent, prefix};
-use super::site::SiteId;
 use crate::shell::{Shell, id_of, kind};
+use crate::site::SiteId;
 
 /// Directories that are watched or cannot be, per worker. At the limit directories go in which nothing
 /// is cached, or only a few idle resources; files below others are believed by age. The kernel's own

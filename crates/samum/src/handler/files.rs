@@ -13,11 +13,12 @@ use sendfile::{Caching, Piece};
 use super::listing::ListingProducer;
 use super::page::{self, ALLOW};
 use super::{AnswerSize, Body, Found, Handler, Part, Response, Ticket};
-use crate::content::{self, Answer, Content, FileSet, Kind, Policy, Resource, Site, SiteId, Whole};
+use crate::content::{self, Answer, Content, FileSet, Kind, Policy, Resource, Site, Whole};
 use crate::context::Context;
 use crate::shell::{Shell, kind};
+use crate::site::SiteId;
 
-/// The files below directories.
+/// The files of all sites.
 #[derive(Debug)]
 pub struct Files {
     content: Content,
@@ -30,7 +31,8 @@ impl Handler for Files {
     fn find(&mut self, shell: &mut Shell, head: &Head<'_>, ticket: Ticket) -> Found<Answer> {
         match (head.method, head.target) {
             (Method::Get | Method::Head, Target::Origin { path, .. }) => {
-                match self.content.find(shell, SiteId::FIRST, path, ticket) {
+                let site = shell.cx.sites.route(head);
+                match self.content.find(shell, site, path, ticket) {
                     content::Found::Now(answer) => Found::Now(answer),
                     content::Found::Later => Found::Later(None),
                 }
@@ -87,13 +89,18 @@ impl Handler for Files {
 }
 
 impl Files {
-    /// Serves one directory; `descriptors_max` open files are kept.
+    /// Serves the root directory of each site; at most `descriptors_max` files stay open.
     ///
     /// # Errors
     ///
     /// Those of `mmap(2)`.
-    pub fn new(root: Fd, descriptors_max: usize, shell: &Shell) -> io::Result<Self> {
-        let tuning = &shell.cx.tuning;
+    ///
+    /// # Panics
+    ///
+    /// If there is not one root for each site of the worker.
+    pub fn new(roots: Vec<Fd>, descriptors_max: usize, shell: &Shell) -> io::Result<Self> {
+        let Context { tuning, sites, .. } = &shell.cx;
+        assert_eq!(roots.len(), sites.len(), "a site has one root");
         let policy = Policy {
             index: tuning.index.clone(),
             listing: tuning.listing,
@@ -101,13 +108,15 @@ impl Files {
             tags: tuning.tags,
         };
         let account = shell.cx.budget.shared.clone();
-        let sites = vec![Site { root, policy }];
+        let site = |root| Site { root, policy: policy.clone() };
+        let sites = roots.into_iter().map(site).collect();
         Ok(Self { content: Content::new(sites, descriptors_max, account)? })
     }
 
-    /// Serves another directory from now on. What is under way is finished from the one before.
-    pub(crate) fn replace_root(&mut self, shell: &mut Shell, root: Fd) {
-        self.content.replace_root(shell, SiteId::FIRST, root);
+    /// Serves a site from another directory from now on. Responses that have begun are completed from
+    /// the old one.
+    pub(crate) fn replace_root(&mut self, shell: &mut Shell, site: SiteId, root: Fd) {
+        self.content.replace_root(shell, site, root);
     }
 }
 

@@ -22,6 +22,7 @@ use crate::log::{AccessLog, Sink};
 use crate::network::{Listeners, NetEvent, Network};
 use crate::session::{Http1, Session};
 use crate::shell::{Limit, Shell, kind};
+use crate::site::{SiteId, Sites};
 use connection::{After, Connection, Spare, Tools};
 use connections::{Connections, IDLERS_PAUSE, Idlers};
 use wheel::{Tick, Wheel};
@@ -61,8 +62,10 @@ pub struct Parts {
     pub ring: Ring,
     /// Listening sockets.
     pub listeners: Vec<Fd>,
-    /// The directory to serve.
-    pub root: Fd,
+    /// The sites to serve.
+    pub sites: Sites,
+    /// The root directory of each site.
+    pub roots: Vec<Fd>,
     /// The places for connections, of all workers together.
     pub crowd: Arc<Crowd>,
     /// Open files this worker may keep.
@@ -79,11 +82,15 @@ pub struct Parts {
 const _: () = assert!(size_of::<Connection<Http1, KernelTcp, <Files as Handler>::Answer>>() <= 200);
 
 impl<S: Session> Worker<S> {
-    /// Begin to accept from listening sockets, and to serve a directory.
+    /// Begin to accept from listening sockets, and to serve the files of the sites.
     ///
     /// # Errors
     ///
     /// Those of `mmap(2)`.
+    ///
+    /// # Panics
+    ///
+    /// If there is not one root for each site.
     pub fn new(parts: Parts) -> io::Result<Self> {
         let network = Listeners::new(parts.listeners.clone());
         Self::over(parts, network)
@@ -96,20 +103,24 @@ impl<S: Session, N: Network> Worker<S, N> {
     /// # Errors
     ///
     /// Those of `mmap(2)`.
-    pub fn over(parts: Parts, network: N) -> io::Result<Self> {
-        let (root, descriptors_max) = (parts.root.clone(), parts.descriptors_max);
-        Self::with(parts, network, |shell| Files::new(root, descriptors_max, shell))
+    ///
+    /// # Panics
+    ///
+    /// If there is not one root for each site.
+    pub fn over(mut parts: Parts, network: N) -> io::Result<Self> {
+        let (roots, descriptors_max) = (core::mem::take(&mut parts.roots), parts.descriptors_max);
+        Self::with(parts, network, |shell| Files::new(roots, descriptors_max, shell))
     }
 
-    /// Serve another directory from now on. What is under way is finished from the one before.
-    pub fn replace_root(&mut self, directory: OwnedFd) {
-        let root = self.shell.ring.adopt_file(directory);
-        self.handler.replace_root(&mut self.shell, root);
+    /// Serve a site from another directory from now on. Responses that have begun are completed from
+    /// the old one.
+    pub fn replace_root(&mut self, site: SiteId, root: Fd) {
+        self.handler.replace_root(&mut self.shell, site, root);
     }
 }
 
 impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
-    /// The same with another handler; listeners and root of `parts` are not used.
+    /// The same with another handler; listeners and roots of `parts` are not used.
     ///
     /// # Errors
     ///
@@ -131,7 +142,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             AccessLog::new(Sink::new(Some(fd), kind::ACCESS, &name, is_file), format)
         });
         let notes = Sink::new(parts.notes, kind::NOTE, "messages", false);
-        let shell = Shell::new(parts.ring, disk, Rc::new(parts.tuning), access, notes);
+        let shell = Shell::new(parts.ring, disk, Rc::new(parts.tuning), parts.sites, access, notes);
         let mut worker = Self {
             handler: handler(&shell)?,
             network,

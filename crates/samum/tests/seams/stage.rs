@@ -13,6 +13,7 @@ use samum::handler::files::Files;
 use samum::network::Listeners;
 use samum::session::Http1;
 use samum::shell::Shell;
+use samum::site::Sites;
 use samum::worker::{Parts, Worker};
 
 /// Open files that the worker may keep.
@@ -84,7 +85,8 @@ impl<H: Handler> Stage<H> {
         let network = Listeners::new(vec![ring.sim_listener(&world)]);
         let parts = Parts {
             listeners: Vec::new(),
-            root: root.clone(),
+            sites: Sites::default(),
+            roots: Vec::new(),
             crowd: Crowd::new(1000),
             descriptors_max: DESCRIPTORS_MAX,
             tuning,
@@ -93,7 +95,7 @@ impl<H: Handler> Stage<H> {
             ring,
         };
         let worker = Worker::with(parts, network, |shell| {
-            Ok(handler(Files::new(root, DESCRIPTORS_MAX, shell)?, shell))
+            Ok(handler(Files::new(vec![root], DESCRIPTORS_MAX, shell)?, shell))
         });
         Self { world, worker: worker.unwrap() }
     }

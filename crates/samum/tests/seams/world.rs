@@ -13,6 +13,7 @@ use samum::crowd::Crowd;
 use samum::handler::Handler;
 use samum::network::{Listeners, Network};
 use samum::session::Session;
+use samum::site::Sites;
 use samum::worker::{Parts, Worker};
 use sendfile::{KernelTcp, Transport};
 
@@ -72,7 +73,8 @@ pub(crate) fn parts(world: &World, tuning: Tuning) -> Parts {
     let ring = Ring::simulated(world);
     Parts {
         listeners: vec![ring.sim_listener(world)],
-        root: ring.sim_root(world),
+        sites: Sites::default(),
+        roots: vec![ring.sim_root(world)],
         crowd: Crowd::new(1000),
         descriptors_max: 64,
         tuning,
