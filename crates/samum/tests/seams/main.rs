@@ -9,6 +9,7 @@ mod dribble;
 mod echo;
 mod faults;
 mod framed;
+mod hosts;
 mod interface;
 mod lossy;
 mod record;
