@@ -3,6 +3,7 @@
 
 use core::time::Duration;
 use std::ffi::CString;
+use std::rc::Rc;
 
 use ring::sim::World;
 use ring::{Event, Fd, Op, OpenHow, Ring};
@@ -123,7 +124,7 @@ fn request(host: &str, path: &str) -> String {
 fn each_request_on_a_connection_gets_the_bytes_of_its_own_site() {
     for_seeds(20, |seed| {
         let mut stage = Stage::new(seed);
-        let (mut client, mut at) = (Plain::new(stage.world.connect(), seed), 0);
+        let (mut client, mut at) = (Plain::new(Rc::new(stage.world.connect()), seed), 0);
         // Cold at first, then from the cache.
         for _ in 0..2 {
             for (host, directory) in HOSTS {
@@ -156,13 +157,14 @@ fn each_request_on_a_connection_gets_the_bytes_of_its_own_site() {
 fn another_root_for_one_site_leaves_the_files_of_the_others_cached() {
     for_seeds(20, |seed| {
         let mut stage = Stage::new(seed);
-        let (mut client, mut at) = (Plain::new(stage.world.connect(), seed), 0);
+        let (mut client, mut at) = (Plain::new(Rc::new(stage.world.connect()), seed), 0);
         for (host, directory) in &HOSTS[..3] {
             stage.check(&mut client, &mut at, host, *directory);
         }
         // A response of the first site is under way.
-        let (mut slow, mut slow_at) = (Plain::new(stage.world.connect(), seed), 0);
-        slow.peer().stop_reading();
+        let socket = Rc::new(stage.world.connect());
+        let (mut slow, mut slow_at) = (Plain::new(Rc::clone(&socket), seed), 0);
+        socket.stop_reading();
         slow.send(request("one.example", "/large").as_bytes());
         pass(&mut stage.worker, Duration::from_millis(50));
 
@@ -177,7 +179,7 @@ fn another_root_for_one_site_leaves_the_files_of_the_others_cached() {
         }
         assert_eq!(stage.world.counts().hangs, 0, "a cached file was read again");
 
-        slow.peer().set_read_rate(None);
+        socket.set_read_rate(None);
         stage.expect(&mut slow, &mut slow_at, &bytes(0, PATHS[2].2));
         stage.devices.iter().for_each(|device| stage.world.release(*device));
         client.shut_down();
