@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice};
 
-use ring::sim::{Config, End, World};
+use ring::sim::{Config, End, MissingPage, World};
 use ring::{BufferPool, Caching, Completion, Event, Fd, Op, OpenHow, PipePool, Ring};
 
 fn run(ring: &mut Ring, time: Duration) -> Vec<Completion> {
@@ -158,9 +158,33 @@ fn sending_what_is_not_there_is_a_stall() {
     assert_eq!(ring.sendfile(&socket, &file, 10_000, 1 << 20).unwrap(), 10_000);
     let [stall] = &world.stalls()[..] else { panic!("one stall") };
     assert_eq!((&stall.file[..], stall.offset, stall.at), ("file", 10_000, before));
+    let missing = |number| MissingPage { number, reclaimed: None };
+    assert_eq!(stall.missing, [2, 3, 4].map(missing));
     assert!(ring.now() > before, "the worker slept");
     run(&mut ring, Duration::from_secs(1));
     assert_eq!(peer.take(), [1; 20_000]);
+}
+
+#[test]
+fn a_stall_says_which_pages_the_kernel_reclaimed_in_the_midst_of_a_turn() {
+    let world = World::new(Config::new(1));
+    world.write_file("file", &[1; 4096]);
+    let mut ring = Ring::simulated(&world);
+    let file = open(&mut ring, "file");
+    let listener = ring.sim_listener(&world);
+    ring.submit(Op::Accept(listener), 0);
+    let _peer = world.connect();
+    let Some(Ok(Event::Accepted(socket))) =
+        run(&mut ring, Duration::from_millis(1)).pop().map(|one| one.result)
+    else {
+        panic!("a connection")
+    };
+    assert_eq!(ring.probe(&file, 0, 4096).unwrap(), 4096);
+    world.configure(|config| config.faults.eviction = 1.0);
+    let reclaimed = Some(ring.now());
+    ring.sendfile(&socket, &file, 0, 4096).unwrap();
+    assert_eq!(world.stalls()[0].missing, [MissingPage { number: 0, reclaimed }]);
+    assert_eq!((world.counts().reclaims, world.counts().evictions), (1, 0));
 }
 
 #[test]

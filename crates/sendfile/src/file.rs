@@ -26,10 +26,11 @@
 //! system would have to ask its server, too, and while a lower file is being replaced by a copy the
 //! lower one is looked at.
 //!
-//! Two cases remain in which `sendfile(2)` sleeps for one read: a page that is evicted within 5 ms of
-//! its last use while the last page of its block stays, which reclaim does not do (a page just used
-//! is not on the inactive list); and a page that was evicted while another process reads the block
-//! again out of order.
+//! Two cases remain in which `sendfile(2)` sleeps for one read: a page that is evicted less than
+//! [`CONFIDENCE`] ([`BELIEF_ALONE`] where `cachestat` is refused) before its use while the byte that is
+//! touched stays, which reclaim hardly does (a page just used is not on the inactive list); and a page
+//! that was evicted while another process reads the block again out of order. The random worlds of
+//! `crates/samum/tests/simulation.rs` count the first and assert that nothing else sleeps.
 
 use core::cell::{Cell, RefCell};
 use core::ops::Range;

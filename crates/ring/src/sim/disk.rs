@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::net::MissingPage;
 use crate::op::{Change, FileKind};
 use crate::timers::Time;
 
@@ -39,9 +40,17 @@ pub(super) enum Body {
 #[derive(Debug, Default)]
 pub(super) struct File {
     pub(super) bytes: Vec<u8>,
-    /// For each page: `None` is not in the cache, else when its contents are (or were) there. A
-    /// time to come means that the page is being read.
-    pages: Vec<Option<Time>>,
+    pages: Vec<Page>,
+}
+
+/// A page of a file.
+#[derive(Clone, Copy, Debug, Default)]
+struct Page {
+    /// None if the page is not in the cache, else when its contents are (or were) there. A time to
+    /// come means that the page is being read.
+    cached: Option<Time>,
+    /// When the kernel reclaimed the page, if that was the last eviction of it.
+    reclaimed: Option<Time>,
 }
 
 #[derive(Clone, Debug)]
@@ -266,20 +275,30 @@ impl Disk {
     }
 }
 
+impl Page {
+    const fn written(now: Time) -> Self {
+        Self { cached: Some(now), reclaimed: None }
+    }
+
+    fn is_resident(self, now: Time) -> bool {
+        self.cached.is_some_and(|at| at <= now)
+    }
+}
+
 impl File {
     /// Change the contents; what is written is in the cache.
     pub(super) fn change(&mut self, now: Time, change: impl FnOnce(&mut Vec<u8>)) {
         let before = self.bytes.len();
         change(&mut self.bytes);
         self.pages.truncate(before / PAGE);
-        self.pages.resize(self.bytes.len().div_ceil(PAGE), Some(now));
+        self.pages.resize(self.bytes.len().div_ceil(PAGE), Page::written(now));
     }
 
     /// Replace the contents.
     pub(super) fn set(&mut self, now: Time, bytes: &[u8]) {
         self.bytes = bytes.to_vec();
         self.pages.clear();
-        self.pages.resize(bytes.len().div_ceil(PAGE), Some(now));
+        self.pages.resize(bytes.len().div_ceil(PAGE), Page::written(now));
     }
 
     /// The bytes of the range that the file has.
@@ -296,23 +315,29 @@ impl File {
     /// How many bytes from `offset` on are there now.
     pub(super) fn resident(&self, offset: u64, len: usize, now: Time) -> usize {
         let bytes = self.range(offset, len);
-        let missing = |page: &usize| self.pages[*page].is_none_or(|at| at > now);
-        match self.pages_of(offset, len).find(missing) {
+        match self.pages_of(offset, len).find(|page| !self.pages[*page].is_resident(now)) {
             Some(page) => (page * PAGE).saturating_sub(bytes.start),
             None => bytes.len(),
         }
     }
 
+    /// The pages of the range that are not resident now.
+    pub(super) fn missing(&self, offset: u64, len: usize, now: Time) -> Vec<MissingPage> {
+        let missing = self.pages_of(offset, len).filter(|page| !self.pages[*page].is_resident(now));
+        let describe = |number| MissingPage { number, reclaimed: self.pages[number].reclaimed };
+        missing.map(describe).collect()
+    }
+
     /// Pages of the range that are there or on their way.
     pub(super) fn cached(&self, offset: u64, len: usize) -> usize {
-        self.pages_of(offset, len).filter(|page| self.pages[*page].is_some()).count()
+        self.pages_of(offset, len).filter(|page| self.pages[*page].cached.is_some()).count()
     }
 
     /// Begin to read what is missing, to be there at `arrival`.
     pub(super) fn fetch(&mut self, offset: u64, len: usize, now: Time, arrival: Time) -> Fetch {
         let mut fetch = Fetch { ready: now, brought: Vec::new() };
         for page in self.pages_of(offset, len) {
-            let at = *self.pages[page].get_or_insert_with(|| {
+            let at = *self.pages[page].cached.get_or_insert_with(|| {
                 fetch.brought.push(page);
                 arrival
             });
@@ -325,19 +350,34 @@ impl File {
     pub(super) fn fetch_ahead(&mut self, offset: u64, len: usize, pages: usize, arrival: Time) {
         let end = self.pages_of(offset, len).end;
         for page in end..end.saturating_add(pages).min(self.pages.len()) {
-            self.pages[page].get_or_insert(arrival);
+            self.pages[page].cached.get_or_insert(arrival);
+        }
+    }
+
+    /// What is being read of the range is there, at the latest by `time`.
+    pub(super) fn arrive(&mut self, offset: u64, len: usize, time: Time) {
+        for page in self.pages_of(offset, len) {
+            let cached = &mut self.pages[page].cached;
+            *cached = cached.map(|at| at.min(time));
         }
     }
 
     pub(super) fn drop_page(&mut self, page: usize) {
         if let Some(page) = self.pages.get_mut(page) {
-            *page = None;
+            *page = Page::default();
         }
     }
 
     /// Drop whole pages of the range (`len` 0: to the end) that are not being read; how many. The last
-    /// page of a file counts as whole (`POSIX_FADV_DONTNEED`, mm/fadvise.c).
-    pub(super) fn evict(&mut self, offset: u64, len: u64, now: Time) -> u64 {
+    /// page of a file counts as whole (`POSIX_FADV_DONTNEED`, mm/fadvise.c). `reclaimed`: the time, if
+    /// it is the kernel that needs memory.
+    pub(super) fn evict(
+        &mut self,
+        offset: u64,
+        len: u64,
+        now: Time,
+        reclaimed: Option<Time>,
+    ) -> u64 {
         let whole = |byte: u64| usize::try_from(byte / PAGE as u64).unwrap_or(usize::MAX);
         let start = whole(offset.saturating_add(PAGE as u64 - 1)).min(self.pages.len());
         let end = offset.saturating_add(len);
@@ -346,8 +386,8 @@ impl File {
         let end = end.min(self.pages.len()).max(start);
         let mut count = 0;
         for page in &mut self.pages[start..end] {
-            if page.is_some_and(|at| at <= now) {
-                *page = None;
+            if page.is_resident(now) {
+                *page = Page { cached: None, reclaimed };
                 count += 1;
             }
         }

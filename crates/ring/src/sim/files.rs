@@ -22,6 +22,7 @@ impl Mapping {
         if state.config.mincore_denied {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
+        state.reclaim_some();
         let clock = state.disk.clock(self.ino, state.now);
         Ok(state.disk.file(self.ino).map_err(errno)?.resident(offset, len, clock))
     }
@@ -66,6 +67,7 @@ impl World {
         if let Some(error) = state.config.probe_errno {
             return Err(errno(error));
         }
+        state.reclaim_some();
         let now = state.now;
         let clock = state.disk.clock(ino, now);
         let denial = state.config.faults.probe_denial;
@@ -89,6 +91,7 @@ impl World {
         if let Some(error) = state.config.cachestat_errno {
             return Err(errno(error));
         }
+        state.reclaim_some();
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         Ok(state.disk.file(ino).map_err(errno)?.cached(offset, len) as u64)
     }
@@ -360,22 +363,27 @@ impl State {
         (file.resident(offset, len, clock) < file.range(offset, len).len()).then_some(ino)
     }
 
-    /// What a `sendfile` of a range that is not there does to the worker.
+    /// What a `sendfile` of a range that is not there does to the worker. Nothing could end the hang of
+    /// a device while the worker sleeps, so such a device brings this range all the same.
     pub(super) fn sleep_on(&mut self, open: &OpenFile, offset: u64, len: usize) {
         if let Ok(fetch) = self.fetch(open, offset, len) {
             self.now = self.now.max(fetch.ready);
+            let clock = self.disk.clock(open.ino, self.now);
+            if let Ok(file) = self.disk.file(open.ino) {
+                file.arrive(offset, len, clock);
+            }
         }
     }
 
     /// Drop whole pages of the range (`len` 0: to the end) that are not being read.
     pub(super) fn evict(&mut self, ino: u64, offset: u64, len: u64) -> Result<(), i32> {
         let clock = self.disk.clock(ino, self.now);
-        self.counts.evictions += self.disk.file(ino)?.evict(offset, len, clock);
+        self.counts.evictions += self.disk.file(ino)?.evict(offset, len, clock, None);
         Ok(())
     }
 
-    /// Now and then memory is short.
-    pub(super) fn evict_some(&mut self) {
+    /// Now and then memory is short: any pages of a file go, mostly few.
+    pub(super) fn reclaim_some(&mut self) {
         let eviction = self.config.faults.eviction;
         if !self.random.chance(eviction) {
             return;
@@ -385,9 +393,13 @@ impl State {
             return;
         }
         let ino = files[self.random.below(files.len())];
+        let (now, clock) = (self.now, self.disk.clock(ino, self.now));
         let pages = self.disk.file(ino).expect("a file").page_count();
         let first = self.random.below(pages.max(1));
-        let count = 1 + self.random.below(16);
-        self.evict(ino, (first * PAGE) as u64, (count * PAGE) as u64).expect("a file");
+        let most = if self.random.chance(0.7) { 16 } else { pages.max(1) };
+        let count = 1 + self.random.below(most);
+        let (offset, len) = ((first * PAGE) as u64, (count * PAGE) as u64);
+        let file = self.disk.file(ino).expect("a file");
+        self.counts.reclaims += file.evict(offset, len, clock, Some(now));
     }
 }

@@ -48,7 +48,7 @@ use core::time::Duration;
 use std::io;
 use std::sync::Arc;
 
-pub use net::{End, Stall};
+pub use net::{End, MissingPage, Stall};
 pub use peer::Peer;
 pub use world::{Counts, World};
 
@@ -140,7 +140,8 @@ pub struct Faults {
     pub short_receive: f64,
     /// An accept ends with `EMFILE`.
     pub accept_error: f64,
-    /// In one turn of a ring some pages are dropped from the cache.
+    /// Before a call of [`Ring::wait`](crate::Ring::wait), and in the midst of a turn, before a
+    /// question about residency or a `sendfile`, the kernel reclaims some pages of a file.
     pub eviction: f64,
     /// `probe` says no although the pages are there.
     pub probe_denial: f64,

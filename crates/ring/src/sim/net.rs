@@ -19,6 +19,18 @@ pub struct Stall {
     pub len: usize,
     /// When.
     pub at: Time,
+    /// The pages that it would have waited for, in order.
+    pub missing: Vec<MissingPage>,
+}
+
+/// A page that was not resident when it was needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MissingPage {
+    /// Its number in the file, in pages of 4 KiB.
+    pub number: usize,
+    /// When the kernel reclaimed it ([`Faults::eviction`](super::Faults)); None if it was evicted
+    /// otherwise, or was never resident.
+    pub reclaimed: Option<Time>,
 }
 
 /// A listening socket.

@@ -60,13 +60,15 @@ impl World {
             return Err(errno(error));
         }
         let open = state.opened(file)?.clone();
+        state.reclaim_some();
         let now = state.now;
         let clock = state.disk.clock(open.ino, now);
         let contents = state.disk.file(open.ino).map_err(errno)?;
         let range = contents.range(offset, len);
-        if contents.resident(offset, len, clock) < range.len() {
+        let missing = contents.missing(offset, len, clock);
+        if !missing.is_empty() {
             let file = String::from_utf8_lossy(&open.name).into_owned();
-            state.stalls.push(Stall { file, offset, len, at: now });
+            state.stalls.push(Stall { file, offset, len, at: now, missing });
             state.sleep_on(&open, offset, len);
         }
         if range.is_empty() {

@@ -36,8 +36,10 @@ pub struct Counts {
     pub sendfiles: u64,
     /// Sends of any kind that took fewer bytes than they were given.
     pub partial_sends: u64,
-    /// Pages dropped from the page cache.
+    /// Pages that a test or a program dropped from the page cache.
     pub evictions: u64,
+    /// Pages that the kernel reclaimed.
+    pub reclaims: u64,
     /// Reads and splices that failed.
     pub failures: u64,
     /// Operations that waited for a device that hung.
@@ -51,6 +53,7 @@ impl core::ops::AddAssign for Counts {
         self.sendfiles += other.sendfiles;
         self.partial_sends += other.partial_sends;
         self.evictions += other.evictions;
+        self.reclaims += other.reclaims;
         self.failures += other.failures;
         self.hangs += other.hangs;
     }

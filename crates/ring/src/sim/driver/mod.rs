@@ -140,7 +140,7 @@ impl Sim {
                 state.due[self.ring].push(Due::Look(key.to_bits()));
             }
         }
-        self.world.state().evict_some();
+        self.world.state().reclaim_some();
         loop {
             self.world.state().happen();
             self.take_due(common);
