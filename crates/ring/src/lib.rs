@@ -5,7 +5,7 @@
 //!
 //! | driver | sockets | files |
 //! |---|---|---|
-//! | io_uring (Linux 6.1) | multishot accept and receive into provided buffers | asynchronous reads; what has no operation goes to helper threads |
+//! | io_uring (Linux 6.1) | multishot accept and receive into provided buffers, connects | asynchronous reads; what has no operation goes to helper threads |
 //! | epoll | edge-triggered `epoll(7)` | helper threads |
 //! | simulation ([`sim`]) | simulated peers | a simulated disk; one seed, one run |
 //!
@@ -71,8 +71,8 @@ pub use fault::Fault;
 pub use fd::Fd;
 pub use now::PROBE_BYTES_MAX;
 pub use op::{
-    Caching, Change, Completion, DriverKind, Entry, Event, FileKind, Listing, Op, OpenHow, Stat,
-    Token,
+    Address, Caching, Change, Completion, DriverKind, Entry, Event, FileKind, Listing, Op, OpenHow,
+    Stat, Token,
 };
 pub use pipe::{Pipe, PipePool};
 pub use recv::RecvBuf;

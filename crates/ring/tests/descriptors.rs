@@ -11,7 +11,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ring::sim::{Config, World};
+use ring::sim::{Config, End, World};
 use ring::{BufferPool, Caching, Choice, Completion, Event, Fd, Key, Op, OpenHow, Ring};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -262,6 +262,51 @@ fn an_accept_without_descriptors_fails_and_can_be_repeated() {
 }
 
 #[test]
+fn a_connect_keeps_no_socket_but_a_connected_one() {
+    let _alone = alone();
+    let old = getrlimit(Resource::Nofile);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let hangs = listener.local_addr().unwrap();
+    let connect = || TcpStream::connect_timeout(&hangs, Duration::from_millis(50)).ok();
+    let fillers: Vec<_> = core::iter::from_fn(connect).collect();
+    let refuses = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let open = TcpListener::bind("127.0.0.1:0").unwrap();
+    let outside = open_descriptors();
+    for choice in CHOICES {
+        let mut bench = Bench::new(Ring::new(choice).unwrap());
+        let before = open_descriptors();
+        let key = bench.ring.submit(Op::Connect(hangs.into()), 0);
+        bench.turn();
+        assert_eq!(open_descriptors(), before + 1);
+        bench.end(key);
+        let key = bench.ring.submit(Op::Connect(refuses.into()), 0);
+        assert!(bench.next(key).result.is_err());
+        assert_open(before, || bench.turn());
+
+        let limit = Rlimit { current: Some(3), maximum: old.maximum };
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let key = bench.ring.submit(Op::Connect(hangs.into()), 0);
+        let result = bench.next(key).result;
+        setrlimit(Resource::Nofile, old).unwrap();
+        assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EMFILE));
+
+        let key = bench.ring.submit(Op::Connect(open.local_addr().unwrap().into()), 0);
+        let event = bench.next(key).result.unwrap();
+        assert!(matches!(event, Event::Connected(_)));
+        assert_eq!(open_descriptors(), before + 1);
+        drop(event);
+        assert_open(before, || bench.turn());
+
+        bench.ring.submit(Op::Connect(hangs.into()), 0);
+        bench.turn();
+        drop(bench);
+        assert_open(outside, || {});
+    }
+    drop(fillers);
+}
+
+#[test]
 fn the_simulation_counts_its_own() {
     let _alone = alone();
     let world = World::new(Config::new(7));
@@ -273,7 +318,17 @@ fn the_simulation_counts_its_own() {
     let sockets = [bench.accepted(accept), bench.accepted(accept)];
     let error = bench.next(accept).result.unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "0 to 2, the listener, and two");
+    let address = SocketAddr::from(([192, 0, 2, 1], 80));
+    let far = world.listen(address);
+    let connect = bench.ring.submit(Op::Connect(address.into()), 0);
+    let error = bench.next(connect).result.unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
+    let peer = far.accept().expect("the peer was asked");
     drop(sockets);
+    bench.turn();
+    assert_eq!(peer.end(), Some(End::Reset));
+    let connect = bench.ring.submit(Op::Connect(address.into()), 0);
+    assert!(matches!(bench.next(connect).result, Ok(Event::Connected(_))));
     bench.turn();
     let accept = bench.ring.submit(Op::Accept(listener.clone()), 0);
     drop(bench.accepted(accept));

@@ -65,9 +65,12 @@ impl Common {
                 Job::Discard { fd: file.raw(), offset: *offset, len: *len }
             }
             Op::FileSystem(fd) => Job::FileSystem { fd: fd.raw() },
-            Op::Accept(_) | Op::Recv(_) | Op::Writable(_) | Op::Readable(_) | Op::Timer(_) => {
-                unreachable!("never sleeps, so no driver gives it to a helper")
-            }
+            Op::Accept(_)
+            | Op::Connect(_)
+            | Op::Recv(_)
+            | Op::Writable(_)
+            | Op::Readable(_)
+            | Op::Timer(_) => unreachable!("never sleeps, so no driver gives it to a helper"),
         })
     }
 

@@ -2,6 +2,7 @@
 //! threads and the watches.
 
 mod file;
+mod socket;
 mod watch;
 
 use core::mem::MaybeUninit;
@@ -26,8 +27,8 @@ pub(crate) struct Slot {
     pub(crate) cancelled: bool,
 }
 
-/// What the kernel reads or writes while an operation is in flight, besides the operation's own
-/// buffers; boxed because the table moves its slots.
+/// What the kernel reads, writes or works with while an operation is in flight, besides the
+/// operation's own buffers and descriptors; memory is boxed because the table moves its slots.
 #[derive(Debug)]
 pub(crate) enum Pinned {
     None,
@@ -38,6 +39,8 @@ pub(crate) enum Pinned {
         tries: u32,
     },
     Statx(Box<MaybeUninit<libc::statx>>),
+    /// The socket that is being connected.
+    Socket(Fd),
     Watch(i32),
     /// Buffers received in which turn of the io_uring driver.
     Received {

@@ -15,6 +15,7 @@ use crate::slab::Key;
 use crate::timers::Time;
 
 pub use file::{Caching, Change, Entry, FileKind, Listing, OpenHow, Stat};
+pub use socket::Address;
 pub(crate) use socket::Wait;
 
 /// The caller's name for an operation, given back with each of its completions.
@@ -29,6 +30,14 @@ pub enum Op {
     /// `recv(2)` again and again into buffers of the ring: one [`Event::Received`] for each
     /// piece, then [`Event::Eof`]. At most one per socket.
     Recv(Fd),
+    /// `socket(2)` and `connect(2)`: a stream socket, nonblocking and close-on-exec, and then once
+    /// [`Event::Connected`]. Fails as they do: `ECONNREFUSED` and `ENOENT` (a Unix socket that does
+    /// not exist) where nothing listens, `ETIMEDOUT` when the kernel has sent its last SYN without
+    /// an answer (two minutes unless `tcp_syn_retries` was changed, tcp(7); a timer and
+    /// [`Ring::cancel`](crate::Ring::cancel) end it earlier), `EHOSTUNREACH` and `ENETUNREACH`,
+    /// `EMFILE` without a free descriptor, `EAFNOSUPPORT` without IPv6, and `EAGAIN` for a Unix
+    /// socket whose backlog is full. However it fails, the socket is closed.
+    Connect(Address),
     /// Once: the socket or pipe can take bytes, or is dead. At most one per descriptor.
     Writable(Fd),
     /// Once: the descriptor has something to read, or is dead. Not together with [`Op::Recv`].
@@ -125,6 +134,8 @@ pub struct Completion {
 pub enum Event {
     /// A connection was accepted.
     Accepted(Fd),
+    /// The connection was made.
+    Connected(Fd),
     /// Bytes have come; there is at least one.
     Received(RecvBuf),
     /// The peer will send no more.

@@ -6,6 +6,9 @@
 //! completions come, how a stream is cut, whether a cancelled operation ends early, late or as if
 //! it had not been cancelled. With [`Config::nasty`] everything fails now and then as well.
 //!
+//! A peer connects to a ring's listener by [`World::connect`], and a ring to a peer that
+//! [listens](World::listen) by [`Op::Connect`](crate::Op::Connect).
+//!
 //! A real worker would sleep when it sends a file range that is not in the page cache. Here that
 //! is recorded: assert that [`World::stalls`] is empty.
 //!
@@ -49,7 +52,7 @@ use std::io;
 use std::sync::Arc;
 
 pub use net::{End, MissingPage, Stall};
-pub use peer::Peer;
+pub use peer::{Peer, PeerListener};
 pub use world::{Counts, World};
 
 pub(crate) use files::Mapping;

@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::io;
 
+use crate::op::Address;
 use crate::timers::Time;
 
 use super::Waiter;
@@ -39,6 +40,16 @@ pub(super) struct Listener {
     pub(super) backlog: VecDeque<usize>,
     pub(super) accept: Option<Waiter>,
     pub(super) closed: bool,
+}
+
+/// Where [`Op::Connect`](crate::Op::Connect) leads.
+#[derive(Debug)]
+pub(super) struct FarListener {
+    pub(super) address: Address,
+    /// Connections that were made and not accepted.
+    pub(super) backlog: VecDeque<usize>,
+    /// Whether it makes connections; else they hang.
+    pub(super) answers: bool,
 }
 
 /// One connection, seen from both ends.

@@ -1,9 +1,11 @@
 //! The other ends of connections.
 
 use core::fmt;
+use std::collections::VecDeque;
 
-use super::net::{Connection, End, Reading, Segment};
+use super::net::{Connection, End, FarListener, Reading, Segment};
 use super::world::{Happening, World};
+use crate::op::Address;
 
 /// A peer in the simulated world: the other end of a connection. It reads at once what comes,
 /// until told otherwise, and closes when dropped.
@@ -39,6 +41,60 @@ impl World {
         state.conns[conn].last_arrival = at;
         state.plan(at, Happening::Connect(conn, listener));
         Peer { world: self.clone(), conn }
+    }
+}
+
+/// A peer that listens, for [`Op::Connect`](crate::Op::Connect). It makes each connection at once,
+/// until told otherwise, and refuses further ones when dropped.
+#[derive(Debug)]
+pub struct PeerListener {
+    world: World,
+    number: usize,
+}
+
+impl World {
+    /// Has a peer listen at this address.
+    ///
+    /// # Panics
+    ///
+    /// If another one does.
+    #[must_use]
+    pub fn listen(&self, address: impl Into<Address>) -> PeerListener {
+        let address = address.into();
+        let listeners = &mut self.state().far_listeners;
+        let is_in_use = listeners.iter().flatten().any(|one| one.address == address);
+        assert!(!is_in_use, "{address:?} is in use");
+        let number = listeners.len();
+        listeners.push(Some(FarListener { address, backlog: VecDeque::new(), answers: true }));
+        PeerListener { world: self.clone(), number }
+    }
+}
+
+impl PeerListener {
+    /// The peer's end of the next connection, if one was made.
+    #[must_use]
+    pub fn accept(&self) -> Option<Peer> {
+        let conn = self.with(|listener| listener.backlog.pop_front())?;
+        Some(Peer { world: self.world.clone(), conn })
+    }
+
+    /// Neither make nor refuse connections from now on, so that they hang.
+    pub fn stop_answering(&self) {
+        self.with(|listener| listener.answers = false);
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut FarListener) -> T) -> T {
+        let mut state = self.world.state();
+        act(state.far_listeners[self.number].as_mut().expect("open until it is dropped"))
+    }
+}
+
+impl Drop for PeerListener {
+    fn drop(&mut self) {
+        while let Some(peer) = self.accept() {
+            peer.reset();
+        }
+        self.world.state().far_listeners[self.number] = None;
     }
 }
 

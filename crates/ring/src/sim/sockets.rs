@@ -4,9 +4,12 @@ use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::io::{self, IoSlice};
 
+use rustix::net::AddressFamily;
+
 use super::errno;
-use super::net::{End, Input, Output, Reading, Segment, Stall};
+use super::net::{Connection, End, FarListener, Input, Output, Reading, Segment, Stall};
 use super::world::{Descriptor, Happening, State, World};
+use crate::op::Address;
 use crate::pipe::Pipe;
 
 /// How often a peer that reads at a rate does so, per second.
@@ -121,6 +124,26 @@ impl State {
         let socket = self.open(Descriptor::Socket(conn))?;
         self.listeners[listener].backlog.pop_front();
         Ok(Some(socket))
+    }
+
+    /// A connection of a ring to a peer that listens there; `None` if the peer never answers.
+    pub(super) fn connect(&mut self, address: &Address) -> io::Result<Option<i32>> {
+        let is_there = |listener: &&mut FarListener| listener.address == *address;
+        let Some(listener) = self.far_listeners.iter_mut().flatten().find(is_there) else {
+            let is_unix = address.as_any().address_family() == AddressFamily::UNIX;
+            return Err(errno(if is_unix { libc::ENOENT } else { libc::ECONNREFUSED }));
+        };
+        if !listener.answers {
+            return Ok(None);
+        }
+        let conn = self.conns.len();
+        listener.backlog.push_back(conn);
+        self.conns.push(Connection::new(self.config.send_buffer));
+        let socket = self.open(Descriptor::Socket(conn));
+        if socket.is_err() {
+            self.refuse(conn);
+        }
+        socket.map(Some)
     }
 
     // The network

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use crate::timers::Time;
 
 use super::disk::{Disk, OpenFile, ROOT, Watch};
-use super::net::{Connection, Listener, Output, Segment, Stall};
+use super::net::{Connection, FarListener, Listener, Output, Segment, Stall};
 use super::random::Random;
 use super::{Config, Latency, Waiter, errno};
 
@@ -65,6 +65,8 @@ pub(super) struct State {
     pub(super) now: Time,
     pub(super) disk: Disk,
     pub(super) listeners: Vec<Listener>,
+    /// Of peers, by number; `None` is closed.
+    pub(super) far_listeners: Vec<Option<FarListener>>,
     pub(super) conns: Vec<Connection>,
     /// By number.
     pub(super) descriptors: Vec<Option<Descriptor>>,
@@ -121,6 +123,7 @@ impl World {
             now: Time::from_nanos(1_000_000_000_000),
             disk: Disk::new(),
             listeners: Vec::new(),
+            far_listeners: Vec::new(),
             conns: Vec::new(),
             descriptors: vec![None; FIRST_DESCRIPTOR],
             agenda: BinaryHeap::new(),

@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{self, ErrorKind, IoSlice, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 use ring::sim::{self, World};
@@ -107,6 +108,21 @@ pub(crate) enum Address {
     Os(SocketAddr),
     /// The listener's number.
     Sim(i32),
+}
+
+/// The kind of address that a ring connects to.
+#[derive(Clone, Copy)]
+pub(crate) enum Family {
+    Ipv4,
+    Ipv6,
+    Unix,
+}
+
+/// A peer that listens.
+pub(crate) enum FarListener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+    Sim(sim::PeerListener),
 }
 
 /// The other end of a connection.
@@ -255,6 +271,37 @@ impl Stage {
             (Around::Sim(world), Address::Sim(to)) => Peer::Sim(world.connect_to(to)),
             (Around::Os(_), Address::Sim(_)) => unreachable!("an address of another stage"),
         }
+    }
+
+    /// A peer that listens, and where.
+    pub(crate) fn far_listener(&mut self, family: Family) -> (FarListener, ring::Address) {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let directory = match &self.world {
+            Around::Os(directory) => &directory.0,
+            Around::Sim(world) => {
+                let address = match family {
+                    Family::Ipv4 | Family::Ipv6 => {
+                        let port = u16::try_from(number % 60_000).unwrap();
+                        SocketAddr::from(([192, 0, 2, 1], port)).into()
+                    }
+                    Family::Unix => ring::Address::unix(format!("/run/{number}")).unwrap(),
+                };
+                return (FarListener::Sim(world.listen(address.clone())), address);
+            }
+        };
+        let host = match family {
+            Family::Ipv4 => "127.0.0.1:0",
+            Family::Ipv6 => "[::1]:0",
+            Family::Unix => {
+                let path = directory.join(format!("socket-{number}"));
+                let listener = UnixListener::bind(&path).unwrap();
+                return (FarListener::Unix(listener), ring::Address::unix(path).unwrap());
+            }
+        };
+        let listener = TcpListener::bind(host).unwrap();
+        let address = listener.local_addr().unwrap();
+        (FarListener::Tcp(listener), address.into())
     }
 
     #[track_caller]
@@ -450,6 +497,46 @@ impl Stage {
         match self.done(op).unwrap() {
             Event::Read(buf) => buf.to_vec(),
             other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl FarListener {
+    /// The next connection, which has been made.
+    pub(crate) fn accept(&self) -> Peer {
+        match self {
+            Self::Tcp(listener) => Peer::Os(Some(listener.accept().unwrap().0)),
+            // Bytes of a stream are sent and received in the same way.
+            Self::Unix(listener) => {
+                Peer::Os(Some(OwnedFd::from(listener.accept().unwrap().0).into()))
+            }
+            Self::Sim(listener) => Peer::Sim(listener.accept().expect("a connection")),
+        }
+    }
+
+    /// Lets further connections hang: returns connections that fill the backlog.
+    pub(crate) fn stop_answering(&self) -> Vec<TcpStream> {
+        self.set_backlog(0);
+        match self {
+            Self::Tcp(listener) => {
+                let address = listener.local_addr().unwrap();
+                let connect = || TcpStream::connect_timeout(&address, QUIET).ok();
+                core::iter::from_fn(connect).collect()
+            }
+            Self::Unix(_) => unreachable!("a full backlog of a Unix socket is an error"),
+            Self::Sim(listener) => {
+                listener.stop_answering();
+                Vec::new()
+            }
+        }
+    }
+
+    /// A second listen(2) changes the backlog.
+    pub(crate) fn set_backlog(&self, backlog: i32) {
+        match self {
+            Self::Tcp(listener) => rustix::net::listen(listener, backlog).unwrap(),
+            Self::Unix(listener) => rustix::net::listen(listener, backlog).unwrap(),
+            Self::Sim(_) => {}
         }
     }
 }

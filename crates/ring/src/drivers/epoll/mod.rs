@@ -73,7 +73,7 @@ impl Epoll {
 
     pub(crate) fn submit(&mut self, common: &mut Common, key: Key) {
         let slot = common.table.get(key).expect("just inserted");
-        match slot.op.socket() {
+        match slot.socket() {
             Some((wait, fd)) => {
                 let fd = fd.clone();
                 self.submit_socket(common, key, wait, &fd);
@@ -99,7 +99,7 @@ impl Epoll {
 
     pub(crate) fn cancel(&mut self, common: &mut Common, key: Key) {
         let Some(slot) = common.table.get(key) else { return };
-        match slot.op.socket() {
+        match slot.socket() {
             Some((wait, fd)) => {
                 let fd = fd.clone();
                 self.cancel_socket(wait, &fd);

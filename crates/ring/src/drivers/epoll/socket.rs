@@ -9,9 +9,9 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags};
 
 use super::Epoll;
-use crate::common::Common;
+use crate::common::{Common, Slot};
 use crate::fd::{Fd, Handle};
-use crate::op::{Event, Wait};
+use crate::op::{Event, Op, Wait};
 use crate::recv;
 use crate::slab::Key;
 
@@ -68,9 +68,16 @@ impl Epoll {
             // accept4(2) has no flag for it. ENOTTY and the like: accept4 will say.
             let _ = rustix::io::ioctl_fionbio(fd.os(), true);
         }
+        // Before it is in the epoll set: a socket that connects to nothing is an event.
+        if wait == Wait::Connect
+            && let Err(error) = begin_connect(common, key, fd)
+        {
+            common.finish(key, Err(error.into()));
+            return;
+        }
         match self.interest(fd.os()) {
             Ok(interest) => {
-                let is_output = wait == Wait::Writable;
+                let is_output = matches!(wait, Wait::Writable | Wait::Connect);
                 let side = if is_output { &mut interest.output } else { &mut interest.input };
                 debug_assert!(side.is_none(), "one operation for each direction of {fd:?}");
                 *side = Some(key);
@@ -87,7 +94,7 @@ impl Epoll {
         }
         let interest = &mut self.interests[index(fd.raw())];
         match wait {
-            Wait::Writable => interest.output = None,
+            Wait::Writable | Wait::Connect => interest.output = None,
             _ => (interest.input, interest.queued) = (None, false),
         }
     }
@@ -101,13 +108,13 @@ impl Epoll {
         }
         if let (Some(key), true) = (output, flags.intersects(EventFlags::OUT | DEAD)) {
             self.interests[at].output = None;
-            common.finish(key, Ok(Event::Writable));
+            finish_output(common, key);
         }
     }
 
     /// Do what `key` waits for if it can be done now.
     pub(super) fn attempt(&mut self, common: &mut Common, key: Key) {
-        let Some((wait, fd)) = common.table.get(key).and_then(|slot| slot.op.socket()) else {
+        let Some((wait, fd)) = common.table.get(key).and_then(Slot::socket) else {
             return;
         };
         let fd = fd.clone();
@@ -127,10 +134,10 @@ impl Epoll {
                     common.finish(key, Ok(Event::Readable));
                 }
             }
-            Wait::Writable => {
+            Wait::Writable | Wait::Connect => {
                 if polls(fd.os(), PollFlags::OUT) {
                     self.interests[index(fd.raw())].output = None;
-                    common.finish(key, Ok(Event::Writable));
+                    finish_output(common, key);
                 }
             }
         }
@@ -206,4 +213,28 @@ fn polls(fd: BorrowedFd<'_>, what: PollFlags) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     // An error says nothing about the descriptor; the caller's own call will.
     poll(&mut one, Some(&now)).is_ok_and(|count| count > 0)
+}
+
+/// Begins the connect `key`. Its socket becomes writable when it is connected, or has failed.
+fn begin_connect(common: &Common, key: Key, fd: &Fd) -> Result<(), Errno> {
+    let Some(Slot { op: Op::Connect(address), .. }) = common.table.get(key) else {
+        unreachable!("called for a connect")
+    };
+    match rustix::net::connect(fd.os(), address.as_any()) {
+        // EINTR: it goes on all the same (connect(2)).
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The socket can take bytes, or is dead: that is what the operation `key` waits for.
+fn finish_output(common: &mut Common, key: Key) {
+    let result = match common.table.get(key).and_then(Slot::socket) {
+        Some((Wait::Connect, fd)) => match rustix::net::sockopt::socket_error(fd.os()) {
+            Ok(Ok(())) => Ok(Event::Connected(fd.clone())),
+            Ok(Err(error)) | Err(error) => Err(error.into()),
+        },
+        _ => Ok(Event::Writable),
+    };
+    common.finish(key, result);
 }

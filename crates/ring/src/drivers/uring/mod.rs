@@ -203,12 +203,8 @@ impl Uring {
 
     pub(crate) fn submit(&mut self, common: &mut Common, key: Key) {
         let slot = common.table.get_mut(key).expect("just inserted");
-        let entry = match slot.op.socket() {
-            Some((wait, fd)) => socket::entry(wait, fd),
-            None => match file::entry(slot) {
-                Some(entry) => entry,
-                None => return self.submit_to_helper(common, key),
-            },
+        let Some(entry) = socket::entry(slot).or_else(|| file::entry(slot)) else {
+            return self.submit_to_helper(common, key);
         };
         self.push(entry.user_data(key.to_bits()));
     }
@@ -229,12 +225,13 @@ impl Uring {
         self.push(cancel.flags(Flags::SKIP_SUCCESS).user_data(CANCEL | key.to_bits()));
     }
 
-    /// A cancel does not find an accept or a receive that the kernel is about to begin anew, in a
-    /// worker thread or at its next event. One that is still there has to be cancelled once more.
+    /// A cancel does not find an accept, a connect or a receive that the kernel is about to begin
+    /// anew, in a worker thread or at its next event. One that is still there has to be cancelled once
+    /// more.
     fn cancel_again(&mut self, common: &mut Common) {
         for key in core::mem::take(&mut self.missed) {
-            let wait = common.table.get(key).and_then(|slot| slot.op.socket());
-            if matches!(wait, Some((Wait::Accept | Wait::Recv, _))) {
+            let wait = common.table.get(key).and_then(|slot| slot.socket());
+            if matches!(wait, Some((Wait::Accept | Wait::Connect | Wait::Recv, _))) {
                 self.cancel_in_kernel(key);
             }
         }
@@ -329,7 +326,7 @@ impl Uring {
             Ok(value) => Ok(value),
             Err(_) => Err(io::Error::from_raw_os_error(-result)),
         };
-        if let Some((wait, _)) = slot.op.socket() {
+        if let Some((wait, _)) = slot.socket() {
             self.complete_socket(common, key, wait, outcome, flags);
         } else {
             self.complete_file(common, key, outcome);

@@ -1,4 +1,4 @@
-//! Sockets: multishot accept and receive, polls.
+//! Sockets: multishot accept and receive, connects, polls.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -8,9 +8,9 @@ use io_uring::types::Fd as RawTarget;
 use io_uring::{cqueue, opcode};
 
 use super::{RECV_GROUP, Uring};
-use crate::common::{Common, Pinned};
-use crate::fd::{Fd, Handle};
-use crate::op::{Event, Wait};
+use crate::common::{Common, Pinned, Slot};
+use crate::fd::Handle;
+use crate::op::{Event, Op, Wait};
 use crate::slab::Key;
 
 /// Receive buffers that one connection may fill in one turn: a request head of 16 KiB. As long as it
@@ -19,14 +19,20 @@ use crate::slab::Key;
 /// asked for one in each turn, as with epoll.
 const RECEIVES_MAX: u32 = 8;
 
-/// What to ask of the kernel.
-pub(super) fn entry(wait: Wait, fd: &Fd) -> Entry {
+/// What to ask of the kernel; `None` unless it is an operation on a socket.
+pub(super) fn entry(slot: &Slot) -> Option<Entry> {
+    let (wait, fd) = slot.socket()?;
     let target = RawTarget(fd.raw());
     let poll =
         |events: libc::c_short| opcode::PollAdd::new(target, events.cast_unsigned().into()).build();
-    match wait {
+    Some(match wait {
         Wait::Accept => {
             opcode::AcceptMulti::new(target).flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC).build()
+        }
+        Wait::Connect => {
+            let Op::Connect(address) = &slot.op else { unreachable!("it waits for a connect") };
+            let address = address.as_any();
+            opcode::Connect::new(target, address.as_ptr().cast(), address.addr_len()).build()
         }
         Wait::Recv if fd.is_greedy() => {
             // The kernel names the buffer, and says how long it is.
@@ -38,7 +44,7 @@ pub(super) fn entry(wait: Wait, fd: &Fd) -> Entry {
         Wait::Recv => opcode::RecvMulti::new(target, RECV_GROUP).build(),
         Wait::Writable => poll(libc::POLLOUT),
         Wait::Readable => poll(libc::POLLIN),
-    }
+    })
 }
 
 impl Uring {
@@ -69,6 +75,11 @@ impl Uring {
                 Some(libc::ECONNABORTED | libc::EINTR) => self.again(common, key, cancelled),
                 _ => drop(common.finish(key, Err(error))),
             },
+            (Wait::Connect, result) => {
+                let (_, socket) = slot.socket().expect("looked at as a connect");
+                let socket = socket.clone();
+                common.finish(key, result.map(|_| Event::Connected(socket)));
+            }
             (Wait::Recv, Ok(0)) => {
                 if let Some(id) = cqueue::buffer_select(flags) {
                     drop(self.recv.received(id, 0));
@@ -82,7 +93,7 @@ impl Uring {
                 };
                 slot.pinned = Pinned::Received { turn: self.turn, count };
                 let too_much = count == RECEIVES_MAX + 1;
-                if let (true, Some((_, fd))) = (too_much, slot.op.socket()) {
+                if let (true, Some((_, fd))) = (too_much, slot.socket()) {
                     fd.mark_greedy();
                 }
                 let id =

@@ -63,6 +63,11 @@ impl Sim {
                 state.listeners[listener].accept = Some(who);
                 now + state.latency(|config| &config.network)
             }),
+            // There and back.
+            Op::Connect(_) => {
+                let there = state.latency(|config| &config.network);
+                Ok(now + there + state.latency(|config| &config.network))
+            }
             Op::Recv(fd) | Op::Readable(fd) => state.conn(fd.raw()).map(|conn| {
                 debug_assert!(state.conns[conn].reader.is_none(), "one reader of {fd:?}");
                 state.conns[conn].reader = Some(who);
@@ -116,7 +121,12 @@ impl Sim {
         let waits = matches!(
             common.table.get_mut(key).map(|slot| &slot.op),
             Some(
-                Op::Accept(_) | Op::Recv(_) | Op::Writable(_) | Op::Readable(_) | Op::Watch { .. }
+                Op::Accept(_)
+                    | Op::Connect(_)
+                    | Op::Recv(_)
+                    | Op::Writable(_)
+                    | Op::Readable(_)
+                    | Op::Watch { .. }
             )
         );
         let hangs = |slot: &Slot| state.hung_device(&slot.op).is_some();
@@ -231,6 +241,11 @@ impl Sim {
                 let fd = fd.raw();
                 return self.receive(common, key, fd);
             }
+            Op::Connect(address) => match self.world.state().connect(address) {
+                Ok(None) => return,
+                Ok(Some(socket)) => Ok(Event::Connected(common.fd(Handle::Sim(socket)))),
+                Err(error) => Err(error),
+            },
             Op::Read { file, offset, .. } => {
                 let (file, offset) = (file.raw(), *offset);
                 return self.read(common, key, file, offset);
