@@ -10,6 +10,7 @@ use ring::{Completion, Event, Fd, Op, Ring, Time, Token};
 
 use crate::config::LogFormat;
 use crate::context::Context;
+use crate::site::SiteId;
 use crate::text::escape_json;
 
 /// Bytes that may wait to be written; lines beyond are dropped and counted.
@@ -237,6 +238,8 @@ pub(crate) struct AccessLog {
 /// The log entry of a request, kept until its response has been sent.
 #[derive(Debug)]
 pub(crate) struct Record {
+    /// The site that the request was for.
+    pub(crate) site: SiteId,
     pub(crate) unix: i64,
     pub(crate) began: Time,
     pub(crate) request: Vec<u8>,
@@ -263,6 +266,7 @@ impl Record {
             None => request.push(b'-'),
         }
         Some(Box::new(Self {
+            site: head.map_or(SiteId::FIRST, |head| cx.sites.route(head)),
             unix: cx.unix,
             began: cx.now,
             request,
@@ -349,8 +353,30 @@ fn escape(text: &[u8], line: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use http::{FieldIndex, Method, Target, Version};
+
     use super::*;
     use crate::shell::kind;
+    use crate::site::Sites;
+
+    #[test]
+    fn a_record_knows_the_site_of_its_request() {
+        let sites = Sites::new([&["a.example"][..], &["b.example"]]).unwrap();
+        let [a, b] = sites.ids().collect::<Vec<_>>()[..] else { panic!("two sites") };
+        let mut cx = Context::new(Rc::default(), sites, true);
+        let site = |cx: &Context, host: Option<&[u8]>| {
+            let target = Target::Origin { path: b"/", query: None };
+            let (version, index) = (Version::Http11, FieldIndex::EMPTY);
+            let head =
+                host.map(|host| Head::new(Method::Get, target, version, Some(host), b"", index));
+            Record::new(cx, head.as_ref(), Status::Ok).map(|record| record.site)
+        };
+        assert_eq!(site(&cx, Some(b"b.example:80")), Some(b));
+        assert_eq!(site(&cx, Some(b"c.example")), Some(a));
+        assert_eq!(site(&cx, None), Some(a), "it was refused");
+        cx.logs = false;
+        assert_eq!(site(&cx, Some(b"b.example")), None);
+    }
 
     #[test]
     fn a_client_cannot_forge_a_line() {

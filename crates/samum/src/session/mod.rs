@@ -20,6 +20,7 @@ use sendfile::{Disk, Failure, Progress, ReadDone, Transport, Weight, Window};
 use crate::context::Context;
 use crate::handler::{AnswerSize, Consumer, Found, Response, Search};
 use crate::log::Record;
+use crate::site::SiteId;
 use http::{Head, HeadBuf};
 
 pub use self::http1::Http1;
@@ -231,6 +232,12 @@ pub struct Left {
 }
 
 impl Left {
+    /// The site that the request was for; the first site if it was refused before its host was known.
+    #[must_use]
+    pub const fn site(&self) -> SiteId {
+        self.record.site
+    }
+
     /// `sent`: bytes of the stream that were sent.
     pub(crate) fn new(record: Box<Record>, sent: u64) -> Self {
         let bytes = sent.saturating_sub(record.body_at).min(record.body_bytes);
