@@ -296,14 +296,14 @@ impl Seed {
             worker.turn(None).unwrap_or_else(|error| end_at_once(&error));
             inbox.obey(&mut worker);
         }
-        worker.drain();
+        worker.shut_down();
         let until = worker.ring().now() + RESPONSES_MAX;
-        while !worker.is_drained() && worker.ring().now() < until {
+        while !worker.has_shut_down() && worker.ring().now() < until {
             worker.turn(Some(until)).unwrap_or_else(|error| end_at_once(&error));
             inbox.obey(&mut worker);
         }
         let until = worker.ring().now() + LOGS_MAX;
-        let lost = worker.finish_logs(until);
+        let lost = worker.write_logs(until);
         if lost > 0 {
             say(&format!("{lost} lines of the access log are lost"));
         }

@@ -51,7 +51,8 @@ pub struct Worker<S: Session = Http1, N: Network = Listeners, H: Handler = Files
     wheel: Wheel,
     /// Connections whose turn was over before they were done.
     again: VecDeque<u64>,
-    draining: bool,
+    /// Whether [`shut_down`](Self::shut_down) was called.
+    shutting_down: bool,
     completions: Vec<Completion>,
     expired: Vec<(u64, Tick)>,
 }
@@ -155,7 +156,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             told: 0,
             idlers: Idlers::default(),
             again: VecDeque::new(),
-            draining: false,
+            shutting_down: false,
             completions: Vec::new(),
             expired: Vec::new(),
         };
@@ -257,7 +258,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             NetEvent::Stopped(id) => self.act(id, Connection::handle_stopped),
             NetEvent::Lost(id) => self.act(id, |_, _| After::Close),
             NetEvent::Accepted(newcomer) => {
-                if !self.draining {
+                if !self.shutting_down {
                     self.newcomers.push_back(newcomer);
                     self.admit();
                 }
@@ -293,7 +294,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             self.open(newcomer);
         }
         // Others wait in the kernel's line.
-        if !self.draining {
+        if !self.shutting_down {
             self.network.set_accepting(&mut self.shell.ring, self.newcomers.is_empty());
         }
     }
@@ -427,9 +428,10 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         self.expired = expired;
     }
 
-    /// Accept no more, close what is idle, and let what is being answered be the last.
-    pub fn drain(&mut self) {
-        self.draining = true;
+    /// Shut down: stop accepting, close idle connections, and close the others after the responses to
+    /// the requests that they have received.
+    pub fn shut_down(&mut self) {
+        self.shutting_down = true;
         self.network.close(&mut self.shell.ring);
         self.newcomers.clear();
         self.serve_crowd();
@@ -438,15 +440,15 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         }
     }
 
-    /// Whether nothing is left to do after [`drain`](Self::drain).
+    /// Returns whether all connections are closed after [`shut_down`](Self::shut_down).
     #[must_use]
-    pub fn is_drained(&self) -> bool {
+    pub fn has_shut_down(&self) -> bool {
         self.connections.len() == 0 && self.network.is_closed()
     }
 
-    /// Write what the logs hold, for at most as long as `until`; returns the number of lines of the
-    /// access log that are lost and that the operator has not been told of.
-    pub fn finish_logs(&mut self, until: Time) -> u64 {
+    /// Write the lines that wait in the logs, until `until` at the latest. Returns the number of lines of
+    /// the access log that are lost and that the operator has not been told of.
+    pub fn write_logs(&mut self, until: Time) -> u64 {
         // Once in any case: descriptors that are not used any more are closed on the way.
         let now = self.shell.cx.now;
         if self.turn(Some(now)).is_err() {

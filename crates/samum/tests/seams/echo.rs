@@ -479,7 +479,7 @@ fn the_body_of_the_last_request_is_read_to_its_end() {
         peer.send(&bytes[..500_000]);
         stage.pass(Duration::from_millis(100));
         if stops {
-            stage.worker.drain();
+            stage.worker.shut_down();
         }
         peer.send(&bytes[500_000..]);
         stage.pass(Duration::from_secs(5));

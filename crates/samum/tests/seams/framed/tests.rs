@@ -369,7 +369,7 @@ fn a_server_that_stops_completes_what_was_asked() {
     let mut client = Client::new(&world);
     let ids = FILES.map(|(name, _)| client.get(name));
     assert!(run_until(&mut worker, || client.peer.received_bytes() > 0));
-    worker.drain();
+    worker.shut_down();
     wait_for(&mut worker, &mut client, &ids);
     for (id, (_, len)) in ids.into_iter().zip(FILES) {
         assert_whole(&client, id, &content(1, len));
