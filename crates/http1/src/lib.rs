@@ -86,6 +86,8 @@ mod chunk;
 mod framing;
 mod limits;
 mod line;
+#[cfg(test)]
+mod testing;
 
 pub use limits::Limits;
 pub use request::{Framing, Request, parse};

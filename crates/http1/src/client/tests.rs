@@ -11,19 +11,18 @@ use super::*;
 use crate::request;
 use crate::response::tests::nearly_a_response;
 use crate::server;
+use crate::testing::{Arriving, SMALL, check_in_pieces};
 use crate::write::{self, ConnectionOption, RequestHead, Wire};
 
-/// Everything that happens when `input` arrives in pieces of `sizes` bytes (the last again and
-/// again) and then ends, in short form. A request of the next method is sent whenever the connection
-/// is idle. Content is one entry, in whatever pieces it comes.
+/// Runs a connection on an input that arrives in pieces of these sizes and then ends, and returns what
+/// happens, in short form. A request of the next method is sent whenever the connection is idle. Content
+/// is one entry, in whatever pieces it comes.
 fn run(input: &[u8], methods: &[Method<'static>], limits: &Limits, sizes: &[usize]) -> Vec<String> {
     let mut connection = Connection::new();
     let mut happened = Vec::<String>::new();
     let mut content = String::new();
     let mut methods = methods.iter();
-    let mut sizes =
-        sizes.iter().copied().chain(core::iter::repeat(sizes.last().copied().unwrap_or(1)));
-    let (mut consumed, mut arrived) = (0, 0);
+    let mut input = Arriving::new(input, sizes);
     loop {
         if connection.is_idle()
             && let Some(&method) = methods.next()
@@ -31,17 +30,15 @@ fn run(input: &[u8], methods: &[Method<'static>], limits: &Limits, sizes: &[usiz
             connection.begin(method);
         }
         let before = connection.clone();
-        let (len, event) = connection.handle_input(&input[consumed..arrived], limits);
-        assert!(len <= arrived - consumed);
-        consumed += len;
+        let (len, event) = connection.handle_input(input.rest(), limits);
+        input.consume(len);
         match event {
             Event::Partial => {
                 assert!(!connection.is_closed());
-                if arrived == input.len() {
-                    break;
+                if input.arrive() {
+                    continue;
                 }
-                arrived = (arrived + sizes.next().unwrap_or(1).max(1)).min(input.len());
-                continue;
+                break;
             }
             Event::Interim(response) => {
                 happened.push(format!("interim {}", response.status.code()))
@@ -68,7 +65,7 @@ fn run(input: &[u8], methods: &[Method<'static>], limits: &Limits, sizes: &[usiz
         }
         assert!(len > 0 || connection != before, "no progress, no change");
     }
-    let leftover = if connection.is_closed() { 0 } else { arrived - consumed };
+    let leftover = if connection.is_closed() { 0 } else { input.rest().len() };
     happened.push(format!("{:?} {content:?}", connection.handle_eof(leftover)));
     assert!(connection.is_closed());
     happened
@@ -81,10 +78,7 @@ fn check(input: &str, methods: &[Method<'static>], expected: &[&str]) {
 
 #[track_caller]
 fn check_within(input: &str, methods: &[Method<'static>], limits: &Limits, expected: &[&str]) {
-    for size in [usize::MAX, 1, 2, 3, 7] {
-        let happened = run(input.as_bytes(), methods, limits, &[size]);
-        assert_eq!(happened, expected, "{input:?} in pieces of {size}");
-    }
+    check_in_pieces(input, expected, |input, sizes| run(input, methods, limits, sizes));
 }
 
 const GET: &[Method<'static>] = &[Method::Get];
@@ -195,18 +189,8 @@ proptest! {
         let input = responses.concat();
         let methods: Vec<_> =
             heads.iter().map(|&head| if head { Method::Head } else { Method::Get }).collect();
-        let limits = if small {
-            Limits {
-                head_bytes_max: 100,
-                fields_max: 4,
-                body_bytes_max: 7,
-                chunk_line_bytes_max: 7,
-                trailer_bytes_max: 20,
-                ..Limits::DEFAULT
-            }
-        } else {
-            Limits::DEFAULT
-        };
+        let limits =
+            if small { Limits { body_bytes_max: 7, ..SMALL } } else { Limits::DEFAULT };
         let whole = run(&input, &methods, &limits, &[usize::MAX]);
         prop_assert_eq!(&run(&input, &methods, &limits, &sizes), &whole);
         prop_assert_eq!(&run(&input, &methods, &limits, &[1]), &whole);

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::request::tests::nearly_a_request;
+use crate::testing::{Arriving, SMALL, check_in_pieces};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
@@ -16,35 +17,25 @@ fn post(fields: &str) -> String {
     format!("POST / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")
 }
 
-/// Everything that happens when `input` arrives in pieces of `sizes` bytes (the last again and
-/// again), in short form. Bodies are skipped.
-fn run_in_pieces(input: &[u8], limits: &Limits, sizes: &[usize]) -> Vec<String> {
-    run(input, limits, None, sizes)
-}
-
-/// The same; with `decode`, bodies are decoded, up to so many bytes. Content is one entry, in
-/// whatever pieces it comes.
+/// Runs a connection on an input that arrives in pieces of these sizes, and returns what happens, in short
+/// form. With `decode`, bodies are decoded, up to so many bytes; content is one entry, in whatever pieces
+/// it comes. Otherwise they are skipped.
 fn run(input: &[u8], limits: &Limits, decode: Option<u64>, sizes: &[usize]) -> Vec<String> {
     let mut connection = Connection::new();
     let mut happened = Vec::<String>::new();
     let mut content = String::new();
-    let mut sizes =
-        sizes.iter().copied().chain(core::iter::repeat(sizes.last().copied().unwrap_or(1)));
-    let mut consumed = 0;
-    let mut arrived = 0;
+    let mut input = Arriving::new(input, sizes);
     loop {
         let state_before = connection.clone();
-        let (len, event) = connection.handle_input(&input[consumed..arrived], limits);
-        assert!(len <= arrived - consumed);
-        consumed += len;
+        let (len, event) = connection.handle_input(input.rest(), limits);
+        input.consume(len);
         match event {
             Event::Partial => {
                 assert!(!connection.is_closed());
-                if arrived == input.len() {
-                    break;
+                if input.arrive() {
+                    continue;
                 }
-                arrived = (arrived + sizes.next().unwrap_or(1).max(1)).min(input.len());
-                continue;
+                break;
             }
             Event::Request(mut request) => {
                 let refused = decode
@@ -79,25 +70,21 @@ fn run(input: &[u8], limits: &Limits, decode: Option<u64>, sizes: &[usize]) -> V
     if !content.is_empty() {
         happened.push(format!("{content:?}"));
     }
-    happened.push(format!("{:?}", connection.handle_eof(arrived - consumed)));
+    happened.push(format!("{:?}", connection.handle_eof(input.rest().len())));
     happened
 }
 
+/// Checks what happens if bodies are skipped.
 #[track_caller]
 fn check(input: &str, limits: &Limits, expected: &[&str]) {
-    for size in [usize::MAX, 1, 2, 3, 7] {
-        let happened = run_in_pieces(input.as_bytes(), limits, &[size]);
-        assert_eq!(happened, expected, "{input:?} in pieces of {size}");
-    }
+    check_in_pieces(input, expected, |input, sizes| run(input, limits, None, sizes));
 }
 
-/// As [`check`], with bodies that are decoded.
+/// Checks what happens if bodies are decoded.
 #[track_caller]
 fn check_decoded(input: &str, bytes_max: u64, expected: &[&str]) {
-    for size in [usize::MAX, 1, 2, 3, 7] {
-        let happened = run(input.as_bytes(), &Limits::DEFAULT, Some(bytes_max), &[size]);
-        assert_eq!(happened, expected, "{input:?} in pieces of {size}");
-    }
+    let decode = Some(bytes_max);
+    check_in_pieces(input, expected, |input, sizes| run(input, &Limits::DEFAULT, decode, sizes));
 }
 
 #[test]
@@ -308,18 +295,7 @@ proptest! {
         decode in proptest::option::of(0u64..40),
     ) {
         let input = requests.concat();
-        let limits = if small {
-            Limits {
-                head_bytes_max: 120,
-                target_bytes_max: 12,
-                fields_max: 4,
-                body_bytes_max: 16,
-                chunk_line_bytes_max: 7,
-                trailer_bytes_max: 20,
-            }
-        } else {
-            Limits::DEFAULT
-        };
+        let limits = if small { SMALL } else { Limits::DEFAULT };
         let whole = run(&input, &limits, decode, &[usize::MAX]);
         prop_assert_eq!(&run(&input, &limits, decode, &sizes), &whole);
         prop_assert_eq!(&run(&input, &limits, decode, &[1]), &whole);
@@ -330,6 +306,6 @@ proptest! {
         bytes: Vec<u8>,
         sizes in proptest::collection::vec(1usize..9, 1..9),
     ) {
-        run_in_pieces(&bytes, &Limits::DEFAULT, &sizes);
+        run(&bytes, &Limits::DEFAULT, None, &sizes);
     }
 }
