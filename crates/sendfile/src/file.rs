@@ -29,8 +29,10 @@
 //! Two cases remain in which `sendfile(2)` sleeps for one read: a page that is evicted less than
 //! [`CONFIDENCE`] ([`BELIEF_ALONE`] where `cachestat` is refused) before its use while the byte that is
 //! touched stays, which reclaim hardly does (a page just used is not on the inactive list); and a page
-//! that was evicted while another process reads the block again out of order. The random worlds of
-//! `crates/samum/tests/simulation.rs` count the first and assert that nothing else sleeps.
+//! that was evicted while the block is read again out of order by a read that is not noted here: of
+//! another process or worker, of another open file of the inode, or of the kernel's readahead. The
+//! random worlds of `crates/samum/tests/simulation.rs` count the first, and assert that nothing else
+//! sleeps.
 
 use core::cell::{Cell, RefCell};
 use core::ops::Range;

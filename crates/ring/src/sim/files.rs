@@ -364,8 +364,10 @@ impl State {
     }
 
     /// What a `sendfile` of a range that is not there does to the worker. Nothing could end the hang of
-    /// a device while the worker sleeps, so such a device brings this range all the same.
+    /// a device while the worker sleeps, so such a device brings this range all the same. Nothing is
+    /// read ahead, so that one stall does not cause another: `cachestat` would count these pages.
     pub(super) fn sleep_on(&mut self, open: &OpenFile, offset: u64, len: usize) {
+        let open = &OpenFile { readahead: false, ..open.clone() };
         if let Ok(fetch) = self.fetch(open, offset, len) {
             self.now = self.now.max(fetch.ready);
             let clock = self.disk.clock(open.ino, self.now);
