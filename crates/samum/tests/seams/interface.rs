@@ -4,6 +4,8 @@
 //! A frame is the number of a connection, a length, and as many bytes; one without bytes ends the
 //! connection's stream. Numbers grow: the first frame with a new number opens a connection.
 
+mod tests;
+
 use core::cell::{Cell, RefCell};
 use core::ops::{Deref, Range};
 use std::collections::{BTreeMap, VecDeque};
@@ -296,5 +298,3 @@ impl Transport for LaneTransport {
         self.wire.borrow_mut().lanes.remove(&self.number);
     }
 }
-
-mod tests;
