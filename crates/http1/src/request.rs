@@ -49,7 +49,8 @@ pub struct Request<'a> {
     /// also clears it where the connection is closed after the response, because the body will then
     /// not be read.
     pub expect_continue: bool,
-    /// Whether the client asks to go on with another protocol (RFC 9110 §7.8). Never set in HTTP/1.0.
+    /// True if the client asks to switch the connection to another protocol (RFC 9110 §7.8). Always
+    /// false in HTTP/1.0.
     pub asks_upgrade: bool,
 }
 

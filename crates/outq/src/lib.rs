@@ -579,7 +579,8 @@ impl<P: Payload> OutQ<P> {
         }
     }
 
-    /// Whether all that was promised has been sent, and the stream was not [aborted](Self::abort).
+    /// Returns whether all promised bytes have been sent, and the stream was not
+    /// [aborted](Self::abort).
     pub const fn is_drained(&self) -> bool {
         self.sent == self.promised && self.failed_at == NEVER
     }

@@ -310,7 +310,7 @@ pub(crate) unsafe fn control(
     if returned == 0 {
         fuse::point("granted");
         entry.interest.granted(operation, epfd, wanted.events, wanted.u64);
-        // Until the socket is closed, even if no instance watches it any more.
+        // The flag stays set until the socket is closed, even if no epoll instance watches it any more.
         state.table.set_flags(fd, flags | IN_USE);
         state.table.set_flags(epfd, state.table.flags(epfd) | INSTANCE);
     }

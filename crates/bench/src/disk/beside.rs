@@ -200,7 +200,7 @@ struct Round {
     hot: Account,
     /// The share of their CPU that both load generators used together.
     clients_cpu: f64,
-    /// Whether the CPU time of cold bytes is known apart from that of hot requests.
+    /// True if the CPU time for cold bytes is measured separately from that for hot requests.
     counts_cpu: bool,
 }
 
