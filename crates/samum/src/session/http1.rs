@@ -100,7 +100,7 @@ impl Session for Http1 {
     fn handle_bytes(
         &mut self,
         work: &mut Work,
-        requests: &mut impl Requests<Self>,
+        requests: &mut impl Requests,
         bytes: &[u8],
     ) -> usize {
         let mut at = 0;
@@ -509,7 +509,7 @@ impl Http1 {
     fn handle_request(
         &mut self,
         work: &mut Work,
-        requests: &mut impl Requests<Self>,
+        requests: &mut impl Requests,
         request: &mut http1::Request<'_>,
     ) {
         work.asked = Asked::of(request);

@@ -43,11 +43,9 @@ pub trait Session: core::fmt::Debug {
     fn handle_bytes(
         &mut self,
         work: &mut Self::Work,
-        requests: &mut impl Requests<Self>,
+        requests: &mut impl Requests,
         bytes: &[u8],
-    ) -> usize
-    where
-        Self: Sized;
+    ) -> usize;
 
     /// The peer will send no more. Responses to its requests are still sent. `work` is `None` if the
     /// connection has none.
@@ -149,7 +147,7 @@ pub trait Session: core::fmt::Debug {
 ///
 /// They are handed on by reference, wherever their bytes are: in what was received, or in memory of
 /// the session.
-pub trait Requests<S: Session> {
+pub trait Requests {
     /// The worker's context.
     fn cx(&mut self) -> &mut Context;
 
@@ -159,7 +157,7 @@ pub trait Requests<S: Session> {
 
     /// A request. Find its answer, then [`respond`](Session::respond) if its response may begin `now`,
     /// else [`defer`](Session::defer). `request` is its number on its connection.
-    fn handle_request(
+    fn handle_request<S: Session>(
         &mut self,
         session: &mut S,
         work: &mut S::Work,

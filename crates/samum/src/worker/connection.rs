@@ -395,7 +395,7 @@ struct Reader<'r, 't, S: Session, H: Handler> {
     answers: &'r mut Vec<(u32, H::Answer)>,
 }
 
-impl<S: Session, H: Handler> Requests<S> for Reader<'_, '_, S, H> {
+impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
     #[inline]
     fn cx(&mut self) -> &mut Context {
         &mut self.tools.shell.cx
@@ -407,7 +407,7 @@ impl<S: Session, H: Handler> Requests<S> for Reader<'_, '_, S, H> {
     }
 
     #[inline]
-    fn handle_request(
+    fn handle_request<S: Session>(
         &mut self,
         session: &mut S,
         work: &mut S::Work,
@@ -437,7 +437,7 @@ impl<S: Session, H: Handler> Requests<S> for Reader<'_, '_, S, H> {
 #[inline]
 fn respond<S: Session, H: Handler>(
     session: &mut S,
-    tools: &mut Tools<'_, S, H>,
+    tools: &mut Tools<'_, impl Session, H>,
     work: &mut S::Work,
     request: u32,
     head: &Head<'_>,

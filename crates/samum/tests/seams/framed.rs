@@ -113,7 +113,7 @@ impl Session for Framed {
     fn handle_bytes(
         &mut self,
         work: &mut Work,
-        requests: &mut impl Requests<Self>,
+        requests: &mut impl Requests,
         bytes: &[u8],
     ) -> usize {
         let mut at = 0;

@@ -7,6 +7,7 @@ mod cases;
 mod below;
 mod dribble;
 mod echo;
+mod either;
 mod faults;
 mod framed;
 mod hosts;

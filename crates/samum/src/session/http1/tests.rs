@@ -165,27 +165,30 @@ fn send(work: &mut Work, bytes: u64, out: &mut Vec<u8>) {
 }
 
 /// No request is answered at once.
-struct Defer<'a>(&'a mut Context);
+struct Defer<'a> {
+    cx: &'a mut Context,
+    /// Which of them could have been.
+    now: Vec<bool>,
+}
 
-impl Requests<Http1> for Defer<'_> {
+impl Requests for Defer<'_> {
     fn cx(&mut self) -> &mut Context {
-        self.0
+        self.cx
     }
 
     fn consumer(&mut self, _request: u32, _head: &Head<'_>) -> Option<Box<dyn Consumer>> {
         None
     }
 
-    fn handle_request(
+    fn handle_request<S: Session>(
         &mut self,
-        session: &mut Http1,
-        work: &mut Work,
+        session: &mut S,
+        work: &mut S::Work,
         request: u32,
         head: &Head<'_>,
         now: bool,
     ) {
-        let is_next = work.exchanges.is_empty() && work.producing.is_none();
-        assert_eq!(now, is_next && !work.asked.awaits_body);
+        self.now.push(now);
         session.defer(work, request, head, Found::Later(None));
     }
 }
@@ -199,8 +202,13 @@ fn apply((session, work): &mut State, cx: &mut Context, on: On) -> Option<Next> 
     };
     Some(match on {
         On::Bytes(bytes) => {
-            let taken = session.handle_bytes(work, &mut Defer(cx), bytes.as_bytes());
+            let is_next = work.exchanges.is_empty() && work.producing.is_none();
+            let mut requests = Defer { cx, now: Vec::new() };
+            let taken = session.handle_bytes(work, &mut requests, bytes.as_bytes());
             assert!(taken <= bytes.len());
+            let awaits_body = work.asked.awaits_body;
+            let expected = |place| place == 0 && is_next && !awaits_body;
+            assert!((0..).zip(requests.now).all(|(place, now)| now == expected(place)));
             return None;
         }
         On::Answer(size) => {
@@ -1093,7 +1101,7 @@ impl<'a> Rig<'a> {
     }
 }
 
-impl Requests<Http1> for Rig<'_> {
+impl Requests for Rig<'_> {
     fn cx(&mut self) -> &mut Context {
         &mut self.cx
     }
@@ -1102,10 +1110,10 @@ impl Requests<Http1> for Rig<'_> {
         None
     }
 
-    fn handle_request(
+    fn handle_request<S: Session>(
         &mut self,
-        session: &mut Http1,
-        work: &mut Work,
+        session: &mut S,
+        work: &mut S::Work,
         request: u32,
         head: &Head<'_>,
         now: bool,

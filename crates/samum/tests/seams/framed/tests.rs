@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use ring::sim::{Config, Counts, Peer, World};
 use samum::config::Tuning;
 use samum::network::Network;
-use samum::session::{Http1, Session};
+use samum::session::Session;
 use samum::worker::Worker;
 use sendfile::Caching;
 use testkit::Response;
 
 use super::{Framed, Kind, LANES_MAX, PATIENCE};
+use crate::either::Either;
 use crate::world::{Chance, assert_nothing_is_left, for_seeds, pass, run_until, serve};
 
 /// Files of the root, and of a device that may hang.
@@ -143,9 +144,7 @@ impl Client {
     }
 }
 
-type Server = Worker<Framed>;
-
-fn wait_for(worker: &mut Server, client: &mut Client, ids: &[u32]) {
+fn wait_for<S: Session>(worker: &mut Worker<S>, client: &mut Client, ids: &[u32]) {
     assert!(run_until(worker, || client.has_all(ids)), "{ids:?} of {}", client.summary());
 }
 
@@ -167,8 +166,9 @@ fn listing() -> Tuning {
 #[test]
 fn heads_and_bodies_are_those_of_http1() {
     for_seeds(10, |seed| {
+        // One worker for both: the first byte of a connection tells.
         let (world, _) = make(Config::new(seed));
-        let mut framed: Server = serve::<Framed>(&world, listing());
+        let mut worker = serve::<Either>(&world, listing());
         let mut client = Client::new(&world);
         let mut requests: Vec<_> = FILES.iter().map(|(name, _)| get(name, "")).collect();
         requests.extend([
@@ -183,16 +183,13 @@ fn heads_and_bodies_are_those_of_http1() {
             b"OPTIONS * HTTP/1.1\r\nHost: sim\r\n\r\n".to_vec(),
         ]);
         let ids: Vec<_> = requests.iter().map(|head| client.ask(head)).collect();
-        wait_for(&mut framed, &mut client, &ids);
-
-        let (world, _) = make(Config::new(seed));
-        let mut http1 = serve::<Http1>(&world, listing());
+        wait_for(&mut worker, &mut client, &ids);
         for (id, head) in ids.iter().zip(&requests) {
             let is_head = head.starts_with(b"HEAD");
             let peer = world.connect();
             peer.send(head);
             let mut expected = None;
-            assert!(run_until(&mut http1, || {
+            assert!(run_until(&mut worker, || {
                 expected = Response::parse(&peer.received(), is_head, false).unwrap();
                 expected.is_some()
             }));
@@ -202,6 +199,8 @@ fn heads_and_bodies_are_those_of_http1() {
             assert_eq!(fields(&response), fields(&expected));
             assert!(response.body == expected.body, "{}", head.escape_ascii());
         }
+        drop(client);
+        assert_all_is_given_back(&world, &mut worker);
     });
 }
 
