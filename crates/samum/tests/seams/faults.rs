@@ -11,6 +11,7 @@ use samum::session::Http1;
 use sendfile::Transport;
 use testkit::{Content, Response};
 
+use crate::below::Layered;
 use crate::cases::Site;
 use crate::lossy::{Lossy, LossyClient};
 use crate::record::{RecordClient, Records, SECRET};
@@ -34,12 +35,16 @@ fn over_the_kernels_tcp() {
 
 #[test]
 fn over_records() {
-    for_seeds(SEEDS, |seed| run(seed, |tcp, _| Records::new(tcp, SECRET), RecordClient::new));
+    for_seeds(SEEDS, |seed| {
+        run(seed, |tcp, _| Layered::new(tcp, Records::new(SECRET)), RecordClient::new)
+    });
 }
 
 #[test]
 fn over_a_lossy_network() {
-    for_seeds(SEEDS, |seed| run(seed, |tcp, _| Lossy::new(tcp), LossyClient::new));
+    for_seeds(SEEDS, |seed| {
+        run(seed, |tcp, _| Layered::new(tcp, Lossy::default()), LossyClient::new)
+    });
 }
 
 fn faulty(seed: u64, chance: &mut Chance) -> Config {

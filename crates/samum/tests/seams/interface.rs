@@ -17,8 +17,7 @@ use samum::network::{NetEvent, Network};
 use samum::shell::kind;
 use sendfile::{Drained, Failure, KernelTcp, Piece, Takes, Transport};
 
-use crate::below::Below;
-use crate::record::bounds;
+use crate::below::{Below, bounds};
 
 const HEAD_BYTES: usize = 4;
 const BODY_BYTES_MAX: usize = 500;

@@ -11,11 +11,9 @@ use core::ops::Range;
 use std::collections::VecDeque;
 
 use outq::{Chunk, OutQ};
-use ring::Ring;
-use sendfile::{Drained, Failure, KernelTcp, Piece, Takes, Transport, Weight};
+use sendfile::{Failure, Piece};
 
-use crate::below::Below;
-use crate::record::bounds;
+use crate::below::{Below, Layer, bounds};
 pub(crate) use tests::LossyClient;
 
 const SEGMENT_BYTES_MAX: usize = 1460;
@@ -46,9 +44,8 @@ fn unframe(input: &mut Vec<u8>) -> Option<(u8, Range<u64>, Vec<u8>)> {
 }
 
 /// The server's end.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Lossy {
-    below: Below,
     /// Bytes of the connection's stream that have been sent. The queue begins anew whenever all of
     /// its bytes have been released.
     sent: u64,
@@ -56,148 +53,80 @@ pub(crate) struct Lossy {
     again: VecDeque<Range<u64>>,
     /// Whether the window was full when it was last tried.
     is_full: bool,
-    input: Vec<u8>,
-    plain: Vec<u8>,
-    has_ended: bool,
 }
 
-impl Lossy {
-    pub(crate) const fn new(tcp: KernelTcp) -> Self {
-        Self {
-            below: Below::new(tcp),
-            sent: 0,
-            again: VecDeque::new(),
-            is_full: false,
-            input: Vec::new(),
-            plain: Vec::new(),
-            has_ended: false,
-        }
+/// Sends a chunk of the queue in one segment, or its beginning; returns the number of bytes. `base`
+/// is the position in the connection's stream at which the queue begins.
+fn send(below: &mut Below, base: u64, chunk: &Chunk<'_, Piece>, most: u64) -> u64 {
+    let bytes = &chunk.payload.bytes()[bounds(&chunk.range)];
+    let most = usize::try_from(most).unwrap_or(SEGMENT_BYTES_MAX);
+    let bytes = &bytes[..bytes.len().min(most).min(SEGMENT_BYTES_MAX)];
+    let (at, len) = (base + chunk.at, bytes.len() as u64);
+    below.push(frame(DATA, at..at + len, bytes));
+    len
+}
+
+impl Layer for Lossy {
+    const RECEIVES_ALWAYS: bool = true;
+
+    fn is_full(&self) -> bool {
+        self.is_full && self.again.is_empty()
     }
 
-    /// The position in the connection's stream at which the queue begins.
-    const fn base(&self, queue: &OutQ<Piece>) -> u64 {
-        self.sent - queue.sent()
+    fn acknowledged(&self, queue: &OutQ<Piece>) -> Option<i64> {
+        Some(queue.released().cast_signed())
     }
 
-    /// Sends a chunk of the queue in one segment, or its beginning; returns the number of bytes.
-    fn send(&mut self, base: u64, chunk: &Chunk<'_, Piece>, most: u64) -> u64 {
-        let bytes = &chunk.payload.bytes()[bounds(&chunk.range)];
-        let most = usize::try_from(most).unwrap_or(SEGMENT_BYTES_MAX);
-        let bytes = &bytes[..bytes.len().min(most).min(SEGMENT_BYTES_MAX)];
-        let (at, len) = (base + chunk.at, bytes.len() as u64);
-        self.below.push(frame(DATA, at..at + len, bytes));
-        len
-    }
-
-    /// Sends again what of a range has been sent and not acknowledged.
-    fn send_again(&mut self, queue: &OutQ<Piece>, range: &Range<u64>) {
-        let base = self.base(queue);
+    /// Sends what of a range has been sent and not acknowledged.
+    fn repeat(&mut self, below: &mut Below, queue: &OutQ<Piece>) -> bool {
+        let Some(range) = self.again.pop_front() else { return false };
+        let base = self.sent - queue.sent();
         let end = range.end.min(self.sent);
         let mut at = range.start.max(base + queue.released());
         while at < end {
             let chunk = queue.in_flight(at - base).next().expect("bytes in flight");
-            at += self.send(base, &chunk, end - at);
+            at += send(below, base, &chunk, end - at);
         }
-    }
-}
-
-impl Transport for Lossy {
-    fn takes(&self) -> Takes {
-        Takes::Memory
+        true
     }
 
-    fn weight(&self) -> Weight {
-        self.below.weight([&self.input, &self.plain])
-    }
-
-    fn drain(&mut self, ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained {
-        loop {
-            let drained = self.below.flush(ring);
-            if drained != Drained::Empty {
-                return drained;
-            }
-            if let Some(range) = self.again.pop_front() {
-                self.send_again(queue, &range);
-                continue;
-            }
-            let base = self.base(queue);
-            let Some(first) = queue.next_ready().next() else { return Drained::Empty };
-            if queue.sent() - queue.released() >= WINDOW_BYTES {
-                self.is_full = true;
-                return Drained::Blocked;
-            }
-            if *budget == 0 {
-                return Drained::TurnOver;
-            }
-            let sent = self.send(base, &first, *budget);
-            *budget -= sent;
-            self.sent += sent;
-            queue.mark_sent(sent);
+    fn make(&mut self, below: &mut Below, queue: &mut OutQ<Piece>, most: u64) -> u64 {
+        self.is_full = queue.sent() - queue.released() >= WINDOW_BYTES;
+        if self.is_full {
+            return 0;
         }
+        let first = queue.next_ready().next().expect("ready bytes");
+        let count = send(below, self.sent - queue.sent(), &first, most);
+        queue.mark_sent(count);
+        self.sent += count;
+        count
     }
 
-    fn receive<'a>(
-        &'a mut self,
-        bytes: &'a [u8],
+    fn undo(
+        &mut self,
+        _below: &mut Below,
         queue: &mut OutQ<Piece>,
-    ) -> Result<&'a [u8], Failure> {
-        self.input.extend_from_slice(bytes);
-        self.plain.clear();
-        while let Some((kind, range, bytes)) = unframe(&mut self.input) {
+        input: &mut Vec<u8>,
+        plain: &mut Vec<u8>,
+    ) -> Result<bool, Failure> {
+        let mut has_ended = false;
+        while let Some((kind, range, bytes)) = unframe(input) {
             match kind {
-                DATA => self.plain.extend(bytes),
-                END => self.has_ended = true,
+                DATA => plain.extend(bytes),
+                END => has_ended = true,
                 AGAIN => self.again.push_back(range),
                 ACKNOWLEDGED if range.end <= self.sent => {
-                    let released = self.base(queue) + queue.released();
+                    let released = self.sent - queue.sent() + queue.released();
                     queue.mark_released(range.end.saturating_sub(released));
                     self.is_full = false;
                 }
                 _ => return Err(Failure::Gone),
             }
         }
-        Ok(&self.plain)
+        Ok(has_ended)
     }
 
-    fn handle_writable(&mut self) {
-        self.below.tcp.handle_writable();
-    }
-
-    fn is_blocked(&self) -> bool {
-        self.below.tcp.is_blocked() || (self.is_full && self.again.is_empty())
-    }
-
-    fn acknowledged(&self, _ring: &Ring, queue: &OutQ<Piece>) -> i64 {
-        queue.released().cast_signed()
-    }
-
-    /// Acknowledgements have to come in any case.
-    fn set_receiving(&mut self, ring: &mut Ring, _on: bool) {
-        self.below.tcp.set_receiving(ring, true);
-    }
-
-    fn handle_receive_stopped(&mut self) {
-        self.below.tcp.handle_receive_stopped();
-    }
-
-    fn handle_end(&mut self) {
-        self.below.tcp.handle_end();
-        self.has_ended = true;
-    }
-
-    fn has_ended(&self) -> bool {
-        self.has_ended
-    }
-
-    fn shutdown(&mut self, ring: &mut Ring) {
-        self.below.push(frame(END, self.sent..self.sent, b""));
-        self.below.shut_down(ring);
-    }
-
-    fn close(&mut self, ring: &mut Ring) {
-        // The end is said if there is room for it. Nothing waits for more.
-        self.below.push(frame(END, self.sent..self.sent, b""));
-        self.below.flush(ring);
-        self.below.tcp.close(ring);
+    fn end(&mut self) -> Vec<u8> {
+        frame(END, self.sent..self.sent, b"")
     }
 }

@@ -7,10 +7,9 @@
 mod tests;
 
 use outq::OutQ;
-use ring::Ring;
-use sendfile::{Drained, Failure, KernelTcp, Piece, Takes, Transport, Weight};
+use sendfile::{Failure, Piece};
 
-use crate::below::Below;
+use crate::below::{Below, Layer, bounds};
 pub(crate) use tests::RecordClient;
 
 const HEAD_BYTES: usize = 5;
@@ -77,144 +76,66 @@ impl Key {
 /// The server's end.
 #[derive(Debug)]
 pub(crate) struct Records {
-    below: Below,
     seals: Key,
     opens: Key,
-    /// Received bytes of a record that is not complete.
-    input: Vec<u8>,
-    /// Plain bytes of the last receive.
-    plain: Vec<u8>,
     /// Whether the handshake is complete, and the stream may leave.
     greeted: bool,
-    has_ended: bool,
 }
 
 impl Records {
     /// The server's end of a connection whose keys are made of a secret that the client knows.
-    pub(crate) const fn new(tcp: KernelTcp, secret: u8) -> Self {
-        Self {
-            below: Below::new(tcp),
-            seals: Key::first(secret),
-            opens: Key::first(secret),
-            input: Vec::new(),
-            plain: Vec::new(),
-            greeted: false,
-            has_ended: false,
-        }
-    }
-
-    fn seal(&mut self, kind: u8, body: &[u8]) {
-        let record = self.seals.seal(kind, body);
-        self.below.push(record);
+    pub(crate) const fn new(secret: u8) -> Self {
+        Self { seals: Key::first(secret), opens: Key::first(secret), greeted: false }
     }
 }
 
-impl Transport for Records {
-    fn takes(&self) -> Takes {
-        Takes::Memory
-    }
-
+impl Layer for Records {
     fn is_open(&self) -> bool {
         self.greeted
     }
 
-    fn weight(&self) -> Weight {
-        self.below.weight([&self.input, &self.plain])
-    }
-
-    fn drain(&mut self, ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained {
-        loop {
-            let drained = self.below.flush(ring);
-            if drained != Drained::Empty || queue.unsent_ready() == 0 || !self.greeted {
-                return drained;
-            }
-            if *budget == 0 {
-                return Drained::TurnOver;
-            }
-            let room =
-                usize::try_from(*budget).map_or(BODY_BYTES_MAX, |room| room.min(BODY_BYTES_MAX));
-            let mut body = Vec::new();
-            for chunk in queue.next_ready() {
-                let bytes = &chunk.payload.bytes()[bounds(&chunk.range)];
-                body.extend_from_slice(&bytes[..bytes.len().min(room - body.len())]);
-            }
-            if self.seals.records.is_multiple_of(RECORDS_PER_KEY) {
-                self.seal(NEW_KEY, b"");
-            }
-            self.seal(DATA, &body);
-            *budget -= body.len() as u64;
-            queue.mark_sent(body.len() as u64);
-            queue.mark_released(body.len() as u64);
+    fn make(&mut self, below: &mut Below, queue: &mut OutQ<Piece>, most: u64) -> u64 {
+        let room = usize::try_from(most).map_or(BODY_BYTES_MAX, |room| room.min(BODY_BYTES_MAX));
+        let mut body = Vec::new();
+        for chunk in queue.next_ready() {
+            let bytes = &chunk.payload.bytes()[bounds(&chunk.range)];
+            body.extend_from_slice(&bytes[..bytes.len().min(room - body.len())]);
         }
+        if self.seals.records.is_multiple_of(RECORDS_PER_KEY) {
+            below.push(self.seals.seal(NEW_KEY, b""));
+        }
+        below.push(self.seals.seal(DATA, &body));
+        let count = body.len() as u64;
+        queue.mark_sent(count);
+        queue.mark_released(count);
+        count
     }
 
-    fn receive<'a>(
-        &'a mut self,
-        bytes: &'a [u8],
+    fn undo(
+        &mut self,
+        below: &mut Below,
         _queue: &mut OutQ<Piece>,
-    ) -> Result<&'a [u8], Failure> {
-        self.input.extend_from_slice(bytes);
-        self.plain.clear();
-        while let Some((kind, body)) = self.opens.open(&mut self.input)? {
+        input: &mut Vec<u8>,
+        plain: &mut Vec<u8>,
+    ) -> Result<bool, Failure> {
+        let mut has_ended = false;
+        while let Some((kind, body)) = self.opens.open(input)? {
             match kind {
-                HELLO => self.seal(HELLO, b"a server"),
+                HELLO => below.push(self.seals.seal(HELLO, b"a server")),
                 FINISHED => {
-                    self.seal(FINISHED, b"");
+                    below.push(self.seals.seal(FINISHED, b""));
                     self.greeted = true;
                 }
-                DATA if self.greeted => self.plain.extend(body),
+                DATA if self.greeted => plain.extend(body),
                 NEW_KEY => {}
-                CLOSE => self.has_ended = true,
+                CLOSE => has_ended = true,
                 _ => return Err(Failure::Gone),
             }
         }
-        Ok(&self.plain)
+        Ok(has_ended)
     }
 
-    fn handle_writable(&mut self) {
-        self.below.tcp.handle_writable();
+    fn end(&mut self) -> Vec<u8> {
+        self.seals.seal(CLOSE, b"")
     }
-
-    fn is_blocked(&self) -> bool {
-        self.below.tcp.is_blocked()
-    }
-
-    fn acknowledged(&self, ring: &Ring, _queue: &OutQ<Piece>) -> i64 {
-        self.below.acknowledged(ring)
-    }
-
-    fn set_receiving(&mut self, ring: &mut Ring, on: bool) {
-        self.below.tcp.set_receiving(ring, on);
-    }
-
-    fn handle_receive_stopped(&mut self) {
-        self.below.tcp.handle_receive_stopped();
-    }
-
-    fn handle_end(&mut self) {
-        self.below.tcp.handle_end();
-        self.has_ended = true;
-    }
-
-    fn has_ended(&self) -> bool {
-        self.has_ended
-    }
-
-    fn shutdown(&mut self, ring: &mut Ring) {
-        self.seal(CLOSE, b"");
-        self.below.shut_down(ring);
-    }
-
-    fn close(&mut self, ring: &mut Ring) {
-        // The end is said if there is room for it. Nothing waits for more.
-        self.seal(CLOSE, b"");
-        self.below.flush(ring);
-        self.below.tcp.close(ring);
-    }
-}
-
-/// Where a chunk is in its payload.
-pub(crate) fn bounds(range: &core::ops::Range<u64>) -> core::ops::Range<usize> {
-    let index = |at| usize::try_from(at).expect("within a slice");
-    index(range.start)..index(range.end)
 }

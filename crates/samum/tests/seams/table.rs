@@ -10,6 +10,7 @@ use samum::worker::Worker;
 use sendfile::Transport;
 use testkit::Response;
 
+use crate::below::Layered;
 use crate::cases::{Case, sites};
 use crate::lossy::{Lossy, LossyClient};
 use crate::record::{RecordClient, Records, SECRET};
@@ -34,12 +35,12 @@ fn over_the_kernels_tcp() {
 
 #[test]
 fn over_records() {
-    run_all(|tcp, _| Records::new(tcp, SECRET), RecordClient::new);
+    run_all(|tcp, _| Layered::new(tcp, Records::new(SECRET)), RecordClient::new);
 }
 
 #[test]
 fn over_a_lossy_network() {
-    run_all(|tcp, _| Lossy::new(tcp), LossyClient::new);
+    run_all(|tcp, _| Layered::new(tcp, Lossy::default()), LossyClient::new);
 }
 
 /// Runs all cases over transports that `make` makes.

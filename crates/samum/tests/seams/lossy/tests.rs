@@ -7,7 +7,7 @@ use std::rc::Rc;
 use ring::sim::{End, Peer};
 
 use super::{ACKNOWLEDGED, AGAIN, DATA, END, Lossy, frame, unframe};
-use crate::below::assert_a_part_is_counted;
+use crate::below::{Layered, assert_a_part_is_counted};
 use crate::world::{Chance, Client};
 
 /// The client's end, and the network in front of it.
@@ -116,5 +116,8 @@ impl Client for LossyClient {
 
 #[test]
 fn a_part_of_a_segment_is_counted() {
-    assert_a_part_is_counted(|tcp, _| Lossy::new(tcp), &frame(DATA, 0..20_000, b""));
+    assert_a_part_is_counted(
+        |tcp, _| Layered::new(tcp, Lossy::default()),
+        &frame(DATA, 0..20_000, b""),
+    );
 }

@@ -9,7 +9,7 @@ use samum::session::Http1;
 use samum::worker::Worker;
 
 use super::{BODY_BYTES_MAX, CLOSE, DATA, FINISHED, HELLO, Key, NEW_KEY, Records, SECRET};
-use crate::below::assert_a_part_is_counted;
+use crate::below::{Layered, assert_a_part_is_counted};
 use crate::cases::Site;
 use crate::world::{
     Client, Make, assert_nothing_is_left, config, make, parts, pass, run_until, serve_over, tuning,
@@ -111,7 +111,7 @@ fn each_listener_has_a_secret_of_its_own() {
     let secrets = vec![10, 20];
     let secret_of = secrets.clone();
     let network = Listeners::with(parts.listeners.clone(), move |tcp, listener: usize| {
-        Records::new(tcp, secret_of[listener])
+        Layered::new(tcp, Records::new(secret_of[listener]))
     });
     let mut worker = Worker::<Http1, _>::over(parts, network).expect("memory");
     for (number, right) in numbers.iter().zip(&secrets) {
@@ -134,7 +134,10 @@ fn each_listener_has_a_secret_of_its_own() {
 
 #[test]
 fn a_part_of_a_record_is_counted() {
-    assert_a_part_is_counted(|tcp, _| Records::new(tcp, SECRET), &[HELLO, 0x3f, 0xff, 0, SECRET]);
+    assert_a_part_is_counted(
+        |tcp, _| Layered::new(tcp, Records::new(SECRET)),
+        &[HELLO, 0x3f, 0xff, 0, SECRET],
+    );
 }
 
 #[test]
@@ -179,9 +182,12 @@ fn records_without_plain_bytes_do_not_keep_a_connection() {
     assert_nothing_is_left(&world, &mut worker);
 }
 
-fn serve_one_file() -> (World, Worker<Http1, Listeners<Make<Records>>>) {
+type Server = Worker<Http1, Listeners<Make<Layered<Records>>>>;
+
+fn serve_one_file() -> (World, Server) {
     let site = Site::new("one file").file("f", "hello");
     let world = make(config(1), &site);
-    let worker = serve_over(&world, tuning(&site), |tcp, _| Records::new(tcp, SECRET));
+    let worker =
+        serve_over(&world, tuning(&site), |tcp, _| Layered::new(tcp, Records::new(SECRET)));
     (world, worker)
 }
