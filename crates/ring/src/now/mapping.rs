@@ -66,7 +66,7 @@ impl Mapping {
         Ok(Self { start, bytes, _place: place })
     }
 
-    /// How many bytes from `offset` on, at most `len` and [`PROBE_BYTES_MAX`](crate::PROBE_BYTES_MAX),
+    /// How many bytes from `offset` on, at most `len` and [`PROBE_BYTES_MAX`],
     /// are in the page cache. 0 behind the end of the file as it was mapped.
     /// Fails with `PermissionDenied` where the kernel does not tell this process.
     pub(crate) fn resident(&self, offset: u64, len: usize) -> io::Result<usize> {
