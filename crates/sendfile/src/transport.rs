@@ -38,7 +38,8 @@ pub trait Transport {
     fn takes(&self) -> Takes;
 
     /// Whether plain bytes can be exchanged: a handshake comes before that, if the transport has one.
-    /// Until it is complete, the connection has the time of one request head, whatever bytes come.
+    /// Until it is complete, the connection has the time of one request head, whatever bytes come. An
+    /// open transport stays open.
     fn is_open(&self) -> bool {
         true
     }

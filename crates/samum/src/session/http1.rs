@@ -729,10 +729,11 @@ impl Http1 {
                 Next::ShutDown
             }
             Phase::Lingering(_) => Next::Wait,
-            // What came was no part of a request, such as a message to the transport.
-            Phase::Open(Wait::Idle(_)) if moved.unread == 0 && self.reader.is_idle() => Next::Wait,
-            Phase::Open(_) if moved.unread == 0 && self.reader.is_idle() => {
-                self.set_wait(Wait::Idle(cx.now));
+            Phase::Open(wait) if moved.unread == 0 && self.reader.is_idle() => {
+                // A message to the transport does not begin the idle time anew.
+                if !matches!(wait, Wait::Idle(_)) {
+                    self.set_wait(Wait::Idle(cx.now));
+                }
                 Next::Wait
             }
             Phase::Open(_) => self.wait_for_request(cx),
