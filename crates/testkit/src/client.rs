@@ -51,6 +51,18 @@ pub struct Client {
     limit: Duration,
 }
 
+/// The bytes of a request with a `Host`. `head` is the request line without its version, and further
+/// fields, one a line.
+pub fn request(head: &str) -> String {
+    let (line, fields) = head.split_once('\n').unwrap_or((head, ""));
+    let mut text = format!("{line} HTTP/1.1\r\nHost: test\r\n");
+    for field in fields.lines() {
+        text.push_str(field);
+        text.push_str("\r\n");
+    }
+    text + "\r\n"
+}
+
 /// Asks for `path` on a connection of its own, and checks that the server closes it afterwards.
 ///
 /// # Errors
@@ -58,7 +70,7 @@ pub struct Client {
 /// response.
 pub fn get(address: &Address, path: &str) -> io::Result<Response> {
     let mut client = Client::connect(address)?;
-    client.send(format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"))?;
+    client.send(request(&format!("GET {path}\nConnection: close")))?;
     let response = client.response()?;
     let rest = client.read_to_end()?;
     if rest.is_empty() { Ok(response) } else { Err(malformed("bytes after the response", &rest)) }

@@ -30,7 +30,7 @@ mod throttle;
 mod tree;
 
 pub use built::built;
-pub use client::{Address, Client, get};
+pub use client::{Address, Client, get, request};
 pub use content::Content;
 pub use disk::Disk;
 pub use fuse::{Op, SlowFs, SlowFsBuilder};

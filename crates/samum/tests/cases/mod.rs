@@ -4,18 +4,13 @@
 //! socket, starts a process or reads a clock, so whatever can serve a [`Site`] can run the table: the
 //! binary over real sockets does (`tests/http/table.rs`).
 //!
-//! A runner does for each case of [`sites`] what follows:
-//! - make the entries of the site, each file with the modification time [`MODIFIED`], and serve them;
-//! - open a connection; for each [`Step`] send its bytes with [`Step::bytes`], and read as many responses as
-//!   it expects (if [`Expected::is_for_head`], up to the body only);
-//! - hold each response against [`Expected::check`];
-//! - then read to the end: nothing may be left, and if [`Case::closes`] the server must close by itself.
+//! A runner makes the entries of each of the [`sites`], each file with the modification time [`MODIFIED`],
+//! serves them, and calls [`Case::run`] for each case and each [`Cut`], with a [`Conversation`] on a new
+//! connection.
 //!
 //! The same must come back however the bytes are cut into pieces.
 
-use core::fmt::Write as _;
-
-use testkit::{Content, Framing, Response};
+use testkit::{Content, Framing, Response, request};
 
 mod bodies;
 mod conditions;
@@ -113,22 +108,22 @@ impl Site {
 /// What one client sends on one connection, and what comes back.
 pub(crate) struct Case {
     pub(crate) name: String,
-    pub(crate) steps: Vec<Step>,
+    steps: Vec<Step>,
     /// The client ends its side behind the last step's bytes.
-    pub(crate) shuts_down: bool,
+    shuts_down: bool,
     /// The server closes the connection after the last response, though the client has not ended its side.
-    pub(crate) closes: bool,
+    closes: bool,
 }
 
 /// Bytes, and the responses that are read before the next step.
-pub(crate) struct Step {
+struct Step {
     send: Vec<u8>,
-    pub(crate) expect: Vec<Expected>,
+    expect: Vec<Expected>,
 }
 
 impl Step {
     /// The bytes to send, with the entity tag of the first response in the place of each `{etag}`.
-    pub(crate) fn bytes(&self, earlier: &[Response]) -> Vec<u8> {
+    fn bytes(&self, earlier: &[Response]) -> Vec<u8> {
         match tag(earlier) {
             Some(tag) if self.send.windows(ETAG.len()).any(|window| window == ETAG.as_bytes()) => {
                 let text = str::from_utf8(&self.send).expect("requests with tags are text");
@@ -180,16 +175,74 @@ impl Case {
     fn closes(self) -> Self {
         Self { closes: true, ..self }
     }
+
+    /// Sends the bytes of each step, cut into pieces, and checks the responses. Then nothing may be left,
+    /// and if [`closes`](Self::closes) the server must have closed the connection by itself.
+    ///
+    /// # Errors
+    /// What is different.
+    pub(crate) fn run(&self, cut: Cut, client: &mut impl Conversation) -> Result<(), String> {
+        let mut earlier: Vec<Response> = Vec::new();
+        for (number, step) in self.steps.iter().enumerate() {
+            let bytes = step.bytes(&earlier);
+            for piece in cut.pieces(&bytes) {
+                client.send(piece);
+            }
+            if self.shuts_down && number + 1 == self.steps.len() {
+                client.shut_down()?;
+            }
+            for expected in &step.expect {
+                let response = client.receive(expected.is_for_head)?;
+                let fault = |fault| format!("{fault}\n{response:?}");
+                expected.check(&response, &earlier).map_err(fault)?;
+                earlier.push(response);
+            }
+        }
+        if !self.closes && !self.shuts_down {
+            client.shut_down()?;
+        }
+        match client.rest()? {
+            0 => Ok(()),
+            rest => Err(format!("{rest} bytes more")),
+        }
+    }
 }
 
-/// The bytes of a request with a `Host` and these lines.
-fn request(head: &str) -> String {
-    let (line, fields) = head.split_once('\n').unwrap_or((head, ""));
-    let mut text = format!("{line} HTTP/1.1\r\nHost: test\r\n");
-    for field in fields.lines() {
-        let _ = write!(text, "{field}\r\n");
+/// The client's side of one connection to whatever serves a site.
+pub(crate) trait Conversation {
+    /// Sends bytes, unless the server has closed the connection.
+    fn send(&mut self, bytes: &[u8]);
+
+    /// Ends the client's side.
+    fn shut_down(&mut self) -> Result<(), String>;
+
+    /// The next response; without a body if it answers a HEAD request, whatever its fields say.
+    fn receive(&mut self, is_for_head: bool) -> Result<Response, String>;
+
+    /// The number of bytes behind the last response, up to the end of the connection.
+    fn rest(&mut self) -> Result<usize, String>;
+}
+
+/// The pieces in which the bytes of a step are sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cut {
+    Whole,
+    /// Single bytes, unless there are more than [`DRIBBLED_MAX`].
+    Bytes,
+}
+
+const DRIBBLED_MAX: usize = 2000;
+
+impl Cut {
+    pub(crate) const ALL: [Self; 2] = [Self::Whole, Self::Bytes];
+
+    fn pieces(self, bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+        let size = match self {
+            Self::Bytes if bytes.len() <= DRIBBLED_MAX => 1,
+            _ => bytes.len().max(1),
+        };
+        bytes.chunks(size)
     }
-    text + "\r\n"
 }
 
 /// What one response must be. `{etag}` in a value stands for the tag of the connection's first response.
@@ -330,16 +383,11 @@ impl Expected {
         Self { has_same_fields: true, ..self }
     }
 
-    /// Whether it answers a HEAD request: no body follows, whatever its fields say.
-    pub(crate) fn is_for_head(&self) -> bool {
-        self.is_for_head
-    }
-
     /// Holds a response against this. `earlier` are the connection's responses before it.
     ///
     /// # Errors
     /// What is different.
-    pub(crate) fn check(&self, response: &Response, earlier: &[Response]) -> Result<(), String> {
+    fn check(&self, response: &Response, earlier: &[Response]) -> Result<(), String> {
         self.check_head(response, earlier)?;
         match &self.body {
             _ if self.is_for_head => Ok(()),

@@ -2,16 +2,19 @@
 
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
+use core::net::SocketAddr;
 use core::time::Duration;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
-use testkit::{Client, Response, Server};
+pub(crate) use testkit::request;
+use testkit::{Address, Client, Response, Server};
 
 /// The binary under test.
 pub(crate) const SAMUM: &str = env!("CARGO_BIN_EXE_samum");
@@ -67,17 +70,6 @@ pub(crate) fn ask_on(client: &mut Client, head: &str) -> Response {
     response.unwrap_or_else(|error| panic!("no response to {head:?}: {error}"))
 }
 
-/// The bytes of a request with a `Host` and these lines.
-pub(crate) fn request(head: &str) -> String {
-    let (line, fields) = head.split_once('\n').unwrap_or((head, ""));
-    let mut text = format!("{line} HTTP/1.1\r\nHost: test\r\n");
-    for field in fields.lines() {
-        text.push_str(field);
-        text.push_str("\r\n");
-    }
-    text + "\r\n"
-}
-
 /// What bytes sent on a connection of their own are answered with, until the server closes it.
 #[track_caller]
 pub(crate) fn ask_raw(server: &Server, bytes: impl AsRef<[u8]>) -> Vec<u8> {
@@ -119,6 +111,19 @@ pub(crate) fn run(program: &str, args: &[&OsStr]) -> Result<(), String> {
     let output = Command::new(program).args(args).output();
     let output = output.map_err(|error| format!("{program}: {error}"))?;
     if output.status.success() { Ok(()) } else { Err(format!("{program} {args:?}: {output:?}")) }
+}
+
+/// The address of a server that listens on TCP.
+pub(crate) fn tcp_address(server: &Server) -> SocketAddr {
+    let Address::Tcp(address) = server.address() else { unreachable!("it listens on TCP") };
+    address
+}
+
+/// Sets the modification time of a file.
+#[track_caller]
+pub(crate) fn set_modified(path: &Path, time: SystemTime) {
+    let file = File::options().write(true).open(path).expect("a file");
+    file.set_modified(time).expect("its own file");
 }
 
 /// Make a FIFO.

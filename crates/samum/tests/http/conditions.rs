@@ -1,15 +1,13 @@
 //! Entity tags of files that change, across restarts of the server and between servers.
 
 use core::time::Duration;
-use std::fs::{self, File};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::fs;
+use std::time::UNIX_EPOCH;
 
 use testkit::{Server, Tree};
 
-use crate::common::{SOON, ask, on_both_drivers, serve, wait_until};
-
-/// Sun, 06 Nov 1994 08:49:37 GMT.
-const MODIFIED: u64 = 784_111_777;
+use crate::cases::MODIFIED;
+use crate::common::{self, SOON, ask, on_both_drivers, serve, wait_until};
 
 fn tree() -> Tree {
     let tree = Tree::new().file("a.txt", "0123456789");
@@ -17,10 +15,9 @@ fn tree() -> Tree {
     tree
 }
 
+/// Gives a file the time that all of them have here.
 fn set_modified(tree: &Tree, name: &str) {
-    let file = File::options().write(true).open(tree.path().join(name)).unwrap();
-    let time: SystemTime = UNIX_EPOCH + Duration::from_secs(MODIFIED);
-    file.set_modified(time).unwrap();
+    common::set_modified(&tree.path().join(name), UNIX_EPOCH + Duration::from_secs(MODIFIED));
 }
 
 /// Returns the tag of a file, as soon as it has one.

@@ -6,7 +6,7 @@ use std::fs;
 
 use testkit::{Server, Tree};
 
-use crate::common::{ask_on, connect, on_both_drivers, request, serve};
+use crate::common::{SOON, ask_on, connect, on_both_drivers, request, serve, wait_until};
 
 /// The CPU time of each thread of a server so far, in ns: `schedstat` of proc(5).
 struct CpuTimes(HashMap<OsString, u64>);
@@ -92,7 +92,7 @@ fn changes_elsewhere_cost_the_same_however_many_files_are_cached() {
             // After all events.
             fs::write(tree.path().join("a.txt"), "b").unwrap();
             let (mut answers, mut last) = (0, None);
-            let is_new = crate::common::wait_until(crate::common::SOON, || {
+            let is_new = wait_until(SOON, || {
                 answers += 1;
                 let answer = last.insert(ask_on(&mut client, "GET /a.txt"));
                 answer.body == b"b"

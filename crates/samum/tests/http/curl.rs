@@ -5,14 +5,11 @@ use std::process::{Command, Output};
 
 use testkit::{Content, Server, Tree, skip};
 
-use crate::common::{SOON, on_both_drivers, run, serve, text};
+use crate::common::{SOON, on_both_drivers, run, serve, tcp_address, text};
 
 /// The URL of a path.
 fn url(server: &Server, path: &str) -> String {
-    let testkit::Address::Tcp(address) = server.address() else {
-        unreachable!("it listens on TCP")
-    };
-    format!("http://{address}{path}")
+    format!("http://{}{path}", tcp_address(server))
 }
 
 fn curl(args: &[&str]) -> Output {

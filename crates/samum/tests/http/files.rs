@@ -19,24 +19,16 @@ const SIZES: [u64; 9] = [
 ];
 
 /// The files by size. They are made once, because making `Content` takes time.
-fn contents() -> Vec<(u64, Vec<u8>)> {
-    SIZES.map(|size| (size, Content::pseudo_random(size, size).to_vec())).into()
+fn contents() -> Vec<(u64, Content)> {
+    SIZES.map(|size| (size, Content::pseudo_random(size, size).to_vec().into())).into()
 }
 
-fn tree(contents: &[(u64, Vec<u8>)]) -> Tree {
+fn tree(contents: &[(u64, Content)]) -> Tree {
     let tree = Tree::new();
     for (size, content) in contents {
-        std::fs::write(tree.path().join(size.to_string()), content).unwrap();
+        tree.write(size.to_string(), content.clone());
     }
     tree
-}
-
-/// Like `assert_eq`, but without printing megabytes.
-#[track_caller]
-fn assert_same(body: &[u8], content: &[u8]) {
-    assert_eq!(body.len(), content.len());
-    let difference = body.iter().zip(content).position(|(ours, theirs)| ours != theirs);
-    assert!(body == content, "differs at {difference:?}");
 }
 
 fn evict(tree: &Tree) {
@@ -58,7 +50,7 @@ fn every_size_arrives_whole_cold_and_warm() {
                 for (size, content) in &contents {
                     let response = ask_on(&mut client, &format!("GET /{size}"));
                     assert_eq!(response.status, 200, "{cache} {round} {size}");
-                    assert_same(&response.body, content);
+                    content.assert_is(&response.body);
                 }
             }
         }
@@ -80,10 +72,8 @@ fn sixteen_clients_at_once_each_get_their_file() {
                         let mut connection = connect(server);
                         for step in 0..SIZES.len() {
                             let (size, content) = &contents[(client + step) % SIZES.len()];
-                            assert_same(
-                                &ask_on(&mut connection, &format!("GET /{size}")).body,
-                                content,
-                            );
+                            let response = ask_on(&mut connection, &format!("GET /{size}"));
+                            content.assert_is(&response.body);
                         }
                     });
                 }

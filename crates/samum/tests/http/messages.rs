@@ -1,10 +1,12 @@
 //! Fields that differ from one response to the next.
 
+use core::time::Duration;
 use std::collections::HashSet;
+use std::time::SystemTime;
 
 use testkit::{Content, Tree};
 
-use crate::common::{SOON, ask, on_both_drivers, serve, wait_until};
+use crate::common::{SOON, ask, on_both_drivers, serve, set_modified, wait_until};
 
 fn tree() -> Tree {
     Tree::new().file("a.txt", "hello, world\n").file("big.bin", Content::pseudo_random(1, 300_000))
@@ -30,9 +32,8 @@ fn a_modification_time_in_the_future_is_not_sent() {
     on_both_drivers(|driver| {
         let tree = tree();
         for name in ["a.txt", "big.bin"] {
-            let file = std::fs::File::options().write(true).open(tree.path().join(name)).unwrap();
-            let future = std::time::SystemTime::now() + core::time::Duration::from_secs(86_400);
-            file.set_modified(future).unwrap();
+            let future = SystemTime::now() + Duration::from_secs(86_400);
+            set_modified(&tree.path().join(name), future);
         }
         let server = serve(driver, tree.path(), &[]);
         // RFC 9110 §8.8.2.1: the date of the message replaces it.

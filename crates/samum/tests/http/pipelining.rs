@@ -6,9 +6,12 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Instant;
 
-use testkit::{Address, Content, Tree};
+use testkit::{Content, Tree};
 
-use crate::common::{SOON, ask, on_both_drivers, request, resident_bytes, serve, wait_until};
+use crate::common::{
+    SOON, ask, descriptors, on_both_drivers, request, resident_bytes, serve, tcp_address,
+    wait_until,
+};
 
 const REQUESTS: usize = 5_000;
 
@@ -27,7 +30,7 @@ fn a_client_that_takes_nothing_costs_bounded_memory() {
         let server = serve(driver, tree.path(), &[]);
         assert_eq!(ask(&server, "GET /1.txt").status, 200);
         let before = resident_bytes(&server);
-        let Address::Tcp(address) = server.address() else { unreachable!("it listens on TCP") };
+        let address = tcp_address(&server);
         let mut clients = Vec::new();
         for _ in 0..8 {
             let mut client = TcpStream::connect(address).unwrap();
@@ -61,7 +64,7 @@ fn a_client_that_takes_nothing_costs_bounded_memory() {
         assert_eq!(ask(&server, "GET /2.txt").body, b"file 2\n");
         assert!(began.elapsed() < Duration::from_secs(1));
         drop(clients);
-        assert!(wait_until(SOON, || crate::common::descriptors(&server) < 40));
+        assert!(wait_until(SOON, || descriptors(&server) < 40));
     });
 }
 
@@ -70,8 +73,7 @@ fn a_client_that_takes_late_gets_everything() {
     on_both_drivers(|driver| {
         let tree = tree();
         let server = serve(driver, tree.path(), &[]);
-        let Address::Tcp(address) = server.address() else { unreachable!("it listens on TCP") };
-        let writer = TcpStream::connect(address).unwrap();
+        let writer = TcpStream::connect(tcp_address(&server)).unwrap();
         let mut reader = writer.try_clone().unwrap();
         // More than both sockets hold, so that the server stops receiving requests, and continues.
         let count = 600;

@@ -2,26 +2,16 @@
 
 use core::time::Duration;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::time::UNIX_EPOCH;
 
-use testkit::{Response, Server, Tree};
+use testkit::{Client, Response, Tree};
 
-use crate::cases::{Case, Kind, MODIFIED, Site, sites};
-use crate::common::{connect, on_both_drivers, serve};
-
-/// The pieces in which the bytes of a step are sent.
-#[derive(Clone, Copy, Debug)]
-enum Cut {
-    Whole,
-    /// Single bytes, unless there are more than [`DRIBBLED_MAX`].
-    Bytes,
-}
-
-const DRIBBLED_MAX: usize = 2000;
+use crate::cases::{Conversation, Cut, Kind, MODIFIED, Site, sites};
+use crate::common::{connect, on_both_drivers, serve, set_modified};
 
 #[test]
 fn every_case_has_its_responses_cold_and_warm_and_however_it_is_cut() {
@@ -34,9 +24,9 @@ fn every_case_has_its_responses_cold_and_warm_and_however_it_is_cut() {
             let index = site.index.map_or(vec![], |index| vec!["--index", index]);
             let listing = if site.listing { vec!["--listing"] } else { vec![] };
             let server = serve(driver, tree.path(), &[index, listing].concat());
-            for cut in [Cut::Whole, Cut::Bytes] {
+            for cut in Cut::ALL {
                 for case in &site.cases {
-                    if let Err(fault) = run(&server, case, cut) {
+                    if let Err(fault) = case.run(cut, &mut connect(&server)) {
                         let (site, case) = (site.name, &case.name);
                         faults.push(format!("{site}, {case:?}, {cut:?}: {fault}"));
                     }
@@ -54,8 +44,7 @@ fn make(site: &Site) -> Tree {
         match &entry.kind {
             Kind::File(content) => {
                 tree.write(path, content.clone());
-                let file = File::options().write(true).open(tree.path().join(path)).unwrap();
-                file.set_modified(UNIX_EPOCH + Duration::from_secs(MODIFIED)).unwrap();
+                set_modified(&tree.path().join(path), UNIX_EPOCH + Duration::from_secs(MODIFIED));
             }
             Kind::Directory => fs::create_dir_all(tree.path().join(path)).unwrap(),
             Kind::Link(target) => {
@@ -75,37 +64,25 @@ fn evict(site: &Site, tree: &Tree) {
     }
 }
 
-fn run(server: &Server, case: &Case, cut: Cut) -> Result<(), String> {
-    let text = |error: io::Error| error.to_string();
-    let mut client = connect(server);
-    let mut earlier: Vec<Response> = Vec::new();
-    for (number, step) in case.steps.iter().enumerate() {
-        let bytes = step.bytes(&earlier);
-        let pieces = match cut {
-            Cut::Bytes if bytes.len() <= DRIBBLED_MAX => bytes.chunks(1),
-            _ => bytes.chunks(bytes.len().max(1)),
-        };
-        for piece in pieces {
-            // The server may have closed the connection after its response.
-            if client.send(piece).is_err() {
-                break;
-            }
-        }
-        if case.shuts_down && number + 1 == case.steps.len() {
-            client.shutdown_write().map_err(text)?;
-        }
-        for expected in &step.expect {
-            let response = if expected.is_for_head() { client.head() } else { client.response() };
-            let response = response.map_err(text)?;
-            expected
-                .check(&response, &earlier)
-                .map_err(|fault| format!("{fault}\n{response:?}"))?;
-            earlier.push(response);
-        }
+impl Conversation for Client {
+    fn send(&mut self, bytes: &[u8]) {
+        // The server may have closed the connection after its response.
+        let _ = Self::send(self, bytes);
     }
-    if !case.closes && !case.shuts_down {
-        client.shutdown_write().map_err(text)?;
+
+    fn shut_down(&mut self) -> Result<(), String> {
+        self.shutdown_write().map_err(text)
     }
-    let rest = client.read_to_end().map_err(text)?;
-    if rest.is_empty() { Ok(()) } else { Err(format!("{} bytes more", rest.len())) }
+
+    fn receive(&mut self, is_for_head: bool) -> Result<Response, String> {
+        if is_for_head { self.head() } else { self.response() }.map_err(text)
+    }
+
+    fn rest(&mut self) -> Result<usize, String> {
+        self.read_to_end().map(|rest| rest.len()).map_err(text)
+    }
+}
+
+fn text(error: io::Error) -> String {
+    error.to_string()
 }

@@ -11,22 +11,13 @@ use sendfile::Transport;
 use testkit::Response;
 
 use crate::below::Layered;
-use crate::cases::{Case, sites};
+use crate::cases::{Conversation, Cut, sites};
 use crate::lossy::{Lossy, LossyClient};
 use crate::record::{RecordClient, Records, SECRET};
 use crate::world;
 use crate::world::{
     Client, Dial, Make, Plain, assert_nothing_is_left, config, run_until, serve_over, tuning,
 };
-
-/// The way in which the bytes of a step are cut into pieces.
-#[derive(Clone, Copy, Debug)]
-enum Cut {
-    Whole,
-    Bytes,
-}
-
-const DRIBBLED_MAX: usize = 2000;
 
 #[test]
 fn over_the_kernels_tcp() {
@@ -60,10 +51,12 @@ pub(crate) fn run_over<N: Network, C: Client, D: FnMut() -> C>(
     for (seed, site) in (0..).zip(sites()) {
         let world = world::make(config(seed), &site);
         let (mut worker, mut connect) = serve(&world, tuning(&site));
-        for cut in [Cut::Whole, Cut::Bytes] {
+        for cut in Cut::ALL {
             for case in &site.cases {
                 count += 1;
-                if let Err(fault) = run(&world, &mut worker, connect(), case, cut) {
+                let client = connect();
+                let mut talk = Talk { world: &world, worker: &mut worker, client, read: 0 };
+                if let Err(fault) = case.run(cut, &mut talk) {
                     let (site, case) = (site.name, &case.name);
                     faults.push(format!("{site}, {case:?}, {cut:?}: {fault}"));
                 }
@@ -76,54 +69,50 @@ pub(crate) fn run_over<N: Network, C: Client, D: FnMut() -> C>(
     assert!(count > 100, "{count} cases");
 }
 
-fn run<N: Network>(
-    world: &World,
-    worker: &mut Worker<Http1, N>,
-    mut client: impl Client,
-    case: &Case,
-    cut: Cut,
-) -> Result<(), String> {
-    let mut earlier: Vec<Response> = Vec::new();
-    let mut at = 0;
-    for (number, step) in case.steps.iter().enumerate() {
-        let bytes = step.bytes(&earlier);
-        match cut {
-            Cut::Bytes if bytes.len() <= DRIBBLED_MAX => {
-                bytes.chunks(1).for_each(|byte| client.send(byte));
-            }
-            _ => client.send(&bytes),
-        }
-        if case.shuts_down && number + 1 == case.steps.len() {
-            client.shut_down();
-        }
-        for expected in &step.expect {
-            let mut next = Ok(None);
-            let came = run_until(worker, || {
-                client.look();
-                let (rest, has_ended) = (&client.received()[at..], client.end().is_some());
-                next = Response::parse(rest, expected.is_for_head(), has_ended);
-                !matches!(next, Ok(None))
-            });
-            let next = next.map_err(|error| error.to_string())?;
-            let (response, len) = next.ok_or_else(|| {
-                format!("no response, although waited {came} until {:?}", world.now())
-            })?;
-            let fault = |fault| format!("{fault}\n{response:?}");
-            expected.check(&response, &earlier).map_err(fault)?;
-            at += len;
-            earlier.push(response);
-        }
+/// A conversation with a worker, which acts while an answer is awaited.
+struct Talk<'a, N: Network, C> {
+    world: &'a World,
+    worker: &'a mut Worker<Http1, N>,
+    client: C,
+    /// Received bytes that responses have consumed.
+    read: usize,
+}
+
+impl<N: Network, C: Client> Conversation for Talk<'_, N, C> {
+    fn send(&mut self, bytes: &[u8]) {
+        self.client.send(bytes);
     }
-    if !case.closes && !case.shuts_down {
-        client.shut_down();
+
+    fn shut_down(&mut self) -> Result<(), String> {
+        self.client.shut_down();
+        Ok(())
     }
-    let ended = run_until(worker, || {
-        client.look();
-        client.end().is_some()
-    });
-    match client.received().len() - at {
-        0 if ended => Ok(()),
-        0 => Err("the connection stays open".to_owned()),
-        rest => Err(format!("{rest} bytes more")),
+
+    fn receive(&mut self, is_for_head: bool) -> Result<Response, String> {
+        let Self { world, worker, client, read } = self;
+        let mut next = Ok(None);
+        let came = run_until(worker, || {
+            client.look();
+            let (rest, has_ended) = (&client.received()[*read..], client.end().is_some());
+            next = Response::parse(rest, is_for_head, has_ended);
+            !matches!(next, Ok(None))
+        });
+        let (response, len) = next.map_err(|error| error.to_string())?.ok_or_else(|| {
+            format!("no response, although waited {came} until {:?}", world.now())
+        })?;
+        *read += len;
+        Ok(response)
+    }
+
+    fn rest(&mut self) -> Result<usize, String> {
+        let Self { worker, client, read, .. } = self;
+        let has_ended = run_until(worker, || {
+            client.look();
+            client.end().is_some()
+        });
+        match client.received().len() - *read {
+            0 if !has_ended => Err("the connection stays open".to_owned()),
+            rest => Ok(rest),
+        }
     }
 }
