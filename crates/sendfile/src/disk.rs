@@ -13,7 +13,7 @@ use ring::{
     Time, Token,
 };
 
-use crate::file::{BLOCK, Caching, File, Readahead};
+use crate::file::{BLOCK, Caching, File, Inodes, Readahead};
 use crate::transport::Takes;
 
 /// The size of a [`Disk`].
@@ -82,6 +82,7 @@ pub struct Disk {
     /// The place of the next stream in line.
     next_place: u64,
     holders: Rc<Holders>,
+    inodes: Inodes,
     /// By file system.
     abilities: HashMap<u64, Abilities>,
     /// The number of file systems whose names were asked for.
@@ -271,6 +272,7 @@ impl Disk {
             in_line: BTreeMap::new(),
             next_place: 0,
             holders: Rc::default(),
+            inodes: Inodes::default(),
             abilities: HashMap::new(),
             asked: 0,
         })
@@ -359,12 +361,14 @@ impl Disk {
     }
 
     /// Tells a file what decides how its residency can be known: whether it stays in the page cache,
-    /// and which file system it is on. If the name of the file system is not known yet, it is asked
-    /// for; until the answer comes the file system is taken for one of the usual ones.
+    /// what other open files know, and which file system it is on. This comes before each use. If the
+    /// name of the file system is not known yet, it is asked for; until the answer comes the file
+    /// system is taken for one of the usual ones.
     pub(crate) fn introduce(&mut self, ring: &mut Ring, file: &File) {
         if !self.keeps(file) {
             file.drop_what_is_read();
         }
+        self.inodes.share(file);
         if file.is_introduced() {
             return;
         }

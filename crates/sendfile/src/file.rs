@@ -12,8 +12,8 @@
 //! | confirm: `cachestat` of the block | not confirmed for [`CONFIDENCE`] | any page evicted since the look |
 //! | touch: `RWF_NOWAIT` of the last byte in each block | each use | a file dropped as a whole, or being read again in order |
 //!
-//! A touch proves nothing about a block of which a part was evicted and read again. So while a read of
-//! ours in a block is in flight, no earlier look at the block is believed, and when the read ends, the
+//! All open files of one inode share what is known. A touch proves nothing about a block of which a part
+//! was evicted and read again. So while a read of ours in a block is in flight, no earlier look at the block is believed, and when the read ends, the
 //! looks are forgotten. If files of this size are not to stay in the page cache, each use looks: reads
 //! evict parts of blocks all the time.
 //!
@@ -30,15 +30,15 @@
 //! [`CONFIDENCE`] ([`BELIEF_ALONE`] where `cachestat` is refused) before its use while the byte that is
 //! touched stays, which reclaim hardly does (a page just used is not on the inactive list); and a page
 //! that was evicted while the block is read again out of order by a read that is not noted here: of
-//! another process or worker, of another open file of the inode, or of the kernel's readahead. The
-//! random worlds of `crates/samum/tests/simulation.rs` count the first, and assert that nothing else
-//! sleeps.
+//! another process or worker, or of the kernel's readahead. The random worlds of
+//! `crates/samum/tests/simulation.rs` count the first, and assert that nothing else sleeps.
 
-use core::cell::{Cell, RefCell};
+use core::cell::{Cell, OnceCell, RefCell};
 use core::ops::Range;
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::rc::{Rc, Weak};
 
 use ring::{Fd, Mapping, PROBE_BYTES_MAX, Ring, Stat, Time};
 
@@ -51,8 +51,10 @@ const CONFIDENCE: Duration = Duration::from_millis(5);
 /// How long a look is believed where `cachestat` is refused: since Linux 6.16 a process must own the
 /// file or have the right to write to it.
 const BELIEF_ALONE: Duration = Duration::from_millis(50);
-/// Blocks remembered per file; beyond it (1 GiB) each use looks exactly.
+/// Blocks remembered per inode; beyond it (1 GiB) each use looks exactly.
 const BLOCKS_MAX: usize = 4096;
+/// Inodes without open files that are kept in the table in any case; beyond it, as many as there are with.
+const INODES_UNSWEPT: usize = 64;
 const PAGE: u64 = 4096;
 /// `f_type` of statfs(2).
 const TMPFS: u64 = 0x0102_1994;
@@ -78,25 +80,62 @@ pub struct File {
     fd: Fd,
     size: u64,
     dev: u64,
+    ino: u64,
     telling: Cell<Telling>,
     introduced: Cell<bool>,
     /// The readahead that the kernel has been told to use.
     readahead: Cell<Option<Readahead>>,
     /// Whether reads of the inode leave nothing in the page cache.
     dropped: Cell<bool>,
+    /// Shared with other open files of the inode, if there are any.
+    residency: OnceCell<Rc<Residency>>,
+    /// Some once `mincore` was asked.
+    mapping: RefCell<Option<Mapping>>,
+}
+
+/// Knowledge of the residency of an inode.
+#[derive(Debug, Default)]
+struct Residency {
     /// Blocks that were wholly resident, by block number.
     blocks: RefCell<BTreeMap<u64, Block>>,
     /// The number of reads of ours in flight in each block, by block number; never 0.
     reads: RefCell<BTreeMap<u64, u32>>,
-    /// Some once `mincore` was asked.
-    mapping: RefCell<Option<Mapping>>,
 }
 
 /// When a block was last found wholly resident.
 #[derive(Clone, Copy, Debug)]
 struct Block {
+    /// Bytes that the block had: the last block of a file may have grown since.
+    len: u64,
     looked: Time,
     confirmed: Time,
+}
+
+/// The inodes of open files. A file that is found anew has another descriptor than responses under way
+/// use, and their reads concern both.
+#[derive(Debug, Default)]
+pub(crate) struct Inodes {
+    /// By device and inode number.
+    all: HashMap<(u64, u64), Weak<Residency>>,
+    /// Entries at which those without open files are removed.
+    sweep_at: usize,
+}
+
+impl Inodes {
+    /// Has a file share what is known of its inode, from its first use on.
+    pub(crate) fn share(&mut self, file: &File) {
+        if file.residency.get().is_some() {
+            return;
+        }
+        if self.all.len() >= self.sweep_at {
+            self.all.retain(|_, residency| residency.strong_count() > 0);
+            self.sweep_at = 2 * self.all.len() + INODES_UNSWEPT;
+        }
+        let known = self.all.entry((file.dev, file.ino)).or_default();
+        let residency = known.upgrade().unwrap_or_default();
+        *known = Rc::downgrade(&residency);
+        file.residency.get_or_init(|| residency);
+    }
 }
 
 /// The kernel's readahead.
@@ -132,12 +171,12 @@ impl File {
             fd,
             size: stat.size,
             dev: stat.dev,
+            ino: stat.ino,
             telling: Cell::new(Telling::Both),
             introduced: Cell::new(false),
             readahead: Cell::new(None),
             dropped: Cell::new(false),
-            blocks: RefCell::default(),
-            reads: RefCell::default(),
+            residency: OnceCell::new(),
             mapping: RefCell::default(),
         }
     }
@@ -189,6 +228,16 @@ impl File {
         self.dev
     }
 
+    /// A file that no disk has met shares nothing.
+    fn residency(&self) -> &Residency {
+        self.residency.get_or_init(Rc::default)
+    }
+
+    /// Bytes of the file in a block.
+    fn block_len(&self, number: u64) -> u64 {
+        BLOCK.min(self.size.saturating_sub(number * BLOCK))
+    }
+
     /// Notes that reads drop from the page cache what they bring. Such a read may belong to another
     /// stream, to another open file of the same inode or to another worker, and may drop any part at
     /// any time. So no look is believed from one use to the next.
@@ -233,12 +282,13 @@ impl File {
 
     fn resident_in_block(&self, ring: &Ring, offset: u64, len: u64, now: Time, look: bool) -> u64 {
         let number = offset / BLOCK;
-        let known = self.blocks.borrow().get(&number).copied();
+        let blocks = &self.residency().blocks;
+        let known = blocks.borrow().get(&number).copied();
         if let Some(block) = known {
             if self.believes(ring, number, block, now) && self.touch(ring, offset + len - 1) {
                 return len;
             }
-            self.blocks.borrow_mut().remove(&number);
+            blocks.borrow_mut().remove(&number);
         }
         if look { self.look(ring, offset, len, now) } else { 0 }
     }
@@ -249,7 +299,9 @@ impl File {
 
     /// Returns whether a block that was wholly resident at its last look still counts as resident.
     fn believes(&self, ring: &Ring, number: u64, block: Block, now: Time) -> bool {
-        if self.dropped.get() || self.reads.borrow().contains_key(&number) {
+        let residency = self.residency();
+        let is_read = residency.reads.borrow().contains_key(&number);
+        if self.dropped.get() || is_read || block.len < self.block_len(number) {
             return false;
         }
         let age = now.since(block.looked);
@@ -266,10 +318,10 @@ impl File {
             return true;
         }
         let start = number * BLOCK;
-        let pages = BLOCK.min(self.size - start).div_ceil(PAGE);
+        let pages = self.block_len(number).div_ceil(PAGE);
         match self.cached_pages(ring, start, pages) {
             Some(cached) => {
-                if let Some(block) = self.blocks.borrow_mut().get_mut(&number) {
+                if let Some(block) = residency.blocks.borrow_mut().get_mut(&number) {
                     block.confirmed = now;
                 }
                 cached >= pages
@@ -299,7 +351,7 @@ impl File {
     fn look(&self, ring: &Ring, offset: u64, len: u64, now: Time) -> u64 {
         let number = offset / BLOCK;
         let start = number * BLOCK;
-        let whole = BLOCK.min(self.size.saturating_sub(start));
+        let whole = self.block_len(number);
         if whole == 0 || !self.may_be_cached(ring, offset, len) {
             return 0;
         }
@@ -352,7 +404,7 @@ impl File {
 
     /// Notes that a read of ours begins: [`end_read`](Self::end_read) follows.
     pub(crate) fn begin_read(&self, range: &Range<u64>) {
-        let mut reads = self.reads.borrow_mut();
+        let mut reads = self.residency().reads.borrow_mut();
         for number in blocks_of(range) {
             *reads.entry(number).or_default() += 1;
         }
@@ -360,7 +412,8 @@ impl File {
 
     /// Notes that a read of ours has ended, and forgets earlier looks at its blocks.
     pub(crate) fn end_read(&self, range: &Range<u64>) {
-        let (mut reads, mut blocks) = (self.reads.borrow_mut(), self.blocks.borrow_mut());
+        let Residency { reads, blocks } = self.residency();
+        let (mut reads, mut blocks) = (reads.borrow_mut(), blocks.borrow_mut());
         for number in blocks_of(range) {
             blocks.remove(&number);
             let count = reads.get_mut(&number).expect("each read begins before it ends");
@@ -373,11 +426,12 @@ impl File {
 
     /// The whole block is resident now: a read that stays in the page cache has just brought it.
     pub(crate) fn remember(&self, number: u64, now: Time) {
-        let mut blocks = self.blocks.borrow_mut();
+        let mut blocks = self.residency().blocks.borrow_mut();
         if blocks.len() >= BLOCKS_MAX {
             blocks.clear();
         }
-        blocks.insert(number, Block { looked: now, confirmed: now });
+        let len = self.block_len(number);
+        blocks.insert(number, Block { len, looked: now, confirmed: now });
     }
 }
 
@@ -388,8 +442,6 @@ const fn blocks_of(range: &Range<u64>) -> Range<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::rc::Rc;
-
     use ring::sim::{Config, World};
     use ring::{Completion, Event, Op, OpenHow};
 
@@ -419,30 +471,74 @@ mod tests {
     }
 
     /// Where `cachestat` is refused, only the touch would find the eviction, and the page that it
-    /// touches has been read again.
+    /// touches has been read again, perhaps for a response that uses an earlier descriptor of the inode.
     #[test]
     fn a_look_from_before_the_end_of_a_read_is_not_believed() {
-        for is_ended in [false, true] {
+        for (is_ended, is_found_anew) in
+            [(false, false), (true, false), (false, true), (true, true)]
+        {
             let world = World::new(Config { cachestat_errno: Some(1), ..Config::new(1) });
             world.write_file("f", &[7; 200_000]);
             let mut ring = Ring::simulated(&world);
-            let file = open(&world, &mut ring);
+            let mut inodes = Inodes::default();
+            let read = Rc::new(open(&world, &mut ring));
+            inodes.share(&read);
+            let used = if is_found_anew { Rc::new(open(&world, &mut ring)) } else { read.clone() };
+            inodes.share(&used);
             let (part, now) = (100_000..150_000, ring.now());
-            file.begin_read(&part);
-            assert_eq!(file.resident(&ring, 0, 200_000, now, true), 200_000);
+            read.begin_read(&part);
+            assert_eq!(used.resident(&ring, 0, 200_000, now, true), 200_000);
             world.evict_all();
             let pool = ring::BufferPool::new(PROBE_BYTES_MAX, 1).unwrap();
             let buf = pool.take(50_000).unwrap();
-            let (fd, caching) = (file.fd().clone(), ring::Caching::Keep);
-            let read = Op::Read { file: fd, offset: part.start, buf, caching };
-            let Event::Read(_) = one(&mut ring, read) else { unreachable!("a read ends so") };
+            let (file, caching) = (read.fd().clone(), ring::Caching::Keep);
+            let op = Op::Read { file, offset: part.start, buf, caching };
+            let Event::Read(_) = one(&mut ring, op) else { unreachable!("a read ends so") };
             let now = ring.now();
             if is_ended {
-                file.end_read(&part);
+                read.end_read(&part);
             }
-            assert_eq!(file.resident(&ring, 50_000, 100_000, now, false), 0, "{is_ended}");
+            let found = used.resident(&ring, 50_000, 100_000, now, false);
+            assert_eq!(found, 0, "ended: {is_ended}, found anew: {is_found_anew}");
         }
     }
+
+    #[test]
+    fn a_last_block_that_has_grown_is_not_believed() {
+        let world = World::new(Config::new(1));
+        world.write_file("f", &[7; 10_000]);
+        let mut ring = Ring::simulated(&world);
+        let mut inodes = Inodes::default();
+        let before = open(&world, &mut ring);
+        inodes.share(&before);
+        let now = ring.now();
+        assert_eq!(before.resident(&ring, 0, 10_000, now, true), 10_000);
+        world.truncate("f", 50_000);
+        let after = open(&world, &mut ring);
+        inodes.share(&after);
+        let now = ring.now();
+        assert_eq!(after.resident(&ring, 0, 50_000, now, false), 0);
+    }
+
+    #[test]
+    fn inodes_without_open_files_leave_the_table() {
+        let world = World::new(Config::new(1));
+        world.write_file("f", &[7; 10]);
+        let mut ring = Ring::simulated(&world);
+        let root = ring.sim_root(&world);
+        let Event::Stat(stat) = one(&mut ring, Op::Stat(root)) else {
+            unreachable!("a stat ends so")
+        };
+        let kept = open(&world, &mut ring);
+        let mut inodes = Inodes::default();
+        inodes.share(&kept);
+        for ino in 1000..2000 {
+            inodes.share(&File::new(kept.fd().clone(), &Stat { ino, ..*stat }));
+        }
+        assert!(inodes.all.len() <= 2 * INODES_UNSWEPT + 2, "{}", inodes.all.len());
+        assert!(inodes.all[&(kept.dev, kept.ino)].strong_count() > 0);
+    }
+
     /// A file that was found anew has two descriptors. A response that still uses the first reads a part
     /// of a block and drops it; the last byte of the block stays, and is all that a touch of the second
     /// would look at.

@@ -336,6 +336,7 @@ impl FileSource {
                 return;
             }
             looked_at += 1;
+            cx.disk.introduce(cx.ring, &promise.file);
             while !promise.is_done() && !promise.occupied {
                 let left = promise.end - promise.offset;
                 // All other bytes wait for the head of the line, so it is read even if the window
