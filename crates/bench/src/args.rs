@@ -14,7 +14,7 @@ pub struct Tests {
     /// Tests to run [default: all]
     #[arg(value_name = "TEST")]
     pub tests: Vec<String>,
-    /// Print the tests and what each asks
+    /// Print the names and titles of the tests
     #[arg(long)]
     pub list: bool,
     /// The options of the run.
@@ -25,19 +25,19 @@ pub struct Tests {
 /// The options that all suites have.
 #[derive(Clone, Debug, Args)]
 pub struct How {
-    /// Few steps: to see that it works, in under a minute
+    /// Few steps, in less than a minute, to check that everything works
     #[arg(long)]
     pub quick: bool,
-    /// Steps of every test, instead of its own number
+    /// Number of steps of each test [default: its own]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=10_000_000))]
     pub steps: Option<u32>,
-    /// Directory to write [default: runs/DATE-HOST]
+    /// Directory for the results [default: runs/DATE-HOST]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Name to write for this machine [default: its host name]
+    /// Name of this machine in the results [default: its host name]
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
-    /// Where tests may make files, which they remove [default: $TMPDIR or /tmp]
+    /// Directory for temporary files [default: $TMPDIR or /tmp]
     #[arg(long, value_name = "DIR")]
     pub temp: Option<PathBuf>,
     /// Print the summary as JSON
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn tests_are_chosen_by_name_in_their_own_order() {
-        let all = || vec![Test::new("a", "A?", |_| Ok(())), Test::new("b", "B?", |_| Ok(()))];
+        let all = || vec![Test::new("a", "A", |_| Ok(())), Test::new("b", "B", |_| Ok(()))];
         let names = |chosen: Vec<Test>| -> Vec<String> {
             chosen.iter().map(|test| test.about().name.clone()).collect()
         };

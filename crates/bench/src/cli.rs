@@ -6,13 +6,13 @@ use clap::{Parser, Subcommand};
 
 use crate::args::Tests;
 
-/// Does it scale? Times every single step of N, plots step i against i, and says constant,
-/// logarithmic, linear or worse.
+/// Benchmarks of operating systems and servers. Each of N steps is timed, and the growth of the times
+/// is classified as constant, logarithmic, linear or worse
 #[derive(Debug, Parser)]
 #[command(name = "samum-bench", version, propagate_version = true, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 all went well, 1 something failed while running, 2 the command line is wrong, \
-                  130 interrupted (by ctrl-C, SIGTERM or SIGHUP): what was measured until then is written."
+    after_help = "Exit codes: 0 success, 1 an error while running, 2 an error in the command line, 130 an \
+                  interruption by Ctrl-C, SIGTERM or SIGHUP (the measurements made until then are written)."
 )]
 pub struct Cli {
     /// The subcommand.
@@ -23,22 +23,22 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Does the operating system scale? fork, mmap, open, bind, timers, io_uring and more
+    /// Calls of the operating system: fork, mmap, open, bind, timers, io_uring and others
     Os(Tests),
-    /// Do the ways to wait for events scale? select, poll, SIGIO, epoll, io_uring
+    /// Ways to wait for events: select, poll, SIGIO, epoll, io_uring
     Events(Tests),
-    /// Does an HTTP server scale? Latency against open connections, maximum, latency at rates
+    /// Any HTTP server: latency by open connections, maximum rate, latency at fixed rates
     Http(crate::http::Args),
-    /// samum, nginx, h2o, lighttpd and Caddy side by side: warm, cold, download, mixed, idle
+    /// Comparison of samum, nginx, h2o, lighttpd and Caddy: warm, cold, download, mixed, idle
     League(crate::league::Args),
-    /// Do the ways to send a file scale to a disk? read, sendfile, threads, AIO, io_uring, samum
+    /// Ways to send files from a disk: read, sendfile, threads, AIO, io_uring, samum
     Disk(crate::disk::Args),
-    /// What `disk` measures: serves files by one strategy until its parent has gone
+    /// The server that `disk` measures, which sends files by one strategy until its parent exits
     #[command(hide = true)]
     DiskSender(crate::disk::sender::Args),
-    /// What does a request cost samum? Instructions and system calls, by single-stepping
+    /// Instructions and system calls of samum for one request, counted by single-stepping
     Instructions(crate::instructions::Args),
-    /// One HTML page for several runs, overlaid
+    /// One HTML page with the plots of several runs
     Report {
         /// Directories of runs
         #[arg(value_name = "RUN", required = true)]
@@ -49,16 +49,16 @@ pub enum Command {
     },
     /// The tables of README.md, from runs of the league
     Readme {
-        /// Directories of runs, from where README.md is; of a test in several of them the first counts
+        /// Directories of runs, relative to README.md; if several have the same test, the first counts
         #[arg(value_name = "RUN", required = true)]
         runs: Vec<PathBuf>,
-        /// Put them between their marks in this file, instead of printing them
+        /// Write them between their marks in this file instead of printing them
         #[arg(long, value_name = "FILE")]
         into: Option<PathBuf>,
     },
-    /// Ratios of two runs or two machines, and which are beyond noise
+    /// Ratios between two runs or two machines, and which of them exceed the noise
     Compare {
-        /// Directory of the run that counts as 1
+        /// Directory of the run that is the base
         a: PathBuf,
         /// Directory of the run to compare with it
         b: PathBuf,

@@ -39,23 +39,19 @@ const SAMPLES_QUICK: usize = 5;
 pub fn tests() -> Vec<Test> {
     let scales = "an event costs as much beside many idle descriptors as beside few";
     vec![
-        Test::new(
-            "wakeup",
-            "How long until a sleeper has its event beside N idle descriptors?",
-            wakeup,
-        )
-        .scales(scales)
-        .x("idle descriptors")
-        .warm_up("ten wake-ups for each N")
-        .figure(Figure::of(Unit::Nanoseconds).log_x().log_y(true))
-        .steps(20_000, 256),
-        Test::new("cpu", "How much CPU does an event cost beside N idle descriptors?", cpu)
+        Test::new("wakeup", "Wake-up latency with N idle descriptors", wakeup)
+            .scales(scales)
+            .x("idle descriptors")
+            .warm_up("ten wake-ups for each N")
+            .figure(Figure::of(Unit::Nanoseconds).log_x().log_y(true))
+            .steps(20_000, 256),
+        Test::new("cpu", "CPU per event with N idle descriptors", cpu)
             .scales(scales)
             .x("idle descriptors")
             .warm_up("two rounds for each N; 16 descriptors are active")
             .figure(Figure::of(Unit::Nanoseconds).log_x().log_y(true))
             .steps(20_000, 256),
-        Test::new("active", "How much CPU does an event cost when k come at once?", active)
+        Test::new("active", "CPU per event when k events come at once", active)
             .scales("an event costs less if many are fetched by one call")
             .x("active descriptors, beside as many idle ones as fit, 1,000 at most")
             .warm_up("two rounds for each k")

@@ -1,8 +1,9 @@
-//! Does it scale? Do a thing N times, time every single step, plot the latency of step i against i
-//! (the method of von Leitner, "Scalable Network Programming", 2003), and say what the picture says.
+//! Benchmarks of operating systems and servers. A test does a thing N times, times each step, plots
+//! the latency of step i against i, and classifies the growth (the method of von Leitner, "Scalable
+//! Network Programming", 2003).
 //!
 //! ```text
-//!   os, events, ...      tests: values that say what they ask and know how to run
+//!   os, events, ...      tests: values with a title and a way to run
 //!        │
 //!      suite             runs them: recorder, progress, ctrl-C, noise before and after
 //!        │ Run
@@ -13,10 +14,11 @@
 //!  report, compare       pure: one HTML page, one table of ratios
 //! ```
 //!
-//! [`instructions`] stands beside this: it counts what a request costs `samum`, and keeps a table, not runs.
+//! [`instructions`] stands beside this: it counts the instructions of `samum` for one request, and keeps a table instead
+//! of runs.
 //!
-//! Everything that is printed or drawn is made from a [`Run`] alone, so that a directory that was
-//! written elsewhere can be summed up, overlaid and compared as well as a fresh one.
+//! Everything that is printed or drawn is made from a [`Run`] alone, so a directory that was written
+//! on another machine can be summarized, plotted and compared like a new one.
 
 pub mod args;
 pub mod cli;

@@ -78,7 +78,7 @@ fn tested(suite: &str, all: Vec<Test>, command: &Tests) -> Result<(), Stop> {
     if command.list {
         let lines: String = chosen
             .iter()
-            .map(|test| format!("{:18} {}\n", test.about().name, test.about().question))
+            .map(|test| format!("{:18} {}\n", test.about().name, test.about().title))
             .collect();
         return Ok(print(&lines)?);
     }

@@ -96,9 +96,9 @@ fn draw(about: &Description, figure: &Figure, lines: &[Line<'_>]) -> Result<Stri
         // From zero: a picture of latency must not make much of little.
         Axis { range: y.range.start.min(0.0)..y.range.end * 1.05, ..y }
     };
-    let mut title = about.question.clone();
+    let mut title = about.title.clone();
     if !figure.title.is_empty() {
-        let _ = write!(title, " {}", figure.title);
+        let _ = write!(title, ": {}", figure.title);
     }
     if lines.len() > LINES_MAX {
         let _ = write!(title, " ({} of {} lines)", LINES_MAX, lines.len());
@@ -115,7 +115,7 @@ fn draw(about: &Description, figure: &Figure, lines: &[Line<'_>]) -> Result<Stri
         (true, true) => frame.draw(x.range.log_scale(), y.range.log_scale(), &paint),
     }?;
     let body = svg.trim_end().strip_suffix("</svg>").unwrap_or(&svg);
-    // Long questions still fit the width.
+    // Long titles still fit the width.
     let size = match title.chars().count() {
         0..=72 => 18,
         73..=90 => 15,
@@ -459,11 +459,11 @@ mod tests {
             series("<three>", Unit::Nanoseconds, steps(1e6)),
             series("four", Unit::Bytes, steps(1.0)),
         ];
-        let plots = plots(&Test::new("t", "Is it so?", |_| Ok(())), &all);
+        let plots = plots(&Test::new("t", "Cost of it", |_| Ok(())), &all);
         let names: Vec<_> = plots.iter().map(|(name, _)| &name[..]).collect();
         assert_eq!(names, ["t", "t-2"]);
         let svg = &plots[0].1;
-        for part in ["Is it so?", "one &amp; two", "&lt;three&gt;", "M", "</svg>"] {
+        for part in ["Cost of it", "one &amp; two", "&lt;three&gt;", "M", "</svg>"] {
             assert!(svg.contains(part), "{part} is not in it");
         }
         assert!(!svg.contains("four"));
@@ -498,7 +498,7 @@ mod tests {
 
     #[test]
     fn odd_values_are_drawn_all_the_same() {
-        let test = Test::new("t", "T?", |_| Ok(()))
+        let test = Test::new("t", "T", |_| Ok(()))
             .figure(Figure::of(Unit::Count).log_x().log_y(true))
             .figure(Figure::of(Unit::Count).lines());
         let odd = [
@@ -519,7 +519,7 @@ mod tests {
         let all: Vec<_> = (0..LINES_MAX + 3)
             .map(|n| series(&format!("s{n}"), Unit::Count, vec![(1.0, 1.0), (2.0, 2.0)]))
             .collect();
-        let plots = plots(&Test::new("t", "T?", |_| Ok(())), &all);
+        let plots = plots(&Test::new("t", "T", |_| Ok(())), &all);
         assert!(plots[0].1.contains("(24 of 27 lines)"));
     }
 }

@@ -112,7 +112,7 @@ fn section(runs: &[Run], about: &Description) -> Result<String, Error> {
     let mut html = format!(
         "<section id=\"{0}\">\n<h2><a href=\"#{0}\">{0}</a> {1}</h2>\n",
         escape(&about.name),
-        escape(&about.question)
+        escape(&about.title)
     );
     if !about.scales.is_empty() {
         let _ = writeln!(html, "<p>Scales means: {}</p>", escape(&about.scales));

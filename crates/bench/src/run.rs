@@ -102,8 +102,9 @@ pub struct Table {
 pub struct Description {
     /// Short, for the command line and as a file's name: `[a-z0-9-]`.
     pub name: String,
-    /// One line that ends with a question mark: the title of its plots.
-    pub question: String,
+    /// The title of its plots and tables, one line. Older runs have questions here.
+    #[serde(alias = "question")]
+    pub title: String,
     /// The meaning of "scales" in this test, one line.
     pub scales: String,
     /// The unit of a step: "live children".
@@ -146,7 +147,7 @@ pub enum Judge {
 /// A plot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figure {
-    /// Behind the test's question; may be empty.
+    /// Follows the title of the test; may be empty.
     pub title: String,
     /// Series in it; empty: all that have the unit.
     pub series: Vec<String>,

@@ -64,15 +64,15 @@ impl core::fmt::Debug for Test {
 
 impl Test {
     /// A test with 1000 steps, 50 in quick mode, judged by growth, one plot for each unit.
-    /// `name` is `[a-z0-9-]`, `question` one line.
+    /// `name` is `[a-z0-9-]`, `title` one line.
     pub fn new(
         name: &str,
-        question: &str,
+        title: &str,
         body: impl FnMut(&mut Recorder<'_>) -> Result<(), Fault> + 'static,
     ) -> Self {
         let about = Description {
             name: name.to_owned(),
-            question: question.to_owned(),
+            title: title.to_owned(),
             scales: String::new(),
             x: "step".to_owned(),
             warm_up: "none: the first step is part of the picture".to_owned(),

@@ -137,7 +137,7 @@ pub fn markdown(run: &Run) -> String {
         if ran.tables.is_empty() && ran.notes.is_empty() {
             continue;
         }
-        let _ = writeln!(text, "## {}: {}\n", ran.about.name, ran.about.question);
+        let _ = writeln!(text, "## {}: {}\n", ran.about.name, ran.about.title);
         for note in &ran.notes {
             let _ = writeln!(text, "- {note}");
         }
@@ -168,7 +168,7 @@ pub fn verdict_table(run: &Run, with_tests: bool) -> Table {
 /// The same for one test.
 #[must_use]
 pub fn test_table(run: &Run, ran: &Ran) -> Table {
-    Table { title: ran.about.question.clone(), head: head(false), rows: test_rows(run, ran, false) }
+    Table { title: ran.about.title.clone(), head: head(false), rows: test_rows(run, ran, false) }
 }
 
 fn head(with_tests: bool) -> Vec<String> {

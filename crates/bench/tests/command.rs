@@ -42,7 +42,11 @@ fn check_suite(suite: &str, tests: &[samum_bench::Test]) {
         for reason in reasons.clone() {
             reasons::accept(&about.name, reason);
         }
-        assert!(about.question.ends_with('?') && !about.scales.is_empty(), "{}", about.name);
+        assert!(
+            !about.title.is_empty() && !about.title.ends_with('?') && !about.scales.is_empty(),
+            "{}",
+            about.name
+        );
         let points: usize = run.of(&about.name).map(|series| series.points.len()).sum();
         assert!(points > 0 || reasons.count() > 0, "{} has neither rows nor reason", about.name);
         let notes = &ran.notes;

@@ -27,16 +27,18 @@ use crate::{Fault, Recorder, Test, Unit, interrupt, machine};
 /// The test with a slow disk.
 pub(super) fn slow(plan: &Rc<Plan>) -> Test {
     let plan = Rc::clone(plan);
-    figures(Test::new("slow", "What do hot requests see beside a slow disk?", move |recorder| {
-        run(&plan, recorder, Speed::Slow)
-    }))
+    figures(Test::new(
+        "slow",
+        "Latency of hot requests beside downloads from a slow disk",
+        move |recorder| run(&plan, recorder, Speed::Slow),
+    ))
     .scales("hot requests are answered as fast as without cold ones, and the disk is used up")
 }
 
 /// The test with the disk as it is.
 pub(super) fn fast(plan: &Rc<Plan>) -> Test {
     let plan = Rc::clone(plan);
-    figures(Test::new("fast", "How fast do files come from the disk as it is?", move |recorder| {
+    figures(Test::new("fast", "Speed of downloads from a disk without a limit", move |recorder| {
         run(&plan, recorder, Speed::Fast)
     }))
     .scales("as fast as the disk, for the CPU of sendfile, and hot requests are answered meanwhile")

@@ -19,7 +19,7 @@ use crate::{Fault, Recorder, Test, Unit, interrupt};
 /// The test.
 pub(super) fn test(plan: &Rc<Plan>) -> Test {
     let plan = Rc::clone(plan);
-    Test::new("bytes", "Does every byte arrive, and for how many system calls?", move |recorder| {
+    Test::new("bytes", "Correctness of the bytes, and number of system calls", move |recorder| {
         run(&plan, recorder)
     })
     .scales("every byte, and system calls that do not grow with the bytes")

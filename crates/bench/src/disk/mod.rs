@@ -36,7 +36,7 @@ pub struct Args {
     /// Tests to run: bytes, slow, fast, receive, send.
     #[command(flatten)]
     pub tests: Tests,
-    /// Directory on the disk to measure; files are made in a directory of their own in it, and removed
+    /// Directory on the disk to measure; files are made in it, and removed at the end
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     pub root: PathBuf,
     /// Strategies to compare [default: all]

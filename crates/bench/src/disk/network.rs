@@ -33,7 +33,7 @@ use crate::{Fault, Recorder, Test, Unit, interrupt};
 pub(super) fn receive(plan: &Rc<Plan>) -> Test {
     let plan = Rc::clone(plan);
     let ways = [Way::Recv, Way::RecvRegistered];
-    figures(Test::new("receive", "What does it cost to receive?", move |recorder| {
+    figures(Test::new("receive", "Cost of receiving", move |recorder| {
         run(&plan, recorder, &ways, 1)
     }))
 }
@@ -42,11 +42,9 @@ pub(super) fn receive(plan: &Rc<Plan>) -> Test {
 pub(super) fn send_test(plan: &Rc<Plan>) -> Test {
     let plan = Rc::clone(plan);
     let ways = [Way::Send, Way::Sendfile, Way::ZeroCopy, Way::SendRegistered];
-    figures(Test::new(
-        "send",
-        "What does it cost to send from memory on ten sockets?",
-        move |recorder| run(&plan, recorder, &ways, SOCKETS),
-    ))
+    figures(Test::new("send", "Cost of sending from memory on ten sockets", move |recorder| {
+        run(&plan, recorder, &ways, SOCKETS)
+    }))
 }
 
 fn figures(test: Test) -> Test {

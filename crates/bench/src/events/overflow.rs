@@ -14,18 +14,16 @@ use crate::unit::Unit;
 const QUEUE: u64 = 64;
 
 pub(super) fn test() -> Test {
-    Test::new(
-        "sigio-overflow",
-        "What does SIGIO cost when its queue of 64 signals overflows?",
-        overflow,
-    )
-    .scales("below the limit an event is a signal; beyond it one poll(2) of all finds the rest")
-    .x("descriptors that become ready before anyone looks")
-    .warm_up("one round")
-    .figure(Figure::of(Unit::Nanoseconds).lines())
-    .figure(Figure::of(Unit::Count).titled("How they were found").log_y(false).lines())
-    .level()
-    .steps(256, 128)
+    Test::new("sigio-overflow", "Cost of SIGIO when its queue of 64 signals overflows", overflow)
+        .scales("below the limit an event is a signal; beyond it one poll(2) of all finds the rest")
+        .x("descriptors that become ready before anyone looks")
+        .warm_up("one round")
+        .figure(Figure::of(Unit::Nanoseconds).lines())
+        .figure(
+            Figure::of(Unit::Count).titled("events by how they were found").log_y(false).lines(),
+        )
+        .level()
+        .steps(256, 128)
 }
 
 /// The limit of queued signals, put back when dropped.
@@ -92,7 +90,7 @@ fn overflow(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         recorder.progress(float(ready) / float(most));
     }
     recorder.table(Table {
-        title: "How the events were found".into(),
+        title: "Events by how they were found".into(),
         head: ["ready", "by signal", "by poll", "overflows"].map(str::to_owned).into(),
         rows,
     });

@@ -26,7 +26,7 @@ use crowd::Crowd;
 /// The command line of `samum-bench http`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The URL to request; several are shown in the same plots
+    /// URL to request; several URLs are shown in the same plots
     #[arg(value_name = "URL", required = true)]
     pub urls: Vec<String>,
     /// Tests to run: connections, maximum, latency [default: all]
@@ -44,19 +44,19 @@ pub struct Args {
     /// latency: requests per second [default: 10, 50 and 90 % of the maximum]
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = rate)]
     pub rates: Vec<f64>,
-    /// latency: requests at even distances, instead of those of independent users
+    /// latency: requests at even intervals instead of those of independent users
     #[arg(long)]
     pub even: bool,
     /// latency: connections that receive slowly; 0 for none
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(..=10_000))]
     pub slow_readers: u32,
-    /// latency: bytes per second that each of them receives
+    /// latency: bytes per second that each of those receives
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=10_000_000))]
     pub slow_rate: u64,
-    /// latency: the path that they request [default: the path of the URL]
+    /// latency: path that those connections request [default: the path of the URL]
     #[arg(long, value_name = "PATH")]
     pub slow_path: Option<String>,
-    /// maximum, latency: copy received bytes out of the kernel, instead of discarding them there
+    /// maximum, latency: copy received bytes out of the kernel instead of discarding them there
     #[arg(long)]
     pub copy: bool,
     /// CPU of the load generator [default: any]
@@ -114,29 +114,29 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         cpu: args.client_cpu,
     });
     let count = |n| index(args.count.unwrap_or(n));
-    let test = |name, question, body: fn(&Http, &mut Recorder<'_>) -> Result<(), Fault>| {
+    let test = |name, title, body: fn(&Http, &mut Recorder<'_>) -> Result<(), Fault>| {
         let http = Rc::clone(&http);
-        Test::new(name, question, move |recorder| {
+        Test::new(name, title, move |recorder| {
             http.answers()?;
             body(&http, recorder)
         })
     };
     let dots = |series| Figure::of(Unit::Nanoseconds).titled(series).only(&[series]).log_y(true);
     Ok(vec![
-        test("connections", "Do requests take longer the more connections are open?", connections)
+        test("connections", "Latency of requests with N open connections", connections)
             .scales("neither to connect nor to be answered takes longer with 15,000 connections than with one")
             .x("open connections")
             .steps(count(15_000), count(500))
             .figure(dots(CONNECT))
             .figure(dots(REQUEST)),
-        test("maximum", "How many requests a second?", maximum)
+        test("maximum", "Maximum rate of requests", maximum)
             .scales("as many as the machine's cores allow")
             .x("connections")
             .warm_up("a tenth of each measurement")
             .steps(1, 1)
             .tabled()
             .figure(Figure::of(Unit::PerSecond).titled("kept or not").only(&[KEPT, NOT_KEPT])),
-        test("latency", "How long do requests take at a rate?", latency)
+        test("latency", "Latency of requests at fixed rates", latency)
             .scales("a tail that stays short up to 90 % of the maximum")
             .x(figures::ONE_IN)
             .warm_up("a tenth of each measurement")

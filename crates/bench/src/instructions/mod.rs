@@ -36,13 +36,13 @@ use table::Table;
 /// The command line of `samum-bench instructions`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Compare with a table that was kept, and fail where a line differs by more than it may
+    /// Compare with the table in this file; fail if a line differs by more than its limit
     #[arg(long, value_name = "FILE", conflicts_with = "update")]
     pub check: Option<PathBuf>,
     /// Write the table to this file
     #[arg(long, value_name = "FILE")]
     pub update: Option<PathBuf>,
-    /// Where to make the files to serve, on a disk, in a directory of their own, which is removed [default: /var/tmp]
+    /// Directory on a disk in which the served files are made; they are removed at the end [default: /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
 }

@@ -33,7 +33,7 @@ pub fn test(league: &Rc<League>) -> Test {
     let league = Rc::clone(league);
     Test::new(
         "cold",
-        "Do requests for a file in memory wait for those that are not?",
+        "Latency of requests for a file in memory beside cold downloads",
         move |recorder| run(&league, recorder),
     )
     .scales("hot requests as fast beside cold downloads as alone")
@@ -43,7 +43,7 @@ pub fn test(league: &Rc<League>) -> Test {
     .better(KEPT, Better::More)
     .figure(
         Figure::of(Unit::Nanoseconds)
-            .titled("latency of hot requests beside cold downloads, with what those had waited that were cut off")
+            .titled("with the time that requests had waited when they were cut off")
             .only(&[BESIDE])
             .log_x()
             .log_y(true)

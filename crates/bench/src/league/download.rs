@@ -22,7 +22,7 @@ use crate::{Fault, Recorder, Test, Unit, interrupt};
 #[must_use]
 pub fn test(league: &Rc<League>) -> Test {
     let league = Rc::clone(league);
-    Test::new("download", "How fast do files come from the disk?", move |recorder| {
+    Test::new("download", "Speed of downloads from the disk", move |recorder| {
         run(&league, recorder)
     })
     .scales("as fast as the disk can be read, alone and 200 at once, for little CPU")

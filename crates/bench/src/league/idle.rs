@@ -22,7 +22,7 @@ use crate::{Fault, Recorder, Test, Unit};
 #[must_use]
 pub fn test(league: &Rc<League>) -> Test {
     let league = Rc::clone(league);
-    Test::new("idle", "What do idle connections cost?", move |recorder| run(&league, recorder))
+    Test::new("idle", "Cost of idle connections", move |recorder| run(&league, recorder))
         .scales("no more for the last connection than for the first, in time and in bytes")
         .x("open connections")
         .warm_up("none: the first connection is part of the picture")

@@ -26,11 +26,9 @@ use crate::{Fault, Recorder, Test, Unit};
 #[must_use]
 pub fn test(league: &Rc<League>) -> Test {
     let league = Rc::clone(league);
-    Test::new(
-        "mixed",
-        "What do visitors see when some files are in memory and some are not?",
-        move |recorder| run(&league, recorder),
-    )
+    Test::new("mixed", "Latency of a site whose files are partly in memory", move |recorder| {
+        run(&league, recorder)
+    })
     .scales("only requests for cold files wait")
     .x(ONE_IN)
     .warm_up(
@@ -39,7 +37,7 @@ pub fn test(league: &Rc<League>) -> Test {
     .tabled()
     .figure(
         Figure::of(Unit::Nanoseconds)
-            .titled("latency of small files beside large downloads, with what those had waited that were cut off")
+            .titled("small files, with the time that requests had waited when they were cut off")
             .only(&[SMALL])
             .log_x()
             .log_y(true)

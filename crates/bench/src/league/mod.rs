@@ -55,7 +55,7 @@ pub struct Args {
     /// One more server, started by a command with {root} and {port}; may be repeated
     #[arg(long, value_name = "NAME=COMMAND")]
     pub add: Vec<String>,
-    /// Where to make the files to serve, in a directory of their own, which is removed [default: /var/tmp]
+    /// Directory in which the served files are made; they are removed at the end [default: /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
     /// Rounds in which the servers take turns [default: 3, quick 1]
@@ -76,7 +76,7 @@ pub struct Args {
     /// cold, mixed: concurrent downloads from the disk
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub readers: u32,
-    /// cold, mixed: requests per second, of the measurements by the clock [default: 5000, mixed 1000]
+    /// cold, mixed: requests per second in measurements at a fixed rate [default: 5000, mixed 1000]
     #[arg(long, value_name = "N", value_parser = rate)]
     pub requests: Option<f64>,
     /// download: bytes of the file [default: 1 GiB, quick 32 MiB]
@@ -85,8 +85,8 @@ pub struct Args {
     /// idle: connections [default: 10000, quick 500]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub count: Option<u32>,
-    /// The client copies what it receives out of the kernel, instead of discarding it there; but not in
-    /// download, where one CPU cannot copy as fast as a disk reads
+    /// Copy received bytes out of the kernel instead of discarding them there; not in download, where
+    /// one CPU cannot copy as fast as a disk reads
     #[arg(long)]
     pub copy: bool,
     /// CPU of the servers [default: the first, if there are two]

@@ -18,7 +18,7 @@ use crate::{Fault, Recorder, Test, Unit};
 #[must_use]
 pub fn test(league: &Rc<League>) -> Test {
     let league = Rc::clone(league);
-    Test::new("warm", "What does a request for a file in memory cost?", move |recorder| {
+    Test::new("warm", "Cost of a request for a file in memory", move |recorder| {
         run(&league, recorder)
     })
     .scales("CPU per request that is near the floor's, for small files and large")

@@ -22,23 +22,23 @@ use crate::sys::uring::{Ask, Ring};
 
 pub(super) fn tests() -> Vec<Test> {
     vec![
-        Test::new("socket", "How long does socket() take with N sockets open?", sockets)
+        Test::new("socket", "Latency of socket() with N sockets open", sockets)
             .scales("the N-th socket takes as long as the first")
             .x("open sockets")
             .steps(6000, 60),
-        Test::new("bind", "How long does it take to bind to a free port with N bound?", binds)
+        Test::new("bind", "Latency of bind() to a free port with N ports bound", binds)
             .scales("a free port is found as fast when most are taken")
             .x("bound sockets")
             .steps(12_000, 60),
-        Test::new("connect", "How long does connect() take without a port of one's own?", connects)
+        Test::new("connect", "Latency of connect() from a port that the kernel chooses", connects)
             .scales("the N-th connection to one server takes as long as the first")
             .x("open connections")
             .steps(6000, 60),
-        Test::new("open", "How long does the N-th descriptor take?", opens)
+        Test::new("open", "Latency of opening the N-th descriptor", opens)
             .scales("the lowest free number is found as fast among many as among few")
             .x("open descriptors")
             .steps(15_000, 60),
-        Test::new("table", "Which threads wait while the table of descriptors grows?", tables)
+        Test::new("table", "Threads that wait while the table of descriptors grows", tables)
             .scales(
                 "the N-th descriptor takes as long as the first; but in a process with threads, opening the one \
                  that makes the table double waits until no CPU can use the old table (expand_fdtable in \
@@ -46,11 +46,11 @@ pub(super) fn tests() -> Vec<Test> {
             )
             .x("open descriptors")
             .steps(15_000, 600),
-        Test::new("eventfd", "How long does an eventfd take with N open?", eventfds)
+        Test::new("eventfd", "Latency of making and using an eventfd with N open", eventfds)
             .scales("making and using the N-th takes as long as the first")
             .x("open eventfds")
             .steps(15_000, 60),
-        Test::new("accept", "How long from connect() until the connection is accepted?", accepts)
+        Test::new("accept", "Time from connect() until the connection is accepted", accepts)
             .scales("the N-th connection is accepted as fast as the first")
             .x("accepted connections")
             .warm_up("none; one thread connects and accepts")

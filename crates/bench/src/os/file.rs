@@ -15,13 +15,13 @@ use crate::suite::{Fault, Recorder, Test};
 
 pub(super) fn tests() -> Vec<Test> {
     vec![
-        Test::new("directory", "How long does a file of a directory with N files take?", directory)
+        Test::new("directory", "Latency of operations in a directory with N files", directory)
             .scales("the N-th file is made, found and removed in logarithmic time or better")
             .x("files in one directory")
             .warm_up("none: \"find, not there\" asks for names that never were, which the directory has to be searched for; \
                  \"find, cached\" for one of those that are there, at random, which the kernel remembers")
             .steps(10_000, 60),
-        Test::new("read", "How long does a read take, in order and at random?", reads)
+        Test::new("read", "Latency of reads, in order and at random", reads)
             .scales("the N-th read costs no more than the first, in order and at random: two series, to be compared by \
                      their medians, which are alike in memory and on few disks")
             .x("reads of 4 KiB")

@@ -16,28 +16,24 @@ use crate::sys::memory::Mapping;
 
 pub(super) fn tests() -> Vec<Test> {
     vec![
-        Test::new("mmap", "How long does mmap take with N regions mapped?", mmap)
+        Test::new("mmap", "Latency of mmap() with N regions mapped", mmap)
             .scales("the tree of regions is searched in logarithmic time or better")
             .x("mapped regions of one page")
             .steps(15_000, 60),
-        Test::new("touch", "How long does the first touch of every second page take?", touch)
+        Test::new("touch", "Latency of the first access to every second page", touch)
             .scales("a page fault takes as long in a large region as in a small one")
             .x("pages touched, each second one")
             .steps(10_000, 60),
-        Test::new("munmap", "How long does munmap take with N regions left?", munmap)
+        Test::new("munmap", "Latency of munmap() with N regions left", munmap)
             .scales("a region is found and given back in logarithmic time or better")
             .x("mapped regions of one page")
             .warm_up("all regions are made and touched before")
             .steps(15_000, 60),
-        Test::new(
-            "file-fault",
-            "How long does the fault of a file's cached page take?",
-            file_fault,
-        )
-        .scales("a fault takes as long in a large file as in a small one")
-        .x("pages touched, each second one")
-        .warm_up("the file is written just before, and so in memory")
-        .steps(2000, 60),
+        Test::new("file-fault", "Latency of a page fault on a cached file", file_fault)
+            .scales("a fault takes as long in a large file as in a small one")
+            .x("pages touched, each second one")
+            .warm_up("the file is written just before, and so in memory")
+            .steps(2000, 60),
     ]
 }
 

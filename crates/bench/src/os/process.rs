@@ -24,42 +24,38 @@ use crate::unit::Unit;
 
 pub(super) fn tests() -> Vec<Test> {
     vec![
-        Test::new("fork", "How long does fork take with N children alive?", forks)
+        Test::new("fork", "Latency of fork() with N live children", forks)
             .scales("the N-th fork takes as long as the first, however many processes there are")
             .x("live children")
             .warm_up("none; \"static\" and \"dynamic\" are one C program built twice")
             .steps(1500, 40),
-        Test::new("spawn", "How long does it take to start a program from a large process?", spawn)
+        Test::new("spawn", "Latency of starting a program from a large process", spawn)
             .scales("starting takes as long from a large process as from a small one")
             .x("memory of the parent, steps of 256 KiB touched")
             .warm_up("one start of each kind, so that the program is in memory")
             .steps(400, 30),
-        Test::new(
-            "thread",
-            "How long does it take to make a thread with N threads alive?",
-            threads,
-        )
-        .scales("the N-th thread takes as long as the first")
-        .x("live threads")
-        .steps(4000, 50),
-        Test::new("switch", "How long does a switch take in a ring of N processes?", switch)
+        Test::new("thread", "Latency of starting a thread with N live threads", threads)
+            .scales("the N-th thread takes as long as the first")
+            .x("live threads")
+            .steps(4000, 50),
+        Test::new("switch", "Latency of a context switch in a ring of N processes", switch)
             .scales("a switch takes as long among many processes as among two")
             .x("processes that pass a byte on through pipes")
             .warm_up("one round for each N; all processes on one CPU")
             .steps(600, 20),
-        Test::new("futex", "How long does a futex take with N threads asleep on others?", futexes)
+        Test::new("futex", "Latency of a futex with N threads asleep on others", futexes)
             .scales("threads that sleep on other futexes cost nothing")
             .x("threads asleep, each on a futex of its own")
             .warm_up(
                 "each thread sleeps, and one call of each kind is made, before the clock is read",
             )
             .steps(3000, 40),
-        Test::new("pidfd", "How long does it take to name a process among N?", pidfds)
+        Test::new("pidfd", "Latency of finding one process among N", pidfds)
             .scales("finding the N-th process takes as long as finding the first")
             .x("live children")
             .warm_up("each child sleeps, and has been named once, before it is named by the clock")
             .steps(1500, 40),
-        Test::new("memory", "How much memory does one of N take?", memory)
+        Test::new("memory", "Memory per process, thread and connection", memory)
             .scales("each takes as much as the one before")
             .x("how many there are")
             .warm_up("32 of each kind are there before counting begins")

@@ -15,11 +15,11 @@ use crate::sys::signal::{Timer, alarm};
 
 pub(super) fn tests() -> Vec<Test> {
     vec![
-        Test::new("timer", "How long does it take to arm a timer beside N armed ones?", timers)
+        Test::new("timer", "Latency of arming a timer with N timers armed", timers)
             .scales("the kernel's tree of timers: logarithmic or better")
             .x("armed timers")
             .steps(12_000, 60),
-        Test::new("timeout", "How late is a timeout of 1 ms with N timers armed?", timeouts)
+        Test::new("timeout", "Delay of a timeout of 1 ms with N timers armed", timeouts)
             .scales("a timeout comes as punctually beside many timers as beside few")
             .x("armed timers")
             .warm_up("none; what is shown is the time beyond 1 ms")

@@ -12,11 +12,11 @@ use crate::sys::uring::{Ask, Ring};
 
 pub(super) fn tests() -> Vec<Test> {
     vec![
-        Test::new("uring-setup", "How long does io_uring_setup take with N rings open?", setup)
+        Test::new("uring-setup", "Latency of io_uring_setup() with N rings open", setup)
             .scales("the N-th ring takes as long as the first")
             .x("open rings with 8 entries")
             .steps(1000, 30),
-        Test::new("uring-files", "How long does a read by io_uring take with N files open?", files)
+        Test::new("uring-files", "Latency of a read by io_uring with N files open", files)
             .scales("the N-th file is found as fast as the first, by number or registered")
             .x("open files")
             .warm_up("one read of each kind")

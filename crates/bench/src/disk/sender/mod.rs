@@ -98,10 +98,10 @@ pub const DIFFERENCES: &str = "Strategies but samum's have one piece of 256 KiB 
 /// The command line of the hidden `samum-bench disk-sender`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// How to send
+    /// Strategy
     #[arg(long, value_enum)]
     pub strategy: Strategy,
-    /// Port of 127.0.0.1 to listen at
+    /// Port of 127.0.0.1 to listen on
     #[arg(long)]
     pub port: u16,
     /// Directory whose files to serve; those of its subdirectories are not
