@@ -15,8 +15,8 @@
 //!
 //! Up to [`EMPTY_LINES_MAX`] empty lines before the request line are passed over, as §2.2 asks.
 //!
-//! The verdict never depends on how the bytes were cut into packets: a fault in a prefix is a fault of
-//! the whole, and is reported as soon as the prefix is there.
+//! The verdict never depends on how the bytes were cut into packets. A fault of one line is reported as
+//! soon as the line shows it; fields that contradict each other are reported at the end of the head.
 
 use http::bytes::{self, HOST, PATH, QUERY, TOKEN};
 use http::{Field, FieldIndex, Head, Method, Reject, Status, Target, Version};
@@ -28,7 +28,7 @@ use crate::line;
 /// The most empty lines that may stand before a request line (RFC 9112 §2.2: at least one).
 pub const EMPTY_LINES_MAX: usize = 2;
 
-/// The longest method that is looked at. The longest registered one, `UPDATEREDIRECTREF`, has 17
+/// The longest method that is accepted. The longest registered one, `UPDATEREDIRECTREF`, has 17
 /// letters.
 pub const METHOD_BYTES_MAX: usize = 32;
 
@@ -72,11 +72,11 @@ impl Request<'_> {
 /// The framing of a request's body (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// There is none; also with `Content-Length: 0`.
+    /// No body; also with `Content-Length: 0`.
     None,
-    /// This number of bytes, at least one.
+    /// A body of so many bytes, at least one.
     Length(u64),
-    /// Chunks, up to one of length zero and the trailer section.
+    /// A body of chunks, up to one of length zero and the trailer section.
     Chunked,
 }
 

@@ -11,7 +11,7 @@
 //! - the only transfer coding is `chunked`, and HTTP/1.0 has none,
 //! - an interim response announces no body.
 //!
-//! Only the space behind the status code may be missing, as it often is; that moves no end.
+//! The space behind the status code may be missing, as it often is. That changes no end.
 
 use core::fmt;
 
@@ -43,13 +43,13 @@ pub struct Response<'a> {
 /// The framing of a response's body (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// There is none; also with `Content-Length: 0`.
+    /// No body; also with `Content-Length: 0`.
     None,
-    /// This number of bytes, at least one.
+    /// A body of so many bytes, at least one.
     Length(u64),
-    /// Chunks, up to one of length zero and the trailer section.
+    /// A body of chunks, up to one of length zero and the trailer section.
     Chunked,
-    /// All bytes up to the end of the connection. Whether it is complete cannot be known.
+    /// All bytes up to the end of the connection. A body that was cut off looks like a whole one.
     UntilClose,
 }
 
@@ -123,7 +123,8 @@ impl fmt::Display for Fault {
 
 impl core::error::Error for Fault {}
 
-/// The scanning of lines is that of requests; only the reason is of use here.
+/// Requests and responses share the parser of lines. A client sends no status, so it needs only the
+/// reason.
 impl From<http::Reject> for Fault {
     fn from(reject: http::Reject) -> Self {
         Self { reason: reject.reason }

@@ -101,7 +101,7 @@ impl Connection {
     /// calls, but for the pieces that content comes in. `limits` must be the same in every call.
     #[inline]
     pub fn handle_input<'a>(&mut self, input: &'a [u8], limits: &Limits) -> (usize, Event<'a>) {
-        // The common case first, apart from the machine: a head, and nothing before it.
+        // The common case is a head. It has a path of its own, without the state machine of bodies.
         if let State::ExpectHead = self.state {
             return match request::parse(input, limits) {
                 Ok(None) => (0, Event::Partial),
@@ -112,8 +112,9 @@ impl Connection {
         self.handle_body(input, limits)
     }
 
-    /// The same while a body is outstanding ([`is_idle`](Self::is_idle) is false): apart, so that who
-    /// waits for the end of a body need not carry the parser of heads.
+    /// Does what [`handle_input`](Self::handle_input) does while a body is outstanding
+    /// ([`is_idle`](Self::is_idle) is false). It is a function of its own so that callers that only wait for
+    /// the end of a body do not contain the parser of heads.
     ///
     /// # Panics
     ///
@@ -123,7 +124,7 @@ impl Connection {
         self.step(input, limits).unwrap_or_else(|reject| (input.len(), self.reject(reject)))
     }
 
-    /// Has the body of `request` delivered as [`Event::Body`], without its framing and with at most
+    /// Delivers the body of `request` as [`Event::Body`], without its framing and with at most
     /// `bytes_max` bytes of content; trailers are skipped. `u64::MAX` is no limit.
     ///
     /// Call it between [`Event::Request`] and the next call of

@@ -17,7 +17,7 @@ pub struct Wire {
     /// `Connection`
     pub connection: ConnectionOption,
     /// `Transfer-Encoding: chunked`. It is only for HTTP/1.1 clients, and takes the place of
-    /// `Content-Length`. Left out, as that, where there is never content (RFC 9112 §6.1).
+    /// `Content-Length`. Neither is written where there is never content (RFC 9112 §6.1).
     pub chunked: bool,
 }
 

@@ -6,7 +6,7 @@ use super::{Case, Expected, Site};
 
 pub(super) fn sites() -> Vec<Site> {
     let big = Content::from(vec![b'x'; 100_000]);
-    // What is served as text stays text, whatever is in it.
+    // Clients must not take a text for another type because of its bytes.
     let nosniff = |expected: Expected| expected.field("X-Content-Type-Options", "nosniff");
     let empty = || Expected::ok("").field("Content-Length", "0");
     vec![Site::new("files").file("0", "").file("a.txt", "<script>").file("big", big.clone()).cases(

@@ -13,7 +13,7 @@ pub(super) fn sites() -> Vec<Site> {
     vec![Site::new("malformed").file("index.html", "index").cases(cases)]
 }
 
-/// What is wrong, and the status.
+/// For each case the fault, the bytes and the status.
 fn table() -> Vec<(&'static str, Vec<u8>, u16)> {
     let get = |fields: &str| format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n").into_bytes();
     let post = |fields: &str, body: &str| {

@@ -1,4 +1,4 @@
-//! What a server answers, as values: sites, and on each of them conversations of one connection.
+//! The answers of a server, as values: sites, and for each of them conversations of one connection.
 //!
 //! A case says which bytes a client sends and which responses must come back. Nothing here opens a
 //! socket, starts a process or reads a clock, so whatever can serve a [`Site`] can run the table: the
@@ -105,7 +105,7 @@ impl Site {
     }
 }
 
-/// What one client sends on one connection, and what comes back.
+/// The bytes that one client sends on one connection, and the responses that must come back.
 pub(crate) struct Case {
     pub(crate) name: String,
     steps: Vec<Step>,
@@ -180,7 +180,7 @@ impl Case {
     /// and if [`closes`](Self::closes) the server must have closed the connection by itself.
     ///
     /// # Errors
-    /// What is different.
+    /// The first difference.
     pub(crate) fn run(&self, cut: Cut, client: &mut impl Conversation) -> Result<(), String> {
         let mut earlier: Vec<Response> = Vec::new();
         for (number, step) in self.steps.iter().enumerate() {
@@ -245,7 +245,7 @@ impl Cut {
     }
 }
 
-/// What one response must be. `{etag}` in a value stands for the tag of the connection's first response.
+/// The properties that one response must have. `{etag}` in a value stands for the tag of the connection's first response.
 #[derive(Clone)]
 pub(crate) struct Expected {
     status: u16,
@@ -386,7 +386,7 @@ impl Expected {
     /// Holds a response against this. `earlier` are the connection's responses before it.
     ///
     /// # Errors
-    /// What is different.
+    /// The first difference.
     fn check(&self, response: &Response, earlier: &[Response]) -> Result<(), String> {
         self.check_head(response, earlier)?;
         match &self.body {

@@ -1,4 +1,4 @@
-//! What the tests of the binary share.
+//! Functions that the tests of the binary share.
 
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
@@ -19,10 +19,10 @@ use testkit::{Address, Client, Response, Server};
 /// The binary under test.
 pub(crate) const SAMUM: &str = env!("CARGO_BIN_EXE_samum");
 
-/// What something may take that takes no time but on a busy machine.
+/// A time in which whatever should happen at once happens even on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
-/// Run a test on both drivers: they behave the same.
+/// Runs a test on both drivers, which behave the same.
 pub(crate) fn on_both_drivers(test: impl Fn(&'static str)) {
     for driver in ["uring", "epoll"] {
         eprintln!("driver: {driver}");
@@ -43,7 +43,7 @@ pub(crate) fn command(driver: &str, dir: impl AsRef<OsStr>, options: &[&str]) ->
     command
 }
 
-/// Serve `dir`.
+/// Serves `dir`.
 #[track_caller]
 pub(crate) fn serve(driver: &str, dir: impl AsRef<OsStr>, options: &[&str]) -> Server {
     Server::spawn(&mut command(driver, dir, options)).expect("the server starts")
@@ -70,7 +70,7 @@ pub(crate) fn ask_on(client: &mut Client, head: &str) -> Response {
     response.unwrap_or_else(|error| panic!("no response to {head:?}: {error}"))
 }
 
-/// What bytes sent on a connection of their own are answered with, until the server closes it.
+/// Sends bytes on a connection of their own, and returns everything up to the server's close.
 #[track_caller]
 pub(crate) fn ask_raw(server: &Server, bytes: impl AsRef<[u8]>) -> Vec<u8> {
     let mut client = connect(server);
@@ -78,7 +78,7 @@ pub(crate) fn ask_raw(server: &Server, bytes: impl AsRef<[u8]>) -> Vec<u8> {
     client.read_to_end().expect("the server closes the connection")
 }
 
-/// Wait until something is so.
+/// Waits until a condition holds. Returns false if it does not hold within `limit`.
 pub(crate) fn wait_until(limit: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + limit;
     loop {
@@ -106,7 +106,7 @@ pub(crate) fn resident_bytes(server: &Server) -> u64 {
     kilobytes * 1024
 }
 
-/// Run a command of the system; `Err` says why it cannot be.
+/// Runs a command of the system; `Err` says why it failed.
 pub(crate) fn run(program: &str, args: &[&OsStr]) -> Result<(), String> {
     let output = Command::new(program).args(args).output();
     let output = output.map_err(|error| format!("{program}: {error}"))?;
@@ -126,7 +126,7 @@ pub(crate) fn set_modified(path: &Path, time: SystemTime) {
     file.set_modified(time).expect("its own file");
 }
 
-/// Make a FIFO.
+/// Makes a FIFO.
 #[track_caller]
 pub(crate) fn make_fifo(path: &Path) {
     run("mkfifo", &[path.as_os_str()]).expect("coreutils");
@@ -142,11 +142,11 @@ pub(crate) fn joined(prefix: &str, path: &Path) -> String {
     OsString::from(prefix).into_string().expect("plain") + text(path)
 }
 
-/// Have a command run as somebody without privileges, if this is root: root may read everything.
+/// Makes a command run without privileges if this process is root, because root may read every file.
 pub(crate) fn as_nobody(command: &mut Command) -> &mut Command {
     let is_root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
     if is_root { command.uid(NOBODY).gid(NOBODY) } else { command }
 }
 
-/// Of every Debian and most others.
+/// The user `nobody` of Debian and most other systems.
 const NOBODY: u32 = 65_534;
