@@ -36,24 +36,21 @@ pub fn is(byte: u8, class: u8) -> bool {
 }
 
 /// The first position from `at` on whose byte is not in `class`, or the length of `bytes`.
-///
-/// # Panics
-///
-/// If `at` is behind the end of `bytes`.
 #[inline(always)]
-pub fn skip(bytes: &[u8], at: usize, class: u8) -> usize {
-    let rest = &bytes[at..];
-    at + rest.iter().position(|&byte| !is(byte, class)).unwrap_or(rest.len())
+pub fn skip(bytes: &[u8], mut at: usize, class: u8) -> usize {
+    while let Some(&byte) = bytes.get(at) {
+        if !is(byte, class) {
+            break;
+        }
+        at += 1;
+    }
+    at
 }
 
 /// The first position from `at` on whose byte is a control character other than HTAB, or the length
 /// of `bytes`.
 ///
 /// The same as `skip(bytes, at, VALUE)`, eight bytes a step: values are most of a head.
-///
-/// # Panics
-///
-/// If `at` is behind the end of `bytes`.
 #[inline(always)]
 pub fn skip_value(bytes: &[u8], mut at: usize) -> usize {
     while let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
