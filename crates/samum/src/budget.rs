@@ -18,20 +18,26 @@ pub(crate) const CONNECTION_BYTES_MAX: u64 = 128 * 1024;
 /// Bytes of finished responses and listings that one worker keeps for later requests.
 pub(crate) const CACHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Bytes that the connections of one worker may hold together, in addition to cached responses: the
-/// budgets of 512 connections.
-pub(crate) const WORKER_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Bytes that the connections of one worker may hold together with its cached responses, unless its
+/// settings say otherwise: beside a full cache the budgets of 512 connections.
+pub(crate) const WORKER_BYTES_MAX: u64 = CACHED_BYTES_MAX + 64 * 1024 * 1024;
 
 /// The memory that the connections of one worker hold.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Budget {
     /// Memory that several connections and the cache share, each piece charged once.
     pub(crate) shared: Account,
     /// Memory that belongs to single connections, as last counted for each of them.
     own: u64,
+    /// The budget of the worker.
+    bytes_max: u64,
 }
 
 impl Budget {
+    pub(crate) fn new(bytes_max: u64) -> Self {
+        Self { shared: Account::default(), own: 0, bytes_max }
+    }
+
     /// Counts a connection's own memory again: it was `before` bytes and is `now` bytes.
     pub(crate) const fn recount(&mut self, before: u64, now: u64) {
         self.own = self.own - before + now;
@@ -49,7 +55,7 @@ impl Budget {
 
     /// Returns whether the worker's budget is spent.
     pub(crate) fn is_spent(&self) -> bool {
-        self.held() >= WORKER_BYTES_MAX + CACHED_BYTES_MAX
+        self.held() >= self.bytes_max
     }
 
     /// Returns whether a connection that holds `weight` may begin another response.
@@ -68,8 +74,8 @@ mod tests {
 
     #[test]
     fn a_connection_that_holds_nothing_may_always_begin_a_response() {
-        let mut budget = Budget::default();
-        budget.recount(0, WORKER_BYTES_MAX + CACHED_BYTES_MAX);
+        let mut budget = Budget::new(1000);
+        budget.recount(0, 1000);
         assert!(budget.is_spent());
         assert!(budget.allows(NOTHING));
         assert!(!budget.allows(LITTLE));
@@ -77,7 +83,7 @@ mod tests {
 
     #[test]
     fn own_and_shared_memory_count_towards_a_connections_budget() {
-        let budget = Budget::default();
+        let budget = Budget::new(WORKER_BYTES_MAX);
         let half = CONNECTION_BYTES_MAX / 2;
         assert!(budget.allows(Weight { own: half, shared: half - 1 }));
         assert!(!budget.allows(Weight { own: half, shared: half }));
@@ -85,13 +91,13 @@ mod tests {
 
     #[test]
     fn memory_that_one_connection_releases_is_free_for_others() {
-        let mut budget = Budget::default();
-        budget.recount(0, WORKER_BYTES_MAX);
-        let cached = budget.shared.charge(CACHED_BYTES_MAX);
+        let mut budget = Budget::new(1000);
+        budget.recount(0, 600);
+        let cached = budget.shared.charge(400);
         assert!(!budget.allows(LITTLE));
-        budget.recount(WORKER_BYTES_MAX, WORKER_BYTES_MAX - 1);
+        budget.recount(600, 599);
         assert!(budget.allows(LITTLE));
         drop(cached);
-        assert_eq!(budget.held(), WORKER_BYTES_MAX - 1);
+        assert_eq!(budget.held(), 599);
     }
 }

@@ -252,6 +252,7 @@ impl Serve {
                 timeout_header: self.timeout_header,
                 timeout_send: self.timeout_send,
                 rate_min: self.rate_min,
+                ..Tuning::default()
             },
         }
     }

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use ring::Choice;
 use sendfile::Caching;
 
+use crate::budget::WORKER_BYTES_MAX;
+
 /// The configuration of `samum serve`.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -49,6 +51,9 @@ pub struct Tuning {
     pub tags: Tags,
     /// Bytes that are prefetched for a connection beyond those that its socket has taken.
     pub readahead: u64,
+    /// Bytes that the connections of one worker may hold together with its cached responses. Beyond
+    /// them each connection has one response at a time.
+    pub memory_bytes_max: u64,
     /// The maximum number of connections of all workers together.
     pub connections_max: usize,
     /// An idle connection is closed after this time.
@@ -70,6 +75,7 @@ impl Default for Tuning {
             caching: Caching::Auto,
             tags: Tags::Stat,
             readahead: 2 * 1024 * 1024,
+            memory_bytes_max: WORKER_BYTES_MAX,
             connections_max: 16 * 1024,
             timeout_idle: Duration::from_secs(75),
             timeout_header: Duration::from_secs(20),

@@ -58,6 +58,7 @@ pub struct Context {
 
 impl Context {
     pub(crate) fn new(tuning: Rc<Tuning>, sites: Sites, logs: bool) -> Self {
+        let budget = Budget::new(tuning.memory_bytes_max);
         Self {
             turn: 0,
             now: Time::default(),
@@ -67,7 +68,7 @@ impl Context {
             stats: Stats::default(),
             tuning,
             sites,
-            budget: Budget::default(),
+            budget,
             tokens: (RandomState::new(), 0),
         }
     }
