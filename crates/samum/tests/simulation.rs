@@ -68,6 +68,8 @@ struct Request {
     file: String,
     head: bool,
     range: Option<(usize, usize)>,
+    /// Bytes of a field that means nothing.
+    padding: usize,
 }
 
 impl Request {
@@ -77,13 +79,18 @@ impl Request {
             let first = chance.below(size);
             (first, first + chance.below(size - first))
         });
-        Self { file: format!("f{size}"), head: chance.one_in(8), range }
+        Self { file: format!("f{size}"), head: chance.one_in(8), range, padding: 0 }
     }
 
     fn bytes(&self) -> Vec<u8> {
         let method = if self.head { "HEAD" } else { "GET" };
         let range = self.range.map_or(String::new(), |(a, b)| format!("Range: bytes={a}-{b}\r\n"));
-        format!("{method} /{} HTTP/1.1\r\nHost: sim\r\n{range}\r\n", self.file).into_bytes()
+        let padding = match self.padding {
+            0 => String::new(),
+            bytes => format!("Padding: {}\r\n", "x".repeat(bytes)),
+        };
+        format!("{method} /{} HTTP/1.1\r\nHost: sim\r\n{range}{padding}\r\n", self.file)
+            .into_bytes()
     }
 }
 
@@ -103,6 +110,17 @@ enum Manner {
     Dribbling,
     /// Shuts down its side after its requests, and waits for the responses.
     HalfClosed,
+}
+
+/// The limits of a worker and its world.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Whether reads fail, and the like.
+    faults: bool,
+    /// The worker's budget.
+    memory_bytes_max: u64,
+    /// Open files.
+    descriptors_max: usize,
 }
 
 struct Client {
@@ -162,7 +180,7 @@ fn unchunk(bytes: &[u8]) -> (Vec<u8>, usize, bool) {
 
 impl Client {
     /// Checks the received bytes; panics at a byte that is in no version of the file.
-    fn check(&mut self, files: &Files, faults: bool) {
+    fn check(&mut self, files: &Files, limits: Limits) {
         let all = self.peer.received();
         let (mut at, mut answered) = (0, 0);
         while at < all.len() && answered < self.requests.len() {
@@ -201,7 +219,8 @@ impl Client {
                         response.body.len()
                     );
                 }
-                500 | 503 | 404 if faults => {}
+                500 | 503 | 404 if limits.faults => {}
+                503 if request.file == LISTING && limits.memory_bytes_max < MEMORY_ENOUGH => {}
                 // It was replaced each time that it had been found.
                 503 if files.0[&request.file].len() > 2 => {}
                 408 if self.manner == Manner::Dribbling => {}
@@ -228,11 +247,13 @@ struct Run {
     chance: Chance,
     files: Files,
     clients: Vec<Client>,
-    faults: bool,
+    limits: Limits,
 }
 
 impl Run {
     fn new(config: Config, tuning: Tuning, faults: bool) -> Self {
+        let memory_bytes_max = tuning.memory_bytes_max;
+        let limits = Limits { faults, memory_bytes_max, descriptors_max: 6 };
         let seed = config.seed;
         let world = World::new(config);
         let mut files = Files::default();
@@ -248,14 +269,14 @@ impl Run {
             sites: Sites::default(),
             roots: vec![ring.sim_root(&world)],
             crowd: Crowd::new(1000),
-            descriptors_max: 6,
+            descriptors_max: limits.descriptors_max,
             tuning,
             access: None,
             notes: None,
             ring,
         };
         let worker = Worker::new(parts).unwrap();
-        Self { world, worker, chance: Chance(seed), files, clients: Vec::new(), faults }
+        Self { world, worker, chance: Chance(seed), files, clients: Vec::new(), limits }
     }
 
     fn connect(&mut self, manner: Manner) {
@@ -325,7 +346,7 @@ impl Run {
             self.turn(Duration::from_millis(20));
             if self.chance.one_in(50) {
                 for client in &mut self.clients {
-                    client.check(&self.files, self.faults);
+                    client.check(&self.files, self.limits);
                 }
                 if self.clients.iter().all(Client::is_done) {
                     return;
@@ -700,9 +721,10 @@ fn a_tag_never_stands_for_two_contents() {
     });
 }
 
-/// The longest time that a client may wait for its next byte while no device hangs: a hundred times the
-/// time of a read, for several clients with some reads each.
-const STARVED_MAX: Duration = Duration::from_secs(5);
+/// The longest time that a client may wait for its next byte, unless that comes from a device that
+/// hangs: fifty times the time of a read, for several clients with some reads each. A packet that is not
+/// full may wait 0.2 s.
+const STARVED_MAX: Duration = Duration::from_secs(1);
 /// Files in the root, and on a device that may hang.
 const SCENARIO_FILES: [(&str, usize); 6] = [
     ("f1", 1),
@@ -714,7 +736,19 @@ const SCENARIO_FILES: [(&str, usize); 6] = [
 ];
 /// The number of connections of one run, and the maximum of requests of each.
 const SCENARIO_CLIENTS: usize = 4;
+/// Open files of a worker that are enough for all requests of all clients.
+const DESCRIPTORS_ENOUGH: usize = 64;
+/// A budget that is never spent.
+const MEMORY_ENOUGH: u64 = 1 << 20;
+/// The memory that a connection may hold while the worker's budget is spent: what was received and not
+/// yet understood, and one response.
+const RESPONSE_BYTES_MAX: u64 = 40 * 1024;
+/// The memory that a connection may hold: its own budget and the response that passes it.
+const CONNECTION_BYTES_MAX: u64 = 128 * 1024 + RESPONSE_BYTES_MAX;
+/// The memory of the cache in these worlds: its own budget is larger than all files together.
+const CACHED_BYTES_MAX: u64 = 16 * 1024;
 const SCENARIO_REQUESTS: usize = 4;
+const PADDING_MAX: usize = 6000;
 
 /// A random machine, kernel and file system, as users may have them.
 fn any_config(seed: u64, chance: &mut Chance) -> (Config, Tuning) {
@@ -751,14 +785,22 @@ fn any_config(seed: u64, chance: &mut Chance) -> (Config, Tuning) {
         _ => Caching::Auto,
     };
     let tags = if chance.one_in(3) { Tags::Hash } else { Tags::Stat };
-    (config, Tuning { caching, tags, listing: true, ..Tuning::default() })
+    let mut tuning = Tuning { caching, tags, listing: true, ..Tuning::default() };
+    if chance.one_in(2) {
+        tuning.memory_bytes_max = [0, 20_000, 100_000][chance.below(3)];
+    }
+    (config, tuning)
 }
 
 impl Run {
     /// Connects a client with random requests of every kind.
     fn connect_any(&mut self) {
         let chance = &mut self.chance;
-        let count = 1 + chance.below(SCENARIO_REQUESTS);
+        let manner = MANNERS[chance.below(MANNERS.len())];
+        // Some send many large requests at once.
+        let is_greedy = manner != Manner::Dribbling && chance.one_in(4);
+        let count =
+            1 + chance.below(if is_greedy { 10 * SCENARIO_REQUESTS } else { SCENARIO_REQUESTS });
         let requests: Vec<_> = (0..count)
             .map(|_| {
                 let (file, size) = match chance.below(10) {
@@ -770,11 +812,11 @@ impl Run {
                     let first = chance.below(size);
                     (first, first + chance.below(size - first))
                 });
-                Request { file: file.to_owned(), head: chance.one_in(8), range }
+                let padding = if is_greedy { chance.below(PADDING_MAX) } else { 0 };
+                Request { file: file.to_owned(), head: chance.one_in(8), range, padding }
             })
             .collect();
         let input = requests.iter().flat_map(Request::bytes).collect();
-        let manner = MANNERS[chance.below(MANNERS.len())];
         let peer = self.world.connect();
         if manner == Manner::Slow {
             peer.set_read_rate(Some(500_000 + self.chance.next() % 2_000_000));
@@ -790,9 +832,13 @@ impl Run {
     }
 
     /// Runs clients, evictions, replacements and hangs together, until all clients have their responses.
-    fn run_scenario(&mut self, device: u64) {
+    fn run_scenario(&mut self, device: u64, tally: &mut Tally) {
         let evict_all_in = if self.chance.one_in(2) { 20 } else { 500 };
         let mut hangs_until = None;
+        // With few descriptors the files of the device that hangs may take all of them.
+        let has_few = self.limits.descriptors_max < DESCRIPTORS_ENOUGH;
+        // When the device last hung.
+        let mut hung = Time::default();
         let mut progress: Vec<(usize, Time)> = vec![(0, self.world.now()); self.clients.len()];
         for round in 0_u32.. {
             let script = round < 150;
@@ -824,23 +870,35 @@ impl Run {
             if hangs_until.is_some_and(|until| until <= now) {
                 hangs_until = None;
                 self.world.release(device);
-                progress.iter_mut().for_each(|(_, since)| *since = now);
             }
             self.turn(Duration::from_millis(20));
+            self.check_memory(tally);
             let now = self.world.now();
+            if hangs_until.is_some() {
+                hung = now;
+            }
             for (client, (bytes, since)) in self.clients.iter().zip(&mut progress) {
                 let received = client.peer.received_bytes();
-                if received > *bytes || !client.input.is_empty() || hangs_until.is_some() {
+                if received > *bytes || !client.input.is_empty() {
                     (*bytes, *since) = (received, now);
                 }
                 let waits = now.since(*since);
-                if waits > STARVED_MAX && !client.is_done() {
-                    self.starved(self.clients.iter().position(|one| core::ptr::eq(one, client)));
+                if waits > tally.longest_wait && !client.is_done() {
+                    match self.waits_for(client) {
+                        None => *since = now,
+                        Some(file) if file.starts_with("slow/") || has_few => {
+                            *since = (*since).max(hung);
+                        }
+                        Some(file) => {
+                            tally.longest_wait = waits;
+                            assert!(waits <= STARVED_MAX, "{:?} waits for {file}", client.manner);
+                        }
+                    }
                 }
             }
             if round % 16 == 0 {
                 for client in &mut self.clients {
-                    client.check(&self.files, self.faults);
+                    client.check(&self.files, self.limits);
                 }
                 if !script && self.clients.iter().all(Client::is_done) {
                     return;
@@ -849,26 +907,29 @@ impl Run {
         }
     }
 
-    /// Panics if the client still waits for a response.
-    fn starved(&self, index: Option<usize>) {
-        let client = &self.clients[index.expect("one of them")];
+    /// The file of the first response that the client does not have whole.
+    fn waits_for<'a>(&self, client: &'a Client) -> Option<&'a str> {
         let all = client.peer.received();
-        let (mut at, mut answered) = (0, 0);
-        while let Some(request) = client.requests.get(answered) {
-            let Some(response) = parse(&all[at..], request.head) else { break };
-            if !response.whole {
-                break;
+        let mut at = 0;
+        for request in &client.requests {
+            match parse(&all[at..], request.head) {
+                Some(response) if response.whole => at += response.len,
+                _ => return Some(&request.file),
             }
-            (at, answered) = (at + response.len, answered + 1);
         }
-        assert_eq!(
-            answered,
-            client.requests.len(),
-            "starved: {:?} has {at} of {} bytes; {:?}",
-            client.manner,
-            all.len(),
-            self.worker
-        );
+        None
+    }
+
+    /// Checks that the worker's budget is passed by no more than one response for each connection. One
+    /// connection may spend its own budget, too: what it holds is counted after its turn.
+    fn check_memory(&self, tally: &mut Tally) {
+        let held = self.worker.held().0 + self.worker.shared();
+        let bytes_max = self.limits.memory_bytes_max;
+        let each = self.worker.connections() as u64 * RESPONSE_BYTES_MAX;
+        let last = if bytes_max == 0 { 0 } else { CONNECTION_BYTES_MAX };
+        let most = bytes_max.max(CACHED_BYTES_MAX) + each + last;
+        assert!(held <= most, "{held} bytes are held, of {bytes_max}");
+        tally.spent += usize::from(bytes_max > 0 && held >= bytes_max);
     }
 }
 
@@ -942,18 +1003,25 @@ struct Tally {
     counts: Counts,
     /// Calls of `sendfile` that would have slept, and that the server could not foresee.
     unforeseeable: usize,
+    /// The longest time that a client waited for a byte of a file on a device that does not hang.
+    longest_wait: Duration,
+    /// Turns after which the budget of memory was spent.
+    spent: usize,
 }
 
 impl AddAssign for Tally {
     fn add_assign(&mut self, other: Self) {
         self.counts += other.counts;
         self.unforeseeable += other.unforeseeable;
+        self.longest_wait = self.longest_wait.max(other.longest_wait);
+        self.spent += other.spent;
     }
 }
 
 fn scenario(seed: u64) -> Tally {
     let mut chance = Chance(seed ^ 0x5eed);
     let (config, tuning) = any_config(seed, &mut chance);
+    let memory_bytes_max = tuning.memory_bytes_max;
     let faults = config.faults.read_error > 0.0;
     let believed = if config.cachestat_errno.is_some() { BELIEF_ALONE } else { CONFIDENCE };
     let world = World::new(config);
@@ -968,7 +1036,7 @@ fn scenario(seed: u64) -> Tally {
         world.evict_all();
     }
     let ring = Ring::simulated(&world);
-    let descriptors_max = [6, 12, 64][chance.below(3)];
+    let descriptors_max = [6, 12, DESCRIPTORS_ENOUGH][chance.below(3)];
     let parts = Parts {
         listeners: vec![ring.sim_listener(&world)],
         sites: Sites::default(),
@@ -981,11 +1049,13 @@ fn scenario(seed: u64) -> Tally {
         ring,
     };
     let worker = Worker::new(parts).unwrap();
-    let mut run = Run { world, worker, chance, files, clients: Vec::new(), faults };
+    let limits = Limits { faults, memory_bytes_max, descriptors_max };
+    let mut run = Run { world, worker, chance, files, clients: Vec::new(), limits };
     for _ in 0..SCENARIO_CLIENTS {
         run.connect_any();
     }
-    run.run_scenario(device);
+    let mut tally = Tally::default();
+    run.run_scenario(device, &mut tally);
     run.world.release(device);
     for client in run.clients.iter().filter(|client| !client.vanished && !faults) {
         let timed_out = client.manner == Manner::Dribbling;
@@ -1001,6 +1071,12 @@ fn scenario(seed: u64) -> Tally {
     // Cached files are closed half a minute after their last use.
     run.pass(Duration::from_secs(65));
     assert_eq!(run.worker.connections(), 0, "connections are left");
+    assert_eq!(run.worker.held(), (0, 0), "memory of connections, buffers of the disk");
+    let watches = run.world.watches();
+    assert!(watches <= 2, "{watches} watches of the root and one directory");
+    let operations = run.worker.ring().in_flight();
+    assert_eq!(operations, 1 + watches, "it accepts, and watches");
+    assert!(run.worker.shared() <= CACHED_BYTES_MAX, "more is shared than cached");
     let open = run.world.open_descriptors() - run.world.open_pipes();
     assert_eq!(open, 2, "the root and the listener; {:?}", run.worker);
     assert!(
@@ -1011,7 +1087,7 @@ fn scenario(seed: u64) -> Tally {
     let (unforeseeable, stalls): (Vec<_>, Vec<_>) =
         run.world.stalls().into_iter().partition(|stall| is_unforeseeable(stall, believed));
     assert_eq!(stalls, [], "a sendfile would have slept");
-    Tally { counts: run.world.counts(), unforeseeable: unforeseeable.len() }
+    Tally { counts: run.world.counts(), unforeseeable: unforeseeable.len(), ..tally }
 }
 
 /// Random requests in random worlds: every byte is right, no client starves, nothing is left behind.
@@ -1026,7 +1102,7 @@ fn what_users_run_is_right_in_every_world() {
         runs.set(runs.get() + 1);
     });
     eprintln!("{} runs: {:?}", runs.get(), all.get());
-    let Tally { counts, unforeseeable } = all.get();
+    let Tally { counts, unforeseeable, spent, .. } = all.get();
     let Counts { splices, drains, sendfiles, partial_sends, evictions, reclaims, failures, hangs } =
         counts;
     let happened = [
@@ -1039,6 +1115,7 @@ fn what_users_run_is_right_in_every_world() {
         failures,
         hangs,
         unforeseeable as u64,
+        spent as u64,
     ];
     for count in happened {
         assert!(count > 0 || runs.get() < 100, "something never happened: {:?}", all.get());

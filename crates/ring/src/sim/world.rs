@@ -180,6 +180,12 @@ impl World {
         self.state().pipes().count()
     }
 
+    /// Directories that are watched, each as often as it is watched.
+    #[must_use]
+    pub fn watches(&self) -> usize {
+        self.state().watches.len()
+    }
+
     /// Bytes in all pipes.
     #[must_use]
     pub fn pipe_bytes(&self) -> usize {

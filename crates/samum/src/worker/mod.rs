@@ -182,6 +182,12 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         (self.shell.cx.budget.own(), self.shell.disk.buffers_lent())
     }
 
+    /// Bytes of memory that connections and cached responses share.
+    #[must_use]
+    pub fn shared(&self) -> u64 {
+        self.shell.cx.budget.shared.charged()
+    }
+
     /// The ring, for a waker and its clock.
     pub const fn ring(&mut self) -> &mut Ring {
         &mut self.shell.ring
