@@ -97,13 +97,13 @@ impl BufferPool {
 }
 
 impl Buffer {
-    /// How many bytes a read shall bring.
+    /// The number of bytes that a read shall bring.
     #[must_use]
     pub const fn want(&self) -> usize {
         self.want as usize
     }
 
-    /// Where the kernel writes; `want` bytes from here belong to this buffer.
+    /// The place that the kernel writes to; `want` bytes from here belong to this buffer.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         // SAFETY: index < count and the mapping has count * size bytes, so the result is inside it.
         unsafe { self.pool.base.as_ptr().add(self.index as usize * self.pool.size) }
@@ -123,7 +123,7 @@ impl Buffer {
     pub fn fill_from(&mut self, bytes: &[u8]) {
         assert!(bytes.len() <= self.want());
         let to = self.as_mut_ptr();
-        // SAFETY: `to` has `want` bytes, asserted not to be fewer than `bytes`; nobody else has
+        // SAFETY: `to` has `want` bytes, asserted not to be fewer than `bytes`; nothing else has
         // this buffer (`&mut self`), so the two do not overlap.
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         self.set_len(bytes.len());

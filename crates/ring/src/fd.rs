@@ -21,7 +21,7 @@ struct Inner {
     greedy: Cell<bool>,
 }
 
-/// What is behind an [`Fd`].
+/// The descriptor behind an [`Fd`].
 #[derive(Debug)]
 pub(crate) enum Handle {
     /// A descriptor whose `close(2)` never sleeps: sockets, pipes, eventfds.

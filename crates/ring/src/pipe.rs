@@ -74,19 +74,19 @@ impl PipePool {
 }
 
 impl Pipe {
-    /// How many bytes a splice shall bring.
+    /// The number of bytes that a splice shall bring.
     #[must_use]
     pub const fn want(&self) -> usize {
         self.want
     }
 
-    /// How many bytes are in it.
+    /// The number of bytes in it.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing is in it.
+    /// Returns whether nothing is in it.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

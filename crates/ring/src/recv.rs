@@ -24,7 +24,7 @@ pub(crate) struct RecvPool {
     memory: NonNull<u8>,
     bytes: usize,
     source: Source,
-    /// How many [`RecvBuf`]s there are.
+    /// The number of [`RecvBuf`]s.
     lent: Cell<u16>,
 }
 
@@ -76,7 +76,7 @@ impl RecvPool {
         Ok(Rc::new(Self { memory, bytes, source, lent: Cell::new(0) }))
     }
 
-    /// Where the ring of descriptors starts; page-aligned as the kernel wants it.
+    /// The start of the ring of descriptors; page-aligned as the kernel wants it.
     pub(crate) fn descriptors(&self) -> *mut BufRingEntry {
         self.memory.as_ptr().cast()
     }
@@ -116,7 +116,7 @@ impl RecvPool {
         RecvBuf { pool: Rc::clone(self), id, len }
     }
 
-    /// Whether a receive can find a buffer, or could once those under way have been reported.
+    /// Returns whether a receive can find a buffer, or could once those under way have been reported.
     pub(crate) fn has_free(&self) -> bool {
         self.lent.get() < COUNT
     }

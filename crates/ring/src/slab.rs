@@ -65,7 +65,7 @@ pub struct Slab<T> {
 
 #[derive(Debug)]
 struct Slot<T> {
-    /// That of the value, or of the next.
+    /// The generation of the value, or of the next one.
     generation: u32,
     value: Option<T>,
 }
@@ -81,8 +81,8 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     ///
-    /// When there are 2²⁴ − 1 values already. What values stand for (descriptors, buffers) runs out
-    /// long before.
+    /// If there are 2²⁴ − 1 values already. Descriptors and buffers, for which the values stand, run
+    /// out long before.
     pub fn insert(&mut self, value: T) -> Key {
         self.insert_with(|_| value)
     }
@@ -139,13 +139,13 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// How many values there are.
+    /// The number of values.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

@@ -24,7 +24,7 @@ impl Time {
         self.0
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// The time from `earlier` to this; zero if it is not later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -53,7 +53,7 @@ impl Sub for Time {
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(Time, u64)>>,
-    /// How many were cancelled since the last look; those that fell due since count as well.
+    /// The number of timers cancelled since the last look; those that fell due since count as well.
     cancelled: usize,
 }
 

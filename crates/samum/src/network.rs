@@ -1,4 +1,4 @@
-//! Where connections come from, and what happens to them: the same events from every stack.
+//! The sources of connections, and the events of connections: the same from every stack.
 
 use core::fmt;
 use core::ops::Deref;
@@ -35,7 +35,8 @@ pub trait Network {
         completion: Completion,
     ) -> Option<NetEvent<Self::Newcomer, Self::Bytes>>;
 
-    /// A further event of what was last handled: one read of an interface may bring many.
+    /// A further event of the completion that was handled last: one read of an interface may bring
+    /// many.
     fn next_event(&mut self) -> Option<NetEvent<Self::Newcomer, Self::Bytes>> {
         None
     }
@@ -53,12 +54,12 @@ pub trait Network {
     fn is_closed(&self) -> bool;
 }
 
-/// What has happened on the network. Connections are named by the id they were opened with.
+/// An event on the network. Connections are named by the id they were opened with.
 #[derive(Debug)]
 pub enum NetEvent<Newcomer, Bytes = RecvBuf> {
     /// A connection was accepted.
     Accepted(Newcomer),
-    /// The peer has acknowledged more: what waited for that may be sent.
+    /// The peer has acknowledged more bytes; others may be sent.
     Acknowledged(u64),
     /// The peer will send no more.
     Ended(u64),
@@ -104,9 +105,9 @@ struct Listener {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Accepting {
     Armed(Key),
-    /// It has been told to stop, and will say when it has.
+    /// The accept was cancelled, and has not ended yet.
     Stopping(Key),
-    /// Until descriptors are free again; a timer runs.
+    /// Descriptors have run out; a timer runs.
     Paused,
     Stopped,
 }

@@ -15,7 +15,7 @@ pub enum Takes {
     Files,
 }
 
-/// How a [drain](Transport::drain) ended.
+/// The way in which a [drain](Transport::drain) ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
     /// No ready byte is left in the queue, and nothing is held back in the transport.
@@ -27,7 +27,7 @@ pub enum Drained {
     /// The file of the range at the head of the queue cannot be sent on this socket. The transport
     /// has marked the file, so that the source takes the range back and reads it.
     Refused,
-    /// What was promised cannot be sent: close the connection.
+    /// The promised bytes cannot be sent: close the connection.
     Failed(Failure),
 }
 
@@ -59,7 +59,7 @@ pub trait Transport {
     ///
     /// # Errors
     ///
-    /// When the peer breaks the protocol of the transport.
+    /// If the peer breaks the protocol of the transport.
     fn receive<'a>(
         &'a mut self,
         bytes: &'a [u8],

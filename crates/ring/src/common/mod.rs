@@ -1,4 +1,4 @@
-//! What the drivers share: operations in flight, finished ones, timers, and for files the helper
+//! The parts that the drivers share: operations in flight, finished ones, timers, and for files the helper
 //! threads and the watches.
 
 mod file;
@@ -27,15 +27,15 @@ pub(crate) struct Slot {
     pub(crate) cancelled: bool,
 }
 
-/// What the kernel reads, writes or works with while an operation is in flight, besides the
-/// operation's own buffers and descriptors; memory is boxed because the table moves its slots.
+/// Memory and descriptors that the kernel uses while an operation is in flight, besides the
+/// operation's own. Memory is boxed because the table moves its slots.
 #[derive(Debug)]
 pub(crate) enum Pinned {
     None,
     How {
         #[expect(dead_code, reason = "kept for the kernel to read")]
         how: Box<io_uring::types::OpenHow>,
-        /// How often the path was tried, this time included.
+        /// The number of times that the path was tried, this time included.
         tries: u32,
     },
     Statx(Box<MaybeUninit<libc::statx>>),

@@ -1,4 +1,4 @@
-//! Operations on sockets: what each waits for, and on which socket.
+//! Operations on sockets: the socket of each, and the event that it waits for.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use crate::op::{Op, Wait};
 use crate::slab::Key;
 
 impl Slot {
-    /// What the operation waits for, and on which socket; `None` unless it is one on a socket.
+    /// The event that the operation waits for, and the socket; `None` if it has no socket.
     pub(crate) const fn socket(&self) -> Option<(Wait, &Fd)> {
         match (&self.op, &self.pinned) {
             (Op::Accept(fd), _) => Some((Wait::Accept, fd)),

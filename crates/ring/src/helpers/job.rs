@@ -40,7 +40,7 @@ pub(crate) struct Lent {
 // in the ring's table, where no code reads or writes it.
 unsafe impl Send for Lent {}
 
-/// What became of a job.
+/// The result of a job.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Opened(OwnedFd),
@@ -139,7 +139,7 @@ pub(crate) fn settle_flags(fd: &OwnedFd, how: OpenHow) {
     }
 }
 
-/// How often a path is opened before `EAGAIN` of `openat2(2)` is the caller's: a rename or mount
+/// The number of times that a path is opened before `EAGAIN` of `openat2(2)` is the caller's: a rename or mount
 /// anywhere on the machine ran beside a `..` of the path (`handle_dots` in fs/namei.c). Beside one
 /// thread that renamed without a pause 2.4 % of single tries failed; even if every second one did,
 /// 64 in a row would not.

@@ -112,7 +112,7 @@ impl Helpers {
         state.jobs.len() < before
     }
 
-    /// What has been done since the last call.
+    /// Takes the results since the last call.
     pub(crate) fn take_done(&self) -> Vec<(Key, io::Result<Outcome>)> {
         let mut count = [0; 8];
         // EAGAIN means that the wake-up was taken before; `done` tells the truth either way.

@@ -19,7 +19,7 @@ unsafe impl Sync for Scratch {}
 
 static SCRATCH: Scratch = Scratch(UnsafeCell::new([0; PAGE]));
 
-/// How many bytes of the file from `offset` on, at most `len`, can be read without the disk:
+/// The number of bytes of the file from `offset` on, at most `len`, can be read without the disk:
 /// `preadv2(2)` with `RWF_NOWAIT` into one page again and again, so that nothing but that page is
 /// evicted from the processor's caches.
 pub(crate) fn probe(file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<usize> {
@@ -62,7 +62,7 @@ pub(crate) fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::R
 
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Whether `cachestat(2)` may be called. A seccomp filter may kill a process for a call that it does
+/// Returns whether `cachestat(2)` may be called. A seccomp filter may kill a process for a call that it does
 /// not know: that of a unit with `SystemCallFilter=@system-service` does where systemd is older than
 /// 255. So beneath a filter a child tries it first.
 pub(crate) fn may_cachestat() -> bool {
@@ -101,7 +101,7 @@ pub(crate) fn advise(file: BorrowedFd<'_>, advice: Advice) {
     let _ = rustix::fs::fadvise(file, 0, None, advice);
 }
 
-/// What a pipe is asked to hold, bytes: the most that a user may ask for (`fs.pipe-max-size`).
+/// The bytes that a pipe is asked to hold: the most that a user may ask for (`fs.pipe-max-size`).
 const PIPE_BYTES: usize = 1024 * 1024;
 
 /// `pipe2(2)`: the end to read from, the one to write to, and how many bytes fit.
@@ -113,7 +113,7 @@ pub(crate) fn make_pipe() -> io::Result<(OwnedFd, OwnedFd, usize)> {
     Ok((read, write, capacity))
 }
 
-/// Whether this machine has swap, so that the pages of a memory file system can leave memory.
+/// Returns whether this machine has swap, so that the pages of a memory file system can leave memory.
 pub(crate) fn has_swap() -> bool {
     rustix::system::sysinfo().totalswap > 0
 }

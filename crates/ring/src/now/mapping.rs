@@ -10,7 +10,7 @@ use super::{PAGE, PAGES_MAX, PROBE_BYTES_MAX};
 /// Mappings that all rings of the process keep: a quarter of what it may have (`vm.max_map_count`,
 /// 65,530), for threads and memory need theirs.
 const MAPPINGS_MAX: usize = 16 * 1024;
-/// How many there are. Relaxed: it guards nothing.
+/// The number of mappings. Relaxed: it guards nothing.
 static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 
 /// A file's pages as `mincore(2)` wants them: mapped, and never touched.
@@ -66,7 +66,7 @@ impl Mapping {
         Ok(Self { start, bytes, _place: place })
     }
 
-    /// How many bytes from `offset` on, at most `len` and [`PROBE_BYTES_MAX`],
+    /// The number of bytes from `offset` on, at most `len` and [`PROBE_BYTES_MAX`],
     /// are in the page cache. 0 behind the end of the file as it was mapped.
     /// Fails with `PermissionDenied` where the kernel does not tell this process.
     pub(crate) fn resident(&self, offset: u64, len: usize) -> io::Result<usize> {

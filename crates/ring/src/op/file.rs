@@ -1,4 +1,4 @@
-//! What operations on files take and bring.
+//! Arguments and results of operations on files.
 
 /// `struct open_how` of `openat2(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,10 +34,10 @@ impl OpenHow {
     }
 }
 
-/// What a read does to the page cache.
+/// The effect of a read on the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Caching {
-    /// What was read stays.
+    /// The pages that were read stay.
     #[default]
     Keep,
     /// `RWF_DONTCACHE` (Linux 6.14): what this read brought in is dropped after it. Fails with
@@ -45,10 +45,10 @@ pub enum Caching {
     Drop,
 }
 
-/// What `statx(2)` says of a file.
+/// The attributes of a file, by `statx(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// What it is.
+    /// The kind of file.
     pub kind: FileKind,
     /// Bytes.
     pub size: u64,
@@ -72,7 +72,7 @@ pub struct Stat {
     pub direct_align: u32,
 }
 
-/// What a directory entry or an open file is.
+/// The kind of a directory entry or an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileKind {
     /// A directory.
@@ -109,7 +109,7 @@ impl Listing {
 pub struct Entry {
     /// The name: any bytes but `/` and NUL.
     pub name: Vec<u8>,
-    /// What it is; links are not followed.
+    /// The kind of file; links are not followed.
     pub kind: FileKind,
     /// Bytes.
     pub size: u64,

@@ -1,4 +1,4 @@
-//! What can be asked of a [`Ring`](crate::Ring), and what it answers.
+//! The operations of a [`Ring`](crate::Ring), and their results.
 
 mod file;
 mod socket;
@@ -62,9 +62,9 @@ pub enum Op {
         file: Fd,
         /// Bytes from the start of the file.
         offset: u64,
-        /// Where the bytes go.
+        /// The buffer for the bytes.
         buf: Buffer,
-        /// What shall become of the page cache.
+        /// The effect on the page cache.
         caching: Caching,
     },
     /// `splice(2)` of `pipe.want()` bytes of a file into an empty pipe: pages, not copies. May be
@@ -74,14 +74,14 @@ pub enum Op {
         file: Fd,
         /// Bytes from the start of the file.
         offset: u64,
-        /// Where the pages go.
+        /// The pipe for the pages.
         pipe: Pipe,
     },
     /// `write(2)` at the end of a file opened for appending, or into a pipe. May be short.
     Write {
         /// The destination.
         file: Fd,
-        /// What to write.
+        /// The bytes to write.
         bytes: Vec<u8>,
     },
     /// Read a directory: names, kinds, sizes and times. Directories come first, then the others,
@@ -123,13 +123,13 @@ pub struct Completion {
     pub key: Key,
     /// The operation, as the caller named it.
     pub token: Token,
-    /// What happened.
+    /// The event, or the error.
     pub result: io::Result<Event>,
     /// Whether more completions of this operation will come.
     pub more: bool,
 }
 
-/// What happened.
+/// The result of an operation, or of one step of it.
 #[derive(Debug)]
 pub enum Event {
     /// A connection was accepted.
@@ -146,7 +146,7 @@ pub enum Event {
     Readable,
     /// The file is open.
     Opened(Fd),
-    /// What the file is.
+    /// The attributes of the file.
     Stat(Box<Stat>),
     /// The buffer holds `buf.len()` bytes; 0 is the end of the file.
     Read(Buffer),

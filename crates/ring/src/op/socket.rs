@@ -10,7 +10,7 @@ use rustix::net::{SocketAddrAny, SocketAddrUnix};
 /// `sun_path` of `struct sockaddr_un`, without the NUL.
 const UNIX_PATH_BYTES_MAX: usize = 107;
 
-/// Where a stream socket listens: TCP over IPv4 or IPv6, or a Unix socket.
+/// The address of a listening stream socket: TCP over IPv4 or IPv6, or a Unix socket.
 ///
 /// ```
 /// use ring::{Address, Op};
@@ -51,7 +51,7 @@ impl From<SocketAddr> for Address {
     }
 }
 
-/// What an operation on a socket waits for.
+/// The event that an operation on a socket waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// Connections, again and again.

@@ -11,7 +11,7 @@ use crate::now::{PROBE_BYTES_MAX, file as kernel};
 use crate::pipe::{Ends, Pipe, PipePool};
 use crate::sim;
 
-/// What tells which pages of a file are resident; made by [`Ring::map`].
+/// A mapping that tells which pages of a file are resident; made by [`Ring::map`].
 #[derive(Debug)]
 pub struct Mapping(Which);
 
@@ -22,7 +22,7 @@ enum Which {
 }
 
 impl Mapping {
-    /// How many bytes from `offset` on, at most `len` and [`PROBE_BYTES_MAX`], are in the page
+    /// The number of bytes from `offset` on, at most `len` and [`PROBE_BYTES_MAX`], that are in the page
     /// cache. 0 behind the end of the file as it was mapped.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Ring {
         })
     }
 
-    /// How many bytes of the file from `offset` on, at most `len` and [`PROBE_BYTES_MAX`], can be
+    /// The number of bytes of the file from `offset` on, at most `len` and [`PROBE_BYTES_MAX`], can be
     /// read without the disk; exact. 0 is the end of the file. Costs as much as reading them. The
     /// kernel may begin to read what is missing, so ask [`cached_pages`](Self::cached_pages) first.
     ///
@@ -98,7 +98,7 @@ impl Ring {
         }
     }
 
-    /// Whether pages of memory file systems can be swapped out on this machine.
+    /// Returns whether pages of memory file systems can be swapped out on this machine.
     #[must_use]
     pub fn has_swap(&self) -> bool {
         match self.world() {

@@ -28,7 +28,7 @@ pub use file::Mapping;
 /// The key of [`Event::Woken`], which no operation has.
 const WAKER_KEY: Key = Key::NONE;
 
-/// Where reads end: no file system goes further, and no sum with a length overflows.
+/// The offset at which reads end: no file system goes further, and no sum with a length overflows.
 const OFFSET_MAX: u64 = 1 << 62;
 
 /// Which driver to use.
@@ -184,7 +184,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// When the kernel refuses to wait for good, which is not expected: each later call fails with
+    /// If the kernel refuses to wait for good, which is not expected: each later call fails with
     /// the same errno, and nothing more completes. Give up the ring: dropping it does not wait, and
     /// leaks the operations in flight with their buffers and descriptors, to which the kernel may
     /// still write.
@@ -238,7 +238,7 @@ impl Ring {
         self.common.ready.push(Completion { key, token, result: Ok(Event::Woken), more: true });
     }
 
-    /// What wakes this ring; its [`Event::Woken`] carry the `token` of the first call.
+    /// Makes a waker of this ring; its [`Event::Woken`] carry the `token` of the first call.
     ///
     /// # Errors
     ///

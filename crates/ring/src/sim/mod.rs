@@ -61,7 +61,7 @@ use crate::slab::Key;
 
 pub(crate) use driver::Sim;
 
-/// How long something takes: any time in the range.
+/// The time that something takes: any in the range.
 pub type Latency = RangeInclusive<Duration>;
 
 /// An operation of some ring that waits.
@@ -77,10 +77,10 @@ impl Waiter {
     }
 }
 
-/// What a [`World`] is like.
+/// The properties of a [`World`].
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where all chance comes from: the same seed and the same calls give the same run.
+    /// The source of all chance: the same seed and the same calls give the same run.
     pub seed: u64,
     /// Seconds since 1970 when the clock starts.
     pub unix_time: i64,
@@ -102,7 +102,7 @@ pub struct Config {
     pub watch_queue: usize,
     /// Descriptors of the process; beyond that accept and open fail with `EMFILE`.
     pub descriptors: usize,
-    /// What `Op::FileSystem` answers. Watches work only where inotify sees all changes.
+    /// The answer of `Op::FileSystem`. Watches work only where inotify sees all changes.
     pub file_system: u64,
     /// Whether reads with `Caching::Drop` work (else `EOPNOTSUPP`).
     pub can_drop: bool,
@@ -124,7 +124,7 @@ pub struct Config {
     pub swap: bool,
     /// Bytes that a pipe holds.
     pub pipe_bytes: usize,
-    /// What goes wrong.
+    /// The faults, and how often they come.
     pub faults: Faults,
 }
 
@@ -206,7 +206,7 @@ impl Config {
     }
 }
 
-/// What a simulated ring's waker sets.
+/// The flag that a simulated ring's waker sets.
 pub(crate) type Flag = Arc<AtomicBool>;
 
 fn errno(error: i32) -> io::Error {

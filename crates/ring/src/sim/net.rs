@@ -42,7 +42,7 @@ pub(super) struct Listener {
     pub(super) closed: bool,
 }
 
-/// Where [`Op::Connect`](crate::Op::Connect) leads.
+/// A listening socket of a peer, for [`Op::Connect`](crate::Op::Connect).
 #[derive(Debug)]
 pub(super) struct FarListener {
     pub(super) address: Address,
@@ -57,9 +57,9 @@ pub(super) struct FarListener {
 pub(super) struct Connection {
     /// Bytes that have come and were not received yet.
     pub(super) inbox: VecDeque<u8>,
-    /// What comes behind `inbox`.
+    /// The state of the stream behind `inbox`.
     pub(super) input: Input,
-    /// When the last segment of the peer comes, so that the next comes later.
+    /// The time at which the last segment of the peer comes, so that the next comes later.
     pub(super) last_arrival: Time,
     /// Bytes that were sent and that the peer has not taken yet.
     pub(super) outbox: VecDeque<u8>,
@@ -68,7 +68,7 @@ pub(super) struct Connection {
     corked: bool,
     /// Bytes at the end of `outbox` that fill no packet, and wait for more.
     held_back: usize,
-    /// When they leave all the same.
+    /// The time at which they leave all the same.
     flush_at: Time,
     pub(super) output: Output,
     /// The operation that waits for input: a receive or a readable.
@@ -78,7 +78,7 @@ pub(super) struct Connection {
     pub(super) peer: PeerSide,
 }
 
-/// How the stream from the peer goes on.
+/// The state of the stream from the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Input {
     Open,
@@ -86,7 +86,7 @@ pub(super) enum Input {
     Reset,
 }
 
-/// How the stream to the peer goes on.
+/// The state of the stream to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Output {
     Open,
@@ -96,7 +96,7 @@ pub(super) enum Output {
     Reset,
 }
 
-/// What the peer is and has.
+/// The peer's end of a connection.
 #[derive(Debug)]
 pub(super) struct PeerSide {
     pub(super) received: Vec<u8>,
@@ -107,7 +107,7 @@ pub(super) struct PeerSide {
     pub(super) end: Option<End>,
 }
 
-/// How fast a peer takes bytes.
+/// The speed at which a peer takes bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
     Unlimited,
@@ -116,7 +116,7 @@ pub(super) enum Reading {
     Stopped,
 }
 
-/// How a stream ended for the peer.
+/// The way in which a stream ended for the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// In order, after all that was sent.
@@ -125,7 +125,7 @@ pub enum End {
     Reset,
 }
 
-/// What travels from the peer to the socket.
+/// A message that travels from the peer to the socket.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Segment {
     Bytes(Vec<u8>),
@@ -135,7 +135,7 @@ pub(super) enum Segment {
 
 /// Bytes in a full packet, as on Ethernet.
 const PACKET_BYTES: usize = 1448;
-/// How long a packet that is not full is held back at most (`tcp(7)`, `TCP_CORK`).
+/// The longest time that a packet which is not full is held back (`tcp(7)`, `TCP_CORK`).
 const HELD_BACK_MAX: Duration = Duration::from_millis(200);
 
 impl Connection {

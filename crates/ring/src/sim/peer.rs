@@ -134,19 +134,19 @@ impl Peer {
         self.world.state().conns[self.conn].peer.received.clone()
     }
 
-    /// How many bytes it has read and not [taken](Self::take).
+    /// The number of bytes that it has read and not [taken](Self::take).
     #[must_use]
     pub fn received_bytes(&self) -> usize {
         self.world.state().conns[self.conn].peer.received.len()
     }
 
-    /// What it has read since the last time.
+    /// Takes what it has read since the last time.
     #[must_use]
     pub fn take(&self) -> Vec<u8> {
         core::mem::take(&mut self.world.state().conns[self.conn].peer.received)
     }
 
-    /// How the stream to it has ended, if it has.
+    /// The way in which the stream to it has ended, if it has.
     #[must_use]
     pub fn end(&self) -> Option<End> {
         self.world.state().conns[self.conn].peer.end

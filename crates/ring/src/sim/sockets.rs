@@ -12,7 +12,7 @@ use super::world::{Descriptor, Happening, State, World};
 use crate::op::Address;
 use crate::pipe::Pipe;
 
-/// How often a peer that reads at a rate does so, per second.
+/// The number of times per second that a peer with a read rate reads.
 const STEPS: u64 = 1000;
 
 impl World {
@@ -200,7 +200,7 @@ impl State {
         self.look_soon(writer);
     }
 
-    /// How many of so many bytes the socket takes now.
+    /// The number of bytes, of `total`, that the socket takes now.
     pub(super) fn admit(&mut self, conn: usize, total: usize) -> io::Result<usize> {
         let count = self.conns[conn].room()?.min(total);
         let short = self.config.faults.short_send;

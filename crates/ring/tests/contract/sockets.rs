@@ -65,7 +65,7 @@ fn receives_in_order_then_eof(s: &mut Stage) {
     s.eof(recv);
 }
 
-/// An edge that came while nobody received must not be waited for again.
+/// An edge that came while nothing received must not be waited for again.
 fn finds_an_end_that_came_before_the_receive(s: &mut Stage) {
     let (socket, mut peer) = s.pair();
     assert!(matches!(s.done(Op::Writable(socket.clone())).unwrap(), Event::Writable));

@@ -18,7 +18,7 @@ on_every_driver!(
 );
 
 mod asleep {
-    //! In the simulation nobody acts while a ring waits.
+    //! In the simulation nothing acts while a ring waits.
     use super::*;
     on_real_drivers!(a_wake_ends_a_long_sleep);
 }

@@ -223,7 +223,7 @@ fn equal_changes_in_a_row_are_one(s: &mut Stage) {
     assert!(s.rest().is_empty());
 }
 
-/// `fs.inotify.max_queued_events` is 16,384 where nobody has changed it.
+/// `fs.inotify.max_queued_events` is 16,384 unless it was changed.
 fn more_changes_than_the_kernel_keeps(s: &mut Stage) {
     let key = watch(s, "");
     for _ in 0..6000 {

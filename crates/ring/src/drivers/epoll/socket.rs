@@ -199,7 +199,7 @@ impl Epoll {
         self.again.push(key);
     }
 
-    /// Nobody accepts any more. A listener may be shared with other workers by dup(2), and would
+    /// Takes a listener out of the epoll set once nothing accepts. A listener may be shared with other workers by dup(2), and would
     /// go on to report events here after this descriptor of it is closed.
     fn forget(&mut self, listener: &Fd) {
         // ENOENT: it was never added.

@@ -15,7 +15,7 @@ use crate::helpers::job::{OPEN_TRIES_MAX, RWF_DONTCACHE, STATX_MASK, settle_flag
 use crate::op::{Caching, Event, Op};
 use crate::slab::Key;
 
-/// What to ask of the kernel; `None` if it has no operation for it.
+/// Makes the kernel's form of an operation; `None` if the kernel has none.
 pub(super) fn entry(slot: &mut Slot) -> Option<Entry> {
     Some(match &mut slot.op {
         Op::Open { dir, path, how } => {

@@ -29,7 +29,7 @@ const COMPLETIONS: u32 = 16 * 1024;
 /// Threads that the kernel may start for operations that sleep (`IORING_REGISTER_IOWQ_MAX_WORKERS`):
 /// on slow file systems as many opens and stats as this run side by side.
 const KERNEL_WORKERS_MAX: u32 = 64;
-/// How often in a row the kernel may refuse submissions (`EBUSY`, `EAGAIN`: it is short of memory or
+/// The number of times in a row that the kernel may refuse submissions (`EBUSY`, `EAGAIN`: it is short of memory or
 /// of room for completions), with a pause from the second time on: a second. Then the ring is beyond
 /// use.
 const REFUSALS_MAX: u32 = 1000;
@@ -61,12 +61,12 @@ pub(crate) struct Uring {
     /// Closes in the kernel's threads. A ring that goes away would drop those that have not begun,
     /// and leave the descriptors open.
     closing: usize,
-    /// How often `wait` was called.
+    /// The number of calls of `wait`.
     turn: u64,
     /// Entries that the queue of submissions had no room for, in order; as many as there are
     /// operations in flight and cancels of them.
     backlog: VecDeque<Entry>,
-    /// How often in a row the kernel refused submissions.
+    /// The number of times in a row that the kernel has refused submissions.
     refusals: u32,
     /// Some once the ring cannot be used any more: the errno that each `wait` then fails with.
     broken: Option<i32>,
@@ -128,12 +128,12 @@ impl Uring {
         self.arm_poll(fd, WAKER);
     }
 
-    /// Whether [`Waker::wake`](crate::Waker::wake) has been called since the last time.
+    /// Returns whether [`Waker::wake`](crate::Waker::wake) has been called since the last time.
     pub(crate) fn take_woken(&mut self) -> bool {
         core::mem::take(&mut self.woken)
     }
 
-    /// Whether the poll on the waker has to be armed anew.
+    /// Returns whether the poll on the waker has to be armed anew.
     pub(crate) fn waker_lost(&mut self) -> bool {
         !core::mem::replace(&mut self.waker_armed, true)
     }
@@ -350,7 +350,7 @@ impl Uring {
         // being set end in their helper.
         while !common.table.is_empty() || self.closing > 0 {
             if self.enter(1, None).is_err() {
-                // Nobody will say when the kernel no longer writes: the operations in flight, with
+                // The kernel will not say when it no longer writes: the operations in flight, with
                 // their buffers and descriptors, and the receive buffers are leaked.
                 core::mem::forget(core::mem::take(&mut common.table));
                 core::mem::forget(Rc::clone(&self.recv));
@@ -422,7 +422,7 @@ mod tests {
             Self { common, uring, pool, _peer: theirs }
         }
 
-        /// What dropping a ring does.
+        /// Does what dropping a ring does.
         fn take_back(&mut self) {
             let all: Vec<Key> = self.common.table.keys().collect();
             for key in all {

@@ -19,7 +19,7 @@ use crate::slab::Key;
 /// asked for one in each turn, as with epoll.
 const RECEIVES_MAX: u32 = 8;
 
-/// What to ask of the kernel; `None` unless it is an operation on a socket.
+/// Makes the kernel's form of an operation on a socket; `None` for any other.
 pub(super) fn entry(slot: &Slot) -> Option<Entry> {
     let (wait, fd) = slot.socket()?;
     let target = RawTarget(fd.raw());
