@@ -43,7 +43,7 @@ pub struct Site {
 pub struct Tuning {
     /// The name of the file that is served for its directory.
     pub index: String,
-    /// Whether directories without that file are listed.
+    /// True if directories without that file are listed.
     pub listing: bool,
     /// Which files stay in the page cache after they were read.
     pub caching: Caching,

@@ -45,7 +45,7 @@ pub struct Context {
     pub unix: i64,
     /// The same time as an HTTP date.
     pub date: [u8; DATE_LEN],
-    /// Whether requests are logged.
+    /// True if requests are logged.
     pub logs: bool,
     /// Counters.
     pub stats: Stats,

@@ -31,7 +31,7 @@ pub(crate) struct Sink {
     fd: Option<Fd>,
     /// Replaces `fd` once no line is partly written.
     next: Option<Fd>,
-    /// Whether `waiting` begins with the rest of a line that has been partly written.
+    /// True if `waiting` begins with the rest of a line that has been partly written.
     torn: bool,
     token: Token,
     name: Rc<str>,
@@ -47,7 +47,7 @@ pub(crate) struct Sink {
     told: u64,
     /// A message about lost lines that has not been reported to the operator.
     trouble: Option<String>,
-    /// Whether lines are being dropped.
+    /// True if lines are being dropped.
     troubled: bool,
 }
 
@@ -212,7 +212,7 @@ impl Sink {
         self.dropped - self.told + self.in_flight.unwrap_or(0) + lines_of(&self.waiting)
     }
 
-    /// Whether everything has been written.
+    /// Returns whether everything has been written.
     pub(crate) const fn is_quiet(&self) -> bool {
         self.in_flight.is_none() && self.waiting.is_empty()
     }

@@ -1,4 +1,4 @@
-//! How the content answers requests.
+//! Answers to requests, and the tickets of requests that wait for them.
 
 use std::rc::Rc;
 
@@ -6,8 +6,8 @@ use http::Status;
 
 use super::resource::Resource;
 
-/// Names a request whose answer comes later. The two numbers are the caller's; the content hands them
-/// back with the answer and does not look at them.
+/// Names a request whose answer comes later. The caller chooses the two numbers; the content
+/// returns them with the answer and gives them no meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     /// The first number: the connection.
@@ -19,18 +19,18 @@ pub struct Ticket {
 /// The answer to a request.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// What was found by the path.
+    /// The resource of the path.
     Resource(Rc<Resource>),
-    /// The methods that are allowed.
+    /// The list of allowed methods.
     Options,
-    /// Nothing can be sent.
+    /// A page for this status.
     Error(Status),
-    /// The request was refused, for a reason that the client is told.
+    /// A refusal, with a reason that the page shows.
     Rejected(http::Reject),
 }
 
 impl Answer {
-    /// Bytes of memory that it shares with the cache, and whether it keeps files open.
+    /// Returns the bytes of memory that it shares with the cache, and whether it keeps files open.
     pub(crate) fn holds(&self) -> (u64, bool) {
         match self {
             Self::Resource(resource) => (resource.memory as u64, resource.descriptors > 0),
@@ -43,6 +43,6 @@ impl Answer {
 #[derive(Debug)]
 pub(crate) enum Found {
     Now(Answer),
-    /// The answer will be among [`Content::answers`](super::Content::answers).
+    /// The answer will appear in [`Content::answers`](super::Content::answers).
     Later,
 }

@@ -1,4 +1,4 @@
-//! A resource made of what a load has found.
+//! Makes a resource from the results of a load.
 
 use std::rc::Rc;
 
@@ -10,29 +10,29 @@ use super::load::{Load, Look, PARTS, Parts, Seen, Way, coding_of};
 use super::media::content_type;
 use super::resource::{FileSet, Kind, Resource, Variant};
 
-/// Seconds after its last change from which on a file is told from another state of itself by its
-/// times: they are seconds on some file systems, and are set before the bytes are written.
+/// A file whose last change is at least so many seconds ago has times that tell its states apart.
+/// Some file systems store whole seconds, and times are set before the bytes are written.
 const SETTLED_AFTER: i64 = 3;
 
-/// The thing that a path names, and its cost.
+/// The kind of a new resource, and its cost.
 #[derive(Debug)]
 pub(super) struct Assembled {
     kind: Kind,
     /// Bytes of memory.
     memory: usize,
-    /// Files that stay open.
+    /// The number of files that stay open.
     descriptors: usize,
     /// See [`Resource::settled`].
     settled: bool,
 }
 
 impl Assembled {
-    /// A file and its siblings. `name` says their type, and `tag` gives the entity tag of each; they
-    /// were looked at in the second `unix`.
+    /// Makes a file with its siblings. Their media type follows from `name`; `tag` makes the entity
+    /// tag of each. The files were examined in the second `unix`.
     ///
     /// # Panics
     ///
-    /// Without the first part, which is the file itself.
+    /// If the first part is missing, which is the file itself.
     pub(super) fn file(
         name: &[u8],
         unix: i64,
@@ -72,12 +72,12 @@ impl Assembled {
         Self { kind, memory, descriptors, settled }
     }
 
-    /// A directory that was asked for without its slash.
+    /// Makes a redirect, for a directory that was requested without its slash.
     pub(super) const fn redirect() -> Self {
         Self { kind: Kind::Redirect, memory: 0, descriptors: 0, settled: false }
     }
 
-    /// A directory's entries.
+    /// Makes a directory with its entries.
     pub(super) fn directory(listing: Box<Listing>) -> Self {
         let entries = &listing.entries;
         let memory = entries.iter().map(|e| e.name.len() + size_of_val(e)).sum();
@@ -85,7 +85,7 @@ impl Assembled {
         Self { kind, memory, descriptors: 0, settled: false }
     }
 
-    /// The resource of the load's path, as it was when that was looked at.
+    /// Makes the resource of the load's path, as it was during the look.
     pub(super) fn into_resource(
         self,
         load: &Load<Fd>,
@@ -93,7 +93,7 @@ impl Assembled {
         now: Time,
         account: &Account,
     ) -> Rc<Resource> {
-        // The buffers of files are charged themselves.
+        // The buffers of files are charged separately.
         let charged = if matches!(self.kind, Kind::File(_)) { 0 } else { self.memory };
         Rc::new(Resource {
             site: load.site,

@@ -1,4 +1,4 @@
-//! Which paths a change in a directory concerns.
+//! The paths that a change in a directory makes outdated.
 
 use http::Coding;
 use ring::Change;
@@ -6,15 +6,15 @@ use ring::Change;
 use super::media::suffix;
 use super::path::prefix;
 
-/// Paths whose resources are not true any more.
+/// Paths whose cached resources are no longer true.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outdated {
     Path(Vec<u8>),
-    /// All paths that begin so. Directories there may have been moved.
+    /// All paths with this beginning. Directories there may have been moved.
     Below(Vec<u8>),
 }
 
-/// The paths that a change in `directory` concerns.
+/// Returns the paths that a change in `directory` makes outdated.
 pub(super) fn outdated_by(directory: &[u8], change: &Change) -> Vec<Outdated> {
     let prefix = prefix(directory);
     let Some(name) = &change.name else { return vec![Outdated::Below(prefix)] };

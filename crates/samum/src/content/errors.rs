@@ -1,16 +1,16 @@
-//! What a failed open, stat, read, listing or watch means for the resource.
+//! Classifies the errors of open, stat, read, listing and watch by their meaning for a resource.
 //!
-//! These are families of paths and directories. The families of sends and reads on a connection are
-//! those of [`ring::Fault`]: there `EPERM` is a packet filter, here it is a file's mode.
+//! Sends and receives of connections are classified by [`ring::Fault`]: there `EPERM` comes from a
+//! packet filter, here from the mode of a file.
 
 use std::io;
 
 use rustix::io::Errno;
 
-/// Why a path cannot be served.
+/// The reason why a path cannot be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Nothing that can be served has this name.
+    /// Nothing with this name can be served.
     Missing,
     /// The server's user may not read it.
     Forbidden,
@@ -41,15 +41,15 @@ impl Refusal {
     }
 }
 
-/// Why a directory is not watched.
+/// The reason why a directory is not watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unwatched {
     /// The directory does not exist any more.
     Gone,
     /// The system is short of something; a later attempt may succeed.
     Shortage,
-    /// Changes may make no events, as long as the directory is what it is: on a network file system
-    /// or FUSE, a symbolic link, a directory that may be passed but not read.
+    /// Changes in such a directory may make no events: it is on a network file system or on FUSE,
+    /// or it is a symbolic link, or the server may enter it but not read it.
     Nature,
 }
 
@@ -72,7 +72,7 @@ impl Unwatched {
     }
 }
 
-/// The message for the operator when watches cannot be had, with the limit to raise.
+/// The message to the operator that directories cannot be watched, with the limit to raise.
 pub(super) fn shortage_of_watches(error: &io::Error) -> String {
     let advice = match Errno::from_io_error(error) {
         Some(Errno::NOSPC) => "raise fs.inotify.max_user_watches",
@@ -85,12 +85,13 @@ pub(super) fn shortage_of_watches(error: &io::Error) -> String {
     )
 }
 
-/// Whether nothing has this name: `ENOENT` alone.
+/// Returns whether the error is `ENOENT`: nothing has this name.
 pub(super) fn is_no_entry(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::NOENT)
 }
 
-/// Whether a component of the path is a symbolic link that may not be followed.
+/// Returns whether the error is `ELOOP`: a component of the path is a symbolic link, and links may
+/// not be followed.
 pub(super) fn is_link(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::LOOP)
 }

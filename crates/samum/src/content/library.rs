@@ -1,12 +1,12 @@
-//! The cache: resources of all sites, found by site and path, within one budget of bytes, entries and
+//! The cache: the resources of all sites by site and path, within one budget of bytes, entries and
 //! descriptors.
 //!
-//! Eviction is second chance: a hand goes around all resources, the oldest first, and evicts those
-//! that were not used since its last visit. Resources with open files also go when they were idle for
-//! [`IDLE_MAX`]. When a directory changes as a whole, its resources are *outdated* at once and evicted
-//! bit by bit.
+//! Resources are evicted by second chance: a clock hand goes around all resources, the oldest
+//! first, and evicts those that were not used since its last visit. Resources with open files are
+//! also evicted after [`IDLE_MAX`] without a request. When a directory changes as a whole, its
+//! resources are *outdated* at once and evicted bit by bit.
 //!
-//! Nothing here acts: what to do is said by method calls, the time by arguments.
+//! Nothing here makes a system call or reads a clock.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -20,35 +20,39 @@ use super::resource::Resource;
 use crate::budget::CACHED_BYTES_MAX;
 use crate::site::SiteId;
 
-/// A resource with open files goes this long after it was last asked for: open files keep a file
-/// system busy and the space of a deleted file taken.
+/// A resource with open files is evicted after this time without a request: an open file keeps its
+/// file system busy, and the space of a deleted file in use.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(30);
-/// Resources cached, per worker.
+/// The maximum number of cached resources, per worker.
 const RESOURCES_MAX: usize = 16 * 1024;
-/// Resources spared in one turn because they were used since the hand's last visit.
+/// The maximum number of resources spared in one turn because they were used since the hand's last
+/// visit.
 const CHANCES_MAX: usize = 256;
-/// Idle resources closed in one turn: about 0.1 ms. The others have their turn after other events.
+/// The maximum number of idle resources evicted in one turn, which takes about 0.1 ms. The others
+/// are evicted in later turns.
 const CLOSES_MAX: usize = 256;
-/// Resources looked at to make room for one more open file; there are others to close later.
+/// The maximum number of resources examined in one turn to make room for one more open file.
 const ROOM_LOOKS_MAX: usize = 64;
-/// Directories with outdated resources, per site; with one more the whole site is outdated.
+/// The maximum number of directories with outdated resources, per site; one more outdates the whole
+/// site.
 const OUTDATED_MAX: usize = 16;
-/// Directories remembered because nothing is cached in them any more.
+/// The maximum number of directories that are remembered because nothing is cached in them any
+/// more.
 const EMPTIED_MAX: usize = 4096;
 
 /// The cached resources of a worker.
 pub(super) struct Library {
     shelves: Vec<Shelf>,
-    /// All cached resources in the order of the clock hand, and when it last visited each. Resources
-    /// that were evicted otherwise stay in it until the hand comes to them.
+    /// All cached resources in the order of the clock hand, with the time of its last visit.
+    /// Resources that were evicted for other reasons stay in the list until the hand comes to them.
     hand: VecDeque<(SiteId, Path, Time)>,
     count: usize,
     bytes: usize,
-    /// Resources with open files, by the time of the next look at them. The number tells apart
-    /// resources with the same time.
+    /// Resources with open files, by the time at which they may have become idle. The number
+    /// distinguishes resources with the same time.
     idle: BTreeMap<(Time, u64), (SiteId, Path)>,
     next_idle: u64,
-    /// Directories in which something was cached, and nothing is any more.
+    /// Directories whose last cached resource was evicted.
     emptied: BTreeSet<(SiteId, Path)>,
     pub(super) open_files: OpenFiles,
 }
@@ -57,23 +61,24 @@ pub(super) struct Library {
 #[derive(Debug, Default)]
 struct Shelf {
     cached: HashMap<Path, Rc<Resource>>,
-    /// The paths of `cached` in order, which puts those below a directory side by side.
+    /// The paths of `cached` in order, so that those below a directory are neighbors.
     in_order: BTreeSet<Path>,
     outdated: Vec<Outdated>,
 }
 
-/// Resources that are outdated and not evicted yet.
+/// The resources below a directory that are outdated and not evicted yet.
 #[derive(Debug)]
 struct Outdated {
     prefix: Box<[u8]>,
-    /// All resources before this path have been evicted; a resource cached there is new. A new one
-    /// behind it is evicted with the others. The place only moves forward, so the eviction ends,
-    /// however much is cached meanwhile.
+    /// All outdated resources before this path have been evicted, so a resource cached before it is
+    /// new. A new resource behind it is evicted with the others. The position only moves forward,
+    /// so the eviction ends even if resources are cached all the time.
     done: Box<[u8]>,
 }
 
 impl Library {
-    /// An empty cache for so many sites, whose files may have `descriptors_max` descriptors open.
+    /// Makes an empty cache for `sites` sites, whose files have at most `descriptors_max`
+    /// descriptors.
     pub(super) fn new(sites: usize, descriptors_max: usize) -> Self {
         Self {
             shelves: (0..sites).map(|_| Shelf::default()).collect(),
@@ -87,14 +92,14 @@ impl Library {
         }
     }
 
-    /// The cached resource of a path, unless it is outdated.
+    /// Returns the cached resource of a path, unless it is outdated.
     #[inline]
     pub(super) fn get(&self, site: SiteId, path: &[u8]) -> Option<&Rc<Resource>> {
         let shelf = &self.shelves[site.index()];
         shelf.cached.get(path).filter(|_| !shelf.is_outdated(path))
     }
 
-    /// Caches a resource, and evicts others if there is no room for it.
+    /// Caches a resource, and evicts others if the cache has become too large.
     pub(super) fn insert(&mut self, now: Time, resource: Rc<Resource>) {
         let (site, path) = (resource.site, Rc::clone(&resource.path));
         self.evict(site, &path);
@@ -132,7 +137,7 @@ impl Library {
                     self.hand.push_back((site, path, now));
                 }
                 Some(_) => self.evict(site, &path),
-                // Evicted before; the hand only now comes to it.
+                // It was evicted before the hand came to it.
                 None => {}
             }
         }
@@ -141,7 +146,8 @@ impl Library {
     /// Evicts the resource of a path, if it is cached.
     pub(super) fn evict(&mut self, site: SiteId, path: &[u8]) {
         let shelf = &mut self.shelves[site.index()];
-        // A comparison ends at the first different byte; a hash would read all of a long path.
+        // The set is asked first: a comparison ends at the first different byte, and a hash would
+        // read the whole path.
         if shelf.in_order.remove(path)
             && let Some(resource) = shelf.cached.remove(path)
         {
@@ -168,12 +174,12 @@ impl Library {
         }
     }
 
-    /// Whether resources are outdated and not evicted yet.
+    /// Returns whether outdated resources wait to be evicted.
     pub(super) fn has_outdated(&self) -> bool {
         self.shelves.iter().any(|shelf| !shelf.outdated.is_empty())
     }
 
-    /// Evicts so many of the outdated resources.
+    /// Evicts at most `count` outdated resources.
     pub(super) fn evict_outdated(&mut self, mut count: usize) {
         for site in SiteId::all(self.shelves.len()) {
             while count > 0 && !self.shelves[site.index()].outdated.is_empty() {
@@ -195,7 +201,7 @@ impl Library {
         below_from(&self.shelves[site.index()].in_order, prefix, prefix)
     }
 
-    /// Evicts what is cached below a directory if that is at most `most` resources, and all are idle.
+    /// Evicts the resources below a directory if there are at most `most`, all of them idle.
     /// Returns whether nothing is cached there now.
     pub(super) fn evict_idle_below(
         &mut self,
@@ -218,12 +224,12 @@ impl Library {
         can_go
     }
 
-    /// A directory in which something was cached, and nothing is any more. Each is returned once.
+    /// Takes a directory whose last cached resource was evicted.
     pub(super) fn take_emptied(&mut self) -> Option<(SiteId, Path)> {
         self.emptied.pop_first()
     }
 
-    /// When resources may have become idle.
+    /// The time at which the next resource may have become idle.
     pub(super) fn next_idle_look(&self) -> Option<Time> {
         self.idle.first_key_value().map(|((at, _), _)| *at)
     }
@@ -244,8 +250,8 @@ impl Library {
         }
     }
 
-    /// Evicts resources that are not being sent, the idlest first, until `count` more files may be
-    /// open. Returns whether they may.
+    /// Evicts resources that are not being sent, those idle for longest first, until `count` more
+    /// files may be open. Returns whether they may.
     pub(super) fn make_room(&mut self, now: Time, count: usize) -> bool {
         if self.open_files.fits(count) {
             return true;
@@ -257,7 +263,7 @@ impl Library {
             }
             let Some((due, resource)) = self.pop_idle() else { return false };
             let again = resource.used.get() + IDLE_MAX;
-            // One reference is ours, one the cache's.
+            // One reference is held here, and one by the cache.
             let is_sent = Rc::strong_count(&resource) > 2 || resource.is_sent();
             if is_sent || again > due {
                 let again = if is_sent { now + IDLE_MAX } else { again };
@@ -276,7 +282,7 @@ impl Library {
         self.idle.insert(at, (resource.site, Rc::clone(&resource.path)));
     }
 
-    /// The resource with the next look, and the time of that look.
+    /// Takes the resource that may have become idle first, with that time.
     fn pop_idle(&mut self) -> Option<(Time, Rc<Resource>)> {
         let ((due, _), (site, path)) = self.idle.pop_first()?;
         let cached = &self.shelves[site.index()].cached;
@@ -287,7 +293,8 @@ impl Library {
 
     fn evict_popped(&mut self, resource: Rc<Resource>) {
         let (site, path) = (resource.site, Rc::clone(&resource.path));
-        // Files of a resource without other references are closed, and need not be followed.
+        // Drops this reference first: the files of a resource without references are closed, and
+        // need not be counted any more.
         drop(resource);
         self.evict(site, &path);
     }
@@ -321,14 +328,14 @@ impl Shelf {
         self.outdated.push(Outdated { prefix: prefix.into(), done: prefix.into() });
     }
 
-    /// The paths of at most `count` outdated resources, which are to be evicted. Fewer than `count`
-    /// means that a directory has none left.
+    /// Takes the paths of at most `count` outdated resources, which the caller evicts. Fewer than
+    /// `count` are the last ones of a directory.
     fn take_outdated(&mut self, count: usize) -> Vec<Path> {
         let Some(last) = self.outdated.last_mut() else { return Vec::new() };
         let below = below_from(&self.in_order, &last.prefix, &last.done);
         let paths: Vec<Path> = below.take(count).cloned().collect();
         match paths.last() {
-            // The least path behind it.
+            // The least path behind the last one.
             Some(path) if paths.len() == count => last.done = [path, &b"\0"[..]].concat().into(),
             _ => drop(self.outdated.pop()),
         }

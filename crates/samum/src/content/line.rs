@@ -1,28 +1,31 @@
-//! Which loads may run now.
+//! Decides which loads may run now.
 //!
-//! A load has descriptors open while it runs, so only some run at once and the others stand in line;
-//! then no open fails because of others. A load that finds a large file, whose descriptor stays open
-//! as long as the response, is *parked* until there is room for it: small files, which need their
-//! descriptors for a moment only, pass it by.
+//! A load has descriptors open while it runs. Only a limited number of loads run at once, and the
+//! others wait in line, so no load fails because others have taken the descriptors. The descriptor
+//! of a large file stays open as long as the response, so a load that finds a large file is
+//! *parked* until there is room for it. Loads of small files, which need their descriptors for a
+//! moment only, overtake it.
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
 use ring::{Key, Time};
 
-/// Loads that wait for their turn; a request beyond that is answered with 503. As many as 1,024
-/// connections can ask for at once.
+/// The maximum number of loads that wait for a place; a further request is answered with 503. So
+/// many requests can come from 1,024 connections.
 const WAITING_MAX: usize = 64 * 1024;
-/// Memory of all loads; a request beyond that is answered with 503. Loads outlive the connections
-/// that asked for them.
+/// The maximum memory of all loads, in bytes; beyond it a request is answered with 503. A load goes
+/// on when the connection that asked for it is closed.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
-/// How often parked loads are looked at: nothing tells us when a response has ended.
+/// The time between two looks at parked loads. They are polled because the end of a response makes
+/// no event here.
 const PARKED_LOOK: Duration = Duration::from_millis(10);
-/// A load that was parked for so long goes on although its files find no room, one in this time: the
-/// descriptors may be held by answers of its own connection, which wait for it.
+/// A load that has been parked for this time goes on without room for its files; only one load does
+/// so in this time. The descriptors may be held by answers of its own connection, which wait for
+/// this load.
 const PARKED_MAX: Duration = Duration::from_millis(100);
 
-/// The loads that run, and those that wait.
+/// The running loads and the waiting loads.
 #[derive(Debug)]
 pub(super) struct Line {
     places: usize,
@@ -31,9 +34,9 @@ pub(super) struct Line {
     waiting: VecDeque<Key>,
     /// Loads that wait for room for their large files, the oldest first.
     parked: VecDeque<Parked>,
-    /// When the last load went on without room.
+    /// The time at which the last load went on without room.
     last_overdue: Time,
-    /// Memory of all loads.
+    /// Memory of all loads, in bytes.
     bytes: usize,
 }
 
@@ -41,7 +44,7 @@ pub(super) struct Line {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parked {
     pub(super) load: Key,
-    /// Large files that the load will keep open.
+    /// The number of large files that the load will keep open.
     pub(super) files: usize,
     pub(super) since: Time,
 }
@@ -62,12 +65,12 @@ impl Line {
         self.waiting.len() + self.parked.len() >= WAITING_MAX || self.bytes >= BYTES_MAX
     }
 
-    /// Counts the memory of a load that begins.
+    /// Counts the memory of a new load.
     pub(super) const fn charge(&mut self, bytes: usize) {
         self.bytes += bytes;
     }
 
-    /// A load with so much memory has ended.
+    /// Subtracts the memory of a load that has ended.
     pub(super) const fn refund(&mut self, bytes: usize) {
         self.bytes -= bytes;
     }
@@ -82,7 +85,7 @@ impl Line {
         false
     }
 
-    /// A load gives its place back; returns the load that takes it.
+    /// Frees the place of a load; returns the load that takes the place.
     pub(super) fn leave(&mut self) -> Option<Key> {
         let next = self.waiting.pop_front();
         self.taken -= usize::from(next.is_none());
@@ -97,22 +100,22 @@ impl Line {
         self.parked.front().copied()
     }
 
-    /// Whether a load may go on without room.
+    /// Returns whether a load may go on without room.
     pub(super) fn is_overdue(&self, parked: Parked, now: Time) -> bool {
         now.since(parked.since.max(self.last_overdue)) >= PARKED_MAX
     }
 
-    /// The first parked load goes on without room.
+    /// Records that the first parked load goes on without room.
     pub(super) const fn let_overdue_go(&mut self, now: Time) {
         self.last_overdue = now;
     }
 
-    /// The first parked load goes on.
+    /// Removes the first parked load, which goes on.
     pub(super) fn unpark(&mut self) {
         self.parked.pop_front();
     }
 
-    /// When parked loads are to be looked at.
+    /// The time of the next look at parked loads.
     pub(super) fn next_look(&self, now: Time) -> Option<Time> {
         (!self.parked.is_empty()).then(|| now + PARKED_LOOK)
     }

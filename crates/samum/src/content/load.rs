@@ -1,4 +1,4 @@
-//! One load: the steps from a path to what it names.
+//! One load: the steps from a path to its resource.
 //!
 //! ```text
 //! InLine ► Finding ► Examining ──(directories not watched yet)──► Watching ──► Finding, once more
@@ -19,14 +19,14 @@
 //!       OpeningDirectory ► Listing ► end
 //! ```
 //!
-//! A path is first opened with `O_PATH`, which opens nothing in the sense of a driver: the writer of a
-//! FIFO is not released, a device does nothing. Regular files are then opened for reading through
-//! `/proc/self/fd`, which is the very inode that was examined. That takes as many system calls as to
-//! open with `O_NONBLOCK`, stat, and clear that flag; one less where nothing has changed, and one
-//! more where changes make no events.
+//! A path is first opened with `O_PATH`, which has no effect on the file: it does not release the
+//! writer of a FIFO, and no driver opens its device. Regular files are then opened for reading
+//! through `/proc/self/fd`, so the very inode that was examined is opened. This takes as many
+//! system calls as to open with `O_NONBLOCK`, to stat, and to clear that flag. It takes one less if
+//! nothing has changed, and one more where changes make no events.
 //!
-//! Nothing here acts. A step and a reply give the next step and what to ask the system for
-//! ([`Ask`]); descriptors are of any type `F`, so tests need no system.
+//! Nothing here makes a system call. A step and a reply give the next step and requests to the
+//! system ([`Ask`]). Descriptors are of any type `F`, so tests need no system.
 
 use std::io;
 use std::rc::Rc;
@@ -44,40 +44,40 @@ use crate::site::SiteId;
 
 /// The file itself and its siblings in the order of [`Coding::PREFERENCE`].
 pub(super) const PARTS: usize = 1 + Coding::PREFERENCE.len();
-/// How often a path that changes all the time is looked at: once more after its directories are
-/// watched, and twice for changes. After that it is served as it is, and not cached.
+/// The maximum number of looks at a path that changes all the time: the first, one after its
+/// directories are watched, and two after changes. Then it is served as it is, and not cached.
 const LOOKS_MAX: u32 = 4;
 
 /// One value for each part of a resource that exists.
 pub(super) type Parts<T> = [Option<T>; PARTS];
 
-/// A path being looked at.
+/// A load of a path.
 #[derive(Debug)]
 pub(super) struct Load<F> {
     pub(super) site: SiteId,
     pub(super) path: Path,
     /// The requests that wait for it.
     pub(super) tickets: Vec<Ticket>,
-    /// Whether a change was seen since it began: requests that come now need another load, and what
-    /// this one finds is not cached.
+    /// True if the path may have changed since the load began. Later requests begin another load,
+    /// and the resource that this load finds is not cached.
     pub(super) is_outdated: bool,
     /// The resource that was cached before.
     pub(super) previous: Option<Rc<Resource>>,
     looks: u32,
     has_tried_to_watch: bool,
-    /// Open files that are reserved for it; 0 until it has found room.
+    /// The number of open files reserved for it; 0 until there was room.
     reserved: usize,
     step: Step<F>,
 }
 
-/// The facts of one look at the path, which hold from its first step to its last.
+/// The values that stay the same during one look at the path.
 #[derive(Debug)]
 pub(super) struct Look<F> {
-    /// When it began. What it finds is at least as new.
+    /// The time at which the look began. What it finds was true then or became true later.
     pub(super) began: Time,
     /// The same in Unix seconds.
     pub(super) unix: i64,
-    /// The site's directory at that time.
+    /// The root directory of the site at that time.
     pub(super) root: F,
     pub(super) way: Way,
 }
@@ -87,7 +87,7 @@ pub(super) struct Look<F> {
 pub(super) enum Way {
     /// Changes on it make events.
     Watched,
-    /// Not all changes on it make events.
+    /// Some changes on it make no events.
     Unwatched,
     /// It leads through symbolic links; changes behind them make no events.
     Linked,
@@ -96,11 +96,11 @@ pub(super) enum Way {
 /// The step that a load is in.
 #[derive(Debug)]
 enum Step<F> {
-    /// It waits for its turn.
+    /// The load waits for its turn.
     InLine,
-    /// It waits for room for its large files, with nothing open.
+    /// The load waits for room for its large files; it has nothing open.
     Parked,
-    /// It waits for a directory on the way, which is about to be watched.
+    /// The load waits until a directory on the way is watched.
     Watching,
     /// The file, or the index of a directory, is being opened with `O_PATH`.
     Finding { look: Look<F> },
@@ -110,9 +110,9 @@ enum Step<F> {
     OpeningDirectory { look: Look<F> },
     /// The directory's entries are being read.
     Listing { look: Look<F> },
-    /// The siblings are being found and examined, all at once.
+    /// The siblings are being opened with `O_PATH` and examined, all at once.
     Siblings { look: Look<F>, plain: Seen<F>, siblings: [Sibling<F>; Coding::PREFERENCE.len()] },
-    /// Whether the large files may be open is being decided.
+    /// The caller decides whether the large files may be open.
     Admitting { look: Look<F>, found: Parts<Seen<F>> },
     /// One part after the other is being opened for reading.
     Opening {
@@ -123,9 +123,9 @@ enum Step<F> {
         found: Parts<Seen<F>>,
         open: Parts<Seen<F>>,
     },
-    /// The state of the part that was just opened is being read again: because it was opened by its
-    /// path, or because only an open for reading asks the server of a network file system (nfs(5),
-    /// close-to-open).
+    /// The state of the part that was just opened is being read again. Either the part was opened
+    /// by its path, or it may be on a network file system, whose server is asked only by an open
+    /// for reading (nfs(5), close-to-open).
     Comparing {
         look: Look<F>,
         part: usize,
@@ -135,20 +135,20 @@ enum Step<F> {
     },
     /// The small files are being read.
     Reading { look: Look<F>, parts: Parts<(Seen<F>, Body)>, is_changed: bool },
-    /// The step is over and what follows is the caller's to say ([`Next`]).
+    /// The step is complete, and the caller chooses the next one ([`Next`]).
     Done,
 }
 
-/// How a part is opened for reading.
+/// The way in which a part is opened for reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    /// As the very inode that was examined.
+    /// Through `/proc/self/fd`: the very inode that was examined.
     ThroughProc,
-    /// Where there is no `/proc`.
+    /// By its path, where there is no `/proc`.
     ByName,
 }
 
-/// An open file, and its state.
+/// An open file and its state.
 #[derive(Debug)]
 pub(super) struct Seen<F> {
     /// Opened with `O_PATH` until the step `Opening`.
@@ -167,11 +167,11 @@ enum Sibling<F> {
 /// The bytes of a part.
 #[derive(Debug)]
 enum Body {
-    /// They are sent from the file.
+    /// The bytes are sent from the file.
     InFile,
     Reading,
-    /// They were read; they are what the entity tag says only if the file is still the same, which is
-    /// being looked at.
+    /// The bytes were read, and the state of the file is being read again: the entity tag is right
+    /// for the bytes only if the file has not changed meanwhile.
     Confirming(Buffer),
     Confirmed(Buffer),
 }
@@ -185,7 +185,7 @@ pub(super) enum Ask<F> {
         name: Vec<u8>,
         how: OpenHow,
     },
-    /// Open the very inode for reading, through `/proc/self/fd`.
+    /// Open the same inode for reading, through `/proc/self/fd`.
     OpenForReading(F),
     Stat(F),
     List(F),
@@ -202,18 +202,18 @@ pub(super) enum Reply<F> {
     Failed(io::Error),
 }
 
-/// What a load needs after a step.
+/// The need of a load after a step.
 #[derive(Debug)]
 pub(super) enum Next<F> {
-    /// The replies to what it has asked for.
+    /// It needs the replies to its requests.
     Replies,
-    /// [`Load::look`].
+    /// It needs another look: [`Load::look`].
     Look,
-    /// The directories on the way watched, and then another look ([`Load::watch`]).
+    /// It needs the directories on the way to be watched ([`Load::watch`]), and then another look.
     Watch,
-    /// [`Load::admit`] if so many more files may stay open, and [`Load::park`] else.
+    /// It needs so many more files to stay open: [`Load::admit`] if they may, else [`Load::park`].
     Room(usize),
-    /// Nothing: it has ended.
+    /// It needs nothing, because it has ended.
     End(Outcome<F>),
 }
 
@@ -222,7 +222,7 @@ pub(super) enum Next<F> {
 pub(super) enum Outcome<F> {
     /// The resource that was cached before is still true.
     Unchanged(Look<F>, Rc<Resource>),
-    /// Each part, with its bytes if they were read.
+    /// The parts, with the bytes of those that were read.
     File {
         look: Look<F>,
         parts: Parts<(Seen<F>, Option<Buffer>)>,
@@ -231,21 +231,21 @@ pub(super) enum Outcome<F> {
     /// A directory without its slash.
     Redirect(Look<F>),
     Directory(Look<F>, Box<Listing>),
-    /// Nothing that can be served.
+    /// Nothing that can be served has the path.
     Missing,
-    /// A file that is replaced faster than it can be opened.
+    /// The file is replaced faster than it can be opened.
     Replaced,
     TooLarge,
     Failed(io::Error),
 }
 
-/// What the steps of all loads work with.
+/// The values that the steps of all loads use.
 pub(super) struct Tools<'a, F> {
     pub(super) policy: &'a Policy,
-    /// Whether files can be opened through `/proc/self/fd`, as far as is known.
+    /// True until a file could not be opened through `/proc/self/fd`.
     pub(super) has_proc: &'a mut bool,
     pub(super) pool: &'a BufferPool,
-    /// What a step asks for, and the part that it is about. Each is replied to once.
+    /// The requests of a step, each with its part. Each gets one reply.
     pub(super) asks: &'a mut Vec<(usize, Ask<F>)>,
 }
 
@@ -269,42 +269,42 @@ impl<F: Clone> Load<F> {
         }
     }
 
-    /// Memory that it takes.
+    /// The memory of the load, in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>() + self.path.len()
     }
 
-    /// Open files that are reserved for it.
+    /// The number of open files reserved for it.
     pub(super) const fn reserved(&self) -> usize {
         self.reserved
     }
 
-    /// Begins to look at the path, for the first time or once more.
+    /// Looks at the path, for the first time or again.
     pub(super) fn look(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) {
         self.looks += 1;
         self.step = self.find(look, tools);
     }
 
-    /// Waits for a directory on the way, which is about to be watched.
+    /// Waits until a directory on the way is watched.
     pub(super) fn watch(&mut self) {
         self.has_tried_to_watch = true;
         self.step = Step::Watching;
     }
 
-    /// Waits for room with nothing open.
+    /// Waits for room; nothing is open meanwhile.
     pub(super) fn park(&mut self) {
         debug_assert!(matches!(self.step, Step::Admitting { .. }));
         self.step = Step::Parked;
     }
 
-    /// So many files may stay open, and it looks again.
+    /// Reserves so many open files for the load, which waits for its next look.
     pub(super) fn unpark(&mut self, reserved: usize) {
         debug_assert!(matches!(self.step, Step::Parked));
         self.reserved = reserved;
         self.step = Step::InLine;
     }
 
-    /// Goes on with so many files that may stay open.
+    /// Reserves so many open files for the load, and goes on.
     pub(super) fn admit(&mut self, reserved: usize, tools: &mut Tools<'_, F>) -> Next<F> {
         self.reserved = reserved;
         match core::mem::replace(&mut self.step, Step::Done) {
@@ -389,7 +389,7 @@ impl<F: Clone> Load<F> {
         Step::Finding { look }
     }
 
-    /// The name of a part, relative to the root.
+    /// The path of a part, relative to the root.
     fn file_name(&self, part: usize, policy: &Policy) -> Vec<u8> {
         let mut name = self.path.to_vec();
         if is_directory(&name) {
@@ -401,12 +401,12 @@ impl<F: Clone> Load<F> {
         name
     }
 
-    /// Whether its directories are to be watched before it goes on.
+    /// Returns whether the directories on the way must be watched before the load goes on.
     fn wants_watches(&self, look: &Look<F>) -> bool {
         look.way == Way::Unwatched && !self.has_tried_to_watch
     }
 
-    /// There is no index: lists the directory, if that is allowed.
+    /// Lists the directory, which has no index, if listings are allowed.
     fn open_directory(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) -> Next<F> {
         if !tools.policy.listing {
             return Next::End(Outcome::Missing);
@@ -417,7 +417,7 @@ impl<F: Clone> Load<F> {
         self.wait(Step::OpeningDirectory { look })
     }
 
-    /// The state of the path's own file is known.
+    /// Takes the state of the file itself.
     fn examined(&mut self, mut look: Look<F>, plain: Seen<F>, tools: &mut Tools<'_, F>) -> Next<F> {
         match plain.stat.kind {
             FileKind::Regular => {}
@@ -468,7 +468,7 @@ impl<F: Clone> Load<F> {
                 look.respect_names(&stat);
                 Sibling::Found(Seen { file, stat })
             }
-            // It does not exist, or is nothing that can be served in the file's place.
+            // It does not exist, or cannot be served in place of the file.
             _ => Sibling::Absent,
         };
         let is_pending =
@@ -486,7 +486,7 @@ impl<F: Clone> Load<F> {
         self.found(look, found, tools)
     }
 
-    /// All parts are known: opens them for reading, if they are not as before.
+    /// Opens the parts for reading after all were examined, unless they are the same as before.
     fn found(&mut self, look: Look<F>, found: Parts<Seen<F>>, tools: &mut Tools<'_, F>) -> Next<F> {
         if look.way == Way::Watched
             && let Some(previous) = self.unchanged(&found)
@@ -502,7 +502,7 @@ impl<F: Clone> Load<F> {
         self.open_next(look, found, [const { None }; PARTS], tools)
     }
 
-    /// The resource that was cached before, if the parts are those that it was made of.
+    /// Returns the resource that was cached before, if its parts have not changed.
     fn unchanged(&self, parts: &Parts<Seen<F>>) -> Option<Rc<Resource>> {
         let previous = self.previous.as_ref().filter(|previous| previous.settled)?;
         let Kind::File(files) = &previous.kind else { return None };
@@ -514,7 +514,7 @@ impl<F: Clone> Load<F> {
         is_same.then(|| Rc::clone(previous))
     }
 
-    /// Opens the next part for reading; after the last, reads the small ones.
+    /// Opens the next part for reading. If all are open, reads the small ones.
     fn open_next(
         &mut self,
         look: Look<F>,
@@ -562,7 +562,7 @@ impl<F: Clone> Load<F> {
                 found[part] = Some(seen);
             }
             Reply::Failed(error) if part == 0 => return Next::End(Outcome::Failed(error)),
-            // A sibling that cannot be read cannot be served in the file's place.
+            // A sibling that cannot be read cannot be served in place of the file.
             _ => {}
         }
         self.open_next(look, found, open, tools)
@@ -613,7 +613,8 @@ impl<F: Clone> Load<F> {
             (Body::Confirming(buffer), Reply::Stat(stat)) if stat == seen.stat => {
                 Body::Confirmed(buffer)
             }
-            // It is sent from the file, with whatever is in it by then, and not cached.
+            // The file has changed. It is sent with the bytes that it has by then, and is not
+            // cached.
             (_, reply) => {
                 is_changed = true;
                 if let Reply::Stat(stat) = reply {
@@ -649,7 +650,7 @@ impl<F: Clone> Load<F> {
 }
 
 impl<F> Look<F> {
-    /// Another name of a file may be in a directory that is not watched.
+    /// Notes that a file with several names may be changed through a directory that is not watched.
     fn respect_names(&mut self, stat: &Stat) {
         if stat.links > 1 && self.way == Way::Watched {
             self.way = Way::Unwatched;
@@ -694,7 +695,7 @@ pub(super) fn coding_of(part: usize) -> Option<Coding> {
     part.checked_sub(1).map(|at| Coding::PREFERENCE[at])
 }
 
-/// To find what is beneath the root, and open nothing.
+/// Finds a file beneath the root without opening it for reading.
 const FIND: OpenHow = OpenHow { flags: O_PATH, ..OpenHow::BENEATH };
 
 #[allow(clippy::cast_possible_wrap, reason = "a single bit far below the sign")]

@@ -1,7 +1,7 @@
-//! The loads under way: their index by path, and the ring's operations that they wait for.
+//! The loads under way: their index by path, and the operations of the ring that they wait for.
 //!
-//! The decisions are those of [`Load`]; here its requests become operations, and their completions
-//! its replies.
+//! [`Load`] makes the decisions. Here its requests become operations, and completions become
+//! replies.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -19,37 +19,39 @@ use super::site::Site;
 use crate::shell::{Shell, id_of, kind};
 use crate::site::SiteId;
 
-/// Descriptors that one load has open at most: one for each part, and one being opened.
+/// The maximum number of descriptors that one load has open: one for each part, and one being
+/// opened.
 const DESCRIPTORS: usize = PARTS + 1;
-/// Small files being read at once, per worker; one that finds no buffer is sent as a large one.
+/// The maximum number of small files that are read at once, per worker. A small file that gets no
+/// buffer is sent like a large one.
 const BUFFERS: usize = 64;
-/// Entries that a listing has at most.
+/// The maximum number of entries of a listing.
 const ENTRIES_MAX: usize = 100_000;
 
 /// The loads of a worker.
 #[derive(Debug)]
 pub(super) struct Loader {
     loads: Slab<Slot>,
-    /// For each site, the loads that requests for a path join: those that are not outdated.
+    /// For each site, the loads that are not outdated, by path. Requests join them.
     by_path: Vec<BTreeMap<Path, Key>>,
     pub(super) line: Line,
-    /// Whether files can be opened through `/proc/self/fd`, as far as is known.
+    /// True until a file could not be opened through `/proc/self/fd`.
     has_proc: bool,
     pool: BufferPool,
-    /// What the present step asks for. Empty between calls.
+    /// The requests of the current step; empty between calls.
     asks: Vec<(usize, Ask<Fd>)>,
 }
 
 #[derive(Debug)]
 struct Slot {
     load: Load<Fd>,
-    /// Some exactly while the ring has an operation about that part.
+    /// For each part, the key of its operation; Some exactly while the ring has one.
     in_flight: Parts<Key>,
 }
 
 impl Loader {
-    /// For so many sites. Loads have half as many descriptors beside `descriptors_max`, which are
-    /// those of files that stay open.
+    /// Makes a loader for `sites` sites. `descriptors_max` is the number of descriptors for files
+    /// that stay open; loads use up to half as many in addition.
     ///
     /// # Errors
     ///
@@ -70,7 +72,7 @@ impl Loader {
         self.by_path[site.index()].contains_key(path)
     }
 
-    /// Whether any load of a path that begins with `prefix` is under way and not outdated.
+    /// Returns whether any load of a path that begins with `prefix` is under way and not outdated.
     pub(super) fn is_loading_below(&self, site: SiteId, prefix: &[u8]) -> bool {
         below(&self.by_path[site.index()], prefix).next().is_some()
     }
@@ -81,7 +83,7 @@ impl Loader {
         Some(&mut self.load_mut(key).tickets)
     }
 
-    /// Adds a load, which does nothing yet.
+    /// Adds a load, which does not begin yet.
     pub(super) fn insert(
         &mut self,
         site: SiteId,
@@ -105,14 +107,14 @@ impl Loader {
         &mut self.loads.get_mut(key).expect("kept until it ends").load
     }
 
-    /// Looks at the path, for the first time or once more.
+    /// Looks at the path of a load, for the first time or again.
     pub(super) fn look(&mut self, shell: &mut Shell, sites: &[Site], key: Key, way: Way) {
         let root = sites[self.load(key).site.index()].root.clone();
         let look = Look { began: shell.cx.now, unix: shell.cx.unix, root, way };
         self.step(shell, sites, key, |load, tools| load.look(look, tools));
     }
 
-    /// So many files of a load may stay open.
+    /// Lets a load go on, so many of whose files may stay open.
     pub(super) fn admit(
         &mut self,
         shell: &mut Shell,
@@ -123,7 +125,7 @@ impl Loader {
         self.step(shell, sites, key, |load, tools| load.admit(files, tools))
     }
 
-    /// Takes a completion; returns the load that it belongs to, and what that needs now.
+    /// Takes a completion; returns the load that it belongs to, and the need of that load.
     pub(super) fn handle(
         &mut self,
         shell: &mut Shell,
@@ -146,7 +148,7 @@ impl Loader {
         (key, self.step(shell, sites, key, |load, tools| load.handle(part, reply, tools)))
     }
 
-    /// Lets a load take a step, and submits what it asks for.
+    /// Lets a load take a step, and submits its requests.
     fn step<R>(
         &mut self,
         shell: &mut Shell,
@@ -168,7 +170,7 @@ impl Loader {
         next
     }
 
-    /// Takes out a load that has ended.
+    /// Removes a load that has ended.
     pub(super) fn remove(&mut self, key: Key) -> Load<Fd> {
         let Slot { load, in_flight } = self.loads.remove(key).expect("ends once");
         debug_assert!(in_flight.iter().all(Option::is_none), "it ends after its last completion");
@@ -179,14 +181,15 @@ impl Loader {
         load
     }
 
-    /// Has a load of this path under way answer the requests that have joined it, and no others.
+    /// Outdates the load of a path, if there is one. It still answers the requests that have joined
+    /// it, and no others can join.
     pub(super) fn outdate(&mut self, site: SiteId, path: &[u8]) {
         if let Some(key) = self.by_path[site.index()].remove(path) {
             self.load_mut(key).is_outdated = true;
         }
     }
 
-    /// The same for all paths that begin with `prefix`.
+    /// Outdates the loads of all paths that begin with `prefix`.
     pub(super) fn outdate_below(&mut self, site: SiteId, prefix: &[u8]) {
         let loads = below(&self.by_path[site.index()], prefix);
         let paths: Vec<Path> = loads.map(|(path, _)| Rc::clone(path)).collect();
@@ -213,7 +216,7 @@ fn operation(ask: Ask<Fd>, keep: bool) -> Op {
     }
 }
 
-/// To open what was found through `/proc/self/fd`, whose links are magic.
+/// Opens a file for reading through `/proc/self/fd`, whose links are magic links.
 const READ: OpenHow = OpenHow { flags: O_NOCTTY, mode: 0, resolve: 0 };
 
 #[allow(clippy::cast_possible_wrap, reason = "a single bit far below the sign")]

@@ -1,11 +1,11 @@
-//! What the name of a file says: its media type, and whether it has precompressed siblings.
+//! Derives the media type of a file from its name, and whether it may have precompressed siblings.
 
 use http::Coding;
 use mime_guess::mime;
 
 use super::path::base;
 
-/// The end of a precompressed sibling's name.
+/// The suffix of the name of a precompressed sibling.
 pub(super) const fn suffix(coding: Coding) -> &'static str {
     match coding {
         Coding::Br => ".br",
@@ -23,12 +23,11 @@ pub(super) fn content_type(path: &[u8]) -> String {
             mime.essence_str(),
             "application/javascript" | "application/json" | "image/svg+xml"
         );
-    // UTF-8 is what the web writes; without it browsers guess.
+    // Nearly all text is UTF-8. Without the parameter, browsers guess the encoding.
     if text { format!("{}; charset=utf-8", mime.essence_str()) } else { mime.to_string() }
 }
 
-/// Whether it is worth looking for precompressed siblings: files that are compressed themselves have
-/// none.
+/// Returns whether to look for precompressed siblings. Files in a compressed format have none.
 pub(super) fn has_siblings(path: &[u8]) -> bool {
     let base = base(path);
     let name = String::from_utf8_lossy(base);

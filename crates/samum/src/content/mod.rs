@@ -1,13 +1,14 @@
-//! URL path → resource: finds what is served, and never waits for it.
+//! Finds the resource of a URL path, and never waits for the disk.
 //!
-//! A path in the cache ([`Library`]) is answered from it. Any other path begins a *load*
-//! ([`Loader`]): its directories are watched ([`Watches`]), the file is opened, its state read, its
-//! precompressed siblings looked for, and, if it is small, its bytes read, all through the ring.
-//! Requests for the same path join the load.
+//! A cached path is answered from the cache ([`Library`]). Any other path begins a *load*
+//! ([`Loader`]): its directories are watched ([`Watches`]), the file is opened and examined, its
+//! precompressed siblings are looked for, and the bytes of a small file are read, all through the
+//! ring. Requests for the same path join the load.
 //!
-//! A cached resource is believed as long as no inode event contradicts it. Where events cannot be had
-//! (network file systems, FUSE, paths through symbolic links, files with several names) it is believed
-//! for [`AGE_MAX`], and looked at again in the background from half of that on.
+//! A cached resource is believed until an inode event contradicts it. Where there are no such
+//! events (network file systems, FUSE, paths through symbolic links, files with several names) it
+//! is believed for [`AGE_MAX`]; from half of that age on, a request for it begins another load in
+//! the background.
 
 mod answer;
 mod assemble;
@@ -54,30 +55,34 @@ use path::is_directory;
 use tag::Hashes;
 use watch::{Notice, Progress, Watches};
 
-/// How long a resource is believed where changes make no events.
+/// The time for which a resource is believed if changes make no events.
 const AGE_MAX: Duration = Duration::from_secs(1);
-/// How long a resource is believed where changes make events. Not for ever: writes through a shared
-/// mapping make none, nor does a mount above, nor do writes through a second name that a file is given
-/// in a directory that is not watched.
+/// The time for which a resource is believed if changes make events. It is limited because some
+/// changes make none: writes through a shared mapping, a mount above, and writes through a new
+/// second name of the file in a directory that is not watched.
 const AGE_MAX_WATCHED: Duration = Duration::from_secs(10);
-/// How long an old resource is served while a slow disk is being asked for a new one.
+/// The maximum age at which an old resource is served while a slow disk delays the load of a new
+/// one.
 const STALE_MAX: Duration = Duration::from_secs(10);
-/// Requests that wait for the same load; one more is answered with 503. As many as 1,024 connections
-/// can have.
+/// The maximum number of requests that wait for the same load; a further one is answered with 503.
+/// So many requests can come from 1,024 connections.
 const TICKETS_MAX: usize = 64 * 1024;
-/// Names in a path; a deeper path is answered with 414. `PATH_MAX` would allow 2,048, each of which the
-/// kernel walks through and we may have to watch; sites have up to about 20.
+/// The maximum number of names in a path; a deeper path is answered with 414. `PATH_MAX` would
+/// allow 2,048 names, and the kernel has to walk through each of them, and we may have to watch it.
+/// Sites use up to about 20.
 const DEPTH_MAX: usize = 128;
-/// Listings with more entries than this are not cached.
+/// The maximum number of entries of a listing that is cached.
 const LISTED_MAX: usize = 4096;
-/// Outdated resources evicted in one turn: about 0.1 ms. The others have their turn after other events.
+/// The maximum number of outdated resources evicted in one turn, which takes about 0.1 ms. The
+/// others are evicted in later turns.
 const TIDY_MAX: usize = 256;
-/// Watched directories looked at to find one that can go.
+/// The maximum number of watched directories that are examined to find one that can go.
 const UNWATCH_LOOKS_MAX: usize = 16;
-/// So many idle resources are evicted together with the watch of their directory.
+/// The maximum number of idle resources that are evicted together with the watch of their
+/// directory.
 const UNWATCH_EVICTIONS_MAX: usize = 4;
 
-/// The files of all sites, as one worker knows them.
+/// The files of all sites, as one worker has cached them.
 pub(crate) struct Content {
     sites: Vec<Site>,
     library: Library,
@@ -86,17 +91,18 @@ pub(crate) struct Content {
     hashes: Hashes,
     /// Charged for resources and their buffers for as long as anything holds them.
     account: Account,
-    /// Some while the timer runs that calls [`handle_tidy`](Self::handle_tidy): its time and key.
+    /// The time and the key of the timer that calls [`handle_tidy`](Self::handle_tidy); Some
+    /// exactly while it runs.
     tidy: Option<(Time, Key)>,
     scratch: Vec<u8>,
-    /// Answers to requests that were told to wait, for the worker to deliver.
+    /// Answers to requests that had to wait, which the worker delivers.
     pub(crate) answers: VecDeque<(Ticket, Answer)>,
 }
 
 impl Content {
-    /// Serves these sites, in the order of their ids. `descriptors_max` is an eighth of the
-    /// worker's descriptors, for files that stay open; half as many again are for loads, the other half
-    /// is for pipes.
+    /// Serves these sites, in the order of their ids. `descriptors_max` is the number of
+    /// descriptors for files that stay open, an eighth of the worker's descriptors. Loads use up to
+    /// half as many in addition.
     ///
     /// # Errors
     ///
@@ -134,7 +140,7 @@ impl Content {
         self.find_unusual(shell, site, url_path, ticket)
     }
 
-    /// Finds the resource of a URL path that is not written in the usual way.
+    /// Finds the resource of a URL path that is not in its normal form.
     fn find_unusual(
         &mut self,
         shell: &mut Shell,
@@ -156,7 +162,7 @@ impl Content {
         found
     }
 
-    // Each request comes here; a call would cost it 30 instructions.
+    // Each request comes here, and a call would cost 30 instructions.
     #[inline(always)]
     fn find_path(&mut self, shell: &mut Shell, site: SiteId, path: &[u8], ticket: Ticket) -> Found {
         if let Some(resource) = self.library.get(site, path) {
@@ -168,8 +174,8 @@ impl Content {
         self.load_path(shell, site, path, ticket)
     }
 
-    /// Finds what is not cached, or has been cached for a while. Apart from the usual case, which is
-    /// short.
+    /// Finds a resource that is not cached, or that has been cached for some time. A function of
+    /// its own, so that the usual case stays short.
     #[inline(never)]
     fn load_path(&mut self, shell: &mut Shell, site: SiteId, path: &[u8], ticket: Ticket) -> Found {
         let mut previous = None;
@@ -202,7 +208,7 @@ impl Content {
         Found::Later
     }
 
-    /// Begins to look at a path.
+    /// Begins a load of a path.
     fn begin(
         &mut self,
         shell: &mut Shell,
@@ -217,7 +223,7 @@ impl Content {
         }
     }
 
-    /// Looks at the path of a load, for the first time or once more.
+    /// Looks at the path of a load, for the first time or again.
     fn look(&mut self, shell: &mut Shell, load: Key) {
         let Load { site, path, .. } = self.loader.load(load);
         let is_watched = self.watches.is_watched(*site, path);
@@ -248,7 +254,8 @@ impl Content {
         }
     }
 
-    /// Has the next directory on the way to a load's path watched, or looks again if there is none.
+    /// Watches the next directory on the way to the path of a load, or looks again if there is
+    /// none.
     fn watch(&mut self, shell: &mut Shell, load: Key) {
         self.loader.load_mut(load).watch();
         let Load { site, path, .. } = self.loader.load(load);
@@ -267,7 +274,7 @@ impl Content {
         self.watches.watch(shell, root, site, directory, load);
     }
 
-    /// Lets a load wait for room with nothing open.
+    /// Lets a load wait for room; it has nothing open meanwhile.
     fn park(&mut self, shell: &mut Shell, load: Key, files: usize) {
         self.loader.load_mut(load).park();
         self.loader.line.park(Parked { load, files, since: shell.cx.now });
@@ -275,14 +282,14 @@ impl Content {
         self.schedule(shell);
     }
 
-    /// A load gives its place to the next in line.
+    /// Gives the place of a load to the next in line.
     fn leave_line(&mut self, shell: &mut Shell) {
         if let Some(next) = self.loader.line.leave() {
             self.look(shell, next);
         }
     }
 
-    /// Lets parked loads go on for which there is room now.
+    /// Lets parked loads go on while there is room for them.
     fn serve_parked(&mut self, shell: &mut Shell) {
         while let Some(parked) = self.loader.line.first_parked() {
             let Parked { load, files, .. } = parked;
@@ -308,7 +315,7 @@ impl Content {
         }
     }
 
-    /// A load has ended: answers the requests that waited for it, and caches what it found.
+    /// Ends a load: answers the requests that waited for it, and caches the resource that it found.
     fn end(&mut self, shell: &mut Shell, load: Key, outcome: Outcome<Fd>) {
         let mut load = self.loader.remove(load);
         self.library.open_files.release(load.reserved());
@@ -364,7 +371,7 @@ impl Content {
         }
     }
 
-    /// A load has found a resource.
+    /// Ends a load that has found a resource.
     fn deliver(
         &mut self,
         shell: &mut Shell,
@@ -395,7 +402,7 @@ impl Content {
         }
     }
 
-    /// A load has found nothing that can be served.
+    /// Ends a load that has found nothing to serve.
     fn fail(&mut self, load: &mut Load<Fd>, answer: &Answer) {
         if !load.is_outdated {
             self.library.evict(load.site, &load.path);
@@ -423,7 +430,7 @@ impl Content {
         self.schedule(shell);
     }
 
-    /// Something in a watched directory has changed.
+    /// Evicts the resources that a change in a watched directory concerns.
     fn changed(&mut self, site: SiteId, directory: &[u8], change: &Change) {
         for outdated in outdated_by(directory, change) {
             match outdated {
@@ -436,8 +443,8 @@ impl Content {
         }
     }
 
-    /// Nothing that is cached below a directory is true any more. The directory may have been moved,
-    /// so it is watched no longer.
+    /// Outdates all resources below a directory. The directory may have been moved, so it is no
+    /// longer watched.
     fn outdate_below(&mut self, site: SiteId, prefix: &[u8]) {
         self.loader.outdate_below(site, prefix);
         self.library.outdate(site, prefix);
@@ -446,16 +453,16 @@ impl Content {
         self.watches.unwatch_below(site, directory);
     }
 
-    /// Serves another directory as this site from now on. Nothing of the old one stays cached; loads
-    /// under way are answered with what they find, which is not cached either.
+    /// Serves a site from another directory from now on. Nothing of the old directory stays cached.
+    /// Loads under way still answer their requests from it, and their resources are not cached.
     pub(crate) fn replace_root(&mut self, shell: &mut Shell, site: SiteId, root: Fd) {
         self.sites[site.index()].root = root;
         self.outdate_below(site, b"");
         self.schedule(shell);
     }
 
-    /// Makes room for one more watched directory: one without resources goes, or one whose few
-    /// resources are idle.
+    /// Makes room for one more watched directory: ends the watch of a directory without cached
+    /// resources, or with a few that are idle.
     fn unwatch_one(&mut self, now: Time) -> bool {
         while let Some((site, directory)) = self.library.take_emptied() {
             if self.unwatch_idle(now, site, &directory) {
@@ -473,8 +480,8 @@ impl Content {
         false
     }
 
-    /// Ends the watch of a directory, if nothing needs its events after idle resources in it are
-    /// evicted.
+    /// Evicts the idle resources in a directory, and ends its watch if nothing else needs its
+    /// events. Returns whether it did.
     fn unwatch_idle(&mut self, now: Time, site: SiteId, directory: &[u8]) -> bool {
         if directory.is_empty() {
             return false;
@@ -489,7 +496,7 @@ impl Content {
         can_go
     }
 
-    /// Has [`handle_tidy`](Self::handle_tidy) called when there is something to do for it.
+    /// Sets the timer for [`handle_tidy`](Self::handle_tidy), if that has something to do.
     fn schedule(&mut self, shell: &mut Shell) {
         let at = if self.library.has_outdated() || self.watches.has_cancels() {
             Some(shell.cx.now)
@@ -507,10 +514,11 @@ impl Content {
         self.tidy = Some((at, shell.ring.submit(Op::Timer(at), kind::TIDY)));
     }
 
-    /// Does a part of the work that is done bit by bit, and work whose time has come.
+    /// Takes the completion of the timer: does a part of the work that is done bit by bit, and work
+    /// that is due.
     pub(crate) fn handle_tidy(&mut self, shell: &mut Shell, completion: &Completion) {
         if self.tidy.is_none_or(|(_, key)| key != completion.key) {
-            // A timer that was cancelled in favour of an earlier one.
+            // An earlier timer has replaced this one.
             return;
         }
         self.tidy = None;
@@ -521,13 +529,13 @@ impl Content {
         self.schedule(shell);
     }
 
-    /// The thread that computes entity tags may have finished one.
+    /// Takes the entity tags that the thread for them has computed.
     pub(crate) fn handle_wake(&mut self, shell: &mut Shell) {
         self.hashes.handle_wake(shell, &self.sites, &mut self.library);
     }
 }
 
-/// How long a resource is believed.
+/// The time for which a resource is believed.
 fn age_max(resource: &Resource) -> Duration {
     if resource.watched.get() { AGE_MAX_WATCHED } else { AGE_MAX }
 }
@@ -543,8 +551,10 @@ impl core::fmt::Debug for Content {
 enum Fate {
     /// The resource is cached.
     Cache,
-    /// It is not worth its place, and an older one of this path is not true.
+    /// The resource is not cached, because it would cost too much memory or is cheap to find. An
+    /// older one of this path is evicted.
     Evict,
-    /// It changed while it was read; the event of that change evicts what is cached.
+    /// The resource is not cached, because it changed while it was read. The event of that change
+    /// evicts what is cached.
     Leave,
 }

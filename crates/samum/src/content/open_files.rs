@@ -1,5 +1,5 @@
-//! Descriptors of files that stay open: those cached, those that responses hold, and those that
-//! loads are about to open.
+//! Counts the descriptors of files that stay open: files in the cache, files that responses hold,
+//! and files that loads are about to open.
 
 use std::rc::{Rc, Weak};
 
@@ -7,19 +7,19 @@ use sendfile::File;
 
 use super::resource::{Kind, Resource};
 
-/// Files of responses looked at the first time that there are so many.
+/// The minimum length of `leaving` before closed files are taken out.
 const PRUNE_MIN: usize = 64;
 
-/// The share of descriptors for files that stay open, and its use.
+/// The worker's share of descriptors for files that stay open, and the number in use.
 #[derive(Debug)]
 pub(super) struct OpenFiles {
     max: usize,
     cached: usize,
-    /// Of loads that found room and have not ended.
+    /// The descriptors reserved for loads that found room and have not ended.
     reserved: usize,
-    /// Files of resources that are not in the cache, while responses hold them.
+    /// Files that are not in the cache and that responses may still hold.
     leaving: Vec<Weak<File>>,
-    /// When `leaving` has this length, files that were closed are taken out.
+    /// At this length of `leaving`, closed files are taken out.
     prune_at: usize,
 }
 
@@ -32,38 +32,38 @@ impl OpenFiles {
         self.max
     }
 
-    /// Descriptors in use, or reserved.
+    /// The number of descriptors in use or reserved.
     pub(super) fn held(&self) -> usize {
         self.cached + self.leaving.len() + self.reserved
     }
 
-    /// Whether so many more may be open. One load always fits where nothing else is open.
+    /// Returns whether `count` more files may be open. While no other file is open, any count fits.
     pub(super) fn fits(&self, count: usize) -> bool {
         self.held() + count <= self.max.max(count)
     }
 
-    /// Counts files that a load will keep open, before they are open.
+    /// Reserves descriptors for a load, before it opens its files.
     pub(super) const fn reserve(&mut self, count: usize) {
         self.reserved += count;
     }
 
-    /// A load that had reserved so many has ended.
+    /// Ends the reservation of a load that has ended.
     pub(super) const fn release(&mut self, count: usize) {
         self.reserved -= count;
     }
 
-    /// A resource enters the cache.
+    /// Counts the files of a resource that enters the cache.
     pub(super) fn cache(&mut self, resource: &Resource) {
         self.cached += resource.descriptors;
     }
 
-    /// A resource leaves the cache; responses may hold its files.
+    /// Counts the files of a resource that leaves the cache; responses may still hold them.
     pub(super) fn evict(&mut self, resource: &Rc<Resource>) {
         self.cached -= resource.descriptors;
         self.follow(resource);
     }
 
-    /// Counts the files of a resource that is not in the cache for as long as responses hold them.
+    /// Counts the files of a resource that is not in the cache, as long as responses hold them.
     pub(super) fn follow(&mut self, resource: &Rc<Resource>) {
         let Kind::File(files) = &resource.kind else { return };
         let shared = Rc::strong_count(resource) > 1;
@@ -74,7 +74,7 @@ impl OpenFiles {
         }
     }
 
-    /// Takes out files that were closed.
+    /// Takes closed files out of `leaving`.
     pub(super) fn prune(&mut self) {
         self.leaving.retain(|file| file.strong_count() > 0);
         self.prune_at = PRUNE_MIN.max(2 * self.leaving.len());

@@ -1,22 +1,22 @@
 //! Paths below a site's root, and maps in the order of paths.
 //!
-//! The order of bytes puts all paths below a directory side by side, so they are found without a
-//! look at any other path.
+//! In the order of bytes all paths below a directory are neighbors, so they are found without
+//! looking at other paths.
 
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// A path relative to the root. The path of a directory ends in a slash, except the root's, which is
+/// A path relative to the root. The path of a directory ends with a slash; the path of the root is
 /// empty.
 pub(super) type Path = Rc<[u8]>;
 
-/// Whether the path names a directory.
+/// Returns whether the path names a directory.
 pub(super) fn is_directory(path: &[u8]) -> bool {
     path.is_empty() || path.ends_with(b"/")
 }
 
-/// The directories that lead to `path`, without their slashes, the root first.
+/// The directories on the way to `path`, without their slashes; the root is first.
 pub(super) fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     core::iter::once(&path[..0]).chain(slashes.map(|(at, _)| &path[..at]))
@@ -28,7 +28,7 @@ pub(super) fn parent(path: &[u8]) -> &[u8] {
     &path[..end]
 }
 
-/// What all paths below a directory begin with; `directory` has no slash at its end.
+/// The beginning of all paths below a directory; `directory` has no slash at its end.
 pub(super) fn prefix(directory: &[u8]) -> Vec<u8> {
     if directory.is_empty() { Vec::new() } else { [directory, b"/"].concat() }
 }
@@ -47,7 +47,7 @@ pub(super) fn below<'a, V>(
     map.range::<[u8], _>(from).take_while(move |(path, _)| path.starts_with(prefix))
 }
 
-/// The paths in a set that begin with `prefix`, and are not less than `from`.
+/// The paths of a set that begin with `prefix` and are not less than `from`.
 pub(super) fn below_from<'a>(
     set: &'a BTreeSet<Path>,
     prefix: &'a [u8],

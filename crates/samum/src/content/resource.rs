@@ -1,4 +1,4 @@
-//! A resource: what a path names, and the responses that were prepared for it.
+//! A resource: the file or directory that a path names, with its prepared responses.
 
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
@@ -12,36 +12,37 @@ use sendfile::{Account, Charge, File, Piece, Shared};
 use super::path::Path;
 use crate::site::SiteId;
 
-/// Files up to this size are kept in memory with their head, as finished responses: from here on
-/// `sendfile` is cheaper (DESIGN.md §5).
+/// Files up to this size are kept in memory as finished responses, together with their heads. For
+/// larger files `sendfile` is cheaper (DESIGN.md §5).
 pub(crate) const FINISHED_BYTES_MAX: u64 = 32 * 1024;
-/// Larger files are not served: the ring reads nothing beyond (`ring::Ring::submit`), and what a
-/// connection has promised stays far below 2⁶⁴. No disk is as large; a sparse file may be.
+/// The maximum size of a file that is served. The ring reads nothing beyond (`ring::Ring::submit`),
+/// and the promised bytes of a connection stay far below 2⁶⁴. No disk is so large, but a sparse
+/// file may be.
 pub(crate) const SIZE_MAX: u64 = 1 << 62;
 
-/// The resource of a path, shared by the cache and the requests that it answers.
+/// The resource of a path. The cache shares it with the requests that it answers.
 #[derive(Debug)]
 pub struct Resource {
     pub(super) site: SiteId,
     pub(crate) path: Path,
     pub(crate) kind: Kind,
-    /// It was true at this time, or later.
+    /// A time at which the resource was still true; it may have been true for longer.
     pub(super) validated: Cell<Time>,
-    /// Whether a change would make an event.
+    /// True if changes make events.
     pub(super) watched: Cell<bool>,
-    /// Whether its files had not just been changed when they were looked at: otherwise other bytes
-    /// may have the same size and times.
+    /// True if the last change of its files was long enough ago when they were examined. Otherwise
+    /// different bytes may have the same size and times.
     pub(super) settled: bool,
-    /// When it was last asked for.
+    /// The time of the last request.
     pub(super) used: Cell<Time>,
-    /// Its place in the cache's list of resources to look at when they may be idle; Some exactly while
-    /// it is in that list.
+    /// Its key in the cache's list of resources that may become idle; Some exactly while it is in
+    /// that list.
     pub(super) idle_at: Cell<Option<(Time, u64)>>,
-    /// Bytes of memory that it holds, roughly.
+    /// The approximate number of bytes of memory that it holds.
     pub(crate) memory: usize,
-    /// Open files that it holds.
+    /// The number of open files that it holds.
     pub(super) descriptors: usize,
-    /// Memory that is not charged with the buffers of its files.
+    /// The charge for memory other than the buffers of its files, which are charged separately.
     pub(super) _charge: Charge,
 }
 
@@ -50,9 +51,9 @@ pub struct Resource {
 #[expect(clippy::large_enum_variant, reason = "nearly all that are cached are files")]
 pub(crate) enum Kind {
     File(FileSet),
-    /// A directory asked for without its slash.
+    /// A directory that was requested without its slash.
     Redirect,
-    /// A directory without an index, its entries sorted.
+    /// The sorted entries of a directory without an index.
     Directory(Rc<Listing>),
 }
 
@@ -70,15 +71,15 @@ pub(crate) struct FileSet {
 #[derive(Debug)]
 pub(crate) struct Variant {
     pub(crate) stat: Stat,
-    /// Empty if there is none.
+    /// The entity tag; empty if there is none.
     pub(crate) etag: Vec<u8>,
     pub(crate) data: Data,
-    /// The usual response: 200 to an HTTP/1.1 client, the connection stays open. With the body
-    /// if that is in memory.
+    /// The usual response: status 200 to an HTTP/1.1 client whose connection stays open. It has the
+    /// body too, if the body is in memory.
     pub(crate) finished: Finished,
 }
 
-/// The usual response for a file: the whole of it, in one coding.
+/// The usual response for a file: the whole file in one coding.
 #[derive(Clone, Copy, Debug)]
 pub struct Whole<'a> {
     files: &'a FileSet,
@@ -94,22 +95,22 @@ pub(crate) enum Data {
     File(Rc<File>),
 }
 
-/// A head, and perhaps a body, ready to be sent once the date is written into it.
+/// A head, and perhaps a body, that can be sent after the date is written into it.
 #[derive(Debug)]
 pub struct Finished {
     bytes: RefCell<Shared>,
-    /// The second that the date in `bytes` names.
+    /// The second of the date in `bytes`.
     second: Cell<i64>,
     date_at: usize,
     modified_at: usize,
-    /// Unix seconds.
+    /// The modification of the file, in Unix seconds.
     modified: i64,
     pub(crate) head_len: usize,
     has_body: bool,
 }
 
 impl Resource {
-    /// Whether a response is sending one of its files.
+    /// Returns whether a response holds one of its files.
     pub(crate) fn is_sent(&self) -> bool {
         let Kind::File(files) = &self.kind else { return false };
         files.files().any(|file| Rc::strong_count(file) > 1)
@@ -121,7 +122,7 @@ impl FileSet {
         core::iter::once(&self.plain).chain(self.encoded.iter().flatten())
     }
 
-    /// The files that it holds open.
+    /// The open files.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Rc<File>> {
         self.variants().filter_map(|variant| match &variant.data {
             Data::File(file) => Some(file),
@@ -139,7 +140,8 @@ impl FileSet {
 }
 
 impl Variant {
-    /// `body` is the whole file, or the open file if it is not kept in memory.
+    /// Makes a variant. `body` is the bytes of the file, or the open file if the bytes are not kept
+    /// in memory.
     pub(crate) fn new(
         stat: Stat,
         etag: Vec<u8>,
@@ -204,7 +206,7 @@ impl<'a> Whole<'a> {
 }
 
 impl Finished {
-    /// Whether the body is behind the head.
+    /// Returns whether the body is behind the head.
     pub(crate) const fn has_body(&self) -> bool {
         self.has_body
     }
@@ -214,10 +216,11 @@ impl Finished {
         self.bytes.borrow()[self.head_len..].to_vec()
     }
 
-    /// Pushes the response with the present date in it, or its head alone.
+    /// Pushes the response with the current date, or its head alone.
     ///
-    /// While other responses send the buffer, the date in it cannot be changed. Then the head is a
-    /// copy and the body is a part of the buffer, so slow clients never hold a second buffer.
+    /// The date in the buffer cannot be changed while other responses send the buffer. Then the
+    /// head is copied and the body is a part of the buffer, so slow clients never need a second
+    /// buffer.
     pub(crate) fn send(
         &self,
         second: i64,
@@ -244,13 +247,14 @@ impl Finished {
         push(Piece::Shared(bytes.clone(), 0..end));
     }
 
-    /// A part of the body, which must be in memory.
+    /// Returns a part of the body, which must be in memory.
     pub(crate) fn part(&self, range: Range<u64>) -> Piece {
         let place = |at: u64| self.head_len + usize::try_from(at).expect("in memory");
         Piece::Shared(self.bytes.borrow().clone(), place(range.start)..place(range.end))
     }
 
-    /// A modification in the future is given the date of the message (RFC 9110 §8.8.2.1).
+    /// Writes the date. A modification in the future gets the date of the message (RFC 9110
+    /// §8.8.2.1).
     fn stamp(&self, bytes: &mut [u8], second: i64, date: &[u8; date::DATE_LEN]) {
         bytes[self.date_at..][..date.len()].copy_from_slice(date);
         if self.modified > self.second.get() {
@@ -260,7 +264,7 @@ impl Finished {
     }
 }
 
-/// The fields that every response about this file has.
+/// The fields of every response about this file.
 pub(crate) fn head<'a>(
     stat: &Stat,
     etag: &'a [u8],
@@ -276,7 +280,7 @@ pub(crate) fn head<'a>(
         etag: (!etag.is_empty()).then_some(etag.into()),
         vary: vary.map(Into::into),
         accept_ranges: true,
-        // The type comes from the name; a browser must not take other contents for a script.
+        // The media type follows from the name. A browser must not take the contents for a script.
         nosniff: true,
         ..ResponseHead::new(Status::Ok)
     }

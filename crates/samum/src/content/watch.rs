@@ -1,7 +1,8 @@
-//! Directories that are watched: all that lead to what is cached, each only if its parent is watched.
+//! The watched directories: all directories on the way to cached resources. A directory is watched
+//! only if its parent is.
 //!
-//! A directory is watched after something in it was found, so a path that leads nowhere costs no
-//! watch. What was found is then looked for once more, so no change is missed.
+//! A directory is watched after something in it was found, so a path that does not exist costs no
+//! watch. The path is then looked at again, so no change is missed.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,26 +15,29 @@ use super::path::{Path, ancestors, below, parent, prefix};
 use crate::shell::{Shell, id_of, kind};
 use crate::site::SiteId;
 
-/// Directories that are watched or cannot be, per worker. At the limit directories go in which nothing
-/// is cached, or only a few idle resources; files below others are believed by age. The kernel's own
-/// limit is `fs.inotify.max_user_watches`.
+/// The maximum number of directories, watched or unwatchable, per worker. At the limit a directory
+/// goes in which nothing is cached, or only a few idle resources. Without one, files in further
+/// directories are believed by age. The kernel's own limit is `fs.inotify.max_user_watches`.
 const DIRECTORIES_MAX: usize = 4096;
-/// Watching is tried again so long after it failed because the system was short of something.
+/// The time between a watch that failed for lack of watches, descriptors or memory, and the next
+/// try.
 const RETRY: Duration = Duration::from_secs(10);
-/// Watches ended in one turn: each costs a look at all others (`sweep_watches` in the ring).
+/// The maximum number of watches cancelled in one turn: each costs a look at all others
+/// (`sweep_watches` in the ring).
 const CANCELS_MAX: usize = 16;
 
-/// The directories that resources of all sites are in.
+/// The watched directories of all sites.
 #[derive(Debug)]
 pub(super) struct Watches {
     directories: Slab<Directory>,
     /// The directories of each site.
     by_path: Vec<BTreeMap<Path, Key>>,
-    /// In the order in which they are looked at when one has to go. Some have gone already.
+    /// The keys of directories, in the order in which they are examined when one has to go. Some of
+    /// the directories have gone already.
     hand: VecDeque<Key>,
-    /// Some after watching failed because the system was short of something: when to try again.
+    /// The time of the next try after a watch failed for lack of watches, descriptors or memory.
     retry_at: Option<Time>,
-    /// Watches that are to end.
+    /// Watches that have to be cancelled.
     cancels: Vec<Key>,
 }
 
@@ -48,28 +52,30 @@ struct Directory {
 
 #[derive(Debug)]
 enum State {
-    /// These loads wait to know whether changes will make events.
+    /// The watch has been requested.
     Pending {
+        /// Loads that wait until it is known whether the directory is watched.
         loads: Vec<Key>,
-        /// Whether the directory may have been moved since: then another one will be watched than
-        /// was meant.
+        /// True if the directory may have been moved since. Then the watch may be on another
+        /// directory.
         is_outdated: bool,
     },
-    /// It is watched, and so are all above it.
+    /// The directory is watched, and so are all above it.
     Watched,
-    /// Changes in it make no events, by its nature.
+    /// Changes in such a directory make no events.
     Unwatchable,
 }
 
-/// How far the directories that lead to a path are watched.
+/// The state of the directories on the way to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress<'a> {
+    /// All of them are watched.
     Watched,
     /// One of them cannot be watched.
     Unwatchable,
     /// The load waits for one of them.
     Pending,
-    /// This is the next to be watched.
+    /// This directory has to be watched next.
     Next(&'a [u8]),
 }
 
@@ -78,7 +84,7 @@ pub(super) enum Progress<'a> {
 pub(super) enum Notice {
     /// Something in a watched directory has changed.
     Changed(SiteId, Path, Change),
-    /// Whether a directory is watched is known now; these loads have waited for it.
+    /// It is now known whether a directory is watched, and these loads have waited for that.
     Known { loads: Vec<Key>, is_watched: bool },
 }
 
@@ -103,13 +109,13 @@ impl Watches {
         Some(&mut self.directories.get_mut(*key).expect("by_path has only those").state)
     }
 
-    /// Whether changes on the way to `path` make events now.
+    /// Returns whether all changes on the way to `path` make events now.
     pub(super) fn is_watched(&self, site: SiteId, path: &[u8]) -> bool {
         matches!(self.state(site, parent(path)), Some(State::Watched))
     }
 
-    /// How far the directories that lead to `path` are watched. If one is pending, the load waits for
-    /// it from now on.
+    /// Returns the state of the directories on the way to `path`. If one is pending, the load waits
+    /// for it from now on.
     pub(super) fn wait_for<'a>(&mut self, site: SiteId, path: &'a [u8], load: Key) -> Progress<'a> {
         for directory in ancestors(path) {
             match self.state_mut(site, directory) {
@@ -125,7 +131,7 @@ impl Watches {
         Progress::Watched
     }
 
-    /// Whether watching failed a short time ago because the system was short of something.
+    /// Returns whether a watch failed a short time ago for lack of watches, descriptors or memory.
     pub(super) fn is_short(&self, now: Time) -> bool {
         self.retry_at.is_some_and(|at| at > now)
     }
@@ -134,7 +140,7 @@ impl Watches {
         self.directories.len() >= DIRECTORIES_MAX
     }
 
-    /// Begins to watch a directory; the load waits until that is known.
+    /// Requests the watch of a directory; the load waits for the result.
     pub(super) fn watch(
         &mut self,
         shell: &mut Shell,
@@ -158,10 +164,10 @@ impl Watches {
         self.hand.push_back(key);
     }
 
-    /// Takes a completion; returns what it means to others.
+    /// Takes a completion; returns its meaning for others.
     pub(super) fn handle(&mut self, shell: &mut Shell, completion: Completion) -> Option<Notice> {
         let key = Key::from_bits(id_of(completion.token));
-        // A watch that is to end may still report changes.
+        // A cancelled watch may still report changes.
         let directory = self.directories.get_mut(key)?;
         let (site, path) = (directory.site, Path::clone(&directory.path));
         let result = match completion.result {
@@ -204,7 +210,8 @@ impl Watches {
         Some(Notice::Known { loads, is_watched: result.is_ok() && !is_gone })
     }
 
-    /// Watches nothing below a directory any more. Loads that wait for an answer get it first.
+    /// Ends the watches of all directories below a directory. Watches that loads wait for end when
+    /// their result is known.
     pub(super) fn unwatch_below(&mut self, site: SiteId, path: &[u8]) {
         let prefix = prefix(path);
         let gone: Vec<Path> = below(&self.by_path[site.index()], &prefix)
@@ -216,7 +223,7 @@ impl Watches {
         }
     }
 
-    /// Watches a directory no longer. Loads that wait for an answer get it first.
+    /// Ends the watch of a directory. If loads wait for it, it ends when its result is known.
     pub(super) fn unwatch(&mut self, site: SiteId, path: &[u8]) {
         match self.state_mut(site, path) {
             Some(State::Pending { is_outdated, .. }) => *is_outdated = true,
@@ -233,7 +240,7 @@ impl Watches {
         }
     }
 
-    /// The directory that is the next to go, if it can. It comes again only after
+    /// Takes the next directory that may have to go. It comes again only after
     /// [`spare`](Self::spare).
     pub(super) fn next_to_go(&mut self) -> Option<Key> {
         while let Some(key) = self.hand.pop_front() {
@@ -249,13 +256,13 @@ impl Watches {
         self.directories.get(key).map(|directory| (directory.site, directory.path.clone()))
     }
 
-    /// A directory cannot go now; its turn comes again.
+    /// Puts a directory back that cannot go now.
     pub(super) fn spare(&mut self, key: Key) {
         self.hand.push_back(key);
     }
 
-    /// Whether a directory is known here, no load waits for it, and none below it is known: only then
-    /// can it go without others.
+    /// Returns whether a directory can go without others: no load waits for it, and no directory
+    /// below it is listed here.
     pub(super) fn is_leaf(&self, site: SiteId, path: &[u8]) -> bool {
         matches!(self.state(site, path), Some(State::Watched | State::Unwatchable))
             && below(&self.by_path[site.index()], &prefix(path)).next().is_none()
@@ -265,7 +272,7 @@ impl Watches {
         !self.cancels.is_empty()
     }
 
-    /// Ends some of the watches that are to end.
+    /// Cancels some of the watches that have to be cancelled.
     pub(super) fn cancel_some(&mut self, ring: &mut Ring) {
         let rest = self.cancels.len().saturating_sub(CANCELS_MAX);
         for operation in self.cancels.split_off(rest) {

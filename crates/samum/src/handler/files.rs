@@ -1,4 +1,4 @@
-//! Files and directories, as a handler.
+//! The handler for files and directories.
 
 use std::io;
 use std::rc::Rc;
@@ -113,8 +113,8 @@ impl Files {
         Ok(Self { content: Content::new(sites, descriptors_max, account)? })
     }
 
-    /// Serves a site from another directory from now on. Responses that have begun are completed from
-    /// the old one.
+    /// Serves a site from another directory from now on. Responses that have begun are completed
+    /// from the old one.
     pub(crate) fn replace_root(&mut self, shell: &mut Shell, site: SiteId, root: Fd) {
         self.content.replace_root(shell, site, root);
     }
@@ -157,7 +157,7 @@ fn part<'a>(cx: &mut Context, head: &Head<'_>, files: &FileSet, whole: Whole<'a>
             Response::new(head, Body::from(Part::of(variant, range)))
         }
         Plan::Multipart(multipart) => {
-            // The writer of a file must not be able to put the boundary into it.
+            // The author of a file must not be able to put the boundary into the file.
             let token = cx.next_token();
             let wrapping = multipart.wrapping(files.content_type.as_bytes(), token);
             let head = ResponseHead {
@@ -190,7 +190,7 @@ fn part<'a>(cx: &mut Context, head: &Head<'_>, files: &FileSet, whole: Whole<'a>
     }
 }
 
-/// Sends the client of a directory without its slash to the right address.
+/// Redirects a request for a directory without its slash to the path with a slash.
 fn redirect<'a>(head: &Head<'_>, resource: &Resource) -> Response<'a> {
     let mut location = Vec::with_capacity(resource.path.len() + 8);
     location.push(b'/');
@@ -227,7 +227,7 @@ fn listing<'a>(
     Response::new(head, Body::from(Part::Producer(Box::new(producer))))
 }
 
-/// Whether a request asks for anything but the whole file, now.
+/// Returns whether a request has conditions or ranges.
 fn asks_more(head: &Head<'_>) -> bool {
     head.has_any(&[
         Field::Range,

@@ -1,4 +1,4 @@
-//! Directory listings: escaped, made as the socket takes them.
+//! Directory listings in HTML and JSON, made piece by piece while they are sent.
 
 use std::rc::Rc;
 
@@ -9,13 +9,13 @@ use super::{BodySink, Produced, Producer};
 use crate::content::Resource;
 use crate::text::escape_json;
 
-/// Bytes made at once.
+/// The minimum length of a piece, except the last.
 const PIECE_BYTES: usize = 16 * 1024;
 
 /// A listing as the body of a response.
 #[derive(Debug)]
 pub(crate) struct ListingProducer {
-    /// The directory, which is charged for its entries as long as they are sent.
+    /// The directory, whose entries stay charged while they are sent.
     resource: Rc<Resource>,
     pages: Pages,
 }
@@ -27,14 +27,14 @@ struct Pages {
     title: String,
     is_root: bool,
     json: bool,
-    /// The next entry; 0 also stands for the head.
+    /// The index of the next entry.
     next: usize,
     begun: bool,
     ended: bool,
 }
 
 impl ListingProducer {
-    /// The listing of a directory.
+    /// Makes the listing of a directory.
     pub(crate) fn new(resource: &Rc<Resource>, listing: &Rc<Listing>, json: bool) -> Self {
         let pages = Pages::new(Rc::clone(listing), &resource.path, json);
         Self { resource: Rc::clone(resource), pages }
@@ -62,13 +62,13 @@ impl Producer for ListingProducer {
 }
 
 impl Pages {
-    /// `key` is the directory's path with a slash at its end, or empty for the root.
+    /// `key` is the path of the directory with a slash at its end; it is empty for the root.
     fn new(listing: Rc<Listing>, key: &[u8], json: bool) -> Self {
         let title = format!("/{}", String::from_utf8_lossy(key));
         Self { listing, title, is_root: key.is_empty(), json, next: 0, begun: false, ended: false }
     }
 
-    /// The next piece, or `None` after the last. Never empty.
+    /// Makes the next piece; `None` after the last. No piece is empty.
     fn next_piece(&mut self) -> Option<Vec<u8>> {
         if self.ended {
             return None;
@@ -152,12 +152,12 @@ fn write_row(entry: &Entry, out: &mut Vec<u8>) {
     );
 }
 
-/// Where an entry is, relative to its directory's address. All bytes of the name are in it, also
-/// those that are not UTF-8.
+/// The relative reference from a directory to an entry. It has all bytes of the name, also those
+/// that are not UTF-8.
 fn href(entry: &Entry) -> String {
     // The leading "./" keeps a colon in the name from looking like a URL's scheme.
     let mut href = b"./".to_vec();
-    // Not behind the slash: `encode` would take two for one.
+    // Encoded on its own, because `encode` merges slashes with the end of its output.
     let mut name = Vec::with_capacity(entry.name.len());
     path::encode(&entry.name, &mut name);
     href.extend_from_slice(&name);
@@ -167,7 +167,8 @@ fn href(entry: &Entry) -> String {
     String::from_utf8_lossy(&href).into_owned()
 }
 
-/// `cut_at`: with the last entry of a listing that was cut, how many entries it has.
+/// Writes an entry as JSON. `cut_at` is the number of entries, for the last entry of a listing that
+/// was cut.
 fn write_json(entry: &Entry, first: bool, cut_at: Option<usize>, out: &mut Vec<u8>) {
     let comma = if first { "" } else { "," };
     let name = escape_json(&String::from_utf8_lossy(&entry.name));
@@ -179,10 +180,11 @@ fn write_json(entry: &Entry, first: bool, cut_at: Option<usize>, out: &mut Vec<u
     };
     let modified = date::format(entry.mtime);
     let modified = String::from_utf8_lossy(&modified);
-    // A reader that does not know it passes it over, and sees no entry that there is not.
+    // Members of the last entry, because readers skip unknown members, and another entry would be
+    // wrong.
     let cut =
         cut_at.map_or(String::new(), |count| format!(",\"truncated\":true,\"shown\":{count}"));
-    // Nothing in it needs to be escaped.
+    // It needs no escaping: it is percent-encoded.
     let href = href(entry);
     out.extend_from_slice(
         format!(
@@ -194,7 +196,7 @@ fn write_json(entry: &Entry, first: bool, cut_at: Option<usize>, out: &mut Vec<u
     );
 }
 
-/// Text that means itself in HTML, also within double quotes.
+/// Escapes text for HTML, also within quotes.
 fn escape_html(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for char in text.chars() {

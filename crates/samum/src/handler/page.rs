@@ -1,4 +1,4 @@
-//! Short pages that say what happened.
+//! Short HTML pages for errors, refusals and redirects.
 
 use http::{Reject, ResponseHead, Status};
 use sendfile::Piece;
@@ -6,25 +6,25 @@ use sendfile::Piece;
 use super::{Body, Part, Response};
 
 const HTML: &[u8] = b"text/html; charset=utf-8";
-/// The methods that files can be asked by.
+/// The methods that are allowed for files.
 pub(crate) const ALLOW: &[u8] = b"GET, HEAD, OPTIONS";
 
-/// The response to a request that the session refused.
+/// Makes the response to a refused request.
 pub(crate) fn refused(reject: Reject, bare: ResponseHead<'static>) -> Response<'static> {
     page(&format!("The request was refused: {}.", reject.reason), true, bare)
 }
 
-/// The response that says why a request failed.
+/// Makes the response to a request that failed.
 pub(crate) fn error(bare: ResponseHead<'_>) -> Response<'_> {
     page(explanation(bare.status), true, bare)
 }
 
-/// The same for responses that belong to a file or a directory.
+/// Makes a response about a file or a directory; `bare` decides on `nosniff`.
 pub(crate) fn explained(bare: ResponseHead<'_>) -> Response<'_> {
     page(explanation(bare.status), bare.nosniff, bare)
 }
 
-/// `sentence` must be one of our own: it is not escaped.
+/// Makes a page. `sentence` is not escaped, so it must not contain text of clients or files.
 fn page<'a>(sentence: &str, nosniff: bool, bare: ResponseHead<'a>) -> Response<'a> {
     let status = bare.status;
     let body = format!(
@@ -44,22 +44,20 @@ fn page<'a>(sentence: &str, nosniff: bool, bare: ResponseHead<'a>) -> Response<'
     Response::new(head, Body::from(Part::Piece(Piece::Bytes(body))))
 }
 
-/// The meaning of a status here, for the person in front of the browser.
+/// The meaning of a status, for the user of a browser.
 const fn explanation(status: Status) -> &'static str {
     match status {
         Status::MovedPermanently => "This is a directory: its address ends in a slash.",
-        Status::BadRequest => "There can be no such address.",
-        Status::Forbidden => "The server may not read this.",
+        Status::BadRequest => "The address is not valid.",
+        Status::Forbidden => "The server is not permitted to read this.",
         Status::NotFound => "There is nothing by this name.",
-        Status::MethodNotAllowed => "Files can be read here, and nothing else.",
-        Status::PreconditionFailed => "The file is not what the request takes it for.",
+        Status::MethodNotAllowed => "Files can only be read here.",
+        Status::PreconditionFailed => "The file does not meet the condition of the request.",
         Status::UriTooLong => "The address is too long.",
-        Status::RangeNotSatisfiable => "The file ends before that.",
+        Status::RangeNotSatisfiable => "The requested range is beyond the end of the file.",
         Status::InternalServerError => "The disk could not be read.",
         Status::NotImplemented => "The server does not know this method.",
-        Status::ServiceUnavailable => {
-            "The server has too much open at the moment. Please try again."
-        }
+        Status::ServiceUnavailable => "The server is too busy at the moment. Please try again.",
         _ => "The request could not be answered.",
     }
 }

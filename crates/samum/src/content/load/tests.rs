@@ -1,4 +1,4 @@
-//! What came → what is asked for next, for each step; and that every load ends.
+//! Tests each step: a reply gives the next requests. Also tests that every load ends.
 
 use rustix::io::Errno;
 use std::rc::Weak;
