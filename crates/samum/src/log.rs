@@ -253,9 +253,14 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Makes the entry of a request (without a head: of bytes that were no request); `None` if there is
-    /// no log. The position of its body is set later.
-    pub(crate) fn new(cx: &Context, head: Option<&Head<'_>>, status: Status) -> Option<Box<Self>> {
+    /// Makes the entry of a request that came at `began` (without a head: of bytes that were no
+    /// request); `None` if there is no log. The position of its body is set later.
+    pub(crate) fn new(
+        cx: &Context,
+        head: Option<&Head<'_>>,
+        status: Status,
+        began: Time,
+    ) -> Option<Box<Self>> {
         if !cx.logs {
             return None;
         }
@@ -267,8 +272,8 @@ impl Record {
         }
         Some(Box::new(Self {
             site: head.map_or(SiteId::FIRST, |head| cx.sites.route(head)),
-            unix: cx.unix,
-            began: cx.now,
+            unix: cx.unix - i64::try_from(cx.now.since(began).as_secs()).unwrap_or_default(),
+            began,
             request,
             status: status.code(),
             referer: field(Field::Referer),
@@ -369,7 +374,7 @@ mod tests {
             let (version, index) = (Version::Http11, FieldIndex::EMPTY);
             let head =
                 host.map(|host| Head::new(Method::Get, target, version, Some(host), b"", index));
-            Record::new(cx, head.as_ref(), Status::Ok).map(|record| record.site)
+            Record::new(cx, head.as_ref(), Status::Ok, cx.now).map(|record| record.site)
         };
         assert_eq!(site(&cx, Some(b"b.example:80")), Some(b));
         assert_eq!(site(&cx, Some(b"c.example")), Some(a));

@@ -14,7 +14,7 @@
 //! | Open | Request: the rest of a request or of its body | none, or one that waits for its body | none | drained |
 //! | Open, Last | Request: the rest of a body that a consumer takes | any | any | drained |
 //! | Open, Last | Source: a disk, a handler, a producer, a consumer, a tunnel | any | any | not drained, unless one of these waits |
-//! | Open | Source: another turn, because the connection has begun all requests of this one | any | any | any |
+//! | Open | Source: another turn: in this one the connection has had its share | any | any | any |
 //! | Open, Last | Peer: the socket is full | any | any | not drained, or the transport holds something back |
 //! | Last | Request: another turn, because a shutdown ended the wait for a body | that one | none | drained |
 //! | Lingering | the peer's end | none | none | drained |
@@ -36,7 +36,7 @@ use super::{Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};
 use crate::context::Context;
 use crate::handler::{AnswerSize, Consumer, Found, Produced, Response, Search, page};
 use body::{Form, Incoming, Sending};
-use work::{Asked, CONTINUE, End, Exchange, Lookup, TURN_REQUESTS_MAX, Work};
+use work::{Asked, CONTINUE, End, Exchange, Lookup, Work};
 
 /// Received bytes that wait to be understood; at it nothing more is received. Two of the largest
 /// heads, so that one can be completed whatever stands before it.
@@ -398,9 +398,7 @@ impl Session for Http1 {
             Phase::Last(Wait::Request(_)) => {
                 is_drained && (is_taking || has_one && !work.awaits_body())
             }
-            Phase::Open(Wait::Source(..)) => {
-                !is_drained || !is_empty || work.begun.1 == TURN_REQUESTS_MAX
-            }
+            Phase::Open(Wait::Source(..)) => !is_drained || !is_empty || work.has_begun_all(),
             Phase::Last(Wait::Source(..)) => !is_drained || !is_empty,
             // The transport may hold something back, such as the rest of a record.
             Phase::Open(Wait::Peer(_)) | Phase::Last(Wait::Peer(_)) => true,
@@ -512,7 +510,7 @@ impl Http1 {
         requests: &mut impl Requests,
         request: &mut http1::Request<'_>,
     ) {
-        work.asked = Asked::of(request);
+        work.asked = Asked::of(request, requests.cx().now);
         let number = self.next_number(work, requests.cx());
         let has_more = request.framing != Framing::None || request.asks_upgrade;
         if has_more
@@ -535,7 +533,7 @@ impl Http1 {
         let form = if request.framing == Framing::None { Form::Offered } else { Form::Body };
         if form == Form::Body {
             self.reader.decode_body(request, consumer.bytes_max())?;
-            work.asked = Asked { awaits_body: false, ..Asked::of(request) };
+            work.asked = Asked { awaits_body: false, ..Asked::of(request, work.asked.at) };
             // A body that is too long to be skipped does not end the connection if it is taken.
             if let Phase::Last(wait) = self.phase
                 && request.keep_alive

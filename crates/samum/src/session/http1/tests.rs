@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::body::{BodyFraming, Producing};
-use super::work::PRODUCED_TURN_BYTES_MAX;
+use super::work::{PRODUCED_TURN_BYTES_MAX, TURN_BYTES_MAX, TURN_REQUESTS_MAX};
 use super::*;
 use crate::config::Tuning;
 use crate::handler::{BodySink, Part, Producer};
@@ -600,6 +600,68 @@ fn respond_next((session, work): &mut State) {
     let turn = session.next_turn(work, &mut cx).expect("a response can begin");
     let head = ResponseHead { content_length: Some(0), ..ResponseHead::new(Status::Ok) };
     session.respond(work, &mut cx, 0, &turn.head.as_head(), Response::bare(head));
+}
+
+#[test]
+fn a_connection_that_has_sent_its_share_reads_in_the_next_turn() {
+    let mut cx = context();
+    for (bytes, next) in [(TURN_BYTES_MAX - 1, Some(Next::Read)), (TURN_BYTES_MAX, OVER)] {
+        let mut state = open_idle();
+        state.1.stream.push(Piece::Bytes(vec![0; 1000]));
+        apply(&mut state, &mut cx, On::Drained(0, false));
+        state.1.begins(cx.turn);
+        let body = vec![0; usize::try_from(bytes).expect("a MiB")];
+        state.1.stream.push(Piece::Bytes(body));
+        assert_eq!(apply(&mut state, &mut cx, On::Drained(3, false)), next);
+        if next == OVER {
+            state.0.check(Some(&state.1));
+        }
+        cx.turn += 1;
+        assert_eq!(apply(&mut state, &mut cx, On::Drained(3, false)), Some(Next::Read));
+    }
+}
+
+#[test]
+fn the_log_counts_from_the_request() {
+    let mut cx = context();
+    let mut state = open_idle();
+    let (asked_at, unix) = (cx.now, cx.unix);
+    apply(&mut state, &mut cx, On::Bytes(GET));
+    cx.tick(cx.now + Duration::from_secs(7), unix + 7);
+    apply(&mut state, &mut cx, On::Answer(AnswerSize::default()));
+    let turn = state.0.next_turn(&mut state.1, &mut cx).expect("a response can begin");
+    let response = Response::bare(ResponseHead::new(Status::Ok));
+    state.0.respond(&mut state.1, &mut cx, 0, &turn.head.as_head(), response);
+    let record = state.1.ends[0].record.as_ref().expect("it is logged");
+    assert_eq!((record.began, record.unix), (asked_at, unix));
+}
+
+/// The bytes of a response with these parts, whose length is not said.
+fn sent_for(status: Status, parts: Vec<Part>) -> String {
+    let (mut session, mut work) = with(state(Phase::Open(SOURCE)), [exchange(0, FOUND)]);
+    let turn = session.next_turn(&mut work, &mut context()).expect("a response can begin");
+    let mut body = crate::handler::Body::EMPTY;
+    parts.into_iter().for_each(|part| body.push(part));
+    let response = Response::new(ResponseHead::new(status), body);
+    session.respond(&mut work, &mut context(), 0, &turn.head.as_head(), response);
+    let (mut out, unsent) = (Vec::new(), work.queue().unsent_ready());
+    send(&mut work, unsent, &mut out);
+    String::from_utf8(out).expect("text")
+}
+
+#[test]
+fn a_response_without_a_body_says_its_length() {
+    assert!(sent_for(Status::Ok, vec![]).ends_with("\r\nContent-Length: 0\r\n\r\n"));
+    for status in [Status::NoContent, Status::NotModified] {
+        assert!(!sent_for(status, vec![]).contains("Content-Length"), "{status}");
+    }
+}
+
+#[test]
+fn a_part_without_bytes_ends_no_body() {
+    let piece = |text: &'static [u8]| Part::Piece(Piece::Static(text));
+    let sent = sent_for(Status::Ok, vec![piece(b"a"), piece(b""), piece(b"b")]);
+    assert!(sent.ends_with("\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n"), "{sent}");
 }
 
 #[test]

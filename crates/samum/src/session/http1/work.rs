@@ -6,7 +6,7 @@ use http::{Head, HeadBuf, Method, Reject, Status, Version};
 use http1::Framing;
 use http1::write::{self, ConnectionOption, Wire};
 use outq::{OutQ, Payload as _};
-use ring::Ring;
+use ring::{Ring, Time};
 use sendfile::{
     Disk, Failure, Owner, Piece, Progress, ReadDone, Stream, Transport, Weight, Window,
 };
@@ -23,6 +23,8 @@ use crate::session::Outgoing;
 pub(super) const REQUESTS_MAX: usize = 64;
 /// Requests of one connection that are begun in one turn; those behind them wait for the next.
 pub(super) const TURN_REQUESTS_MAX: u32 = 64;
+/// Bytes of one connection that are sent in one turn before it begins another request.
+pub(super) const TURN_BYTES_MAX: u64 = 1024 * 1024;
 /// Promised bytes that have not been sent; at it no further response begins. Sums of positions and
 /// sizes ([`SIZE_MAX`](crate::content::SIZE_MAX)) stay far below 2⁶⁴.
 pub(super) const PROMISED_BYTES_MAX: u64 = 1 << 62;
@@ -48,11 +50,19 @@ pub struct Work {
     pub(super) dropped: u64,
     /// Where responses end in the stream.
     pub(super) ends: VecDeque<End>,
-    /// The turn of the worker in which the connection last began a request, and how many it has
-    /// begun in it.
-    pub(super) begun: (u64, u32),
+    /// The requests that were begun last.
+    pub(super) begun: Begun,
     /// The turn of the worker in which a producer last made bytes, and how many.
     pub(super) produced: (u64, u64),
+}
+
+/// The requests of one turn of the worker.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Begun {
+    turn: u64,
+    count: u32,
+    /// Bytes of the stream that had been sent before.
+    sent: u64,
 }
 
 /// What HTTP/1 knows of a request beside its head.
@@ -64,13 +74,16 @@ pub(super) struct Asked {
     pub(super) awaits_body: bool,
     /// Whether it is the last of the connection.
     pub(super) last: bool,
+    /// When its head was complete.
+    pub(super) at: Time,
 }
 
 impl Asked {
     /// What a request says, whose body will be skipped.
     #[inline]
-    pub(super) fn of(request: &http1::Request<'_>) -> Self {
+    pub(super) fn of(request: &http1::Request<'_>, at: Time) -> Self {
         Self {
+            at,
             expect_continue: request.expect_continue,
             awaits_body: request.framing == Framing::Chunked && request.keep_alive,
             last: !request.keep_alive,
@@ -155,7 +168,7 @@ impl Outgoing for Work {
     fn restart(&mut self) {
         debug_assert!(self.is_idle() && self.ends.is_empty());
         self.stream.restart();
-        (self.begun, self.produced) = ((0, 0), (0, 0));
+        (self.begun, self.produced) = (Begun::default(), (0, 0));
         (self.asked, self.dropped) = (Asked::default(), 0);
     }
 }
@@ -166,7 +179,7 @@ impl Work {
         let Self { exchanges, ends, .. } = self;
         let count = exchanges.len() + ends.len() + usize::from(self.producing.is_some());
         assert!(count <= REQUESTS_MAX + 1, "requests are bounded: {self:?}");
-        assert!(self.begun.1 <= TURN_REQUESTS_MAX, "so are those of one turn");
+        assert!(self.begun.count <= TURN_REQUESTS_MAX, "so are those of one turn");
         assert!(ends.iter().is_sorted_by_key(|end| end.at), "responses end in order: {self:?}");
         assert!(ends.front().is_none_or(|end| end.at > self.stream.sent()), "they were logged");
         assert!(ends.back().is_none_or(|end| end.at <= self.stream.promised()));
@@ -222,15 +235,24 @@ impl Work {
         self.exchanges.front().is_some_and(Exchange::is_ready)
     }
 
-    /// Whether the connection has begun as many requests in this turn of the worker as it may.
-    pub(super) fn had_its_turn(&self, turn: u64) -> bool {
-        self.begun == (turn, TURN_REQUESTS_MAX)
+    /// Whether the connection has had its share of this turn of the worker, and begins no further
+    /// request in it.
+    pub(super) const fn had_its_turn(&self, turn: u64) -> bool {
+        self.begun.turn == turn && self.has_begun_all()
+    }
+
+    /// Whether it had its share of the turn in which it last began requests.
+    pub(super) const fn has_begun_all(&self) -> bool {
+        let sent = self.stream.sent() - self.begun.sent;
+        self.begun.count == TURN_REQUESTS_MAX || sent >= TURN_BYTES_MAX
     }
 
     /// A request begins in this turn of the worker.
     pub(super) const fn begins(&mut self, turn: u64) {
-        let (last, count) = self.begun;
-        self.begun = (turn, if last == turn { count + 1 } else { 1 });
+        if self.begun.turn != turn {
+            self.begun = Begun { turn, count: 0, sent: self.stream.sent() };
+        }
+        self.begun.count += 1;
     }
 
     /// Whether as many bytes have been made in this turn of the worker as may be.
@@ -291,6 +313,8 @@ impl Work {
         mut last: bool,
     ) -> bool {
         cx.stats.responses += 1;
+        // What could not be understood has no head, and is answered at once.
+        let asked_at = if head.is_some() { self.asked.at } else { cx.now };
         let is_head = head.is_some_and(|head| head.method == Method::Head);
         let is_http10 = head.is_some_and(|head| head.version == Version::Http10);
         if let Some(finished) = response.finished()
@@ -298,7 +322,7 @@ impl Work {
             && !is_http10
             && self.incoming.is_none()
         {
-            let record = Record::new(cx, head, Status::Ok);
+            let record = Record::new(cx, head, Status::Ok, asked_at);
             let body_at = self.stream.promised() + finished.head_len as u64;
             let stream = &mut self.stream;
             finished.send(cx.unix, &cx.date, !is_head, |piece| stream.push(piece));
@@ -313,12 +337,17 @@ impl Work {
         }
         let made = response.made();
         let (fields, body) = (&mut made.head, core::mem::take(&mut made.body));
-        let record = Record::new(cx, head, fields.status);
+        let record = Record::new(cx, head, fields.status, asked_at);
         let is_tunnel = self.switch(fields.status);
         let framing = match fields.content_length {
             _ if is_tunnel => BodyFraming::Close,
             Some(length) => BodyFraming::Length(length),
-            None if body.is_empty() => BodyFraming::Length(0),
+            None if body.is_empty() => {
+                if !fields.status.is_bodiless() {
+                    fields.content_length = Some(0);
+                }
+                BodyFraming::Length(0)
+            }
             None if is_http10 => BodyFraming::Close,
             None => BodyFraming::Chunked,
         };
@@ -366,6 +395,9 @@ impl Work {
     pub(super) fn push_parts(&mut self, mut body: Sending) {
         while let Some(part) = body.parts.next() {
             match part {
+                // A chunk without bytes would be the last.
+                Part::Piece(piece) if piece.len() == 0 => {}
+                Part::File(_, range) if range.is_empty() => {}
                 Part::Piece(piece) => {
                     let length = piece.len();
                     body.framing.begin(length, &mut self.stream);
