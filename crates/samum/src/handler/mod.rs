@@ -52,6 +52,10 @@ pub trait Handler {
         answer: &'a Self::Answer,
     ) -> Response<'a>;
 
+    /// Does what its producers, consumers and searches have left to do: they have no ring. Called after
+    /// connections have acted and before the worker waits.
+    fn act(&mut self, _shell: &mut Shell) {}
+
     /// Takes a completion of an operation of the handler's own.
     fn handle(&mut self, shell: &mut Shell, completion: Completion);
 

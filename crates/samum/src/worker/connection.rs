@@ -144,7 +144,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         tools: &mut Tools<'_, S, H>,
     ) -> After {
         self.transport.handle_writable();
-        self.follow(tools, Next::Pump)
+        let Some(work) = self.work.take() else { return After::Keep };
+        self.proceed(tools, work)
     }
 
     /// A read has ended.
@@ -261,10 +262,11 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                     After::Again
                 }
             },
-            Next::Pump | Next::Read | Next::ShutDown => match self.work.take() {
-                Some(work) => self.proceed(tools, work),
-                None => After::Keep,
-            },
+            // A session without work may have something to say, too.
+            Next::Pump | Next::Read | Next::ShutDown => {
+                let work = self.take_work(tools);
+                self.proceed(tools, work)
+            }
         }
     }
 

@@ -31,6 +31,8 @@ use wheel::{Tick, Wheel};
 const MEMORY_SHARE: u64 = 8;
 /// Streams pumped in one turn because the disk has room.
 const LINE_TURNS_MAX: usize = 64;
+/// Rounds of news in one turn; further news are for the next turn, which does not wait.
+const NEWS_ROUNDS_MAX: usize = 16;
 /// Connections asked to give back buffers at once, when others starve.
 const RECLAIMS_MAX: usize = 16;
 
@@ -51,6 +53,8 @@ pub struct Worker<S: Session = Http1, N: Network = Listeners, H: Handler = Files
     wheel: Wheel,
     /// Connections whose turn was over before they were done.
     again: VecDeque<u64>,
+    /// Whether the handler may have more for connections.
+    has_news: bool,
     /// Whether [`shut_down`](Self::shut_down) was called.
     shutting_down: bool,
     completions: Vec<Completion>,
@@ -156,6 +160,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             told: 0,
             idlers: Idlers::default(),
             again: VecDeque::new(),
+            has_news: false,
             shutting_down: false,
             completions: Vec::new(),
             expired: Vec::new(),
@@ -211,7 +216,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let look = wants_place.then_some(self.shell.cx.now + IDLERS_PAUSE);
         let until =
             [until, look, self.wheel.next(), self.shell.flush_logs()].into_iter().flatten().min();
-        let is_busy = !self.again.is_empty() || self.shell.disk.has_turn();
+        let is_busy = self.has_news || !self.again.is_empty() || self.shell.disk.has_turn();
         let until = if is_busy { Some(self.shell.cx.now) } else { until };
         let mut completions = core::mem::take(&mut self.completions);
         self.shell.ring.wait(until, &mut completions)?;
@@ -226,8 +231,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             self.act(id, |connection, tools| connection.handle_turn(tools, true));
         }
         self.serve_line();
-        self.deliver_answers();
         self.expire();
+        self.deliver_answers();
         self.serve_crowd();
         Ok(())
     }
@@ -380,15 +385,27 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         self.connections.put(id, connection);
     }
 
-    /// Give connections the answers and the bytes that handlers have found for them.
+    /// Lets the handler act, and gives connections the answers and the bytes that it has for them.
+    /// What a connection does with them may be news to the handler again.
     fn deliver_answers(&mut self) {
-        while let Some((ticket, answer)) = self.handler.next_answer() {
-            self.act(ticket.connection, |connection, tools| {
-                connection.handle_answer(tools, ticket.request, answer)
-            });
-        }
-        while let Some(ticket) = self.handler.next_woken() {
-            self.act(ticket.connection, |connection, tools| connection.handle_turn(tools, false));
+        for _ in 0..NEWS_ROUNDS_MAX {
+            self.has_news = false;
+            self.handler.act(&mut self.shell);
+            while let Some((ticket, answer)) = self.handler.next_answer() {
+                self.has_news = true;
+                self.act(ticket.connection, |connection, tools| {
+                    connection.handle_answer(tools, ticket.request, answer)
+                });
+            }
+            while let Some(ticket) = self.handler.next_woken() {
+                self.has_news = true;
+                self.act(ticket.connection, |connection, tools| {
+                    connection.handle_turn(tools, false)
+                });
+            }
+            if !self.has_news {
+                return;
+            }
         }
     }
 

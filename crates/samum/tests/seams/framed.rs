@@ -58,6 +58,8 @@ pub(crate) struct Framed {
     newest: u32,
     /// Whether no further request is taken.
     last: bool,
+    /// Whether the peer is still to be told so, by the end of a request with the id 0.
+    says_bye: bool,
     ended: bool,
     /// The turn of the worker in which waiting bytes were last asked for.
     read_turn: u64,
@@ -107,7 +109,7 @@ impl Session for Framed {
 
     fn new(now: Time) -> Self {
         let wait = Wait::Idle(now);
-        Self { wait, newest: 0, last: false, ended: false, read_turn: 0 }
+        Self { wait, newest: 0, last: false, says_bye: false, ended: false, read_turn: 0 }
     }
 
     fn handle_bytes(
@@ -222,6 +224,10 @@ impl Session for Framed {
             }
             Progress::Waiting | Progress::Drained => {}
         }
+        if core::mem::take(&mut self.says_bye) {
+            work.push_frame(0, Kind::End, 0);
+            return Next::Pump;
+        }
         if moved.unread > 0 && !moved.stuck && !self.last && !work.is_full() {
             self.wait = Wait::Server;
             let before = core::mem::replace(&mut self.read_turn, cx.turn);
@@ -287,9 +293,9 @@ impl Session for Framed {
         }
     }
 
-    fn handle_shutdown(&mut self, work: Option<&mut Work>) -> Next {
-        self.last = true;
-        if work.is_none_or(|work| work.is_idle()) { Next::Close(Why::Done) } else { Next::Wait }
+    fn handle_shutdown(&mut self, _work: Option<&mut Work>) -> Next {
+        (self.last, self.says_bye) = (true, true);
+        Next::Pump
     }
 
     fn idle_since(&self) -> Option<Time> {

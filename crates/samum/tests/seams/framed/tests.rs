@@ -366,14 +366,19 @@ fn a_server_that_stops_completes_what_was_asked() {
     let (world, _) = make(Config::new(1));
     let mut worker = serve::<Framed>(&world, Tuning::default());
     let mut client = Client::new(&world);
+    let mut idle = Client::new(&world);
     let ids = FILES.map(|(name, _)| client.get(name));
     assert!(run_until(&mut worker, || client.peer.received_bytes() > 0));
     worker.shut_down();
+    wait_for(&mut worker, &mut idle, &[0]);
     wait_for(&mut worker, &mut client, &ids);
     for (id, (_, len)) in ids.into_iter().zip(FILES) {
         assert_whole(&client, id, &content(1, len));
     }
-    assert!(run_until(&mut worker, || client.peer.end().is_some()));
+    assert_eq!(client.end_of(0), Some(Kind::End));
+    for client in [client, idle] {
+        assert!(run_until(&mut worker, || client.peer.end().is_some()));
+    }
 }
 
 #[test]
