@@ -1,6 +1,7 @@
 //! The sources of connections, and the events of connections: the same from every stack.
 
 use core::fmt;
+use core::net::SocketAddr;
 use core::ops::Deref;
 use core::time::Duration;
 use std::io;
@@ -44,14 +45,52 @@ pub trait Network {
     /// Gives a newcomer its place: from now on its events carry `id`.
     fn open(&mut self, ring: &mut Ring, newcomer: Self::Newcomer, id: u64) -> Self::Transport;
 
-    /// The name of a newcomer for logs.
-    fn peer_name(&self, ring: &Ring, newcomer: &Self::Newcomer) -> Box<str>;
+    /// The origin of a newcomer.
+    fn origin(&self, newcomer: &Self::Newcomer) -> Origin;
 
     /// Accepts no more, for good.
     fn close(&mut self, ring: &mut Ring);
 
     /// Whether nothing of the network's own is under way after [`close`](Self::close).
     fn is_closed(&self) -> bool;
+}
+
+/// The origin of a connection.
+#[derive(Debug)]
+pub struct Origin {
+    /// The index of the listener that accepted it.
+    pub listener: u32,
+    /// The other end.
+    pub peer: Peer,
+}
+
+/// The other end of a connection.
+#[derive(Debug)]
+pub enum Peer {
+    /// The peer of this socket.
+    Socket(Fd),
+    /// The peer with this address, of a stack of our own.
+    Address(Box<SocketAddr>),
+}
+
+impl Origin {
+    /// The address of the peer; `None` for Unix sockets, and once the peer has gone. For a socket of the
+    /// kernel this is a system call, `getpeername(2)`.
+    #[must_use]
+    pub fn address(&self, ring: &Ring) -> Option<SocketAddr> {
+        match &self.peer {
+            Peer::Socket(socket) => ring.peer_name(socket),
+            Peer::Address(address) => Some(**address),
+        }
+    }
+
+    /// The name of the peer for logs.
+    pub(crate) fn name(&self, ring: &Ring) -> Box<str> {
+        match self.address(ring) {
+            Some(address) => address.ip().to_string().into(),
+            None => "unix:".into(),
+        }
+    }
 }
 
 /// An event on the network. Connections are named by the id they were opened with.
@@ -218,11 +257,9 @@ impl<T: Transport, F: FnMut(KernelTcp, usize) -> T> Network for Listeners<F> {
         (self.make)(tcp, newcomer.listener)
     }
 
-    fn peer_name(&self, ring: &Ring, newcomer: &Newcomer) -> Box<str> {
-        match ring.peer_name(&newcomer.socket) {
-            Some(address) => address.ip().to_string().into(),
-            None => "unix:".into(),
-        }
+    fn origin(&self, newcomer: &Newcomer) -> Origin {
+        let listener = u32::try_from(newcomer.listener).unwrap_or(u32::MAX);
+        Origin { listener, peer: Peer::Socket(newcomer.socket.clone()) }
     }
 
     fn close(&mut self, ring: &mut Ring) {

@@ -12,7 +12,7 @@ use sendfile::{Caching, Piece};
 
 use super::listing::ListingProducer;
 use super::page::{self, ALLOW};
-use super::{AnswerSize, Body, Found, Handler, Part, Response, Ticket};
+use super::{AnswerSize, Body, Found, Handler, Part, Request, Response, Ticket};
 use crate::content::{self, Answer, Content, FileSet, Kind, Policy, Resource, Site, Whole};
 use crate::context::Context;
 use crate::shell::{Shell, kind};
@@ -28,11 +28,12 @@ impl Handler for Files {
     type Answer = Answer;
 
     #[inline]
-    fn find(&mut self, shell: &mut Shell, head: &Head<'_>, ticket: Ticket) -> Found<Answer> {
+    fn find(&mut self, shell: &mut Shell, request: &Request<'_>) -> Found<Answer> {
+        let head = request.head;
         match (head.method, head.target) {
             (Method::Get | Method::Head, Target::Origin { path, .. }) => {
                 let site = shell.cx.sites.route(head);
-                match self.content.find(shell, site, path, ticket) {
+                match self.content.find(shell, site, path, request.ticket) {
                     content::Found::Now(answer) => Found::Now(answer),
                     content::Found::Later => Found::Later(None),
                 }

@@ -15,6 +15,7 @@ use sendfile::{File, Piece};
 use crate::content::{Data, Variant};
 pub use crate::content::{Finished, Ticket, Whole};
 use crate::context::Context;
+use crate::network::Origin;
 use crate::shell::Shell;
 
 /// What answers requests.
@@ -30,16 +31,14 @@ pub trait Handler {
     fn consumer(
         &mut self,
         _shell: &mut Shell,
-        _head: &Head<'_>,
-        _ticket: Ticket,
+        _request: &Request<'_>,
     ) -> Option<Box<dyn Consumer>> {
         None
     }
 
-    /// Finds the answer to a request; `ticket` names the request where the answer comes later. Called
-    /// again when the turn of the response has come, if an answer was found before and not kept: see
-    /// [`AnswerSize::unique`].
-    fn find(&mut self, shell: &mut Shell, head: &Head<'_>, ticket: Ticket) -> Found<Self::Answer>;
+    /// Finds the answer to a request. Called again when the turn of the response has come, if an answer
+    /// was found before and not kept: see [`AnswerSize::unique`].
+    fn find(&mut self, shell: &mut Shell, request: &Request<'_>) -> Found<Self::Answer>;
 
     /// The memory and descriptors that an answer keeps.
     fn size(&self, answer: &Self::Answer) -> AnswerSize;
@@ -67,6 +66,17 @@ pub trait Handler {
     fn next_woken(&mut self) -> Option<Ticket> {
         None
     }
+}
+
+/// A request, and where it comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Its head.
+    pub head: &'a Head<'a>,
+    /// Its name, where its answer or more of its body comes later.
+    pub ticket: Ticket,
+    /// The origin of its connection.
+    pub origin: &'a Origin,
 }
 
 /// The memory and the descriptors that an answer keeps.

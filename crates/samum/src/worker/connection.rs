@@ -10,7 +10,8 @@ use sendfile::{Failure, Progress, ReadDone, Transport, Window};
 use super::wheel::Tick;
 use crate::budget::Budget;
 use crate::context::Context;
-use crate::handler::{Consumer, Found, Handler, Ticket};
+use crate::handler::{Consumer, Found, Handler, Request, Ticket};
+use crate::network::Origin;
 use crate::session::{Left, Moved, Next, Outgoing, Requests, Session, Why};
 use crate::shell::Shell;
 
@@ -28,7 +29,9 @@ pub(super) struct Connection<S: Session, T, A> {
     transport: T,
     session: S,
     work: Option<Box<Work<S::Work, A>>>,
-    peer: Option<Box<str>>,
+    origin: Origin,
+    /// The name of its peer, if there is a log.
+    name: Option<Box<str>>,
     /// Bytes of its own that the worker's budget counts.
     counted: u64,
     accepted: Time,
@@ -67,10 +70,16 @@ pub(super) enum After {
 }
 
 impl<S: Session, T: Transport, A> Connection<S, T, A> {
-    pub(super) fn new(id: u64, transport: T, peer: Option<Box<str>>, now: Time) -> Self {
+    pub(super) fn new(
+        id: u64,
+        transport: T,
+        origin: Origin,
+        name: Option<Box<str>>,
+        now: Time,
+    ) -> Self {
         let session = S::new(now);
         let (work, counted, wheel_tick) = (None, 0, Tick::MAX);
-        Self { id, transport, session, work, peer, counted, accepted: now, wheel_tick }
+        Self { id, transport, session, work, origin, name, counted, accepted: now, wheel_tick }
     }
 
     /// Since when the connection has had nothing to do; `None` while a request is received or
@@ -102,7 +111,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             }
         };
         if work.input.is_empty() {
-            let taken = read(&mut self.session, self.id, tools, &mut work, plain);
+            let taken = read(&mut self.session, self.id, &self.origin, tools, &mut work, plain);
             work.input.extend_from_slice(&plain[taken..]);
         } else {
             work.input.extend_from_slice(plain);
@@ -338,7 +347,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         work: &mut Work<S::Work, A>,
     ) {
         let mut input = core::mem::take(&mut work.input);
-        let taken = read(&mut self.session, self.id, tools, work, &input);
+        let taken = read(&mut self.session, self.id, &self.origin, tools, work, &input);
         input.drain(..taken);
         work.input = input;
     }
@@ -355,7 +364,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 Some(answer) => answer,
                 None => {
                     let ticket = Ticket { connection: self.id, request: turn.request };
-                    match tools.handler.find(tools.shell, &turn.head.as_head(), ticket) {
+                    let (head, origin) = (&turn.head.as_head(), &self.origin);
+                    match tools.handler.find(tools.shell, &Request { head, ticket, origin }) {
                         Found::Now(answer) => answer,
                         Found::Later(search) => {
                             self.session.put_back(&mut work.session, turn, search);
@@ -372,7 +382,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     fn log(&self, shell: &mut Shell, left: &Left) {
         let now = shell.cx.now;
         if let Some(access) = &mut shell.access {
-            let peer = self.peer.as_deref().unwrap_or("-");
+            let peer = self.name.as_deref().unwrap_or("-");
             access.record(&left.record, peer, left.bytes, now);
         }
     }
@@ -382,17 +392,19 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
 fn read<S: Session, H: Handler>(
     session: &mut S,
     id: u64,
+    origin: &Origin,
     tools: &mut Tools<'_, S, H>,
     work: &mut Work<S::Work, H::Answer>,
     bytes: &[u8],
 ) -> usize {
-    let mut reader = Reader { id, tools, answers: &mut work.answers };
+    let mut reader = Reader { id, origin, tools, answers: &mut work.answers };
     session.handle_bytes(&mut work.session, &mut reader, bytes)
 }
 
 /// Finds answers to the requests that a session reads.
 struct Reader<'r, 't, S: Session, H: Handler> {
     id: u64,
+    origin: &'r Origin,
     tools: &'r mut Tools<'t, S, H>,
     answers: &'r mut Vec<(u32, H::Answer)>,
 }
@@ -405,7 +417,8 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
 
     fn consumer(&mut self, request: u32, head: &Head<'_>) -> Option<Box<dyn Consumer>> {
         let ticket = Ticket { connection: self.id, request };
-        self.tools.handler.consumer(self.tools.shell, head, ticket)
+        let request = Request { head, ticket, origin: self.origin };
+        self.tools.handler.consumer(self.tools.shell, &request)
     }
 
     #[inline]
@@ -418,7 +431,8 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
         now: bool,
     ) {
         let ticket = Ticket { connection: self.id, request };
-        match self.tools.handler.find(self.tools.shell, head, ticket) {
+        let asked = Request { head, ticket, origin: self.origin };
+        match self.tools.handler.find(self.tools.shell, &asked) {
             Found::Now(answer) if now => {
                 respond(session, self.tools, work, request, head, &answer);
             }

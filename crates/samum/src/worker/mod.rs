@@ -84,7 +84,7 @@ pub struct Parts {
 }
 
 // All of an idle connection but its descriptor and its receive.
-const _: () = assert!(size_of::<Connection<Http1, KernelTcp, <Files as Handler>::Answer>>() <= 200);
+const _: () = assert!(size_of::<Connection<Http1, KernelTcp, <Files as Handler>::Answer>>() <= 224);
 
 impl<S: Session> Worker<S> {
     /// Begin to accept from listening sockets, and to serve the files of the sites.
@@ -338,10 +338,11 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     fn open(&mut self, newcomer: N::Newcomer) {
         self.shell.cx.stats.accepted += 1;
         let ring = &mut self.shell.ring;
-        let peer = self.shell.cx.logs.then(|| self.network.peer_name(ring, &newcomer));
+        let origin = self.network.origin(&newcomer);
+        let name = self.shell.cx.logs.then(|| origin.name(ring));
         let id = self.connections.reserve();
         let transport = self.network.open(ring, newcomer, id);
-        let connection = Connection::new(id, transport, peer, self.shell.cx.now);
+        let connection = Connection::new(id, transport, origin, name, self.shell.cx.now);
         self.settle(id, Box::new(connection), After::Keep);
     }
 

@@ -13,7 +13,7 @@ use ring::{Completion, Op};
 use samum::context::Context;
 use samum::handler::files::Files;
 use samum::handler::{
-    AnswerSize, Body, BodySink, Found, Handler, Part, Produced, Producer, Response, Ticket,
+    AnswerSize, Body, BodySink, Found, Handler, Part, Produced, Producer, Request, Response, Ticket,
 };
 use samum::shell::{Shell, kind};
 
@@ -117,13 +117,14 @@ impl Dribble {
 impl Handler for Dribble {
     type Answer = Answer;
 
-    fn find(&mut self, shell: &mut Shell, head: &Head<'_>, ticket: Ticket) -> Found<Answer> {
+    fn find(&mut self, shell: &mut Shell, request: &Request<'_>) -> Found<Answer> {
+        let Request { head, ticket, .. } = *request;
         if let Target::Origin { path, .. } = head.target
             && let Some(path) = path.strip_prefix(b"/dribble/")
         {
             return Found::Now(self.begin(shell, core::str::from_utf8(path).unwrap(), ticket));
         }
-        match self.files.find(shell, head, ticket) {
+        match self.files.find(shell, request) {
             Found::Now(answer) => Found::Now(Answer::File(answer)),
             Found::Later(search) => Found::Later(search),
         }

@@ -12,8 +12,8 @@ use ring::{Completion, Op};
 use samum::context::Context;
 use samum::handler::files::Files;
 use samum::handler::{
-    AnswerSize, Body, BodySink, Consumer, Found, Handler, Part, Produced, Producer, Response,
-    Ticket,
+    AnswerSize, Body, BodySink, Consumer, Found, Handler, Part, Produced, Producer, Request,
+    Response, Ticket,
 };
 use samum::shell::{Shell, kind};
 use sendfile::Piece;
@@ -162,12 +162,8 @@ fn schedule(shell: &mut Shell, this: &mut Loop) {
 impl Handler for Echo {
     type Answer = Answer;
 
-    fn consumer(
-        &mut self,
-        shell: &mut Shell,
-        head: &Head<'_>,
-        ticket: Ticket,
-    ) -> Option<Box<dyn Consumer>> {
+    fn consumer(&mut self, shell: &mut Shell, request: &Request<'_>) -> Option<Box<dyn Consumer>> {
+        let Request { head, ticket, .. } = *request;
         let Target::Origin { path, .. } = head.target else { return None };
         let kind = match path {
             b"/echo" => Kind::Echo,
@@ -196,13 +192,14 @@ impl Handler for Echo {
         Some(Box::new(EchoConsumer(shared)))
     }
 
-    fn find(&mut self, shell: &mut Shell, head: &Head<'_>, ticket: Ticket) -> Found<Answer> {
+    fn find(&mut self, shell: &mut Shell, request: &Request<'_>) -> Found<Answer> {
+        let Request { ticket, .. } = *request;
         let ours = self.loops.get(&(ticket.connection, ticket.request)).and_then(Weak::upgrade);
         if let Some(shared) = ours {
             let waits = shared.borrow().kind == Kind::Late && !shared.borrow().ended;
             return if waits { Found::Later(None) } else { Found::Now(Answer::Echo(shared)) };
         }
-        match self.files.find(shell, head, ticket) {
+        match self.files.find(shell, request) {
             Found::Now(answer) => Found::Now(Answer::File(answer)),
             Found::Later(search) => Found::Later(search),
         }

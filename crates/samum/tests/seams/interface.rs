@@ -7,13 +7,14 @@
 mod tests;
 
 use core::cell::{Cell, RefCell};
+use core::net::SocketAddr;
 use core::ops::{Deref, Range};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use outq::OutQ;
 use ring::{Completion, Event, Fd, Op, RecvBuf, Ring};
-use samum::network::{NetEvent, Network};
+use samum::network::{NetEvent, Network, Origin, Peer};
 use samum::shell::kind;
 use sendfile::{Drained, Failure, KernelTcp, Piece, Takes, Transport};
 
@@ -196,8 +197,9 @@ impl Network for Interface {
         LaneTransport { wire, number, is_blocked: false, has_ended: false }
     }
 
-    fn peer_name(&self, _ring: &Ring, number: &u16) -> Box<str> {
-        format!("connection {number}").into()
+    fn origin(&self, number: &u16) -> Origin {
+        let address = SocketAddr::from(([192, 0, 2, 1], *number));
+        Origin { listener: 0, peer: Peer::Address(Box::new(address)) }
     }
 
     fn close(&mut self, _ring: &mut Ring) {

@@ -16,4 +16,5 @@ mod lossy;
 mod record;
 mod stage;
 mod table;
+mod whoami;
 mod world;
