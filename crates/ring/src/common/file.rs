@@ -16,13 +16,13 @@ impl Common {
         let job = match self.job(key) {
             Ok(job) => job,
             Err(error) => {
-                self.finish(key, Err(error));
+                self.end(key, Err(error));
                 return;
             }
         };
         match self.helpers.submit(key, job) {
             Ok(()) => self.watches.settling += usize::from(watch),
-            Err(error) => drop(self.finish(key, Err(error))),
+            Err(error) => drop(self.end(key, Err(error))),
         }
     }
 
@@ -81,11 +81,11 @@ impl Common {
                 Ok(Outcome::Opened(fd)) => Ok(Event::Opened(self.fd(Handle::File(fd)))),
                 Ok(Outcome::Stat(stat)) => Ok(Event::Stat(stat)),
                 Ok(Outcome::Read(len)) => {
-                    self.finish_read(key, len);
+                    self.end_read(key, len);
                     continue;
                 }
                 Ok(Outcome::Spliced(len)) => {
-                    self.finish_splice(key, len);
+                    self.end_splice(key, len);
                     continue;
                 }
                 Ok(Outcome::Written(bytes, count)) => Ok(Event::Written(bytes, count)),
@@ -99,14 +99,14 @@ impl Common {
                 Ok(Outcome::Nothing) => continue,
                 Err(error) => Err(error),
             };
-            if let Some(Op::Watch { .. }) = self.finish(key, event) {
+            if let Some(Op::Watch { .. }) = self.end(key, event) {
                 self.watch_settled();
             }
         }
     }
 
     /// The read `key` brought `len` bytes.
-    pub(crate) fn finish_read(&mut self, key: Key, len: usize) {
+    pub(crate) fn end_read(&mut self, key: Key, len: usize) {
         let Some(slot) = self.table.remove(key) else { return };
         let Op::Read { mut buf, .. } = slot.op else {
             unreachable!("only reads end with a count of bytes read")
@@ -117,7 +117,7 @@ impl Common {
     }
 
     /// The splice `key` brought `len` bytes.
-    pub(crate) fn finish_splice(&mut self, key: Key, len: usize) {
+    pub(crate) fn end_splice(&mut self, key: Key, len: usize) {
         let Some(slot) = self.table.remove(key) else { return };
         let Op::Splice { mut pipe, .. } = slot.op else {
             unreachable!("only splices end with a count of bytes spliced")

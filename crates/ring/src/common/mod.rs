@@ -87,26 +87,27 @@ impl Common {
         }
     }
 
-    /// The last completion; gives back what the operation owned.
-    pub(crate) fn finish(&mut self, key: Key, result: io::Result<Event>) -> Option<Op> {
+    /// Ends an operation with its last completion; returns it with the buffers and descriptors that it
+    /// owned.
+    pub(crate) fn end(&mut self, key: Key, result: io::Result<Event>) -> Option<Op> {
         let slot = self.table.remove(key)?;
         self.ready.push(Completion { key, token: slot.token, result, more: false });
         Some(slot.op)
     }
 
-    pub(crate) fn finish_cancelled(&mut self, key: Key) {
-        self.finish(key, Err(io::Error::from_raw_os_error(libc::ECANCELED)));
+    pub(crate) fn end_cancelled(&mut self, key: Key) {
+        self.end(key, Err(io::Error::from_raw_os_error(libc::ECANCELED)));
     }
 
     pub(crate) fn cancel_timer(&mut self, key: Key) {
-        self.finish_cancelled(key);
+        self.end_cancelled(key);
         let table = &mut self.table;
         self.timers.forget_one(|key| table.get_mut(key).is_some());
     }
 
     pub(crate) fn run_timers(&mut self, now: Time) {
         while let Some(key) = self.timers.pop(now) {
-            self.finish(key, Ok(Event::Timer));
+            self.end(key, Ok(Event::Timer));
         }
     }
 }

@@ -81,7 +81,7 @@ impl Common {
             if let Some(keys) = self.watches.watchers.get_mut(&watch) {
                 keys.retain(|other| *other != key);
             }
-            self.finish_cancelled(key);
+            self.end_cancelled(key);
             self.sweep_watches();
         }
     }

@@ -148,11 +148,11 @@ impl Ring {
             return key;
         }
         if refused {
-            self.common.finish(key, Err(io::Error::from_raw_os_error(libc::EINVAL)));
+            self.common.end(key, Err(io::Error::from_raw_os_error(libc::EINVAL)));
             return key;
         }
         if connects && let Err(error) = self.common.open_socket(key) {
-            self.common.finish(key, Err(error));
+            self.common.end(key, Err(error));
             return key;
         }
         match &mut self.driver {
@@ -331,9 +331,9 @@ impl Drop for Ring {
             self.cancel(key);
         }
         match &mut self.driver {
-            Driver::Uring(uring) => uring.drain(&mut self.common),
-            Driver::Epoll(epoll) => epoll.drain(&mut self.common),
-            Driver::Sim(sim) => sim.drain(&mut self.common),
+            Driver::Uring(uring) => uring.join(&mut self.common),
+            Driver::Epoll(epoll) => epoll.join(&mut self.common),
+            Driver::Sim(sim) => sim.join(&mut self.common),
         }
         self.common.closing.orphan();
     }

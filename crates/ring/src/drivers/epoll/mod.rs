@@ -89,7 +89,7 @@ impl Epoll {
             match common.inotify().and_then(|fd| self.add_own(fd.as_fd(), INOTIFY)) {
                 Ok(()) => self.inotify_added = true,
                 Err(error) => {
-                    common.finish(key, Err(error));
+                    common.end(key, Err(error));
                     return;
                 }
             }
@@ -108,7 +108,7 @@ impl Epoll {
             // A helper is at it: it ends by itself.
             None => return,
         }
-        common.finish_cancelled(key);
+        common.end_cancelled(key);
     }
 
     pub(crate) fn wait(
@@ -173,7 +173,7 @@ impl Epoll {
 
     /// Waits for all operations, which were cancelled before, so that no helper refers to memory of
     /// this ring.
-    pub(crate) fn drain(&mut self, common: &mut Common) {
+    pub(crate) fn join(&mut self, common: &mut Common) {
         // What is left sleeps in helpers.
         while !common.table.is_empty() {
             let mut wake = [PollFd::from_borrowed_fd(common.helpers.wake_fd(), PollFlags::IN)];

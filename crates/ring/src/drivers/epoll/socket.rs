@@ -72,7 +72,7 @@ impl Epoll {
         if wait == Wait::Connect
             && let Err(error) = begin_connect(common, key, fd)
         {
-            common.finish(key, Err(error.into()));
+            common.end(key, Err(error.into()));
             return;
         }
         match self.interest(fd.os()) {
@@ -84,7 +84,7 @@ impl Epoll {
                 interest.queued |= !is_output;
                 self.again.push(key);
             }
-            Err(error) => drop(common.finish(key, Err(error))),
+            Err(error) => drop(common.end(key, Err(error))),
         }
     }
 
@@ -108,7 +108,7 @@ impl Epoll {
         }
         if let (Some(key), true) = (output, flags.intersects(EventFlags::OUT | DEAD)) {
             self.interests[at].output = None;
-            finish_output(common, key);
+            end_output(common, key);
         }
     }
 
@@ -131,13 +131,13 @@ impl Epoll {
                 self.interests[index(fd.raw())].queued = false;
                 if polls(fd.os(), PollFlags::IN) {
                     self.interests[index(fd.raw())].input = None;
-                    common.finish(key, Ok(Event::Readable));
+                    common.end(key, Ok(Event::Readable));
                 }
             }
             Wait::Writable | Wait::Connect => {
                 if polls(fd.os(), PollFlags::OUT) {
                     self.interests[index(fd.raw())].output = None;
-                    finish_output(common, key);
+                    end_output(common, key);
                 }
             }
         }
@@ -175,7 +175,7 @@ impl Epoll {
             },
         };
         interest.input = None;
-        common.finish(key, end);
+        common.end(key, end);
     }
 
     fn accept(&mut self, common: &mut Common, key: Key, fd: &Fd) {
@@ -190,7 +190,7 @@ impl Epoll {
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
                 Err(error) => {
                     self.forget(fd);
-                    common.finish(key, Err(error.into()));
+                    common.end(key, Err(error.into()));
                     return;
                 }
             }
@@ -228,7 +228,7 @@ fn begin_connect(common: &Common, key: Key, fd: &Fd) -> Result<(), Errno> {
 }
 
 /// The socket can take bytes, or is dead: that is what the operation `key` waits for.
-fn finish_output(common: &mut Common, key: Key) {
+fn end_output(common: &mut Common, key: Key) {
     let result = match common.table.get(key).and_then(Slot::socket) {
         Some((Wait::Connect, fd)) => match rustix::net::sockopt::socket_error(fd.os()) {
             Ok(Ok(())) => Ok(Event::Connected(fd.clone())),
@@ -236,5 +236,5 @@ fn finish_output(common: &mut Common, key: Key) {
         },
         _ => Ok(Event::Writable),
     };
-    common.finish(key, result);
+    common.end(key, result);
 }

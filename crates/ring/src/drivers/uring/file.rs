@@ -78,7 +78,7 @@ impl Uring {
                     self.arm_poll(fd.as_raw_fd(), INOTIFY);
                 }
                 Err(error) => {
-                    common.finish(key, Err(error));
+                    common.end(key, Err(error));
                     return;
                 }
             }
@@ -101,7 +101,7 @@ impl Uring {
                 let fd = unsafe { OwnedFd::from_raw_fd(fd.cast_signed()) };
                 settle_flags(&fd, *how);
                 let fd = common.fd(Handle::File(fd));
-                common.finish(key, Ok(Event::Opened(fd)));
+                common.end(key, Ok(Event::Opened(fd)));
             }
             (Op::Open { .. }, Err(error)) => match slot.pinned {
                 Pinned::How { tries, .. }
@@ -109,21 +109,21 @@ impl Uring {
                 {
                     self.again(common, key, cancelled);
                 }
-                _ => drop(common.finish(key, Err(error))),
+                _ => drop(common.end(key, Err(error))),
             },
             (Op::Stat(_), Ok(_)) => {
                 let Pinned::Statx(raw) = &slot.pinned else { unreachable!("set by submit") };
                 // SAFETY: zeroed is a valid `statx`, and the kernel has filled it by now.
                 let stat = unsafe { raw.assume_init_ref() }.into();
-                common.finish(key, Ok(Event::Stat(Box::new(stat))));
+                common.end(key, Ok(Event::Stat(Box::new(stat))));
             }
-            (Op::Read { .. }, Ok(len)) => common.finish_read(key, len as usize),
-            (Op::Splice { .. }, Ok(len)) => common.finish_splice(key, len as usize),
+            (Op::Read { .. }, Ok(len)) => common.end_read(key, len as usize),
+            (Op::Splice { .. }, Ok(len)) => common.end_splice(key, len as usize),
             (Op::Write { bytes, .. }, Ok(len)) => {
                 let bytes = core::mem::take(bytes);
-                common.finish(key, Ok(Event::Written(bytes, len as usize)));
+                common.end(key, Ok(Event::Written(bytes, len as usize)));
             }
-            (_, Err(error)) => drop(common.finish(key, Err(error))),
+            (_, Err(error)) => drop(common.end(key, Err(error))),
             (op, Ok(_)) => unreachable!("{op:?} is not submitted to the kernel"),
         }
     }

@@ -212,9 +212,9 @@ impl Uring {
     pub(crate) fn cancel(&mut self, common: &mut Common, key: Key) {
         if let Some(at) = self.starved.iter().position(|starved| *starved == key) {
             self.starved.swap_remove(at);
-            common.finish_cancelled(key);
+            common.end_cancelled(key);
         } else if common.helpers.cancel(key) {
-            common.finish_cancelled(key);
+            common.end_cancelled(key);
         } else {
             self.cancel_in_kernel(key);
         }
@@ -337,7 +337,7 @@ impl Uring {
     /// unless it was cancelled.
     fn again(&mut self, common: &mut Common, key: Key, cancelled: bool) {
         if cancelled {
-            common.finish_cancelled(key);
+            common.end_cancelled(key);
         } else {
             self.submit(common, key);
         }
@@ -345,7 +345,7 @@ impl Uring {
 
     /// Waits for all operations, which were cancelled before, so that the kernel refers to no memory
     /// of this ring.
-    pub(crate) fn drain(&mut self, common: &mut Common) {
+    pub(crate) fn join(&mut self, common: &mut Common) {
         // Everything cancellable ends at once; reads end when the disk answers; watches that are
         // being set end in their helper.
         while !common.table.is_empty() || self.closing > 0 {
@@ -429,7 +429,7 @@ mod tests {
                 self.common.table.get_mut(key).unwrap().cancelled = true;
                 self.uring.cancel(&mut self.common, key);
             }
-            self.uring.drain(&mut self.common);
+            self.uring.join(&mut self.common);
         }
     }
 

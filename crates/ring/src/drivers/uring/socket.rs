@@ -73,18 +73,18 @@ impl Uring {
             (Wait::Accept, Err(error)) => match error.raw_os_error() {
                 // The peer closed the connection before it was accepted: not an error of the listener.
                 Some(libc::ECONNABORTED | libc::EINTR) => self.again(common, key, cancelled),
-                _ => drop(common.finish(key, Err(error))),
+                _ => drop(common.end(key, Err(error))),
             },
             (Wait::Connect, result) => {
                 let (_, socket) = slot.socket().expect("looked at as a connect");
                 let socket = socket.clone();
-                common.finish(key, result.map(|_| Event::Connected(socket)));
+                common.end(key, result.map(|_| Event::Connected(socket)));
             }
             (Wait::Recv, Ok(0)) => {
                 if let Some(id) = cqueue::buffer_select(flags) {
                     drop(self.recv.received(id, 0));
                 }
-                common.finish(key, Ok(Event::Eof));
+                common.end(key, Ok(Event::Eof));
             }
             (Wait::Recv, Ok(len)) => {
                 let count = match slot.pinned {
@@ -112,11 +112,11 @@ impl Uring {
                 Some(libc::ENOBUFS) if !cancelled => self.starved.push(key),
                 // ECANCELED: to go on one by one.
                 Some(libc::EINTR | libc::ECANCELED) => self.again(common, key, cancelled),
-                Some(libc::ENOBUFS) => common.finish_cancelled(key),
-                _ => drop(common.finish(key, Err(error))),
+                Some(libc::ENOBUFS) => common.end_cancelled(key),
+                _ => drop(common.end(key, Err(error))),
             },
-            (Wait::Writable, result) => drop(common.finish(key, result.map(|_| Event::Writable))),
-            (Wait::Readable, result) => drop(common.finish(key, result.map(|_| Event::Readable))),
+            (Wait::Writable, result) => drop(common.end(key, result.map(|_| Event::Writable))),
+            (Wait::Readable, result) => drop(common.end(key, result.map(|_| Event::Readable))),
         }
     }
 }

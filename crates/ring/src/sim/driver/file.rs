@@ -45,8 +45,8 @@ impl Sim {
         }
         drop(state);
         match read {
-            Ok(bytes) => common.finish_read(key, bytes.len()),
-            Err(error) => self.finish(common, key, Err(error)),
+            Ok(bytes) => common.end_read(key, bytes.len()),
+            Err(error) => self.end(common, key, Err(error)),
         }
     }
 
@@ -66,8 +66,8 @@ impl Sim {
         });
         drop(state);
         match spliced {
-            Ok(len) => common.finish_splice(key, len),
-            Err(error) => self.finish(common, key, Err(error)),
+            Ok(len) => common.end_splice(key, len),
+            Err(error) => self.end(common, key, Err(error)),
         }
     }
 
@@ -89,7 +89,7 @@ impl Sim {
         drop(state);
         match begun {
             Ok(_) => common.emit(key, Event::Watching),
-            Err(error) => self.finish(common, key, Err(errno(error))),
+            Err(error) => self.end(common, key, Err(errno(error))),
         }
     }
 }

@@ -110,7 +110,7 @@ impl Sim {
             Ok(at) => state.look_at(at, who),
             Err(error) => {
                 drop(state);
-                common.finish(key, Err(error));
+                common.end(key, Err(error));
             }
         }
     }
@@ -184,19 +184,19 @@ impl Sim {
             drop(state);
             match due {
                 Due::Look(bits) => self.look(common, Key::from_bits(bits)),
-                Due::End(bits) => self.end(common, Key::from_bits(bits)),
+                Due::End(bits) => self.end_cancelled(common, Key::from_bits(bits)),
             }
         }
     }
 
-    fn end(&mut self, common: &mut Common, key: Key) {
+    fn end_cancelled(&mut self, common: &mut Common, key: Key) {
         if common.table.get_mut(key).is_some() {
-            self.finish(common, key, Err(errno(libc::ECANCELED)));
+            self.end(common, key, Err(errno(libc::ECANCELED)));
         }
     }
 
     /// Delivers the last completion, after which nothing in the world refers to the operation.
-    fn finish(&mut self, common: &mut Common, key: Key, result: io::Result<Event>) {
+    fn end(&mut self, common: &mut Common, key: Key, result: io::Result<Event>) {
         let who = Waiter::new(self.ring, key);
         let mut state = self.world.state();
         let clear = |side: &mut Option<Waiter>| {
@@ -221,7 +221,7 @@ impl Sim {
             _ => {}
         }
         drop(state);
-        common.finish(key, result);
+        common.end(key, result);
     }
 
     /// Completes the operation if it can be completed now.
@@ -298,7 +298,7 @@ impl Sim {
             Op::FileSystem(_) => Ok(Event::FileSystem(self.world.state().config.file_system)),
             Op::Timer(_) => unreachable!("kept by the ring itself"),
         };
-        self.finish(common, key, result);
+        self.end(common, key, result);
     }
 
     fn close_unused(&self, common: &Common) {
@@ -311,7 +311,7 @@ impl Sim {
     }
 
     /// Waits for all operations, which were cancelled before.
-    pub(crate) fn drain(&mut self, common: &mut Common) {
+    pub(crate) fn join(&mut self, common: &mut Common) {
         self.world.release_all();
         while !common.table.is_empty() {
             common.ready.clear();

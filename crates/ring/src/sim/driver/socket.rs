@@ -19,7 +19,7 @@ impl Sim {
                 self.look_again(key);
             }
             Ok(None) => {}
-            Err(error) => self.finish(common, key, Err(error)),
+            Err(error) => self.end(common, key, Err(error)),
         }
     }
 
@@ -37,7 +37,7 @@ impl Sim {
                 Input::Reset => Err(errno(libc::ECONNRESET)),
             };
             drop(state);
-            self.finish(common, key, end);
+            self.end(common, key, end);
             return;
         }
         let received = self.recv.receive(|space| {
