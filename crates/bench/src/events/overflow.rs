@@ -16,7 +16,7 @@ const QUEUE: u64 = 64;
 pub(super) fn test() -> Test {
     Test::new("sigio-overflow", "Cost of SIGIO when its queue of 64 signals overflows", overflow)
         .scales("below the limit an event is a signal; beyond it one poll(2) of all finds the rest")
-        .x("descriptors that become ready before anyone looks")
+        .x("descriptors that become ready at once")
         .warm_up("one round")
         .figure(Figure::of(Unit::Nanoseconds).lines())
         .figure(

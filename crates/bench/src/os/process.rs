@@ -57,7 +57,7 @@ pub(super) fn tests() -> Vec<Test> {
             .steps(1500, 40),
         Test::new("memory", "Memory per process, thread and connection", memory)
             .scales("each takes as much as the one before")
-            .x("how many there are")
+            .x("number made")
             .warm_up("32 of each kind are there before counting begins")
             .figure(Figure::of(Unit::Bytes).log_y(true))
             .steps(2048, 256),
