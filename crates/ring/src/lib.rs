@@ -49,6 +49,7 @@
 
 #![deny(unsafe_code)]
 
+mod beside;
 #[allow(unsafe_code, reason = "memory that the kernel writes to")]
 mod buffer;
 mod common;
@@ -66,6 +67,7 @@ pub mod sim;
 mod slab;
 mod timers;
 
+pub use beside::{Beside, Detached, Job};
 pub use buffer::{Buffer, BufferPool};
 pub use fault::Fault;
 pub use fd::Fd;

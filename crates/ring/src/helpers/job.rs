@@ -170,7 +170,7 @@ fn open(dir: Option<RawFd>, path: &CString, how: OpenHow) -> io::Result<OwnedFd>
 /// The `mask` of every `statx(2)` here.
 pub(crate) const STATX_MASK: u32 = libc::STATX_BASIC_STATS | libc::STATX_DIOALIGN;
 
-fn stat(fd: RawFd) -> io::Result<Stat> {
+pub(crate) fn stat(fd: RawFd) -> io::Result<Stat> {
     let mut out = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the empty path is a NUL-terminated string and `out` is a `statx` to write to.
     let result =

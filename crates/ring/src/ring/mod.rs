@@ -13,6 +13,7 @@ use std::sync::Arc;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::beside::{Beside, Detached, Job};
 use crate::common::Common;
 use crate::drivers::epoll::Epoll;
 use crate::drivers::uring::Uring;
@@ -264,25 +265,30 @@ impl Ring {
         Ok(waker.clone())
     }
 
-    /// Runs `work` on a thread of its own, which wakes this ring when it has something for it. The
-    /// thread is not waited for: it ends when `work` returns.
+    /// Starts a thread beside this ring, which it wakes after each job. The thread is not waited for: it
+    /// ends after the job at which the [`Beside`] is dropped.
     ///
     /// # Errors
     ///
-    /// As for [`waker`](Self::waker), and those of `pthread_create(3)`. `Unsupported` in the
-    /// simulation, where nothing happens beside the ring.
-    pub fn run_beside(
-        &mut self,
-        name: &str,
-        token: Token,
-        work: impl FnOnce(Waker) + Send + 'static,
-    ) -> io::Result<()> {
-        if self.world().is_some() {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
+    /// As for [`waker`](Self::waker), and those of `pthread_create(3)`.
+    pub fn beside<J: Job>(&mut self, name: &str, token: Token) -> io::Result<Beside<J>> {
         let waker = self.waker(token)?;
-        let thread = std::thread::Builder::new().name(name.to_owned());
-        thread.spawn(move || work(waker)).map(drop)
+        match &self.driver {
+            Driver::Sim(sim) => Ok(Beside::simulated(sim.world.clone(), sim.ring)),
+            Driver::Uring(_) | Driver::Epoll(_) => Beside::start(name, waker),
+        }
+    }
+
+    /// Makes an open file usable on a thread beside this ring.
+    ///
+    /// # Errors
+    ///
+    /// Those of `dup(2)`.
+    pub fn detach(&self, file: &Fd) -> io::Result<Detached> {
+        match self.world() {
+            Some(world) => world.detach(file.raw()),
+            None => file.os().try_clone_to_owned().map(Detached::new),
+        }
     }
 
     /// The simulated world, if that is where the descriptors are.

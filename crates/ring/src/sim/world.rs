@@ -3,17 +3,19 @@
 use core::cell::{RefCell, RefMut};
 use core::cmp::Reverse;
 use core::fmt;
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::io;
 use std::rc::Rc;
 
+use crate::beside::Detached;
 use crate::timers::Time;
 
 use super::disk::{Disk, OpenFile, ROOT, Watch};
 use super::net::{Connection, FarListener, Listener, Output, Segment, Stall};
 use super::random::Random;
-use super::{Config, Latency, Waiter, errno};
+use super::{Config, Flag, Latency, Waiter, errno};
 
 /// Descriptors 0 to 2 are taken, as in any process.
 const FIRST_DESCRIPTOR: usize = 3;
@@ -73,6 +75,8 @@ pub(super) struct State {
     agenda: BinaryHeap<Reverse<(Time, u64, Happening)>>,
     /// By ring: operations to look at.
     pub(super) due: Vec<Vec<Due>>,
+    /// By ring: what wakes it.
+    pub(super) woken: Vec<Flag>,
     pub(super) watches: BTreeMap<Waiter, Watch>,
     pub(super) stalls: Vec<Stall>,
     pub(super) counts: Counts,
@@ -109,6 +113,8 @@ pub(super) enum Happening {
     PeerReads(usize),
     /// A packet has been held back for long enough.
     Flush(usize),
+    /// A thread beside this ring has done a job.
+    Wake(usize),
 }
 
 impl World {
@@ -128,6 +134,7 @@ impl World {
             descriptors: vec![None; FIRST_DESCRIPTOR],
             agenda: BinaryHeap::new(),
             due: Vec::new(),
+            woken: Vec::new(),
             watches: BTreeMap::new(),
             stalls: Vec::new(),
             counts: Counts::default(),
@@ -190,6 +197,22 @@ impl World {
     #[must_use]
     pub fn pipe_bytes(&self) -> usize {
         self.state().pipes().map(|bytes| bytes.borrow().len()).sum::<usize>() / 2
+    }
+
+    /// When a job beside the ring is done, after which the ring is woken: it reads a file, or nothing.
+    pub(crate) fn wake_later(&self, ring: usize) -> Time {
+        let mut state = self.state();
+        let at = state.now + state.latency(|config| &config.disk);
+        state.plan(at, Happening::Wake(ring));
+        at
+    }
+
+    /// The file as it is now.
+    pub(crate) fn detach(&self, file: i32) -> io::Result<Detached> {
+        let mut state = self.state();
+        let stat = state.stat(file)?;
+        let bytes = state.disk.file(stat.ino).map_err(errno)?.bytes.clone();
+        Ok(Detached::simulated(bytes, stat))
     }
 
     pub(crate) fn open_listener(&self) -> i32 {
@@ -276,6 +299,8 @@ impl State {
                 Happening::Arrive(conn, segment) => self.arrived(conn, segment),
                 Happening::PeerReads(conn) => self.peer_step(conn),
                 Happening::Flush(conn) => self.peer_reads(conn),
+                // Release pairs with the acquire in `Sim::take_woken`.
+                Happening::Wake(ring) => self.woken[ring].store(true, Ordering::Release),
             }
         }
     }

@@ -15,17 +15,11 @@
 
 use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
-use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
 use std::time::Instant;
 
 use http::Coding;
-use ring::{Ring, Stat, Waker};
-use rustix::fs::Advice;
+use ring::{Beside, Detached, Job, Ring, Stat};
 
 use super::library::Library;
 use super::path::Path;
@@ -111,13 +105,13 @@ pub(super) struct Hashes {
 /// The thread, which has at most one job.
 #[derive(Debug)]
 struct Thread {
-    jobs: Sender<Job>,
-    results: Receiver<(State, io::Result<Hash>)>,
+    beside: Beside<Hashing>,
     is_busy: bool,
 }
 
+/// The hash of one file is computed.
 #[derive(Debug)]
-struct Job {
+struct Hashing {
     state: State,
     source: Source,
     /// Whether the page cache keeps what was read.
@@ -127,7 +121,7 @@ struct Job {
 #[derive(Debug)]
 enum Source {
     Bytes(Vec<u8>),
-    File(File),
+    File(Detached),
 }
 
 impl Hashes {
@@ -183,11 +177,11 @@ impl Hashes {
         }
         while self.thread.as_ref().is_some_and(|thread| !thread.is_busy) {
             let Some((site, path)) = self.queue.pop_front() else { return };
-            let Some(job) = self.job(sites, library, site, &path) else { continue };
+            let Some(job) = self.job(&shell.ring, sites, library, site, &path) else { continue };
             // It may lack several.
             self.queue.push_front((site, path));
             let thread = self.thread.as_mut().expect("just looked at");
-            thread.is_busy = thread.jobs.send(job).is_ok();
+            thread.is_busy = thread.beside.submit(job);
             if !thread.is_busy {
                 self.queue.clear();
             }
@@ -195,7 +189,14 @@ impl Hashes {
     }
 
     /// The job for the first tag that a resource lacks, if it is still cached.
-    fn job(&self, sites: &[Site], library: &Library, site: SiteId, path: &[u8]) -> Option<Job> {
+    fn job(
+        &self,
+        ring: &Ring,
+        sites: &[Site],
+        library: &Library,
+        site: SiteId,
+        path: &[u8],
+    ) -> Option<Hashing> {
         let Kind::File(files) = &library.get(site, path)?.kind else { return None };
         let is_wanted =
             |stat: &Stat| stat.size <= BYTES_MAX && !self.known.contains_key(&State::from(stat));
@@ -203,17 +204,17 @@ impl Hashes {
         let source = match &variant.data {
             Data::Memory => Source::Bytes(variant.finished.body()),
             // Without a descriptor there is no tag until it is asked for again.
-            Data::File(file) => Source::File(file.fd().os().try_clone_to_owned().ok()?.into()),
+            Data::File(file) => Source::File(ring.detach(file.fd()).ok()?),
         };
         let keep = sites[site.index()].policy.keep;
-        Some(Job { state: State::from(&variant.stat), source, keep })
+        Some(Hashing { state: State::from(&variant.stat), source, keep })
     }
 
     /// The thread may have finished a job. Resources whose tags are all known now are evicted, to be
     /// found anew with them.
     pub(super) fn handle_wake(&mut self, shell: &mut Shell, sites: &[Site], library: &mut Library) {
         let Some(thread) = &mut self.thread else { return };
-        let Ok((state, result)) = thread.results.try_recv() else { return };
+        let Some((state, result)) = thread.beside.take() else { return };
         thread.is_busy = false;
         match result {
             Ok(hash) => self.learn(state, hash),
@@ -221,7 +222,7 @@ impl Hashes {
             Err(_) => drop(self.queue.pop_front()),
         }
         while let Some((site, path)) = self.queue.front().cloned() {
-            if self.job(sites, library, site, &path).is_some() {
+            if self.job(&shell.ring, sites, library, site, &path).is_some() {
                 break;
             }
             self.queue.pop_front();
@@ -243,61 +244,53 @@ impl Hashes {
 
 impl Thread {
     fn start(ring: &mut Ring) -> io::Result<Self> {
-        let (jobs, todo) = channel::<Job>();
-        let (done, results) = channel();
-        let work = move |waker: Waker| {
-            // Ends with the worker, which has the other ends.
-            while let Ok(job) = todo.recv() {
-                let state = job.state;
-                if done.send((state, job.run())).is_err() {
-                    return;
-                }
-                waker.wake();
-            }
-        };
-        ring.run_beside("tags", kind::WAKE, work)?;
-        Ok(Self { jobs, results, is_busy: false })
+        Ok(Self { beside: ring.beside("tags", kind::WAKE)?, is_busy: false })
     }
 }
 
-impl Job {
-    fn run(self) -> io::Result<Hash> {
-        let file = match self.source {
-            Source::Bytes(bytes) => return Ok(cut(&blake3::hash(&bytes))),
-            // Once more, because the kernel's readahead follows one reader of an open file, and
-            // responses are others.
-            Source::File(file) => {
-                File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or(file)
-            }
+impl Job for Hashing {
+    type Output = (State, io::Result<Hash>);
+
+    fn run(self, sleep: &dyn Fn(Duration)) -> Self::Output {
+        let Self { state, source, keep } = self;
+        let hash = match source {
+            Source::Bytes(bytes) => Ok(cut(&blake3::hash(&bytes))),
+            // Once more, because responses read the open file, too.
+            Source::File(file) => hash_file(&file.reopened(), &state, keep, sleep),
         };
-        let mut hasher = blake3::Hasher::new();
-        let mut piece = vec![0; PIECE];
-        let (mut at, began) = (0, Instant::now());
-        loop {
-            let count = file.read_at(&mut piece, at)?;
-            if count == 0 {
-                break;
-            }
-            hasher.update(&piece[..count]);
-            at += count as u64;
-            if at > self.state.size {
-                break;
-            }
-            let due = Duration::from_nanos(at * 1000 / (RATE / 1_000_000));
-            thread::sleep(due.saturating_sub(began.elapsed()));
-        }
-        if !self.keep {
-            // Only advice.
-            let _ = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
-        }
-        let data = file.metadata()?;
-        let ctime = (data.ctime(), u32::try_from(data.ctime_nsec()).unwrap_or(u32::MAX));
-        let mtime = (data.mtime(), u32::try_from(data.mtime_nsec()).unwrap_or(u32::MAX));
-        if (at, mtime, ctime) != (self.state.size, self.state.mtime, self.state.ctime) {
-            return Err(io::Error::other("it has changed meanwhile"));
-        }
-        Ok(cut(&hasher.finalize()))
+        (state, hash)
     }
+}
+
+fn hash_file(
+    file: &Detached,
+    state: &State,
+    keep: bool,
+    sleep: &dyn Fn(Duration),
+) -> io::Result<Hash> {
+    let mut hasher = blake3::Hasher::new();
+    let mut piece = vec![0; PIECE];
+    let (mut at, began) = (0, Instant::now());
+    loop {
+        let count = file.read_at(&mut piece, at)?;
+        if count == 0 {
+            break;
+        }
+        hasher.update(&piece[..count]);
+        at += count as u64;
+        if at > state.size {
+            break;
+        }
+        let due = Duration::from_nanos(at * 1000 / (RATE / 1_000_000));
+        sleep(due.saturating_sub(began.elapsed()));
+    }
+    if !keep {
+        file.discard();
+    }
+    if at != state.size || State::from(&file.stat()?) != *state {
+        return Err(io::Error::other("it has changed meanwhile"));
+    }
+    Ok(cut(&hasher.finalize()))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use crate::sim::{Flag, Waiter, errno};
 #[derive(Debug)]
 pub(crate) struct Sim {
     pub(crate) world: World,
-    ring: usize,
+    pub(crate) ring: usize,
     recv: Rc<RecvPool>,
     /// Receives that found no free buffer.
     starved: Vec<Key>,
@@ -33,9 +33,11 @@ pub(crate) struct Sim {
 
 impl Sim {
     pub(crate) fn new(world: &World) -> io::Result<Self> {
+        let woken = Flag::default();
         let ring = {
             let mut state = world.state();
             state.due.push(Vec::new());
+            state.woken.push(Flag::clone(&woken));
             state.due.len() - 1
         };
         Ok(Self {
@@ -44,7 +46,7 @@ impl Sim {
             recv: RecvPool::with_list()?,
             starved: Vec::new(),
             brought: BTreeMap::new(),
-            woken: Flag::default(),
+            woken,
         })
     }
 

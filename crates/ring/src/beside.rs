@@ -1,0 +1,160 @@
+//! A thread beside a ring, which does jobs that take long one after the other and wakes the ring after
+//! each. In the simulation a job is done when its result is due, so that a seed determines it.
+
+use core::fmt;
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use rustix::fs::Advice;
+
+use crate::helpers::job;
+use crate::op::Stat;
+use crate::ring::Waker;
+use crate::sim::World;
+use crate::timers::Time;
+
+/// A job for a thread beside a ring.
+pub trait Job: Send + 'static {
+    /// The result.
+    type Output: Send + 'static;
+
+    /// Does the job. `sleep` lets time pass, for a job that keeps to a rate.
+    fn run(self, sleep: &dyn Fn(Duration)) -> Self::Output;
+}
+
+/// The thread, as [`Ring::beside`](crate::Ring::beside) starts it. Dropping this ends the thread after
+/// its job.
+pub struct Beside<J: Job>(Place<J>);
+
+enum Place<J: Job> {
+    Thread { jobs: Sender<J>, results: Receiver<J::Output> },
+    Sim { world: World, ring: usize, jobs: VecDeque<(Time, J)> },
+}
+
+impl<J: Job> Beside<J> {
+    pub(crate) fn start(name: &str, waker: Waker) -> io::Result<Self> {
+        let (jobs, todo) = channel::<J>();
+        let (done, results) = channel();
+        let work = move || {
+            while let Ok(job) = todo.recv() {
+                if done.send(job.run(&thread::sleep)).is_err() {
+                    return;
+                }
+                waker.wake();
+            }
+        };
+        thread::Builder::new().name(name.to_owned()).spawn(work)?;
+        Ok(Self(Place::Thread { jobs, results }))
+    }
+
+    pub(crate) const fn simulated(world: World, ring: usize) -> Self {
+        Self(Place::Sim { world, ring, jobs: VecDeque::new() })
+    }
+
+    /// Gives the thread a job. Returns false if the thread has gone, because a job panicked.
+    pub fn submit(&mut self, job: J) -> bool {
+        match &mut self.0 {
+            Place::Thread { jobs, .. } => jobs.send(job).is_ok(),
+            Place::Sim { world, ring, jobs } => {
+                jobs.push_back((world.wake_later(*ring), job));
+                true
+            }
+        }
+    }
+
+    /// The next result, in the order of the jobs, if it is there. Ask after each
+    /// [`Event::Woken`](crate::Event::Woken) until there is none.
+    pub fn take(&mut self) -> Option<J::Output> {
+        match &mut self.0 {
+            Place::Thread { results, .. } => results.try_recv().ok(),
+            Place::Sim { world, jobs, .. } => {
+                if jobs.front()?.0 > world.now() {
+                    return None;
+                }
+                Some(jobs.pop_front()?.1.run(&|_| {}))
+            }
+        }
+    }
+}
+
+impl<J: Job> fmt::Debug for Beside<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Beside")
+    }
+}
+
+/// An open file for a [`Job`]. A simulated one is as it was when it was detached.
+#[derive(Debug)]
+pub struct Detached(File);
+
+#[derive(Debug)]
+enum File {
+    Os(fs::File),
+    Sim { bytes: Vec<u8>, stat: Stat },
+}
+
+impl Detached {
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        Self(File::Os(fd.into()))
+    }
+
+    pub(crate) const fn simulated(bytes: Vec<u8>, stat: Stat) -> Self {
+        Self(File::Sim { bytes, stat })
+    }
+
+    /// The same file, opened once more if `/proc` is there: the kernel's readahead follows one reader of
+    /// an open file.
+    #[must_use]
+    pub fn reopened(self) -> Self {
+        match self.0 {
+            File::Os(file) => {
+                let again = fs::File::open(format!("/proc/self/fd/{}", file.as_raw_fd()));
+                Self(File::Os(again.unwrap_or(file)))
+            }
+            sim @ File::Sim { .. } => Self(sim),
+        }
+    }
+
+    /// Reads at an offset, and sleeps if it has to.
+    ///
+    /// # Errors
+    ///
+    /// Those of `pread(2)`.
+    pub fn read_at(&self, space: &mut [u8], offset: u64) -> io::Result<usize> {
+        match &self.0 {
+            File::Os(file) => file.read_at(space, offset),
+            File::Sim { bytes, .. } => {
+                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+                let count = space.len().min(bytes.len() - start);
+                space[..count].copy_from_slice(&bytes[start..start + count]);
+                Ok(count)
+            }
+        }
+    }
+
+    /// Looks at the file, and sleeps if it has to.
+    ///
+    /// # Errors
+    ///
+    /// Those of `statx(2)`.
+    pub fn stat(&self) -> io::Result<Stat> {
+        match &self.0 {
+            File::Os(file) => job::stat(file.as_raw_fd()),
+            File::Sim { stat, .. } => Ok(*stat),
+        }
+    }
+
+    /// Advises the kernel to drop the file from the page cache.
+    pub fn discard(&self) {
+        if let File::Os(file) = &self.0 {
+            // Only advice.
+            let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
+        }
+    }
+}
