@@ -57,6 +57,12 @@ pub struct Context {
 }
 
 impl Context {
+    /// The bytes that a peer must have moved since then: `--rate-min`, and one at least.
+    pub(crate) fn least_bytes_since(&self, since: Time) -> u64 {
+        let millis = u64::try_from(self.now.since(since).as_millis()).unwrap_or(u64::MAX);
+        (self.tuning.rate_min.saturating_mul(millis) / 1000).max(1)
+    }
+
     pub(crate) fn new(tuning: Rc<Tuning>, sites: Sites, logs: bool) -> Self {
         let budget = Budget::new(tuning.memory_bytes_max);
         Self {

@@ -62,8 +62,9 @@ enum Phase {
     Open(Wait),
     /// No further request is taken; those that were are answered.
     Last(Wait),
-    /// All is sent and the peer has been told, since then; it is to close now.
-    Lingering(Time),
+    /// All is sent and the peer has been told, since then; it is to close now. The second: bytes that
+    /// it had acknowledged then, as far as that is known.
+    Lingering(Time, Option<i64>),
 }
 
 /// What an open connection waits for, and since when.
@@ -141,7 +142,7 @@ impl Session for Http1 {
     fn handle_eof(&mut self, work: Option<&mut Work>) -> Next {
         self.ended = true;
         match (self.phase, work) {
-            (Phase::Lingering(_), _) | (_, None) => Next::Close(Why::Done),
+            (Phase::Lingering(..), _) | (_, None) => Next::Close(Why::Done),
             _ => Next::Pump,
         }
     }
@@ -301,7 +302,7 @@ impl Session for Http1 {
     fn deadline(&self, cx: &Context) -> Option<Time> {
         let tuning = &cx.tuning;
         match self.phase {
-            Phase::Lingering(since) => Some(since + LINGER),
+            Phase::Lingering(since, _) => Some(since + LINGER),
             Phase::Open(wait) | Phase::Last(wait) => match wait {
                 Wait::Idle(since) => Some(since + tuning.timeout_idle),
                 Wait::Request(since) => Some(since + tuning.timeout_header),
@@ -319,8 +320,21 @@ impl Session for Http1 {
         cx: &mut Context,
         acknowledged: i64,
     ) -> Next {
-        let (Phase::Open(wait) | Phase::Last(wait)) = self.phase else {
-            return Next::Close(Why::Done);
+        let wait = match self.phase {
+            Phase::Open(wait) | Phase::Last(wait) => wait,
+            Phase::Lingering(since, before) => {
+                let sent = work.map_or(0, |work| work.stream.sent().cast_signed());
+                let is_slow = before.is_some_and(|acknowledged_before| {
+                    let taking = Taking { since, acknowledged: acknowledged_before };
+                    !taking.is_fast_enough(cx, acknowledged)
+                });
+                // A close would reset the connection, and the peer would lose what it has not got.
+                if acknowledged == sent || is_slow {
+                    return Next::Close(Why::Done);
+                }
+                self.phase = Phase::Lingering(cx.now, Some(acknowledged));
+                return Next::Wait;
+            }
         };
         match wait {
             Wait::Peer(taking) => {
@@ -336,7 +350,12 @@ impl Session for Http1 {
                 cx.stats.timeouts += 1;
                 Next::Close(Why::TimedOut)
             }
-            Wait::Request(_) => {
+            Wait::Request(since) => {
+                let mut work = work;
+                if work.as_mut().is_some_and(|work| work.is_received_fast_enough(cx, since)) {
+                    self.set_wait(Wait::Request(cx.now));
+                    return Next::Wait;
+                }
                 cx.stats.timeouts += 1;
                 match work {
                     // If the request was already answered, a late body only closes the connection.
@@ -369,7 +388,7 @@ impl Session for Http1 {
     fn idle_since(&self) -> Option<Time> {
         match self.phase {
             Phase::Open(Wait::Idle(since)) | Phase::Last(Wait::Idle(since)) => Some(since),
-            Phase::Lingering(since) => Some(since),
+            Phase::Lingering(since, _) => Some(since),
             Phase::Open(_) | Phase::Last(_) => None,
         }
     }
@@ -378,7 +397,7 @@ impl Session for Http1 {
         let Some(work) = work else {
             let needs_no_work = matches!(
                 self.phase,
-                Phase::Open(Wait::Idle(_) | Wait::Request(_)) | Phase::Lingering(_)
+                Phase::Open(Wait::Idle(_) | Wait::Request(_)) | Phase::Lingering(..)
             );
             return assert!(needs_no_work, "{self:?} without work");
         };
@@ -402,7 +421,7 @@ impl Session for Http1 {
             Phase::Last(Wait::Source(..)) => !is_drained || !is_empty,
             // The transport may hold something back, such as the rest of a record.
             Phase::Open(Wait::Peer(_)) | Phase::Last(Wait::Peer(_)) => true,
-            Phase::Lingering(_) => is_drained && is_empty && !self.ended,
+            Phase::Lingering(..) => is_drained && is_empty && !self.ended,
             Phase::Last(Wait::Idle(_)) => false,
         };
         assert!(is_in_table, "{self:?} with {work:?}");
@@ -541,7 +560,7 @@ impl Http1 {
                 self.phase = Phase::Open(wait);
             }
         }
-        work.incoming = Some(Incoming { consumer, form });
+        work.incoming = Some(Incoming { consumer, form, received: 0 });
         Ok(())
     }
 
@@ -584,6 +603,7 @@ impl Http1 {
                     // Also without bytes: the end may follow what was given last.
                     let (taken, event) = self.reader.handle_body(next, &Limits::DEFAULT);
                     at += taken;
+                    incoming.received += taken as u64;
                     match event {
                         Event::Body(content) => incoming.consumer.push(content),
                         Event::BodyEnd => {
@@ -605,7 +625,10 @@ impl Http1 {
                 }
             }
         }
+        // A body is judged by its rate.
+        let is_tunnel = work.incoming.is_some() && !work.receives_body();
         if at > 0
+            && is_tunnel
             && let Phase::Open(Wait::Request(since)) | Phase::Last(Wait::Request(since)) =
                 &mut self.phase
         {
@@ -723,10 +746,10 @@ impl Http1 {
         match self.phase {
             _ if self.ended => Next::Close(Why::Done),
             Phase::Last(_) => {
-                self.phase = Phase::Lingering(cx.now);
+                self.phase = Phase::Lingering(cx.now, None);
                 Next::ShutDown
             }
-            Phase::Lingering(_) => Next::Wait,
+            Phase::Lingering(..) => Next::Wait,
             Phase::Open(wait) if moved.unread == 0 && self.reader.is_idle() => {
                 // A message to the transport does not begin the idle time anew.
                 if !matches!(wait, Wait::Idle(_)) {
@@ -743,9 +766,7 @@ impl Taking {
     /// Whether the peer has taken as much since then as it must.
     fn is_fast_enough(self, cx: &Context, acknowledged: i64) -> bool {
         let fresh = u64::try_from(acknowledged.wrapping_sub(self.acknowledged)).unwrap_or(0);
-        let millis = u64::try_from(cx.now.since(self.since).as_millis()).unwrap_or(u64::MAX);
-        let asked = cx.tuning.rate_min.saturating_mul(millis) / 1000;
-        fresh >= asked.max(1)
+        fresh >= cx.least_bytes_since(self.since)
     }
 }
 

@@ -4,6 +4,7 @@ use core::fmt;
 use std::io;
 
 use http::Head;
+use outq::OutQ;
 use ring::Time;
 use sendfile::{Failure, Progress, ReadDone, Transport, Window};
 
@@ -207,8 +208,9 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             return end(shell, Why::TimedOut);
         }
         let mut work = self.work.as_mut().map(|work| &mut work.session);
-        let acknowledged =
-            work.as_mut().map_or(0, |work| self.transport.acknowledged(&shell.ring, work.queue()));
+        let nothing = OutQ::new();
+        let queue = work.as_mut().map_or(&nothing, |work| work.queue());
+        let acknowledged = self.transport.acknowledged(&shell.ring, queue);
         let next = self.session.handle_deadline(work, &mut shell.cx, acknowledged);
         self.follow(tools, next)
     }

@@ -5,11 +5,14 @@ use sendfile::{Piece, Stream};
 
 use crate::handler::{BodySink, CONSUMER_ROOM_MIN, Consumer, Parts, Produced, Producer};
 use crate::log::Record;
+
 /// Bytes of the peer for a consumer.
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) consumer: Box<dyn Consumer>,
     pub(super) form: Form,
+    /// Bytes of a body, with its framing, since the client was last judged by them.
+    pub(super) received: u64,
 }
 
 /// The form in which bytes for a consumer come.

@@ -126,7 +126,7 @@ fn last_with_refused() -> State {
     with(last_waiting_for_answer(), [refused()])
 }
 fn lingering() -> State {
-    state(Phase::Lingering(START))
+    state(Phase::Lingering(START, None))
 }
 
 /// One event.
@@ -248,7 +248,7 @@ fn place(session: &Http1) -> String {
     match session.phase {
         Phase::Open(wait) => format!("Open {}", of(wait)),
         Phase::Last(wait) => format!("Last {}", of(wait)),
-        Phase::Lingering(since) => format!("Lingering {}", at(since)),
+        Phase::Lingering(since, _) => format!("Lingering {}", at(since)),
     }
 }
 
@@ -539,6 +539,8 @@ fn last_and_lingering() {
             (On::Drained(0, false), WAIT, "Lingering 0", ""),
             (On::Eof, DONE, "Lingering 0", ""),
             (On::Deadline(0), DONE, "Lingering 0", ""),
+            // The peer has not got everything.
+            (On::Deadline(-1), WAIT, "Lingering 2", ""),
             (On::Shutdown, DONE, "Lingering 0", ""),
         ],
     );
@@ -1134,7 +1136,7 @@ impl<'a> Rig<'a> {
         }
         match self.session.phase {
             Phase::Open(Wait::Idle(_)) => assert_eq!(self.begun.len(), self.asked.len()),
-            Phase::Open(Wait::Request(_)) | Phase::Lingering(_) => {}
+            Phase::Open(Wait::Request(_)) | Phase::Lingering(..) => {}
             _ => panic!("it waits for what has happened: {self:?}"),
         }
         let sent = responses(&self.out, &self.asked);

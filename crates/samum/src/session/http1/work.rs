@@ -284,6 +284,16 @@ impl Work {
             && (self.exchanges.is_empty() || (self.exchanges.len() == 1 && self.producing.is_none()))
     }
 
+    /// Whether so many bytes of a body have come since then as must, for a consumer; they are counted
+    /// anew from now on.
+    pub(super) fn is_received_fast_enough(&mut self, cx: &Context, since: Time) -> bool {
+        let Some(incoming) = self.incoming.as_mut().filter(|incoming| incoming.form == Form::Body)
+        else {
+            return false;
+        };
+        core::mem::take(&mut incoming.received) >= cx.least_bytes_since(since)
+    }
+
     /// The body of the last request that was read has been skipped.
     pub(super) fn body_skipped(&mut self) {
         self.dropped = 0;
