@@ -129,7 +129,7 @@ impl Session for Http1 {
                 Event::Body(_) => self.drop_body(work, taken),
                 Event::BodyEnd => work.body_skipped(),
                 Event::Request(request) => self.handle_request(work, requests, request),
-                Event::Rejected(reject) if was_idle || work.awaits_body() => {
+                Event::Rejected(reject) if was_idle || work.body_is_outstanding() => {
                     self.refuse(work, cx, *reject);
                 }
                 // The fault is in the body of a request that has been answered already.
@@ -359,7 +359,7 @@ impl Session for Http1 {
                 cx.stats.timeouts += 1;
                 match work {
                     // If the request was already answered, a late body only closes the connection.
-                    Some(work) if self.reader.is_idle() || work.awaits_body() => {
+                    Some(work) if self.reader.is_idle() || work.body_is_outstanding() => {
                         let reason = "the request took too long";
                         self.refuse(work, cx, Reject { status: Status::RequestTimeout, reason });
                         Next::Pump
@@ -378,7 +378,7 @@ impl Session for Http1 {
         self.close_reader(work);
         if let Some(Exchange::Asked { asked, .. }) = work.exchanges.back_mut() {
             asked.last = true;
-            if core::mem::take(&mut asked.awaits_body) {
+            if core::mem::take(&mut asked.skips_body_first) {
                 return Next::TurnOver;
             }
         }
@@ -411,11 +411,11 @@ impl Session for Http1 {
             }
             Phase::Open(Wait::Request(_)) => {
                 is_drained
-                    && (is_empty || is_taking || has_one && work.awaits_body())
+                    && (is_empty || is_taking || has_one && work.body_is_outstanding())
                     && !self.ended
             }
             Phase::Last(Wait::Request(_)) => {
-                is_drained && (is_taking || has_one && !work.awaits_body())
+                is_drained && (is_taking || has_one && !work.body_is_outstanding())
             }
             Phase::Open(Wait::Source(..)) => !is_drained || !is_empty || work.has_begun_all(),
             Phase::Last(Wait::Source(..)) => !is_drained || !is_empty,
@@ -552,7 +552,7 @@ impl Http1 {
         let form = if request.framing == Framing::None { Form::Offered } else { Form::Body };
         if form == Form::Body {
             self.reader.decode_body(request, consumer.bytes_max())?;
-            work.asked = Asked { awaits_body: false, ..Asked::of(request, work.asked.at) };
+            work.asked = Asked { skips_body_first: false, ..Asked::of(request, work.asked.at) };
             // A body that is too long to be skipped does not end the connection if it is taken.
             if let Phase::Last(wait) = self.phase
                 && request.keep_alive
@@ -610,7 +610,7 @@ impl Http1 {
                             incoming.consumer.end();
                             work.incoming = None;
                         }
-                        Event::Rejected(reject) if work.awaits_body() => {
+                        Event::Rejected(reject) if work.body_is_outstanding() => {
                             self.refuse(work, cx, reject);
                         }
                         Event::Rejected(_) => {
@@ -668,7 +668,7 @@ impl Http1 {
             incoming.consumer.end();
         }
         // The request is not complete, and will not be.
-        if work.awaits_body() {
+        if work.body_is_outstanding() {
             work.exchanges.pop_back();
         }
         self.take_no_more();
@@ -681,7 +681,7 @@ impl Http1 {
     fn refuse(&mut self, work: &mut Work, cx: &mut Context, reject: Reject) {
         self.take_no_more();
         // It takes the place of the answer to the request that has the faulty body.
-        if work.awaits_body() {
+        if work.body_is_outstanding() {
             work.exchanges.pop_back();
         }
         work.incoming = None;
@@ -698,22 +698,12 @@ impl Http1 {
         work.begin_response(cx, None, &mut page::refused(reject, bare), true);
     }
 
-    /// All that was promised is with the transport.
+    /// All that was promised is with the transport. The first of these that applies: make more of the
+    /// body; begin the next response; read the next request; wait for what the request at the front
+    /// waits for; go on with a tunnel; be idle, or close.
     fn handle_drained(&mut self, work: &mut Work, cx: &Context, moved: &Moved) -> Next {
         if work.producing.is_some() {
-            if work.made_its_turn(cx.turn) {
-                self.wait_for_source(cx.now);
-                return Next::TurnOver;
-            }
-            let before = work.stream.promised();
-            let produced = work.produce(cx.turn);
-            if work.stream.promised() > before {
-                self.renew_wait_for_source(cx.now);
-            }
-            if produced == Produced::Waiting && work.stream.is_drained() {
-                return self.wait_for_body_or_source(work, cx);
-            }
-            return Next::Pump;
+            return self.go_on_producing(work, cx);
         }
         if work.has_turn() {
             return Next::Pump;
@@ -729,7 +719,7 @@ impl Http1 {
         }
         match work.exchanges.front() {
             None => {}
-            Some(Exchange::Asked { asked, .. }) if asked.awaits_body => {
+            Some(Exchange::Asked { asked, .. }) if asked.skips_body_first => {
                 return self.wait_for_request(cx);
             }
             Some(_) => return self.wait_for_body_or_source(work, cx),
@@ -743,6 +733,28 @@ impl Http1 {
             }
             return self.wait_for_body_or_source(work, cx);
         }
+        self.be_idle_or_close(cx, moved.unread)
+    }
+
+    /// Has the producer at the end of the stream make more.
+    fn go_on_producing(&mut self, work: &mut Work, cx: &Context) -> Next {
+        if work.made_its_turn(cx.turn) {
+            self.wait_for_source(cx.now);
+            return Next::TurnOver;
+        }
+        let before = work.stream.promised();
+        let produced = work.produce(cx.turn);
+        if work.stream.promised() > before {
+            self.renew_wait_for_source(cx.now);
+        }
+        if produced == Produced::Waiting && work.stream.is_drained() {
+            return self.wait_for_body_or_source(work, cx);
+        }
+        Next::Pump
+    }
+
+    /// All requests are answered, and the answers are sent.
+    fn be_idle_or_close(&mut self, cx: &Context, unread: usize) -> Next {
         match self.phase {
             _ if self.ended => Next::Close(Why::Done),
             Phase::Last(_) => {
@@ -750,7 +762,7 @@ impl Http1 {
                 Next::ShutDown
             }
             Phase::Lingering(..) => Next::Wait,
-            Phase::Open(wait) if moved.unread == 0 && self.reader.is_idle() => {
+            Phase::Open(wait) if unread == 0 && self.reader.is_idle() => {
                 // A message to the transport does not begin the idle time anew.
                 if !matches!(wait, Wait::Idle(_)) {
                     self.set_wait(Wait::Idle(cx.now));

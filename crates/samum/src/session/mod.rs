@@ -189,7 +189,8 @@ pub struct Moved {
     pub acknowledged: i64,
     /// Bytes of the peer that were received and not taken by the session.
     pub unread: usize,
-    /// Whether the session was given all of them since more were received.
+    /// Whether the session took none of them when it was last given them. Then it does not say
+    /// [`Next::Read`] again before something else has happened.
     pub stuck: bool,
 }
 

@@ -94,7 +94,7 @@ fn open_awaiting_body() -> State {
     session.reader.handle_input(head, &Limits::DEFAULT);
     let mut exchange = exchange(0, FOUND);
     if let Exchange::Asked { asked, .. } = &mut exchange {
-        asked.awaits_body = true;
+        asked.skips_body_first = true;
     }
     work.exchanges.push_back(exchange);
     (session, work)
@@ -206,8 +206,8 @@ fn apply((session, work): &mut State, cx: &mut Context, on: On) -> Option<Next> 
             let mut requests = Defer { cx, now: Vec::new() };
             let taken = session.handle_bytes(work, &mut requests, bytes.as_bytes());
             assert!(taken <= bytes.len());
-            let awaits_body = work.asked.awaits_body;
-            let expected = |place| place == 0 && is_next && !awaits_body;
+            let skips_body_first = work.asked.skips_body_first;
+            let expected = |place| place == 0 && is_next && !skips_body_first;
             assert!((0..).zip(requests.now).all(|(place, now)| now == expected(place)));
             return None;
         }
@@ -257,7 +257,7 @@ fn waiting(work: &mut Work) -> String {
     let mut text = String::new();
     for exchange in &work.exchanges {
         text.push_str(match exchange {
-            Exchange::Asked { asked, .. } if asked.awaits_body => "body ",
+            Exchange::Asked { asked, .. } if asked.skips_body_first => "body ",
             Exchange::Asked { lookup: Lookup::Pending(_), .. } => "pending ",
             Exchange::Asked { lookup: Lookup::Found(_), .. } => "found ",
             Exchange::Asked { lookup: Lookup::Postponed, .. } => "postponed ",

@@ -71,7 +71,7 @@ pub(super) struct Asked {
     /// Whether the client waits to be invited to send the body.
     pub(super) expect_continue: bool,
     /// Whether its body, in chunks, has not been skipped yet: the response has to report its faults.
-    pub(super) awaits_body: bool,
+    pub(super) skips_body_first: bool,
     /// Whether it is the last of the connection.
     pub(super) last: bool,
     /// When its head was complete.
@@ -85,7 +85,7 @@ impl Asked {
         Self {
             at,
             expect_continue: request.expect_continue,
-            awaits_body: request.framing == Framing::Chunked && request.keep_alive,
+            skips_body_first: request.framing == Framing::Chunked && request.keep_alive,
             last: !request.keep_alive,
         }
     }
@@ -192,8 +192,11 @@ impl Work {
                         before.is_none_or(|before: u32| before.wrapping_add(1) == *request);
                     assert!(is_next, "requests wait in order: {self:?}");
                     before = Some(*request);
-                    assert!(is_back || !asked.awaits_body, "only the last body is outstanding");
-                    assert!(is_open || !asked.awaits_body, "its end cannot come");
+                    assert!(
+                        is_back || !asked.skips_body_first,
+                        "only the last body is outstanding"
+                    );
+                    assert!(is_open || !asked.skips_body_first, "its end cannot come");
                     assert!(is_back && !is_open || !asked.last, "{self:?} goes on behind the last");
                     let keeps_files =
                         matches!(lookup, Lookup::Found(size) if size.holds_files && !size.unique);
@@ -206,13 +209,13 @@ impl Work {
 
     /// Whether the response to the request that was just read may begin now.
     pub(super) fn is_next(&self) -> bool {
-        !self.asked.awaits_body && self.exchanges.is_empty() && self.producing.is_none()
+        !self.asked.skips_body_first && self.exchanges.is_empty() && self.producing.is_none()
     }
 
     /// Whether no more requests are to be read for now.
     pub(super) fn is_full(&self, budget: &Budget) -> bool {
         // A body is skipped without memory, and no other request begins before its end.
-        if self.awaits_body() {
+        if self.body_is_outstanding() {
             return false;
         }
         self.exchanges.len() + self.ends.len() >= REQUESTS_MAX
@@ -262,11 +265,11 @@ impl Work {
     }
 
     /// Whether the last request that was read has a body that its response waits for.
-    pub(super) fn awaits_body(&self) -> bool {
+    pub(super) fn body_is_outstanding(&self) -> bool {
         let receives_body = self.receives_body();
         matches!(
             self.exchanges.back(),
-            Some(Exchange::Asked { asked, .. }) if asked.awaits_body || receives_body
+            Some(Exchange::Asked { asked, .. }) if asked.skips_body_first || receives_body
         )
     }
 
@@ -298,7 +301,7 @@ impl Work {
     pub(super) fn body_skipped(&mut self) {
         self.dropped = 0;
         if let Some(Exchange::Asked { asked, .. }) = self.exchanges.back_mut() {
-            asked.awaits_body = false;
+            asked.skips_body_first = false;
         }
     }
 
@@ -306,7 +309,7 @@ impl Work {
     pub(super) fn invite_body(&mut self) {
         let receives_body = self.receives_body() && self.exchanges.len() == 1;
         if let Some(Exchange::Asked { asked, .. }) = self.exchanges.front_mut()
-            && (asked.awaits_body || receives_body)
+            && (asked.skips_body_first || receives_body)
             && core::mem::take(&mut asked.expect_continue)
         {
             self.stream.push(Piece::Static(CONTINUE));
@@ -478,7 +481,7 @@ impl Exchange {
     pub(super) const fn is_ready(&self) -> bool {
         match self {
             Self::Asked { asked, lookup, .. } => {
-                !matches!(lookup, Lookup::Pending(_)) && !asked.awaits_body
+                !matches!(lookup, Lookup::Pending(_)) && !asked.skips_body_first
             }
             Self::Refused(_) => true,
         }
