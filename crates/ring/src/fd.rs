@@ -5,6 +5,8 @@ use core::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
+use crate::gate::Device;
+
 /// A shared descriptor of one ring.
 ///
 /// Each operation in flight holds a clone, so a number cannot be reused for another file while an
@@ -19,6 +21,8 @@ struct Inner {
     closing: Rc<Closing>,
     /// Whether the io_uring driver receives from it once in a turn and not as long as it can.
     greedy: Cell<bool>,
+    /// Where calls on it may have to wait; of files and directories.
+    device: Cell<Device>,
 }
 
 /// The descriptor behind an [`Fd`].
@@ -62,6 +66,7 @@ impl Fd {
             handle: Some(handle),
             closing: Rc::clone(closing),
             greedy: Cell::new(false),
+            device: Cell::default(),
         }))
     }
 
@@ -81,6 +86,17 @@ impl Fd {
 
     pub(crate) fn is_greedy(&self) -> bool {
         self.0.greedy.get()
+    }
+
+    /// The device of a file or directory: that of its [`Stat`](crate::Stat) once there was one, before
+    /// that the one that its [`Op::Open`](crate::Op::Open) was counted against.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.0.device.get()
+    }
+
+    pub(crate) fn set_device(&self, device: Device) {
+        self.0.device.set(device);
     }
 
     pub(crate) fn handle(&self) -> &Handle {

@@ -29,7 +29,8 @@
 //! # Limits
 //!
 //! A ring takes any number of operations: its caller owns what they work on, and bounds that. At
-//! most 64 calls sleep in helper threads at once, and as many in the kernel's; more wait in line.
+//! most 128 calls sleep in helper threads at once, and as many in the kernel's; more wait in line, and a
+//! device that does not answer has a quarter of these places at most.
 //!
 //! ```no_run
 //! use ring::{Choice, Event, Op, Ring};
@@ -56,6 +57,7 @@ mod common;
 mod drivers;
 mod fault;
 mod fd;
+mod gate;
 mod helpers;
 mod now;
 mod op;
@@ -71,6 +73,7 @@ pub use beside::{Beside, Detached, Job};
 pub use buffer::{Buffer, BufferPool};
 pub use fault::Fault;
 pub use fd::Fd;
+pub use gate::{Device, Gate, Shares};
 pub use now::PROBE_BYTES_MAX;
 pub use op::{
     Address, Caching, Change, Completion, DriverKind, Entry, Event, FileKind, Listing, Op, OpenHow,

@@ -107,7 +107,7 @@ impl Common {
 
     /// The read `key` brought `len` bytes.
     pub(crate) fn end_read(&mut self, key: Key, len: usize) {
-        let Some(slot) = self.table.remove(key) else { return };
+        let Some(slot) = self.remove(key) else { return };
         let Op::Read { mut buf, .. } = slot.op else {
             unreachable!("only reads end with a count of bytes read")
         };
@@ -118,7 +118,7 @@ impl Common {
 
     /// The splice `key` brought `len` bytes.
     pub(crate) fn end_splice(&mut self, key: Key, len: usize) {
-        let Some(slot) = self.table.remove(key) else { return };
+        let Some(slot) = self.remove(key) else { return };
         let Op::Splice { mut pipe, .. } = slot.op else {
             unreachable!("only splices end with a count of bytes spliced")
         };

@@ -10,7 +10,8 @@ use std::io;
 use std::rc::Rc;
 
 use crate::fd::{Closing, Fd, Handle};
-use crate::helpers::Helpers;
+use crate::gate::{Device, Gate};
+use crate::helpers::{Helpers, THREADS_MAX};
 use crate::op::{Completion, Event, Op, Token};
 use crate::slab::{Key, Slab};
 use crate::timers::{Time, Timers};
@@ -25,6 +26,18 @@ pub(crate) struct Slot {
     pub(crate) pinned: Pinned,
     /// Whether the caller has asked for its end.
     pub(crate) cancelled: bool,
+    pub(crate) place: Place,
+}
+
+/// Where an operation stands that may sleep on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// It needs no place, or has given it back.
+    None,
+    /// In the line of the device.
+    InLine(Device),
+    /// Among the calls of the device.
+    Taken(Device),
 }
 
 /// Memory and descriptors that the kernel uses while an operation is in flight, besides the
@@ -49,6 +62,11 @@ pub(crate) enum Pinned {
     },
 }
 
+/// Operations on files that may sleep at once; others stand in line, each in that of its device. Fewer
+/// than there are threads, because files are closed and logs written by them, too.
+const PLACES: usize = 120;
+const _: () = assert!(PLACES < THREADS_MAX);
+
 pub(crate) struct Common {
     pub(crate) table: Slab<Slot>,
     /// Completions that the next `wait` hands out.
@@ -57,6 +75,10 @@ pub(crate) struct Common {
     pub(crate) closing: Rc<Closing>,
     pub(crate) helpers: Helpers,
     pub(crate) watches: Watches,
+    /// Places for operations on files.
+    pub(crate) gate: Gate<Key>,
+    /// Devices of operations that have ended since the last turn.
+    pub(crate) left: Vec<Device>,
 }
 
 impl Common {
@@ -68,11 +90,19 @@ impl Common {
             closing: Rc::default(),
             helpers: Helpers::new()?,
             watches: Watches::default(),
+            gate: Gate::new(PLACES),
+            left: Vec::new(),
         })
     }
 
     pub(crate) fn insert(&mut self, token: Token, op: Op) -> Key {
-        self.table.insert(Slot { token, op, pinned: Pinned::None, cancelled: false })
+        self.table.insert(Slot {
+            token,
+            op,
+            pinned: Pinned::None,
+            cancelled: false,
+            place: Place::None,
+        })
     }
 
     pub(crate) fn fd(&self, handle: Handle) -> Fd {
@@ -82,6 +112,10 @@ impl Common {
     /// One of several completions.
     pub(crate) fn emit(&mut self, key: Key, event: Event) {
         if let Some(slot) = self.table.get_mut(key) {
+            // A watch that has begun waits for no device any more.
+            if let Place::Taken(device) = core::mem::replace(&mut slot.place, Place::None) {
+                self.left.push(device);
+            }
             let token = slot.token;
             self.ready.push(Completion { key, token, result: Ok(event), more: true });
         }
@@ -90,9 +124,23 @@ impl Common {
     /// Ends an operation with its last completion; returns it with the buffers and descriptors that it
     /// owned.
     pub(crate) fn end(&mut self, key: Key, result: io::Result<Event>) -> Option<Op> {
-        let slot = self.table.remove(key)?;
+        let slot = self.remove(key)?;
+        match (&result, &slot.op, slot.place) {
+            (Ok(Event::Opened(fd)), _, Place::Taken(device)) => fd.set_device(device),
+            (Ok(Event::Stat(stat)), Op::Stat(fd), _) => fd.set_device(Device::of(stat.dev)),
+            _ => {}
+        }
         self.ready.push(Completion { key, token: slot.token, result, more: false });
         Some(slot.op)
+    }
+
+    /// Takes an operation out of the table, whose last completion is about to be ready.
+    fn remove(&mut self, key: Key) -> Option<Slot> {
+        let slot = self.table.remove(key)?;
+        if let Place::Taken(device) = slot.place {
+            self.left.push(device);
+        }
+        Some(slot)
     }
 
     pub(crate) fn end_cancelled(&mut self, key: Key) {

@@ -16,7 +16,7 @@ use crate::slab::Key;
 use job::{Job, Outcome};
 
 /// Threads per ring. So many sleeping system calls can be under way at once; more wait in line.
-const THREADS_MAX: usize = 64;
+pub(crate) const THREADS_MAX: usize = 128;
 /// A thread with nothing to do ends after this.
 const IDLE: Duration = Duration::from_secs(10);
 /// Small: the calls of a job need little, and there may be [`THREADS_MAX`] of these per worker.

@@ -9,6 +9,7 @@ use std::io;
 
 use crate::buffer::Buffer;
 use crate::fd::Fd;
+use crate::gate::Device;
 use crate::pipe::Pipe;
 use crate::recv::RecvBuf;
 use crate::slab::Key;
@@ -114,6 +115,30 @@ pub enum Op {
     FileSystem(Fd),
     /// Once, when the ring's clock has reached this time.
     Timer(Time),
+}
+
+impl Op {
+    /// The device that the operation may have to wait for. Writes of logs have none: each log has one
+    /// at a time.
+    pub(crate) fn device(&self) -> Option<Device> {
+        match self {
+            Self::Open { dir, .. } => Some(dir.as_ref().map(Fd::device).unwrap_or_default()),
+            Self::Stat(fd)
+            | Self::Read { file: fd, .. }
+            | Self::Splice { file: fd, .. }
+            | Self::List { dir: fd, .. }
+            | Self::Watch { root: fd, .. }
+            | Self::Discard { file: fd, .. }
+            | Self::FileSystem(fd) => Some(fd.device()),
+            Self::Accept(_)
+            | Self::Recv(_)
+            | Self::Connect(_)
+            | Self::Writable(_)
+            | Self::Readable(_)
+            | Self::Write { .. }
+            | Self::Timer(_) => None,
+        }
+    }
 }
 
 /// One message from the ring.

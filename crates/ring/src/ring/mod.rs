@@ -6,18 +6,21 @@ mod socket;
 
 use core::fmt;
 use core::sync::atomic::Ordering;
+use core::time::Duration;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{AtFlags, StatxFlags, statx};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::beside::{Beside, Detached, Job};
-use crate::common::Common;
+use crate::common::{Common, Place};
 use crate::drivers::epoll::Epoll;
 use crate::drivers::uring::Uring;
 use crate::fd::{Fd, Handle};
+use crate::gate::Device;
 use crate::now::may_cachestat;
 use crate::op::{Completion, DriverKind, Event, Op, Token};
 use crate::sim::{self, Sim, World};
@@ -51,6 +54,8 @@ pub struct Ring {
     driver: Driver,
     reason: String,
     waker: Option<(Waker, Token)>,
+    /// Devices that have answered since they were reported.
+    answered: Vec<Device>,
 }
 
 #[derive(Debug)]
@@ -106,7 +111,7 @@ impl Ring {
                 }
             },
         };
-        Ok(Self { common, driver, reason, waker: None })
+        Ok(Self { common, driver, reason, waker: None, answered: Vec::new() })
     }
 
     /// Which driver runs.
@@ -134,11 +139,26 @@ impl Ring {
     /// Take a file or directory.
     #[must_use]
     pub fn adopt_file(&self, fd: OwnedFd) -> Fd {
-        self.common.fd(Handle::File(fd))
+        let device = device_of(&fd);
+        let fd = self.common.fd(Handle::File(fd));
+        fd.set_device(device);
+        fd
     }
 
-    /// Begin an operation. Its completions carry `token`.
+    /// Begin an operation. Its completions carry `token`. If it may have to wait for a disk, it is
+    /// counted against the device of its file or directory, and begins when that has a place for it.
     pub fn submit(&mut self, op: Op, token: Token) -> Key {
+        let device = op.device();
+        self.submit_counted(op, device, token)
+    }
+
+    /// The same for a path that may lead to another device than that of the directory where it starts:
+    /// the operation, on a file, is counted against this one.
+    pub fn submit_to(&mut self, device: Device, op: Op, token: Token) -> Key {
+        self.submit_counted(op, Some(device), token)
+    }
+
+    fn submit_counted(&mut self, op: Op, device: Option<Device>, token: Token) -> Key {
         // To io_uring the last of them would mean "where the file's own offset is".
         let refused = matches!(op, Op::Read { offset, .. } | Op::Splice { offset, .. } if offset >= OFFSET_MAX);
         let timer = if let Op::Timer(at) = op { Some(at) } else { None };
@@ -156,12 +176,67 @@ impl Ring {
             self.common.end(key, Err(error));
             return key;
         }
+        if let Some(device) = device {
+            let now = self.now();
+            let enters = self.common.gate.enter(device, key, now);
+            let slot = self.common.table.get_mut(key).expect("just inserted");
+            slot.place = if enters { Place::Taken(device) } else { Place::InLine(device) };
+            if !enters {
+                return key;
+            }
+        }
+        self.start(key);
+        key
+    }
+
+    /// Gives an operation to the driver.
+    fn start(&mut self, key: Key) {
         match &mut self.driver {
             Driver::Uring(uring) => uring.submit(&mut self.common, key),
             Driver::Epoll(epoll) => epoll.submit(&mut self.common, key),
             Driver::Sim(sim) => sim.submit(&mut self.common, key),
         }
-        key
+    }
+
+    /// Gives the places of operations that have ended to those that wait for one.
+    fn pass_places(&mut self) {
+        let now = self.now();
+        for device in core::mem::take(&mut self.common.left) {
+            if self.common.gate.leave(device, now) {
+                self.answered.push(device);
+            }
+        }
+        while let Some(key) = self.common.gate.next(now) {
+            let slot = self.common.table.get_mut(key).expect("withdrawn before it ends");
+            if let Place::InLine(device) = slot.place {
+                slot.place = Place::Taken(device);
+            }
+            self.start(key);
+        }
+    }
+
+    /// How long a device has had operations under way without ending any: see
+    /// [`Shares::silence`](crate::Shares::silence).
+    #[must_use]
+    pub fn silence(&self, device: Device) -> Duration {
+        self.common.gate.shares().silence(device, self.now())
+    }
+
+    /// Whether an operation should not even be tried: see [`Shares::refuses`](crate::Shares::refuses).
+    #[must_use]
+    pub fn refuses(&self, device: Device, patience: Duration) -> bool {
+        self.common.gate.shares().refuses(device, self.now(), patience)
+    }
+
+    /// Notes that a device was found not to answer; returns its operations under way if it was not
+    /// noted before. [`next_answered`](Self::next_answered) tells when it answers again.
+    pub fn report(&mut self, device: Device) -> Option<usize> {
+        self.common.gate.shares_mut().report(device)
+    }
+
+    /// The next device that has answered since it was [reported](Self::report).
+    pub fn next_answered(&mut self) -> Option<Device> {
+        self.answered.pop()
     }
 
     /// Ask for an operation's end. Its last completion comes all the same, with `ECANCELED` or
@@ -170,6 +245,10 @@ impl Ring {
         let Some(slot) = self.common.table.get_mut(key) else { return };
         if core::mem::replace(&mut slot.cancelled, true) {
             return;
+        }
+        if let Place::InLine(device) = slot.place {
+            self.common.gate.withdraw(device, &key);
+            return self.common.end_cancelled(key);
         }
         match (&slot.op, &mut self.driver) {
             (Op::Timer(_), _) => self.common.cancel_timer(key),
@@ -220,6 +299,9 @@ impl Ring {
         };
         if woken {
             self.woken();
+        }
+        if !self.common.left.is_empty() {
+            self.pass_places();
         }
         if self.common.timers.next().is_some() {
             let now = self.now();
@@ -324,6 +406,17 @@ impl Ring {
     pub fn in_flight(&self) -> usize {
         self.common.table.len()
     }
+}
+
+/// The device of an open file. Without `AT_STATX_DONT_SYNC` a network file system would ask its server.
+fn device_of(fd: &OwnedFd) -> Device {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(fd, c"", flags, StatxFlags::empty());
+    // An error leaves it with those whose device is not known.
+    stat.map_or_else(
+        |_| Device::default(),
+        |stat| Device::of(u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)),
+    )
 }
 
 fn waker_fd() -> io::Result<Arc<OwnedFd>> {

@@ -3,6 +3,7 @@
 use super::{Driver, Ring};
 use crate::common::Common;
 use crate::fd::{Fd, Handle};
+use crate::gate::Device;
 use crate::sim::{Sim, World};
 
 impl Ring {
@@ -17,7 +18,7 @@ impl Ring {
         let common = Common::new().expect("an eventfd that stays unused");
         let sim = Sim::new(world).expect("memory to receive into");
         let reason = format!("seed {}", world.seed());
-        Self { common, driver: Driver::Sim(sim), reason, waker: None }
+        Self { common, driver: Driver::Sim(sim), reason, waker: None, answered: Vec::new() }
     }
 
     /// A listening socket in the simulated world. Of several a new connection gets any.
@@ -29,6 +30,8 @@ impl Ring {
     /// The root directory of the simulated world, which is also the working directory.
     #[must_use]
     pub fn sim_root(&self, world: &World) -> Fd {
-        self.common.fd(Handle::Sim(world.open_root()))
+        let root = self.common.fd(Handle::Sim(world.open_root()));
+        root.set_device(Device::of(world.root_device()));
+        root
     }
 }

@@ -228,6 +228,10 @@ impl World {
         self.state().open(Descriptor::File(root)).expect("a free descriptor")
     }
 
+    pub(crate) fn root_device(&self) -> u64 {
+        self.state().disk.inode(ROOT).dev
+    }
+
     pub(crate) fn unix_time(&self) -> i64 {
         let state = self.state();
         state.unix(state.now).0

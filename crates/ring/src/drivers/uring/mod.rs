@@ -16,6 +16,7 @@ use io_uring::{IoUring, cqueue, opcode};
 
 use crate::common::Common;
 use crate::fd::Handle;
+use crate::helpers::THREADS_MAX;
 use crate::helpers::job::Job;
 use crate::op::Wait;
 use crate::recv::{self, RecvPool};
@@ -27,8 +28,9 @@ const SUBMISSIONS: u32 = 1024;
 /// Completions that fit before the kernel keeps them in its own overflow list.
 const COMPLETIONS: u32 = 16 * 1024;
 /// Threads that the kernel may start for operations that sleep (`IORING_REGISTER_IOWQ_MAX_WORKERS`):
-/// on slow file systems as many opens and stats as this run side by side.
-const KERNEL_WORKERS_MAX: u32 = 64;
+/// as many as helper threads, so that all operations that have a place run side by side.
+const KERNEL_WORKERS_MAX: u32 = 128;
+const _: () = assert!(KERNEL_WORKERS_MAX as usize == THREADS_MAX);
 /// The number of times in a row that the kernel may refuse submissions (`EBUSY`, `EAGAIN`: it is short of memory or
 /// of room for completions), with a pause from the second time on: a second. Then the ring is beyond
 /// use.

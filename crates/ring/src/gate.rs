@@ -1,0 +1,248 @@
+//! Calls that may sleep, counted by device: a device that does not answer occupies a share of the
+//! places, and the others have the rest.
+//!
+//! A call on a dead network file system cannot be cancelled. It keeps its place until it ends, so what
+//! such a device may occupy is decided before its calls begin: a half of all places while it answers,
+//! a quarter once it has not answered for a second. The last quarter of all places is for devices with
+//! less than a quarter of them. So two devices may die in one moment and the others are still served.
+//!
+//! Nothing here acts or reads a clock.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::timers::Time;
+
+/// A device that has not answered for so long may have less calls under way than one that has.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+/// The part of all places that a device may have while it answers.
+const SHARE_ANSWERING: usize = 2;
+/// The part that it may have else, and the part that is kept for devices that have less.
+const SHARE_SILENT: usize = 4;
+
+/// A disk or file system with a queue of its own: what a call may have to wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Device(u64);
+
+impl Device {
+    /// The device of a file by its [`Stat::dev`](crate::Stat::dev).
+    #[must_use]
+    pub const fn of(dev: u64) -> Self {
+        Self(dev)
+    }
+
+    /// A device whose number is not known yet, by any number that the caller gives it.
+    #[must_use]
+    pub const fn unknown(name: u64) -> Self {
+        // The major number, which is in the upper half, has far less than 31 bits.
+        Self(name | 1 << 63)
+    }
+
+    /// Major and minor number, as in `/proc/self/mountinfo`, if they are known.
+    #[must_use]
+    pub const fn numbers(self) -> Option<(u64, u64)> {
+        if self.0 >> 63 == 0 { Some((self.0 >> 32, self.0 & 0xffff_ffff)) } else { None }
+    }
+}
+
+/// The places for calls, and the devices that have them.
+#[derive(Debug)]
+pub struct Shares {
+    places: usize,
+    taken: usize,
+    /// Devices with calls under way.
+    devices: BTreeMap<Device, Calls>,
+}
+
+/// The calls of one device that are under way; at least one.
+#[derive(Debug)]
+struct Calls {
+    count: usize,
+    /// When the device last answered, or when the first of these calls began.
+    quiet_since: Time,
+    /// Whether it has answered since the first of these calls began.
+    has_answered: bool,
+    last_begun: Time,
+    /// Whether the caller was told that it does not answer.
+    is_reported: bool,
+}
+
+impl Shares {
+    /// So many places, all free.
+    #[must_use]
+    pub const fn new(places: usize) -> Self {
+        Self { places, taken: 0, devices: BTreeMap::new() }
+    }
+
+    /// Calls under way.
+    #[must_use]
+    pub const fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// Whether a call may begin now.
+    #[must_use]
+    pub fn may_begin(&self, device: Device, now: Time) -> bool {
+        if self.taken >= self.places {
+            return false;
+        }
+        let Some(calls) = self.devices.get(&device) else { return true };
+        let silent = (self.places / SHARE_SILENT).max(1);
+        let answers = calls.has_answered && now.since(calls.quiet_since) < ANSWERS_WITHIN;
+        let share = if answers && self.taken + silent < self.places {
+            (self.places / SHARE_ANSWERING).max(1)
+        } else {
+            silent
+        };
+        calls.count < share
+    }
+
+    /// A call begins.
+    pub fn begin(&mut self, device: Device, now: Time) {
+        self.taken += 1;
+        let calls = self.devices.entry(device).or_insert(Calls {
+            count: 0,
+            quiet_since: now,
+            has_answered: false,
+            last_begun: now,
+            is_reported: false,
+        });
+        calls.count += 1;
+        calls.last_begun = now;
+    }
+
+    /// A call has ended. Returns whether that is the first answer since the device was
+    /// [reported](Self::report).
+    ///
+    /// # Panics
+    ///
+    /// If the device has no call under way.
+    pub fn end(&mut self, device: Device, now: Time) -> bool {
+        let calls = self.devices.get_mut(&device).expect("a call ends that has begun");
+        self.taken -= 1;
+        calls.count -= 1;
+        (calls.quiet_since, calls.has_answered) = (now, true);
+        let was_reported = core::mem::take(&mut calls.is_reported);
+        if calls.count == 0 {
+            self.devices.remove(&device);
+        }
+        was_reported
+    }
+
+    /// How long the device has had calls under way without answering any; 0 if it has none.
+    #[must_use]
+    pub fn silence(&self, device: Device, now: Time) -> Duration {
+        self.devices.get(&device).map_or(Duration::ZERO, |calls| now.since(calls.quiet_since))
+    }
+
+    /// Whether a call should not even be tried: the device has been silent for so long, and the last
+    /// call on it began less than that ago. So one call is tried in each such time.
+    #[must_use]
+    pub fn refuses(&self, device: Device, now: Time, patience: Duration) -> bool {
+        self.devices.get(&device).is_some_and(|calls| {
+            now.since(calls.quiet_since) >= patience && now.since(calls.last_begun) < patience
+        })
+    }
+
+    /// Notes that a device was found not to answer; returns its calls under way if it was not noted
+    /// before.
+    pub fn report(&mut self, device: Device) -> Option<usize> {
+        let calls = self.devices.get_mut(&device)?;
+        (!core::mem::replace(&mut calls.is_reported, true)).then_some(calls.count)
+    }
+}
+
+/// [`Shares`], and the calls that wait for a place, each in the line of its device.
+#[derive(Debug)]
+pub struct Gate<T> {
+    shares: Shares,
+    lines: BTreeMap<Device, VecDeque<T>>,
+    waiting: usize,
+    /// The device whose call began last out of a line; the next is another's, if others wait.
+    last: Device,
+}
+
+impl<T: PartialEq> Gate<T> {
+    /// So many places, all free.
+    #[must_use]
+    pub const fn new(places: usize) -> Self {
+        Self {
+            shares: Shares::new(places),
+            lines: BTreeMap::new(),
+            waiting: 0,
+            last: Device::of(0),
+        }
+    }
+
+    /// The places.
+    #[must_use]
+    pub const fn shares(&self) -> &Shares {
+        &self.shares
+    }
+
+    /// The places, to be [reported](Shares::report) on.
+    pub const fn shares_mut(&mut self) -> &mut Shares {
+        &mut self.shares
+    }
+
+    /// Calls that wait.
+    #[must_use]
+    pub const fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Takes a place for a call, or puts the call into the line of its device and returns false.
+    pub fn enter(&mut self, device: Device, call: T, now: Time) -> bool {
+        if !self.lines.contains_key(&device) && self.shares.may_begin(device, now) {
+            self.shares.begin(device, now);
+            return true;
+        }
+        self.lines.entry(device).or_default().push_back(call);
+        self.waiting += 1;
+        false
+    }
+
+    /// A call gives its place back; see [`Shares::end`]. Take the [next](Self::next) ones afterwards.
+    pub fn leave(&mut self, device: Device, now: Time) -> bool {
+        self.shares.end(device, now)
+    }
+
+    /// The next call that waited and has a place from now on.
+    pub fn next(&mut self, now: Time) -> Option<T> {
+        if self.waiting == 0 {
+            return None;
+        }
+        let may = |device: &&Device| self.shares.may_begin(**device, now);
+        let behind = self
+            .lines
+            .range(self.last..)
+            .map(|(device, _)| device)
+            .skip_while(|device| **device == self.last);
+        let before = self.lines.range(..=self.last).map(|(device, _)| device);
+        let device = *behind.chain(before).find(may)?;
+        let line = self.lines.get_mut(&device)?;
+        let call = line.pop_front()?;
+        if line.is_empty() {
+            self.lines.remove(&device);
+        }
+        self.waiting -= 1;
+        self.last = device;
+        self.shares.begin(device, now);
+        Some(call)
+    }
+
+    /// Takes a call out of its line; returns whether it was there.
+    pub fn withdraw(&mut self, device: Device, call: &T) -> bool {
+        let Some(line) = self.lines.get_mut(&device) else { return false };
+        let Some(place) = line.iter().position(|other| other == call) else { return false };
+        line.remove(place);
+        if line.is_empty() {
+            self.lines.remove(&device);
+        }
+        self.waiting -= 1;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

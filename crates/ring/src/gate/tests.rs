@@ -1,0 +1,186 @@
+//! The shares of devices, as a table; and devices that die at any moment, at random.
+
+use super::*;
+
+const PLACES: usize = 16;
+const A: Device = Device::of(1);
+const B: Device = Device::of(2);
+const C: Device = Device::of(3);
+
+fn at(millis: u64) -> Time {
+    Time::from_nanos(millis * 1_000_000)
+}
+
+/// Begins calls for as long as there are places; returns how many.
+fn fill(shares: &mut Shares, device: Device, now: Time) -> usize {
+    let mut begun = 0;
+    while shares.may_begin(device, now) {
+        shares.begin(device, now);
+        begun += 1;
+    }
+    begun
+}
+
+#[test]
+fn a_device_has_a_quarter_of_the_places_and_a_half_while_it_answers() {
+    let mut shares = Shares::new(PLACES);
+    assert_eq!(fill(&mut shares, A, at(0)), 4, "nothing is known of it");
+    assert!(!shares.end(A, at(10)));
+    assert_eq!(fill(&mut shares, A, at(1009)), 5, "it has answered");
+    assert!(!shares.may_begin(A, at(2000)));
+    shares.end(A, at(5000));
+    assert_eq!(fill(&mut shares, A, at(6000)), 0, "and then for a second not");
+    assert_eq!(shares.taken(), 7);
+}
+
+#[test]
+fn two_devices_that_die_at_once_leave_a_quarter_to_a_third() {
+    let mut shares = Shares::new(PLACES);
+    for device in [A, B] {
+        fill(&mut shares, device, at(0));
+        shares.end(device, at(0));
+    }
+    assert_eq!((fill(&mut shares, A, at(0)), fill(&mut shares, B, at(0))), (5, 1));
+    assert_eq!(shares.taken(), 12);
+    assert_eq!(fill(&mut shares, C, at(0)), 4);
+    shares.end(C, at(1));
+    assert_eq!(fill(&mut shares, C, at(1)), 1);
+}
+
+#[test]
+fn few_places_have_room_for_two_devices() {
+    let mut shares = Shares::new(2);
+    assert_eq!((fill(&mut shares, A, at(0)), fill(&mut shares, B, at(0))), (1, 1));
+    let mut shares = Shares::new(1);
+    assert_eq!((fill(&mut shares, A, at(0)), fill(&mut shares, B, at(0))), (1, 0));
+}
+
+#[test]
+fn a_silent_device_is_tried_once_in_a_while_and_reported_once() {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let mut shares = Shares::new(PLACES);
+    assert!(!shares.refuses(A, at(0), PATIENCE) && shares.report(A).is_none());
+    shares.begin(A, at(0));
+    shares.begin(A, at(20_000));
+    assert_eq!(shares.silence(A, at(29_999)), Duration::from_millis(29_999));
+    assert!(!shares.refuses(A, at(29_999), PATIENCE));
+    assert!(shares.refuses(A, at(30_000), PATIENCE));
+    assert_eq!((shares.report(A), shares.report(A)), (Some(2), None));
+    assert!(!shares.refuses(A, at(50_000), PATIENCE), "time for a probe");
+    shares.begin(A, at(50_000));
+    assert!(shares.refuses(A, at(50_001), PATIENCE));
+    assert!(shares.end(A, at(51_000)), "it answers again");
+    assert!(!shares.refuses(A, at(51_000), PATIENCE));
+    assert_eq!(shares.silence(A, at(51_002)), Duration::from_millis(2));
+    assert!(!shares.end(A, at(51_000)) && !shares.end(A, at(51_000)));
+    assert_eq!(shares.silence(A, at(99_000)), Duration::ZERO, "nothing is asked of it");
+}
+
+#[test]
+fn calls_wait_in_the_line_of_their_device() {
+    let mut gate = Gate::new(PLACES);
+    let entered: Vec<bool> = (0..6).map(|call| gate.enter(A, call, at(0))).collect();
+    assert_eq!(entered, [true, true, true, true, false, false]);
+    assert!(gate.enter(B, 6, at(0)), "others pass");
+    assert_eq!((gate.next(at(0)), gate.waiting()), (None, 2));
+    assert!(gate.withdraw(A, &4) && !gate.withdraw(A, &4) && !gate.withdraw(B, &6));
+    gate.leave(A, at(1));
+    assert_eq!((gate.next(at(1)), gate.next(at(1))), (Some(5), None));
+    assert!(gate.enter(A, 7, at(1)));
+}
+
+#[test]
+fn devices_take_turns() {
+    let mut gate = Gate::new(1);
+    for (device, call) in [(A, 0), (A, 1), (A, 2), (B, 3), (B, 4), (C, 5)] {
+        gate.enter(device, call, at(0));
+    }
+    let mut order = Vec::new();
+    let mut held = A;
+    loop {
+        gate.leave(held, at(0));
+        let Some(call) = gate.next(at(0)) else { break };
+        held = [A, A, A, B, B, C][call];
+        order.push(call);
+    }
+    assert_eq!(order, [1, 3, 5, 2, 4]);
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((z ^ (z >> 31)) >> 32).expect("32 bits") % end
+    }
+}
+
+fn device_of(number: usize) -> Device {
+    Device::of(number as u64)
+}
+
+/// Calls of five devices come and go in any order, two of the devices are dead for most of the time,
+/// and a live one never waits for longer than for its own calls.
+#[test]
+fn at_random_dead_devices_do_not_hold_up_live_ones() {
+    for seed in 0..300 {
+        let mut random = Random(seed);
+        let places = 4 + random.below(40);
+        let mut gate = Gate::new(places);
+        let (mut running, mut waiting) = (Vec::new(), Vec::new());
+        let mut millis = 0_u64;
+        for call in 0..600 {
+            millis += random.below(200) as u64;
+            let is_dead = |device: usize| device < 2 && call > 50 && call < 550;
+            let device = random.below(5);
+            if gate.enter(device_of(device), (device, call), at(millis)) {
+                running.push((device, call));
+            } else {
+                waiting.push((device, call));
+            }
+            for _ in 0..random.below(4) {
+                let live: Vec<(usize, usize)> =
+                    running.iter().filter(|call| !is_dead(call.0)).copied().collect();
+                if live.is_empty() {
+                    break;
+                }
+                let ended = live[random.below(live.len())];
+                running.retain(|call| *call != ended);
+                gate.leave(device_of(ended.0), at(millis));
+                while let Some(next) = gate.next(at(millis)) {
+                    let first = waiting.iter().find(|other| other.0 == next.0);
+                    assert_eq!(first, Some(&next), "seed {seed}: in order");
+                    waiting.retain(|call| *call != next);
+                    running.push(next);
+                }
+            }
+            if !waiting.is_empty() && random.below(10) == 0 {
+                let gone = waiting.remove(random.below(waiting.len()));
+                assert!(gate.withdraw(device_of(gone.0), &gone), "seed {seed}");
+            }
+            assert_eq!(gate.waiting(), waiting.len(), "seed {seed}");
+            assert_eq!(gate.shares().taken(), running.len(), "seed {seed}");
+            assert!(running.len() <= places, "seed {seed}");
+            for device in 0..5 {
+                let has = running.iter().filter(|call| call.0 == device).count();
+                let waits = waiting.iter().any(|call| call.0 == device);
+                assert!(has <= (places / 2).max(1), "seed {seed}: {has} of {places}");
+                // The live ones have a quarter together at least.
+                let live = running.iter().filter(|call| call.0 >= 2).count();
+                let starves = device >= 2 && waits && live == 0;
+                assert!(!starves, "seed {seed}: device {device} waits for others");
+            }
+        }
+        for (device, _) in core::mem::take(&mut running) {
+            gate.leave(device_of(device), at(millis));
+        }
+        while let Some((device, _)) = gate.next(at(millis)) {
+            gate.leave(device_of(device), at(millis));
+        }
+        assert_eq!((gate.waiting(), gate.shares().taken()), (0, 0), "seed {seed}: all recover");
+    }
+}
