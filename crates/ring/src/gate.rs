@@ -20,6 +20,9 @@ const SHARE_ANSWERING: usize = 2;
 /// The part that it may have else, and the part that is kept for devices that have less.
 const SHARE_SILENT: usize = 4;
 
+/// Devices without calls that are remembered, to know when they answered last.
+const IDLE_MAX: usize = 64;
+
 /// A disk or file system with a queue of its own: what a call may have to wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Device(u64);
@@ -50,18 +53,18 @@ impl Device {
 pub struct Shares {
     places: usize,
     taken: usize,
-    /// Devices with calls under way.
+    /// Devices with calls under way, and some that had calls before.
     devices: BTreeMap<Device, Calls>,
 }
 
-/// The calls of one device that are under way; at least one.
+/// The calls of one device that are under way.
 #[derive(Debug)]
 struct Calls {
     count: usize,
-    /// When the device last answered, or when the first of these calls began.
-    quiet_since: Time,
-    /// Whether it has answered since the first of these calls began.
-    has_answered: bool,
+    /// When the first of these calls began.
+    begun: Time,
+    /// When a call on the device last ended.
+    answered: Option<Time>,
     last_begun: Time,
     /// Whether the caller was told that it does not answer.
     is_reported: bool,
@@ -88,7 +91,7 @@ impl Shares {
         }
         let Some(calls) = self.devices.get(&device) else { return true };
         let silent = (self.places / SHARE_SILENT).max(1);
-        let answers = calls.has_answered && now.since(calls.quiet_since) < ANSWERS_WITHIN;
+        let answers = calls.answered.is_some_and(|at| now.since(at) < ANSWERS_WITHIN);
         let share = if answers && self.taken + silent < self.places {
             (self.places / SHARE_ANSWERING).max(1)
         } else {
@@ -100,13 +103,19 @@ impl Shares {
     /// A call begins.
     pub fn begin(&mut self, device: Device, now: Time) {
         self.taken += 1;
+        if self.devices.len() >= self.taken + IDLE_MAX {
+            self.devices.retain(|_, calls| calls.count > 0);
+        }
         let calls = self.devices.entry(device).or_insert(Calls {
             count: 0,
-            quiet_since: now,
-            has_answered: false,
+            begun: now,
+            answered: None,
             last_begun: now,
             is_reported: false,
         });
+        if calls.count == 0 {
+            calls.begun = now;
+        }
         calls.count += 1;
         calls.last_begun = now;
     }
@@ -121,18 +130,14 @@ impl Shares {
         let calls = self.devices.get_mut(&device).expect("a call ends that has begun");
         self.taken -= 1;
         calls.count -= 1;
-        (calls.quiet_since, calls.has_answered) = (now, true);
-        let was_reported = core::mem::take(&mut calls.is_reported);
-        if calls.count == 0 {
-            self.devices.remove(&device);
-        }
-        was_reported
+        calls.answered = Some(now);
+        core::mem::take(&mut calls.is_reported)
     }
 
     /// How long the device has had calls under way without answering any; 0 if it has none.
     #[must_use]
     pub fn silence(&self, device: Device, now: Time) -> Duration {
-        self.devices.get(&device).map_or(Duration::ZERO, |calls| now.since(calls.quiet_since))
+        self.devices.get(&device).map_or(Duration::ZERO, |calls| calls.silence(now))
     }
 
     /// Whether a call should not even be tried: the device has been silent for so long, and the last
@@ -140,15 +145,24 @@ impl Shares {
     #[must_use]
     pub fn refuses(&self, device: Device, now: Time, patience: Duration) -> bool {
         self.devices.get(&device).is_some_and(|calls| {
-            now.since(calls.quiet_since) >= patience && now.since(calls.last_begun) < patience
+            calls.silence(now) >= patience && now.since(calls.last_begun) < patience
         })
     }
 
     /// Notes that a device was found not to answer; returns its calls under way if it was not noted
     /// before.
     pub fn report(&mut self, device: Device) -> Option<usize> {
-        let calls = self.devices.get_mut(&device)?;
+        let calls = self.devices.get_mut(&device).filter(|calls| calls.count > 0)?;
         (!core::mem::replace(&mut calls.is_reported, true)).then_some(calls.count)
+    }
+}
+
+impl Calls {
+    fn silence(&self, now: Time) -> Duration {
+        if self.count == 0 {
+            return Duration::ZERO;
+        }
+        now.since(self.answered.map_or(self.begun, |at| at.max(self.begun)))
     }
 }
 
@@ -189,6 +203,12 @@ impl<T: PartialEq> Gate<T> {
     #[must_use]
     pub const fn waiting(&self) -> usize {
         self.waiting
+    }
+
+    /// Calls that wait for a place of this device.
+    #[must_use]
+    pub fn waiting_for(&self, device: Device) -> usize {
+        self.lines.get(&device).map_or(0, VecDeque::len)
     }
 
     /// Takes a place for a call, or puts the call into the line of its device and returns false.

@@ -9,11 +9,14 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use ring::{Key, Time};
+use ring::{Device, Gate, Key, Time};
 
 /// The maximum number of loads that wait for a place; a further request is answered with 503. So
 /// many requests can come from 1,024 connections.
 const WAITING_MAX: usize = 64 * 1024;
+/// The same for one device, so that one which does not answer leaves room in the line to others. One for
+/// each of 16,384 connections.
+const WAITING_OF_DEVICE_MAX: usize = WAITING_MAX / 4;
 /// The maximum memory of all loads, in bytes; beyond it a request is answered with 503. A load goes
 /// on when the connection that asked for it is closed.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -28,10 +31,8 @@ const PARKED_MAX: Duration = Duration::from_millis(100);
 /// The running loads and the waiting loads.
 #[derive(Debug)]
 pub(super) struct Line {
-    places: usize,
-    taken: usize,
-    /// Loads that wait for a place.
-    waiting: VecDeque<Key>,
+    /// The loads that run, and those that wait for a place, by device.
+    gate: Gate<Key>,
     /// Loads that wait for room for their large files, the oldest first.
     parked: VecDeque<Parked>,
     /// The time at which the last load went on without room.
@@ -52,17 +53,18 @@ pub(super) struct Parked {
 impl Line {
     pub(super) const fn new(places: usize) -> Self {
         Self {
-            places,
-            taken: 0,
-            waiting: VecDeque::new(),
+            gate: Gate::new(places),
             parked: VecDeque::new(),
             last_overdue: Time::from_nanos(0),
             bytes: 0,
         }
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.waiting.len() + self.parked.len() >= WAITING_MAX || self.bytes >= BYTES_MAX
+    /// Whether no further load of a device may begin.
+    pub(super) fn is_full(&self, device: Device) -> bool {
+        self.gate.waiting() + self.parked.len() >= WAITING_MAX
+            || self.gate.waiting_for(device) >= WAITING_OF_DEVICE_MAX
+            || self.bytes >= BYTES_MAX
     }
 
     /// Counts the memory of a new load.
@@ -75,21 +77,19 @@ impl Line {
         self.bytes -= bytes;
     }
 
-    /// Takes a place for a load, or puts the load into the line and returns false.
-    pub(super) fn enter(&mut self, load: Key) -> bool {
-        if self.taken < self.places {
-            self.taken += 1;
-            return true;
-        }
-        self.waiting.push_back(load);
-        false
+    /// Takes a place for a load of a device, or puts the load into the line and returns false.
+    pub(super) fn enter(&mut self, device: Device, load: Key, now: Time) -> bool {
+        self.gate.enter(device, load, now)
     }
 
-    /// Frees the place of a load; returns the load that takes the place.
-    pub(super) fn leave(&mut self) -> Option<Key> {
-        let next = self.waiting.pop_front();
-        self.taken -= usize::from(next.is_none());
-        next
+    /// A load gives its place back. Take the [next](Self::next) ones afterwards.
+    pub(super) fn leave(&mut self, device: Device, now: Time) {
+        self.gate.leave(device, now);
+    }
+
+    /// The next load that has a place from now on.
+    pub(super) fn next(&mut self, now: Time) -> Option<Key> {
+        self.gate.next(now)
     }
 
     pub(super) fn park(&mut self, parked: Parked) {
@@ -129,14 +129,18 @@ mod tests {
     #[test]
     fn places_pass_from_load_to_load_in_order() {
         let mut keys = Slab::new();
-        let [a, b, c, d] = [(); 4].map(|()| keys.insert(()));
-        let mut line = Line::new(2);
-        assert_eq!([a, b, c, d].map(|key| line.enter(key)), [true, true, false, false]);
-        assert_eq!(line.leave(), Some(c));
-        assert_eq!(line.leave(), Some(d));
-        assert_eq!(line.leave(), None);
-        assert!(line.enter(a), "a place is free again");
-        assert_eq!((line.leave(), line.leave()), (None, None));
-        assert_eq!(line.taken, 0);
+        let [a, b, c, d, other] = [(); 5].map(|()| keys.insert(()));
+        let (disk, now) = (Device::of(1), Time::default());
+        let mut line = Line::new(4);
+        let mut enter = |key| line.enter(disk, key, now);
+        assert_eq!([a, b, c, d].map(&mut enter), [true, false, false, false]);
+        assert!(line.enter(Device::of(2), other, now), "another device");
+        line.leave(disk, now);
+        assert_eq!([(); 3].map(|()| line.next(now)), [Some(b), Some(c), None]);
+        line.leave(disk, now);
+        assert_eq!([(); 2].map(|()| line.next(now)), [Some(d), None]);
+        [(); 2].iter().for_each(|()| line.leave(disk, now));
+        assert_eq!(line.next(now), None);
+        assert!(line.enter(disk, a, now), "a place is free again");
     }
 }

@@ -3,14 +3,16 @@
 //! [`Load`] makes the decisions. Here its requests become operations, and completions become
 //! replies.
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io;
 use std::rc::Rc;
 
-use ring::{BufferPool, Caching, Completion, Event, Fd, Key, Op, OpenHow, Slab};
+use ring::{BufferPool, Caching, Completion, Device, Event, Fd, FileKind, Key, Op, OpenHow, Slab};
 
 use super::answer::Ticket;
+use super::devices::Devices;
 use super::line::Line;
 use super::load::{Ask, Load, Look, Next, PARTS, Parts, Reply, Tools, Way};
 use super::path::{Path, below};
@@ -27,6 +29,8 @@ const DESCRIPTORS: usize = PARTS + 1;
 const BUFFERS: usize = 64;
 /// The maximum number of entries of a listing.
 const ENTRIES_MAX: usize = 100_000;
+/// What lies below a device that has been silent for so long is taken for a part of it.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// The loads of a worker.
 #[derive(Debug)]
@@ -35,6 +39,7 @@ pub(super) struct Loader {
     /// For each site, the loads that are not outdated, by path. Requests join them.
     by_path: Vec<BTreeMap<Path, Key>>,
     pub(super) line: Line,
+    devices: Devices,
     /// True until a file could not be opened through `/proc/self/fd`.
     has_proc: bool,
     pool: BufferPool,
@@ -45,6 +50,10 @@ pub(super) struct Loader {
 #[derive(Debug)]
 struct Slot {
     load: Load<Fd>,
+    /// The device whose place it has or waits for.
+    device: Device,
+    /// The device that its path leads to, as far as is known by now.
+    found_on: Device,
     /// For each part, the key of its operation; Some exactly while the ring has one.
     in_flight: Parts<Key>,
 }
@@ -62,6 +71,7 @@ impl Loader {
             loads: Slab::new(),
             by_path: vec![BTreeMap::new(); sites],
             line: Line::new((descriptors_max / 2 / DESCRIPTORS).max(1)),
+            devices: Devices::new(sites),
             has_proc: true,
             pool: BufferPool::new(size, BUFFERS)?,
             asks: Vec::new(),
@@ -88,15 +98,39 @@ impl Loader {
         &mut self,
         site: SiteId,
         path: &[u8],
+        device: Device,
         previous: Option<Rc<Resource>>,
         ticket: Option<Ticket>,
     ) -> Key {
         let path = Path::from(path);
         let load = Load::new(site, Rc::clone(&path), previous, ticket);
         self.line.charge(load.bytes());
-        let key = self.loads.insert(Slot { load, in_flight: [None; PARTS] });
+        let key =
+            self.loads.insert(Slot { load, device, found_on: device, in_flight: [None; PARTS] });
         self.by_path[site.index()].insert(path, key);
         key
+    }
+
+    /// The device that a path leads to, as far as is known.
+    pub(super) fn device(
+        &self,
+        shell: &Shell,
+        sites: &[Site],
+        site: SiteId,
+        path: &[u8],
+    ) -> Device {
+        let is_silent = |device| shell.ring.silence(device) >= SILENCE;
+        self.devices.of(site, sites[site.index()].root.device(), path, is_silent)
+    }
+
+    /// The device whose place a load has or waits for.
+    pub(super) fn device_of(&self, key: Key) -> Device {
+        self.loads.get(key).expect("kept until it ends").device
+    }
+
+    /// The site has another root directory.
+    pub(super) fn forget_devices(&mut self, site: SiteId) {
+        self.devices.forget(site);
     }
 
     pub(super) fn load(&self, key: Key) -> &Load<Fd> {
@@ -139,7 +173,13 @@ impl Loader {
         slot.in_flight[part] = None;
         let reply = match completion.result {
             Ok(Event::Opened(file)) => Reply::Opened(file),
-            Ok(Event::Stat(stat)) => Reply::Stat(*stat),
+            Ok(Event::Stat(stat)) => {
+                if stat.kind == FileKind::Regular {
+                    slot.found_on = Device::of(stat.dev);
+                    self.devices.learn(slot.load.site, &slot.load.path, slot.found_on);
+                }
+                Reply::Stat(*stat)
+            }
             Ok(Event::Listed(entries)) => Reply::Listed(entries),
             Ok(Event::Read(buffer)) => Reply::Read(buffer),
             Ok(event) => unreachable!("no load asks for {event:?}"),
@@ -163,16 +203,23 @@ impl Loader {
         let next = step(&mut slot.load, &mut tools);
         for (part, ask) in self.asks.drain(..) {
             debug_assert!(slot.in_flight[part].is_none(), "a part has one operation at a time");
+            let device = match &ask {
+                Ask::Open { .. } => slot.found_on,
+                Ask::OpenForReading(file)
+                | Ask::Stat(file)
+                | Ask::List(file)
+                | Ask::Read(file, _) => file.device(),
+            };
             let operation = operation(ask, policy.keep);
             let token = kind::LOAD | key.to_bits();
-            slot.in_flight[part] = Some(shell.ring.submit(operation, token));
+            slot.in_flight[part] = Some(shell.ring.submit_to(device, operation, token));
         }
         next
     }
 
     /// Removes a load that has ended.
     pub(super) fn remove(&mut self, key: Key) -> Load<Fd> {
-        let Slot { load, in_flight } = self.loads.remove(key).expect("ends once");
+        let Slot { load, in_flight, .. } = self.loads.remove(key).expect("ends once");
         debug_assert!(in_flight.iter().all(Option::is_none), "it ends after its last completion");
         if !load.is_outdated {
             self.by_path[load.site.index()].remove(&load.path);

@@ -13,6 +13,7 @@
 mod answer;
 mod assemble;
 mod change;
+mod devices;
 mod errors;
 mod library;
 mod line;
@@ -31,7 +32,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use http::{Reject, Status};
-use ring::{Change, Completion, Fd, Key, Op, Time};
+use ring::{Change, Completion, Device, Fd, Key, Op, Time};
 use sendfile::Account;
 
 pub use answer::Ticket;
@@ -184,8 +185,11 @@ impl Content {
             let max = age_max(&resource);
             let refreshing = self.loader.is_loading(site, path);
             if age < max || (refreshing && age < STALE_MAX) {
-                if !refreshing && !self.loader.line.is_full() {
-                    self.begin(shell, site, path, Some(Rc::clone(&resource)), None);
+                if !refreshing {
+                    let device = self.loader.device(shell, &self.sites, site, path);
+                    if !self.loader.line.is_full(device) {
+                        self.begin(shell, site, path, device, Some(Rc::clone(&resource)), None);
+                    }
                 }
                 return Found::Now(Answer::Resource(resource));
             }
@@ -201,10 +205,11 @@ impl Content {
         if path.iter().filter(|byte| **byte == b'/').count() >= DEPTH_MAX {
             return Found::Now(Answer::Error(Status::UriTooLong));
         }
-        if self.loader.line.is_full() {
+        let device = self.loader.device(shell, &self.sites, site, path);
+        if self.loader.line.is_full(device) {
             return Found::Now(Answer::Error(Status::ServiceUnavailable));
         }
-        self.begin(shell, site, path, previous, Some(ticket));
+        self.begin(shell, site, path, device, previous, Some(ticket));
         Found::Later
     }
 
@@ -214,11 +219,12 @@ impl Content {
         shell: &mut Shell,
         site: SiteId,
         path: &[u8],
+        device: Device,
         previous: Option<Rc<Resource>>,
         ticket: Option<Ticket>,
     ) {
-        let load = self.loader.insert(site, path, previous, ticket);
-        if self.loader.line.enter(load) {
+        let load = self.loader.insert(site, path, device, previous, ticket);
+        if self.loader.line.enter(device, load, shell.cx.now) {
             self.look(shell, load);
         }
     }
@@ -270,21 +276,25 @@ impl Content {
         {
             return self.look(shell, load);
         }
+        let way = path::prefix(directory);
+        let device = self.loader.device(shell, &self.sites, site, &way);
         let root = &self.sites[site.index()].root;
-        self.watches.watch(shell, root, site, directory, load);
+        self.watches.watch(shell, root, device, site, directory, load);
     }
 
     /// Lets a load wait for room; it has nothing open meanwhile.
     fn park(&mut self, shell: &mut Shell, load: Key, files: usize) {
         self.loader.load_mut(load).park();
         self.loader.line.park(Parked { load, files, since: shell.cx.now });
-        self.leave_line(shell);
+        let device = self.loader.device_of(load);
+        self.leave_line(shell, device);
         self.schedule(shell);
     }
 
-    /// Gives the place of a load to the next in line.
-    fn leave_line(&mut self, shell: &mut Shell) {
-        if let Some(next) = self.loader.line.leave() {
+    /// A load of a device gives its place to the next in line.
+    fn leave_line(&mut self, shell: &mut Shell, device: Device) {
+        self.loader.line.leave(device, shell.cx.now);
+        while let Some(next) = self.loader.line.next(shell.cx.now) {
             self.look(shell, next);
         }
     }
@@ -306,7 +316,8 @@ impl Content {
             self.loader.line.unpark();
             self.library.open_files.reserve(files);
             self.loader.load_mut(load).unpark(files);
-            if self.loader.line.enter(load) {
+            let device = self.loader.device_of(load);
+            if self.loader.line.enter(device, load, shell.cx.now) {
                 self.look(shell, load);
             }
             if self.library.open_files.held() > self.library.open_files.max() {
@@ -317,9 +328,10 @@ impl Content {
 
     /// Ends a load: answers the requests that waited for it, and caches the resource that it found.
     fn end(&mut self, shell: &mut Shell, load: Key, outcome: Outcome<Fd>) {
+        let device = self.loader.device_of(load);
         let mut load = self.loader.remove(load);
         self.library.open_files.release(load.reserved());
-        self.leave_line(shell);
+        self.leave_line(shell, device);
         match outcome {
             Outcome::Unchanged(look, resource) => {
                 resource.validated.set(look.began);
@@ -457,6 +469,7 @@ impl Content {
     /// Loads under way still answer their requests from it, and their resources are not cached.
     pub(crate) fn replace_root(&mut self, shell: &mut Shell, site: SiteId, root: Fd) {
         self.sites[site.index()].root = root;
+        self.loader.forget_devices(site);
         self.outdate_below(site, b"");
         self.schedule(shell);
     }

@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::CString;
 
-use ring::{Change, Completion, Event, Fd, Key, Op, Ring, Slab, Time};
+use ring::{Change, Completion, Device, Event, Fd, Key, Op, Ring, Slab, Time};
 
 use super::errors::{Unwatched, shortage_of_watches};
 use super::path::{Path, ancestors, below, parent, prefix};
@@ -145,6 +145,7 @@ impl Watches {
         &mut self,
         shell: &mut Shell,
         root: &Fd,
+        device: Device,
         site: SiteId,
         path: &[u8],
         load: Key,
@@ -154,7 +155,7 @@ impl Watches {
         let state = State::Pending { loads: vec![load], is_outdated: false };
         let path = Path::from(path);
         let key = self.directories.insert_with(|key| {
-            let operation = shell.ring.submit(op, kind::WATCH | key.to_bits());
+            let operation = shell.ring.submit_to(device, op, kind::WATCH | key.to_bits());
             Directory { site, path: path.clone(), operation, state }
         });
         self.by_path[site.index()].insert(path, key);

@@ -1,0 +1,140 @@
+//! The device that a path leads to, as far as that is known before it is asked.
+//!
+//! A directory is on the device of the files that were found in it. One in which nothing was found yet may
+//! be the mount point of a device that does not answer, so it is a device of its own, together with all
+//! below it, until something is found there. If the device around it is silent, it is taken for a part of
+//! that.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use ring::Device;
+
+use super::path::{Path, ancestors, parent};
+use crate::site::SiteId;
+
+/// Directories whose devices are kept, per worker. At the limit all are dropped, and learned again.
+const DIRECTORIES_MAX: usize = 4096;
+
+/// The devices of directories.
+#[derive(Debug)]
+pub(super) struct Devices {
+    /// The directories of each site.
+    by_path: Vec<BTreeMap<Path, Device>>,
+    count: usize,
+}
+
+impl Devices {
+    pub(super) fn new(sites: usize) -> Self {
+        Self { by_path: vec![BTreeMap::new(); sites], count: 0 }
+    }
+
+    /// A file was found on a device.
+    pub(super) fn learn(&mut self, site: SiteId, path: &[u8], device: Device) {
+        let directory = parent(path);
+        if let Some(known) = self.by_path[site.index()].get_mut(directory) {
+            *known = device;
+            return;
+        }
+        if self.count == DIRECTORIES_MAX {
+            self.by_path.iter_mut().for_each(BTreeMap::clear);
+            self.count = 0;
+        }
+        self.by_path[site.index()].insert(Rc::from(directory), device);
+        self.count += 1;
+    }
+
+    /// The site has another root.
+    pub(super) fn forget(&mut self, site: SiteId) {
+        self.count -= core::mem::take(&mut self.by_path[site.index()]).len();
+    }
+
+    /// The device that a path leads to; `root` is the device of the site's root.
+    pub(super) fn of(
+        &self,
+        site: SiteId,
+        root: Device,
+        path: &[u8],
+        is_silent: impl Fn(Device) -> bool,
+    ) -> Device {
+        let known = &self.by_path[site.index()];
+        if let Some(device) = known.get(parent(path)) {
+            return *device;
+        }
+        // Of the directories on the way, the last that is known, and the first behind it.
+        let (mut around, mut first) = (root, None);
+        for directory in ancestors(path).skip(1) {
+            match known.get(directory) {
+                Some(device) => (around, first) = (*device, None),
+                None => first = first.or(Some(directory)),
+            }
+        }
+        match first {
+            Some(directory) if !is_silent(around) => unknown(site, directory),
+            _ => around,
+        }
+    }
+}
+
+/// Names a directory by a hash (FNV-1a). Two directories with the same hash share their places, no more.
+fn unknown(site: SiteId, directory: &[u8]) -> Device {
+    let seed = 0xcbf2_9ce4_8422_2325 ^ site.index() as u64;
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    Device::unknown(directory.iter().fold(seed, step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: Device = Device::of(1);
+    const DISK: Device = Device::of(2);
+    const SITE: SiteId = SiteId::FIRST;
+
+    fn of(devices: &Devices, path: &str) -> Device {
+        devices.of(SITE, ROOT, path.as_bytes(), |_| false)
+    }
+
+    #[test]
+    fn a_directory_is_a_device_of_its_own_until_something_is_found_in_it() {
+        let mut devices = Devices::new(1);
+        assert_eq!(of(&devices, "file"), ROOT);
+        assert_eq!(of(&devices, ""), ROOT);
+        let unknown = of(&devices, "disk/file");
+        assert!(unknown != ROOT && unknown != of(&devices, "other/file"));
+        assert_eq!(unknown.numbers(), None);
+        for path in ["disk/", "disk/a/b/c", "disk/b/"] {
+            assert_eq!(of(&devices, path), unknown, "{path}");
+        }
+        devices.learn(SITE, b"disk/file", DISK);
+        assert_eq!((of(&devices, "disk/"), of(&devices, "disk/x")), (DISK, DISK));
+        assert_eq!(of(&devices, "disk"), ROOT, "it is the name of the directory that is looked up");
+        let below = of(&devices, "disk/a/b");
+        assert!(![ROOT, DISK, unknown].contains(&below), "another one may be mounted there");
+        devices.learn(SITE, b"disk/a/b/c", DISK);
+        assert_eq!(of(&devices, "disk/a/b/d"), DISK);
+        assert_eq!(of(&devices, "disk/a/x"), below);
+        devices.forget(SITE);
+        assert_eq!(of(&devices, "disk/file"), unknown);
+    }
+
+    #[test]
+    fn below_a_silent_device_everything_is_silent() {
+        let mut devices = Devices::new(1);
+        devices.learn(SITE, b"disk/file", DISK);
+        let silent = |path: &str| devices.of(SITE, ROOT, path.as_bytes(), |of| of == DISK);
+        assert_eq!(silent("disk/a/b"), DISK);
+        assert_ne!(silent("other/a"), ROOT);
+    }
+
+    #[test]
+    fn devices_of_many_directories_are_learned_again() {
+        let mut devices = Devices::new(1);
+        for number in 0..=DIRECTORIES_MAX {
+            devices.learn(SITE, format!("{number}/x").as_bytes(), DISK);
+            assert!(devices.count <= DIRECTORIES_MAX);
+        }
+        assert_eq!(of(&devices, &format!("{DIRECTORIES_MAX}/y")), DISK);
+        assert_eq!(of(&devices, "0/y").numbers(), None);
+    }
+}
