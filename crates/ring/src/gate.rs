@@ -140,12 +140,13 @@ impl Shares {
         self.devices.get(&device).map_or(Duration::ZERO, |calls| calls.silence(now))
     }
 
-    /// Whether a call should not even be tried: the device has been silent for so long, and the last
-    /// call on it began less than that ago. So one call is tried in each such time.
+    /// Whether a call should not even be tried: the device has been silent for so long. One call is tried
+    /// in each such time all the same, as long as the device has places.
     #[must_use]
     pub fn refuses(&self, device: Device, now: Time, patience: Duration) -> bool {
         self.devices.get(&device).is_some_and(|calls| {
-            calls.silence(now) >= patience && now.since(calls.last_begun) < patience
+            calls.silence(now) >= patience
+                && (now.since(calls.last_begun) < patience || !self.may_begin(device, now))
         })
     }
 

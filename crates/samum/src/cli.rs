@@ -166,6 +166,10 @@ pub struct Serve {
     #[arg(long, value_name = "S", default_value = "30", value_parser = parse_seconds)]
     pub timeout_send: Duration,
 
+    /// Answer 503 to a request whose file the disk has not brought after S seconds
+    #[arg(long, value_name = "S", default_value = "30", value_parser = parse_seconds)]
+    pub timeout_disk: Duration,
+
     /// Bytes per second that a client must take while a response waits for it
     #[arg(long, value_name = "BYTES/S", default_value = "64", value_parser = parse_bytes)]
     pub rate_min: u64,
@@ -251,6 +255,7 @@ impl Serve {
                 timeout_idle: self.timeout_idle,
                 timeout_header: self.timeout_header,
                 timeout_send: self.timeout_send,
+                timeout_disk: self.timeout_disk,
                 rate_min: self.rate_min,
                 ..Tuning::default()
             },

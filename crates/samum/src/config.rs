@@ -62,6 +62,8 @@ pub struct Tuning {
     pub timeout_header: Duration,
     /// A connection whose peer takes less than [`rate_min`](Self::rate_min) for this long is closed.
     pub timeout_send: Duration,
+    /// A request whose file a disk has not brought after this time is answered 503.
+    pub timeout_disk: Duration,
     /// Bytes per second that a peer must take while a response waits for it. It must always take at
     /// least one byte in each `timeout_send`.
     pub rate_min: u64,
@@ -80,6 +82,7 @@ impl Default for Tuning {
             timeout_idle: Duration::from_secs(75),
             timeout_header: Duration::from_secs(20),
             timeout_send: Duration::from_secs(30),
+            timeout_disk: Duration::from_secs(30),
             rate_min: 64,
         }
     }

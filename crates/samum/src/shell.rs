@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::io;
 use std::rc::Rc;
 
-use ring::{Ring, Time, Token};
+use ring::{Device, Ring, Time, Token};
 use sendfile::Disk;
 
 use crate::config::Tuning;
@@ -67,6 +67,8 @@ pub struct Shell {
     pub(crate) access: Option<AccessLog>,
     pub(crate) notes: Sink,
     complained: [Option<Time>; 2],
+    /// The devices that do not answer, as the operator knows them.
+    silent: Vec<(Device, String)>,
 }
 
 impl Shell {
@@ -79,7 +81,8 @@ impl Shell {
         notes: Sink,
     ) -> Self {
         let cx = Context::new(tuning, sites, access.is_some());
-        let mut shell = Self { ring, cx, disk, access, notes, complained: [None; 2] };
+        let mut shell =
+            Self { ring, cx, disk, access, notes, complained: [None; 2], silent: Vec::new() };
         shell.tick();
         shell
     }
@@ -87,6 +90,37 @@ impl Shell {
     /// Begins a turn.
     pub(crate) fn tick(&mut self) {
         self.cx.tick(self.ring.now(), self.ring.unix_time());
+        while let Some(device) = self.ring.next_answered() {
+            self.note_answer(device);
+        }
+    }
+
+    /// Tells the operator, once, that the device of a path has not answered for `timeout_disk`, if that
+    /// is so.
+    pub(crate) fn report_silence(&mut self, device: Device, path: &[u8]) {
+        if self.ring.silence(device) < self.cx.tuning.timeout_disk {
+            return;
+        }
+        let Some(calls) = self.ring.report(device) else { return };
+        let number = match device.numbers() {
+            Some((major, minor)) => format!(" (device {major}:{minor})"),
+            None => String::new(),
+        };
+        let name = format!("the disk of /{}{number}", String::from_utf8_lossy(path));
+        let seconds = self.ring.silence(device).as_secs_f64();
+        self.note(&format!(
+            "{name} has not answered for {seconds:.0} s: {calls} calls wait for it; until it answers, \
+             requests for its files get a 503"
+        ));
+        self.silent.push((device, name));
+    }
+
+    #[cold]
+    fn note_answer(&mut self, device: Device) {
+        if let Some(place) = self.silent.iter().position(|(silent, _)| *silent == device) {
+            let (_, name) = self.silent.swap_remove(place);
+            self.note(&format!("{name} answers again"));
+        }
     }
 
     /// Writes a message to the operator.

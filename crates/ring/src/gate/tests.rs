@@ -69,11 +69,15 @@ fn a_silent_device_is_tried_once_in_a_while_and_reported_once() {
     assert!(!shares.refuses(A, at(50_000), PATIENCE), "time for a probe");
     shares.begin(A, at(50_000));
     assert!(shares.refuses(A, at(50_001), PATIENCE));
-    assert!(shares.end(A, at(51_000)), "it answers again");
-    assert!(!shares.refuses(A, at(51_000), PATIENCE));
-    assert_eq!(shares.silence(A, at(51_002)), Duration::from_millis(2));
-    assert!(!shares.end(A, at(51_000)) && !shares.end(A, at(51_000)));
-    assert_eq!(shares.silence(A, at(99_000)), Duration::ZERO, "nothing is asked of it");
+    shares.begin(A, at(80_000));
+    assert!(shares.refuses(A, at(999_000), PATIENCE), "it has all of its places");
+    shares.end(A, at(999_000));
+    shares.report(A);
+    assert!(shares.end(A, at(999_000)), "it answers again");
+    assert!(!shares.refuses(A, at(999_000), PATIENCE));
+    assert_eq!(shares.silence(A, at(999_002)), Duration::from_millis(2));
+    assert!(!shares.end(A, at(999_002)) && !shares.end(A, at(999_002)));
+    assert_eq!(shares.silence(A, at(1_099_000)), Duration::ZERO, "nothing is asked of it");
 }
 
 #[test]

@@ -92,6 +92,11 @@ impl Line {
         self.gate.next(now)
     }
 
+    /// Takes a load out of the line; returns whether it stood there.
+    pub(super) fn withdraw(&mut self, device: Device, load: Key) -> bool {
+        self.gate.withdraw(device, &load)
+    }
+
     pub(super) fn park(&mut self, parked: Parked) {
         self.parked.push_back(parked);
     }
@@ -135,6 +140,8 @@ mod tests {
         let mut enter = |key| line.enter(disk, key, now);
         assert_eq!([a, b, c, d].map(&mut enter), [true, false, false, false]);
         assert!(line.enter(Device::of(2), other, now), "another device");
+        assert!(line.withdraw(disk, d) && !line.withdraw(disk, d) && !line.withdraw(disk, a));
+        assert!(!line.enter(disk, d, now));
         line.leave(disk, now);
         assert_eq!([(); 3].map(|()| line.next(now)), [Some(b), Some(c), None]);
         line.leave(disk, now);

@@ -4,12 +4,14 @@
 //! replies.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::io;
 use std::rc::Rc;
 
-use ring::{BufferPool, Caching, Completion, Device, Event, Fd, FileKind, Key, Op, OpenHow, Slab};
+use ring::{
+    BufferPool, Caching, Completion, Device, Event, Fd, FileKind, Key, Op, OpenHow, Slab, Time,
+};
 
 use super::answer::Ticket;
 use super::devices::Devices;
@@ -36,6 +38,8 @@ const SILENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Loader {
     loads: Slab<Slot>,
+    /// The loads that are not overdue, by the time at which they began.
+    by_time: BTreeSet<(Time, u64)>,
     /// For each site, the loads that are not outdated, by path. Requests join them.
     by_path: Vec<BTreeMap<Path, Key>>,
     pub(super) line: Line,
@@ -47,6 +51,13 @@ pub(super) struct Loader {
     asks: Vec<(usize, Ask<Fd>)>,
 }
 
+/// The requests that wait for a path.
+#[derive(Debug)]
+pub(super) enum Tickets<'a> {
+    Open(&'a mut Vec<Ticket>),
+    Overdue,
+}
+
 #[derive(Debug)]
 struct Slot {
     load: Load<Fd>,
@@ -56,6 +67,9 @@ struct Slot {
     found_on: Device,
     /// For each part, the key of its operation; Some exactly while the ring has one.
     in_flight: Parts<Key>,
+    begun: Time,
+    /// Whether those that waited for it have been told that the disk does not answer.
+    is_overdue: bool,
 }
 
 impl Loader {
@@ -69,6 +83,7 @@ impl Loader {
         let size = usize::try_from(FINISHED_BYTES_MAX).expect("a small constant");
         Ok(Self {
             loads: Slab::new(),
+            by_time: BTreeSet::new(),
             by_path: vec![BTreeMap::new(); sites],
             line: Line::new((descriptors_max / 2 / DESCRIPTORS).max(1)),
             devices: Devices::new(sites),
@@ -87,10 +102,29 @@ impl Loader {
         below(&self.by_path[site.index()], prefix).next().is_some()
     }
 
-    /// The requests that wait for a path, if it is being loaded.
-    pub(super) fn tickets(&mut self, site: SiteId, path: &[u8]) -> Option<&mut Vec<Ticket>> {
+    /// The requests that wait for a path, if it is being loaded; none may join those of a load that is
+    /// overdue.
+    pub(super) fn tickets(&mut self, site: SiteId, path: &[u8]) -> Option<Tickets<'_>> {
         let key = *self.by_path[site.index()].get(path)?;
-        Some(&mut self.load_mut(key).tickets)
+        let slot = self.loads.get_mut(key).expect("kept until it ends");
+        Some(if slot.is_overdue { Tickets::Overdue } else { Tickets::Open(&mut slot.load.tickets) })
+    }
+
+    /// When the next load is overdue.
+    pub(super) fn next_deadline(&self, patience: Duration) -> Option<Time> {
+        self.by_time.first().map(|(begun, _)| *begun + patience)
+    }
+
+    /// A load that has taken longer than `patience`, once.
+    pub(super) fn next_overdue(&mut self, now: Time, patience: Duration) -> Option<Key> {
+        let (begun, bits) = *self.by_time.first()?;
+        if now.since(begun) < patience {
+            return None;
+        }
+        self.by_time.pop_first();
+        let key = Key::from_bits(bits);
+        self.loads.get_mut(key).expect("kept until it ends").is_overdue = true;
+        Some(key)
     }
 
     /// Adds a load, which does not begin yet.
@@ -101,13 +135,21 @@ impl Loader {
         device: Device,
         previous: Option<Rc<Resource>>,
         ticket: Option<Ticket>,
+        begun: Time,
     ) -> Key {
         let path = Path::from(path);
         let load = Load::new(site, Rc::clone(&path), previous, ticket);
         self.line.charge(load.bytes());
-        let key =
-            self.loads.insert(Slot { load, device, found_on: device, in_flight: [None; PARTS] });
+        let key = self.loads.insert(Slot {
+            load,
+            device,
+            found_on: device,
+            in_flight: [None; PARTS],
+            begun,
+            is_overdue: false,
+        });
         self.by_path[site.index()].insert(path, key);
+        self.by_time.insert((begun, key.to_bits()));
         key
     }
 
@@ -126,6 +168,11 @@ impl Loader {
     /// The device whose place a load has or waits for.
     pub(super) fn device_of(&self, key: Key) -> Device {
         self.loads.get(key).expect("kept until it ends").device
+    }
+
+    /// The device that the path of a load leads to, as far as is known by now.
+    pub(super) fn found_on(&self, key: Key) -> Device {
+        self.loads.get(key).expect("kept until it ends").found_on
     }
 
     /// The site has another root directory.
@@ -219,7 +266,8 @@ impl Loader {
 
     /// Removes a load that has ended.
     pub(super) fn remove(&mut self, key: Key) -> Load<Fd> {
-        let Slot { load, in_flight, .. } = self.loads.remove(key).expect("ends once");
+        let Slot { load, in_flight, begun, .. } = self.loads.remove(key).expect("ends once");
+        self.by_time.remove(&(begun, key.to_bits()));
         debug_assert!(in_flight.iter().all(Option::is_none), "it ends after its last completion");
         if !load.is_outdated {
             self.by_path[load.site.index()].remove(&load.path);

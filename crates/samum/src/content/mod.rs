@@ -51,7 +51,7 @@ use errors::Refusal;
 use library::Library;
 use line::Parked;
 use load::{Load, Look, Next, Outcome, Way};
-use loader::Loader;
+use loader::{Loader, Tickets};
 use path::is_directory;
 use tag::Hashes;
 use watch::{Notice, Progress, Watches};
@@ -185,32 +185,38 @@ impl Content {
             let max = age_max(&resource);
             let refreshing = self.loader.is_loading(site, path);
             if age < max || (refreshing && age < STALE_MAX) {
-                if !refreshing {
-                    let device = self.loader.device(shell, &self.sites, site, path);
-                    if !self.loader.line.is_full(device) {
-                        self.begin(shell, site, path, device, Some(Rc::clone(&resource)), None);
-                    }
+                if !refreshing && let Some(device) = self.admits(shell, site, path) {
+                    self.begin(shell, site, path, device, Some(Rc::clone(&resource)), None);
                 }
                 return Found::Now(Answer::Resource(resource));
             }
             previous = Some(resource);
         }
-        if let Some(tickets) = self.loader.tickets(site, path) {
-            if tickets.len() >= TICKETS_MAX {
-                return Found::Now(Answer::Error(Status::ServiceUnavailable));
+        match self.loader.tickets(site, path) {
+            Some(Tickets::Open(tickets)) if tickets.len() < TICKETS_MAX => {
+                tickets.push(ticket);
+                return Found::Later;
             }
-            tickets.push(ticket);
-            return Found::Later;
+            Some(_) => return Found::Now(Answer::Error(Status::ServiceUnavailable)),
+            None => {}
         }
         if path.iter().filter(|byte| **byte == b'/').count() >= DEPTH_MAX {
             return Found::Now(Answer::Error(Status::UriTooLong));
         }
-        let device = self.loader.device(shell, &self.sites, site, path);
-        if self.loader.line.is_full(device) {
+        let Some(device) = self.admits(shell, site, path) else {
             return Found::Now(Answer::Error(Status::ServiceUnavailable));
-        }
+        };
         self.begin(shell, site, path, device, previous, Some(ticket));
         Found::Later
+    }
+
+    /// The device of a path, if a load of it may begin: there is room in the line, and the device answers.
+    /// If it does not, a request is answered at once, as a proxy answers for an upstream that is down: its
+    /// client could wait for the whole timeout, and would only learn the same.
+    fn admits(&self, shell: &Shell, site: SiteId, path: &[u8]) -> Option<Device> {
+        let device = self.loader.device(shell, &self.sites, site, path);
+        let is_silent = shell.ring.refuses(device, shell.cx.tuning.timeout_disk);
+        (!is_silent && !self.loader.line.is_full(device)).then_some(device)
     }
 
     /// Begins a load of a path.
@@ -223,10 +229,12 @@ impl Content {
         previous: Option<Rc<Resource>>,
         ticket: Option<Ticket>,
     ) {
-        let load = self.loader.insert(site, path, device, previous, ticket);
-        if self.loader.line.enter(device, load, shell.cx.now) {
+        let now = shell.cx.now;
+        let load = self.loader.insert(site, path, device, previous, ticket, now);
+        if self.loader.line.enter(device, load, now) {
             self.look(shell, load);
         }
+        self.schedule(shell);
     }
 
     /// Looks at the path of a load, for the first time or again.
@@ -515,7 +523,9 @@ impl Content {
             Some(shell.cx.now)
         } else {
             let idle = self.library.next_idle_look();
-            [idle, self.loader.line.next_look(shell.cx.now)].into_iter().flatten().min()
+            let parked = self.loader.line.next_look(shell.cx.now);
+            let overdue = self.loader.next_deadline(shell.cx.tuning.timeout_disk);
+            [idle, parked, overdue].into_iter().flatten().min()
         };
         let Some(at) = at else { return };
         if let Some((earlier, key)) = self.tidy {
@@ -539,7 +549,27 @@ impl Content {
         self.watches.cancel_some(&mut shell.ring);
         self.library.evict_idle(shell.cx.now);
         self.serve_parked(shell);
+        self.give_up_overdue(shell);
         self.schedule(shell);
+    }
+
+    /// Answers requests that have waited for a disk for too long. Their loads go on, for the calls of a
+    /// load cannot be cancelled, unless they have not begun.
+    fn give_up_overdue(&mut self, shell: &mut Shell) {
+        let patience = shell.cx.tuning.timeout_disk;
+        while let Some(key) = self.loader.next_overdue(shell.cx.now, patience) {
+            let device = self.loader.device_of(key);
+            for device in [device, self.loader.found_on(key)] {
+                shell.report_silence(device, &self.loader.load(key).path);
+            }
+            let mut tickets = core::mem::take(&mut self.loader.load_mut(key).tickets);
+            shell.cx.stats.disk_timeouts += tickets.len() as u64;
+            self.answer(&mut tickets, &Answer::Error(Status::ServiceUnavailable));
+            if self.loader.line.withdraw(device, key) {
+                let load = self.loader.remove(key);
+                self.library.open_files.release(load.reserved());
+            }
+        }
     }
 
     /// Takes the entity tags that the thread for them has computed.

@@ -6,6 +6,8 @@ use sendfile::Piece;
 use super::{Body, Part, Response};
 
 const HTML: &[u8] = b"text/html; charset=utf-8";
+/// Seconds after which a client may try again what cannot be served at the moment.
+const RETRY_AFTER: &[u8] = b"10";
 /// The methods that are allowed for files.
 pub(crate) const ALLOW: &[u8] = b"GET, HEAD, OPTIONS";
 
@@ -27,6 +29,10 @@ pub(crate) fn explained(bare: ResponseHead<'_>) -> Response<'_> {
 /// Makes a page. `sentence` is not escaped, so it must not contain text of clients or files.
 fn page<'a>(sentence: &str, nosniff: bool, bare: ResponseHead<'a>) -> Response<'a> {
     let status = bare.status;
+    let mut extra = bare.extra;
+    if status == Status::ServiceUnavailable {
+        extra.push(b"Retry-After", RETRY_AFTER);
+    }
     let body = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{status}</title>\
          <style>body{{font:1rem/1.5 system-ui,sans-serif;margin:4rem auto;max-width:40rem;\
@@ -39,6 +45,7 @@ fn page<'a>(sentence: &str, nosniff: bool, bare: ResponseHead<'a>) -> Response<'
         content_length: Some(body.len() as u64),
         allow: (status == Status::MethodNotAllowed).then(|| ALLOW.into()),
         nosniff,
+        extra,
         ..bare
     };
     Response::new(head, Body::from(Part::Piece(Piece::Bytes(body))))
@@ -57,7 +64,9 @@ const fn explanation(status: Status) -> &'static str {
         Status::RangeNotSatisfiable => "The requested range is beyond the end of the file.",
         Status::InternalServerError => "The disk could not be read.",
         Status::NotImplemented => "The server does not know this method.",
-        Status::ServiceUnavailable => "The server is too busy at the moment. Please try again.",
+        Status::ServiceUnavailable => {
+            "The server cannot read this at the moment. Please try again."
+        }
         _ => "The request could not be answered.",
     }
 }

@@ -32,6 +32,7 @@ fn help_version_completions_and_man_page_are_printed() {
         "--timeout-idle",
         "--timeout-header",
         "--timeout-send",
+        "--timeout-disk",
         "--rate-min",
     ] {
         assert!(help.contains(option), "{option} in {help}");
