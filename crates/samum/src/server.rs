@@ -96,7 +96,9 @@ pub fn run(config: &Config) -> Result<(), String> {
     let crowd = Crowd::new(connections.min(descriptors_for_connections));
     let (mut workers, inboxes) = Workers::new(config.threads);
     let (started, starts) = mpsc::channel();
-    let mut threads = Vec::new();
+    // Not by `join`: a thread whose calls on a dead disk are under way in the kernel's workers does not
+    // end before they do.
+    let (ended, ends) = mpsc::channel();
     for ((number, listeners), inbox) in sockets.into_iter().enumerate().zip(inboxes) {
         let seed = Seed {
             listeners,
@@ -108,16 +110,21 @@ pub fn run(config: &Config) -> Result<(), String> {
             descriptors,
         };
         let started = started.clone();
-        let body = move || seed.run(inbox, &started);
+        let ended = ended.clone();
+        let body = move || {
+            let result = seed.run(inbox, &started);
+            // It fails if the main thread has given up.
+            let _ = ended.send(result);
+        };
         let spawned = thread::Builder::new().name(format!("worker-{number}")).spawn(body);
-        threads.push(spawned.map_err(|error| format!("cannot start a worker: {error}"))?);
+        spawned.map_err(|error| format!("cannot start a worker: {error}"))?;
     }
-    drop(started);
+    drop((started, ended));
     // The workers have duplicates. A descriptor kept here would keep the old file open after the log has
     // been reopened.
     drop(log);
     let mut driver = None;
-    for _ in &threads {
+    for _ in 0..config.threads {
         let said = starts.recv().map_err(|_| "a worker ended before it had started".to_owned())?;
         let (waker, name) = said?;
         workers.add_waker(waker);
@@ -157,11 +164,10 @@ pub fn run(config: &Config) -> Result<(), String> {
     let watcher = signals.handle();
     let waiting = spawn("signals", move || obey_signals(signals, &workers, &reopen, socket_files))?;
     let mut result = Ok(());
-    for thread in threads {
-        match thread.join() {
-            Ok(ended) => result = result.and(ended),
-            Err(_) => result = Err("a worker panicked".to_owned()),
-        }
+    for _ in 0..config.threads {
+        // Without a result it has panicked.
+        let ended = ends.recv().map_err(|_| "a worker panicked".to_owned());
+        result = result.and(ended.and_then(core::convert::identity));
     }
     watcher.close();
     // The thread ends because the signals are closed; it has no result.
