@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
-use testkit::{Client, Content, Op, Server, SlowFs, SlowFsBuilder, or_skip};
+use testkit::{Client, Content, Op, Server, SlowFs, SlowFsBuilder, Tree, or_skip};
 
 use common::{SOON, ask, ask_on, connect, on_both_drivers, request, serve};
 
@@ -242,6 +242,106 @@ fn a_server_with_a_sleeping_disk_shuts_down() {
         assert_cold_arrive(clients);
         assert_eq!(server.wait(SOON).unwrap().code(), Some(0));
     });
+}
+
+/// A tree with a file system in it, and the name of that, which is below the root.
+fn tree_with(file_system: SlowFsBuilder) -> Result<(Tree, SlowFs, String), testkit::Skip> {
+    let mut tree = Tree::new().file("hot.txt", "hot");
+    for number in 0..HEALTHY {
+        tree = tree.file(format!("healthy{number}/a.txt"), "fine");
+    }
+    let slow = file_system.mount_beneath(tree.path())?;
+    let name = slow.path().file_name().expect("a directory").to_str().expect("plain").to_owned();
+    Ok((tree, slow, name))
+}
+
+const HEALTHY: usize = 40;
+/// Requests of one client for files of a file system that does not answer.
+const REQUESTS: usize = 4;
+/// More clients than there are places for calls that sleep.
+const CLIENTS: usize = 140;
+
+fn set_dead(slow: &SlowFs, is_dead: bool) {
+    let delay = if is_dead { Duration::MAX } else { Duration::ZERO };
+    for op in [Op::Lookup, Op::Open, Op::Getattr, Op::Read] {
+        slow.set_delay(op, delay);
+    }
+}
+
+/// Opens clients that together ask for several hundred different files.
+fn ask_dead(server: &Server, name: &str) -> Vec<Client> {
+    let paths = |client: usize| (0..REQUESTS).map(move |file| client * REQUESTS + file);
+    (0..CLIENTS)
+        .map(|number| {
+            let get = |file| request(&format!("GET /{name}/cold/{file}.bin"));
+            let mut client = connect(server);
+            client.send(paths(number).map(get).collect::<String>()).unwrap();
+            client
+        })
+        .collect()
+}
+
+#[test]
+fn a_file_system_that_never_answers_harms_only_its_own_files() {
+    for is_known in [true, false] {
+        on_both_drivers(|driver| {
+            let (tree, slow, name) = or_skip!(tree_with(file_system()));
+            let mut server = serve(driver, tree.path(), &["--timeout-disk", "3"]);
+            assert_eq!(ask(&server, "GET /hot.txt").body, b"hot");
+            if is_known {
+                assert_eq!(ask(&server, &format!("GET /{name}/hot/hot.txt")).body, b"hot");
+            }
+            set_dead(&slow, true);
+            let clients = ask_dead(&server, &name);
+            assert!(slow.wait_until_waiting(Op::Lookup, 1, SOON));
+            for number in 0..HEALTHY {
+                let began = Instant::now();
+                let response = ask(&server, &format!("GET /healthy{number}/a.txt"));
+                assert_eq!((response.status, &response.body[..]), (200, &b"fine"[..]));
+                assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+            }
+            assert_eq!(ask(&server, "GET /hot.txt").body, b"hot");
+            for mut client in clients {
+                client.set_limit(SOON);
+                for _ in 0..REQUESTS {
+                    let response = client.response().unwrap();
+                    assert_eq!(response.status, 503);
+                    assert!(response.header("Retry-After").is_some());
+                }
+            }
+            assert!(server.wait_for_stderr("has not answered", SOON).is_some());
+            let said =
+                |text: &str| server.stderr().iter().filter(|line| line.contains(text)).count();
+            assert_eq!(said("has not answered"), 1, "{:?}", server.stderr());
+            let began = Instant::now();
+            for number in 0..20 {
+                // One of them may be the one that tries it.
+                let mut client = connect(&server);
+                client.send(request(&format!("GET /{name}/cold/new{number}.bin"))).unwrap();
+                assert_eq!(client.response().unwrap().status, 503);
+            }
+            assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+            set_dead(&slow, false);
+            assert!(server.wait_for_stderr("answers again", SOON).is_some());
+            for number in 0..COLD {
+                let path = format!("GET /{name}/cold/{number}.bin");
+                assert!(common::wait_until(SOON, || ask(&server, &path).status == 200));
+                cold(number).assert_is(&ask(&server, &path).body);
+            }
+            set_dead(&slow, true);
+            let clients = ask_dead(&server, &name);
+            assert!(slow.wait_until_waiting(Op::Lookup, 1, SOON));
+            server.signal(testkit::Signal::TERM).unwrap();
+            drop(clients);
+            // The main thread has ended; those in calls of FUSE cannot even be killed (`request_wait_answer`
+            // in fs/fuse/dev.c).
+            let status = format!("/proc/{}/status", server.pid());
+            let has_ended = || fs::read_to_string(&status).unwrap().contains("State:\tZ");
+            assert!(common::wait_until(SOON, has_ended), "it waits for calls");
+            set_dead(&slow, false);
+            assert_eq!(server.wait(SOON).unwrap().code(), Some(0));
+        });
+    }
 }
 
 /// A tracer of the server's only worker.

@@ -292,9 +292,17 @@ impl SlowFsBuilder {
     /// # Errors
     /// The reason why this machine cannot: mostly no /dev/fuse, or neither root nor fusermount3.
     pub fn mount(self) -> Result<SlowFs, Skip> {
+        self.mount_beneath(std::env::temp_dir())
+    }
+
+    /// Mounts it at a temporary directory beneath another directory.
+    ///
+    /// # Errors
+    /// Those of [`SlowFsBuilder::mount`].
+    pub fn mount_beneath(self, place: impl AsRef<Path>) -> Result<SlowFs, Skip> {
         let skip =
             |error: io::Error| Skip::new(format!("cannot mount a FUSE file system: {error}"));
-        let directory = TempDir::with_prefix("samum-slow-").map_err(skip)?;
+        let directory = TempDir::with_prefix_in("samum-slow-", place).map_err(skip)?;
         // The kernel resolves symbolic links in the path, and /proc/mounts has the result.
         let mountpoint = directory.path().canonicalize().map_err(skip)?;
         let shared = Arc::new(Shared {
