@@ -166,8 +166,8 @@ pub fn run(config: &Config) -> Result<(), String> {
     let mut result = Ok(());
     for _ in 0..config.threads {
         // Without a result it has panicked.
-        let ended = ends.recv().map_err(|_| "a worker panicked".to_owned());
-        result = result.and(ended.and_then(core::convert::identity));
+        let ended = ends.recv().unwrap_or_else(|_| Err("a worker panicked".to_owned()));
+        result = result.and(ended);
     }
     watcher.close();
     // The thread ends because the signals are closed; it has no result.
