@@ -316,7 +316,7 @@ impl Session for Http1 {
 
     fn handle_deadline(
         &mut self,
-        work: Option<&mut Work>,
+        mut work: Option<&mut Work>,
         cx: &mut Context,
         acknowledged: i64,
     ) -> Next {
@@ -346,12 +346,15 @@ impl Session for Http1 {
                 Next::Close(Why::TimedOut)
             }
             Wait::Source(..) if !self.ended => Next::Wait,
+            Wait::Source(_, taking) if work.as_mut().is_some_and(|work| work.has_sent_more()) => {
+                self.set_wait(Wait::Source(cx.now, taking));
+                Next::Wait
+            }
             Wait::Idle(_) | Wait::Source(..) => {
                 cx.stats.timeouts += 1;
                 Next::Close(Why::TimedOut)
             }
             Wait::Request(since) => {
-                let mut work = work;
                 if work.as_mut().is_some_and(|work| work.is_received_fast_enough(cx, since)) {
                     self.set_wait(Wait::Request(cx.now));
                     return Next::Wait;
@@ -371,9 +374,17 @@ impl Session for Http1 {
     }
 
     fn handle_shutdown(&mut self, work: Option<&mut Work>) -> Next {
+        if let Phase::Lingering(..) = self.phase {
+            return Next::Wait;
+        }
         self.take_no_more();
         let Some(work) = work.filter(|work| !work.is_idle()) else {
-            return Next::Close(Why::Done);
+            if self.reader.is_idle() {
+                return Next::Close(Why::Done);
+            }
+            // The peer still sends a body that has been answered: it has to linger.
+            self.reader.close();
+            return Next::Pump;
         };
         self.close_reader(work);
         if let Some(Exchange::Asked { asked, .. }) = work.exchanges.back_mut() {

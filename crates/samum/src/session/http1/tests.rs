@@ -356,7 +356,7 @@ fn open_and_receiving() {
             (On::Drained(0, false), WAIT, "Open Request 0", ""),
             (On::Eof, PUMP, "Open Request 0", ""),
             (On::Deadline(0), TIMED_OUT, "Open Request 0", ""),
-            (On::Shutdown, DONE, "Last Request 0", ""),
+            (On::Shutdown, PUMP, "Last Request 0", ""),
         ],
     );
     run(
@@ -541,7 +541,7 @@ fn last_and_lingering() {
             (On::Deadline(0), DONE, "Lingering 0", ""),
             // The peer has not got everything.
             (On::Deadline(-1), WAIT, "Lingering 2", ""),
-            (On::Shutdown, DONE, "Lingering 0", ""),
+            (On::Shutdown, WAIT, "Lingering 0", ""),
         ],
     );
 }
@@ -567,7 +567,20 @@ fn respond_to_the_end((session, work): &mut State) {
     session.respond(work, &mut context(), 0, &request.head, response);
 }
 
-/// A search that somebody else counts.
+#[test]
+fn a_peer_that_has_ended_its_side_is_left_only_if_nothing_leaves() {
+    let mut cx = context();
+    let mut state = ended(unsent(state(Phase::Open(SOURCE))));
+    for _ in 0..3 {
+        state.1.stream.push(Piece::Bytes(vec![0; 1000]));
+        send(&mut state.1, 100, &mut Vec::new());
+        assert_eq!(apply(&mut state, &mut cx, On::Waiting), WAIT);
+        assert_eq!(apply(&mut state, &mut cx, On::Deadline(0)), WAIT);
+    }
+    assert_eq!(apply(&mut state, &mut cx, On::Deadline(0)), TIMED_OUT);
+}
+
+/// A search that is counted.
 #[derive(Debug)]
 struct Counted(#[expect(dead_code, reason = "it is counted")] Rc<()>);
 

@@ -52,6 +52,8 @@ pub struct Work {
     pub(super) ends: VecDeque<End>,
     /// The requests that were begun last.
     pub(super) begun: Begun,
+    /// Bytes of the stream that had been sent when a peer that has ended its side was last judged.
+    judged_at: u64,
     /// The turn of the worker in which a producer last made bytes, and how many.
     pub(super) produced: (u64, u64),
 }
@@ -169,7 +171,7 @@ impl Outgoing for Work {
         debug_assert!(self.is_idle() && self.ends.is_empty());
         self.stream.restart();
         (self.begun, self.produced) = (Begun::default(), (0, 0));
-        (self.asked, self.dropped) = (Asked::default(), 0);
+        (self.asked, self.dropped, self.judged_at) = (Asked::default(), 0, 0);
     }
 }
 
@@ -285,6 +287,12 @@ impl Work {
             && incoming.has_room()
             // A client may wait for an invitation until the responses before have been made.
             && (self.exchanges.is_empty() || (self.exchanges.len() == 1 && self.producing.is_none()))
+    }
+
+    /// Whether anything has been sent since this was last asked.
+    pub(super) fn has_sent_more(&mut self) -> bool {
+        let sent = self.stream.sent();
+        core::mem::replace(&mut self.judged_at, sent) < sent
     }
 
     /// Whether so many bytes of a body have come since then as must, for a consumer; they are counted
