@@ -3,17 +3,18 @@
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
 use core::time::Duration;
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::rc::Rc;
 
 use ring::{
-    Buffer, BufferPool, Completion, Event, Key, Op, PROBE_BYTES_MAX, Pipe, PipePool, Ring, Slab,
-    Time, Token,
+    Buffer, BufferPool, Completion, Device, Event, Key, Op, PROBE_BYTES_MAX, Pipe, PipePool, Ring,
+    Shares, Slab, Time, Token,
 };
 
 use crate::file::{BLOCK, Caching, File, Inodes, Readahead};
+use crate::line::Line;
+pub use crate::line::Owner;
 use crate::transport::Takes;
 
 /// The size of a [`Disk`].
@@ -24,7 +25,8 @@ pub struct DiskConfig {
     /// Pipes, which hold pages of the page cache on their way out, at most 1 MiB each; 0 means that
     /// everything is read into buffers.
     pub pipes: usize,
-    /// Reads in flight at once.
+    /// Reads in flight at once, of which one device has a half at most, and a quarter if it has not
+    /// answered for a second ([`Shares`]).
     pub depth: usize,
     /// What becomes of the page cache.
     pub caching: Caching,
@@ -50,23 +52,6 @@ impl Default for DiskConfig {
     }
 }
 
-/// The name of a stream. Its reads and its place in line carry it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Owner {
-    /// The connection's name.
-    pub connection: u64,
-    /// The number of the stream within the connection; 0 if there is only one.
-    pub lane: u32,
-}
-
-impl Owner {
-    /// Names the only stream of a connection.
-    #[must_use]
-    pub const fn of(connection: u64) -> Self {
-        Self { connection, lane: 0 }
-    }
-}
-
 /// The disks as one worker uses them: a pool of buffers, reads in flight, and a line of streams.
 #[derive(Debug)]
 pub struct Disk {
@@ -74,13 +59,12 @@ pub struct Disk {
     pipes: PipePool,
     config: DiskConfig,
     operations: Slab<Operation>,
-    /// The number of reads among the operations.
-    reads: usize,
-    waiting: BTreeMap<u64, Owner>,
-    /// The places of the streams in `waiting`: none stands in line twice.
-    in_line: BTreeMap<Owner, u64>,
-    /// The place of the next stream in line.
-    next_place: u64,
+    /// The reads among the operations, by device.
+    reads: Shares,
+    /// When a read last began or ended.
+    now: Time,
+    /// Streams that wait for a read.
+    line: Line,
     holders: Rc<Holders>,
     inodes: Inodes,
     /// By file system.
@@ -262,15 +246,18 @@ impl Disk {
     /// Those of `mmap(2)`.
     pub fn new(config: DiskConfig) -> io::Result<Self> {
         let block = PROBE_BYTES_MAX;
+        let buffers = (config.memory_bytes / block).max(4);
+        // A device that does not answer must not have all buffers or pipes either.
+        let pipes = if config.pipes == 0 { usize::MAX } else { config.pipes };
+        let reads = config.depth.min(buffers).min(pipes);
         Ok(Self {
-            pool: BufferPool::new(block, (config.memory_bytes / block).max(4))?,
+            pool: BufferPool::new(block, buffers)?,
             pipes: PipePool::new(config.pipes),
             config,
             operations: Slab::new(),
-            reads: 0,
-            waiting: BTreeMap::new(),
-            in_line: BTreeMap::new(),
-            next_place: 0,
+            reads: Shares::new(reads),
+            now: Time::default(),
+            line: Line::default(),
             holders: Rc::default(),
             inodes: Inodes::default(),
             abilities: HashMap::new(),
@@ -281,7 +268,7 @@ impl Disk {
     /// Reads in flight.
     #[must_use]
     pub const fn in_flight(&self) -> usize {
-        self.reads
+        self.reads.taken()
     }
 
     /// Buffers that reads in flight and streams hold.
@@ -298,7 +285,7 @@ impl Disk {
 
     /// Whether a read could begin now with so many buffers and pipes set aside.
     fn has_room_beside(&self, buffers: usize, pipes: usize) -> bool {
-        self.reads < self.config.depth
+        self.reads.taken() < self.config.depth
             && self.pool.available() > buffers
             && (self.config.pipes == 0 || self.pipes.available() > pipes)
     }
@@ -307,7 +294,7 @@ impl Disk {
     /// for [`next_holder`](Self::next_holder) to [`reclaim`](crate::Stream::reclaim).
     #[must_use]
     pub fn is_starved(&self) -> bool {
-        !self.waiting.is_empty() && self.reads < self.config.depth && !self.has_room()
+        !self.line.is_empty() && self.reads.taken() < self.config.depth && !self.has_room()
     }
 
     /// The stream that has held buffers or pipes for the longest time while its transport is
@@ -332,32 +319,30 @@ impl Disk {
         if !self.has_room() {
             return None;
         }
-        let (_, owner) = self.waiting.pop_first()?;
-        self.in_line.remove(&owner);
+        let owner = self.first_waiting()?;
+        self.line.leave(owner);
         Some(owner)
+    }
+
+    /// The first stream in line whose device may be read from. One whose reads do not end has used up its
+    /// share; the streams of others pass its own.
+    fn first_waiting(&self) -> Option<Owner> {
+        self.line.first(|device| self.reads.may_begin(device, self.now))
     }
 
     /// Whether a stream stands in line and there is room for a read of it.
     #[must_use]
     pub fn has_turn(&self) -> bool {
-        !self.waiting.is_empty() && self.has_room()
+        !self.line.is_empty() && self.has_room() && self.first_waiting().is_some()
     }
 
     /// Takes the streams of a connection out of the line: it is closed.
     pub fn leave_line(&mut self, connection: u64) {
-        let all = Owner { connection, lane: 0 }..=Owner { connection, lane: u32::MAX };
-        while let Some((&owner, &place)) = self.in_line.range(all.clone()).next() {
-            self.in_line.remove(&owner);
-            self.waiting.remove(&place);
-        }
+        self.line.leave_all(connection);
     }
 
-    pub(crate) fn wait_in_line(&mut self, owner: Owner) {
-        if let Entry::Vacant(place) = self.in_line.entry(owner) {
-            place.insert(self.next_place);
-            self.waiting.insert(self.next_place, owner);
-            self.next_place += 1;
-        }
+    pub(crate) fn wait_in_line(&mut self, owner: Owner, file: &File) {
+        self.line.enter(owner, Device::of(file.dev()));
     }
 
     /// Tells a file what decides how its residency can be known: whether it stays in the page cache,
@@ -417,6 +402,10 @@ impl Disk {
         if !self.has_room_beside(share(self.pool.count()), share(self.config.pipes)) {
             return None;
         }
+        self.now = ring.now();
+        if !self.reads.may_begin(Device::of(file.dev()), self.now) {
+            return None;
+        }
         let keep = self.keeps(file);
         let abilities = self.abilities.entry(file.dev()).or_default();
         let wanted = usize::try_from(len).unwrap_or(usize::MAX);
@@ -429,8 +418,7 @@ impl Disk {
             (false, Abilities { drop: true, .. }) => How::Drop,
             (false, _) => How::Discard,
         };
-        let mut read =
-            Read { owner, at, file: Rc::clone(file), offset, len, how, began: ring.now() };
+        let mut read = Read { owner, at, file: Rc::clone(file), offset, len, how, began: self.now };
         if how == How::Splice {
             if let Some(pipe) = ring.take_pipe(&self.pipes, offset, wanted) {
                 read.len = pipe.want() as u64;
@@ -451,7 +439,7 @@ impl Disk {
         let alone = read.how == How::Splice && readahead == Readahead::Far;
         let begun = Begun { len: read.len, alone };
         read.file.begin_read(&read.range());
-        self.reads += 1;
+        self.reads.begin(Device::of(read.file.dev()), self.now);
         self.submit(ring, op, Operation::Read(read));
         begun
     }
@@ -482,7 +470,8 @@ impl Disk {
                 return None;
             }
         };
-        self.reads -= 1;
+        self.now = ring.now();
+        self.reads.end(Device::of(read.file.dev()), self.now);
         read.file.end_read(&read.range());
         let result = match completion.result {
             Ok(Event::Read(buf)) => Ok(Data::Buffer(buf)),
@@ -491,10 +480,10 @@ impl Disk {
             Err(error) if self.learns(&read, &error) => Ok(Data::Nothing),
             Err(error) => Err(error),
         };
-        let beside = u32::try_from(self.reads).unwrap_or(u32::MAX - 1);
+        let beside = u32::try_from(self.reads.taken()).unwrap_or(u32::MAX - 1);
         if let Ok(data) = &result {
             self.after(ring, &read, data.len());
-            let took = ring.now().since(read.began);
+            let took = self.now.since(read.began);
             let abilities = self.abilities.entry(read.file.dev()).or_default();
             abilities.note_speed(data.len(), took, beside);
         }
@@ -573,21 +562,6 @@ mod tests {
         let mut disk = Abilities::default();
         (0..bytes / BLOCK).for_each(|_| disk.note_speed(BLOCK, QUICK, 0));
         disk
-    }
-
-    #[test]
-    fn a_stream_stands_in_line_once_and_leaves_it_with_its_connection() {
-        let mut disk = Disk::new(DiskConfig { pipes: 0, ..DiskConfig::default() }).unwrap();
-        let owner = |connection, lane| Owner { connection, lane };
-        for waiting in [owner(2, 0), owner(1, 3), owner(2, 0), owner(3, 0), owner(1, 0)] {
-            disk.wait_in_line(waiting);
-        }
-        disk.leave_line(1);
-        disk.leave_line(9);
-        assert!(disk.has_turn());
-        let left: Vec<_> = core::iter::from_fn(|| disk.next_waiting()).collect();
-        assert_eq!(left, [owner(2, 0), owner(3, 0)]);
-        assert!(!disk.has_turn() && disk.in_line.is_empty());
     }
 
     #[test]

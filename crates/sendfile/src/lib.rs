@@ -36,6 +36,7 @@
 mod disk;
 mod failure;
 mod file;
+mod line;
 mod payload;
 mod shared;
 mod source;

@@ -363,7 +363,7 @@ impl FileSource {
                     cx.disk.read(cx.ring, owner, at, file, offset, want, readahead, takes, at_head);
                 let Some(begun) = begun else {
                     if at_head {
-                        cx.disk.wait_in_line(owner);
+                        cx.disk.wait_in_line(owner, file);
                     }
                     return;
                 };
