@@ -166,7 +166,8 @@ pub struct Serve {
     #[arg(long, value_name = "S", default_value = "30", value_parser = parse_seconds)]
     pub timeout_send: Duration,
 
-    /// Answer 503 to a request whose file the disk has not brought after S seconds
+    /// Answer 503 to a request whose file the disk has not brought after S seconds, and close the
+    /// connection if its response has begun
     #[arg(long, value_name = "S", default_value = "30", value_parser = parse_seconds)]
     pub timeout_disk: Duration,
 

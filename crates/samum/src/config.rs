@@ -62,7 +62,8 @@ pub struct Tuning {
     pub timeout_header: Duration,
     /// A connection whose peer takes less than [`rate_min`](Self::rate_min) for this long is closed.
     pub timeout_send: Duration,
-    /// A request whose file a disk has not brought after this time is answered 503.
+    /// A request whose file a disk has not brought after this time is answered 503. If its response has
+    /// begun, its connection is closed.
     pub timeout_disk: Duration,
     /// Bytes per second that a peer must take while a response waits for it. It must always take at
     /// least one byte in each `timeout_send`.

@@ -22,7 +22,7 @@ pub struct Stats {
     pub truncated: u64,
     /// Opens, stats and reads that failed for another reason than "not found" or "not permitted".
     pub disk_errors: u64,
-    /// Requests answered 503 because a disk did not answer in time.
+    /// Requests answered 503, and responses cut off, because a disk did not answer in time.
     pub disk_timeouts: u64,
     /// Connections closed because their peer took less than the minimum rate for too long.
     pub slow_peers: u64,

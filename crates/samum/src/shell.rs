@@ -54,6 +54,8 @@ const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 pub(crate) enum Limit {
     Connections,
     Descriptors,
+    /// The patience with disks.
+    Disk,
 }
 
 /// The ring, the disk, the logs, and the context of decisions.
@@ -66,7 +68,7 @@ pub struct Shell {
     pub(crate) disk: Disk,
     pub(crate) access: Option<AccessLog>,
     pub(crate) notes: Sink,
-    complained: [Option<Time>; 2],
+    complained: [Option<Time>; 3],
     /// The devices that do not answer, as the operator knows them.
     silent: Vec<(Device, String)>,
 }
@@ -82,7 +84,7 @@ impl Shell {
     ) -> Self {
         let cx = Context::new(tuning, sites, access.is_some());
         let mut shell =
-            Self { ring, cx, disk, access, notes, complained: [None; 2], silent: Vec::new() };
+            Self { ring, cx, disk, access, notes, complained: [None; 3], silent: Vec::new() };
         shell.tick();
         shell
     }
@@ -97,7 +99,7 @@ impl Shell {
 
     /// Tells the operator, once, that the device of a path has not answered for `timeout_disk`, if that
     /// is so.
-    pub(crate) fn report_silence(&mut self, device: Device, path: &[u8]) {
+    pub(crate) fn report_silence(&mut self, device: Device, path: Option<&[u8]>) {
         if self.ring.silence(device) < self.cx.tuning.timeout_disk {
             return;
         }
@@ -106,7 +108,10 @@ impl Shell {
             Some((major, minor)) => format!(" (device {major}:{minor})"),
             None => String::new(),
         };
-        let name = format!("the disk of /{}{number}", String::from_utf8_lossy(path));
+        let name = match path {
+            Some(path) => format!("the disk of /{}{number}", String::from_utf8_lossy(path)),
+            None => format!("a disk{number}"),
+        };
         let seconds = self.ring.silence(device).as_secs_f64();
         self.note(&format!(
             "{name} has not answered for {seconds:.0} s: {calls} calls wait for it; until it answers, \

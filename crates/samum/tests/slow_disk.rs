@@ -344,6 +344,43 @@ fn a_file_system_that_never_answers_harms_only_its_own_files() {
     }
 }
 
+#[test]
+fn reads_that_never_end_harm_only_their_own_files() {
+    on_both_drivers(|driver| {
+        let (tree, slow, name) = or_skip!(tree_with(file_system()));
+        for number in 0..HEALTHY {
+            tree.write(format!("large{number}"), cold(number));
+            tree.evict(format!("large{number}"));
+        }
+        let server = serve(driver, tree.path(), &["--timeout-disk", "3"]);
+        slow.set_delay(Op::Read, Duration::MAX);
+        let clients: Vec<Client> = (0..CLIENTS)
+            .map(|number| {
+                let mut client = connect(&server);
+                let file = number % COLD;
+                client.send(request(&format!("GET /{name}/cold/{file}.bin"))).unwrap();
+                client
+            })
+            .collect();
+        assert!(slow.wait_until_waiting(Op::Read, 1, SOON));
+        for number in 0..HEALTHY {
+            let began = Instant::now();
+            cold(number).assert_is(&ask(&server, &format!("GET /large{number}")).body);
+            assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        }
+        for mut client in clients {
+            client.set_limit(SOON);
+            let head = client.head().unwrap();
+            assert_eq!((head.status, client.read_to_end().unwrap_or_default().len()), (200, 0));
+        }
+        assert!(server.wait_for_stderr("did not answer while", SOON).is_some());
+        slow.set_delay(Op::Read, Duration::ZERO);
+        for number in 0..COLD {
+            cold(number).assert_is(&ask(&server, &format!("GET /{name}/cold/{number}.bin")).body);
+        }
+    });
+}
+
 /// A tracer of the server's only worker.
 struct Trace {
     strace: Child,

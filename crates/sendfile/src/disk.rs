@@ -3,7 +3,7 @@
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
 use core::time::Duration;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 
@@ -33,6 +33,9 @@ pub struct DiskConfig {
     /// Files larger than this are not cached with [`Caching::Auto`]: they would fill a good part of
     /// the memory.
     pub cached_bytes_max: u64,
+    /// A read that takes longer fails, if this is set. Reads of a device that has not ended any for so
+    /// long fail at once, but for one in each such time.
+    pub patience: Option<Duration>,
     /// The tokens of the disk's own operations are `token_base` plus a number below 2⁵⁶.
     pub token_base: Token,
 }
@@ -47,6 +50,7 @@ impl Default for DiskConfig {
             depth: 64,
             caching: Caching::Auto,
             cached_bytes_max: 1 << 30,
+            patience: None,
             token_base: 0,
         }
     }
@@ -65,6 +69,10 @@ pub struct Disk {
     now: Time,
     /// Streams that wait for a read.
     line: Line,
+    /// Reads that have failed because they took too long, for their owners.
+    late: VecDeque<ReadDone>,
+    /// When reads are looked at for such ones: the time of the earliest timer.
+    look_at: Option<Time>,
     holders: Rc<Holders>,
     inodes: Inodes,
     /// By file system.
@@ -153,6 +161,10 @@ impl Drop for Holding {
 #[derive(Debug)]
 enum Operation {
     Read(Read),
+    /// A read whose owner has been told that it failed. It cannot be cancelled, and keeps its place.
+    Late(Read),
+    /// Reads that take too long are looked for at this time.
+    Look(Time),
     /// Pages that a read left in the page cache are dropped from it.
     Discard,
     /// A file system is asked for its name.
@@ -175,6 +187,20 @@ struct Read {
 impl Read {
     const fn range(&self) -> Range<u64> {
         self.offset..self.offset + self.len
+    }
+
+    /// What its owner is told when it takes too long.
+    fn late(&self) -> ReadDone {
+        ReadDone {
+            owner: self.owner,
+            at: self.at,
+            file: Rc::clone(&self.file),
+            offset: self.offset,
+            len: self.len,
+            result: Err(io::ErrorKind::TimedOut.into()),
+            began: self.began,
+            beside: 0,
+        }
     }
 }
 
@@ -228,6 +254,15 @@ pub(crate) enum Data {
     Nothing,
 }
 
+impl ReadDone {
+    /// The device of a read that has failed because it took too long.
+    #[must_use]
+    pub fn late_on(&self) -> Option<Device> {
+        let is_late = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
+        self.result.as_ref().err().is_some_and(is_late).then(|| Device::of(self.file.dev()))
+    }
+}
+
 impl Data {
     pub(crate) fn len(&self) -> u64 {
         match self {
@@ -258,6 +293,8 @@ impl Disk {
             reads: Shares::new(reads),
             now: Time::default(),
             line: Line::default(),
+            late: VecDeque::new(),
+            look_at: None,
             holders: Rc::default(),
             inodes: Inodes::default(),
             abilities: HashMap::new(),
@@ -327,13 +364,61 @@ impl Disk {
     /// The first stream in line whose device may be read from. One whose reads do not end has used up its
     /// share; the streams of others pass its own.
     fn first_waiting(&self) -> Option<Owner> {
-        self.line.first(|device| self.reads.may_begin(device, self.now))
+        self.line.first(|device| self.reads.may_begin(device, self.now) || self.refuses(device))
     }
 
     /// Whether a stream stands in line and there is room for a read of it.
     #[must_use]
     pub fn has_turn(&self) -> bool {
         !self.line.is_empty() && self.has_room() && self.first_waiting().is_some()
+    }
+
+    /// Whether a read of a device fails at once.
+    fn refuses(&self, device: Device) -> bool {
+        let patience = self.config.patience;
+        patience.is_some_and(|patience| self.reads.refuses(device, self.now, patience))
+    }
+
+    /// The next read that has failed because it took too long, for its owner like those that
+    /// [`handle`](Self::handle) returns. Call it after each of these.
+    pub fn next_late(&mut self) -> Option<ReadDone> {
+        self.late.pop_front()
+    }
+
+    /// Has reads looked at for late ones at a time.
+    fn look_at(&mut self, ring: &mut Ring, at: Time) {
+        if self.look_at.is_none_or(|earlier| at < earlier) {
+            self.look_at = Some(at);
+            self.submit(ring, Op::Timer(at), Operation::Look(at));
+        }
+    }
+
+    /// Fails reads that take too long.
+    fn look(&mut self, ring: &mut Ring) {
+        let Some(patience) = self.config.patience else { return };
+        self.look_at = None;
+        let mut next = None;
+        for key in self.operations.keys().collect::<Vec<_>>() {
+            let operation = self.operations.get_mut(key).expect("one of its keys");
+            let Operation::Read(read) = operation else { continue };
+            if self.now.since(read.began) < patience {
+                let due = read.began + patience;
+                next = Some(next.map_or(due, |next: Time| next.min(due)));
+                continue;
+            }
+            let Operation::Read(read) = core::mem::replace(operation, Operation::Discard) else {
+                unreachable!("it has just been looked at")
+            };
+            self.late.push_back(read.late());
+            *operation = Operation::Late(read);
+        }
+        if !self.line.is_empty() {
+            let soon = self.now + LOOK;
+            next = Some(next.map_or(soon, |next| next.min(soon)));
+        }
+        if let Some(next) = next {
+            self.look_at(ring, next);
+        }
     }
 
     /// Takes the streams of a connection out of the line: it is closed.
@@ -403,7 +488,15 @@ impl Disk {
             return None;
         }
         self.now = ring.now();
-        if !self.reads.may_begin(Device::of(file.dev()), self.now) {
+        let device = Device::of(file.dev());
+        if self.refuses(device) {
+            let (file, began) = (Rc::clone(file), self.now);
+            let read = Read { owner, at, file, offset, len, how: How::Keep, began };
+            self.late.push_back(read.late());
+            self.look_at(ring, began);
+            return Some(Begun { len, alone: false });
+        }
+        if !self.reads.may_begin(device, self.now) {
             return None;
         }
         let keep = self.keeps(file);
@@ -441,6 +534,9 @@ impl Disk {
         read.file.begin_read(&read.range());
         self.reads.begin(Device::of(read.file.dev()), self.now);
         self.submit(ring, op, Operation::Read(read));
+        if let Some(patience) = self.config.patience {
+            self.look_at(ring, self.now + patience);
+        }
         begun
     }
 
@@ -461,6 +557,20 @@ impl Disk {
         let read = match operation {
             Operation::Read(read) => read,
             Operation::Discard => return None,
+            Operation::Late(read) => {
+                self.now = ring.now();
+                self.reads.end(Device::of(read.file.dev()), self.now);
+                read.file.end_read(&read.range());
+                return None;
+            }
+            Operation::Look(at) => {
+                // Another time is that of a timer in whose place an earlier one was set.
+                if self.look_at == Some(at) {
+                    self.now = ring.now();
+                    self.look(ring);
+                }
+                return None;
+            }
             Operation::Name { dev } => {
                 let magic = match completion.result {
                     Ok(Event::FileSystem(magic)) => Some(magic),
@@ -543,6 +653,8 @@ impl Disk {
     }
 }
 
+/// How often reads are looked at for late ones while streams stand in line.
+const LOOK: Duration = Duration::from_secs(1);
 /// The tokens of a disk's operations are as many as there are keys of a slab.
 const KEYS: Token = 1 << 56;
 /// This fraction of the memory, and at least one buffer and one pipe, is for reads that streams wait for

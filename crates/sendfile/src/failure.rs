@@ -9,6 +9,8 @@ use ring::Fault;
 pub enum Failure {
     /// A file has become shorter than what was promised of it.
     Truncated,
+    /// A file was not read in time.
+    Late,
     /// A file cannot be read: the errno.
     Unreadable(i32),
     /// There was no memory to send with: the errno.
@@ -36,6 +38,7 @@ impl Failure {
     /// The reason why a read has failed. A read has no peer, so any other errno is of the file.
     pub(crate) fn of_read(error: &io::Error) -> Self {
         match Fault::of(error) {
+            _ if error.kind() == io::ErrorKind::TimedOut => Self::Late,
             Fault::Memory(errno) => Self::NoMemory(errno),
             _ => Self::Unreadable(error.raw_os_error().unwrap_or(0)),
         }

@@ -560,7 +560,7 @@ impl Content {
         while let Some(key) = self.loader.next_overdue(shell.cx.now, patience) {
             let device = self.loader.device_of(key);
             for device in [device, self.loader.found_on(key)] {
-                shell.report_silence(device, &self.loader.load(key).path);
+                shell.report_silence(device, Some(&self.loader.load(key).path));
             }
             let mut tickets = core::mem::take(&mut self.loader.load_mut(key).tickets);
             shell.cx.stats.disk_timeouts += tickets.len() as u64;

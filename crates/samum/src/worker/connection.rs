@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::handler::{Consumer, Found, Handler, Request, Ticket};
 use crate::network::Origin;
 use crate::session::{Left, Moved, Next, Outgoing, Requests, Session, Why};
-use crate::shell::Shell;
+use crate::shell::{Limit, Shell};
 
 /// Memory of an idle connection's input buffer that is kept for the next one.
 const INPUT_BYTES_KEPT: usize = 4 * 1024;
@@ -485,6 +485,11 @@ fn tell(shell: &mut Shell, failure: Failure, outcome: &str) {
         Failure::Truncated => {
             shell.cx.stats.truncated += 1;
             shell.note(&format!("a file became shorter while it was being sent; {outcome}"));
+        }
+        Failure::Late => {
+            shell.cx.stats.disk_timeouts += 1;
+            let text = format!("a disk did not answer while a file was being sent; {outcome}");
+            shell.complain(Limit::Disk, &text);
         }
         Failure::Unreadable(errno) => {
             shell.cx.stats.disk_errors += 1;

@@ -140,6 +140,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             // Two descriptors each: half of what is left of an eighth beside loads.
             pipes: DiskConfig::default().pipes.min(parts.descriptors_max / 4),
             cached_bytes_max: crate::memory::limit() / MEMORY_SHARE,
+            patience: Some(parts.tuning.timeout_disk),
             token_base: kind::DISK,
             ..DiskConfig::default()
         })?;
@@ -284,8 +285,14 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
 
     fn handle_disk(&mut self, completion: Completion) {
         // A read for a connection that has gone since gives its buffer back here.
-        let Some(done) = self.shell.disk.handle(&mut self.shell.ring, completion) else { return };
-        self.act(done.owner.connection, |connection, tools| connection.handle_read(tools, done));
+        let mut next = self.shell.disk.handle(&mut self.shell.ring, completion);
+        while let Some(done) = next.take().or_else(|| self.shell.disk.next_late()) {
+            if let Some(device) = done.late_on() {
+                self.shell.report_silence(device, None);
+            }
+            let owner = done.owner;
+            self.act(owner.connection, |connection, tools| connection.handle_read(tools, done));
+        }
     }
 
     /// Give newcomers the places that are left, or those of idle connections.
