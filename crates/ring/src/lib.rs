@@ -22,8 +22,8 @@
 //!
 //! # What may be called when
 //!
-//! Only [`Ring::wait`] sleeps. The direct calls ([`Ring::send`], [`Ring::sendfile`],
-//! [`Ring::probe`]...) answer at once; `sendfile` does so only for ranges that are resident, which
+//! Only [`Ring::wait`] sleeps. The direct calls ([`Ring::send`], [`Ring::receive`],
+//! [`Ring::sendfile`], [`Ring::probe`]...) answer at once; `sendfile` does so only for ranges that are resident, which
 //! is the caller's to know (the crate `sendfile` does).
 //!
 //! # Limits

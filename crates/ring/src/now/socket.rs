@@ -4,8 +4,9 @@ use core::net::SocketAddr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use rustix::fs::OFlags;
 use rustix::io::IoSlice;
-use rustix::net::{SendAncillaryBuffer, SendFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use rustix::pipe::{SpliceFlags, splice};
 
 use crate::pipe::Pipe;
@@ -27,6 +28,17 @@ pub(crate) fn send(
         [one] => rustix::net::send(socket, one, flags)?,
         all => rustix::net::sendmsg(socket, all, &mut SendAncillaryBuffer::default(), flags)?,
     })
+}
+
+/// `recv(2)`, nonblocking.
+pub(crate) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<usize> {
+    let (count, _) = rustix::net::recv(socket, room, RecvFlags::DONTWAIT)?;
+    Ok(count)
+}
+
+/// Whether `O_NONBLOCK` is missing. An error says nothing about that, and comes again at the first use.
+pub(crate) fn is_blocking(socket: BorrowedFd<'_>) -> bool {
+    rustix::fs::fcntl_getfl(socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK))
 }
 
 /// `sendfile(2)` with an offset of its own.

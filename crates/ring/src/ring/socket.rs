@@ -24,6 +24,31 @@ impl Ring {
         }
     }
 
+    /// `recv(2)` what has come, at most as much as there is room for. 0 is the end of the stream, if
+    /// there is room. Not together with [`Op::Recv`](crate::Op::Recv).
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` when nothing has come (then [`Op::Readable`](crate::Op::Readable)), else those of
+    /// `recv(2)`.
+    pub fn receive(&self, socket: &Fd, room: &mut [u8]) -> io::Result<usize> {
+        match self.world() {
+            Some(world) => world.receive(socket.raw(), room),
+            None => kernel::receive(socket.os(), room),
+        }
+    }
+
+    /// Whether the socket is a blocking one (`O_NONBLOCK` of `open(2)`). [`send`](Self::send) and
+    /// [`receive`](Self::receive) answer at once all the same; [`sendfile`](Self::sendfile) and
+    /// [`drain`](Self::drain) would sleep until the peer has taken enough.
+    #[must_use]
+    pub fn is_blocking(&self, socket: &Fd) -> bool {
+        match self.world() {
+            Some(_) => false,
+            None => kernel::is_blocking(socket.os()),
+        }
+    }
+
     /// `sendfile(2)` what the socket can take now. Sleeps on the disk unless the range is
     /// resident: ask [`probe`](Self::probe) first.
     ///

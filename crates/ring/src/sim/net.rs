@@ -166,6 +166,15 @@ impl Connection {
         !self.inbox.is_empty() || self.input != Input::Open
     }
 
+    /// Moves bytes that have come into `space`, at most `most`.
+    pub(super) fn take(&mut self, space: &mut [u8], most: usize) -> usize {
+        let count = self.inbox.len().min(space.len()).min(most);
+        for (to, from) in space.iter_mut().zip(self.inbox.drain(..count)) {
+            *to = from;
+        }
+        count
+    }
+
     /// So many bytes were put into `outbox`; until when some of them are held back, if any are.
     pub(super) fn sent(&mut self, count: usize, more: bool, now: Time) -> Option<Time> {
         let packets = if now < self.flush_at { self.held_back + count } else { count };

@@ -27,6 +27,19 @@ impl World {
         Ok(count)
     }
 
+    pub(crate) fn receive(&self, fd: i32, room: &mut [u8]) -> io::Result<usize> {
+        let mut state = self.state();
+        let conn = state.conn(fd)?;
+        let most = state.receive_bytes_max();
+        let one = &mut state.conns[conn];
+        match one.input {
+            _ if !one.inbox.is_empty() => Ok(one.take(room, most)),
+            Input::Open => Err(io::ErrorKind::WouldBlock.into()),
+            Input::Ended => Ok(0),
+            Input::Reset => Err(errno(libc::ECONNRESET)),
+        }
+    }
+
     pub(crate) fn drain(
         &self,
         fd: i32,
@@ -198,6 +211,12 @@ impl State {
         let (reader, writer) = (one.reader, one.writer);
         self.look_soon(reader);
         self.look_soon(writer);
+    }
+
+    /// The most bytes that a receive brings.
+    pub(super) fn receive_bytes_max(&mut self) -> usize {
+        let short = self.config.faults.short_receive;
+        if self.random.chance(short) { 1 + self.random.below(100) } else { usize::MAX }
     }
 
     /// The number of bytes, of `total`, that the socket takes now.

@@ -23,6 +23,8 @@ on_every_driver!(
     the_peer_sees_the_end_after_shutdown,
     sends_a_file,
     a_receive_follows_a_readable,
+    a_direct_receive_takes_what_has_come,
+    a_direct_receive_finds_a_reset,
     sends_more_pieces_than_the_kernel_takes,
     names_the_peer,
 );
@@ -257,6 +259,32 @@ fn a_receive_follows_a_readable(s: &mut Stage) {
     assert!(matches!(s.done(Op::Readable(socket.clone())).unwrap(), Event::Readable));
     let recv = s.ring.submit(Op::Recv(socket), 0);
     assert_eq!(s.received_bytes(recv, 1), b"x");
+}
+
+fn a_direct_receive_takes_what_has_come(s: &mut Stage) {
+    let (socket, mut peer) = s.pair();
+    let mut room = [0; 4];
+    let none = s.ring.receive(&socket, &mut room).unwrap_err();
+    assert_eq!(none.kind(), ErrorKind::WouldBlock);
+    let mut got = Vec::new();
+    peer.send(b"hello, socket");
+    while got.len() < 13 {
+        assert!(matches!(s.done(Op::Readable(socket.clone())).unwrap(), Event::Readable));
+        let count = s.ring.receive(&socket, &mut room).unwrap();
+        got.extend_from_slice(&room[..count]);
+    }
+    assert_eq!(got, b"hello, socket");
+    peer.shutdown_write();
+    assert!(matches!(s.done(Op::Readable(socket.clone())).unwrap(), Event::Readable));
+    assert_eq!(s.ring.receive(&socket, &mut room).unwrap(), 0);
+}
+
+fn a_direct_receive_finds_a_reset(s: &mut Stage) {
+    let (socket, mut peer) = s.pair();
+    peer.reset();
+    assert!(matches!(s.done(Op::Readable(socket.clone())).unwrap(), Event::Readable));
+    let error = s.ring.receive(&socket, &mut [0; 4]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
 fn pipes_and_eventfds_become_readable(s: &mut Stage) {

@@ -26,9 +26,7 @@ impl Sim {
     pub(super) fn receive(&mut self, common: &mut Common, key: Key, fd: i32) {
         let mut state = self.world.state();
         let conn = state.conn(fd).expect("looked up when it was submitted");
-        let short = state.config.faults.short_receive;
-        let short = state.random.chance(short);
-        let most = if short { 1 + state.random.below(100) } else { usize::MAX };
+        let most = state.receive_bytes_max();
         let one = &mut state.conns[conn];
         if one.inbox.is_empty() {
             let end = match one.input {
@@ -40,13 +38,7 @@ impl Sim {
             self.end(common, key, end);
             return;
         }
-        let received = self.recv.receive(|space| {
-            let count = one.inbox.len().min(space.len()).min(most);
-            for (to, from) in space.iter_mut().zip(one.inbox.drain(..count)) {
-                *to = from;
-            }
-            Ok(count)
-        });
+        let received = self.recv.receive(|space| Ok(one.take(space, most)));
         drop(state);
         match received {
             Some(buf) => {
