@@ -1,5 +1,8 @@
 //! Files as sources of promises: a `sendfile` that never waits for the disk.
 //!
+//! [`Calls`] is for programs: sends, receives and `sendfile`s as calls with one completion each, on one
+//! queue. Below it are the parts of a server that has a loop of its own.
+//!
 //! A [`Stream`] carries responses to one peer: bytes in memory, and ranges of files that may not be in
 //! the page cache. [`Stream::pump`] does all that can be done now. Resident ranges are lent to the
 //! transport, which sends them by `sendfile(2)`; others are read through the ring into buffers of a
@@ -33,6 +36,7 @@
 
 #![forbid(unsafe_code)]
 
+mod calls;
 mod disk;
 mod failure;
 mod file;
@@ -44,6 +48,9 @@ mod stream;
 mod tcp;
 mod transport;
 
+pub use calls::{
+    CALLS_MAX, Call, Calls, Done, Full, MEMORY_BYTES_MAX, Outcome, Part, Room, Socket, Stop,
+};
 pub use disk::{Disk, DiskConfig, Owner, ReadDone};
 pub use failure::Failure;
 pub use file::{Caching, File};

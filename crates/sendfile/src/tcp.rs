@@ -28,6 +28,7 @@ pub struct KernelTcp {
     writable: Option<Key>,
     /// Whether the socket has been told to send whole packets only.
     corked: bool,
+    takes: Takes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +55,16 @@ impl KernelTcp {
             receiving: Receiving::Stopped,
             writable: None,
             corked: false,
+            takes: Takes::Files,
         }
+    }
+
+    /// Takes memory only. On a blocking socket `sendfile(2)` and `splice(2)` would sleep until the
+    /// peer has taken enough; a send of memory answers at once on any socket.
+    #[must_use]
+    pub const fn of_memory(mut self) -> Self {
+        self.takes = Takes::Memory;
+        self
     }
 
     /// The socket.
@@ -131,7 +141,7 @@ impl KernelTcp {
 
 impl Transport for KernelTcp {
     fn takes(&self) -> Takes {
-        Takes::Files
+        self.takes
     }
 
     fn drain(&mut self, ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained {

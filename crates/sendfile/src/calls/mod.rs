@@ -1,0 +1,613 @@
+//! Sends, receives and `sendfile`s as calls: begin one, wait for its completion. No loop, no state of
+//! a socket and no buffer is the caller's business.
+//!
+//! The three calls are those of kevent (Polyakov 2006: `aio_send`, `aio_recv`, `aio_sendfile` on one
+//! queue of events); that a send of a cold file holds up nothing is FreeBSD's `sendfile(2)` (Smirnoff
+//! 2014).
+
+mod parts;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::io;
+use std::rc::Rc;
+
+use ring::{
+    Completion, Event, Fault, Fd, FileKind, Key, Op, OpenHow, Ring, Slab, Time, Token, Waker,
+};
+
+use crate::disk::{Disk, DiskConfig, Owner};
+use crate::failure::Failure;
+use crate::file::File;
+use crate::source::Window;
+use crate::stream::{Progress, Stream};
+use crate::tcp::KernelTcp;
+use crate::transport::Transport as _;
+
+pub use parts::{Call, Done, Full, Outcome, Part, Room, Socket, Stop};
+
+/// Calls in flight at once, and completions that wait for [`Calls::wait`], together; further calls
+/// are refused with [`Full`]. Each takes some 500 bytes, so all take 32 MiB.
+pub const CALLS_MAX: usize = 65_536;
+/// Bytes of memory that sends in flight keep alive; once there are as many, further sends are refused
+/// with [`Full`]. One call may exceed it by itself. It is four times the default memory of a
+/// [`Disk`], which is for files only.
+pub const MEMORY_BYTES_MAX: u64 = 64 << 20;
+
+/// Sends of one socket that may complete in a turn; then the turns of others come.
+const SENDS_PER_TURN: usize = 64;
+
+// Tokens on the ring: a kind, and the key of a call or a socket.
+const DISK: Token = 1 << 56;
+const CALL: Token = 2 << 56;
+const WRITABLE: Token = 3 << 56;
+const READABLE: Token = 4 << 56;
+const KIND: Token = 0xff << 56;
+
+/// One queue for all that a program waits for: sends, receives, files to be opened, connections, and
+/// every other operation of a [`Ring`].
+///
+/// Only [`wait`](Self::wait) sleeps, and nothing sleeps on a disk: a send of a cold file holds up
+/// neither the thread nor another call. A send does at once what can be done at once, and goes on
+/// during `wait`, so call that again and again. Each call completes once, in no order beside that
+/// of its socket; [`accept`](Self::accept) and some operations complete several times
+/// ([`Done::more`]).
+///
+/// - Sends on one socket leave in the order of the calls, whatever their files cost to read. One
+///   that stops after some of its bytes have left takes all behind it with it ([`Stop::Broken`]),
+///   because the peer could not tell where the next begins. One that stops before that is as if it
+///   had never been made.
+/// - Receives on one socket are filled in the order of the calls.
+/// - A *blocking* socket is served in the same way, and stays blocking, but `sendfile(2)` would sleep
+///   on it, so files are copied. Set `O_NONBLOCK` to spare the copy.
+/// - A queue belongs to the thread that made it. Dropping it ends all calls without completions.
+///
+/// ```
+/// use sendfile::{Calls, DiskConfig, Outcome, Part, Room, Window};
+/// use std::os::unix::net::UnixStream;
+///
+/// let mut calls = Calls::new(ring::Ring::new(ring::Choice::Auto)?, DiskConfig::default())?;
+/// let (ours, theirs) = UnixStream::pair()?;
+/// let ours = calls.adopt(calls.ring().adopt_socket(ours.into()));
+/// let theirs = calls.adopt(calls.ring().adopt_socket(theirs.into()));
+/// let parts = vec![Part::Static(b"hello, "), Part::Bytes(b"calls".to_vec())];
+/// let send = calls.send(ours, parts, Window::default(), 1).expect("the queue is empty");
+/// let room = Room::Owned(vec![0; 100]);
+/// let receive = calls.receive_into(theirs, room, 2).expect("the queue is empty");
+/// let (mut completed, mut done) = (0, Vec::new());
+/// while completed < 2 {
+///     calls.wait(None, &mut done)?;
+///     for one in done.drain(..) {
+///         completed += 1;
+///         match one.outcome {
+///             Outcome::Sent { bytes, end } => assert_eq!((bytes, end), (12, Ok(()))),
+///             Outcome::Received { room, end } => {
+///                 assert_eq!(&room.bytes()[..end.unwrap()], b"hello, calls");
+///             }
+///             _ => unreachable!("there are two calls"),
+///         }
+///     }
+/// }
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Debug)]
+pub struct Calls {
+    disk: Disk,
+    calls: Slab<InFlight>,
+    sockets: Slab<Lines>,
+    /// Sockets that can go on at once; each is in it at most once.
+    turns: VecDeque<Socket>,
+    /// Completions that wait for the caller.
+    done: Vec<Done>,
+    /// Completions of the ring; empty between two waits.
+    batch: Vec<Completion>,
+    /// Bytes that sends in flight keep alive.
+    memory: u64,
+    /// The last to be dropped, because it closes the descriptors of all others.
+    ring: Ring,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    token: Token,
+    work: Work,
+}
+
+#[derive(Debug)]
+enum Work {
+    Send(Box<Send>),
+    Receive {
+        socket: Socket,
+        room: Room,
+    },
+    /// The operation in flight, and the file once it is open.
+    Open {
+        op: Key,
+        file: Option<Fd>,
+    },
+    Accept {
+        op: Key,
+    },
+    Op {
+        op: Key,
+    },
+}
+
+#[derive(Debug)]
+struct Send {
+    socket: Socket,
+    stream: Stream,
+    window: Window,
+    /// Bytes of [`Calls::memory`].
+    memory: u64,
+}
+
+/// A socket, and the calls that wait for it.
+#[derive(Debug)]
+struct Lines {
+    transport: KernelTcp,
+    /// The first is being sent.
+    sends: VecDeque<Call>,
+    /// The first is filled next.
+    receives: VecDeque<Call>,
+    /// Some exactly while the ring waits for the socket to have something to read.
+    readable: Option<Key>,
+    /// Whether a send has left in part.
+    is_broken: bool,
+    /// Whether it is among [`Calls::turns`].
+    has_turn: bool,
+}
+
+impl Calls {
+    /// Makes a queue over a ring, which it owns from now on. It chooses the tokens of the disk:
+    /// [`DiskConfig::token_base`] is not used.
+    ///
+    /// # Errors
+    ///
+    /// Those of `mmap(2)`.
+    pub fn new(ring: Ring, config: DiskConfig) -> io::Result<Self> {
+        Ok(Self {
+            ring,
+            disk: Disk::new(DiskConfig { token_base: DISK, ..config })?,
+            calls: Slab::new(),
+            sockets: Slab::new(),
+            turns: VecDeque::new(),
+            done: Vec::new(),
+            batch: Vec::new(),
+            memory: 0,
+        })
+    }
+
+    /// The ring, to adopt descriptors and to ask for the time.
+    #[must_use]
+    pub const fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// Calls in flight.
+    #[must_use]
+    pub const fn in_flight(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Takes a connected stream socket, TCP or Unix, blocking or not.
+    pub fn adopt(&mut self, socket: Fd) -> Socket {
+        let is_blocking = self.ring.is_blocking(&socket);
+        let new = |key: Key| {
+            let transport =
+                KernelTcp::new(socket, READABLE | key.to_bits(), WRITABLE | key.to_bits());
+            Lines {
+                transport: if is_blocking { transport.of_memory() } else { transport },
+                sends: VecDeque::new(),
+                receives: VecDeque::new(),
+                readable: None,
+                is_broken: false,
+                has_turn: false,
+            }
+        };
+        Socket(self.sockets.insert_with(new))
+    }
+
+    /// Ends our side (`shutdown(2)`): the peer sees the end of the stream behind what has been sent.
+    /// Sends in flight fail, so wait for them first.
+    pub fn shutdown(&mut self, socket: Socket) {
+        if let Some(lines) = self.sockets.get_mut(socket.0) {
+            lines.transport.shutdown(&mut self.ring);
+        }
+    }
+
+    /// Closes a socket. Its calls in flight complete with [`Stop::Closed`].
+    pub fn close(&mut self, socket: Socket) {
+        let Some(mut lines) = self.sockets.remove(socket.0) else { return };
+        lines.transport.close(&mut self.ring);
+        if let Some(op) = lines.readable {
+            self.ring.cancel(op);
+        }
+        for call in lines.sends {
+            self.end_send(call, Err(Stop::Closed));
+        }
+        for call in lines.receives {
+            self.end_receive(call, Err(Stop::Closed));
+        }
+    }
+
+    /// Sends parts in their order, as one call: [`Outcome::Sent`] when the kernel has taken all. What
+    /// can leave now leaves before this returns. `window` bounds how far the files of the call are
+    /// read ahead; calls behind the first of a socket are not read ahead.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`] and [`MEMORY_BYTES_MAX`]; nothing has been done then.
+    ///
+    /// # Panics
+    ///
+    /// If a range ends beyond its file's size or buffer, or before it starts.
+    pub fn send(
+        &mut self,
+        socket: Socket,
+        parts: Vec<Part>,
+        window: Window,
+        token: Token,
+    ) -> Result<Call, Full<Vec<Part>>> {
+        if !self.has_room() || self.memory >= MEMORY_BYTES_MAX {
+            return Err(Full(parts));
+        }
+        let mut stream = Stream::new();
+        for part in parts {
+            part.promise(&mut stream);
+        }
+        let weight = stream.weight();
+        let memory = weight.own + weight.shared;
+        self.memory += memory;
+        let call = self.begin(token, Work::Send(Box::new(Send { socket, stream, window, memory })));
+        match self.sockets.get_mut(socket.0) {
+            None => self.end_send(call, Err(Stop::Closed)),
+            Some(lines) if lines.is_broken => self.end_send(call, Err(Stop::Broken)),
+            Some(lines) => {
+                lines.sends.push_back(call);
+                if lines.sends.len() == 1 {
+                    self.pump(socket);
+                }
+            }
+        }
+        Ok(call)
+    }
+
+    /// Receives what comes next, at least one byte, into the front of `room`:
+    /// [`Outcome::Received`]. Without room it receives nothing, which looks like the end.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
+    pub fn receive_into(
+        &mut self,
+        socket: Socket,
+        room: Room,
+        token: Token,
+    ) -> Result<Call, Full<Room>> {
+        if !self.has_room() {
+            return Err(Full(room));
+        }
+        let call = self.begin(token, Work::Receive { socket, room });
+        match self.sockets.get_mut(socket.0) {
+            None => self.end_receive(call, Err(Stop::Closed)),
+            Some(lines) => {
+                lines.receives.push_back(call);
+                if lines.readable.is_none() {
+                    self.receive(socket);
+                }
+            }
+        }
+        Ok(call)
+    }
+
+    /// Opens a regular file for [`Part::File`], beneath a directory ([`OpenHow::BENEATH`]) and not on
+    /// this thread: [`Outcome::Opened`].
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
+    pub fn open(&mut self, dir: &Fd, path: CString, token: Token) -> Result<Call, Full<CString>> {
+        if !self.has_room() {
+            return Err(Full(path));
+        }
+        let op = Op::Open { dir: Some(dir.clone()), path, how: OpenHow::BENEATH };
+        Ok(self.begin_op(token, op, |op| Work::Open { op, file: None }))
+    }
+
+    /// Accepts connections until it is cancelled or fails: [`Outcome::Accepted`] for each of them.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
+    pub fn accept(&mut self, listener: &Fd, token: Token) -> Result<Call, Full<()>> {
+        if !self.has_room() {
+            return Err(Full(()));
+        }
+        Ok(self.begin_op(token, Op::Accept(listener.clone()), |op| Work::Accept { op }))
+    }
+
+    /// Begins any other operation: a timer, a watch, a connect. [`Outcome::Event`] for each of its
+    /// completions. Not for a socket that was [adopted](Self::adopt).
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
+    pub fn submit(&mut self, op: Op, token: Token) -> Result<Call, Full<Op>> {
+        if !self.has_room() {
+            return Err(Full(op));
+        }
+        Ok(self.begin_op(token, op, |op| Work::Op { op }))
+    }
+
+    /// Ends a call. A send or a receive completes with [`Stop::Cancelled`], and uses its memory no
+    /// more when this returns. Another call completes with `ECANCELED` or with what had happened
+    /// before. A call that has completed is passed over.
+    pub fn cancel(&mut self, call: Call) {
+        match self.calls.get(call.0).map(|one| &one.work) {
+            None => {}
+            Some(Work::Send(send)) => {
+                let socket = send.socket;
+                self.end_send(call, Err(Stop::Cancelled));
+                self.pump(socket);
+            }
+            Some(Work::Receive { .. }) => self.end_receive(call, Err(Stop::Cancelled)),
+            Some(Work::Open { op, .. } | Work::Accept { op } | Work::Op { op }) => {
+                self.ring.cancel(*op);
+            }
+        }
+    }
+
+    /// Makes what wakes this queue from another thread: [`Outcome::Event`] with [`Event::Woken`] of
+    /// no call, with the token of the first time that this was asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Ring::waker`].
+    pub fn waker(&mut self, token: Token) -> io::Result<Waker> {
+        self.ring.waker(token)
+    }
+
+    /// Goes on with all calls, and sleeps until one has completed or the clock has reached `until`;
+    /// `None` is no limit, a time that has passed means "only look". Replaces the contents of `done`,
+    /// which stay empty if the time came first.
+    ///
+    /// # Errors
+    ///
+    /// As [`Ring::wait`]: when the kernel refuses to wait for good. Give up the queue then.
+    pub fn wait(&mut self, until: Option<Time>, done: &mut Vec<Done>) -> io::Result<()> {
+        done.clear();
+        loop {
+            for _ in 0..self.turns.len() {
+                let Some(socket) = self.turns.pop_front() else { break };
+                if let Some(lines) = self.sockets.get_mut(socket.0) {
+                    lines.has_turn = false;
+                }
+                self.pump(socket);
+            }
+            self.serve_line();
+            let at_once = !self.done.is_empty() || !self.turns.is_empty();
+            let until_now = if at_once { Some(self.ring.now()) } else { until };
+            let mut batch = core::mem::take(&mut self.batch);
+            let waited = self.ring.wait(until_now, &mut batch);
+            for completion in batch.drain(..) {
+                self.handle(completion);
+            }
+            self.batch = batch;
+            waited?;
+            if !self.done.is_empty() || until.is_some_and(|until| self.ring.now() >= until) {
+                core::mem::swap(&mut self.done, done);
+                return Ok(());
+            }
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.calls.len() + self.done.len() < CALLS_MAX
+    }
+
+    fn begin(&mut self, token: Token, work: Work) -> Call {
+        Call(self.calls.insert(InFlight { token, work }))
+    }
+
+    fn begin_op(&mut self, token: Token, op: Op, work: impl FnOnce(Key) -> Work) -> Call {
+        let Self { calls, ring, .. } = self;
+        let submit =
+            |key: Key| InFlight { token, work: work(ring.submit(op, CALL | key.to_bits())) };
+        Call(calls.insert_with(submit))
+    }
+
+    /// Takes a completion of the ring.
+    fn handle(&mut self, completion: Completion) {
+        let key = Key::from_bits(completion.token);
+        if completion.key == Key::NONE {
+            return self.complete(
+                Call(Key::NONE),
+                completion.token,
+                Outcome::Event(completion.result),
+                true,
+            );
+        }
+        match completion.token & KIND {
+            DISK => self.handle_read(completion),
+            CALL => self.handle_op(Call(key), completion),
+            WRITABLE => {
+                if let Some(lines) = self.sockets.get_mut(key) {
+                    lines.transport.handle_writable();
+                    self.pump(Socket(key));
+                }
+            }
+            READABLE => {
+                if let Some(lines) = self.sockets.get_mut(key) {
+                    lines.readable = None;
+                    self.receive(Socket(key));
+                }
+            }
+            _ => unreachable!("a token of this queue"),
+        }
+    }
+
+    fn handle_read(&mut self, completion: Completion) {
+        // A read of a call that has ended only gives back its buffer.
+        let Some(read) = self.disk.handle(&mut self.ring, completion) else { return };
+        let call = Key::from_bits(read.owner.connection);
+        if let Some(InFlight { work: Work::Send(send), .. }) = self.calls.get_mut(call) {
+            send.stream.handle_read(&self.ring, read);
+            let socket = send.socket;
+            self.pump(socket);
+        }
+    }
+
+    fn handle_op(&mut self, call: Call, completion: Completion) {
+        let Completion { result, more, .. } = completion;
+        let Some(InFlight { token, work }) = self.calls.get_mut(call.0) else { return };
+        let token = *token;
+        let outcome = match (work, result) {
+            (Work::Open { op, file }, Ok(Event::Opened(opened))) => {
+                *op = self.ring.submit(Op::Stat(opened.clone()), CALL | call.to_bits());
+                *file = Some(opened);
+                return;
+            }
+            (Work::Open { file, .. }, Ok(Event::Stat(stat))) => {
+                let file = file.take().expect("a file is open before it is asked what it is");
+                Outcome::Opened(match stat.kind {
+                    FileKind::Regular => Ok(Rc::new(File::new(file, &stat))),
+                    FileKind::Directory => Err(io::ErrorKind::IsADirectory.into()),
+                    FileKind::Symlink | FileKind::Other => Err(io::ErrorKind::InvalidInput.into()),
+                })
+            }
+            (Work::Open { .. }, Err(error)) => Outcome::Opened(Err(error)),
+            (Work::Accept { .. }, Ok(Event::Accepted(socket))) => {
+                Outcome::Accepted(Ok(self.adopt(socket)))
+            }
+            (Work::Accept { .. }, Err(error)) => Outcome::Accepted(Err(error)),
+            (Work::Op { .. }, result) => Outcome::Event(result),
+            (work, result) => unreachable!("{work:?} ended with {result:?}"),
+        };
+        if !more {
+            self.calls.remove(call.0);
+        }
+        self.complete(call, token, outcome, more);
+    }
+
+    /// Sends what can be sent now on a socket.
+    fn pump(&mut self, socket: Socket) {
+        for _ in 0..SENDS_PER_TURN {
+            let Some(lines) = self.sockets.get_mut(socket.0) else { return };
+            let Some(&call) = lines.sends.front() else { return };
+            let Some(InFlight { work: Work::Send(send), .. }) = self.calls.get_mut(call.0) else {
+                unreachable!("a call leaves the line when it ends")
+            };
+            let (ring, disk, transport) = (&mut self.ring, &mut self.disk, &mut lines.transport);
+            let end = match send.stream.pump(ring, disk, transport, owner(call), send.window) {
+                Progress::Blocked | Progress::Waiting => return,
+                Progress::More => break,
+                Progress::Drained => Ok(()),
+                Progress::Failed(failure) => Err(Stop::Failed(failure)),
+            };
+            self.end_send(call, end);
+        }
+        if let Some(lines) = self.sockets.get_mut(socket.0)
+            && !core::mem::replace(&mut lines.has_turn, true)
+        {
+            self.turns.push_back(socket);
+        }
+    }
+
+    /// Fills the receives of a socket that can be filled now.
+    fn receive(&mut self, socket: Socket) {
+        while let Some(lines) = self.sockets.get_mut(socket.0)
+            && let Some(&call) = lines.receives.front()
+        {
+            let Some(InFlight { work: Work::Receive { room, .. }, .. }) =
+                self.calls.get_mut(call.0)
+            else {
+                unreachable!("a call leaves the line when it ends")
+            };
+            let fd = lines.transport.socket();
+            let received = self.ring.receive(fd, room.bytes_mut());
+            let end = match received.map_err(|error| Fault::of(&error)) {
+                Ok(count) => Ok(count),
+                Err(Fault::Interrupted) => continue,
+                Err(Fault::Blocked) => {
+                    let token = READABLE | socket.to_bits();
+                    lines.readable = Some(self.ring.submit(Op::Readable(fd.clone()), token));
+                    return;
+                }
+                Err(fault) => Err(Stop::Failed(Failure::of_send(fault))),
+            };
+            self.end_receive(call, end);
+        }
+    }
+
+    /// Completes a send. One that stopped after a part of it had left breaks its socket.
+    fn end_send(&mut self, call: Call, end: Result<(), Stop>) {
+        let Some(InFlight { token, work: Work::Send(send) }) = self.calls.remove(call.0) else {
+            unreachable!("only sends end here")
+        };
+        self.memory -= send.memory;
+        self.disk.leave_line(owner(call).connection);
+        let bytes = send.stream.sent();
+        self.complete(call, token, Outcome::Sent { bytes, end }, false);
+        let Some(lines) = self.sockets.get_mut(send.socket.0) else { return };
+        leave(&mut lines.sends, call);
+        if end.is_err() && bytes > 0 {
+            lines.is_broken = true;
+            // Nothing of these has left, so they break nothing more.
+            for behind in core::mem::take(&mut lines.sends) {
+                self.end_send(behind, Err(Stop::Broken));
+            }
+        }
+    }
+
+    fn end_receive(&mut self, call: Call, end: Result<usize, Stop>) {
+        let Some(InFlight { token, work }) = self.calls.remove(call.0) else {
+            unreachable!("a call ends once")
+        };
+        let Work::Receive { socket, room } = work else { unreachable!("only receives end here") };
+        if let Some(lines) = self.sockets.get_mut(socket.0) {
+            leave(&mut lines.receives, call);
+        }
+        self.complete(call, token, Outcome::Received { room, end }, false);
+    }
+
+    fn complete(&mut self, call: Call, token: Token, outcome: Outcome, more: bool) {
+        self.done.push(Done { call, token, outcome, more });
+    }
+
+    /// Gives buffers to the sends that wait for one, and takes them from those whose peers take
+    /// nothing.
+    fn serve_line(&mut self) {
+        while self.disk.is_starved()
+            && let Some(owner) = self.disk.next_holder()
+        {
+            let call = Key::from_bits(owner.connection);
+            if let Some(InFlight { work: Work::Send(send), .. }) = self.calls.get_mut(call) {
+                send.stream.reclaim();
+            }
+        }
+        while let Some(owner) = self.disk.next_waiting() {
+            let call = Key::from_bits(owner.connection);
+            if let Some(InFlight { work: Work::Send(send), .. }) = self.calls.get(call) {
+                let socket = send.socket;
+                self.pump(socket);
+            }
+        }
+    }
+}
+
+/// The name of a call's stream.
+const fn owner(call: Call) -> Owner {
+    Owner::of(call.to_bits())
+}
+
+/// Takes a call out of a line; most are at its head.
+fn leave(line: &mut VecDeque<Call>, call: Call) {
+    if line.front() == Some(&call) {
+        line.pop_front();
+    } else {
+        line.retain(|other| *other != call);
+    }
+}

@@ -1,0 +1,158 @@
+//! What calls are given, and what they answer.
+
+use core::ops::Range;
+use std::io;
+use std::rc::Rc;
+
+use ring::{Event, Key, Token};
+
+use crate::failure::Failure;
+use crate::file::File;
+use crate::payload::Piece;
+use crate::shared::Shared;
+use crate::stream::Stream;
+
+/// Names a call of one [`Calls`](crate::Calls), for ever: a late name never means another call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Call(pub(super) Key);
+
+/// Names a socket of one [`Calls`](crate::Calls), in the same way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Socket(pub(super) Key);
+
+impl Call {
+    /// The name as a number below 2⁵⁶.
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        self.0.to_bits()
+    }
+
+    /// The call whose name this number is.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(Key::from_bits(bits))
+    }
+}
+
+impl Socket {
+    /// The name as a number below 2⁵⁶.
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        self.0.to_bits()
+    }
+
+    /// The socket whose name this number is.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(Key::from_bits(bits))
+    }
+}
+
+/// A part of what one call sends.
+#[derive(Debug)]
+pub enum Part {
+    /// Bytes made for this call.
+    Bytes(Vec<u8>),
+    /// Bytes that stay where they are until the call completes.
+    Static(&'static [u8]),
+    /// A range of a buffer that several calls send.
+    Shared(Shared, Range<usize>),
+    /// A range of a file, which need not be in the page cache.
+    File(Rc<File>, Range<u64>),
+}
+
+impl Part {
+    pub(super) fn promise(self, stream: &mut Stream) {
+        match self {
+            Self::Bytes(bytes) => stream.push(Piece::Bytes(bytes)),
+            Self::Static(bytes) => stream.push(Piece::Static(bytes)),
+            Self::Shared(all, range) => stream.push(Piece::Shared(all, range)),
+            Self::File(file, range) => stream.push_file(&file, range),
+        }
+    }
+}
+
+/// Memory to receive into; each of its bytes may be overwritten.
+#[derive(Debug)]
+pub enum Room {
+    /// Memory that belongs to the call, and comes back with its completion.
+    Owned(Vec<u8>),
+    /// Memory that stays where it is, and that no other code uses until the call completes.
+    Static(&'static mut [u8]),
+}
+
+impl Room {
+    /// All of the memory. The bytes behind those received are as they were.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Owned(bytes) => bytes,
+            Self::Static(bytes) => bytes,
+        }
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Owned(bytes) => bytes,
+            Self::Static(bytes) => bytes,
+        }
+    }
+}
+
+/// No call is accepted now; here is what it was given. [`Calls::wait`](crate::Calls::wait), and try
+/// again.
+#[derive(Debug)]
+pub struct Full<T>(pub T);
+
+/// A call has completed; or one that completes several times has done so once more.
+#[derive(Debug)]
+pub struct Done {
+    /// The call, as [`Calls`](crate::Calls) named it.
+    pub call: Call,
+    /// The call, as the caller named it.
+    pub token: Token,
+    /// What it brought.
+    pub outcome: Outcome,
+    /// Whether more completions of this call will come. Its name is of no use otherwise.
+    pub more: bool,
+}
+
+/// What a call has brought.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Of [`Calls::send`](crate::Calls::send).
+    Sent {
+        /// Bytes that the kernel has taken: all unless `end` is an error, and then the first ones.
+        bytes: u64,
+        /// Why there are no more.
+        end: Result<(), Stop>,
+    },
+    /// Of [`Calls::receive_into`](crate::Calls::receive_into).
+    Received {
+        /// The memory.
+        room: Room,
+        /// Bytes received into the front of it; 0 means that the peer will send no more.
+        end: Result<usize, Stop>,
+    },
+    /// Of [`Calls::accept`](crate::Calls::accept): a connection, or why there will be none.
+    Accepted(io::Result<Socket>),
+    /// Of [`Calls::open`](crate::Calls::open): a regular file. `IsADirectory` and `InvalidInput`
+    /// (a FIFO, a socket, a device) are the errors of things that cannot be sent.
+    Opened(io::Result<Rc<File>>),
+    /// Of [`Calls::submit`](crate::Calls::submit).
+    Event(io::Result<Event>),
+}
+
+/// Why a send or a receive has brought less than it was to bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// [`Calls::cancel`](crate::Calls::cancel) came first.
+    Cancelled,
+    /// An earlier send on this socket has left in part, so what follows would be misunderstood:
+    /// nothing of this call has left. Close the socket.
+    Broken,
+    /// The socket was closed, or its name is not of this queue.
+    Closed,
+    /// It could not go on. After [`Failure::Gone`] close the socket.
+    Failed(Failure),
+}

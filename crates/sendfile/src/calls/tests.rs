@@ -1,0 +1,391 @@
+//! Random calls in a simulated world: several sockets, memory and cold files, peers that read slowly
+//! or reset, reads that fail, calls that are cancelled. Every byte is compared with what the
+//! completions say.
+
+use core::time::Duration;
+use std::collections::HashMap;
+
+use ring::sim::{Config, Peer, World};
+
+use super::*;
+
+const SEEDS: u64 = 200;
+const NAMES: [&str; 3] = ["a", "b", "c"];
+const STATIC: &[u8] = b"bytes of the program";
+const WINDOW: Window = Window(512 * 1024);
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+struct Random(u64);
+
+impl Random {
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// From 0 to `end`, which is left out.
+    fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.bits() % end as u64).unwrap()
+    }
+
+    fn one_in(&mut self, count: usize) -> bool {
+        self.below(count) == 0
+    }
+
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.bits().to_be_bytes()[0]).collect()
+    }
+}
+
+/// Says which seed failed.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("failed with seed {}", self.0);
+        }
+    }
+}
+
+/// A connection, as the test knows it.
+struct Line {
+    socket: Socket,
+    peer: Peer,
+    /// The calls on it that send, in order, with what they send.
+    sends: Vec<(Call, Vec<u8>)>,
+    /// Bytes that the peer has sent.
+    incoming: Vec<u8>,
+    /// Bytes that were received.
+    received: Vec<u8>,
+    is_reset: bool,
+    is_closed: bool,
+}
+
+impl Line {
+    /// Whether bytes of the peer have not been received.
+    fn has_more(&self) -> bool {
+        !self.is_closed && !self.is_reset && self.received.len() < self.incoming.len()
+    }
+}
+
+struct Test {
+    random: Random,
+    world: World,
+    files: Vec<(Rc<File>, Vec<u8>)>,
+    calls: Calls,
+    lines: Vec<Line>,
+    /// Calls in flight, and their sockets.
+    open: Vec<(Call, usize)>,
+    sent: HashMap<Call, (u64, Result<(), Stop>)>,
+}
+
+impl Test {
+    fn new(seed: u64) -> Self {
+        let mut random = Random(seed);
+        let mut config = Config::new(seed);
+        config.send_buffer = 1000 + random.below(300_000);
+        config.can_drop = random.one_in(2);
+        config.faults.short_read = 0.1;
+        config.faults.short_send = 0.2;
+        config.faults.short_receive = 0.3;
+        config.faults.probe_denial = 0.05;
+        let world = World::new(config);
+        let ring = Ring::simulated(&world);
+        let listener = ring.sim_listener(&world);
+        let root = ring.sim_root(&world);
+        let caching = [crate::Caching::Auto, crate::Caching::Never][random.below(2)];
+        // As few buffers and pipes as there may be, so that sends have to wait in line.
+        let (memory_bytes, pipes) = (1 << 20, [0, 2, 64][random.below(3)]);
+        let config = DiskConfig { memory_bytes, pipes, caching, ..DiskConfig::default() };
+        let mut calls = Calls::new(ring, config).unwrap();
+
+        let mut contents = HashMap::new();
+        for (token, name) in (0..).zip(NAMES) {
+            let len = 1 + random.below(900_000);
+            let bytes = random.bytes(len);
+            world.write_file(name, &bytes);
+            if random.one_in(2) {
+                world.evict(name);
+            }
+            contents.insert(token, bytes);
+            calls.open(&root, CString::new(name).unwrap(), token).unwrap();
+        }
+        calls.accept(&listener, 100).unwrap();
+        let count = 1 + random.below(5);
+        let mut peers: Vec<_> = (0..count).map(|_| world.connect()).collect();
+        let (mut files, mut lines) = (Vec::new(), Vec::new());
+        let mut done = Vec::new();
+        while files.len() < NAMES.len() || lines.len() < count {
+            calls.wait(None, &mut done).unwrap();
+            for one in done.drain(..) {
+                match one.outcome {
+                    Outcome::Opened(file) => {
+                        files.push((file.unwrap(), contents.remove(&one.token).unwrap()));
+                    }
+                    Outcome::Accepted(socket) => {
+                        let (socket, peer) = (socket.unwrap(), peers.remove(0));
+                        let (sends, incoming, received) = Default::default();
+                        let (is_reset, is_closed) = (false, false);
+                        lines.push(Line {
+                            socket,
+                            peer,
+                            sends,
+                            incoming,
+                            received,
+                            is_reset,
+                            is_closed,
+                        });
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        // Connections may come in another order than they were made: each is found by its first byte.
+        let (open, sent) = (Vec::new(), HashMap::new());
+        let mut test = Self { random, world, calls, files, lines, open, sent };
+        test.match_peers();
+        test.world.configure(|config| config.faults.read_error = 0.02);
+        test
+    }
+
+    fn match_peers(&mut self) {
+        for (number, line) in (0..).zip(&self.lines) {
+            self.calls.send(line.socket, vec![Part::Bytes(vec![number])], WINDOW, 0).unwrap();
+        }
+        let mut done = Vec::new();
+        while self.lines.iter().any(|line| line.peer.received_bytes() == 0) {
+            let until = self.calls.ring().now() + Duration::from_millis(1);
+            self.calls.wait(Some(until), &mut done).unwrap();
+        }
+        let sockets: Vec<_> = self.lines.iter().map(|line| line.socket).collect();
+        for line in &mut self.lines {
+            line.socket = sockets[usize::from(line.peer.take()[0])];
+        }
+    }
+
+    fn step(&mut self) {
+        let at = self.random.below(self.lines.len());
+        match self.random.below(16) {
+            0..=4 => self.send(at),
+            5..=7 => self.receive(at),
+            8 if !self.open.is_empty() => {
+                let (call, _) = self.open[self.random.below(self.open.len())];
+                self.calls.cancel(call);
+            }
+            9 => self.lines[at].peer.stop_reading(),
+            10 => {
+                let rate = 1000 + self.random.below(10_000_000) as u64;
+                self.lines[at].peer.set_read_rate(Some(rate));
+            }
+            11 => self.world.evict(NAMES[self.random.below(NAMES.len())]),
+            12 if self.random.one_in(10) => {
+                self.lines[at].peer.reset();
+                self.lines[at].is_reset = true;
+            }
+            13 if self.random.one_in(10) => {
+                self.calls.close(self.lines[at].socket);
+                self.lines[at].is_closed = true;
+            }
+            14 => {
+                let len = 1 + self.random.below(5000);
+                let bytes = self.random.bytes(len);
+                self.lines[at].peer.send(&bytes);
+                if !self.lines[at].is_reset {
+                    self.lines[at].incoming.extend(bytes);
+                }
+            }
+            _ => {
+                let pause = Duration::from_micros(self.random.below(20_000) as u64);
+                self.wait(Some(self.calls.ring().now() + pause));
+            }
+        }
+    }
+
+    fn send(&mut self, at: usize) {
+        let (mut parts, mut expected) = (Vec::new(), Vec::new());
+        for _ in 0..self.random.below(5) {
+            match self.random.below(5) {
+                0 => {
+                    parts.push(Part::Static(STATIC));
+                    expected.extend(STATIC);
+                }
+                1 => {
+                    let len = self.random.below(3000);
+                    let bytes = self.random.bytes(len);
+                    expected.extend(&bytes);
+                    parts.push(Part::Bytes(bytes));
+                }
+                _ => {
+                    let (file, bytes) = &self.files[self.random.below(NAMES.len())];
+                    let start = self.random.below(bytes.len() + 1);
+                    let end = start + self.random.below(bytes.len() - start + 1);
+                    expected.extend(&bytes[start..end]);
+                    parts.push(Part::File(Rc::clone(file), start as u64..end as u64));
+                }
+            }
+        }
+        let call = self.calls.send(self.lines[at].socket, parts, WINDOW, at as u64).unwrap();
+        self.lines[at].sends.push((call, expected));
+        self.open.push((call, at));
+    }
+
+    fn receive(&mut self, at: usize) {
+        let room = Room::Owned(vec![0; 1 + self.random.below(3000)]);
+        let call = self.calls.receive_into(self.lines[at].socket, room, at as u64).unwrap();
+        self.open.push((call, at));
+    }
+
+    fn wait(&mut self, until: Option<Time>) {
+        let mut done = Vec::new();
+        self.calls.wait(until, &mut done).unwrap();
+        for one in done {
+            let place = self.open.iter().position(|(call, _)| *call == one.call);
+            let (_, at) = self.open.remove(place.expect("a call completes once"));
+            assert!(one.token == at as u64 && !one.more);
+            match one.outcome {
+                Outcome::Sent { bytes, end } => drop(self.sent.insert(one.call, (bytes, end))),
+                Outcome::Received { room, end } => match end {
+                    Ok(count) => self.lines[at].received.extend(&room.bytes()[..count]),
+                    Err(Stop::Cancelled | Stop::Closed) => {}
+                    Err(Stop::Failed(Failure::Gone)) => assert!(self.lines[at].is_reset),
+                    Err(stop) => panic!("{stop:?}"),
+                },
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Has all peers read all and send no more, and waits for every call.
+    fn finish(&mut self) {
+        for at in 0..self.lines.len() {
+            self.lines[at].peer.set_read_rate(None);
+            self.lines[at].peer.shutdown_write();
+        }
+        while !self.open.is_empty() {
+            self.wait(None);
+        }
+        for at in 0..self.lines.len() {
+            while self.lines[at].has_more() {
+                self.receive(at);
+                while !self.open.is_empty() {
+                    self.wait(None);
+                }
+            }
+        }
+        // What has left is on its way for a while; a packet that is not full is held back 200 ms.
+        let until = self.calls.ring().now() + Duration::from_secs(5);
+        while self.calls.ring().now() < until {
+            self.wait(Some(until));
+        }
+    }
+
+    fn check(&mut self) {
+        for line in &self.lines {
+            let (mut expected, mut broken) = (Vec::new(), false);
+            for (call, bytes) in &line.sends {
+                let (count, end) = self.sent[call];
+                let count = usize::try_from(count).unwrap();
+                assert!(end.is_ok() == (count == bytes.len()) || count == 0, "{end:?} {count}");
+                assert!(!broken || count == 0, "nothing follows a part");
+                assert!(end != Err(Stop::Broken) || broken);
+                assert!(end != Err(Stop::Failed(Failure::Gone)) || line.is_reset);
+                expected.extend(&bytes[..count]);
+                broken |= end.is_err() && count > 0;
+            }
+            let got = line.peer.received();
+            assert!(expected.starts_with(&got), "other bytes than were sent");
+            assert!(
+                line.is_reset || line.is_closed || got.len() == expected.len(),
+                "bytes are missing"
+            );
+            assert!(line.incoming.starts_with(&line.received), "other bytes than came");
+            assert!(line.is_reset || line.is_closed || line.received.len() == line.incoming.len());
+        }
+        assert!(self.world.stalls().is_empty(), "{:?}", self.world.stalls());
+        assert_eq!((self.calls.memory, self.calls.disk.in_flight()), (0, 0));
+        assert_eq!((self.calls.disk.buffers_lent(), self.world.pipe_bytes()), (0, 0));
+        assert!(!self.calls.disk.has_turn() && self.calls.disk.next_holder().is_none());
+        assert_eq!(self.calls.in_flight(), 1, "only the accept goes on");
+    }
+}
+
+#[test]
+fn every_byte_arrives_in_its_place_whatever_happens() {
+    let (mut broken, mut whole, mut cancelled) = (0, 0, 0);
+    let mut counts = ring::sim::Counts::default();
+    for seed in 0..SEEDS {
+        let shown = Seed(seed);
+        let mut test = Test::new(seed);
+        for _ in 0..20 + test.random.below(120) {
+            test.step();
+        }
+        test.finish();
+        test.check();
+        for (_, end) in test.sent.values() {
+            match end {
+                Ok(()) => whole += 1,
+                Err(Stop::Broken) => broken += 1,
+                Err(Stop::Cancelled) => cancelled += 1,
+                Err(_) => {}
+            }
+        }
+        let world = test.world.clone();
+        counts += world.counts();
+        drop((test, shown));
+        assert_eq!(world.open_descriptors(), 0, "seed {seed}");
+    }
+    assert!(whole > 1000 && broken > 50 && cancelled > 50, "{whole} {broken} {cancelled}");
+    assert!(counts.splices > 0 && counts.sendfiles > 0 && counts.failures > 0, "{counts:?}");
+}
+
+#[test]
+fn a_queue_that_is_full_gives_back_what_it_was_given() {
+    let world = World::new(Config::new(1));
+    let ring = Ring::simulated(&world);
+    let mut calls = Calls::new(ring, DiskConfig::default()).unwrap();
+    let nothing = Socket::from_bits(Key::NONE.to_bits());
+    for token in 0..CALLS_MAX as u64 {
+        calls.receive_into(nothing, Room::Owned(Vec::new()), token).unwrap();
+    }
+    let Err(Full(Room::Owned(room))) = calls.receive_into(nothing, Room::Owned(vec![7]), 0) else {
+        panic!("a call too many")
+    };
+    assert_eq!(room, [7]);
+    assert_eq!(calls.send(nothing, vec![Part::Static(b"x")], WINDOW, 0).unwrap_err().0.len(), 1);
+    let mut done = Vec::new();
+    calls.wait(None, &mut done).unwrap();
+    assert_eq!(done.len(), CALLS_MAX);
+    assert!(
+        done.iter()
+            .all(|one| matches!(one.outcome, Outcome::Received { end: Err(Stop::Closed), .. }))
+    );
+    calls.send(nothing, Vec::new(), WINDOW, 0).unwrap();
+}
+
+#[test]
+fn memory_in_flight_is_bounded() {
+    let world = World::new(Config::new(2));
+    let ring = Ring::simulated(&world);
+    let listener = ring.sim_listener(&world);
+    let mut calls = Calls::new(ring, DiskConfig::default()).unwrap();
+    calls.accept(&listener, 0).unwrap();
+    let peer = world.connect();
+    peer.stop_reading();
+    let mut done = Vec::new();
+    calls.wait(None, &mut done).unwrap();
+    let Outcome::Accepted(Ok(socket)) = done[0].outcome else { panic!("{done:?}") };
+    let large = || vec![Part::Bytes(vec![1; 16 << 20])];
+    let first = calls.send(socket, large(), WINDOW, 1).unwrap();
+    for token in 2..5 {
+        calls.send(socket, large(), WINDOW, token).unwrap();
+    }
+    assert!(calls.send(socket, large(), WINDOW, 5).is_err());
+    calls.cancel(first);
+    calls.wait(None, &mut done).unwrap();
+    assert_eq!(done.len(), 4, "the first has left in part, so the others are broken");
+    assert_eq!(calls.memory, 0);
+}

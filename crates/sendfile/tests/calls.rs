@@ -1,0 +1,294 @@
+//! Calls on real files and sockets, on both drivers.
+
+use core::time::Duration;
+use std::ffi::CString;
+use std::fs::File as StdFile;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::rc::Rc;
+use std::thread::JoinHandle;
+
+use ring::{Choice, Event, Fd, Op, Ring};
+use sendfile::{Calls, DiskConfig, Done, Failure, File, Outcome, Part, Room, Socket, Stop, Window};
+
+const DRIVERS: [Choice; 2] = [Choice::Uring, Choice::Epoll];
+const WINDOW: Window = Window(1 << 20);
+
+fn content(len: usize) -> Vec<u8> {
+    (0..len).map(|at| u8::try_from((at * 31 + at / 4096) % 251).unwrap()).collect()
+}
+
+fn evict(path: &Path) {
+    let file = StdFile::open(path).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
+
+struct Setup {
+    calls: Calls,
+    root: Fd,
+    dir: tempfile::TempDir,
+}
+
+impl Setup {
+    fn new(choice: Choice) -> Self {
+        let calls = Calls::new(Ring::new(choice).unwrap(), DiskConfig::default()).unwrap();
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let root = calls.ring().adopt_file(StdFile::open(dir.path()).unwrap().into());
+        Self { calls, root, dir }
+    }
+
+    /// A connection: our end, blocking or not, and the peer's.
+    fn pair(&mut self, is_blocking: bool) -> (Socket, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(!is_blocking).unwrap();
+        let ours = self.calls.ring().adopt_socket(ours.into());
+        (self.calls.adopt(ours), theirs)
+    }
+
+    fn file(&mut self, name: &str, bytes: &[u8]) -> Rc<File> {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        evict(&path);
+        self.calls.open(&self.root, CString::new(name).unwrap(), 99).unwrap();
+        let Outcome::Opened(file) = self.next().outcome else { panic!("something else") };
+        file.unwrap()
+    }
+
+    /// The next completion; there must not be another at the same time.
+    fn next(&mut self) -> Done {
+        let mut done = Vec::new();
+        let until = self.calls.ring().now() + Duration::from_secs(20);
+        self.calls.wait(Some(until), &mut done).unwrap();
+        assert_eq!(done.len(), 1, "{done:?}");
+        done.remove(0)
+    }
+
+    fn sent(&mut self) -> (u64, u64, Result<(), Stop>) {
+        let Done { token, outcome: Outcome::Sent { bytes, end }, more: false, .. } = self.next()
+        else {
+            panic!("something else")
+        };
+        (token, bytes, end)
+    }
+
+    /// Goes on until so much has left and the peer takes no more.
+    fn pause(&mut self) {
+        let until = self.calls.ring().now() + Duration::from_millis(100);
+        let mut done = Vec::new();
+        self.calls.wait(Some(until), &mut done).unwrap();
+        assert!(done.is_empty(), "{done:?}");
+    }
+}
+
+fn whole(file: &Rc<File>) -> Part {
+    Part::File(Rc::clone(file), 0..file.size())
+}
+
+fn reader(mut socket: UnixStream) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut all = Vec::new();
+        socket.read_to_end(&mut all).unwrap();
+        all
+    })
+}
+
+#[test]
+fn memory_and_cold_files_leave_in_order_on_any_socket() {
+    let bytes = content(3_000_001);
+    for choice in DRIVERS {
+        for is_blocking in [false, true] {
+            let mut setup = Setup::new(choice);
+            let file = setup.file("file", &bytes);
+            let (socket, theirs) = setup.pair(is_blocking);
+            let all = reader(theirs);
+            let first = vec![Part::Static(b"head"), whole(&file), Part::Bytes(b"tail".to_vec())];
+            setup.calls.send(socket, first, WINDOW, 1).unwrap();
+            let second = vec![Part::File(Rc::clone(&file), 4095..700_000)];
+            setup.calls.send(socket, second, WINDOW, 2).unwrap();
+            let mut done = Vec::new();
+            while done.len() < 2 {
+                let mut some = Vec::new();
+                setup.calls.wait(None, &mut some).unwrap();
+                done.extend(some);
+            }
+            let tokens: Vec<_> = done.iter().map(|one| one.token).collect();
+            assert_eq!(tokens, [1, 2]);
+            for (one, expected) in done.iter().zip([3_000_009, 695_905]) {
+                let Outcome::Sent { bytes, end: Ok(()) } = one.outcome else { panic!("{one:?}") };
+                assert_eq!(bytes, expected);
+            }
+            setup.calls.close(socket);
+            drop(setup);
+            let expected = [b"head", &bytes[..], b"tail", &bytes[4095..700_000]].concat();
+            assert!(all.join().unwrap() == expected, "{choice:?} {is_blocking}: other bytes");
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_takes_nothing_holds_up_no_other_socket() {
+    let bytes = content(8 << 20);
+    for choice in DRIVERS {
+        for is_blocking in [false, true] {
+            let mut setup = Setup::new(choice);
+            let file = setup.file("file", &bytes);
+            let (slow, slow_peer) = setup.pair(is_blocking);
+            let (fast, fast_peer) = setup.pair(is_blocking);
+            setup.calls.send(slow, vec![whole(&file)], WINDOW, 1).unwrap();
+            let all = reader(fast_peer);
+            setup.calls.send(fast, vec![whole(&file)], WINDOW, 2).unwrap();
+            assert_eq!(setup.sent(), (2, 8 << 20, Ok(())), "{choice:?} {is_blocking}");
+            setup.calls.close(fast);
+            let slow_bytes = reader(slow_peer);
+            assert_eq!(setup.sent(), (1, 8 << 20, Ok(())), "{choice:?} {is_blocking}");
+            drop(setup);
+            assert!(all.join().unwrap() == bytes && slow_bytes.join().unwrap() == bytes);
+        }
+    }
+}
+
+#[test]
+fn a_cancelled_send_says_how_much_has_left_and_breaks_its_socket() {
+    let bytes = content(8 << 20);
+    for choice in DRIVERS {
+        let mut setup = Setup::new(choice);
+        let file = setup.file("file", &bytes);
+        let (socket, peer) = setup.pair(false);
+        let first = setup.calls.send(socket, vec![whole(&file)], WINDOW, 1).unwrap();
+        let second = setup.calls.send(socket, vec![Part::Static(b"second")], WINDOW, 2).unwrap();
+        setup.calls.send(socket, vec![Part::Static(b"third")], WINDOW, 3).unwrap();
+        setup.pause();
+        setup.calls.cancel(second);
+        assert_eq!(setup.sent(), (2, 0, Err(Stop::Cancelled)));
+        setup.calls.cancel(first);
+        setup.calls.cancel(first);
+        let mut done = Vec::new();
+        setup.calls.wait(None, &mut done).unwrap();
+        let [
+            Done {
+                token: 1,
+                outcome: Outcome::Sent { bytes: left, end: Err(Stop::Cancelled) },
+                ..
+            },
+            Done { token: 3, outcome: Outcome::Sent { bytes: 0, end: Err(Stop::Broken) }, .. },
+        ] = done[..]
+        else {
+            panic!("{done:?}")
+        };
+        assert!(left > 0);
+        setup.calls.send(socket, vec![Part::Static(b"fourth")], WINDOW, 4).unwrap();
+        assert_eq!(setup.sent(), (4, 0, Err(Stop::Broken)));
+        setup.calls.close(socket);
+        drop(setup);
+        let got = reader(peer).join().unwrap();
+        assert!(got == bytes[..usize::try_from(left).unwrap()], "{choice:?}: other bytes");
+    }
+}
+
+#[test]
+fn a_file_that_becomes_shorter_stops_its_send_alone_if_nothing_has_left() {
+    for choice in DRIVERS {
+        let mut setup = Setup::new(choice);
+        let file = setup.file("file", &content(100_000));
+        StdFile::create(setup.dir.path().join("file")).unwrap();
+        let (socket, peer) = setup.pair(false);
+        setup.calls.send(socket, vec![whole(&file)], WINDOW, 1).unwrap();
+        assert_eq!(setup.sent(), (1, 0, Err(Stop::Failed(Failure::Truncated))));
+        setup.calls.send(socket, vec![Part::Static(b"sorry")], WINDOW, 2).unwrap();
+        assert_eq!(setup.sent(), (2, 5, Ok(())));
+        drop(setup);
+        assert_eq!(reader(peer).join().unwrap(), b"sorry");
+    }
+}
+
+#[test]
+fn receives_are_filled_in_order_and_give_their_memory_back() {
+    for choice in DRIVERS {
+        for is_blocking in [false, true] {
+            let mut setup = Setup::new(choice);
+            let (socket, mut peer) = setup.pair(is_blocking);
+            let cancelled = setup.calls.receive_into(socket, Room::Owned(vec![0; 9]), 0).unwrap();
+            setup.calls.receive_into(socket, Room::Owned(vec![0; 3]), 1).unwrap();
+            let room: &'static mut [u8] = Box::leak(Box::new([b'.'; 5]));
+            setup.calls.receive_into(socket, Room::Static(room), 2).unwrap();
+            setup.calls.cancel(cancelled);
+            let Outcome::Received { end: Err(Stop::Cancelled), .. } = setup.next().outcome else {
+                panic!("not cancelled")
+            };
+            peer.write_all(b"one").unwrap();
+            let mut received = |token| {
+                let Done { outcome: Outcome::Received { room, end }, token: its, .. } =
+                    setup.next()
+                else {
+                    panic!("something else")
+                };
+                assert_eq!(its, token);
+                (room.bytes().to_vec(), end)
+            };
+            assert_eq!(received(1), (b"one".to_vec(), Ok(3)));
+            peer.write_all(b"two").unwrap();
+            assert_eq!(received(2), (b"two..".to_vec(), Ok(3)), "the rest is as it was");
+            drop(peer);
+            setup.calls.receive_into(socket, Room::Owned(vec![0; 3]), 3).unwrap();
+            let Outcome::Received { end: Ok(0), .. } = setup.next().outcome else {
+                panic!("no end")
+            };
+            setup.calls.receive_into(socket, Room::Owned(vec![0; 3]), 4).unwrap();
+            assert!(matches!(setup.next().outcome, Outcome::Received { end: Ok(0), .. }));
+            setup.calls.close(socket);
+            setup.calls.receive_into(socket, Room::Owned(vec![0; 3]), 5).unwrap();
+            let last = setup.next().outcome;
+            assert!(matches!(last, Outcome::Received { end: Err(Stop::Closed), .. }));
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_has_gone_stops_its_sends() {
+    for choice in DRIVERS {
+        let mut setup = Setup::new(choice);
+        let (socket, peer) = setup.pair(false);
+        drop(peer);
+        setup.calls.send(socket, vec![Part::Static(b"hello?")], WINDOW, 1).unwrap();
+        assert_eq!(setup.sent(), (1, 0, Err(Stop::Failed(Failure::Gone))));
+    }
+}
+
+#[test]
+fn only_regular_files_beneath_the_directory_are_opened() {
+    for choice in DRIVERS {
+        let mut setup = Setup::new(choice);
+        std::fs::create_dir(setup.dir.path().join("directory")).unwrap();
+        let mut open = |path: &str| {
+            setup.calls.open(&setup.root, CString::new(path).unwrap(), 7).unwrap();
+            let Outcome::Opened(file) = setup.next().outcome else { panic!("something else") };
+            file.unwrap_err().kind()
+        };
+        assert_eq!(open("directory"), std::io::ErrorKind::IsADirectory);
+        assert_eq!(open("nothing"), std::io::ErrorKind::NotFound);
+        assert_eq!(open("../x"), std::io::ErrorKind::CrossesDevices);
+        assert_eq!(open("/etc/passwd"), std::io::ErrorKind::CrossesDevices);
+    }
+}
+
+#[test]
+fn other_operations_and_wakes_complete_in_the_same_queue() {
+    for choice in DRIVERS {
+        let mut setup = Setup::new(choice);
+        let soon = setup.calls.ring().now() + Duration::from_millis(1);
+        let timer = setup.calls.submit(Op::Timer(soon), 5).unwrap();
+        let done = setup.next();
+        assert!(done.call == timer && done.token == 5);
+        assert!(matches!(done.outcome, Outcome::Event(Ok(Event::Timer))));
+        let late = setup.calls.ring().now() + Duration::from_secs(1000);
+        let timer = setup.calls.submit(Op::Timer(late), 6).unwrap();
+        setup.calls.cancel(timer);
+        assert!(matches!(setup.next().outcome, Outcome::Event(Err(_))));
+        setup.calls.waker(8).unwrap().wake();
+        let woken = setup.next();
+        assert!(woken.token == 8 && matches!(woken.outcome, Outcome::Event(Ok(Event::Woken))));
+        assert_eq!(setup.calls.in_flight(), 0);
+    }
+}
