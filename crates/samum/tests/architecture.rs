@@ -10,12 +10,13 @@ use modules::Arrow;
 mod modules;
 
 /// Each crate, and the crates of the workspace that it may depend on.
-const MAY_DEPEND_ON: [(&str, &[&str]); 9] = [
+const MAY_DEPEND_ON: [(&str, &[&str]); 10] = [
     ("outq", &[]),
     ("http", &[]),
     ("http1", &["http"]),
     ("ring", &[]),
     ("sendfile", &["outq", "ring"]),
+    ("libsamum", &["ring", "sendfile"]),
     ("samum", &["http", "http1", "outq", "ring", "sendfile"]),
     ("preload", &[]),
     ("testkit", &["http", "http1", "outq", "ring", "sendfile"]),
@@ -29,7 +30,7 @@ const FOR_EXAMPLES: [(&str, &str); 2] = [("sendfile", "http"), ("sendfile", "htt
 const PURE: [&str; 3] = ["http", "http1", "outq"];
 
 /// Files with `unsafe` in them, tests included.
-const UNSAFE: [&str; 29] = [
+const UNSAFE: [&str; 31] = [
     "bench/src/sys/memory.rs",
     "bench/src/sys/process.rs",
     "bench/src/sys/select.rs",
@@ -37,6 +38,8 @@ const UNSAFE: [&str; 29] = [
     "bench/src/sys/socket.rs",
     "bench/src/sys/transfer.rs",
     "bench/src/sys/uring.rs",
+    "libsamum/src/abi.rs",
+    "libsamum/src/sigpipe.rs",
     "preload/examples/loop_server.rs",
     "preload/examples/odd_program.rs",
     "preload/src/deferral.rs",

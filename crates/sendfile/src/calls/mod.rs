@@ -210,6 +210,12 @@ impl Calls {
         Socket(self.sockets.insert_with(new))
     }
 
+    /// Whether a socket has not been closed.
+    #[must_use]
+    pub fn is_open(&self, socket: Socket) -> bool {
+        self.sockets.get(socket.0).is_some()
+    }
+
     /// Ends our side (`shutdown(2)`): the peer sees the end of the stream behind what has been sent.
     /// Sends in flight fail, so wait for them first.
     pub fn shutdown(&mut self, socket: Socket) {

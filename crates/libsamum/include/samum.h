@@ -1,0 +1,149 @@
+/* libsamum: asynchronous send, receive and sendfile, none of which waits for the disk.
+ *
+ * A program begins calls on a queue and waits for their completions. A send is a row of pieces, memory and ranges of
+ * files, which leave in order and complete as one. A file that is not in memory is read beside the thread, so it holds up
+ * neither the thread nor another socket.
+ *
+ *     samum_queue *queue;
+ *     samum_queue_new(&queue);
+ *     samum_socket(queue, fd, &socket);
+ *     samum_send(queue, socket, pieces, 2, 0, token, NULL);
+ *     samum_wait(queue, -1, completions, 16, &count);
+ *
+ * Link with -lsamum. Linux only.
+ *
+ * Results. Each function returns 0, or an errno, and then it has changed nothing unless it says so. All functions that take
+ * a queue can return
+ *   EFAULT           a pointer is null that may not be;
+ *   EPERM            the calling thread has not made the queue;
+ *   ENOTRECOVERABLE  the library has found a mistake of its own, and has said so on the standard error. The queue is of no
+ *                    use any more: it works on no memory, keeps its descriptors open, and can only be freed.
+ *
+ * Threads. A queue belongs to the thread that made it; a program may have a queue in each of its threads. No function may be
+ * called from a signal handler, nor in a child of fork(2) that goes on without execve(2).
+ *
+ * Signals. No function raises SIGPIPE. A signal does not end a wait. The library has threads of its own, for what the
+ * system can do only in a sleep: one of them may run the handler of a signal that is sent to the process.
+ *
+ * Blocking. samum_wait sleeps until something has completed. samum_queue_free may sleep until reads that are under way
+ * have ended. No other function sleeps, on blocking sockets neither.
+ *
+ * Names. Sockets, listeners, directories, files and calls have names: numbers of one queue that are not 0 and not used again.
+ * A name that is not valid, or no longer, is EBADF, or passed over where that is said; it never means something else.
+ *
+ * Ownership. A descriptor that is handed over is closed by the library. Memory that a call works on stays the caller's:
+ * it must stay where it is, and pieces must stay as they are, until the call has completed, or samum_cancel, samum_close of
+ * its socket, or samum_queue_free has returned. Pointers to anything else are only used during the call.
+ */
+#ifndef SAMUM_H
+#define SAMUM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A queue of calls. */
+typedef struct samum_queue samum_queue;
+
+/* Calls in flight and completions not waited for, of one queue; beyond that calls are refused with EAGAIN. */
+#define SAMUM_CALLS_MAX 65536
+
+/* A piece of what a call sends. */
+struct samum_piece {
+    const void *memory; /* the first byte, if `file` is 0; may be null if `length` is 0 */
+    uint64_t file;      /* the name of a file, or 0 for memory */
+    uint64_t offset;    /* of a file: position of the first byte; of memory: not looked at */
+    uint64_t length;    /* bytes; a range of a file ends at most where the file ended when it was opened */
+};
+
+/* What has completed. */
+enum samum_event {
+    SAMUM_SENT = 1,     /* samum_send: `bytes` have left; with an error fewer than there were, and always the first ones */
+    SAMUM_RECEIVED = 2, /* samum_receive: `bytes` are in front of its memory; 0 without an error is the peer's end */
+    SAMUM_ACCEPTED = 3, /* samum_accept: `name` is a socket; more will come, unless there is an error */
+    SAMUM_OPENED = 4    /* samum_open: `name` is a file of `bytes` bytes */
+};
+
+struct samum_completion {
+    uint64_t token;     /* the call, as the caller named it */
+    uint64_t call;      /* the call, as the library named it */
+    uint64_t name;      /* of a new socket or file, else 0 */
+    uint64_t bytes;     /* see enum samum_event; else 0 */
+    uint32_t event;     /* enum samum_event */
+    int32_t error;      /* 0 or an errno. Of a send or a receive:
+                         *   ECANCELED     it was cancelled
+                         *   EBADF         its socket was closed
+                         *   ECONNABORTED  an earlier send on this socket has left in part: close the socket
+                         *   EPIPE, ECONNRESET  the peer has gone (of a send, of a receive): close the socket
+                         *   ENODATA       a file has become shorter
+                         *   others        as the system said: EIO of a disk, ENOMEM, ... */
+};
+
+/* Makes a queue for the calling thread: on io_uring, or on epoll where io_uring cannot be had. May sleep for a moment.
+ * On success *queue is the caller's, to be freed by samum_queue_free. Fails with EMFILE, ENFILE or ENOMEM. */
+int samum_queue_new(samum_queue **queue);
+
+/* Ends all calls without completions, closes everything that belongs to the queue, and frees it. Null is passed over. With
+ * EPERM nothing has been done; with any other error the queue is gone all the same. May sleep: see above. */
+int samum_queue_free(samum_queue *queue);
+
+/* Hands over a connected stream socket, blocking or not; it stays as it is. Of a blocking socket files are copied through
+ * memory, because sendfile(2) would sleep on it: O_NONBLOCK spares that. On success *socket (if not null) is its name, and
+ * the descriptor is the library's. Fails with EBADF, ENOTSOCK. */
+int samum_socket(samum_queue *queue, int fd, uint64_t *socket);
+
+/* The same for a listening socket, which may become nonblocking. */
+int samum_listener(samum_queue *queue, int fd, uint64_t *listener);
+
+/* The same for a directory (O_PATH will do). Fails with EBADF, ENOTDIR. */
+int samum_directory(samum_queue *queue, int fd, uint64_t *directory);
+
+/* Gives up a socket, listener, directory or file. Calls on a socket complete with EBADF, and use their memory no more when
+ * this returns. Calls that use something else go on, and keep it open. Fails with EBADF. */
+int samum_close(samum_queue *queue, uint64_t name);
+
+/* shutdown(2) for sending: the peer sees the end of the stream behind what has left. Sends in flight fail, so wait for them
+ * first. Fails with EBADF. */
+int samum_shutdown(samum_queue *queue, uint64_t socket);
+
+/* The functions below begin a call. Its completions carry `token`. *call (if not null) is its name. All fail with EBADF, and
+ * with EAGAIN beyond SAMUM_CALLS_MAX: then wait, and try again. */
+
+/* Accepts connections until it is cancelled or fails: SAMUM_ACCEPTED for each, whose socket is then the caller's to close. */
+int samum_accept(samum_queue *queue, uint64_t listener, uint64_t token, uint64_t *call);
+
+/* Opens a regular file beneath a directory: SAMUM_OPENED, and then the file is the caller's to close. The path is relative;
+ * neither `..` nor symbolic links lead out of the directory (EXDEV). EISDIR is the error of a directory, EINVAL that
+ * of what is no regular file; others are those of openat2(2). `path` ends with a NUL, and is copied. */
+int samum_open(samum_queue *queue, uint64_t directory, const char *path, uint64_t token, uint64_t *call);
+
+/* Sends pieces in their order: SAMUM_SENT when the system has taken all of them. Sends on one socket leave in the order of
+ * the calls. One that fails after some of its bytes have left takes those behind it with it (ECONNABORTED). `readahead`
+ * bounds the bytes that are read ahead for this call; 0 means 2 MiB. The array `pieces` is copied, the memory is not.
+ * Fails with EINVAL for a range beyond the end of its file. */
+int samum_send(samum_queue *queue, uint64_t socket, const struct samum_piece *pieces, size_t count, uint64_t readahead,
+               uint64_t token, uint64_t *call);
+
+/* Receives what comes next, at least one byte, into the front of the memory: SAMUM_RECEIVED. The rest of it is as it was.
+ * Receives on one socket are filled in the order of the calls. Fails with EINVAL without room. */
+int samum_receive(samum_queue *queue, uint64_t socket, void *memory, size_t size, uint64_t token, uint64_t *call);
+
+/* Ends a call. It completes all the same: a send or a receive with ECANCELED, and its memory is used no more when this
+ * returns; another call with ECANCELED or with what had happened before. One that has completed is passed over. Fails with
+ * EINVAL for what is no name of a call. */
+int samum_cancel(samum_queue *queue, uint64_t call);
+
+/* Goes on with all calls, and sleeps until one has completed, or `timeout_ms` milliseconds have passed (0: only look; negative:
+ * no limit). Writes *count completions, at most `room`; those that have no room come next time. Without completions
+ * the time is over, and that is no error. Calls go on only in this function, so call it again and again. Fails with
+ * what io_uring_enter(2) or epoll_wait(2) says if that is for good: free the queue then. */
+int samum_wait(samum_queue *queue, int timeout_ms, struct samum_completion *completions, size_t room, size_t *count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,330 @@
+//! The functions that C calls. Each checks its pointers, calls safe code, and returns 0 or an errno.
+//!
+//! What C has to promise is in `include/samum.h`: pointers are null or valid for what the function does
+//! with them, memory given to a call stays as it is until the call has completed, and a queue is used by
+//! the thread that made it. The last is checked; a panic makes the queue unusable and never leaves Rust.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::mem::size_of;
+use core::panic::AssertUnwindSafe;
+use core::time::Duration;
+use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd};
+use std::panic::catch_unwind;
+use std::thread::{self, ThreadId};
+
+use rustix::fs::FileType;
+
+use crate::queue::{self, Completion, Piece, Queue, Result};
+use crate::sigpipe;
+
+/// What `samum_queue *` points to.
+#[derive(Debug)]
+struct Handle {
+    /// The thread that made it. Written once, before there is a pointer to it.
+    thread: ThreadId,
+    /// None once something has panicked. What it had is leaked.
+    queue: Option<Queue>,
+}
+
+/// `struct samum_piece`.
+#[repr(C)]
+#[derive(Debug)]
+struct RawPiece {
+    memory: *const c_void,
+    file: u64,
+    offset: u64,
+    length: u64,
+}
+
+// The sizes that examples/serve.c asserts, too.
+const _: () = assert!(size_of::<RawPiece>() == 24 + size_of::<*const c_void>());
+const _: () = assert!(size_of::<Completion>() == 40);
+
+/// Runs `act` on a queue.
+///
+/// # Safety
+///
+/// `queue` is null, or came from `samum_queue_new` and has not been freed.
+unsafe fn with<T>(queue: *mut Handle, act: impl FnOnce(&mut Queue) -> Result<T>) -> Result<T> {
+    if queue.is_null() {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: by the contract it points to a handle, and nothing writes to `thread` any more, so it
+    // may be read by any thread.
+    let thread = unsafe { (*queue).thread };
+    if thread != thread::current().id() {
+        return Err(libc::EPERM);
+    }
+    // SAFETY: as above; only its own thread comes here, and no function calls back into the program
+    // while it uses the queue, so there is no other reference to the handle.
+    let handle = unsafe { &mut *queue };
+    let Some(queue) = &mut handle.queue else { return Err(libc::ENOTRECOVERABLE) };
+    sigpipe::without(|| catch_unwind(AssertUnwindSafe(|| act(queue)))).unwrap_or_else(|_| {
+        // Its state is not known, so not even its destructors may run.
+        core::mem::forget(handle.queue.take());
+        Err(libc::ENOTRECOVERABLE)
+    })
+}
+
+/// Writes a result to where C wants it, and returns the errno.
+///
+/// # Safety
+///
+/// `place` is null or may be written to.
+unsafe fn give<T>(place: *mut T, result: Result<T>) -> c_int {
+    match result {
+        Ok(value) => {
+            if !place.is_null() {
+                // SAFETY: by the contract, and it is not null.
+                unsafe { place.write(value) };
+            }
+            0
+        }
+        Err(errno) => errno,
+    }
+}
+
+/// Runs `act` on a queue with a descriptor that it takes over, unless there is an error: then it stays C's.
+///
+/// # Safety
+///
+/// As [`with`] and [`give`]; and if `fd` is open, no other code closes it from now on unless this fails.
+unsafe fn adopt(
+    queue: *mut Handle,
+    fd: c_int,
+    (wanted, otherwise): (FileType, c_int),
+    place: *mut u64,
+    act: impl FnOnce(&mut Queue, OwnedFd) -> u64,
+) -> c_int {
+    let with_fd = |queue: &mut Queue| {
+        if fd < 0 {
+            return Err(libc::EBADF);
+        }
+        // SAFETY: it is not -1, and by the contract it belongs to this call if it is open. If it is not,
+        // `fstat` says so below, and it is given up without being closed.
+        let owned = unsafe { OwnedFd::from_raw_fd(fd) };
+        if let Err(errno) = queue::check(&owned, wanted, otherwise) {
+            let _still_theirs = owned.into_raw_fd();
+            return Err(errno);
+        }
+        Ok(act(queue, owned))
+    };
+    // SAFETY: the caller's promise.
+    let result = unsafe { with(queue, with_fd) };
+    // SAFETY: the caller's promise.
+    unsafe { give(place, result) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_queue_new(place: *mut *mut Handle) -> c_int {
+    if place.is_null() {
+        return libc::EFAULT;
+    }
+    let made = catch_unwind(Queue::new).unwrap_or(Err(libc::ENOTRECOVERABLE));
+    let handle = made.map(|queue| {
+        Box::into_raw(Box::new(Handle { thread: thread::current().id(), queue: Some(queue) }))
+    });
+    // SAFETY: the header asks for a pointer that may be written to.
+    unsafe { give(place, handle) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_queue_free(queue: *mut Handle) -> c_int {
+    if queue.is_null() {
+        return 0;
+    }
+    // SAFETY: the header asks for a queue that has not been freed. Nothing is done with it; this finds
+    // out whether it is this thread's.
+    let own = unsafe { with(queue, |_| Ok(())) };
+    if own == Err(libc::EPERM) {
+        return libc::EPERM;
+    }
+    // SAFETY: it came from `Box::into_raw` in `samum_queue_new`, and C uses it no more.
+    let handle = unsafe { Box::from_raw(queue) };
+    match catch_unwind(AssertUnwindSafe(|| drop(handle))) {
+        Ok(()) => 0,
+        Err(_) => libc::ENOTRECOVERABLE,
+    }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_socket(queue: *mut Handle, fd: c_int, socket: *mut u64) -> c_int {
+    let wanted = (FileType::Socket, libc::ENOTSOCK);
+    // SAFETY: the header asks for all of it.
+    unsafe { adopt(queue, fd, wanted, socket, Queue::socket) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_listener(queue: *mut Handle, fd: c_int, listener: *mut u64) -> c_int {
+    let wanted = (FileType::Socket, libc::ENOTSOCK);
+    // SAFETY: the header asks for all of it.
+    unsafe { adopt(queue, fd, wanted, listener, Queue::listener) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_directory(queue: *mut Handle, fd: c_int, directory: *mut u64) -> c_int {
+    let wanted = (FileType::Directory, libc::ENOTDIR);
+    // SAFETY: the header asks for all of it.
+    unsafe { adopt(queue, fd, wanted, directory, Queue::directory) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_close(queue: *mut Handle, name: u64) -> c_int {
+    // SAFETY: the header asks for a valid queue.
+    let closed = unsafe { with(queue, |queue| queue.close(name)) };
+    closed.err().unwrap_or(0)
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_shutdown(queue: *mut Handle, socket: u64) -> c_int {
+    // SAFETY: the header asks for a valid queue.
+    let shut = unsafe { with(queue, |queue| queue.shutdown(socket)) };
+    shut.err().unwrap_or(0)
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_accept(
+    queue: *mut Handle,
+    listener: u64,
+    token: u64,
+    call: *mut u64,
+) -> c_int {
+    // SAFETY: the header asks for a valid queue.
+    let begun = unsafe { with(queue, |queue| queue.accept(listener, token)) };
+    // SAFETY: the header asks for null or a place for the name.
+    unsafe { give(call, begun) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_open(
+    queue: *mut Handle,
+    directory: u64,
+    path: *const c_char,
+    token: u64,
+    call: *mut u64,
+) -> c_int {
+    if path.is_null() {
+        return libc::EFAULT;
+    }
+    // SAFETY: the header asks for a string that ends with a NUL and stays as it is during the call.
+    let path = unsafe { CStr::from_ptr(path) };
+    // SAFETY: the header asks for a valid queue.
+    let begun = unsafe { with(queue, |queue| queue.open(directory, path.into(), token)) };
+    // SAFETY: the header asks for null or a place for the name.
+    unsafe { give(call, begun) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_send(
+    queue: *mut Handle,
+    socket: u64,
+    pieces: *const RawPiece,
+    count: usize,
+    readahead: u64,
+    token: u64,
+    call: *mut u64,
+) -> c_int {
+    // SAFETY: the header asks for so many pieces, which stay as they are during the call.
+    let Some(pieces) = (unsafe { slice(pieces, count) }) else { return libc::EFAULT };
+    let pieces = pieces.iter().map(|&RawPiece { memory, file, offset, length }| {
+        if file != 0 {
+            return Ok(Piece::File { name: file, offset, length });
+        }
+        let length = usize::try_from(length).map_err(|_| libc::EINVAL)?;
+        // SAFETY: the header asks for memory that stays readable and as it is until the call has
+        // completed. The queue drops its last reference to it before it reports that.
+        unsafe { slice(memory.cast::<u8>(), length) }.map(Piece::Memory).ok_or(libc::EFAULT)
+    });
+    // SAFETY: the header asks for a valid queue.
+    let begun = unsafe { with(queue, |queue| queue.send(socket, pieces, readahead, token)) };
+    // SAFETY: the header asks for null or a place for the name.
+    unsafe { give(call, begun) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_receive(
+    queue: *mut Handle,
+    socket: u64,
+    memory: *mut c_void,
+    size: usize,
+    token: u64,
+    call: *mut u64,
+) -> c_int {
+    if memory.is_null() || size == 0 || isize::try_from(size).is_err() {
+        return libc::EINVAL;
+    }
+    // SAFETY: the header asks for so much memory, which no other code uses until the call has completed.
+    // The queue drops its last reference to it before it reports that.
+    let room = unsafe { core::slice::from_raw_parts_mut(memory.cast::<u8>(), size) };
+    // SAFETY: the header asks for a valid queue.
+    let begun = unsafe { with(queue, |queue| queue.receive(socket, room, token)) };
+    // SAFETY: the header asks for null or a place for the name.
+    unsafe { give(call, begun) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_cancel(queue: *mut Handle, call: u64) -> c_int {
+    // SAFETY: the header asks for a valid queue.
+    let cancelled = unsafe { with(queue, |queue| queue.cancel(call)) };
+    cancelled.err().unwrap_or(0)
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_wait(
+    queue: *mut Handle,
+    timeout_ms: c_int,
+    completions: *mut Completion,
+    room: usize,
+    count: *mut usize,
+) -> c_int {
+    if completions.is_null() || count.is_null() {
+        return libc::EFAULT;
+    }
+    // Negative is no limit.
+    let limit = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+    let wait = |queue: &mut Queue| {
+        let done = queue.wait(limit, room)?;
+        let taken = done.len();
+        for (at, completion) in done.enumerate() {
+            // SAFETY: `at` is below `room`, and the header asks for an array of that many.
+            let place = unsafe { completions.add(at) };
+            // SAFETY: the same.
+            unsafe { place.write(completion) };
+        }
+        Ok(taken)
+    };
+    // SAFETY: the header asks for a valid queue.
+    let taken = unsafe { with(queue, wait) };
+    // SAFETY: the header asks for a place for the count.
+    unsafe { give(count, taken) }
+}
+
+/// What C calls an array: null only if it is empty.
+///
+/// # Safety
+///
+/// If `count` is not 0, `start` is null or points to so many values, which stay as they are for `'a`.
+unsafe fn slice<'a, T>(start: *const T, count: usize) -> Option<&'a [T]> {
+    if count == 0 {
+        return Some(&[]);
+    }
+    let bytes = count.checked_mul(size_of::<T>())?;
+    if start.is_null() || isize::try_from(bytes).is_err() {
+        return None;
+    }
+    // SAFETY: by the contract, and it is neither null nor larger than memory can be.
+    Some(unsafe { core::slice::from_raw_parts(start, count) })
+}

@@ -1,0 +1,247 @@
+//! A queue as C knows it: everything has a name, which is a number, and a name that is not valid is an
+//! error and nothing worse.
+
+use core::ffi::c_int;
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::rc::Rc;
+
+use ring::{Choice, Fd, Key, Ring, Slab};
+use rustix::fs::FileType;
+use sendfile::{Call, Calls, DiskConfig, Done, File, Full, Outcome, Part, Room, Socket, Window};
+
+use crate::errno;
+
+/// The kind of what a name names, in its highest byte; the rest is a key. So no name is 0, and the name
+/// of a file is no socket's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Socket = 1,
+    Call = 2,
+    Object = 3,
+}
+
+/// Bits of a key.
+const KEY_BITS: u32 = 56;
+
+const fn name(kind: Kind, key: u64) -> u64 {
+    (kind as u64) << KEY_BITS | key
+}
+
+/// The key of a name of this kind.
+fn key(kind: Kind, name: u64) -> Option<Key> {
+    (name >> KEY_BITS == kind as u64).then(|| Key::from_bits(name))
+}
+
+/// What belongs to a queue beside its sockets.
+#[derive(Debug)]
+enum Object {
+    Listener(Fd),
+    Directory(Fd),
+    File(Rc<File>),
+}
+
+/// `struct samum_completion`.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Completion {
+    token: u64,
+    call: u64,
+    name: u64,
+    bytes: u64,
+    event: u32,
+    error: c_int,
+}
+
+/// `enum samum_event`.
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Sent = 1,
+    Received = 2,
+    Accepted = 3,
+    Opened = 4,
+}
+
+/// A piece of what is sent.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    Memory(&'static [u8]),
+    File { name: u64, offset: u64, length: u64 },
+}
+
+/// The calls of one queue, and what they work on.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    objects: Slab<Object>,
+    /// Completions that C has not taken yet.
+    waiting: VecDeque<Completion>,
+    batch: Vec<Done>,
+    calls: Calls,
+}
+
+/// The errno of what failed.
+pub(crate) type Result<T> = core::result::Result<T, c_int>;
+
+impl Queue {
+    pub(crate) fn new() -> Result<Self> {
+        let calls =
+            Ring::new(Choice::Auto).and_then(|ring| Calls::new(ring, DiskConfig::default()));
+        let calls = calls.map_err(|error| errno::of_error(&error))?;
+        Ok(Self { objects: Slab::new(), waiting: VecDeque::new(), batch: Vec::new(), calls })
+    }
+
+    pub(crate) fn socket(&mut self, fd: OwnedFd) -> u64 {
+        let fd = self.calls.ring().adopt_socket(fd);
+        name(Kind::Socket, self.calls.adopt(fd).to_bits())
+    }
+
+    pub(crate) fn listener(&mut self, fd: OwnedFd) -> u64 {
+        let fd = self.calls.ring().adopt_socket(fd);
+        self.insert(Object::Listener(fd))
+    }
+
+    pub(crate) fn directory(&mut self, fd: OwnedFd) -> u64 {
+        let fd = self.calls.ring().adopt_file(fd);
+        self.insert(Object::Directory(fd))
+    }
+
+    fn insert(&mut self, object: Object) -> u64 {
+        name(Kind::Object, self.objects.insert(object).to_bits())
+    }
+
+    fn object(&self, name: u64) -> Result<&Object> {
+        key(Kind::Object, name).and_then(|key| self.objects.get(key)).ok_or(libc::EBADF)
+    }
+
+    fn open_socket(&self, name: u64) -> Result<Socket> {
+        let socket = key(Kind::Socket, name).map(|key| Socket::from_bits(key.to_bits()));
+        socket.filter(|socket| self.calls.is_open(*socket)).ok_or(libc::EBADF)
+    }
+
+    pub(crate) fn close(&mut self, name: u64) -> Result<()> {
+        if let Ok(socket) = self.open_socket(name) {
+            self.calls.close(socket);
+            return Ok(());
+        }
+        let object = key(Kind::Object, name).and_then(|key| self.objects.remove(key));
+        object.map(drop).ok_or(libc::EBADF)
+    }
+
+    pub(crate) fn shutdown(&mut self, socket: u64) -> Result<()> {
+        let socket = self.open_socket(socket)?;
+        self.calls.shutdown(socket);
+        Ok(())
+    }
+
+    pub(crate) fn accept(&mut self, listener: u64, token: u64) -> Result<u64> {
+        let Object::Listener(fd) = self.object(listener)? else { return Err(libc::EBADF) };
+        let fd = fd.clone();
+        begun(self.calls.accept(&fd, token))
+    }
+
+    pub(crate) fn open(&mut self, directory: u64, path: CString, token: u64) -> Result<u64> {
+        let Object::Directory(dir) = self.object(directory)? else { return Err(libc::EBADF) };
+        let dir = dir.clone();
+        begun(self.calls.open(&dir, path, token))
+    }
+
+    pub(crate) fn send(
+        &mut self,
+        socket: u64,
+        pieces: impl Iterator<Item = Result<Piece>>,
+        readahead: u64,
+        token: u64,
+    ) -> Result<u64> {
+        let socket = self.open_socket(socket)?;
+        let parts = pieces.map(|piece| self.part(piece?)).collect::<Result<_>>()?;
+        let window = if readahead == 0 { Window::default() } else { Window(readahead) };
+        begun(self.calls.send(socket, parts, window, token))
+    }
+
+    fn part(&self, piece: Piece) -> Result<Part> {
+        match piece {
+            Piece::Memory(bytes) => Ok(Part::Static(bytes)),
+            Piece::File { name, offset, length } => {
+                let Object::File(file) = self.object(name)? else { return Err(libc::EBADF) };
+                let end = offset.checked_add(length).filter(|end| *end <= file.size());
+                Ok(Part::File(Rc::clone(file), offset..end.ok_or(libc::EINVAL)?))
+            }
+        }
+    }
+
+    pub(crate) fn receive(
+        &mut self,
+        socket: u64,
+        room: &'static mut [u8],
+        token: u64,
+    ) -> Result<u64> {
+        let socket = self.open_socket(socket)?;
+        begun(self.calls.receive_into(socket, Room::Static(room), token))
+    }
+
+    pub(crate) fn cancel(&mut self, call: u64) -> Result<()> {
+        let key = key(Kind::Call, call).ok_or(libc::EINVAL)?;
+        self.calls.cancel(Call::from_bits(key.to_bits()));
+        Ok(())
+    }
+
+    /// Waits until something has completed or the time is over, and returns at most so many completions.
+    pub(crate) fn wait(
+        &mut self,
+        limit: Option<Duration>,
+        most: usize,
+    ) -> Result<impl ExactSizeIterator<Item = Completion>> {
+        if self.waiting.is_empty() {
+            let mut batch = core::mem::take(&mut self.batch);
+            let until = limit.map(|limit| self.calls.ring().now() + limit);
+            let waited = self.calls.wait(until, &mut batch);
+            for done in batch.drain(..) {
+                let completion = self.completion(done);
+                self.waiting.push_back(completion);
+            }
+            self.batch = batch;
+            waited.map_err(|error| errno::of_error(&error))?;
+        }
+        let count = self.waiting.len().min(most);
+        Ok(self.waiting.drain(..count))
+    }
+
+    fn completion(&mut self, done: Done) -> Completion {
+        let Done { call, token, outcome, .. } = done;
+        let (event, name_, bytes, error) = match outcome {
+            Outcome::Sent { bytes, end } => {
+                (What::Sent, 0, bytes, end.err().map(|stop| errno::of_stop(stop, libc::EPIPE)))
+            }
+            Outcome::Received { end: Ok(count), .. } => (What::Received, 0, count as u64, None),
+            Outcome::Received { end: Err(stop), .. } => {
+                (What::Received, 0, 0, Some(errno::of_stop(stop, libc::ECONNRESET)))
+            }
+            Outcome::Accepted(Ok(socket)) => {
+                (What::Accepted, name(Kind::Socket, socket.to_bits()), 0, None)
+            }
+            Outcome::Accepted(Err(error)) => (What::Accepted, 0, 0, Some(errno::of_error(&error))),
+            Outcome::Opened(Ok(file)) => {
+                let size = file.size();
+                (What::Opened, self.insert(Object::File(file)), size, None)
+            }
+            Outcome::Opened(Err(error)) => (What::Opened, 0, 0, Some(errno::of_error(&error))),
+            Outcome::Event(event) => unreachable!("nothing else is begun here: {event:?}"),
+        };
+        let call = name(Kind::Call, call.to_bits());
+        let error = error.unwrap_or(0);
+        Completion { token, call, name: name_, bytes, event: event as u32, error }
+    }
+}
+
+/// The name of a call that was begun.
+fn begun<T>(call: core::result::Result<Call, Full<T>>) -> Result<u64> {
+    call.map(|call| name(Kind::Call, call.to_bits())).map_err(|_| libc::EAGAIN)
+}
+
+/// Refuses a descriptor that is not of this type.
+pub(crate) fn check(fd: &OwnedFd, wanted: FileType, otherwise: c_int) -> Result<()> {
+    let stat = rustix::fs::fstat(fd.as_fd()).map_err(|error| error.raw_os_error())?;
+    if FileType::from_raw_mode(stat.st_mode) == wanted { Ok(()) } else { Err(otherwise) }
+}

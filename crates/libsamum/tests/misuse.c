@@ -1,0 +1,139 @@
+/* What samum.h says of mistakes, of what is unchanged after them, and of memory. Exits with 0 if all of it is so. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "samum.h"
+
+_Static_assert(sizeof(struct samum_piece) == 24 + sizeof(void *), "as in the library");
+_Static_assert(sizeof(struct samum_completion) == 40, "as in the library");
+
+#define EXPECT(wanted, call) \
+    do { \
+        long is = (call); \
+        if (is != (wanted)) { \
+            fprintf(stderr, "%s:%d: %s is %ld, not %ld\n", __FILE__, __LINE__, #call, is, (long)(wanted)); \
+            exit(1); \
+        } \
+    } while (0)
+
+static samum_queue *queue;
+
+static struct samum_completion next(void) {
+    struct samum_completion one;
+    size_t count = 99;
+    EXPECT(0, samum_wait(queue, 10000, &one, 1, &count));
+    EXPECT(1, count);
+    return one;
+}
+
+static void *elsewhere(void *unused) {
+    EXPECT(EPERM, samum_close(queue, 1));
+    EXPECT(EPERM, samum_queue_free(queue));
+    return unused;
+}
+
+int main(void) {
+    EXPECT(EFAULT, samum_queue_new(NULL));
+    EXPECT(0, samum_queue_free(NULL));
+    EXPECT(EFAULT, samum_close(NULL, 1));
+    EXPECT(0, samum_queue_new(&queue));
+    pthread_t thread;
+    EXPECT(0, pthread_create(&thread, NULL, elsewhere, NULL));
+    EXPECT(0, pthread_join(thread, NULL));
+
+    /* Descriptors. */
+    uint64_t name = 7, dir, call;
+    int null = open("/dev/null", O_RDONLY), pair[2];
+    EXPECT(EBADF, samum_socket(queue, -1, &name));
+    EXPECT(EBADF, samum_socket(queue, 1000, &name));
+    EXPECT(ENOTSOCK, samum_socket(queue, null, &name));
+    EXPECT(ENOTDIR, samum_directory(queue, null, &name));
+    EXPECT(7, name);
+    EXPECT(0, close(null)); /* it is still ours */
+    EXPECT(0, samum_directory(queue, open("/", O_PATH), &dir));
+    EXPECT(EFAULT, samum_open(queue, dir, NULL, 1, NULL));
+    EXPECT(0, samum_open(queue, dir, "etc", 1, NULL));
+    EXPECT(EISDIR, next().error);
+    EXPECT(0, samum_open(queue, dir, "dev/null", 1, NULL));
+    EXPECT(EINVAL, next().error);
+    EXPECT(0, samum_open(queue, dir, "no such file", 1, NULL));
+    EXPECT(ENOENT, next().error);
+    EXPECT(0, socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+    EXPECT(0, samum_socket(queue, pair[0], &name));
+
+    /* Names. */
+    EXPECT(EBADF, samum_shutdown(queue, dir));
+    EXPECT(EBADF, samum_accept(queue, name, 1, NULL));
+    EXPECT(EBADF, samum_open(queue, name, "etc", 1, NULL));
+    EXPECT(EBADF, samum_close(queue, 0));
+    EXPECT(EINVAL, samum_cancel(queue, name));
+
+    /* Memory. */
+    char memory[16] = "................";
+    struct samum_piece bad[] = {{NULL, 0, 0, 1}, {NULL, dir, 0, 1}, {"x", 0, 0, UINT64_MAX}};
+    EXPECT(EFAULT, samum_send(queue, name, &bad[0], 1, 0, 1, NULL));
+    EXPECT(EBADF, samum_send(queue, name, &bad[1], 1, 0, 1, NULL));
+    EXPECT(EFAULT, samum_send(queue, name, &bad[2], 1, 0, 1, NULL));
+    EXPECT(EFAULT, samum_send(queue, name, NULL, 1, 0, 1, NULL));
+    EXPECT(EINVAL, samum_receive(queue, name, memory, 0, 1, NULL));
+    EXPECT(0, samum_receive(queue, name, memory, 16, 8, &call));
+    EXPECT(0, samum_cancel(queue, call));
+    struct samum_completion done = next();
+    EXPECT(ECANCELED, done.error);
+    EXPECT(1, done.token == 8 && done.call == call && done.event == SAMUM_RECEIVED);
+    EXPECT(0, samum_cancel(queue, call)); /* passed over */
+    EXPECT(0, samum_receive(queue, name, memory, 16, 9, NULL));
+    EXPECT(3, write(pair[1], "abc", 3));
+    EXPECT(3, next().bytes);
+    EXPECT(0, memcmp(memory, "abc.............", 16));
+
+    /* A send of which a part has left breaks its socket. */
+    static char large[32 << 20];
+    struct samum_piece pieces[] = {{large, 0, 0, sizeof large}, {NULL, 0, 0, 0}};
+    size_t count;
+    EXPECT(0, samum_send(queue, name, pieces, 2, 0, 10, &call));
+    EXPECT(0, samum_send(queue, name, &pieces[1], 1, 0, 11, NULL));
+    EXPECT(0, samum_wait(queue, 0, &done, 1, &count));
+    EXPECT(0, count);
+    EXPECT(0, samum_cancel(queue, call));
+    done = next();
+    EXPECT(1, done.token == 10 && done.error == ECANCELED && done.bytes > 0 && done.bytes < sizeof large);
+    EXPECT(ECONNABORTED, next().error);
+
+    /* A socket that is closed. */
+    EXPECT(0, samum_receive(queue, name, memory, 16, 12, NULL));
+    EXPECT(0, samum_close(queue, name));
+    EXPECT(EBADF, next().error);
+    EXPECT(EBADF, samum_receive(queue, name, memory, 16, 13, NULL));
+
+    /* A file for a peer that has gone: an error, and no SIGPIPE. */
+    EXPECT(0, samum_open(queue, dir, "etc/passwd", 1, NULL));
+    done = next();
+    EXPECT(0, done.error);
+    EXPECT(0, socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair));
+    EXPECT(0, close(pair[1]));
+    EXPECT(0, samum_socket(queue, pair[0], &name));
+    struct samum_piece file = {NULL, done.name, 0, done.bytes};
+    EXPECT(0, samum_send(queue, name, &file, 1, 0, 15, NULL));
+    EXPECT(EPIPE, next().error);
+    EXPECT(0, samum_close(queue, done.name));
+    EXPECT(EBADF, samum_close(queue, done.name));
+    file.length++;
+    EXPECT(EBADF, samum_send(queue, name, &file, 1, 0, 15, NULL));
+
+    /* A call in flight when the queue goes. */
+    int other[2];
+    EXPECT(0, socketpair(AF_UNIX, SOCK_STREAM, 0, other));
+    EXPECT(0, samum_socket(queue, other[0], &name));
+    EXPECT(0, samum_receive(queue, name, memory, 16, 14, NULL));
+    EXPECT(0, samum_queue_free(queue));
+    EXPECT(0, read(other[1], memory, 16)); /* the other end is closed */
+    return 0;
+}
