@@ -9,7 +9,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::rc::Rc;
 
 use ring::{Choice, Fd, Key, Ring, Slab};
-use rustix::fs::FileType;
+use rustix::fs::{AtFlags, FileType, StatxFlags};
 use sendfile::{Call, Calls, DiskConfig, Done, File, Full, Outcome, Part, Room, Socket, Window};
 
 use crate::errno;
@@ -240,8 +240,10 @@ fn begun<T>(call: core::result::Result<Call, Full<T>>) -> Result<u64> {
     call.map(|call| name(Kind::Call, call.to_bits())).map_err(|_| libc::EAGAIN)
 }
 
-/// Refuses a descriptor that is not of this type.
+/// Refuses a descriptor that is not of this type. A server of a network file system is not asked.
 pub(crate) fn check(fd: &OwnedFd, wanted: FileType, otherwise: c_int) -> Result<()> {
-    let stat = rustix::fs::fstat(fd.as_fd()).map_err(|error| error.raw_os_error())?;
-    if FileType::from_raw_mode(stat.st_mode) == wanted { Ok(()) } else { Err(otherwise) }
+    let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(fd.as_fd(), c"", how, StatxFlags::TYPE);
+    let mode = stat.map_err(|error| error.raw_os_error())?.stx_mode;
+    if FileType::from_raw_mode(mode.into()) == wanted { Ok(()) } else { Err(otherwise) }
 }
