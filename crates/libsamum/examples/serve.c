@@ -57,7 +57,7 @@ static int next(struct client *client) {
     int has_path = sscanf(client->input, "GET /%1023[^ ?] HTTP/1.1", path) == 1;
     client->used -= (size_t)(end + 4 - client->input);
     memmove(client->input, end + 4, client->used);
-    return has_path ? samum_open(queue, root, path, (uintptr_t)client, NULL) : respond(client, "404 Not Found", 0);
+    return has_path ? samum_open(queue, root, path, 0, (uintptr_t)client, NULL) : respond(client, "404 Not Found", 0);
 }
 
 static void handle(const struct samum_completion *done) {

@@ -115,10 +115,14 @@ int samum_shutdown(samum_queue *queue, uint64_t socket);
 /* Accepts connections until it is cancelled or fails: SAMUM_ACCEPTED for each, whose socket is then the caller's to close. */
 int samum_accept(samum_queue *queue, uint64_t listener, uint64_t token, uint64_t *call);
 
+/* What is read of a file does not stay in the page cache (FreeBSD's SF_NOCACHE). */
+#define SAMUM_NOCACHE 1
+
 /* Opens a regular file beneath a directory: SAMUM_OPENED, and then the file is the caller's to close. The path is relative;
  * neither `..` nor symbolic links lead out of the directory (EXDEV). EISDIR is the error of a directory, EINVAL that
- * of what is no regular file; others are those of openat2(2). `path` ends with a NUL, and is copied. */
-int samum_open(samum_queue *queue, uint64_t directory, const char *path, uint64_t token, uint64_t *call);
+ * of what is no regular file; others are those of openat2(2). `path` ends with a NUL, and is copied. `flags` are 0 or
+ * SAMUM_NOCACHE; without it files up to 1 GiB stay in the page cache. Fails with EINVAL for other flags. */
+int samum_open(samum_queue *queue, uint64_t directory, const char *path, int flags, uint64_t token, uint64_t *call);
 
 /* Sends pieces in their order: SAMUM_SENT when the system has taken all of them. Sends on one socket leave in the order of
  * the calls. One that fails after some of its bytes have left takes those behind it with it (ECONNABORTED). `readahead`

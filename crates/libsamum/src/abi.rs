@@ -209,6 +209,7 @@ unsafe extern "C" fn samum_open(
     queue: *mut Handle,
     directory: u64,
     path: *const c_char,
+    flags: c_int,
     token: u64,
     call: *mut u64,
 ) -> c_int {
@@ -218,7 +219,7 @@ unsafe extern "C" fn samum_open(
     // SAFETY: the header asks for a string that ends with a NUL and stays as it is during the call.
     let path = unsafe { CStr::from_ptr(path) };
     // SAFETY: the header asks for a valid queue.
-    let begun = unsafe { with(queue, |queue| queue.open(directory, path.into(), token)) };
+    let begun = unsafe { with(queue, |queue| queue.open(directory, path.into(), flags, token)) };
     // SAFETY: the header asks for null or a place for the name.
     unsafe { give(call, begun) }
 }

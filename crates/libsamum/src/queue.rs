@@ -10,7 +10,9 @@ use std::rc::Rc;
 
 use ring::{Choice, Fd, Key, Ring, Slab};
 use rustix::fs::{AtFlags, FileType, StatxFlags};
-use sendfile::{Call, Calls, DiskConfig, Done, File, Full, Outcome, Part, Room, Socket, Window};
+use sendfile::{
+    Caching, Call, Calls, DiskConfig, Done, File, Full, Outcome, Part, Room, Socket, Window,
+};
 
 use crate::errno;
 
@@ -34,6 +36,9 @@ const fn name(kind: Kind, key: u64) -> u64 {
 fn key(kind: Kind, name: u64) -> Option<Key> {
     (name >> KEY_BITS == kind as u64).then(|| Key::from_bits(name))
 }
+
+/// `SAMUM_NOCACHE`.
+const NOCACHE: c_int = 1;
 
 /// What belongs to a queue beside its sockets.
 #[derive(Debug)]
@@ -141,10 +146,21 @@ impl Queue {
         begun(self.calls.accept(&fd, token))
     }
 
-    pub(crate) fn open(&mut self, directory: u64, path: CString, token: u64) -> Result<u64> {
+    pub(crate) fn open(
+        &mut self,
+        directory: u64,
+        path: CString,
+        flags: c_int,
+        token: u64,
+    ) -> Result<u64> {
+        let caching = match flags {
+            0 => None,
+            NOCACHE => Some(Caching::Never),
+            _ => return Err(libc::EINVAL),
+        };
         let Object::Directory(dir) = self.object(directory)? else { return Err(libc::EBADF) };
         let dir = dir.clone();
-        begun(self.calls.open(&dir, path, token))
+        begun(self.calls.open(&dir, path, caching, token))
     }
 
     pub(crate) fn send(

@@ -58,12 +58,13 @@ int main(void) {
     EXPECT(7, name);
     EXPECT(0, close(null)); /* it is still ours */
     EXPECT(0, samum_directory(queue, open("/", O_PATH), &dir));
-    EXPECT(EFAULT, samum_open(queue, dir, NULL, 1, NULL));
-    EXPECT(0, samum_open(queue, dir, "etc", 1, NULL));
+    EXPECT(EFAULT, samum_open(queue, dir, NULL, 0, 1, NULL));
+    EXPECT(EINVAL, samum_open(queue, dir, "etc", 2, 1, NULL));
+    EXPECT(0, samum_open(queue, dir, "etc", 0, 1, NULL));
     EXPECT(EISDIR, next().error);
-    EXPECT(0, samum_open(queue, dir, "dev/null", 1, NULL));
+    EXPECT(0, samum_open(queue, dir, "dev/null", 0, 1, NULL));
     EXPECT(EINVAL, next().error);
-    EXPECT(0, samum_open(queue, dir, "no such file", 1, NULL));
+    EXPECT(0, samum_open(queue, dir, "no such file", 0, 1, NULL));
     EXPECT(ENOENT, next().error);
     EXPECT(0, socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
     EXPECT(0, samum_socket(queue, pair[0], &name));
@@ -71,7 +72,7 @@ int main(void) {
     /* Names. */
     EXPECT(EBADF, samum_shutdown(queue, dir));
     EXPECT(EBADF, samum_accept(queue, name, 1, NULL));
-    EXPECT(EBADF, samum_open(queue, name, "etc", 1, NULL));
+    EXPECT(EBADF, samum_open(queue, name, "etc", 0, 1, NULL));
     EXPECT(EBADF, samum_close(queue, 0));
     EXPECT(EINVAL, samum_cancel(queue, name));
 
@@ -114,7 +115,7 @@ int main(void) {
     EXPECT(EBADF, samum_receive(queue, name, memory, 16, 13, NULL));
 
     /* A file for a peer that has gone: an error, and no SIGPIPE. */
-    EXPECT(0, samum_open(queue, dir, "etc/passwd", 1, NULL));
+    EXPECT(0, samum_open(queue, dir, "etc/passwd", SAMUM_NOCACHE, 1, NULL));
     done = next();
     EXPECT(0, done.error);
     EXPECT(0, socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair));

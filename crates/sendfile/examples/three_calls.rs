@@ -35,7 +35,7 @@ fn main() -> io::Result<()> {
     // 2. send, 3. sendfile: one call, and one completion when all of it is with the kernel.
     let root = calls.ring().adopt_file(std::fs::File::open(env!("CARGO_MANIFEST_DIR"))?.into());
     let path = CString::new("Cargo.toml").expect("no NUL");
-    calls.open(&root, path, 0).expect("the queue is empty");
+    calls.open(&root, path, None, 0).expect("the queue is empty");
     let Outcome::Opened(file) = next(&mut calls)? else { unreachable!() };
     let (file, size) = file.map(|file| (file.clone(), file.size()))?;
     let head = format!("{size} bytes follow\n").into_bytes();

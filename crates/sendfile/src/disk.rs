@@ -28,7 +28,7 @@ pub struct DiskConfig {
     /// Reads in flight at once, of which one device has a half at most, and a quarter if it has not
     /// answered for a second ([`Shares`]).
     pub depth: usize,
-    /// What becomes of the page cache.
+    /// What becomes of the page cache, for files that do not say it themselves.
     pub caching: Caching,
     /// Files larger than this are not cached with [`Caching::Auto`]: they would fill a good part of
     /// the memory.
@@ -458,7 +458,7 @@ impl Disk {
 
     /// Whether what is read of a file stays in the page cache.
     fn keeps(&self, file: &File) -> bool {
-        match self.config.caching {
+        match file.caching().unwrap_or(self.config.caching) {
             Caching::Always => true,
             Caching::Never => false,
             Caching::Auto => file.size() <= self.config.cached_bytes_max,

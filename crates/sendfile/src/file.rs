@@ -81,6 +81,8 @@ pub struct File {
     size: u64,
     dev: u64,
     ino: u64,
+    /// Some for a file that says itself what stays of it in the page cache.
+    caching: Option<Caching>,
     telling: Cell<Telling>,
     introduced: Cell<bool>,
     /// The readahead that the kernel has been told to use.
@@ -172,6 +174,7 @@ impl File {
             size: stat.size,
             dev: stat.dev,
             ino: stat.ino,
+            caching: None,
             telling: Cell::new(Telling::Both),
             introduced: Cell::new(false),
             readahead: Cell::new(None),
@@ -187,6 +190,18 @@ impl File {
         let file = Self::new(fd, stat);
         file.introduce(Some(TMPFS));
         file
+    }
+
+    /// The same with a use of the page cache of its own, instead of that of the
+    /// [`Disk`](crate::Disk): FreeBSD's `SF_NOCACHE` is [`Caching::Never`].
+    #[must_use]
+    pub fn with_caching(self, caching: Caching) -> Self {
+        Self { caching: Some(caching), ..self }
+    }
+
+    /// The use of the page cache that the file asks for.
+    pub(crate) const fn caching(&self) -> Option<Caching> {
+        self.caching
     }
 
     /// Whether it has been told which file system it is on.

@@ -10,7 +10,9 @@ use std::rc::Rc;
 use std::thread::JoinHandle;
 
 use ring::{Choice, Event, Fd, Op, Ring};
-use sendfile::{Calls, DiskConfig, Done, Failure, File, Outcome, Part, Room, Socket, Stop, Window};
+use sendfile::{
+    Caching, Calls, DiskConfig, Done, Failure, File, Outcome, Part, Room, Socket, Stop, Window,
+};
 
 const DRIVERS: [Choice; 2] = [Choice::Uring, Choice::Epoll];
 const WINDOW: Window = Window(1 << 20);
@@ -51,7 +53,11 @@ impl Setup {
         let path = self.dir.path().join(name);
         std::fs::write(&path, bytes).unwrap();
         evict(&path);
-        self.calls.open(&self.root, CString::new(name).unwrap(), 99).unwrap();
+        self.open(name, None)
+    }
+
+    fn open(&mut self, name: &str, caching: Option<Caching>) -> Rc<File> {
+        self.calls.open(&self.root, CString::new(name).unwrap(), caching, 99).unwrap();
         let Outcome::Opened(file) = self.next().outcome else { panic!("something else") };
         file.unwrap()
     }
@@ -246,6 +252,27 @@ fn receives_are_filled_in_order_and_give_their_memory_back() {
 }
 
 #[test]
+fn a_file_that_is_not_to_be_cached_leaves_nothing_in_the_page_cache() {
+    let bytes = content(4 << 20);
+    for choice in DRIVERS {
+        for (caching, is_cached) in [(None, true), (Some(Caching::Never), false)] {
+            let mut setup = Setup::new(choice);
+            drop(setup.file("file", &bytes));
+            let file = setup.open("file", caching);
+            let (socket, peer) = setup.pair(false);
+            let all = reader(peer);
+            setup.calls.send(socket, vec![whole(&file)], WINDOW, 1).unwrap();
+            assert_eq!(setup.sent(), (1, 4 << 20, Ok(())));
+            let pages = setup.calls.ring().cached_pages(file.fd(), 0, 4 << 20);
+            drop(setup);
+            assert!(all.join().unwrap() == bytes);
+            let Ok(pages) = pages else { continue };
+            assert!((pages > 900) == is_cached, "{choice:?} {caching:?}: {pages} of 1024 pages");
+        }
+    }
+}
+
+#[test]
 fn a_peer_that_has_gone_stops_its_sends() {
     for choice in DRIVERS {
         let mut setup = Setup::new(choice);
@@ -262,7 +289,7 @@ fn only_regular_files_beneath_the_directory_are_opened() {
         let mut setup = Setup::new(choice);
         std::fs::create_dir(setup.dir.path().join("directory")).unwrap();
         let mut open = |path: &str| {
-            setup.calls.open(&setup.root, CString::new(path).unwrap(), 7).unwrap();
+            setup.calls.open(&setup.root, CString::new(path).unwrap(), None, 7).unwrap();
             let Outcome::Opened(file) = setup.next().outcome else { panic!("something else") };
             file.unwrap_err().kind()
         };

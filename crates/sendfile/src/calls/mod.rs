@@ -20,7 +20,7 @@ use ring::{
 
 use crate::disk::{Disk, DiskConfig, Owner};
 use crate::failure::Failure;
-use crate::file::File;
+use crate::file::{Caching, File};
 use crate::source::Window;
 use crate::stream::{Progress, Stream};
 use crate::tcp::KernelTcp;
@@ -125,6 +125,7 @@ enum Work {
     /// The operation in flight, and the file once it is open.
     Open {
         op: Key,
+        caching: Option<Caching>,
         file: Option<Fd>,
     },
     Accept {
@@ -310,17 +311,24 @@ impl Calls {
     }
 
     /// Opens a regular file for [`Part::File`], beneath a directory ([`OpenHow::BENEATH`]) and not on
-    /// this thread: [`Outcome::Opened`].
+    /// this thread: [`Outcome::Opened`]. `caching` says what stays of it in the page cache; `None` is
+    /// what [`DiskConfig::caching`] says.
     ///
     /// # Errors
     ///
     /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
-    pub fn open(&mut self, dir: &Fd, path: CString, token: Token) -> Result<Call, Full<CString>> {
+    pub fn open(
+        &mut self,
+        dir: &Fd,
+        path: CString,
+        caching: Option<Caching>,
+        token: Token,
+    ) -> Result<Call, Full<CString>> {
         if !self.has_room() {
             return Err(Full(path));
         }
         let op = Op::Open { dir: Some(dir.clone()), path, how: OpenHow::BENEATH };
-        Ok(self.begin_op(token, op, |op| Work::Open { op, file: None }))
+        Ok(self.begin_op(token, op, |op| Work::Open { op, caching, file: None }))
     }
 
     /// Accepts connections until it is cancelled or fails: [`Outcome::Accepted`] for each of them.
@@ -471,15 +479,21 @@ impl Calls {
         let Some(InFlight { token, work }) = self.calls.get_mut(call.0) else { return };
         let token = *token;
         let outcome = match (work, result) {
-            (Work::Open { op, file }, Ok(Event::Opened(opened))) => {
+            (Work::Open { op, file, .. }, Ok(Event::Opened(opened))) => {
                 *op = self.ring.submit(Op::Stat(opened.clone()), CALL | call.to_bits());
                 *file = Some(opened);
                 return;
             }
-            (Work::Open { file, .. }, Ok(Event::Stat(stat))) => {
+            (Work::Open { file, caching, .. }, Ok(Event::Stat(stat))) => {
                 let file = file.take().expect("a file is open before it is asked what it is");
                 Outcome::Opened(match stat.kind {
-                    FileKind::Regular => Ok(Rc::new(File::new(file, &stat))),
+                    FileKind::Regular => {
+                        let file = File::new(file, &stat);
+                        Ok(Rc::new(match *caching {
+                            Some(caching) => file.with_caching(caching),
+                            None => file,
+                        }))
+                    }
                     FileKind::Directory => Err(io::ErrorKind::IsADirectory.into()),
                     FileKind::Symlink | FileKind::Other => Err(io::ErrorKind::InvalidInput.into()),
                 })

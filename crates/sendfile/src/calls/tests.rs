@@ -97,7 +97,7 @@ impl Test {
         let ring = Ring::simulated(&world);
         let listener = ring.sim_listener(&world);
         let root = ring.sim_root(&world);
-        let caching = [crate::Caching::Auto, crate::Caching::Never][random.below(2)];
+        let caching = [Caching::Auto, Caching::Never][random.below(2)];
         // As few buffers and pipes as there may be, so that sends have to wait in line.
         let (memory_bytes, pipes) = (1 << 20, [0, 2, 64][random.below(3)]);
         let config = DiskConfig { memory_bytes, pipes, caching, ..DiskConfig::default() };
@@ -112,7 +112,8 @@ impl Test {
                 world.evict(name);
             }
             contents.insert(token, bytes);
-            calls.open(&root, CString::new(name).unwrap(), token).unwrap();
+            let caching = [None, Some(Caching::Never), Some(Caching::Always)][random.below(3)];
+            calls.open(&root, CString::new(name).unwrap(), caching, token).unwrap();
         }
         calls.accept(&listener, 100).unwrap();
         let count = 1 + random.below(5);
