@@ -101,8 +101,9 @@ int samum_listener(samum_queue *queue, int fd, uint64_t *listener);
 /* The same for a directory (O_PATH will do). Fails with EBADF, ENOTDIR. */
 int samum_directory(samum_queue *queue, int fd, uint64_t *directory);
 
-/* Gives up a socket, listener, directory or file. Calls on a socket complete with EBADF, and use their memory no more when
- * this returns. Calls that use something else go on, and keep it open. Fails with EBADF. */
+/* Gives up a socket, listener, directory or file; its descriptor is closed in the next samum_wait. Calls on a socket complete
+ * with EBADF, and use their memory no more when this returns. Calls that use something else go on, and keep it open. Fails
+ * with EBADF. */
 int samum_close(samum_queue *queue, uint64_t name);
 
 /* shutdown(2) for sending: the peer sees the end of the stream behind what has left. Sends in flight fail, so wait for them

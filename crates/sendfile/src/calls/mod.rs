@@ -29,12 +29,14 @@ use crate::transport::Transport as _;
 pub use parts::{Call, Done, Full, Outcome, Part, Room, Socket, Stop};
 
 /// Calls in flight at once, and completions that wait for [`Calls::wait`], together; further calls
-/// are refused with [`Full`]. Each takes some 500 bytes, so all take 32 MiB.
+/// are refused with [`Full`]. Each takes at most 512 bytes beside what it was given, so all take 32 MiB.
 pub const CALLS_MAX: usize = 65_536;
 /// Bytes of memory that sends in flight keep alive; once there are as many, further sends are refused
 /// with [`Full`]. One call may exceed it by itself. It is four times the default memory of a
 /// [`Disk`], which is for files only.
 pub const MEMORY_BYTES_MAX: u64 = 64 << 20;
+
+const _: () = assert!(size_of::<InFlight>() + size_of::<Send>() + size_of::<Done>() <= 512);
 
 /// Sends of one socket that may complete in a turn; then the turns of others come.
 const SENDS_PER_TURN: usize = 64;
@@ -225,7 +227,8 @@ impl Calls {
         }
     }
 
-    /// Closes a socket. Its calls in flight complete with [`Stop::Closed`].
+    /// Closes a socket: the peer sees that when [`wait`](Self::wait) is called next. Its calls in flight
+    /// complete with [`Stop::Closed`], and use their memory no more when this returns.
     pub fn close(&mut self, socket: Socket) {
         let Some(mut lines) = self.sockets.remove(socket.0) else { return };
         lines.transport.close(&mut self.ring);
