@@ -13,6 +13,7 @@ pub(crate) const fn of_stop(stop: Stop, gone: c_int) -> c_int {
         Stop::Closed => libc::EBADF,
         Stop::Failed(Failure::Gone) => gone,
         Stop::Failed(Failure::Truncated | Failure::Unfinished) => libc::ENODATA,
+        Stop::Failed(Failure::Late) => libc::ETIMEDOUT,
         Stop::Failed(
             Failure::Unreadable(errno) | Failure::NoMemory(errno) | Failure::Unexpected(errno),
         ) => match errno {
@@ -46,6 +47,7 @@ mod tests {
             Failure::NoMemory(libc::ENOMEM),
             Failure::Unexpected(0),
             Failure::Gone,
+            Failure::Late,
             Failure::Unfinished,
         ];
         let stops = [Stop::Cancelled, Stop::Broken, Stop::Closed];

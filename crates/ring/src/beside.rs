@@ -15,7 +15,6 @@ use rustix::fs::Advice;
 
 use crate::helpers::job;
 use crate::op::Stat;
-use crate::ring::Waker;
 use crate::sim::World;
 use crate::timers::Time;
 
@@ -38,7 +37,7 @@ enum Place<J: Job> {
 }
 
 impl<J: Job> Beside<J> {
-    pub(crate) fn start(name: &str, waker: Waker) -> io::Result<Self> {
+    pub(crate) fn start(name: &str, wake: impl Fn() + Send + 'static) -> io::Result<Self> {
         let (jobs, todo) = channel::<J>();
         let (done, results) = channel();
         let work = move || {
@@ -46,7 +45,7 @@ impl<J: Job> Beside<J> {
                 if done.send(job.run(&thread::sleep)).is_err() {
                     return;
                 }
-                waker.wake();
+                wake();
             }
         };
         thread::Builder::new().name(name.to_owned()).spawn(work)?;

@@ -357,7 +357,7 @@ impl Ring {
         let waker = self.waker(token)?;
         match &self.driver {
             Driver::Sim(sim) => Ok(Beside::simulated(sim.world.clone(), sim.ring)),
-            Driver::Uring(_) | Driver::Epoll(_) => Beside::start(name, waker),
+            Driver::Uring(_) | Driver::Epoll(_) => Beside::start(name, move || waker.wake()),
         }
     }
 
@@ -368,7 +368,10 @@ impl Ring {
     /// Those of `dup(2)`.
     pub fn detach(&self, file: &Fd) -> io::Result<Detached> {
         match self.world() {
-            Some(world) => world.detach(file.raw()),
+            Some(world) => {
+                let (bytes, stat) = world.contents(file.raw())?;
+                Ok(Detached::simulated(bytes, stat))
+            }
             None => file.os().try_clone_to_owned().map(Detached::new),
         }
     }

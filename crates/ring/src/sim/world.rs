@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::io;
 use std::rc::Rc;
 
-use crate::beside::Detached;
+use crate::op::Stat;
 use crate::timers::Time;
 
 use super::disk::{Disk, OpenFile, ROOT, Watch};
@@ -208,11 +208,11 @@ impl World {
     }
 
     /// The file as it is now.
-    pub(crate) fn detach(&self, file: i32) -> io::Result<Detached> {
+    pub(crate) fn contents(&self, file: i32) -> io::Result<(Vec<u8>, Stat)> {
         let mut state = self.state();
         let stat = state.stat(file)?;
         let bytes = state.disk.file(stat.ino).map_err(errno)?.bytes.clone();
-        Ok(Detached::simulated(bytes, stat))
+        Ok((bytes, stat))
     }
 
     pub(crate) fn open_listener(&self) -> i32 {
