@@ -91,7 +91,7 @@ impl Shell {
 
     /// Begins a turn.
     pub(crate) fn tick(&mut self) {
-        self.cx.tick(self.ring.now(), self.ring.unix_time());
+        self.cx.tick(self.ring.woke_at(), self.ring.unix_time());
         while let Some(device) = self.ring.next_answered() {
             self.note_answer(device);
         }

@@ -48,6 +48,9 @@ impl Line {
 
     /// The stream that has waited for longest among those whose devices `may` serve one.
     pub(crate) fn first(&self, may: impl Fn(Device) -> bool) -> Option<Owner> {
+        if self.is_empty() {
+            return None;
+        }
         let served = self.devices.iter().filter(|(device, _)| may(**device));
         let firsts = served.filter_map(|(_, streams)| streams.first_key_value());
         firsts.min_by_key(|(place, _)| **place).map(|(_, owner)| *owner)

@@ -113,7 +113,8 @@ impl Common {
     pub(crate) fn emit(&mut self, key: Key, event: Event) {
         if let Some(slot) = self.table.get_mut(key) {
             // A watch that has begun waits for no device any more.
-            if let Place::Taken(device) = core::mem::replace(&mut slot.place, Place::None) {
+            if let Place::Taken(device) = slot.place {
+                slot.place = Place::None;
                 self.left.push(device);
             }
             let token = slot.token;

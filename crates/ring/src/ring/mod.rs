@@ -56,6 +56,8 @@ pub struct Ring {
     waker: Option<(Waker, Token)>,
     /// Devices that have answered since they were reported.
     answered: Vec<Device>,
+    /// When the last wait ended.
+    woke_at: Time,
 }
 
 #[derive(Debug)]
@@ -111,7 +113,10 @@ impl Ring {
                 }
             },
         };
-        Ok(Self { common, driver, reason, waker: None, answered: Vec::new() })
+        let (answered, woke_at) = (Vec::new(), Time::default());
+        let mut ring = Self { common, driver, reason, waker: None, answered, woke_at };
+        ring.woke_at = ring.now();
+        Ok(ring)
     }
 
     /// Which driver runs.
@@ -177,8 +182,7 @@ impl Ring {
             return key;
         }
         if let Some(device) = device {
-            let now = self.now();
-            let enters = self.common.gate.enter(device, key, now);
+            let enters = self.common.gate.enter(device, key, self.woke_at);
             let slot = self.common.table.get_mut(key).expect("just inserted");
             slot.place = if enters { Place::Taken(device) } else { Place::InLine(device) };
             if !enters {
@@ -200,12 +204,9 @@ impl Ring {
 
     /// Gives the places of operations that have ended to those that wait for one.
     fn pass_places(&mut self) {
-        let now = self.now();
-        for device in core::mem::take(&mut self.common.left) {
-            if self.common.gate.leave(device, now) {
-                self.answered.push(device);
-            }
-        }
+        let now = self.woke_at;
+        let Common { left, gate, .. } = &mut self.common;
+        self.answered.extend(left.drain(..).filter(|device| gate.leave(*device, now)));
         while let Some(key) = self.common.gate.next(now) {
             let slot = self.common.table.get_mut(key).expect("withdrawn before it ends");
             if let Place::InLine(device) = slot.place {
@@ -300,13 +301,11 @@ impl Ring {
         if woken {
             self.woken();
         }
+        self.woke_at = self.now();
         if !self.common.left.is_empty() {
             self.pass_places();
         }
-        if self.common.timers.next().is_some() {
-            let now = self.now();
-            self.common.run_timers(now);
-        }
+        self.common.run_timers(self.woke_at);
         core::mem::swap(&mut self.common.ready, completions);
         Ok(())
     }
@@ -393,6 +392,12 @@ impl Ring {
         let time = clock_gettime(ClockId::Monotonic);
         let nanos = time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned();
         Time::from_nanos(nanos)
+    }
+
+    /// The time at which the last [`wait`](Self::wait) ended.
+    #[must_use]
+    pub const fn woke_at(&self) -> Time {
+        self.woke_at
     }
 
     /// Seconds since 1970, a few milliseconds coarse.

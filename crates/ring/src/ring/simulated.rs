@@ -18,7 +18,8 @@ impl Ring {
         let common = Common::new().expect("an eventfd that stays unused");
         let sim = Sim::new(world).expect("memory to receive into");
         let reason = format!("seed {}", world.seed());
-        Self { common, driver: Driver::Sim(sim), reason, waker: None, answered: Vec::new() }
+        let driver = Driver::Sim(sim);
+        Self { common, driver, reason, waker: None, answered: Vec::new(), woke_at: world.now() }
     }
 
     /// A listening socket in the simulated world. Of several a new connection gets any.
