@@ -1,6 +1,6 @@
 //! The functions that C calls. Each checks its pointers, calls safe code, and returns 0 or an errno.
 //!
-//! What C has to promise is in `include/samum.h`: pointers are null or valid for what the function does
+//! C promises what `include/samum.h` asks for: pointers are null or valid for what the function does
 //! with them, memory given to a call stays as it is until the call has completed, and a queue is used by
 //! the thread that made it. The last is checked; a panic makes the queue unusable and never leaves Rust.
 
@@ -17,7 +17,7 @@ use rustix::fs::FileType;
 use crate::queue::{self, Completion, Piece, Queue, Result};
 use crate::sigpipe;
 
-/// What `samum_queue *` points to.
+/// The target of `samum_queue *`.
 #[derive(Debug)]
 struct Handle {
     /// The thread that made it. Written once, before there is a pointer to it.
@@ -313,7 +313,7 @@ unsafe extern "C" fn samum_wait(
     unsafe { give(count, taken) }
 }
 
-/// What C calls an array: null only if it is empty.
+/// An array of C: null only if it is empty.
 ///
 /// # Safety
 ///

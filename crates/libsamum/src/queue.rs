@@ -40,7 +40,7 @@ fn key(kind: Kind, name: u64) -> Option<Key> {
 /// `SAMUM_NOCACHE`.
 const NOCACHE: c_int = 1;
 
-/// What belongs to a queue beside its sockets.
+/// The belongings of a queue beside its sockets.
 #[derive(Debug)]
 enum Object {
     Listener(Fd),

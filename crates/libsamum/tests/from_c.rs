@@ -12,7 +12,7 @@ fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Whether there is a compiler with this name.
+/// Returns whether there is a compiler with this name.
 fn exists(compiler: &str) -> bool {
     Command::new(compiler).arg("--version").stdout(Stdio::null()).status().is_ok()
 }

@@ -66,12 +66,12 @@ struct Calls {
     /// When a call on the device last ended.
     answered: Option<Time>,
     last_begun: Time,
-    /// Whether the caller was told that it does not answer.
+    /// True if the caller was told that it does not answer.
     is_reported: bool,
 }
 
 impl Shares {
-    /// So many places, all free.
+    /// Makes so many places, all of them free.
     #[must_use]
     pub const fn new(places: usize) -> Self {
         Self { places, taken: 0, devices: BTreeMap::new() }
@@ -83,7 +83,7 @@ impl Shares {
         self.taken
     }
 
-    /// Whether a call may begin now.
+    /// Returns whether a call may begin now.
     #[must_use]
     pub fn may_begin(&self, device: Device, now: Time) -> bool {
         if self.taken >= self.places {
@@ -178,7 +178,7 @@ pub struct Gate<T> {
 }
 
 impl<T: PartialEq> Gate<T> {
-    /// So many places, all free.
+    /// Makes so many places, all of them free.
     #[must_use]
     pub const fn new(places: usize) -> Self {
         Self {
