@@ -4,10 +4,11 @@
 //! A call on a dead network file system cannot be cancelled. It keeps its place until it ends, so what
 //! such a device may occupy is decided before its calls begin: a half of all places while it answers,
 //! a quarter once it has not answered for a second. The last quarter of all places is for devices with
-//! less than a quarter of them. So two devices may die in one moment and the others are still served.
+//! less than a quarter of them. Devices whose numbers are not known yet have three quarters together. So two devices may die in one moment and the others are still served.
 //!
 //! Nothing here acts or reads a clock.
 
+use core::ops::Bound;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -38,7 +39,13 @@ impl Device {
     #[must_use]
     pub const fn unknown(name: u64) -> Self {
         // The major number, which is in the upper half, has far less than 31 bits.
-        Self(name | 1 << 63)
+        Self(name | Self::FIRST_UNKNOWN.0)
+    }
+
+    const FIRST_UNKNOWN: Self = Self(1 << 63);
+
+    const fn is_unknown(self) -> bool {
+        self.0 >= Self::FIRST_UNKNOWN.0
     }
 
     /// Major and minor number, as in `/proc/self/mountinfo`, if they are known.
@@ -53,6 +60,8 @@ impl Device {
 pub struct Shares {
     places: usize,
     taken: usize,
+    /// Those of devices whose numbers are not known.
+    unknown: usize,
     /// Devices with calls under way, and some that had calls before.
     devices: BTreeMap<Device, Calls>,
 }
@@ -74,7 +83,7 @@ impl Shares {
     /// Makes so many places, all of them free.
     #[must_use]
     pub const fn new(places: usize) -> Self {
-        Self { places, taken: 0, devices: BTreeMap::new() }
+        Self { places, taken: 0, unknown: 0, devices: BTreeMap::new() }
     }
 
     /// Calls under way.
@@ -86,7 +95,7 @@ impl Shares {
     /// Returns whether a call may begin now.
     #[must_use]
     pub fn may_begin(&self, device: Device, now: Time) -> bool {
-        if self.taken >= self.places {
+        if self.is_full() || (device.is_unknown() && self.is_full_for_unknown()) {
             return false;
         }
         let Some(calls) = self.devices.get(&device) else { return true };
@@ -100,9 +109,20 @@ impl Shares {
         calls.count < share
     }
 
+    const fn is_full(&self) -> bool {
+        self.taken >= self.places
+    }
+
+    /// A client can name as many directories of one dead device as it likes, and each is a device of its
+    /// own until something is found in it. Together they leave a quarter of the places to known devices.
+    fn is_full_for_unknown(&self) -> bool {
+        self.unknown >= (self.places - self.places / SHARE_SILENT).max(1)
+    }
+
     /// A call begins.
     pub fn begin(&mut self, device: Device, now: Time) {
         self.taken += 1;
+        self.unknown += usize::from(device.is_unknown());
         if self.devices.len() >= self.taken + IDLE_MAX {
             self.devices.retain(|_, calls| calls.count > 0);
         }
@@ -129,18 +149,19 @@ impl Shares {
     pub fn end(&mut self, device: Device, now: Time) -> bool {
         let calls = self.devices.get_mut(&device).expect("a call ends that has begun");
         self.taken -= 1;
+        self.unknown -= usize::from(device.is_unknown());
         calls.count -= 1;
         calls.answered = Some(now);
         core::mem::take(&mut calls.is_reported)
     }
 
-    /// How long the device has had calls under way without answering any; 0 if it has none.
+    /// Returns how long the device has had calls under way without answering any; 0 if it has none.
     #[must_use]
     pub fn silence(&self, device: Device, now: Time) -> Duration {
         self.devices.get(&device).map_or(Duration::ZERO, |calls| calls.silence(now))
     }
 
-    /// Whether a call should not even be tried: the device has been silent for so long. One call is tried
+    /// Returns whether a call should not even be tried: the device has been silent for so long. One is tried
     /// in each such time all the same, as long as the device has places.
     #[must_use]
     pub fn refuses(&self, device: Device, now: Time, patience: Duration) -> bool {
@@ -230,16 +251,25 @@ impl<T: PartialEq> Gate<T> {
 
     /// The next call that waited and has a place from now on.
     pub fn next(&mut self, now: Time) -> Option<T> {
-        if self.waiting == 0 {
+        // There may be a line for each of thousands of directories. Lines that cannot be served because
+        // of their number are not looked at, so at most one for each call under way is looked at in vain.
+        if self.waiting == 0 || self.shares.is_full() {
             return None;
+        }
+        let (mut last, mut end) = (self.last, Bound::Unbounded);
+        if self.shares.is_full_for_unknown() {
+            end = Bound::Excluded(Device::FIRST_UNKNOWN);
+            if last.is_unknown() {
+                last = Device::of(0);
+            }
         }
         let may = |device: &&Device| self.shares.may_begin(**device, now);
         let behind = self
             .lines
-            .range(self.last..)
+            .range((Bound::Included(last), end))
             .map(|(device, _)| device)
-            .skip_while(|device| **device == self.last);
-        let before = self.lines.range(..=self.last).map(|(device, _)| device);
+            .skip_while(|device| **device == last);
+        let before = self.lines.range(..=last).map(|(device, _)| device);
         let device = *behind.chain(before).find(may)?;
         let line = self.lines.get_mut(&device)?;
         let call = line.pop_front()?;

@@ -188,3 +188,21 @@ fn at_random_dead_devices_do_not_hold_up_live_ones() {
         assert_eq!((gate.waiting(), gate.shares().taken()), (0, 0), "seed {seed}: all recover");
     }
 }
+
+#[test]
+fn directories_of_a_dead_device_leave_room_to_known_devices() {
+    let (now, known) = (Time::default(), Device::of(1));
+    let mut gate = Gate::new(16);
+    let begun = (0..1000).filter(|name| gate.enter(Device::unknown(*name), *name, now)).count();
+    assert_eq!((begun, gate.waiting()), (12, 988));
+    assert_eq!(gate.next(now), None, "the rest of the places is for others");
+    assert!(gate.enter(known, 2000, now));
+    // A place that is given back goes to the next of them.
+    gate.leave(Device::unknown(0), now);
+    assert!(gate.next(now).is_some_and(|name| name >= 12));
+    assert_eq!(gate.next(now), None);
+    // Known devices are served while the others wait.
+    while gate.enter(known, 2001, now) {}
+    gate.leave(known, now);
+    assert_eq!(gate.next(now), Some(2001));
+}
