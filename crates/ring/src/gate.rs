@@ -4,7 +4,8 @@
 //! A call on a dead network file system cannot be cancelled. It keeps its place until it ends, so what
 //! such a device may occupy is decided before its calls begin: a half of all places while it answers,
 //! a quarter once it has not answered for a second. The last quarter of all places is for devices with
-//! less than a quarter of them. Devices whose numbers are not known yet have three quarters together. So two devices may die in one moment and the others are still served.
+//! less than a quarter of them. Devices whose numbers are not known yet have three quarters together. So
+//! two devices may die in one moment and the others are still served.
 //!
 //! Nothing here acts or reads a clock.
 

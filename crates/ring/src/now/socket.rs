@@ -36,7 +36,8 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<usi
     Ok(count)
 }
 
-/// Whether `O_NONBLOCK` is missing. An error says nothing about that, and comes again at the first use.
+/// Returns whether `O_NONBLOCK` is missing. An error says nothing about that, and comes again at the
+/// first use.
 pub(crate) fn is_blocking(socket: BorrowedFd<'_>) -> bool {
     rustix::fs::fcntl_getfl(socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK))
 }

@@ -216,14 +216,14 @@ impl Ring {
         }
     }
 
-    /// How long a device has had operations under way without ending any: see
+    /// Returns how long a device has had operations under way without ending any: see
     /// [`Shares::silence`](crate::Shares::silence).
     #[must_use]
     pub fn silence(&self, device: Device) -> Duration {
         self.common.gate.shares().silence(device, self.now())
     }
 
-    /// Whether an operation should not even be tried: see [`Shares::refuses`](crate::Shares::refuses).
+    /// Returns whether an operation should not even be tried: see [`Shares::refuses`](crate::Shares::refuses).
     #[must_use]
     pub fn refuses(&self, device: Device, patience: Duration) -> bool {
         self.common.gate.shares().refuses(device, self.now(), patience)

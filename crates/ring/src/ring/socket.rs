@@ -38,7 +38,7 @@ impl Ring {
         }
     }
 
-    /// Whether the socket is a blocking one (`O_NONBLOCK` of `open(2)`). [`send`](Self::send) and
+    /// Returns whether the socket is a blocking one (`O_NONBLOCK` of `open(2)`). [`send`](Self::send) and
     /// [`receive`](Self::receive) answer at once all the same; [`sendfile`](Self::sendfile) and
     /// [`drain`](Self::drain) would sleep until the peer has taken enough.
     #[must_use]

@@ -354,7 +354,7 @@ impl File {
         }
     }
 
-    /// What is being read of the range is there, at the latest by `time`.
+    /// Brings what is being read of the range, at the latest at `time`.
     pub(super) fn arrive(&mut self, offset: u64, len: usize, time: Time) {
         for page in self.pages_of(offset, len) {
             let cached = &mut self.pages[page].cached;

@@ -10,7 +10,7 @@ use crate::sim::errno;
 use crate::slab::Key;
 
 impl Sim {
-    /// Whether the operation has to wait, because pages were dropped before the read could use them.
+    /// Returns whether the operation has to wait, because pages were dropped before the read could use them.
     /// They are read once more, as the kernel does it, unless another read brings them already.
     pub(super) fn reads_again(&mut self, op: &Op, key: Key) -> bool {
         let (file, offset, want) = match op {
