@@ -465,6 +465,12 @@ impl Disk {
         }
     }
 
+    /// Whether the kernel's readahead may be used on a file: it stays in the page cache, and its disk is
+    /// fast. On a slow disk every stream would wait for the readahead of the others.
+    pub(crate) fn may_read_ahead(&self, file: &File) -> bool {
+        self.keeps(file) && self.abilities.get(&file.dev()).is_some_and(Abilities::is_fast)
+    }
+
     /// Begin a read of at most `len` bytes, or return `None` if there is no room. Bytes that stay in
     /// the page cache go through a pipe, unless the transport takes memory only; others go through a
     /// buffer.
@@ -502,8 +508,6 @@ impl Disk {
         let keep = self.keeps(file);
         let abilities = self.abilities.entry(file.dev()).or_default();
         let wanted = usize::try_from(len).unwrap_or(usize::MAX);
-        let is_fast = keep && abilities.is_fast();
-        let readahead = if is_fast { readahead } else { Readahead::Off };
         file.advise(ring, readahead);
         let how = match (keep, abilities) {
             (true, Abilities { splice: true, .. }) if takes == Takes::Files => How::Splice,

@@ -25,6 +25,19 @@ const CHUNK_BYTES_MIN: u64 = BLOCK;
 /// The same on a fast disk, where reads are larger because each costs a hand-over to another thread,
 /// some 10 us.
 const CHUNK_BYTES_MAX: u64 = 4 * BLOCK;
+/// Bytes of the first read of a range with the kernel's readahead; each further read is
+/// [`RAMP_FACTOR`] times as long, up to the chunk. The kernel reads the first window of its readahead, at
+/// least as long as the first read, in single pages, and each further window in larger folios. A range that
+/// begins with a long read would therefore be read in small folios, and each folio costs CPU time.
+/// A range whose first reads went without readahead gets no short reads later: each would wait for the disk.
+const RAMP_BYTES_MIN: u32 = 4096;
+/// The kernel's own readahead grows as fast (`get_next_ra_size` in mm/readahead.c).
+const RAMP_FACTOR: u32 = 4;
+/// The ramp has ended.
+const RAMP_BYTES_MAX: u32 = 1 << 20;
+const _: () = assert!(RAMP_BYTES_MAX as u64 >= CHUNK_BYTES_MAX);
+/// Shorter ranges are read without the kernel's readahead, which would read beyond their ends.
+const RAMPED_BYTES_MIN: u64 = 2 * BLOCK;
 /// A disk is fast if a read took less than the first, and slow if a read took more than the second.
 const CHUNK_FAST: Duration = Duration::from_millis(10);
 const CHUNK_SLOW: Duration = Duration::from_millis(50);
@@ -118,6 +131,8 @@ struct Promise {
     offset: u64,
     /// End of the range in the file.
     end: u64,
+    /// The most bytes of the next read with the kernel's readahead: see [`RAMP_BYTES_MIN`].
+    ramp: u32,
     /// Whether some of it had to be read.
     from_disk: bool,
     /// Whether a read is in flight that wants to be the only one of this range.
@@ -174,6 +189,7 @@ impl FileSource {
             at,
             offset,
             end,
+            ramp: RAMP_BYTES_MIN,
             from_disk: false,
             occupied: false,
         });
@@ -327,7 +343,6 @@ impl FileSource {
     fn prefetch(&mut self, queue: &OutQ<Piece>, cx: &mut FillCx<'_>, head_missing: bool) {
         let FillCx { owner, window, takes, .. } = *cx;
         let now = cx.ring.now();
-        let readahead = self.readahead();
         let chunk = window.chunk(self.chunk);
         let mut looked_at = 0;
         let mut index = 0;
@@ -357,7 +372,11 @@ impl FileSource {
                 }
                 // Reads end at multiples of the chunk, so that they cover whole blocks.
                 let most = if window.0.saturating_sub(used) < chunk { BLOCK } else { chunk };
-                let want = left.min(most - promise.offset % most);
+                let mut want = left.min(most - promise.offset % most);
+                let readahead = promise.readahead(cx.disk);
+                if readahead == Readahead::Far {
+                    want = want.min(promise.ramp.into());
+                }
                 let (file, at, offset) = (&promise.file, promise.at, promise.offset);
                 let begun =
                     cx.disk.read(cx.ring, owner, at, file, offset, want, readahead, takes, at_head);
@@ -368,6 +387,11 @@ impl FileSource {
                     return;
                 };
                 self.reading += begun.len;
+                promise.ramp = match readahead {
+                    Readahead::Far => (promise.ramp * RAMP_FACTOR).min(RAMP_BYTES_MAX),
+                    Readahead::Off if left >= RAMPED_BYTES_MIN => RAMP_BYTES_MAX,
+                    Readahead::Off => promise.ramp,
+                };
                 promise.from_disk = true;
                 promise.occupied = begun.alone;
                 promise.advance(begun.len);
@@ -424,12 +448,6 @@ impl FileSource {
         } else if took > CHUNK_SLOW && !is_fast {
             self.chunk = CHUNK_BYTES_MIN;
         }
-    }
-
-    /// The kernel's readahead is used only after several fast reads in a row. On a slow disk every
-    /// stream would wait for the readahead of the others.
-    const fn readahead(&self) -> Readahead {
-        if self.chunk == CHUNK_BYTES_MAX { Readahead::Far } else { Readahead::Off }
     }
 
     /// Gives back the buffers and pipes of unsent bytes; they will be read again. This does nothing
@@ -490,7 +508,14 @@ impl Default for FileSource {
 impl Promise {
     /// A range that was read before and has to be read again.
     fn again(file: &Rc<File>, at: u64, offset: u64, end: u64) -> Self {
-        Self { file: Rc::clone(file), at, offset, end, from_disk: true, occupied: false }
+        let (file, ramp) = (Rc::clone(file), RAMP_BYTES_MAX);
+        Self { file, at, offset, end, ramp, from_disk: true, occupied: false }
+    }
+
+    /// A range that was short from its first read on does without the kernel's readahead.
+    fn readahead(&self, disk: &Disk) -> Readahead {
+        let is_long = self.ramp > RAMP_BYTES_MIN || self.end - self.offset >= RAMPED_BYTES_MIN;
+        if is_long && disk.may_read_ahead(&self.file) { Readahead::Far } else { Readahead::Off }
     }
 
     const fn advance(&mut self, count: u64) {

@@ -43,6 +43,8 @@ const RECV_GROUP: u16 = 0;
 const IGNORED: u64 = u64::MAX;
 /// Added to the key in the `user_data` of a cancel; keys leave the bit free.
 const CANCEL: u64 = 1 << 63;
+/// Added to the key in the `user_data` of what comes before a splice; keys leave the bit free.
+const ARRIVAL: u64 = 1 << 62;
 /// `user_data` of the poll on the helpers' eventfd.
 const HELPERS: u64 = u64::MAX - 1;
 /// `user_data` of the poll on the inotify descriptor.
@@ -151,6 +153,12 @@ impl Uring {
         }
     }
 
+    /// Returns whether so many entries go into the queue of submissions at once.
+    fn has_room(&mut self, count: usize) -> bool {
+        let queue = self.ring.submission();
+        self.backlog.is_empty() && queue.capacity() - queue.len() >= count
+    }
+
     /// Move what waits for room into the queue of submissions; whether all of it fits.
     fn push_backlog(&mut self) -> bool {
         while let Some(entry) = self.backlog.pop_front() {
@@ -208,7 +216,9 @@ impl Uring {
         let Some(entry) = socket::entry(slot).or_else(|| file::entry(slot)) else {
             return self.submit_to_helper(common, key);
         };
-        self.push(entry.user_data(key.to_bits()));
+        let entry = entry.user_data(key.to_bits());
+        self.submit_arrivals(&slot.op, key);
+        self.push(entry);
     }
 
     pub(crate) fn cancel(&mut self, common: &mut Common, key: Key) {
@@ -313,6 +323,10 @@ impl Uring {
                     if result == -libc::ENOENT {
                         self.missed.push(Key::from_bits(id & !CANCEL));
                     }
+                }
+                // It says nothing if all is well.
+                id if id & ARRIVAL != 0 => {
+                    self.complete_arrival(common, Key::from_bits(id & !ARRIVAL));
                 }
                 id => self.complete(common, Key::from_bits(id), result, flags),
             }

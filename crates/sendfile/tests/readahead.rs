@@ -1,0 +1,118 @@
+//! The lengths of the reads of a cold file, on a simulated disk: short reads come first where the kernel
+//! reads ahead.
+
+use core::time::Duration;
+use std::rc::Rc;
+
+use ring::sim::{Config, Peer, World};
+use ring::{Event, Op, OpenHow, Ring, Token};
+use sendfile::{Disk, DiskConfig, File, KernelTcp, Owner, Progress, Stream, Window};
+
+const DISK: Token = 1 << 40;
+const RECV: Token = 1;
+const WRITABLE: Token = 2;
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+
+struct Setup {
+    world: World,
+    ring: Ring,
+    disk: Disk,
+    transport: KernelTcp,
+    _peer: Peer,
+}
+
+fn next(ring: &mut Ring) -> Event {
+    let mut completions = Vec::new();
+    while completions.is_empty() {
+        ring.wait(None, &mut completions).unwrap();
+    }
+    completions.remove(0).result.unwrap()
+}
+
+impl Setup {
+    /// A disk each of whose reads takes so long, and a peer that takes everything.
+    fn new(read: Duration) -> Self {
+        let send_buffer = 64 << 20;
+        let world = World::new(Config { disk: read..=read, send_buffer, ..Config::new(1) });
+        let mut ring = Ring::simulated(&world);
+        let listener = ring.sim_listener(&world);
+        let accept = ring.submit(Op::Accept(listener), 0);
+        let peer = world.connect();
+        let Event::Accepted(socket) = next(&mut ring) else { panic!("a connection") };
+        ring.cancel(accept);
+        let mut completions = Vec::new();
+        ring.wait(Some(ring.now() + Duration::from_secs(1)), &mut completions).unwrap();
+        let config = DiskConfig { token_base: DISK, ..DiskConfig::default() };
+        let transport = KernelTcp::new(socket, RECV, WRITABLE);
+        Self { world, ring, disk: Disk::new(config).unwrap(), transport, _peer: peer }
+    }
+
+    /// A cold file.
+    fn file(&mut self, len: u64) -> Rc<File> {
+        self.world.write_file("file", &vec![7; usize::try_from(len).unwrap()]);
+        self.world.evict_all();
+        let dir = Some(self.ring.sim_root(&self.world));
+        self.ring.submit(Op::Open { dir, path: c"file".into(), how: OpenHow::BENEATH }, 0);
+        let Event::Opened(fd) = next(&mut self.ring) else { panic!("a file") };
+        self.ring.submit(Op::Stat(fd.clone()), 0);
+        let Event::Stat(stat) = next(&mut self.ring) else { panic!("its size") };
+        Rc::new(File::new(fd, &stat))
+    }
+
+    /// Sends a cold file of `len` bytes from `offset` on; returns the bytes that each pump began to read.
+    fn send(&mut self, len: u64, offset: u64) -> Vec<u64> {
+        let file = self.file(len);
+        let mut stream = Stream::new();
+        stream.push_file(&file, offset..len);
+        let mut reads = Vec::new();
+        let Self { ring, disk, transport, .. } = self;
+        loop {
+            let before = stream.reading();
+            let progress = stream.pump(ring, disk, transport, Owner::of(7), Window::default());
+            if stream.reading() > before {
+                reads.push(stream.reading() - before);
+            }
+            match progress {
+                Progress::Waiting => {}
+                Progress::More => continue,
+                end => {
+                    assert_eq!(end, Progress::Drained);
+                    return reads;
+                }
+            }
+            let mut completions = Vec::new();
+            ring.wait(None, &mut completions).unwrap();
+            for completion in completions {
+                if disk.owns(completion.token)
+                    && let Some(done) = disk.handle(ring, completion)
+                {
+                    stream.handle_read(ring, done);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn where_the_kernel_reads_ahead_the_first_reads_are_short() {
+    let ramp = [4 * KIB, 16 * KIB, 64 * KIB];
+    let mut fast = Setup::new(Duration::from_micros(100));
+    let learning = fast.send(24 * MIB, 0);
+    assert!(learning.iter().all(|read| *read >= 256 * KIB), "a ramp in its midst: {learning:?}");
+    for offset in [0, 100 * KIB, 4 * MIB] {
+        let reads = fast.send(8 * MIB, offset);
+        assert_eq!(reads[..3], ramp, "from {offset} on");
+        assert!(reads[3..].iter().any(|read| *read >= MIB), "from {offset} on: {reads:?}");
+    }
+}
+
+#[test]
+fn a_slow_disk_and_a_short_range_are_read_without_a_ramp() {
+    let mut slow = Setup::new(Duration::from_millis(60));
+    slow.send(4 * MIB, 0);
+    assert_eq!(slow.send(8 * MIB, 0)[0], MIB, "half of the window at once");
+    let mut fast = Setup::new(Duration::from_micros(100));
+    fast.send(24 * MIB, 0);
+    assert_eq!(fast.send(8 * MIB, 8 * MIB - 300 * KIB)[..], [300 * KIB]);
+}
