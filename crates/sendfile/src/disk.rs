@@ -81,8 +81,8 @@ pub struct Disk {
     asked: usize,
 }
 
-/// Bytes that a disk must bring quickly, read after read, before the kernel's readahead is used on
-/// it. A throttle lets a tenth of a second's bytes through at once (`throtl_slice` in
+/// Bytes that a disk which has been slow must bring quickly, read after read, before the kernel's
+/// readahead is used on it again. A throttle lets a tenth of a second's bytes through at once (`throtl_slice` in
 /// block/blk-throttle.c), so this detects limits of up to 167 MiB/s. On a slower disk the readahead
 /// of eight streams would keep all other streams waiting for seconds.
 const QUICK_BYTES: u64 = 18 * 1024 * 1024;
@@ -98,7 +98,8 @@ struct Abilities {
     drop: bool,
     /// `splice(2)` from a file.
     splice: bool,
-    /// Bytes that it has brought quickly, at most [`QUICK_BYTES`].
+    /// Bytes that it has brought quickly since it was slow, at most [`QUICK_BYTES`]; so many as long as it
+    /// has not been slow.
     quick_bytes: u64,
     /// Its name, as far as it is known.
     name: Name,
@@ -115,7 +116,7 @@ enum Name {
 
 impl Default for Abilities {
     fn default() -> Self {
-        Self { drop: true, splice: true, quick_bytes: 0, name: Name::NotAsked }
+        Self { drop: true, splice: true, quick_bytes: QUICK_BYTES, name: Name::NotAsked }
     }
 }
 
@@ -181,6 +182,7 @@ struct Read {
     offset: u64,
     len: u64,
     how: How,
+    readahead: Readahead,
     began: Time,
 }
 
@@ -495,9 +497,9 @@ impl Disk {
         }
         self.now = ring.now();
         let device = Device::of(file.dev());
+        let (file, began) = (Rc::clone(file), self.now);
+        let mut read = Read { owner, at, file, offset, len, how: How::Keep, readahead, began };
         if self.refuses(device) {
-            let (file, began) = (Rc::clone(file), self.now);
-            let read = Read { owner, at, file, offset, len, how: How::Keep, began };
             self.late.push_back(read.late());
             self.look_at(ring, began);
             return Some(Begun { len, alone: false });
@@ -505,37 +507,35 @@ impl Disk {
         if !self.reads.may_begin(device, self.now) {
             return None;
         }
-        let keep = self.keeps(file);
-        let abilities = self.abilities.entry(file.dev()).or_default();
+        let keep = self.keeps(&read.file);
+        let abilities = self.abilities.entry(read.file.dev()).or_default();
         let wanted = usize::try_from(len).unwrap_or(usize::MAX);
-        file.advise(ring, readahead);
-        let how = match (keep, abilities) {
+        read.file.advise(ring, readahead);
+        read.how = match (keep, abilities) {
             (true, Abilities { splice: true, .. }) if takes == Takes::Files => How::Splice,
             (true, _) => How::Keep,
             (false, Abilities { drop: true, .. }) => How::Drop,
             (false, _) => How::Discard,
         };
-        let mut read = Read { owner, at, file: Rc::clone(file), offset, len, how, began: self.now };
-        if how == How::Splice {
+        let file = read.file.fd().clone();
+        if read.how == How::Splice {
             if let Some(pipe) = ring.take_pipe(&self.pipes, offset, wanted) {
                 read.len = pipe.want() as u64;
-                let op = Op::Splice { file: file.fd().clone(), offset, pipe };
-                return Some(self.submit_read(ring, op, read, readahead));
+                return Some(self.submit_read(ring, Op::Splice { file, offset, pipe }, read));
             }
             // There is no descriptor for a pipe; a buffer needs none.
             read.how = How::Keep;
         }
         read.len = len.min(BLOCK - offset % BLOCK);
         let buf = self.pool.take(usize::try_from(read.len).expect("at most a block"))?;
-        let caching = if how == How::Drop { ring::Caching::Drop } else { ring::Caching::Keep };
-        let op = Op::Read { file: file.fd().clone(), offset, buf, caching };
-        Some(self.submit_read(ring, op, read, readahead))
+        let caching = if read.how == How::Drop { ring::Caching::Drop } else { ring::Caching::Keep };
+        Some(self.submit_read(ring, Op::Read { file, offset, buf, caching }, read))
     }
 
-    fn submit_read(&mut self, ring: &mut Ring, op: Op, read: Read, readahead: Readahead) -> Begun {
-        let alone = read.how == How::Splice && readahead == Readahead::Far;
+    fn submit_read(&mut self, ring: &mut Ring, op: Op, read: Read) -> Begun {
+        let alone = read.how == How::Splice && read.readahead == Readahead::Far;
         let begun = Begun { len: read.len, alone };
-        read.file.begin_read(&read.range());
+        read.file.begin_read(&read.range(), read.readahead);
         self.reads.begin(Device::of(read.file.dev()), self.now);
         self.submit(ring, op, Operation::Read(read));
         if let Some(patience) = self.config.patience {
@@ -564,7 +564,7 @@ impl Disk {
             Operation::Late(read) => {
                 self.now = ring.now();
                 self.reads.end(Device::of(read.file.dev()), self.now);
-                read.file.end_read(&read.range());
+                read.file.end_read(&read.range(), read.readahead);
                 return None;
             }
             Operation::Look(at) => {
@@ -586,7 +586,7 @@ impl Disk {
         };
         self.now = ring.now();
         self.reads.end(Device::of(read.file.dev()), self.now);
-        read.file.end_read(&read.range());
+        read.file.end_read(&read.range(), read.readahead);
         let result = match completion.result {
             Ok(Event::Read(buf)) => Ok(Data::Buffer(buf)),
             Ok(Event::Spliced(pipe)) => Ok(Data::Pipe(pipe)),
@@ -675,7 +675,7 @@ mod tests {
     const QUICK: Duration = Duration::from_micros(300);
 
     fn after(bytes: u64) -> Abilities {
-        let mut disk = Abilities::default();
+        let mut disk = Abilities { quick_bytes: 0, ..Abilities::default() };
         (0..bytes / BLOCK).for_each(|_| disk.note_speed(BLOCK, QUICK, 0));
         disk
     }
@@ -684,6 +684,7 @@ mod tests {
     fn what_a_limit_lets_through_at_once_shows_no_fast_disk() {
         // A tenth of a second of 64 MiB/s, and then as slow as that is, again and again.
         let mut disk = Abilities::default();
+        disk.note_speed(BLOCK, Duration::from_secs(1), 0);
         for _ in 0..10 {
             (0..26).for_each(|_| disk.note_speed(BLOCK, QUICK, 0));
             disk.note_speed(4 * BLOCK, Duration::from_millis(8 * 16), 7);

@@ -14,7 +14,7 @@
 //!
 //! All open files of one inode share what is known. A touch proves nothing about a block of which a part
 //! was evicted and read again. So while a read of ours in a block is in flight, no earlier look at the block is believed, and when the read ends, the
-//! looks are forgotten. If files of this size are not to stay in the page cache, each use looks: reads
+//! looks are forgotten; where the kernel reads ahead, those at all blocks behind it, too. If files of this size are not to stay in the page cache, each use looks: reads
 //! evict parts of blocks all the time.
 //!
 //! Some file systems do not know `RWF_NOWAIT`, so each is asked for its name once, not on the loop
@@ -29,8 +29,8 @@
 //! Two cases remain in which `sendfile(2)` sleeps for one read: a page that is evicted less than
 //! [`CONFIDENCE`] ([`BELIEF_ALONE`] where `cachestat` is refused) before its use while the byte that is
 //! touched stays, which reclaim hardly does (a page just used is not on the inactive list); and a page
-//! that was evicted while the block is read again out of order by a read that is not noted here: of
-//! another process or worker, or of the kernel's readahead. The random worlds of
+//! that was evicted while the block is read again out of order by a read that is not noted here, of
+//! another process or worker. The random worlds of
 //! `crates/samum/tests/simulation.rs` count the first, and assert that nothing else sleeps.
 
 use core::cell::{Cell, OnceCell, RefCell};
@@ -417,8 +417,12 @@ impl File {
         }
     }
 
-    /// Notes that a read of ours begins: [`end_read`](Self::end_read) follows.
-    pub(crate) fn begin_read(&self, range: &Range<u64>) {
+    /// Notes that a read of ours begins: [`end_read`](Self::end_read) follows. With `readahead` the kernel
+    /// may read any block behind it, too.
+    pub(crate) fn begin_read(&self, range: &Range<u64>, readahead: Readahead) {
+        if readahead == Readahead::Far {
+            self.forget_from(range.start);
+        }
         let mut reads = self.residency().reads.borrow_mut();
         for number in blocks_of(range) {
             *reads.entry(number).or_default() += 1;
@@ -426,7 +430,10 @@ impl File {
     }
 
     /// Notes that a read of ours has ended, and forgets earlier looks at its blocks.
-    pub(crate) fn end_read(&self, range: &Range<u64>) {
+    pub(crate) fn end_read(&self, range: &Range<u64>, readahead: Readahead) {
+        if readahead == Readahead::Far {
+            self.forget_from(range.start);
+        }
         let Residency { reads, blocks } = self.residency();
         let (mut reads, mut blocks) = (reads.borrow_mut(), blocks.borrow_mut());
         for number in blocks_of(range) {
@@ -437,6 +444,11 @@ impl File {
                 reads.remove(&number);
             }
         }
+    }
+
+    /// Forgets the looks at blocks that the kernel may be reading ahead now.
+    fn forget_from(&self, start: u64) {
+        self.residency().blocks.borrow_mut().split_off(&(start / BLOCK));
     }
 
     /// The whole block is resident now: a read that stays in the page cache has just brought it.
@@ -501,7 +513,7 @@ mod tests {
             let used = if is_found_anew { Rc::new(open(&world, &mut ring)) } else { read.clone() };
             inodes.share(&used);
             let (part, now) = (100_000..150_000, ring.now());
-            read.begin_read(&part);
+            read.begin_read(&part, Readahead::Off);
             assert_eq!(used.resident(&ring, 0, 200_000, now, true), 200_000);
             world.evict_all();
             let pool = ring::BufferPool::new(PROBE_BYTES_MAX, 1).unwrap();
@@ -511,7 +523,7 @@ mod tests {
             let Event::Read(_) = one(&mut ring, op) else { unreachable!("a read ends so") };
             let now = ring.now();
             if is_ended {
-                read.end_read(&part);
+                read.end_read(&part, Readahead::Off);
             }
             let found = used.resident(&ring, 50_000, 100_000, now, false);
             assert_eq!(found, 0, "ended: {is_ended}, found anew: {is_found_anew}");
