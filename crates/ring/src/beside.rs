@@ -14,6 +14,7 @@ use std::thread;
 use rustix::fs::Advice;
 
 use crate::helpers::job;
+use crate::now::process::without_signals;
 use crate::op::Stat;
 use crate::sim::World;
 use crate::timers::Time;
@@ -48,7 +49,8 @@ impl<J: Job> Beside<J> {
                 wake();
             }
         };
-        thread::Builder::new().name(name.to_owned()).spawn(work)?;
+        let builder = thread::Builder::new().name(name.to_owned());
+        without_signals(|| builder.spawn(work))?;
         Ok(Self(Place::Thread { jobs, results }))
     }
 

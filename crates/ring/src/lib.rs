@@ -1,4 +1,4 @@
-//! One completion queue for every kind of event: sockets, files, inodes, timers, wake-ups.
+//! One completion queue for every kind of event: sockets, files, inodes, timers, signals, wake-ups.
 //!
 //! `submit` an operation, `wait` for completions, and never sleep anywhere else. Three drivers do
 //! the same in three ways and pass one test suite (`tests/contract.rs`):
@@ -75,9 +75,10 @@ pub use fault::Fault;
 pub use fd::Fd;
 pub use gate::{Device, Gate, Shares};
 pub use now::PROBE_BYTES_MAX;
+pub use now::process::block_signals;
 pub use op::{
     Address, Caching, Change, Completion, DriverKind, Entry, Event, FileKind, Listing, Op, OpenHow,
-    Stat, Token,
+    Signal, Stat, Token,
 };
 pub use pipe::{Pipe, PipePool};
 pub use recv::RecvBuf;

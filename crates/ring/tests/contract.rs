@@ -1,7 +1,7 @@
 //! What every driver does: one suite of behaviours, run on io_uring, epoll and the simulation.
 //!
 //! A behaviour that cannot apply to a driver is listed under `on_real_drivers!` with the reason.
-//! What looks at the whole process (open descriptors, its limits) is in `descriptors.rs`.
+//! What looks at the whole process (open descriptors, its limits) is in `descriptors.rs`, what concerns all of its threads in `signals.rs`.
 
 mod contract {
     #[macro_use]
@@ -10,6 +10,7 @@ mod contract {
     mod connect;
     mod files;
     mod pressure;
+    mod signals;
     mod sockets;
     mod time;
     mod watches;

@@ -70,7 +70,8 @@ impl Common {
             | Op::Recv(_)
             | Op::Writable(_)
             | Op::Readable(_)
-            | Op::Timer(_) => unreachable!("never sleeps, so no driver gives it to a helper"),
+            | Op::Timer(_)
+            | Op::Signal(_) => unreachable!("never sleeps, so no driver gives it to a helper"),
         })
     }
 

@@ -52,8 +52,9 @@ pub(crate) enum Pinned {
         tries: u32,
     },
     Statx(Box<MaybeUninit<libc::statx>>),
-    /// The socket that is being connected.
-    Socket(Fd),
+    /// A descriptor that the ring made for the operation: the socket that is being connected, or a
+    /// signalfd.
+    Own(Fd),
     Watch(i32),
     /// Buffers received in which turn of the io_uring driver.
     Received {

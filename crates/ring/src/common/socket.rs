@@ -1,4 +1,4 @@
-//! Operations on sockets: the socket of each, and the event that it waits for.
+//! Operations that wait for an event of a descriptor: the descriptor of each, and the event.
 
 use std::io;
 
@@ -6,34 +6,52 @@ use rustix::net::{SocketFlags, SocketType, socket_with};
 
 use super::{Common, Pinned, Slot};
 use crate::fd::{Fd, Handle};
-use crate::op::{Op, Wait};
+use crate::now::process;
+use crate::op::{Event, Op, Wait};
 use crate::slab::Key;
 
 impl Slot {
-    /// The event that the operation waits for, and the socket; `None` if it has no socket.
+    /// The event that the operation waits for, and the descriptor; `None` if it waits for none.
     pub(crate) const fn socket(&self) -> Option<(Wait, &Fd)> {
         match (&self.op, &self.pinned) {
             (Op::Accept(fd), _) => Some((Wait::Accept, fd)),
-            (Op::Connect(_), Pinned::Socket(fd)) => Some((Wait::Connect, fd)),
+            (Op::Connect(_), Pinned::Own(fd)) => Some((Wait::Connect, fd)),
             (Op::Recv(fd), _) => Some((Wait::Recv, fd)),
             (Op::Readable(fd), _) => Some((Wait::Readable, fd)),
             (Op::Writable(fd), _) => Some((Wait::Writable, fd)),
+            (Op::Signal(_), Pinned::Own(fd)) => Some((Wait::Signal, fd)),
             _ => None,
         }
     }
 }
 
 impl Common {
-    /// Makes the socket of the connect `key`.
-    pub(crate) fn open_socket(&mut self, key: Key) -> io::Result<()> {
-        let Some(Slot { op: Op::Connect(address), .. }) = self.table.get(key) else {
-            unreachable!("called for a connect")
+    /// Makes the descriptor that the operation `key` waits for, if that is not the caller's.
+    pub(crate) fn open_own(&mut self, key: Key) -> io::Result<()> {
+        let slot = self.table.get(key).expect("just inserted");
+        let fd = match &slot.op {
+            Op::Connect(address) => {
+                let family = address.as_any().address_family();
+                let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+                socket_with(family, SocketType::STREAM, flags, None)?
+            }
+            Op::Signal(signal) => process::signalfd(*signal)?,
+            _ => unreachable!("it waits for no descriptor of the ring's own"),
         };
-        let family = address.as_any().address_family();
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = self.fd(Handle::Socket(socket_with(family, SocketType::STREAM, flags, None)?));
+        let own = self.fd(Handle::Socket(fd));
         let slot = self.table.get_mut(key).expect("looked at above");
-        slot.pinned = Pinned::Socket(socket);
+        slot.pinned = Pinned::Own(own);
         Ok(())
+    }
+
+    /// Takes a signal that is pending for the operation `key`, and reports it. Returns whether there was
+    /// one; an error ends the operation.
+    pub(crate) fn take_signal(&mut self, key: Key) -> io::Result<bool> {
+        let Some((_, fd)) = self.table.get(key).and_then(Slot::socket) else { return Ok(false) };
+        let signal = process::read_signal(fd.os())?;
+        if let Some(signal) = signal {
+            self.emit(key, Event::Signal(signal));
+        }
+        Ok(signal.is_some())
     }
 }

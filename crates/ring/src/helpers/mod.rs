@@ -12,6 +12,7 @@ use std::thread;
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::now::process::without_signals;
 use crate::slab::Key;
 use job::{Job, Outcome};
 
@@ -81,10 +82,8 @@ impl Helpers {
         drop(state);
         if short {
             let shared = Arc::clone(&self.shared);
-            let spawned = thread::Builder::new()
-                .name("ring-helper".into())
-                .stack_size(STACK_BYTES)
-                .spawn(move || shared.run());
+            let builder = thread::Builder::new().name("ring-helper".into()).stack_size(STACK_BYTES);
+            let spawned = without_signals(|| builder.spawn(move || shared.run()));
             match spawned {
                 Ok(handle) => {
                     self.threads.retain(|thread| !thread.is_finished());

@@ -4,6 +4,8 @@
 pub(crate) mod file;
 #[allow(unsafe_code, reason = "a mapping, and mincore of it")]
 mod mapping;
+#[allow(unsafe_code, reason = "masks of signals, and signalfd")]
+pub(crate) mod process;
 #[allow(unsafe_code, reason = "an ioctl")]
 pub(crate) mod socket;
 

@@ -1,6 +1,7 @@
 //! The operations of a [`Ring`](crate::Ring), and their results.
 
 mod file;
+mod process;
 mod socket;
 
 use core::fmt;
@@ -16,6 +17,7 @@ use crate::slab::Key;
 use crate::timers::Time;
 
 pub use file::{Caching, Change, Entry, FileKind, Listing, OpenHow, Stat};
+pub use process::Signal;
 pub use socket::Address;
 pub(crate) use socket::Wait;
 
@@ -115,9 +117,30 @@ pub enum Op {
     FileSystem(Fd),
     /// Once, when the ring's clock has reached this time.
     Timer(Time),
+    /// A signal again and again, by `signalfd(2)`: one [`Event::Signal`] for each, until cancelled.
+    ///
+    /// The program blocks the signal in all of its threads: it calls
+    /// [`block_signals`](crate::block_signals) before it starts the first. In a thread that does not
+    /// block it the signal's handler or default action runs instead, and there is no event. The ring's
+    /// own threads block all signals.
+    ///
+    /// A signal that is pending is reported at once. Signals below 32 do not queue: several that come
+    /// before the first is reported are one event. If several operations wait for the same signal, in
+    /// one ring or in several, each signal goes to one of them. A signal to one thread (`tgkill(2)`)
+    /// goes only to a ring of that thread. Cancelling leaves the signal blocked.
+    ///
+    /// Fails with `EINVAL` if this thread does not block the signal. That includes those that nothing
+    /// can block: `SIGKILL`, `SIGSTOP` and numbers that are no signal. Fails with `EMFILE` and
+    /// `ENFILE` without a free descriptor, and with `ENOMEM`.
+    Signal(i32),
 }
 
 impl Op {
+    /// Returns whether the ring makes a descriptor for the operation to wait for.
+    pub(crate) const fn has_own_descriptor(&self) -> bool {
+        matches!(self, Self::Connect(_) | Self::Signal(_))
+    }
+
     /// The device that the operation may have to wait for. Writes of logs have none: each log has one
     /// at a time.
     pub(crate) fn device(&self) -> Option<Device> {
@@ -136,7 +159,8 @@ impl Op {
             | Self::Writable(_)
             | Self::Readable(_)
             | Self::Write { .. }
-            | Self::Timer(_) => None,
+            | Self::Timer(_)
+            | Self::Signal(_) => None,
         }
     }
 }
@@ -191,6 +215,8 @@ pub enum Event {
     FileSystem(u64),
     /// The time has come.
     Timer,
+    /// A signal was sent to this process or thread.
+    Signal(Signal),
     /// [`Waker::wake`](crate::Waker::wake) was called, once or more often.
     Woken,
 }

@@ -51,7 +51,7 @@ impl From<SocketAddr> for Address {
     }
 }
 
-/// The event that an operation on a socket waits for.
+/// The event of a descriptor that an operation waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// Connections, again and again.
@@ -64,6 +64,8 @@ pub(crate) enum Wait {
     Readable,
     /// Room to write, once.
     Writable,
+    /// Signals, again and again.
+    Signal,
 }
 
 #[cfg(test)]

@@ -167,7 +167,7 @@ impl Ring {
         // To io_uring the last of them would mean "where the file's own offset is".
         let refused = matches!(op, Op::Read { offset, .. } | Op::Splice { offset, .. } if offset >= OFFSET_MAX);
         let timer = if let Op::Timer(at) = op { Some(at) } else { None };
-        let connects = matches!(op, Op::Connect(_)) && self.world().is_none();
+        let has_own = op.has_own_descriptor() && self.world().is_none();
         let key = self.common.insert(token, op);
         if let Some(at) = timer {
             self.common.timers.insert(at, key);
@@ -177,7 +177,7 @@ impl Ring {
             self.common.end(key, Err(io::Error::from_raw_os_error(libc::EINVAL)));
             return key;
         }
-        if connects && let Err(error) = self.common.open_socket(key) {
+        if has_own && let Err(error) = self.common.open_own(key) {
             self.common.end(key, Err(error));
             return key;
         }

@@ -7,7 +7,8 @@
 //! it had not been cancelled. With [`Config::nasty`] everything fails now and then as well.
 //!
 //! A peer connects to a ring's listener by [`World::connect`], and a ring to a peer that
-//! [listens](World::listen) by [`Op::Connect`](crate::Op::Connect).
+//! [listens](World::listen) by [`Op::Connect`](crate::Op::Connect). The rings' process gets signals by
+//! [`World::signal`].
 //!
 //! A real worker would sleep when it sends a file range that is not in the page cache. Here that
 //! is recorded: assert that [`World::stalls`] is empty.
@@ -40,6 +41,7 @@ mod driver;
 mod files;
 mod net;
 mod peer;
+mod process;
 mod random;
 mod sockets;
 mod tree;

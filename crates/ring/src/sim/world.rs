@@ -14,6 +14,7 @@ use crate::timers::Time;
 
 use super::disk::{Disk, OpenFile, ROOT, Watch};
 use super::net::{Connection, FarListener, Listener, Output, Segment, Stall};
+use super::process::Process;
 use super::random::Random;
 use super::{Config, Flag, Latency, Waiter, errno};
 
@@ -78,6 +79,7 @@ pub(super) struct State {
     /// By ring: what wakes it.
     pub(super) woken: Vec<Flag>,
     pub(super) watches: BTreeMap<Waiter, Watch>,
+    pub(super) process: Process,
     pub(super) stalls: Vec<Stall>,
     pub(super) counts: Counts,
     /// Operations that a device which hangs keeps.
@@ -136,6 +138,7 @@ impl World {
             due: Vec::new(),
             woken: Vec::new(),
             watches: BTreeMap::new(),
+            process: Process::default(),
             stalls: Vec::new(),
             counts: Counts::default(),
             parked: Vec::new(),

@@ -246,6 +246,23 @@ impl Stage {
         };
     }
 
+    // Signals
+
+    /// Block a signal in this thread.
+    pub(crate) fn block_signal(&self, signal: i32) {
+        if let Around::Os(_) = self.world {
+            ring::block_signals(&[signal]).unwrap();
+        }
+    }
+
+    /// Send a signal to this thread, of which the simulation has one.
+    pub(crate) fn signal(&self, signal: i32) {
+        match &self.world {
+            Around::Os(_) => signal_hook::low_level::raise(signal).unwrap(),
+            Around::Sim(world) => world.signal(signal, Some(std::process::id())),
+        }
+    }
+
     // Sockets
 
     pub(crate) fn listener(&mut self) -> (Fd, Address) {

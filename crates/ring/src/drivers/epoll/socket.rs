@@ -134,6 +134,21 @@ impl Epoll {
                     common.end(key, Ok(Event::Readable));
                 }
             }
+            Wait::Signal => {
+                self.interests[index(fd.raw())].queued = false;
+                match common.take_signal(key) {
+                    // There may be another, of which there is no further edge.
+                    Ok(true) => {
+                        self.interests[index(fd.raw())].queued = true;
+                        self.again.push(key);
+                    }
+                    Ok(false) => {}
+                    Err(error) => {
+                        self.interests[index(fd.raw())].input = None;
+                        common.end(key, Err(error));
+                    }
+                }
+            }
             Wait::Writable | Wait::Connect => {
                 if polls(fd.os(), PollFlags::OUT) {
                     self.interests[index(fd.raw())].output = None;

@@ -1,4 +1,4 @@
-//! Sockets: multishot accept and receive, connects, polls.
+//! Operations on descriptors: multishot accept and receive, connects, polls.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -43,7 +43,7 @@ pub(super) fn entry(slot: &Slot) -> Option<Entry> {
         }
         Wait::Recv => opcode::RecvMulti::new(target, RECV_GROUP).build(),
         Wait::Writable => poll(libc::POLLOUT),
-        Wait::Readable => poll(libc::POLLIN),
+        Wait::Readable | Wait::Signal => poll(libc::POLLIN),
     })
 }
 
@@ -114,6 +114,11 @@ impl Uring {
                 Some(libc::EINTR | libc::ECANCELED) => self.again(common, key, cancelled),
                 Some(libc::ENOBUFS) => common.end_cancelled(key),
                 _ => drop(common.end(key, Err(error))),
+            },
+            // The poll is once, so a signal that is left completes the next at once.
+            (Wait::Signal, result) => match result.and_then(|_| common.take_signal(key)) {
+                Ok(_) => self.again(common, key, cancelled),
+                Err(error) => drop(common.end(key, Err(error))),
             },
             (Wait::Writable, result) => drop(common.end(key, result.map(|_| Event::Writable))),
             (Wait::Readable, result) => drop(common.end(key, result.map(|_| Event::Readable))),

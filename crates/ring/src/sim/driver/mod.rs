@@ -99,6 +99,10 @@ impl Sim {
                     ready
                 })
             }
+            Op::Signal(number) => {
+                let begun = state.await_signal(*number, who);
+                begun.map(|()| state.after_network()).map_err(errno)
+            }
             Op::Write { .. } => Ok(now + state.latency(|config| &config.cache)),
             Op::Timer(_) => unreachable!("kept by the ring itself"),
             Op::Open { .. }
@@ -129,6 +133,7 @@ impl Sim {
                     | Op::Writable(_)
                     | Op::Readable(_)
                     | Op::Watch { .. }
+                    | Op::Signal(_)
             )
         );
         let hangs = |slot: &Slot| state.hung_device(&slot.op).is_some();
@@ -218,6 +223,7 @@ impl Sim {
                     clear(&mut state.conns[conn].writer);
                 }
             }
+            Some(Op::Signal(_)) => state.stop_awaiting(who),
             Some(Op::Watch { .. }) => drop(state.watches.remove(&who)),
             Some(Op::Read { .. } | Op::Splice { .. }) => drop(self.brought.remove(&key.to_bits())),
             _ => {}
@@ -248,6 +254,14 @@ impl Sim {
                 Ok(Some(socket)) => Ok(Event::Connected(common.fd(Handle::Sim(socket)))),
                 Err(error) => Err(error),
             },
+            Op::Signal(number) => {
+                let taken = self.world.state().take_signal(*number);
+                if let Some(signal) = taken {
+                    common.emit(key, Event::Signal(signal));
+                    self.look_again(key);
+                }
+                return;
+            }
             Op::Read { file, offset, .. } => {
                 let (file, offset) = (file.raw(), *offset);
                 return self.read(common, key, file, offset);

@@ -1,0 +1,108 @@
+//! Direct calls on signals and child processes.
+
+use core::mem::{MaybeUninit, offset_of};
+use core::ptr;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+
+use libc::{signalfd_siginfo, sigset_t};
+
+use crate::op::Signal;
+
+/// Signals that a thread raises by what it does itself. The kernel ends a process in which one of these is
+/// blocked, without running its handler.
+const OWN_FAULTS: [i32; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
+
+/// Blocks signals in the calling thread and in all threads that it starts later, as
+/// [`Op::Signal`](crate::Op::Signal) needs it. They stay blocked, also in programs that the process
+/// executes (`sigprocmask(2)`).
+///
+/// # Errors
+///
+/// `EINVAL` for a number that is no signal; nothing has been blocked then.
+pub fn block_signals(signals: &[i32]) -> io::Result<()> {
+    set_mask(libc::SIG_BLOCK, &set_of(signals)?)?;
+    Ok(())
+}
+
+/// Runs `start`, which starts a thread of a ring: such a thread runs no handler of the program, and leaves
+/// signals to [`Op::Signal`](crate::Op::Signal).
+pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+    let mut all = MaybeUninit::<sigset_t>::uninit();
+    // SAFETY: there is room for a set.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: written by the call above.
+    let mut all = unsafe { all.assume_init() };
+    for signal in OWN_FAULTS {
+        // SAFETY: a set, and a signal that exists.
+        unsafe { libc::sigdelset(&raw mut all, signal) };
+    }
+    let before = set_mask(libc::SIG_BLOCK, &all);
+    let result = start();
+    if let Ok(before) = before {
+        // It has just worked, with other signals.
+        let _ = set_mask(libc::SIG_SETMASK, &before);
+    }
+    result
+}
+
+/// `pthread_sigmask(3)`: returns the mask before.
+fn set_mask(how: i32, set: &sigset_t) -> io::Result<sigset_t> {
+    let mut before = MaybeUninit::<sigset_t>::uninit();
+    // SAFETY: `set` is a set, and there is room for another.
+    match unsafe { libc::pthread_sigmask(how, ptr::from_ref(set), before.as_mut_ptr()) } {
+        // SAFETY: written by the call above.
+        0 => Ok(unsafe { before.assume_init() }),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+fn set_of(signals: &[i32]) -> io::Result<sigset_t> {
+    let mut set = MaybeUninit::<sigset_t>::uninit();
+    // SAFETY: there is room for a set.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: written by the call above.
+    let mut set = unsafe { set.assume_init() };
+    for signal in signals {
+        // SAFETY: `set` is a set; a number that is no signal is an error.
+        if unsafe { libc::sigaddset(&raw mut set, *signal) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(set)
+}
+
+/// Makes a `signalfd(2)` for one signal, which this thread must block.
+pub(crate) fn signalfd(signal: i32) -> io::Result<OwnedFd> {
+    let set = set_of(&[signal])?;
+    let blocked = set_mask(libc::SIG_BLOCK, &set_of(&[])?)?;
+    // SAFETY: `blocked` is a set. `signal` was put into one above, so it exists.
+    if unsafe { libc::sigismember(&raw const blocked, signal) } != 1 {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    // SAFETY: a set; -1 means a new descriptor.
+    match unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) } {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: signalfd(2) has just made it, for us alone.
+        fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+    }
+}
+
+/// Takes a signal that is pending; `None` if there is none.
+pub(crate) fn read_signal(fd: BorrowedFd<'_>) -> io::Result<Option<Signal>> {
+    let mut info = [0; size_of::<signalfd_siginfo>()];
+    match rustix::io::read(fd.as_fd(), &mut info) {
+        Ok(_) => {}
+        Err(rustix::io::Errno::AGAIN) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    }
+    let field = |at: usize| {
+        let bytes = info[at..at + 4].try_into().expect("four bytes");
+        u32::from_ne_bytes(bytes)
+    };
+    Ok(Some(Signal {
+        number: field(offset_of!(signalfd_siginfo, ssi_signo)).cast_signed(),
+        sender: Some(field(offset_of!(signalfd_siginfo, ssi_pid))).filter(|pid| *pid != 0),
+    }))
+}
