@@ -1,4 +1,5 @@
-//! One completion queue for every kind of event: sockets, files, inodes, timers, signals, wake-ups.
+//! One completion queue for every kind of event: sockets, files, inodes, timers, signals, child
+//! processes, wake-ups.
 //!
 //! `submit` an operation, `wait` for completions, and never sleep anywhere else. Three drivers do
 //! the same in three ways and pass one test suite (`tests/contract.rs`):

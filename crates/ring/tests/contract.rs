@@ -7,6 +7,7 @@ mod contract {
     #[macro_use]
     pub(crate) mod stage;
     mod cancel;
+    mod children;
     mod connect;
     mod files;
     mod pressure;

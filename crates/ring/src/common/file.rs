@@ -71,7 +71,8 @@ impl Common {
             | Op::Writable(_)
             | Op::Readable(_)
             | Op::Timer(_)
-            | Op::Signal(_) => unreachable!("never sleeps, so no driver gives it to a helper"),
+            | Op::Signal(_)
+            | Op::Child(_) => unreachable!("never sleeps, so no driver gives it to a helper"),
         })
     }
 

@@ -52,8 +52,8 @@ pub(crate) enum Pinned {
         tries: u32,
     },
     Statx(Box<MaybeUninit<libc::statx>>),
-    /// A descriptor that the ring made for the operation: the socket that is being connected, or a
-    /// signalfd.
+    /// A descriptor that the ring made for the operation: the socket that is being connected, a
+    /// signalfd or a pidfd.
     Own(Fd),
     Watch(i32),
     /// Buffers received in which turn of the io_uring driver.

@@ -20,6 +20,7 @@ impl Slot {
             (Op::Readable(fd), _) => Some((Wait::Readable, fd)),
             (Op::Writable(fd), _) => Some((Wait::Writable, fd)),
             (Op::Signal(_), Pinned::Own(fd)) => Some((Wait::Signal, fd)),
+            (Op::Child(_), Pinned::Own(fd)) => Some((Wait::Child, fd)),
             _ => None,
         }
     }
@@ -36,6 +37,7 @@ impl Common {
                 socket_with(family, SocketType::STREAM, flags, None)?
             }
             Op::Signal(signal) => process::signalfd(*signal)?,
+            Op::Child(pid) => process::pidfd(*pid)?,
             _ => unreachable!("it waits for no descriptor of the ring's own"),
         };
         let own = self.fd(Handle::Socket(fd));
@@ -53,5 +55,14 @@ impl Common {
             self.emit(key, Event::Signal(signal));
         }
         Ok(signal.is_some())
+    }
+
+    /// Ends the operation `key` with the status of its child, or with an error. Returns false if the child
+    /// has not ended.
+    pub(crate) fn end_child(&mut self, key: Key) -> bool {
+        let Some((_, fd)) = self.table.get(key).and_then(Slot::socket) else { return true };
+        let Some(status) = process::wait_for(fd.os()).transpose() else { return false };
+        self.end(key, status.map(Event::Exited));
+        true
     }
 }

@@ -4,8 +4,11 @@ use core::mem::{MaybeUninit, offset_of};
 use core::ptr;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 
 use libc::{signalfd_siginfo, sigset_t};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 use crate::op::Signal;
 
@@ -92,7 +95,7 @@ pub(crate) fn signalfd(signal: i32) -> io::Result<OwnedFd> {
 /// Takes a signal that is pending; `None` if there is none.
 pub(crate) fn read_signal(fd: BorrowedFd<'_>) -> io::Result<Option<Signal>> {
     let mut info = [0; size_of::<signalfd_siginfo>()];
-    match rustix::io::read(fd.as_fd(), &mut info) {
+    match rustix::io::read(fd, &mut info) {
         Ok(_) => {}
         Err(rustix::io::Errno::AGAIN) => return Ok(None),
         Err(error) => return Err(error.into()),
@@ -105,4 +108,27 @@ pub(crate) fn read_signal(fd: BorrowedFd<'_>) -> io::Result<Option<Signal>> {
         number: field(offset_of!(signalfd_siginfo, ssi_signo)).cast_signed(),
         sender: Some(field(offset_of!(signalfd_siginfo, ssi_pid))).filter(|pid| *pid != 0),
     }))
+}
+
+/// Makes a `pidfd_open(2)` of a child, which becomes readable when the child has ended.
+pub(crate) fn pidfd(pid: u32) -> io::Result<OwnedFd> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let fd = pidfd_open(pid.ok_or(rustix::io::Errno::INVAL)?, PidfdFlags::empty())?;
+    // ECHILD now and not when some other process has ended.
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    waitid(WaitId::PidFd(fd.as_fd()), look)?;
+    Ok(fd)
+}
+
+/// Waits for a child that has ended; `None` if it has not.
+pub(crate) fn wait_for(pidfd: BorrowedFd<'_>) -> io::Result<Option<ExitStatus>> {
+    let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    let Some(status) = waitid(WaitId::PidFd(pidfd), how)? else { return Ok(None) };
+    // As wait(2) has it.
+    let raw = match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => (code & 0xff) << 8,
+        (_, Some(signal)) if status.dumped() => signal | 0x80,
+        (_, signal) => signal.unwrap_or(0),
+    };
+    Ok(Some(ExitStatus::from_raw(raw)))
 }

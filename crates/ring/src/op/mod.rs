@@ -7,6 +7,7 @@ mod socket;
 use core::fmt;
 use std::ffi::CString;
 use std::io;
+use std::process::ExitStatus;
 
 use crate::buffer::Buffer;
 use crate::fd::Fd;
@@ -133,12 +134,23 @@ pub enum Op {
     /// can block: `SIGKILL`, `SIGSTOP` and numbers that are no signal. Fails with `EMFILE` and
     /// `ENFILE` without a free descriptor, and with `ENOMEM`.
     Signal(i32),
+    /// The end of a child process, by `pidfd_open(2)` and `waitid(2)`: once [`Event::Exited`], with which
+    /// the child has been waited for. No other child is.
+    ///
+    /// The number is that of [`Child::id`](std::process::Child::id). It stays the child's until the child
+    /// has been waited for, so no other code waits for this child: `ECHILD` if some does while the
+    /// operation is in flight, or if the kernel did because the program ignores `SIGCHLD`
+    /// (`sigaction(2)`); `ESRCH` if the child was waited for before. `ECHILD` also for a process that
+    /// is no child of this one. `EINVAL` for 0 and what is no process number, `EMFILE` and `ENFILE`
+    /// without a free descriptor. A child whose operation was cancelled is left as it is, and can be
+    /// waited for again.
+    Child(u32),
 }
 
 impl Op {
     /// Returns whether the ring makes a descriptor for the operation to wait for.
     pub(crate) const fn has_own_descriptor(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::Signal(_))
+        matches!(self, Self::Connect(_) | Self::Signal(_) | Self::Child(_))
     }
 
     /// The device that the operation may have to wait for. Writes of logs have none: each log has one
@@ -160,7 +172,8 @@ impl Op {
             | Self::Readable(_)
             | Self::Write { .. }
             | Self::Timer(_)
-            | Self::Signal(_) => None,
+            | Self::Signal(_)
+            | Self::Child(_) => None,
         }
     }
 }
@@ -217,6 +230,8 @@ pub enum Event {
     Timer,
     /// A signal was sent to this process or thread.
     Signal(Signal),
+    /// The child process has ended with this status.
+    Exited(ExitStatus),
     /// [`Waker::wake`](crate::Waker::wake) was called, once or more often.
     Woken,
 }

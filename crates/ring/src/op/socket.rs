@@ -66,6 +66,8 @@ pub(crate) enum Wait {
     Writable,
     /// Signals, again and again.
     Signal,
+    /// The end of a child process, once.
+    Child,
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //!
 //! A peer connects to a ring's listener by [`World::connect`], and a ring to a peer that
 //! [listens](World::listen) by [`Op::Connect`](crate::Op::Connect). The rings' process gets signals by
-//! [`World::signal`].
+//! [`World::signal`], and has children by [`World::start_child`].
 //!
 //! A real worker would sleep when it sends a file range that is not in the page cache. Here that
 //! is recorded: assert that [`World::stalls`] is empty.

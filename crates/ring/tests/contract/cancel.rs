@@ -185,6 +185,9 @@ fn one_of_each(s: &mut Stage) -> ring::Fd {
     s.ring.submit(Op::Writable(socket), 0);
     s.block_signal(libc::SIGUSR1);
     s.ring.submit(Op::Signal(libc::SIGUSR1), 0);
+    let mut child = s.child();
+    s.ring.submit(Op::Child(child.id()), 0);
+    child.kill();
     let dir = s.root();
     for at in 0..16 {
         let op = s.read_op(&file, at * 65_536, 65_536);

@@ -9,7 +9,9 @@ use std::io::{self, ErrorKind, IoSlice, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
+use std::process::{self, Command, ExitStatus, Stdio};
 
 use ring::sim::{self, World};
 use ring::{
@@ -125,6 +127,12 @@ pub(crate) enum FarListener {
     Sim(sim::PeerListener),
 }
 
+/// A child process.
+pub(crate) enum Child {
+    Os(process::Child),
+    Sim(World, u32),
+}
+
 /// The other end of a connection.
 pub(crate) enum Peer {
     Os(Option<TcpStream>),
@@ -135,7 +143,7 @@ impl Stage {
     pub(crate) fn new(kind: DriverKind) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ring-contract-{}-{number}", std::process::id());
+        let name = format!("ring-contract-{}-{number}", process::id());
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(&path).unwrap();
         let choice = if kind == DriverKind::Uring { Choice::Uring } else { Choice::Epoll };
@@ -259,7 +267,21 @@ impl Stage {
     pub(crate) fn signal(&self, signal: i32) {
         match &self.world {
             Around::Os(_) => signal_hook::low_level::raise(signal).unwrap(),
-            Around::Sim(world) => world.signal(signal, Some(std::process::id())),
+            Around::Sim(world) => world.signal(signal, Some(process::id())),
+        }
+    }
+
+    // Children
+
+    /// A child that lives until it is told to end.
+    pub(crate) fn child(&self) -> Child {
+        match &self.world {
+            Around::Os(_) => {
+                let mut shell = Command::new("sh");
+                shell.arg("-c").arg("read code && exit $code").stdin(Stdio::piped());
+                Child::Os(shell.spawn().unwrap())
+            }
+            Around::Sim(world) => Child::Sim(world.clone(), world.start_child()),
         }
     }
 
@@ -514,6 +536,41 @@ impl Stage {
         match self.done(op).unwrap() {
             Event::Read(buf) => buf.to_vec(),
             other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl Child {
+    pub(crate) fn id(&self) -> u32 {
+        match self {
+            Self::Os(child) => child.id(),
+            Self::Sim(_, pid) => *pid,
+        }
+    }
+
+    /// It ends with this code, perhaps in a moment.
+    pub(crate) fn exit(&mut self, code: u8) {
+        match self {
+            Self::Os(child) => writeln!(child.stdin.take().unwrap(), "{code}").unwrap(),
+            Self::Sim(world, pid) => {
+                world.end_child(*pid, ExitStatus::from_raw(i32::from(code) << 8));
+            }
+        }
+    }
+
+    /// It is ended by `SIGKILL`, perhaps in a moment.
+    pub(crate) fn kill(&mut self) {
+        match self {
+            Self::Os(child) => child.kill().unwrap(),
+            Self::Sim(world, pid) => world.end_child(*pid, ExitStatus::from_raw(libc::SIGKILL)),
+        }
+    }
+
+    /// Wait for it without the ring.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        match self {
+            Self::Os(child) => child.wait().unwrap(),
+            Self::Sim(world, pid) => world.wait_for_child(*pid),
         }
     }
 }

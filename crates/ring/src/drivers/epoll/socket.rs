@@ -149,6 +149,13 @@ impl Epoll {
                     }
                 }
             }
+            Wait::Child => {
+                let interest = &mut self.interests[index(fd.raw())];
+                interest.queued = false;
+                if common.end_child(key) {
+                    self.interests[index(fd.raw())].input = None;
+                }
+            }
             Wait::Writable | Wait::Connect => {
                 if polls(fd.os(), PollFlags::OUT) {
                     self.interests[index(fd.raw())].output = None;

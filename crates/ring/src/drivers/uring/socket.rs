@@ -43,7 +43,7 @@ pub(super) fn entry(slot: &Slot) -> Option<Entry> {
         }
         Wait::Recv => opcode::RecvMulti::new(target, RECV_GROUP).build(),
         Wait::Writable => poll(libc::POLLOUT),
-        Wait::Readable | Wait::Signal => poll(libc::POLLIN),
+        Wait::Readable | Wait::Signal | Wait::Child => poll(libc::POLLIN),
     })
 }
 
@@ -120,6 +120,12 @@ impl Uring {
                 Ok(_) => self.again(common, key, cancelled),
                 Err(error) => drop(common.end(key, Err(error))),
             },
+            (Wait::Child, Ok(_)) => {
+                if !common.end_child(key) {
+                    self.again(common, key, cancelled);
+                }
+            }
+            (Wait::Child, Err(error)) => drop(common.end(key, Err(error))),
             (Wait::Writable, result) => drop(common.end(key, result.map(|_| Event::Writable))),
             (Wait::Readable, result) => drop(common.end(key, result.map(|_| Event::Readable))),
         }

@@ -103,6 +103,10 @@ impl Sim {
                 let begun = state.await_signal(*number, who);
                 begun.map(|()| state.after_network()).map_err(errno)
             }
+            Op::Child(pid) => {
+                let begun = state.await_child(*pid, who);
+                begun.map(|()| state.after_network()).map_err(errno)
+            }
             Op::Write { .. } => Ok(now + state.latency(|config| &config.cache)),
             Op::Timer(_) => unreachable!("kept by the ring itself"),
             Op::Open { .. }
@@ -134,6 +138,7 @@ impl Sim {
                     | Op::Readable(_)
                     | Op::Watch { .. }
                     | Op::Signal(_)
+                    | Op::Child(_)
             )
         );
         let hangs = |slot: &Slot| state.hung_device(&slot.op).is_some();
@@ -223,7 +228,7 @@ impl Sim {
                     clear(&mut state.conns[conn].writer);
                 }
             }
-            Some(Op::Signal(_)) => state.stop_awaiting(who),
+            Some(Op::Signal(_) | Op::Child(_)) => state.stop_awaiting(who),
             Some(Op::Watch { .. }) => drop(state.watches.remove(&who)),
             Some(Op::Read { .. } | Op::Splice { .. }) => drop(self.brought.remove(&key.to_bits())),
             _ => {}
@@ -261,6 +266,11 @@ impl Sim {
                     self.look_again(key);
                 }
                 return;
+            }
+            Op::Child(pid) => {
+                let taken = self.world.state().take_child(*pid).transpose();
+                let Some(status) = taken else { return };
+                status.map(Event::Exited)
             }
             Op::Read { file, offset, .. } => {
                 let (file, offset) = (file.raw(), *offset);
