@@ -8,9 +8,9 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
-use rustix::fs::inotify::WatchFlags;
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags};
 
+use super::watch;
 use crate::op::{Caching, Entry, FileKind, Listing, OpenHow, Stat};
 
 /// A system call to make. Descriptors and memory are lent by the operation in the ring's table,
@@ -92,7 +92,7 @@ impl Job {
                 let root = unsafe { borrow(root) };
                 // SAFETY: the inotify descriptor is the ring's, which joins its helpers first.
                 let inotify = unsafe { borrow(inotify) };
-                watch(root, &path, inotify).map(Outcome::Watching)
+                watch::directory(root, &path, inotify).map(Outcome::Watching)
             }
             Self::Discard { fd, offset, len } => {
                 // SAFETY: `Op::Discard` in the table holds the descriptor.
@@ -118,7 +118,7 @@ impl Job {
     }
 }
 
-fn magic(fs: &rustix::fs::StatFs) -> u64 {
+pub(super) fn magic(fs: &rustix::fs::StatFs) -> u64 {
     #[allow(
         clippy::cast_sign_loss,
         clippy::unnecessary_cast,
@@ -297,55 +297,4 @@ fn list(dir: BorrowedFd<'_>, entries_max: usize) -> io::Result<Listing> {
     }
     listing.sort();
     Ok(listing)
-}
-
-/// File systems all of whose changes pass through this kernel's VFS (or that never change), so
-/// that inotify sees them; `f_type` of statfs(2). On others another host, or a daemon, may change
-/// a file without an event.
-pub(crate) const LOCAL: [u64; 17] = [
-    0xef53,      // ext2, ext3, ext4
-    0x5846_5342, // xfs
-    0x9123_683e, // btrfs
-    0x0102_1994, // tmpfs
-    0x8584_58f6, // ramfs
-    0xf2f5_2010, // f2fs
-    0x794c_7630, // overlayfs
-    0x2fc1_2fc1, // zfs
-    0xca45_1a4e, // bcachefs
-    0x7371_7368, // squashfs
-    0xe0f5_e1e2, // erofs
-    0x9660,      // iso9660
-    0x4d44,      // vfat
-    0x2011_bab0, // exfat
-    0x7366_746e, // ntfs3
-    0x3153_464a, // jfs
-    0x3434,      // nilfs2
-];
-
-fn watch(root: BorrowedFd<'_>, path: &CString, inotify: BorrowedFd<'_>) -> io::Result<i32> {
-    let path = if path.is_empty() { c"." } else { path };
-    let dir = rustix::fs::openat2(
-        root,
-        path,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
-    )?;
-    if !LOCAL.contains(&magic(&rustix::fs::fstatfs(&dir)?)) {
-        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
-    }
-    // inotify takes a path only; this one names the very directory that was opened above.
-    let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&dir));
-    let what = WatchFlags::ATTRIB
-        | WatchFlags::CLOSE_WRITE
-        | WatchFlags::CREATE
-        | WatchFlags::DELETE
-        | WatchFlags::DELETE_SELF
-        | WatchFlags::MODIFY
-        | WatchFlags::MOVED_FROM
-        | WatchFlags::MOVED_TO
-        | WatchFlags::MOVE_SELF
-        | WatchFlags::EXCL_UNLINK
-        | WatchFlags::ONLYDIR;
-    Ok(rustix::fs::inotify::add_watch(inotify, name, what)?)
 }

@@ -5,7 +5,7 @@ use std::io;
 use super::disk::{Body, Fetch, File, Found, OpenFile, PAGE, ROOT, Walk};
 use super::world::{Descriptor, PipeBytes, State, World};
 use super::{Waiter, errno};
-use crate::helpers::job::LOCAL;
+use crate::helpers::watch::LOCAL;
 use crate::op::{Caching, Change, Entry, Listing, Op, OpenHow, Stat};
 use crate::timers::Time;
 
