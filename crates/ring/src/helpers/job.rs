@@ -108,7 +108,7 @@ impl Job {
             Self::FileSystem { fd } => {
                 // SAFETY: `Op::FileSystem` in the table holds the descriptor.
                 let fs = rustix::fs::fstatfs(unsafe { borrow(fd) })?;
-                Ok(Outcome::FileSystem(magic(&fs)))
+                Ok(Outcome::FileSystem(watch::magic(&fs)))
             }
             Self::Close(fd) => {
                 drop(fd);
@@ -116,16 +116,6 @@ impl Job {
             }
         }
     }
-}
-
-pub(super) fn magic(fs: &rustix::fs::StatFs) -> u64 {
-    #[allow(
-        clippy::cast_sign_loss,
-        clippy::unnecessary_cast,
-        reason = "f_type is 32 bits of magic in a signed word"
-    )]
-    let magic = fs.f_type as u64 & 0xffff_ffff;
-    magic
 }
 
 /// `O_NONBLOCK` is for the opening alone (of a FIFO without a writer): io_uring would take it on a

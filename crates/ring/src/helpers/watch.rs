@@ -7,8 +7,6 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use rustix::fs::inotify::{self, WatchFlags};
 use rustix::fs::{Mode, OFlags, ResolveFlags, fstatfs, openat2};
 
-use super::job::magic;
-
 /// File systems all of whose changes pass through this kernel's VFS (or that never change), so
 /// that inotify sees them; `f_type` of statfs(2). On others another host, or a daemon, may change
 /// a file without an event.
@@ -31,6 +29,17 @@ pub(crate) const LOCAL: [u64; 17] = [
     0x3153_464a, // jfs
     0x3434,      // nilfs2
 ];
+
+/// The magic number of a file system.
+pub(super) fn magic(fs: &rustix::fs::StatFs) -> u64 {
+    #[allow(
+        clippy::cast_sign_loss,
+        clippy::unnecessary_cast,
+        reason = "f_type is 32 bits of magic in a signed word"
+    )]
+    let magic = fs.f_type as u64 & 0xffff_ffff;
+    magic
+}
 
 /// Watches a directory; the watch descriptor.
 pub(super) fn directory(

@@ -36,6 +36,7 @@
 //! limit on what a socket receives, pages that a sender and the page cache share, and a cost of the
 //! processor's time. The buffers are real memory.
 
+mod control;
 mod disk;
 mod driver;
 mod files;

@@ -15,6 +15,7 @@ use crate::recv::RecvPool;
 use crate::slab::Key;
 use crate::timers::Time;
 
+use crate::sim::process::Awaited;
 use crate::sim::world::{Due, World};
 use crate::sim::{Flag, Waiter, errno};
 
@@ -100,11 +101,11 @@ impl Sim {
                 })
             }
             Op::Signal(number) => {
-                let begun = state.await_signal(*number, who);
+                let begun = state.process.wait_for(Awaited::Signal(*number), who);
                 begun.map(|()| state.after_network()).map_err(errno)
             }
             Op::Child(pid) => {
-                let begun = state.await_child(*pid, who);
+                let begun = state.process.wait_for(Awaited::Child(*pid), who);
                 begun.map(|()| state.after_network()).map_err(errno)
             }
             Op::Write { .. } => Ok(now + state.latency(|config| &config.cache)),
@@ -228,7 +229,7 @@ impl Sim {
                     clear(&mut state.conns[conn].writer);
                 }
             }
-            Some(Op::Signal(_) | Op::Child(_)) => state.stop_awaiting(who),
+            Some(Op::Signal(_) | Op::Child(_)) => state.process.forget(who),
             Some(Op::Watch { .. }) => drop(state.watches.remove(&who)),
             Some(Op::Read { .. } | Op::Splice { .. }) => drop(self.brought.remove(&key.to_bits())),
             _ => {}
@@ -260,7 +261,7 @@ impl Sim {
                 Err(error) => Err(error),
             },
             Op::Signal(number) => {
-                let taken = self.world.state().take_signal(*number);
+                let taken = self.world.state().process.take_signal(*number);
                 if let Some(signal) = taken {
                     common.emit(key, Event::Signal(signal));
                     self.look_again(key);
@@ -268,9 +269,9 @@ impl Sim {
                 return;
             }
             Op::Child(pid) => {
-                let taken = self.world.state().take_child(*pid).transpose();
+                let taken = self.world.state().process.take_child(*pid).transpose();
                 let Some(status) = taken else { return };
-                status.map(Event::Exited)
+                status.map(Event::Exited).map_err(errno)
             }
             Op::Read { file, offset, .. } => {
                 let (file, offset) = (file.raw(), *offset);
