@@ -9,6 +9,7 @@ mod contract {
     mod cancel;
     mod children;
     mod connect;
+    mod file_watches;
     mod files;
     mod pressure;
     mod signals;

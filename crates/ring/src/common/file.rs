@@ -3,27 +3,27 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-use super::{Common, Slot};
+use rustix::io::Errno;
+
+use super::Common;
 use crate::fd::{Fd, Handle};
 use crate::helpers::job::{Job, Lent, Outcome};
-use crate::op::{Completion, Event, Op};
+use crate::op::{Completion, Event, Op, parent_and_name};
 use crate::slab::Key;
 
 impl Common {
     /// Have a helper thread do the operation `key`.
     pub(crate) fn submit_job(&mut self, key: Key) {
-        let watch = matches!(self.table.get_mut(key), Some(Slot { op: Op::Watch { .. }, .. }));
-        let job = match self.job(key) {
-            Ok(job) => job,
-            Err(error) => {
-                self.end(key, Err(error));
-                return;
-            }
-        };
-        match self.helpers.submit(key, job) {
-            Ok(()) => self.watches.settling += usize::from(watch),
+        let is_watch = self.is_watch(key);
+        match self.job(key).and_then(|job| self.helpers.submit(key, job)) {
+            Ok(()) => self.watches.settling += usize::from(is_watch),
+            Err(error) if is_watch => self.end_watch_with(key, error),
             Err(error) => drop(self.end(key, Err(error))),
         }
+    }
+
+    fn is_watch(&self, key: Key) -> bool {
+        self.table.get(key).is_some_and(|slot| slot.op.is_watch())
     }
 
     /// Has a helper thread run a job whose result is not reported.
@@ -61,6 +61,11 @@ impl Common {
                 path: path.clone(),
                 inotify: inotify.ok_or(io::ErrorKind::Unsupported)?,
             },
+            Op::WatchFile { root, path } => {
+                let (parent, name) = parent_and_name(path).ok_or(Errno::INVAL)?;
+                let inotify = inotify.ok_or(io::ErrorKind::Unsupported)?;
+                Job::WatchFile { root: root.raw(), parent, name, inotify }
+            }
             Op::Discard { file, offset, len } => {
                 Job::Discard { fd: file.raw(), offset: *offset, len: *len }
             }
@@ -96,14 +101,21 @@ impl Common {
                     self.watching(key, watch);
                     continue;
                 }
+                Ok(Outcome::WatchingFile(watched)) => {
+                    self.watching_file(key, watched);
+                    continue;
+                }
                 Ok(Outcome::Discarded) => Ok(Event::Discarded),
                 Ok(Outcome::FileSystem(magic)) => Ok(Event::FileSystem(magic)),
                 Ok(Outcome::Nothing) => continue,
+                Err(error) if self.is_watch(key) => {
+                    self.end_watch_with(key, error);
+                    self.watch_settled();
+                    continue;
+                }
                 Err(error) => Err(error),
             };
-            if let Some(Op::Watch { .. }) = self.end(key, event) {
-                self.watch_settled();
-            }
+            self.end(key, event);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::helpers::{Helpers, THREADS_MAX};
 use crate::op::{Completion, Event, Op, Token};
 use crate::slab::{Key, Slab};
 use crate::timers::{Time, Timers};
-use watch::Watches;
+use watch::{FileWatch, Watches};
 
 /// One operation in flight.
 #[derive(Debug)]
@@ -55,7 +55,9 @@ pub(crate) enum Pinned {
     /// A descriptor that the ring made for the operation: the socket that is being connected, a
     /// signalfd or a pidfd.
     Own(Fd),
+    /// The watch descriptor of the directory.
     Watch(i32),
+    WatchFile(FileWatch),
     /// Buffers received in which turn of the io_uring driver.
     Received {
         turn: u64,

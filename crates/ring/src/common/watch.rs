@@ -1,15 +1,18 @@
-//! Watches of directories, by `inotify(7)`.
+//! Watches of directories and files, by `inotify(7)`.
 
 use core::mem::MaybeUninit;
 use std::collections::HashMap;
+use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader};
+use rustix::io::Errno;
 
 use super::{Common, Pinned, Slot};
-use crate::op::{Change, Event};
+use crate::helpers::watch::FileWatched;
+use crate::op::{Change, Event, Op, parent_and_name};
 use crate::slab::Key;
 
 /// The watches of one ring.
@@ -17,7 +20,7 @@ use crate::slab::Key;
 pub(crate) struct Watches {
     /// Some from the first `Op::Watch` on.
     inotify: Option<Arc<OwnedFd>>,
-    /// The operations that watch, by watch descriptor: several for one directory share one.
+    /// The operations that watch, by watch descriptor: several for one inode share one.
     watchers: HashMap<i32, Vec<Key>>,
     /// Watches that helpers are setting up.
     pub(super) settling: usize,
@@ -25,10 +28,54 @@ pub(crate) struct Watches {
     left: bool,
 }
 
+/// A file that is watched.
+#[derive(Debug)]
+pub(crate) struct FileWatch {
+    /// The name of the file in the directory.
+    name: CString,
+    /// The watch descriptor of the directory.
+    dir_watch: i32,
+    /// The watch descriptor of the inode that had the name at the last look; none if no inode had it.
+    inode_watch: Option<i32>,
+    look: Look,
+}
+
+/// The state of the look which inode has the name of a watched file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    Idle,
+    /// A helper begins the watch.
+    First,
+    /// A helper looks.
+    UnderWay,
+    /// A helper looks, and another inode may have taken the name since it began.
+    Again,
+}
+
+/// The meaning of an inode event for a watched file.
+enum Meaning {
+    /// It is about another file.
+    Other,
+    /// The file may have other contents or attributes.
+    Changed,
+    /// Another inode may have the name.
+    Replaced,
+}
+
 /// Inode events in one turn, so that a directory with many changes does not delay requests: each
 /// event costs some microseconds. Others wait in the kernel,
 /// whose queue is bounded (`max_queued_events`, inotify(7)).
 const INOTIFY_EVENTS_MAX: usize = 256;
+/// Events of a directory that has no path any more, or another.
+const GONE: ReadFlags = ReadFlags::DELETE_SELF
+    .union(ReadFlags::MOVE_SELF)
+    .union(ReadFlags::UNMOUNT)
+    .union(ReadFlags::IGNORED);
+/// Events of an entry after which another inode may have its name.
+const OTHER_INODE: ReadFlags = ReadFlags::CREATE
+    .union(ReadFlags::DELETE)
+    .union(ReadFlags::MOVED_FROM)
+    .union(ReadFlags::MOVED_TO);
 /// Bytes of one read of inode events. What it brought is delivered in any case: without names that
 /// is another 256.
 const INOTIFY_BYTES: usize = 4 * 1024;
@@ -37,6 +84,13 @@ impl Watches {
     /// The inotify descriptor, if there has been a watch.
     pub(crate) fn inotify(&self) -> Option<&OwnedFd> {
         self.inotify.as_deref()
+    }
+
+    /// The operation does not use this watch any more.
+    fn forget(&mut self, watch: i32, key: Key) {
+        if let Some(keys) = self.watchers.get_mut(&watch) {
+            keys.retain(|other| *other != key);
+        }
     }
 
     /// Whether a turn ended before the inotify descriptor was empty: it is read on in the next,
@@ -69,21 +123,80 @@ impl Common {
         self.watch_settled();
     }
 
+    /// A helper has watched a file, at first or because another inode may have its name.
+    pub(super) fn watching_file(&mut self, key: Key, watched: FileWatched) {
+        let FileWatched { dir_watch, inode_watch } = watched;
+        let slot = self.table.get_mut(key).expect("a watch that is being set up stays until it is");
+        let Op::WatchFile { path, .. } = &slot.op else {
+            unreachable!("begun as a watch of a file")
+        };
+        let (before, look) = match &slot.pinned {
+            Pinned::WatchFile(file) => (file.watches(), file.look),
+            _ => ([None, None], Look::First),
+        };
+        let (_, name) = parent_and_name(path).expect("looked at when it was begun");
+        let inode = inode_watch.as_ref().map_or(None, |watch| *watch);
+        let file = FileWatch { dir_watch, inode_watch: inode, name, look: Look::Idle };
+        let (now, change) = (file.watches(), file.change());
+        let cancelled = slot.cancelled;
+        slot.pinned = Pinned::WatchFile(file);
+        for watch in before.into_iter().flatten() {
+            self.watches.forget(watch, key);
+        }
+        for watch in now.into_iter().flatten() {
+            self.watches.watchers.entry(watch).or_default().push(key);
+        }
+        match inode_watch {
+            _ if cancelled => self.end_watch(key),
+            Err(error) => self.end_watch_with(key, error),
+            Ok(_) if look == Look::First => self.emit(key, Event::Watching),
+            Ok(_) => self.emit(key, Event::Changed(change)),
+        }
+        if look == Look::Again {
+            self.look_at_name(key);
+        }
+        self.watch_settled();
+    }
+
+    /// Has a helper look which inode has the name of a watched file, and watch that.
+    fn look_at_name(&mut self, key: Key) {
+        let Some(Slot { pinned: Pinned::WatchFile(file), .. }) = self.table.get_mut(key) else {
+            return;
+        };
+        if file.look != Look::Idle {
+            file.look = Look::Again;
+            return;
+        }
+        file.look = Look::UnderWay;
+        self.submit_job(key);
+    }
+
     pub(super) fn watch_settled(&mut self) {
         self.watches.settling -= 1;
         self.sweep_watches();
     }
 
-    /// Cancel a watch; its last completion is ready at once.
+    /// Cancels a watch; its last completion is ready at once. One that a helper works at ends after that.
     pub(crate) fn end_watch(&mut self, key: Key) {
-        if let Some(Slot { pinned: Pinned::Watch(watch), .. }) = self.table.get_mut(key) {
-            let watch = *watch;
-            if let Some(keys) = self.watches.watchers.get_mut(&watch) {
-                keys.retain(|other| *other != key);
-            }
-            self.end_cancelled(key);
-            self.sweep_watches();
+        match self.table.get(key).map(|slot| &slot.pinned) {
+            Some(Pinned::Watch(_)) => {}
+            Some(Pinned::WatchFile(file)) if file.look == Look::Idle => {}
+            _ => return,
         }
+        self.end_watch_with(key, Errno::CANCELED.into());
+    }
+
+    pub(super) fn end_watch_with(&mut self, key: Key, error: io::Error) {
+        let watches = match self.table.get(key).map(|slot| &slot.pinned) {
+            Some(Pinned::Watch(watch)) => [Some(*watch), None],
+            Some(Pinned::WatchFile(file)) => file.watches(),
+            _ => [None, None],
+        };
+        for watch in watches.into_iter().flatten() {
+            self.watches.forget(watch, key);
+        }
+        self.end(key, Err(error));
+        self.sweep_watches();
     }
 
     /// Removes the kernel's watches that no operation uses any more, unless a helper is setting one
@@ -111,6 +224,8 @@ impl Common {
         let mut space = [MaybeUninit::uninit(); INOTIFY_BYTES];
         let mut events = Reader::new(&inotify, &mut space);
         let mut last = None;
+        // Watches of files that have been told.
+        let mut told = Vec::new();
         let mut count = 0;
         self.watches.left = true;
         while count < INOTIFY_EVENTS_MAX || !events.is_buffer_empty() {
@@ -120,36 +235,82 @@ impl Common {
                 self.watches.left = false;
                 return;
             };
-            let flags = event.events();
+            let (watch, flags) = (event.wd(), event.events());
             if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
-                let all: Vec<Key> = self.watches.watchers.values().flatten().copied().collect();
-                for key in all {
-                    self.emit(key, Event::Changed(Change { name: None, directory: true }));
-                }
+                self.changes_were_lost();
                 continue;
             }
-            let gone = flags.intersects(
-                ReadFlags::DELETE_SELF
-                    | ReadFlags::MOVE_SELF
-                    | ReadFlags::UNMOUNT
-                    | ReadFlags::IGNORED,
-            );
             let name = event.file_name().map(|name| name.to_bytes().to_vec());
-            if name.is_none() && !gone {
-                // Attributes of the directory itself: its entries are what they were.
-                continue;
-            }
-            let watch = event.wd();
-            let change = Change { name, directory: flags.contains(ReadFlags::ISDIR) };
-            if last.as_ref() != Some(&(watch, change.clone())) {
-                for key in self.watches.watchers.get(&watch).cloned().unwrap_or_default() {
-                    self.emit(key, Event::Changed(change.clone()));
+            let gone = flags.intersects(GONE);
+            let change = Change { name, directory: gone || flags.contains(ReadFlags::ISDIR) };
+            let is_new = last.as_ref() != Some(&(watch, change.clone()));
+            for key in self.watches.watchers.get(&watch).cloned().unwrap_or_default() {
+                match self.table.get(key).map(|slot| &slot.pinned) {
+                    // Of the directory itself only its end matters: when its attributes change, its
+                    // entries are what they were.
+                    Some(Pinned::Watch(_)) if is_new && (change.name.is_some() || gone) => {
+                        self.emit(key, Event::Changed(change.clone()));
+                    }
+                    Some(Pinned::WatchFile(file)) => match file.meaning(watch, &change, flags) {
+                        Meaning::Other => {}
+                        Meaning::Replaced => self.look_at_name(key),
+                        Meaning::Changed if told.contains(&key) => {}
+                        Meaning::Changed => {
+                            let change = file.change();
+                            told.push(key);
+                            self.emit(key, Event::Changed(change));
+                        }
+                    },
+                    _ => {}
                 }
-                last = Some((watch, change));
             }
+            last = Some((watch, change));
             if flags.contains(ReadFlags::IGNORED) {
                 self.watches.watchers.remove(&watch);
             }
         }
+    }
+
+    /// The kernel had more events than it keeps.
+    fn changes_were_lost(&mut self) {
+        let mut all: Vec<Key> = self.watches.watchers.values().flatten().copied().collect();
+        // A watched file has two watches.
+        all.sort_unstable_by_key(|key| key.to_bits());
+        all.dedup();
+        for key in all {
+            match self.table.get(key).map(|slot| &slot.pinned) {
+                // It is reported after the look.
+                Some(Pinned::WatchFile(_)) => self.look_at_name(key),
+                _ => self.emit(key, Event::Changed(Change { name: None, directory: true })),
+            }
+        }
+    }
+}
+
+impl FileWatch {
+    /// The meaning of an event for the file.
+    fn meaning(&self, watch: i32, change: &Change, flags: ReadFlags) -> Meaning {
+        if watch != self.dir_watch {
+            return Meaning::Changed;
+        }
+        match &change.name {
+            None if flags.intersects(GONE) => Meaning::Replaced,
+            Some(name) if name == self.name.to_bytes() => {
+                if flags.intersects(OTHER_INODE) {
+                    Meaning::Replaced
+                } else {
+                    Meaning::Changed
+                }
+            }
+            _ => Meaning::Other,
+        }
+    }
+
+    const fn watches(&self) -> [Option<i32>; 2] {
+        [Some(self.dir_watch), self.inode_watch]
+    }
+
+    fn change(&self) -> Change {
+        Change { name: Some(self.name.to_bytes().to_vec()), directory: false }
     }
 }

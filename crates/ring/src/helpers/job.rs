@@ -24,6 +24,7 @@ pub(crate) enum Job {
     Write { fd: RawFd, bytes: Vec<u8> },
     List { fd: RawFd, entries_max: usize },
     Watch { root: RawFd, path: CString, inotify: RawFd },
+    WatchFile { root: RawFd, parent: CString, name: CString, inotify: RawFd },
     Discard { fd: RawFd, offset: u64, len: u64 },
     FileSystem { fd: RawFd },
     Close(OwnedFd),
@@ -50,6 +51,7 @@ pub(crate) enum Outcome {
     Written(Vec<u8>, usize),
     Listed(Box<Listing>),
     Watching(i32),
+    WatchingFile(watch::FileWatched),
     Discarded,
     FileSystem(u64),
     Nothing,
@@ -93,6 +95,13 @@ impl Job {
                 // SAFETY: the inotify descriptor is the ring's, which joins its helpers first.
                 let inotify = unsafe { borrow(inotify) };
                 watch::directory(root, &path, inotify).map(Outcome::Watching)
+            }
+            Self::WatchFile { root, parent, name, inotify } => {
+                // SAFETY: `Op::WatchFile` in the table holds the descriptor.
+                let root = unsafe { borrow(root) };
+                // SAFETY: the inotify descriptor is the ring's, which joins its helpers first.
+                let inotify = unsafe { borrow(inotify) };
+                watch::file(root, &parent, &name, inotify).map(Outcome::WatchingFile)
             }
             Self::Discard { fd, offset, len } => {
                 // SAFETY: `Op::Discard` in the table holds the descriptor.

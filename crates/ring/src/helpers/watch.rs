@@ -1,11 +1,11 @@
 //! Watches of `inotify(7)`, as helper threads begin them.
 
-use std::ffi::CString;
+use core::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::inotify::{self, WatchFlags};
-use rustix::fs::{Mode, OFlags, ResolveFlags, fstatfs, openat2};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, fstatfs, openat2};
 
 /// File systems all of whose changes pass through this kernel's VFS (or that never change), so
 /// that inotify sees them; `f_type` of statfs(2). On others another host, or a daemon, may change
@@ -41,25 +41,72 @@ pub(super) fn magic(fs: &rustix::fs::StatFs) -> u64 {
     magic
 }
 
+/// A file that is watched from now on: watch descriptors.
+#[derive(Debug)]
+pub(crate) struct FileWatched {
+    /// That of the directory.
+    pub(crate) dir_watch: i32,
+    /// That of the inode that has the name, if the name exists.
+    pub(crate) inode_watch: io::Result<Option<i32>>,
+}
+
 /// Watches a directory; the watch descriptor.
 pub(super) fn directory(
     root: BorrowedFd<'_>,
-    path: &CString,
+    path: &CStr,
     instance: BorrowedFd<'_>,
 ) -> io::Result<i32> {
-    let path = if path.is_empty() { c"." } else { path };
-    let dir = openat2(
+    open_and_watch_directory(root, path, instance).map(|(_, watch)| watch)
+}
+
+/// Watches the name of a file in its directory, and the inode that has it.
+pub(super) fn file(
+    root: BorrowedFd<'_>,
+    parent: &CStr,
+    name: &CStr,
+    instance: BorrowedFd<'_>,
+) -> io::Result<FileWatched> {
+    // In this order, so that a file that takes the name meanwhile is an event.
+    let (dir, dir_watch) = open_and_watch_directory(root, parent, instance)?;
+    let inode_watch = inode(dir.as_fd(), name, instance);
+    Ok(FileWatched { dir_watch, inode_watch })
+}
+
+/// Watches the inode that has a name now.
+fn inode(dir: BorrowedFd<'_>, name: &CStr, instance: BorrowedFd<'_>) -> io::Result<Option<i32>> {
+    let file = match open(dir, name, OFlags::empty()) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
+        opened => opened?,
+    };
+    if FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::Directory {
+        return Err(io::Error::from_raw_os_error(libc::EISDIR));
+    }
+    let what = WatchFlags::ATTRIB
+        | WatchFlags::CLOSE_WRITE
+        | WatchFlags::DELETE_SELF
+        | WatchFlags::MODIFY
+        | WatchFlags::MOVE_SELF;
+    watch(&file, what, instance).map(Some)
+}
+
+/// Opens a path for [`watch`].
+fn open(root: BorrowedFd<'_>, path: &CStr, flags: OFlags) -> io::Result<OwnedFd> {
+    Ok(openat2(
         root,
         path,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        OFlags::PATH | OFlags::CLOEXEC | flags,
         Mode::empty(),
         ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
-    )?;
-    if !LOCAL.contains(&magic(&fstatfs(&dir)?)) {
-        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
-    }
-    // inotify takes a path only; this one names the very directory that was opened above.
-    let name = format!("/proc/self/fd/{}", dir.as_raw_fd());
+    )?)
+}
+
+fn open_and_watch_directory(
+    root: BorrowedFd<'_>,
+    path: &CStr,
+    instance: BorrowedFd<'_>,
+) -> io::Result<(OwnedFd, i32)> {
+    let path = if path.is_empty() { c"." } else { path };
+    let dir = open(root, path, OFlags::DIRECTORY)?;
     let what = WatchFlags::ATTRIB
         | WatchFlags::CLOSE_WRITE
         | WatchFlags::CREATE
@@ -71,5 +118,17 @@ pub(super) fn directory(
         | WatchFlags::MOVE_SELF
         | WatchFlags::EXCL_UNLINK
         | WatchFlags::ONLYDIR;
+    let watch = watch(&dir, what, instance)?;
+    Ok((dir, watch))
+}
+
+/// Watches what is open. `what` is always the same for directories, and the same for files: all watches
+/// of one inode are one to the kernel, which keeps the last mask.
+fn watch(target: &OwnedFd, what: WatchFlags, instance: BorrowedFd<'_>) -> io::Result<i32> {
+    if !LOCAL.contains(&magic(&fstatfs(target)?)) {
+        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+    }
+    // inotify takes a path only; this one names the very inode that was opened.
+    let name = format!("/proc/self/fd/{}", target.as_raw_fd());
     Ok(inotify::add_watch(instance, name, what)?)
 }

@@ -1,5 +1,8 @@
 //! Arguments and results of operations on files.
 
+use core::ffi::CStr;
+use std::ffi::CString;
+
 /// `struct open_how` of `openat2(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenHow {
@@ -117,7 +120,7 @@ pub struct Entry {
     pub mtime: i64,
 }
 
-/// A change in a watched directory.
+/// A change in a watched directory, or of a watched file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The entry that was changed, created, replaced, moved or removed; `None` when it is not
@@ -125,4 +128,37 @@ pub struct Change {
     pub name: Option<Vec<u8>>,
     /// Whether the entry is a directory.
     pub directory: bool,
+}
+
+/// The directory part of the path of a file, which may be empty, and the name; `None` if the path does not
+/// end with a name.
+pub(crate) fn parent_and_name(path: &CStr) -> Option<(CString, CString)> {
+    let bytes = path.to_bytes();
+    let start = bytes.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+    let (parent, name) = bytes.split_at(start);
+    if matches!(name, b"" | b"." | b"..") {
+        return None;
+    }
+    Some((CString::new(parent).ok()?, CString::new(name).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_of_a_file_ends_with_a_name() {
+        let parts = |path: &CStr| {
+            parent_and_name(path)
+                .map(|(parent, name)| (parent.into_string().unwrap(), name.into_string().unwrap()))
+        };
+        let some = |parent: &str, name: &str| Some((parent.to_owned(), name.to_owned()));
+        assert_eq!(parts(c"file"), some("", "file"));
+        assert_eq!(parts(c"a/b/file"), some("a/b/", "file"));
+        assert_eq!(parts(c"/file"), some("/", "file"));
+        assert_eq!(parts(c"a//.file"), some("a//", ".file"));
+        for path in [c"", c"/", c".", c"..", c"a/", c"a/.", c"a/.."] {
+            assert_eq!(parts(path), None, "{path:?}");
+        }
+    }
 }

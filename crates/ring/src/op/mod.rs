@@ -17,6 +17,7 @@ use crate::recv::RecvBuf;
 use crate::slab::Key;
 use crate::timers::Time;
 
+pub(crate) use file::parent_and_name;
 pub use file::{Caching, Change, Entry, FileKind, Listing, OpenHow, Stat};
 pub use process::Signal;
 pub use socket::Address;
@@ -105,6 +106,27 @@ pub enum Op {
         /// The directory to watch; empty or `.` is `root` itself.
         path: CString,
     },
+    /// Watch one file, which need not exist yet: [`Event::Watching`] once, then [`Event::Changed`] with
+    /// its name when its contents or attributes may have changed, or it was created, removed, or replaced
+    /// by `rename(2)`, until cancelled. Several changes in one turn are one event.
+    ///
+    /// Watched are the name in its directory and the inode that has it: changes through another name of
+    /// the inode are seen, and a file that takes the name is followed; so is a directory that takes the
+    /// path of the file's directory, but not one above that. The event of that comes once the new file is
+    /// watched, so a program that reads the file at each event misses no change.
+    ///
+    /// Fails as [`Op::Watch`] does, with `ENOENT` if the directory does not exist, `ELOOP` also if the
+    /// file is a symbolic link, `EISDIR` if it is a directory, `EACCES` if it may not be read
+    /// (`inotify_add_watch(2)`), and `ENOSPC` beyond the user's watches (`inotify(7)`). The
+    /// operation also ends with one of these errors when the file's directory has gone, or when what takes
+    /// the name cannot be watched. `EINVAL` if the path
+    /// does not end with a name.
+    WatchFile {
+        /// The directory that `path` is relative to and does not leave.
+        root: Fd,
+        /// The file to watch.
+        path: CString,
+    },
     /// `posix_fadvise(2)` `POSIX_FADV_DONTNEED`: drop a clean range from the page cache.
     Discard {
         /// A regular file.
@@ -153,6 +175,11 @@ impl Op {
         matches!(self, Self::Connect(_) | Self::Signal(_) | Self::Child(_))
     }
 
+    /// Returns whether the operation uses inotify.
+    pub(crate) const fn is_watch(&self) -> bool {
+        matches!(self, Self::Watch { .. } | Self::WatchFile { .. })
+    }
+
     /// The device that the operation may have to wait for. Writes of logs have none: each log has one
     /// at a time.
     pub(crate) fn device(&self) -> Option<Device> {
@@ -163,6 +190,7 @@ impl Op {
             | Self::Splice { file: fd, .. }
             | Self::List { dir: fd, .. }
             | Self::Watch { root: fd, .. }
+            | Self::WatchFile { root: fd, .. }
             | Self::Discard { file: fd, .. }
             | Self::FileSystem(fd) => Some(fd.device()),
             Self::Accept(_)
@@ -220,7 +248,7 @@ pub enum Event {
     Listed(Box<Listing>),
     /// Changes are reported from now on.
     Watching,
-    /// Something in the watched directory changed.
+    /// Something in the watched directory changed, or the watched file.
     Changed(Change),
     /// The range was dropped from the page cache.
     Discarded,

@@ -254,7 +254,7 @@ impl Ring {
         match (&slot.op, &mut self.driver) {
             (Op::Timer(_), _) => self.common.cancel_timer(key),
             (_, Driver::Sim(sim)) => sim.cancel(&mut self.common, key),
-            (Op::Watch { .. }, _) => self.common.end_watch(key),
+            (Op::Watch { .. } | Op::WatchFile { .. }, _) => self.common.end_watch(key),
             (_, Driver::Uring(uring)) => uring.cancel(&mut self.common, key),
             (_, Driver::Epoll(epoll)) => epoll.cancel(&mut self.common, key),
         }

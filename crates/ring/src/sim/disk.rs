@@ -66,6 +66,8 @@ pub(super) struct OpenFile {
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) dir: u64,
+    /// The entry that is watched; all if there is none.
+    pub(super) name: Option<Vec<u8>>,
     pub(super) queue: VecDeque<Change>,
 }
 

@@ -1,12 +1,13 @@
 //! Open files, as rings work with them.
 
+use core::ffi::CStr;
 use std::io;
 
-use super::disk::{Body, Fetch, File, Found, OpenFile, PAGE, ROOT, Walk};
+use super::disk::{Body, Fetch, File, Found, OpenFile, PAGE, ROOT, Walk, Watch};
 use super::world::{Descriptor, PipeBytes, State, World};
 use super::{Waiter, errno};
 use crate::helpers::watch::LOCAL;
-use crate::op::{Caching, Change, Entry, Listing, Op, OpenHow, Stat};
+use crate::op::{Caching, Change, Entry, FileKind, Listing, Op, OpenHow, Stat, parent_and_name};
 use crate::timers::Time;
 
 /// What `mincore(2)` says of a mapped file.
@@ -267,11 +268,37 @@ impl State {
         Ok(dir)
     }
 
-    /// Reports a change to all watches of the directory.
+    /// The directory and the name of a file that is watched from now on.
+    pub(super) fn watched_file(
+        &mut self,
+        root: i32,
+        path: &CStr,
+    ) -> Result<(u64, Option<Vec<u8>>), i32> {
+        let (parent, name) = parent_and_name(path).ok_or(libc::EINVAL)?;
+        let dir = self.watched_dir(root, parent.to_bytes())?;
+        match self.disk.entries(dir)?.get(name.to_bytes()).map(|ino| self.disk.kind(*ino)) {
+            Some(FileKind::Directory) => Err(libc::EISDIR),
+            Some(FileKind::Symlink) => Err(libc::ELOOP),
+            Some(FileKind::Regular | FileKind::Other) | None => Ok((dir, Some(name.into_bytes()))),
+        }
+    }
+
+    /// The path of a watched file may lead to another directory by now.
+    pub(super) fn follow(&mut self, root: i32, path: &CStr, who: Waiter) -> Result<(), i32> {
+        let (dir, _) = self.watched_file(root, path)?;
+        self.watches.get_mut(&who).expect("it watches").dir = dir;
+        Ok(())
+    }
+
+    /// Reports a change to all watches of the directory, and of the entry.
     pub(super) fn changed(&mut self, dir: u64, name: Option<&[u8]>, directory: bool) {
         let most = self.config.watch_queue;
         let mut told = Vec::new();
-        for (who, watch) in self.watches.iter_mut().filter(|(_, watch)| watch.dir == dir) {
+        let concerns = |watch: &Watch| {
+            watch.dir == dir
+                && (watch.name.is_none() || name.is_none() || watch.name.as_deref() == name)
+        };
+        for (who, watch) in self.watches.iter_mut().filter(|(_, watch)| concerns(watch)) {
             let mut change = Change { name: name.map(<[u8]>::to_vec), directory };
             if watch.queue.len() >= most {
                 change = Change { name: None, directory: true };

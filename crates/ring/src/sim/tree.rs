@@ -32,6 +32,15 @@ impl World {
         state.changed(found.dir, Some(&found.name), false);
     }
 
+    /// Write at the end of a file.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such file.
+    pub fn append(&self, path: &str, bytes: &[u8]) {
+        self.change(path, |all| all.extend_from_slice(bytes));
+    }
+
     /// Put a new file in the place of an old one (or none) in one step, as `rename(2)` does: open
     /// descriptors go on to refer to the old one.
     ///
@@ -55,11 +64,15 @@ impl World {
     ///
     /// If there is no such file.
     pub fn truncate(&self, path: &str, len: usize) {
+        self.change(path, |bytes| bytes.resize(len, 0));
+    }
+
+    fn change(&self, path: &str, change: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.state();
         let found = state.find(path, false);
         let now = state.now;
         let ino = found.ino.expect("the file is there");
-        state.disk.file(ino).expect("a file").change(now, |bytes| bytes.resize(len, 0));
+        state.disk.file(ino).expect("a file").change(now, change);
         state.disk.modified(ino, now);
         state.changed(found.dir, Some(&found.name), false);
     }
@@ -137,6 +150,9 @@ impl World {
         state.disk.unlink(target.dir, &target.name, now);
         state.disk.link(target.dir, target.name.clone(), ino, now);
         state.disk.unlink(source.dir, &source.name, now);
+        if directory {
+            state.changed(ino, None, true);
+        }
         state.changed(source.dir, Some(&source.name), directory);
         state.changed(target.dir, Some(&target.name), directory);
     }

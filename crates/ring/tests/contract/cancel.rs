@@ -193,6 +193,7 @@ fn one_of_each(s: &mut Stage) -> ring::Fd {
         let op = s.read_op(&file, at * 65_536, 65_536);
         s.ring.submit(op, 0);
         s.ring.submit(Op::Watch { root: dir.clone(), path: c"".into() }, 0);
+        s.ring.submit(Op::WatchFile { root: dir.clone(), path: c"file".into() }, 0);
         s.ring.submit(Op::Stat(file.clone()), 0);
         s.ring.submit(Op::List { dir: dir.clone(), entries_max: 10 }, 0);
         s.ring.submit(Op::FileSystem(file.clone()), 0);

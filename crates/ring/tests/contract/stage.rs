@@ -456,6 +456,38 @@ impl Stage {
         }
     }
 
+    /// Write at the end, without any event of a new file.
+    pub(crate) fn append(&self, path: &str, bytes: &[u8]) {
+        match &self.world {
+            Around::Os(directory) => {
+                let mut file = fs::OpenOptions::new().append(true).open(directory.0.join(path));
+                file.as_mut().unwrap().write_all(bytes).unwrap();
+            }
+            Around::Sim(world) => world.append(path, bytes),
+        }
+    }
+
+    /// Change when a file was modified.
+    pub(crate) fn touch(&self, path: &str) {
+        match &self.world {
+            Around::Os(directory) => {
+                let file = fs::File::open(directory.0.join(path)).unwrap();
+                file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+            }
+            Around::Sim(world) => world.set_mtime(path, self.ring.unix_time() + 1),
+        }
+    }
+
+    /// Another name of a file.
+    pub(crate) fn link(&self, path: &str, other: &str) {
+        match &self.world {
+            Around::Os(directory) => {
+                fs::hard_link(directory.0.join(path), directory.0.join(other)).unwrap();
+            }
+            Around::Sim(_) => unreachable!("the simulation has no hard links"),
+        }
+    }
+
     pub(crate) fn make_dir(&self, path: &str) {
         match &self.world {
             Around::Os(directory) => fs::create_dir(directory.0.join(path)).unwrap(),

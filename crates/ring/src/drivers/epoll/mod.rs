@@ -16,7 +16,6 @@ use rustix::io::Errno;
 use crate::common::Common;
 use crate::fd::Handle;
 use crate::helpers::job::Job;
-use crate::op::Op;
 use crate::recv::RecvPool;
 use crate::slab::Key;
 use crate::timers::Time;
@@ -83,8 +82,7 @@ impl Epoll {
     }
 
     fn submit_to_helper(&mut self, common: &mut Common, key: Key) {
-        let is_watch =
-            common.table.get(key).is_some_and(|slot| matches!(slot.op, Op::Watch { .. }));
+        let is_watch = common.table.get(key).is_some_and(|slot| slot.op.is_watch());
         if is_watch && !self.inotify_added {
             match common.inotify().and_then(|fd| self.add_own(fd.as_fd(), INOTIFY)) {
                 Ok(()) => self.inotify_added = true,

@@ -122,8 +122,7 @@ impl Uring {
 
     /// Have a helper thread do it.
     pub(super) fn submit_to_helper(&mut self, common: &mut Common, key: Key) {
-        let is_watch =
-            common.table.get(key).is_some_and(|slot| matches!(slot.op, Op::Watch { .. }));
+        let is_watch = common.table.get(key).is_some_and(|slot| slot.op.is_watch());
         if is_watch && !self.inotify_armed {
             match common.inotify() {
                 Ok(fd) => {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{Sim, Waiter};
 use crate::common::Common;
-use crate::op::{Caching, Event, Op};
+use crate::op::{Caching, Change, Event, Op};
 use crate::sim::disk::Watch;
 use crate::sim::errno;
 use crate::slab::Key;
@@ -71,24 +71,41 @@ impl Sim {
         }
     }
 
-    pub(super) fn watch(&mut self, common: &mut Common, key: Key, root: i32, path: &[u8]) {
+    pub(super) fn watch(&mut self, common: &mut Common, key: Key) {
         let who = Waiter::new(self.ring, key);
         let mut state = self.world.state();
         if let Some(watch) = state.watches.get_mut(&who) {
-            let change = watch.queue.pop_front();
+            let mut change = watch.queue.pop_front();
+            // What happened to the directory happened to the file.
+            if let (Some(change), Some(_)) = (&mut change, &watch.name) {
+                *change = Change { name: watch.name.clone(), directory: false };
+            }
+            let slot = common.table.get(key);
+            let watchable = match slot.map(|slot| &slot.op) {
+                Some(Op::WatchFile { root, path }) => state.follow(root.raw(), path, who),
+                _ => Ok(()),
+            };
             drop(state);
-            if let Some(change) = change {
-                common.emit(key, Event::Changed(change));
+            match (watchable, change) {
+                (Err(error), _) => self.end(common, key, Err(errno(error))),
+                (Ok(()), Some(change)) => common.emit(key, Event::Changed(change)),
+                (Ok(()), None) => {}
             }
             return;
         }
-        let begun = state.watched_dir(root, path);
-        if let Ok(dir) = begun {
-            state.watches.insert(who, Watch { dir, queue: VecDeque::new() });
-        }
+        let begun = match common.table.get(key).map(|slot| &slot.op) {
+            Some(Op::Watch { root, path }) => {
+                state.watched_dir(root.raw(), path.to_bytes()).map(|dir| (dir, None))
+            }
+            Some(Op::WatchFile { root, path }) => state.watched_file(root.raw(), path),
+            _ => unreachable!("looked at as a watch"),
+        };
+        let result = begun.map(|(dir, name)| {
+            state.watches.insert(who, Watch { dir, name, queue: VecDeque::new() });
+        });
         drop(state);
-        match begun {
-            Ok(_) => common.emit(key, Event::Watching),
+        match result {
+            Ok(()) => common.emit(key, Event::Watching),
             Err(error) => self.end(common, key, Err(errno(error))),
         }
     }

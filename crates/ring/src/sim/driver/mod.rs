@@ -114,6 +114,7 @@ impl Sim {
             | Op::Stat(_)
             | Op::List { .. }
             | Op::Watch { .. }
+            | Op::WatchFile { .. }
             | Op::Discard { .. }
             | Op::FileSystem(_) => Ok(now + state.latency(|config| &config.metadata)),
         };
@@ -138,6 +139,7 @@ impl Sim {
                     | Op::Writable(_)
                     | Op::Readable(_)
                     | Op::Watch { .. }
+                    | Op::WatchFile { .. }
                     | Op::Signal(_)
                     | Op::Child(_)
             )
@@ -230,7 +232,7 @@ impl Sim {
                 }
             }
             Some(Op::Signal(_) | Op::Child(_)) => state.process.forget(who),
-            Some(Op::Watch { .. }) => drop(state.watches.remove(&who)),
+            Some(Op::Watch { .. } | Op::WatchFile { .. }) => drop(state.watches.remove(&who)),
             Some(Op::Read { .. } | Op::Splice { .. }) => drop(self.brought.remove(&key.to_bits())),
             _ => {}
         }
@@ -281,10 +283,7 @@ impl Sim {
                 let (file, offset) = (file.raw(), *offset);
                 return self.splice(common, key, file, offset);
             }
-            Op::Watch { root, path } => {
-                let (root, path) = (root.raw(), path.to_bytes().to_vec());
-                return self.watch(common, key, root, &path);
-            }
+            Op::Watch { .. } | Op::WatchFile { .. } => return self.watch(common, key),
             Op::Readable(fd) => {
                 let mut state = self.world.state();
                 match state.conn(fd.raw()) {
