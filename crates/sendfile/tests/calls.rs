@@ -3,13 +3,16 @@
 use core::time::Duration;
 use std::ffi::CString;
 use std::fs::File as StdFile;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::thread::JoinHandle;
 
-use ring::{Choice, Event, Fd, Op, Ring};
+use ring::sim::{Config, World};
+use ring::{Address, Choice, Event, Fd, Op, Ring, Signal};
 use sendfile::{
     Caching, Calls, DiskConfig, Done, Failure, File, Outcome, Part, Room, Socket, Stop, Window,
 };
@@ -293,25 +296,92 @@ fn only_regular_files_beneath_the_directory_are_opened() {
             let Outcome::Opened(file) = setup.next().outcome else { panic!("something else") };
             file.unwrap_err().kind()
         };
-        assert_eq!(open("directory"), std::io::ErrorKind::IsADirectory);
-        assert_eq!(open("nothing"), std::io::ErrorKind::NotFound);
-        assert_eq!(open("../x"), std::io::ErrorKind::CrossesDevices);
-        assert_eq!(open("/etc/passwd"), std::io::ErrorKind::CrossesDevices);
+        assert_eq!(open("directory"), ErrorKind::IsADirectory);
+        assert_eq!(open("nothing"), ErrorKind::NotFound);
+        assert_eq!(open("../x"), ErrorKind::CrossesDevices);
+        assert_eq!(open("/etc/passwd"), ErrorKind::CrossesDevices);
     }
+}
+
+#[test]
+fn a_connection_is_made_as_a_call() {
+    for choice in DRIVERS {
+        let mut setup = Setup::new(choice);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::from(listener.local_addr().unwrap());
+        let call = setup.calls.connect(address.clone(), 5).unwrap();
+        let done = setup.next();
+        assert!(done.call == call && done.token == 5 && !done.more);
+        let Outcome::Connected(Ok(socket)) = done.outcome else { panic!("{:?}", done.outcome) };
+        setup.calls.send(socket, vec![Part::Static(b"hello")], WINDOW, 6).unwrap();
+        assert!(matches!(setup.next().outcome, Outcome::Sent { bytes: 5, end: Ok(()) }));
+        let mut bytes = [0; 5];
+        listener.accept().unwrap().0.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"hello");
+        drop(listener);
+        setup.calls.connect(address, 7).unwrap();
+        let Outcome::Connected(Err(error)) = setup.next().outcome else { panic!("something else") };
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(setup.calls.in_flight(), 0);
+    }
+}
+
+#[test]
+fn a_timer_comes_or_is_cancelled() {
+    for choice in DRIVERS {
+        let mut setup = Setup::new(choice);
+        let soon = setup.calls.ring().now() + Duration::from_millis(1);
+        let timer = setup.calls.timer(soon, 5).unwrap();
+        let done = setup.next();
+        assert!(done.call == timer && done.token == 5 && setup.calls.ring().now() >= soon);
+        assert!(matches!(done.outcome, Outcome::Timer(Ok(()))));
+        let late = setup.calls.ring().now() + Duration::from_secs(1000);
+        let timer = setup.calls.timer(late, 6).unwrap();
+        setup.calls.cancel(timer);
+        assert!(matches!(setup.next().outcome, Outcome::Timer(Err(_))));
+        assert_eq!(setup.calls.in_flight(), 0);
+    }
+}
+
+#[test]
+fn signals_come_until_they_are_cancelled() {
+    let world = World::new(Config::new(1));
+    let mut calls = Calls::new(Ring::simulated(&world), DiskConfig::default()).unwrap();
+    let mut done = Vec::new();
+    let call = calls.signal(15, 5).unwrap();
+    for _ in 0..3 {
+        world.signal(15, Some(7));
+        calls.wait(None, &mut done).unwrap();
+        let one = done.pop().unwrap();
+        assert!(one.call == call && one.token == 5 && one.more);
+        let expected = Signal { number: 15, sender: Some(7) };
+        assert!(matches!(one.outcome, Outcome::Signal(Ok(signal)) if signal == expected));
+    }
+    calls.cancel(call);
+    calls.wait(None, &mut done).unwrap();
+    assert!(matches!(done.pop().unwrap().outcome, Outcome::Signal(Err(_))));
+    calls.signal(9, 6).unwrap();
+    calls.wait(None, &mut done).unwrap();
+    let Outcome::Signal(Err(error)) = done.pop().unwrap().outcome else { panic!("something else") };
+    assert_eq!(error.raw_os_error(), Some(22), "EINVAL: nothing can block it");
+    assert_eq!(calls.in_flight(), 0);
 }
 
 #[test]
 fn other_operations_and_wakes_complete_in_the_same_queue() {
     for choice in DRIVERS {
         let mut setup = Setup::new(choice);
-        let soon = setup.calls.ring().now() + Duration::from_millis(1);
-        let timer = setup.calls.submit(Op::Timer(soon), 5).unwrap();
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let call = setup.calls.submit(Op::Child(child.id()), 5).unwrap();
+        drop(child.stdin.take());
         let done = setup.next();
-        assert!(done.call == timer && done.token == 5);
-        assert!(matches!(done.outcome, Outcome::Event(Ok(Event::Timer))));
-        let late = setup.calls.ring().now() + Duration::from_secs(1000);
-        let timer = setup.calls.submit(Op::Timer(late), 6).unwrap();
-        setup.calls.cancel(timer);
+        assert!(done.call == call && done.token == 5);
+        assert!(matches!(done.outcome, Outcome::Event(Ok(Event::Exited(end))) if end.success()));
+        assert!(child.wait().is_err(), "it was waited for");
+        let dir = setup.root.clone();
+        let watch = setup.calls.submit(Op::Watch { root: dir, path: c"".into() }, 6).unwrap();
+        assert!(matches!(setup.next().outcome, Outcome::Event(Ok(Event::Watching))));
+        setup.calls.cancel(watch);
         assert!(matches!(setup.next().outcome, Outcome::Event(Err(_))));
         setup.calls.waker(8).unwrap().wake();
         let woken = setup.next();

@@ -15,7 +15,8 @@ use std::io;
 use std::rc::Rc;
 
 use ring::{
-    Completion, Event, Fault, Fd, FileKind, Key, Op, OpenHow, Ring, Slab, Time, Token, Waker,
+    Address, Completion, Event, Fault, Fd, FileKind, Key, Op, OpenHow, Ring, Slab, Time, Token,
+    Waker,
 };
 
 use crate::disk::{Disk, DiskConfig, Owner};
@@ -48,13 +49,13 @@ const WRITABLE: Token = 3 << 56;
 const READABLE: Token = 4 << 56;
 const KIND: Token = 0xff << 56;
 
-/// One queue for all that a program waits for: sends, receives, files to be opened, connections, and
-/// every other operation of a [`Ring`].
+/// One queue for all that a program waits for: sends, receives, files to be opened, connections, timers,
+/// signals, and every other operation of a [`Ring`].
 ///
 /// Only [`wait`](Self::wait) sleeps, and nothing sleeps on a disk: a send of a cold file holds up
 /// neither the thread nor another call. A send does at once what can be done at once, and goes on
 /// during `wait`, so call that again and again. Each call completes once, in no order beside that
-/// of its socket; [`accept`](Self::accept) and some operations complete several times
+/// of its socket; [`accept`](Self::accept), [`signal`](Self::signal) and some operations complete several times
 /// ([`Done::more`]).
 ///
 /// - Sends on one socket leave in the order of the calls, whatever their files cost to read. One
@@ -131,6 +132,15 @@ enum Work {
         file: Option<Fd>,
     },
     Accept {
+        op: Key,
+    },
+    Connect {
+        op: Key,
+    },
+    Timer {
+        op: Key,
+    },
+    Signal {
         op: Key,
     },
     Op {
@@ -346,7 +356,44 @@ impl Calls {
         Ok(self.begin_op(token, Op::Accept(listener.clone()), |op| Work::Accept { op }))
     }
 
-    /// Begins any other operation: a timer, a watch, a connect. [`Outcome::Event`] for each of its
+    /// Makes a connection ([`Op::Connect`]): [`Outcome::Connected`] with its socket, or with an error.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
+    pub fn connect(&mut self, address: Address, token: Token) -> Result<Call, Full<Address>> {
+        if !self.has_room() {
+            return Err(Full(address));
+        }
+        Ok(self.begin_op(token, Op::Connect(address), |op| Work::Connect { op }))
+    }
+
+    /// Waits for a time of the ring's clock: [`Outcome::Timer`].
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
+    pub fn timer(&mut self, at: Time, token: Token) -> Result<Call, Full<()>> {
+        if !self.has_room() {
+            return Err(Full(()));
+        }
+        Ok(self.begin_op(token, Op::Timer(at), |op| Work::Timer { op }))
+    }
+
+    /// Waits for signals with this number, which the program blocks ([`Op::Signal`]), until it is
+    /// cancelled or fails: [`Outcome::Signal`] for each of them.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
+    pub fn signal(&mut self, number: i32, token: Token) -> Result<Call, Full<()>> {
+        if !self.has_room() {
+            return Err(Full(()));
+        }
+        Ok(self.begin_op(token, Op::Signal(number), |op| Work::Signal { op }))
+    }
+
+    /// Begins any other operation: the end of a child, a watch. [`Outcome::Event`] for each of its
     /// completions. Not for a socket that was [adopted](Self::adopt).
     ///
     /// # Errors
@@ -371,9 +418,14 @@ impl Calls {
                 self.pump(socket);
             }
             Some(Work::Receive { .. }) => self.end_receive(call, Err(Stop::Cancelled)),
-            Some(Work::Open { op, .. } | Work::Accept { op } | Work::Op { op }) => {
-                self.ring.cancel(*op);
-            }
+            Some(
+                Work::Open { op, .. }
+                | Work::Accept { op }
+                | Work::Connect { op }
+                | Work::Timer { op }
+                | Work::Signal { op }
+                | Work::Op { op },
+            ) => self.ring.cancel(*op),
         }
     }
 
@@ -506,6 +558,14 @@ impl Calls {
                 Outcome::Accepted(Ok(self.adopt(socket)))
             }
             (Work::Accept { .. }, Err(error)) => Outcome::Accepted(Err(error)),
+            (Work::Connect { .. }, Ok(Event::Connected(socket))) => {
+                Outcome::Connected(Ok(self.adopt(socket)))
+            }
+            (Work::Connect { .. }, Err(error)) => Outcome::Connected(Err(error)),
+            (Work::Timer { .. }, Ok(Event::Timer)) => Outcome::Timer(Ok(())),
+            (Work::Timer { .. }, Err(error)) => Outcome::Timer(Err(error)),
+            (Work::Signal { .. }, Ok(Event::Signal(signal))) => Outcome::Signal(Ok(signal)),
+            (Work::Signal { .. }, Err(error)) => Outcome::Signal(Err(error)),
             (Work::Op { .. }, result) => Outcome::Event(result),
             (work, result) => unreachable!("{work:?} ended with {result:?}"),
         };

@@ -4,7 +4,7 @@ use core::ops::Range;
 use std::io;
 use std::rc::Rc;
 
-use ring::{Event, Key, Token};
+use ring::{Event, Key, Signal, Token};
 
 use crate::failure::Failure;
 use crate::file::File;
@@ -139,6 +139,12 @@ pub enum Outcome {
     /// Of [`Calls::open`](crate::Calls::open): a regular file. `IsADirectory` and `InvalidInput`
     /// (a FIFO, a socket, a device) are the errors of things that cannot be sent.
     Opened(io::Result<Rc<File>>),
+    /// Of [`Calls::connect`](crate::Calls::connect): a connection, or why there is none.
+    Connected(io::Result<Socket>),
+    /// Of [`Calls::timer`](crate::Calls::timer): the time has come, or the call was cancelled.
+    Timer(io::Result<()>),
+    /// Of [`Calls::signal`](crate::Calls::signal): a signal, or why there will be none.
+    Signal(io::Result<Signal>),
     /// Of [`Calls::submit`](crate::Calls::submit).
     Event(io::Result<Event>),
 }
