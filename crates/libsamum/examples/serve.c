@@ -2,11 +2,15 @@
  *
  *     cargo build --release --package libsamum
  *     cc -I crates/libsamum/include crates/libsamum/examples/serve.c -L target/release -lsamum -o serve
+ *     ln -s libsamum.so target/release/libsamum.so.0
  *     LD_LIBRARY_PATH=target/release ./serve . 8080
+ *
+ * SIGTERM and SIGINT end it.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +18,9 @@
 
 #include "samum.h"
 
-#define ACCEPT 0 /* its token; that of any other call is its client */
+/* Tokens; that of any other call is its client. */
+#define ACCEPT 0
+#define END 1
 
 struct client {
     uint64_t socket, file;
@@ -100,17 +106,31 @@ int main(int argc, char **argv) {
     }
     getsockname(listener, (struct sockaddr *)&address, &size);
 
+    sigset_t end;
+    sigemptyset(&end);
+    sigaddset(&end, SIGTERM);
+    sigaddset(&end, SIGINT);
+    sigprocmask(SIG_BLOCK, &end, NULL);
+
     uint64_t name;
     check(samum_queue_new(&queue), "samum_queue_new");
     check(samum_directory(queue, open(argc > 1 ? argv[1] : ".", O_PATH | O_CLOEXEC), &root), "the directory");
     check(samum_listener(queue, listener, &name), "samum_listener");
     check(samum_accept(queue, name, ACCEPT, NULL), "samum_accept");
+    check(samum_signal(queue, SIGTERM, END, NULL), "samum_signal");
+    check(samum_signal(queue, SIGINT, END, NULL), "samum_signal");
     printf("http://127.0.0.1:%d/\n", ntohs(address.sin_port));
     fflush(stdout);
     for (;;) {
         struct samum_completion completions[64];
         size_t count;
         check(samum_wait(queue, -1, completions, 64, &count), "samum_wait");
-        for (size_t i = 0; i < count; i++) handle(&completions[i]);
+        for (size_t i = 0; i < count; i++) {
+            if (completions[i].event == SAMUM_SIGNAL) {
+                samum_queue_free(queue); /* and with it all calls and sockets */
+                return 0;
+            }
+            handle(&completions[i]);
+        }
     }
 }

@@ -10,7 +10,7 @@
  *     samum_send(queue, socket, pieces, 2, 0, token, NULL);
  *     samum_wait(queue, -1, completions, 16, &count);
  *
- * Link with -lsamum. Linux only.
+ * Link with -lsamum. The program then needs libsamum.so.0 when it runs. Linux only.
  *
  * Results. Each function returns 0, or an errno, and then it has changed nothing unless it says so. All functions that take
  * a queue can return
@@ -22,8 +22,8 @@
  * Threads. A queue belongs to the thread that made it; a program may have a queue in each of its threads. No function may be
  * called from a signal handler, nor in a child of fork(2) that goes on without execve(2).
  *
- * Signals. No function raises SIGPIPE. A signal does not end a wait. The library has threads of its own, for what the
- * system can do only in a sleep: one of them may run the handler of a signal that is sent to the process.
+ * Signals. No function raises SIGPIPE. A signal does not end a wait; samum_signal makes it an event. The library has threads of
+ * its own, for what the system can do only in a sleep: they block all signals, so they run no handler of the program.
  *
  * Blocking. samum_wait sleeps until something has completed. samum_queue_free may sleep until reads that are under way
  * have ended. No other function sleeps, on blocking sockets neither.
@@ -40,6 +40,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -64,7 +65,10 @@ enum samum_event {
     SAMUM_SENT = 1,     /* samum_send: `bytes` have left; with an error fewer than there were, and always the first ones */
     SAMUM_RECEIVED = 2, /* samum_receive: `bytes` are in front of its memory; 0 without an error is the peer's end */
     SAMUM_ACCEPTED = 3, /* samum_accept: `name` is a socket; more will come, unless there is an error */
-    SAMUM_OPENED = 4    /* samum_open: `name` is a file of `bytes` bytes */
+    SAMUM_OPENED = 4,   /* samum_open: `name` is a file of `bytes` bytes */
+    SAMUM_CONNECTED = 5, /* samum_connect: `name` is a socket */
+    SAMUM_TIMER = 6,    /* samum_timer: the time has come */
+    SAMUM_SIGNAL = 7    /* samum_signal: the signal has come; more will come, unless there is an error */
 };
 
 struct samum_completion {
@@ -115,6 +119,25 @@ int samum_shutdown(samum_queue *queue, uint64_t socket);
 
 /* Accepts connections until it is cancelled or fails: SAMUM_ACCEPTED for each, whose socket is then the caller's to close. */
 int samum_accept(samum_queue *queue, uint64_t listener, uint64_t token, uint64_t *call);
+
+/* Connects a stream socket: SAMUM_CONNECTED, and then the socket is the caller's to close. The address is that of connect(2), for
+ * AF_INET, AF_INET6, or AF_UNIX with a path; it is copied. Errors of the completion are those of socket(2) and connect(2), or
+ * ECANCELED; a timer and samum_cancel end what takes too long. Fails with EAFNOSUPPORT for other families, EINVAL for a `size`
+ * that is too small or larger than struct sockaddr_storage, and ENOENT and ENAMETOOLONG for a path without, or with more than
+ * 107 bytes. */
+int samum_connect(samum_queue *queue, const struct sockaddr *address, socklen_t size, uint64_t token, uint64_t *call);
+
+/* Waits for so many milliseconds from now: SAMUM_TIMER once, never earlier; 0 is the next samum_wait. The error of one that was
+ * cancelled is ECANCELED. The clock is CLOCK_MONOTONIC. */
+int samum_timer(samum_queue *queue, uint64_t milliseconds, uint64_t token, uint64_t *call);
+
+/* Waits for signals with this number until it is cancelled or fails: SAMUM_SIGNAL for each. The signal stays the program's to
+ * block, in all of its threads: with pthread_sigmask(3) before it starts the first. In a thread that does not block it, its
+ * handler runs or its default action, and there is no event. Several of one signal that come at once may be one event, as
+ * signal(7) says; of several calls for one signal, in any queues, one has the event. The error of the completion is EINVAL
+ * if this thread does not block the signal, which includes those that nothing can block (SIGKILL, SIGSTOP, 0), EMFILE or
+ * ENFILE without a free descriptor, or ECANCELED. Fails with EINVAL for SIGPIPE. */
+int samum_signal(samum_queue *queue, int number, uint64_t token, uint64_t *call);
 
 /* What is read of a file does not stay in the page cache (FreeBSD's SF_NOCACHE). */
 #define SAMUM_NOCACHE 1

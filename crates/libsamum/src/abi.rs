@@ -12,6 +12,7 @@ use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd};
 use std::panic::catch_unwind;
 use std::thread::{self, ThreadId};
 
+use libc::socklen_t;
 use rustix::fs::FileType;
 
 use crate::queue::{self, Completion, Piece, Queue, Result};
@@ -199,6 +200,57 @@ unsafe extern "C" fn samum_accept(
 ) -> c_int {
     // SAFETY: the header asks for a valid queue.
     let begun = unsafe { with(queue, |queue| queue.accept(listener, token)) };
+    // SAFETY: the header asks for null or a place for the name.
+    unsafe { give(call, begun) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_connect(
+    queue: *mut Handle,
+    address: *const c_void,
+    size: socklen_t,
+    token: u64,
+    call: *mut u64,
+) -> c_int {
+    let size = usize::try_from(size).unwrap_or(usize::MAX);
+    if size > size_of::<libc::sockaddr_storage>() {
+        return libc::EINVAL;
+    }
+    // SAFETY: the header asks for an address of this size, which stays as it is during the call.
+    let Some(bytes) = (unsafe { slice(address.cast::<u8>(), size) }) else { return libc::EFAULT };
+    let connect = |queue: &mut Queue| queue.connect(queue::address(bytes)?, token);
+    // SAFETY: the header asks for a valid queue.
+    let begun = unsafe { with(queue, connect) };
+    // SAFETY: the header asks for null or a place for the name.
+    unsafe { give(call, begun) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_timer(
+    queue: *mut Handle,
+    milliseconds: u64,
+    token: u64,
+    call: *mut u64,
+) -> c_int {
+    let after = Duration::from_millis(milliseconds);
+    // SAFETY: the header asks for a valid queue.
+    let begun = unsafe { with(queue, |queue| queue.timer(after, token)) };
+    // SAFETY: the header asks for null or a place for the name.
+    unsafe { give(call, begun) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_signal(
+    queue: *mut Handle,
+    number: c_int,
+    token: u64,
+    call: *mut u64,
+) -> c_int {
+    // SAFETY: the header asks for a valid queue.
+    let begun = unsafe { with(queue, |queue| queue.signal(number, token)) };
     // SAFETY: the header asks for null or a place for the name.
     unsafe { give(call, begun) }
 }

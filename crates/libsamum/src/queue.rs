@@ -2,13 +2,15 @@
 //! error and nothing worse.
 
 use core::ffi::c_int;
+use core::net::{SocketAddr, SocketAddrV6};
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::rc::Rc;
 
-use ring::{Choice, Fd, Key, Ring, Slab};
+use ring::{Address, Choice, Fd, Key, Ring, Slab};
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 use sendfile::{
     Caching, Call, Calls, DiskConfig, Done, File, Full, Outcome, Part, Room, Socket, Window,
@@ -67,6 +69,9 @@ enum What {
     Received = 2,
     Accepted = 3,
     Opened = 4,
+    Connected = 5,
+    Timer = 6,
+    Signal = 7,
 }
 
 /// A piece of what is sent.
@@ -144,6 +149,23 @@ impl Queue {
         let Object::Listener(fd) = self.object(listener)? else { return Err(libc::EBADF) };
         let fd = fd.clone();
         begun(self.calls.accept(&fd, token))
+    }
+
+    pub(crate) fn connect(&mut self, address: Address, token: u64) -> Result<u64> {
+        begun(self.calls.connect(address, token))
+    }
+
+    pub(crate) fn timer(&mut self, after: Duration, token: u64) -> Result<u64> {
+        let at = self.calls.ring().now() + after;
+        begun(self.calls.timer(at, token))
+    }
+
+    pub(crate) fn signal(&mut self, number: c_int, token: u64) -> Result<u64> {
+        // While a function runs, it is blocked anyway (`sigpipe`).
+        if number == libc::SIGPIPE {
+            return Err(libc::EINVAL);
+        }
+        begun(self.calls.signal(number, token))
     }
 
     pub(crate) fn open(
@@ -243,11 +265,49 @@ impl Queue {
                 (What::Opened, self.insert(Object::File(file)), size, None)
             }
             Outcome::Opened(Err(error)) => (What::Opened, 0, 0, Some(errno::of_error(&error))),
+            Outcome::Connected(Ok(socket)) => {
+                (What::Connected, name(Kind::Socket, socket.to_bits()), 0, None)
+            }
+            Outcome::Connected(Err(error)) => {
+                (What::Connected, 0, 0, Some(errno::of_error(&error)))
+            }
+            Outcome::Timer(end) => {
+                (What::Timer, 0, 0, end.err().map(|error| errno::of_error(&error)))
+            }
+            Outcome::Signal(end) => {
+                (What::Signal, 0, 0, end.err().map(|error| errno::of_error(&error)))
+            }
             Outcome::Event(event) => unreachable!("nothing else is begun here: {event:?}"),
         };
         let call = name(Kind::Call, call.to_bits());
         let error = error.unwrap_or(0);
         Completion { token, call, name: name_, bytes, event: event as u32, error }
+    }
+}
+
+/// The address in a `struct sockaddr` of this size.
+pub(crate) fn address(raw: &[u8]) -> Result<Address> {
+    let part = |from: usize, to: usize| raw.get(from..to).ok_or(libc::EINVAL);
+    let word = |at: usize| part(at, at + 4).map(|bytes| bytes.try_into().expect("four bytes"));
+    let port = || part(2, 4).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+    let family = part(0, 2).map(|bytes| u16::from_ne_bytes([bytes[0], bytes[1]]))?;
+    match c_int::from(family) {
+        libc::AF_INET => {
+            part(0, size_of::<libc::sockaddr_in>())?;
+            let ip: [u8; 4] = word(4)?;
+            Ok(SocketAddr::from((ip, port()?)).into())
+        }
+        libc::AF_INET6 => {
+            let ip: [u8; 16] = part(8, 24)?.try_into().expect("sixteen bytes");
+            let [flow, scope] = [u32::from_ne_bytes(word(4)?), u32::from_ne_bytes(word(24)?)];
+            Ok(SocketAddr::V6(SocketAddrV6::new(ip.into(), port()?, flow, scope)).into())
+        }
+        libc::AF_UNIX => {
+            let path = raw[2..].split(|byte| *byte == 0).next().expect("split yields one");
+            let address = Address::unix(OsStr::from_bytes(path));
+            address.map_err(|error| errno::of_error(&error))
+        }
+        _ => Err(libc::EAFNOSUPPORT),
     }
 }
 
@@ -262,4 +322,27 @@ pub(crate) fn check(fd: &OwnedFd, wanted: FileType, otherwise: c_int) -> Result<
     let stat = rustix::fs::statx(fd.as_fd(), c"", how, StatxFlags::TYPE);
     let mode = stat.map_err(|error| error.raw_os_error())?.stx_mode;
     if FileType::from_raw_mode(mode.into()) == wanted { Ok(()) } else { Err(otherwise) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_read_from_its_bytes() {
+        let family = |family: c_int| u16::try_from(family).unwrap().to_ne_bytes().to_vec();
+        let v6 = [family(libc::AF_INET6), vec![0x1f, 0x90], vec![0; 4], vec![0xfe; 16], vec![0; 4]];
+        let expected = SocketAddr::from(([0xfe_u8; 16], 8080)).into();
+        assert_eq!(address(&v6.concat()), Ok(expected));
+        assert_eq!(address(&v6.concat()[..27]), Err(libc::EINVAL));
+        let v4 = [family(libc::AF_INET), vec![0, 80, 127, 0, 0, 1], vec![0xff; 8]].concat();
+        assert_eq!(address(&v4), Ok(SocketAddr::from(([127, 0, 0, 1], 80)).into()));
+        assert_eq!(address(&v4[..15]), Err(libc::EINVAL));
+        let unix = |path: &[u8]| address(&[&family(libc::AF_UNIX), path].concat());
+        assert_eq!(unix(b"/run/a\0rest"), Ok(Address::unix("/run/a").unwrap()));
+        assert_eq!(unix(b"/run/a"), Ok(Address::unix("/run/a").unwrap()));
+        assert_eq!(unix(b"\0abstract"), Err(libc::ENOENT));
+        assert_eq!(unix(b""), Err(libc::ENOENT));
+        assert_eq!((address(b"x"), address(&[9, 9])), (Err(libc::EINVAL), Err(libc::EAFNOSUPPORT)));
+    }
 }

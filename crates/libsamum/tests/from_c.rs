@@ -2,9 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, Signal};
 use testkit::{Address, Client, built, request, skip};
 
 /// Where the parts of this crate are.
@@ -17,7 +19,7 @@ fn exists(compiler: &str) -> bool {
     Command::new(compiler).arg("--version").stdout(Stdio::null()).status().is_ok()
 }
 
-/// Compiles a program with the library, and returns its path and that of the library.
+/// Compiles a program with the library, and returns its path and the directory where it finds that.
 fn compile(source: &str, out: &Path) -> (PathBuf, PathBuf) {
     let library = built(&["--package", "libsamum", "--lib"]);
     let program = out.join("program");
@@ -25,7 +27,9 @@ fn compile(source: &str, out: &Path) -> (PathBuf, PathBuf) {
     cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"]);
     cc.arg(here("include")).arg(here(source)).arg("-L").arg(&library).args(["-lsamum", "-o"]);
     assert!(cc.arg(&program).status().expect("cc runs").success(), "{source} does not compile");
-    (program, library)
+    // The name that the program asks for, as a package installs it.
+    symlink(library.join("libsamum.so"), out.join("libsamum.so.0")).unwrap();
+    (program, out.to_owned())
 }
 
 /// A program that is ended with the test.
@@ -98,6 +102,11 @@ fn the_example_serves_cold_and_hot_files() {
     drop(clients.remove(1));
     clients[1].send(request("GET /large")).unwrap();
     assert!(clients[1].response().unwrap().body == content(9_000_001));
+    // A signal ends it, in the midst of a response.
+    clients[0].send(request("GET /large")).unwrap();
+    let pid = Pid::from_child(&server.0);
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    assert!(server.0.wait().unwrap().success());
 }
 
 #[test]

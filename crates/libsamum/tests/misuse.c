@@ -1,12 +1,15 @@
 /* What samum.h says of mistakes, of what is unchanged after them, and of memory. Exits with 0 if all of it is so. */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "samum.h"
@@ -128,6 +131,81 @@ int main(void) {
     EXPECT(EBADF, samum_close(queue, done.name));
     file.length++;
     EXPECT(EBADF, samum_send(queue, name, &file, 1, 0, 15, NULL));
+
+    /* Timers. */
+    EXPECT(0, samum_timer(queue, 20, 20, &call));
+    done = next();
+    EXPECT(1, done.token == 20 && done.call == call && done.event == SAMUM_TIMER && done.error == 0);
+    EXPECT(0, samum_timer(queue, UINT64_MAX, 21, &call));
+    EXPECT(0, samum_wait(queue, 0, &done, 1, &count));
+    EXPECT(0, count);
+    EXPECT(0, samum_cancel(queue, call));
+    done = next();
+    EXPECT(1, done.token == 21 && done.event == SAMUM_TIMER && done.error == ECANCELED);
+    EXPECT(EFAULT, samum_timer(NULL, 0, 1, NULL));
+
+    /* Connections. */
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr *to = (struct sockaddr *)&address;
+    socklen_t size = sizeof address;
+    EXPECT(0, bind(listener, to, size));
+    EXPECT(0, getsockname(listener, to, &size));
+    EXPECT(0, samum_connect(queue, to, size, 22, NULL));
+    EXPECT(ECONNREFUSED, next().error); /* it does not listen */
+    EXPECT(0, listen(listener, 1));
+    EXPECT(0, samum_connect(queue, to, size, 23, &call));
+    done = next();
+    EXPECT(1, done.token == 23 && done.call == call && done.event == SAMUM_CONNECTED && done.error == 0);
+    name = done.name;
+    struct samum_piece word = {"hello", 0, 0, 5};
+    EXPECT(0, samum_send(queue, name, &word, 1, 0, 24, NULL));
+    EXPECT(5, next().bytes);
+    int peer = accept(listener, NULL, NULL);
+    EXPECT(5, read(peer, memory, 16));
+    EXPECT(0, memcmp(memory, "hello", 5));
+    EXPECT(0, samum_close(queue, name));
+    EXPECT(0, close(peer));
+    EXPECT(0, close(listener));
+    struct sockaddr_un path = {.sun_family = AF_UNIX, .sun_path = "/no such socket"};
+    EXPECT(0, samum_connect(queue, (struct sockaddr *)&path, sizeof path, 25, NULL));
+    done = next();
+    EXPECT(1, done.token == 25 && done.event == SAMUM_CONNECTED && done.error == ENOENT && done.name == 0);
+    memset(path.sun_path, 'x', sizeof path.sun_path);
+    EXPECT(ENAMETOOLONG, samum_connect(queue, (struct sockaddr *)&path, sizeof path, 1, NULL));
+    EXPECT(ENOENT, samum_connect(queue, (struct sockaddr *)&path, 2, 1, NULL));
+    EXPECT(EFAULT, samum_connect(queue, NULL, size, 1, NULL));
+    EXPECT(EINVAL, samum_connect(queue, NULL, 0, 1, NULL));
+    EXPECT(EINVAL, samum_connect(queue, to, 1, 1, NULL));
+    EXPECT(EINVAL, samum_connect(queue, to, size - 1, 1, NULL));
+    EXPECT(EINVAL, samum_connect(queue, to, 100000, 1, NULL));
+    address.sin_family = AF_INET6;
+    EXPECT(EINVAL, samum_connect(queue, to, size, 1, NULL)); /* too small for one */
+    address.sin_family = AF_APPLETALK;
+    EXPECT(EAFNOSUPPORT, samum_connect(queue, to, size, 1, NULL));
+
+    /* Signals. */
+    sigset_t set;
+    EXPECT(0, sigemptyset(&set));
+    EXPECT(0, sigaddset(&set, SIGUSR1));
+    EXPECT(EINVAL, samum_signal(queue, SIGPIPE, 1, NULL));
+    EXPECT(0, samum_signal(queue, SIGUSR1, 30, NULL));
+    EXPECT(EINVAL, next().error); /* it is not blocked */
+    EXPECT(0, pthread_sigmask(SIG_BLOCK, &set, NULL));
+    int unblockable[] = {0, SIGKILL, SIGSTOP, 65, -1};
+    for (int i = 0; i < 5; i++) {
+        EXPECT(0, samum_signal(queue, unblockable[i], 31, NULL));
+        done = next();
+        EXPECT(1, done.token == 31 && done.event == SAMUM_SIGNAL && done.error == EINVAL);
+    }
+    EXPECT(0, samum_signal(queue, SIGUSR1, 32, &call));
+    for (int i = 0; i < 3; i++) {
+        EXPECT(0, kill(getpid(), SIGUSR1)); /* the library's threads do not take it */
+        done = next();
+        EXPECT(1, done.token == 32 && done.call == call && done.event == SAMUM_SIGNAL && done.error == 0);
+    }
+    EXPECT(0, samum_cancel(queue, call));
+    EXPECT(ECANCELED, next().error);
 
     /* A call in flight when the queue goes. */
     int other[2];
