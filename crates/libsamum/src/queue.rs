@@ -4,7 +4,7 @@
 use core::ffi::c_int;
 use core::net::{SocketAddr, SocketAddrV6};
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,7 +13,7 @@ use std::rc::Rc;
 use ring::{Address, Choice, Fd, Key, Ring, Slab};
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 use sendfile::{
-    Caching, Call, Calls, DiskConfig, Done, File, Full, Outcome, Part, Room, Socket, Window,
+    Caching, Call, Calls, DiskConfig, Done, File, Full, Outcome, Part, Policy, Room, Socket, Window,
 };
 
 use crate::errno;
@@ -47,7 +47,7 @@ const NOCACHE: c_int = 1;
 enum Object {
     Listener(Fd),
     Directory(Fd),
-    File(Rc<File>),
+    File(Rc<File>, Caching),
 }
 
 /// `struct samum_completion`.
@@ -88,6 +88,8 @@ pub(crate) struct Queue {
     /// Completions that C has not taken yet.
     waiting: VecDeque<Completion>,
     batch: Vec<Done>,
+    /// The files that are being opened with `SAMUM_NOCACHE`.
+    uncached: HashSet<Call>,
     calls: Calls,
 }
 
@@ -99,7 +101,13 @@ impl Queue {
         let calls =
             Ring::new(Choice::Auto).and_then(|ring| Calls::new(ring, DiskConfig::default()));
         let calls = calls.map_err(|error| errno::of_error(&error))?;
-        Ok(Self { objects: Slab::new(), waiting: VecDeque::new(), batch: Vec::new(), calls })
+        Ok(Self {
+            objects: Slab::new(),
+            waiting: VecDeque::new(),
+            batch: Vec::new(),
+            uncached: HashSet::new(),
+            calls,
+        })
     }
 
     pub(crate) fn socket(&mut self, fd: OwnedFd) -> u64 {
@@ -175,14 +183,18 @@ impl Queue {
         flags: c_int,
         token: u64,
     ) -> Result<u64> {
-        let caching = match flags {
-            0 => None,
-            NOCACHE => Some(Caching::Never),
-            _ => return Err(libc::EINVAL),
-        };
+        if !matches!(flags, 0 | NOCACHE) {
+            return Err(libc::EINVAL);
+        }
         let Object::Directory(dir) = self.object(directory)? else { return Err(libc::EBADF) };
         let dir = dir.clone();
-        begun(self.calls.open(&dir, path, caching, token))
+        let call = self.calls.open(&dir, path, token);
+        if let Ok(call) = &call
+            && flags == NOCACHE
+        {
+            self.uncached.insert(*call);
+        }
+        begun(call)
     }
 
     pub(crate) fn send(
@@ -193,18 +205,21 @@ impl Queue {
         token: u64,
     ) -> Result<u64> {
         let socket = self.open_socket(socket)?;
-        let parts = pieces.map(|piece| self.part(piece?)).collect::<Result<_>>()?;
-        let window = if readahead == 0 { Window::default() } else { Window(readahead) };
-        begun(self.calls.send(socket, parts, window, token))
+        let window = if readahead == 0 { Window::default() } else { Window::of(readahead) };
+        let parts = pieces.map(|piece| self.part(piece?, window)).collect::<Result<_>>()?;
+        begun(self.calls.send(socket, parts, token))
     }
 
-    fn part(&self, piece: Piece) -> Result<Part> {
+    fn part(&self, piece: Piece, window: Window) -> Result<Part> {
         match piece {
             Piece::Memory(bytes) => Ok(Part::Static(bytes)),
             Piece::File { name, offset, length } => {
-                let Object::File(file) = self.object(name)? else { return Err(libc::EBADF) };
+                let Object::File(file, caching) = self.object(name)? else {
+                    return Err(libc::EBADF);
+                };
                 let end = offset.checked_add(length).filter(|end| *end <= file.size());
-                Ok(Part::File(Rc::clone(file), offset..end.ok_or(libc::EINVAL)?))
+                let policy = Policy { caching: *caching, window };
+                Ok(Part::File(Rc::clone(file), offset..end.ok_or(libc::EINVAL)?, policy))
             }
         }
     }
@@ -262,9 +277,14 @@ impl Queue {
             Outcome::Accepted(Err(error)) => (What::Accepted, 0, 0, Some(errno::of_error(&error))),
             Outcome::Opened(Ok(file)) => {
                 let size = file.size();
-                (What::Opened, self.insert(Object::File(file)), size, None)
+                let uncached = self.uncached.remove(&call);
+                let caching = if uncached { Caching::Never } else { Caching::default() };
+                (What::Opened, self.insert(Object::File(file, caching)), size, None)
             }
-            Outcome::Opened(Err(error)) => (What::Opened, 0, 0, Some(errno::of_error(&error))),
+            Outcome::Opened(Err(error)) => {
+                self.uncached.remove(&call);
+                (What::Opened, 0, 0, Some(errno::of_error(&error)))
+            }
             Outcome::Connected(Ok(socket)) => {
                 (What::Connected, name(Kind::Socket, socket.to_bits()), 0, None)
             }

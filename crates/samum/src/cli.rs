@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ring::Choice;
-use sendfile::Caching;
+use sendfile::{Caching, Policy, Window};
 
 use crate::LogFormat;
 use crate::config::{Address, Config, LogTarget, Site, Tags, Tuning, UnixSocket};
@@ -242,16 +242,18 @@ impl Serve {
             tuning: Tuning {
                 index: self.index,
                 listing: self.listing,
-                caching: match self.cache {
-                    Cache::Auto => Caching::Auto,
-                    Cache::Always => Caching::Always,
-                    Cache::Never => Caching::Never,
+                policy: Policy {
+                    caching: match self.cache {
+                        Cache::Auto => Caching::Auto,
+                        Cache::Always => Caching::Always,
+                        Cache::Never => Caching::Never,
+                    },
+                    window: Window::of(self.readahead),
                 },
                 tags: match self.etag {
                     Etag::Stat => Tags::Stat,
                     Etag::Hash => Tags::Hash,
                 },
-                readahead: self.readahead,
                 connections_max: usize::try_from(self.max_connections).unwrap_or(usize::MAX),
                 timeout_idle: self.timeout_idle,
                 timeout_header: self.timeout_header,

@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::path::PathBuf;
 
 use ring::Choice;
-use sendfile::Caching;
+use sendfile::Policy;
 
 use crate::budget::WORKER_BYTES_MAX;
 
@@ -45,12 +45,10 @@ pub struct Tuning {
     pub index: String,
     /// True if directories without that file are listed.
     pub listing: bool,
-    /// Which files stay in the page cache after they were read.
-    pub caching: Caching,
+    /// The treatment of the files that are sent.
+    pub policy: Policy,
     /// The source of entity tags.
     pub tags: Tags,
-    /// Bytes that are prefetched for a connection beyond those that its socket has taken.
-    pub readahead: u64,
     /// Bytes that the connections of one worker may hold together with its cached responses. Beyond
     /// them each connection has one response at a time.
     pub memory_bytes_max: u64,
@@ -75,9 +73,8 @@ impl Default for Tuning {
         Self {
             index: "index.html".to_owned(),
             listing: false,
-            caching: Caching::Auto,
+            policy: Policy::default(),
             tags: Tags::Stat,
-            readahead: 2 * 1024 * 1024,
             memory_bytes_max: WORKER_BYTES_MAX,
             connections_max: 16 * 1024,
             timeout_idle: Duration::from_secs(75),

@@ -21,7 +21,7 @@ use samum::config::{Tags, Tuning};
 use samum::crowd::Crowd;
 use samum::site::Sites;
 use samum::worker::{Parts, Worker};
-use sendfile::Caching;
+use sendfile::{Caching, Policy, Window};
 
 /// Sizes at every boundary: empty, small, the limit of finished responses, one block, several blocks.
 const SIZES: [usize; 10] =
@@ -526,7 +526,10 @@ fn whatever_goes_wrong_no_client_gets_a_wrong_byte() {
 #[test]
 fn a_file_truncated_under_way_ends_the_connection_with_a_true_prefix() {
     for_seeds(FEW, |seed| {
-        let tuning = Tuning { readahead: 0, ..Tuning::default() };
+        let tuning = Tuning {
+            policy: Policy { window: Window::of(0), ..Policy::default() },
+            ..Tuning::default()
+        };
         let mut run = Run::new(Config::new(seed), tuning, false);
         let peer = run.world.connect();
         peer.set_read_rate(Some(1_000_000));
@@ -815,7 +818,8 @@ fn any_config(seed: u64, chance: &mut Chance) -> (Config, Tuning) {
         _ => Caching::Auto,
     };
     let tags = if chance.one_in(3) { Tags::Hash } else { Tags::Stat };
-    let mut tuning = Tuning { caching, tags, listing: true, ..Tuning::default() };
+    let policy = Policy { caching, ..Policy::default() };
+    let mut tuning = Tuning { policy, tags, listing: true, ..Tuning::default() };
     if chance.one_in(2) {
         tuning.memory_bytes_max = [0, 20_000, 100_000][chance.below(3)];
     }

@@ -9,7 +9,7 @@ use http1::server::{self, Event as Http};
 use http1::{Limits, write};
 use ring::{Choice, Completion, Event, Fd, FileKind, Op, OpenHow, Ring, Token};
 use sendfile::{
-    Disk, DiskConfig, File, KernelTcp, Owner, Piece, Progress, Stream, Transport as _, Window,
+    Disk, DiskConfig, File, KernelTcp, Owner, Piece, Policy, Progress, Stream, Transport as _,
 };
 
 /// Tokens below are a client's number; the disk's own reads are from here on.
@@ -78,7 +78,8 @@ impl Server {
             (Some(client), Ok(Event::Stat(stat))) => match client.file.take() {
                 Some(file) if stat.kind == FileKind::Regular => {
                     respond(ring, client, Status::Ok, stat.size);
-                    client.stream.push_file(&Rc::new(File::new(file, &stat)), 0..stat.size);
+                    let file = Rc::new(File::new(file, &stat));
+                    client.stream.push_file(&file, 0..stat.size, Policy::default());
                 }
                 _ => respond(ring, client, Status::NotFound, 0),
             },
@@ -94,7 +95,7 @@ impl Server {
     fn proceed(&mut self, name: u64) {
         let Some(client) = self.clients.get_mut(&name) else { return };
         let (ring, transport, owner) = (&mut self.ring, &mut client.transport, Owner::of(name));
-        match client.stream.pump(ring, &mut self.disk, transport, owner, Window::default()) {
+        match client.stream.pump(ring, &mut self.disk, transport, owner) {
             Progress::Waiting | Progress::Blocked => {}
             // A socket that can take bytes says so at once: the others' turns come first.
             Progress::More => {

@@ -12,7 +12,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
 use ring::{Choice, Ring};
-use sendfile::{Calls, DiskConfig, Outcome, Part, Room, Window};
+use sendfile::{Calls, DiskConfig, Outcome, Part, Policy, Room};
 
 fn main() -> io::Result<()> {
     let (ours, mut theirs) = UnixStream::pair()?;
@@ -35,12 +35,12 @@ fn main() -> io::Result<()> {
     // 2. send, 3. sendfile: one call, and one completion when all of it is with the kernel.
     let root = calls.ring().adopt_file(std::fs::File::open(env!("CARGO_MANIFEST_DIR"))?.into());
     let path = CString::new("Cargo.toml").expect("no NUL");
-    calls.open(&root, path, None, 0).expect("the queue is empty");
+    calls.open(&root, path, 0).expect("the queue is empty");
     let Outcome::Opened(file) = next(&mut calls)? else { unreachable!() };
     let (file, size) = file.map(|file| (file.clone(), file.size()))?;
     let head = format!("{size} bytes follow\n").into_bytes();
-    let parts = vec![Part::Bytes(head), Part::File(file, 0..size)];
-    calls.send(socket, parts, Window::default(), 0).expect("the queue is empty");
+    let parts = vec![Part::Bytes(head), Part::File(file, 0..size, Policy::default())];
+    calls.send(socket, parts, 0).expect("the queue is empty");
     let Outcome::Sent { bytes, end: Ok(()) } = next(&mut calls)? else { unreachable!() };
     println!("sent {bytes} bytes on {}", calls.ring());
     calls.close(socket);

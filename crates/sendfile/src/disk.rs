@@ -12,9 +12,10 @@ use ring::{
     Shares, Slab, Time, Token,
 };
 
-use crate::file::{BLOCK, Caching, File, Inodes, Readahead};
+use crate::file::{BLOCK, File, Inodes, Readahead};
 use crate::line::Line;
 pub use crate::line::Owner;
+use crate::policy::{Caching, Policy};
 use crate::transport::Takes;
 
 /// The size of a [`Disk`].
@@ -28,8 +29,6 @@ pub struct DiskConfig {
     /// Reads in flight at once, of which one device has a half at most, and a quarter if it has not
     /// answered for a second ([`Shares`]).
     pub depth: usize,
-    /// What becomes of the page cache, for files that do not say it themselves.
-    pub caching: Caching,
     /// Files larger than this are not cached with [`Caching::Auto`]: they would fill a good part of
     /// the memory.
     pub cached_bytes_max: u64,
@@ -48,7 +47,6 @@ impl Default for DiskConfig {
             memory_bytes: 16 << 20,
             pipes: 64,
             depth: 64,
-            caching: Caching::Auto,
             cached_bytes_max: 1 << 30,
             patience: None,
             token_base: 0,
@@ -181,6 +179,7 @@ struct Read {
     file: Rc<File>,
     offset: u64,
     len: u64,
+    policy: Policy,
     how: How,
     readahead: Readahead,
     began: Time,
@@ -199,6 +198,7 @@ impl Read {
             file: Rc::clone(&self.file),
             offset: self.offset,
             len: self.len,
+            policy: self.policy,
             result: Err(io::ErrorKind::TimedOut.into()),
             began: self.began,
             beside: 0,
@@ -239,6 +239,7 @@ pub struct ReadDone {
     pub(crate) offset: u64,
     /// Bytes asked for.
     pub(crate) len: u64,
+    pub(crate) policy: Policy,
     pub(crate) result: io::Result<Data>,
     pub(crate) began: Time,
     /// Other reads that the worker had in flight when this one ended.
@@ -432,15 +433,15 @@ impl Disk {
         self.line.enter(owner, Device::of(file.dev()));
     }
 
-    /// Tells a file what decides how its residency can be known: whether it stays in the page cache,
-    /// what other open files know, and which file system it is on. This comes before each use. If the
+    /// Tells a file what decides how its residency can be known: what other open files know, whether a
+    /// stream drops what it reads, and which file system it is on. This comes before each use. If the
     /// name of the file system is not known yet, it is asked for; until the answer comes the file
     /// system is taken for one of the usual ones.
-    pub(crate) fn introduce(&mut self, ring: &mut Ring, file: &File) {
-        if !self.keeps(file) {
+    pub(crate) fn introduce(&mut self, ring: &mut Ring, file: &File, caching: Caching) {
+        self.inodes.share(file);
+        if !self.keeps(file, caching) {
             file.drop_what_is_read();
         }
-        self.inodes.share(file);
         if file.is_introduced() {
             return;
         }
@@ -459,8 +460,8 @@ impl Disk {
     }
 
     /// Whether what is read of a file stays in the page cache.
-    fn keeps(&self, file: &File) -> bool {
-        match file.caching().unwrap_or(self.config.caching) {
+    const fn keeps(&self, file: &File, caching: Caching) -> bool {
+        match caching {
             Caching::Always => true,
             Caching::Never => false,
             Caching::Auto => file.size() <= self.config.cached_bytes_max,
@@ -469,8 +470,8 @@ impl Disk {
 
     /// Whether the kernel's readahead may be used on a file: it stays in the page cache, and its disk is
     /// fast. On a slow disk every stream would wait for the readahead of the others.
-    pub(crate) fn may_read_ahead(&self, file: &File) -> bool {
-        self.keeps(file) && self.abilities.get(&file.dev()).is_some_and(Abilities::is_fast)
+    pub(crate) fn may_read_ahead(&self, file: &File, caching: Caching) -> bool {
+        self.keeps(file, caching) && self.abilities.get(&file.dev()).is_some_and(Abilities::is_fast)
     }
 
     /// Begin a read of at most `len` bytes, or return `None` if there is no room. Bytes that stay in
@@ -487,6 +488,7 @@ impl Disk {
         file: &Rc<File>,
         offset: u64,
         len: u64,
+        policy: Policy,
         readahead: Readahead,
         takes: Takes,
         urgent: bool,
@@ -498,7 +500,8 @@ impl Disk {
         self.now = ring.now();
         let device = Device::of(file.dev());
         let (file, began) = (Rc::clone(file), self.now);
-        let mut read = Read { owner, at, file, offset, len, how: How::Keep, readahead, began };
+        let how = How::Keep;
+        let mut read = Read { owner, at, file, offset, len, policy, how, readahead, began };
         if self.refuses(device) {
             self.late.push_back(read.late());
             self.look_at(ring, began);
@@ -507,7 +510,7 @@ impl Disk {
         if !self.reads.may_begin(device, self.now) {
             return None;
         }
-        let keep = self.keeps(&read.file);
+        let keep = self.keeps(&read.file, policy.caching);
         let abilities = self.abilities.entry(read.file.dev()).or_default();
         let wanted = usize::try_from(len).unwrap_or(usize::MAX);
         read.file.advise(ring, readahead);
@@ -607,6 +610,7 @@ impl Disk {
             file: read.file,
             offset: read.offset,
             len: read.len,
+            policy: read.policy,
             result,
             began: read.began,
             beside,

@@ -61,19 +61,6 @@ const TMPFS: u64 = 0x0102_1994;
 const RAMFS: u64 = 0x8584_58f6;
 const OVERLAYFS: u64 = 0x794c_7630;
 
-/// The use of the page cache for files that are read from the disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Caching {
-    /// Files of at most [`DiskConfig::cached_bytes_max`](crate::DiskConfig) stay. The kernel decides
-    /// for how long: it reclaims pages first that were used once.
-    #[default]
-    Auto,
-    /// Everything stays.
-    Always,
-    /// Nothing stays.
-    Never,
-}
-
 /// A regular file that is open for reading.
 #[derive(Debug)]
 pub struct File {
@@ -81,14 +68,10 @@ pub struct File {
     size: u64,
     dev: u64,
     ino: u64,
-    /// Some for a file that says itself what stays of it in the page cache.
-    caching: Option<Caching>,
     telling: Cell<Telling>,
     introduced: Cell<bool>,
     /// The readahead that the kernel has been told to use.
     readahead: Cell<Option<Readahead>>,
-    /// Whether reads of the inode leave nothing in the page cache.
-    dropped: Cell<bool>,
     /// Shared with other open files of the inode, if there are any.
     residency: OnceCell<Rc<Residency>>,
     /// Some once `mincore` was asked.
@@ -102,6 +85,8 @@ struct Residency {
     blocks: RefCell<BTreeMap<u64, Block>>,
     /// The number of reads of ours in flight in each block, by block number; never 0.
     reads: RefCell<BTreeMap<u64, u32>>,
+    /// Whether reads of ours drop from the page cache what they bring.
+    dropped: Cell<bool>,
 }
 
 /// When a block was last found wholly resident.
@@ -174,11 +159,9 @@ impl File {
             size: stat.size,
             dev: stat.dev,
             ino: stat.ino,
-            caching: None,
             telling: Cell::new(Telling::Both),
             introduced: Cell::new(false),
             readahead: Cell::new(None),
-            dropped: Cell::new(false),
             residency: OnceCell::new(),
             mapping: RefCell::default(),
         }
@@ -190,18 +173,6 @@ impl File {
         let file = Self::new(fd, stat);
         file.introduce(Some(TMPFS));
         file
-    }
-
-    /// The same with a use of the page cache of its own, instead of that of the
-    /// [`Disk`](crate::Disk): FreeBSD's `SF_NOCACHE` is [`Caching::Never`].
-    #[must_use]
-    pub fn with_caching(self, caching: Caching) -> Self {
-        Self { caching: Some(caching), ..self }
-    }
-
-    /// The use of the page cache that the file asks for.
-    pub(crate) const fn caching(&self) -> Option<Caching> {
-        self.caching
     }
 
     /// Whether it has been told which file system it is on.
@@ -253,11 +224,11 @@ impl File {
         BLOCK.min(self.size.saturating_sub(number * BLOCK))
     }
 
-    /// Notes that reads drop from the page cache what they bring. Such a read may belong to another
-    /// stream, to another open file of the same inode or to another worker, and may drop any part at
-    /// any time. So no look is believed from one use to the next.
+    /// Notes that a stream drops from the page cache what it reads. Such a read may belong to any stream
+    /// and to any open file of the inode, or to another worker, and may drop any part at any time. So
+    /// no look is believed from one use to the next, whatever the policy of the range that is used.
     pub(crate) fn drop_what_is_read(&self) {
-        self.dropped.set(true);
+        self.residency().dropped.set(true);
     }
 
     /// Tell the kernel which readahead to use, unless it has been told.
@@ -316,7 +287,7 @@ impl File {
     fn believes(&self, ring: &Ring, number: u64, block: Block, now: Time) -> bool {
         let residency = self.residency();
         let is_read = residency.reads.borrow().contains_key(&number);
-        if self.dropped.get() || is_read || block.len < self.block_len(number) {
+        if residency.dropped.get() || is_read || block.len < self.block_len(number) {
             return false;
         }
         let age = now.since(block.looked);
@@ -434,7 +405,7 @@ impl File {
         if readahead == Readahead::Far {
             self.forget_from(range.start);
         }
-        let Residency { reads, blocks } = self.residency();
+        let Residency { reads, blocks, .. } = self.residency();
         let (mut reads, mut blocks) = (reads.borrow_mut(), blocks.borrow_mut());
         for number in blocks_of(range) {
             blocks.remove(&number);
@@ -474,6 +445,7 @@ mod tests {
 
     use super::*;
     use crate::disk::{Disk, DiskConfig, Owner};
+    use crate::policy::{Caching, Policy};
     use crate::transport::Takes;
 
     fn one(ring: &mut Ring, op: Op) -> Event {
@@ -575,16 +547,17 @@ mod tests {
         world.write_file("f", &[7; 200_000]);
         let mut ring = Ring::simulated(&world);
         let (old, new) = (Rc::new(open(&world, &mut ring)), open(&world, &mut ring));
-        let config = DiskConfig { caching: Caching::Never, ..DiskConfig::default() };
-        let mut disk = Disk::new(config).unwrap();
+        let mut disk = Disk::new(DiskConfig::default()).unwrap();
         let now = ring.now();
-        disk.introduce(&mut ring, &new);
+        disk.introduce(&mut ring, &new, Caching::Always);
         assert_eq!(new.resident(&ring, 0, 200_000, now, true), 200_000);
         let (owner, off, takes) = (Owner::of(1), Readahead::Off, Takes::Files);
         // The second time it reads and discards, because the first has shown that this file system does
         // not know `RWF_DONTCACHE`.
         for _ in 0..2 {
-            disk.read(&mut ring, owner, 0, &old, 50_000, 50_000, off, takes, true).unwrap();
+            let never = Policy { caching: Caching::Never, ..Policy::default() };
+            disk.introduce(&mut ring, &old, never.caching);
+            disk.read(&mut ring, owner, 0, &old, 50_000, 50_000, never, off, takes, true).unwrap();
             let mut completions = Vec::new();
             while ring.in_flight() > 0 {
                 ring.wait(None, &mut completions).unwrap();

@@ -16,6 +16,7 @@ use crate::disk::{Data, Disk, Holding, Owner, ReadDone};
 use crate::failure::Failure;
 use crate::file::{BLOCK, File, Readahead};
 use crate::payload::{FileRange, PLACE_BYTES, Piece};
+use crate::policy::{Caching, Policy, Window};
 use crate::transport::Takes;
 
 /// Files for which reads begin before the first has left: as many as a browser pipelines.
@@ -30,12 +31,12 @@ const CHUNK_BYTES_MAX: u64 = 4 * BLOCK;
 /// least as long as the first read, in single pages, and each further window in larger folios. A range that
 /// begins with a long read would therefore be read in small folios, and each folio costs CPU time.
 /// A range whose first reads went without readahead gets no short reads later: each would wait for the disk.
-const RAMP_BYTES_MIN: u32 = 4096;
+const RAMP_BYTES_MIN: u64 = 4096;
 /// The kernel's own readahead grows as fast (`get_next_ra_size` in mm/readahead.c).
-const RAMP_FACTOR: u32 = 4;
-/// The ramp has ended.
-const RAMP_BYTES_MAX: u32 = 1 << 20;
-const _: () = assert!(RAMP_BYTES_MAX as u64 >= CHUNK_BYTES_MAX);
+const RAMP_FACTOR: u64 = 4;
+/// The number of short reads: 4, 16, 64 and 256 KiB.
+const RAMP_READS: u8 = 4;
+const _: () = assert!(RAMP_BYTES_MIN * RAMP_FACTOR.pow(RAMP_READS as u32) >= CHUNK_BYTES_MAX);
 /// Shorter ranges are read without the kernel's readahead, which would read beyond their ends.
 const RAMPED_BYTES_MIN: u64 = 2 * BLOCK;
 /// A disk is fast if a read took less than the first, and slow if a read took more than the second.
@@ -45,32 +46,13 @@ const CHUNK_SLOW: Duration = Duration::from_millis(50);
 /// its time, which is 512 MiB/s: then prefetching for some streams does not delay others for long.
 const BLOCK_FAST: Duration = Duration::from_micros(500);
 
-/// The limit of prefetching, bytes: reads in flight, and bytes that were read and not released,
-/// never exceed it together. A read begins while less than half of the window is used, and brings at
-/// most half, so that one is sent while the next is read.
-///
-/// If a stream has nothing to send, it reads even without room in the window, 256 KiB at once; so it
-/// holds at most its window and 256 KiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window(pub u64);
-
-impl Default for Window {
-    /// Two of the largest chunks, 2 MiB: one that is sent while the other is read.
-    fn default() -> Self {
-        Self(2 * CHUNK_BYTES_MAX)
+/// The bytes of one read, of which two fit into the window: the largest of 256 KiB, 512 KiB, ...
+/// up to `chunk`, and at least 256 KiB.
+const fn chunk_within(window: Window, mut chunk: u64) -> u64 {
+    while chunk > CHUNK_BYTES_MIN && chunk > window.bytes() / 2 {
+        chunk /= 2;
     }
-}
-
-impl Window {
-    /// The bytes of one read, of which two fit into the window: the largest of 256 KiB, 512 KiB, ...
-    /// up to `chunk`, and at least 256 KiB.
-    const fn chunk(self, chunk: u64) -> u64 {
-        let mut chunk = chunk;
-        while chunk > CHUNK_BYTES_MIN && chunk > self.0 / 2 {
-            chunk /= 2;
-        }
-        chunk
-    }
+    chunk
 }
 
 /// Everything around a stream that [`FileSource::fill`] needs.
@@ -82,8 +64,6 @@ pub struct FillCx<'a> {
     pub disk: &'a mut Disk,
     /// The name of the stream, for reads and for the disk's line.
     pub owner: Owner,
-    /// How far to prefetch.
-    pub window: Window,
     /// The pieces that the transport can send. With [`Takes::Memory`] everything is read into
     /// buffers.
     pub takes: Takes,
@@ -131,8 +111,10 @@ struct Promise {
     offset: u64,
     /// End of the range in the file.
     end: u64,
-    /// The most bytes of the next read with the kernel's readahead: see [`RAMP_BYTES_MIN`].
-    ramp: u32,
+    window: Window,
+    caching: Caching,
+    /// The number of reads with the kernel's readahead, at most [`RAMP_READS`].
+    ramp: u8,
     /// Whether some of it had to be read.
     from_disk: bool,
     /// Whether a read is in flight that wants to be the only one of this range.
@@ -151,6 +133,7 @@ struct Fill {
     /// Position of the first byte in the file.
     offset: u64,
     len: u64,
+    policy: Policy,
 }
 
 impl FileSource {
@@ -170,29 +153,25 @@ impl FileSource {
         }
     }
 
-    /// Promises a range of a file.
+    /// Promises a range of a file, with its policy.
     ///
     /// # Panics
     ///
     /// If the range ends beyond the file's size or before it starts. After a failure, as
     /// [`OutQ::promise`].
-    pub fn push(&mut self, queue: &mut OutQ<Piece>, file: &Rc<File>, range: Range<u64>) {
+    pub fn push(
+        &mut self,
+        queue: &mut OutQ<Piece>,
+        file: &Rc<File>,
+        range: Range<u64>,
+        policy: Policy,
+    ) {
         assert!(range.start <= range.end && range.end <= file.size());
         if range.is_empty() {
             return;
         }
         let at = queue.promise(range.end - range.start);
-        let (offset, end) = (range.start, range.end);
-        let file = Rc::clone(file);
-        self.promises.push_back(Promise {
-            file,
-            at,
-            offset,
-            end,
-            ramp: RAMP_BYTES_MIN,
-            from_disk: false,
-            occupied: false,
-        });
+        self.promises.push_back(Promise::new(file, at, range, policy));
     }
 
     /// Whether reads are in flight: the owner's name must stay valid until they have ended.
@@ -254,10 +233,11 @@ impl FileSource {
         if room > 0 && cx.takes == Takes::Files && self.lend(queue, cx, room) {
             return;
         }
-        if budget > 0 && queue.state() == State::Waiting && self.may_read(queue, cx.window) {
+        if budget > 0 && queue.state() == State::Waiting && self.may_read(queue) {
             self.prefetch(queue, cx, true);
-        } else if self.promises.front().is_some_and(|promise| promise.from_disk)
-            && self.reading + self.held < cx.window.0 / 2
+        } else if let Some(promise) = self.promises.front()
+            && promise.from_disk
+            && self.reading + self.held < promise.window.bytes() / 2
         {
             // A file of which nothing had to be read is not prefetched: most likely it will be lent.
             self.prefetch(queue, cx, false);
@@ -266,8 +246,9 @@ impl FileSource {
 
     /// Whether a stream that has nothing to send may read. If sent bytes fill the window, the
     /// transport will release them, and then there is room again.
-    const fn may_read(&self, queue: &OutQ<Piece>, window: Window) -> bool {
-        queue.released() == queue.sent() || self.reading + self.held < window.0
+    fn may_read(&self, queue: &OutQ<Piece>) -> bool {
+        let window = self.promises.front().map_or(0, |promise| promise.window.bytes());
+        queue.released() == queue.sent() || self.reading + self.held < window
     }
 
     /// Lends at most `room` resident bytes where the first gap begins; returns whether there are
@@ -277,7 +258,7 @@ impl FileSource {
         if promise.at != queue.ready() {
             return false;
         }
-        cx.disk.introduce(cx.ring, &promise.file);
+        cx.disk.introduce(cx.ring, &promise.file, promise.caching);
         let left = (promise.end - promise.offset).min(room);
         let (look, now) = (!promise.from_disk, cx.ring.now());
         let len = promise.file.resident(cx.ring, promise.offset, left, now, look);
@@ -341,9 +322,8 @@ impl FileSource {
     /// Begins reads of ranges that are not resident, as far as the window goes (see [`Window`]).
     /// `head_missing`: nothing can be sent, and where the first gap begins nothing is resident.
     fn prefetch(&mut self, queue: &OutQ<Piece>, cx: &mut FillCx<'_>, head_missing: bool) {
-        let FillCx { owner, window, takes, .. } = *cx;
+        let FillCx { owner, takes, .. } = *cx;
         let now = cx.ring.now();
-        let chunk = window.chunk(self.chunk);
         let mut looked_at = 0;
         let mut index = 0;
         while let Some(promise) = self.promises.get_mut(index) {
@@ -351,14 +331,16 @@ impl FileSource {
                 return;
             }
             looked_at += 1;
-            cx.disk.introduce(cx.ring, &promise.file);
+            cx.disk.introduce(cx.ring, &promise.file, promise.caching);
+            let window = promise.window.bytes();
+            let chunk = chunk_within(promise.window, self.chunk);
             while !promise.is_done() && !promise.occupied {
                 let left = promise.end - promise.offset;
                 // All other bytes wait for the head of the line, so it is read even if the window
                 // is full.
                 let at_head = head_missing && index == 0 && promise.at == queue.ready();
                 let used = self.reading + self.held;
-                if !at_head && used >= window.0 / 2 {
+                if !at_head && used >= window / 2 {
                     return;
                 }
                 // A resident range further back will be lent when its turn comes.
@@ -371,15 +353,17 @@ impl FileSource {
                     break;
                 }
                 // Reads end at multiples of the chunk, so that they cover whole blocks.
-                let most = if window.0.saturating_sub(used) < chunk { BLOCK } else { chunk };
+                let most = if window.saturating_sub(used) < chunk { BLOCK } else { chunk };
                 let mut want = left.min(most - promise.offset % most);
                 let readahead = promise.readahead(cx.disk);
-                if readahead == Readahead::Far {
-                    want = want.min(promise.ramp.into());
+                if readahead == Readahead::Far && promise.ramp < RAMP_READS {
+                    want = want.min(RAMP_BYTES_MIN * RAMP_FACTOR.pow(promise.ramp.into()));
                 }
                 let (file, at, offset) = (&promise.file, promise.at, promise.offset);
-                let begun =
-                    cx.disk.read(cx.ring, owner, at, file, offset, want, readahead, takes, at_head);
+                let policy = promise.policy();
+                let begun = cx.disk.read(
+                    cx.ring, owner, at, file, offset, want, policy, readahead, takes, at_head,
+                );
                 let Some(begun) = begun else {
                     if at_head {
                         cx.disk.wait_in_line(owner, file);
@@ -388,8 +372,8 @@ impl FileSource {
                 };
                 self.reading += begun.len;
                 promise.ramp = match readahead {
-                    Readahead::Far => (promise.ramp * RAMP_FACTOR).min(RAMP_BYTES_MAX),
-                    Readahead::Off if left >= RAMPED_BYTES_MIN => RAMP_BYTES_MAX,
+                    Readahead::Far => (promise.ramp + 1).min(RAMP_READS),
+                    Readahead::Off if left >= RAMPED_BYTES_MIN => RAMP_READS,
                     Readahead::Off => promise.ramp,
                 };
                 promise.from_disk = true;
@@ -417,7 +401,8 @@ impl FileSource {
         let piece = match done.result {
             Ok(Data::Nothing) => {
                 let end = done.offset + done.len;
-                return self.insert(Promise::again(&done.file, done.at, done.offset, end));
+                let range = done.offset..end;
+                return self.insert(Promise::again(&done.file, done.at, range, done.policy));
             }
             Ok(data) if data.len() == 0 => return self.fail(queue, done.at, Failure::Truncated),
             Ok(Data::Buffer(buffer)) => Piece::disk(buffer),
@@ -431,10 +416,12 @@ impl FileSource {
         if len < done.len {
             // A short read is not the end of the file: at the end a read brings nothing.
             let end = done.offset + done.len;
-            self.insert(Promise::again(&done.file, done.at + len, done.offset + len, end));
+            let range = done.offset + len..end;
+            self.insert(Promise::again(&done.file, done.at + len, range, done.policy));
         }
         let place = self.fills.partition_point(|other| other.at < done.at);
-        self.fills.insert(place, Fill { file: done.file, at: done.at, offset: done.offset, len });
+        let ReadDone { file, at, offset, policy, .. } = done;
+        self.fills.insert(place, Fill { file, at, offset, len, policy });
     }
 
     /// Adapts the chunk to the time that a read took. Large reads cost less per byte; small reads end
@@ -459,13 +446,14 @@ impl FileSource {
         }
         let sent = queue.sent();
         let unsent = self.fills.partition_point(|fill| fill.at + fill.len <= sent);
-        for Fill { file, at, offset, len } in self.fills.split_off(unsent) {
+        for Fill { file, at, offset, len, policy } in self.fills.split_off(unsent) {
             let (start, end) = (at.max(sent), at + len);
             queue.retract(start);
             self.held -= end - start;
-            self.insert(Promise::again(&file, start, offset + (start - at), offset + len));
+            let range = offset + (start - at)..offset + len;
+            self.insert(Promise::again(&file, start, range, policy));
             if at.max(self.released) < start {
-                self.fills.push_back(Fill { file, at, offset, len: start - at });
+                self.fills.push_back(Fill { file, at, offset, len: start - at, policy });
             }
         }
     }
@@ -506,16 +494,30 @@ impl Default for FileSource {
 }
 
 impl Promise {
+    fn new(file: &Rc<File>, at: u64, range: Range<u64>, policy: Policy) -> Self {
+        let Policy { caching, window } = policy;
+        let (file, offset, end) = (Rc::clone(file), range.start, range.end);
+        let ramp = 0;
+        Self { file, at, offset, end, window, caching, ramp, from_disk: false, occupied: false }
+    }
+
     /// A range that was read before and has to be read again.
-    fn again(file: &Rc<File>, at: u64, offset: u64, end: u64) -> Self {
-        let (file, ramp) = (Rc::clone(file), RAMP_BYTES_MAX);
-        Self { file, at, offset, end, ramp, from_disk: true, occupied: false }
+    fn again(file: &Rc<File>, at: u64, range: Range<u64>, policy: Policy) -> Self {
+        Self { from_disk: true, ramp: RAMP_READS, ..Self::new(file, at, range, policy) }
+    }
+
+    const fn policy(&self) -> Policy {
+        Policy { caching: self.caching, window: self.window }
     }
 
     /// A range that was short from its first read on does without the kernel's readahead.
     fn readahead(&self, disk: &Disk) -> Readahead {
-        let is_long = self.ramp > RAMP_BYTES_MIN || self.end - self.offset >= RAMPED_BYTES_MIN;
-        if is_long && disk.may_read_ahead(&self.file) { Readahead::Far } else { Readahead::Off }
+        let is_long = self.ramp > 0 || self.end - self.offset >= RAMPED_BYTES_MIN;
+        if is_long && disk.may_read_ahead(&self.file, self.caching) {
+            Readahead::Far
+        } else {
+            Readahead::Off
+        }
     }
 
     const fn advance(&mut self, count: u64) {

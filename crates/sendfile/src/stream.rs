@@ -10,7 +10,8 @@ use crate::disk::{Disk, Owner, ReadDone};
 use crate::failure::Failure;
 use crate::file::File;
 use crate::payload::Piece;
-use crate::source::{FileSource, FillCx, Window};
+use crate::policy::Policy;
+use crate::source::{FileSource, FillCx};
 use crate::transport::{Drained, Takes, Transport};
 
 /// Bytes that one pump sends at most, so that a fast download does not starve the others: a file of
@@ -65,14 +66,14 @@ impl Stream {
         }
     }
 
-    /// Promises a range of a file; like [`push`](Self::push).
+    /// Promises a range of a file, with its policy; like [`push`](Self::push).
     ///
     /// # Panics
     ///
     /// If the range ends beyond the file's size or before it starts.
-    pub fn push_file(&mut self, file: &Rc<File>, range: Range<u64>) {
+    pub fn push_file(&mut self, file: &Rc<File>, range: Range<u64>, policy: Policy) {
         if self.files.failure().is_none() {
-            self.files.push(&mut self.queue, file, range);
+            self.files.push(&mut self.queue, file, range, policy);
         }
     }
 
@@ -165,11 +166,10 @@ impl Stream {
         ring: &mut Ring,
         disk: &mut Disk,
         owner: Owner,
-        window: Window,
         takes: Takes,
         budget: u64,
     ) {
-        let mut cx = FillCx { ring, disk, owner, window, takes };
+        let mut cx = FillCx { ring, disk, owner, takes };
         self.files.fill(&mut self.queue, &mut cx, budget);
     }
 
@@ -186,10 +186,9 @@ impl Stream {
         disk: &mut Disk,
         transport: &mut impl Transport,
         owner: Owner,
-        window: Window,
     ) -> Progress {
         let Self { queue, files } = self;
-        let mut cx = FillCx { ring, disk, owner, window, takes: transport.takes() };
+        let mut cx = FillCx { ring, disk, owner, takes: transport.takes() };
         let mut budget = TURN_BYTES;
         let progress = loop {
             if transport.is_blocked() {

@@ -14,11 +14,12 @@ use std::thread::JoinHandle;
 use ring::sim::{Config, World};
 use ring::{Address, Choice, Event, Fd, Op, Ring, Signal};
 use sendfile::{
-    Caching, Calls, DiskConfig, Done, Failure, File, Outcome, Part, Room, Socket, Stop, Window,
+    Caching, Calls, DiskConfig, Done, Failure, File, Outcome, Part, Policy, Room, Socket, Stop,
+    Window,
 };
 
 const DRIVERS: [Choice; 2] = [Choice::Uring, Choice::Epoll];
-const WINDOW: Window = Window(1 << 20);
+const POLICY: Policy = Policy { caching: Caching::Auto, window: Window::of(1 << 20) };
 
 fn content(len: usize) -> Vec<u8> {
     (0..len).map(|at| u8::try_from((at * 31 + at / 4096) % 251).unwrap()).collect()
@@ -56,11 +57,11 @@ impl Setup {
         let path = self.dir.path().join(name);
         std::fs::write(&path, bytes).unwrap();
         evict(&path);
-        self.open(name, None)
+        self.open(name)
     }
 
-    fn open(&mut self, name: &str, caching: Option<Caching>) -> Rc<File> {
-        self.calls.open(&self.root, CString::new(name).unwrap(), caching, 99).unwrap();
+    fn open(&mut self, name: &str) -> Rc<File> {
+        self.calls.open(&self.root, CString::new(name).unwrap(), 99).unwrap();
         let Outcome::Opened(file) = self.next().outcome else { panic!("something else") };
         file.unwrap()
     }
@@ -92,7 +93,7 @@ impl Setup {
 }
 
 fn whole(file: &Rc<File>) -> Part {
-    Part::File(Rc::clone(file), 0..file.size())
+    Part::File(Rc::clone(file), 0..file.size(), POLICY)
 }
 
 fn reader(mut socket: UnixStream) -> JoinHandle<Vec<u8>> {
@@ -113,9 +114,9 @@ fn memory_and_cold_files_leave_in_order_on_any_socket() {
             let (socket, theirs) = setup.pair(is_blocking);
             let all = reader(theirs);
             let first = vec![Part::Static(b"head"), whole(&file), Part::Bytes(b"tail".to_vec())];
-            setup.calls.send(socket, first, WINDOW, 1).unwrap();
-            let second = vec![Part::File(Rc::clone(&file), 4095..700_000)];
-            setup.calls.send(socket, second, WINDOW, 2).unwrap();
+            setup.calls.send(socket, first, 1).unwrap();
+            let second = vec![Part::File(Rc::clone(&file), 4095..700_000, POLICY)];
+            setup.calls.send(socket, second, 2).unwrap();
             let mut done = Vec::new();
             while done.len() < 2 {
                 let mut some = Vec::new();
@@ -145,9 +146,9 @@ fn a_peer_that_takes_nothing_holds_up_no_other_socket() {
             let file = setup.file("file", &bytes);
             let (slow, slow_peer) = setup.pair(is_blocking);
             let (fast, fast_peer) = setup.pair(is_blocking);
-            setup.calls.send(slow, vec![whole(&file)], WINDOW, 1).unwrap();
+            setup.calls.send(slow, vec![whole(&file)], 1).unwrap();
             let all = reader(fast_peer);
-            setup.calls.send(fast, vec![whole(&file)], WINDOW, 2).unwrap();
+            setup.calls.send(fast, vec![whole(&file)], 2).unwrap();
             assert_eq!(setup.sent(), (2, 8 << 20, Ok(())), "{choice:?} {is_blocking}");
             setup.calls.close(fast);
             let slow_bytes = reader(slow_peer);
@@ -165,9 +166,9 @@ fn a_cancelled_send_says_how_much_has_left_and_breaks_its_socket() {
         let mut setup = Setup::new(choice);
         let file = setup.file("file", &bytes);
         let (socket, peer) = setup.pair(false);
-        let first = setup.calls.send(socket, vec![whole(&file)], WINDOW, 1).unwrap();
-        let second = setup.calls.send(socket, vec![Part::Static(b"second")], WINDOW, 2).unwrap();
-        setup.calls.send(socket, vec![Part::Static(b"third")], WINDOW, 3).unwrap();
+        let first = setup.calls.send(socket, vec![whole(&file)], 1).unwrap();
+        let second = setup.calls.send(socket, vec![Part::Static(b"second")], 2).unwrap();
+        setup.calls.send(socket, vec![Part::Static(b"third")], 3).unwrap();
         setup.pause();
         setup.calls.cancel(second);
         assert_eq!(setup.sent(), (2, 0, Err(Stop::Cancelled)));
@@ -187,7 +188,7 @@ fn a_cancelled_send_says_how_much_has_left_and_breaks_its_socket() {
             panic!("{done:?}")
         };
         assert!(left > 0);
-        setup.calls.send(socket, vec![Part::Static(b"fourth")], WINDOW, 4).unwrap();
+        setup.calls.send(socket, vec![Part::Static(b"fourth")], 4).unwrap();
         assert_eq!(setup.sent(), (4, 0, Err(Stop::Broken)));
         setup.calls.close(socket);
         drop(setup);
@@ -203,9 +204,9 @@ fn a_file_that_becomes_shorter_stops_its_send_alone_if_nothing_has_left() {
         let file = setup.file("file", &content(100_000));
         StdFile::create(setup.dir.path().join("file")).unwrap();
         let (socket, peer) = setup.pair(false);
-        setup.calls.send(socket, vec![whole(&file)], WINDOW, 1).unwrap();
+        setup.calls.send(socket, vec![whole(&file)], 1).unwrap();
         assert_eq!(setup.sent(), (1, 0, Err(Stop::Failed(Failure::Truncated))));
-        setup.calls.send(socket, vec![Part::Static(b"sorry")], WINDOW, 2).unwrap();
+        setup.calls.send(socket, vec![Part::Static(b"sorry")], 2).unwrap();
         assert_eq!(setup.sent(), (2, 5, Ok(())));
         drop(setup);
         assert_eq!(reader(peer).join().unwrap(), b"sorry");
@@ -258,13 +259,13 @@ fn receives_are_filled_in_order_and_give_their_memory_back() {
 fn a_file_that_is_not_to_be_cached_leaves_nothing_in_the_page_cache() {
     let bytes = content(4 << 20);
     for choice in DRIVERS {
-        for (caching, is_cached) in [(None, true), (Some(Caching::Never), false)] {
+        for (caching, is_cached) in [(Caching::Auto, true), (Caching::Never, false)] {
             let mut setup = Setup::new(choice);
-            drop(setup.file("file", &bytes));
-            let file = setup.open("file", caching);
+            let file = setup.file("file", &bytes);
             let (socket, peer) = setup.pair(false);
             let all = reader(peer);
-            setup.calls.send(socket, vec![whole(&file)], WINDOW, 1).unwrap();
+            let part = Part::File(Rc::clone(&file), 0..4 << 20, Policy { caching, ..POLICY });
+            setup.calls.send(socket, vec![part], 1).unwrap();
             assert_eq!(setup.sent(), (1, 4 << 20, Ok(())));
             let pages = setup.calls.ring().cached_pages(file.fd(), 0, 4 << 20);
             drop(setup);
@@ -281,7 +282,7 @@ fn a_peer_that_has_gone_stops_its_sends() {
         let mut setup = Setup::new(choice);
         let (socket, peer) = setup.pair(false);
         drop(peer);
-        setup.calls.send(socket, vec![Part::Static(b"hello?")], WINDOW, 1).unwrap();
+        setup.calls.send(socket, vec![Part::Static(b"hello?")], 1).unwrap();
         assert_eq!(setup.sent(), (1, 0, Err(Stop::Failed(Failure::Gone))));
     }
 }
@@ -292,7 +293,7 @@ fn only_regular_files_beneath_the_directory_are_opened() {
         let mut setup = Setup::new(choice);
         std::fs::create_dir(setup.dir.path().join("directory")).unwrap();
         let mut open = |path: &str| {
-            setup.calls.open(&setup.root, CString::new(path).unwrap(), None, 7).unwrap();
+            setup.calls.open(&setup.root, CString::new(path).unwrap(), 7).unwrap();
             let Outcome::Opened(file) = setup.next().outcome else { panic!("something else") };
             file.unwrap_err().kind()
         };
@@ -313,7 +314,7 @@ fn a_connection_is_made_as_a_call() {
         let done = setup.next();
         assert!(done.call == call && done.token == 5 && !done.more);
         let Outcome::Connected(Ok(socket)) = done.outcome else { panic!("{:?}", done.outcome) };
-        setup.calls.send(socket, vec![Part::Static(b"hello")], WINDOW, 6).unwrap();
+        setup.calls.send(socket, vec![Part::Static(b"hello")], 6).unwrap();
         assert!(matches!(setup.next().outcome, Outcome::Sent { bytes: 5, end: Ok(()) }));
         let mut bytes = [0; 5];
         listener.accept().unwrap().0.read_exact(&mut bytes).unwrap();

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use ring::sim::{Config, Peer, World};
 use ring::{Event, Op, OpenHow, Ring};
 use sendfile::{
-    Disk, DiskConfig, Failure, File, KernelTcp, Owner, Piece, Progress, Stream, Transport as _,
-    Window,
+    Disk, DiskConfig, Failure, File, KernelTcp, Owner, Piece, Policy, Progress, Stream,
+    Transport as _, Window,
 };
 
 const DISK: u64 = 1 << 40;
@@ -67,20 +67,21 @@ impl Setup {
         let disk = Disk::new(config).unwrap();
         let file = Rc::new(File::new(fd, &stat));
         let mut stream = Stream::new();
-        stream.push_file(&file, 0..file.size());
+        let policy = Policy { window: Window::of(u64::MAX), ..Policy::default() };
+        stream.push_file(&file, 0..file.size(), policy);
         let transport = KernelTcp::new(socket, RECV, WRITABLE);
         Self { world, ring, disk, transport, peer, file, stream }
     }
 
-    fn pump(&mut self, window: Window) -> Progress {
+    fn pump(&mut self) -> Progress {
         let Self { ring, disk, transport, stream, .. } = self;
-        stream.pump(ring, disk, transport, OWNER, window)
+        stream.pump(ring, disk, transport, OWNER)
     }
 
     /// Send everything; how it ended.
     fn finish(&mut self) -> Progress {
         loop {
-            match self.pump(Window::default()) {
+            match self.pump() {
                 Progress::Blocked | Progress::Waiting => self.wait(),
                 Progress::More => {}
                 end => return end,
@@ -130,7 +131,7 @@ fn what_a_failure_drops_is_not_held() {
         });
         setup.peer.stop_reading();
         loop {
-            let progress = setup.pump(Window(u64::MAX));
+            let progress = setup.pump();
             if let Progress::Failed(failure) = progress {
                 assert_eq!(failure, Failure::Unreadable(EIO));
                 break;
@@ -192,7 +193,7 @@ fn reads_that_end_behind_an_abort_hold_nothing() {
     for seed in 0..20 {
         let mut setup = Setup::new(seed);
         setup.world.evict("file");
-        assert_eq!(setup.pump(Window(u64::MAX)), Progress::Waiting);
+        assert_eq!(setup.pump(), Progress::Waiting);
         assert!(setup.stream.is_reading());
         setup.stream.abort(Failure::Gone);
         while setup.stream.is_reading() {

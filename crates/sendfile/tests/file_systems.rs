@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use ring::{Choice, Event, Op, Ring, Token};
 use sendfile::{
-    Disk, DiskConfig, File, KernelTcp, Owner, Progress, Stream, Transport as _, Window,
+    Disk, DiskConfig, File, KernelTcp, Owner, Policy, Progress, Stream, Transport as _,
 };
 
 const RECV: Token = 1;
@@ -77,12 +77,12 @@ impl Worker {
         let socket = self.ring.adopt_socket(ours.into());
         let mut transport = KernelTcp::new(socket, RECV, WRITABLE);
         let mut stream = Stream::new();
-        stream.push_file(file, 0..file.size());
+        stream.push_file(file, 0..file.size(), Policy::default());
         let mut read = 0;
         loop {
             let before = stream.reading();
-            let (owner, window) = (Owner::of(7), Window::default());
-            match stream.pump(&mut self.ring, &mut self.disk, &mut transport, owner, window) {
+            let owner = Owner::of(7);
+            match stream.pump(&mut self.ring, &mut self.disk, &mut transport, owner) {
                 Progress::Blocked | Progress::Waiting => {}
                 Progress::More => {
                     read += stream.reading() - before;

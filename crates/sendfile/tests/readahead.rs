@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use ring::sim::{Config, Peer, World};
 use ring::{Event, Op, OpenHow, Ring, Token};
-use sendfile::{Disk, DiskConfig, File, KernelTcp, Owner, Progress, Stream, Window};
+use sendfile::{Disk, DiskConfig, File, KernelTcp, Owner, Policy, Progress, Stream};
 
 const DISK: Token = 1 << 40;
 const RECV: Token = 1;
@@ -64,12 +64,12 @@ impl Setup {
     fn send(&mut self, len: u64, offset: u64) -> Vec<u64> {
         let file = self.file(len);
         let mut stream = Stream::new();
-        stream.push_file(&file, offset..len);
+        stream.push_file(&file, offset..len, Policy::default());
         let mut reads = Vec::new();
         let Self { ring, disk, transport, .. } = self;
         loop {
             let before = stream.reading();
-            let progress = stream.pump(ring, disk, transport, Owner::of(7), Window::default());
+            let progress = stream.pump(ring, disk, transport, Owner::of(7));
             if stream.reading() > before {
                 reads.push(stream.reading() - before);
             }

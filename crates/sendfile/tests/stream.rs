@@ -1,6 +1,7 @@
 //! Streams on real files and sockets, on every driver: what is resident, what is not, and what
 //! stops being so on the way.
 
+use core::ops::Range;
 use core::time::Duration;
 use std::fs::{File as StdFile, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -11,8 +12,8 @@ use std::thread::JoinHandle;
 
 use ring::{Choice, Event, Op, Ring, Token};
 use sendfile::{
-    Account, Caching, Disk, DiskConfig, Failure, File, KernelTcp, Owner, Piece, Progress, Shared,
-    Stream, Transport as _, Window,
+    Account, Caching, Disk, DiskConfig, Failure, File, KernelTcp, Owner, Piece, Policy, Progress,
+    Shared, Stream, Transport as _, Window,
 };
 
 const DISK: Token = 1 << 40;
@@ -33,19 +34,22 @@ struct Setup {
     disk: Disk,
     transport: KernelTcp,
     stream: Stream,
-    window: Window,
+    policy: Policy,
 }
 
 impl Setup {
-    fn new(choice: Choice, config: DiskConfig) -> (Self, UnixStream) {
+    fn new(choice: Choice, caching: Caching) -> (Self, UnixStream) {
+        Self::with(choice, Policy { caching, ..Policy::default() }, DiskConfig::default())
+    }
+
+    fn with(choice: Choice, policy: Policy, config: DiskConfig) -> (Self, UnixStream) {
         let ring = Ring::new(choice).unwrap();
         let disk = Disk::new(DiskConfig { token_base: DISK, ..config }).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let socket = ring.adopt_socket(ours.into());
         let transport = KernelTcp::new(socket, RECV, WRITABLE);
-        let (stream, window) = (Stream::new(), Window::default());
-        (Self { ring, disk, transport, stream, window }, theirs)
+        (Self { ring, disk, transport, stream: Stream::new(), policy }, theirs)
     }
 
     fn open(&mut self, path: &Path) -> Rc<File> {
@@ -59,9 +63,13 @@ impl Setup {
         Rc::new(File::new(fd, &stat))
     }
 
+    fn push(&mut self, file: &Rc<File>, range: Range<u64>) {
+        self.stream.push_file(file, range, self.policy);
+    }
+
     fn pump(&mut self) -> Progress {
-        let Self { ring, disk, transport, stream, window } = self;
-        stream.pump(ring, disk, transport, OWNER, *window)
+        let Self { ring, disk, transport, stream, .. } = self;
+        stream.pump(ring, disk, transport, OWNER)
     }
 
     fn wait(&mut self) {
@@ -133,14 +141,13 @@ fn cold_and_warm_ranges_arrive_whole_and_in_order() {
         for caching in [Caching::Auto, Caching::Always, Caching::Never] {
             let dir = temp_dir();
             let path = cold_file(&dir, &bytes);
-            let (mut setup, theirs) =
-                Setup::new(choice, DiskConfig { caching, ..DiskConfig::default() });
+            let (mut setup, theirs) = Setup::new(choice, caching);
             let all = reader(theirs);
             let file = setup.open(&path);
             let mut expected = b"head".to_vec();
             setup.stream.push(Piece::Static(b"head"));
             for range in [0..3_000_001, 5..5, 1_000_003..1_000_010, 4095..700_000] {
-                setup.stream.push_file(&file, range.clone());
+                setup.push(&file, range.clone());
                 expected.extend(
                     &bytes[usize::try_from(range.start).unwrap()
                         ..usize::try_from(range.end).unwrap()],
@@ -162,11 +169,10 @@ fn without_caching_nothing_stays_in_memory() {
     for choice in DRIVERS {
         let dir = temp_dir();
         let path = cold_file(&dir, &bytes);
-        let (mut setup, theirs) =
-            Setup::new(choice, DiskConfig { caching: Caching::Never, ..DiskConfig::default() });
+        let (mut setup, theirs) = Setup::new(choice, Caching::Never);
         let all = reader(theirs);
         let file = setup.open(&path);
-        setup.stream.push_file(&file, 0..bytes.len() as u64);
+        setup.push(&file, 0..bytes.len() as u64);
         assert_eq!(setup.finish(), Progress::Drained);
         setup.transport.shutdown(&mut setup.ring);
         assert!(all.join().unwrap() == bytes);
@@ -180,7 +186,7 @@ fn residency_follows_the_page_cache() {
     let bytes = content(1_000_000);
     let dir = temp_dir();
     let path = cold_file(&dir, &bytes);
-    let (mut setup, _theirs) = Setup::new(Choice::Epoll, DiskConfig::default());
+    let (mut setup, _theirs) = Setup::new(Choice::Epoll, Caching::Auto);
     let file = setup.open(&path);
     let now = setup.ring.now();
     let all = bytes.len() as u64;
@@ -199,9 +205,9 @@ fn a_file_that_becomes_shorter_fails_the_stream_behind_its_true_bytes() {
     for choice in DRIVERS {
         let dir = temp_dir();
         let path = cold_file(&dir, &bytes);
-        let (mut setup, mut theirs) = Setup::new(choice, DiskConfig::default());
+        let (mut setup, mut theirs) = Setup::new(choice, Caching::Auto);
         let file = setup.open(&path);
-        setup.stream.push_file(&file, 0..bytes.len() as u64);
+        setup.push(&file, 0..bytes.len() as u64);
         setup.stream.push(Piece::Static(b"what follows"));
         while setup.pump() != Progress::Blocked {
             setup.wait();
@@ -227,10 +233,10 @@ fn a_file_that_grows_sends_what_was_promised() {
     let bytes = content(500_000);
     let dir = temp_dir();
     let path = cold_file(&dir, &bytes);
-    let (mut setup, theirs) = Setup::new(Choice::Uring, DiskConfig::default());
+    let (mut setup, theirs) = Setup::new(Choice::Uring, Caching::Auto);
     let all = reader(theirs);
     let file = setup.open(&path);
-    setup.stream.push_file(&file, 0..file.size());
+    setup.push(&file, 0..file.size());
     OpenOptions::new().append(true).open(&path).unwrap().write_all(b"more").unwrap();
     assert_eq!(setup.finish(), Progress::Drained);
     setup.transport.shutdown(&mut setup.ring);
@@ -244,10 +250,9 @@ fn buffers_that_a_peer_does_not_take_are_given_back_and_read_again() {
         for caching in [Caching::Always, Caching::Never] {
             let dir = temp_dir();
             let path = cold_file(&dir, &bytes);
-            let (mut setup, theirs) =
-                Setup::new(choice, DiskConfig { caching, ..DiskConfig::default() });
+            let (mut setup, theirs) = Setup::new(choice, caching);
             let file = setup.open(&path);
-            setup.stream.push_file(&file, 0..bytes.len() as u64);
+            setup.push(&file, 0..bytes.len() as u64);
             while setup.pump() != Progress::Blocked {
                 setup.wait();
             }
@@ -286,13 +291,12 @@ fn a_turn_is_bounded_whatever_the_bytes_come_from() {
             if warm {
                 std::fs::read(&path).unwrap();
             }
-            let (mut setup, theirs) =
-                Setup::new(choice, DiskConfig { caching, ..DiskConfig::default() });
+            let (mut setup, theirs) = Setup::new(choice, caching);
             roomy(&setup);
             let all = reader(theirs);
             let file = setup.open(&path);
             setup.stream.push(Piece::Shared(shared.clone(), 0..shared.len()));
-            setup.stream.push_file(&file, 0..bytes.len() as u64);
+            setup.push(&file, 0..bytes.len() as u64);
             let mut most = 0;
             let end = loop {
                 let before = setup.stream.sent();
@@ -322,12 +326,12 @@ fn what_is_read_ahead_never_exceeds_the_window() {
         for window in [0, 700_000, 1 << 20, 2 << 20, 4 << 20] {
             let dir = temp_dir();
             let path = cold_file(&dir, &bytes);
-            let (mut setup, theirs) = Setup::new(choice, DiskConfig::default());
-            setup.window = Window(window);
+            let policy = Policy { window: Window::of(window), ..Policy::default() };
+            let (mut setup, theirs) = Setup::with(choice, policy, DiskConfig::default());
             roomy(&setup);
             let all = reader(theirs);
             let file = setup.open(&path);
-            setup.stream.push_file(&file, 0..bytes.len() as u64);
+            setup.push(&file, 0..bytes.len() as u64);
             let end = loop {
                 let progress = setup.pump();
                 let ahead = setup.stream.reading() + setup.stream.held();
@@ -350,9 +354,9 @@ fn a_stream_whose_peer_takes_bytes_is_no_holder_and_keeps_them() {
     let bytes = content(4 << 20);
     let dir = temp_dir();
     let path = cold_file(&dir, &bytes);
-    let (mut setup, mut theirs) = Setup::new(Choice::Uring, DiskConfig::default());
+    let (mut setup, mut theirs) = Setup::new(Choice::Uring, Caching::Auto);
     let file = setup.open(&path);
-    setup.stream.push_file(&file, 0..bytes.len() as u64);
+    setup.push(&file, 0..bytes.len() as u64);
     while setup.pump() != Progress::Blocked {
         setup.wait();
     }
@@ -386,9 +390,9 @@ fn a_stream_that_is_dropped_holds_nothing() {
     let bytes = content(4 << 20);
     let dir = temp_dir();
     let path = cold_file(&dir, &bytes);
-    let (mut setup, _theirs) = Setup::new(Choice::Epoll, DiskConfig::default());
+    let (mut setup, _theirs) = Setup::new(Choice::Epoll, Caching::Auto);
     let file = setup.open(&path);
-    setup.stream.push_file(&file, 0..bytes.len() as u64);
+    setup.push(&file, 0..bytes.len() as u64);
     while setup.pump() != Progress::Blocked {
         setup.wait();
     }
@@ -403,28 +407,28 @@ fn a_disk_whose_depth_alone_is_used_up_is_not_starved() {
     let dir = temp_dir();
     let path = cold_file(&dir, &bytes);
     let config = DiskConfig { depth: 1, ..DiskConfig::default() };
-    let (mut setup, _theirs) = Setup::new(Choice::Uring, config);
+    let (mut setup, _theirs) = Setup::with(Choice::Uring, Policy::default(), config);
     let file = setup.open(&path);
-    setup.stream.push_file(&file, 0..bytes.len() as u64);
+    setup.push(&file, 0..bytes.len() as u64);
     assert_eq!(setup.pump(), Progress::Waiting);
     let (ours, _peer) = UnixStream::pair().unwrap();
     let mut transport = second_transport(&setup, ours);
     let mut second = Stream::new();
-    second.push_file(&file, 0..bytes.len() as u64);
-    second.pump(&mut setup.ring, &mut setup.disk, &mut transport, OTHER, setup.window);
+    second.push_file(&file, 0..bytes.len() as u64, setup.policy);
+    second.pump(&mut setup.ring, &mut setup.disk, &mut transport, OTHER);
     assert!(!setup.disk.has_room() && !setup.disk.is_starved());
 
     // One buffer less than streams: the second waits for memory.
     let config = DiskConfig { pipes: 1, ..DiskConfig::default() };
-    let (mut setup, _theirs) = Setup::new(Choice::Uring, config);
+    let (mut setup, _theirs) = Setup::with(Choice::Uring, Policy::default(), config);
     let file = setup.open(&path);
-    setup.stream.push_file(&file, 0..bytes.len() as u64);
+    setup.push(&file, 0..bytes.len() as u64);
     assert_eq!(setup.pump(), Progress::Waiting);
     second = Stream::new();
     let (ours, _peer) = UnixStream::pair().unwrap();
     let mut transport = second_transport(&setup, ours);
-    second.push_file(&file, 0..bytes.len() as u64);
-    second.pump(&mut setup.ring, &mut setup.disk, &mut transport, OTHER, setup.window);
+    second.push_file(&file, 0..bytes.len() as u64, setup.policy);
+    second.pump(&mut setup.ring, &mut setup.disk, &mut transport, OTHER);
     assert!(setup.disk.is_starved());
 }
 
@@ -433,19 +437,18 @@ fn a_stream_that_finds_no_buffer_stands_in_line_once() {
     let bytes = content(2 << 20);
     let dir = temp_dir();
     let path = cold_file(&dir, &bytes);
-    let config = DiskConfig { depth: 1, caching: Caching::Never, ..DiskConfig::default() };
-    let (mut setup, _theirs) = Setup::new(Choice::Uring, config);
+    let config = DiskConfig { depth: 1, ..DiskConfig::default() };
+    let (mut setup, _theirs) = Setup::with(Choice::Uring, Policy::default(), config);
     let file = setup.open(&path);
-    setup.stream.push_file(&file, 0..bytes.len() as u64);
+    setup.push(&file, 0..bytes.len() as u64);
     assert_eq!(setup.pump(), Progress::Waiting);
     assert!(!setup.disk.has_room());
     let (ours, _peer) = UnixStream::pair().unwrap();
     let mut transport = second_transport(&setup, ours);
     let mut second = Stream::new();
-    second.push_file(&file, 0..bytes.len() as u64);
+    second.push_file(&file, 0..bytes.len() as u64, setup.policy);
     for _ in 0..3 {
-        let progress =
-            second.pump(&mut setup.ring, &mut setup.disk, &mut transport, OTHER, setup.window);
+        let progress = second.pump(&mut setup.ring, &mut setup.disk, &mut transport, OTHER);
         assert_eq!(progress, Progress::Waiting);
     }
     assert_eq!(setup.disk.next_waiting(), None, "there is still no room");

@@ -10,8 +10,8 @@ use outq::OutQ;
 use ring::sim::{Config, Peer, World};
 use ring::{Event, Fd, Op, OpenHow, Ring};
 use sendfile::{
-    Account, Caching, Disk, DiskConfig, Drained, Failure, File, KernelTcp, Owner, Piece, Progress,
-    Shared, Stream, Takes, Transport, Window,
+    Account, Caching, Disk, DiskConfig, Drained, Failure, File, KernelTcp, Owner, Piece, Policy,
+    Progress, Shared, Stream, Takes, Transport, Window,
 };
 
 const DISK: u64 = 1 << 40;
@@ -21,6 +21,8 @@ const SEEDS: u64 = 60;
 /// Buffers of 256 KiB: as few as a disk may have.
 const BUFFERS: u64 = 4;
 const BUFFER_BYTES: u64 = 256 * 1024;
+/// Windows are smaller.
+const WINDOW_MAX: u64 = 3 << 20;
 const STATIC: &[u8] = b"bytes of the program";
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
@@ -172,15 +174,9 @@ impl Setup {
             }
             files.push((open(&world, &mut ring, name), bytes));
         }
-        let caching = [Caching::Auto, Caching::Never][index(random.below(2))];
         let memory_bytes = index(BUFFERS * BUFFER_BYTES);
-        let config = DiskConfig {
-            memory_bytes,
-            pipes: 0,
-            caching,
-            token_base: DISK,
-            ..DiskConfig::default()
-        };
+        let config =
+            DiskConfig { memory_bytes, pipes: 0, token_base: DISK, ..DiskConfig::default() };
         let disk = Disk::new(config).unwrap();
         let shared: Vec<u8> = (0..10_000).map(|_| random.bits().to_be_bytes()[0]).collect();
         let shared = Shared::new(shared, &Account::default());
@@ -215,7 +211,9 @@ impl Setup {
                 let (file, bytes) = &files[index(random.below(files.len() as u64))];
                 let range = range(random, bytes.len());
                 expected.extend(&bytes[index(range.start)..index(range.end)]);
-                stream.push_file(file, range);
+                let caching = [Caching::Auto, Caching::Never][index(random.below(2))];
+                let window = Window::of(random.below(WINDOW_MAX));
+                stream.push_file(file, range, Policy { caching, window });
             }
         }
     }
@@ -292,7 +290,6 @@ struct Connection {
 fn what_is_sent_can_be_sent_again_until_it_is_released() {
     for seed in 0..SEEDS {
         let mut setup = Setup::new(seed);
-        let window = Window(setup.random.below(3 << 20));
         let mut all = HashMap::new();
         for name in 0..3 {
             let mut stream = Stream::new();
@@ -325,12 +322,12 @@ fn what_is_sent_can_be_sent_again_until_it_is_released() {
                 _ => {
                     let owner = Owner::of(name);
                     let (ring, disk) = (&mut setup.ring, &mut setup.disk);
-                    let progress = stream.pump(ring, disk, toy, owner, window);
+                    let progress = stream.pump(ring, disk, toy, owner);
                     assert!(!matches!(progress, Progress::Failed(_)), "seed {seed}: {progress:?}");
                     stream.queue().check();
                     assert!(stream.held() >= read_bytes(stream.queue()), "seed {seed}");
                     assert!(
-                        stream.held() + stream.reading() <= window.0 + BUFFER_BYTES,
+                        stream.held() + stream.reading() <= WINDOW_MAX + BUFFER_BYTES,
                         "seed {seed}"
                     );
                 }
@@ -358,7 +355,6 @@ fn what_is_sent_can_be_sent_again_until_it_is_released() {
 fn streams_merge_into_one_transport() {
     for seed in 0..SEEDS {
         let mut setup = Setup::new(seed);
-        let window = Window(setup.random.below(3 << 20));
         let mut streams = Vec::new();
         let mut expected = vec![Vec::new(); 3];
         for expected in &mut expected {
@@ -382,7 +378,7 @@ fn streams_merge_into_one_transport() {
             let stream = &mut streams[lane];
             let budget = setup.random.below(100_000);
             let (ring, disk) = (&mut setup.ring, &mut setup.disk);
-            stream.fill(ring, disk, owner(lane), window, Takes::Memory, budget);
+            stream.fill(ring, disk, owner(lane), Takes::Memory, budget);
             if queue.unsent_ready() < 100_000
                 && let Some(piece) = stream.queue().take_ready(budget)
             {
@@ -487,7 +483,6 @@ fn what_is_lent_and_not_taken_comes_back_and_no_sendfile_sleeps() {
         // What file.rs says remains: a page evicted from the middle of a block just looked at.
         setup.world.configure(|config| config.faults.eviction = 0.0);
         let (socket, peer) = connect(&setup.world, &mut setup.ring);
-        let window = Window(setup.random.below(3 << 20));
         let mut transport =
             Choppy { socket: KernelTcp::new(socket, RECV, WRITABLE), random: Random(seed) };
         let mut stream = Stream::new();
@@ -498,7 +493,7 @@ fn what_is_lent_and_not_taken_comes_back_and_no_sendfile_sleeps() {
         for step in 0.. {
             assert!(step < 100_000, "seed {seed}: it goes on for ever");
             let (ring, disk) = (&mut setup.ring, &mut setup.disk);
-            let progress = stream.pump(ring, disk, &mut transport, Owner::of(7), window);
+            let progress = stream.pump(ring, disk, &mut transport, Owner::of(7));
             stream.queue().check();
             let mut ready = stream.queue().next_ready();
             let is_lent = ready.any(|chunk| matches!(chunk.payload, Piece::File(_)));
@@ -542,15 +537,15 @@ fn what_is_lent_and_not_taken_comes_back_and_no_sendfile_sleeps() {
 #[test]
 fn a_stream_waits_for_its_peer_while_sent_bytes_are_not_released() {
     let mut setup = Setup::new(3);
-    let (owner, window) = (Owner::of(1), Window(BUFFER_BYTES));
+    let (owner, window) = (Owner::of(1), Window::of(BUFFER_BYTES));
     let mut toy = Toy::new(3);
     let mut stream = Stream::new();
     let file = setup.files.iter().map(|(file, _)| file).max_by_key(|file| file.size()).unwrap();
-    assert!(file.size() > window.0);
-    stream.push_file(&Rc::clone(file), 0..file.size());
+    assert!(file.size() > window.bytes());
+    stream.push_file(&Rc::clone(file), 0..file.size(), Policy { window, ..Policy::default() });
     let mut pump = |toy: &mut Toy, stream: &mut Stream| loop {
         toy.handle_writable();
-        let progress = stream.pump(&mut setup.ring, &mut setup.disk, toy, owner, window);
+        let progress = stream.pump(&mut setup.ring, &mut setup.disk, toy, owner);
         if progress == Progress::Waiting {
             assert!(stream.is_reading(), "it waits for a disk that reads nothing");
             wait(&mut setup, |ring, done| stream.handle_read(ring, done));

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use http::{Coding, Codings, ResponseHead, Status, date};
 use http1::write;
 use ring::{Listing, Stat, Time};
-use sendfile::{Account, Charge, File, Piece, Shared};
+use sendfile::{Account, Charge, File, Piece, Policy, Shared};
 
 use super::path::Path;
 use crate::site::SiteId;
@@ -85,6 +85,7 @@ pub struct Whole<'a> {
     files: &'a FileSet,
     variant: &'a Variant,
     coding: Option<Coding>,
+    policy: Policy,
 }
 
 /// The place of a file's bytes.
@@ -187,17 +188,22 @@ impl Variant {
 }
 
 impl<'a> Whole<'a> {
-    pub(crate) fn new(files: &'a FileSet, coding: Option<Coding>) -> Self {
-        Self { files, variant: files.variant(coding), coding }
+    pub(crate) fn new(files: &'a FileSet, coding: Option<Coding>, policy: Policy) -> Self {
+        Self { files, variant: files.variant(coding), coding, policy }
     }
 
     pub(crate) const fn variant(&self) -> &'a Variant {
         self.variant
     }
 
+    /// The treatment of the file, if its bytes are not in memory.
+    pub(crate) const fn policy(&self) -> Policy {
+        self.policy
+    }
+
     /// Status and fields.
     pub(crate) fn head(&self) -> ResponseHead<'a> {
-        let Self { files, variant, coding } = self;
+        let Self { files, variant, coding, .. } = self;
         let (stat, etag) = (&variant.stat, &variant.etag);
         let mut head = head(stat, etag, *coding, &files.content_type, files.vary());
         head.content_length = Some(stat.size);

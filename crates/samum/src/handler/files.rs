@@ -105,7 +105,7 @@ impl Files {
         let policy = Policy {
             index: tuning.index.clone(),
             listing: tuning.listing,
-            keep: tuning.caching != Caching::Never,
+            keep: tuning.policy.caching != Caching::Never,
             tags: tuning.tags,
         };
         let account = shell.cx.budget.shared.clone();
@@ -132,13 +132,13 @@ fn file<'a>(cx: &mut Context, head: &Head<'_>, files: &'a FileSet) -> Response<'
     } else {
         encoding::choose(head.lines(Field::AcceptEncoding), files.codings)
     };
-    let whole = Whole::new(files, coding);
+    let whole = Whole::new(files, coding, cx.tuning.policy);
     if asks_more(head) { part(cx, head, files, whole) } else { Response::whole(whole) }
 }
 
 /// The response to a request with conditions or ranges.
 fn part<'a>(cx: &mut Context, head: &Head<'_>, files: &FileSet, whole: Whole<'a>) -> Response<'a> {
-    let variant = whole.variant();
+    let (variant, policy) = (whole.variant(), whole.policy());
     let size = variant.stat.size;
     let representation = Representation {
         size,
@@ -146,7 +146,7 @@ fn part<'a>(cx: &mut Context, head: &Head<'_>, files: &FileSet, whole: Whole<'a>
     };
     match http::plan(head, &representation, cx.unix) {
         Plan::Full => {
-            let body = Body::from(Part::of(variant, 0..size));
+            let body = Body::from(Part::of(variant, 0..size, policy));
             Response::new(whole.head(), body)
         }
         Plan::Partial(range) => {
@@ -155,7 +155,7 @@ fn part<'a>(cx: &mut Context, head: &Head<'_>, files: &FileSet, whole: Whole<'a>
             head.content_length = Some(range.len());
             head.content_range = Some(ContentRange::Part { range, size });
             let range = range.start..range.start + range.len();
-            Response::new(head, Body::from(Part::of(variant, range)))
+            Response::new(head, Body::from(Part::of(variant, range, policy)))
         }
         Plan::Multipart(multipart) => {
             // The author of a file must not be able to put the boundary into the file.
@@ -171,7 +171,7 @@ fn part<'a>(cx: &mut Context, head: &Head<'_>, files: &FileSet, whole: Whole<'a>
             for part in wrapping.parts() {
                 let range = part.range.start..part.range.start + part.range.len();
                 body.push(Part::Piece(Piece::Bytes(part.head)));
-                body.push(Part::of(variant, range));
+                body.push(Part::of(variant, range, policy));
             }
             body.push(Part::Piece(Piece::Bytes(wrapping.end().to_vec())));
             Response::new(head, body)

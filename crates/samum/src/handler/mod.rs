@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use http::{Head, ResponseHead};
 use ring::Completion;
-use sendfile::{File, Piece};
+use sendfile::{File, Piece, Policy};
 
 use crate::content::{Data, Variant};
 pub use crate::content::{Finished, Ticket, Whole};
@@ -182,14 +182,14 @@ impl<'a> Response<'a> {
 
 fn whole_body(whole: Whole<'_>) -> Body {
     let variant = whole.variant();
-    Body::from(Part::of(variant, 0..variant.stat.size))
+    Body::from(Part::of(variant, 0..variant.stat.size, whole.policy()))
 }
 
 impl Part {
     /// A range of a file.
-    pub(crate) fn of(variant: &Variant, range: Range<u64>) -> Self {
+    pub(crate) fn of(variant: &Variant, range: Range<u64>, policy: Policy) -> Self {
         match &variant.data {
-            Data::File(file) => Self::File(Rc::clone(file), range),
+            Data::File(file) => Self::File(Rc::clone(file), range, policy),
             Data::Memory => Self::Piece(variant.finished.part(range)),
         }
     }
@@ -207,8 +207,8 @@ pub struct Body {
 pub enum Part {
     /// Bytes in memory.
     Piece(Piece),
-    /// A range of a file.
-    File(Rc<File>, Range<u64>),
+    /// A range of a file, with its policy.
+    File(Rc<File>, Range<u64>, Policy),
     /// Bytes that are made while they are sent.
     Producer(Box<dyn Producer>),
 }

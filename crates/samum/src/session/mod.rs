@@ -15,7 +15,7 @@
 mod http1;
 
 use ring::{Ring, Time};
-use sendfile::{Disk, Failure, Progress, ReadDone, Transport, Weight, Window};
+use sendfile::{Disk, Failure, Progress, ReadDone, Transport, Weight};
 
 use crate::context::Context;
 use crate::handler::{AnswerSize, Consumer, Found, Response, Search};
@@ -254,7 +254,6 @@ pub trait Outgoing: Default + core::fmt::Debug {
         disk: &mut Disk,
         transport: &mut impl Transport,
         connection: u64,
-        window: Window,
     ) -> Progress;
 
     /// Takes a read that has ended.

@@ -6,7 +6,7 @@ use std::io;
 use http::Head;
 use outq::OutQ;
 use ring::Time;
-use sendfile::{Failure, Progress, ReadDone, Transport, Window};
+use sendfile::{Failure, Progress, ReadDone, Transport};
 
 use super::wheel::Tick;
 use crate::budget::Budget;
@@ -291,10 +291,9 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         let after = loop {
             self.begin_responses(tools, &mut work);
             let shell = &mut *tools.shell;
-            let window = Window(shell.cx.tuning.readahead);
             let (ring, disk) = (&mut shell.ring, &mut shell.disk);
             let was_blocked = self.transport.is_blocked();
-            let progress = work.session.pump(ring, disk, &mut self.transport, self.id, window);
+            let progress = work.session.pump(ring, disk, &mut self.transport, self.id);
             while let Some(left) = self.session.next_left(&mut work.session) {
                 self.log(shell, &left);
             }

@@ -136,7 +136,6 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         handler: impl FnOnce(&Shell) -> io::Result<H>,
     ) -> io::Result<Self> {
         let disk = Disk::new(DiskConfig {
-            caching: parts.tuning.caching,
             // Two descriptors each: half of what is left of an eighth beside loads.
             pipes: DiskConfig::default().pipes.min(parts.descriptors_max / 4),
             cached_bytes_max: crate::memory::limit() / MEMORY_SHARE,

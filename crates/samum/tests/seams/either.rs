@@ -8,7 +8,7 @@ use ring::{Ring, Time};
 use samum::context::Context;
 use samum::handler::{AnswerSize, Found, Response, Search};
 use samum::session::{Http1, Left, Moved, Next, Outgoing, Requests, Session, Turn};
-use sendfile::{Disk, Failure, Piece, Progress, ReadDone, Transport, Weight, Window};
+use sendfile::{Disk, Failure, Piece, Progress, ReadDone, Transport, Weight};
 
 use crate::framed::Framed;
 
@@ -221,9 +221,8 @@ impl Outgoing for Work {
         disk: &mut Disk,
         transport: &mut impl Transport,
         connection: u64,
-        window: Window,
     ) -> Progress {
-        each!(Self, self => |work| work.pump(ring, disk, transport, connection, window))
+        each!(Self, self => |work| work.pump(ring, disk, transport, connection))
     }
 
     fn handle_read(&mut self, ring: &Ring, done: ReadDone) {

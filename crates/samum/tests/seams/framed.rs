@@ -22,8 +22,8 @@ use samum::handler::{
 };
 use samum::session::{Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};
 use sendfile::{
-    Disk, Drained, Failure, Owner, Piece, Progress, ReadDone, Stream, Takes, Transport, Weight,
-    Window,
+    Disk, Drained, Failure, Owner, Piece, Policy, Progress, ReadDone, Stream, Takes, Transport,
+    Weight, Window,
 };
 
 mod tests;
@@ -322,10 +322,7 @@ impl Outgoing for Work {
         disk: &mut Disk,
         transport: &mut impl Transport,
         connection: u64,
-        window: Window,
     ) -> Progress {
-        // The lanes share what one connection may prefetch.
-        let window = Window(window.0 / self.lanes.len().max(1) as u64);
         let mut budget = TURN_BYTES;
         let progress = loop {
             if transport.is_blocked() {
@@ -351,7 +348,7 @@ impl Outgoing for Work {
         for lane in &mut self.lanes {
             let owner = Owner { connection, lane: lane.id };
             lane.stream.settle(disk, owner, blocked);
-            lane.stream.fill(ring, disk, owner, window, Takes::Memory, u64::from(!blocked));
+            lane.stream.fill(ring, disk, owner, Takes::Memory, u64::from(!blocked));
         }
         progress
     }
@@ -485,7 +482,11 @@ impl Lane {
             }
             match self.parts.as_mut().and_then(Iterator::next) {
                 Some(Part::Piece(piece)) => self.stream.push(piece),
-                Some(Part::File(file, range)) => self.stream.push_file(&file, range),
+                Some(Part::File(file, range, policy)) => {
+                    // The lanes share what one connection may prefetch.
+                    let window = Window::of(policy.window.bytes() / LANES_MAX as u64);
+                    self.stream.push_file(&file, range, Policy { window, ..policy });
+                }
                 Some(Part::Producer(producer)) => self.producer = Some(producer),
                 None => {
                     self.parts = None;

@@ -21,8 +21,7 @@ use ring::{
 
 use crate::disk::{Disk, DiskConfig, Owner};
 use crate::failure::Failure;
-use crate::file::{Caching, File};
-use crate::source::Window;
+use crate::file::File;
 use crate::stream::{Progress, Stream};
 use crate::tcp::KernelTcp;
 use crate::transport::Transport as _;
@@ -68,7 +67,7 @@ const KIND: Token = 0xff << 56;
 /// - A queue belongs to the thread that made it. Dropping it ends all calls without completions.
 ///
 /// ```
-/// use sendfile::{Calls, DiskConfig, Outcome, Part, Room, Window};
+/// use sendfile::{Calls, DiskConfig, Outcome, Part, Room};
 /// use std::os::unix::net::UnixStream;
 ///
 /// let mut calls = Calls::new(ring::Ring::new(ring::Choice::Auto)?, DiskConfig::default())?;
@@ -76,7 +75,7 @@ const KIND: Token = 0xff << 56;
 /// let ours = calls.adopt(calls.ring().adopt_socket(ours.into()));
 /// let theirs = calls.adopt(calls.ring().adopt_socket(theirs.into()));
 /// let parts = vec![Part::Static(b"hello, "), Part::Bytes(b"calls".to_vec())];
-/// let send = calls.send(ours, parts, Window::default(), 1).expect("the queue is empty");
+/// let send = calls.send(ours, parts, 1).expect("the queue is empty");
 /// let room = Room::Owned(vec![0; 100]);
 /// let receive = calls.receive_into(theirs, room, 2).expect("the queue is empty");
 /// let (mut completed, mut done) = (0, Vec::new());
@@ -128,7 +127,6 @@ enum Work {
     /// The operation in flight, and the file once it is open.
     Open {
         op: Key,
-        caching: Option<Caching>,
         file: Option<Fd>,
     },
     Accept {
@@ -152,7 +150,6 @@ enum Work {
 struct Send {
     socket: Socket,
     stream: Stream,
-    window: Window,
     /// Bytes of [`Calls::memory`].
     memory: u64,
 }
@@ -254,8 +251,8 @@ impl Calls {
     }
 
     /// Sends parts in their order, as one call: [`Outcome::Sent`] when the kernel has taken all. What
-    /// can leave now leaves before this returns. `window` bounds how far the files of the call are
-    /// read ahead; calls behind the first of a socket are not read ahead.
+    /// can leave now leaves before this returns. Files of calls behind the first of a socket are not read
+    /// ahead.
     ///
     /// # Errors
     ///
@@ -268,7 +265,6 @@ impl Calls {
         &mut self,
         socket: Socket,
         parts: Vec<Part>,
-        window: Window,
         token: Token,
     ) -> Result<Call, Full<Vec<Part>>> {
         if !self.has_room() || self.memory >= MEMORY_BYTES_MAX {
@@ -281,7 +277,7 @@ impl Calls {
         let weight = stream.weight();
         let memory = weight.own + weight.shared;
         self.memory += memory;
-        let call = self.begin(token, Work::Send(Box::new(Send { socket, stream, window, memory })));
+        let call = self.begin(token, Work::Send(Box::new(Send { socket, stream, memory })));
         match self.sockets.get_mut(socket.0) {
             None => self.end_send(call, Err(Stop::Closed)),
             Some(lines) if lines.is_broken => self.end_send(call, Err(Stop::Broken)),
@@ -324,24 +320,17 @@ impl Calls {
     }
 
     /// Opens a regular file for [`Part::File`], beneath a directory ([`OpenHow::BENEATH`]) and not on
-    /// this thread: [`Outcome::Opened`]. `caching` says what stays of it in the page cache; `None` is
-    /// what [`DiskConfig::caching`] says.
+    /// this thread: [`Outcome::Opened`].
     ///
     /// # Errors
     ///
     /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
-    pub fn open(
-        &mut self,
-        dir: &Fd,
-        path: CString,
-        caching: Option<Caching>,
-        token: Token,
-    ) -> Result<Call, Full<CString>> {
+    pub fn open(&mut self, dir: &Fd, path: CString, token: Token) -> Result<Call, Full<CString>> {
         if !self.has_room() {
             return Err(Full(path));
         }
         let op = Op::Open { dir: Some(dir.clone()), path, how: OpenHow::BENEATH };
-        Ok(self.begin_op(token, op, |op| Work::Open { op, caching, file: None }))
+        Ok(self.begin_op(token, op, |op| Work::Open { op, file: None }))
     }
 
     /// Accepts connections until it is cancelled or fails: [`Outcome::Accepted`] for each of them.
@@ -539,16 +528,10 @@ impl Calls {
                 *file = Some(opened);
                 return;
             }
-            (Work::Open { file, caching, .. }, Ok(Event::Stat(stat))) => {
+            (Work::Open { file, .. }, Ok(Event::Stat(stat))) => {
                 let file = file.take().expect("a file is open before it is asked what it is");
                 Outcome::Opened(match stat.kind {
-                    FileKind::Regular => {
-                        let file = File::new(file, &stat);
-                        Ok(Rc::new(match *caching {
-                            Some(caching) => file.with_caching(caching),
-                            None => file,
-                        }))
-                    }
+                    FileKind::Regular => Ok(Rc::new(File::new(file, &stat))),
                     FileKind::Directory => Err(io::ErrorKind::IsADirectory.into()),
                     FileKind::Symlink | FileKind::Other => Err(io::ErrorKind::InvalidInput.into()),
                 })
@@ -584,7 +567,7 @@ impl Calls {
                 unreachable!("a call leaves the line when it ends")
             };
             let (ring, disk, transport) = (&mut self.ring, &mut self.disk, &mut lines.transport);
-            let end = match send.stream.pump(ring, disk, transport, owner(call), send.window) {
+            let end = match send.stream.pump(ring, disk, transport, owner(call)) {
                 Progress::Blocked | Progress::Waiting => return,
                 Progress::More => break,
                 Progress::Drained => Ok(()),

@@ -9,6 +9,7 @@ use ring::{Event, Key, Signal, Token};
 use crate::failure::Failure;
 use crate::file::File;
 use crate::payload::Piece;
+use crate::policy::Policy;
 use crate::shared::Shared;
 use crate::stream::Stream;
 
@@ -57,8 +58,8 @@ pub enum Part {
     Static(&'static [u8]),
     /// A range of a buffer that several calls send.
     Shared(Shared, Range<usize>),
-    /// A range of a file, which need not be in the page cache.
-    File(Rc<File>, Range<u64>),
+    /// A range of a file, which need not be in the page cache, with its policy.
+    File(Rc<File>, Range<u64>, Policy),
 }
 
 impl Part {
@@ -67,7 +68,7 @@ impl Part {
             Self::Bytes(bytes) => stream.push(Piece::Bytes(bytes)),
             Self::Static(bytes) => stream.push(Piece::Static(bytes)),
             Self::Shared(all, range) => stream.push(Piece::Shared(all, range)),
-            Self::File(file, range) => stream.push_file(&file, range),
+            Self::File(file, range, policy) => stream.push_file(&file, range, policy),
         }
     }
 }

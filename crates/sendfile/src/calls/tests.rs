@@ -8,11 +8,12 @@ use std::collections::HashMap;
 use ring::sim::{Config, Peer, World};
 
 use super::*;
+use crate::policy::{Caching, Policy, Window};
 
 const SEEDS: u64 = 200;
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const STATIC: &[u8] = b"bytes of the program";
-const WINDOW: Window = Window(512 * 1024);
+const WINDOW: Window = Window::of(512 * 1024);
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
 struct Random(u64);
@@ -97,10 +98,9 @@ impl Test {
         let ring = Ring::simulated(&world);
         let listener = ring.sim_listener(&world);
         let root = ring.sim_root(&world);
-        let caching = [Caching::Auto, Caching::Never][random.below(2)];
         // As few buffers and pipes as there may be, so that sends have to wait in line.
         let (memory_bytes, pipes) = (1 << 20, [0, 2, 64][random.below(3)]);
-        let config = DiskConfig { memory_bytes, pipes, caching, ..DiskConfig::default() };
+        let config = DiskConfig { memory_bytes, pipes, ..DiskConfig::default() };
         let mut calls = Calls::new(ring, config).unwrap();
 
         let mut contents = HashMap::new();
@@ -112,8 +112,7 @@ impl Test {
                 world.evict(name);
             }
             contents.insert(token, bytes);
-            let caching = [None, Some(Caching::Never), Some(Caching::Always)][random.below(3)];
-            calls.open(&root, CString::new(name).unwrap(), caching, token).unwrap();
+            calls.open(&root, CString::new(name).unwrap(), token).unwrap();
         }
         calls.accept(&listener, 100).unwrap();
         let count = 1 + random.below(5);
@@ -155,7 +154,7 @@ impl Test {
 
     fn match_peers(&mut self) {
         for (number, line) in (0..).zip(&self.lines) {
-            self.calls.send(line.socket, vec![Part::Bytes(vec![number])], WINDOW, 0).unwrap();
+            self.calls.send(line.socket, vec![Part::Bytes(vec![number])], 0).unwrap();
         }
         let mut done = Vec::new();
         while self.lines.iter().any(|line| line.peer.received_bytes() == 0) {
@@ -225,11 +224,13 @@ impl Test {
                     let start = self.random.below(bytes.len() + 1);
                     let end = start + self.random.below(bytes.len() - start + 1);
                     expected.extend(&bytes[start..end]);
-                    parts.push(Part::File(Rc::clone(file), start as u64..end as u64));
+                    let caching = [Caching::Auto, Caching::Never, Caching::Always];
+                    let policy = Policy { caching: caching[self.random.below(3)], window: WINDOW };
+                    parts.push(Part::File(Rc::clone(file), start as u64..end as u64, policy));
                 }
             }
         }
-        let call = self.calls.send(self.lines[at].socket, parts, WINDOW, at as u64).unwrap();
+        let call = self.calls.send(self.lines[at].socket, parts, at as u64).unwrap();
         self.lines[at].sends.push((call, expected));
         self.open.push((call, at));
     }
@@ -356,7 +357,7 @@ fn a_queue_that_is_full_gives_back_what_it_was_given() {
         panic!("a call too many")
     };
     assert_eq!(room, [7]);
-    assert_eq!(calls.send(nothing, vec![Part::Static(b"x")], WINDOW, 0).unwrap_err().0.len(), 1);
+    assert_eq!(calls.send(nothing, vec![Part::Static(b"x")], 0).unwrap_err().0.len(), 1);
     let mut done = Vec::new();
     calls.wait(None, &mut done).unwrap();
     assert_eq!(done.len(), CALLS_MAX);
@@ -364,7 +365,7 @@ fn a_queue_that_is_full_gives_back_what_it_was_given() {
         done.iter()
             .all(|one| matches!(one.outcome, Outcome::Received { end: Err(Stop::Closed), .. }))
     );
-    calls.send(nothing, Vec::new(), WINDOW, 0).unwrap();
+    calls.send(nothing, Vec::new(), 0).unwrap();
 }
 
 #[test]
@@ -380,11 +381,11 @@ fn memory_in_flight_is_bounded() {
     calls.wait(None, &mut done).unwrap();
     let Outcome::Accepted(Ok(socket)) = done[0].outcome else { panic!("{done:?}") };
     let large = || vec![Part::Bytes(vec![1; 16 << 20])];
-    let first = calls.send(socket, large(), WINDOW, 1).unwrap();
+    let first = calls.send(socket, large(), 1).unwrap();
     for token in 2..5 {
-        calls.send(socket, large(), WINDOW, token).unwrap();
+        calls.send(socket, large(), token).unwrap();
     }
-    assert!(calls.send(socket, large(), WINDOW, 5).is_err());
+    assert!(calls.send(socket, large(), 5).is_err());
     calls.cancel(first);
     calls.wait(None, &mut done).unwrap();
     assert_eq!(done.len(), 4, "the first has left in part, so the others are broken");

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use ring::{Completion, Ring, Token};
 use sendfile::{
-    Caching, Disk, DiskConfig, File, KernelTcp, Owner, Progress, ReadDone, Stream, Transport as _,
-    Window,
+    Caching, Disk, DiskConfig, File, KernelTcp, Owner, Policy, Progress, ReadDone, Stream,
+    Transport as _,
 };
 
 use super::{MOVER, Mover, Source, Step, Turn};
@@ -14,14 +14,16 @@ use super::{MOVER, Mover, Source, Step, Turn};
 /// The mover.
 pub(super) struct Samum {
     disk: Disk,
+    policy: Policy,
     /// A `File` keeps what it knows of residency, so all transfers of a file share one.
     files: std::collections::HashMap<u64, Rc<File>>,
 }
 
 impl Samum {
     pub(super) fn new(caching: Caching) -> io::Result<Self> {
-        let config = DiskConfig { caching, token_base: MOVER, ..DiskConfig::default() };
-        Ok(Self { disk: Disk::new(config)?, files: std::collections::HashMap::new() })
+        let config = DiskConfig { token_base: MOVER, ..DiskConfig::default() };
+        let policy = Policy { caching, ..Policy::default() };
+        Ok(Self { disk: Disk::new(config)?, policy, files: std::collections::HashMap::new() })
     }
 }
 
@@ -40,7 +42,7 @@ impl Mover for Samum {
         let known = self.files.entry(file.stat.ino);
         let known = known.or_insert_with(|| Rc::new(File::new(file.fd.clone(), &file.stat)));
         let mut stream = Stream::new();
-        stream.push_file(known, 0..file.stat.size);
+        stream.push_file(known, 0..file.stat.size, self.policy);
         Transfer { stream, transport: None }
     }
 
@@ -48,7 +50,7 @@ impl Mover for Samum {
         let Turn { ring, socket, name } = turn;
         let Transfer { stream, transport } = transfer;
         let transport = transport.get_or_insert_with(|| KernelTcp::new(socket.clone(), name, name));
-        match stream.pump(ring, &mut self.disk, transport, Owner::of(name), Window::default()) {
+        match stream.pump(ring, &mut self.disk, transport, Owner::of(name)) {
             Progress::Drained => Ok(Step::Done),
             // The transport itself waits for its socket.
             Progress::Blocked | Progress::Waiting => Ok(Step::Waiting),

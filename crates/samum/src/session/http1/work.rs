@@ -7,9 +7,7 @@ use http1::Framing;
 use http1::write::{self, ConnectionOption, Wire};
 use outq::{OutQ, Payload as _};
 use ring::{Ring, Time};
-use sendfile::{
-    Disk, Failure, Owner, Piece, Progress, ReadDone, Stream, Transport, Weight, Window,
-};
+use sendfile::{Disk, Failure, Owner, Piece, Progress, ReadDone, Stream, Transport, Weight};
 
 use super::body::{BodyFraming, Form, Incoming, Producing, Sending, Sink};
 use crate::budget::Budget;
@@ -128,9 +126,8 @@ impl Outgoing for Work {
         disk: &mut Disk,
         transport: &mut impl Transport,
         connection: u64,
-        window: Window,
     ) -> Progress {
-        self.stream.pump(ring, disk, transport, Owner::of(connection), window)
+        self.stream.pump(ring, disk, transport, Owner::of(connection))
     }
 
     fn handle_read(&mut self, ring: &Ring, done: ReadDone) {
@@ -418,16 +415,16 @@ impl Work {
             match part {
                 // A chunk without bytes would be the last.
                 Part::Piece(piece) if piece.len() == 0 => {}
-                Part::File(_, range) if range.is_empty() => {}
+                Part::File(_, range, _) if range.is_empty() => {}
                 Part::Piece(piece) => {
                     let length = piece.len();
                     body.framing.begin(length, &mut self.stream);
                     self.stream.push(piece);
                     body.framing.end(&mut self.stream);
                 }
-                Part::File(file, range) => {
+                Part::File(file, range, policy) => {
                     body.framing.begin(range.end - range.start, &mut self.stream);
-                    self.stream.push_file(&file, range);
+                    self.stream.push_file(&file, range, policy);
                     body.framing.end(&mut self.stream);
                 }
                 Part::Producer(producer) => {

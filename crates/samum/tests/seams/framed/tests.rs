@@ -9,7 +9,7 @@ use samum::config::Tuning;
 use samum::network::Network;
 use samum::session::Session;
 use samum::worker::Worker;
-use sendfile::Caching;
+use sendfile::{Caching, Policy, Window};
 use testkit::Response;
 
 use super::{Framed, Kind, LANES_MAX, PATIENCE};
@@ -265,7 +265,10 @@ fn lanes_take_turns() {
 fn a_lane_that_fails_ends_alone() {
     for_seeds(20, |seed| {
         let (world, _) = make(Config::new(seed));
-        let tuning = Tuning { readahead: 0, ..Tuning::default() };
+        let tuning = Tuning {
+            policy: Policy { window: Window::of(0), ..Policy::default() },
+            ..Tuning::default()
+        };
         let mut worker = serve::<Framed>(&world, tuning);
         let mut client = Client::new(&world);
         client.peer.set_read_rate(Some(1_000_000));
@@ -494,7 +497,10 @@ fn every_byte_is_right_in_random_worlds() {
         }
         let caching = [Caching::Auto, Caching::Never, Caching::Always][chance.below(3)];
         let (world, device) = make(config);
-        let mut worker = serve::<Framed>(&world, Tuning { caching, ..Tuning::default() });
+        let mut worker = serve::<Framed>(
+            &world,
+            Tuning { policy: Policy { caching, ..Policy::default() }, ..Tuning::default() },
+        );
         let mut clients: Vec<_> =
             (0..1 + chance.below(6)).map(|_| Scripted::new(&world, seed, &mut chance)).collect();
         let mut hangs = false;
