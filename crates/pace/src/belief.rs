@@ -1,0 +1,84 @@
+//! When a block that was found resident has to be looked at again.
+//!
+//! An exact look costs a copy of the block (`preadv2(RWF_NOWAIT)`, 9 us for 256 KiB, more if the memory is
+//! cold); `cachestat(2)` costs 1 to 2 us and can only say no. A block leaves the page cache when memory is
+//! short, when it is told to, or when its file changes, and for none of them there is an event. So belief is by
+//! age, and each use touches one byte all the same.
+
+use core::time::Duration;
+
+/// An exact look is believed for this time while `cachestat` finds nothing missing. `cachestat` counts a page
+/// that is evicted and read again meanwhile, so a look does not hold for ever; at 10 s its copy costs less
+/// than a thousandth of the CPU.
+const LOOK: Duration = Duration::from_secs(10);
+/// A confirmation, or a look at a mapping, is believed for this time: a file that is sent 1,000 times a second is
+/// asked about at every fifth. Reclaim does not take a page that was touched since.
+const CONFIRMATION: Duration = Duration::from_millis(5);
+/// A look is believed for this time where nothing can confirm it: at one copy in 50 ms a file that is sent
+/// from all the time costs less than a thousandth of the CPU for each block.
+const LOOK_ALONE: Duration = Duration::from_millis(50);
+/// A block that a read has just brought needs no touch for this time: a touch would be the first access of
+/// the processor to memory that the disk has written.
+pub const JUST_READ: Duration = Duration::from_millis(100);
+
+/// What can confirm a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Witness {
+    /// `cachestat(2)`.
+    Cachestat,
+    /// Nothing: `cachestat` is missing, or refused on files of others.
+    None,
+    /// A look costs no more than a confirmation: `mincore(2)` of a mapping.
+    Mapping,
+}
+
+/// The answer about a block that was wholly resident when it was last looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Belief {
+    /// It counts as resident.
+    Holds,
+    /// It does if the witness confirms it now.
+    IfConfirmed,
+    /// It has to be looked at.
+    Over,
+}
+
+/// Judges a look of an age, last confirmed (or made) at another age.
+#[must_use]
+pub fn belief(looked: Duration, confirmed: Duration, witness: Witness) -> Belief {
+    let (holds, if_confirmed) = match witness {
+        Witness::Cachestat => (looked < LOOK && confirmed < CONFIRMATION, looked < LOOK),
+        Witness::None => (looked < LOOK_ALONE, false),
+        Witness::Mapping => (looked < CONFIRMATION, false),
+    };
+    if holds {
+        Belief::Holds
+    } else if if_confirmed {
+        Belief::IfConfirmed
+    } else {
+        Belief::Over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_belief_ends_by_age() {
+        let ms = Duration::from_millis;
+        let table = [
+            (Witness::Cachestat, 9_999, 4, Belief::Holds),
+            (Witness::Cachestat, 9_999, 5, Belief::IfConfirmed),
+            (Witness::Cachestat, 10_000, 0, Belief::Over),
+            (Witness::None, 49, 49, Belief::Holds),
+            (Witness::None, 50, 0, Belief::Over),
+            (Witness::Mapping, 4, 4, Belief::Holds),
+            (Witness::Mapping, 5, 0, Belief::Over),
+        ];
+        for (witness, looked, confirmed, expected) in table {
+            let found = belief(ms(looked), ms(confirmed), witness);
+            assert_eq!(found, expected, "{witness:?} {looked} {confirmed}");
+        }
+    }
+}

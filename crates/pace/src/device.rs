@@ -1,0 +1,311 @@
+//! The pace of one device.
+
+use core::time::Duration;
+
+/// The fewest bytes of a read of a stream that goes on: the unit of residency. A copy of so much has been
+/// looked at for the price of a look.
+pub const CHUNK_MIN: u64 = 256 * 1024;
+/// The most: what a pipe holds (`/proc/sys/fs/pipe-max-size`).
+pub const CHUNK_MAX: u64 = 1024 * 1024;
+
+/// The constants of the model. All but [`Constants::DEFAULT`] are for experiments.
+#[derive(Clone, Copy, Debug)]
+pub struct Constants {
+    /// A window that drains in this time needs no proof. Half of one access of a hard disk: a client that
+    /// waits for a disk at all does not notice it.
+    pub wait: Duration,
+    /// The busy time of a round. A limit of the kernel lets the bytes of 100 ms through at once
+    /// (`throtl_slice` in block/blk-throttle.c), so a shorter round would take it for a fast device.
+    pub round: Duration,
+    /// The fewest reads of a round, for devices that need longer than 100 ms for as many.
+    pub reads: u64,
+    /// The best power is believed for this time: the length of BBR's filters.
+    pub memory: Duration,
+    /// The smallest window: two of the smallest reads, so that one is under way while the end of the other is
+    /// handled.
+    pub window_min: u64,
+    /// The largest window: as many of the largest reads as the programs have places for one device.
+    pub window_max: u64,
+    /// The kernel may read ahead if so much is harmless.
+    pub readahead: u64,
+}
+
+impl Constants {
+    /// The constants in use.
+    pub const DEFAULT: Self = Self {
+        wait: Duration::from_millis(5),
+        round: Duration::from_millis(100),
+        reads: 8,
+        memory: Duration::from_secs(10),
+        window_min: 2 * CHUNK_MIN,
+        window_max: 32 * CHUNK_MAX,
+        readahead: 4 * CHUNK_MAX,
+    };
+}
+
+/// The model of one device. Times are those of any clock that does not go back, since any point.
+///
+/// Report each read to [`begin`](Self::begin) and [`end`](Self::end); ask the rest whenever a read could begin.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    constants: Constants,
+    /// Bytes that may be in flight; a power of two.
+    window: u64,
+    /// The part of it that needs no proof.
+    harmless: u64,
+    /// Bytes in flight.
+    in_flight: u64,
+    /// The last begin or end.
+    now: Duration,
+    round: Round,
+    best: Best,
+    /// Windows beside the best that are still to be tried, and the direction of the last one.
+    trials: u8,
+    upwards: bool,
+}
+
+/// What happened since the last judgement.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    busy: Duration,
+    /// The sum of the bytes in flight, each multiplied by its nanoseconds.
+    filled: u128,
+    reads: u64,
+    bytes: u64,
+}
+
+impl Round {
+    const EMPTY: Self = Self { busy: Duration::ZERO, filled: 0, reads: 0, bytes: 0 };
+}
+
+/// The window of the most power that is remembered.
+#[derive(Clone, Copy, Debug)]
+struct Best {
+    power: u128,
+    window: u64,
+    until: Duration,
+}
+
+impl Pace {
+    /// The pace of a device of which nothing is known.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self::with(Constants::DEFAULT)
+    }
+
+    /// The same with other constants.
+    #[must_use]
+    pub const fn with(constants: Constants) -> Self {
+        let window = constants.window_min;
+        Self {
+            constants,
+            window,
+            harmless: window,
+            in_flight: 0,
+            now: Duration::ZERO,
+            round: Round::EMPTY,
+            best: Best { power: 0, window, until: Duration::ZERO },
+            trials: 0,
+            upwards: true,
+        }
+    }
+
+    /// Bytes of the next read of a stream.
+    #[must_use]
+    pub fn chunk(&self) -> u64 {
+        (self.window / 2).clamp(CHUNK_MIN, CHUNK_MAX)
+    }
+
+    /// The number of reads that may be in flight, of streams that go on reading.
+    #[must_use]
+    pub fn depth(&self) -> u64 {
+        self.window / self.chunk()
+    }
+
+    /// Whether the kernel may read ahead of streams.
+    #[must_use]
+    pub const fn readahead(&self) -> bool {
+        self.harmless >= self.constants.readahead
+    }
+
+    /// Notes that a read begins which asks for so many bytes.
+    pub fn begin(&mut self, bytes: u64, now: Duration) {
+        self.pass(now);
+        self.in_flight += bytes;
+    }
+
+    /// Notes that a read has ended which had asked for `bytes`. The device has brought `brought` of them: fewer
+    /// at the end of a file, none if they were in memory.
+    pub fn end(&mut self, bytes: u64, brought: u64, now: Duration) {
+        self.pass(now);
+        self.in_flight = self.in_flight.saturating_sub(bytes);
+        self.round.reads += 1;
+        self.round.bytes += brought.min(bytes);
+        let Constants { round, reads, .. } = self.constants;
+        // As many as are in flight: those that end together are of one round.
+        if self.round.busy >= round && self.round.reads >= reads.max(self.depth()) {
+            self.judge();
+            self.round = Round::EMPTY;
+        }
+    }
+
+    fn pass(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.now);
+        self.now += passed;
+        if self.in_flight > 0 {
+            self.round.busy += passed;
+            self.round.filled += passed.as_nanos() * u128::from(self.in_flight);
+        }
+    }
+
+    fn judge(&mut self) {
+        let Round { busy, filled, bytes, .. } = self.round;
+        let busy = busy.as_nanos().max(1);
+        let rate = u128::from(bytes) * 1_000_000_000 / busy;
+        let in_flight = filled / busy;
+        self.harmless = self.window_near(rate * self.constants.wait.as_nanos() / 1_000_000_000);
+
+        // The rate divided by the latency, which is `in_flight / rate`.
+        let power = rate.saturating_mul(rate) / in_flight.max(1);
+        let is_over = self.now >= self.best.until;
+        if is_over || power > self.best.power {
+            let until = self.now + self.constants.memory;
+            self.best = Best { power, window: self.window_near(in_flight), until };
+            // What lies behind a better window is known to be worse.
+            self.trials = if is_over { 2 } else { 1 };
+        } else {
+            self.upwards = !self.upwards;
+        }
+        let best = self.best.window;
+        let window = match (self.trials, self.upwards) {
+            (0, _) => best,
+            (_, true) => best * 2,
+            (_, false) => best / 2,
+        };
+        self.trials = self.trials.saturating_sub(1);
+        let Constants { window_min, window_max, .. } = self.constants;
+        self.window = window.clamp(window_min, window_max).max(self.harmless);
+    }
+
+    /// The window that is nearest to so many bytes.
+    fn window_near(&self, bytes: u128) -> u64 {
+        let Constants { window_min, window_max, .. } = self.constants;
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).clamp(window_min, window_max);
+        // From 3/2 of a power of two on the next one is nearer.
+        (1 << (bytes + bytes / 3).ilog2()).min(window_max)
+    }
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1024 * 1024;
+
+    /// Lets a device with a limit (bytes per second), or with none but a latency, serve as many reads as may
+    /// be in flight for a time.
+    fn serve(
+        pace: &mut Pace,
+        now: &mut Duration,
+        limit: Option<u64>,
+        latency: Duration,
+        secs: u64,
+    ) {
+        let end = *now + Duration::from_secs(secs);
+        while *now < end {
+            let (chunk, depth) = (pace.chunk(), pace.depth());
+            (0..depth).for_each(|_| pace.begin(chunk, *now));
+            *now += latency;
+            for _ in 0..depth {
+                *now += limit.map_or(Duration::ZERO, |limit| {
+                    Duration::from_nanos(chunk * 1_000_000_000 / limit)
+                });
+                pace.end(chunk, chunk, *now);
+            }
+        }
+    }
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_window_is_as_large_as_pays() {
+        for (limit, latency, least, most) in [
+            (Some(MIB), MS, 1, 2),
+            (Some(64 * MIB), MS, 1, 2),
+            (None, 20 * MS, 16, 32),
+            (None, 500 * MS, 16, 32),
+        ] {
+            let (mut pace, mut now) = (Pace::new(), Duration::ZERO);
+            serve(&mut pace, &mut now, limit, latency, 60);
+            let depth = pace.depth();
+            assert!((least..=most).contains(&depth), "{limit:?} {latency:?}: {depth}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_changes_is_learned_again() {
+        let (mut pace, mut now) = (Pace::new(), Duration::ZERO);
+        for _ in 0..3 {
+            serve(&mut pace, &mut now, Some(8 * MIB), MS, 30);
+            assert!(pace.window <= 2 * MIB && !pace.readahead(), "{pace:?}");
+            serve(&mut pace, &mut now, None, 20 * MS, 30);
+            assert!(pace.window >= 16 * MIB, "{pace:?}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_idles_is_not_slow() {
+        let (mut pace, mut now) = (Pace::new(), Duration::ZERO);
+        for _ in 0..500 {
+            pace.begin(MIB, now);
+            now += MS;
+            pace.end(MIB, MIB, now);
+            now += 1000 * MS;
+        }
+        assert!(pace.readahead());
+    }
+
+    #[test]
+    fn bytes_from_memory_do_not_make_a_device_fast() {
+        let (mut pace, mut now) = (Pace::new(), Duration::ZERO);
+        for read in 0..5000 {
+            pace.begin(CHUNK_MIN, now);
+            let brought = if read % 10 == 0 { CHUNK_MIN } else { 0 };
+            now += if brought == 0 { MS / 50 } else { 4 * MS };
+            pace.end(CHUNK_MIN, brought, now);
+        }
+        assert!(!pace.readahead() && pace.depth() == 2);
+    }
+
+    #[test]
+    fn any_order_of_events_leaves_a_window_within_its_bounds() {
+        for seed in 1..200u64 {
+            let (mut pace, mut now, mut random) = (Pace::new(), Duration::ZERO, seed);
+            let mut in_flight = [0; 8];
+            for _ in 0..2000 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed);
+                let draw = random >> 33;
+                now += Duration::from_micros(draw % (1 << (draw % 20)));
+                let read = &mut in_flight[usize::try_from(draw % 8).unwrap()];
+                if *read == 0 {
+                    *read = 1 + draw % MIB;
+                    pace.begin(*read, now);
+                } else {
+                    // Also a clock that goes back, and bytes that nothing asked for.
+                    pace.end(core::mem::take(read), draw * draw, now / 2);
+                }
+                let (chunk, window) = (pace.chunk(), pace.window);
+                let is_valid = window.is_power_of_two()
+                    && (CHUNK_MIN..=CHUNK_MAX).contains(&chunk)
+                    && (2..=32).contains(&pace.depth());
+                assert!(is_valid, "seed {seed}: {pace:?}");
+            }
+        }
+    }
+}

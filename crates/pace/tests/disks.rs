@@ -1,0 +1,276 @@
+//! Simulated disks: the model, what was used before it, and the best fixed choices.
+//!
+//! The results are a text, `tests/disks.txt`, so that a change of the model shows in review.
+//! `PACE_WRITE=1 cargo test -p pace` writes it.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "virtual times and speeds, far from the ends of their types"
+)]
+
+#[path = "disks/disk.rs"]
+mod disk;
+#[path = "disks/judge.rs"]
+mod judge;
+#[path = "disks/load.rs"]
+mod load;
+
+use core::fmt::Write as _;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use core::time::Duration;
+use std::path::Path;
+use std::thread;
+
+use disk::{Access, Bucket, Model};
+use judge::{Bbr, Fixed, Judge, Readers, Source};
+use load::{Load, Outcome, run};
+use pace::{Constants, Pace};
+
+const MB: u64 = 1_000_000;
+const MIB: u64 = 1024 * 1024;
+
+const fn us(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+const SSD: Model = Model {
+    name: "SATA SSD",
+    units: 32,
+    access: Access::Fixed(us(100)),
+    link: 530 * MB,
+    later: None,
+    bucket: None,
+    // As far as the kernel reads ahead with `read_ahead_kb` of 8,192 and `POSIX_FADV_SEQUENTIAL`.
+    readahead: 16 * MIB,
+};
+
+const fn limit(name: &'static str, rate: u64) -> Model {
+    let bucket = Some(Bucket { rate, credit: rate / 10 });
+    Model { name, units: 256, link: 2_000 * MB, bucket, ..SSD }
+}
+
+const DISKS: [Model; 9] = [
+    Model { name: "hard disk", units: 1, access: Access::Seek, link: 180 * MB, ..SSD },
+    Model {
+        name: "array of 8",
+        units: 8,
+        access: Access::Fixed(us(9_000)),
+        link: 1_200 * MB,
+        ..SSD
+    },
+    SSD,
+    Model { name: "NVMe", units: 64, access: Access::Fixed(us(150)), link: 3_500 * MB, ..SSD },
+    NETWORK,
+    Model {
+        name: "it widens",
+        link: 25 * MB,
+        later: Some((Duration::from_secs(10), 250 * MB)),
+        ..NETWORK
+    },
+    Model {
+        name: "cloud, burst",
+        units: 256,
+        access: Access::Fixed(us(1_000)),
+        link: 500 * MB,
+        bucket: Some(Bucket { rate: 60 * MB, credit: 1 << 30 }),
+        ..SSD
+    },
+    limit("64 MiB/s", 64 * MIB),
+    limit("8 MiB/s", 8 * MIB),
+];
+
+const NETWORK: Model = Model {
+    name: "network 20ms",
+    units: 4_096,
+    access: Access::Fixed(us(20_000)),
+    link: 250 * MB,
+    ..SSD
+};
+
+const MIXED: Load = Load {
+    name: "8 large downloads, and a cold read of 16 KiB each 50 ms",
+    streams: 8,
+    workers: 1,
+    file: 1 << 37,
+    small_every: Some(us(50_000)),
+    time: Duration::from_secs(30),
+};
+
+const LOADS: [Load; 6] = [
+    MIXED,
+    Load { name: "the same by 2 workers", workers: 2, ..MIXED },
+    Load { name: "the same by 4 workers", workers: 4, ..MIXED },
+    Load {
+        name: "200 cold files of 5 MiB",
+        streams: 200,
+        file: 5 * MIB,
+        small_every: None,
+        time: Duration::from_secs(600),
+        ..MIXED
+    },
+    Load {
+        name: "one cold file of 1 GiB",
+        streams: 1,
+        file: 1 << 30,
+        small_every: None,
+        time: Duration::from_secs(600),
+        ..MIXED
+    },
+    Load { name: "200 large downloads", streams: 200, small_every: None, ..MIXED },
+];
+
+type Judges<'a> = &'a (dyn Fn() -> Box<dyn Judge> + Sync);
+
+fn outcome(model: Model, load: Load, judge: Judges<'_>) -> Outcome {
+    let mut judges: Vec<_> = (0..load.workers).map(|_| judge()).collect();
+    run(model, load, &mut judges, 1)
+}
+
+/// The outcomes of all loads on all disks.
+fn outcomes(judge: Judges<'_>) -> Vec<Outcome> {
+    let cases = LOADS.iter().flat_map(|load| DISKS.iter().map(move |disk| (*disk, *load)));
+    cases.map(|(disk, load)| outcome(disk, load, judge)).collect()
+}
+
+/// The same for several judges, on all processors.
+fn all_outcomes(judges: &[(String, Judges<'_>)]) -> Vec<Vec<Outcome>> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while let index = next.fetch_add(1, Ordering::Relaxed)
+            && index < judges.len()
+        {
+            done.push((index, outcomes(judges[index].1)));
+        }
+        done
+    };
+    let count = thread::available_parallelism().map_or(1, usize::from);
+    let mut all = thread::scope(|scope| {
+        let threads: Vec<_> = (0..count).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|it| it.join().unwrap()).collect::<Vec<_>>()
+    });
+    all.sort_unstable_by_key(|(index, _)| *index);
+    all.into_iter().map(|(_, outcomes)| outcomes).collect()
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// One line for each disk and load: the best fixed choice, and the judges.
+fn table(fixed: &[Vec<Outcome>], judges: &[(String, Judges<'_>)], of: &[Vec<Outcome>]) -> String {
+    let mut text = String::new();
+    for (index, load) in LOADS.iter().enumerate() {
+        write!(text, "\n{}\n{:28}", load.name, "").unwrap();
+        judges.iter().for_each(|(name, _)| write!(text, "{name:>20}").unwrap());
+        for (disk, model) in DISKS.iter().enumerate() {
+            let case = index * DISKS.len() + disk;
+            let best = best_of(fixed, case);
+            write!(text, "\n{:14}{:9.1} MB/s", model.name, best / 1e6).unwrap();
+            for outcomes in of {
+                let Outcome { rate, p99, .. } = outcomes[case];
+                write!(text, "{:10.0} %", rate * 100.0 / best).unwrap();
+                match load.small_every {
+                    Some(_) => write!(text, "{:8.1}", ms(p99)).unwrap(),
+                    None => write!(text, "{:8}", "").unwrap(),
+                }
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn best_of(fixed: &[Vec<Outcome>], case: usize) -> f64 {
+    fixed.iter().map(|outcomes| outcomes[case].rate).fold(0.0, f64::max)
+}
+
+/// One line for each judge: the means over all disks and loads.
+fn means(fixed: &[Vec<Outcome>], judges: &[(String, Judges<'_>)], of: &[Vec<Outcome>]) -> String {
+    let mut text = String::new();
+    for ((name, _), outcomes) in judges.iter().zip(of) {
+        let shares = (0..outcomes.len()).map(|case| outcomes[case].rate / best_of(fixed, case));
+        let (sum, least) =
+            shares.fold((0.0, f64::MAX), |(sum, least), share| (sum + share, least.min(share)));
+        let rate = sum * 100.0 / outcomes.len() as f64;
+        let waits: Vec<_> =
+            outcomes.iter().filter(|it| !it.p99.is_zero()).map(|it| ms(it.p99)).collect();
+        let p99 = f64::exp(waits.iter().map(|wait| wait.ln()).sum::<f64>() / waits.len() as f64);
+        let worst = waits.iter().copied().fold(0.0, f64::max);
+        writeln!(text, "{name:20}{rate:8.1} %{:8.0} %{p99:10.1}{worst:10.1}", least * 100.0)
+            .unwrap();
+    }
+    text
+}
+
+fn variants() -> Vec<(String, Constants)> {
+    let all = Constants::DEFAULT;
+    let mut variants = Vec::new();
+    for (word, half) in [("half", true), ("twice", false)] {
+        let scale = |value: u64| if half { value / 2 } else { value * 2 };
+        let time = |time: Duration| if half { time / 2 } else { time * 2 };
+        let (wait, round, memory) = (time(all.wait), time(all.round), time(all.memory));
+        let (reads, readahead) = (scale(all.reads), scale(all.readahead));
+        let (window_min, window_max) = (scale(all.window_min), scale(all.window_max));
+        variants.extend([
+            (format!("{word} wait"), Constants { wait, ..all }),
+            (format!("{word} round"), Constants { round, ..all }),
+            (format!("{word} reads"), Constants { reads, ..all }),
+            (format!("{word} memory"), Constants { memory, ..all }),
+            (format!("{word} window_min"), Constants { window_min, ..all }),
+            (format!("{word} window_max"), Constants { window_max, ..all }),
+            (format!("{word} readahead"), Constants { readahead, ..all }),
+        ]);
+    }
+    variants.extend([
+        ("no harmless window".to_owned(), Constants { wait: Duration::ZERO, ..all }),
+        ("no round".to_owned(), Constants { round: Duration::ZERO, ..all }),
+        ("no end of memory".to_owned(), Constants { memory: Duration::MAX / 2, ..all }),
+        ("no readahead".to_owned(), Constants { readahead: u64::MAX, ..all }),
+    ]);
+    variants
+}
+
+#[test]
+fn the_model_on_simulated_disks() {
+    let choices = [1, 4]
+        .into_iter()
+        .flat_map(|blocks| [2, 4, 8, 16, 32].map(|depth| Fixed { chunk: blocks * MIB / 4, depth }));
+    let fixed: Vec<_> = choices.map(|choice| move || Box::new(choice) as Box<dyn Judge>).collect();
+    let fixed: Vec<_> = fixed.iter().map(|make| (String::new(), make as Judges<'_>)).collect();
+    let fixed = all_outcomes(&fixed);
+
+    let variants: Vec<_> = variants()
+        .into_iter()
+        .map(|(name, constants)| (name, move || Box::new(Pace::with(constants)) as Box<dyn Judge>))
+        .collect();
+    let mut judges: Vec<(String, Judges<'_>)> = vec![
+        ("source".to_owned(), &|| Box::new(Source::default())),
+        ("readers".to_owned(), &|| Box::new(Readers::default())),
+        ("BBR".to_owned(), &|| Box::new(Bbr::default())),
+        ("pace".to_owned(), &|| Box::new(Pace::new())),
+    ];
+    let before = judges.len();
+    judges.extend(variants.iter().map(|(name, make)| (name.clone(), make as Judges<'_>)));
+    let of = all_outcomes(&judges);
+
+    let text = format!(
+        "Simulated disks (tests/disks.rs). MB/s: the best of ten fixed choices of chunk and depth. Then for each\n\
+         judge its rate in percent of that, and the time in ms within which 99 of 100 small reads ended. `source`\n\
+         and `readers`: what the file source and the preload library did before; `BBR`: the rule of that name.\n\
+         {}\n\
+         Means over all of the above: rate, least rate, p99 (geometric), worst p99\n{}",
+        table(&fixed, &judges[..before], &of[..before]),
+        means(&fixed, &judges, &of),
+    );
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/disks.txt");
+    if std::env::var_os("PACE_WRITE").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "PACE_WRITE=1 writes it");
+    // Streams stand in one line, so none is passed often.
+    let turns = of[3].iter().map(|it| it.turns).fold(0.0, f64::max);
+    assert!(turns < 8.0, "{turns}");
+}

@@ -1,0 +1,187 @@
+//! Simulated disks on a virtual clock.
+
+use core::cmp::Reverse;
+use core::time::Duration;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// A seeded generator (xorshift64*).
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// A number below `end`.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % end
+    }
+}
+
+/// The time that a unit of a disk needs before a part's bytes flow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Access {
+    /// The same for each.
+    Fixed(Duration),
+    /// A hard disk's arm: none if the part follows the last one, else a seek by distance (0.5 to 14.5 ms)
+    /// and a turn of 7,200 in a minute.
+    Seek,
+}
+
+/// A limit of the bytes per second with a credit that fills while less flows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bucket {
+    pub(crate) rate: u64,
+    pub(crate) credit: u64,
+}
+
+/// A disk: units that work side by side, and one link that their bytes share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Model {
+    pub(crate) name: &'static str,
+    pub(crate) units: usize,
+    pub(crate) access: Access,
+    /// Bytes per second of the link.
+    pub(crate) link: u64,
+    /// The same from a time on.
+    pub(crate) later: Option<(Duration, u64)>,
+    pub(crate) bucket: Option<Bucket>,
+    /// Bytes that the kernel's readahead keeps under way for a stream.
+    pub(crate) readahead: u64,
+}
+
+/// Bytes of the parts into which the kernel splits a read.
+const PART: u64 = 256 * 1024;
+/// The size of each disk.
+pub(crate) const SIZE: u64 = 1 << 40;
+/// The arm goes one way, and to the oldest part after so many (`fifo_batch` of mq-deadline).
+const BATCH: u32 = 16;
+
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    read: usize,
+    offset: u64,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Disk {
+    model: Model,
+    random: Random,
+    waiting: VecDeque<Part>,
+    /// When each part that is being served ends, and its read.
+    served: BinaryHeap<Reverse<(Duration, usize)>>,
+    /// Parts left of each read.
+    left: Vec<u64>,
+    head: u64,
+    /// Parts served since the oldest was.
+    batch: u32,
+    link_free: Duration,
+    credit: u64,
+    credit_at: Duration,
+}
+
+impl Disk {
+    pub(crate) fn new(model: Model, seed: u64) -> Self {
+        Self {
+            model,
+            random: Random::new(seed),
+            waiting: VecDeque::new(),
+            served: BinaryHeap::new(),
+            left: Vec::new(),
+            head: 0,
+            batch: 0,
+            link_free: Duration::ZERO,
+            credit: model.bucket.map_or(0, |bucket| bucket.credit),
+            credit_at: Duration::ZERO,
+        }
+    }
+
+    /// Begins a read. Reads are numbered from 0.
+    pub(crate) fn submit(&mut self, offset: u64, bytes: u64, now: Duration) -> usize {
+        let read = self.left.len();
+        let parts = bytes.div_ceil(PART);
+        self.left.push(parts);
+        for part in 0..parts {
+            let bytes = PART.min(bytes - part * PART);
+            self.waiting.push_back(Part { read, offset: offset + part * PART, bytes });
+        }
+        self.serve(now);
+        read
+    }
+
+    /// The time at which the next part ends.
+    pub(crate) fn next(&self) -> Option<Duration> {
+        self.served.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Ends the next part; returns its read if it was the last of it.
+    pub(crate) fn step(&mut self) -> Option<usize> {
+        let Reverse((now, read)) = self.served.pop()?;
+        self.serve(now);
+        self.left[read] -= 1;
+        (self.left[read] == 0).then_some(read)
+    }
+
+    fn serve(&mut self, now: Duration) {
+        while self.served.len() < self.model.units && !self.waiting.is_empty() {
+            let index = self.choose();
+            let part = self.waiting.remove(index).expect("one of those that wait");
+            let end = self.end_of(part, now);
+            self.served.push(Reverse((end, part.read)));
+        }
+    }
+
+    /// The part that is served next: the oldest, or for an arm the next on its way.
+    fn choose(&mut self) -> usize {
+        self.batch += 1;
+        if matches!(self.model.access, Access::Fixed(_)) || self.batch >= BATCH {
+            self.batch = 0;
+            return 0;
+        }
+        let way = |part: &Part| part.offset.wrapping_sub(self.head) % SIZE;
+        (0..self.waiting.len()).min_by_key(|&index| way(&self.waiting[index])).unwrap()
+    }
+
+    fn end_of(&mut self, part: Part, now: Duration) -> Duration {
+        let access = match self.model.access {
+            Access::Fixed(time) => time,
+            Access::Seek if part.offset == self.head => Duration::ZERO,
+            Access::Seek => {
+                let distance = part.offset.abs_diff(self.head) as f64 / SIZE as f64;
+                let turn = self.random.below(8_333) as f64 / 1e6;
+                Duration::from_secs_f64(0.0005 + 0.014 * distance.sqrt() + turn)
+            }
+        };
+        self.head = part.offset + part.bytes;
+        let start = (now + access).max(self.link_free);
+        let link = self
+            .model
+            .later
+            .filter(|(at, _)| start >= *at)
+            .map_or(self.model.link, |(_, link)| link);
+        let mut end = start + time_of(part.bytes, link);
+        if let Some(Bucket { rate, credit }) = self.model.bucket {
+            let passed = start.saturating_sub(self.credit_at).as_secs_f64();
+            let now = (self.credit + (passed * rate as f64) as u64).min(credit);
+            if now >= part.bytes {
+                self.credit = now - part.bytes;
+                self.credit_at = start;
+            } else {
+                end = end.max(start + time_of(part.bytes - now, rate));
+                self.credit = 0;
+                self.credit_at = end;
+            }
+        }
+        self.link_free = end;
+        end
+    }
+}
+
+fn time_of(bytes: u64, rate: u64) -> Duration {
+    Duration::from_secs_f64(bytes as f64 / rate as f64)
+}

@@ -1,0 +1,200 @@
+//! Streams that read a simulated disk as a judge says.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use crate::disk::{Disk, Model, Random, SIZE};
+use crate::judge::{Ended, Judge};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) name: &'static str,
+    pub(crate) streams: usize,
+    /// Each has a judge of its own, and streams in turn.
+    pub(crate) workers: usize,
+    /// Bytes of each file.
+    pub(crate) file: u64,
+    /// The time between two cold reads of 16 KiB beside the streams.
+    pub(crate) small_every: Option<Duration>,
+    /// The end, if the files are not read before.
+    pub(crate) time: Duration,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Outcome {
+    /// Bytes per second of the streams.
+    pub(crate) rate: f64,
+    /// Of the small reads: 99 of 100 took less.
+    pub(crate) p99: Duration,
+    /// The most reads that began while one stream waited to begin its own, by the number of streams.
+    pub(crate) turns: f64,
+}
+
+/// A stream's window: what is in flight and one more read fit into it.
+const STREAM: u64 = 2 * 1024 * 1024;
+
+/// Reads of one worker at once.
+const PLACES: u64 = 32;
+
+#[derive(Clone, Copy)]
+struct Stream {
+    at: u64,
+    end: u64,
+    in_flight: u64,
+    /// Some while it stands in line: the reads begun before.
+    in_line: Option<u64>,
+}
+
+#[derive(Clone, Copy)]
+struct Read {
+    stream: Option<usize>,
+    bytes: u64,
+    began: Duration,
+    /// Made by the kernel's readahead, which no depth bounds.
+    is_ahead: bool,
+}
+
+#[derive(Default)]
+struct Worker {
+    first: VecDeque<usize>,
+    line: VecDeque<usize>,
+    in_flight: u64,
+}
+
+struct Run<'a> {
+    model: Model,
+    load: Load,
+    judges: &'a mut [Box<dyn Judge>],
+    disk: Disk,
+    now: Duration,
+    streams: Vec<Stream>,
+    workers: Vec<Worker>,
+    reads: Vec<Read>,
+    began: u64,
+    turns: f64,
+}
+
+pub(crate) fn run(model: Model, load: Load, judges: &mut [Box<dyn Judge>], seed: u64) -> Outcome {
+    let mut random = Random::new(seed ^ 77);
+    let mut streams = Vec::new();
+    let mut workers: Vec<_> = (0..load.workers).map(|_| Worker::default()).collect();
+    for index in 0..load.streams {
+        let at = random.below(SIZE / 2) / 4096 * 4096;
+        streams.push(Stream { at, end: at + load.file, in_flight: 0, in_line: Some(0) });
+        workers[index % load.workers].first.push_back(index);
+    }
+    let disk = Disk::new(model, seed);
+    let now = Duration::ZERO;
+    let mut run = Run {
+        model,
+        load,
+        judges,
+        disk,
+        now,
+        streams,
+        workers,
+        reads: vec![],
+        began: 0,
+        turns: 0.0,
+    };
+    let mut small = load.small_every.map(|_| Duration::from_millis(1));
+    let (mut brought, mut open) = (0, load.streams);
+    let mut waits = Vec::new();
+    loop {
+        (0..load.workers).for_each(|worker| run.fill(worker));
+        let next = run.disk.next();
+        let at = next.into_iter().chain(small).min();
+        let Some(at) = at.filter(|at| *at < load.time && open > 0) else { break };
+        run.now = at;
+        if small == Some(at) && next.is_none_or(|next| at <= next) {
+            run.begin(None, random.below(SIZE / 16_384) * 16_384, 16_384, false);
+            small = load.small_every.map(|every| at + every);
+            continue;
+        }
+        let Some(read) = run.disk.step() else { continue };
+        let read = run.reads[read];
+        run.end(read);
+        match read.stream {
+            None => waits.push(run.now - read.began),
+            Some(index) => {
+                brought += read.bytes;
+                let stream = &run.streams[index];
+                open -= usize::from(stream.at == stream.end && stream.in_flight == 0);
+            }
+        }
+    }
+    waits.sort_unstable();
+    let p99 = waits.get(waits.len() * 99 / 100).copied().unwrap_or_default();
+    Outcome { rate: brought as f64 / run.now.as_secs_f64(), p99, turns: run.turns }
+}
+
+impl Run<'_> {
+    /// Begins as many reads of a worker's streams as its judge says.
+    fn fill(&mut self, worker: usize) {
+        while let Some(index) = self.next_in_line(worker) {
+            let since = self.streams[index].in_line.take().unwrap();
+            self.turns = self.turns.max((self.began - since) as f64 / self.load.streams as f64);
+            self.began += 1;
+            self.workers[worker].in_flight += 1;
+            self.read(index, false);
+            while self.judges[worker].reads_far(index)
+                && self.streams[index].in_flight < self.model.readahead
+                && self.streams[index].at < self.streams[index].end
+            {
+                self.read(index, true);
+            }
+            self.stand_in_line(index);
+        }
+    }
+
+    /// The next stream that may read. First reads of files are bound by places alone.
+    fn next_in_line(&mut self, worker: usize) -> Option<usize> {
+        let Worker { first, line, in_flight } = &mut self.workers[worker];
+        if *in_flight < PLACES && !first.is_empty() {
+            return first.pop_front();
+        }
+        if *in_flight < self.judges[worker].depth() { line.pop_front() } else { None }
+    }
+
+    fn read(&mut self, index: usize, is_ahead: bool) {
+        let worker = index % self.load.workers;
+        let stream = &mut self.streams[index];
+        let bytes = self.judges[worker].chunk(index).min(stream.end - stream.at);
+        let at = stream.at;
+        stream.at += bytes;
+        stream.in_flight += bytes;
+        self.begin(Some(index), at, bytes, is_ahead);
+    }
+
+    fn begin(&mut self, stream: Option<usize>, at: u64, bytes: u64, is_ahead: bool) {
+        self.reads.push(Read { stream, bytes, began: self.now, is_ahead });
+        self.disk.submit(at, bytes, self.now);
+        if !is_ahead {
+            self.judges[stream.unwrap_or(0) % self.load.workers].begin(bytes, self.now);
+        }
+    }
+
+    fn end(&mut self, Read { stream, bytes, began, is_ahead }: Read) {
+        let name = stream.unwrap_or(self.load.streams);
+        let worker = stream.unwrap_or(0) % self.load.workers;
+        if !is_ahead {
+            let beside = u32::try_from(self.workers[worker].in_flight.saturating_sub(1)).unwrap();
+            self.judges[worker].end(Ended { stream: name, bytes, began, beside }, self.now);
+        }
+        let Some(index) = stream else { return };
+        self.workers[worker].in_flight -= u64::from(!is_ahead);
+        self.streams[index].in_flight -= bytes;
+        self.stand_in_line(index);
+    }
+
+    fn stand_in_line(&mut self, index: usize) {
+        let stream = &mut self.streams[index];
+        let far = self.judges[index % self.load.workers].reads_far(index);
+        let chunk = self.judges[index % self.load.workers].chunk(index);
+        let most = if far { self.model.readahead } else { STREAM - chunk + 1 };
+        if stream.at < stream.end && stream.in_line.is_none() && stream.in_flight < most {
+            stream.in_line = Some(self.began);
+            self.workers[index % self.load.workers].line.push_back(index);
+        }
+    }
+}
