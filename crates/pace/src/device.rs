@@ -30,6 +30,10 @@ pub struct Constants {
     pub readahead: u64,
 }
 
+/// A device that neither begins nor ends a read for this time may have lost one (`Shares` of the ring counts in the
+/// same way).
+const STALLED: Duration = Duration::from_secs(1);
+
 impl Constants {
     /// The constants in use.
     pub const DEFAULT: Self = Self {
@@ -120,6 +124,14 @@ impl Pace {
     #[must_use]
     pub fn depth(&self) -> u64 {
         self.window / self.chunk()
+    }
+
+    /// Whether one more chunk may be in flight. If nothing has begun or ended for a second, what is in flight may
+    /// never end, and does not count.
+    #[must_use]
+    pub fn has_room(&self, now: Duration) -> bool {
+        self.in_flight.saturating_add(self.chunk()) <= self.window
+            || now.saturating_sub(self.now) >= STALLED
     }
 
     /// Whether the kernel may read ahead of streams.
@@ -256,6 +268,22 @@ mod tests {
             assert!(pace.window <= 2 * MIB && !pace.readahead(), "{pace:?}");
             serve(&mut pace, &mut now, None, 20 * MS, 30);
             assert!(pace.window >= 16 * MIB, "{pace:?}");
+        }
+    }
+
+    #[test]
+    fn reads_that_hang_keep_the_others_waiting_for_a_second_each() {
+        let mut pace = Pace::new();
+        let mut now = MS;
+        for _ in 0..pace.depth() {
+            assert!(pace.has_room(now));
+            pace.begin(pace.chunk(), now);
+        }
+        for _ in 0..3 {
+            assert!(!pace.has_room(now + 999 * MS));
+            now += 1000 * MS;
+            assert!(pace.has_room(now));
+            pace.begin(pace.chunk(), now);
         }
     }
 

@@ -20,7 +20,6 @@
 //! | `deferral` | the program's side of a wait for the disk; `wait`: `poll` and `select` |
 //! | `reader` | the threads that read |
 //! | `state` | which sockets wait for which reads; pure, under the one lock |
-//! | `depth` | how many readers a disk gets; pure |
 //! | `locked` | files that the program has locked; pure |
 //! | `interest` | the events that epoll instances are asked for; pure; `epoll`: the calls |
 //! | `process` | the one lock, and the process that may take it; `fork`: children |
@@ -33,7 +32,6 @@
 //! doubt it leaves the call to the kernel.
 
 mod deferral;
-mod depth;
 mod descriptors;
 mod epoll;
 pub mod exports;

@@ -5,12 +5,11 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
-use crate::depth::READERS_MAX;
 use crate::epoll;
 use crate::lock::Guard;
 use crate::process::STATE;
 use crate::residency::{BLOCK, note_read};
-use crate::state::{Chunk, Files, RESUMED_MAX, State};
+use crate::state::{Chunk, Files, READERS_MAX, RESUMED_MAX, State};
 use crate::sys::{self, Errno, Readahead};
 use crate::{fuse, stats};
 
@@ -110,12 +109,16 @@ fn live() {
 fn run_job(mut state: Locked, job: usize) -> Locked {
     let mut advised = None;
     while !state.has_ended(job) {
-        let mut chunk = state.chunk(job);
+        if advised.is_some() && state.gives_way(job) {
+            return state;
+        }
+        let mut chunk = state.begin_chunk(job, sys::now_us());
         let file = chunk.file;
         let readahead = state.readahead(file.dev);
-        state.in_transit += usize::from(advised.is_none());
+        let is_new = chunk.files.own.is_none() && advised.is_none();
+        state.in_transit += usize::from(is_new);
         drop(state);
-        if advised.is_none() {
+        if is_new {
             chunk.files = open(chunk.files);
             state = STATE.lock_in_reader();
             state.opened(job, chunk.files.own);
@@ -128,7 +131,7 @@ fn run_job(mut state: Locked, job: usize) -> Locked {
             let Files { shared, own } = chunk.files;
             shared.into_iter().chain(own).for_each(|fd| sys::advise(fd, readahead));
         }
-        let (began, sleeps) = (sys::now_us(), sys::sleeps());
+        let sleeps = sys::sleeps();
         let (count, error) = read_chunk(&chunk, readahead);
         let (now, slept) = (sys::now_us(), sys::sleeps() > sleeps);
         stats::READ_BYTES.add(count);
@@ -138,16 +141,12 @@ fn run_job(mut state: Locked, job: usize) -> Locked {
             let place = first + count;
             stats::log(format_args!("read at {place} of inode {}: error {error}", file.ino));
         }
-        let whole =
-            error.is_none() && count > 0 && (count < chunk.len || end.is_multiple_of(BLOCK));
-        if first.is_multiple_of(BLOCK) && whole {
-            note_read(file, first / BLOCK);
-        }
+        let is_last = error.is_none() && count < chunk.len;
+        let blocks = first.div_ceil(BLOCK)..if is_last { end.div_ceil(BLOCK) } else { end / BLOCK };
+        blocks.for_each(|block| note_read(file, block));
         state = STATE.lock_in_reader();
         fuse::point("read");
-        if slept {
-            state.note_speed(chunk, count, began, now);
-        }
+        state.note_pace(chunk, count, slept, now);
         state.advance(job, chunk, count, error);
         state = resume(state, job);
         state.in_transit += 1;

@@ -7,7 +7,7 @@
 //! | range | how it is found out |
 //! |---|---|
 //! | up to [`EXACT_BYTES`] | `RWF_NOWAIT` of the range: to copy so little costs less than other ways |
-//! | larger | per block of 256 KiB: looked at exactly, or read, at most [`BELIEF_MS`] ago; found complete by `cachestat` at most [`CONFIDENCE_MS`] ago; and one byte in each block touched at each use, unless a reader has read it at most [`JUST_READ_MS`] ago |
+//! | larger | per block of 256 KiB: looked at exactly, or read, and found complete by `cachestat`, as lately as [`pace::belief`] asks for; and one byte in each block touched at each use, unless a reader has read it at most [`JUST_READ`] ago |
 //! | either | found resident, or read, a moment ago ([`crate::recent`]): by the same descriptor no system call, by another one of the same file `fstat(2)` |
 //!
 //! Three cases remain, in which `sendfile(2)` sleeps for one read: pages evicted within 5 ms after they were
@@ -16,26 +16,20 @@
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
+
+use pace::{CHUNK_MIN, JUST_READ, Witness};
 
 use crate::hash::hash;
 use crate::recent::{Finding, Part};
 use crate::sys::{self, FileId, Readahead, SCRATCH_REACH, Status};
 
 /// The unit of residency, and of reading.
-pub(crate) const BLOCK: u64 = SCRATCH_REACH;
+pub(crate) const BLOCK: u64 = CHUNK_MIN;
+const _: () = assert!(BLOCK <= SCRATCH_REACH);
 /// Ranges up to this are looked at exactly: that costs 0.39 us for 1 KiB and 0.53 us for 16 KiB, while
 /// `fstat(2)` and two touches cost 1.05 us (6.18, warm, one core of a virtual machine).
 const EXACT_BYTES: u64 = 16 * 1024;
-/// An exact look is believed for this time, if `cachestat` finds nothing missing.
-const BELIEF_MS: u64 = 10_000;
-/// A `cachestat` that found everything is believed for this time.
-const CONFIDENCE_MS: u64 = 5;
-/// A look is believed for this time if `cachestat` may not be asked (files of other users).
-const BELIEF_ALONE_MS: u64 = 50;
-/// A block that a reader has read is not touched for this time, if `cachestat` finds nothing missing (if that
-/// is refused, it is touched every [`CONFIDENCE_MS`]): a touch would be the first access to memory that the
-/// disk has written, which costs more than the system call.
-const JUST_READ_MS: u64 = 100;
 /// A stream follows the reader of the block before for this time.
 const FOLLOWING_MS: u64 = 1000;
 /// The number of beliefs. A block overwrites another that has the same slot.
@@ -185,25 +179,27 @@ impl File {
     /// Says whether a reader has read the block so recently that another program has hardly had the time to
     /// have it evicted and read again.
     fn is_just_read(&self, belief: &Belief) -> bool {
-        belief.get().is_some_and(|(looked, _, was_read)| {
-            was_read && self.now.wrapping_sub(looked) < JUST_READ_MS
-        })
+        belief
+            .get()
+            .is_some_and(|(looked, _, was_read)| was_read && age(self.now, looked) < JUST_READ)
     }
 
     /// Says whether a block that was wholly resident still counts as that.
     fn believes(&mut self, offset: u64, belief: &Belief, known: (u64, u64, bool)) -> bool {
         let (looked, confirmed, was_read) = known;
-        let age = self.now.wrapping_sub(looked);
-        if age >= BELIEF_MS {
-            return false;
-        }
-        if self.now.wrapping_sub(confirmed) < CONFIDENCE_MS {
-            return true;
+        let ages = (age(self.now, looked), age(self.now, confirmed));
+        match pace::belief(ages.0, ages.1, Witness::Cachestat) {
+            pace::Belief::Holds => return true,
+            pace::Belief::Over => return false,
+            pace::Belief::IfConfirmed => {}
         }
         let complete = match self.is_complete(offset / BLOCK * BLOCK) {
             Some(complete) => complete,
             // A block that was not just read is touched by the caller.
-            None => age < BELIEF_ALONE_MS && (!self.is_just_read(belief) || self.touch(offset)),
+            None => {
+                pace::belief(ages.0, ages.1, Witness::None) == pace::Belief::Holds
+                    && (!self.is_just_read(belief) || self.touch(offset))
+            }
         };
         if complete {
             belief.set(looked, self.now, was_read);
@@ -299,6 +295,11 @@ impl File {
     fn belief(&self, offset: u64) -> Belief {
         Belief::of(self.file.id, offset / BLOCK)
     }
+}
+
+/// The time since a time in milliseconds.
+const fn age(now: u64, then: u64) -> Duration {
+    Duration::from_millis(now.wrapping_sub(then))
 }
 
 /// Milliseconds.

@@ -9,8 +9,10 @@
 //! not idle while the program sends.
 
 use core::ffi::c_int;
+use core::time::Duration;
 
-use crate::depth::Depth;
+use pace::Pace;
+
 use crate::descriptors::{DEFERRED, Entry, IN_USE, LOCKER, Link, OURS, SHARED, Table, UNSEEN};
 use crate::hash::hash;
 use crate::interest::{Change, Changes};
@@ -19,6 +21,8 @@ use crate::residency::BLOCK;
 use crate::stats::Reason;
 use crate::sys::{Errno, FileId, Readahead};
 
+/// The most readers of all disks together.
+pub(crate) const READERS_MAX: usize = 32;
 /// The most files that are being read, or about to be. With more, a socket waits until any job has made a step.
 const JOBS_MAX: usize = 512;
 /// After no thread at all could be started, nothing is deferred for this time.
@@ -51,21 +55,6 @@ const STRIKES_MAX: u32 = 8;
 const CALLS_MAX: u32 = 10_000;
 const CALLS_US: u64 = 100_000;
 const UNSEEN_US: u64 = 10_000_000;
-/// A disk is slow if a read of a block takes longer than this, divided by the disk's readers: less than
-/// 83 MiB/s.
-const SLOW_US: u64 = 3_000;
-/// The same where the kernel reads ahead: a read may have to wait for all of the readahead, usually 128 KiB
-/// to 8 MiB, and for that of all other streams. So it takes [`SLOW_AHEAD_READS`] reads, one after the
-/// other, to tell a slow disk from a long queue.
-const SLOW_AHEAD_US: u64 = 50_000;
-const SLOW_AHEAD_READS: u32 = 4;
-/// A disk is fast, at 167 MiB/s, if so many reads of a block in a row take less than [`FAST_US`] each, divided
-/// by the disk's readers: readahead for some streams then delays the others only for a short time. These
-/// reads are 18 MiB, more than a limit of that bandwidth lets through at once, which is a tenth of a second's
-/// (`throtl_slice` in block/blk-throttle.c). With fewer reads, a disk of 64 MiB/s looked fast, and readahead
-/// for eight streams took it two seconds.
-const FAST_READS: u32 = 72;
-const FAST_US: u64 = 1_500;
 const PAGE: u64 = 4096;
 
 /// The bytes that a call of `sendfile` wants to send next, the first of which is not in memory.
@@ -144,6 +133,11 @@ impl Job {
         waiters: Link::NONE,
     };
 
+    /// Says whether the file is read in order, for a socket that has had some of it.
+    fn goes_on(&self) -> bool {
+        self.window > 0
+    }
+
     /// Extends the job for a socket that waits for a byte.
     fn reach(&mut self, want: Want) {
         let block_end = end_of_block(want.offset);
@@ -176,29 +170,25 @@ pub(crate) struct Chunk {
     pub(crate) file: FileId,
     pub(crate) offset: u64,
     pub(crate) len: u64,
-    /// The number of readers at the disk now, this one included.
-    pub(crate) readers: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Disk {
     dev: u64,
-    fast_reads: u32,
-    slow_reads: u32,
-    /// The time at which the last slow read ended.
-    slow_us: u64,
-    /// The readers at work, and the number that may be.
+    /// The readers at work.
     readers: usize,
-    depth: Depth,
+    pace: Pace,
 }
 
 impl Disk {
     const fn unknown(dev: u64) -> Self {
-        Self { dev, fast_reads: 0, slow_reads: 0, slow_us: 0, readers: 0, depth: Depth::new() }
+        Self { dev, readers: 0, pace: Pace::new() }
     }
 
-    fn has_room(&self) -> bool {
-        self.readers < self.depth.readers()
+    /// The readers that jobs which go on may have. All other reads of the program (`open`, a small `pread`, its
+    /// own pages) wait behind those of the readers.
+    fn depth(&self) -> usize {
+        usize::try_from(self.pace.depth()).unwrap_or(READERS_MAX)
     }
 }
 
@@ -517,20 +507,58 @@ impl State {
     }
 
     fn could_be_read(&self, job: &Job) -> bool {
-        job.phase == Phase::Pending && self.has_room(job.file.dev)
+        job.phase == Phase::Pending && self.has_room(job)
     }
 
-    fn has_room(&self, dev: u64) -> bool {
-        let known = self.disks[..self.disks_used].iter().find(|disk| disk.dev == dev);
-        known.is_none_or(Disk::has_room)
+    /// Says whether the disk of a job has room for one more reader. The depth is for jobs that go on; the first
+    /// reads of files do not wait for them.
+    fn has_room(&self, job: &Job) -> bool {
+        let mut known = self.disks[..self.disks_used].iter();
+        let disk = known.find(|disk| disk.dev == job.file.dev);
+        !job.goes_on() || disk.is_none_or(|disk| disk.readers < disk.depth())
     }
 
-    /// The next step of a job.
-    pub(crate) fn chunk(&mut self, index: usize) -> Chunk {
-        let Job { file, files, at, end, .. } = self.jobs[index];
-        let len = end.min(end_of_block(at)).saturating_sub(at).max(1);
-        let readers = self.disk(file.dev).readers;
-        Chunk { files, sink: self.sink, file, offset: at, len, readers }
+    /// Begins the next step of a job: one block, or if the job goes on as much as the disk's pace says. A call of
+    /// [`note_pace`](Self::note_pace) follows.
+    pub(crate) fn begin_chunk(&mut self, index: usize, now_us: u64) -> Chunk {
+        let job = self.jobs[index];
+        let Job { file, files, at, end, .. } = job;
+        let pace = &mut self.disk(file.dev).pace;
+        let most = if job.goes_on() { pace.chunk() } else { BLOCK };
+        let len = end.min(end_of(at, most)).saturating_sub(at).max(1);
+        pace.begin(len, Duration::from_micros(now_us));
+        Chunk { files, sink: self.sink, file, offset: at, len }
+    }
+
+    /// Notes that the read of a chunk has ended. `slept`: it had to wait for the disk.
+    pub(crate) fn note_pace(&mut self, chunk: Chunk, read: u64, slept: bool, now_us: u64) {
+        let brought = if slept { read } else { 0 };
+        let pace = &mut self.disk(chunk.file.dev).pace;
+        pace.end(chunk.len, brought, Duration::from_micros(now_us));
+    }
+
+    /// Puts a job that goes on behind others that wait for its disk, and says whether it did.
+    pub(crate) fn gives_way(&mut self, index: usize) -> bool {
+        let Job { file, at, yield_at, phase, .. } = self.jobs[index];
+        let may_go_on = self.readahead(file.dev) == Readahead::Usual && at < yield_at;
+        let waits = |job: &Job| {
+            job.phase == Phase::Pending && job.file.dev == file.dev && !self.has_room(job)
+        };
+        let disk = self.disks[..self.disks_used].iter().find(|disk| disk.dev == file.dev);
+        let are_many = disk.is_some_and(|disk| disk.readers > disk.depth());
+        if phase != Phase::Reading
+            || may_go_on
+            || !self.jobs[index].goes_on()
+            || !(are_many || self.jobs[..self.jobs_used].iter().any(waits))
+        {
+            return false;
+        }
+        self.tickets += 1;
+        let job = &mut self.jobs[index];
+        (job.phase, job.ticket) = (Phase::Pending, self.tickets);
+        let disk = self.disk(file.dev);
+        disk.readers = disk.readers.saturating_sub(1);
+        true
     }
 
     /// Notes the descriptor that a reader has opened for its job.
@@ -622,7 +650,7 @@ impl State {
         let may_go_on = self.readahead(file.dev) == Readahead::Usual && at < yield_at;
         // Another job would get this reader, or its place at the disk.
         let is_in_the_way = |job: &Job| {
-            let has_room = self.has_room(job.file.dev);
+            let has_room = self.has_room(job);
             job.phase == Phase::Pending
                 && if has_room { self.idle == 0 } else { job.file.dev == file.dev }
         };
@@ -709,39 +737,16 @@ impl State {
             self.table.set_flags(fd, 0);
             close(fd);
         }
-        self.disks.iter_mut().for_each(|disk| disk.readers = 0);
+        self.disks.iter_mut().for_each(|disk| *disk = Disk::unknown(disk.dev));
         let sink = self.sink.take();
         sink.into_iter().for_each(|fd| self.table.set_flags(fd, 0));
         sink
     }
 
-    /// Notes the time of a read that had to wait for the disk. All readers of the disk have shared it meanwhile.
-    /// Short reads do not tell the disk's speed.
-    pub(crate) fn note_speed(&mut self, chunk: Chunk, read: u64, began_us: u64, now_us: u64) {
-        let disk = self.disk(chunk.file.dev);
-        disk.depth.note(read, began_us, now_us, [chunk.readers, disk.readers]);
-        if read < BLOCK / 2 {
-            return;
-        }
-        let share_us = now_us.saturating_sub(began_us) / disk.readers.max(1) as u64;
-        let is_fast = disk.fast_reads == FAST_READS;
-        if share_us < FAST_US {
-            disk.fast_reads = (disk.fast_reads + 1).min(FAST_READS);
-            disk.slow_reads = 0;
-        } else if is_fast && share_us > SLOW_AHEAD_US && began_us >= disk.slow_us {
-            (disk.slow_reads, disk.slow_us) = (disk.slow_reads + 1, now_us);
-            if disk.slow_reads == SLOW_AHEAD_READS {
-                (disk.fast_reads, disk.slow_reads) = (0, 0);
-            }
-        } else if !is_fast && share_us > SLOW_US {
-            disk.fast_reads = 0;
-        }
-    }
-
     /// The kernel's readahead on a disk. On a slow disk it is off, because every stream would wait for the
     /// readahead of the others. Unknown disks count as slow.
     pub(crate) fn readahead(&mut self, dev: u64) -> Readahead {
-        if self.disk(dev).fast_reads == FAST_READS { Readahead::Usual } else { Readahead::Off }
+        if self.disk(dev).pace.readahead() { Readahead::Usual } else { Readahead::Off }
     }
 
     fn disk(&mut self, dev: u64) -> &mut Disk {
@@ -761,7 +766,12 @@ impl State {
 }
 
 fn end_of_block(offset: u64) -> u64 {
-    (offset / BLOCK).saturating_add(1).saturating_mul(BLOCK)
+    end_of(offset, BLOCK)
+}
+
+/// The end of the part of a file around an offset, if all parts have `len` bytes.
+fn end_of(offset: u64, len: u64) -> u64 {
+    (offset / len).saturating_add(1).saturating_mul(len)
 }
 
 fn place(want: Want) -> u64 {

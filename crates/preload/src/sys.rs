@@ -285,7 +285,7 @@ pub(crate) fn read_to_scratch(
 /// processor's cache.
 pub(crate) const SCRATCH_REACH: u64 = (SCRATCH_BYTES * SCRATCH_PARTS) as u64;
 const SCRATCH_BYTES: usize = 64 * 1024;
-const SCRATCH_PARTS: usize = 4;
+const SCRATCH_PARTS: usize = 16;
 static SCRATCH: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 
 /// Maps the memory for [`read_to_scratch`]. False: there is none.

@@ -19,7 +19,7 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 11] = [
     ("sendfile", &["outq", "ring"]),
     ("libsamum", &["ring", "sendfile"]),
     ("samum", &["http", "http1", "outq", "ring", "sendfile"]),
-    ("preload", &[]),
+    ("preload", &["pace"]),
     ("testkit", &["http", "http1", "outq", "ring", "sendfile"]),
     ("bench", &["http", "http1", "outq", "ring", "sendfile"]),
 ];

@@ -30,7 +30,7 @@ fn assert_deferred(verdict: Verdict) {
 
 /// Reads a chunk; returns the sockets that are resumed.
 fn step(state: &mut State, job: usize, error: Option<Errno>) -> Vec<c_int> {
-    let chunk = state.chunk(job);
+    let chunk = state.begin_chunk(job, 0);
     let read = if error.is_some() { 0 } else { chunk.len };
     state.advance(job, chunk, read, error);
     resume(state, job)
@@ -52,8 +52,8 @@ fn sockets_that_want_the_same_wait_for_one_read() {
     }
     let job = state.take_pending().unwrap();
     assert_eq!(state.take_pending(), None);
-    assert_eq!(state.chunk(job).offset, 4096, "from the page's first byte");
-    assert_eq!(state.chunk(job).len, BLOCK - 4096, "to the block's end");
+    assert_eq!(state.begin_chunk(job, 0).offset, 4096, "from the page's first byte");
+    assert_eq!(state.begin_chunk(job, 0).len, BLOCK - 4096, "to the block's end");
     assert!(!state.has_ended(job));
     assert_eq!(step(&mut state, job, None), [10, 11, 12]);
     assert!((10..13).all(|socket| state.table.flags(socket) & DEFERRED == 0));
@@ -89,7 +89,7 @@ fn a_small_range_is_all_that_is_read() {
     let mut state = state();
     assert_deferred(defer(&mut state, 10, Want { file: FILE, offset: 10 * BLOCK, count: 100 }));
     let job = state.take_pending().unwrap();
-    assert_eq!(state.chunk(job).len, 100);
+    assert_eq!(state.begin_chunk(job, 0).len, 100);
     assert_eq!(step(&mut state, job, None), [10]);
     assert!(state.has_ended(job));
 }
@@ -100,7 +100,7 @@ fn an_error_is_told_once_to_each_at_its_place() {
     assert_deferred(defer(&mut state, 10, want(0)));
     assert_deferred(defer(&mut state, 11, want(0)));
     let job = state.take_pending().unwrap();
-    let chunk = state.chunk(job);
+    let chunk = state.begin_chunk(job, 0);
     state.advance(job, chunk, 8192, Some(libc::EIO));
     assert_eq!(resume(&mut state, job), [10, 11]);
     assert!(state.has_ended(job));
@@ -130,7 +130,7 @@ fn without_a_free_job_a_socket_waits_for_another() {
     // This may go on for any time: nothing has been read for the socket in vain.
     for _ in 0..3 * STRIKES_MAX {
         assert_deferred(state.defer(1000, want(0), 0, || panic!("no room")));
-        let chunk = state.chunk(job);
+        let chunk = state.begin_chunk(job, 0);
         state.jobs[job].end = chunk.offset + 2 * BLOCK;
         assert_eq!(step(&mut state, job, None), [1000]);
     }
@@ -217,7 +217,7 @@ fn a_closed_epoll_instance_watches_no_socket() {
     state.forget_instance(1, |socket, change| told.push((socket, change.events)));
     assert_eq!(told, [(10, OUT)], "it may have another descriptor");
     let job = state.take_pending().unwrap();
-    let chunk = state.chunk(job);
+    let chunk = state.begin_chunk(job, 0);
     state.advance(job, chunk, chunk.len, None);
     state.resume(job, |_, changes, _| assert!(changes.as_slice().is_empty(), "another's number"));
     let verdict = defer(&mut state, 11, want(0));
@@ -271,86 +271,35 @@ fn many_are_resumed_in_turns() {
         assert_deferred(defer(&mut state, socket, want(0)));
     }
     let job = state.take_pending().unwrap();
-    let chunk = state.chunk(job);
+    let chunk = state.begin_chunk(job, 0);
     state.advance(job, chunk, chunk.len, None);
     assert_eq!(state.resume(job, |_, _, _| {}), RESUMED_MAX);
     assert_eq!(resume(&mut state, job).len(), 1000 - RESUMED_MAX);
 }
 
-/// Notes a read of so many bytes between two times.
-fn note(state: &mut State, len: u64, began_us: u64, now_us: u64) {
-    let readers = state.disk(FILE.dev).readers;
-    let chunk = Chunk { files: Files::NONE, sink: None, file: FILE, offset: 0, len, readers };
-    state.note_speed(chunk, len, began_us, now_us);
-}
-
-/// The readahead of a disk after a read of a block that took so long.
-fn after_read(state: &mut State, now_us: &mut u64, took_us: u64) -> Readahead {
-    let began = *now_us;
-    *now_us += took_us;
-    note(state, BLOCK, began, *now_us);
-    state.readahead(1)
-}
-
-#[test]
-fn disks_are_slow_until_they_have_shown_otherwise() {
-    let (mut state, mut now) = (state(), 7);
-    for _ in 1..FAST_READS {
-        assert_eq!(after_read(&mut state, &mut now, 100), Readahead::Off);
+/// Has a disk bring blocks, one in each so many microseconds, for half a second.
+fn read_blocks(state: &mut State, dev: u64, took_us: u64) {
+    let chunk = Chunk {
+        files: Files::NONE,
+        sink: None,
+        file: FileId { dev, ino: 2 },
+        offset: 0,
+        len: BLOCK,
+    };
+    for read in 0..500_000 / took_us {
+        let began = Duration::from_micros(read * took_us);
+        state.disk(dev).pace.begin(BLOCK, began);
+        state.note_pace(chunk, BLOCK, true, (read + 1) * took_us);
     }
-    assert_eq!(after_read(&mut state, &mut now, 100), Readahead::Usual);
-    assert_eq!(state.readahead(2), Readahead::Off);
-    for _ in 0..SLOW_AHEAD_READS {
-        note(&mut state, 4096, now, now + 10 * SLOW_AHEAD_US);
-        assert_eq!(state.readahead(1), Readahead::Usual, "too little to tell");
-    }
-    for _ in 1..SLOW_AHEAD_READS {
-        assert_eq!(after_read(&mut state, &mut now, SLOW_AHEAD_US + 1), Readahead::Usual);
-    }
-    assert_eq!(after_read(&mut state, &mut now, SLOW_AHEAD_US + 1), Readahead::Off);
-    assert_eq!(after_read(&mut state, &mut now, 100), Readahead::Off, "from the beginning");
 }
 
 #[test]
-fn reads_that_wait_in_one_queue_are_slow_once() {
-    let (mut state, mut now) = (state(), 7);
-    for _ in 0..FAST_READS {
-        after_read(&mut state, &mut now, 100);
-    }
-    for _ in 0..3 * SLOW_AHEAD_READS {
-        note(&mut state, BLOCK, now, now + 10 * SLOW_AHEAD_US);
-    }
-    assert_eq!(state.readahead(1), Readahead::Usual);
-    now += 10 * SLOW_AHEAD_US;
-    for _ in 2..SLOW_AHEAD_READS {
-        after_read(&mut state, &mut now, 2 * SLOW_AHEAD_US);
-    }
-    assert_eq!(after_read(&mut state, &mut now, 100), Readahead::Usual, "that was a queue");
-    assert_eq!(after_read(&mut state, &mut now, 2 * SLOW_AHEAD_US), Readahead::Usual);
-}
-
-#[test]
-fn readers_at_work_share_a_disk() {
-    let (mut state, mut now) = (state(), 7);
-    state.disk(1).readers = 8;
-    // The other readers are at another disk.
-    (state.threads, state.idle) = (32, 4);
-    for _ in 0..FAST_READS {
-        after_read(&mut state, &mut now, 8 * FAST_US - 8);
-    }
-    assert_eq!(state.readahead(1), Readahead::Usual);
-    for _ in 0..SLOW_AHEAD_READS {
-        assert_eq!(after_read(&mut state, &mut now, 8 * SLOW_AHEAD_US), Readahead::Usual);
-    }
-    for _ in 0..SLOW_AHEAD_READS {
-        after_read(&mut state, &mut now, 8 * SLOW_AHEAD_US + 8);
-    }
-    assert_eq!(state.readahead(1), Readahead::Off);
-    for _ in 1..FAST_READS {
-        after_read(&mut state, &mut now, 0);
-    }
-    after_read(&mut state, &mut now, 8 * SLOW_US + 8);
-    assert_eq!(after_read(&mut state, &mut now, 0), Readahead::Off, "they must be in a row");
+fn the_kernel_reads_ahead_on_disks_that_are_fast() {
+    let mut state = state();
+    read_blocks(&mut state, 1, 100);
+    read_blocks(&mut state, 2, 4_000);
+    let readahead = [1, 2, 3].map(|dev| state.readahead(dev));
+    assert_eq!(readahead, [Readahead::Usual, Readahead::Off, Readahead::Off]);
 }
 
 /// The number of bytes that a new job for so many bytes reads.
@@ -363,10 +312,8 @@ fn reach(state: &mut State, count: u64) -> u64 {
 
 #[test]
 fn on_a_fast_disk_a_stream_begins_with_a_window() {
-    let (mut state, mut now) = (state(), 7);
-    for _ in 0..FAST_READS {
-        after_read(&mut state, &mut now, 100);
-    }
+    let mut state = state();
+    read_blocks(&mut state, 1, 100);
     // lighttpd asks for 256 KiB less a header.
     assert_eq!(reach(&mut state, BLOCK - 168), WINDOW_FAST_MIN + BLOCK);
     assert_eq!(reach(&mut state, 8 * BLOCK), 16 * BLOCK + BLOCK);
@@ -376,10 +323,8 @@ fn on_a_fast_disk_a_stream_begins_with_a_window() {
 
 #[test]
 fn what_is_read_ahead_is_a_part_of_memory() {
-    let (mut state, mut now) = (state(), 7);
-    for _ in 0..FAST_READS {
-        after_read(&mut state, &mut now, 100);
-    }
+    let mut state = state();
+    read_blocks(&mut state, 1, 100);
     assert_eq!(state.begin_reading(2 << 30, None), None);
     for socket in 0..1000i32 {
         let file = FileId { dev: 1, ino: 1 << 32 | u64::from(socket.cast_unsigned() % 100) };
@@ -397,9 +342,9 @@ fn what_is_read_ahead_is_a_part_of_memory() {
 #[test]
 fn a_job_goes_on_beside_others_on_a_fast_disk_only() {
     for is_fast in [false, true] {
-        let (mut state, mut now) = (state(), 7);
-        for _ in 0..if is_fast { FAST_READS } else { 0 } {
-            after_read(&mut state, &mut now, 100);
+        let mut state = state();
+        if is_fast {
+            read_blocks(&mut state, 1, 100);
         }
         assert_deferred(defer(&mut state, 10, want(0)));
         let job = state.take_pending().unwrap();
@@ -407,7 +352,7 @@ fn a_job_goes_on_beside_others_on_a_fast_disk_only() {
         assert_deferred(defer(&mut state, 11, other));
         while resume(&mut state, job).is_empty() {
             assert!(!state.has_ended(job), "somebody waits");
-            let chunk = state.chunk(job);
+            let chunk = state.begin_chunk(job, 0);
             state.advance(job, chunk, chunk.len, None);
         }
         assert!(state.jobs[job].at < state.jobs[job].end);
@@ -418,35 +363,67 @@ fn a_job_goes_on_beside_others_on_a_fast_disk_only() {
             assert!(at < WINDOW_FAST_MAX, "others wait");
             assert_deferred(defer(&mut state, 10, want(at)));
             while resume(&mut state, job).is_empty() {
-                let chunk = state.chunk(job);
+                let chunk = state.begin_chunk(job, 0);
                 state.advance(job, chunk, chunk.len, None);
             }
         }
     }
 }
 
+/// Lets a number of streams go on, with one job each.
+fn go_on(state: &mut State, streams: u64) {
+    for ino in 10..10 + streams {
+        let file = FileId { dev: 1, ino };
+        assert_deferred(defer(state, 10, Want { file, ..want(0) }));
+        let job = state.jobs.iter_mut().find(|job| job.file == file).unwrap();
+        (job.window, job.end) = (64 * BLOCK, 64 * BLOCK);
+    }
+}
+
 #[test]
-fn a_disk_has_no_more_readers_than_it_is_given() {
+fn streams_that_go_on_take_turns_and_first_reads_pass_them() {
     let mut state = state();
-    for ino in 0..40 {
-        let file = FileId { dev: 1, ino: 10 + ino };
-        assert_deferred(defer(&mut state, 10, Want { file, ..want(0) }));
-    }
-    state.disk(1).depth = Depth::of(3);
-    let jobs: Vec<_> = (0..3).map(|_| state.take_pending().unwrap()).collect();
+    go_on(&mut state, 8);
+    let depth = state.disk(1).depth();
+    let mut reading: Vec<_> = (0..depth).map(|_| state.take_pending().unwrap()).collect();
     assert_eq!((state.pending(), state.take_pending()), (0, None));
-    assert_deferred(defer(&mut state, 11, Want { file: FileId { dev: 2, ino: 1 }, ..want(0) }));
-    assert_eq!(state.pending(), 1, "another disk has room");
-    assert!(state.take_pending().is_some());
-    state.jobs[jobs[0]].phase = Phase::Ended;
-    state.free(jobs[0]);
-    assert!(state.take_pending().is_some(), "somebody has left");
-    assert_eq!(state.take_pending(), None);
-    // Only reads that had to wait tell the speed.
-    for _ in 0..4 {
-        note(&mut state, BLOCK, 0, 100);
+    // Another disk has room, and so has a file of which nothing was read.
+    for dev in [1, 2] {
+        let file = FileId { dev, ino: 1 };
+        assert_deferred(defer(&mut state, 11, Want { file, ..want(0) }));
+        let first = state.take_pending().unwrap();
+        assert!(!state.gives_way(first));
+        state.jobs[first].phase = Phase::Ended;
+        state.free(first);
     }
-    assert!(state.take_pending().is_some());
+    // One chunk each, round and round.
+    let mut turns = vec![0; JOBS_MAX];
+    for _ in 0..80 {
+        let job = reading.remove(0);
+        turns[job] += 1;
+        let chunk = state.begin_chunk(job, 0);
+        state.note_pace(chunk, chunk.len, true, 0);
+        state.advance(job, chunk, chunk.len, None);
+        assert!(state.gives_way(job));
+        reading.push(state.take_pending().unwrap());
+        assert_eq!(state.take_pending(), None);
+    }
+    assert_eq!(turns[..8], [10; 8]);
+}
+
+#[test]
+fn a_stream_that_goes_on_reads_as_much_as_the_pace_says() {
+    let mut state = state();
+    read_blocks(&mut state, 1, 100);
+    let chunk = state.disk(1).pace.chunk();
+    assert!(chunk > BLOCK);
+    go_on(&mut state, 1);
+    let job = state.take_pending().unwrap();
+    assert_eq!(state.begin_chunk(job, 0).len, chunk);
+    assert_deferred(defer(&mut state, 12, Want { file: FileId { dev: 1, ino: 9 }, ..want(0) }));
+    let job = state.take_pending().unwrap();
+    state.jobs[job].window = 0;
+    assert_eq!(state.begin_chunk(job, 0).len, BLOCK);
 }
 
 #[test]
@@ -476,7 +453,7 @@ fn an_error_by_a_closed_descriptor_reaches_no_socket() {
     let mut state = state();
     assert_deferred(defer(&mut state, 10, want(0)));
     let job = state.take_pending().unwrap();
-    let chunk = state.chunk(job);
+    let chunk = state.begin_chunk(job, 0);
     // The program closes the descriptor and opens a pipe at its number before the reader uses it.
     state.forget(100);
     state.advance(job, chunk, 0, Some(libc::ESPIPE));
