@@ -10,11 +10,12 @@ use modules::Arrow;
 mod modules;
 
 /// Each crate, and the crates of the workspace that it may depend on.
-const MAY_DEPEND_ON: [(&str, &[&str]); 11] = [
+const MAY_DEPEND_ON: [(&str, &[&str]); 12] = [
     ("outq", &[]),
     ("http", &[]),
     ("http1", &["http"]),
     ("pace", &[]),
+    ("media", &[]),
     ("ring", &[]),
     ("sendfile", &["outq", "ring"]),
     ("libsamum", &["ring", "sendfile"]),
@@ -28,7 +29,7 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 11] = [
 const FOR_EXAMPLES: [(&str, &str); 2] = [("sendfile", "http"), ("sendfile", "http1")];
 
 /// Crates that do no I/O. They use `core`, `alloc` and other pure crates, and no code from elsewhere.
-const PURE: [&str; 4] = ["http", "http1", "outq", "pace"];
+const PURE: [&str; 5] = ["http", "http1", "media", "outq", "pace"];
 
 /// Files with `unsafe` in them, tests included.
 const UNSAFE: [&str; 32] = [
