@@ -102,7 +102,7 @@ pub struct FileSource {
 }
 
 /// A promised range of a file, as far as no read of it has begun.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Promise {
     file: Rc<File>,
     /// Position in the stream of the next byte to fill.
@@ -326,11 +326,10 @@ impl FileSource {
         let now = cx.ring.now();
         let mut looked_at = 0;
         let mut index = 0;
-        while let Some(promise) = self.promises.get_mut(index) {
+        'promises: while let Some(promise) = self.promises.get_mut(index) {
             if looked_at == SOURCES_AHEAD_MAX {
                 return;
             }
-            looked_at += 1;
             cx.disk.introduce(cx.ring, &promise.file, promise.caching);
             let window = promise.window.bytes();
             let chunk = chunk_within(promise.window, self.chunk);
@@ -340,17 +339,20 @@ impl FileSource {
                 // is full.
                 let at_head = head_missing && index == 0 && promise.at == queue.ready();
                 let used = self.reading + self.held;
-                if !at_head && used >= window / 2 {
+                if !at_head && (used >= window / 2 || promise.at - queue.ready() >= window) {
                     return;
                 }
-                // A resident range further back will be lent when its turn comes.
-                let look = !promise.from_disk;
-                if !at_head
-                    && takes == Takes::Files
-                    && promise.file.resident(cx.ring, promise.offset, left.min(BLOCK), now, look)
-                        > 0
-                {
-                    break;
+                if !at_head && takes == Takes::Files {
+                    let within = left.min(BLOCK - promise.offset % BLOCK);
+                    let look = !promise.from_disk;
+                    match promise.file.resident(cx.ring, promise.offset, within, now, look) {
+                        0 => {}
+                        // It will be lent when its turn comes, and what is behind it may be missing.
+                        found => {
+                            index = self.pass_over(index, found);
+                            continue 'promises;
+                        }
+                    }
                 }
                 // Reads end at multiples of the chunk, so that they cover whole blocks.
                 let most = if window.saturating_sub(used) < chunk { BLOCK } else { chunk };
@@ -384,6 +386,34 @@ impl FileSource {
                 self.promises.remove(index);
             } else {
                 index += 1;
+            }
+            looked_at += 1;
+        }
+    }
+
+    /// Leaves the first `len` bytes of a promise as they are, resident, in a promise of their own or with
+    /// those passed over just before. Returns the place of the rest.
+    fn pass_over(&mut self, index: usize, len: u64) -> usize {
+        let mut front = self.promises[index].clone();
+        front.end = front.offset + len;
+        self.promises[index].advance(len);
+        let is_last = self.promises[index].is_done();
+        let before = index.checked_sub(1).and_then(|before| self.promises.get_mut(before));
+        match before {
+            Some(before) if before.is_continued_by(&front) => {
+                before.end = front.end;
+                if is_last {
+                    self.promises.remove(index);
+                }
+                index
+            }
+            _ if is_last => {
+                self.promises[index] = front;
+                index + 1
+            }
+            _ => {
+                self.promises.insert(index, front);
+                index + 1
             }
         }
     }
@@ -518,6 +548,11 @@ impl Promise {
         } else {
             Readahead::Off
         }
+    }
+
+    fn is_continued_by(&self, next: &Self) -> bool {
+        let is_next = self.end == next.offset && self.at + (self.end - self.offset) == next.at;
+        is_next && Rc::ptr_eq(&self.file, &next.file) && !self.occupied
     }
 
     const fn advance(&mut self, count: u64) {

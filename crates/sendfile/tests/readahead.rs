@@ -1,6 +1,7 @@
 //! The lengths of the reads of a cold file, on a simulated disk: short reads come first where the kernel
 //! reads ahead.
 
+use core::ops::Range;
 use core::time::Duration;
 use std::rc::Rc;
 
@@ -63,8 +64,12 @@ impl Setup {
     /// Sends a cold file of `len` bytes from `offset` on; returns the bytes that each pump began to read.
     fn send(&mut self, len: u64, offset: u64) -> Vec<u64> {
         let file = self.file(len);
+        self.send_file(&file, offset..len)
+    }
+
+    fn send_file(&mut self, file: &Rc<File>, range: Range<u64>) -> Vec<u64> {
         let mut stream = Stream::new();
-        stream.push_file(&file, offset..len, Policy::default());
+        stream.push_file(file, range, Policy::default());
         let mut reads = Vec::new();
         let Self { ring, disk, transport, .. } = self;
         loop {
@@ -123,4 +128,25 @@ fn a_slow_disk_and_a_short_range_are_read_without_a_ramp() {
     assert_eq!(slow.send(8 * MIB, 0)[0], MIB, "half of the window at once");
     let mut fast = Setup::new(Duration::from_micros(100));
     assert_eq!(fast.send(8 * MIB, 8 * MIB - 300 * KIB)[..], [300 * KIB]);
+}
+
+/// Every fourth block of a file is missing, and the disk is slow.
+#[test]
+fn of_a_file_that_is_partly_there_only_what_is_missing_is_read_and_all_of_a_window_at_once() {
+    let read = Duration::from_millis(60);
+    let mut slow = Setup::new(read);
+    slow.send(4 * MIB, 0);
+    let file = slow.file(8 * MIB);
+    slow.send_file(&file, 0..8 * MIB);
+    assert_eq!(file.resident(&slow.ring, 0, 8 * MIB, slow.ring.now(), true), 8 * MIB);
+    for block in (0..32).step_by(4) {
+        let start = block * 256 * KIB;
+        slow.world.evict_range("file", start..start + 256 * KIB);
+    }
+    let began = slow.ring.now();
+    let reads = slow.send_file(&file, 0..8 * MIB);
+    assert_eq!(reads.iter().sum::<u64>(), 8 * 256 * KIB, "{reads:?}");
+    // The first hole waits for the disk alone; then there are two in each window of 2 MiB.
+    let took = slow.ring.now().since(began);
+    assert!(took < read * 6, "{took:?}, {reads:?}");
 }

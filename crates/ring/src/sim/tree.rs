@@ -1,6 +1,7 @@
 //! What a test does to files. Paths begin at the root; a leading slash may be left out. They need not be
 //! UTF-8 where files and directories are made.
 
+use core::ops::Range;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
@@ -191,9 +192,18 @@ impl World {
     ///
     /// If there is no such file.
     pub fn evict(&self, path: &str) {
+        self.evict_range(path, 0..u64::MAX);
+    }
+
+    /// Drop the whole pages of a range of a file from the page cache.
+    ///
+    /// # Panics
+    ///
+    /// If the file is not there.
+    pub fn evict_range(&self, path: &str, range: Range<u64>) {
         let mut state = self.state();
         let ino = state.find(path, false).ino.expect("the file is there");
-        state.evict(ino, 0, 0).expect("a file");
+        state.evict(ino, range.start, range.end - range.start).expect("a file");
     }
 
     /// Drop all files from the page cache, but for what is just being read.
