@@ -145,7 +145,8 @@ int samum_signal(samum_queue *queue, int number, uint64_t token, uint64_t *call)
 /* Opens a regular file beneath a directory: SAMUM_OPENED, and then the file is the caller's to close. The path is relative;
  * neither `..` nor symbolic links lead out of the directory (EXDEV). EISDIR is the error of a directory, EINVAL that
  * of what is no regular file; others are those of openat2(2). `path` ends with a NUL, and is copied. `flags` are 0 or
- * SAMUM_NOCACHE; without it files up to 1 GiB stay in the page cache. Fails with EINVAL for other flags. */
+ * SAMUM_NOCACHE; without it files up to 1 GiB stay in the page cache, and if 8 GiB have been sent, those that are sent
+ * most often. Fails with EINVAL for other flags. */
 int samum_open(samum_queue *queue, uint64_t directory, const char *path, int flags, uint64_t token, uint64_t *call);
 
 /* Sends pieces in their order: SAMUM_SENT when the system has taken all of them. Sends on one socket leave in the order of

@@ -128,8 +128,8 @@ pub struct Serve {
     #[arg(long)]
     pub listing: bool,
 
-    /// Which files stay in the page cache after they were read: `auto` keeps all but the largest
-    #[arg(long, value_enum, default_value_t = Cache::Auto)]
+    /// Which files stay in the page cache after they were read
+    #[arg(long, value_enum, default_value_t = Cache::Popular, long_help = CACHE_HELP)]
     pub cache: Cache,
 
     /// How the ETag of a file is made
@@ -190,12 +190,13 @@ pub enum Driver {
 /// `--cache`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Cache {
-    /// Files up to an eighth of the memory stay
-    Auto,
     /// Everything stays
     Always,
     /// Nothing stays
     Never,
+    /// What is requested often stays
+    #[value(alias = "auto")]
+    Popular,
 }
 
 /// `--etag`.
@@ -206,6 +207,14 @@ pub enum Etag {
     /// The contents
     Hash,
 }
+
+const CACHE_HELP: &str = "Which files stay in the page cache after they were read.\n\n\
+    popular: while all files that are requested fit into the memory, all of them. Then those that are requested \
+    most often; the others are read in such a way that they take no place from these, as with never. So a \
+    crawler that reads every file once does not slow down the visitors. A file larger than a tenth of the \
+    memory is never popular. (auto is the old name.)\n\n\
+    always: all files, as with other servers. When memory is short, the kernel decides what goes.\n\n\
+    never: none: for files that are read once, or that another program wants the memory for.";
 
 const ETAG_HELP: &str = "How the ETag of a file is made. All ETags are strong: a download is resumed, and a cached copy \
     confirmed, only if the bytes are the same.\n\n\
@@ -244,9 +253,9 @@ impl Serve {
                 listing: self.listing,
                 policy: Policy {
                     caching: match self.cache {
-                        Cache::Auto => Caching::Auto,
                         Cache::Always => Caching::Always,
                         Cache::Never => Caching::Never,
+                        Cache::Popular => Caching::Popular,
                     },
                     window: Window::of(self.readahead),
                 },

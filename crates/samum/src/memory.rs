@@ -8,7 +8,7 @@ use std::fs;
 
 /// Returns the bytes of memory that this process may use.
 ///
-/// It reads small files of `/proc` and `/sys`, so call it at the start of a worker only.
+/// It reads small files of `/proc` and `/sys`, so call it at the start only.
 pub(crate) fn limit() -> u64 {
     let info = rustix::system::sysinfo();
     let machine = info.totalram.saturating_mul(info.mem_unit.into());

@@ -11,6 +11,7 @@ use std::thread;
 use ring::{Choice, Ring, Waker};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sendfile::PageCache;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
@@ -22,7 +23,7 @@ use crate::say::say;
 use crate::shell::kind;
 use crate::site::Sites;
 use crate::worker::{Parts, Worker};
-use crate::{follow, listen};
+use crate::{follow, listen, memory};
 
 /// The time for responses that have begun, after the signal to stop.
 const RESPONSES_MAX: Duration = Duration::from_secs(30);
@@ -94,6 +95,8 @@ pub fn run(config: &Config) -> Result<(), String> {
 
     let descriptors_for_connections = descriptors * config.threads / DESCRIPTOR_PARTS * 5;
     let crowd = Crowd::new(connections.min(descriptors_for_connections));
+    // The rest is for buffers, sockets, and what else runs here.
+    let page_cache = Arc::new(PageCache::new(memory::limit() / 4 * 3));
     let (mut workers, inboxes) = Workers::new(config.threads);
     let (started, starts) = mpsc::channel();
     // Not by `join`: a thread whose calls on a dead disk are under way in the kernel's workers does not
@@ -107,6 +110,7 @@ pub fn run(config: &Config) -> Result<(), String> {
             log: log.as_ref().map(duplicate).transpose()?,
             config: config.clone(),
             crowd: Arc::clone(&crowd),
+            page_cache: Arc::clone(&page_cache),
             descriptors,
         };
         let started = started.clone();
@@ -279,6 +283,7 @@ struct Seed {
     log: Option<OwnedFd>,
     config: Config,
     crowd: Arc<Crowd>,
+    page_cache: Arc<PageCache>,
     /// Descriptors for connections and files.
     descriptors: usize,
 }
@@ -337,6 +342,7 @@ impl Seed {
             sites: self.sites,
             roots: self.roots.into_iter().map(|fd| ring.adopt_file(fd)).collect(),
             crowd: self.crowd,
+            page_cache: self.page_cache,
             descriptors_max: (self.descriptors / DESCRIPTOR_PARTS).max(16),
             tuning: self.config.tuning,
             access: self

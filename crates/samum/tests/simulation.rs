@@ -13,6 +13,7 @@ use core::time::Duration;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::panic::{catch_unwind, resume_unwind};
+use std::sync::Arc;
 
 use ring::sim::{Config, Counts, End, MissingPage, Peer, Stall, World};
 use ring::{Ring, Time};
@@ -21,7 +22,7 @@ use samum::config::{Tags, Tuning};
 use samum::crowd::Crowd;
 use samum::site::Sites;
 use samum::worker::{Parts, Worker};
-use sendfile::{Caching, Policy, Window};
+use sendfile::{Caching, PageCache, Policy, Window};
 
 /// Sizes at every boundary: empty, small, the limit of finished responses, one block, several blocks.
 const SIZES: [usize; 10] =
@@ -293,6 +294,7 @@ impl Run {
             sites: Sites::default(),
             roots: vec![ring.sim_root(&world)],
             crowd: Crowd::new(1000),
+            page_cache: Arc::default(),
             descriptors_max: limits.descriptors_max,
             tuning,
             access: None,
@@ -815,7 +817,7 @@ fn any_config(seed: u64, chance: &mut Chance) -> (Config, Tuning) {
     let caching = match chance.below(6) {
         0 => Caching::Never,
         1 => Caching::Always,
-        _ => Caching::Auto,
+        _ => Caching::Popular,
     };
     let tags = if chance.one_in(3) { Tags::Hash } else { Tags::Stat };
     let policy = Policy { caching, ..Policy::default() };
@@ -1074,11 +1076,14 @@ fn scenario(seed: u64) -> Tally {
     }
     let ring = Ring::simulated(&world);
     let descriptors_max = [6, 12, DESCRIPTORS_ENOUGH][chance.below(3)];
+    // Some files are popular, or all or none.
+    let page_cache_bytes = [0, 500_000, 8_000_000, 1 << 30][chance.below(4)];
     let parts = Parts {
         listeners: vec![ring.sim_listener(&world)],
         sites: Sites::default(),
         roots: vec![ring.sim_root(&world)],
         crowd: Crowd::new(1000),
+        page_cache: Arc::new(PageCache::new(page_cache_bytes)),
         descriptors_max,
         tuning,
         access: None,

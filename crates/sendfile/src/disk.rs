@@ -6,6 +6,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ring::{
     Buffer, BufferPool, Completion, Device, Event, Key, Op, PROBE_BYTES_MAX, Pipe, PipePool, Ring,
@@ -15,6 +16,7 @@ use ring::{
 use crate::file::{BLOCK, File, Inodes, Readahead};
 use crate::line::Line;
 pub use crate::line::Owner;
+use crate::page_cache::{Dropping, PageCache};
 use crate::policy::{Caching, Policy};
 use crate::transport::Takes;
 
@@ -29,9 +31,6 @@ pub struct DiskConfig {
     /// Reads in flight at once, of which one device has a half at most, and a quarter if it has not
     /// answered for a second ([`Shares`]).
     pub depth: usize,
-    /// Files larger than this are not cached with [`Caching::Auto`]: they would fill a good part of
-    /// the memory.
-    pub cached_bytes_max: u64,
     /// A read that takes longer fails, if this is set. Reads of a device that has not ended any for so
     /// long fail at once, but for one in each such time.
     pub patience: Option<Duration>,
@@ -41,16 +40,8 @@ pub struct DiskConfig {
 
 impl Default for DiskConfig {
     /// 16 MiB, 64 pipes and 64 reads: enough for 64 streams that each keep one read in flight.
-    /// Files up to 1 GiB are cached.
     fn default() -> Self {
-        Self {
-            memory_bytes: 16 << 20,
-            pipes: 64,
-            depth: 64,
-            cached_bytes_max: 1 << 30,
-            patience: None,
-            token_base: 0,
-        }
+        Self { memory_bytes: 16 << 20, pipes: 64, depth: 64, patience: None, token_base: 0 }
     }
 }
 
@@ -73,6 +64,7 @@ pub struct Disk {
     look_at: Option<Time>,
     holders: Rc<Holders>,
     inodes: Inodes,
+    page_cache: Arc<PageCache>,
     /// By file system.
     abilities: HashMap<u64, Abilities>,
     /// The number of file systems whose names were asked for.
@@ -165,7 +157,9 @@ enum Operation {
     /// Reads that take too long are looked for at this time.
     Look(Time),
     /// Pages that a read left in the page cache are dropped from it.
-    Discard,
+    Discard {
+        _dropping: Option<Dropping>,
+    },
     /// A file system is asked for its name.
     Name {
         dev: u64,
@@ -182,6 +176,10 @@ struct Read {
     policy: Policy,
     how: How,
     readahead: Readahead,
+    /// The dropping reads that had ended before, of a read that is to stay.
+    drops: Option<u64>,
+    /// Some for a read that is not to stay.
+    dropping: Option<Dropping>,
     began: Time,
 }
 
@@ -225,7 +223,8 @@ enum How {
     Keep,
     /// The same, and the read itself drops the pages from the page cache.
     Drop,
-    /// The same, and the pages are dropped after the read.
+    /// The same, and the pages are dropped after the read. Those that others have brought would be
+    /// dropped, too, so it is not used where there are any.
     Discard,
 }
 
@@ -277,12 +276,22 @@ impl Data {
 }
 
 impl Disk {
-    /// Map the buffers.
+    /// Maps the buffers.
     ///
     /// # Errors
     ///
     /// Those of `mmap(2)`.
     pub fn new(config: DiskConfig) -> io::Result<Self> {
+        Self::sharing(config, Arc::default())
+    }
+
+    /// The same, with what the disks of other workers know of the page cache. Disks that send the same
+    /// files with different policies need that to be exact about residency.
+    ///
+    /// # Errors
+    ///
+    /// Those of `mmap(2)`.
+    pub fn sharing(config: DiskConfig, page_cache: Arc<PageCache>) -> io::Result<Self> {
         let block = PROBE_BYTES_MAX;
         let buffers = (config.memory_bytes / block).max(4);
         // A device that does not answer must not have all buffers or pipes either.
@@ -300,6 +309,7 @@ impl Disk {
             look_at: None,
             holders: Rc::default(),
             inodes: Inodes::default(),
+            page_cache,
             abilities: HashMap::new(),
             asked: 0,
         })
@@ -409,7 +419,9 @@ impl Disk {
                 next = Some(next.map_or(due, |next: Time| next.min(due)));
                 continue;
             }
-            let Operation::Read(read) = core::mem::replace(operation, Operation::Discard) else {
+            let Operation::Read(read) =
+                core::mem::replace(operation, Operation::Discard { _dropping: None })
+            else {
                 unreachable!("it has just been looked at")
             };
             self.late.push_back(read.late());
@@ -433,15 +445,12 @@ impl Disk {
         self.line.enter(owner, Device::of(file.dev()));
     }
 
-    /// Tells a file what decides how its residency can be known: what other open files know, whether a
-    /// stream drops what it reads, and which file system it is on. This comes before each use. If the
-    /// name of the file system is not known yet, it is asked for; until the answer comes the file
-    /// system is taken for one of the usual ones.
-    pub(crate) fn introduce(&mut self, ring: &mut Ring, file: &File, caching: Caching) {
-        self.inodes.share(file);
-        if !self.keeps(file, caching) {
-            file.drop_what_is_read();
-        }
+    /// Tells a file what decides how its residency can be known: what other open files and other workers
+    /// know, and which file system it is on. This comes before each use. If the name of the file system
+    /// is not known yet, it is asked for; until the answer comes the file system is taken for one of the
+    /// usual ones.
+    pub(crate) fn introduce(&mut self, ring: &mut Ring, file: &File) {
+        self.inodes.share(file, &self.page_cache);
         if file.is_introduced() {
             return;
         }
@@ -459,19 +468,11 @@ impl Disk {
         }
     }
 
-    /// Whether what is read of a file stays in the page cache.
-    const fn keeps(&self, file: &File, caching: Caching) -> bool {
-        match caching {
-            Caching::Always => true,
-            Caching::Never => false,
-            Caching::Auto => file.size() <= self.config.cached_bytes_max,
-        }
-    }
-
     /// Whether the kernel's readahead may be used on a file: it stays in the page cache, and its disk is
     /// fast. On a slow disk every stream would wait for the readahead of the others.
     pub(crate) fn may_read_ahead(&self, file: &File, caching: Caching) -> bool {
-        self.keeps(file, caching) && self.abilities.get(&file.dev()).is_some_and(Abilities::is_fast)
+        let is_fast = self.abilities.get(&file.dev()).is_some_and(Abilities::is_fast);
+        caching != Caching::Never && is_fast
     }
 
     /// Begin a read of at most `len` bytes, or return `None` if there is no room. Bytes that stay in
@@ -500,8 +501,19 @@ impl Disk {
         self.now = ring.now();
         let device = Device::of(file.dev());
         let (file, began) = (Rc::clone(file), self.now);
-        let how = How::Keep;
-        let mut read = Read { owner, at, file, offset, len, policy, how, readahead, began };
+        let mut read = Read {
+            owner,
+            at,
+            file,
+            offset,
+            len,
+            policy,
+            how: How::Keep,
+            readahead,
+            drops: None,
+            dropping: None,
+            began,
+        };
         if self.refuses(device) {
             self.late.push_back(read.late());
             self.look_at(ring, began);
@@ -510,7 +522,7 @@ impl Disk {
         if !self.reads.may_begin(device, self.now) {
             return None;
         }
-        let keep = self.keeps(&read.file, policy.caching);
+        let keep = policy.caching != Caching::Never;
         let abilities = self.abilities.entry(read.file.dev()).or_default();
         let wanted = usize::try_from(len).unwrap_or(usize::MAX);
         read.file.advise(ring, readahead);
@@ -518,6 +530,7 @@ impl Disk {
             (true, Abilities { splice: true, .. }) if takes == Takes::Files => How::Splice,
             (true, _) => How::Keep,
             (false, Abilities { drop: true, .. }) => How::Drop,
+            (false, _) if read.file.is_cached(ring, offset, len.min(BLOCK)) => How::Keep,
             (false, _) => How::Discard,
         };
         let file = read.file.fd().clone();
@@ -535,10 +548,14 @@ impl Disk {
         Some(self.submit_read(ring, Op::Read { file, offset, buf, caching }, read))
     }
 
-    fn submit_read(&mut self, ring: &mut Ring, op: Op, read: Read) -> Begun {
+    fn submit_read(&mut self, ring: &mut Ring, op: Op, mut read: Read) -> Begun {
         let alone = read.how == How::Splice && read.readahead == Readahead::Far;
         let begun = Begun { len: read.len, alone };
         read.file.begin_read(&read.range(), read.readahead);
+        match read.how {
+            How::Splice | How::Keep => read.drops = read.file.all_drops(&read.range()),
+            How::Drop | How::Discard => read.dropping = read.file.begin_drop(read.offset),
+        }
         self.reads.begin(Device::of(read.file.dev()), self.now);
         self.submit(ring, op, Operation::Read(read));
         if let Some(patience) = self.config.patience {
@@ -561,9 +578,9 @@ impl Disk {
         assert!(self.owns(completion.token), "an operation of this disk");
         let key = Key::from_bits(completion.token - self.config.token_base);
         let operation = self.operations.remove(key).expect("each operation ends once");
-        let read = match operation {
+        let mut read = match operation {
             Operation::Read(read) => read,
-            Operation::Discard => return None,
+            Operation::Discard { .. } => return None,
             Operation::Late(read) => {
                 self.now = ring.now();
                 self.reads.end(Device::of(read.file.dev()), self.now);
@@ -599,7 +616,7 @@ impl Disk {
         };
         let beside = u32::try_from(self.reads.taken()).unwrap_or(u32::MAX - 1);
         if let Ok(data) = &result {
-            self.after(ring, &read, data.len());
+            self.after(ring, &mut read, data.len());
             let took = self.now.since(read.began);
             let abilities = self.abilities.entry(read.file.dev()).or_default();
             abilities.note_speed(data.len(), took, beside);
@@ -634,20 +651,15 @@ impl Disk {
         cannot
     }
 
-    fn after(&mut self, ring: &mut Ring, read: &Read, len: u64) {
+    fn after(&mut self, ring: &mut Ring, read: &mut Read, len: u64) {
         match read.how {
             How::Splice | How::Keep => {
-                let now = ring.now();
-                let end = read.offset + len;
-                for number in read.offset.div_ceil(BLOCK)..end.div_ceil(BLOCK) {
-                    if (number + 1) * BLOCK <= end || end == read.file.size() {
-                        read.file.remember(number, now);
-                    }
-                }
+                read.file.remember_read(&read.range(), len, ring.now(), read.drops);
             }
             How::Discard => {
                 let (file, offset, len) = (read.file.fd().clone(), read.offset, read.len);
-                self.submit(ring, Op::Discard { file, offset, len }, Operation::Discard);
+                let operation = Operation::Discard { _dropping: read.dropping.take() };
+                self.submit(ring, Op::Discard { file, offset, len }, operation);
             }
             How::Drop => {}
         }

@@ -13,9 +13,11 @@
 //! | touch: `RWF_NOWAIT` of the last byte in each block | each use | a file dropped as a whole, or being read again in order |
 //!
 //! All open files of one inode share what is known. A touch proves nothing about a block of which a part
-//! was evicted and read again. So while a read of ours in a block is in flight, no earlier look at the block is believed, and when the read ends, the
-//! looks are forgotten; where the kernel reads ahead, those at all blocks behind it, too. If files of this size are not to stay in the page cache, each use looks: reads
-//! evict parts of blocks all the time.
+//! was evicted and read again. So while a read of ours in a block is in flight, no earlier look at the
+//! block is believed, and when the read ends, the looks are forgotten; where the kernel reads ahead, those
+//! at all blocks behind it, too. A read that drops what it brings may belong to another worker, and what a
+//! look found may go with it. So the workers share a table ([`PageCache`]): while such a read is in flight
+//! nothing of its block counts as resident, and when it has ended, earlier looks are not believed.
 //!
 //! Some file systems do not know `RWF_NOWAIT`, so each is asked for its name once, not on the loop
 //! (`f_type` of `fstatfs(2)`). tmpfs and ramfs have everything in memory, unless there is swap. Then, and
@@ -39,8 +41,11 @@ use core::time::Duration;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 use ring::{Fd, Mapping, PROBE_BYTES_MAX, Ring, Stat, Time};
+
+use crate::page_cache::{Dropping, Inode, PageCache};
 
 /// The unit of residency: what one exact look covers, and what one read brings.
 pub(crate) const BLOCK: u64 = PROBE_BYTES_MAX as u64;
@@ -85,8 +90,8 @@ struct Residency {
     blocks: RefCell<BTreeMap<u64, Block>>,
     /// The number of reads of ours in flight in each block, by block number; never 0.
     reads: RefCell<BTreeMap<u64, u32>>,
-    /// Whether reads of ours drop from the page cache what they bring.
-    dropped: Cell<bool>,
+    /// The name of the inode in the tables that all workers share, if a disk has met it.
+    shared: Option<(Arc<PageCache>, Inode)>,
 }
 
 /// When a block was last found wholly resident.
@@ -96,6 +101,8 @@ struct Block {
     len: u64,
     looked: Time,
     confirmed: Time,
+    /// Names the dropping reads that had ended before the look ([`PageCache::drops`]).
+    drops: u64,
 }
 
 /// The inodes of open files. A file that is found anew has another descriptor than responses under way
@@ -110,7 +117,7 @@ pub(crate) struct Inodes {
 
 impl Inodes {
     /// Has a file share what is known of its inode, from its first use on.
-    pub(crate) fn share(&mut self, file: &File) {
+    pub(crate) fn share(&mut self, file: &File, cache: &Arc<PageCache>) {
         if file.residency.get().is_some() {
             return;
         }
@@ -119,7 +126,10 @@ impl Inodes {
             self.sweep_at = 2 * self.all.len() + INODES_UNSWEPT;
         }
         let known = self.all.entry((file.dev, file.ino)).or_default();
-        let residency = known.upgrade().unwrap_or_default();
+        let residency = known.upgrade().unwrap_or_else(|| {
+            let shared = Some((Arc::clone(cache), Inode::new(file.dev, file.ino)));
+            Rc::new(Residency { shared, ..Residency::default() })
+        });
         *known = Rc::downgrade(&residency);
         file.residency.get_or_init(|| residency);
     }
@@ -224,11 +234,31 @@ impl File {
         BLOCK.min(self.size.saturating_sub(number * BLOCK))
     }
 
-    /// Notes that a stream drops from the page cache what it reads. Such a read may belong to any stream
-    /// and to any open file of the inode, or to another worker, and may drop any part at any time. So
-    /// no look is believed from one use to the next, whatever the policy of the range that is used.
-    pub(crate) fn drop_what_is_read(&self) {
-        self.residency().dropped.set(true);
+    /// Counts a request for bytes of the file, and returns whether they are popular.
+    pub(crate) fn request(&self, range: &Range<u64>) -> bool {
+        let Some((cache, inode)) = &self.residency().shared else { return true };
+        cache.request(*inode, range.start, range.end - range.start)
+    }
+
+    /// Notes that a read within a block begins that drops from the page cache what it brings; it ends
+    /// when the result is dropped. Until then no worker takes the block to be resident, and later none
+    /// believes a look from before.
+    pub(crate) fn begin_drop(&self, offset: u64) -> Option<Dropping> {
+        let (cache, inode) = self.residency().shared.as_ref()?;
+        Some(cache.begin_drop(*inode, offset / BLOCK))
+    }
+
+    /// The dropping reads of a block that have ended: see [`PageCache::drops`].
+    fn drops(&self, number: u64) -> Option<u64> {
+        match &self.residency().shared {
+            Some((cache, inode)) => cache.drops(*inode, number),
+            None => Some(0),
+        }
+    }
+
+    /// The same of each block of a range, of which none may be in flight.
+    pub(crate) fn all_drops(&self, range: &Range<u64>) -> Option<u64> {
+        blocks_of(range).try_fold(0, |sum: u64, number| Some(sum.wrapping_add(self.drops(number)?)))
     }
 
     /// Tell the kernel which readahead to use, unless it has been told.
@@ -268,15 +298,20 @@ impl File {
 
     fn resident_in_block(&self, ring: &Ring, offset: u64, len: u64, now: Time, look: bool) -> u64 {
         let number = offset / BLOCK;
+        // Where a read drops what it brings, what is found now may be gone in a moment.
+        let Some(drops) = self.drops(number) else { return 0 };
         let blocks = &self.residency().blocks;
         let known = blocks.borrow().get(&number).copied();
         if let Some(block) = known {
-            if self.believes(ring, number, block, now) && self.touch(ring, offset + len - 1) {
+            if block.drops == drops
+                && self.believes(ring, number, block, now)
+                && self.touch(ring, offset + len - 1)
+            {
                 return len;
             }
             blocks.borrow_mut().remove(&number);
         }
-        if look { self.look(ring, offset, len, now) } else { 0 }
+        if look { self.look(ring, offset, len, now, drops) } else { 0 }
     }
 
     fn touch(&self, ring: &Ring, at: u64) -> bool {
@@ -287,7 +322,7 @@ impl File {
     fn believes(&self, ring: &Ring, number: u64, block: Block, now: Time) -> bool {
         let residency = self.residency();
         let is_read = residency.reads.borrow().contains_key(&number);
-        if residency.dropped.get() || is_read || block.len < self.block_len(number) {
+        if is_read || block.len < self.block_len(number) {
             return false;
         }
         let age = now.since(block.looked);
@@ -324,6 +359,15 @@ impl File {
             || self.cached_pages(ring, first * PAGE, pages).is_none_or(|cached| cached > 0)
     }
 
+    /// Whether a range within a block is known to be in the page cache, at least in part. Of a read that
+    /// was discarded the page at either end may have stayed.
+    pub(crate) fn is_cached(&self, ring: &Ring, offset: u64, len: u64) -> bool {
+        let first = offset / PAGE;
+        let pages = (offset + len).div_ceil(PAGE) - first;
+        self.telling.get() == Telling::Both
+            && self.cached_pages(ring, first * PAGE, pages).is_some_and(|cached| cached > 2)
+    }
+
     /// Pages of the range that are there or on their way; `None` where that may not be asked.
     fn cached_pages(&self, ring: &Ring, start: u64, pages: u64) -> Option<u64> {
         let cached = ring.cached_pages(&self.fd, start, pages * PAGE);
@@ -334,7 +378,7 @@ impl File {
     }
 
     /// Look exactly, at the whole block if that can be remembered.
-    fn look(&self, ring: &Ring, offset: u64, len: u64, now: Time) -> u64 {
+    fn look(&self, ring: &Ring, offset: u64, len: u64, now: Time, drops: u64) -> u64 {
         let number = offset / BLOCK;
         let start = number * BLOCK;
         let whole = self.block_len(number);
@@ -343,7 +387,7 @@ impl File {
         }
         let found = self.probe(ring, start, whole).unwrap_or(0);
         if found == whole {
-            self.remember(number, now);
+            self.remember(number, now, drops);
         }
         if found > offset - start {
             return len.min(found - (offset - start));
@@ -422,14 +466,35 @@ impl File {
         self.residency().blocks.borrow_mut().split_off(&(start / BLOCK));
     }
 
-    /// The whole block is resident now: a read that stays in the page cache has just brought it.
-    pub(crate) fn remember(&self, number: u64, now: Time) {
+    /// Notes that the blocks are resident of which a read has brought all. `drops`: those of the range
+    /// that was asked for, from before the read. If it may have been dropped since, this does nothing.
+    pub(crate) fn remember_read(
+        &self,
+        asked: &Range<u64>,
+        len: u64,
+        now: Time,
+        drops: Option<u64>,
+    ) {
+        if drops.is_none() || self.all_drops(asked) != drops {
+            return;
+        }
+        let end = asked.start + len;
+        for number in asked.start.div_ceil(BLOCK)..end.div_ceil(BLOCK) {
+            let is_whole = (number + 1) * BLOCK <= end || end == self.size;
+            if let Some(drops) = self.drops(number).filter(|_| is_whole) {
+                self.remember(number, now, drops);
+            }
+        }
+    }
+
+    /// The whole block is resident now.
+    fn remember(&self, number: u64, now: Time, drops: u64) {
         let mut blocks = self.residency().blocks.borrow_mut();
         if blocks.len() >= BLOCKS_MAX {
             blocks.clear();
         }
         let len = self.block_len(number);
-        blocks.insert(number, Block { len, looked: now, confirmed: now });
+        blocks.insert(number, Block { len, looked: now, confirmed: now, drops });
     }
 }
 
@@ -481,9 +546,9 @@ mod tests {
             let mut ring = Ring::simulated(&world);
             let mut inodes = Inodes::default();
             let read = Rc::new(open(&world, &mut ring));
-            inodes.share(&read);
+            inodes.share(&read, &Arc::default());
             let used = if is_found_anew { Rc::new(open(&world, &mut ring)) } else { read.clone() };
-            inodes.share(&used);
+            inodes.share(&used, &Arc::default());
             let (part, now) = (100_000..150_000, ring.now());
             read.begin_read(&part, Readahead::Off);
             assert_eq!(used.resident(&ring, 0, 200_000, now, true), 200_000);
@@ -509,12 +574,12 @@ mod tests {
         let mut ring = Ring::simulated(&world);
         let mut inodes = Inodes::default();
         let before = open(&world, &mut ring);
-        inodes.share(&before);
+        inodes.share(&before, &Arc::default());
         let now = ring.now();
         assert_eq!(before.resident(&ring, 0, 10_000, now, true), 10_000);
         world.truncate("f", 50_000);
         let after = open(&world, &mut ring);
-        inodes.share(&after);
+        inodes.share(&after, &Arc::default());
         let now = ring.now();
         assert_eq!(after.resident(&ring, 0, 50_000, now, false), 0);
     }
@@ -530,42 +595,74 @@ mod tests {
         };
         let kept = open(&world, &mut ring);
         let mut inodes = Inodes::default();
-        inodes.share(&kept);
+        let cache = Arc::default();
+        inodes.share(&kept, &cache);
         for ino in 1000..2000 {
-            inodes.share(&File::new(kept.fd().clone(), &Stat { ino, ..*stat }));
+            inodes.share(&File::new(kept.fd().clone(), &Stat { ino, ..*stat }), &cache);
         }
         assert!(inodes.all.len() <= 2 * INODES_UNSWEPT + 2, "{}", inodes.all.len());
         assert!(inodes.all[&(kept.dev, kept.ino)].strong_count() > 0);
     }
 
-    /// A file that was found anew has two descriptors. A response that still uses the first reads a part
-    /// of a block and drops it; the last byte of the block stays, and is all that a touch of the second
-    /// would look at.
+    /// Reads a part of the file in this way, whatever is resident.
+    fn read(ring: &mut Ring, disk: &mut Disk, file: &Rc<File>, caching: Caching) {
+        let (owner, off, takes) = (Owner::of(1), Readahead::Off, Takes::Files);
+        let policy = Policy { caching, ..Policy::default() };
+        disk.introduce(ring, file);
+        disk.read(ring, owner, 0, file, 50_000, 50_000, policy, off, takes, true).unwrap();
+        let mut completions = Vec::new();
+        while ring.in_flight() > 0 {
+            ring.wait(None, &mut completions).unwrap();
+            completions.retain(|one| disk.owns(one.token));
+            completions.drain(..).for_each(|one| drop(disk.handle(ring, one)));
+        }
+    }
+
+    /// Another worker reads a part of a block and drops it; the last byte of the block stays, and is all that
+    /// a touch would look at.
     #[test]
-    fn a_look_is_not_believed_if_another_open_file_of_the_inode_drops_what_it_reads() {
-        let world = World::new(Config { can_drop: false, ..Config::new(1) });
+    fn a_look_is_not_believed_if_another_worker_drops_what_it_reads() {
+        let world = World::new(Config::new(1));
         world.write_file("f", &[7; 200_000]);
         let mut ring = Ring::simulated(&world);
-        let (old, new) = (Rc::new(open(&world, &mut ring)), open(&world, &mut ring));
-        let mut disk = Disk::new(DiskConfig::default()).unwrap();
-        let now = ring.now();
-        disk.introduce(&mut ring, &new, Caching::Always);
-        assert_eq!(new.resident(&ring, 0, 200_000, now, true), 200_000);
-        let (owner, off, takes) = (Owner::of(1), Readahead::Off, Takes::Files);
-        // The second time it reads and discards, because the first has shown that this file system does
-        // not know `RWF_DONTCACHE`.
-        for _ in 0..2 {
-            let never = Policy { caching: Caching::Never, ..Policy::default() };
-            disk.introduce(&mut ring, &old, never.caching);
-            disk.read(&mut ring, owner, 0, &old, 50_000, 50_000, never, off, takes, true).unwrap();
-            let mut completions = Vec::new();
-            while ring.in_flight() > 0 {
-                ring.wait(None, &mut completions).unwrap();
-                completions.drain(..).for_each(|one| drop(disk.handle(&mut ring, one)));
+        let (mine, theirs) = (open(&world, &mut ring), Rc::new(open(&world, &mut ring)));
+        let cache = Arc::new(PageCache::default());
+        let [mut my_disk, mut their_disk] = [0, 1 << 60].map(|token_base| {
+            let config = DiskConfig { token_base, ..DiskConfig::default() };
+            Disk::sharing(config, Arc::clone(&cache)).unwrap()
+        });
+        my_disk.introduce(&mut ring, &mine);
+        assert_eq!(mine.resident(&ring, 0, 200_000, ring.now(), true), 200_000);
+        let looked = ring.now();
+        read(&mut ring, &mut their_disk, &theirs, Caching::Always);
+        assert_eq!(mine.resident(&ring, 0, 200_000, ring.now(), false), 200_000);
+        read(&mut ring, &mut their_disk, &theirs, Caching::Never);
+        assert!(ring.now().since(looked) < CONFIDENCE);
+        assert_eq!(mine.resident(&ring, 0, 200_000, ring.now(), false), 0);
+        assert_eq!(mine.resident(&ring, 0, 200_000, ring.now(), true), 200_000, "a look finds out");
+        let dropping = theirs.begin_drop(0);
+        assert_eq!(mine.resident(&ring, 0, 200_000, ring.now(), true), 0, "it may go at any time");
+        drop(dropping);
+        assert_eq!(mine.resident(&ring, 0, 200_000, ring.now(), true), 200_000);
+    }
+
+    #[test]
+    fn what_others_have_brought_is_not_dropped() {
+        for can_drop in [true, false] {
+            let world = World::new(Config { can_drop, ..Config::new(1) });
+            world.write_file("f", &[7; 200_000]);
+            let mut ring = Ring::simulated(&world);
+            let file = Rc::new(open(&world, &mut ring));
+            let mut disk = Disk::new(DiskConfig::default()).unwrap();
+            // The first time may show that this file system does not know `RWF_DONTCACHE`.
+            for _ in 0..2 {
+                read(&mut ring, &mut disk, &file, Caching::Never);
+                assert_eq!(file.resident(&ring, 0, 200_000, ring.now(), true), 200_000);
             }
+            world.evict_all();
+            read(&mut ring, &mut disk, &file, Caching::Never);
+            let cached = ring.cached_pages(file.fd(), 0, 200_000).unwrap();
+            assert!(cached <= 2, "can drop: {can_drop}: {cached} pages stay");
         }
-        assert!(world.counts().evictions > 0);
-        assert!(ring.now().since(now) < CONFIDENCE);
-        assert_eq!(new.resident(&ring, 0, 200_000, ring.now(), false), 0);
     }
 }

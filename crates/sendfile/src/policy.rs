@@ -12,14 +12,14 @@ pub struct Policy {
 /// The use of the page cache for bytes that are read from the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Caching {
-    /// Files of at most [`DiskConfig::cached_bytes_max`](crate::DiskConfig) stay. The kernel decides
-    /// for how long: it reclaims pages first that were used once.
-    #[default]
-    Auto,
-    /// Everything stays.
-    Always,
-    /// Nothing stays. FreeBSD's `SF_NOCACHE`.
+    /// Nothing stays: FreeBSD's `SF_NOCACHE`.
     Never,
+    /// What is requested often stays: as much as fits ([`PageCache`](crate::PageCache)). It is decided
+    /// when a stream comes to the range, for the whole range, which counts as one request.
+    #[default]
+    Popular,
+    /// Everything stays. The kernel decides for how long: it reclaims pages first that were used once.
+    Always,
 }
 
 /// The limit of prefetching, bytes: reads in flight, and bytes that were read and not released,

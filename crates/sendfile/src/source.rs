@@ -254,11 +254,11 @@ impl FileSource {
     /// Lends at most `room` resident bytes where the first gap begins; returns whether there are
     /// any.
     fn lend(&mut self, queue: &mut OutQ<Piece>, cx: &mut FillCx<'_>, room: u64) -> bool {
-        let Some(promise) = self.promises.front() else { return false };
+        let Some(promise) = self.promises.front_mut() else { return false };
         if promise.at != queue.ready() {
             return false;
         }
-        cx.disk.introduce(cx.ring, &promise.file, promise.caching);
+        promise.introduce(cx);
         let left = (promise.end - promise.offset).min(room);
         let (look, now) = (!promise.from_disk, cx.ring.now());
         let len = promise.file.resident(cx.ring, promise.offset, left, now, look);
@@ -330,7 +330,7 @@ impl FileSource {
             if looked_at == SOURCES_AHEAD_MAX {
                 return;
             }
-            cx.disk.introduce(cx.ring, &promise.file, promise.caching);
+            promise.introduce(cx);
             let window = promise.window.bytes();
             let chunk = chunk_within(promise.window, self.chunk);
             while !promise.is_done() && !promise.occupied {
@@ -534,6 +534,15 @@ impl Promise {
     /// A range that was read before and has to be read again.
     fn again(file: &Rc<File>, at: u64, range: Range<u64>, policy: Policy) -> Self {
         Self { from_disk: true, ramp: RAMP_READS, ..Self::new(file, at, range, policy) }
+    }
+
+    /// Comes before each use of the file, which may have to be decided upon.
+    fn introduce(&mut self, cx: &mut FillCx<'_>) {
+        cx.disk.introduce(cx.ring, &self.file);
+        if self.caching == Caching::Popular {
+            let is_popular = self.file.request(&(self.offset..self.end));
+            self.caching = if is_popular { Caching::Always } else { Caching::Never };
+        }
     }
 
     const fn policy(&self) -> Policy {

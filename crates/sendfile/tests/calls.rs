@@ -19,7 +19,7 @@ use sendfile::{
 };
 
 const DRIVERS: [Choice; 2] = [Choice::Uring, Choice::Epoll];
-const POLICY: Policy = Policy { caching: Caching::Auto, window: Window::of(1 << 20) };
+const POLICY: Policy = Policy { caching: Caching::Popular, window: Window::of(1 << 20) };
 
 fn content(len: usize) -> Vec<u8> {
     (0..len).map(|at| u8::try_from((at * 31 + at / 4096) % 251).unwrap()).collect()
@@ -259,7 +259,7 @@ fn receives_are_filled_in_order_and_give_their_memory_back() {
 fn a_file_that_is_not_to_be_cached_leaves_nothing_in_the_page_cache() {
     let bytes = content(4 << 20);
     for choice in DRIVERS {
-        for (caching, is_cached) in [(Caching::Auto, true), (Caching::Never, false)] {
+        for (caching, is_cached) in [(Caching::Popular, true), (Caching::Never, false)] {
             let mut setup = Setup::new(choice);
             let file = setup.file("file", &bytes);
             let (socket, peer) = setup.pair(false);

@@ -138,7 +138,7 @@ fn temp_dir() -> tempfile::TempDir {
 fn cold_and_warm_ranges_arrive_whole_and_in_order() {
     let bytes = content(3_000_001);
     for choice in DRIVERS {
-        for caching in [Caching::Auto, Caching::Always, Caching::Never] {
+        for caching in [Caching::Popular, Caching::Always, Caching::Never] {
             let dir = temp_dir();
             let path = cold_file(&dir, &bytes);
             let (mut setup, theirs) = Setup::new(choice, caching);
@@ -186,7 +186,7 @@ fn residency_follows_the_page_cache() {
     let bytes = content(1_000_000);
     let dir = temp_dir();
     let path = cold_file(&dir, &bytes);
-    let (mut setup, _theirs) = Setup::new(Choice::Epoll, Caching::Auto);
+    let (mut setup, _theirs) = Setup::new(Choice::Epoll, Caching::Popular);
     let file = setup.open(&path);
     let now = setup.ring.now();
     let all = bytes.len() as u64;
@@ -205,7 +205,7 @@ fn a_file_that_becomes_shorter_fails_the_stream_behind_its_true_bytes() {
     for choice in DRIVERS {
         let dir = temp_dir();
         let path = cold_file(&dir, &bytes);
-        let (mut setup, mut theirs) = Setup::new(choice, Caching::Auto);
+        let (mut setup, mut theirs) = Setup::new(choice, Caching::Popular);
         let file = setup.open(&path);
         setup.push(&file, 0..bytes.len() as u64);
         setup.stream.push(Piece::Static(b"what follows"));
@@ -233,7 +233,7 @@ fn a_file_that_grows_sends_what_was_promised() {
     let bytes = content(500_000);
     let dir = temp_dir();
     let path = cold_file(&dir, &bytes);
-    let (mut setup, theirs) = Setup::new(Choice::Uring, Caching::Auto);
+    let (mut setup, theirs) = Setup::new(Choice::Uring, Caching::Popular);
     let all = reader(theirs);
     let file = setup.open(&path);
     setup.push(&file, 0..file.size());
@@ -284,7 +284,7 @@ fn a_turn_is_bounded_whatever_the_bytes_come_from() {
     let shared = Shared::new(bytes[..2 << 20].to_vec(), &Account::default());
     for choice in DRIVERS {
         for (warm, caching) in
-            [(true, Caching::Auto), (false, Caching::Auto), (false, Caching::Never)]
+            [(true, Caching::Popular), (false, Caching::Popular), (false, Caching::Never)]
         {
             let dir = temp_dir();
             let path = cold_file(&dir, &bytes);
@@ -354,7 +354,7 @@ fn a_stream_whose_peer_takes_bytes_is_no_holder_and_keeps_them() {
     let bytes = content(4 << 20);
     let dir = temp_dir();
     let path = cold_file(&dir, &bytes);
-    let (mut setup, mut theirs) = Setup::new(Choice::Uring, Caching::Auto);
+    let (mut setup, mut theirs) = Setup::new(Choice::Uring, Caching::Popular);
     let file = setup.open(&path);
     setup.push(&file, 0..bytes.len() as u64);
     while setup.pump() != Progress::Blocked {
@@ -390,7 +390,7 @@ fn a_stream_that_is_dropped_holds_nothing() {
     let bytes = content(4 << 20);
     let dir = temp_dir();
     let path = cold_file(&dir, &bytes);
-    let (mut setup, _theirs) = Setup::new(Choice::Epoll, Caching::Auto);
+    let (mut setup, _theirs) = Setup::new(Choice::Epoll, Caching::Popular);
     let file = setup.open(&path);
     setup.push(&file, 0..bytes.len() as u64);
     while setup.pump() != Progress::Blocked {

@@ -211,7 +211,7 @@ impl Setup {
                 let (file, bytes) = &files[index(random.below(files.len() as u64))];
                 let range = range(random, bytes.len());
                 expected.extend(&bytes[index(range.start)..index(range.end)]);
-                let caching = [Caching::Auto, Caching::Never][index(random.below(2))];
+                let caching = [Caching::Popular, Caching::Never][index(random.below(2))];
                 let window = Window::of(random.below(WINDOW_MAX));
                 stream.push_file(file, range, Policy { caching, window });
             }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ring::{Completion, Fd, Ring, Time};
-use sendfile::{Disk, DiskConfig, KernelTcp};
+use sendfile::{Disk, DiskConfig, KernelTcp, PageCache};
 
 use crate::config::Tuning;
 use crate::context::Stats;
@@ -27,8 +27,6 @@ use connection::{After, Connection, Spare, Tools};
 use connections::{Connections, IDLERS_PAUSE, Idlers};
 use wheel::{Tick, Wheel};
 
-/// Files that would fill more than this part of the memory are not cached.
-const MEMORY_SHARE: u64 = 8;
 /// Streams pumped in one turn because the disk has room.
 const LINE_TURNS_MAX: usize = 64;
 /// Rounds of news in one turn; further news are for the next turn, which does not wait.
@@ -73,6 +71,8 @@ pub struct Parts {
     pub roots: Vec<Fd>,
     /// The places for connections, of all workers together.
     pub crowd: Arc<Crowd>,
+    /// The page cache, as all workers know it.
+    pub page_cache: Arc<PageCache>,
     /// Open files this worker may keep.
     pub descriptors_max: usize,
     /// The rest of the configuration.
@@ -135,14 +135,14 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         network: N,
         handler: impl FnOnce(&Shell) -> io::Result<H>,
     ) -> io::Result<Self> {
-        let disk = Disk::new(DiskConfig {
+        let config = DiskConfig {
             // Two descriptors each: half of what is left of an eighth beside loads.
             pipes: DiskConfig::default().pipes.min(parts.descriptors_max / 4),
-            cached_bytes_max: crate::memory::limit() / MEMORY_SHARE,
             patience: Some(parts.tuning.timeout_disk),
             token_base: kind::DISK,
             ..DiskConfig::default()
-        })?;
+        };
+        let disk = Disk::sharing(config, parts.page_cache)?;
         let access = parts.access.map(|(fd, format, name, is_file)| {
             AccessLog::new(Sink::new(Some(fd), kind::ACCESS, &name, is_file), format)
         });

@@ -42,7 +42,7 @@ fn every_size_arrives_whole_cold_and_warm() {
     let contents = contents();
     let tree = tree(&contents);
     on_both_drivers(|driver| {
-        for cache in ["auto", "always", "never"] {
+        for cache in ["popular", "always", "never", "auto"] {
             evict(&tree);
             let server = serve(driver, tree.path(), &["--cache", cache]);
             let mut client = connect(&server);

@@ -3,6 +3,7 @@
 use core::panic::AssertUnwindSafe;
 use core::time::Duration;
 use std::panic::{catch_unwind, resume_unwind};
+use std::sync::Arc;
 
 use ring::Ring;
 use ring::sim::World;
@@ -88,6 +89,7 @@ impl<H: Handler> Stage<H> {
             sites: Sites::default(),
             roots: Vec::new(),
             crowd: Crowd::new(1000),
+            page_cache: Arc::default(),
             descriptors_max: DESCRIPTORS_MAX,
             tuning,
             access: None,

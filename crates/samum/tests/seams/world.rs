@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 use std::panic::{catch_unwind, resume_unwind};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ring::sim::{Config, End, Peer, World};
 use ring::{Ring, Time};
@@ -76,6 +77,7 @@ pub(crate) fn parts(world: &World, tuning: Tuning) -> Parts {
         sites: Sites::default(),
         roots: vec![ring.sim_root(world)],
         crowd: Crowd::new(1000),
+        page_cache: Arc::default(),
         descriptors_max: 64,
         tuning,
         access: None,

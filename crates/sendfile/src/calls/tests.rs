@@ -224,7 +224,7 @@ impl Test {
                     let start = self.random.below(bytes.len() + 1);
                     let end = start + self.random.below(bytes.len() - start + 1);
                     expected.extend(&bytes[start..end]);
-                    let caching = [Caching::Auto, Caching::Never, Caching::Always];
+                    let caching = [Caching::Popular, Caching::Never, Caching::Always];
                     let policy = Policy { caching: caching[self.random.below(3)], window: WINDOW };
                     parts.push(Part::File(Rc::clone(file), start as u64..end as u64, policy));
                 }

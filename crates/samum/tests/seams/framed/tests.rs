@@ -495,7 +495,7 @@ fn every_byte_is_right_in_random_worlds() {
         if chance.one_in(2) {
             config.disk = Duration::from_millis(1)..=Duration::from_millis(300);
         }
-        let caching = [Caching::Auto, Caching::Never, Caching::Always][chance.below(3)];
+        let caching = [Caching::Popular, Caching::Never, Caching::Always][chance.below(3)];
         let (world, device) = make(config);
         let mut worker = serve::<Framed>(
             &world,

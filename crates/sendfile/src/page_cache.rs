@@ -1,0 +1,127 @@
+//! The page cache, as the workers of a process see it together.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use crate::popularity::{Popularity, hash};
+
+/// Knowledge of the page cache that the [`Disk`](crate::Disk)s of a process share: which files are
+/// popular, and which blocks are just being read in such a way that they do not stay.
+#[derive(Debug)]
+pub struct PageCache {
+    popularity: Popularity,
+    /// By the hash of a block: the number of dropping reads in flight in the low half, and of those
+    /// that have ended in the high half.
+    drops: [AtomicU64; SLOTS],
+}
+
+/// The name of an inode in the tables, which is a hash of its device and number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inode(u64);
+
+/// A read that drops from the page cache what it brings, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Dropping {
+    cache: Arc<PageCache>,
+    slot: usize,
+}
+
+impl PageCache {
+    /// A page cache that has room for so many bytes of files. A request for more than an eighth of them
+    /// is never popular.
+    #[must_use]
+    pub fn new(bytes: u64) -> Self {
+        Self { popularity: Popularity::new(bytes), drops: [const { AtomicU64::new(0) }; SLOTS] }
+    }
+
+    /// Counts a request for so many bytes of a file, and returns whether they are popular: such bytes
+    /// fit into the page cache together.
+    pub(crate) fn request(&self, inode: Inode, offset: u64, bytes: u64) -> bool {
+        self.popularity.request(inode.0.wrapping_add(offset / PIECE_BYTES), bytes)
+    }
+
+    /// A dropping read of a block begins.
+    pub(crate) fn begin_drop(self: &Arc<Self>, inode: Inode, block: u64) -> Dropping {
+        let slot = slot(inode, block);
+        self.drops[slot].fetch_add(1, Ordering::AcqRel);
+        Dropping { cache: Arc::clone(self), slot }
+    }
+
+    /// Returns a number that stays the same for as long as no dropping read of a block begins; `None`
+    /// if one is in flight. Other blocks may have the same number.
+    pub(crate) fn drops(&self, inode: Inode, block: u64) -> Option<u64> {
+        let drops = self.drops[slot(inode, block)].load(Ordering::Acquire);
+        (drops & IN_FLIGHT == 0).then_some(drops)
+    }
+}
+
+impl Default for PageCache {
+    /// 8 GiB, so that a file of 1 GiB may be popular.
+    fn default() -> Self {
+        Self::new(8 << 30)
+    }
+}
+
+impl Inode {
+    pub(crate) const fn new(dev: u64, ino: u64) -> Self {
+        Self(hash(hash(dev) ^ ino))
+    }
+}
+
+impl Drop for Dropping {
+    fn drop(&mut self) {
+        // One more has ended, and one less is in flight.
+        self.cache.drops[self.slot].fetch_add(IN_FLIGHT, Ordering::AcqRel);
+    }
+}
+
+fn slot(inode: Inode, block: u64) -> usize {
+    usize::try_from(hash(inode.0.wrapping_add(block)) % SLOTS as u64).expect("less than SLOTS")
+}
+
+/// Blocks that have the same slot are looked at more often than need be, and sometimes read.
+const SLOTS: usize = 1024;
+/// The bits of a slot that count reads in flight: to add it takes one off, and carries to the others.
+const IN_FLIGHT: u64 = u32::MAX as u64;
+/// Requests for a file are counted by where they begin: a player asks for one piece after the other, and
+/// that is no sign of popularity. Few pieces are smaller than this.
+const PIECE_BYTES: u64 = 256 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_a_block_changes_with_each_dropping_read() {
+        let cache = Arc::new(PageCache::default());
+        let inode = Inode::new(1, 2);
+        let before = cache.drops(inode, 7).unwrap();
+        let (first, second) = (cache.begin_drop(inode, 7), cache.begin_drop(inode, 7));
+        assert_eq!(cache.drops(inode, 7), None);
+        drop(first);
+        assert_eq!(cache.drops(inode, 7), None, "the second is in flight");
+        drop(second);
+        let after = cache.drops(inode, 7).unwrap();
+        assert_ne!(before, after);
+        assert_eq!(cache.drops(inode, 7), Some(after), "nothing has begun");
+        assert_eq!(cache.drops(inode, 8), Some(0), "another block");
+        for _ in 0..1000 {
+            drop(cache.begin_drop(inode, 7));
+        }
+        assert_eq!(cache.drops(inode, 7), Some(after + (1000 << 32)));
+    }
+
+    #[test]
+    fn a_player_that_asks_for_pieces_of_a_file_makes_nothing_popular() {
+        const MIB: u64 = 1 << 20;
+        let cache = PageCache::new(64 * MIB);
+        let (film, page) = (Inode::new(1, 1), Inode::new(1, 2));
+        let mut popular = 0;
+        for piece in 0..1024 {
+            popular += u32::from(cache.request(film, piece * MIB, MIB));
+            cache.request(page, 0, MIB);
+        }
+        assert!(popular < 80, "{popular} of 1024");
+        assert!(cache.request(page, 0, MIB));
+    }
+}

@@ -1,0 +1,173 @@
+//! The popularity of files: which of them are worth their place in the page cache.
+//!
+//! Read first: Einziger, Friedman and Manes, "TinyLFU: A Highly Efficient Cache Admission Policy" (2017);
+//! Cormode and Muthukrishnan, "An Improved Data Stream Summary: The Count-Min Sketch" (2005).
+//!
+//! A count-min sketch counts requests by key, and all counts are halved from time to time, so that what
+//! was popular once is forgotten. Beside it the bytes of the files are summed up by their counts. From
+//! these sums follows the *cutoff*: the files that were requested more often fit into the page cache
+//! together, and those that were requested so often, too, do not. While everything fits the cutoff
+//! is 0, and everything is popular.
+//!
+//! The workers of a process share one sketch. Each byte that one of them keeps in the page cache takes the
+//! place of another worker's, and a request goes to any worker, so a worker alone would see each file
+//! too rarely. All accesses are relaxed: two requests at the same time may be counted as one, which an
+//! estimate can bear.
+
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// A sketch of the requests for files, shared by the workers of a process.
+#[derive(Debug)]
+pub(crate) struct Popularity {
+    /// One counter in each byte.
+    lines: Box<[Line]>,
+    /// Bytes of the files by their counts; those that were not requested are not known.
+    bytes_by_count: [AtomicU64; COUNT_MAX + 1],
+    /// Bytes of files that fit into the page cache.
+    capacity: u64,
+    /// Requests counted, of which half are forgotten when the counts are halved.
+    requests: AtomicUsize,
+    /// The greatest count of files that are not popular.
+    cutoff: AtomicUsize,
+}
+
+/// The counters that a key may have: a cache line, of which each row has a quarter.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line([AtomicU64; ROWS * WORDS_PER_ROW]);
+
+impl Popularity {
+    /// An empty sketch for a page cache that has room for `capacity` bytes of files.
+    pub(crate) fn new(capacity: u64) -> Self {
+        let counters = (capacity / BYTES_PER_COUNTER).clamp(COUNTERS_MIN, COUNTERS_MAX);
+        let counters = usize::try_from(counters.next_power_of_two()).expect("a few");
+        Self {
+            lines: (0..counters / size_of::<Line>()).map(|_| Line::default()).collect(),
+            bytes_by_count: [const { AtomicU64::new(0) }; COUNT_MAX + 1],
+            capacity,
+            requests: AtomicUsize::new(0),
+            cutoff: AtomicUsize::new(0),
+        }
+    }
+
+    /// Counts a request for so many bytes, and returns whether they are popular. A request for more
+    /// than an eighth of what fits is not counted, because no cutoff could do justice to the other
+    /// files of that count.
+    pub(crate) fn request(&self, key: u64, bytes: u64) -> bool {
+        if bytes > self.capacity / SHARE {
+            return false;
+        }
+        let count = self.count(hash(key), bytes);
+        let requests = self.requests.fetch_add(1, Relaxed) + 1;
+        if requests.is_multiple_of(REQUESTS_PER_CUTOFF) {
+            self.set_cutoff();
+        }
+        // One worker counts the last request of a period.
+        if requests == self.lines.len() * size_of::<Line>() * REQUESTS_PER_COUNTER {
+            self.requests.fetch_sub(requests / 2, Relaxed);
+            self.halve();
+        }
+        count > self.cutoff.load(Relaxed)
+    }
+
+    /// Counts one more request of a key, and returns how many there were.
+    fn count(&self, hash: u64, bytes: u64) -> usize {
+        let (line, mut bits) = (&self.lines[low(hash) & (self.lines.len() - 1)], hash >> 32);
+        let places: [_; ROWS] = core::array::from_fn(|row| {
+            let place = low(bits) % (WORDS_PER_ROW * COUNTERS_PER_WORD);
+            bits >>= 4;
+            let word = &line.0[row * WORDS_PER_ROW + place / COUNTERS_PER_WORD];
+            (word, 8 * (place % COUNTERS_PER_WORD))
+        });
+        let counts = places.map(|(word, shift)| low(word.load(Relaxed) >> shift) & 0xff);
+        let before = counts.into_iter().min().unwrap_or(0);
+        if before >= COUNT_MAX {
+            return COUNT_MAX;
+        }
+        // Counters that other keys share, and that are greater, say nothing about this key.
+        for ((word, shift), _) in places.iter().zip(counts).filter(|(_, count)| *count == before) {
+            word.fetch_add(1 << shift, Relaxed);
+        }
+        if before > 0 {
+            let less = |sum: u64| Some(sum.saturating_sub(bytes));
+            let _ = self.bytes_by_count[before].fetch_update(Relaxed, Relaxed, less);
+        }
+        self.bytes_by_count[before + 1].fetch_add(bytes, Relaxed);
+        before + 1
+    }
+
+    /// Finds the cutoff: the greatest count of which not all files fit beside those with a greater one.
+    fn set_cutoff(&self) {
+        let mut room = Some(self.capacity);
+        let mut cutoff = COUNT_MAX;
+        while cutoff > 0 {
+            let bytes = self.bytes_by_count[cutoff].load(Relaxed);
+            room = room.and_then(|room| room.checked_sub(bytes));
+            if room.is_none() {
+                break;
+            }
+            cutoff -= 1;
+        }
+        self.cutoff.store(cutoff, Relaxed);
+        if cutoff > CUTOFF_MAX {
+            self.halve();
+        }
+    }
+
+    /// Halves all counts.
+    fn halve(&self) {
+        for word in self.lines.iter().flat_map(|line| &line.0) {
+            // What another worker counts meanwhile is lost.
+            word.store(word.load(Relaxed) >> 1 & LOW_SEVEN_BITS, Relaxed);
+        }
+        for count in 1..=COUNT_MAX {
+            let bytes = self.bytes_by_count[count].swap(0, Relaxed);
+            if count > 1 {
+                self.bytes_by_count[count / 2].fetch_add(bytes, Relaxed);
+            }
+        }
+        self.cutoff.store(self.cutoff.load(Relaxed) / 2, Relaxed);
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+pub(crate) const fn hash(key: u64) -> u64 {
+    let mut bits = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+/// The low bits of a number.
+#[expect(clippy::cast_possible_truncation, reason = "the high bits are not wanted")]
+const fn low(bits: u64) -> usize {
+    bits as usize
+}
+
+const ROWS: usize = 4;
+const WORDS_PER_ROW: usize = 2;
+const COUNTERS_PER_WORD: usize = 8;
+const LOW_SEVEN_BITS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+/// The greatest count. Workers that count at the same time may pass it, by far less than a byte has room
+/// for.
+const COUNT_MAX: usize = 63;
+/// If even files requested so often do not all fit, the counts are halved early, so that they do not all
+/// become the greatest.
+const CUTOFF_MAX: usize = 48;
+/// A counter for so many bytes of the page cache: of each four that a file has, it shares few with others,
+/// even if most files are smaller than a MiB and as many again are asked for once.
+const BYTES_PER_COUNTER: u64 = 64 * 1024;
+/// 16 KiB of memory.
+const COUNTERS_MIN: u64 = 1 << 14;
+/// 1 MiB of memory, which is halved in some 100 us.
+const COUNTERS_MAX: u64 = 1 << 20;
+/// The counts are halved after so many requests for each counter. Less often follows a site that changes too
+/// slowly; more often does not tell files apart (simulated: see the tests).
+const REQUESTS_PER_COUNTER: usize = 2;
+/// How often the cutoff is set.
+const REQUESTS_PER_CUTOFF: usize = 64;
+/// The fraction of the page cache that a request may be for.
+const SHARE: u64 = 8;
+
+#[cfg(test)]
+mod tests;

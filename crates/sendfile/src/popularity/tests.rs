@@ -1,0 +1,294 @@
+use std::collections::{BTreeMap, HashMap};
+
+use super::*;
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+/// Names of files that are requested once are greater.
+const CRAWLED: u64 = 1 << 40;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        hash(self.0) % bound
+    }
+}
+
+fn cutoff(popularity: &Popularity) -> usize {
+    popularity.set_cutoff();
+    popularity.cutoff.load(Relaxed)
+}
+
+#[test]
+fn while_everything_fits_everything_is_popular() {
+    let popularity = Popularity::new(64 * MIB);
+    for round in 0..30 {
+        for key in 0..64 {
+            assert!(popularity.request(key, MIB), "round {round}, file {key}");
+        }
+    }
+    assert_eq!(cutoff(&popularity), 0);
+}
+
+/// MiB, requests and number of files of each kind, and the cutoff.
+#[test]
+fn the_files_above_the_cutoff_fit_together_and_with_those_at_it_do_not() {
+    type Kind = (u64, usize, u64);
+    let cases: [(&[Kind], usize); 8] = [
+        (&[], 0),
+        (&[(1, 1, 64)], 0),
+        (&[(1, 1, 65)], 1),
+        (&[(1, 1, 1000), (1, 2, 64)], 1),
+        (&[(1, 1, 1000), (1, 2, 65)], 2),
+        (&[(1, 1, 10), (1, 5, 10), (8, 7, 6)], 1),
+        (&[(1, 1, 10), (1, 5, 10), (8, 7, 7)], 5),
+        (&[(1, 1, 10), (1, 5, 10), (8, 7, 9)], 7),
+    ];
+    for (kinds, expected) in cases {
+        let popularity = Popularity::new(64 * MIB);
+        let mut key = 0;
+        for (mib, requests, files) in kinds {
+            for _ in 0..*files {
+                key += 1;
+                for _ in 0..*requests {
+                    popularity.request(key, mib * MIB);
+                }
+            }
+        }
+        // Keys that share all their counters would be counted too often, but these are few.
+        assert_eq!(cutoff(&popularity), expected, "{kinds:?}");
+    }
+}
+
+#[test]
+fn a_request_for_a_good_part_of_the_memory_is_neither_popular_nor_counted() {
+    let popularity = Popularity::new(64 * MIB);
+    for _ in 0..100 {
+        assert!(!popularity.request(1, 8 * MIB + 1));
+        assert!(popularity.request(2, 8 * MIB));
+    }
+    assert!(popularity.bytes_by_count[COUNT_MAX].load(Relaxed) <= 8 * MIB);
+}
+
+/// No count is less than the truth, and few are more.
+#[test]
+fn counts_are_near_the_truth() {
+    for seed in 0..20 {
+        let popularity = Popularity::new(256 * MIB);
+        let mut random = Random(seed);
+        let mut truth: HashMap<u64, usize> = HashMap::new();
+        let (mut wrong, mut all) = (0, 0);
+        for _ in 0..8000 {
+            // Half of the requests are for a few files.
+            let key = if random.below(2) == 0 { random.below(500) } else { random.below(1 << 40) };
+            let count = truth.entry(key).or_default();
+            *count = (*count + 1).min(COUNT_MAX);
+            let counted = popularity.count(hash(key), 1);
+            assert!(counted >= *count, "seed {seed}: {key} has {counted} instead of {count}");
+            wrong += usize::from(counted > *count);
+            all += 1;
+        }
+        assert!(wrong * 20 < all, "seed {seed}: {wrong} of {all} are wrong");
+    }
+}
+
+#[test]
+fn halving_halves_every_count_and_keeps_the_bytes_by_count_with_them() {
+    let popularity = Popularity::new(256 * MIB);
+    for key in 0..70 {
+        for _ in 0..key {
+            popularity.count(hash(key), 1);
+        }
+    }
+    popularity.halve();
+    let mut bytes = [0; COUNT_MAX + 1];
+    for key in 0..70_usize {
+        bytes[key.min(COUNT_MAX) / 2] += 1;
+        let count = popularity.count(hash(key as u64), 0);
+        assert_eq!(count, key.min(COUNT_MAX) / 2 + 1, "{key}");
+    }
+    for (count, bytes) in bytes.into_iter().enumerate().skip(1) {
+        assert_eq!(popularity.bytes_by_count[count].load(Relaxed), bytes, "{count}");
+    }
+}
+
+#[test]
+fn what_was_popular_is_forgotten() {
+    let popularity = Popularity::new(64 * MIB);
+    let ask = |keys: core::ops::Range<u64>| {
+        (0..200_000 / 100).fold(0, |all, _| {
+            all + keys.clone().filter(|key| popularity.request(*key, MIB)).count()
+        })
+    };
+    // Twice as much as fits; the second half takes the place of the first.
+    ask(0..50);
+    assert!(popularity.request(1, MIB));
+    ask(100..150);
+    assert!(popularity.request(101, MIB));
+    assert!(cutoff(&popularity) < CUTOFF_MAX, "counts are halved early");
+}
+
+#[test]
+fn counts_stay_bounded_while_threads_count_and_halve() {
+    let popularity = Popularity::new(64 * MIB);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let popularity = &popularity;
+            scope.spawn(move || {
+                let mut random = Random(thread);
+                for _ in 0..100_000 {
+                    popularity.request(random.below(100), MIB);
+                }
+            });
+        }
+    });
+    let words = popularity.lines.iter().flat_map(|line| &line.0);
+    for word in words.map(|word| word.load(Relaxed)) {
+        assert!(word.to_ne_bytes().iter().all(|count| usize::from(*count) < COUNT_MAX + 8));
+    }
+    let bytes: u64 = popularity.bytes_by_count.iter().map(|bytes| bytes.load(Relaxed)).sum();
+    assert!(bytes < 200 * MIB, "{bytes} of 100 files");
+}
+
+/// The kernel's page cache, as mm/vmscan.c and mm/workingset.c have it for files: two lists of equal
+/// length, and refaults that become active if they come soon enough. Whole files come and go.
+struct Kernel {
+    capacity: u64,
+    files: HashMap<u64, Cached>,
+    lists: [BTreeMap<u64, u64>; 2],
+    bytes: [u64; 2],
+    clock: u64,
+    /// When files left, in bytes that have left or become active since the start.
+    left_at: HashMap<u64, u64>,
+    age: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Cached {
+    is_active: bool,
+    is_referenced: bool,
+    since: u64,
+    bytes: u64,
+}
+
+impl Kernel {
+    fn new(capacity: u64) -> Self {
+        let (files, lists, left_at) = Default::default();
+        Self { capacity, files, lists, bytes: [0; 2], clock: 0, left_at, age: 0 }
+    }
+
+    /// Reads a file; returns whether it was cached.
+    fn read(&mut self, name: u64, bytes: u64, keep: bool) -> bool {
+        if let Some(cached) = self.files.get_mut(&name) {
+            if !core::mem::replace(&mut cached.is_referenced, true) || cached.is_active {
+                return true;
+            }
+            self.take(name);
+            self.put(name, bytes, true);
+            self.age += bytes;
+            return true;
+        }
+        if keep {
+            let left_at = self.left_at.remove(&name);
+            self.put(name, bytes, left_at.is_some_and(|at| self.age - at <= self.bytes[1]));
+            self.files.get_mut(&name).unwrap().is_referenced = true;
+            self.reclaim();
+        }
+        false
+    }
+
+    fn reclaim(&mut self) {
+        while self.bytes[0] + self.bytes[1] > self.capacity {
+            while self.bytes[0] < self.bytes[1] {
+                let name = *self.lists[1].first_key_value().unwrap().1;
+                let cached = self.take(name);
+                self.put(name, cached.bytes, false);
+            }
+            let name = *self.lists[0].first_key_value().unwrap().1;
+            self.age += self.take(name).bytes;
+            self.left_at.insert(name, self.age);
+        }
+    }
+
+    fn put(&mut self, name: u64, bytes: u64, is_active: bool) {
+        self.clock += 1;
+        let cached = Cached { is_active, is_referenced: false, since: self.clock, bytes };
+        self.files.insert(name, cached);
+        self.lists[usize::from(is_active)].insert(self.clock, name);
+        self.bytes[usize::from(is_active)] += bytes;
+    }
+
+    fn take(&mut self, name: u64) -> Cached {
+        let cached = self.files.remove(&name).unwrap();
+        self.lists[usize::from(cached.is_active)].remove(&cached.since);
+        self.bytes[usize::from(cached.is_active)] -= cached.bytes;
+        cached
+    }
+}
+
+/// A site whose files are asked for by Zipf's law, and a crawler that reads each file once.
+#[derive(Clone, Copy)]
+struct Load {
+    files: u64,
+    /// The part of the requests that is the crawler's, in percent.
+    crawled: u64,
+    /// Requests after which a twentieth of the files becomes the most popular.
+    drift: u64,
+}
+
+/// Returns the part of the site's bytes that had to be read, with and without a sketch.
+#[expect(clippy::cast_precision_loss, reason = "ratios")]
+fn misses(load: Load, capacity: u64) -> [f64; 2] {
+    let mut sums: Vec<f64> = Vec::new();
+    for rank in 1..=load.files {
+        sums.push(sums.last().unwrap_or(&0.0) + (rank as f64).powf(-0.8));
+    }
+    let size = |name: u64| (64 * KIB) << (hash(name) % 5);
+    [true, false].map(|has_sketch| {
+        let popularity = Popularity::new(capacity * 7 / 8);
+        let (mut cache, mut random) = (Kernel::new(capacity), Random(7));
+        let (mut read, mut all) = (0, 0);
+        for request in 0..300_000 {
+            let name = if random.below(100) < load.crawled {
+                CRAWLED + request
+            } else {
+                let at = random.below(1 << 50) as f64 / (1_u64 << 50) as f64 * sums.last().unwrap();
+                let rank = sums.partition_point(|sum| *sum < at) as u64;
+                (rank + request / load.drift * (load.files / 20)) % load.files
+            };
+            let keep = !has_sketch || popularity.request(name, size(name));
+            let is_cached = cache.read(name, size(name), keep);
+            if name < CRAWLED && request > 100_000 {
+                all += size(name);
+                read += if is_cached { 0 } else { size(name) };
+            }
+        }
+        read as f64 / all as f64
+    })
+}
+
+/// The simulation by which the rule was chosen. `cargo test -p sendfile popular -- --nocapture` prints
+/// its table.
+#[test]
+#[expect(clippy::print_stdout, reason = "a table to choose by")]
+fn less_is_read_than_with_the_kernels_reclaim_alone() {
+    let site = Load { files: 2000, crawled: 50, drift: u64::MAX };
+    println!("files crawled drift: read of 1 byte served: with the sketch, without");
+    for (load, most) in [
+        (site, 0.85),
+        (Load { crawled: 0, ..site }, 0.9),
+        (Load { crawled: 90, ..site }, 0.95),
+        (Load { drift: 20_000, ..site }, 0.85),
+        (Load { drift: 20_000, crawled: 0, ..site }, 1.0),
+        (Load { files: 400, ..site }, 0.5),
+        (Load { files: 20_000, ..site }, 1.02),
+        (Load { files: 20_000, crawled: 0, ..site }, 1.02),
+    ] {
+        let Load { files, crawled, drift } = load;
+        let [with, without] = misses(load, 256 * MIB);
+        println!("{files:6} {crawled:3} % {drift:20}: {with:.3} {without:.3}");
+        assert!(with < most * without, "{files} {crawled} {drift}: {with} instead of {without}");
+    }
+}
