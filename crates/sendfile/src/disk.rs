@@ -18,6 +18,7 @@ use crate::line::Line;
 pub use crate::line::Owner;
 use crate::page_cache::{Dropping, PageCache};
 use crate::policy::{Caching, Policy};
+use crate::trail::{self, Left, Trail, Trails};
 use crate::transport::Takes;
 
 /// The size of a [`Disk`].
@@ -65,6 +66,10 @@ pub struct Disk {
     holders: Rc<Holders>,
     inodes: Inodes,
     page_cache: Arc<PageCache>,
+    /// What streams leave in the page cache that is not to stay there.
+    trails: Rc<Trails>,
+    /// Whether a timer is set for them.
+    sweeps: bool,
     /// By file system.
     abilities: HashMap<u64, Abilities>,
     /// The number of file systems whose names were asked for.
@@ -160,6 +165,13 @@ enum Operation {
     Discard {
         _dropping: Option<Dropping>,
     },
+    /// What streams have left in the page cache is dropped from it.
+    Sweep,
+    /// Pages of such a range are dropped.
+    Leave {
+        left: Left,
+        _dropping: Vec<Dropping>,
+    },
     /// A file system is asked for its name.
     Name {
         dev: u64,
@@ -180,6 +192,8 @@ struct Read {
     drops: Option<u64>,
     /// Some for a read that is not to stay.
     dropping: Option<Dropping>,
+    /// Some for a splice that is not to stay.
+    trail: Option<Trail>,
     began: Time,
 }
 
@@ -198,6 +212,7 @@ impl Read {
             len: self.len,
             policy: self.policy,
             result: Err(io::ErrorKind::TimedOut.into()),
+            trail: None,
             began: self.began,
             beside: 0,
         }
@@ -212,6 +227,18 @@ pub(crate) struct Begun {
     /// Whether the next read of the same range should wait for the end of this one: to the kernel's
     /// readahead, where it is used, two splices at once look like a file read at random.
     pub(crate) alone: bool,
+}
+
+/// What a read may leave in the page cache although it is not to stay there: the read brings it, so it can be
+/// [dropped](Trail) later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaves {
+    /// Others have brought something of the file.
+    Nothing,
+    /// What it reads.
+    Itself,
+    /// The same, and what the kernel has read ahead: it is the last of its range.
+    Rest,
 }
 
 /// A way of reading.
@@ -240,6 +267,8 @@ pub struct ReadDone {
     pub(crate) len: u64,
     pub(crate) policy: Policy,
     pub(crate) result: io::Result<Data>,
+    /// What the read has left in the page cache, until the stream lets go of it.
+    pub(crate) trail: Option<Trail>,
     pub(crate) began: Time,
     /// Other reads that the worker had in flight when this one ended.
     pub(crate) beside: u32,
@@ -310,6 +339,8 @@ impl Disk {
             holders: Rc::default(),
             inodes: Inodes::default(),
             page_cache,
+            trails: Rc::default(),
+            sweeps: false,
             abilities: HashMap::new(),
             asked: 0,
         })
@@ -468,11 +499,14 @@ impl Disk {
         }
     }
 
-    /// Whether the kernel's readahead may be used on a file: it stays in the page cache, and its disk is
-    /// fast. On a slow disk every stream would wait for the readahead of the others.
-    pub(crate) fn may_read_ahead(&self, file: &File, caching: Caching) -> bool {
-        let is_fast = self.abilities.get(&file.dev()).is_some_and(Abilities::is_fast);
-        caching != Caching::Never && is_fast
+    /// Whether the kernel's readahead may be used on a file: its disk is fast. On a slow disk every stream would wait for the readahead of the others.
+    pub(crate) fn may_read_ahead(&self, file: &File) -> bool {
+        self.abilities.get(&file.dev()).is_some_and(Abilities::is_fast)
+    }
+
+    /// Whether a read can leave its pages to be dropped later: it is a splice.
+    pub(crate) fn may_leave(&self, file: &File, takes: Takes) -> bool {
+        takes == Takes::Files && self.abilities.get(&file.dev()).is_some_and(|one| one.splice)
     }
 
     /// Begin a read of at most `len` bytes, or return `None` if there is no room. Bytes that stay in
@@ -492,6 +526,7 @@ impl Disk {
         policy: Policy,
         readahead: Readahead,
         takes: Takes,
+        leaves: Leaves,
         urgent: bool,
     ) -> Option<Begun> {
         let share = |all: usize| if urgent { 0 } else { all.div_ceil(URGENT_SHARE) };
@@ -512,6 +547,7 @@ impl Disk {
             readahead,
             drops: None,
             dropping: None,
+            trail: None,
             began,
         };
         if self.refuses(device) {
@@ -522,7 +558,7 @@ impl Disk {
         if !self.reads.may_begin(device, self.now) {
             return None;
         }
-        let keep = policy.caching != Caching::Never;
+        let keep = policy.caching != Caching::Never || leaves != Leaves::Nothing;
         let abilities = self.abilities.entry(read.file.dev()).or_default();
         let wanted = usize::try_from(len).unwrap_or(usize::MAX);
         read.file.advise(ring, readahead);
@@ -537,6 +573,14 @@ impl Disk {
         if read.how == How::Splice {
             if let Some(pipe) = ring.take_pipe(&self.pipes, offset, wanted) {
                 read.len = pipe.want() as u64;
+                if leaves != Leaves::Nothing {
+                    let behind = if leaves == Leaves::Rest && read.len == len {
+                        read.file.size()
+                    } else {
+                        offset + read.len
+                    };
+                    read.trail = Some(Trail::new(&self.trails, &read.file, offset..behind));
+                }
                 return Some(self.submit_read(ring, Op::Splice { file, offset, pipe }, read));
             }
             // There is no descriptor for a pipe; a buffer needs none.
@@ -553,7 +597,11 @@ impl Disk {
         let begun = Begun { len: read.len, alone };
         read.file.begin_read(&read.range(), read.readahead);
         match read.how {
-            How::Splice | How::Keep => read.drops = read.file.all_drops(&read.range()),
+            How::Splice if read.trail.is_some() => self.begin_sweeps(ring),
+            How::Splice | How::Keep => {
+                read.file.note_kept();
+                read.drops = read.file.all_drops(&read.range());
+            }
             How::Drop | How::Discard => read.dropping = read.file.begin_drop(read.offset),
         }
         self.reads.begin(Device::of(read.file.dev()), self.now);
@@ -562,6 +610,26 @@ impl Disk {
             self.look_at(ring, self.now + patience);
         }
         begun
+    }
+
+    /// Sees to it that what streams leave in the page cache is dropped from it.
+    fn begin_sweeps(&mut self, ring: &mut Ring) {
+        if !core::mem::replace(&mut self.sweeps, true) {
+            self.submit(ring, Op::Timer(self.now + trail::PAUSE), Operation::Sweep);
+        }
+    }
+
+    fn sweep(&mut self, ring: &mut Ring) {
+        for left in self.trails.due(self.now) {
+            let (offset, len) = (left.range.start, left.range.end - left.range.start);
+            let op = Op::Discard { file: left.file.fd().clone(), offset, len };
+            let _dropping = left.file.begin_drops(&left.range);
+            self.submit(ring, op, Operation::Leave { left, _dropping });
+        }
+        self.sweeps = false;
+        if self.trails.are_any() {
+            self.begin_sweeps(ring);
+        }
     }
 
     fn submit(&mut self, ring: &mut Ring, op: Op, operation: Operation) {
@@ -581,6 +649,19 @@ impl Disk {
         let mut read = match operation {
             Operation::Read(read) => read,
             Operation::Discard { .. } => return None,
+            Operation::Sweep => {
+                self.now = ring.now();
+                self.sweep(ring);
+                return None;
+            }
+            Operation::Leave { left, .. } => {
+                if left.file.is_cached(ring, left.range.start, left.range.end - left.range.start) {
+                    self.now = ring.now();
+                    self.trails.try_again(left, self.now);
+                    self.begin_sweeps(ring);
+                }
+                return None;
+            }
             Operation::Late(read) => {
                 self.now = ring.now();
                 self.reads.end(Device::of(read.file.dev()), self.now);
@@ -629,6 +710,7 @@ impl Disk {
             len: read.len,
             policy: read.policy,
             result,
+            trail: read.trail,
             began: read.began,
             beside,
         })
@@ -653,6 +735,7 @@ impl Disk {
 
     fn after(&mut self, ring: &mut Ring, read: &mut Read, len: u64) {
         match read.how {
+            How::Splice if read.trail.is_some() => {}
             How::Splice | How::Keep => {
                 read.file.remember_read(&read.range(), len, ring.now(), read.drops);
             }

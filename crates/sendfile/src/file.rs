@@ -88,6 +88,8 @@ pub struct File {
 struct Residency {
     /// Blocks that were wholly resident, by block number.
     blocks: RefCell<BTreeMap<u64, Block>>,
+    /// The number of uses by streams for which it is to stay in the page cache.
+    kept: Cell<u64>,
     /// The number of reads of ours in flight in each block, by block number; never 0.
     reads: RefCell<BTreeMap<u64, u32>>,
     /// The name of the inode in the tables that all workers share, if a disk has met it.
@@ -248,6 +250,30 @@ impl File {
         Some(cache.begin_drop(*inode, offset / BLOCK))
     }
 
+    /// The same for all blocks of a range.
+    pub(crate) fn begin_drops(&self, range: &Range<u64>) -> Vec<Dropping> {
+        let Some((cache, inode)) = self.residency().shared.as_ref() else { return Vec::new() };
+        blocks_of(range).map(|number| cache.begin_drop(*inode, number)).collect()
+    }
+
+    /// The number of uses of the inode by streams for which it is to stay in the page cache.
+    pub(crate) fn kept(&self) -> u64 {
+        self.residency().kept.get()
+    }
+
+    /// Notes such a use.
+    pub(crate) fn note_kept(&self) {
+        let kept = &self.residency().kept;
+        kept.set(kept.get() + 1);
+    }
+
+    /// Returns whether nothing is in the page cache of what is behind an offset, so that what a read
+    /// brings there is known to be its own.
+    pub(crate) fn is_absent(&self, ring: &Ring, offset: u64) -> bool {
+        let absent = self.size > offset && !self.is_cached(ring, offset, self.size - offset);
+        absent && self.telling.get() == Telling::Both
+    }
+
     /// The dropping reads of a block that have ended: see [`PageCache::drops`].
     fn drops(&self, number: u64) -> Option<u64> {
         match &self.residency().shared {
@@ -359,7 +385,7 @@ impl File {
             || self.cached_pages(ring, first * PAGE, pages).is_none_or(|cached| cached > 0)
     }
 
-    /// Whether a range within a block is known to be in the page cache, at least in part. Of a read that
+    /// Whether a range is known to be in the page cache, at least in part. Of a read that
     /// was discarded the page at either end may have stayed.
     pub(crate) fn is_cached(&self, ring: &Ring, offset: u64, len: u64) -> bool {
         let first = offset / PAGE;
@@ -509,7 +535,7 @@ mod tests {
     use ring::{Completion, Event, Op, OpenHow};
 
     use super::*;
-    use crate::disk::{Disk, DiskConfig, Owner};
+    use crate::disk::{Disk, DiskConfig, Leaves, Owner};
     use crate::policy::{Caching, Policy};
     use crate::transport::Takes;
 
@@ -609,7 +635,8 @@ mod tests {
         let (owner, off, takes) = (Owner::of(1), Readahead::Off, Takes::Files);
         let policy = Policy { caching, ..Policy::default() };
         disk.introduce(ring, file);
-        disk.read(ring, owner, 0, file, 50_000, 50_000, policy, off, takes, true).unwrap();
+        disk.read(ring, owner, 0, file, 50_000, 50_000, policy, off, takes, Leaves::Nothing, true)
+            .unwrap();
         let mut completions = Vec::new();
         while ring.in_flight() > 0 {
             ring.wait(None, &mut completions).unwrap();

@@ -49,6 +49,7 @@ mod shared;
 mod source;
 mod stream;
 mod tcp;
+mod trail;
 mod transport;
 
 pub use calls::{

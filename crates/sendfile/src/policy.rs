@@ -12,7 +12,9 @@ pub struct Policy {
 /// The use of the page cache for bytes that are read from the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Caching {
-    /// Nothing stays: FreeBSD's `SF_NOCACHE`.
+    /// Nothing stays: FreeBSD's `SF_NOCACHE`. What nobody else has brought leaves the page cache 0.1 s after the
+    /// transport has taken it, or as soon as no packet refers to it, tried for a minute; what a dropped
+    /// [`Disk`](crate::Disk) has not got to is left to the kernel.
     Never,
     /// What is requested often stays: as much as fits ([`PageCache`](crate::PageCache)). It is decided
     /// when a stream comes to the range, for the whole range, which counts as one request.

@@ -12,11 +12,12 @@ use std::rc::Rc;
 use outq::{OutQ, State};
 use ring::Ring;
 
-use crate::disk::{Data, Disk, Holding, Owner, ReadDone};
+use crate::disk::{Data, Disk, Holding, Leaves, Owner, ReadDone};
 use crate::failure::Failure;
 use crate::file::{BLOCK, File, Readahead};
 use crate::payload::{FileRange, PLACE_BYTES, Piece};
 use crate::policy::{Caching, Policy, Window};
+use crate::trail::Trail;
 use crate::transport::Takes;
 
 /// Files for which reads begin before the first has left: as many as a browser pipelines.
@@ -112,13 +113,23 @@ struct Promise {
     /// End of the range in the file.
     end: u64,
     window: Window,
-    caching: Caching,
+    keeping: Keeping,
     /// The number of reads with the kernel's readahead, at most [`RAMP_READS`].
     ramp: u8,
     /// Whether some of it had to be read.
     from_disk: bool,
     /// Whether a read is in flight that wants to be the only one of this range.
     occupied: bool,
+}
+
+/// The use of the page cache, as far as it has been decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keeping {
+    Asked(Caching),
+    /// Each read drops what it brings.
+    Dropped,
+    /// Nothing was there before, so reads leave their pages there, to be dropped later.
+    Left,
 }
 
 const _: () = assert!(size_of::<Promise>() <= size_of::<Piece>() + size_of::<u64>());
@@ -134,6 +145,8 @@ struct Fill {
     offset: u64,
     len: u64,
     policy: Policy,
+    /// What it has left in the page cache, which may be dropped when this is.
+    _trail: Option<Trail>,
 }
 
 impl FileSource {
@@ -266,6 +279,9 @@ impl FileSource {
             return false;
         }
         let file = Rc::clone(&promise.file);
+        if promise.policy().caching != Caching::Never {
+            file.note_kept();
+        }
         queue.fill(promise.at, Piece::File(FileRange { file, offset: promise.offset, len }));
         self.lent = len;
         true
@@ -357,14 +373,21 @@ impl FileSource {
                 // Reads end at multiples of the chunk, so that they cover whole blocks.
                 let most = if window.saturating_sub(used) < chunk { BLOCK } else { chunk };
                 let mut want = left.min(most - promise.offset % most);
-                let readahead = promise.readahead(cx.disk);
+                let leaves = promise.leaves(cx.disk, cx.ring, takes);
+                let readahead = promise.readahead(cx.disk, leaves);
                 if readahead == Readahead::Far && promise.ramp < RAMP_READS {
                     want = want.min(RAMP_BYTES_MIN * RAMP_FACTOR.pow(promise.ramp.into()));
                 }
+                let leaves = match leaves {
+                    false => Leaves::Nothing,
+                    true if want < left => Leaves::Itself,
+                    true => Leaves::Rest,
+                };
                 let (file, at, offset) = (&promise.file, promise.at, promise.offset);
                 let policy = promise.policy();
                 let begun = cx.disk.read(
-                    cx.ring, owner, at, file, offset, want, policy, readahead, takes, at_head,
+                    cx.ring, owner, at, file, offset, want, policy, readahead, takes, leaves,
+                    at_head,
                 );
                 let Some(begun) = begun else {
                     if at_head {
@@ -451,7 +474,8 @@ impl FileSource {
         }
         let place = self.fills.partition_point(|other| other.at < done.at);
         let ReadDone { file, at, offset, policy, .. } = done;
-        self.fills.insert(place, Fill { file, at, offset, len, policy });
+        let _trail = done.trail;
+        self.fills.insert(place, Fill { file, at, offset, len, policy, _trail });
     }
 
     /// Adapts the chunk to the time that a read took. Large reads cost less per byte; small reads end
@@ -476,14 +500,14 @@ impl FileSource {
         }
         let sent = queue.sent();
         let unsent = self.fills.partition_point(|fill| fill.at + fill.len <= sent);
-        for Fill { file, at, offset, len, policy } in self.fills.split_off(unsent) {
+        for Fill { file, at, offset, len, policy, _trail } in self.fills.split_off(unsent) {
             let (start, end) = (at.max(sent), at + len);
             queue.retract(start);
             self.held -= end - start;
             let range = offset + (start - at)..offset + len;
             self.insert(Promise::again(&file, start, range, policy));
             if at.max(self.released) < start {
-                self.fills.push_back(Fill { file, at, offset, len: start - at, policy });
+                self.fills.push_back(Fill { file, at, offset, len: start - at, policy, _trail });
             }
         }
     }
@@ -527,8 +551,8 @@ impl Promise {
     fn new(file: &Rc<File>, at: u64, range: Range<u64>, policy: Policy) -> Self {
         let Policy { caching, window } = policy;
         let (file, offset, end) = (Rc::clone(file), range.start, range.end);
-        let ramp = 0;
-        Self { file, at, offset, end, window, caching, ramp, from_disk: false, occupied: false }
+        let keeping = Keeping::Asked(caching);
+        Self { file, at, offset, end, window, keeping, ramp: 0, from_disk: false, occupied: false }
     }
 
     /// A range that was read before and has to be read again.
@@ -539,24 +563,43 @@ impl Promise {
     /// Comes before each use of the file, which may have to be decided upon.
     fn introduce(&mut self, cx: &mut FillCx<'_>) {
         cx.disk.introduce(cx.ring, &self.file);
-        if self.caching == Caching::Popular {
+        if self.keeping == Keeping::Asked(Caching::Popular) {
             let is_popular = self.file.request(&(self.offset..self.end));
-            self.caching = if is_popular { Caching::Always } else { Caching::Never };
+            self.keeping =
+                Keeping::Asked(if is_popular { Caching::Always } else { Caching::Never });
         }
     }
 
     const fn policy(&self) -> Policy {
-        Policy { caching: self.caching, window: self.window }
+        let caching = match self.keeping {
+            Keeping::Asked(caching) => caching,
+            Keeping::Dropped | Keeping::Left => Caching::Never,
+        };
+        Policy { caching, window: self.window }
     }
 
     /// A range that was short from its first read on does without the kernel's readahead.
-    fn readahead(&self, disk: &Disk) -> Readahead {
+    fn readahead(&self, disk: &Disk, leaves: bool) -> Readahead {
         let is_long = self.ramp > 0 || self.end - self.offset >= RAMPED_BYTES_MIN;
-        if is_long && disk.may_read_ahead(&self.file, self.caching) {
+        let may_stay = self.policy().caching != Caching::Never || leaves;
+        if is_long && may_stay && disk.may_read_ahead(&self.file) {
             Readahead::Far
         } else {
             Readahead::Off
         }
+    }
+
+    /// Returns whether the next read may leave its pages in the page cache for a while although they are
+    /// not to stay there. If others had brought some, they could not be told from these.
+    fn leaves(&mut self, disk: &Disk, ring: &Ring, takes: Takes) -> bool {
+        if !disk.may_leave(&self.file, takes) {
+            return false;
+        }
+        if self.keeping == Keeping::Asked(Caching::Never) {
+            let is_absent = self.file.is_absent(ring, self.offset);
+            self.keeping = if is_absent { Keeping::Left } else { Keeping::Dropped };
+        }
+        self.keeping == Keeping::Left
     }
 
     fn is_continued_by(&self, next: &Self) -> bool {

@@ -267,6 +267,12 @@ fn a_file_that_is_not_to_be_cached_leaves_nothing_in_the_page_cache() {
             let part = Part::File(Rc::clone(&file), 0..4 << 20, Policy { caching, ..POLICY });
             setup.calls.send(socket, vec![part], 1).unwrap();
             assert_eq!(setup.sent(), (1, 4 << 20, Ok(())));
+            // They leave when the peer has taken them, not at once.
+            let until = setup.calls.ring().now() + Duration::from_secs(2);
+            while !is_cached && setup.calls.ring().now() < until {
+                let soon = setup.calls.ring().now() + Duration::from_millis(50);
+                setup.calls.wait(Some(soon), &mut Vec::new()).unwrap();
+            }
             let pages = setup.calls.ring().cached_pages(file.fd(), 0, 4 << 20);
             drop(setup);
             assert!(all.join().unwrap() == bytes);

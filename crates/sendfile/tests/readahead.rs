@@ -1,5 +1,5 @@
 //! The lengths of the reads of a cold file, on a simulated disk: short reads come first where the kernel
-//! reads ahead.
+//! reads ahead. And what they leave in the page cache.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -7,7 +7,9 @@ use std::rc::Rc;
 
 use ring::sim::{Config, Peer, World};
 use ring::{Event, Op, OpenHow, Ring, Token};
-use sendfile::{Disk, DiskConfig, File, KernelTcp, Owner, Policy, Progress, Stream};
+use sendfile::{
+    Caching, Disk, DiskConfig, File, KernelTcp, Owner, Policy, Progress, Stream, Window,
+};
 
 const DISK: Token = 1 << 40;
 const RECV: Token = 1;
@@ -68,8 +70,12 @@ impl Setup {
     }
 
     fn send_file(&mut self, file: &Rc<File>, range: Range<u64>) -> Vec<u64> {
+        self.send_with(file, range, Policy::default())
+    }
+
+    fn send_with(&mut self, file: &Rc<File>, range: Range<u64>, policy: Policy) -> Vec<u64> {
         let mut stream = Stream::new();
-        stream.push_file(file, range, Policy::default());
+        stream.push_file(file, range, policy);
         let mut reads = Vec::new();
         let Self { ring, disk, transport, .. } = self;
         loop {
@@ -97,6 +103,56 @@ impl Setup {
             }
         }
     }
+}
+
+/// Everything is read without filling the page cache.
+const NEVER: Policy = Policy { caching: Caching::Never, window: Window::of(2 * MIB) };
+
+impl Setup {
+    fn pass(&mut self, time: Duration) {
+        let until = self.ring.now() + time;
+        let mut completions = Vec::new();
+        while self.ring.now() < until {
+            self.ring.wait(Some(until), &mut completions).unwrap();
+            for completion in completions.drain(..) {
+                assert!(self.disk.handle(&mut self.ring, completion).is_none());
+            }
+        }
+    }
+
+    fn cached_blocks(&self, file: &File) -> u64 {
+        self.ring.cached_pages(file.fd(), 0, file.size()).unwrap() / 64
+    }
+}
+
+#[test]
+fn a_stream_that_is_not_to_fill_the_page_cache_leaves_nothing_behind() {
+    for range in [0..8 * MIB, 3 * MIB..8 * MIB, MIB..2 * MIB] {
+        let mut setup = Setup::new(Duration::from_micros(100));
+        let file = setup.file(8 * MIB);
+        let reads = setup.send_with(&file, range.clone(), NEVER);
+        assert_eq!(reads[0], 4 * KIB, "as cheap as a stream that fills it");
+        assert!(setup.cached_blocks(&file) > 0, "{range:?}: packets may refer to it");
+        setup.pass(Duration::from_secs(1));
+        assert_eq!(setup.cached_blocks(&file), 0, "{range:?}");
+    }
+}
+
+#[test]
+fn what_others_have_brought_stays() {
+    let mut setup = Setup::new(Duration::from_micros(100));
+    let file = setup.file(8 * MIB);
+    setup.send_file(&file, 2 * MIB..3 * MIB);
+    let before = setup.cached_blocks(&file);
+    setup.send_with(&file, 0..8 * MIB, NEVER);
+    setup.pass(Duration::from_secs(1));
+    assert_eq!(setup.cached_blocks(&file), before);
+    // Before what a stream has brought is dropped, another wants it.
+    let file = setup.file(8 * MIB);
+    setup.send_with(&file, 0..8 * MIB, NEVER);
+    setup.send_with(&file, 7 * MIB..8 * MIB, Policy { caching: Caching::Always, ..NEVER });
+    setup.pass(Duration::from_secs(1));
+    assert_eq!(setup.cached_blocks(&file), 32);
 }
 
 #[test]
