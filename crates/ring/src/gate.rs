@@ -63,13 +63,15 @@ pub struct Shares {
     taken: usize,
     /// Those of devices whose numbers are not known.
     unknown: usize,
-    /// Devices with calls under way, and some that had calls before.
-    devices: BTreeMap<Device, Calls>,
+    /// Devices with calls under way, and some that had calls before; by device. There are few, so a search
+    /// in a row costs less than a tree.
+    devices: Vec<Calls>,
 }
 
 /// The calls of one device that are under way.
 #[derive(Debug)]
 struct Calls {
+    device: Device,
     count: usize,
     /// When the first of these calls began.
     begun: Time,
@@ -84,7 +86,7 @@ impl Shares {
     /// Makes so many places, all of them free.
     #[must_use]
     pub const fn new(places: usize) -> Self {
-        Self { places, taken: 0, unknown: 0, devices: BTreeMap::new() }
+        Self { places, taken: 0, unknown: 0, devices: Vec::new() }
     }
 
     /// Calls under way.
@@ -93,13 +95,27 @@ impl Shares {
         self.taken
     }
 
+    /// The place of a device among [`Self::devices`], or the place where it belongs.
+    fn find(&self, device: Device) -> Result<usize, usize> {
+        self.devices.binary_search_by_key(&device, |calls| calls.device)
+    }
+
+    fn get(&self, device: Device) -> Option<&Calls> {
+        self.find(device).ok().map(|at| &self.devices[at])
+    }
+
     /// Returns whether a call may begin now.
     #[must_use]
     pub fn may_begin(&self, device: Device, now: Time) -> bool {
+        self.may_begin_at(self.find(device), device, now)
+    }
+
+    fn may_begin_at(&self, at: Result<usize, usize>, device: Device, now: Time) -> bool {
         if self.is_full() || (device.is_unknown() && self.is_full_for_unknown()) {
             return false;
         }
-        let Some(calls) = self.devices.get(&device) else { return true };
+        let Ok(at) = at else { return true };
+        let calls = &self.devices[at];
         let silent = (self.places / SHARE_SILENT).max(1);
         let answers = calls.answered.is_some_and(|at| now.since(at) < ANSWERS_WITHIN);
         let share = if answers && self.taken + silent < self.places {
@@ -122,23 +138,49 @@ impl Shares {
 
     /// A call begins.
     pub fn begin(&mut self, device: Device, now: Time) {
+        self.begin_at(self.find(device), device, now);
+    }
+
+    /// Begins a call if it may begin now.
+    fn try_begin(&mut self, device: Device, now: Time) -> bool {
+        let at = self.find(device);
+        let may = self.may_begin_at(at, device, now);
+        if may {
+            self.begin_at(at, device, now);
+        }
+        may
+    }
+
+    fn begin_at(&mut self, at: Result<usize, usize>, device: Device, now: Time) {
         self.taken += 1;
         self.unknown += usize::from(device.is_unknown());
-        if self.devices.len() >= self.taken + IDLE_MAX {
-            self.devices.retain(|_, calls| calls.count > 0);
-        }
-        let calls = self.devices.entry(device).or_insert(Calls {
-            count: 0,
-            begun: now,
-            answered: None,
-            last_begun: now,
-            is_reported: false,
-        });
+        let at = at.unwrap_or_else(|at| self.insert(at, device, now));
+        let calls = &mut self.devices[at];
         if calls.count == 0 {
             calls.begun = now;
         }
         calls.count += 1;
         calls.last_begun = now;
+    }
+
+    /// Adds a device at the place where it belongs; its place.
+    #[cold]
+    fn insert(&mut self, at: usize, device: Device, now: Time) -> usize {
+        let mut at = at;
+        if self.devices.len() >= self.taken + IDLE_MAX {
+            self.devices.retain(|calls| calls.count > 0);
+            at = self.devices.partition_point(|calls| calls.device < device);
+        }
+        let calls = Calls {
+            device,
+            count: 0,
+            begun: now,
+            answered: None,
+            last_begun: now,
+            is_reported: false,
+        };
+        self.devices.insert(at, calls);
+        at
     }
 
     /// A call has ended. Returns whether that is the first answer since the device was
@@ -148,7 +190,8 @@ impl Shares {
     ///
     /// If the device has no call under way.
     pub fn end(&mut self, device: Device, now: Time) -> bool {
-        let calls = self.devices.get_mut(&device).expect("a call ends that has begun");
+        let at = self.find(device).expect("a call ends that has begun");
+        let calls = &mut self.devices[at];
         self.taken -= 1;
         self.unknown -= usize::from(device.is_unknown());
         calls.count -= 1;
@@ -159,14 +202,14 @@ impl Shares {
     /// Returns how long the device has had calls under way without answering any; 0 if it has none.
     #[must_use]
     pub fn silence(&self, device: Device, now: Time) -> Duration {
-        self.devices.get(&device).map_or(Duration::ZERO, |calls| calls.silence(now))
+        self.get(device).map_or(Duration::ZERO, |calls| calls.silence(now))
     }
 
     /// Returns whether a call should not even be tried: the device has been silent for so long. One is tried
     /// in each such time all the same, as long as the device has places.
     #[must_use]
     pub fn refuses(&self, device: Device, now: Time, patience: Duration) -> bool {
-        self.devices.get(&device).is_some_and(|calls| {
+        self.get(device).is_some_and(|calls| {
             calls.silence(now) >= patience
                 && (now.since(calls.last_begun) < patience || !self.may_begin(device, now))
         })
@@ -175,7 +218,8 @@ impl Shares {
     /// Notes that a device was found not to answer; returns its calls under way if it was not noted
     /// before.
     pub fn report(&mut self, device: Device) -> Option<usize> {
-        let calls = self.devices.get_mut(&device).filter(|calls| calls.count > 0)?;
+        let at = self.find(device).ok()?;
+        let calls = Some(&mut self.devices[at]).filter(|calls| calls.count > 0)?;
         (!core::mem::replace(&mut calls.is_reported, true)).then_some(calls.count)
     }
 }
@@ -236,8 +280,8 @@ impl<T: PartialEq> Gate<T> {
 
     /// Takes a place for a call, or puts the call into the line of its device and returns false.
     pub fn enter(&mut self, device: Device, call: T, now: Time) -> bool {
-        if !self.lines.contains_key(&device) && self.shares.may_begin(device, now) {
-            self.shares.begin(device, now);
+        let may_pass = self.waiting == 0 || !self.lines.contains_key(&device);
+        if may_pass && self.shares.try_begin(device, now) {
             return true;
         }
         self.lines.entry(device).or_default().push_back(call);

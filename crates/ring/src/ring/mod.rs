@@ -216,17 +216,18 @@ impl Ring {
         }
     }
 
-    /// Returns how long a device has had operations under way without ending any: see
-    /// [`Shares::silence`](crate::Shares::silence).
+    /// Returns how long a device has had operations under way without ending any, as of the end of the last
+    /// [`wait`](Self::wait): see [`Shares::silence`](crate::Shares::silence).
     #[must_use]
     pub fn silence(&self, device: Device) -> Duration {
-        self.common.gate.shares().silence(device, self.now())
+        self.common.gate.shares().silence(device, self.woke_at)
     }
 
-    /// Returns whether an operation should not even be tried: see [`Shares::refuses`](crate::Shares::refuses).
+    /// Returns whether an operation should not even be tried, as of the end of the last
+    /// [`wait`](Self::wait): see [`Shares::refuses`](crate::Shares::refuses).
     #[must_use]
     pub fn refuses(&self, device: Device, patience: Duration) -> bool {
-        self.common.gate.shares().refuses(device, self.now(), patience)
+        self.common.gate.shares().refuses(device, self.woke_at, patience)
     }
 
     /// Notes that a device was found not to answer; returns its operations under way if it was not
