@@ -57,9 +57,12 @@ impl Devices {
         path: &[u8],
         is_silent: impl Fn(Device) -> bool,
     ) -> Device {
-        let known = &self.by_path[site.index()];
-        if let Some(device) = known.get(parent(path)) {
+        let (known, directory) = (&self.by_path[site.index()], parent(path));
+        if let Some(device) = known.get(directory) {
             return *device;
+        }
+        if directory.is_empty() {
+            return root;
         }
         // Of the directories on the way, the last that is known, and the first behind it.
         let (mut around, mut first) = (root, None);

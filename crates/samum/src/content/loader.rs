@@ -4,7 +4,7 @@
 //! replies.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::CString;
 use std::io;
 use std::rc::Rc;
@@ -31,6 +31,8 @@ const DESCRIPTORS: usize = PARTS + 1;
 const BUFFERS: usize = 64;
 /// The maximum number of entries of a listing.
 const ENTRIES_MAX: usize = 100_000;
+/// Up to so many loads that have ended it is not worth looking for them.
+const ENDED_MIN: usize = 1024;
 /// What lies below a device that has been silent for so long is taken for a part of it.
 const SILENCE: Duration = Duration::from_secs(1);
 
@@ -38,8 +40,9 @@ const SILENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Loader {
     loads: Slab<Slot>,
-    /// The loads that are not overdue, by the time at which they began.
-    by_time: BTreeSet<(Time, u64)>,
+    /// The loads that are not overdue, in the order in which they began, and among them some that have
+    /// ended. The first has not.
+    by_time: VecDeque<(Time, Key)>,
     /// For each site, the loads that are not outdated, by path. Requests join them.
     by_path: Vec<BTreeMap<Path, Key>>,
     pub(super) line: Line,
@@ -67,7 +70,6 @@ struct Slot {
     found_on: Device,
     /// For each part, the key of its operation; Some exactly while the ring has one.
     in_flight: Parts<Key>,
-    begun: Time,
     /// Whether those that waited for it have been told that the disk does not answer.
     is_overdue: bool,
 }
@@ -83,7 +85,7 @@ impl Loader {
         let size = usize::try_from(FINISHED_BYTES_MAX).expect("a small constant");
         Ok(Self {
             loads: Slab::new(),
-            by_time: BTreeSet::new(),
+            by_time: VecDeque::new(),
             by_path: vec![BTreeMap::new(); sites],
             line: Line::new((descriptors_max / 2 / DESCRIPTORS).max(1)),
             devices: Devices::new(sites),
@@ -112,17 +114,17 @@ impl Loader {
 
     /// When the next load is overdue.
     pub(super) fn next_deadline(&self, patience: Duration) -> Option<Time> {
-        self.by_time.first().map(|(begun, _)| *begun + patience)
+        self.by_time.front().map(|(begun, _)| *begun + patience)
     }
 
     /// A load that has taken longer than `patience`, once.
     pub(super) fn next_overdue(&mut self, now: Time, patience: Duration) -> Option<Key> {
-        let (begun, bits) = *self.by_time.first()?;
+        let (begun, key) = *self.by_time.front()?;
         if now.since(begun) < patience {
             return None;
         }
-        self.by_time.pop_first();
-        let key = Key::from_bits(bits);
+        self.by_time.pop_front();
+        self.skip_ended();
         self.loads.get_mut(key).expect("kept until it ends").is_overdue = true;
         Some(key)
     }
@@ -145,11 +147,11 @@ impl Loader {
             device,
             found_on: device,
             in_flight: [None; PARTS],
-            begun,
             is_overdue: false,
         });
         self.by_path[site.index()].insert(path, key);
-        self.by_time.insert((begun, key.to_bits()));
+        debug_assert!(self.by_time.back().is_none_or(|(last, _)| *last <= begun), "time goes on");
+        self.by_time.push_back((begun, key));
         key
     }
 
@@ -266,14 +268,27 @@ impl Loader {
 
     /// Removes a load that has ended.
     pub(super) fn remove(&mut self, key: Key) -> Load<Fd> {
-        let Slot { load, in_flight, begun, .. } = self.loads.remove(key).expect("ends once");
-        self.by_time.remove(&(begun, key.to_bits()));
+        let Slot { load, in_flight, .. } = self.loads.remove(key).expect("ends once");
+        self.skip_ended();
         debug_assert!(in_flight.iter().all(Option::is_none), "it ends after its last completion");
         if !load.is_outdated {
             self.by_path[load.site.index()].remove(&load.path);
         }
         self.line.refund(load.bytes());
         load
+    }
+
+    /// Removes loads that have ended from the front of those by time, and all of them once they are the
+    /// majority.
+    fn skip_ended(&mut self) {
+        let Self { by_time, loads, .. } = self;
+        let is_live = |key: Key| loads.get(key).is_some();
+        while by_time.front().is_some_and(|(_, key)| !is_live(*key)) {
+            by_time.pop_front();
+        }
+        if by_time.len() > 2 * loads.len() + ENDED_MIN {
+            by_time.retain(|(_, key)| is_live(*key));
+        }
     }
 
     /// Outdates the load of a path, if there is one. It still answers the requests that have joined
