@@ -9,6 +9,7 @@ use std::fs;
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ring::sim::{Config, End, World};
@@ -121,6 +122,35 @@ fn a_descriptor_in_use_stays_open_until_the_last_completion() {
         bench.end(accept);
         assert_open(before - 2, || bench.turn());
         assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
+    }
+}
+
+#[test]
+fn signals_and_children_leave_nothing_behind() {
+    let _alone = alone();
+    ring::block_signals(&[libc::SIGUSR1]).unwrap();
+    for choice in CHOICES {
+        let outside = open_descriptors();
+        let mut bench = Bench::new(Ring::new(choice).unwrap());
+        bench.turn();
+        let before = open_descriptors();
+        for _ in 0..10 {
+            let signal = bench.ring.submit(Op::Signal(libc::SIGUSR1), 0);
+            let mut sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
+            let waits = bench.ring.submit(Op::Child(sleeper.id()), 0);
+            let ends = bench.ring.submit(Op::Child(sleeper.id()), 0);
+            bench.turn();
+            assert_eq!(open_descriptors(), before + 3);
+            bench.end(signal);
+            bench.end(waits);
+            sleeper.kill().unwrap();
+            assert!(matches!(bench.next(ends).result, Ok(Event::Exited(_))));
+            assert!(sleeper.wait().is_err(), "it was waited for");
+            assert_open(before, || bench.turn());
+        }
+        bench.ring.submit(Op::Signal(libc::SIGUSR1), 0);
+        drop(bench);
+        assert_open(outside, || {});
     }
 }
 
