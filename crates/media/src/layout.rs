@@ -3,9 +3,13 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// The maximum number of points that a layout keeps, 32 KiB of memory. Of a longer table it keeps each
-/// second point, each fourth, and so on: of a film of two hours one in four to seven seconds.
-pub const POINTS_MAX: usize = 2048;
+/// The maximum number of points that a layout keeps. Of a longer table it keeps each second point, each
+/// fourth, and so on: of a film of two hours one in 14 to 28 seconds.
+pub const POINTS_MAX: usize = 512;
+/// The maximum memory of a layout, bytes.
+pub const MEMORY_MAX: usize = size_of::<Layout>()
+    + (POINTS_MAX + 1) * size_of::<Point>()
+    + INDEX_MAX * size_of::<Range<u64>>();
 /// The maximum number of index ranges: `moov`, or `sidx` for each track, or `SeekHead`, `Info` and
 /// `Cues`.
 const INDEX_MAX: usize = 8;
@@ -74,13 +78,6 @@ impl Layout {
         let end = until.and_then(|until| self.offset_at(until)).unwrap_or(media_end);
         // A place may be between two milliseconds.
         Some(end.max(offset) - offset)
-    }
-
-    /// Bytes of memory that the layout takes.
-    #[must_use]
-    pub const fn memory(&self) -> usize {
-        self.index.capacity() * size_of::<Range<u64>>()
-            + self.points.capacity() * size_of::<Point>()
     }
 
     /// The time at which a player needs the byte at `offset`.

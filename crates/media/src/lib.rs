@@ -59,6 +59,6 @@ mod probe;
 #[cfg(test)]
 mod testing;
 
-pub use layout::{Layout, POINTS_MAX};
+pub use layout::{Layout, MEMORY_MAX, POINTS_MAX};
 pub use limits::{BOXES_MAX, BYTES_MAX, TABLE_BYTES_MAX};
 pub use probe::Probe;
