@@ -1,5 +1,7 @@
 //! The choices of an application for a range of a file.
 
+use core::time::Duration;
+
 /// The treatment of a range of a file that a stream sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
@@ -31,21 +33,65 @@ pub enum Caching {
 ///
 /// If a stream has nothing to send, it reads even without room in the window, 256 KiB at once; so it
 /// holds at most its window and 256 KiB.
+///
+/// A window may be [paced](Self::paced): then only a part of it is used for a peer that takes bytes no
+/// faster than expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window(u32);
+// Packed, so that a promise that has one needs no more memory.
+#[repr(Rust, packed)]
+pub struct Window {
+    bytes: u32,
+    /// How often the window is halved for a peer that takes bytes as slowly as expected.
+    halvings: u8,
+}
+
+/// Paced prefetching goes no lower: two of the smallest reads, one that is sent while the other is
+/// under way.
+const PACED_BYTES_MIN: u64 = 512 * 1024;
 
 impl Window {
     /// A window of so many bytes; 4 GiB less one byte at most.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "larger numbers are not cast")]
     pub const fn of(bytes: u64) -> Self {
-        Self(if bytes < u32::MAX as u64 { bytes as u32 } else { u32::MAX })
+        Self { bytes: if bytes < u32::MAX as u64 { bytes as u32 } else { u32::MAX }, halvings: 0 }
+    }
+
+    /// The time of which a paced window has the bytes. A read begins when half of them are left: it may
+    /// wait for all others of a worker, 64 of 256 KiB, on a disk that brings 16 MiB/s.
+    pub const PACE: Duration = Duration::from_secs(2);
+
+    /// The same window for a peer that is expected to take so many bytes in [`PACE`](Self::PACE), such
+    /// as a player of a film. Prefetching is limited to them, rounded up to a half, a quarter or less
+    /// of the window, and to 512 KiB at least, until the peer takes a whole window in a quarter of the
+    /// time in which it is expected to: then it is no player, or one that fills a buffer of its own. The
+    /// buffers of the two sockets, which fill at once, do not make it one.
+    #[must_use]
+    pub const fn paced(self, bytes: u64) -> Self {
+        let least = if bytes > PACED_BYTES_MIN { bytes } else { PACED_BYTES_MIN };
+        let mut halvings = 0;
+        while self.bytes() >> (halvings + 1) >= least {
+            halvings += 1;
+        }
+        Self { bytes: self.bytes, halvings }
+    }
+
+    /// The limit for a peer that takes bytes as slowly as expected.
+    #[must_use]
+    pub const fn paced_bytes(self) -> u64 {
+        self.bytes() >> self.halvings
+    }
+
+    /// The time in which a peer that is faster than expected takes a whole window; `None` if nothing is
+    /// expected.
+    pub(crate) fn fast(self) -> Option<Duration> {
+        (self.halvings > 0).then(|| Self::PACE / 4 * (1 << self.halvings))
     }
 
     /// The limit.
     #[must_use]
     pub const fn bytes(self) -> u64 {
-        self.0 as u64
+        self.bytes as u64
     }
 }
 
@@ -68,5 +114,30 @@ mod tests {
         {
             assert_eq!(Window::of(bytes).bytes(), expected, "{bytes}");
         }
+    }
+
+    #[test]
+    fn a_paced_window_has_the_bytes_that_are_expected_and_two_reads_at_least() {
+        const KIB: u64 = 1024;
+        for (window, expected, paced) in [
+            (2048, 0, 512),
+            (2048, 512, 512),
+            (2048, 513, 1024),
+            (2048, 1025, 2048),
+            (2048, 1 << 40, 2048),
+            (8192, 600, 1024),
+            (600, 0, 600),
+            (0, 0, 0),
+        ] {
+            let window = Window::of(window * KIB).paced(expected * KIB);
+            assert_eq!(window.paced_bytes(), paced * KIB, "{window:?}");
+            // Four times as fast as expected.
+            let is_paced = window.paced_bytes() < window.bytes();
+            let expected =
+                Window::PACE.as_secs() * 1000 * window.bytes() / window.paced_bytes().max(1);
+            let fast = window.fast().map(|time| 4 * u64::try_from(time.as_millis()).unwrap());
+            assert_eq!(fast, is_paced.then_some(expected), "{window:?}");
+        }
+        assert!(Window::of(u64::MAX).paced(0).paced_bytes() >= PACED_BYTES_MIN);
     }
 }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use outq::{OutQ, State};
-use ring::Ring;
+use ring::{Ring, Time};
 
 use crate::disk::{Data, Disk, Holding, Leaves, Owner, ReadDone};
 use crate::failure::Failure;
@@ -49,8 +49,8 @@ const BLOCK_FAST: Duration = Duration::from_micros(500);
 
 /// The bytes of one read, of which two fit into the window: the largest of 256 KiB, 512 KiB, ...
 /// up to `chunk`, and at least 256 KiB.
-const fn chunk_within(window: Window, mut chunk: u64) -> u64 {
-    while chunk > CHUNK_BYTES_MIN && chunk > window.bytes() / 2 {
+const fn chunk_within(window: u64, mut chunk: u64) -> u64 {
+    while chunk > CHUNK_BYTES_MIN && chunk > window / 2 {
         chunk /= 2;
     }
     chunk
@@ -98,6 +98,10 @@ pub struct FileSource {
     holding: Option<Holding>,
     /// Bytes of one read.
     chunk: u64,
+    /// A position in the stream, and when it was sent; from there on the peer's pace is judged.
+    mark: Option<(u64, Time)>,
+    /// Whether the peer takes bytes faster than its [window](Window::paced) expects.
+    is_fast: bool,
     /// Some once a promise has failed.
     failure: Option<Failure>,
 }
@@ -116,10 +120,18 @@ struct Promise {
     keeping: Keeping,
     /// The number of reads with the kernel's readahead, at most [`RAMP_READS`].
     ramp: u8,
-    /// Whether some of it had to be read.
-    from_disk: bool,
-    /// Whether a read is in flight that wants to be the only one of this range.
-    occupied: bool,
+    reads: Reads,
+}
+
+/// The reads of a promised range so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reads {
+    /// None of it had to be read.
+    None,
+    /// Some of it had to be read.
+    Some,
+    /// The same, and a read is in flight that wants to be the only one of this range.
+    Alone,
 }
 
 /// The use of the page cache, as far as it has been decided.
@@ -162,6 +174,8 @@ impl FileSource {
             released: 0,
             holding: None,
             chunk: CHUNK_BYTES_MIN,
+            mark: None,
+            is_fast: false,
             failure: None,
         }
     }
@@ -231,6 +245,7 @@ impl FileSource {
         (self.lent, self.held, self.released) = (0, 0, 0);
         (self.holding, self.failure) = (None, None);
         self.chunk = CHUNK_BYTES_MIN;
+        (self.mark, self.is_fast) = (None, false);
     }
 
     /// Fills promises. If the first gap is resident, so much of it is lent that at most `budget` bytes
@@ -242,6 +257,7 @@ impl FileSource {
     /// If a lent range has not been [settled](Self::settle).
     pub fn fill(&mut self, queue: &mut OutQ<Piece>, cx: &mut FillCx<'_>, budget: u64) {
         assert!(self.lent == 0, "settle comes between two fills");
+        self.judge_pace(queue.sent(), cx.ring.now());
         let room = budget.saturating_sub(queue.unsent_ready());
         if room > 0 && cx.takes == Takes::Files && self.lend(queue, cx, room) {
             return;
@@ -249,8 +265,8 @@ impl FileSource {
         if budget > 0 && queue.state() == State::Waiting && self.may_read(queue) {
             self.prefetch(queue, cx, true);
         } else if let Some(promise) = self.promises.front()
-            && promise.from_disk
-            && self.reading + self.held < promise.window.bytes() / 2
+            && promise.reads != Reads::None
+            && self.reading + self.held < promise.limit(self.is_fast) / 2
         {
             // A file of which nothing had to be read is not prefetched: most likely it will be lent.
             self.prefetch(queue, cx, false);
@@ -260,8 +276,22 @@ impl FileSource {
     /// Whether a stream that has nothing to send may read. If sent bytes fill the window, the
     /// transport will release them, and then there is room again.
     fn may_read(&self, queue: &OutQ<Piece>) -> bool {
-        let window = self.promises.front().map_or(0, |promise| promise.window.bytes());
+        let window = self.promises.front().map_or(0, |promise| promise.limit(self.is_fast));
         queue.released() == queue.sent() || self.reading + self.held < window
+    }
+
+    /// Judges whether the peer takes bytes faster than the window of the first promise expects.
+    fn judge_pace(&mut self, sent: u64, now: Time) {
+        let Some(window) = self.promises.front().map(|promise| promise.policy().window) else {
+            return;
+        };
+        let Some(fast) = window.fast() else { return };
+        let (from, since) = *self.mark.get_or_insert((sent, now));
+        if now.since(since) >= fast {
+            (self.mark, self.is_fast) = (Some((sent, now)), false);
+        } else if sent - from >= window.bytes() {
+            (self.mark, self.is_fast) = (Some((sent, now)), true);
+        }
     }
 
     /// Lends at most `room` resident bytes where the first gap begins; returns whether there are
@@ -273,7 +303,7 @@ impl FileSource {
         }
         promise.introduce(cx);
         let left = (promise.end - promise.offset).min(room);
-        let (look, now) = (!promise.from_disk, cx.ring.now());
+        let (look, now) = (promise.reads == Reads::None, cx.ring.now());
         let len = promise.file.resident(cx.ring, promise.offset, left, now, look);
         if len == 0 {
             return false;
@@ -342,14 +372,15 @@ impl FileSource {
         let now = cx.ring.now();
         let mut looked_at = 0;
         let mut index = 0;
+        let is_fast = self.is_fast;
         'promises: while let Some(promise) = self.promises.get_mut(index) {
             if looked_at == SOURCES_AHEAD_MAX {
                 return;
             }
             promise.introduce(cx);
-            let window = promise.window.bytes();
-            let chunk = chunk_within(promise.window, self.chunk);
-            while !promise.is_done() && !promise.occupied {
+            let window = promise.limit(is_fast);
+            let chunk = chunk_within(window, self.chunk);
+            while !promise.is_done() && promise.reads != Reads::Alone {
                 let left = promise.end - promise.offset;
                 // All other bytes wait for the head of the line, so it is read even if the window
                 // is full.
@@ -360,7 +391,7 @@ impl FileSource {
                 }
                 if !at_head && takes == Takes::Files {
                     let within = left.min(BLOCK - promise.offset % BLOCK);
-                    let look = !promise.from_disk;
+                    let look = promise.reads == Reads::None;
                     match promise.file.resident(cx.ring, promise.offset, within, now, look) {
                         0 => {}
                         // It will be lent when its turn comes, and what is behind it may be missing.
@@ -401,8 +432,7 @@ impl FileSource {
                     Readahead::Off if left >= RAMPED_BYTES_MIN => RAMP_READS,
                     Readahead::Off => promise.ramp,
                 };
-                promise.from_disk = true;
-                promise.occupied = begun.alone;
+                promise.reads = if begun.alone { Reads::Alone } else { Reads::Some };
                 promise.advance(begun.len);
             }
             if promise.is_done() {
@@ -445,8 +475,9 @@ impl FileSource {
     pub fn handle_read(&mut self, queue: &mut OutQ<Piece>, ring: &Ring, done: ReadDone) {
         self.reading -= done.len;
         let end = done.at + done.len;
-        if let Some(promise) = self.promises.iter_mut().find(|promise| promise.at == end) {
-            promise.occupied = false;
+        let is_it = |promise: &&mut Promise| promise.at == end && promise.reads == Reads::Alone;
+        if let Some(promise) = self.promises.iter_mut().find(is_it) {
+            promise.reads = Reads::Some;
         }
         if queue.failed_at().is_some_and(|failed| failed <= done.at) {
             return;
@@ -552,12 +583,12 @@ impl Promise {
         let Policy { caching, window } = policy;
         let (file, offset, end) = (Rc::clone(file), range.start, range.end);
         let keeping = Keeping::Asked(caching);
-        Self { file, at, offset, end, window, keeping, ramp: 0, from_disk: false, occupied: false }
+        Self { file, at, offset, end, window, keeping, ramp: 0, reads: Reads::None }
     }
 
     /// A range that was read before and has to be read again.
     fn again(file: &Rc<File>, at: u64, range: Range<u64>, policy: Policy) -> Self {
-        Self { from_disk: true, ramp: RAMP_READS, ..Self::new(file, at, range, policy) }
+        Self { reads: Reads::Some, ramp: RAMP_READS, ..Self::new(file, at, range, policy) }
     }
 
     /// Comes before each use of the file, which may have to be decided upon.
@@ -604,7 +635,12 @@ impl Promise {
 
     fn is_continued_by(&self, next: &Self) -> bool {
         let is_next = self.end == next.offset && self.at + (self.end - self.offset) == next.at;
-        is_next && Rc::ptr_eq(&self.file, &next.file) && !self.occupied
+        is_next && Rc::ptr_eq(&self.file, &next.file) && self.reads != Reads::Alone
+    }
+
+    /// The limit of prefetching for a peer.
+    const fn limit(&self, is_fast: bool) -> u64 {
+        if is_fast { self.window.bytes() } else { self.window.paced_bytes() }
     }
 
     const fn advance(&mut self, count: u64) {

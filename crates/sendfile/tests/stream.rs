@@ -354,6 +354,39 @@ fn what_is_read_ahead_never_exceeds_the_window() {
 }
 
 #[test]
+fn a_paced_window_opens_for_a_peer_that_is_faster_than_expected() {
+    let bytes = content(16 << 20);
+    for choice in DRIVERS {
+        let dir = temp_dir();
+        let path = cold_file(&dir, &bytes);
+        let policy = Policy { window: Window::default().paced(0), ..Policy::default() };
+        let (mut setup, theirs) = Setup::with(choice, policy, DiskConfig::default());
+        let file = setup.open(&path);
+        setup.push(&file, 0..bytes.len() as u64);
+        let most = 768 << 10;
+        let ahead = |setup: &Setup| setup.stream.reading() + setup.stream.held();
+        while setup.pump() != Progress::Blocked || setup.stream.is_reading() {
+            assert!(ahead(&setup) <= most, "{choice:?}: {} for a peer that waits", ahead(&setup));
+            setup.wait();
+        }
+        let (all, mut greatest) = (reader(theirs), 0);
+        let end = loop {
+            let progress = setup.pump();
+            greatest = greatest.max(ahead(&setup));
+            match progress {
+                Progress::Blocked | Progress::Waiting => setup.wait(),
+                Progress::More => {}
+                end => break end,
+            }
+        };
+        assert_eq!(end, Progress::Drained);
+        assert!(most < greatest && greatest <= 2 << 20, "{choice:?}: {greatest}");
+        setup.transport.shutdown(&mut setup.ring);
+        assert!(all.join().unwrap() == bytes);
+    }
+}
+
+#[test]
 fn a_stream_whose_peer_takes_bytes_is_no_holder_and_keeps_them() {
     let bytes = content(4 << 20);
     let dir = temp_dir();
