@@ -38,6 +38,8 @@ pub mod kind {
     pub(crate) const NOTE: Token = 10 << 56;
     /// The operations of another network than the kernel's; the rest of the token is its own.
     pub const NETWORK: Token = 11 << 56;
+    /// A read of a film whose layout is learned.
+    pub(crate) const LAYOUT: Token = 12 << 56;
     /// The timer of content's periodic cleanup.
     pub(crate) const TIDY: Token = 16 << 56;
     /// The operations of a handler that wraps another one; the rest of the token is its own.

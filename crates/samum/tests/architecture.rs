@@ -19,7 +19,7 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 12] = [
     ("ring", &[]),
     ("sendfile", &["outq", "ring"]),
     ("libsamum", &["ring", "sendfile"]),
-    ("samum", &["http", "http1", "outq", "ring", "sendfile"]),
+    ("samum", &["http", "http1", "media", "outq", "ring", "sendfile"]),
     ("preload", &["pace"]),
     ("testkit", &["http", "http1", "outq", "ring", "sendfile"]),
     ("bench", &["http", "http1", "outq", "ring", "sendfile"]),

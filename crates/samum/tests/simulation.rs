@@ -27,6 +27,8 @@ use sendfile::{Caching, PageCache, Policy, Window};
 /// Sizes at every boundary: empty, small, the limit of finished responses, one block, several blocks.
 const SIZES: [usize; 10] =
     [0, 1, 1000, 32_767, 32_768, 32_769, 65_537, 262_144, 300_001, 1_000_000];
+/// The one among them that is a film.
+const FILM: usize = 65_537;
 const CLIENTS: usize = 12;
 const REQUESTS: usize = 10;
 
@@ -60,6 +62,37 @@ fn content(seed: u64, len: usize) -> Vec<u8> {
     }
     bytes.truncate(len);
     bytes
+}
+
+/// The name of the file of a size. One of them is a film, whose layout is learned.
+fn name(size: usize) -> String {
+    if size == FILM { format!("f{size}.mp4") } else { format!("f{size}") }
+}
+
+/// The contents of that file.
+fn file(seed: u64, size: usize) -> Vec<u8> {
+    let mut bytes = content(seed, size);
+    if size == FILM {
+        make_film(&mut bytes, 1000);
+    }
+    bytes
+}
+
+/// Writes boxes into bytes, so that they are a film that lasts so long, with its index at the end.
+fn make_film(bytes: &mut [u8], ms: u32) {
+    let boxed = |kind: &[u8; 4], body: &[u8]| {
+        let size = u32::try_from(8 + body.len()).unwrap();
+        [&size.to_be_bytes()[..], kind, body].concat()
+    };
+    let mut header = [0; 100];
+    header[12..16].copy_from_slice(&1000_u32.to_be_bytes());
+    header[16..20].copy_from_slice(&ms.to_be_bytes());
+    let moov = boxed(b"moov", &boxed(b"mvhd", &header));
+    let (media, index) = bytes.split_at_mut(bytes.len() - moov.len());
+    index.copy_from_slice(&moov);
+    let size = u32::try_from(media.len() - 16).unwrap().to_be_bytes();
+    let head = [boxed(b"ftyp", b"isom\0\0\0\0"), size.into(), b"mdat".into()].concat();
+    media[..head.len()].copy_from_slice(&head);
 }
 
 /// All versions of all files.
@@ -98,7 +131,7 @@ impl Request {
             let first = chance.below(size);
             (first, first + chance.below(size - first))
         });
-        Self { file: format!("f{size}"), head: chance.one_in(8), range, padding: 0 }
+        Self { file: name(size), head: chance.one_in(8), range, padding: 0 }
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -278,14 +311,17 @@ struct Run {
 impl Run {
     fn new(config: Config, tuning: Tuning, faults: bool) -> Self {
         let memory_bytes_max = tuning.memory_bytes_max;
-        let limits = Limits { faults, memory_bytes_max, descriptors_max: 6 };
+        Self::with(config, tuning, Limits { faults, memory_bytes_max, descriptors_max: 6 })
+    }
+
+    fn with(config: Config, tuning: Tuning, limits: Limits) -> Self {
         let seed = config.seed;
         let world = World::new(config);
         let mut files = Files::default();
         for size in SIZES {
-            let bytes = content(seed ^ size as u64, size);
-            world.write_file(&format!("f{size}"), &bytes);
-            files.0.insert(format!("f{size}"), vec![bytes]);
+            let bytes = file(seed ^ size as u64, size);
+            world.write_file(&name(size), &bytes);
+            files.0.insert(name(size), vec![bytes]);
         }
         world.evict_all();
         let ring = Ring::simulated(&world);
@@ -343,8 +379,8 @@ impl Run {
     /// Replaces a file by rename.
     fn replace(&mut self) {
         let size = SIZES[self.chance.below(SIZES.len())];
-        let name = format!("f{size}");
-        let bytes = content(self.chance.next(), size);
+        let name = name(size);
+        let bytes = file(self.chance.next(), size);
         self.world.replace_file(&name, &bytes);
         self.files.0.get_mut(&name).unwrap().push(bytes);
     }
@@ -562,6 +598,55 @@ fn a_file_truncated_under_way_ends_the_connection_with_a_true_prefix() {
     });
 }
 
+/// Bytes read for a client that takes 100 kB/s for a second, and is not sent. Then it takes all.
+fn read_ahead(seed: u64, path: &str, bytes: &[u8]) -> u64 {
+    // Reads of a slow disk are of 256 KiB.
+    let disk = Duration::from_millis(60)..=Duration::from_millis(80);
+    let (config, tuning) = (Config { disk, ..Config::new(seed) }, Tuning::default());
+    let memory_bytes_max = tuning.memory_bytes_max;
+    let limits = Limits { faults: false, memory_bytes_max, descriptors_max: 100 };
+    let mut run = Run::with(config, tuning, limits);
+    run.world.write_file(path, bytes);
+    run.world.evict_all();
+    let peer = run.world.connect();
+    let request = format!("GET /{path} HTTP/1.1\r\nHost: sim\r\n\r\n");
+    let whole = |peer: &Peer| parse(&peer.received(), false).is_some_and(|all| all.whole);
+    // The second time, the layout of a film is known.
+    let mut read = 0;
+    for rate in [None, Some(100_000)] {
+        run.world.evict_all();
+        peer.set_read_rate(rate);
+        let before = run.world.counts().splices;
+        peer.send(request.as_bytes());
+        let until = run.worker.ring().now() + Duration::from_secs(1);
+        while run.worker.ring().now() < until {
+            run.turn(Duration::from_millis(10));
+        }
+        read = (run.world.counts().splices - before) * 256 * 1024;
+        read = read.saturating_sub(peer.received_bytes() as u64);
+        peer.set_read_rate(None);
+        for _ in 0..10_000 {
+            if whole(&peer) {
+                break;
+            }
+            run.turn(Duration::from_millis(10));
+        }
+        assert!(parse(&peer.take(), false).unwrap().body == bytes);
+    }
+    read
+}
+
+#[test]
+fn a_film_is_read_ahead_as_far_as_it_will_be_played_soon() {
+    for_seeds(FEW, |seed| {
+        let mut film = content(seed, 4_000_000);
+        make_film(&mut film, 40_000);
+        let other = read_ahead(seed, "film.bin", &film);
+        let paced = read_ahead(seed, "film.mp4", &film);
+        assert!(paced <= 768 * 1024 && other >= 1 << 20, "{paced} and {other} bytes");
+    });
+}
+
 #[test]
 fn a_change_is_seen_by_the_next_request_within_100_ms() {
     for_seeds(FEW, |seed| {
@@ -569,8 +654,8 @@ fn a_change_is_seen_by_the_next_request_within_100_ms() {
         let peer = run.world.connect();
         for _ in 0..20 {
             let size = SIZES[run.chance.below(SIZES.len())];
-            let name = format!("f{size}");
-            let bytes = content(run.chance.next(), size);
+            let name = name(size);
+            let bytes = file(run.chance.next(), size);
             run.world.replace_file(&name, &bytes);
             let until = run.worker.ring().now() + Duration::from_millis(100);
             while run.worker.ring().now() < until {
@@ -659,7 +744,7 @@ fn a_file_without_requests_is_closed_after_a_while() {
         let mut run = Run::new(Config::new(seed), Tuning::default(), false);
         let peer = run.world.connect();
         for size in [65_537, 262_144, 1_000_000] {
-            ask(&mut run, &peer, &format!("f{size}"));
+            ask(&mut run, &peer, &name(size));
         }
         // The root, the listener, the connection, and the two ends of a pooled pipe.
         let always = 3 + 2;

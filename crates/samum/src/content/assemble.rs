@@ -7,8 +7,8 @@ use ring::{Buffer, Fd, Listing, Stat, Time};
 use sendfile::{Account, File};
 
 use super::load::{Load, Look, PARTS, Parts, Seen, Way, coding_of};
-use super::media::content_type;
-use super::resource::{FileSet, Kind, Resource, Variant};
+use super::media::{content_type, is_film};
+use super::resource::{Data, FileSet, Kind, Resource, Variant};
 
 /// A file whose last change is at least so many seconds ago has times that tell its states apart.
 /// Some file systems store whole seconds, and times are set before the bytes are written.
@@ -68,7 +68,12 @@ impl Assembled {
         }
         let [plain, encoded @ ..] = variants;
         let plain = plain.expect("a load without the file itself has failed");
-        let kind = Kind::File(FileSet { content_type, plain, encoded, codings });
+        let is_film = matches!(plain.data, Data::File(_)) && is_film(&content_type);
+        let layout = is_film.then(Box::default);
+        if is_film {
+            memory += media::MEMORY_MAX;
+        }
+        let kind = Kind::File(FileSet { content_type, plain, encoded, codings, layout });
         Self { kind, memory, descriptors, settled }
     }
 

@@ -35,6 +35,23 @@ pub(super) fn has_siblings(path: &[u8]) -> bool {
         && !Coding::PREFERENCE.into_iter().any(|coding| base.ends_with(suffix(coding).as_bytes()))
 }
 
+/// Returns whether files of this type may be films whose containers tell their layout.
+pub(super) fn is_film(content_type: &str) -> bool {
+    matches!(
+        content_type,
+        "video/mp4"
+            | "audio/mp4"
+            | "video/x-m4v"
+            | "audio/m4a"
+            | "audio/x-m4a"
+            | "video/quicktime"
+            | "video/webm"
+            | "audio/webm"
+            | "video/x-matroska"
+            | "audio/x-matroska"
+    )
+}
+
 fn is_compressed(media_type: &str) -> bool {
     let (class, _) = media_type.split_once('/').unwrap_or((media_type, ""));
     matches!(class, "video" | "audio")
@@ -65,6 +82,16 @@ mod tests {
         }
         for name in ["a.html.gz", "b.br", "c.zst", "film.mp4", "a/logo.png", "f.woff2", "d.zip"] {
             assert!(!has_siblings(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn films_are_known_by_their_names() {
+        for name in ["a.mp4", "b.M4V", "c.m4a", "d.mov", "e.webm", "f.mkv", "g.mka", "h.mp4v"] {
+            assert!(is_film(&content_type(name.as_bytes())), "{name}");
+        }
+        for name in ["a.ts", "b.m3u8", "c.avi", "d.mp3", "e.html", "f"] {
+            assert!(!is_film(&content_type(name.as_bytes())), "{name}");
         }
     }
 

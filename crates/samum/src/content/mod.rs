@@ -15,6 +15,7 @@ mod assemble;
 mod change;
 mod devices;
 mod errors;
+mod layouts;
 mod library;
 mod line;
 mod load;
@@ -48,6 +49,7 @@ use crate::site::SiteId;
 use assemble::Assembled;
 use change::{Outdated, outdated_by};
 use errors::Refusal;
+use layouts::Layouts;
 use library::Library;
 use line::Parked;
 use load::{Load, Look, Next, Outcome, Way};
@@ -90,6 +92,7 @@ pub(crate) struct Content {
     loader: Loader,
     watches: Watches,
     hashes: Hashes,
+    layouts: Layouts,
     /// Charged for resources and their buffers for as long as anything holds them.
     account: Account,
     /// The time and the key of the timer that calls [`handle_tidy`](Self::handle_tidy); Some
@@ -120,6 +123,7 @@ impl Content {
             loader: Loader::new(count, descriptors_max)?,
             watches: Watches::new(count),
             hashes: Hashes::default(),
+            layouts: Layouts::new()?,
             account,
             tidy: None,
             scratch: Vec::new(),
@@ -413,6 +417,7 @@ impl Content {
     fn cache(&mut self, shell: &mut Shell, resource: Rc<Resource>) {
         let (site, path) = (resource.site, Rc::clone(&resource.path));
         let has_files = resource.descriptors > 0;
+        self.layouts.want(shell, &resource, self.sites[site.index()].policy.keep);
         self.library.insert(shell.cx.now, resource);
         if has_files {
             self.schedule(shell);
@@ -432,6 +437,11 @@ impl Content {
 
     fn answer(&mut self, tickets: &mut Vec<Ticket>, answer: &Answer) {
         self.answers.extend(tickets.drain(..).map(|ticket| (ticket, answer.clone())));
+    }
+
+    /// Takes a completion of a read of a film.
+    pub(crate) fn handle_layout(&mut self, shell: &mut Shell, completion: Completion) {
+        self.layouts.handle(shell, completion);
     }
 
     /// Takes a completion of a watch.

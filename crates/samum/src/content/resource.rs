@@ -1,11 +1,12 @@
 //! A resource: the file or directory that a path names, with its prepared responses.
 
-use core::cell::{Cell, RefCell};
+use core::cell::{Cell, OnceCell, RefCell};
 use core::ops::Range;
 use std::rc::Rc;
 
 use http::{Coding, Codings, ResponseHead, Status, date};
 use http1::write;
+use media::Layout;
 use ring::{Listing, Stat, Time};
 use sendfile::{Account, Charge, File, Piece, Policy, Shared};
 
@@ -65,6 +66,9 @@ pub(crate) struct FileSet {
     /// In the order of [`Coding::PREFERENCE`].
     pub(crate) encoded: [Option<Variant>; Coding::PREFERENCE.len()],
     pub(crate) codings: Codings,
+    /// Some for a film: its layout, once that has been learned; None within if the container does not
+    /// tell the rate.
+    pub(crate) layout: Option<Box<OnceCell<Option<Layout>>>>,
 }
 
 /// One file that can be sent.

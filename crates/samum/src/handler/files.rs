@@ -7,8 +7,9 @@ use http::{
     ContentRange, Field, Head, Method, Plan, Representation, ResponseHead, Status, Target,
     Validators, encoding, negotiate, path,
 };
+use media::Layout;
 use ring::{Completion, Fd, Listing};
-use sendfile::{Caching, Piece};
+use sendfile::{Caching, Piece, Window};
 
 use super::listing::ListingProducer;
 use super::page::{self, ALLOW};
@@ -77,6 +78,7 @@ impl Handler for Files {
     fn handle(&mut self, shell: &mut Shell, completion: Completion) {
         match completion.token & kind::MASK {
             kind::LOAD => self.content.handle_load(shell, completion),
+            kind::LAYOUT => self.content.handle_layout(shell, completion),
             kind::WATCH => self.content.handle_watch(shell, completion),
             kind::TIDY => self.content.handle_tidy(shell, &completion),
             kind::WAKE => self.content.handle_wake(shell),
@@ -132,13 +134,13 @@ fn file<'a>(cx: &mut Context, head: &Head<'_>, files: &'a FileSet) -> Response<'
     } else {
         encoding::choose(head.lines(Field::AcceptEncoding), files.codings)
     };
-    let whole = Whole::new(files, coding, cx.tuning.policy);
+    let whole = Whole::new(files, coding, policy_at(cx, files, 0));
     if asks_more(head) { part(cx, head, files, whole) } else { Response::whole(whole) }
 }
 
 /// The response to a request with conditions or ranges.
 fn part<'a>(cx: &mut Context, head: &Head<'_>, files: &FileSet, whole: Whole<'a>) -> Response<'a> {
-    let (variant, policy) = (whole.variant(), whole.policy());
+    let variant = whole.variant();
     let size = variant.stat.size;
     let representation = Representation {
         size,
@@ -146,7 +148,7 @@ fn part<'a>(cx: &mut Context, head: &Head<'_>, files: &FileSet, whole: Whole<'a>
     };
     match http::plan(head, &representation, cx.unix) {
         Plan::Full => {
-            let body = Body::from(Part::of(variant, 0..size, policy));
+            let body = Body::from(Part::of(variant, 0..size, whole.policy()));
             Response::new(whole.head(), body)
         }
         Plan::Partial(range) => {
@@ -155,6 +157,7 @@ fn part<'a>(cx: &mut Context, head: &Head<'_>, files: &FileSet, whole: Whole<'a>
             head.content_length = Some(range.len());
             head.content_range = Some(ContentRange::Part { range, size });
             let range = range.start..range.start + range.len();
+            let policy = policy_at(cx, files, range.start);
             Response::new(head, Body::from(Part::of(variant, range, policy)))
         }
         Plan::Multipart(multipart) => {
@@ -171,6 +174,7 @@ fn part<'a>(cx: &mut Context, head: &Head<'_>, files: &FileSet, whole: Whole<'a>
             for part in wrapping.parts() {
                 let range = part.range.start..part.range.start + part.range.len();
                 body.push(Part::Piece(Piece::Bytes(part.head)));
+                let policy = policy_at(cx, files, range.start);
                 body.push(Part::of(variant, range, policy));
             }
             body.push(Part::Piece(Piece::Bytes(wrapping.end().to_vec())));
@@ -189,6 +193,39 @@ fn part<'a>(cx: &mut Context, head: &Head<'_>, files: &FileSet, whole: Whole<'a>
             ..bare(Status::RangeNotSatisfiable)
         }),
     }
+}
+
+/// The treatment of a file from an offset on. A film is prefetched as far as it will be played soon.
+#[inline]
+fn policy_at(cx: &Context, files: &FileSet, offset: u64) -> sendfile::Policy {
+    let policy = cx.tuning.policy;
+    match &files.layout {
+        Some(layout) => paced(policy, layout.get(), offset),
+        None => policy,
+    }
+}
+
+/// A layout that is not known yet gives the smallest window; one that does not tell the rate gives none.
+#[inline(never)]
+fn paced(
+    policy: sendfile::Policy,
+    layout: Option<&Option<Layout>>,
+    offset: u64,
+) -> sendfile::Policy {
+    let expected = match layout {
+        None => Some(0),
+        Some(layout) => layout.as_ref().and_then(|layout| expected(layout, offset)),
+    };
+    let window = expected.map_or(policy.window, |bytes| policy.window.paced(bytes));
+    sendfile::Policy { window, ..policy }
+}
+
+/// The bytes that a player takes in [`Window::PACE`]: from here, or elsewhere if that is more, because
+/// it goes on.
+fn expected(layout: &Layout, offset: u64) -> Option<u64> {
+    let ms = u64::try_from(Window::PACE.as_millis()).ok()?;
+    let mean = layout.bytes_per_second()?.checked_mul(Window::PACE.as_secs());
+    Some(layout.window(offset, ms)?.max(mean.unwrap_or(u64::MAX)))
 }
 
 /// Redirects a request for a directory without its slash to the path with a slash.

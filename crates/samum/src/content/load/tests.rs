@@ -436,7 +436,8 @@ fn cached(stat: Stat, settled: bool) -> Rc<Resource> {
     let plain = Variant::new(stat, Vec::new(), None, "text/plain", None, Ok(&body), &account);
     let encoded = [const { None }; Coding::PREFERENCE.len()];
     let content_type = "text/plain".to_owned();
-    let files = FileSet { content_type, plain, encoded, codings: Codings::default() };
+    let codings = Codings::default();
+    let files = FileSet { content_type, plain, encoded, codings, layout: None };
     Rc::new(Resource {
         site: SiteId::FIRST,
         path: (*b"a.png").into(),
