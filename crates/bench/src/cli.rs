@@ -29,7 +29,7 @@ pub enum Command {
     Events(Tests),
     /// Any HTTP server: latency by open connections, maximum rate, latency at fixed rates
     Http(crate::http::Args),
-    /// Comparison of samum, nginx, h2o, lighttpd and Caddy: warm, cold, download, mixed, idle
+    /// Comparison of samum, nginx, h2o, lighttpd and Caddy: warm, cold, download, mixed, films, idle
     League(crate::league::Args),
     /// Ways to send files from a disk: read, sendfile, threads, AIO, io_uring, samum
     Disk(crate::disk::Args),

@@ -22,7 +22,7 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 12] = [
     ("samum", &["http", "http1", "media", "outq", "ring", "sendfile"]),
     ("preload", &["pace"]),
     ("testkit", &["http", "http1", "outq", "ring", "sendfile"]),
-    ("bench", &["http", "http1", "outq", "ring", "sendfile"]),
+    ("bench", &["http", "http1", "media", "outq", "ring", "sendfile"]),
 ];
 
 /// Crates that only the examples of a crate may use.

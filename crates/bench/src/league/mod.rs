@@ -12,6 +12,7 @@
 //! | [`cold`] | the speed of such requests beside downloads from a slow disk |
 //! | [`download`] | the speed of downloads from the disk at full speed, one and many at once |
 //! | [`mixed`] | the latency of requests when some files are cached and some are not |
+//! | [`films`] | the time to the first picture, and what is read in vain, with players on a slow disk |
 //! | [`idle`] | the cost of idle connections |
 
 use core::cell::Cell;
@@ -28,6 +29,7 @@ use crate::{Fault, Recorder, Test, interrupt, machine};
 
 pub mod cold;
 pub mod download;
+pub mod films;
 pub mod idle;
 pub mod mixed;
 pub mod peers;
@@ -46,7 +48,7 @@ use throttle::Throttle;
 /// The command line of `samum-bench league`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Tests to run: warm, cold, download, mixed, idle.
+    /// Tests to run: warm, cold, download, mixed, films, idle.
     #[command(flatten)]
     pub tests: Tests,
     /// Servers to compare [default: all that samum-bench knows]
@@ -70,10 +72,10 @@ pub struct Args {
     /// warm: connections
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub connections: u32,
-    /// cold: the limit of the disk, bytes per second; mixed: four times as many
+    /// cold, films: the limit of the disk, bytes per second; mixed: four times as many
     #[arg(long, value_name = "N", default_value_t = 16 << 20, value_parser = clap::value_parser!(u64).range(1 << 16..=1 << 34))]
     pub rate: u64,
-    /// cold, mixed: concurrent downloads from the disk
+    /// cold, mixed: concurrent downloads from the disk; films: players
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub readers: u32,
     /// cold, mixed: requests per second in measurements at a fixed rate [default: 5000, mixed 1000]
@@ -165,6 +167,7 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         rounds(cold::test(&league)),
         rounds(download::test(&league)),
         rounds(mixed::test(&league)),
+        rounds(films::test(&league)),
         idle::test(&league).steps(count(10_000), count(500)),
     ])
 }

@@ -1,7 +1,11 @@
-//! Sockets: an option that has no safe call, and accepted descriptors made ours.
+//! Sockets: options that have no safe calls, and accepted descriptors made ours.
 
+use core::net::SocketAddr;
 use std::io;
+use std::net::TcpStream;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketType};
 
 /// `IP_BIND_ADDRESS_NO_PORT` (ip(7), Linux 4.2): bind() to port 0 leaves the port to connect().
 pub(crate) fn bind_without_port(fd: BorrowedFd<'_>) -> io::Result<()> {
@@ -18,6 +22,29 @@ pub(crate) fn bind_without_port(fd: BorrowedFd<'_>) -> io::Result<()> {
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Connects with segments of TCP (`TCP_MAXSEG`, tcp(7)) that are so large at most, in both directions.
+pub(crate) fn connect_with_segments(address: SocketAddr, bytes: u16) -> io::Result<TcpStream> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket(family, SocketType::STREAM, None)?;
+    let bytes = libc::c_int::from(bytes);
+    let length = libc::socklen_t::try_from(size_of_val(&bytes)).unwrap_or(0);
+    // SAFETY: the option takes an int, and the length is that of one.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_MAXSEG,
+            (&raw const bytes).cast(),
+            length,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    rustix::net::connect(&socket, &address)?;
+    Ok(socket.into())
 }
 
 /// The descriptor that an accept operation gave us.
