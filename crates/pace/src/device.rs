@@ -15,7 +15,8 @@ pub struct Constants {
     /// waits for a disk at all does not notice it.
     pub wait: Duration,
     /// The busy time of a round. A limit of the kernel lets the bytes of 100 ms through at once
-    /// (`throtl_slice` in block/blk-throttle.c), so a shorter round would take it for a fast device.
+    /// (`throtl_slice` in block/blk-throttle.c), so the first round takes it for three times as fast as it is; a much
+    /// shorter one would take it for memory.
     pub round: Duration,
     /// The fewest reads of a round, for devices that need longer than 100 ms for as many.
     pub reads: u64,
@@ -38,7 +39,7 @@ impl Constants {
     /// The constants in use.
     pub const DEFAULT: Self = Self {
         wait: Duration::from_millis(5),
-        round: Duration::from_millis(100),
+        round: Duration::from_millis(50),
         reads: 8,
         memory: Duration::from_secs(10),
         window_min: 2 * CHUNK_MIN,
@@ -110,7 +111,7 @@ impl Pace {
             round: Round::EMPTY,
             best: Best { power: 0, window, until: Duration::ZERO },
             trials: 0,
-            upwards: true,
+            upwards: false,
         }
     }
 
@@ -179,24 +180,37 @@ impl Pace {
 
         // The rate divided by the latency, which is `in_flight / rate`.
         let power = rate.saturating_mul(rate) / in_flight.max(1);
+        let window = self.window_near(in_flight);
         let is_over = self.now >= self.best.until;
-        if is_over || power > self.best.power {
-            let until = self.now + self.constants.memory;
-            self.best = Best { power, window: self.window_near(in_flight), until };
+        if is_over || (power > self.best.power && window != self.best.window) {
+            self.best = Best { power, window, until: self.now + self.constants.memory };
             // What lies behind a better window is known to be worse.
             self.trials = if is_over { 2 } else { 1 };
         } else {
+            self.best.power = self.best.power.max(power);
             self.upwards = !self.upwards;
         }
+        self.window = self.next_window().max(self.harmless);
+    }
+
+    /// The best window, or one beside it as long as one is to be tried.
+    fn next_window(&mut self) -> u64 {
+        if self.trials == 0 {
+            return self.best.window;
+        }
+        self.trials -= 1;
+        if self.beside(self.upwards).is_none() {
+            self.upwards = !self.upwards;
+        }
+        self.beside(self.upwards).unwrap_or(self.best.window)
+    }
+
+    /// Twice or half the best window; `None` if that changes nothing.
+    fn beside(&self, upwards: bool) -> Option<u64> {
         let best = self.best.window;
-        let window = match (self.trials, self.upwards) {
-            (0, _) => best,
-            (_, true) => best * 2,
-            (_, false) => best / 2,
-        };
-        self.trials = self.trials.saturating_sub(1);
-        let Constants { window_min, window_max, .. } = self.constants;
-        self.window = window.clamp(window_min, window_max).max(self.harmless);
+        let window = if upwards { best * 2 } else { best / 2 };
+        let least = self.constants.window_min.max(self.harmless);
+        (least..=self.constants.window_max).contains(&window).then_some(window)
     }
 
     /// The window that is nearest to so many bytes.
@@ -267,7 +281,7 @@ mod tests {
             serve(&mut pace, &mut now, Some(8 * MIB), MS, 30);
             assert!(pace.window <= 2 * MIB && !pace.readahead(), "{pace:?}");
             serve(&mut pace, &mut now, None, 20 * MS, 30);
-            assert!(pace.window >= 16 * MIB, "{pace:?}");
+            assert!(pace.window >= 8 * MIB, "{pace:?}");
         }
     }
 

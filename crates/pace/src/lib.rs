@@ -5,7 +5,7 @@
 //! the time, and answers from three numbers. Each device has a [`Pace`] of its own, by its number (`st_dev`).
 //!
 //! **What is measured.** A device is a server with a line. While reads are in flight it is *busy*. In a
-//! *round*, which lasts for 100 ms of busy time and 8 reads, three sums are kept: the busy time, the bytes that
+//! *round*, which lasts for 50 ms of busy time and 8 reads, three sums are kept: the busy time, the bytes that
 //! came, and the bytes in flight multiplied by their time. They give
 //!
 //! - the rate: bytes by busy time. No read has to be told from those beside it, and a device that idles
