@@ -17,7 +17,7 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 12] = [
     ("pace", &[]),
     ("media", &[]),
     ("ring", &[]),
-    ("sendfile", &["outq", "ring"]),
+    ("sendfile", &["outq", "pace", "ring"]),
     ("libsamum", &["ring", "sendfile"]),
     ("samum", &["http", "http1", "media", "outq", "ring", "sendfile"]),
     ("preload", &["pace"]),

@@ -56,7 +56,7 @@ impl Server {
             let done = self.disk.handle(&mut self.ring, done);
             let owner = done.as_ref().map_or(0, |read| read.owner.connection);
             if let (Some(read), Some(client)) = (done, self.clients.get_mut(&owner)) {
-                client.stream.handle_read(&self.ring, read);
+                client.stream.handle_read(read);
             }
             return self.proceed(owner);
         }

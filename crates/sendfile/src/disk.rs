@@ -8,14 +8,15 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use pace::Pace;
 use ring::{
     Buffer, BufferPool, Completion, Device, Event, Key, Op, PROBE_BYTES_MAX, Pipe, PipePool, Ring,
     Shares, Slab, Time, Token,
 };
 
 use crate::file::{BLOCK, File, Inodes, Readahead};
-use crate::line::Line;
 pub use crate::line::Owner;
+use crate::line::{Line, Wait};
 use crate::page_cache::{Dropping, PageCache};
 use crate::policy::{Caching, Policy};
 use crate::trail::{self, Left, Trail, Trails};
@@ -72,30 +73,18 @@ pub struct Disk {
     sweeps: bool,
     /// By file system.
     abilities: HashMap<u64, Abilities>,
+    paces: HashMap<Device, Pace>,
     /// The number of file systems whose names were asked for.
     asked: usize,
 }
 
-/// Bytes that a disk which has been slow must bring quickly, read after read, before the kernel's
-/// readahead is used on it again. A throttle lets a tenth of a second's bytes through at once (`throtl_slice` in
-/// block/blk-throttle.c), so this detects limits of up to 167 MiB/s. On a slower disk the readahead
-/// of eight streams would keep all other streams waiting for seconds.
-const QUICK_BYTES: u64 = 18 * 1024 * 1024;
-/// A block is read quickly in less than this, divided by the reads in flight. Twice as long is slow.
-const BLOCK_QUICK: Duration = Duration::from_micros(1500);
-/// Where the kernel's readahead is used, a slow read must also have taken this long.
-const READ_SLOW: Duration = Duration::from_millis(50);
-
-/// The abilities of a file system, and its speed, as far as they have been tried.
+/// The abilities of a file system, as far as they have been tried.
 #[derive(Clone, Copy, Debug)]
 struct Abilities {
     /// `RWF_DONTCACHE`.
     drop: bool,
     /// `splice(2)` from a file.
     splice: bool,
-    /// Bytes that it has brought quickly since it was slow, at most [`QUICK_BYTES`]; so many as long as it
-    /// has not been slow.
-    quick_bytes: u64,
     /// Its name, as far as it is known.
     name: Name,
 }
@@ -111,24 +100,7 @@ enum Name {
 
 impl Default for Abilities {
     fn default() -> Self {
-        Self { drop: true, splice: true, quick_bytes: QUICK_BYTES, name: Name::NotAsked }
-    }
-}
-
-impl Abilities {
-    /// Takes account of a read that took so long beside so many others.
-    fn note_speed(&mut self, len: u64, took: Duration, beside: u32) {
-        let blocks = u32::try_from(len.div_ceil(BLOCK)).unwrap_or(u32::MAX);
-        let (share, quick) = (took / beside.saturating_add(1), BLOCK_QUICK.saturating_mul(blocks));
-        if share < quick {
-            self.quick_bytes = (self.quick_bytes + len).min(QUICK_BYTES);
-        } else if share > quick * 2 && (!self.is_fast() || took > READ_SLOW) {
-            self.quick_bytes = 0;
-        }
-    }
-
-    const fn is_fast(&self) -> bool {
-        self.quick_bytes == QUICK_BYTES
+        Self { drop: true, splice: true, name: Name::NotAsked }
     }
 }
 
@@ -213,8 +185,6 @@ impl Read {
             policy: self.policy,
             result: Err(io::ErrorKind::TimedOut.into()),
             trail: None,
-            began: self.began,
-            beside: 0,
         }
     }
 }
@@ -269,9 +239,6 @@ pub struct ReadDone {
     pub(crate) result: io::Result<Data>,
     /// What the read has left in the page cache, until the stream lets go of it.
     pub(crate) trail: Option<Trail>,
-    pub(crate) began: Time,
-    /// Other reads that the worker had in flight when this one ended.
-    pub(crate) beside: u32,
 }
 
 /// The result of a read.
@@ -342,6 +309,7 @@ impl Disk {
             trails: Rc::default(),
             sweeps: false,
             abilities: HashMap::new(),
+            paces: HashMap::new(),
             asked: 0,
         })
     }
@@ -408,7 +376,20 @@ impl Disk {
     /// The first stream in line whose device may be read from. One whose reads do not end has used up its
     /// share; the streams of others pass its own.
     fn first_waiting(&self) -> Option<Owner> {
-        self.line.first(|device| self.reads.may_begin(device, self.now) || self.refuses(device))
+        self.line.first(|device, wait| self.may_begin(device, wait) || self.refuses(device))
+    }
+
+    /// Whether a read may begin on a device. Its pace is for streams that go on.
+    fn may_begin(&self, device: Device, wait: Wait) -> bool {
+        let has_room = |pace: &Pace| pace.has_room(since_start(self.now));
+        self.reads.may_begin(device, self.now)
+            && (wait == Wait::First || self.paces.get(&device).is_none_or(has_room))
+    }
+
+    /// Bytes of the next read of a stream that goes on.
+    pub(crate) fn chunk(&self, file: &File) -> u64 {
+        let pace = self.paces.get(&Device::of(file.dev()));
+        pace.map_or(pace::CHUNK_MIN, Pace::chunk)
     }
 
     /// Whether a stream stands in line and there is room for a read of it.
@@ -472,8 +453,8 @@ impl Disk {
         self.line.leave_all(connection);
     }
 
-    pub(crate) fn wait_in_line(&mut self, owner: Owner, file: &File) {
-        self.line.enter(owner, Device::of(file.dev()));
+    pub(crate) fn wait_in_line(&mut self, owner: Owner, file: &File, wait: Wait) {
+        self.line.enter(owner, Device::of(file.dev()), wait);
     }
 
     /// Tells a file what decides how its residency can be known: what other open files and other workers
@@ -499,9 +480,10 @@ impl Disk {
         }
     }
 
-    /// Whether the kernel's readahead may be used on a file: its disk is fast. On a slow disk every stream would wait for the readahead of the others.
+    /// Whether the kernel's readahead may be used on a file: its disk is fast. On a slow disk every stream
+    /// would wait for the readahead of the others.
     pub(crate) fn may_read_ahead(&self, file: &File) -> bool {
-        self.abilities.get(&file.dev()).is_some_and(Abilities::is_fast)
+        self.paces.get(&Device::of(file.dev())).is_some_and(Pace::readahead)
     }
 
     /// Whether a read can leave its pages to be dropped later: it is a splice.
@@ -524,6 +506,7 @@ impl Disk {
         offset: u64,
         len: u64,
         policy: Policy,
+        wait: Wait,
         readahead: Readahead,
         takes: Takes,
         leaves: Leaves,
@@ -555,7 +538,7 @@ impl Disk {
             self.look_at(ring, began);
             return Some(Begun { len, alone: false });
         }
-        if !self.reads.may_begin(device, self.now) {
+        if !self.may_begin(device, wait) {
             return None;
         }
         let keep = policy.caching != Caching::Never || leaves != Leaves::Nothing;
@@ -604,7 +587,9 @@ impl Disk {
             }
             How::Drop | How::Discard => read.dropping = read.file.begin_drop(read.offset),
         }
-        self.reads.begin(Device::of(read.file.dev()), self.now);
+        let device = Device::of(read.file.dev());
+        self.reads.begin(device, self.now);
+        self.paces.entry(device).or_default().begin(read.len, since_start(self.now));
         self.submit(ring, op, Operation::Read(read));
         if let Some(patience) = self.config.patience {
             self.look_at(ring, self.now + patience);
@@ -663,9 +648,7 @@ impl Disk {
                 return None;
             }
             Operation::Late(read) => {
-                self.now = ring.now();
-                self.reads.end(Device::of(read.file.dev()), self.now);
-                read.file.end_read(&read.range(), read.readahead);
+                self.end(ring, &read, 0);
                 return None;
             }
             Operation::Look(at) => {
@@ -685,9 +668,12 @@ impl Disk {
                 return None;
             }
         };
-        self.now = ring.now();
-        self.reads.end(Device::of(read.file.dev()), self.now);
-        read.file.end_read(&read.range(), read.readahead);
+        let brought = match &completion.result {
+            Ok(Event::Read(buf)) => buf.len() as u64,
+            Ok(Event::Spliced(pipe)) => pipe.len() as u64,
+            _ => 0,
+        };
+        self.end(ring, &read, brought);
         let result = match completion.result {
             Ok(Event::Read(buf)) => Ok(Data::Buffer(buf)),
             Ok(Event::Spliced(pipe)) => Ok(Data::Pipe(pipe)),
@@ -695,12 +681,8 @@ impl Disk {
             Err(error) if self.learns(&read, &error) => Ok(Data::Nothing),
             Err(error) => Err(error),
         };
-        let beside = u32::try_from(self.reads.taken()).unwrap_or(u32::MAX - 1);
         if let Ok(data) = &result {
             self.after(ring, &mut read, data.len());
-            let took = self.now.since(read.began);
-            let abilities = self.abilities.entry(read.file.dev()).or_default();
-            abilities.note_speed(data.len(), took, beside);
         }
         Some(ReadDone {
             owner: read.owner,
@@ -711,9 +693,16 @@ impl Disk {
             policy: read.policy,
             result,
             trail: read.trail,
-            began: read.began,
-            beside,
         })
+    }
+
+    /// Takes account of a read that has ended and brought so much.
+    fn end(&mut self, ring: &Ring, read: &Read, brought: u64) {
+        self.now = ring.now();
+        let device = Device::of(read.file.dev());
+        self.reads.end(device, self.now);
+        self.paces.entry(device).or_default().end(read.len, brought, since_start(self.now));
+        read.file.end_read(&read.range(), read.readahead);
     }
 
     /// Whether a failure says that the file system cannot read in this way, and there is another
@@ -756,6 +745,11 @@ impl Disk {
     }
 }
 
+/// The time since the clock's start.
+const fn since_start(now: Time) -> Duration {
+    Duration::from_nanos(now.as_nanos())
+}
+
 /// How often reads are looked at for late ones while streams stand in line.
 const LOOK: Duration = Duration::from_secs(1);
 /// The tokens of a disk's operations are as many as there are keys of a slab.
@@ -769,38 +763,70 @@ const FILE_SYSTEMS_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests {
+    use ring::OpenHow;
+    use ring::sim::{Config, World};
+
     use super::*;
 
-    const QUICK: Duration = Duration::from_micros(300);
-
-    fn after(bytes: u64) -> Abilities {
-        let mut disk = Abilities { quick_bytes: 0, ..Abilities::default() };
-        (0..bytes / BLOCK).for_each(|_| disk.note_speed(BLOCK, QUICK, 0));
-        disk
-    }
-
-    #[test]
-    fn what_a_limit_lets_through_at_once_shows_no_fast_disk() {
-        // A tenth of a second of 64 MiB/s, and then as slow as that is, again and again.
-        let mut disk = Abilities::default();
-        disk.note_speed(BLOCK, Duration::from_secs(1), 0);
-        for _ in 0..10 {
-            (0..26).for_each(|_| disk.note_speed(BLOCK, QUICK, 0));
-            disk.note_speed(4 * BLOCK, Duration::from_millis(8 * 16), 7);
-            assert!(!disk.is_fast());
+    /// Waits for the next completion.
+    fn next(ring: &mut Ring) -> Completion {
+        let mut completions = Vec::new();
+        while completions.is_empty() {
+            ring.wait(None, &mut completions).unwrap();
         }
-        assert!(!after(QUICK_BYTES - BLOCK).is_fast());
-        assert!(after(QUICK_BYTES).is_fast());
+        assert_eq!(completions.len(), 1);
+        completions.remove(0)
+    }
+
+    fn open(world: &World, ring: &mut Ring) -> Rc<File> {
+        let dir = Some(ring.sim_root(world));
+        ring.submit(Op::Open { dir, path: c"f".into(), how: OpenHow::BENEATH }, KEYS);
+        let Ok(Event::Opened(fd)) = next(ring).result else { unreachable!("it exists") };
+        ring.submit(Op::Stat(fd.clone()), KEYS);
+        let Ok(Event::Stat(stat)) = next(ring).result else { unreachable!("it exists") };
+        Rc::new(File::new(fd, &stat))
     }
 
     #[test]
-    fn a_fast_disk_is_slow_when_it_shows_so() {
-        let mut disk = after(QUICK_BYTES);
-        disk.note_speed(BLOCK, Duration::from_millis(49), 0);
-        assert!(disk.is_fast(), "it may have waited behind the kernel's readahead");
-        disk.note_speed(BLOCK, Duration::from_millis(90), 63);
-        assert!(disk.is_fast(), "sixty-four at once");
-        disk.note_speed(BLOCK, Duration::from_millis(51), 3);
-        assert!(!disk.is_fast());
+    fn streams_that_go_on_wait_for_the_pace_and_first_reads_do_not() {
+        let world = World::new(Config::new(1));
+        world.write_file("f", &vec![7; 16 << 20]);
+        let mut ring = Ring::simulated(&world);
+        let file = open(&world, &mut ring);
+        let mut disk = Disk::new(DiskConfig::default()).unwrap();
+        let read = |disk: &mut Disk, ring: &mut Ring, name, wait| {
+            let (owner, offset) = (Owner::of(name), name * BLOCK);
+            let policy = Policy::default();
+            let begun = disk.read(
+                ring,
+                owner,
+                offset,
+                &file,
+                offset,
+                BLOCK,
+                policy,
+                wait,
+                Readahead::Off,
+                Takes::Memory,
+                Leaves::Nothing,
+                true,
+            );
+            if begun.is_none() {
+                disk.wait_in_line(owner, &file, wait);
+            }
+            begun.is_some()
+        };
+        let begun: Vec<_> =
+            (0..4).map(|name| read(&mut disk, &mut ring, name, Wait::Next)).collect();
+        assert_eq!(begun, [true, true, false, false]);
+        assert!(!disk.has_turn(), "its pace has no room for a chunk");
+        assert!(read(&mut disk, &mut ring, 10, Wait::First));
+        let mut ended = 0;
+        while disk.next_waiting().is_none() {
+            let completion = next(&mut ring);
+            assert!(disk.handle(&mut ring, completion).is_some());
+            ended += 1;
+        }
+        assert!((1..=3).contains(&ended), "{ended}");
     }
 }

@@ -8,8 +8,8 @@
 //!
 //! | depth | when | finds |
 //! |---|---|---|
-//! | look: `RWF_NOWAIT` of the whole block, or a read of it that has ended | not for [`BELIEF`], or something is missing | everything |
-//! | confirm: `cachestat` of the block | not confirmed for [`CONFIDENCE`] | any page evicted since the look |
+//! | look: `RWF_NOWAIT` of the whole block, or a read of it that has ended | not for 10 s ([`belief`]), or something is missing | everything |
+//! | confirm: `cachestat` of the block | not confirmed for 5 ms | any page evicted since the look |
 //! | touch: `RWF_NOWAIT` of the last byte in each block | each use | a file dropped as a whole, or being read again in order |
 //!
 //! All open files of one inode share what is known. A touch proves nothing about a block of which a part
@@ -22,14 +22,14 @@
 //! Some file systems do not know `RWF_NOWAIT`, so each is asked for its name once, not on the loop
 //! (`f_type` of `fstatfs(2)`). tmpfs and ramfs have everything in memory, unless there is swap. Then, and
 //! on overlayfs, `mincore(2)` looks, which needs a mapping and is exact; a look is believed for
-//! [`CONFIDENCE`]. `mincore` tells a process that neither owns the file nor may write to it that
+//! 5 ms. `mincore` tells a process that neither owns the file nor may write to it that
 //! everything is resident. Then, and on all other file systems (FUSE and networks, which ask a server
 //! even about pages in the page cache), nothing is taken to be resident. An overlay of a network file
 //! system would have to ask its server, too, and while a lower file is being replaced by a copy the
 //! lower one is looked at.
 //!
 //! Two cases remain in which `sendfile(2)` sleeps for one read: a page that is evicted less than
-//! [`CONFIDENCE`] ([`BELIEF_ALONE`] where `cachestat` is refused) before its use while the byte that is
+//! 5 ms (50 ms where `cachestat` is refused) before its use while the byte that is
 //! touched stays, which reclaim hardly does (a page just used is not on the inactive list); and a page
 //! that was evicted while the block is read again out of order by a read that is not noted here, of
 //! another process or worker. The random worlds of
@@ -37,25 +37,18 @@
 
 use core::cell::{Cell, OnceCell, RefCell};
 use core::ops::Range;
-use core::time::Duration;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use pace::{Belief, Witness, belief};
 use ring::{Fd, Mapping, PROBE_BYTES_MAX, Ring, Stat, Time};
 
 use crate::page_cache::{Dropping, Inode, PageCache};
 
 /// The unit of residency: what one exact look covers, and what one read brings.
 pub(crate) const BLOCK: u64 = PROBE_BYTES_MAX as u64;
-/// How long an exact look is believed, if `cachestat` finds nothing missing.
-const BELIEF: Duration = Duration::from_secs(10);
-/// How long a `cachestat` that found everything is believed.
-const CONFIDENCE: Duration = Duration::from_millis(5);
-/// How long a look is believed where `cachestat` is refused: since Linux 6.16 a process must own the
-/// file or have the right to write to it.
-const BELIEF_ALONE: Duration = Duration::from_millis(50);
 /// Blocks remembered per inode; beyond it (1 GiB) each use looks exactly.
 const BLOCKS_MAX: usize = 4096;
 /// Inodes without open files that are kept in the table in any case; beyond it, as many as there are with.
@@ -351,18 +344,16 @@ impl File {
         if is_read || block.len < self.block_len(number) {
             return false;
         }
-        let age = now.since(block.looked);
-        match self.telling.get() {
-            Telling::Exact => return age < BELIEF_ALONE,
-            // A look costs no more than a confirmation would.
-            Telling::Memory | Telling::Mapped => return age < CONFIDENCE,
-            _ => {}
-        }
-        if age >= BELIEF {
-            return false;
-        }
-        if now.since(block.confirmed) < CONFIDENCE {
-            return true;
+        let (looked, confirmed) = (now.since(block.looked), now.since(block.confirmed));
+        let witness = match self.telling.get() {
+            Telling::Exact => Witness::None,
+            Telling::Memory | Telling::Mapped => Witness::Mapping,
+            _ => Witness::Cachestat,
+        };
+        match belief(looked, confirmed, witness) {
+            Belief::Holds => return true,
+            Belief::Over => return false,
+            Belief::IfConfirmed => {}
         }
         let start = number * BLOCK;
         let pages = self.block_len(number).div_ceil(PAGE);
@@ -373,7 +364,7 @@ impl File {
                 }
                 cached >= pages
             }
-            None => age < BELIEF_ALONE,
+            None => belief(looked, confirmed, Witness::None) == Belief::Holds,
         }
     }
 
@@ -531,11 +522,14 @@ const fn blocks_of(range: &Range<u64>) -> Range<u64> {
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+
     use ring::sim::{Config, World};
     use ring::{Completion, Event, Op, OpenHow};
 
     use super::*;
     use crate::disk::{Disk, DiskConfig, Leaves, Owner};
+    use crate::line::Wait;
     use crate::policy::{Caching, Policy};
     use crate::transport::Takes;
 
@@ -635,7 +629,8 @@ mod tests {
         let (owner, off, takes) = (Owner::of(1), Readahead::Off, Takes::Files);
         let policy = Policy { caching, ..Policy::default() };
         disk.introduce(ring, file);
-        disk.read(ring, owner, 0, file, 50_000, 50_000, policy, off, takes, Leaves::Nothing, true)
+        let (wait, leaves) = (Wait::First, Leaves::Nothing);
+        disk.read(ring, owner, 0, file, 50_000, 50_000, policy, wait, off, takes, leaves, true)
             .unwrap();
         let mut completions = Vec::new();
         while ring.in_flight() > 0 {
@@ -664,7 +659,7 @@ mod tests {
         read(&mut ring, &mut their_disk, &theirs, Caching::Always);
         assert_eq!(mine.resident(&ring, 0, 200_000, ring.now(), false), 200_000);
         read(&mut ring, &mut their_disk, &theirs, Caching::Never);
-        assert!(ring.now().since(looked) < CONFIDENCE);
+        assert!(ring.now().since(looked) < Duration::from_millis(5));
         assert_eq!(mine.resident(&ring, 0, 200_000, ring.now(), false), 0);
         assert_eq!(mine.resident(&ring, 0, 200_000, ring.now(), true), 200_000, "a look finds out");
         let dropping = theirs.begin_drop(0);

@@ -21,12 +21,25 @@ impl Owner {
     }
 }
 
+/// What a stream waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wait {
+    /// The first read of a file. It passes streams that go on: they are large, and an index page is not.
+    First,
+    /// The next read of a file that is read in order.
+    Next,
+}
+
+/// A first read passes at most so many reads of streams that go on: as many as a device has places, so that
+/// requests which come faster than the disk can answer do not stop all downloads.
+const PASSED_MAX: u64 = 64;
+
 /// Streams that wait, each at most once.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
-    /// By place, for each device for which streams wait.
-    devices: BTreeMap<Device, BTreeMap<u64, Owner>>,
-    places: BTreeMap<Owner, (Device, u64)>,
+    /// By place, for each device for which streams wait, and for each kind of read.
+    devices: BTreeMap<(Device, Wait), BTreeMap<u64, Owner>>,
+    places: BTreeMap<Owner, ((Device, Wait), u64)>,
     /// The place of the next stream.
     next_place: u64,
 }
@@ -37,32 +50,37 @@ impl Line {
     }
 
     /// Puts a stream at the end of the line, unless it stands in it.
-    pub(crate) fn enter(&mut self, owner: Owner, device: Device) {
+    pub(crate) fn enter(&mut self, owner: Owner, device: Device, wait: Wait) {
         if self.places.contains_key(&owner) {
             return;
         }
-        self.places.insert(owner, (device, self.next_place));
-        self.devices.entry(device).or_default().insert(self.next_place, owner);
+        let line = (device, wait);
+        self.places.insert(owner, (line, self.next_place));
+        self.devices.entry(line).or_default().insert(self.next_place, owner);
         self.next_place += 1;
     }
 
-    /// The stream that has waited for longest among those whose devices `may` serve one.
-    pub(crate) fn first(&self, may: impl Fn(Device) -> bool) -> Option<Owner> {
+    /// The stream that has waited for longest among those whose devices `may` serve one; first reads count as
+    /// if they had waited longer.
+    pub(crate) fn first(&self, may: impl Fn(Device, Wait) -> bool) -> Option<Owner> {
         if self.is_empty() {
             return None;
         }
-        let served = self.devices.iter().filter(|(device, _)| may(**device));
-        let firsts = served.filter_map(|(_, streams)| streams.first_key_value());
-        firsts.min_by_key(|(place, _)| **place).map(|(_, owner)| *owner)
+        let served = self.devices.iter().filter(|((device, wait), _)| may(*device, *wait));
+        let firsts = served.filter_map(|((_, wait), streams)| {
+            let (place, owner) = streams.first_key_value()?;
+            Some((if *wait == Wait::First { *place } else { place + PASSED_MAX }, *owner))
+        });
+        firsts.min().map(|(_, owner)| owner)
     }
 
     /// Takes a stream out of the line.
     pub(crate) fn leave(&mut self, owner: Owner) {
-        let Some((device, place)) = self.places.remove(&owner) else { return };
-        let streams = self.devices.get_mut(&device).expect("it stands in both or in none");
+        let Some((line, place)) = self.places.remove(&owner) else { return };
+        let streams = self.devices.get_mut(&line).expect("it stands in both or in none");
         streams.remove(&place);
         if streams.is_empty() {
-            self.devices.remove(&device);
+            self.devices.remove(&line);
         }
     }
 
@@ -88,20 +106,41 @@ mod tests {
         let owner = |connection, lane| Owner { connection, lane };
         let order = [(owner(2, 0), A), (owner(1, 3), B), (owner(2, 0), B), (owner(3, 0), A)];
         for (waiting, device) in order {
-            line.enter(waiting, device);
+            line.enter(waiting, device, Wait::Next);
         }
-        assert_eq!(line.first(|_| true), Some(owner(2, 0)));
-        assert_eq!(line.first(|device| device == B), Some(owner(1, 3)));
-        assert_eq!(line.first(|_| false), None);
+        assert_eq!(line.first(|_, _| true), Some(owner(2, 0)));
+        assert_eq!(line.first(|device, _| device == B), Some(owner(1, 3)));
+        assert_eq!(line.first(|_, _| false), None);
         line.leave(owner(2, 0));
         line.leave_all(1);
         line.leave_all(9);
         assert_eq!(
-            (line.first(|_| true), line.first(|device| device == B)),
+            (line.first(|_, _| true), line.first(|device, _| device == B)),
             (Some(owner(3, 0)), None)
         );
         line.leave(owner(3, 0));
         line.leave(owner(3, 0));
         assert!(line.is_empty() && line.devices.is_empty());
+    }
+
+    #[test]
+    fn first_reads_pass_streams_that_go_on_but_not_for_ever() {
+        let mut line = Line::default();
+        (0..4).for_each(|name| line.enter(Owner::of(name), A, Wait::Next));
+        // Requests that come as fast as they are served.
+        let mut served = Vec::new();
+        for name in 1000..1200 {
+            line.enter(Owner::of(name), A, Wait::First);
+            let owner = line.first(|_, _| true).unwrap();
+            served.push(owner.connection);
+            line.leave(owner);
+        }
+        let large: Vec<_> = (0..200).filter(|turn| served[*turn] < 4).collect();
+        assert_eq!(large.len(), 4);
+        assert!((60..70).contains(&large[0]), "{large:?}");
+        // Where streams that go on have no room, first reads do not wait for them.
+        line.enter(Owner::of(1), A, Wait::Next);
+        let first = line.first(|_, wait| wait == Wait::First).unwrap();
+        assert!(first.connection >= 1000);
     }
 }

@@ -5,16 +5,17 @@
 //! turn that uses it. Other ranges are read, as far as the [`Window`] goes.
 
 use core::ops::Range;
-use core::time::Duration;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use outq::{OutQ, State};
+use pace::{CHUNK_MAX, CHUNK_MIN};
 use ring::{Ring, Time};
 
 use crate::disk::{Data, Disk, Holding, Leaves, Owner, ReadDone};
 use crate::failure::Failure;
 use crate::file::{BLOCK, File, Readahead};
+use crate::line::Wait;
 use crate::payload::{FileRange, PLACE_BYTES, Piece};
 use crate::policy::{Caching, Policy, Window};
 use crate::trail::Trail;
@@ -22,35 +23,22 @@ use crate::transport::Takes;
 
 /// Files for which reads begin before the first has left: as many as a browser pipelines.
 const SOURCES_AHEAD_MAX: usize = 8;
-/// Bytes of one read, at first and on a slow disk.
-const CHUNK_BYTES_MIN: u64 = BLOCK;
-/// The same on a fast disk, where reads are larger because each costs a hand-over to another thread,
-/// some 10 us.
-const CHUNK_BYTES_MAX: u64 = 4 * BLOCK;
 /// Bytes of the first read of a range with the kernel's readahead; each further read is
 /// [`RAMP_FACTOR`] times as long, up to the chunk. The kernel reads the first window of its readahead, at
 /// least as long as the first read, in single pages, and each further window in larger folios. A range that
 /// begins with a long read would therefore be read in small folios, and each folio costs CPU time.
-/// A range whose first reads went without readahead gets no short reads later: each would wait for the disk.
 const RAMP_BYTES_MIN: u64 = 4096;
 /// The kernel's own readahead grows as fast (`get_next_ra_size` in mm/readahead.c).
 const RAMP_FACTOR: u64 = 4;
 /// The number of short reads: 4, 16, 64 and 256 KiB.
 const RAMP_READS: u8 = 4;
-const _: () = assert!(RAMP_BYTES_MIN * RAMP_FACTOR.pow(RAMP_READS as u32) >= CHUNK_BYTES_MAX);
+const _: () = assert!(RAMP_BYTES_MIN * RAMP_FACTOR.pow(RAMP_READS as u32) >= CHUNK_MAX);
 /// Shorter ranges are read without the kernel's readahead, which would read beyond their ends.
 const RAMPED_BYTES_MIN: u64 = 2 * BLOCK;
-/// A disk is fast if a read took less than the first, and slow if a read took more than the second.
-const CHUNK_FAST: Duration = Duration::from_millis(10);
-const CHUNK_SLOW: Duration = Duration::from_millis(50);
-/// Among many reads each takes long. The disk is fast all the same if a block took less than this of
-/// its time, which is 512 MiB/s: then prefetching for some streams does not delay others for long.
-const BLOCK_FAST: Duration = Duration::from_micros(500);
-
 /// The bytes of one read, of which two fit into the window: the largest of 256 KiB, 512 KiB, ...
 /// up to `chunk`, and at least 256 KiB.
 const fn chunk_within(window: u64, mut chunk: u64) -> u64 {
-    while chunk > CHUNK_BYTES_MIN && chunk > window / 2 {
+    while chunk > CHUNK_MIN && chunk > window / 2 {
         chunk /= 2;
     }
     chunk
@@ -96,8 +84,6 @@ pub struct FileSource {
     released: u64,
     /// Some exactly when the transport was blocked at the last settling, and `held` is not 0.
     holding: Option<Holding>,
-    /// Bytes of one read.
-    chunk: u64,
     /// A position in the stream, and when it was sent; from there on the peer's pace is judged.
     mark: Option<(u64, Time)>,
     /// Whether the peer takes bytes faster than its [window](Window::paced) expects.
@@ -173,7 +159,6 @@ impl FileSource {
             held: 0,
             released: 0,
             holding: None,
-            chunk: CHUNK_BYTES_MIN,
             mark: None,
             is_fast: false,
             failure: None,
@@ -244,7 +229,6 @@ impl FileSource {
         self.fills.clear();
         (self.lent, self.held, self.released) = (0, 0, 0);
         (self.holding, self.failure) = (None, None);
-        self.chunk = CHUNK_BYTES_MIN;
         (self.mark, self.is_fast) = (None, false);
     }
 
@@ -379,7 +363,6 @@ impl FileSource {
             }
             promise.introduce(cx);
             let window = promise.limit(is_fast);
-            let chunk = chunk_within(window, self.chunk);
             while !promise.is_done() && promise.reads != Reads::Alone {
                 let left = promise.end - promise.offset;
                 // All other bytes wait for the head of the line, so it is read even if the window
@@ -401,6 +384,12 @@ impl FileSource {
                         }
                     }
                 }
+                // The first read is short, for the client waits for its first byte.
+                let (wait, chunk) = if promise.reads == Reads::Some {
+                    (Wait::Next, chunk_within(window, cx.disk.chunk(&promise.file)))
+                } else {
+                    (Wait::First, BLOCK)
+                };
                 // Reads end at multiples of the chunk, so that they cover whole blocks.
                 let most = if window.saturating_sub(used) < chunk { BLOCK } else { chunk };
                 let mut want = left.min(most - promise.offset % most);
@@ -408,6 +397,9 @@ impl FileSource {
                 let readahead = promise.readahead(cx.disk, leaves);
                 if readahead == Readahead::Far && promise.ramp < RAMP_READS {
                     want = want.min(RAMP_BYTES_MIN * RAMP_FACTOR.pow(promise.ramp.into()));
+                }
+                if takes == Takes::Files {
+                    want = promise.missing(cx.ring, want, now);
                 }
                 let leaves = match leaves {
                     false => Leaves::Nothing,
@@ -417,20 +409,19 @@ impl FileSource {
                 let (file, at, offset) = (&promise.file, promise.at, promise.offset);
                 let policy = promise.policy();
                 let begun = cx.disk.read(
-                    cx.ring, owner, at, file, offset, want, policy, readahead, takes, leaves,
+                    cx.ring, owner, at, file, offset, want, policy, wait, readahead, takes, leaves,
                     at_head,
                 );
                 let Some(begun) = begun else {
                     if at_head {
-                        cx.disk.wait_in_line(owner, file);
+                        cx.disk.wait_in_line(owner, file, wait);
                     }
                     return;
                 };
                 self.reading += begun.len;
                 promise.ramp = match readahead {
                     Readahead::Far => (promise.ramp + 1).min(RAMP_READS),
-                    Readahead::Off if left >= RAMPED_BYTES_MIN => RAMP_READS,
-                    Readahead::Off => promise.ramp,
+                    Readahead::Off => 0,
                 };
                 promise.reads = if begun.alone { Reads::Alone } else { Reads::Some };
                 promise.advance(begun.len);
@@ -472,7 +463,7 @@ impl FileSource {
     }
 
     /// Takes a read that has ended. Fill and drain afterwards.
-    pub fn handle_read(&mut self, queue: &mut OutQ<Piece>, ring: &Ring, done: ReadDone) {
+    pub fn handle_read(&mut self, queue: &mut OutQ<Piece>, done: ReadDone) {
         self.reading -= done.len;
         let end = done.at + done.len;
         let is_it = |promise: &&mut Promise| promise.at == end && promise.reads == Reads::Alone;
@@ -495,7 +486,6 @@ impl FileSource {
         };
         let len = outq::Payload::len(&piece);
         self.held += len;
-        self.adapt(done.len, ring.now().since(done.began), done.beside);
         queue.fill(done.at, piece);
         if len < done.len {
             // A short read is not the end of the file: at the end a read brings nothing.
@@ -507,19 +497,6 @@ impl FileSource {
         let ReadDone { file, at, offset, policy, .. } = done;
         let _trail = done.trail;
         self.fills.insert(place, Fill { file, at, offset, len, policy, _trail });
-    }
-
-    /// Adapts the chunk to the time that a read took. Large reads cost less per byte; small reads end
-    /// sooner and hold less memory. A read that began before the chunk grew says nothing about the
-    /// larger chunk.
-    fn adapt(&mut self, len: u64, took: Duration, beside: u32) {
-        let blocks = u32::try_from(len / BLOCK).unwrap_or(1).max(1);
-        let is_fast = took < CHUNK_FAST || took / beside.saturating_add(1) < BLOCK_FAST * blocks;
-        if is_fast && len >= self.chunk {
-            self.chunk = (self.chunk * 2).min(CHUNK_BYTES_MAX);
-        } else if took > CHUNK_SLOW && !is_fast {
-            self.chunk = CHUNK_BYTES_MIN;
-        }
     }
 
     /// Gives back the buffers and pipes of unsent bytes; they will be read again. This does nothing
@@ -641,6 +618,17 @@ impl Promise {
     /// The limit of prefetching for a peer.
     const fn limit(&self, is_fast: bool) -> u64 {
         if is_fast { self.window.bytes() } else { self.window.paced_bytes() }
+    }
+
+    /// The bytes of the next read, at most `want`, up to the first block that is known to be resident; the first
+    /// block is missing.
+    fn missing(&self, ring: &Ring, want: u64, now: Time) -> u64 {
+        let end = self.offset + want;
+        let mut at = (self.offset / BLOCK + 1) * BLOCK;
+        while at < end && self.file.resident(ring, at, BLOCK.min(end - at), now, false) == 0 {
+            at += BLOCK;
+        }
+        at.min(end) - self.offset
     }
 
     const fn advance(&mut self, count: u64) {

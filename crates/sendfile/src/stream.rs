@@ -151,8 +151,8 @@ impl Stream {
     }
 
     /// Takes a read that has ended. Pump afterwards.
-    pub fn handle_read(&mut self, ring: &Ring, done: ReadDone) {
-        self.files.handle_read(&mut self.queue, ring, done);
+    pub fn handle_read(&mut self, done: ReadDone) {
+        self.files.handle_read(&mut self.queue, done);
     }
 
     /// Gives back memory: see [`FileSource::reclaim`].

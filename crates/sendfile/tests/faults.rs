@@ -96,7 +96,7 @@ impl Setup {
             if completion.token == WRITABLE {
                 self.transport.handle_writable();
             } else if let Some(done) = self.disk.handle(&mut self.ring, completion) {
-                self.stream.handle_read(&self.ring, done);
+                self.stream.handle_read(done);
             }
         }
     }

@@ -60,7 +60,7 @@ impl Worker {
             if !self.disk.owns(completion.token) {
                 transport.handle_writable();
             } else if let Some(done) = self.disk.handle(&mut self.ring, completion) {
-                stream.handle_read(&self.ring, done);
+                stream.handle_read(done);
             }
         }
     }

@@ -86,7 +86,7 @@ impl Setup {
                 && let Some(done) = self.disk.handle(&mut self.ring, completion)
             {
                 assert_eq!(done.owner, OWNER);
-                self.stream.handle_read(&self.ring, done);
+                self.stream.handle_read(done);
             }
         }
     }

@@ -315,9 +315,9 @@ fn what_is_sent_can_be_sent_again_until_it_is_released() {
                 0 => toy.handle_writable(),
                 1 => drop(toy.receive(b"", stream.queue()).unwrap()),
                 2 => setup.evict(),
-                3 => wait(&mut setup, |ring, done| {
+                3 => wait(&mut setup, |_, done| {
                     let owner = all.get_mut(&done.owner.connection).unwrap();
-                    owner.stream.handle_read(ring, done);
+                    owner.stream.handle_read(done);
                 }),
                 _ => {
                     let owner = Owner::of(name);
@@ -391,9 +391,9 @@ fn streams_merge_into_one_transport() {
             toy.send_again(&queue);
             toy.acknowledge(&mut queue);
             queue.check();
-            wait(&mut setup, |ring, done| {
+            wait(&mut setup, |_, done| {
                 let lane = usize::try_from(done.owner.lane).unwrap();
-                streams[lane].handle_read(ring, done);
+                streams[lane].handle_read(done);
             });
             let is_released = queue.released() == queue.promised();
             if is_released && streams.iter().all(Stream::is_drained) {
@@ -512,7 +512,7 @@ fn what_is_lent_and_not_taken_comes_back_and_no_sendfile_sleeps() {
                         if completion.token == WRITABLE {
                             transport.handle_writable();
                         } else if let Some(done) = disk.handle(ring, completion) {
-                            stream.handle_read(ring, done);
+                            stream.handle_read(done);
                         }
                     }
                 }
@@ -548,7 +548,7 @@ fn a_stream_waits_for_its_peer_while_sent_bytes_are_not_released() {
         let progress = stream.pump(&mut setup.ring, &mut setup.disk, toy, owner);
         if progress == Progress::Waiting {
             assert!(stream.is_reading(), "it waits for a disk that reads nothing");
-            wait(&mut setup, |ring, done| stream.handle_read(ring, done));
+            wait(&mut setup, |_, done| stream.handle_read(done));
         } else if progress != Progress::More && !toy.is_blocked() {
             return progress;
         }

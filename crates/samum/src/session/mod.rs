@@ -257,7 +257,7 @@ pub trait Outgoing: Default + core::fmt::Debug {
     ) -> Progress;
 
     /// Takes a read that has ended.
-    fn handle_read(&mut self, ring: &Ring, done: ReadDone);
+    fn handle_read(&mut self, done: ReadDone);
 
     /// Gives back buffers of bytes that the peer does not take.
     fn reclaim(&mut self);

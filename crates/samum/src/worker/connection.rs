@@ -165,7 +165,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         done: ReadDone,
     ) -> After {
         let Some(mut work) = self.work.take() else { return After::Keep };
-        work.session.handle_read(&tools.shell.ring, done);
+        work.session.handle_read(done);
         self.proceed(tools, work)
     }
 

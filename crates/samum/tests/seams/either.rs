@@ -225,8 +225,8 @@ impl Outgoing for Work {
         each!(Self, self => |work| work.pump(ring, disk, transport, connection))
     }
 
-    fn handle_read(&mut self, ring: &Ring, done: ReadDone) {
-        each!(Self, self => |work| work.handle_read(ring, done));
+    fn handle_read(&mut self, done: ReadDone) {
+        each!(Self, self => |work| work.handle_read(done));
     }
 
     fn reclaim(&mut self) {

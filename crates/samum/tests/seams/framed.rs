@@ -353,10 +353,10 @@ impl Outgoing for Work {
         progress
     }
 
-    fn handle_read(&mut self, ring: &Ring, done: ReadDone) {
+    fn handle_read(&mut self, done: ReadDone) {
         // The read of a lane that has ended gives its buffer back here.
         if let Some(lane) = self.lane(done.owner.lane) {
-            lane.stream.handle_read(ring, done);
+            lane.stream.handle_read(done);
         }
     }
 

@@ -521,7 +521,7 @@ impl Calls {
         let Some(read) = self.disk.handle(&mut self.ring, completion) else { return };
         let call = Key::from_bits(read.owner.connection);
         if let Some(InFlight { work: Work::Send(send), .. }) = self.calls.get_mut(call) {
-            send.stream.handle_read(&self.ring, read);
+            send.stream.handle_read(read);
             let socket = send.socket;
             self.pump(socket);
         }

@@ -72,8 +72,8 @@ impl Mover for Samum {
         }
     }
 
-    fn arrive(&mut self, ring: &mut Ring, transfer: &mut Transfer, done: ReadDone) {
-        transfer.stream.handle_read(ring, done);
+    fn arrive(&mut self, _ring: &mut Ring, transfer: &mut Transfer, done: ReadDone) {
+        transfer.stream.handle_read(done);
     }
 
     fn writable(&mut self, transfer: &mut Transfer) {

@@ -130,8 +130,8 @@ impl Outgoing for Work {
         self.stream.pump(ring, disk, transport, Owner::of(connection))
     }
 
-    fn handle_read(&mut self, ring: &Ring, done: ReadDone) {
-        self.stream.handle_read(ring, done);
+    fn handle_read(&mut self, done: ReadDone) {
+        self.stream.handle_read(done);
     }
 
     fn reclaim(&mut self) {
