@@ -1,5 +1,7 @@
-//! A real file system on a block device whose end can become unreadable: reads there fail with `EIO`.
+//! Real file systems on block devices that fail: the end of one can become unreadable (`EIO`), the other can stop to
+//! answer.
 
+use core::time::Duration;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +10,7 @@ use rustix::fs::syncfs;
 use rustix::mount::{UnmountFlags, unmount};
 use tempfile::TempDir;
 
-use crate::{Content, Skip, Tree};
+use crate::{Content, Op, Skip, SlowFs, Tree};
 
 /// ext4 on a loop device, mounted until this is dropped.
 #[derive(Debug)]
@@ -64,6 +66,13 @@ impl Disk {
         torn().unwrap_or_else(|error| panic!("{}: {error}", self.image().display()));
     }
 
+    /// Unmounts it; returns the bytes of the device.
+    fn into_image(self) -> Result<Vec<u8>, Skip> {
+        let failed = |error: std::io::Error| Skip::new(format!("no image of a disk: {error}"));
+        unmount(self.mounted(), UnmountFlags::empty()).map_err(|error| failed(error.into()))?;
+        fs::read(self.image()).map_err(failed)
+    }
+
     fn image(&self) -> PathBuf {
         self.place.path().join("image")
     }
@@ -77,6 +86,57 @@ impl Drop for Disk {
     fn drop(&mut self) {
         // There is no mount if it failed before that. A server that was killed may still have files open.
         let _ = unmount(self.mounted(), UnmountFlags::DETACH);
+    }
+}
+
+/// A read-only ext4 on a loop device that stops to answer and answers again. The device is a file of a
+/// [`SlowFs`], so reads of data and of metadata wait where those of a dead disk do.
+#[derive(Debug)]
+pub struct HungDisk {
+    slow: SlowFs,
+    mounted: TempDir,
+}
+
+impl HungDisk {
+    /// Mounts it in a new directory beneath `place`, with the files that `write` makes. It answers at first, and
+    /// nothing of it is in memory.
+    ///
+    /// # Errors
+    /// Those of [`Disk::new`] and of [`SlowFsBuilder::mount`](crate::SlowFsBuilder::mount).
+    pub fn mount_beneath(place: &Path, write: impl FnOnce(&Path)) -> Result<Self, Skip> {
+        let disk = Disk::new()?;
+        write(&disk.mounted());
+        let slow = SlowFs::builder().file("image", disk.into_image()?).mount()?;
+        let mounted = TempDir::with_prefix_in("samum-hung-", place)
+            .map_err(|error| Skip::new(format!("no place for a mount: {error}")))?;
+        let image = slow.path().join("image");
+        run(Command::new("mount").args(["-o", "ro,loop"]).arg(image).arg(mounted.path()))?;
+        Ok(Self { slow, mounted })
+    }
+
+    /// The directory at which it is mounted.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.mounted.path()
+    }
+
+    /// Stops to answer, or answers again, also what was asked meanwhile.
+    pub fn set_hung(&self, is_hung: bool) {
+        self.slow.set_delay(Op::Read, if is_hung { Duration::MAX } else { Duration::ZERO });
+    }
+
+    /// Waits until it has been asked for something that it does not answer; false if it was not within `limit`.
+    #[must_use]
+    pub fn wait_until_asked(&self, limit: Duration) -> bool {
+        self.slow.wait_until_waiting(Op::Read, 1, limit)
+    }
+}
+
+impl Drop for HungDisk {
+    fn drop(&mut self) {
+        self.set_hung(false);
+        // A server that was killed may still have files open.
+        let _ = unmount(self.path(), UnmountFlags::DETACH);
     }
 }
 

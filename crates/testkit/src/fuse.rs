@@ -28,7 +28,7 @@ use std::time::Instant;
 use fuser::{
     Config, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
-    ReplyEntry, ReplyOpen, Request, Session, SessionACL,
+    ReplyEmpty, ReplyEntry, ReplyOpen, Request, Session, SessionACL,
 };
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::thread::Pid;
@@ -41,6 +41,8 @@ use nodes::{NodeId, Nodes};
 /// A kind of request that the kernel sends to the file system.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Op {
+    /// `close(2)` of a file: the kernel lets the file system write what it holds back, and waits for that.
+    Flush,
     /// Asking for the attributes of a file that is open or already found.
     Getattr,
     /// Resolving one component of a path.
@@ -515,6 +517,10 @@ impl Filesystem for Daemon {
                 None => reply.error(Errno::EISDIR),
             }
         });
+    }
+
+    fn flush(&self, _: &Request, node: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        self.answer(Op::Flush, Some(node.into()), |_| reply.ok());
     }
 
     fn readdir(

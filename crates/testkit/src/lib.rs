@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`SlowFs`] | a mounted file system that sleeps, fails or cheats when told to |
 //! | [`Disk`] | a real file system on a device whose end can become unreadable |
+//! | [`HungDisk`] | a real file system on a device that stops to answer |
 //! | [`Throttle`] | a real disk made slow for chosen processes |
 //! | [`Tree`], [`Content`] | directories of files whose every byte can be checked |
 //! | [`built()`] | programs and libraries of other packages of the workspace |
@@ -32,7 +33,7 @@ mod tree;
 pub use built::built;
 pub use client::{Address, Client, get, request};
 pub use content::Content;
-pub use disk::Disk;
+pub use disk::{Disk, HungDisk};
 pub use fuse::{Op, SlowFs, SlowFsBuilder};
 pub use response::{Framing, Response};
 /// A signal for [`Server::signal`].
