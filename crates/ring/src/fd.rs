@@ -39,17 +39,14 @@ pub(crate) enum Handle {
 /// Descriptors whose last `Fd` is gone, waiting to be closed.
 #[derive(Default)]
 pub(crate) struct Closing {
-    handles: RefCell<Vec<Handle>>,
+    handles: RefCell<Vec<(Handle, Device)>>,
     /// Whether the ring is gone; then no code takes them from here any more.
     orphaned: Cell<bool>,
 }
 
 impl Closing {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.handles.borrow().is_empty()
-    }
-
-    pub(crate) fn take(&self) -> Vec<Handle> {
+    /// Takes the descriptors, each with the device on which its `close(2)` may sleep.
+    pub(crate) fn take(&self) -> Vec<(Handle, Device)> {
         self.handles.take()
     }
 
@@ -123,7 +120,7 @@ impl Drop for Inner {
             if self.closing.orphaned.get() {
                 drop(handle);
             } else {
-                self.closing.handles.borrow_mut().push(handle);
+                self.closing.handles.borrow_mut().push((handle, self.device.get()));
             }
         }
     }

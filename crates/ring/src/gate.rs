@@ -243,7 +243,7 @@ pub struct Gate<T> {
     last: Device,
 }
 
-impl<T: PartialEq> Gate<T> {
+impl<T> Gate<T> {
     /// Makes so many places, all of them free.
     #[must_use]
     pub const fn new(places: usize) -> Self {
@@ -284,9 +284,14 @@ impl<T: PartialEq> Gate<T> {
         if may_pass && self.shares.try_begin(device, now) {
             return true;
         }
+        self.line_up(device, call);
+        false
+    }
+
+    /// Puts a call into the line of its device; [`next`](Self::next) takes it out when it has a place.
+    pub fn line_up(&mut self, device: Device, call: T) {
         self.lines.entry(device).or_default().push_back(call);
         self.waiting += 1;
-        false
     }
 
     /// A call gives its place back; see [`Shares::end`]. Take the [next](Self::next) ones afterwards.
@@ -328,7 +333,10 @@ impl<T: PartialEq> Gate<T> {
     }
 
     /// Takes a call out of its line; returns whether it was there.
-    pub fn withdraw(&mut self, device: Device, call: &T) -> bool {
+    pub fn withdraw(&mut self, device: Device, call: &T) -> bool
+    where
+        T: PartialEq,
+    {
         let Some(line) = self.lines.get_mut(&device) else { return false };
         let Some(place) = line.iter().position(|other| other == call) else { return false };
         line.remove(place);

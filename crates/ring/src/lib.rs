@@ -30,8 +30,9 @@
 //! # Limits
 //!
 //! A ring takes any number of operations: its caller owns what they work on, and bounds that. At
-//! most 128 calls sleep in helper threads at once, and as many in the kernel's; more wait in line, and a
-//! device that does not answer has a quarter of these places at most.
+//! most 160 calls sleep in helper threads at once, and as many in the kernel's: 120 operations on files, 32
+//! times `close(2)`, and writes. More wait in line, and a device that does not answer has a quarter of
+//! these places at most.
 //!
 //! ```no_run
 //! use ring::{Choice, Event, Op, Ring};

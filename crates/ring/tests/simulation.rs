@@ -355,6 +355,32 @@ fn a_device_that_hangs_keeps_its_operations_and_no_others() {
 }
 
 #[test]
+fn devices_that_hang_keep_few_of_ten_thousand_operations_in_the_kernel() {
+    let world = World::new(Config::new(1));
+    let devices = ["dead", "dying"].map(|name| world.make_device(name));
+    let mut ring = Ring::simulated(&world);
+    let files = ["dead/file", "dying/file", "healthy"].map(|name| {
+        world.write_file(name, &[1; 100]);
+        let file = open(&mut ring, name);
+        // The file's device is known from here on.
+        ring.submit(Op::Stat(file.clone()), 0);
+        assert_eq!(run(&mut ring, Duration::from_millis(20)).len(), 1);
+        file
+    });
+    devices.iter().for_each(|device| world.hang(*device));
+    run(&mut ring, Duration::from_secs(2));
+    for token in 0..10_000 {
+        for file in &files {
+            ring.submit(Op::Stat(file.clone()), token);
+        }
+    }
+    assert_eq!(run(&mut ring, Duration::from_secs(60)).len(), 10_000, "those of the healthy file");
+    assert_eq!(world.counts().hangs, 60, "a quarter of 120 places for each device");
+    devices.iter().for_each(|device| world.release(*device));
+    assert_eq!(run(&mut ring, Duration::from_secs(60)).len(), 20_000);
+}
+
+#[test]
 fn a_corked_socket_holds_back_what_fills_no_packet() {
     let world = World::new(Config::new(1));
     let mut ring = Ring::simulated(&world);

@@ -4,6 +4,7 @@ mod common;
 
 use core::time::Duration;
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Instant;
@@ -380,6 +381,51 @@ fn reads_that_never_end_harm_only_their_own_files() {
         }
     });
 }
+
+#[test]
+fn closes_that_never_end_harm_only_their_own_files() {
+    on_both_drivers(|driver| {
+        let mut many = file_system();
+        for number in 0..CLOSES {
+            many = many.file(format!("many/{number}"), "closed");
+        }
+        let (tree, slow, name) = or_skip!(tree_with(many));
+        for number in 0..HEALTHY {
+            tree.write(format!("large{number}"), cold(number));
+            tree.evict(format!("large{number}"));
+        }
+        let server = serve_with_few_descriptors(driver, tree.path());
+        assert_eq!(ask(&server, "GET /hot.txt").body, b"hot");
+        let before = common::descriptors(&server);
+        slow.set_delay(Op::Flush, Duration::MAX);
+        let mut client = connect(&server);
+        for number in 0..CLOSES {
+            // The response is sent before its file is closed.
+            assert_eq!(ask_on(&mut client, &format!("GET /{name}/many/{number}")).body, b"closed");
+        }
+        assert!(slow.wait_until_waiting(Op::Flush, 2, SOON));
+        for number in 0..HEALTHY {
+            let began = Instant::now();
+            cold(number).assert_is(&ask(&server, &format!("GET /large{number}")).body);
+            assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        }
+        slow.set_delay(Op::Flush, Duration::ZERO);
+        // Some are cached, and some pipes are kept for the next responses.
+        let are_closed = || common::descriptors(&server) < before + CLOSES / 2;
+        assert!(common::wait_until(SOON, are_closed), "{}", common::descriptors(&server));
+    });
+}
+
+/// A server that keeps few files open.
+fn serve_with_few_descriptors(driver: &str, dir: &Path) -> Server {
+    let serve = common::command(driver, dir, &[]);
+    let mut command = Command::new("prlimit");
+    command.arg("--nofile=1200:1200").arg(serve.get_program()).args(serve.get_args());
+    Server::spawn(&mut command).expect("the server starts")
+}
+
+/// More files than there are threads that could wait for the end of their `close(2)`.
+const CLOSES: usize = 300;
 
 /// A tracer of the server's only worker.
 struct Trace {

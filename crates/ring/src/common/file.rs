@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 
 use rustix::io::Errno;
 
-use super::Common;
+use super::{Common, Unused};
 use crate::fd::{Fd, Handle};
 use crate::helpers::job::{Job, Lent, Outcome};
 use crate::op::{Completion, Event, Op, parent_and_name};
@@ -26,10 +26,13 @@ impl Common {
         self.table.get(key).is_some_and(|slot| slot.op.is_watch())
     }
 
-    /// Has a helper thread run a job whose result is not reported.
-    pub(crate) fn detach_job(&mut self, job: Job) {
-        // Without a thread the descriptor is closed here and now, which is what is left.
-        let _ = self.helpers.submit(Key::NONE, job);
+    /// Has a helper thread close a file.
+    pub(crate) fn submit_close(&mut self, unused: Unused) {
+        let device = unused.device;
+        if self.helpers.submit(Key::NONE, Job::Close(unused)).is_err() {
+            // Without a thread the descriptor was closed here and now, which is what is left.
+            self.closed.push(device);
+        }
     }
 
     fn job(&mut self, key: Key) -> io::Result<Job> {
@@ -107,7 +110,10 @@ impl Common {
                 }
                 Ok(Outcome::Discarded) => Ok(Event::Discarded),
                 Ok(Outcome::FileSystem(magic)) => Ok(Event::FileSystem(magic)),
-                Ok(Outcome::Nothing) => continue,
+                Ok(Outcome::Closed(device)) => {
+                    self.closed.push(device);
+                    continue;
+                }
                 Err(error) if self.is_watch(key) => {
                     self.end_watch_with(key, error);
                     self.watch_settled();

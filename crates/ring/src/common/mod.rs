@@ -7,6 +7,7 @@ mod watch;
 
 use core::mem::MaybeUninit;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use crate::fd::{Closing, Fd, Handle};
@@ -27,6 +28,13 @@ pub(crate) struct Slot {
     /// Whether the caller has asked for its end.
     pub(crate) cancelled: bool,
     pub(crate) place: Place,
+}
+
+/// A file that nothing uses any more, and the device on which its `close(2)` may sleep.
+#[derive(Debug)]
+pub(crate) struct Unused {
+    pub(crate) fd: OwnedFd,
+    pub(crate) device: Device,
 }
 
 /// Where an operation stands that may sleep on a device.
@@ -65,10 +73,13 @@ pub(crate) enum Pinned {
     },
 }
 
-/// Operations on files that may sleep at once; others stand in line, each in that of its device. Fewer
-/// than there are threads, because files are closed and logs written by them, too.
+/// Operations on files that may sleep at once; others stand in line, each in that of its device.
 const PLACES: usize = 120;
-const _: () = assert!(PLACES < THREADS_MAX);
+/// The same for `close(2)` of files. These have places of their own, because most of them end at once
+/// even on a device that does not answer, so their ends do not show that it answers.
+const CLOSES: usize = 32;
+// Logs are written by these threads, too.
+const _: () = assert!(PLACES + CLOSES < THREADS_MAX);
 
 pub(crate) struct Common {
     pub(crate) table: Slab<Slot>,
@@ -82,6 +93,10 @@ pub(crate) struct Common {
     pub(crate) gate: Gate<Key>,
     /// Devices of operations that have ended since the last turn.
     pub(crate) left: Vec<Device>,
+    /// Places for `close(2)` of files, and the files that wait for one.
+    pub(crate) closes: Gate<Unused>,
+    /// Devices of files that have been closed since the last turn.
+    pub(crate) closed: Vec<Device>,
 }
 
 impl Common {
@@ -95,7 +110,17 @@ impl Common {
             watches: Watches::default(),
             gate: Gate::new(PLACES),
             left: Vec::new(),
+            closes: Gate::new(CLOSES),
+            closed: Vec::new(),
         })
+    }
+
+    /// The next file that may be closed now. The driver closes it, and says so by [`Self::closed`].
+    pub(crate) fn next_unused(&mut self, now: Time) -> Option<Unused> {
+        for device in self.closed.drain(..) {
+            self.closes.leave(device, now);
+        }
+        self.closes.next(now)
     }
 
     pub(crate) fn insert(&mut self, token: Token, op: Op) -> Key {

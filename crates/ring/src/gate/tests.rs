@@ -48,6 +48,22 @@ fn two_devices_that_die_at_once_leave_a_quarter_to_a_third() {
 }
 
 #[test]
+fn calls_in_line_begin_as_places_are_left() {
+    let mut gate = Gate::new(PLACES);
+    let next = |gate: &mut Gate<u32>| core::iter::from_fn(|| gate.next(at(0))).collect::<Vec<_>>();
+    for call in 0..6 {
+        gate.line_up(A, call);
+    }
+    gate.line_up(B, 100);
+    assert_eq!(next(&mut gate), [0, 100, 1, 2, 3], "a quarter for each device, in turns");
+    gate.leave(B, at(0));
+    assert_eq!(next(&mut gate), [], "A has not answered");
+    gate.leave(A, at(0));
+    assert_eq!(next(&mut gate), [4, 5], "and now it has");
+    assert_eq!((gate.waiting(), gate.shares().taken()), (0, 5));
+}
+
+#[test]
 fn few_places_have_room_for_two_devices() {
     let mut shares = Shares::new(2);
     assert_eq!((fill(&mut shares, A, at(0)), fill(&mut shares, B, at(0))), (1, 1));

@@ -11,6 +11,8 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags};
 
 use super::watch;
+use crate::common::Unused;
+use crate::gate::Device;
 use crate::op::{Caching, Entry, FileKind, Listing, OpenHow, Stat};
 
 /// A system call to make. Descriptors and memory are lent by the operation in the ring's table,
@@ -27,7 +29,7 @@ pub(crate) enum Job {
     WatchFile { root: RawFd, parent: CString, name: CString, inotify: RawFd },
     Discard { fd: RawFd, offset: u64, len: u64 },
     FileSystem { fd: RawFd },
-    Close(OwnedFd),
+    Close(Unused),
 }
 
 /// The memory of a [`Buffer`](crate::Buffer) that waits in the ring's table.
@@ -54,7 +56,7 @@ pub(crate) enum Outcome {
     WatchingFile(watch::FileWatched),
     Discarded,
     FileSystem(u64),
-    Nothing,
+    Closed(Device),
 }
 
 /// # Safety
@@ -119,9 +121,9 @@ impl Job {
                 let fs = rustix::fs::fstatfs(unsafe { borrow(fd) })?;
                 Ok(Outcome::FileSystem(watch::magic(&fs)))
             }
-            Self::Close(fd) => {
+            Self::Close(Unused { fd, device }) => {
                 drop(fd);
-                Ok(Outcome::Nothing)
+                Ok(Outcome::Closed(device))
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::slab::Key;
 use job::{Job, Outcome};
 
 /// Threads per ring. So many sleeping system calls can be under way at once; more wait in line.
-pub(crate) const THREADS_MAX: usize = 128;
+pub(crate) const THREADS_MAX: usize = 160;
 /// A thread with nothing to do ends after this.
 const IDLE: Duration = Duration::from_secs(10);
 /// Small: the calls of a job need little, and there may be [`THREADS_MAX`] of these per worker.
@@ -145,11 +145,9 @@ impl Shared {
             if let Some((key, job)) = state.jobs.pop_front() {
                 drop(state);
                 let result = job.run();
-                if !matches!(result, Ok(Outcome::Nothing)) {
-                    lock(&self.done).push((key, result));
-                    // EAGAIN: the counter is full, so the worker is being woken anyway.
-                    let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
-                }
+                lock(&self.done).push((key, result));
+                // EAGAIN: the counter is full, so the worker is being woken anyway.
+                let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
                 state = lock(&self.state);
                 continue;
             }

@@ -13,9 +13,8 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::common::Common;
+use crate::common::{Common, Unused};
 use crate::fd::Handle;
-use crate::helpers::job::Job;
 use crate::recv::RecvPool;
 use crate::slab::Key;
 use crate::timers::Time;
@@ -115,7 +114,7 @@ impl Epoll {
         now: Time,
         until: Option<Time>,
     ) -> io::Result<()> {
-        self.close_unused(common);
+        self.close_unused(common, now);
         if self.recv.has_free() {
             self.again.append(&mut self.starved);
         }
@@ -152,20 +151,20 @@ impl Epoll {
         Ok(())
     }
 
-    fn close_unused(&mut self, common: &mut Common) {
-        if common.closing.is_empty() {
-            return;
-        }
-        for handle in common.closing.take() {
+    fn close_unused(&mut self, common: &mut Common, now: Time) {
+        for (handle, device) in common.closing.take() {
             match handle {
                 Handle::Socket(fd) => {
                     if let Some(interest) = self.interests.get_mut(index(fd.as_raw_fd())) {
                         *interest = Interest::default();
                     }
                 }
-                Handle::File(fd) => common.detach_job(Job::Close(fd)),
+                Handle::File(fd) => common.closes.line_up(device, Unused { fd, device }),
                 Handle::Sim(_) => unreachable!("another driver's descriptor"),
             }
+        }
+        while let Some(unused) = common.next_unused(now) {
+            common.submit_close(unused);
         }
     }
 

@@ -7,20 +7,20 @@ mod socket;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::rc::Rc;
 
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd as RawTarget, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode};
 
-use crate::common::Common;
+use crate::common::{Common, Unused};
 use crate::fd::Handle;
+use crate::gate::Device;
 use crate::helpers::THREADS_MAX;
-use crate::helpers::job::Job;
 use crate::op::Wait;
 use crate::recv::{self, RecvPool};
-use crate::slab::Key;
+use crate::slab::{Key, Slab};
 use crate::timers::Time;
 
 /// Submissions that fit before one `io_uring_enter` is forced.
@@ -29,7 +29,7 @@ const SUBMISSIONS: u32 = 1024;
 const COMPLETIONS: u32 = 16 * 1024;
 /// Threads that the kernel may start for operations that sleep (`IORING_REGISTER_IOWQ_MAX_WORKERS`):
 /// as many as helper threads, so that all operations that have a place run side by side.
-const KERNEL_WORKERS_MAX: u32 = 128;
+const KERNEL_WORKERS_MAX: u32 = 160;
 const _: () = assert!(KERNEL_WORKERS_MAX as usize == THREADS_MAX);
 /// The number of times in a row that the kernel may refuse submissions (`EBUSY`, `EAGAIN`: it is short of memory or
 /// of room for completions), with a pause from the second time on: a second. Then the ring is beyond
@@ -45,14 +45,14 @@ const IGNORED: u64 = u64::MAX;
 const CANCEL: u64 = 1 << 63;
 /// Added to the key in the `user_data` of what comes before a splice; keys leave the bit free.
 const ARRIVAL: u64 = 1 << 62;
+/// Added to the key of a close in its `user_data`; keys leave the bit free.
+const CLOSE: u64 = 1 << 61;
 /// `user_data` of the poll on the helpers' eventfd.
 const HELPERS: u64 = u64::MAX - 1;
 /// `user_data` of the poll on the inotify descriptor.
 const INOTIFY: u64 = u64::MAX - 2;
 /// `user_data` of the poll on the waker's eventfd.
 const WAKER: u64 = u64::MAX - 3;
-/// `user_data` of closes in the kernel's threads.
-const CLOSED: u64 = u64::MAX - 4;
 
 pub(crate) struct Uring {
     ring: IoUring,
@@ -62,9 +62,9 @@ pub(crate) struct Uring {
     starved: Vec<Key>,
     /// Operations that the kernel did not find when they were cancelled.
     missed: Vec<Key>,
-    /// Closes in the kernel's threads. A ring that goes away would drop those that have not begun,
-    /// and leave the descriptors open.
-    closing: usize,
+    /// The devices of closes in the kernel's threads. A ring that goes away would drop those that have not
+    /// begun, and leave the descriptors open.
+    closing: Slab<Device>,
     /// The number of calls of `wait`.
     turn: u64,
     /// Entries that the queue of submissions had no room for, in order; as many as there are
@@ -107,7 +107,7 @@ impl Uring {
             ring,
             recv,
             starved: Vec::new(),
-            closing: 0,
+            closing: Slab::new(),
             turn: 0,
             missed: Vec::new(),
             backlog: VecDeque::new(),
@@ -256,7 +256,7 @@ impl Uring {
         until: Option<Time>,
     ) -> io::Result<()> {
         self.turn += 1;
-        self.close_unused(common);
+        self.close_unused(common, now);
         self.cancel_again(common);
         if self.recv.has_free() {
             for key in core::mem::take(&mut self.starved) {
@@ -275,23 +275,24 @@ impl Uring {
         Ok(())
     }
 
-    fn close_unused(&mut self, common: &mut Common) {
-        if common.closing.is_empty() {
-            return;
-        }
-        for handle in common.closing.take() {
-            let (fd, flags, user_data) = match handle {
-                Handle::Socket(fd) => (fd, Flags::SKIP_SUCCESS, IGNORED),
-                // In the kernel's worker thread: the last reference may have to truncate.
-                Handle::File(fd) => {
-                    self.closing += 1;
-                    (fd, Flags::ASYNC, CLOSED)
-                }
+    fn close_unused(&mut self, common: &mut Common, now: Time) {
+        for (handle, device) in common.closing.take() {
+            match handle {
+                Handle::Socket(fd) => self.close(fd, Flags::SKIP_SUCCESS, IGNORED),
+                Handle::File(fd) => common.closes.line_up(device, Unused { fd, device }),
                 Handle::Sim(_) => unreachable!("another driver's descriptor"),
-            };
-            let close = opcode::Close::new(RawTarget(fd.into_raw_fd())).build();
-            self.push(close.flags(flags).user_data(user_data));
+            }
         }
+        while let Some(Unused { fd, device }) = common.next_unused(now) {
+            let key = self.closing.insert(device);
+            // In the kernel's worker thread: the last reference may have to truncate.
+            self.close(fd, Flags::ASYNC, CLOSE | key.to_bits());
+        }
+    }
+
+    fn close(&mut self, fd: OwnedFd, flags: Flags, user_data: u64) {
+        let close = opcode::Close::new(RawTarget(fd.into_raw_fd())).build();
+        self.push(close.flags(flags).user_data(user_data));
     }
 
     fn reap(&mut self, common: &mut Common) {
@@ -301,7 +302,6 @@ impl Uring {
             let more = cqueue::more(flags);
             match entry.user_data() {
                 IGNORED => {}
-                CLOSED => self.closing -= 1,
                 HELPERS => {
                     common.reap_helpers();
                     if !more {
@@ -327,6 +327,9 @@ impl Uring {
                 // It says nothing if all is well.
                 id if id & ARRIVAL != 0 => {
                     self.complete_arrival(common, Key::from_bits(id & !ARRIVAL));
+                }
+                id if id & CLOSE != 0 => {
+                    common.closed.extend(self.closing.remove(Key::from_bits(id & !CLOSE)));
                 }
                 id => self.complete(common, Key::from_bits(id), result, flags),
             }
@@ -364,22 +367,17 @@ impl Uring {
     pub(crate) fn join(&mut self, common: &mut Common) {
         // Everything cancellable ends at once; reads end when the disk answers; watches that are
         // being set end in their helper.
-        while !common.table.is_empty() || self.closing > 0 {
+        while !common.table.is_empty() || !self.closing.is_empty() {
             if self.enter(1, None).is_err() {
                 // The kernel will not say when it no longer writes: the operations in flight, with
                 // their buffers and descriptors, and the receive buffers are leaked.
                 core::mem::forget(core::mem::take(&mut common.table));
                 core::mem::forget(Rc::clone(&self.recv));
-                self.closing = 0;
+                self.closing = Slab::new();
             } else {
                 self.reap(common);
             }
             common.ready.clear();
-        }
-        for handle in common.closing.take() {
-            if let Handle::File(fd) = handle {
-                common.detach_job(Job::Close(fd));
-            }
         }
         if self.ring.submitter().unregister_buf_ring(RECV_GROUP).is_err() {
             // The kernel still has their address.

@@ -328,7 +328,7 @@ impl Sim {
     }
 
     fn close_unused(&self, common: &Common) {
-        for handle in common.closing.take() {
+        for (handle, _) in common.closing.take() {
             match handle {
                 Handle::Sim(fd) => self.world.state().close(fd),
                 Handle::Socket(_) | Handle::File(_) => unreachable!("another driver's descriptor"),
