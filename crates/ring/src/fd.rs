@@ -21,6 +21,8 @@ struct Inner {
     closing: Rc<Closing>,
     /// Whether the io_uring driver receives from it once in a turn and not as long as it can.
     greedy: Cell<bool>,
+    /// Whether a read of the file has ended.
+    was_read: Cell<bool>,
     /// Where calls on it may have to wait; of files and directories.
     device: Cell<Device>,
 }
@@ -63,6 +65,7 @@ impl Fd {
             handle: Some(handle),
             closing: Rc::clone(closing),
             greedy: Cell::new(false),
+            was_read: Cell::new(false),
             device: Cell::default(),
         }))
     }
@@ -83,6 +86,15 @@ impl Fd {
 
     pub(crate) fn is_greedy(&self) -> bool {
         self.0.greedy.get()
+    }
+
+    /// Marks a file of which a read has ended.
+    pub(crate) fn mark_read(&self) {
+        self.0.was_read.set(true);
+    }
+
+    pub(crate) fn was_read(&self) -> bool {
+        self.0.was_read.get()
     }
 
     /// The device of a file or directory: that of its [`Stat`](crate::Stat) once there was one, before

@@ -4,12 +4,13 @@ mod common;
 
 use core::time::Duration;
 use std::fs;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
-use testkit::{Client, Content, Op, Server, SlowFs, SlowFsBuilder, Tree, or_skip};
+use testkit::{Client, Content, HungDisk, Op, Server, SlowFs, SlowFsBuilder, Tree, or_skip};
 
 use common::{SOON, ask, ask_on, connect, on_both_drivers, request, serve};
 
@@ -426,6 +427,89 @@ fn serve_with_few_descriptors(driver: &str, dir: &Path) -> Server {
 
 /// More files than there are threads that could wait for the end of their `close(2)`.
 const CLOSES: usize = 300;
+
+/// Writes files in turns, a block of each at a time, so that none lies in one piece and the places of their
+/// blocks do not fit into their inodes: to read a file, its extents have to be read first.
+fn write_in_pieces(directory: &Path) {
+    let all: Vec<_> = (0..COLD)
+        .map(|number| {
+            let path = directory.join(format!("{number}.bin"));
+            (fs::File::create(path).unwrap(), cold(number))
+        })
+        .collect();
+    for offset in (0..all[0].1.len()).step_by(PIECE) {
+        for (file, content) in &all {
+            file.write_all_at(&content.read(offset, PIECE), offset).unwrap();
+            // Blocks are allocated when they are written back.
+            file.sync_data().unwrap();
+        }
+    }
+}
+
+/// Bytes of a file in one piece.
+const PIECE: usize = 4096;
+
+#[test]
+fn a_block_device_that_never_answers_harms_only_its_own_files() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("hot.txt", "hot");
+        for number in 0..HEALTHY {
+            tree.write(format!("large{number}"), cold(number));
+            tree.evict(format!("large{number}"));
+        }
+        let disk = or_skip!(HungDisk::mount_beneath(tree.path(), |directory| {
+            fs::write(directory.join("hot.txt"), "also hot").unwrap();
+            write_in_pieces(directory);
+        }));
+        let name = disk.path().file_name().expect("a directory").to_str().expect("plain");
+        let server = serve(driver, tree.path(), &["--timeout-disk", "3"]);
+        assert_eq!(ask(&server, "GET /hot.txt").body, b"hot");
+        assert_eq!(ask(&server, &format!("GET /{name}/hot.txt")).body, b"also hot");
+        // The inode of this one is known, but neither its extents nor its contents.
+        assert_eq!(ask(&server, &format!("HEAD /{name}/0.bin")).status, 200);
+        disk.set_hung(true);
+        let hung = |count| -> Vec<Client> {
+            let client = |number: usize| {
+                let mut client = connect(&server);
+                let file = number % COLD;
+                client.send(request(&format!("GET /{name}/{file}.bin"))).unwrap();
+                client
+            };
+            (0..count).map(client).collect()
+        };
+        let clients = hung(CLIENTS);
+        assert!(disk.wait_until_asked(SOON));
+        for number in 0..HEALTHY {
+            let began = Instant::now();
+            assert_eq!(ask(&server, "GET /hot.txt").body, b"hot");
+            cold(number).assert_is(&ask(&server, &format!("GET /large{number}")).body);
+            assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        }
+        for mut client in clients {
+            client.set_limit(SOON);
+            let head = client.head().unwrap();
+            if head.status != 503 {
+                let body = client.read_to_end().unwrap_or_default();
+                assert_eq!((head.status, body.len()), (200, 0));
+            }
+        }
+        disk.set_hung(false);
+        for number in 0..COLD {
+            let get = || {
+                let mut client = connect(&server);
+                client.send(request(&format!("GET /{name}/{number}.bin"))).unwrap();
+                client.response().ok().filter(|response| response.status == 200)
+            };
+            // A response that began before the reads in the kernel had ended may still be cut off.
+            let mut got = None;
+            assert!(common::wait_until(SOON, || {
+                got = get();
+                got.is_some()
+            }));
+            cold(number).assert_is(&got.expect("it was waited for").body);
+        }
+    });
+}
 
 /// A tracer of the server's only worker.
 struct Trace {

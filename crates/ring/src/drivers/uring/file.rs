@@ -67,6 +67,20 @@ pub(super) fn entry(slot: &mut Slot) -> Option<Entry> {
     })
 }
 
+/// Returns whether an operation reads a file of which no read has ended yet.
+///
+/// A buffered read that is submitted inline waits for data by callback, but not for metadata: it sleeps, in the
+/// worker, until the places of the file's blocks have been read (`ext4_read_bh` below `page_cache_ra_unbounded`
+/// in the stack of a worker whose disk had died). So threads of the kernel do the first reads, until one has
+/// ended, which has brought them into memory: ext4 keeps all extents of a block of its tree at once, 340 of
+/// them. A file in more pieces can still make the worker sleep where the next block begins.
+pub(super) fn may_sleep_inline(op: &Op) -> bool {
+    match op {
+        Op::Read { file, .. } | Op::Splice { file, .. } => !file.was_read(),
+        _ => false,
+    }
+}
+
 /// Reads of one byte at both ends of what a splice will take, linked in front of it.
 ///
 /// `IORING_OP_SPLICE` runs in a worker thread of the kernel, and sleeps there for each page that is still
@@ -147,6 +161,9 @@ impl Uring {
     ) {
         let slot = common.table.get_mut(key).expect("just looked at");
         let cancelled = slot.cancelled;
+        if let (Op::Read { file, .. } | Op::Splice { file, .. }, Ok(_)) = (&slot.op, &outcome) {
+            file.mark_read();
+        }
         match (&mut slot.op, outcome) {
             (Op::Open { how, .. }, Ok(fd)) => {
                 // SAFETY: openat2(2) has just made it, for us alone.

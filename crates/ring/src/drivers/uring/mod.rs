@@ -217,8 +217,12 @@ impl Uring {
             return self.submit_to_helper(common, key);
         };
         let entry = entry.user_data(key.to_bits());
-        self.submit_arrivals(&slot.op, key);
-        self.push(entry);
+        if file::may_sleep_inline(&slot.op) {
+            self.push(entry.flags(Flags::ASYNC));
+        } else {
+            self.submit_arrivals(&slot.op, key);
+            self.push(entry);
+        }
     }
 
     pub(crate) fn cancel(&mut self, common: &mut Common, key: Key) {
