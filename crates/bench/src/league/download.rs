@@ -1,7 +1,6 @@
 //! Measures downloads from the disk at full speed: one file alone, and many at once. Each file is evicted
 //! from the page cache before each download.
 
-use core::time::Duration;
 use std::fs::File;
 use std::io::Read as _;
 use std::rc::Rc;
@@ -13,7 +12,7 @@ use super::rounds::Rounds;
 use super::site::Site;
 use super::{Dropped, League, in_turn};
 use crate::http::figures::remarks;
-use crate::load::{Account, Order, Plan, Target, pin};
+use crate::load::{Account, pin};
 use crate::run::{Figure, Table};
 use crate::stats::float;
 use crate::{Fault, Recorder, Test, Unit, interrupt};
@@ -172,18 +171,7 @@ fn download(
     site.evict(&before)?;
     server.check(site.root(), FIRST).map_err(Fault::Failed)?;
     site.evict(files)?;
-    let len = league.bytes / files.len() as u64;
-    let target = |file| Target { len: Some(len), ..Target::new(format!("/{file}")) };
-    let plan = Plan {
-        order: Order::Once,
-        connections: files.len(),
-        warmup: Duration::ZERO,
-        duration: LIMIT,
-        timeout: LIMIT,
-        // A client that copies would be measured, not the servers.
-        copy: false,
-        ..league.plan(&server, files.iter().map(target).collect())
-    };
+    let plan = league.at_once(&server, files, league.bytes / files.len() as u64);
     let measured = league.measure(&mut server, &plan)?;
     let gib = float(measured.account.bytes) / float(1 << 30);
     Ok(Some(Done {
@@ -234,6 +222,3 @@ const PARALLEL: usize = 200;
 
 /// Bytes of each read(2).
 const READ_BYTES: usize = 256 << 10;
-
-/// A download, and all of them.
-const LIMIT: Duration = Duration::from_secs(60);

@@ -10,9 +10,12 @@
 //! |---|---|
 //! | [`warm`] | the cost of a request when all files are cached |
 //! | [`cold`] | the speed of such requests beside downloads from a slow disk |
+//! | [`disk`] | the CPU and the speed of downloads from the disk, as ratios to other servers |
 //! | [`download`] | the speed of downloads from the disk at full speed, one and many at once |
 //! | [`mixed`] | the latency of requests when some files are cached and some are not |
 //! | [`films`] | the time to the first picture, and what is read in vain, with players on a slow disk |
+//! | [`asleep`] | the time that threads sleep for the disk |
+//! | [`hung`] | the latency of requests beside those for a device that does not answer |
 //! | [`idle`] | the cost of idle connections |
 
 use core::cell::Cell;
@@ -27,10 +30,14 @@ use crate::run::Table;
 use crate::stats::float;
 use crate::{Fault, Recorder, Test, interrupt, machine};
 
+pub mod asleep;
 pub mod cold;
+pub mod disk;
 pub mod download;
 pub mod films;
+pub mod hung;
 pub mod idle;
+pub mod image;
 pub mod mixed;
 pub mod peers;
 pub mod rounds;
@@ -48,7 +55,7 @@ use throttle::Throttle;
 /// The command line of `samum-bench league`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Tests to run: warm, cold, download, mixed, films, idle.
+    /// Tests to run: warm, cold, disk, download, mixed, films, asleep, hung, idle.
     #[command(flatten)]
     pub tests: Tests,
     /// Servers to compare [default: all that samum-bench knows]
@@ -60,7 +67,7 @@ pub struct Args {
     /// Directory in which the served files are made; they are removed at the end [default: /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
-    /// Rounds in which the servers take turns [default: 3, quick 1]
+    /// Rounds in which the servers take turns [default: 3, disk 9, hung 5, quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
     /// Seconds of each measurement [default: 3, quick 0.4]
@@ -72,7 +79,7 @@ pub struct Args {
     /// warm: connections
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub connections: u32,
-    /// cold, films: the limit of the disk, bytes per second; mixed: four times as many
+    /// cold, films: the limit of the disk, bytes per second; mixed, asleep: four times as many
     #[arg(long, value_name = "N", default_value_t = 16 << 20, value_parser = clap::value_parser!(u64).range(1 << 16..=1 << 34))]
     pub rate: u64,
     /// cold, mixed: concurrent downloads from the disk; films: players
@@ -81,10 +88,10 @@ pub struct Args {
     /// cold, mixed: requests per second in measurements at a fixed rate [default: 5000, mixed 1000]
     #[arg(long, value_name = "N", value_parser = rate)]
     pub requests: Option<f64>,
-    /// download: bytes of the file [default: 1 GiB, quick 32 MiB]
+    /// disk, download: bytes of the file [default: 1 GiB, quick 32 MiB]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1 << 20..=1 << 40))]
     pub bytes: Option<u64>,
-    /// idle: connections [default: 10000, quick 500]
+    /// idle: connections; hung: requests [default: 10000, quick 500]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub count: Option<u32>,
     /// Copy received bytes out of the kernel instead of discarding them there; not in download, where
@@ -103,6 +110,8 @@ pub struct Args {
 #[derive(Debug)]
 pub struct League {
     peers: Vec<Peer>,
+    /// The servers that were chosen, if any were.
+    only: Option<Vec<String>>,
     described: Cell<bool>,
     root: Option<PathBuf>,
     length: Duration,
@@ -116,6 +125,8 @@ pub struct League {
     requests: Option<f64>,
     bytes: u64,
     copy: bool,
+    /// Requests for a device that hangs.
+    hung: usize,
     server_cpu: Option<usize>,
     client_cpu: Option<usize>,
 }
@@ -142,32 +153,37 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
     let sizes: &[u64] = if quick { &[128, 65_536] } else { &[128, 8192, 65_536, 1 << 20] };
     let two_cpus = machine::two_cpus();
     let index = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
-    let rounds = |n| index(args.rounds.unwrap_or(n));
+    let rounds_or = |n| index(args.rounds.unwrap_or(n));
     let league = Rc::new(League {
         peers,
+        only: (!args.servers.is_empty()).then(|| args.servers.clone()),
         described: Cell::new(false),
         root: args.root.clone(),
         length: Duration::from_secs_f64(args.secs.unwrap_or(if quick { 0.4 } else { 3.0 })),
         quick,
         sizes: if args.sizes.is_empty() { sizes.to_vec() } else { args.sizes.clone() },
         connections: index(args.connections),
-        rounds: rounds(if quick { 1 } else { 3 }),
+        rounds: rounds_or(if quick { 1 } else { 3 }),
         rate: args.rate,
         readers: index(args.readers),
         requests: args.requests,
         bytes: args.bytes.unwrap_or(if quick { 32 << 20 } else { 1 << 30 }),
         copy: args.copy,
+        hung: index(args.count.unwrap_or(if quick { 500 } else { 10_000 })),
         server_cpu: args.server_cpu.or_else(|| two_cpus.map(|cpus| cpus.0)),
         client_cpu: args.client_cpu.or_else(|| two_cpus.map(|cpus| cpus.1)),
     });
-    let rounds = |test: Test| test.steps(rounds(3), rounds(1));
+    let rounds = |test: Test| test.steps(rounds_or(3), rounds_or(1));
     let count = |n| index(args.count.unwrap_or(n));
     Ok(vec![
         rounds(warm::test(&league)),
         rounds(cold::test(&league)),
+        disk::test(&league).steps(rounds_or(9), rounds_or(1)),
         rounds(download::test(&league)),
         rounds(mixed::test(&league)),
         rounds(films::test(&league)),
+        rounds(asleep::test(&league)),
+        hung::test(&league).steps(rounds_or(5), rounds_or(1)),
         idle::test(&league).steps(count(10_000), count(500)),
     ])
 }
@@ -273,6 +289,21 @@ impl League {
         dropped.result(self.peers.len())
     }
 
+    /// A plan that downloads each of these files of `len` bytes once, all at the same time.
+    fn at_once(&self, server: &Server, files: &[String], len: u64) -> Plan {
+        let target = |file| Target { len: Some(len), ..Target::new(format!("/{file}")) };
+        Plan {
+            order: Order::Once,
+            connections: files.len(),
+            warmup: Duration::ZERO,
+            duration: AT_ONCE_LIMIT,
+            timeout: AT_ONCE_LIMIT,
+            // A client that copies would be measured, not the servers.
+            copy: false,
+            ..self.plan(server, files.iter().map(target).collect())
+        }
+    }
+
     /// Downloads these files of `len` bytes, each of them once: a file asked for again would come from
     /// memory. [`Self::readers`] at a time.
     fn download(&self, server: &Server, files: &[String], len: u64) -> Background {
@@ -336,16 +367,24 @@ impl League {
     /// Versions, commands and configurations of all that could take part, as tables; and on what
     /// they ran. Once a run.
     fn describe(&self, recorder: &mut Recorder<'_>) {
-        if self.described.replace(true) {
-            return;
+        if !self.described.replace(true) {
+            self.describe_these(recorder, &self.peers);
         }
+    }
+
+    /// The same for these.
+    fn describe_these<'a>(
+        &self,
+        recorder: &mut Recorder<'_>,
+        peers: impl IntoIterator<Item = &'a Peer>,
+    ) {
         recorder.note(match (self.server_cpu, self.client_cpu) {
             (Some(server), Some(client)) if server != client => {
                 format!("server on CPU {server}, load generator on CPU {client}")
             }
             _ => "server and load generator share CPUs: figures are of both".to_owned(),
         });
-        for peer in self.peers.iter().filter(|peer| peer.program().is_ok()) {
+        for peer in peers.into_iter().filter(|peer| peer.program().is_ok()) {
             // The path of the library is private; meta.json has its hash.
             let file = |value: &str| value.rsplit('/').next().unwrap_or(value).to_owned();
             let environment =
@@ -396,6 +435,9 @@ impl Dropped {
         }
     }
 }
+
+/// Downloads that start at once, and each of them.
+const AT_ONCE_LIMIT: Duration = Duration::from_secs(60);
 
 /// Files per concurrent download: a client that is done with one takes another that is still cold.
 const FILES_PER_READER: usize = 2;

@@ -49,16 +49,21 @@ impl Peer {
         {
             "floor" => ("{floor} {port} {root} {files}", String::new(), &[]),
             "samum" => (SAMUM, String::new(), &["--version"]),
+            "samum-never" => (SAMUM_NEVER, String::new(), &["--version"]),
             "samum-epoll" => (SAMUM_EPOLL, String::new(), &["--version"]),
             "nginx" => ("nginx -c {conf}", NGINX.replace("{aio}", ""), &["-v"]),
             "nginx-aio" => ("nginx -c {conf}", NGINX.replace("{aio}", "\n  aio threads;"), &["-v"]),
+            "nginx-directio" => {
+                let aio = "\n  aio threads; directio 1;";
+                ("nginx -c {conf}", NGINX.replace("{aio}", aio), &["-v"])
+            }
             "h2o" => ("h2o -c {conf}", H2O.to_owned(), &["-v"]),
             "lighttpd" => ("lighttpd -D -f {conf}", LIGHTTPD.to_owned(), &["-v"]),
             "caddy" => {
                 ("caddy run --adapter caddyfile --config {conf}", CADDY.to_owned(), &["version"])
             }
             _ => {
-                let known = KNOWN.join(", ");
+                let known = KNOWN.into_iter().chain(UNCACHED).collect::<Vec<_>>().join(", ");
                 return Err(format!("no server is called '{name}': there are {known}, and --add"));
             }
         };
@@ -206,6 +211,9 @@ pub const KNOWN: [&str; 10] = [
     "lighttpd-preload",
 ];
 
+/// Servers that do not fill the page cache, and are compared with each other.
+pub const UNCACHED: [&str; 2] = ["samum-never", "nginx-directio"];
+
 /// Servers that send files by sendfile(2), which can use the library.
 const PRELOADED: [&str; 2] = ["nginx-preload", "lighttpd-preload"];
 
@@ -222,6 +230,8 @@ pub(super) const FLOOR_KEY: &str = "{floor}";
 pub(super) const FLOOR_SOURCE: &str = include_str!("floor.c");
 
 const SAMUM: &str = "{samum} serve {root} --listen 127.0.0.1:{port} --threads 1";
+const SAMUM_NEVER: &str =
+    "{samum} serve {root} --listen 127.0.0.1:{port} --threads 1 --cache never";
 const SAMUM_EPOLL: &str =
     "{samum} serve {root} --listen 127.0.0.1:{port} --threads 1 --driver epoll";
 
@@ -278,12 +288,12 @@ mod tests {
     fn all_known_peers_can_be_filled_in() {
         let place =
             Place { root: Path::new("/the/root"), port: 8080, dir: Path::new("/the/directory") };
-        for name in KNOWN {
+        for name in KNOWN.into_iter().chain(UNCACHED) {
             let peer = Peer::named(name).unwrap();
             assert_eq!(peer.name, name);
             let ours: Vec<_> = peer.binaries().iter().map(|binary| binary.0).collect();
             let want: &[&str] = match name {
-                "samum" | "samum-epoll" => &["samum"],
+                "samum" | "samum-epoll" | "samum-never" => &["samum"],
                 "nginx-preload" | "lighttpd-preload" => &["libsamum_preload.so"],
                 _ => &[],
             };

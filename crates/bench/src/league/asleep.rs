@@ -1,0 +1,228 @@
+//! Measures how long the threads of a server sleep for the disk: 200 downloads from a slow disk at once, of files
+//! in pieces, with nothing in memory, not even metadata.
+//!
+//! Threads are looked at every 5 ms: one that sleeps for a disk is in the state D of proc_pid_stat(5). The kernel's
+//! own sum of such sleep (`delayacct_blkio_ticks`) does not tell: it counts the waits of io_uring_enter(2) while
+//! requests are in flight, and of io_uring's threads it had the time since boot (Linux 6.18). The longest turn of a
+//! worker is at most the longest latency of a request for a cached file meanwhile.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+use std::fs;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::thread;
+
+use super::image::{Image, write_in_pieces};
+use super::peers::Peer;
+use super::rounds::Rounds;
+use super::site::Site;
+use super::throttle::Throttle;
+use super::{Dropped, League};
+use crate::load::{Arrival, Background, Plan, Target};
+use crate::machine::read;
+use crate::processes::family;
+use crate::run::Table;
+use crate::stats::float;
+use crate::{Fault, Recorder, Test, Unit};
+
+/// The test.
+#[must_use]
+pub fn test(league: &Rc<League>) -> Test {
+    let league = Rc::clone(league);
+    let title = "Time that threads sleep for the disk";
+    Test::new("asleep", title, move |recorder| run(&league, recorder))
+        .scales("the thread that has the connections never sleeps for the disk")
+        .x("round")
+        .warm_up("the hot file is fetched first")
+        .tabled()
+}
+
+fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+    let site = Site::new(league.root.as_deref())?;
+    site.needs_a_disk()?;
+    let hot = site.file("hot", HOT_BYTES)?;
+    let names: Vec<String> = (0..FILES).map(|i| format!("cold/{i}")).collect();
+    let write = |mounted: &std::path::Path| {
+        let paths: Vec<PathBuf> = (0..FILES).map(|i| mounted.join(i.to_string())).collect();
+        write_in_pieces(&paths, FILE_BYTES)
+    };
+    let root = site.root().join("cold");
+    let len = (64 << 20) + 2 * (FILES * FILE_BYTES) as u64;
+    let image = Image::new(league.root.as_deref(), len, root.clone(), write)?;
+    let mut rounds = Rounds::default();
+    let mut dropped = Dropped::default();
+    let peers = league.only.clone().unwrap_or_else(|| vec!["samum".to_owned()]);
+    for round in 1..=recorder.steps() {
+        for name in &peers {
+            if recorder.is_stopped() || dropped.has(name) {
+                continue;
+            }
+            let peer = Peer::named(name).map_err(Fault::Failed)?;
+            image.remount()?;
+            let throttle = Throttle::new(&root).map_err(Fault::Skip)?;
+            let known = [hot.clone()];
+            let Some(mut server) = league.start(recorder, &peer, &site, &known, Some(&throttle))
+            else {
+                dropped.add(recorder, name, round, Fault::Failed("it did not start".into()));
+                continue;
+            };
+            throttle.limit(Some(league.rate * RATE_TIMES))?;
+            let target = Target { len: Some(HOT_BYTES), ..Target::new(format!("/{hot}")) };
+            let forever = Duration::from_secs(3600);
+            let requests = Background::start(Plan {
+                connections: 8,
+                arrival: Arrival::Poisson(HOT_RATE),
+                duration: forever,
+                ..league.plan(&server, vec![target])
+            });
+            let downloads = league.at_once(&server, &names, FILE_BYTES as u64);
+            let (stop, pid) = (AtomicBool::new(false), server.pid());
+            let (measured, sampled) = thread::scope(|scope| {
+                let sampler = scope.spawn(|| sample(pid, &stop));
+                let measured = league.measure(&mut server, &downloads);
+                stop.store(true, Ordering::Relaxed);
+                (measured, sampler.join())
+            });
+            let sampled = sampled.map_err(|_| Fault::Failed("the sampler panicked".into()))?;
+            throttle.limit(None)?;
+            let latency = requests.close()?;
+            let account = measured?.account;
+            if account.answered_ever < FILES as u64 {
+                let why = format!("not all files were downloaded: {}", account.failures());
+                dropped.add(recorder, name, round, Fault::Failed(why));
+                continue;
+            }
+            let x = float(round);
+            for (what, unit, value) in [
+                (FIRST, Unit::Percent, sampled.percent(sampled.first).into()),
+                (OTHERS, Unit::Count, (sampled.percent(sampled.others) / 100.0).into()),
+                (KERNEL, Unit::Count, (sampled.percent(sampled.kernel) / 100.0).into()),
+                (THREADS, Unit::Count, float(sampled.kernel_threads).into()),
+                (P99, Unit::Nanoseconds, latency.percentile(0.99)),
+                (LONGEST, Unit::Nanoseconds, latency.percentile(1.0)),
+            ] {
+                rounds.record(recorder, name, what, unit, x, value);
+            }
+        }
+        recorder.progress(float(round) / float(recorder.steps()));
+    }
+    let rows = peers.iter().filter(|name| rounds.median(name, FIRST).is_finite()).map(|name| {
+        let time = |ns: f64| Unit::Nanoseconds.show(ns);
+        let cell = |what| rounds.cell(name, what, time);
+        let count = |what| rounds.cell(name, what, |n| format!("{n:.1}"));
+        vec![
+            name.clone(),
+            count(FIRST),
+            count(OTHERS),
+            count(THREADS),
+            count(KERNEL),
+            cell(P99),
+            cell(LONGEST),
+        ]
+    });
+    recorder.table(Table {
+        title: format!(
+            "{FILES} files of {} in pieces of {}, from a disk slowed down to {}: medians (least–greatest)",
+            Unit::Bytes.show(float(FILE_BYTES)),
+            Unit::Bytes.show(float(super::image::PIECE)),
+            Unit::BytesPerSecond.show(float(league.rate * RATE_TIMES)),
+        ),
+        head: [
+            "server",
+            "the thread that has the connections is asleep for the disk, % of the time",
+            "other threads asleep, on average",
+            "io_uring's threads, at most",
+            "these asleep, on average",
+            "p99 of a hot file meanwhile",
+            "longest",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        rows: rows.collect(),
+    });
+    dropped.result(peers.len())
+}
+
+/// The threads of a server that were found asleep for a disk, added up over samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Sampled {
+    samples: usize,
+    /// Those that have connections: of samum its workers, of others the first threads of processes.
+    first: usize,
+    others: usize,
+    /// Those that the kernel started for io_uring.
+    kernel: usize,
+    /// All of these that exist, at most.
+    kernel_threads: usize,
+}
+
+impl Sampled {
+    /// Percent of the samples in which one of so many was asleep.
+    fn percent(&self, asleep: usize) -> f64 {
+        100.0 * float(asleep) / float(self.samples)
+    }
+}
+
+/// Looks at the threads of a server until it is told to stop.
+fn sample(server: u32, stop: &AtomicBool) -> Sampled {
+    let mut all = Sampled::default();
+    while !stop.load(Ordering::Relaxed) {
+        let mut kernel_threads = 0;
+        for pid in family(server) {
+            for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+                let stat = read(&task.path().join("stat").display().to_string());
+                let Some((name, is_asleep)) = name_and_sleep(&stat) else { continue };
+                let is_first = task.file_name().to_str().is_some_and(|tid| tid == pid.to_string());
+                if name.starts_with("iou-wrk") {
+                    kernel_threads += 1;
+                    all.kernel += usize::from(is_asleep);
+                } else if is_first || name.starts_with("worker-") {
+                    all.first += usize::from(is_asleep);
+                } else {
+                    all.others += usize::from(is_asleep);
+                }
+            }
+        }
+        all.samples += 1;
+        all.kernel_threads = all.kernel_threads.max(kernel_threads);
+        thread::sleep(BETWEEN_SAMPLES);
+    }
+    all
+}
+
+/// A thread's name, and whether it is in an uninterruptible sleep, from /proc/PID/task/TID/stat.
+fn name_and_sleep(stat: &str) -> Option<(&str, bool)> {
+    let (before, after) = stat.rsplit_once(')')?;
+    Some((before.split_once('(')?.1, after.split_whitespace().next()? == "D"))
+}
+
+const BETWEEN_SAMPLES: Duration = Duration::from_millis(5);
+
+const FIRST: &str = "threads with connections asleep";
+const OTHERS: &str = "other threads asleep";
+const KERNEL: &str = "io_uring's threads asleep";
+const THREADS: &str = "io_uring's threads";
+const P99: &str = "p99 of a hot file";
+const LONGEST: &str = "max of a hot file";
+
+/// Files downloaded at once.
+const FILES: usize = 200;
+const FILE_BYTES: usize = 1 << 20;
+const HOT_BYTES: u64 = 1024;
+/// Requests for the hot file per second.
+const HOT_RATE: f64 = 1000.0;
+/// The disk is so many times as fast as in `cold`.
+const RATE_TIMES: u64 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_stands_behind_the_name() {
+        assert_eq!(name_and_sleep("7 (a (D) c) S 1 2"), Some(("a (D) c", false)));
+        assert_eq!(name_and_sleep("7 (iou-wrk-3) D 1 2"), Some(("iou-wrk-3", true)));
+        assert_eq!(name_and_sleep(""), None);
+    }
+}

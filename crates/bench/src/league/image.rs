@@ -1,0 +1,107 @@
+//! A file system of its own: ext4 on a loop device, whose disk can be slowed down or stopped without the
+//! disks of others.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::fs::syncfs;
+use rustix::mount::{UnmountFlags, unmount};
+
+use super::site::Site;
+use crate::Fault;
+
+/// Such a file system, mounted until this is dropped.
+#[derive(Debug)]
+pub struct Image {
+    file: PathBuf,
+    mounted: PathBuf,
+    _site: Site,
+}
+
+impl Image {
+    /// Makes one of `len` bytes in a directory of its own beneath `parent`, with the files that `write`
+    /// makes, and mounts it, read-only, at the new directory `mounted`. Nothing of it is in memory.
+    ///
+    /// # Errors
+    /// [`Fault::Skip`] where that cannot be done, and those of `write`.
+    pub fn new(
+        parent: Option<&Path>,
+        len: u64,
+        mounted: PathBuf,
+        write: impl FnOnce(&Path) -> std::io::Result<()>,
+    ) -> Result<Self, Fault> {
+        let site = Site::new(parent)?;
+        site.needs_a_disk()?;
+        site.has_room_for(len)?;
+        let file = site.root().join("image");
+        File::create(&file)?.set_len(len)?;
+        fs::create_dir(&mounted)?;
+        // Small files, and room for the inodes of many.
+        let options = ["-q", "-F", "-b", "4096", "-i", "8192", "-O", "^has_journal"];
+        command(Command::new("mkfs.ext4").args(options).arg(&file))?;
+        let image = Self { file, mounted, _site: site };
+        image.mount("loop")?;
+        write(&image.mounted)?;
+        syncfs(File::open(&image.mounted)?)?;
+        image.remount()?;
+        Ok(image)
+    }
+
+    /// Puts all of it out of memory, the metadata too. No file of it may be open.
+    ///
+    /// # Errors
+    /// As umount(2) and mount(8).
+    pub fn remount(&self) -> Result<(), Fault> {
+        unmount(&self.mounted, UnmountFlags::empty())?;
+        // The loop device reads it through the page cache of the disk.
+        let file = File::open(&self.file)?;
+        file.sync_data()?;
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+        self.mount("ro,loop")
+    }
+
+    fn mount(&self, options: &str) -> Result<(), Fault> {
+        command(Command::new("mount").args(["-o", options]).arg(&self.file).arg(&self.mounted))
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // A server that could not be ended may still have files open.
+        let _ = unmount(&self.mounted, UnmountFlags::DETACH);
+    }
+}
+
+/// Writes files in turns, a block of each at a time, so that no file lies in one piece, and the places of its
+/// blocks do not fit into its inode.
+///
+/// # Errors
+/// As write(2) and fdatasync(2).
+pub fn write_in_pieces(paths: &[PathBuf], len: usize) -> std::io::Result<()> {
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut files = paths.iter().map(File::create).collect::<Result<Vec<_>, _>>()?;
+    let mut piece = vec![0; PIECE];
+    for _ in 0..len / PIECE {
+        crate::interrupt::check()?;
+        for file in &mut files {
+            random.fill(&mut piece);
+            file.write_all(&piece)?;
+            // Blocks are allocated when they are written back.
+            file.sync_data()?;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of a file in one piece.
+pub const PIECE: usize = 32 << 10;
+
+fn command(command: &mut Command) -> Result<(), Fault> {
+    let program = command.get_program().display().to_string();
+    let failed = |said: &str| Fault::Skip(format!("needs root and {program}: {said}"));
+    let output = command.output().map_err(|error| failed(&error.to_string()))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    output.status.success().then_some(()).ok_or_else(|| failed(said.trim()))
+}
