@@ -46,7 +46,18 @@ pub(crate) struct Closing {
     orphaned: Cell<bool>,
 }
 
+/// A file that nothing uses any more, and the device on which its `close(2)` may sleep.
+#[derive(Debug)]
+pub(crate) struct Unused {
+    pub(crate) fd: OwnedFd,
+    pub(crate) device: Device,
+}
+
 impl Closing {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.handles.borrow().is_empty()
+    }
+
     /// Takes the descriptors, each with the device on which its `close(2)` may sleep.
     pub(crate) fn take(&self) -> Vec<(Handle, Device)> {
         self.handles.take()

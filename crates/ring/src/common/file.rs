@@ -5,8 +5,8 @@ use std::os::fd::AsRawFd;
 
 use rustix::io::Errno;
 
-use super::{Common, Unused};
-use crate::fd::{Fd, Handle};
+use super::Common;
+use crate::fd::{Fd, Handle, Unused};
 use crate::helpers::job::{Job, Lent, Outcome};
 use crate::op::{Completion, Event, Op, parent_and_name};
 use crate::slab::Key;

@@ -7,10 +7,9 @@ mod watch;
 
 use core::mem::MaybeUninit;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use crate::fd::{Closing, Fd, Handle};
+use crate::fd::{Closing, Fd, Handle, Unused};
 use crate::gate::{Device, Gate};
 use crate::helpers::{Helpers, THREADS_MAX};
 use crate::op::{Completion, Event, Op, Token};
@@ -28,13 +27,6 @@ pub(crate) struct Slot {
     /// Whether the caller has asked for its end.
     pub(crate) cancelled: bool,
     pub(crate) place: Place,
-}
-
-/// A file that nothing uses any more, and the device on which its `close(2)` may sleep.
-#[derive(Debug)]
-pub(crate) struct Unused {
-    pub(crate) fd: OwnedFd,
-    pub(crate) device: Device,
 }
 
 /// Where an operation stands that may sleep on a device.
@@ -113,6 +105,12 @@ impl Common {
             closes: Gate::new(CLOSES),
             closed: Vec::new(),
         })
+    }
+
+    /// Returns whether there is something to close: files that wait for a place get one when others have been
+    /// closed.
+    pub(crate) fn has_unused(&self) -> bool {
+        !self.closing.is_empty() || !self.closed.is_empty()
     }
 
     /// The next file that may be closed now. The driver closes it, and says so by [`Self::closed`].

@@ -11,7 +11,7 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags};
 
 use super::watch;
-use crate::common::Unused;
+use crate::fd::Unused;
 use crate::gate::Device;
 use crate::op::{Caching, Entry, FileKind, Listing, OpenHow, Stat};
 

@@ -13,8 +13,8 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::common::{Common, Unused};
-use crate::fd::Handle;
+use crate::common::Common;
+use crate::fd::{Handle, Unused};
 use crate::recv::RecvPool;
 use crate::slab::Key;
 use crate::timers::Time;
@@ -152,6 +152,9 @@ impl Epoll {
     }
 
     fn close_unused(&mut self, common: &mut Common, now: Time) {
+        if !common.has_unused() {
+            return;
+        }
         for (handle, device) in common.closing.take() {
             match handle {
                 Handle::Socket(fd) => {

@@ -14,8 +14,8 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd as RawTarget, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode};
 
-use crate::common::{Common, Unused};
-use crate::fd::Handle;
+use crate::common::Common;
+use crate::fd::{Handle, Unused};
 use crate::gate::Device;
 use crate::helpers::THREADS_MAX;
 use crate::op::Wait;
@@ -280,6 +280,9 @@ impl Uring {
     }
 
     fn close_unused(&mut self, common: &mut Common, now: Time) {
+        if !common.has_unused() {
+            return;
+        }
         for (handle, device) in common.closing.take() {
             match handle {
                 Handle::Socket(fd) => self.close(fd, Flags::SKIP_SUCCESS, IGNORED),
