@@ -541,34 +541,35 @@ impl Disk {
         if !self.may_begin(device, wait) {
             return None;
         }
-        let keep = policy.caching != Caching::Never || leaves != Leaves::Nothing;
-        let abilities = self.abilities.entry(read.file.dev()).or_default();
-        let wanted = usize::try_from(len).unwrap_or(usize::MAX);
+        let keep = policy.caching != Caching::Never;
+        let abilities = *self.abilities.entry(read.file.dev()).or_default();
         read.file.advise(ring, readahead);
-        read.how = match (keep, abilities) {
-            (true, Abilities { splice: true, .. }) if takes == Takes::Files => How::Splice,
-            (true, _) => How::Keep,
-            (false, Abilities { drop: true, .. }) => How::Drop,
-            (false, _) if read.file.is_cached(ring, offset, len.min(BLOCK)) => How::Keep,
-            (false, _) => How::Discard,
-        };
         let file = read.file.fd().clone();
-        if read.how == How::Splice {
-            if let Some(pipe) = ring.take_pipe(&self.pipes, offset, wanted) {
-                read.len = pipe.want() as u64;
-                if leaves != Leaves::Nothing {
-                    let behind = if leaves == Leaves::Rest && read.len == len {
-                        read.file.size()
-                    } else {
-                        offset + read.len
-                    };
-                    read.trail = Some(Trail::new(&self.trails, &read.file, offset..behind));
-                }
-                return Some(self.submit_read(ring, Op::Splice { file, offset, pipe }, read));
-            }
-            // There is no descriptor for a pipe; a buffer needs none.
-            read.how = How::Keep;
+        let may_splice = takes == Takes::Files && (keep || leaves != Leaves::Nothing);
+        // Where there is no descriptor for a pipe, a buffer needs none.
+        if may_splice
+            && abilities.splice
+            && let wanted = usize::try_from(len).unwrap_or(usize::MAX)
+            && let Some(pipe) = ring.take_pipe(&self.pipes, offset, wanted)
+        {
+            (read.how, read.len) = (How::Splice, pipe.want() as u64);
+            let behind = match leaves {
+                Leaves::Rest if read.len == len => read.file.size(),
+                _ => offset + read.len,
+            };
+            let leaves = leaves != Leaves::Nothing;
+            read.trail = leaves.then(|| Trail::new(&self.trails, &read.file, offset..behind));
+            return Some(self.submit_read(ring, Op::Splice { file, offset, pipe }, read));
         }
+        read.how = if keep {
+            How::Keep
+        } else if abilities.drop {
+            How::Drop
+        } else if read.file.is_cached(ring, offset, len.min(BLOCK)) {
+            How::Keep
+        } else {
+            How::Discard
+        };
         read.len = len.min(BLOCK - offset % BLOCK);
         let buf = self.pool.take(usize::try_from(read.len).expect("at most a block"))?;
         let caching = if read.how == How::Drop { ring::Caching::Drop } else { ring::Caching::Keep };

@@ -1,5 +1,5 @@
 //! Measures the CPU and the speed of downloads from the disk, and divides them by those of servers that do
-//! the same in the same way: [`COMPARISONS`] says which, and how much is allowed.
+//! the same in the same way: `COMPARISONS` says which, and how much is allowed.
 //!
 //! Unlike in `download`, a server is measured from its very first request on, when it has not learned yet
 //! how fast the disk is. Then all files are put out of memory and downloaded once more.
