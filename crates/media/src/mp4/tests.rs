@@ -268,7 +268,10 @@ proptest! {
         let at = tables.iter().position(|table| table[4..8] == kind).unwrap();
         tables[at] = numbers(&kind, &words);
         let moov = boxed(b"moov", &[mvhd(600, 6000), trak(2, b"vide", &tables)].concat());
-        let layout = probe(&[ftyp(), moov, mdat(12_000)].concat());
-        prop_assert!(layout.window(0, 1000).is_some());
+        let film = [ftyp(), moov, mdat(12_000)].concat();
+        let layout = probe(&film);
+        layout.check();
+        // Chunks that all begin at the end of the file say nothing about bytes over time.
+        prop_assert!(layout.window(0, 1000).is_none_or(|window| window <= film.len() as u64));
     }
 }
