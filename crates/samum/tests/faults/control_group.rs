@@ -52,7 +52,7 @@ impl Drop for Group {
                 if fs::remove_dir(&directory).is_ok() || !directory.exists() {
                     break;
                 }
-                std::thread::sleep(Duration::from_millis(20));
+                thread::sleep(Duration::from_millis(20));
             }
         }
     }
