@@ -140,7 +140,7 @@ impl Builder {
         }
     }
 
-    /// Whether the place of an index is known.
+    /// True if the place of an index is known.
     pub(crate) const fn has_index(&self) -> bool {
         !self.index.is_empty()
     }

@@ -47,7 +47,7 @@ pub(crate) struct Matroska {
     step: Step,
 }
 
-/// What is read next.
+/// The next thing to read.
 #[derive(Debug)]
 enum Step {
     /// The header of an element at this position, as much of it as there is.
@@ -68,7 +68,7 @@ enum Table {
 }
 
 impl Matroska {
-    /// Whether a file with these first bytes is Matroska.
+    /// Returns whether a file with these first bytes is Matroska.
     pub(crate) fn begins_with(magic: &[u8]) -> bool {
         magic.starts_with(&name::EBML.to_be_bytes())
     }

@@ -35,7 +35,7 @@ pub(crate) struct Mp4 {
     step: Step,
 }
 
-/// What is read next.
+/// The next thing to read.
 #[derive(Debug)]
 enum Step {
     /// The header of a box at this position, as much of it as there is.
@@ -61,7 +61,7 @@ enum Table {
 }
 
 impl Mp4 {
-    /// Whether a file with these first eight bytes is an MP4.
+    /// Returns whether a file with these first eight bytes is an MP4.
     pub(crate) fn begins_with(magic: &[u8]) -> bool {
         FIRST.iter().any(|kind| magic[4..].starts_with(&kind[..]))
     }

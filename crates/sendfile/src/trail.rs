@@ -24,8 +24,6 @@ const PAUSE_FACTOR: u32 = 8;
 const TRIES_MAX: u32 = 4;
 /// Ranges that wait, each with its open file; beyond it the oldest is left to the kernel.
 const LEFT_MAX: usize = 256;
-/// Ranges that are discarded at once. A discard sleeps only for locks, but occupies a thread.
-const DUE_MAX: usize = 16;
 
 /// The ranges that streams have let go of.
 #[derive(Debug, Default)]
@@ -40,6 +38,7 @@ pub(crate) struct Left {
     pub(crate) range: Range<u64>,
     /// [`File::kept`] when the range was read.
     kept: u64,
+    /// Discards so far.
     tries: u32,
     /// The time of the next try; `None` for one that has just been let go of.
     due: Option<Time>,
@@ -64,7 +63,9 @@ impl Trail {
 
 impl Drop for Trail {
     fn drop(&mut self) {
-        self.trails.left.borrow_mut().extend(self.left.take());
+        if let Some(left) = self.left.take() {
+            self.trails.push(left);
+        }
     }
 }
 
@@ -74,26 +75,31 @@ impl Trails {
         Rc::strong_count(self) > 1 || !self.left.borrow().is_empty()
     }
 
-    /// Takes ranges out that are to be discarded now. Those of one file that follow each other are one.
-    pub(crate) fn due(&self, now: Time) -> Vec<Left> {
-        let mut due: Vec<Left> = Vec::new();
-        let mut waiting = VecDeque::new();
-        for mut one in self.left.borrow_mut().drain(..) {
-            let at = *one.due.get_or_insert(now + PAUSE);
-            if one.file.kept() != one.kept {
-                // Others want it there.
-            } else if at > now {
-                waiting.push_back(one);
-            } else if let Some(last) = due.last_mut().filter(|last| last.is_continued_by(&one)) {
-                last.range.end = one.range.end;
-            } else if due.len() < DUE_MAX {
-                due.push(one);
-            } else {
-                waiting.push_back(one);
-            }
+    /// Adds a range, to the one in front of it if that waits for the same time: the pieces of many streams come
+    /// in turns.
+    fn push(&self, next: Left) {
+        let mut left = self.left.borrow_mut();
+        if let Some(before) = left.iter_mut().rev().find(|one| one.is_continued_by(&next)) {
+            before.range.end = next.range.end;
+            return;
         }
-        waiting.drain(..waiting.len().saturating_sub(LEFT_MAX));
-        *self.left.borrow_mut() = waiting;
+        if left.len() == LEFT_MAX {
+            left.pop_front();
+        }
+        left.push_back(next);
+    }
+
+    /// Takes the ranges out that are to be discarded now.
+    pub(crate) fn due(&self, now: Time) -> Vec<Left> {
+        let mut due = Vec::new();
+        self.left.borrow_mut().retain_mut(|one| {
+            let is_due = *one.due.get_or_insert(now + PAUSE) <= now;
+            let is_wanted = one.file.kept() != one.kept;
+            if is_due && !is_wanted {
+                due.push(one.take());
+            }
+            !is_due && !is_wanted
+        });
         due
     }
 
@@ -102,14 +108,19 @@ impl Trails {
         left.tries += 1;
         if left.tries < TRIES_MAX {
             left.due = Some(now + PAUSE * PAUSE_FACTOR.pow(left.tries));
-            self.left.borrow_mut().push_back(left);
+            self.push(left);
         }
     }
 }
 
 impl Left {
     fn is_continued_by(&self, next: &Self) -> bool {
-        let is_next = self.range.end == next.range.start && self.tries == next.tries;
-        is_next && Rc::ptr_eq(&self.file, &next.file)
+        let is_next = self.range.end == next.range.start && self.due == next.due;
+        is_next && self.kept == next.kept && Rc::ptr_eq(&self.file, &next.file)
+    }
+
+    fn take(&self) -> Self {
+        let (file, range) = (Rc::clone(&self.file), self.range.clone());
+        Self { file, range, ..*self }
     }
 }
