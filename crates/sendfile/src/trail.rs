@@ -23,7 +23,7 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_FACTOR: u32 = 8;
 const TRIES_MAX: u32 = 4;
 /// Ranges that wait, each with its open file; beyond it the oldest is left to the kernel.
-const LEFT_MAX: usize = 256;
+const LEFT_MAX: usize = 1024;
 
 /// The ranges that streams have let go of.
 #[derive(Debug, Default)]
