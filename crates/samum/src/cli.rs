@@ -11,7 +11,9 @@ use ring::Choice;
 use sendfile::{Caching, Policy, Window};
 
 use crate::LogFormat;
-use crate::config::{Address, Config, LogTarget, Site, Tags, Tuning, UnixSocket};
+use crate::config::{
+    Address, Config, FileRules, Files, Log, LogTarget, Server, Tags, Tuning, UnixSocket,
+};
 use crate::preload::Preload;
 
 /// A file server that never waits for the disk.
@@ -233,36 +235,35 @@ impl Serve {
     #[must_use]
     pub fn config(self) -> Config {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Config {
-            sites: vec![Site { hosts: Vec::new(), root: self.dir }],
-            listen: self.listen,
+        let rules = FileRules {
+            index: self.index,
+            listing: self.listing,
+            policy: Policy {
+                caching: match self.cache {
+                    Cache::Always => Caching::Always,
+                    Cache::Never => Caching::Never,
+                    Cache::Popular => Caching::Popular,
+                },
+                window: Window::of(self.readahead),
+            },
+            tags: match self.etag {
+                Etag::Stat => Tags::Stat,
+                Etag::Hash => Tags::Hash,
+            },
+        };
+        let target = match self.log.as_str() {
+            "none" => LogTarget::None,
+            "-" => LogTarget::Stdout,
+            path => LogTarget::File(path.into()),
+        };
+        let server = Server {
             threads: self.threads.map_or(cores, usize::from),
             driver: match self.driver {
                 Driver::Auto => Choice::Auto,
                 Driver::Uring => Choice::Uring,
                 Driver::Epoll => Choice::Epoll,
             },
-            log: match self.log.as_str() {
-                "none" => LogTarget::None,
-                "-" => LogTarget::Stdout,
-                path => LogTarget::File(path.into()),
-            },
-            log_format: self.log_format,
             tuning: Tuning {
-                index: self.index,
-                listing: self.listing,
-                policy: Policy {
-                    caching: match self.cache {
-                        Cache::Always => Caching::Always,
-                        Cache::Never => Caching::Never,
-                        Cache::Popular => Caching::Popular,
-                    },
-                    window: Window::of(self.readahead),
-                },
-                tags: match self.etag {
-                    Etag::Stat => Tags::Stat,
-                    Etag::Hash => Tags::Hash,
-                },
                 connections_max: usize::try_from(self.max_connections).unwrap_or(usize::MAX),
                 timeout_idle: self.timeout_idle,
                 timeout_header: self.timeout_header,
@@ -271,7 +272,11 @@ impl Serve {
                 rate_min: self.rate_min,
                 ..Tuning::default()
             },
-        }
+            ..Server::default()
+        };
+        let files = Files { root: self.dir, rules };
+        let log = Log { target, format: self.log_format };
+        Config::of_directory(files, self.listen, log, server)
     }
 }
 

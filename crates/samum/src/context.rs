@@ -1,4 +1,4 @@
-//! The clock, the limits, the sites and the counters of a worker.
+//! The clock, the limits, the configuration and the counters of a worker.
 
 use core::hash::BuildHasher as _;
 use std::hash::RandomState;
@@ -9,7 +9,7 @@ use ring::Time;
 
 use crate::budget::Budget;
 use crate::config::Tuning;
-use crate::site::Sites;
+use crate::serving::Serving;
 
 /// Counters of a worker since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct Stats {
     pub descriptor_shortages: u64,
 }
 
-/// The clock, limits, sites and counters of one worker. Only the counters and the budget change during a turn.
+/// The clock, limits, configuration and counters of one worker. Only the counters and the budget change during a turn.
 #[derive(Debug)]
 pub struct Context {
     /// The number of this turn of the worker.
@@ -52,7 +52,7 @@ pub struct Context {
     /// Counters.
     pub stats: Stats,
     pub(crate) tuning: Rc<Tuning>,
-    pub(crate) sites: Sites,
+    pub(crate) serving: Rc<Serving>,
     pub(crate) budget: Budget,
     /// The hash key and the counter of [`next_token`](Self::next_token).
     tokens: (RandomState, u64),
@@ -65,7 +65,8 @@ impl Context {
         (self.tuning.rate_min.saturating_mul(millis) / 1000).max(1)
     }
 
-    pub(crate) fn new(tuning: Rc<Tuning>, sites: Sites, logs: bool) -> Self {
+    pub(crate) fn new(serving: Rc<Serving>, logs: bool) -> Self {
+        let tuning = Rc::new(serving.snapshot.tuning().clone());
         let budget = Budget::new(tuning.memory_bytes_max);
         Self {
             turn: 0,
@@ -75,7 +76,7 @@ impl Context {
             logs,
             stats: Stats::default(),
             tuning,
-            sites,
+            serving,
             budget,
             tokens: (RandomState::new(), 0),
         }

@@ -9,7 +9,6 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 
 use ring::Waker;
 
-use crate::site::SiteId;
 use crate::worker::Worker;
 
 /// The maximum number of orders that wait for one worker. Orders come from signals and deploys, a few
@@ -28,8 +27,8 @@ type State = Arc<AtomicU64>;
 pub(crate) enum Order {
     /// Another file for the access log.
     Log(OwnedFd),
-    /// Another root directory of a site.
-    Root(SiteId, OwnedFd),
+    /// Another directory for one of the roots of the snapshot.
+    Root(usize, OwnedFd),
 }
 
 /// All workers, as other threads see them.
@@ -121,9 +120,9 @@ impl Inbox {
         for order in self.orders.try_iter() {
             match order {
                 Order::Log(file) => worker.replace_log(file),
-                Order::Root(site, directory) => {
-                    let root = worker.ring().adopt_file(directory);
-                    worker.replace_root(site, root);
+                Order::Root(root, directory) => {
+                    let directory = worker.ring().adopt_file(directory);
+                    worker.replace_root(root, &directory);
                 }
             }
         }

@@ -1,8 +1,8 @@
-//! Opens the root directory of a site, and opens it again when another directory takes its place: a
+//! Opens a root directory, and opens it again when another directory takes its place: a
 //! deploy may replace the directory, or point a symbolic link such as `current` to another one.
 //!
 //! Looking at a path can sleep for ever (on a dead network file system), so [`follow`] has a thread of
-//! its own for each site, for which no other thread waits.
+//! its own for each root, for which no other thread waits.
 
 use core::time::Duration;
 use std::fs::OpenOptions;
@@ -16,7 +16,6 @@ use rustix::fs::OFlags;
 
 use crate::control::{Order, Workers};
 use crate::say::say;
-use crate::site::SiteId;
 
 /// The time between two looks at the path, which cost two system calls each. A new directory is served
 /// after this time and one turn of each worker: well under a second.
@@ -42,8 +41,8 @@ pub(crate) fn open(path: &Path) -> Result<OwnedFd, String> {
     Ok(file.into())
 }
 
-/// Looks at the path of a site's root directory for as long as the process runs.
-pub(crate) fn follow(site: SiteId, path: &Path, mut serving: OwnedFd, workers: &Workers) {
+/// Looks at the path of a root directory for as long as the process runs.
+pub(crate) fn follow(root: usize, path: &Path, mut serving: OwnedFd, workers: &Workers) {
     let mut follower = Follower::default();
     loop {
         thread::sleep(PERIOD);
@@ -51,7 +50,7 @@ pub(crate) fn follow(site: SiteId, path: &Path, mut serving: OwnedFd, workers: &
             |error: io::Error| format!("cannot serve {} any more: {error}", path.display());
         let found = match look(path, &serving) {
             Ok(true) => Found::Same,
-            Ok(false) => match replace(site, path, workers) {
+            Ok(false) => match replace(root, path, workers) {
                 Ok(directory) => {
                     serving = directory;
                     Found::Another
@@ -66,10 +65,10 @@ pub(crate) fn follow(site: SiteId, path: &Path, mut serving: OwnedFd, workers: &
     }
 }
 
-/// Tells the workers to serve the site from the directory that is at the path now.
-fn replace(site: SiteId, path: &Path, workers: &Workers) -> Result<OwnedFd, String> {
+/// Tells the workers to serve the root from the directory that is at the path now.
+fn replace(root: usize, path: &Path, workers: &Workers) -> Result<OwnedFd, String> {
     let directory = open(path)?;
-    let told = workers.tell(|fd| Order::Root(site, fd), &directory);
+    let told = workers.tell(|fd| Order::Root(root, fd), &directory);
     told.map_err(|error| format!("cannot serve {} any more: {error}", path.display()))?;
     Ok(directory)
 }

@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod account;
 mod budget;
 pub mod cli;
@@ -31,9 +32,12 @@ mod listen;
 mod log;
 mod memory;
 pub mod network;
+mod pattern;
 pub mod preload;
+mod route;
 mod say;
 pub mod server;
+pub mod serving;
 pub mod session;
 pub mod shell;
 pub mod site;

@@ -260,6 +260,7 @@ impl Record {
         head: Option<&Head<'_>>,
         status: Status,
         began: Time,
+        site: SiteId,
     ) -> Option<Box<Self>> {
         if !cx.logs {
             return None;
@@ -271,7 +272,7 @@ impl Record {
             None => request.push(b'-'),
         }
         Some(Box::new(Self {
-            site: head.map_or(SiteId::FIRST, |head| cx.sites.route(head)),
+            site,
             unix: cx.unix - i64::try_from(cx.now.since(began).as_secs()).unwrap_or_default(),
             began,
             request,
@@ -358,30 +359,8 @@ fn escape(text: &[u8], line: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use http::{FieldIndex, Method, Target, Version};
-
     use super::*;
     use crate::shell::kind;
-    use crate::site::Sites;
-
-    #[test]
-    fn a_record_knows_the_site_of_its_request() {
-        let sites = Sites::new([&["a.example"][..], &["b.example"]]).unwrap();
-        let [a, b] = sites.ids().collect::<Vec<_>>()[..] else { panic!("two sites") };
-        let mut cx = Context::new(Rc::default(), sites, true);
-        let site = |cx: &Context, host: Option<&[u8]>| {
-            let target = Target::Origin { path: b"/", query: None };
-            let (version, index) = (Version::Http11, FieldIndex::EMPTY);
-            let head =
-                host.map(|host| Head::new(Method::Get, target, version, Some(host), b"", index));
-            Record::new(cx, head.as_ref(), Status::Ok, cx.now).map(|record| record.site)
-        };
-        assert_eq!(site(&cx, Some(b"b.example:80")), Some(b));
-        assert_eq!(site(&cx, Some(b"c.example")), Some(a));
-        assert_eq!(site(&cx, None), Some(a), "it was refused");
-        cx.logs = false;
-        assert_eq!(site(&cx, Some(b"b.example")), None);
-    }
 
     #[test]
     fn a_client_cannot_forge_a_line() {

@@ -15,13 +15,13 @@ use sendfile::PageCache;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-use crate::config::{Config, LogTarget};
+use crate::config::{Config, LogTarget, Server};
 use crate::control::{Inbox, Order, Workers};
 use crate::crowd::Crowd;
 use crate::listen::SocketFile;
 use crate::say::say;
+use crate::serving::Snapshot;
 use crate::shell::kind;
-use crate::site::Sites;
 use crate::worker::{Parts, Worker};
 use crate::{follow, listen, memory};
 
@@ -65,23 +65,23 @@ const WORKERS_PER_CORE: usize = 4;
 pub fn run(config: &Config) -> Result<(), String> {
     let limit = raise_descriptor_limit();
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let descriptors = descriptors_of_worker(limit, config.threads, cores)?;
-    let sites = Sites::new(config.sites.iter().map(|site| &site.hosts[..]))?;
+    let Server { threads, tuning, .. } = &config.server;
+    let threads = *threads;
+    let descriptors = descriptors_of_worker(limit, threads, cores)?;
+    let snapshot = Arc::new(Snapshot::new(config)?);
     let roots: Vec<_> =
-        config.sites.iter().map(|site| follow::open(&site.root)).collect::<Result<_, _>>()?;
-    let connections = config.tuning.connections_max;
-    grow_descriptor_table(
-        &roots[0],
-        limit.min(DESCRIPTORS_AT_ONCE.max(connections.saturating_mul(2))),
-    );
-    let log = open_log(&config.log)?;
-    let mut sockets: Vec<Vec<OwnedFd>> = (0..config.threads).map(|_| Vec::new()).collect();
+        snapshot.roots().iter().map(|path| follow::open(path)).collect::<Result<_, _>>()?;
+    let connections = tuning.connections_max;
+    grow_descriptor_table(limit.min(DESCRIPTORS_AT_ONCE.max(connections.saturating_mul(2))));
+    let target = &config.sites[0].log.target;
+    let log = open_log(target)?;
+    let mut sockets: Vec<Vec<OwnedFd>> = (0..threads).map(|_| Vec::new()).collect();
     let mut names = Vec::new();
     let mut socket_files = Vec::new();
-    let share = descriptors / DESCRIPTOR_PARTS / config.listen.len().max(1);
+    let share = descriptors / DESCRIPTOR_PARTS / snapshot.addresses().len().max(1);
     let backlog = i32::try_from(share).map_or(BACKLOG_MAX, |share| share.clamp(8, BACKLOG_MAX));
-    for address in &config.listen {
-        let (opened, file) = listen::open(address, config.threads, backlog)?;
+    for address in snapshot.addresses() {
+        let (opened, file) = listen::open(address, threads, backlog)?;
         names.push(listen::name(&opened[0], address));
         socket_files.extend(file);
         for (worker, socket) in sockets.iter_mut().zip(opened) {
@@ -93,11 +93,11 @@ pub fn run(config: &Config) -> Result<(), String> {
         .map_err(|error| format!("cannot catch signals: {error}"))?;
     end_on_panic();
 
-    let descriptors_for_connections = descriptors * config.threads / DESCRIPTOR_PARTS * 5;
+    let descriptors_for_connections = descriptors * threads / DESCRIPTOR_PARTS * 5;
     let crowd = Crowd::new(connections.min(descriptors_for_connections));
     // The rest is for buffers, sockets, and what else runs here.
     let page_cache = Arc::new(PageCache::new(memory::limit() / 4 * 3));
-    let (mut workers, inboxes) = Workers::new(config.threads);
+    let (mut workers, inboxes) = Workers::new(threads);
     let (started, starts) = mpsc::channel();
     // Not by `join`: a thread whose calls on a dead disk are under way in the kernel's workers does not
     // end before they do.
@@ -105,7 +105,7 @@ pub fn run(config: &Config) -> Result<(), String> {
     for ((number, listeners), inbox) in sockets.into_iter().enumerate().zip(inboxes) {
         let seed = Seed {
             listeners,
-            sites: sites.clone(),
+            snapshot: Arc::clone(&snapshot),
             roots: roots.iter().map(duplicate).collect::<Result<_, _>>()?,
             log: log.as_ref().map(duplicate).transpose()?,
             config: config.clone(),
@@ -128,7 +128,7 @@ pub fn run(config: &Config) -> Result<(), String> {
     // been reopened.
     drop(log);
     let mut driver = None;
-    for _ in 0..config.threads {
+    for _ in 0..threads {
         let said = starts.recv().map_err(|_| "a worker ended before it had started".to_owned())?;
         let (waker, name) = said?;
         workers.add_waker(waker);
@@ -138,11 +138,11 @@ pub fn run(config: &Config) -> Result<(), String> {
         say(&format!("listening on {name}"));
     }
     if let Some(driver) = driver {
-        let (count, plural) = (config.threads, if config.threads == 1 { "" } else { "s" });
+        let plural = if threads == 1 { "" } else { "s" };
         let roots: Vec<_> =
-            config.sites.iter().map(|site| site.root.display().to_string()).collect();
+            snapshot.roots().iter().map(|path| path.display().to_string()).collect();
         let roots = roots.join(", ");
-        say(&format!("serving {roots} with {count} worker{plural} on {driver}"));
+        say(&format!("serving {roots} with {threads} worker{plural} on {driver}"));
     }
 
     if rustix::process::geteuid().is_root() {
@@ -150,25 +150,25 @@ pub fn run(config: &Config) -> Result<(), String> {
             "running as root: every file that root can read there is served; a separate user is safer",
         );
     }
-    if let Some(text) = cost_of_workers(config.threads, cores) {
+    if let Some(text) = cost_of_workers(threads, cores) {
         say(&text);
     }
 
     let workers = Arc::new(workers);
-    for ((id, site), root) in sites.ids().zip(&config.sites).zip(roots) {
-        let path = follow::path_to_follow(&site.root);
+    for ((index, path), root) in snapshot.roots().iter().enumerate().zip(roots) {
+        let path = follow::path_to_follow(path);
         let follower = Arc::clone(&workers);
-        spawn("follow", move || follow::follow(id, &path, root, &follower))?;
+        spawn("follow", move || follow::follow(index, &path, root, &follower))?;
     }
     let reopener = Arc::clone(&workers);
     let (reopen, requests) = mpsc::sync_channel(1);
-    let target = config.log.clone();
+    let target = target.clone();
     spawn("log", move || requests.iter().for_each(|()| reopen_log(&target, &reopener)))?;
 
     let watcher = signals.handle();
     let waiting = spawn("signals", move || obey_signals(signals, &workers, &reopen, socket_files))?;
     let mut result = Ok(());
-    for _ in 0..config.threads {
+    for _ in 0..threads {
         // Without a result it has panicked.
         let ended = ends.recv().unwrap_or_else(|_| Err("a worker panicked".to_owned()));
         result = result.and(ended);
@@ -277,8 +277,8 @@ fn cost_of_workers(workers: usize, cores: usize) -> Option<String> {
 /// The values from which a worker's thread makes its worker.
 struct Seed {
     listeners: Vec<OwnedFd>,
-    sites: Sites,
-    /// The root directory of each site.
+    snapshot: Arc<Snapshot>,
+    /// The open directories of [`Snapshot::roots`].
     roots: Vec<OwnedFd>,
     log: Option<OwnedFd>,
     config: Config,
@@ -325,29 +325,27 @@ impl Seed {
     }
 
     fn worker(self) -> Result<(Worker, Waker, String), String> {
-        let mut ring =
-            Ring::new(self.config.driver).map_err(|error| no_ring(self.config.driver, &error))?;
+        let choice = self.config.server.driver;
+        let mut ring = Ring::new(choice).map_err(|error| no_ring(choice, &error))?;
         let driver = ring.to_string();
         let waker =
             ring.waker(kind::WAKE).map_err(|error| format!("cannot make a waker: {error}"))?;
         self.crowd.join(waker.clone());
-        let is_file = matches!(self.config.log, LogTarget::File(_));
-        let log_name = match &self.config.log {
+        let log = &self.config.sites[0].log;
+        let is_file = matches!(log.target, LogTarget::File(_));
+        let log_name = match &log.target {
             LogTarget::File(path) => path.display().to_string(),
             _ => "standard output".to_owned(),
         };
         let notes = io::stderr().as_fd().try_clone_to_owned().ok();
         let parts = Parts {
             listeners: self.listeners.into_iter().map(|fd| ring.adopt_socket(fd)).collect(),
-            sites: self.sites,
+            snapshot: self.snapshot,
             roots: self.roots.into_iter().map(|fd| ring.adopt_file(fd)).collect(),
             crowd: self.crowd,
             page_cache: self.page_cache,
             descriptors_max: (self.descriptors / DESCRIPTOR_PARTS).max(16),
-            tuning: self.config.tuning,
-            access: self
-                .log
-                .map(|fd| (ring.adopt_file(fd), self.config.log_format, log_name, is_file)),
+            access: self.log.map(|fd| (ring.adopt_file(fd), log.format, log_name, is_file)),
             notes: notes.map(|fd| ring.adopt_file(fd)),
             ring,
         };
@@ -400,10 +398,10 @@ fn raise_descriptor_limit() -> usize {
 /// Makes the kernel's table of descriptors grow now, while there is one thread. The table doubles when
 /// it is full, and in a process with several threads the kernel then waits until no CPU can use the old
 /// table (`expand_fdtable` in fs/file.c): the worker that accepts would sleep for milliseconds.
-fn grow_descriptor_table(any: &OwnedFd, count: usize) {
+fn grow_descriptor_table(count: usize) {
     let last = i32::try_from(count).unwrap_or(i32::MAX) - 1;
     // If it fails, the table grows later.
-    let _ = fcntl_dupfd_cloexec(any, last);
+    let _ = fcntl_dupfd_cloexec(io::stderr(), last);
 }
 
 /// Ends the process because a worker cannot wait for events. If it went on, the listeners of that worker

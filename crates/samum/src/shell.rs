@@ -7,10 +7,9 @@ use std::rc::Rc;
 use ring::{Device, Ring, Time, Token};
 use sendfile::Disk;
 
-use crate::config::Tuning;
 use crate::context::Context;
 use crate::log::{AccessLog, Sink};
-use crate::site::Sites;
+use crate::serving::Serving;
 
 /// The kinds of operations, in the highest byte of their tokens.
 pub mod kind {
@@ -79,12 +78,11 @@ impl Shell {
     pub(crate) fn new(
         ring: Ring,
         disk: Disk,
-        tuning: Rc<Tuning>,
-        sites: Sites,
+        serving: Rc<Serving>,
         access: Option<AccessLog>,
         notes: Sink,
     ) -> Self {
-        let cx = Context::new(tuning, sites, access.is_some());
+        let cx = Context::new(serving, access.is_some());
         let mut shell =
             Self { ring, cx, disk, access, notes, complained: [None; 3], silent: Vec::new() };
         shell.tick();

@@ -1,29 +1,35 @@
-//! Sites, and the choice of a request's site by its host.
+//! The choice of a request's site by its host, among the sites of a listener.
 //!
 //! The hosts of a site are names (`example.org`), IP addresses (`192.0.2.1`, `[2001:db8::1]`) and
 //! wildcards (`*.example.org`). A wildcard covers all names below its own, at any depth, but not that
 //! name itself. A request goes to the site that has its host, else to the site with the longest
-//! wildcard that covers the host, else to the first site.
+//! wildcard that covers the host, else to the default site.
 //!
 //! Reading list: RFC 9110 §4.2.3 and §7.2, RFC 3986 §3.2.2, RFC 1035 §2.3.4.
 
 use core::net::Ipv6Addr;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use http::Head;
+use rustc_hash::FxBuildHasher;
 
 /// The maximum length of a name: 255 bytes on the wire of DNS. Longer hosts have no site.
 const NAME_BYTES_MAX: usize = 253;
 
 /// The number of a site, in the order of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SiteId(usize);
+pub struct SiteId(u32);
 
-/// The sites of a server, with their hosts.
+/// The hosts of the sites of a listener.
 #[derive(Clone, Debug)]
-pub struct Sites {
-    /// The number of sites; at least one.
-    count: usize,
+pub(crate) struct Hosts {
+    /// The site for all other hosts.
+    default: SiteId,
+    /// True if all requests go to one site.
+    is_one_site: bool,
+    /// The names, and the names with the port of the listener: as clients send them. Only the
+    /// configuration has keys here, so the hash needs no secret.
+    usual: HashMap<Box<[u8]>, SiteId, FxBuildHasher>,
     /// The root of a tree of names: `org` is a child of the root, and `example` a child of `org`.
     names: Name,
 }
@@ -40,76 +46,74 @@ struct Name {
 }
 
 impl SiteId {
-    /// The first site, which also gets the requests for hosts that no site has.
+    /// The first site.
     pub const FIRST: Self = Self(0);
+
+    /// The id of the site at this position of a list.
+    pub(crate) fn new(index: usize) -> Self {
+        Self(u32::try_from(index).expect("fewer sites than 2³²"))
+    }
 
     /// The position of the site in a list with one entry for each site.
     pub(crate) const fn index(self) -> usize {
-        self.0
-    }
-
-    /// The ids of `count` sites.
-    pub(crate) fn all(count: usize) -> impl Iterator<Item = Self> {
-        (0..count).map(Self)
+        self.0 as usize
     }
 }
 
-/// A single site, which gets all requests.
-impl Default for Sites {
-    fn default() -> Self {
-        Self { count: 1, names: Name::default() }
+impl Hosts {
+    /// All hosts belong to the site `default`, but those that are added.
+    pub(crate) fn new(default: SiteId) -> Self {
+        let usual = HashMap::default();
+        Self { default, is_one_site: true, usual, names: Name::default() }
     }
-}
 
-impl Sites {
-    /// Makes sites from the list of hosts of each of them.
+    /// Adds a host of a site. `port` is that of the listener, if it has one.
     ///
     /// # Errors
     ///
-    /// A sentence for the operator, if there is no site, if a host has no valid form, or if a host is
-    /// listed twice.
-    pub fn new<'a, H>(sites: impl IntoIterator<Item = &'a [H]>) -> Result<Self, String>
-    where
-        H: AsRef<str> + 'a,
-    {
-        let mut made = Self { count: 0, names: Name::default() };
-        for hosts in sites {
-            let site = SiteId(made.count);
-            made.count += 1;
-            for host in hosts {
-                made.add(host.as_ref(), site)?;
-            }
+    /// A sentence for the operator, if the host has no valid form, or was added before.
+    pub(crate) fn add(
+        &mut self,
+        host: &str,
+        site: SiteId,
+        port: Option<u16>,
+    ) -> Result<(), String> {
+        let (name, is_wildcard) = canonical(host)?;
+        let mut node = &mut self.names;
+        for label in name.rsplit('.') {
+            node = node.labels.entry(label.as_bytes().into()).or_default();
         }
-        if made.count == 0 { Err("there is no site to serve".to_owned()) } else { Ok(made) }
-    }
-
-    /// The number of sites.
-    #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "there is always a site")]
-    pub const fn len(&self) -> usize {
-        self.count
-    }
-
-    /// The ids of all sites, in order.
-    pub fn ids(&self) -> impl Iterator<Item = SiteId> + use<> {
-        SiteId::all(self.count)
+        let place = if is_wildcard { &mut node.below } else { &mut node.exact };
+        if place.replace(site).is_some() {
+            return Err(format!("the host {host} is listed twice"));
+        }
+        self.is_one_site &= site == self.default;
+        if !is_wildcard {
+            if let Some(port) = port {
+                self.usual.insert(format!("{name}:{port}").into_bytes().into(), site);
+            }
+            self.usual.insert(name.into_bytes().into(), site);
+        }
+        Ok(())
     }
 
     /// Returns the site that a request is for.
     #[inline]
-    #[must_use]
-    pub fn route(&self, head: &Head<'_>) -> SiteId {
-        if self.count == 1 { SiteId::FIRST } else { self.route_host(head.host()) }
+    pub(crate) fn site(&self, head: &Head<'_>) -> SiteId {
+        if self.is_one_site { self.default } else { self.site_of(head.host()) }
     }
 
-    // A call of its own, so that a server with one site does not pay for the buffer of the search.
+    fn site_of(&self, host: Option<&[u8]>) -> SiteId {
+        let Some(host) = host else { return self.default };
+        match self.usual.get(host) {
+            Some(site) => *site,
+            None => self.find(host).unwrap_or(self.default),
+        }
+    }
+
+    /// Finds the site that has a host, whose port and case mean nothing here, nor does the dot at the end of
+    /// an absolute name.
     #[inline(never)]
-    fn route_host(&self, host: Option<&[u8]>) -> SiteId {
-        host.and_then(|host| self.find(host)).unwrap_or(SiteId::FIRST)
-    }
-
-    /// Finds the site that has a host. The host is the value of a `Host` field, whose port and case
-    /// mean nothing here, nor does the dot at the end of an absolute name.
     fn find(&self, host: &[u8]) -> Option<SiteId> {
         let name = match host.iter().rposition(|&byte| byte == b':') {
             Some(colon) if !host.ends_with(b"]") => &host[..colon],
@@ -134,30 +138,25 @@ impl Sites {
         }
         node.and_then(|node| node.exact).or(covering)
     }
+}
 
-    fn add(&mut self, host: &str, site: SiteId) -> Result<(), String> {
-        let lower = host.to_ascii_lowercase();
-        let (name, is_wildcard) =
-            lower.strip_prefix("*.").map_or((&lower[..], false), |name| (name, true));
-        let name = match ipv6(name) {
-            Some(address) if !is_wildcard => format!("[{address}]"),
-            _ if is_name(name) => name.strip_suffix('.').unwrap_or(name).to_owned(),
-            _ => {
-                return Err(format!(
-                    "{host}: expected a host such as example.org, *.example.org or [2001:db8::1], \
-                     without a port; international names have the form xn--bcher-kva.example"
-                ));
-            }
-        };
-        let mut node = &mut self.names;
-        for label in name.rsplit('.') {
-            node = node.labels.entry(label.as_bytes().into()).or_default();
-        }
-        let place = if is_wildcard { &mut node.below } else { &mut node.exact };
-        if place.replace(site).is_some() {
-            return Err(format!("{host} is listed twice"));
-        }
-        Ok(())
+/// Returns a host in the form in which hosts are compared, without the star of a wildcard, and whether it
+/// is one.
+///
+/// # Errors
+///
+/// A sentence for the operator, if it has no valid form.
+pub(crate) fn canonical(host: &str) -> Result<(String, bool), String> {
+    let lower = host.to_ascii_lowercase();
+    let (name, is_wildcard) =
+        lower.strip_prefix("*.").map_or((&lower[..], false), |name| (name, true));
+    match ipv6(name) {
+        Some(address) if !is_wildcard => Ok((format!("[{address}]"), false)),
+        _ if is_name(name) => Ok((name.strip_suffix('.').unwrap_or(name).to_owned(), is_wildcard)),
+        _ => Err(format!(
+            "{host}: expected a host such as example.org, *.example.org or [2001:db8::1], \
+             without a port; international names have the form xn--bcher-kva.example"
+        )),
     }
 }
 
@@ -180,15 +179,25 @@ fn is_name(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn sites() -> Sites {
-        let hosts: [&[&str]; 5] = [
+    fn hosts(sites: &[&[&str]]) -> Result<Hosts, String> {
+        let mut made = Hosts::new(SiteId::FIRST);
+        for (index, hosts) in sites.iter().enumerate() {
+            for host in *hosts {
+                made.add(host, SiteId::new(index), Some(8080))?;
+            }
+        }
+        Ok(made)
+    }
+
+    fn sites() -> Hosts {
+        let all: [&[&str]; 5] = [
             &["www.example.org"],
             &["*.example.org", "example.org"],
             &["*.deep.example.org", "Example.NET.", "_x.example.net"],
             &["192.0.2.1", "[2001:DB8:0::1]", "[::ffff:192.0.2.1]", "localhost"],
             &[],
         ];
-        Sites::new(hosts).unwrap()
+        hosts(&all).unwrap()
     }
 
     #[test]
@@ -258,9 +267,9 @@ mod tests {
             (&["a.".repeat(120), "example.org".to_owned()].concat(), 1),
         ];
         for (host, expected) in cases {
-            assert_eq!(sites.route_host(Some(host.as_bytes())), SiteId(expected), "{host:?}");
+            assert_eq!(sites.site_of(Some(host.as_bytes())), SiteId(expected), "{host:?}");
         }
-        assert_eq!(sites.route_host(None), SiteId::FIRST, "HTTP/1.0 without Host");
+        assert_eq!(sites.site_of(None), SiteId::FIRST, "HTTP/1.0 without Host");
     }
 
     #[test]
@@ -276,12 +285,12 @@ mod tests {
             let pieces =
                 ["", ".", "example", "org", "a", "[", "]", ":", "80", "\u{ff}", "DEEP", "www."];
             let host: String = (0..below(9)).map(|_| pieces[below(pieces.len())]).collect();
-            let site = sites.route_host(Some(host.as_bytes()));
-            assert!(site < SiteId(sites.len()), "seed {seed}: {host:?}");
+            let site = sites.site_of(Some(host.as_bytes()));
+            assert!(site < SiteId(5), "seed {seed}: {host:?}");
             // The port, the case and the last dot mean nothing.
             if !host.contains([':', '[', ']']) && !host.ends_with('.') {
                 for same in [format!("{host}:1"), format!("{host}."), host.to_ascii_uppercase()] {
-                    let other = sites.route_host(Some(same.as_bytes()));
+                    let other = sites.site_of(Some(same.as_bytes()));
                     assert_eq!(site, other, "seed {seed}: {host:?} and {same:?}");
                 }
             }
@@ -290,9 +299,9 @@ mod tests {
 
     #[test]
     fn a_single_site_gets_all_requests() {
-        for sites in [Sites::default(), Sites::new([&["example.org"][..]]).unwrap()] {
-            assert_eq!(sites.ids().collect::<Vec<_>>(), [SiteId::FIRST]);
-            assert_eq!(sites.route_host(Some(b"www.example.net")), SiteId::FIRST);
+        for sites in [hosts(&[]).unwrap(), hosts(&[&["example.org"]]).unwrap()] {
+            assert!(sites.is_one_site);
+            assert_eq!(sites.site_of(Some(b"www.example.net")), SiteId::FIRST);
         }
     }
 
@@ -321,7 +330,7 @@ mod tests {
             "[example.org]",
             &long,
         ] {
-            let error = Sites::new([&[host][..]]).unwrap_err();
+            let error = hosts(&[&[host]]).unwrap_err();
             assert!(error.contains("expected a host"), "{host}: {error}");
         }
         let twice: [[&[&str]; 2]; 3] = [
@@ -330,9 +339,8 @@ mod tests {
             [&["[::1]"], &["[0:0:0:0:0:0:0:1]"]],
         ];
         for sites in twice {
-            assert!(Sites::new(sites).unwrap_err().contains("is listed twice"), "{sites:?}");
+            assert!(hosts(&sites).unwrap_err().contains("is listed twice"), "{sites:?}");
         }
-        assert!(Sites::new::<&str>([]).is_err(), "no site");
-        assert!(Sites::new([&["a.org", "*.a.org"][..], &["*.org"]]).is_ok());
+        assert!(hosts(&[&["a.org", "*.a.org"], &["*.org"]]).is_ok());
     }
 }

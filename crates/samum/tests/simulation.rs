@@ -6,6 +6,9 @@
 //! `SAMUM_SEEDS=100000` runs that many instead of a thousand, `SAMUM_SEEDS=50000..100000` those from 50,000
 //! on.
 
+#[path = "common/options.rs"]
+mod options;
+
 use core::cell::Cell;
 use core::ops::AddAssign;
 use core::panic::AssertUnwindSafe;
@@ -18,11 +21,12 @@ use std::sync::Arc;
 use ring::sim::{Config, Counts, End, MissingPage, Peer, Stall, World};
 use ring::{Ring, Time};
 use rustix::io::Errno;
-use samum::config::{Tags, Tuning};
+use samum::config::{FileRules, Tags, Tuning};
 use samum::crowd::Crowd;
-use samum::site::Sites;
 use samum::worker::{Parts, Worker};
 use sendfile::{Caching, PageCache, Policy, Window};
+
+use options::Options;
 
 /// Sizes at every boundary: empty, small, the limit of finished responses, one block, several blocks.
 const SIZES: [usize; 10] =
@@ -309,12 +313,13 @@ struct Run {
 }
 
 impl Run {
-    fn new(config: Config, tuning: Tuning, faults: bool) -> Self {
-        let memory_bytes_max = tuning.memory_bytes_max;
-        Self::with(config, tuning, Limits { faults, memory_bytes_max, descriptors_max: 6 })
+    fn new(config: Config, options: impl Into<Options>, faults: bool) -> Self {
+        let options = options.into();
+        let memory_bytes_max = options.tuning.memory_bytes_max;
+        Self::with(config, options, Limits { faults, memory_bytes_max, descriptors_max: 6 })
     }
 
-    fn with(config: Config, tuning: Tuning, limits: Limits) -> Self {
+    fn with(config: Config, options: Options, limits: Limits) -> Self {
         let seed = config.seed;
         let world = World::new(config);
         let mut files = Files::default();
@@ -327,12 +332,11 @@ impl Run {
         let ring = Ring::simulated(&world);
         let parts = Parts {
             listeners: vec![ring.sim_listener(&world)],
-            sites: Sites::default(),
+            snapshot: options.snapshot(),
             roots: vec![ring.sim_root(&world)],
             crowd: Crowd::new(1000),
             page_cache: Arc::default(),
             descriptors_max: limits.descriptors_max,
-            tuning,
             access: None,
             notes: None,
             ring,
@@ -564,11 +568,9 @@ fn whatever_goes_wrong_no_client_gets_a_wrong_byte() {
 #[test]
 fn a_file_truncated_under_way_ends_the_connection_with_a_true_prefix() {
     for_seeds(FEW, |seed| {
-        let tuning = Tuning {
-            policy: Policy { window: Window::of(0), ..Policy::default() },
-            ..Tuning::default()
-        };
-        let mut run = Run::new(Config::new(seed), tuning, false);
+        let policy = Policy { window: Window::of(0), ..Policy::default() };
+        let rules = FileRules { policy, ..FileRules::default() };
+        let mut run = Run::new(Config::new(seed), rules, false);
         let peer = run.world.connect();
         peer.set_read_rate(Some(1_000_000));
         peer.send(b"GET /f1000000 HTTP/1.1\r\nHost: sim\r\n\r\n");
@@ -602,10 +604,10 @@ fn a_file_truncated_under_way_ends_the_connection_with_a_true_prefix() {
 fn read_ahead(seed: u64, path: &str, bytes: &[u8]) -> u64 {
     // Reads of a slow disk are of 256 KiB.
     let disk = Duration::from_millis(60)..=Duration::from_millis(80);
-    let (config, tuning) = (Config { disk, ..Config::new(seed) }, Tuning::default());
-    let memory_bytes_max = tuning.memory_bytes_max;
+    let (config, options) = (Config { disk, ..Config::new(seed) }, Options::default());
+    let memory_bytes_max = options.tuning.memory_bytes_max;
     let limits = Limits { faults: false, memory_bytes_max, descriptors_max: 100 };
-    let mut run = Run::with(config, tuning, limits);
+    let mut run = Run::with(config, options, limits);
     run.world.write_file(path, bytes);
     run.world.evict_all();
     let peer = run.world.connect();
@@ -805,7 +807,8 @@ fn files_beyond_the_share_of_descriptors_are_served_one_after_the_other() {
 fn a_tag_never_stands_for_two_contents() {
     for_seeds(2 * FEW, |seed| {
         let tags = if seed % 2 == 0 { Tags::Stat } else { Tags::Hash };
-        let mut run = Run::new(Config::new(seed), Tuning { tags, ..Tuning::default() }, false);
+        let mut run =
+            Run::new(Config::new(seed), FileRules { tags, ..FileRules::default() }, false);
         let peer = run.world.connect();
         // Turns until a change: with a hash that is known the response often comes before it.
         let turns = if tags == Tags::Hash { 100 } else { 30 };
@@ -871,7 +874,7 @@ const SCENARIO_REQUESTS: usize = 4;
 const PADDING_MAX: usize = 6000;
 
 /// A random machine, kernel and file system, as users may have them.
-fn any_config(seed: u64, chance: &mut Chance) -> (Config, Tuning) {
+fn any_config(seed: u64, chance: &mut Chance) -> (Config, Options) {
     let faults = chance.one_in(3);
     let mut config = if faults { Config::nasty(seed) } else { Config::new(seed) };
     let sometimes =
@@ -906,11 +909,12 @@ fn any_config(seed: u64, chance: &mut Chance) -> (Config, Tuning) {
     };
     let tags = if chance.one_in(3) { Tags::Hash } else { Tags::Stat };
     let policy = Policy { caching, ..Policy::default() };
-    let mut tuning = Tuning { policy, tags, listing: true, ..Tuning::default() };
+    let rules = FileRules { policy, tags, listing: true, ..FileRules::default() };
+    let mut options = Options::from(rules);
     if chance.one_in(2) {
-        tuning.memory_bytes_max = [0, 20_000, 100_000][chance.below(3)];
+        options.tuning.memory_bytes_max = [0, 20_000, 100_000][chance.below(3)];
     }
-    (config, tuning)
+    (config, options)
 }
 
 impl Run {
@@ -1144,8 +1148,8 @@ impl AddAssign for Tally {
 
 fn scenario(seed: u64) -> Tally {
     let mut chance = Chance(seed ^ 0x5eed);
-    let (config, tuning) = any_config(seed, &mut chance);
-    let (memory_bytes_max, tags) = (tuning.memory_bytes_max, tuning.tags);
+    let (config, options) = any_config(seed, &mut chance);
+    let (memory_bytes_max, tags) = (options.tuning.memory_bytes_max, options.rules.tags);
     let faults = config.faults.read_error > 0.0;
     let believed = if config.cachestat_errno.is_some() { BELIEF_ALONE } else { CONFIDENCE };
     let world = World::new(config);
@@ -1165,12 +1169,11 @@ fn scenario(seed: u64) -> Tally {
     let page_cache_bytes = [0, 500_000, 8_000_000, 1 << 30][chance.below(4)];
     let parts = Parts {
         listeners: vec![ring.sim_listener(&world)],
-        sites: Sites::default(),
+        snapshot: options.snapshot(),
         roots: vec![ring.sim_root(&world)],
         crowd: Crowd::new(1000),
         page_cache: Arc::new(PageCache::new(page_cache_bytes)),
         descriptors_max,
-        tuning,
         access: None,
         notes: None,
         ring,

@@ -8,7 +8,7 @@ use super::resource::Resource;
 
 /// Names a request whose answer comes later. The caller chooses the two numbers; the content
 /// returns them with the answer and gives them no meaning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     /// The first number: the connection.
     pub connection: u64,
@@ -18,11 +18,9 @@ pub struct Ticket {
 
 /// The answer to a request.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// The resource of the path.
     Resource(Rc<Resource>),
-    /// The list of allowed methods.
-    Options,
     /// A page for this status.
     Error(Status),
     /// A refusal, with a reason that the page shows.
@@ -34,7 +32,7 @@ impl Answer {
     pub(crate) fn holds(&self) -> (u64, bool) {
         match self {
             Self::Resource(resource) => (resource.memory as u64, resource.descriptors > 0),
-            Self::Options | Self::Error(_) | Self::Rejected(_) => (0, false),
+            Self::Error(_) | Self::Rejected(_) => (0, false),
         }
     }
 }

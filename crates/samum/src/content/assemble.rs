@@ -101,7 +101,7 @@ impl Assembled {
         // The buffers of files are charged separately.
         let charged = if matches!(self.kind, Kind::File(_)) { 0 } else { self.memory };
         Rc::new(Resource {
-            site: load.site,
+            tree: load.tree,
             path: Rc::clone(&load.path),
             kind: self.kind,
             validated: look.began.into(),

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use ring::Device;
 
 use super::path::{Path, ancestors, parent};
-use crate::site::SiteId;
+use crate::serving::TreeId;
 
 /// Directories whose devices are kept, per worker. At the limit all are dropped, and learned again.
 const DIRECTORIES_MAX: usize = 4096;
@@ -19,20 +19,20 @@ const DIRECTORIES_MAX: usize = 4096;
 /// The devices of directories.
 #[derive(Debug)]
 pub(super) struct Devices {
-    /// The directories of each site.
+    /// The directories of each tree.
     by_path: Vec<BTreeMap<Path, Device>>,
     count: usize,
 }
 
 impl Devices {
-    pub(super) fn new(sites: usize) -> Self {
-        Self { by_path: vec![BTreeMap::new(); sites], count: 0 }
+    pub(super) fn new(trees: usize) -> Self {
+        Self { by_path: vec![BTreeMap::new(); trees], count: 0 }
     }
 
     /// A file was found on a device.
-    pub(super) fn learn(&mut self, site: SiteId, path: &[u8], device: Device) {
+    pub(super) fn learn(&mut self, tree: TreeId, path: &[u8], device: Device) {
         let directory = parent(path);
-        if let Some(known) = self.by_path[site.index()].get_mut(directory) {
+        if let Some(known) = self.by_path[tree.index()].get_mut(directory) {
             *known = device;
             return;
         }
@@ -40,24 +40,24 @@ impl Devices {
             self.by_path.iter_mut().for_each(BTreeMap::clear);
             self.count = 0;
         }
-        self.by_path[site.index()].insert(Rc::from(directory), device);
+        self.by_path[tree.index()].insert(Rc::from(directory), device);
         self.count += 1;
     }
 
-    /// The site has another root.
-    pub(super) fn forget(&mut self, site: SiteId) {
-        self.count -= core::mem::take(&mut self.by_path[site.index()]).len();
+    /// The tree has another root.
+    pub(super) fn forget(&mut self, tree: TreeId) {
+        self.count -= core::mem::take(&mut self.by_path[tree.index()]).len();
     }
 
-    /// The device that a path leads to; `root` is the device of the site's root.
+    /// The device that a path leads to; `root` is the device of the tree's root.
     pub(super) fn of(
         &self,
-        site: SiteId,
+        tree: TreeId,
         root: Device,
         path: &[u8],
         is_silent: impl Fn(Device) -> bool,
     ) -> Device {
-        let (known, directory) = (&self.by_path[site.index()], parent(path));
+        let (known, directory) = (&self.by_path[tree.index()], parent(path));
         if let Some(device) = known.get(directory) {
             return *device;
         }
@@ -73,15 +73,15 @@ impl Devices {
             }
         }
         match first {
-            Some(directory) if !is_silent(around) => unknown(site, directory),
+            Some(directory) if !is_silent(around) => unknown(tree, directory),
             _ => around,
         }
     }
 }
 
 /// Names a directory by a hash (FNV-1a). Two directories with the same hash share their places, no more.
-fn unknown(site: SiteId, directory: &[u8]) -> Device {
-    let seed = 0xcbf2_9ce4_8422_2325 ^ site.index() as u64;
+fn unknown(tree: TreeId, directory: &[u8]) -> Device {
+    let seed = 0xcbf2_9ce4_8422_2325 ^ tree.index() as u64;
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     Device::unknown(directory.iter().fold(seed, step))
 }
@@ -90,12 +90,15 @@ fn unknown(site: SiteId, directory: &[u8]) -> Device {
 mod tests {
     use super::*;
 
+    fn tree() -> TreeId {
+        TreeId::new(0)
+    }
+
     const ROOT: Device = Device::of(1);
     const DISK: Device = Device::of(2);
-    const SITE: SiteId = SiteId::FIRST;
 
     fn of(devices: &Devices, path: &str) -> Device {
-        devices.of(SITE, ROOT, path.as_bytes(), |_| false)
+        devices.of(tree(), ROOT, path.as_bytes(), |_| false)
     }
 
     #[test]
@@ -109,23 +112,23 @@ mod tests {
         for path in ["disk/", "disk/a/b/c", "disk/b/"] {
             assert_eq!(of(&devices, path), unknown, "{path}");
         }
-        devices.learn(SITE, b"disk/file", DISK);
+        devices.learn(tree(), b"disk/file", DISK);
         assert_eq!((of(&devices, "disk/"), of(&devices, "disk/x")), (DISK, DISK));
         assert_eq!(of(&devices, "disk"), ROOT, "it is the name of the directory that is looked up");
         let below = of(&devices, "disk/a/b");
         assert!(![ROOT, DISK, unknown].contains(&below), "another one may be mounted there");
-        devices.learn(SITE, b"disk/a/b/c", DISK);
+        devices.learn(tree(), b"disk/a/b/c", DISK);
         assert_eq!(of(&devices, "disk/a/b/d"), DISK);
         assert_eq!(of(&devices, "disk/a/x"), below);
-        devices.forget(SITE);
+        devices.forget(tree());
         assert_eq!(of(&devices, "disk/file"), unknown);
     }
 
     #[test]
     fn below_a_silent_device_everything_is_silent() {
         let mut devices = Devices::new(1);
-        devices.learn(SITE, b"disk/file", DISK);
-        let silent = |path: &str| devices.of(SITE, ROOT, path.as_bytes(), |of| of == DISK);
+        devices.learn(tree(), b"disk/file", DISK);
+        let silent = |path: &str| devices.of(tree(), ROOT, path.as_bytes(), |of| of == DISK);
         assert_eq!(silent("disk/a/b"), DISK);
         assert_ne!(silent("other/a"), ROOT);
     }
@@ -134,7 +137,7 @@ mod tests {
     fn devices_of_many_directories_are_learned_again() {
         let mut devices = Devices::new(1);
         for number in 0..=DIRECTORIES_MAX {
-            devices.learn(SITE, format!("{number}/x").as_bytes(), DISK);
+            devices.learn(tree(), format!("{number}/x").as_bytes(), DISK);
             assert!(devices.count <= DIRECTORIES_MAX);
         }
         assert_eq!(of(&devices, &format!("{DIRECTORIES_MAX}/y")), DISK);

@@ -1,4 +1,4 @@
-//! The cache: the resources of all sites by site and path, within one budget of bytes, entries and
+//! The cache: the resources of all trees by tree and path, within one budget of bytes, entries and
 //! descriptors.
 //!
 //! Resources are evicted by second chance: a clock hand goes around all resources, the oldest
@@ -18,7 +18,7 @@ use super::open_files::OpenFiles;
 use super::path::{Path, ancestors, below_from, parent, prefix};
 use super::resource::Resource;
 use crate::budget::CACHED_BYTES_MAX;
-use crate::site::SiteId;
+use crate::serving::TreeId;
 
 /// A resource with open files is evicted after this time without a request: an open file keeps its
 /// file system busy, and the space of a deleted file in use.
@@ -33,8 +33,8 @@ const CHANCES_MAX: usize = 256;
 const CLOSES_MAX: usize = 256;
 /// The maximum number of resources examined in one turn to make room for one more open file.
 const ROOM_LOOKS_MAX: usize = 64;
-/// The maximum number of directories with outdated resources, per site; one more outdates the whole
-/// site.
+/// The maximum number of directories with outdated resources, per tree; one more outdates the whole
+/// tree.
 const OUTDATED_MAX: usize = 16;
 /// The maximum number of directories that are remembered because nothing is cached in them any
 /// more.
@@ -45,19 +45,19 @@ pub(super) struct Library {
     shelves: Vec<Shelf>,
     /// All cached resources in the order of the clock hand, with the time of its last visit.
     /// Resources that were evicted for other reasons stay in the list until the hand comes to them.
-    hand: VecDeque<(SiteId, Path, Time)>,
+    hand: VecDeque<(TreeId, Path, Time)>,
     count: usize,
     bytes: usize,
     /// Resources with open files, by the time at which they may have become idle. The number
     /// distinguishes resources with the same time.
-    idle: BTreeMap<(Time, u64), (SiteId, Path)>,
+    idle: BTreeMap<(Time, u64), (TreeId, Path)>,
     next_idle: u64,
     /// Directories whose last cached resource was evicted.
-    emptied: BTreeSet<(SiteId, Path)>,
+    emptied: BTreeSet<(TreeId, Path)>,
     pub(super) open_files: OpenFiles,
 }
 
-/// The cached resources of one site.
+/// The cached resources of one tree.
 #[derive(Debug, Default)]
 struct Shelf {
     cached: HashMap<Path, Rc<Resource>>,
@@ -77,11 +77,11 @@ struct Outdated {
 }
 
 impl Library {
-    /// Makes an empty cache for `sites` sites, whose files have at most `descriptors_max`
+    /// Makes an empty cache for `trees` trees, whose files have at most `descriptors_max`
     /// descriptors.
-    pub(super) fn new(sites: usize, descriptors_max: usize) -> Self {
+    pub(super) fn new(trees: usize, descriptors_max: usize) -> Self {
         Self {
-            shelves: (0..sites).map(|_| Shelf::default()).collect(),
+            shelves: (0..trees).map(|_| Shelf::default()).collect(),
             hand: VecDeque::new(),
             count: 0,
             bytes: 0,
@@ -94,28 +94,28 @@ impl Library {
 
     /// Returns the cached resource of a path, unless it is outdated.
     #[inline]
-    pub(super) fn get(&self, site: SiteId, path: &[u8]) -> Option<&Rc<Resource>> {
-        let shelf = &self.shelves[site.index()];
+    pub(super) fn get(&self, tree: TreeId, path: &[u8]) -> Option<&Rc<Resource>> {
+        let shelf = &self.shelves[tree.index()];
         shelf.cached.get(path).filter(|_| !shelf.is_outdated(path))
     }
 
     /// Caches a resource, and evicts others if the cache has become too large.
     pub(super) fn insert(&mut self, now: Time, resource: Rc<Resource>) {
-        let (site, path) = (resource.site, Rc::clone(&resource.path));
-        self.evict(site, &path);
+        let (tree, path) = (resource.tree, Rc::clone(&resource.path));
+        self.evict(tree, &path);
         self.count += 1;
         self.bytes += resource.memory;
         self.open_files.cache(&resource);
-        self.hand.push_back((site, Rc::clone(&path), now));
+        self.hand.push_back((tree, Rc::clone(&path), now));
         if !self.emptied.is_empty() {
             for directory in ancestors(&path) {
-                self.emptied.remove(&(site, Path::from(directory)));
+                self.emptied.remove(&(tree, Path::from(directory)));
             }
         }
         if resource.descriptors > 0 {
             self.look_when_idle(&resource, now + IDLE_MAX);
         }
-        let shelf = &mut self.shelves[site.index()];
+        let shelf = &mut self.shelves[tree.index()];
         shelf.in_order.insert(Rc::clone(&path));
         shelf.cached.insert(path, resource);
         self.evict_to_fit(now);
@@ -130,13 +130,13 @@ impl Library {
             && steps > 0
         {
             steps -= 1;
-            let Some((site, path, seen)) = self.hand.pop_front() else { break };
-            match self.shelves[site.index()].cached.get(&path) {
+            let Some((tree, path, seen)) = self.hand.pop_front() else { break };
+            match self.shelves[tree.index()].cached.get(&path) {
                 Some(resource) if resource.used.get() > seen && chances > 0 => {
                     chances -= 1;
-                    self.hand.push_back((site, path, now));
+                    self.hand.push_back((tree, path, now));
                 }
-                Some(_) => self.evict(site, &path),
+                Some(_) => self.evict(tree, &path),
                 // It was evicted before the hand came to it.
                 None => {}
             }
@@ -144,8 +144,8 @@ impl Library {
     }
 
     /// Evicts the resource of a path, if it is cached.
-    pub(super) fn evict(&mut self, site: SiteId, path: &[u8]) {
-        let shelf = &mut self.shelves[site.index()];
+    pub(super) fn evict(&mut self, tree: TreeId, path: &[u8]) {
+        let shelf = &mut self.shelves[tree.index()];
         // The set is asked first: a comparison ends at the first different byte, and a hash would
         // read the whole path.
         if shelf.in_order.remove(path)
@@ -160,17 +160,17 @@ impl Library {
             let directory = parent(path);
             if !directory.is_empty()
                 && self.emptied.len() < EMPTIED_MAX
-                && self.below(site, &prefix(directory)).next().is_none()
+                && self.below(tree, &prefix(directory)).next().is_none()
             {
-                self.emptied.insert((site, directory.into()));
+                self.emptied.insert((tree, directory.into()));
             }
         }
     }
 
     /// Outdates all resources whose paths begin with `prefix`.
-    pub(super) fn outdate(&mut self, site: SiteId, prefix: &[u8]) {
-        if self.below(site, prefix).next().is_some() {
-            self.shelves[site.index()].outdate(prefix);
+    pub(super) fn outdate(&mut self, tree: TreeId, prefix: &[u8]) {
+        if self.below(tree, prefix).next().is_some() {
+            self.shelves[tree.index()].outdate(prefix);
         }
     }
 
@@ -181,12 +181,12 @@ impl Library {
 
     /// Evicts at most `count` outdated resources.
     pub(super) fn evict_outdated(&mut self, mut count: usize) {
-        for site in SiteId::all(self.shelves.len()) {
-            while count > 0 && !self.shelves[site.index()].outdated.is_empty() {
-                let paths = self.shelves[site.index()].take_outdated(count);
+        for tree in (0..self.shelves.len()).map(TreeId::new) {
+            while count > 0 && !self.shelves[tree.index()].outdated.is_empty() {
+                let paths = self.shelves[tree.index()].take_outdated(count);
                 count -= paths.len();
                 for path in paths {
-                    self.evict(site, &path);
+                    self.evict(tree, &path);
                 }
             }
         }
@@ -195,10 +195,10 @@ impl Library {
     /// The paths of cached resources that begin with `prefix`, outdated ones included.
     pub(super) fn below<'a>(
         &'a self,
-        site: SiteId,
+        tree: TreeId,
         prefix: &'a [u8],
     ) -> impl Iterator<Item = &'a Path> {
-        below_from(&self.shelves[site.index()].in_order, prefix, prefix)
+        below_from(&self.shelves[tree.index()].in_order, prefix, prefix)
     }
 
     /// Evicts the resources below a directory if there are at most `most`, all of them idle.
@@ -206,26 +206,26 @@ impl Library {
     pub(super) fn evict_idle_below(
         &mut self,
         now: Time,
-        site: SiteId,
+        tree: TreeId,
         prefix: &[u8],
         most: usize,
     ) -> bool {
-        let paths: Vec<Path> = self.below(site, prefix).take(most + 1).cloned().collect();
-        let cached = &self.shelves[site.index()].cached;
+        let paths: Vec<Path> = self.below(tree, prefix).take(most + 1).cloned().collect();
+        let cached = &self.shelves[tree.index()].cached;
         let is_idle = |path: &Path| {
             cached.get(path).is_none_or(|resource| now.since(resource.used.get()) >= IDLE_MAX)
         };
         let can_go = paths.len() <= most && paths.iter().all(is_idle);
         if can_go {
             for path in paths {
-                self.evict(site, &path);
+                self.evict(tree, &path);
             }
         }
         can_go
     }
 
     /// Takes a directory whose last cached resource was evicted.
-    pub(super) fn take_emptied(&mut self) -> Option<(SiteId, Path)> {
+    pub(super) fn take_emptied(&mut self) -> Option<(TreeId, Path)> {
         self.emptied.pop_first()
     }
 
@@ -279,24 +279,24 @@ impl Library {
         let at = (at, self.next_idle);
         self.next_idle += 1;
         resource.idle_at.set(Some(at));
-        self.idle.insert(at, (resource.site, Rc::clone(&resource.path)));
+        self.idle.insert(at, (resource.tree, Rc::clone(&resource.path)));
     }
 
     /// Takes the resource that may have become idle first, with that time.
     fn pop_idle(&mut self) -> Option<(Time, Rc<Resource>)> {
-        let ((due, _), (site, path)) = self.idle.pop_first()?;
-        let cached = &self.shelves[site.index()].cached;
+        let ((due, _), (tree, path)) = self.idle.pop_first()?;
+        let cached = &self.shelves[tree.index()].cached;
         let resource = Rc::clone(cached.get(&path).expect("evicted together with its entry"));
         resource.idle_at.set(None);
         Some((due, resource))
     }
 
     fn evict_popped(&mut self, resource: Rc<Resource>) {
-        let (site, path) = (resource.site, Rc::clone(&resource.path));
+        let (tree, path) = (resource.tree, Rc::clone(&resource.path));
         // Drops this reference first: the files of a resource without references are closed, and
         // need not be counted any more.
         drop(resource);
-        self.evict(site, &path);
+        self.evict(tree, &path);
     }
 }
 
@@ -348,21 +348,23 @@ mod tests {
     use super::super::resource::Kind;
     use super::*;
 
-    const SITE: SiteId = SiteId::FIRST;
+    fn tree() -> TreeId {
+        TreeId::new(0)
+    }
 
     fn at(seconds: u64) -> Time {
         Time::from_nanos(seconds * 1_000_000_000)
     }
 
     fn resource(
-        site: SiteId,
+        tree: TreeId,
         path: &str,
         memory: usize,
         descriptors: usize,
         now: Time,
     ) -> Rc<Resource> {
         Rc::new(Resource {
-            site,
+            tree,
             path: path.as_bytes().into(),
             kind: Kind::Redirect,
             validated: now.into(),
@@ -378,7 +380,7 @@ mod tests {
 
     impl Library {
         fn has(&self, path: &str) -> bool {
-            self.get(SITE, path.as_bytes()).is_some()
+            self.get(tree(), path.as_bytes()).is_some()
         }
 
         /// The invariants that all methods keep.
@@ -397,15 +399,15 @@ mod tests {
             let idle = all().filter(|resource| resource.idle_at.get().is_some()).count();
             assert_eq!(self.idle.len(), idle);
             assert_eq!(idle, all().filter(|resource| resource.descriptors > 0).count());
-            for (site, directory) in &self.emptied {
-                assert_eq!(self.below(*site, &prefix(directory)).next(), None);
+            for (tree, directory) in &self.emptied {
+                assert_eq!(self.below(*tree, &prefix(directory)).next(), None);
             }
         }
     }
 
     #[test]
     fn sites_have_paths_of_their_own_and_one_budget() {
-        let [one, other] = [0, 1].map(|at| SiteId::all(2).nth(at).unwrap());
+        let [one, other] = [0, 1].map(TreeId::new);
         let mut library = Library::new(2, 8);
         let half = usize::try_from(CACHED_BYTES_MAX / 2).unwrap();
         library.insert(at(1), resource(one, "a", half, 0, at(1)));
@@ -415,7 +417,7 @@ mod tests {
         assert!(library.get(one, b"a").is_none() && library.get(other, b"a").is_some());
         library.insert(at(3), resource(other, "b", 1, 0, at(3)));
         library.check();
-        assert_eq!(library.count, 2, "the oldest of all sites has gone");
+        assert_eq!(library.count, 2, "the oldest of all trees has gone");
         assert!(library.get(other, b"a").is_some() && library.get(other, b"b").is_some());
     }
 
@@ -424,12 +426,12 @@ mod tests {
         let mut library = Library::new(1, 8);
         let third = usize::try_from(CACHED_BYTES_MAX / 3).unwrap();
         for path in ["a", "b", "c"] {
-            library.insert(at(1), resource(SITE, path, third, 0, at(1)));
+            library.insert(at(1), resource(tree(), path, third, 0, at(1)));
         }
-        library.get(SITE, b"a").unwrap().used.set(at(2));
-        library.insert(at(3), resource(SITE, "d", third, 0, at(3)));
+        library.get(tree(), b"a").unwrap().used.set(at(2));
+        library.insert(at(3), resource(tree(), "d", third, 0, at(3)));
         assert_eq!(["a", "b", "c", "d"].map(|path| library.has(path)), [true, false, true, true]);
-        library.insert(at(4), resource(SITE, "e", third, 0, at(4)));
+        library.insert(at(4), resource(tree(), "e", third, 0, at(4)));
         assert_eq!(["a", "c", "d", "e"].map(|path| library.has(path)), [true, false, true, true]);
         library.check();
     }
@@ -439,14 +441,14 @@ mod tests {
         let mut library = Library::new(1, 8);
         let paths: Vec<String> = (0..10).map(|number| format!("d/{number}")).collect();
         for path in paths.iter().map(String::as_str).chain(["d0", "c/x"]) {
-            library.insert(at(1), resource(SITE, path, 1, 0, at(1)));
+            library.insert(at(1), resource(tree(), path, 1, 0, at(1)));
         }
-        library.outdate(SITE, b"d/");
+        library.outdate(tree(), b"d/");
         assert!(paths.iter().all(|path| !library.has(path)));
         assert!(library.has("d0") && library.has("c/x"));
         library.evict_outdated(4);
         assert_eq!(library.count, 8);
-        library.insert(at(2), resource(SITE, "d/1", 1, 0, at(2)));
+        library.insert(at(2), resource(tree(), "d/1", 1, 0, at(2)));
         assert!(library.has("d/1"), "it is new");
         library.evict_outdated(100);
         assert!(!library.has_outdated());
@@ -459,12 +461,12 @@ mod tests {
     fn open_files_are_closed_when_idle_and_when_others_need_room() {
         let mut library = Library::new(1, 3);
         for (path, now) in [("a", 0), ("b", 1), ("c", 2)] {
-            library.insert(at(now), resource(SITE, path, 1, 1, at(now)));
+            library.insert(at(now), resource(tree(), path, 1, 1, at(now)));
         }
         assert!(!library.open_files.fits(1));
         assert!(library.make_room(at(3), 1));
         assert_eq!(["a", "b", "c"].map(|path| library.has(path)), [false, true, true]);
-        library.get(SITE, b"b").unwrap().used.set(at(10));
+        library.get(tree(), b"b").unwrap().used.set(at(10));
         library.evict_idle(at(2) + IDLE_MAX);
         assert_eq!(["a", "b", "c"].map(|path| library.has(path)), [false, true, false]);
         library.evict_idle(at(10) + IDLE_MAX);
@@ -476,15 +478,15 @@ mod tests {
     fn a_directory_is_emptied_by_the_last_of_its_resources() {
         let mut library = Library::new(1, 8);
         for path in ["d/a", "d/e/b", "x", "f/c"] {
-            library.insert(at(1), resource(SITE, path, 1, 0, at(1)));
+            library.insert(at(1), resource(tree(), path, 1, 0, at(1)));
         }
         for path in ["d/a", "x", "f/c"] {
-            library.evict(SITE, path.as_bytes());
+            library.evict(tree(), path.as_bytes());
         }
-        library.insert(at(2), resource(SITE, "f/new", 1, 0, at(2)));
+        library.insert(at(2), resource(tree(), "f/new", 1, 0, at(2)));
         library.check();
         assert_eq!(library.take_emptied(), None);
-        library.evict(SITE, b"d/e/b");
+        library.evict(tree(), b"d/e/b");
         let emptied = core::iter::from_fn(|| library.take_emptied()).map(|(_, path)| path);
         assert_eq!(emptied.collect::<Vec<_>>(), [Path::from(&b"d/e"[..])]);
     }
@@ -500,21 +502,21 @@ mod tests {
             };
             let mut library = Library::new(2, 20);
             for now in 0..300 {
-                let site = SiteId::all(2).nth(usize::try_from(below(2)).unwrap()).unwrap();
+                let tree = TreeId::new(usize::try_from(below(2)).unwrap());
                 let names = ["a", "b", "c/a", "c/b", "c/d/a", "e/a"];
                 let path = names[usize::try_from(below(6)).unwrap()];
                 match below(8) {
-                    0 => library.evict(site, path.as_bytes()),
-                    1 => library.outdate(site, b"c/"),
+                    0 => library.evict(tree, path.as_bytes()),
+                    1 => library.outdate(tree, b"c/"),
                     2 => library.evict_outdated(2),
                     3 => library.evict_idle(at(now)),
                     4 => drop(library.make_room(at(now), 1)),
                     _ => {
                         let memory = usize::try_from(below(CACHED_BYTES_MAX / 4)).unwrap();
                         let descriptors = usize::try_from(below(3)).unwrap();
-                        let new = resource(site, path, memory, descriptors, at(now));
+                        let new = resource(tree, path, memory, descriptors, at(now));
                         library.insert(at(now), new);
-                        let is_found = library.get(site, path.as_bytes()).is_some();
+                        let is_found = library.get(tree, path.as_bytes()).is_some();
                         assert!(is_found || library.has_outdated(), "seed {seed}");
                     }
                 }

@@ -39,8 +39,8 @@ use super::errors::{Refusal, is_link, is_no_entry};
 use super::media::{has_siblings, suffix};
 use super::path::{Path, is_directory};
 use super::resource::{FINISHED_BYTES_MAX, Kind, Resource, SIZE_MAX};
-use super::site::Policy;
-use crate::site::SiteId;
+use crate::config::FileRules;
+use crate::serving::TreeId;
 
 /// The file itself and its siblings in the order of [`Coding::PREFERENCE`].
 pub(super) const PARTS: usize = 1 + Coding::PREFERENCE.len();
@@ -54,7 +54,7 @@ pub(super) type Parts<T> = [Option<T>; PARTS];
 /// A load of a path.
 #[derive(Debug)]
 pub(super) struct Load<F> {
-    pub(super) site: SiteId,
+    pub(super) tree: TreeId,
     pub(super) path: Path,
     /// The requests that wait for it.
     pub(super) tickets: Vec<Ticket>,
@@ -77,7 +77,7 @@ pub(super) struct Look<F> {
     pub(super) began: Time,
     /// The same in Unix seconds.
     pub(super) unix: i64,
-    /// The root directory of the site at that time.
+    /// The root directory of the tree at that time.
     pub(super) root: F,
     pub(super) way: Way,
 }
@@ -241,7 +241,7 @@ pub(super) enum Outcome<F> {
 
 /// The values that the steps of all loads use.
 pub(super) struct Tools<'a, F> {
-    pub(super) policy: &'a Policy,
+    pub(super) rules: &'a FileRules,
     /// True until a file could not be opened through `/proc/self/fd`.
     pub(super) has_proc: &'a mut bool,
     pub(super) pool: &'a BufferPool,
@@ -251,13 +251,13 @@ pub(super) struct Tools<'a, F> {
 
 impl<F: Clone> Load<F> {
     pub(super) fn new(
-        site: SiteId,
+        tree: TreeId,
         path: Path,
         previous: Option<Rc<Resource>>,
         ticket: Option<Ticket>,
     ) -> Self {
         Self {
-            site,
+            tree,
             path,
             tickets: ticket.into_iter().collect(),
             is_outdated: false,
@@ -384,16 +384,16 @@ impl<F: Clone> Load<F> {
 
     fn find(&self, look: Look<F>, tools: &mut Tools<'_, F>) -> Step<F> {
         let how = if look.way == Way::Linked { FIND } else { FIND.without_symlinks() };
-        let name = self.file_name(0, tools.policy);
+        let name = self.file_name(0, tools.rules);
         tools.asks.push((0, Ask::Open { dir: look.root.clone(), name, how }));
         Step::Finding { look }
     }
 
     /// The path of a part, relative to the root.
-    fn file_name(&self, part: usize, policy: &Policy) -> Vec<u8> {
+    fn file_name(&self, part: usize, rules: &FileRules) -> Vec<u8> {
         let mut name = self.path.to_vec();
         if is_directory(&name) {
-            name.extend_from_slice(policy.index.as_bytes());
+            name.extend_from_slice(rules.index.as_bytes());
         }
         if let Some(coding) = coding_of(part) {
             name.extend_from_slice(suffix(coding).as_bytes());
@@ -408,7 +408,7 @@ impl<F: Clone> Load<F> {
 
     /// Lists the directory, which has no index, if listings are allowed.
     fn open_directory(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) -> Next<F> {
-        if !tools.policy.listing {
+        if !tools.rules.listing {
             return Next::End(Outcome::Missing);
         }
         let name = self.path.strip_suffix(b"/").unwrap_or(b".").to_vec();
@@ -440,7 +440,7 @@ impl<F: Clone> Load<F> {
             return self.found(look, found, tools);
         }
         for part in 1..PARTS {
-            let (dir, name) = (look.root.clone(), self.file_name(part, tools.policy));
+            let (dir, name) = (look.root.clone(), self.file_name(part, tools.rules));
             tools.asks.push((part, Ask::Open { dir, name, how: FIND.without_symlinks() }));
         }
         let siblings = [const { Sibling::Finding }; Coding::PREFERENCE.len()];
@@ -529,7 +529,7 @@ impl<F: Clone> Load<F> {
         } else {
             let follow = look.way == Way::Linked && part == 0;
             let how = if follow { OpenHow::BENEATH } else { OpenHow::BENEATH.without_symlinks() };
-            let (dir, name) = (look.root.clone(), self.file_name(part, tools.policy));
+            let (dir, name) = (look.root.clone(), self.file_name(part, tools.rules));
             (How::ByName, Ask::Open { dir, name, how })
         };
         tools.asks.push((part, ask));

@@ -19,9 +19,9 @@ use super::line::Line;
 use super::load::{Ask, Load, Look, Next, PARTS, Parts, Reply, Tools, Way};
 use super::path::{Path, below};
 use super::resource::{FINISHED_BYTES_MAX, Resource};
-use super::site::Site;
+use super::tree::Tree;
+use crate::serving::TreeId;
 use crate::shell::{Shell, id_of, kind};
-use crate::site::SiteId;
 
 /// The maximum number of descriptors that one load has open: one for each part, and one being
 /// opened.
@@ -43,7 +43,7 @@ pub(super) struct Loader {
     /// The loads that are not overdue, in the order in which they began, and among them some that have
     /// ended. The first has not.
     by_time: VecDeque<(Time, Key)>,
-    /// For each site, the loads that are not outdated, by path. Requests join them.
+    /// For each tree, the loads that are not outdated, by path. Requests join them.
     by_path: Vec<BTreeMap<Path, Key>>,
     pub(super) line: Line,
     devices: Devices,
@@ -75,39 +75,39 @@ struct Slot {
 }
 
 impl Loader {
-    /// Makes a loader for `sites` sites. `descriptors_max` is the number of descriptors for files
+    /// Makes a loader for `trees` trees. `descriptors_max` is the number of descriptors for files
     /// that stay open; loads use up to half as many in addition.
     ///
     /// # Errors
     ///
     /// Those of `mmap(2)`.
-    pub(super) fn new(sites: usize, descriptors_max: usize) -> io::Result<Self> {
+    pub(super) fn new(trees: usize, descriptors_max: usize) -> io::Result<Self> {
         let size = usize::try_from(FINISHED_BYTES_MAX).expect("a small constant");
         Ok(Self {
             loads: Slab::new(),
             by_time: VecDeque::new(),
-            by_path: vec![BTreeMap::new(); sites],
+            by_path: vec![BTreeMap::new(); trees],
             line: Line::new((descriptors_max / 2 / DESCRIPTORS).max(1)),
-            devices: Devices::new(sites),
+            devices: Devices::new(trees),
             has_proc: true,
             pool: BufferPool::new(size, BUFFERS)?,
             asks: Vec::new(),
         })
     }
 
-    pub(super) fn is_loading(&self, site: SiteId, path: &[u8]) -> bool {
-        self.by_path[site.index()].contains_key(path)
+    pub(super) fn is_loading(&self, tree: TreeId, path: &[u8]) -> bool {
+        self.by_path[tree.index()].contains_key(path)
     }
 
     /// Returns whether any load of a path that begins with `prefix` is under way and not outdated.
-    pub(super) fn is_loading_below(&self, site: SiteId, prefix: &[u8]) -> bool {
-        below(&self.by_path[site.index()], prefix).next().is_some()
+    pub(super) fn is_loading_below(&self, tree: TreeId, prefix: &[u8]) -> bool {
+        below(&self.by_path[tree.index()], prefix).next().is_some()
     }
 
     /// The requests that wait for a path, if it is being loaded; none may join those of a load that is
     /// overdue.
-    pub(super) fn tickets(&mut self, site: SiteId, path: &[u8]) -> Option<Tickets<'_>> {
-        let key = *self.by_path[site.index()].get(path)?;
+    pub(super) fn tickets(&mut self, tree: TreeId, path: &[u8]) -> Option<Tickets<'_>> {
+        let key = *self.by_path[tree.index()].get(path)?;
         let slot = self.loads.get_mut(key).expect("kept until it ends");
         Some(if slot.is_overdue { Tickets::Overdue } else { Tickets::Open(&mut slot.load.tickets) })
     }
@@ -132,7 +132,7 @@ impl Loader {
     /// Adds a load, which does not begin yet.
     pub(super) fn insert(
         &mut self,
-        site: SiteId,
+        tree: TreeId,
         path: &[u8],
         device: Device,
         previous: Option<Rc<Resource>>,
@@ -140,7 +140,7 @@ impl Loader {
         begun: Time,
     ) -> Key {
         let path = Path::from(path);
-        let load = Load::new(site, Rc::clone(&path), previous, ticket);
+        let load = Load::new(tree, Rc::clone(&path), previous, ticket);
         self.line.charge(load.bytes());
         let key = self.loads.insert(Slot {
             load,
@@ -149,7 +149,7 @@ impl Loader {
             in_flight: [None; PARTS],
             is_overdue: false,
         });
-        self.by_path[site.index()].insert(path, key);
+        self.by_path[tree.index()].insert(path, key);
         debug_assert!(self.by_time.back().is_none_or(|(last, _)| *last <= begun), "time goes on");
         self.by_time.push_back((begun, key));
         key
@@ -159,12 +159,12 @@ impl Loader {
     pub(super) fn device(
         &self,
         shell: &Shell,
-        sites: &[Site],
-        site: SiteId,
+        trees: &[Tree],
+        tree: TreeId,
         path: &[u8],
     ) -> Device {
         let is_silent = |device| shell.ring.silence(device) >= SILENCE;
-        self.devices.of(site, sites[site.index()].root.device(), path, is_silent)
+        self.devices.of(tree, trees[tree.index()].root.device(), path, is_silent)
     }
 
     /// The device whose place a load has or waits for.
@@ -177,9 +177,9 @@ impl Loader {
         self.loads.get(key).expect("kept until it ends").found_on
     }
 
-    /// The site has another root directory.
-    pub(super) fn forget_devices(&mut self, site: SiteId) {
-        self.devices.forget(site);
+    /// The tree has another root directory.
+    pub(super) fn forget_devices(&mut self, tree: TreeId) {
+        self.devices.forget(tree);
     }
 
     pub(super) fn load(&self, key: Key) -> &Load<Fd> {
@@ -191,28 +191,28 @@ impl Loader {
     }
 
     /// Looks at the path of a load, for the first time or again.
-    pub(super) fn look(&mut self, shell: &mut Shell, sites: &[Site], key: Key, way: Way) {
-        let root = sites[self.load(key).site.index()].root.clone();
+    pub(super) fn look(&mut self, shell: &mut Shell, trees: &[Tree], key: Key, way: Way) {
+        let root = trees[self.load(key).tree.index()].root.clone();
         let look = Look { began: shell.cx.now, unix: shell.cx.unix, root, way };
-        self.step(shell, sites, key, |load, tools| load.look(look, tools));
+        self.step(shell, trees, key, |load, tools| load.look(look, tools));
     }
 
     /// Lets a load go on, so many of whose files may stay open.
     pub(super) fn admit(
         &mut self,
         shell: &mut Shell,
-        sites: &[Site],
+        trees: &[Tree],
         key: Key,
         files: usize,
     ) -> Next<Fd> {
-        self.step(shell, sites, key, |load, tools| load.admit(files, tools))
+        self.step(shell, trees, key, |load, tools| load.admit(files, tools))
     }
 
     /// Takes a completion; returns the load that it belongs to, and the need of that load.
     pub(super) fn handle(
         &mut self,
         shell: &mut Shell,
-        sites: &[Site],
+        trees: &[Tree],
         completion: Completion,
     ) -> (Key, Next<Fd>) {
         let key = Key::from_bits(id_of(completion.token));
@@ -225,7 +225,7 @@ impl Loader {
             Ok(Event::Stat(stat)) => {
                 if stat.kind == FileKind::Regular {
                     slot.found_on = Device::of(stat.dev);
-                    self.devices.learn(slot.load.site, &slot.load.path, slot.found_on);
+                    self.devices.learn(slot.load.tree, &slot.load.path, slot.found_on);
                 }
                 Reply::Stat(*stat)
             }
@@ -234,21 +234,25 @@ impl Loader {
             Ok(event) => unreachable!("no load asks for {event:?}"),
             Err(error) => Reply::Failed(error),
         };
-        (key, self.step(shell, sites, key, |load, tools| load.handle(part, reply, tools)))
+        (key, self.step(shell, trees, key, |load, tools| load.handle(part, reply, tools)))
     }
 
     /// Lets a load take a step, and submits its requests.
     fn step<R>(
         &mut self,
         shell: &mut Shell,
-        sites: &[Site],
+        trees: &[Tree],
         key: Key,
         step: impl FnOnce(&mut Load<Fd>, &mut Tools<'_, Fd>) -> R,
     ) -> R {
         let slot = self.loads.get_mut(key).expect("kept until it ends");
-        let policy = &sites[slot.load.site.index()].policy;
-        let mut tools =
-            Tools { policy, has_proc: &mut self.has_proc, pool: &self.pool, asks: &mut self.asks };
+        let tree = &trees[slot.load.tree.index()];
+        let mut tools = Tools {
+            rules: &tree.rules,
+            has_proc: &mut self.has_proc,
+            pool: &self.pool,
+            asks: &mut self.asks,
+        };
         let next = step(&mut slot.load, &mut tools);
         for (part, ask) in self.asks.drain(..) {
             debug_assert!(slot.in_flight[part].is_none(), "a part has one operation at a time");
@@ -259,7 +263,7 @@ impl Loader {
                 | Ask::List(file)
                 | Ask::Read(file, _) => file.device(),
             };
-            let operation = operation(ask, policy.keep);
+            let operation = operation(ask, tree.keeps());
             let token = kind::LOAD | key.to_bits();
             slot.in_flight[part] = Some(shell.ring.submit_to(device, operation, token));
         }
@@ -272,7 +276,7 @@ impl Loader {
         self.skip_ended();
         debug_assert!(in_flight.iter().all(Option::is_none), "it ends after its last completion");
         if !load.is_outdated {
-            self.by_path[load.site.index()].remove(&load.path);
+            self.by_path[load.tree.index()].remove(&load.path);
         }
         self.line.refund(load.bytes());
         load
@@ -293,18 +297,18 @@ impl Loader {
 
     /// Outdates the load of a path, if there is one. It still answers the requests that have joined
     /// it, and no others can join.
-    pub(super) fn outdate(&mut self, site: SiteId, path: &[u8]) {
-        if let Some(key) = self.by_path[site.index()].remove(path) {
+    pub(super) fn outdate(&mut self, tree: TreeId, path: &[u8]) {
+        if let Some(key) = self.by_path[tree.index()].remove(path) {
             self.load_mut(key).is_outdated = true;
         }
     }
 
     /// Outdates the loads of all paths that begin with `prefix`.
-    pub(super) fn outdate_below(&mut self, site: SiteId, prefix: &[u8]) {
-        let loads = below(&self.by_path[site.index()], prefix);
+    pub(super) fn outdate_below(&mut self, tree: TreeId, prefix: &[u8]) {
+        let loads = below(&self.by_path[tree.index()], prefix);
         let paths: Vec<Path> = loads.map(|(path, _)| Rc::clone(path)).collect();
         for path in paths {
-            self.outdate(site, &path);
+            self.outdate(tree, &path);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Finds the resource of a URL path, and never waits for the disk.
+//! Finds the resource of a path, and never waits for the disk.
 //!
 //! A cached path is answered from the cache ([`Library`]). Any other path begins a *load*
 //! ([`Loader`]): its directories are watched ([`Watches`]), the file is opened and examined, its
@@ -24,8 +24,8 @@ mod media;
 mod open_files;
 mod path;
 mod resource;
-mod site;
 mod tag;
+mod tree;
 mod watch;
 
 use core::time::Duration;
@@ -41,11 +41,11 @@ pub(crate) use answer::{Answer, Found};
 pub(crate) use resource::Resource;
 pub(crate) use resource::{Data, FileSet, Kind, Variant};
 pub use resource::{Finished, Whole};
-pub(crate) use site::{Policy, Site};
+pub(crate) use tree::Tree;
 
 use crate::config::Tags;
+use crate::serving::TreeId;
 use crate::shell::{Shell, kind};
-use crate::site::SiteId;
 use assemble::Assembled;
 use change::{Outdated, outdated_by};
 use errors::Refusal;
@@ -85,9 +85,9 @@ const UNWATCH_LOOKS_MAX: usize = 16;
 /// directory.
 const UNWATCH_EVICTIONS_MAX: usize = 4;
 
-/// The files of all sites, as one worker has cached them.
+/// The files of all trees, as one worker has cached them.
 pub(crate) struct Content {
-    sites: Vec<Site>,
+    trees: Vec<Tree>,
     library: Library,
     loader: Loader,
     watches: Watches,
@@ -98,13 +98,12 @@ pub(crate) struct Content {
     /// The time and the key of the timer that calls [`handle_tidy`](Self::handle_tidy); Some
     /// exactly while it runs.
     tidy: Option<(Time, Key)>,
-    scratch: Vec<u8>,
     /// Answers to requests that had to wait, which the worker delivers.
     pub(crate) answers: VecDeque<(Ticket, Answer)>,
 }
 
 impl Content {
-    /// Serves these sites, in the order of their ids. `descriptors_max` is the number of
+    /// Serves these trees, in the order of their ids. `descriptors_max` is the number of
     /// descriptors for files that stay open, an eighth of the worker's descriptors. Loads use up to
     /// half as many in addition.
     ///
@@ -112,13 +111,13 @@ impl Content {
     ///
     /// Those of `mmap(2)`.
     pub(crate) fn new(
-        sites: Vec<Site>,
+        trees: Vec<Tree>,
         descriptors_max: usize,
         account: Account,
     ) -> std::io::Result<Self> {
-        let count = sites.len();
+        let count = trees.len();
         Ok(Self {
-            sites,
+            trees,
             library: Library::new(count, descriptors_max),
             loader: Loader::new(count, descriptors_max)?,
             watches: Watches::new(count),
@@ -126,77 +125,48 @@ impl Content {
             layouts: Layouts::new()?,
             account,
             tidy: None,
-            scratch: Vec::new(),
             answers: VecDeque::new(),
         })
     }
 
-    /// Finds the resource of a URL path.
+    /// Finds the resource of a path of a tree, which is in its normal form and without its first slash; a
+    /// directory has a slash at its end, but for the root.
+    // Each request comes here, and a call would cost 30 instructions.
+    #[inline(always)]
     pub(crate) fn find(
         &mut self,
         shell: &mut Shell,
-        site: SiteId,
-        url_path: &[u8],
+        tree: TreeId,
+        path: &[u8],
         ticket: Ticket,
     ) -> Found {
-        if http::path::is_normal(url_path) {
-            return self.find_path(shell, site, &url_path[1..], ticket);
-        }
-        self.find_unusual(shell, site, url_path, ticket)
-    }
-
-    /// Finds the resource of a URL path that is not in its normal form.
-    fn find_unusual(
-        &mut self,
-        shell: &mut Shell,
-        site: SiteId,
-        url_path: &[u8],
-        ticket: Ticket,
-    ) -> Found {
-        let mut path = core::mem::take(&mut self.scratch);
-        let found = match http::path::normalize(url_path, &mut path) {
-            Ok(normal) => {
-                if normal.directory && !path.is_empty() {
-                    path.push(b'/');
-                }
-                self.find_path(shell, site, &path, ticket)
-            }
-            Err(error) => Found::Now(Answer::Error(error.status())),
-        };
-        self.scratch = path;
-        found
-    }
-
-    // Each request comes here, and a call would cost 30 instructions.
-    #[inline(always)]
-    fn find_path(&mut self, shell: &mut Shell, site: SiteId, path: &[u8], ticket: Ticket) -> Found {
-        if let Some(resource) = self.library.get(site, path) {
+        if let Some(resource) = self.library.get(tree, path) {
             resource.used.set(shell.cx.now);
             if shell.cx.now.since(resource.validated.get()) < age_max(resource) / 2 {
                 return Found::Now(Answer::Resource(Rc::clone(resource)));
             }
         }
-        self.load_path(shell, site, path, ticket)
+        self.load_path(shell, tree, path, ticket)
     }
 
     /// Finds a resource that is not cached, or that has been cached for some time. A function of
     /// its own, so that the usual case stays short.
     #[inline(never)]
-    fn load_path(&mut self, shell: &mut Shell, site: SiteId, path: &[u8], ticket: Ticket) -> Found {
+    fn load_path(&mut self, shell: &mut Shell, tree: TreeId, path: &[u8], ticket: Ticket) -> Found {
         let mut previous = None;
-        if let Some(resource) = self.library.get(site, path).cloned() {
+        if let Some(resource) = self.library.get(tree, path).cloned() {
             let age = shell.cx.now.since(resource.validated.get());
             let max = age_max(&resource);
-            let refreshing = self.loader.is_loading(site, path);
+            let refreshing = self.loader.is_loading(tree, path);
             if age < max || (refreshing && age < STALE_MAX) {
-                if !refreshing && let Some(device) = self.admits(shell, site, path) {
-                    self.begin(shell, site, path, device, Some(Rc::clone(&resource)), None);
+                if !refreshing && let Some(device) = self.admits(shell, tree, path) {
+                    self.begin(shell, tree, path, device, Some(Rc::clone(&resource)), None);
                 }
                 return Found::Now(Answer::Resource(resource));
             }
             previous = Some(resource);
         }
-        match self.loader.tickets(site, path) {
+        match self.loader.tickets(tree, path) {
             Some(Tickets::Open(tickets)) if tickets.len() < TICKETS_MAX => {
                 tickets.push(ticket);
                 return Found::Later;
@@ -207,18 +177,18 @@ impl Content {
         if path.iter().filter(|byte| **byte == b'/').count() >= DEPTH_MAX {
             return Found::Now(Answer::Error(Status::UriTooLong));
         }
-        let Some(device) = self.admits(shell, site, path) else {
+        let Some(device) = self.admits(shell, tree, path) else {
             return Found::Now(Answer::Error(Status::ServiceUnavailable));
         };
-        self.begin(shell, site, path, device, previous, Some(ticket));
+        self.begin(shell, tree, path, device, previous, Some(ticket));
         Found::Later
     }
 
     /// The device of a path, if a load of it may begin: there is room in the line, and the device answers.
     /// If it does not, a request is answered at once, as a proxy answers for an upstream that is down: its
     /// client could wait for the whole timeout, and would only learn the same.
-    fn admits(&self, shell: &Shell, site: SiteId, path: &[u8]) -> Option<Device> {
-        let device = self.loader.device(shell, &self.sites, site, path);
+    fn admits(&self, shell: &Shell, tree: TreeId, path: &[u8]) -> Option<Device> {
+        let device = self.loader.device(shell, &self.trees, tree, path);
         let is_silent = shell.ring.refuses(device, shell.cx.tuning.timeout_disk);
         (!is_silent && !self.loader.line.is_full(device)).then_some(device)
     }
@@ -227,14 +197,14 @@ impl Content {
     fn begin(
         &mut self,
         shell: &mut Shell,
-        site: SiteId,
+        tree: TreeId,
         path: &[u8],
         device: Device,
         previous: Option<Rc<Resource>>,
         ticket: Option<Ticket>,
     ) {
         let now = shell.cx.now;
-        let load = self.loader.insert(site, path, device, previous, ticket, now);
+        let load = self.loader.insert(tree, path, device, previous, ticket, now);
         if self.loader.line.enter(device, load, now) {
             self.look(shell, load);
         }
@@ -243,15 +213,15 @@ impl Content {
 
     /// Looks at the path of a load, for the first time or again.
     fn look(&mut self, shell: &mut Shell, load: Key) {
-        let Load { site, path, .. } = self.loader.load(load);
-        let is_watched = self.watches.is_watched(*site, path);
+        let Load { tree, path, .. } = self.loader.load(load);
+        let is_watched = self.watches.is_watched(*tree, path);
         let way = if is_watched { Way::Watched } else { Way::Unwatched };
-        self.loader.look(shell, &self.sites, load, way);
+        self.loader.look(shell, &self.trees, load, way);
     }
 
     /// Takes a completion of a load.
     pub(crate) fn handle_load(&mut self, shell: &mut Shell, completion: Completion) {
-        let (load, next) = self.loader.handle(shell, &self.sites, completion);
+        let (load, next) = self.loader.handle(shell, &self.trees, completion);
         self.go_on(shell, load, next);
     }
 
@@ -261,7 +231,7 @@ impl Content {
                 return self.park(shell, load, files);
             }
             self.library.open_files.reserve(files);
-            next = self.loader.admit(shell, &self.sites, load, files);
+            next = self.loader.admit(shell, &self.trees, load, files);
         }
         match next {
             Next::Replies => {}
@@ -276,9 +246,9 @@ impl Content {
     /// none.
     fn watch(&mut self, shell: &mut Shell, load: Key) {
         self.loader.load_mut(load).watch();
-        let Load { site, path, .. } = self.loader.load(load);
-        let (site, path) = (*site, Rc::clone(path));
-        let directory = match self.watches.wait_for(site, &path, load) {
+        let Load { tree, path, .. } = self.loader.load(load);
+        let (tree, path) = (*tree, Rc::clone(path));
+        let directory = match self.watches.wait_for(tree, &path, load) {
             Progress::Pending => return,
             Progress::Watched | Progress::Unwatchable => return self.look(shell, load),
             Progress::Next(directory) => directory,
@@ -289,9 +259,9 @@ impl Content {
             return self.look(shell, load);
         }
         let way = path::prefix(directory);
-        let device = self.loader.device(shell, &self.sites, site, &way);
-        let root = &self.sites[site.index()].root;
-        self.watches.watch(shell, root, device, site, directory, load);
+        let device = self.loader.device(shell, &self.trees, tree, &way);
+        let root = &self.trees[tree.index()].root;
+        self.watches.watch(shell, root, device, tree, directory, load);
     }
 
     /// Lets a load wait for room; it has nothing open meanwhile.
@@ -349,15 +319,15 @@ impl Content {
                 resource.validated.set(look.began);
                 resource.watched.set(look.way == Way::Watched);
                 if load.is_outdated {
-                    self.library.evict(load.site, &load.path);
+                    self.library.evict(load.tree, &load.path);
                 }
                 self.answer(&mut load.tickets, &Answer::Resource(resource));
             }
             Outcome::File { look, parts, is_changed } => {
-                let policy = &self.sites[load.site.index()].policy;
+                let rules = &self.trees[load.tree.index()].rules;
                 let is_index = is_directory(&load.path);
-                let name = if is_index { policy.index.as_bytes() } else { &load.path };
-                let tag = |stat: &_, coding| self.hashes.tag(policy.tags, stat, coding);
+                let name = if is_index { rules.index.as_bytes() } else { &load.path };
+                let tag = |stat: &_, coding| self.hashes.tag(rules.tags, stat, coding);
                 let found = Assembled::file(name, look.unix, parts, tag, &self.account);
                 let fate = if is_changed { Fate::Leave } else { Fate::Cache };
                 self.deliver(shell, &mut load, &look, found, fate);
@@ -408,29 +378,29 @@ impl Content {
         self.answer(&mut load.tickets, &Answer::Resource(Rc::clone(&resource)));
         match fate {
             Fate::Cache if !load.is_outdated => return self.cache(shell, resource),
-            Fate::Evict if !load.is_outdated => self.library.evict(load.site, &load.path),
+            Fate::Evict if !load.is_outdated => self.library.evict(load.tree, &load.path),
             Fate::Cache | Fate::Evict | Fate::Leave => {}
         }
         self.library.open_files.follow(&resource);
     }
 
     fn cache(&mut self, shell: &mut Shell, resource: Rc<Resource>) {
-        let (site, path) = (resource.site, Rc::clone(&resource.path));
+        let (tree, path) = (resource.tree, Rc::clone(&resource.path));
         let has_files = resource.descriptors > 0;
-        self.layouts.want(shell, &resource, self.sites[site.index()].policy.keep);
+        self.layouts.want(shell, &resource, self.trees[tree.index()].keeps());
         self.library.insert(shell.cx.now, resource);
         if has_files {
             self.schedule(shell);
         }
-        if self.sites[site.index()].policy.tags == Tags::Hash {
-            self.hashes.want(shell, &self.sites, &self.library, (site, path));
+        if self.trees[tree.index()].rules.tags == Tags::Hash {
+            self.hashes.want(shell, &self.trees, &self.library, (tree, path));
         }
     }
 
     /// Ends a load that has found nothing to serve.
     fn fail(&mut self, load: &mut Load<Fd>, answer: &Answer) {
         if !load.is_outdated {
-            self.library.evict(load.site, &load.path);
+            self.library.evict(load.tree, &load.path);
         }
         self.answer(&mut load.tickets, answer);
     }
@@ -447,8 +417,8 @@ impl Content {
     /// Takes a completion of a watch.
     pub(crate) fn handle_watch(&mut self, shell: &mut Shell, completion: Completion) {
         match self.watches.handle(shell, completion) {
-            Some(Notice::Changed(site, directory, change)) => {
-                self.changed(site, &directory, &change);
+            Some(Notice::Changed(tree, directory, change)) => {
+                self.changed(tree, &directory, &change);
             }
             Some(Notice::Known { loads, is_watched }) => {
                 for load in loads {
@@ -461,49 +431,49 @@ impl Content {
     }
 
     /// Evicts the resources that a change in a watched directory concerns.
-    fn changed(&mut self, site: SiteId, directory: &[u8], change: &Change) {
+    fn changed(&mut self, tree: TreeId, directory: &[u8], change: &Change) {
         for outdated in outdated_by(directory, change) {
             match outdated {
                 Outdated::Path(path) => {
-                    self.library.evict(site, &path);
-                    self.loader.outdate(site, &path);
+                    self.library.evict(tree, &path);
+                    self.loader.outdate(tree, &path);
                 }
-                Outdated::Below(prefix) => self.outdate_below(site, &prefix),
+                Outdated::Below(prefix) => self.outdate_below(tree, &prefix),
             }
         }
     }
 
     /// Outdates all resources below a directory. The directory may have been moved, so it is no
     /// longer watched.
-    fn outdate_below(&mut self, site: SiteId, prefix: &[u8]) {
-        self.loader.outdate_below(site, prefix);
-        self.library.outdate(site, prefix);
+    fn outdate_below(&mut self, tree: TreeId, prefix: &[u8]) {
+        self.loader.outdate_below(tree, prefix);
+        self.library.outdate(tree, prefix);
         let directory = prefix.strip_suffix(b"/").unwrap_or(prefix);
-        self.watches.unwatch(site, directory);
-        self.watches.unwatch_below(site, directory);
+        self.watches.unwatch(tree, directory);
+        self.watches.unwatch_below(tree, directory);
     }
 
-    /// Serves a site from another directory from now on. Nothing of the old directory stays cached.
+    /// Serves a tree from another directory from now on. Nothing of the old directory stays cached.
     /// Loads under way still answer their requests from it, and their resources are not cached.
-    pub(crate) fn replace_root(&mut self, shell: &mut Shell, site: SiteId, root: Fd) {
-        self.sites[site.index()].root = root;
-        self.loader.forget_devices(site);
-        self.outdate_below(site, b"");
+    pub(crate) fn replace_root(&mut self, shell: &mut Shell, tree: TreeId, root: Fd) {
+        self.trees[tree.index()].root = root;
+        self.loader.forget_devices(tree);
+        self.outdate_below(tree, b"");
         self.schedule(shell);
     }
 
     /// Makes room for one more watched directory: ends the watch of a directory without cached
     /// resources, or with a few that are idle.
     fn unwatch_one(&mut self, now: Time) -> bool {
-        while let Some((site, directory)) = self.library.take_emptied() {
-            if self.unwatch_idle(now, site, &directory) {
+        while let Some((tree, directory)) = self.library.take_emptied() {
+            if self.unwatch_idle(now, tree, &directory) {
                 return true;
             }
         }
         for _ in 0..UNWATCH_LOOKS_MAX {
             let Some(key) = self.watches.next_to_go() else { return false };
-            let Some((site, directory)) = self.watches.place(key) else { continue };
-            if self.unwatch_idle(now, site, &directory) {
+            let Some((tree, directory)) = self.watches.place(key) else { continue };
+            if self.unwatch_idle(now, tree, &directory) {
                 return true;
             }
             self.watches.spare(key);
@@ -513,16 +483,16 @@ impl Content {
 
     /// Evicts the idle resources in a directory, and ends its watch if nothing else needs its
     /// events. Returns whether it did.
-    fn unwatch_idle(&mut self, now: Time, site: SiteId, directory: &[u8]) -> bool {
+    fn unwatch_idle(&mut self, now: Time, tree: TreeId, directory: &[u8]) -> bool {
         if directory.is_empty() {
             return false;
         }
         let prefix = path::prefix(directory);
-        let can_go = self.watches.is_leaf(site, directory)
-            && !self.loader.is_loading_below(site, &prefix)
-            && self.library.evict_idle_below(now, site, &prefix, UNWATCH_EVICTIONS_MAX);
+        let can_go = self.watches.is_leaf(tree, directory)
+            && !self.loader.is_loading_below(tree, &prefix)
+            && self.library.evict_idle_below(now, tree, &prefix, UNWATCH_EVICTIONS_MAX);
         if can_go {
-            self.watches.unwatch(site, directory);
+            self.watches.unwatch(tree, directory);
         }
         can_go
     }
@@ -584,7 +554,7 @@ impl Content {
 
     /// Takes the entity tags that the thread for them has computed.
     pub(crate) fn handle_wake(&mut self, shell: &mut Shell) {
-        self.hashes.handle_wake(shell, &self.sites, &mut self.library);
+        self.hashes.handle_wake(shell, &self.trees, &mut self.library);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Paths below a site's root, and maps in the order of paths.
+//! Paths below a tree's root, and maps in the order of paths.
 //!
 //! In the order of bytes all paths below a directory are neighbors, so they are found without
 //! looking at other paths.

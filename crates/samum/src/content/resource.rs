@@ -11,7 +11,7 @@ use ring::{Listing, Stat, Time};
 use sendfile::{Account, Charge, File, Piece, Policy, Shared};
 
 use super::path::Path;
-use crate::site::SiteId;
+use crate::serving::TreeId;
 
 /// Files up to this size are kept in memory as finished responses, together with their heads. For
 /// larger files `sendfile` is cheaper (DESIGN.md §5).
@@ -23,8 +23,8 @@ pub(crate) const SIZE_MAX: u64 = 1 << 62;
 
 /// The resource of a path. The cache shares it with the requests that it answers.
 #[derive(Debug)]
-pub struct Resource {
-    pub(super) site: SiteId,
+pub(crate) struct Resource {
+    pub(super) tree: TreeId,
     pub(crate) path: Path,
     pub(crate) kind: Kind,
     /// A time at which the resource was still true; it may have been true for longer.

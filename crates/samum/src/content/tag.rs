@@ -24,10 +24,10 @@ use ring::{Beside, Detached, Job, Ring, Stat};
 use super::library::Library;
 use super::path::Path;
 use super::resource::{Data, Kind};
-use super::site::Site;
+use super::tree::Tree;
 use crate::config::Tags;
+use crate::serving::TreeId;
 use crate::shell::{Shell, kind};
-use crate::site::SiteId;
 
 /// Larger files have no tag of their contents: other files would wait for minutes.
 const BYTES_MAX: u64 = 4 << 30;
@@ -97,7 +97,7 @@ pub(super) struct Hashes {
     /// Those in `known`, the oldest first.
     order: VecDeque<State>,
     /// Resources without tags.
-    queue: VecDeque<(SiteId, Path)>,
+    queue: VecDeque<(TreeId, Path)>,
     /// Some from the first job on.
     thread: Option<Thread>,
 }
@@ -149,22 +149,22 @@ impl Hashes {
         }
     }
 
-    /// A resource whose site has tags of contents is cached: computes those that it lacks.
+    /// A resource whose tree has tags of contents is cached: computes those that it lacks.
     pub(super) fn want(
         &mut self,
         shell: &mut Shell,
-        sites: &[Site],
+        trees: &[Tree],
         library: &Library,
-        (site, path): (SiteId, Path),
+        (tree, path): (TreeId, Path),
     ) {
         if self.queue.len() < QUEUE_MAX {
-            self.queue.push_back((site, path));
-            self.hash_next(shell, sites, library);
+            self.queue.push_back((tree, path));
+            self.hash_next(shell, trees, library);
         }
     }
 
     /// Gives the thread its next job.
-    fn hash_next(&mut self, shell: &mut Shell, sites: &[Site], library: &Library) {
+    fn hash_next(&mut self, shell: &mut Shell, trees: &[Tree], library: &Library) {
         if self.thread.is_none() && !self.queue.is_empty() {
             match Thread::start(&mut shell.ring) {
                 Ok(thread) => self.thread = Some(thread),
@@ -176,10 +176,10 @@ impl Hashes {
             }
         }
         while self.thread.as_ref().is_some_and(|thread| !thread.is_busy) {
-            let Some((site, path)) = self.queue.pop_front() else { return };
-            let Some(job) = self.job(&shell.ring, sites, library, site, &path) else { continue };
+            let Some((tree, path)) = self.queue.pop_front() else { return };
+            let Some(job) = self.job(&shell.ring, trees, library, tree, &path) else { continue };
             // It may lack several.
-            self.queue.push_front((site, path));
+            self.queue.push_front((tree, path));
             let thread = self.thread.as_mut().expect("just looked at");
             thread.is_busy = thread.beside.submit(job);
             if !thread.is_busy {
@@ -192,12 +192,12 @@ impl Hashes {
     fn job(
         &self,
         ring: &Ring,
-        sites: &[Site],
+        trees: &[Tree],
         library: &Library,
-        site: SiteId,
+        tree: TreeId,
         path: &[u8],
     ) -> Option<Hashing> {
-        let Kind::File(files) = &library.get(site, path)?.kind else { return None };
+        let Kind::File(files) = &library.get(tree, path)?.kind else { return None };
         let is_wanted =
             |stat: &Stat| stat.size <= BYTES_MAX && !self.known.contains_key(&State::from(stat));
         let variant = files.variants().find(|one| one.etag.is_empty() && is_wanted(&one.stat))?;
@@ -206,13 +206,13 @@ impl Hashes {
             // Without a descriptor there is no tag until it is asked for again.
             Data::File(file) => Source::File(ring.detach(file.fd()).ok()?),
         };
-        let keep = sites[site.index()].policy.keep;
+        let keep = trees[tree.index()].keeps();
         Some(Hashing { state: State::from(&variant.stat), source, keep })
     }
 
     /// The thread may have finished a job. Resources whose tags are all known now are evicted, to be
     /// found anew with them.
-    pub(super) fn handle_wake(&mut self, shell: &mut Shell, sites: &[Site], library: &mut Library) {
+    pub(super) fn handle_wake(&mut self, shell: &mut Shell, trees: &[Tree], library: &mut Library) {
         let Some(thread) = &mut self.thread else { return };
         let Some((state, result)) = thread.beside.take() else { return };
         thread.is_busy = false;
@@ -221,20 +221,20 @@ impl Hashes {
             // The file changed, or cannot be read: it is tried again when it is found anew.
             Err(_) => drop(self.queue.pop_front()),
         }
-        while let Some((site, path)) = self.queue.front().cloned() {
-            if self.job(&shell.ring, sites, library, site, &path).is_some() {
+        while let Some((tree, path)) = self.queue.front().cloned() {
+            if self.job(&shell.ring, trees, library, tree, &path).is_some() {
                 break;
             }
             self.queue.pop_front();
-            if self.has_new_tag(library, site, &path) {
-                library.evict(site, &path);
+            if self.has_new_tag(library, tree, &path) {
+                library.evict(tree, &path);
             }
         }
-        self.hash_next(shell, sites, library);
+        self.hash_next(shell, trees, library);
     }
 
-    fn has_new_tag(&self, library: &Library, site: SiteId, path: &[u8]) -> bool {
-        let Some(Kind::File(files)) = library.get(site, path).map(|resource| &resource.kind) else {
+    fn has_new_tag(&self, library: &Library, tree: TreeId, path: &[u8]) -> bool {
+        let Some(Kind::File(files)) = library.get(tree, path).map(|resource| &resource.kind) else {
             return false;
         };
         let is_known = |stat: &Stat| self.known.contains_key(&State::from(stat));

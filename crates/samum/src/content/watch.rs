@@ -12,8 +12,8 @@ use ring::{Change, Completion, Device, Event, Fd, Key, Op, Ring, Slab, Time};
 
 use super::errors::{Unwatched, shortage_of_watches};
 use super::path::{Path, ancestors, below, parent, prefix};
+use crate::serving::TreeId;
 use crate::shell::{Shell, id_of, kind};
-use crate::site::SiteId;
 
 /// The maximum number of directories, watched or unwatchable, per worker. At the limit a directory
 /// goes in which nothing is cached, or only a few idle resources. Without one, files in further
@@ -26,11 +26,11 @@ const RETRY: Duration = Duration::from_secs(10);
 /// (`sweep_watches` in the ring).
 const CANCELS_MAX: usize = 16;
 
-/// The watched directories of all sites.
+/// The watched directories of all trees.
 #[derive(Debug)]
 pub(super) struct Watches {
     directories: Slab<Directory>,
-    /// The directories of each site.
+    /// The directories of each tree.
     by_path: Vec<BTreeMap<Path, Key>>,
     /// The keys of directories, in the order in which they are examined when one has to go. Some of
     /// the directories have gone already.
@@ -43,7 +43,7 @@ pub(super) struct Watches {
 
 #[derive(Debug)]
 struct Directory {
-    site: SiteId,
+    tree: TreeId,
     path: Path,
     /// The operation that watches it.
     operation: Key,
@@ -83,42 +83,42 @@ pub(super) enum Progress<'a> {
 #[derive(Debug)]
 pub(super) enum Notice {
     /// Something in a watched directory has changed.
-    Changed(SiteId, Path, Change),
+    Changed(TreeId, Path, Change),
     /// It is now known whether a directory is watched, and these loads have waited for that.
     Known { loads: Vec<Key>, is_watched: bool },
 }
 
 impl Watches {
-    pub(super) fn new(sites: usize) -> Self {
+    pub(super) fn new(trees: usize) -> Self {
         Self {
             directories: Slab::new(),
-            by_path: vec![BTreeMap::new(); sites],
+            by_path: vec![BTreeMap::new(); trees],
             hand: VecDeque::new(),
             retry_at: None,
             cancels: Vec::new(),
         }
     }
 
-    fn state(&self, site: SiteId, path: &[u8]) -> Option<&State> {
-        let key = self.by_path[site.index()].get(path)?;
+    fn state(&self, tree: TreeId, path: &[u8]) -> Option<&State> {
+        let key = self.by_path[tree.index()].get(path)?;
         Some(&self.directories.get(*key).expect("by_path has only those").state)
     }
 
-    fn state_mut(&mut self, site: SiteId, path: &[u8]) -> Option<&mut State> {
-        let key = self.by_path[site.index()].get(path)?;
+    fn state_mut(&mut self, tree: TreeId, path: &[u8]) -> Option<&mut State> {
+        let key = self.by_path[tree.index()].get(path)?;
         Some(&mut self.directories.get_mut(*key).expect("by_path has only those").state)
     }
 
     /// Returns whether all changes on the way to `path` make events now.
-    pub(super) fn is_watched(&self, site: SiteId, path: &[u8]) -> bool {
-        matches!(self.state(site, parent(path)), Some(State::Watched))
+    pub(super) fn is_watched(&self, tree: TreeId, path: &[u8]) -> bool {
+        matches!(self.state(tree, parent(path)), Some(State::Watched))
     }
 
     /// Returns the state of the directories on the way to `path`. If one is pending, the load waits
     /// for it from now on.
-    pub(super) fn wait_for<'a>(&mut self, site: SiteId, path: &'a [u8], load: Key) -> Progress<'a> {
+    pub(super) fn wait_for<'a>(&mut self, tree: TreeId, path: &'a [u8], load: Key) -> Progress<'a> {
         for directory in ancestors(path) {
-            match self.state_mut(site, directory) {
+            match self.state_mut(tree, directory) {
                 Some(State::Watched) => {}
                 Some(State::Unwatchable) => return Progress::Unwatchable,
                 Some(State::Pending { loads, .. }) => {
@@ -146,7 +146,7 @@ impl Watches {
         shell: &mut Shell,
         root: &Fd,
         device: Device,
-        site: SiteId,
+        tree: TreeId,
         path: &[u8],
         load: Key,
     ) {
@@ -156,9 +156,9 @@ impl Watches {
         let path = Path::from(path);
         let key = self.directories.insert_with(|key| {
             let operation = shell.ring.submit_to(device, op, kind::WATCH | key.to_bits());
-            Directory { site, path: path.clone(), operation, state }
+            Directory { tree, path: path.clone(), operation, state }
         });
-        self.by_path[site.index()].insert(path, key);
+        self.by_path[tree.index()].insert(path, key);
         if self.hand.len() >= 2 * DIRECTORIES_MAX {
             self.hand.retain(|key| self.directories.get(*key).is_some());
         }
@@ -170,9 +170,9 @@ impl Watches {
         let key = Key::from_bits(id_of(completion.token));
         // A cancelled watch may still report changes.
         let directory = self.directories.get_mut(key)?;
-        let (site, path) = (directory.site, Path::clone(&directory.path));
+        let (tree, path) = (directory.tree, Path::clone(&directory.path));
         let result = match completion.result {
-            Ok(Event::Changed(change)) => return Some(Notice::Changed(site, path, change)),
+            Ok(Event::Changed(change)) => return Some(Notice::Changed(tree, path, change)),
             Ok(_) => Ok(()),
             Err(error) => Err((Unwatched::of(&error), error)),
         };
@@ -192,7 +192,7 @@ impl Watches {
                 is_outdated
             }
             Err((Unwatched::Nature, _)) => {
-                self.unwatch_below(site, &path);
+                self.unwatch_below(tree, &path);
                 is_outdated
             }
             Err((Unwatched::Gone, _)) => true,
@@ -205,36 +205,36 @@ impl Watches {
             }
         };
         if is_gone {
-            self.remove(site, &path);
-            self.unwatch_below(site, &path);
+            self.remove(tree, &path);
+            self.unwatch_below(tree, &path);
         }
         Some(Notice::Known { loads, is_watched: result.is_ok() && !is_gone })
     }
 
     /// Ends the watches of all directories below a directory. Watches that loads wait for end when
     /// their result is known.
-    pub(super) fn unwatch_below(&mut self, site: SiteId, path: &[u8]) {
+    pub(super) fn unwatch_below(&mut self, tree: TreeId, path: &[u8]) {
         let prefix = prefix(path);
-        let gone: Vec<Path> = below(&self.by_path[site.index()], &prefix)
+        let gone: Vec<Path> = below(&self.by_path[tree.index()], &prefix)
             .map(|(below, _)| below.clone())
             .filter(|below| **below != *path)
             .collect();
         for path in gone {
-            self.unwatch(site, &path);
+            self.unwatch(tree, &path);
         }
     }
 
     /// Ends the watch of a directory. If loads wait for it, it ends when its result is known.
-    pub(super) fn unwatch(&mut self, site: SiteId, path: &[u8]) {
-        match self.state_mut(site, path) {
+    pub(super) fn unwatch(&mut self, tree: TreeId, path: &[u8]) {
+        match self.state_mut(tree, path) {
             Some(State::Pending { is_outdated, .. }) => *is_outdated = true,
-            Some(State::Watched | State::Unwatchable) => self.remove(site, path),
+            Some(State::Watched | State::Unwatchable) => self.remove(tree, path),
             None => {}
         }
     }
 
-    fn remove(&mut self, site: SiteId, path: &[u8]) {
-        if let Some(key) = self.by_path[site.index()].remove(path)
+    fn remove(&mut self, tree: TreeId, path: &[u8]) {
+        if let Some(key) = self.by_path[tree.index()].remove(path)
             && let Some(directory) = self.directories.remove(key)
         {
             self.cancels.push(directory.operation);
@@ -252,9 +252,9 @@ impl Watches {
         None
     }
 
-    /// The site and the path of a directory.
-    pub(super) fn place(&self, key: Key) -> Option<(SiteId, Path)> {
-        self.directories.get(key).map(|directory| (directory.site, directory.path.clone()))
+    /// The tree and the path of a directory.
+    pub(super) fn place(&self, key: Key) -> Option<(TreeId, Path)> {
+        self.directories.get(key).map(|directory| (directory.tree, directory.path.clone()))
     }
 
     /// Puts a directory back that cannot go now.
@@ -264,9 +264,9 @@ impl Watches {
 
     /// Returns whether a directory can go without others: no load waits for it, and no directory
     /// below it is listed here.
-    pub(super) fn is_leaf(&self, site: SiteId, path: &[u8]) -> bool {
-        matches!(self.state(site, path), Some(State::Watched | State::Unwatchable))
-            && below(&self.by_path[site.index()], &prefix(path)).next().is_none()
+    pub(super) fn is_leaf(&self, tree: TreeId, path: &[u8]) -> bool {
+        matches!(self.state(tree, path), Some(State::Watched | State::Unwatchable))
+            && below(&self.by_path[tree.index()], &prefix(path)).next().is_none()
     }
 
     pub(super) fn has_cancels(&self) -> bool {

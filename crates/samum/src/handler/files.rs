@@ -1,81 +1,74 @@
-//! The handler for files and directories.
+//! The responses of routes that serve files and directories.
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use http::{
-    ContentRange, Field, Head, Method, Plan, Representation, ResponseHead, Status, Target,
-    Validators, encoding, negotiate, path,
+    ContentRange, Field, Head, Plan, Representation, ResponseHead, Status, Target, Validators,
+    encoding, negotiate, path,
 };
 use media::Layout;
 use ring::{Completion, Fd, Listing};
-use sendfile::{Caching, Piece, Window};
+use sendfile::{Piece, Policy, Window};
 
 use super::listing::ListingProducer;
-use super::page::{self, ALLOW};
-use super::{AnswerSize, Body, Found, Handler, Part, Request, Response, Ticket};
-use crate::content::{self, Answer, Content, FileSet, Kind, Policy, Resource, Site, Whole};
+use super::page;
+use super::{Body, Part, Response, Ticket};
+use crate::content::{Answer, Content, FileSet, Found, Kind, Resource, Tree, Whole};
 use crate::context::Context;
+use crate::serving::{Serving, Snapshot, TreeId, TreeSpec};
 use crate::shell::{Shell, kind};
-use crate::site::SiteId;
 
-/// The files of all sites.
+/// The files of all routes.
 #[derive(Debug)]
-pub struct Files {
+pub(crate) struct Files {
     content: Content,
 }
 
-impl Handler for Files {
-    type Answer = Answer;
-
-    #[inline]
-    fn find(&mut self, shell: &mut Shell, request: &Request<'_>) -> Found<Answer> {
-        let head = request.head;
-        match (head.method, head.target) {
-            (Method::Get | Method::Head, Target::Origin { path, .. }) => {
-                let site = shell.cx.sites.route(head);
-                match self.content.find(shell, site, path, request.ticket) {
-                    content::Found::Now(answer) => Found::Now(answer),
-                    content::Found::Later => Found::Later(None),
-                }
-            }
-            (Method::Get | Method::Head, Target::Asterisk) => {
-                Found::Now(Answer::Error(Status::BadRequest))
-            }
-            (Method::Options, _) => Found::Now(Answer::Options),
-            (method, _) if method.is_known() => Found::Now(Answer::Error(Status::MethodNotAllowed)),
-            _ => Found::Now(Answer::Error(Status::NotImplemented)),
-        }
+impl Files {
+    /// Serves the trees of a snapshot from its directories, which are open; at most `descriptors_max` files
+    /// stay open.
+    ///
+    /// # Errors
+    ///
+    /// Those of `mmap(2)`.
+    ///
+    /// # Panics
+    ///
+    /// If there is not one open directory for each of [`Snapshot::roots`].
+    pub(crate) fn new(
+        snapshot: Arc<Snapshot>,
+        roots: &[Fd],
+        descriptors_max: usize,
+        shell: &Shell,
+    ) -> io::Result<(Self, Serving)> {
+        assert_eq!(roots.len(), snapshot.roots().len(), "a directory is opened once");
+        let tree = |spec: &TreeSpec| Tree {
+            root: roots[spec.root].clone(),
+            rules: Arc::clone(&spec.rules),
+        };
+        let trees: Vec<_> = snapshot.trees().iter().map(tree).collect();
+        let ids = (0..trees.len()).map(TreeId::new).collect();
+        let account = shell.cx.budget.shared.clone();
+        let content = Content::new(trees, descriptors_max, account)?;
+        Ok((Self { content }, Serving::new(snapshot, ids)))
     }
 
-    fn size(&self, answer: &Answer) -> AnswerSize {
-        let (shared, holds_files) = answer.holds();
-        AnswerSize { shared, holds_files, unique: false }
-    }
-
-    #[inline]
-    fn response<'a>(
+    /// Finds the resource of a path of a tree. See [`Content::find`].
+    #[inline(always)]
+    pub(super) fn find(
         &mut self,
-        cx: &mut Context,
-        head: &Head<'_>,
-        answer: &'a Answer,
-    ) -> Response<'a> {
-        match answer {
-            Answer::Resource(resource) => match &resource.kind {
-                Kind::File(files) => file(cx, head, files),
-                Kind::Redirect => redirect(head, resource),
-                Kind::Directory(entries) => listing(cx, head, resource, entries),
-            },
-            Answer::Options => Response::bare(ResponseHead {
-                allow: Some(ALLOW.into()),
-                ..bare(Status::NoContent)
-            }),
-            Answer::Error(status) => page::error(bare(*status)),
-            Answer::Rejected(reject) => page::refused(*reject, bare(reject.status)),
-        }
+        shell: &mut Shell,
+        tree: TreeId,
+        path: &[u8],
+        ticket: Ticket,
+    ) -> Found {
+        self.content.find(shell, tree, path, ticket)
     }
 
-    fn handle(&mut self, shell: &mut Shell, completion: Completion) {
+    /// Takes a completion of an operation of the content.
+    pub(super) fn handle(&mut self, shell: &mut Shell, completion: Completion) {
         match completion.token & kind::MASK {
             kind::LOAD => self.content.handle_load(shell, completion),
             kind::LAYOUT => self.content.handle_layout(shell, completion),
@@ -86,60 +79,61 @@ impl Handler for Files {
         }
     }
 
-    fn next_answer(&mut self) -> Option<(Ticket, Answer)> {
+    /// The next answer that was found since [`Found::Later`].
+    pub(super) fn next_answer(&mut self) -> Option<(Ticket, Answer)> {
         self.content.answers.pop_front()
     }
-}
 
-impl Files {
-    /// Serves the root directory of each site; at most `descriptors_max` files stay open.
-    ///
-    /// # Errors
-    ///
-    /// Those of `mmap(2)`.
-    ///
-    /// # Panics
-    ///
-    /// If there is not one root for each site of the worker.
-    pub fn new(roots: Vec<Fd>, descriptors_max: usize, shell: &Shell) -> io::Result<Self> {
-        let Context { tuning, sites, .. } = &shell.cx;
-        assert_eq!(roots.len(), sites.len(), "a site has one root");
-        let policy = Policy {
-            index: tuning.index.clone(),
-            listing: tuning.listing,
-            keep: tuning.policy.caching != Caching::Never,
-            tags: tuning.tags,
-        };
-        let account = shell.cx.budget.shared.clone();
-        let site = |root| Site { root, policy: policy.clone() };
-        let sites = roots.into_iter().map(site).collect();
-        Ok(Self { content: Content::new(sites, descriptors_max, account)? })
-    }
-
-    /// Serves a site from another directory from now on. Responses that have begun are completed
+    /// Serves a tree from another directory from now on. Responses that have begun are completed
     /// from the old one.
-    pub(crate) fn replace_root(&mut self, shell: &mut Shell, site: SiteId, root: Fd) {
-        self.content.replace_root(shell, site, root);
+    pub(super) fn replace_root(&mut self, shell: &mut Shell, tree: TreeId, root: Fd) {
+        self.content.replace_root(shell, tree, root);
     }
 }
 
-fn bare(status: Status) -> ResponseHead<'static> {
+/// Makes the response of an answer. `prefix` is what the route's path has before that of its tree.
+#[inline]
+pub(super) fn response<'a>(
+    cx: &mut Context,
+    head: &Head<'_>,
+    prefix: &[u8],
+    policy: Policy,
+    answer: &'a Answer,
+) -> Response<'a> {
+    match answer {
+        Answer::Resource(resource) => match &resource.kind {
+            Kind::File(files) => file(cx, head, policy, files),
+            Kind::Redirect => redirect(head, prefix, resource),
+            Kind::Directory(entries) => listing(cx, head, prefix, resource, entries),
+        },
+        Answer::Error(status) => page::error(bare(*status)),
+        Answer::Rejected(reject) => page::refused(*reject, bare(reject.status)),
+    }
+}
+
+pub(super) fn bare(status: Status) -> ResponseHead<'static> {
     ResponseHead { server: Some(crate::NAME.into()), ..ResponseHead::new(status) }
 }
 
 #[inline]
-fn file<'a>(cx: &mut Context, head: &Head<'_>, files: &'a FileSet) -> Response<'a> {
+fn file<'a>(cx: &mut Context, head: &Head<'_>, policy: Policy, files: &'a FileSet) -> Response<'a> {
     let coding = if files.codings.is_empty() {
         None
     } else {
         encoding::choose(head.lines(Field::AcceptEncoding), files.codings)
     };
-    let whole = Whole::new(files, coding, policy_at(cx, files, 0));
-    if asks_more(head) { part(cx, head, files, whole) } else { Response::whole(whole) }
+    let whole = Whole::new(files, coding, policy_at(policy, files, 0));
+    if asks_more(head) { part(cx, head, policy, files, whole) } else { Response::whole(whole) }
 }
 
 /// The response to a request with conditions or ranges.
-fn part<'a>(cx: &mut Context, head: &Head<'_>, files: &FileSet, whole: Whole<'a>) -> Response<'a> {
+fn part<'a>(
+    cx: &mut Context,
+    head: &Head<'_>,
+    policy: Policy,
+    files: &FileSet,
+    whole: Whole<'a>,
+) -> Response<'a> {
     let variant = whole.variant();
     let size = variant.stat.size;
     let representation = Representation {
@@ -157,7 +151,7 @@ fn part<'a>(cx: &mut Context, head: &Head<'_>, files: &FileSet, whole: Whole<'a>
             head.content_length = Some(range.len());
             head.content_range = Some(ContentRange::Part { range, size });
             let range = range.start..range.start + range.len();
-            let policy = policy_at(cx, files, range.start);
+            let policy = policy_at(policy, files, range.start);
             Response::new(head, Body::from(Part::of(variant, range, policy)))
         }
         Plan::Multipart(multipart) => {
@@ -174,7 +168,7 @@ fn part<'a>(cx: &mut Context, head: &Head<'_>, files: &FileSet, whole: Whole<'a>
             for part in wrapping.parts() {
                 let range = part.range.start..part.range.start + part.range.len();
                 body.push(Part::Piece(Piece::Bytes(part.head)));
-                let policy = policy_at(cx, files, range.start);
+                let policy = policy_at(policy, files, range.start);
                 body.push(Part::of(variant, range, policy));
             }
             body.push(Part::Piece(Piece::Bytes(wrapping.end().to_vec())));
@@ -197,8 +191,7 @@ fn part<'a>(cx: &mut Context, head: &Head<'_>, files: &FileSet, whole: Whole<'a>
 
 /// The treatment of a file from an offset on. A film is prefetched as far as it will be played soon.
 #[inline]
-fn policy_at(cx: &Context, files: &FileSet, offset: u64) -> sendfile::Policy {
-    let policy = cx.tuning.policy;
+fn policy_at(policy: Policy, files: &FileSet, offset: u64) -> Policy {
     match &files.layout {
         Some(layout) => paced(policy, layout.get(), offset),
         None => policy,
@@ -207,17 +200,13 @@ fn policy_at(cx: &Context, files: &FileSet, offset: u64) -> sendfile::Policy {
 
 /// A layout that is not known yet gives the smallest window; one that does not tell the rate gives none.
 #[inline(never)]
-fn paced(
-    policy: sendfile::Policy,
-    layout: Option<&Option<Layout>>,
-    offset: u64,
-) -> sendfile::Policy {
+fn paced(policy: Policy, layout: Option<&Option<Layout>>, offset: u64) -> Policy {
     let expected = match layout {
         None => Some(0),
         Some(layout) => layout.as_ref().and_then(|layout| expected(layout, offset)),
     };
     let window = expected.map_or(policy.window, |bytes| policy.window.paced(bytes));
-    sendfile::Policy { window, ..policy }
+    Policy { window, ..policy }
 }
 
 /// The bytes that a player takes in [`Window::PACE`]: from here, or elsewhere if that is more, because
@@ -229,9 +218,9 @@ fn expected(layout: &Layout, offset: u64) -> Option<u64> {
 }
 
 /// Redirects a request for a directory without its slash to the path with a slash.
-fn redirect<'a>(head: &Head<'_>, resource: &Resource) -> Response<'a> {
-    let mut location = Vec::with_capacity(resource.path.len() + 8);
-    location.push(b'/');
+fn redirect<'a>(head: &Head<'_>, prefix: &[u8], resource: &Resource) -> Response<'a> {
+    let mut location = Vec::with_capacity(prefix.len() + resource.path.len() + 8);
+    path::encode(prefix, &mut location);
     path::encode(&resource.path, &mut location);
     location.push(b'/');
     if let Target::Origin { query: Some(query), .. } = head.target {
@@ -247,6 +236,7 @@ fn redirect<'a>(head: &Head<'_>, resource: &Resource) -> Response<'a> {
 fn listing<'a>(
     cx: &Context,
     head: &Head<'_>,
+    prefix: &[u8],
     resource: &Rc<Resource>,
     entries: &Rc<Listing>,
 ) -> Response<'a> {
@@ -254,7 +244,7 @@ fn listing<'a>(
         return page::error(bare(Status::ServiceUnavailable));
     }
     let json = negotiate::prefers_json(head.lines(Field::Accept));
-    let producer = ListingProducer::new(resource, entries, json);
+    let producer = ListingProducer::new(prefix, resource, entries, json);
     let head = ResponseHead {
         content_type: Some(producer.content_type().as_bytes().into()),
         cache_control: Some(b"no-cache".into()),

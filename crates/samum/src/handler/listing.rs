@@ -34,9 +34,15 @@ struct Pages {
 }
 
 impl ListingProducer {
-    /// Makes the listing of a directory.
-    pub(crate) fn new(resource: &Rc<Resource>, listing: &Rc<Listing>, json: bool) -> Self {
-        let pages = Pages::new(Rc::clone(listing), &resource.path, json);
+    /// Makes the listing of a directory, whose path is that of the resource behind a prefix.
+    pub(crate) fn new(
+        prefix: &[u8],
+        resource: &Rc<Resource>,
+        listing: &Rc<Listing>,
+        json: bool,
+    ) -> Self {
+        let path = [prefix, &resource.path].concat();
+        let pages = Pages::new(Rc::clone(listing), &path, json);
         Self { resource: Rc::clone(resource), pages }
     }
 
@@ -62,10 +68,10 @@ impl Producer for ListingProducer {
 }
 
 impl Pages {
-    /// `key` is the path of the directory with a slash at its end; it is empty for the root.
-    fn new(listing: Rc<Listing>, key: &[u8], json: bool) -> Self {
-        let title = format!("/{}", String::from_utf8_lossy(key));
-        Self { listing, title, is_root: key.is_empty(), json, next: 0, begun: false, ended: false }
+    /// `path` is the path of the directory with a slash at both ends.
+    fn new(listing: Rc<Listing>, path: &[u8], json: bool) -> Self {
+        let title = String::from_utf8_lossy(path).into_owned();
+        Self { listing, title, is_root: path == b"/", json, next: 0, begun: false, ended: false }
     }
 
     /// Makes the next piece; `None` after the last. No piece is empty.
@@ -227,7 +233,7 @@ mod tests {
     }
 
     fn render(listing: Listing, json: bool) -> String {
-        let mut pages = Pages::new(Rc::new(listing), b"a/", json);
+        let mut pages = Pages::new(Rc::new(listing), b"/a/", json);
         let mut out = Vec::new();
         while let Some(piece) = pages.next_piece() {
             assert!(!piece.is_empty());
@@ -271,7 +277,7 @@ mod tests {
     fn pieces_are_bounded_and_complete() {
         let many: Vec<Vec<u8>> = (0..5000).map(|n| format!("file {n:05}").into_bytes()).collect();
         let names: Vec<_> = many.iter().map(|name| (&name[..], FileKind::Regular)).collect();
-        let mut pages = Pages::new(Rc::new(listing(&names)), b"", true);
+        let mut pages = Pages::new(Rc::new(listing(&names)), b"/", true);
         let mut out = Vec::new();
         while let Some(piece) = pages.next_piece() {
             assert!(piece.len() < 2 * PIECE_BYTES);

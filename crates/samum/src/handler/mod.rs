@@ -1,8 +1,9 @@
 //! What requests are answered with: values that know no connection and no wire.
 
-pub mod files;
+pub(crate) mod files;
 pub(crate) mod listing;
 pub(crate) mod page;
+pub mod router;
 
 use core::fmt;
 use core::ops::Range;
@@ -17,6 +18,7 @@ pub use crate::content::{Finished, Ticket, Whole};
 use crate::context::Context;
 use crate::network::Origin;
 use crate::shell::Shell;
+use crate::site::SiteId;
 
 /// What answers requests.
 pub trait Handler {
@@ -109,7 +111,24 @@ pub trait Search: fmt::Debug {
 
 /// A response: status, fields and a body, which the session drops if the request was `HEAD`.
 #[derive(Debug)]
-pub struct Response<'a>(Form<'a>);
+pub struct Response<'a> {
+    form: Form<'a>,
+    /// The terms on which it is sent.
+    pub terms: Terms,
+}
+
+/// The terms on which a response is sent, beside its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// The site that the request was for.
+    pub site: SiteId,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self { site: SiteId::FIRST }
+    }
+}
 
 /// How a response is kept. Most are whole files, whose fields and body are described only if the
 /// session has no use for their [`Finished`] form.
@@ -134,7 +153,7 @@ impl<'a> Response<'a> {
     #[must_use]
     #[inline]
     pub const fn new(head: ResponseHead<'a>, body: Body) -> Self {
-        Self(Form::Made(Made { head, body }))
+        Self { form: Form::Made(Made { head, body }), terms: Terms { site: SiteId::FIRST } }
     }
 
     /// A response without a body.
@@ -147,14 +166,14 @@ impl<'a> Response<'a> {
     /// The whole of a file.
     #[must_use]
     pub const fn whole(whole: Whole<'a>) -> Self {
-        Self(Form::Whole(whole))
+        Self { form: Form::Whole(whole), terms: Terms { site: SiteId::FIRST } }
     }
 
     /// The same response as HTTP/1.1 sends it to a client whose connection stays open, if it was
     /// prepared: a cache beside the value.
     #[must_use]
     pub const fn finished(&self) -> Option<&'a Finished> {
-        match &self.0 {
+        match &self.form {
             Form::Whole(whole) => Some(&whole.variant().finished),
             Form::Made(_) => None,
         }
@@ -162,7 +181,7 @@ impl<'a> Response<'a> {
 
     /// Takes the body out.
     pub fn take_body(&mut self) -> Body {
-        match &mut self.0 {
+        match &mut self.form {
             Form::Whole(whole) => whole_body(*whole),
             Form::Made(made) => core::mem::take(&mut made.body),
         }
@@ -170,10 +189,10 @@ impl<'a> Response<'a> {
 
     /// The response in full.
     pub fn made(&mut self) -> &mut Made<'a> {
-        if let Form::Whole(whole) = self.0 {
-            *self = Self::new(whole.head(), whole_body(whole));
+        if let Form::Whole(whole) = self.form {
+            self.form = Form::Made(Made { head: whole.head(), body: whole_body(whole) });
         }
-        match &mut self.0 {
+        match &mut self.form {
             Form::Made(made) => made,
             Form::Whole(_) => unreachable!("it has just been made"),
         }

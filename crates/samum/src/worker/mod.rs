@@ -13,16 +13,15 @@ use std::sync::Arc;
 use ring::{Completion, Fd, Ring, Time};
 use sendfile::{Disk, DiskConfig, KernelTcp, PageCache};
 
-use crate::config::Tuning;
 use crate::context::Stats;
 use crate::crowd::Crowd;
 use crate::handler::Handler;
-use crate::handler::files::Files;
+use crate::handler::router::Router;
 use crate::log::{AccessLog, Sink};
 use crate::network::{Listeners, NetEvent, Network};
+use crate::serving::{Serving, Snapshot};
 use crate::session::{Http1, Session};
 use crate::shell::{Limit, Shell, kind};
-use crate::site::{SiteId, Sites};
 use connection::{After, Connection, Spare, Tools};
 use connections::{Connections, IDLERS_PAUSE, Idlers};
 use wheel::{Tick, Wheel};
@@ -36,7 +35,7 @@ const RECLAIMS_MAX: usize = 16;
 
 /// Everything that one thread serves: connections from the network `N`, each with a session `S`, and
 /// what the handler `H` answers.
-pub struct Worker<S: Session = Http1, N: Network = Listeners, H: Handler = Files> {
+pub struct Worker<S: Session = Http1, N: Network = Listeners, H: Handler = Router> {
     shell: Shell,
     handler: H,
     network: N,
@@ -65,9 +64,9 @@ pub struct Parts {
     pub ring: Ring,
     /// Listening sockets.
     pub listeners: Vec<Fd>,
-    /// The sites to serve.
-    pub sites: Sites,
-    /// The root directory of each site.
+    /// The configuration.
+    pub snapshot: Arc<Snapshot>,
+    /// The open directories of [`Snapshot::roots`].
     pub roots: Vec<Fd>,
     /// The places for connections, of all workers together.
     pub crowd: Arc<Crowd>,
@@ -75,8 +74,6 @@ pub struct Parts {
     pub page_cache: Arc<PageCache>,
     /// Open files this worker may keep.
     pub descriptors_max: usize,
-    /// The rest of the configuration.
-    pub tuning: Tuning,
     /// Where the access log goes and how it looks; the name is for messages.
     pub access: Option<(Fd, crate::LogFormat, String, bool)>,
     /// Where messages go.
@@ -84,10 +81,11 @@ pub struct Parts {
 }
 
 // All of an idle connection but its descriptor and its receive.
-const _: () = assert!(size_of::<Connection<Http1, KernelTcp, <Files as Handler>::Answer>>() <= 224);
+const _: () =
+    assert!(size_of::<Connection<Http1, KernelTcp, <Router as Handler>::Answer>>() <= 224);
 
 impl<S: Session> Worker<S> {
-    /// Begin to accept from listening sockets, and to serve the files of the sites.
+    /// Begin to accept from listening sockets, and to serve the sites of the snapshot.
     ///
     /// # Errors
     ///
@@ -95,7 +93,7 @@ impl<S: Session> Worker<S> {
     ///
     /// # Panics
     ///
-    /// If there is not one root for each site.
+    /// If there is not one open directory for each root of the snapshot.
     pub fn new(parts: Parts) -> io::Result<Self> {
         let network = Listeners::new(parts.listeners.clone());
         Self::over(parts, network)
@@ -111,16 +109,16 @@ impl<S: Session, N: Network> Worker<S, N> {
     ///
     /// # Panics
     ///
-    /// If there is not one root for each site.
+    /// If there is not one open directory for each root of the snapshot.
     pub fn over(mut parts: Parts, network: N) -> io::Result<Self> {
         let (roots, descriptors_max) = (core::mem::take(&mut parts.roots), parts.descriptors_max);
-        Self::with(parts, network, |shell| Files::new(roots, descriptors_max, shell))
+        Self::with(parts, network, |shell| Router::new(&roots, descriptors_max, shell))
     }
 
-    /// Serve a site from another directory from now on. Responses that have begun are completed from
-    /// the old one.
-    pub fn replace_root(&mut self, site: SiteId, root: Fd) {
-        self.handler.replace_root(&mut self.shell, site, root);
+    /// Serve one of [`Snapshot::roots`] from another directory from now on. Responses that have begun are
+    /// completed from the old one.
+    pub fn replace_root(&mut self, root: usize, directory: &Fd) {
+        self.handler.replace_root(&mut self.shell, root, directory);
     }
 }
 
@@ -133,12 +131,12 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     pub fn with(
         parts: Parts,
         network: N,
-        handler: impl FnOnce(&Shell) -> io::Result<H>,
+        handler: impl FnOnce(&mut Shell) -> io::Result<H>,
     ) -> io::Result<Self> {
         let config = DiskConfig {
             // Two descriptors each: half of what is left of an eighth beside loads.
             pipes: DiskConfig::default().pipes.min(parts.descriptors_max / 4),
-            patience: Some(parts.tuning.timeout_disk),
+            patience: Some(parts.snapshot.tuning().timeout_disk),
             token_base: kind::DISK,
             ..DiskConfig::default()
         };
@@ -147,9 +145,10 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             AccessLog::new(Sink::new(Some(fd), kind::ACCESS, &name, is_file), format)
         });
         let notes = Sink::new(parts.notes, kind::NOTE, "messages", false);
-        let shell = Shell::new(parts.ring, disk, Rc::new(parts.tuning), parts.sites, access, notes);
+        let serving = Rc::new(Serving::new(parts.snapshot, Vec::new()));
+        let mut shell = Shell::new(parts.ring, disk, serving, access, notes);
         let mut worker = Self {
-            handler: handler(&shell)?,
+            handler: handler(&mut shell)?,
             network,
             wheel: Wheel::new(shell.cx.now),
             shell,

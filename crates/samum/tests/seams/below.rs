@@ -10,7 +10,7 @@ use samum::session::Http1;
 use sendfile::{Drained, Failure, KernelTcp, Piece, Takes, Transport, Weight};
 
 use crate::cases::Site;
-use crate::world::{self, Make, assert_nothing_is_left, config, pass, serve_over, tuning};
+use crate::world::{self, Make, assert_nothing_is_left, config, options, pass, serve_over};
 
 /// A socket, and what has to leave through it before anything else.
 #[derive(Debug)]
@@ -209,7 +209,7 @@ pub(crate) fn bounds(range: &Range<u64>) -> Range<usize> {
 pub(crate) fn assert_a_part_is_counted<T: Transport>(make: Make<T>, head: &[u8]) {
     let site = Site::new("empty");
     let world = world::make(config(1), &site);
-    let mut worker = serve_over::<Http1, T>(&world, tuning(&site), make);
+    let mut worker = serve_over::<Http1, T>(&world, options(&site), make);
     let peer = world.connect();
     peer.send(head);
     peer.send(&[0; 10_000]);

@@ -11,7 +11,7 @@ use std::rc::{Rc, Weak};
 use http::{Head, ResponseHead, Status, Target};
 use ring::{Completion, Op};
 use samum::context::Context;
-use samum::handler::files::Files;
+use samum::handler::router::Router;
 use samum::handler::{
     AnswerSize, Body, BodySink, Found, Handler, Part, Produced, Producer, Request, Response, Ticket,
 };
@@ -54,7 +54,7 @@ struct Spring {
 /// Files, and bodies that dribble.
 #[derive(Debug)]
 struct Dribble {
-    files: Files,
+    files: Router,
     springs: HashMap<u64, Weak<RefCell<Spring>>>,
     next: u64,
     woken: VecDeque<Ticket>,
@@ -62,7 +62,7 @@ struct Dribble {
 
 #[derive(Debug)]
 enum Answer {
-    File(<Files as Handler>::Answer),
+    File(<Router as Handler>::Answer),
     Dribble(Rc<RefCell<Spring>>),
 }
 

@@ -10,7 +10,7 @@ use std::rc::{Rc, Weak};
 use http::{FieldSection, Head, ResponseHead, Status, Target};
 use ring::{Completion, Op};
 use samum::context::Context;
-use samum::handler::files::Files;
+use samum::handler::router::Router;
 use samum::handler::{
     AnswerSize, Body, BodySink, Consumer, Found, Handler, Part, Produced, Producer, Request,
     Response, Ticket,
@@ -74,13 +74,13 @@ struct EchoProducer(Shared);
 
 #[derive(Debug)]
 enum Answer {
-    File(<Files as Handler>::Answer),
+    File(<Router as Handler>::Answer),
     Echo(Shared),
 }
 
 #[derive(Debug)]
 struct Echo {
-    files: Files,
+    files: Router,
     loops: HashMap<(u64, u32), Weak<RefCell<Loop>>>,
     news: Rc<RefCell<News>>,
     /// Bytes that consumers have taken.

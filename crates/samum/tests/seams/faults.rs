@@ -16,8 +16,8 @@ use crate::cases::Site;
 use crate::lossy::{Lossy, LossyClient};
 use crate::record::{RecordClient, Records, SECRET};
 use crate::world::{
-    self, Chance, Client, Dial, Make, Plain, assert_nothing_is_left, config, for_seeds, serve_over,
-    tuning,
+    self, Chance, Client, Dial, Make, Plain, assert_nothing_is_left, config, for_seeds, options,
+    serve_over,
 };
 
 const SEEDS: u64 = 200;
@@ -133,7 +133,7 @@ fn run<T: Transport, C: Client>(seed: u64, make: Make<T>, dial: Dial<C>) {
         .into_iter()
         .fold(Site::new("faults"), |site, (name, content)| site.file(name, content));
     let world = world::make(faulty(seed, &mut chance), &site);
-    let mut worker = serve_over::<Http1, T>(&world, tuning(&site), make);
+    let mut worker = serve_over::<Http1, T>(&world, options(&site), make);
     let mut askers: Vec<_> =
         (0..CLIENTS).map(|_| Asker::new(Rc::new(world.connect()), dial, &mut chance)).collect();
     let mut rounds = 0;

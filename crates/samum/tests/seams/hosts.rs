@@ -4,14 +4,15 @@
 use core::time::Duration;
 use std::ffi::CString;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ring::sim::World;
 use ring::{Event, Fd, Op, OpenHow, Ring};
-use samum::config::Tuning;
-use samum::handler::files::Files;
+use samum::config::{Action, Config, FileRules, Files, Route, Site, Tuning};
+use samum::handler::router::Router;
 use samum::network::Listeners;
+use samum::serving::Snapshot;
 use samum::session::Http1;
-use samum::site::Sites;
 use samum::worker::Worker;
 
 use crate::stage::{content, parse};
@@ -37,11 +38,30 @@ const HOSTS: [(&str, usize); 8] = [
 
 struct Stage {
     world: World,
-    worker: Worker<Http1, Listeners, Files>,
+    worker: Worker<Http1, Listeners, Router>,
     /// The devices of the directories.
     devices: [u64; 4],
     /// The last of [`DIRECTORIES`].
     new: Fd,
+}
+
+/// The sites, each with a directory of its own.
+fn sites() -> Config {
+    let mut config = Config::default();
+    let site = config.sites.remove(0);
+    for (root, host) in
+        ["one", "two", "three"].into_iter().zip(["one.example", "two.example", "*.three.example"])
+    {
+        let files = Files { root: root.into(), rules: FileRules::default() };
+        let route = Route { action: Action::Files(files), ..Route::default() };
+        config.sites.push(Site {
+            hosts: vec![host.to_owned()],
+            routes: vec![route],
+            is_default: root == "one",
+            ..site.clone()
+        });
+    }
+    config
 }
 
 /// The bytes of a file.
@@ -75,8 +95,7 @@ impl Stage {
         let root = parts.roots.remove(0);
         let [one, two, three, new] = DIRECTORIES.map(|name| open(&mut parts.ring, &root, name));
         parts.roots = vec![one, two, three];
-        let hosts: [&[&str]; 3] = [&["one.example"], &["two.example"], &["*.three.example"]];
-        parts.sites = Sites::new(hosts).expect("valid hosts");
+        parts.snapshot = Arc::new(Snapshot::new(&sites()).expect("valid hosts"));
         let network = Listeners::new(parts.listeners.clone());
         let worker = Worker::over(parts, network).expect("memory");
         Self { world, worker, devices, new }
@@ -171,8 +190,7 @@ fn another_root_for_one_site_leaves_the_files_of_the_others_cached() {
         // From now on no open, stat or read of the other sites would end. The bytes of their large
         // files are in the page cache.
         stage.devices[1..3].iter().for_each(|device| stage.world.hang(*device));
-        let first = Sites::default().ids().next().expect("a site");
-        stage.worker.replace_root(first, stage.new.clone());
+        stage.worker.replace_root(0, &stage.new);
         for (host, directory) in &HOSTS[..3] {
             let directory = if *directory == 0 { 3 } else { *directory };
             stage.check(&mut client, &mut at, host, directory);

@@ -3,6 +3,8 @@
 
 #[path = "../cases/mod.rs"]
 mod cases;
+#[path = "../common/options.rs"]
+mod options;
 
 mod below;
 mod dribble;

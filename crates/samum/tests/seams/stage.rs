@@ -10,12 +10,13 @@ use ring::sim::World;
 use samum::config::Tuning;
 use samum::crowd::Crowd;
 use samum::handler::Handler;
-use samum::handler::files::Files;
+use samum::handler::router::Router;
 use samum::network::Listeners;
 use samum::session::Http1;
 use samum::shell::Shell;
-use samum::site::Sites;
 use samum::worker::{Parts, Worker};
+
+use crate::options::Options;
 
 /// Open files that the worker may keep.
 const DESCRIPTORS_MAX: usize = 6;
@@ -79,25 +80,24 @@ impl<H: Handler> Stage<H> {
     pub(crate) fn new(
         world: World,
         tuning: Tuning,
-        handler: impl FnOnce(Files, &Shell) -> H,
+        handler: impl FnOnce(Router, &Shell) -> H,
     ) -> Self {
         let ring = Ring::simulated(&world);
         let root = ring.sim_root(&world);
         let network = Listeners::new(vec![ring.sim_listener(&world)]);
         let parts = Parts {
             listeners: Vec::new(),
-            sites: Sites::default(),
+            snapshot: Options::from(tuning).snapshot(),
             roots: Vec::new(),
             crowd: Crowd::new(1000),
             page_cache: Arc::default(),
             descriptors_max: DESCRIPTORS_MAX,
-            tuning,
             access: None,
             notes: None,
             ring,
         };
         let worker = Worker::with(parts, network, |shell| {
-            Ok(handler(Files::new(vec![root], DESCRIPTORS_MAX, shell)?, shell))
+            Ok(handler(Router::new(&[root], DESCRIPTORS_MAX, shell)?, shell))
         });
         Self { world, worker: worker.unwrap() }
     }

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
+use crate::options::Options;
 use ring::sim::World;
-use samum::config::Tuning;
 use samum::network::Network;
 use samum::session::Http1;
 use samum::worker::Worker;
@@ -16,7 +16,7 @@ use crate::lossy::{Lossy, LossyClient};
 use crate::record::{RecordClient, Records, SECRET};
 use crate::world;
 use crate::world::{
-    Client, Dial, Make, Plain, assert_nothing_is_left, config, run_until, serve_over, tuning,
+    Client, Dial, Make, Plain, assert_nothing_is_left, config, options, run_until, serve_over,
 };
 
 #[test]
@@ -36,8 +36,8 @@ fn over_a_lossy_network() {
 
 /// Runs all cases over transports that `make` makes.
 fn run_all<T: Transport, C: Client>(make: Make<T>, dial: Dial<C>) {
-    run_over(|world, tuning| {
-        let (worker, seed, world) = (serve_over(world, tuning, make), world.seed(), world.clone());
+    run_over(|world, options| {
+        let (worker, seed, world) = (serve_over(world, options, make), world.seed(), world.clone());
         (worker, move || dial(Rc::new(world.connect()), seed))
     });
 }
@@ -45,12 +45,12 @@ fn run_all<T: Transport, C: Client>(make: Make<T>, dial: Dial<C>) {
 /// Runs all cases of the table, cold and then warm. `serve` makes a worker for each site, and a
 /// function that connects clients to it.
 pub(crate) fn run_over<N: Network, C: Client, D: FnMut() -> C>(
-    serve: impl Fn(&World, Tuning) -> (Worker<Http1, N>, D),
+    serve: impl Fn(&World, Options) -> (Worker<Http1, N>, D),
 ) {
     let (mut count, mut faults) = (0, Vec::new());
     for (seed, site) in (0..).zip(sites()) {
         let world = world::make(config(seed), &site);
-        let (mut worker, mut connect) = serve(&world, tuning(&site));
+        let (mut worker, mut connect) = serve(&world, options(&site));
         for cut in Cut::ALL {
             for case in &site.cases {
                 count += 1;

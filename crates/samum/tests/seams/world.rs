@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 use ring::sim::{Config, End, Peer, World};
 use ring::{Ring, Time};
-use samum::config::Tuning;
+use samum::config::FileRules;
 use samum::crowd::Crowd;
 use samum::handler::Handler;
 use samum::network::{Listeners, Network};
 use samum::session::Session;
-use samum::site::Sites;
 use samum::worker::{Parts, Worker};
 use sendfile::{KernelTcp, Transport};
 
 use crate::cases::{Kind, MODIFIED, Site};
+use crate::options::Options;
 
 /// Longest time between two looks of a test at the world.
 const STEP: Duration = Duration::from_millis(20);
@@ -61,25 +61,24 @@ pub(crate) fn make(config: Config, site: &Site) -> World {
 }
 
 /// The options that a site is served with.
-pub(crate) fn tuning(site: &Site) -> Tuning {
-    let mut tuning = Tuning { listing: site.listing, ..Tuning::default() };
+pub(crate) fn options(site: &Site) -> Options {
+    let mut rules = FileRules { listing: site.listing, ..FileRules::default() };
     if let Some(index) = site.index {
-        index.clone_into(&mut tuning.index);
+        index.clone_into(&mut rules.index);
     }
-    tuning
+    Options::from(rules)
 }
 
 /// The parts of a worker in this world, with one listener.
-pub(crate) fn parts(world: &World, tuning: Tuning) -> Parts {
+pub(crate) fn parts(world: &World, options: impl Into<Options>) -> Parts {
     let ring = Ring::simulated(world);
     Parts {
         listeners: vec![ring.sim_listener(world)],
-        sites: Sites::default(),
+        snapshot: options.into().snapshot(),
         roots: vec![ring.sim_root(world)],
         crowd: Crowd::new(1000),
         page_cache: Arc::default(),
         descriptors_max: 64,
-        tuning,
         access: None,
         notes: None,
         ring,
@@ -87,8 +86,8 @@ pub(crate) fn parts(world: &World, tuning: Tuning) -> Parts {
 }
 
 /// A worker that serves the files of this world in sessions `S` over the kernel's TCP.
-pub(crate) fn serve<S: Session>(world: &World, tuning: Tuning) -> Worker<S> {
-    Worker::new(parts(world, tuning)).expect("memory")
+pub(crate) fn serve<S: Session>(world: &World, options: impl Into<Options>) -> Worker<S> {
+    Worker::new(parts(world, options)).expect("memory")
 }
 
 /// A function that makes the transport of a connection, of the socket and the listener's index.
@@ -97,10 +96,10 @@ pub(crate) type Make<T> = fn(KernelTcp, usize) -> T;
 /// The same over transports that `make` makes.
 pub(crate) fn serve_over<S: Session, T: Transport>(
     world: &World,
-    tuning: Tuning,
+    options: Options,
     make: Make<T>,
 ) -> Worker<S, Listeners<Make<T>>> {
-    let parts = parts(world, tuning);
+    let parts = parts(world, options);
     let network = Listeners::with(parts.listeners.clone(), make);
     Worker::over(parts, network).expect("memory")
 }

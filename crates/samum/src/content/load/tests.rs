@@ -9,14 +9,13 @@ use sendfile::Account;
 use super::super::answer::Ticket;
 use super::super::resource::{FileSet, Variant};
 use super::*;
-use crate::config::Tags;
 
 /// A descriptor that knows when it is closed.
 type File = Rc<u32>;
 
 /// The system that a load asks.
 struct World {
-    policy: Policy,
+    rules: FileRules,
     has_proc: bool,
     pool: BufferPool,
     asks: Vec<(usize, Ask<File>)>,
@@ -31,7 +30,7 @@ impl World {
         let size = usize::try_from(FINISHED_BYTES_MAX).unwrap();
         let index = "index.html".to_owned();
         Self {
-            policy: Policy { index, listing: true, keep: true, tags: Tags::Stat },
+            rules: FileRules { index, listing: true, ..FileRules::default() },
             has_proc: true,
             pool: BufferPool::new(size, BUFFERS).unwrap(),
             asks: Vec::new(),
@@ -50,7 +49,7 @@ impl World {
     }
 
     fn begin(&mut self, path: &str, way: Way) -> Load<File> {
-        let mut load = Load::new(SiteId::FIRST, path.as_bytes().into(), None, None);
+        let mut load = Load::new(TreeId::new(0), path.as_bytes().into(), None, None);
         let look = self.look(way);
         self.look_with(&mut load, look);
         load
@@ -58,7 +57,7 @@ impl World {
 
     fn look_with(&mut self, load: &mut Load<File>, look: Look<File>) {
         let mut tools = Tools {
-            policy: &self.policy,
+            rules: &self.rules,
             has_proc: &mut self.has_proc,
             pool: &self.pool,
             asks: &mut self.asks,
@@ -70,7 +69,7 @@ impl World {
     fn reply(&mut self, load: &mut Load<File>, part: usize, reply: Reply<File>) -> Next<File> {
         self.asks.clear();
         let mut tools = Tools {
-            policy: &self.policy,
+            rules: &self.rules,
             has_proc: &mut self.has_proc,
             pool: &self.pool,
             asks: &mut self.asks,
@@ -80,7 +79,7 @@ impl World {
 
     fn admit(&mut self, load: &mut Load<File>, files: usize) -> Next<File> {
         let mut tools = Tools {
-            policy: &self.policy,
+            rules: &self.rules,
             has_proc: &mut self.has_proc,
             pool: &self.pool,
             asks: &mut self.asks,
@@ -212,7 +211,7 @@ fn a_path_is_found_without_links_and_then_through_them() {
 fn finding() {
     let found = |path, listing, reply: &dyn Fn(&mut World) -> Reply<File>| {
         let world = &mut World::new();
-        world.policy.listing = listing;
+        world.rules.listing = listing;
         let mut load = world.begin(path, Way::Watched);
         let reply = reply(world);
         (end(world.reply(&mut load, 0, reply)), world.asked().join(", "))
@@ -439,7 +438,7 @@ fn cached(stat: Stat, settled: bool) -> Rc<Resource> {
     let codings = Codings::default();
     let files = FileSet { content_type, plain, encoded, codings, layout: None };
     Rc::new(Resource {
-        site: SiteId::FIRST,
+        tree: TreeId::new(0),
         path: (*b"a.png").into(),
         kind: Kind::File(files),
         validated: Time::from_nanos(0).into(),
@@ -530,7 +529,7 @@ fn every_load_ends_and_gives_back_what_it_holds() {
     for seed in 0..20_000 {
         let random = &mut Random(seed);
         let world = &mut World::new();
-        world.policy.listing = random.below(2) == 0;
+        world.rules.listing = random.below(2) == 0;
         world.has_proc = random.below(4) > 0;
         let path = ["a", "a/", "", "d/e.html", "a.png"][random.below(5)];
         let ways = [Way::Watched, Way::Unwatched, Way::Linked];

@@ -12,16 +12,15 @@ use proptest::test_runner::{Config, TestRunner};
 use super::body::{BodyFraming, Producing};
 use super::work::{PRODUCED_TURN_BYTES_MAX, TURN_BYTES_MAX, TURN_REQUESTS_MAX};
 use super::*;
-use crate::config::Tuning;
 use crate::handler::{BodySink, Part, Producer};
-use crate::site::Sites;
+
 use sendfile::Failure;
 
 /// The time at which every state below began to wait. The events come a second later.
 const START: Time = Time::from_nanos(1_000_000_000_000);
 
 fn context() -> Context {
-    let mut cx = Context::new(Rc::new(Tuning::default()), Sites::default(), true);
+    let mut cx = Context::new(Rc::default(), true);
     cx.tick(START + Duration::from_secs(1), 1_000_000_000);
     cx
 }

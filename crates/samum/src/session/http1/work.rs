@@ -340,7 +340,7 @@ impl Work {
             && !is_http10
             && self.incoming.is_none()
         {
-            let record = Record::new(cx, head, Status::Ok, asked_at);
+            let record = Record::new(cx, head, Status::Ok, asked_at, response.terms.site);
             let body_at = self.stream.promised() + finished.head_len as u64;
             let stream = &mut self.stream;
             finished.send(cx.unix, &cx.date, !is_head, |piece| stream.push(piece));
@@ -353,9 +353,10 @@ impl Work {
             }
             return false;
         }
+        let site = response.terms.site;
         let made = response.made();
         let (fields, body) = (&mut made.head, core::mem::take(&mut made.body));
-        let record = Record::new(cx, head, fields.status, asked_at);
+        let record = Record::new(cx, head, fields.status, asked_at, site);
         let is_tunnel = self.switch(fields.status);
         let framing = match fields.content_length {
             _ if is_tunnel => BodyFraming::Close,

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use ring::sim::{Config, Counts, Peer, World};
-use samum::config::Tuning;
+use samum::config::{FileRules, Tuning};
 use samum::network::Network;
 use samum::session::Session;
 use samum::worker::Worker;
@@ -159,8 +159,8 @@ fn assert_all_is_given_back<S: Session, N: Network>(world: &World, worker: &mut 
     assert_eq!(worker.held(), (0, 0), "bytes of connections, buffers of the disk");
 }
 
-fn listing() -> Tuning {
-    Tuning { listing: true, ..Tuning::default() }
+fn listing() -> FileRules {
+    FileRules { listing: true, ..FileRules::default() }
 }
 
 #[test]
@@ -265,11 +265,9 @@ fn lanes_take_turns() {
 fn a_lane_that_fails_ends_alone() {
     for_seeds(20, |seed| {
         let (world, _) = make(Config::new(seed));
-        let tuning = Tuning {
-            policy: Policy { window: Window::of(0), ..Policy::default() },
-            ..Tuning::default()
-        };
-        let mut worker = serve::<Framed>(&world, tuning);
+        let policy = Policy { window: Window::of(0), ..Policy::default() };
+        let rules = FileRules { policy, ..FileRules::default() };
+        let mut worker = serve::<Framed>(&world, rules);
         let mut client = Client::new(&world);
         client.peer.set_read_rate(Some(1_000_000));
         let (cut, whole) = (client.get("f1000000"), client.get(SLOW));
@@ -499,7 +497,7 @@ fn every_byte_is_right_in_random_worlds() {
         let (world, device) = make(config);
         let mut worker = serve::<Framed>(
             &world,
-            Tuning { policy: Policy { caching, ..Policy::default() }, ..Tuning::default() },
+            FileRules { policy: Policy { caching, ..Policy::default() }, ..FileRules::default() },
         );
         let mut clients: Vec<_> =
             (0..1 + chance.below(6)).map(|_| Scripted::new(&world, seed, &mut chance)).collect();

@@ -3,9 +3,9 @@
 use core::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use crate::options::Options;
 use ring::sim::{End, Peer, World};
 use ring::{Event, Op};
-use samum::config::Tuning;
 use samum::session::Http1;
 use samum::worker::Worker;
 use testkit::{Content, Response};
@@ -14,7 +14,7 @@ use super::{BODY_BYTES_MAX, HEAD_BYTES, Interface, frame};
 use crate::cases::Site;
 use crate::table::run_over;
 use crate::world::{
-    Client, assert_nothing_is_left, config, for_seeds, make, parts, run_until, tuning,
+    Client, assert_nothing_is_left, config, for_seeds, make, options, parts, run_until,
 };
 
 /// The clients' end of the interface.
@@ -88,10 +88,10 @@ impl Client for LaneClient {
 /// A worker whose only way to the world is an interface, and the other end of that.
 fn serve(
     world: &World,
-    tuning: Tuning,
+    options: Options,
     shared: &Rc<Cell<usize>>,
 ) -> (Worker<Http1, Interface>, Rc<RefCell<Far>>) {
-    let mut parts = parts(world, tuning);
+    let mut parts = parts(world, options);
     let listener = parts.listeners.pop().expect("one");
     let accept = parts.ring.submit(Op::Accept(listener), 0);
     let peer = world.connect();
@@ -113,8 +113,8 @@ fn serve(
 
 #[test]
 fn the_table_over_an_interface() {
-    run_over(|world, tuning| {
-        let (worker, far) = serve(world, tuning, &Rc::default());
+    run_over(|world, options| {
+        let (worker, far) = serve(world, options, &Rc::default());
         (worker, move || LaneClient::new(&far))
     });
 }
@@ -133,7 +133,7 @@ fn many_connections_share_the_reads_of_an_interface() {
     for_seeds(10, |seed| {
         let world = make(config(seed), &site);
         let shared = Rc::default();
-        let (mut worker, far) = serve(&world, tuning(&site), &shared);
+        let (mut worker, far) = serve(&world, options(&site), &shared);
         let mut clients: Vec<_> = (0..CLIENTS).map(|_| LaneClient::new(&far)).collect();
         for _ in 0..REQUESTS {
             for (number, client) in clients.iter_mut().enumerate() {

@@ -12,7 +12,7 @@ use super::{BODY_BYTES_MAX, CLOSE, DATA, FINISHED, HELLO, Key, NEW_KEY, Records,
 use crate::below::{Layered, assert_a_part_is_counted};
 use crate::cases::Site;
 use crate::world::{
-    Client, Make, assert_nothing_is_left, config, make, parts, pass, run_until, serve_over, tuning,
+    Client, Make, assert_nothing_is_left, config, make, options, parts, pass, run_until, serve_over,
 };
 
 /// The client's end.
@@ -105,7 +105,7 @@ impl Client for RecordClient {
 fn each_listener_has_a_secret_of_its_own() {
     let site = Site::new("secrets").file("f", "hello");
     let world = make(config(1), &site);
-    let mut parts = parts(&world, tuning(&site));
+    let mut parts = parts(&world, options(&site));
     parts.listeners.push(parts.ring.sim_listener(&world));
     let numbers: Vec<i32> = parts.listeners.iter().map(ring::Fd::raw).collect();
     let secrets = vec![10, 20];
@@ -188,6 +188,6 @@ fn serve_one_file() -> (World, Server) {
     let site = Site::new("one file").file("f", "hello");
     let world = make(config(1), &site);
     let worker =
-        serve_over(&world, tuning(&site), |tcp, _| Layered::new(tcp, Records::new(SECRET)));
+        serve_over(&world, options(&site), |tcp, _| Layered::new(tcp, Records::new(SECRET)));
     (world, worker)
 }

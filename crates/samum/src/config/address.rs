@@ -1,0 +1,47 @@
+//! The addresses that the server listens on.
+
+use core::fmt;
+use core::net::SocketAddr;
+use std::path::PathBuf;
+
+/// The address of a listener.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// TCP.
+    Ip(SocketAddr),
+    /// A stream socket in the file system.
+    Unix(UnixSocket),
+}
+
+/// A stream socket in the file system.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct UnixSocket {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its permissions, if not 0777 less the umask. Users with write permission can connect.
+    pub mode: Option<u32>,
+    /// The name or number of the user that will own it.
+    pub user: Option<String>,
+    /// The name or number of the group that will own it.
+    pub group: Option<String>,
+}
+
+impl Address {
+    /// The port, if it has one.
+    #[must_use]
+    pub const fn port(&self) -> Option<u16> {
+        match self {
+            Self::Ip(address) => Some(address.port()),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Unix(socket) => write!(f, "unix:{}", socket.path.display()),
+        }
+    }
+}

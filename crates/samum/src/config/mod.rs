@@ -1,0 +1,332 @@
+//! The configuration of the server, after parsing.
+
+mod address;
+
+use core::net::Ipv4Addr;
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use ring::Choice;
+use sendfile::Policy;
+
+pub use crate::access::{Access, Prefix};
+use crate::budget::WORKER_BYTES_MAX;
+pub use crate::pattern::Pattern;
+pub use address::{Address, UnixSocket};
+
+/// The configuration of `samum serve`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The settings of the process.
+    pub server: Server,
+    /// The sites; at least one.
+    pub sites: Vec<Site>,
+}
+
+impl Config {
+    /// The configuration of a server with one site, which serves the files of a directory to all requests.
+    #[must_use]
+    pub fn of_directory(files: Files, listen: Vec<Address>, log: Log, server: Server) -> Self {
+        let route = Route { action: Action::Files(files), ..Route::default() };
+        let site = Site {
+            name: "default".to_owned(),
+            listen,
+            hosts: Vec::new(),
+            is_default: true,
+            log,
+            routes: vec![route],
+        };
+        Self { server, sites: vec![site] }
+    }
+}
+
+/// The files of the working directory are served on port 8080 of this machine.
+impl Default for Config {
+    fn default() -> Self {
+        let files = Files { root: ".".into(), rules: FileRules::default() };
+        let listen = Address::Ip((Ipv4Addr::LOCALHOST, 8080).into());
+        Self::of_directory(files, vec![listen], Log::default(), Server::default())
+    }
+}
+
+/// The settings of the process: `[server]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    /// The number of workers, each of which is a thread; at least one.
+    pub threads: usize,
+    /// The kernel interface that the workers use.
+    pub driver: Choice,
+    /// The socket for `samum reload`.
+    pub control: Option<PathBuf>,
+    /// The proxies that are believed when they say for whom they ask.
+    pub trusted_proxies: Vec<Prefix>,
+    /// The format of messages to the operator.
+    pub error_format: ErrorFormat,
+    /// The settings of each worker.
+    pub tuning: Tuning,
+}
+
+impl Default for Server {
+    /// One worker.
+    fn default() -> Self {
+        Self {
+            threads: 1,
+            driver: Choice::Auto,
+            control: None,
+            trusted_proxies: Vec::new(),
+            error_format: ErrorFormat::Text,
+            tuning: Tuning::default(),
+        }
+    }
+}
+
+/// A site: what is served to requests for some hosts: `[[site]]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Site {
+    /// The name of the site in metrics: its first host, or `default`.
+    pub name: String,
+    /// The addresses to listen on; at least one. Sites may share an address.
+    pub listen: Vec<Address>,
+    /// The hosts, in the form that [`Sites::new`](crate::site::Sites::new) takes.
+    pub hosts: Vec<String>,
+    /// True if the site gets the requests for hosts that no site of its address has. If no site is the
+    /// default, the first one is.
+    pub is_default: bool,
+    /// The access log.
+    pub log: Log,
+    /// The routes; the order counts only among those with the same path and a pattern.
+    pub routes: Vec<Route>,
+}
+
+/// An access log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Log {
+    /// The destination.
+    pub target: LogTarget,
+    /// The format of its lines.
+    pub format: LogFormat,
+}
+
+/// A route: what is done with the requests for some paths of a site: `[[site.route]]`. What a route
+/// inherits from its site has been put into it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Route {
+    /// The path, which begins with a slash. If it ends with one, the route has all paths below it; if it
+    /// does not, the path itself, too.
+    pub path: String,
+    /// A pattern that the whole path of a request must match, too.
+    pub pattern: Option<Pattern>,
+    /// True if no request reaches the route directly: it is reached by hand-over only.
+    pub is_internal: bool,
+    /// The clients that may use it.
+    pub access: Access,
+    /// The limits for each client.
+    pub limits: Limits,
+    /// The changes of the fields of responses.
+    pub headers: Vec<HeaderRule>,
+    /// The pages for statuses: paths of the same site.
+    pub errors: BTreeMap<u16, String>,
+    /// True if responses have a `Server-Timing` field.
+    pub server_timing: bool,
+    /// The action.
+    pub action: Action,
+}
+
+impl Default for Route {
+    /// All paths of a site, which are forbidden to nobody, lead to the files of the working directory.
+    fn default() -> Self {
+        let files = Files { root: ".".into(), rules: FileRules::default() };
+        Self {
+            path: "/".to_owned(),
+            pattern: None,
+            is_internal: false,
+            access: Access::default(),
+            limits: Limits::default(),
+            headers: Vec::new(),
+            errors: BTreeMap::new(),
+            server_timing: false,
+            action: Action::Files(files),
+        }
+    }
+}
+
+/// The action of a route.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Files are served.
+    Files(Files),
+    /// The client is sent elsewhere.
+    Redirect(Redirect),
+    /// A program makes the response (RFC 3875).
+    Cgi(Cgi),
+    /// The response has the counters of the server.
+    Metrics,
+}
+
+/// The files of a directory, and the rules by which they are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// The directory.
+    pub root: PathBuf,
+    /// The rules.
+    pub rules: FileRules,
+}
+
+/// The rules by which files are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileRules {
+    /// The name of the file that is served for its directory.
+    pub index: String,
+    /// True if directories without that file are listed.
+    pub listing: bool,
+    /// The treatment of the files that are sent.
+    pub policy: Policy,
+    /// The source of entity tags.
+    pub tags: Tags,
+}
+
+/// A redirection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redirect {
+    /// The target: a path or a URL, in which `$1` to `$9` stand for what the stars of the pattern have
+    /// matched, and `$0` for the rest of the path behind the route's.
+    pub to: String,
+    /// The status: 301, 302, 303, 307 or 308.
+    pub status: u16,
+}
+
+/// The programs of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cgi {
+    /// The directory.
+    pub root: PathBuf,
+    /// The maximum number of programs that run at once, of all workers together.
+    pub processes_max: u32,
+    /// A program that has not ended after this time is killed.
+    pub timeout: Duration,
+    /// Bytes that a program may put out.
+    pub output_max: u64,
+}
+
+/// Limits for each client address; IPv6 clients are counted by their /64.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Limits {
+    /// Open connections.
+    pub connections: Option<u32>,
+    /// Requests.
+    pub requests: Option<Rate>,
+    /// Bytes per second that a connection is sent.
+    pub bytes_per_second: Option<u64>,
+}
+
+/// A rate, as a token bucket has it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    /// Tokens per second.
+    pub per_second: f64,
+    /// The size of the bucket.
+    pub burst: u32,
+}
+
+/// A change of the fields of responses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderRule {
+    /// The pattern that the path of a request must match; without one all do.
+    pub pattern: Option<Pattern>,
+    /// Names and values of fields that responses have, instead of others with these names.
+    pub set: Vec<(String, String)>,
+    /// The names of fields that are left out.
+    pub remove: Vec<String>,
+}
+
+/// The settings of one worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// Bytes that the connections of one worker may hold together with its cached responses. Beyond
+    /// them each connection has one response at a time.
+    pub memory_bytes_max: u64,
+    /// The maximum number of connections of all workers together.
+    pub connections_max: usize,
+    /// An idle connection is closed after this time.
+    pub timeout_idle: Duration,
+    /// A request that is not complete after this time is answered 408.
+    pub timeout_header: Duration,
+    /// A connection whose peer takes less than [`rate_min`](Self::rate_min) for this long is closed.
+    pub timeout_send: Duration,
+    /// A request whose file a disk has not brought after this time is answered 503. If its response has
+    /// begun, its connection is closed.
+    pub timeout_disk: Duration,
+    /// Bytes per second that a peer must take while a response waits for it. It must always take at
+    /// least one byte in each `timeout_send`.
+    pub rate_min: u64,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            memory_bytes_max: WORKER_BYTES_MAX,
+            connections_max: 16 * 1024,
+            timeout_idle: Duration::from_secs(75),
+            timeout_header: Duration::from_secs(20),
+            timeout_send: Duration::from_secs(30),
+            timeout_disk: Duration::from_secs(30),
+            rate_min: 64,
+        }
+    }
+}
+
+impl Default for FileRules {
+    fn default() -> Self {
+        Self {
+            index: "index.html".to_owned(),
+            listing: false,
+            policy: Policy::default(),
+            tags: Tags::Stat,
+        }
+    }
+}
+
+/// The source of entity tags.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tags {
+    /// Size, times of modification and of change, inode.
+    #[default]
+    Stat,
+    /// The contents.
+    Hash,
+}
+
+/// The destination of the access log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum LogTarget {
+    /// No log.
+    #[default]
+    None,
+    /// Standard output.
+    Stdout,
+    /// The end of a file.
+    File(PathBuf),
+}
+
+/// The format of a line of the access log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, clap::ValueEnum)]
+pub enum LogFormat {
+    /// `host - - [date] "request" status bytes`
+    Common,
+    /// The same with referrer and user agent; most tools read this.
+    #[default]
+    Combined,
+    /// One JSON object per line.
+    Json,
+}
+
+/// The format of messages to the operator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ErrorFormat {
+    /// Lines of text, which begin with `samum:`.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}

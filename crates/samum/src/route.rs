@@ -1,0 +1,228 @@
+//! The choice of a request's route by its path, among the routes of a site.
+//!
+//! The longest path wins. Among the routes of the same path those with a pattern come first, in the order
+//! of the configuration; if none of them matches and there is no other, the next shorter path is tried.
+
+use crate::config::Pattern;
+
+/// The number of a route, in the order of all routes of all sites.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RouteId(u32);
+
+/// The paths of the routes of a site.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Routes {
+    /// The only route, if it has all paths: no search is needed then.
+    all: Option<RouteId>,
+    /// The paths in order. A path that ends with a slash has all that begin with it, any other has itself
+    /// alone. So those that a path begins with are the last one that is not behind it, and those
+    /// [above](Node::above).
+    nodes: Vec<Node>,
+}
+
+/// The routes of one path.
+#[derive(Clone, Debug)]
+struct Node {
+    path: Box<[u8]>,
+    /// The routes with a pattern, in order.
+    patterns: Vec<(Pattern, RouteId)>,
+    /// The route for what no pattern matches.
+    rest: Option<RouteId>,
+    /// The index of the longest other path that has this one.
+    above: Option<u32>,
+}
+
+impl RouteId {
+    /// The id of the route at this position of a list.
+    pub(crate) fn new(index: usize) -> Self {
+        Self(u32::try_from(index).expect("fewer routes than 2³²"))
+    }
+
+    /// The position in a list with one entry for each route.
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl Routes {
+    /// Takes the paths and patterns of routes, in the order of the configuration. Of several routes with
+    /// the same path and without a pattern the first counts. A path without a slash at its end stands for
+    /// itself and for what is below it.
+    pub(crate) fn new<'a>(
+        routes: impl IntoIterator<Item = (&'a str, Option<&'a Pattern>, RouteId)>,
+    ) -> Self {
+        let mut listed = Vec::new();
+        for (path, pattern, id) in routes {
+            if !path.ends_with('/') {
+                listed.push((format!("{path}/"), pattern, id));
+            }
+            listed.push((path.to_owned(), pattern, id));
+        }
+        let only =
+            if let [(path, None, id)] = &listed[..] { (path == "/").then_some(*id) } else { None };
+        // Stable, so the order of the configuration remains within a path.
+        listed.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+        let mut nodes: Vec<Node> = Vec::new();
+        // The paths that have the one that is looked at.
+        let mut above: Vec<u32> = Vec::new();
+        for (path, pattern, id) in listed {
+            let path = path.into_bytes();
+            if nodes.last().is_none_or(|last| *last.path != *path) {
+                let has = |index: &u32| nodes[*index as usize].has(&path);
+                while above.last().is_some_and(|index| !has(index)) {
+                    above.pop();
+                }
+                let next = u32::try_from(nodes.len()).expect("fewer paths than 2³²");
+                let (patterns, above_it) = (Vec::new(), above.last().copied());
+                nodes.push(Node { path: path.into(), patterns, rest: None, above: above_it });
+                above.push(next);
+            }
+            let Some(node) = nodes.last_mut() else { continue };
+            match pattern {
+                Some(pattern) => node.patterns.push((pattern.clone(), id)),
+                None => node.rest = node.rest.or(Some(id)),
+            }
+        }
+        Self { all: only, nodes }
+    }
+
+    /// Finds the route of a path, which is in its normal form, with a slash at its beginning, and at its end
+    /// if it names a directory.
+    #[inline]
+    pub(crate) fn find(&self, path: &[u8]) -> Option<RouteId> {
+        if self.all.is_some() { self.all } else { self.search(path) }
+    }
+
+    fn search(&self, path: &[u8]) -> Option<RouteId> {
+        let behind = self.nodes.partition_point(|node| &*node.path <= path);
+        let mut next = behind.checked_sub(1);
+        while let Some(node) = next.and_then(|index| self.nodes.get(index)) {
+            if node.has(path) {
+                let found = node.patterns.iter().find(|(pattern, _)| pattern.matches(path));
+                if let Some(id) = found.map(|(_, id)| *id).or(node.rest) {
+                    return Some(id);
+                }
+            }
+            next = node.above.map(|above| above as usize);
+        }
+        None
+    }
+}
+
+impl Node {
+    /// Returns whether the path of the node has this path.
+    fn has(&self, path: &[u8]) -> bool {
+        if self.path.ends_with(b"/") { path.starts_with(&self.path) } else { *self.path == *path }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn routes(list: &[(&str, Option<&str>)]) -> Routes {
+        let patterns: Vec<_> =
+            list.iter().map(|(_, text)| text.map(|text| Pattern::new(text).unwrap())).collect();
+        let routes = list.iter().zip(&patterns).enumerate();
+        Routes::new(
+            routes.map(|(id, ((path, _), pattern))| (*path, pattern.as_ref(), RouteId::new(id))),
+        )
+    }
+
+    #[test]
+    fn the_longest_path_wins_and_patterns_come_first() {
+        let routes = routes(&[
+            ("/", None),
+            ("/", Some("*.php")),
+            ("/api/", None),
+            ("/api-docs/", None),
+            ("/a", None),
+            ("/api/v1/", Some("*/list")),
+            ("/", Some("*.php")),
+            ("/api/v1/deep/", None),
+            ("/", Some("/api*")),
+        ]);
+        for (path, expected) in [
+            ("/", 0),
+            ("/x", 0),
+            ("/x.php", 1),
+            ("/x.php/", 0),
+            ("/api", 8),
+            ("/apis", 8),
+            ("/api/", 2),
+            ("/api/x.php", 2),
+            ("/api-docs/x", 3),
+            ("/api-", 8),
+            ("/a", 4),
+            ("/a/", 4),
+            ("/a/b", 4),
+            ("/a-b", 0),
+            ("/ab", 0),
+            ("/api/v1/list", 5),
+            ("/api/v1/x", 2),
+            ("/api/v1/deep/list", 7),
+            ("/api/v1/deep-list", 2),
+        ] {
+            assert_eq!(routes.find(path.as_bytes()), Some(RouteId::new(expected)), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_site_without_a_route_for_all_paths_has_none_for_some() {
+        let some = routes(&[("/a/", None), ("/b", Some("*.php"))]);
+        assert_eq!(some.find(b"/"), None);
+        assert_eq!(some.find(b"/a"), None);
+        assert_eq!(some.find(b"/a/"), Some(RouteId::new(0)));
+        assert_eq!(some.find(b"/b"), None);
+        assert_eq!(some.find(b"/b/x.php"), Some(RouteId::new(1)));
+        assert_eq!(routes(&[]).find(b"/"), None);
+        assert_eq!(routes(&[("/", None)]).all, Some(RouteId::new(0)));
+        assert_eq!(routes(&[("/", Some("*"))]).all, None);
+    }
+
+    /// The rule of the module, in the simplest words.
+    fn expected(list: &[(String, bool)], path: &[u8]) -> Option<RouteId> {
+        let matching = list.iter().enumerate().filter(|(_, (of_route, has_pattern))| {
+            let below = format!("{}/", of_route.trim_end_matches('/'));
+            let is_below = path.starts_with(below.as_bytes());
+            (is_below || path == of_route.as_bytes()) && (!has_pattern || path.ends_with(b"a"))
+        });
+        let key = |(id, (of_route, has_pattern)): (usize, &(String, bool))| {
+            let len = of_route.trim_end_matches('/').len();
+            (len, *has_pattern, usize::MAX - id)
+        };
+        matching.max_by_key(|entry| key(*entry)).map(|(id, _)| RouteId::new(id))
+    }
+
+    #[test]
+    fn any_routes_are_found_as_the_rule_says() {
+        for seed in 0..3000_u64 {
+            let mut state = seed;
+            let mut below = |bound: usize| {
+                state =
+                    state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+                usize::try_from(state >> 33).unwrap() % bound
+            };
+            let mut text = |pieces: usize| -> String {
+                (0..pieces).map(|_| ["/a", "/b", "-", "a", "/ab", "/"][below(6)]).collect()
+            };
+            let normal = |text: &str| {
+                let mut text = format!("/{text}");
+                while text.contains("//") {
+                    text = text.replace("//", "/");
+                }
+                text
+            };
+            let list: Vec<(String, bool)> =
+                (0..8).map(|id| (normal(&text(id % 4)), id % 3 == 0)).collect();
+            let made: Vec<_> =
+                list.iter().map(|(path, pattern)| (&path[..], pattern.then_some("*a"))).collect();
+            let made = routes(&made);
+            for pieces in 0..6 {
+                let path = normal(&text(pieces));
+                let found = made.find(path.as_bytes());
+                assert_eq!(found, expected(&list, path.as_bytes()), "seed {seed}: {list:?} {path}");
+            }
+        }
+    }
+}

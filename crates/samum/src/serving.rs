@@ -1,0 +1,248 @@
+//! What is served at one time: the configuration, prepared for requests.
+//!
+//! A [`Snapshot`] is made once, and shared by all workers. Each worker serves from it what its own content
+//! has opened. A request keeps the [`Serving`] that it began with, so another configuration changes nothing
+//! about a response that has begun.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use http::Head;
+
+use crate::config::{Action, Address, Config, FileRules, Files, Route, Tuning};
+use crate::route::{RouteId, Routes};
+use crate::site::{Hosts, SiteId};
+
+/// A configuration, prepared for requests.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// The hosts of each listener, in the order of [`addresses`](Self::addresses).
+    listeners: Vec<Hosts>,
+    addresses: Vec<Address>,
+    sites: Vec<Routes>,
+    routes: Vec<RouteEntry>,
+    /// The directories, without repetitions.
+    roots: Vec<PathBuf>,
+    trees: Vec<TreeSpec>,
+    tuning: Tuning,
+}
+
+/// A route as requests meet it.
+#[derive(Debug)]
+pub(crate) struct RouteEntry {
+    pub(crate) route: Route,
+    /// Its path with a slash at the end.
+    prefix: Box<[u8]>,
+    /// The index of its tree among [`Snapshot::trees`], if it serves files.
+    tree: Option<usize>,
+}
+
+/// A directory with the rules for its files, as a worker's content needs it.
+#[derive(Clone, Debug)]
+pub(crate) struct TreeSpec {
+    /// The index of its directory among [`Snapshot::roots`].
+    pub(crate) root: usize,
+    pub(crate) rules: Arc<FileRules>,
+}
+
+/// The number of a tree. A directory that several routes serve is a tree for each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TreeId(u32);
+
+/// The place of a request: its site, and the route that has its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) site: SiteId,
+    pub(crate) route: Option<RouteId>,
+}
+
+impl TreeId {
+    /// The id of the tree at this position of a list.
+    pub(crate) fn new(index: usize) -> Self {
+        Self(u32::try_from(index).expect("fewer trees than 2³²"))
+    }
+
+    /// The position in a list with one entry for each tree.
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl Snapshot {
+    /// Prepares a configuration.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the operator, if there is no site, or the hosts of the sites of one address are not
+    /// valid or are listed twice.
+    pub fn new(config: &Config) -> Result<Self, String> {
+        if config.sites.is_empty() {
+            return Err("there is no site to serve".to_owned());
+        }
+        let mut made = Self {
+            listeners: Vec::new(),
+            addresses: Vec::new(),
+            sites: Vec::new(),
+            routes: Vec::new(),
+            roots: Vec::new(),
+            trees: Vec::new(),
+            tuning: config.server.tuning.clone(),
+        };
+        made.add_listeners(config)?;
+        let (mut roots, mut rules) = (HashMap::new(), Vec::new());
+        for site in &config.sites {
+            let first = made.routes.len();
+            for route in &site.routes {
+                let tree = match &route.action {
+                    Action::Files(files) => Some(made.add_tree(files, &mut roots, &mut rules)),
+                    _ => None,
+                };
+                let mut prefix = route.path.clone().into_bytes();
+                if !prefix.ends_with(b"/") {
+                    prefix.push(b'/');
+                }
+                made.routes.push(RouteEntry { route: route.clone(), prefix: prefix.into(), tree });
+            }
+            // A route that is reached by hand-over only has no paths of its own.
+            let open = made.routes[first..].iter().zip(first..);
+            let open = open.filter(|(entry, _)| !entry.route.is_internal);
+            made.sites.push(Routes::new(open.map(|(RouteEntry { route, .. }, index)| {
+                (&route.path[..], route.pattern.as_ref(), RouteId::new(index))
+            })));
+        }
+        Ok(made)
+    }
+
+    fn add_listeners(&mut self, config: &Config) -> Result<(), String> {
+        let mut by_address: HashMap<&Address, Vec<usize>> = HashMap::new();
+        for (index, site) in config.sites.iter().enumerate() {
+            for address in &site.listen {
+                let sites = by_address.entry(address).or_default();
+                if sites.is_empty() {
+                    self.addresses.push(address.clone());
+                }
+                sites.push(index);
+            }
+        }
+        for address in &self.addresses {
+            let sites = &by_address[address];
+            let chosen = sites.iter().find(|index| config.sites[**index].is_default);
+            let mut hosts = Hosts::new(SiteId::new(*chosen.unwrap_or(&sites[0])));
+            for index in sites {
+                for host in &config.sites[*index].hosts {
+                    let added = hosts.add(host, SiteId::new(*index), address.port());
+                    added.map_err(|error| format!("{error} among the sites of {address}"))?;
+                }
+            }
+            self.listeners.push(hosts);
+        }
+        Ok(())
+    }
+
+    fn add_tree(
+        &mut self,
+        files: &Files,
+        roots: &mut HashMap<PathBuf, usize>,
+        rules: &mut Vec<Arc<FileRules>>,
+    ) -> usize {
+        let next = self.roots.len();
+        let root = *roots.entry(files.root.clone()).or_insert(next);
+        if root == next {
+            self.roots.push(files.root.clone());
+        }
+        // Neighbors mostly have the same rules.
+        let rules = match rules.last() {
+            Some(last) if **last == files.rules => Arc::clone(last),
+            _ => {
+                rules.push(Arc::new(files.rules.clone()));
+                Arc::clone(&rules[rules.len() - 1])
+            }
+        };
+        self.trees.push(TreeSpec { root, rules });
+        self.trees.len() - 1
+    }
+
+    /// The addresses to listen on, without repetitions.
+    #[must_use]
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// The directories to open, without repetitions.
+    #[must_use]
+    pub fn roots(&self) -> &[PathBuf] {
+        &self.roots
+    }
+
+    /// The settings of each worker.
+    pub(crate) const fn tuning(&self) -> &Tuning {
+        &self.tuning
+    }
+
+    /// The trees of the routes that serve files.
+    pub(crate) fn trees(&self) -> &[TreeSpec] {
+        &self.trees
+    }
+}
+
+/// A snapshot, as one worker serves it.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    pub(crate) snapshot: Arc<Snapshot>,
+    /// The worker's trees, in the order of those of the snapshot.
+    trees: Vec<TreeId>,
+}
+
+/// The default configuration, without trees: for handlers that serve no files.
+impl Default for Serving {
+    fn default() -> Self {
+        let snapshot = Snapshot::new(&Config::default()).expect("a valid configuration");
+        Self::new(Arc::new(snapshot), Vec::new())
+    }
+}
+
+impl Serving {
+    pub(crate) const fn new(snapshot: Arc<Snapshot>, trees: Vec<TreeId>) -> Self {
+        Self { snapshot, trees }
+    }
+
+    /// Returns the site that a request is for, by its listener and its host.
+    #[inline]
+    pub(crate) fn site(&self, listener: u32, head: &Head<'_>) -> SiteId {
+        let Some(hosts) = self.snapshot.listeners.get(listener as usize) else {
+            return SiteId::FIRST;
+        };
+        hosts.site(head)
+    }
+
+    /// Returns the route of a path of a site. See [`Routes::find`].
+    #[inline]
+    pub(crate) fn place(&self, site: SiteId, path: &[u8]) -> Place {
+        Place { site, route: self.snapshot.sites[site.index()].find(path) }
+    }
+
+    /// A route.
+    #[inline]
+    pub(crate) fn route(&self, id: RouteId) -> &Route {
+        &self.snapshot.routes[id.index()].route
+    }
+
+    /// The path of a route with a slash at the end. What requests have behind it is a path of its tree.
+    #[inline]
+    pub(crate) fn prefix(&self, id: RouteId) -> &[u8] {
+        &self.snapshot.routes[id.index()].prefix
+    }
+
+    /// The worker's trees that have this one of [`Snapshot::roots`].
+    pub(crate) fn trees_of(&self, root: usize) -> impl Iterator<Item = TreeId> {
+        let all = self.snapshot.trees.iter().zip(&self.trees);
+        all.filter(move |(spec, _)| spec.root == root).map(|(_, tree)| *tree)
+    }
+
+    /// The tree of a route that serves files.
+    #[inline]
+    pub(crate) fn tree(&self, id: RouteId) -> Option<TreeId> {
+        self.snapshot.routes[id.index()].tree.map(|tree| self.trees[tree])
+    }
+}
