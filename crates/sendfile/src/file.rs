@@ -3,8 +3,8 @@
 //! Read first: `preadv2(2)` on `RWF_NOWAIT`, mm/filemap.c `filemap_cachestat`, mm/mincore.c. What Linux does
 //! (6.18, ext4): `cachestat(2)` counts folios that are still being read, so it can say no but not
 //! yes; `RWF_NOWAIT` is exact but costs a copy of the range, and where it says no it has begun to
-//! read. So the first is asked before the second, and residency is asked at three depths,
-//! by block of 256 KiB:
+//! read. So the second is asked only where the first counts all pages, and residency is asked at three
+//! depths, by block of 256 KiB:
 //!
 //! | depth | when | finds |
 //! |---|---|---|
@@ -368,12 +368,22 @@ impl File {
         }
     }
 
-    /// Whether anything of a range within a block could be resident.
-    fn may_be_cached(&self, ring: &Ring, offset: u64, len: u64) -> bool {
+    /// Returns whether all of a range within a block may be resident. `RWF_NOWAIT` begins to read what is
+    /// missing, with the kernel's readahead, so it is asked only if `cachestat` counts all pages. Where that
+    /// is refused, one page is asked for first.
+    fn may_be_resident(&self, ring: &Ring, offset: u64, len: u64) -> bool {
         let first = offset / PAGE;
         let pages = (offset + len).div_ceil(PAGE) - first;
-        self.telling.get() != Telling::Both
-            || self.cached_pages(ring, first * PAGE, pages).is_none_or(|cached| cached > 0)
+        if self.telling.get() == Telling::Both
+            && let Some(cached) = self.cached_pages(ring, first * PAGE, pages)
+        {
+            return cached >= pages;
+        }
+        if self.telling.get() == Telling::Exact {
+            self.advise(ring, Readahead::Off);
+            return self.touch(ring, offset);
+        }
+        true
     }
 
     /// Whether a range is known to be in the page cache, at least in part. Of a read that
@@ -399,21 +409,22 @@ impl File {
         let number = offset / BLOCK;
         let start = number * BLOCK;
         let whole = self.block_len(number);
-        if whole == 0 || !self.may_be_cached(ring, offset, len) {
+        if whole == 0 {
             return 0;
         }
-        let found = self.probe(ring, start, whole).unwrap_or(0);
+        let find = |offset, len| match self.may_be_resident(ring, offset, len) {
+            true => self.probe(ring, offset, len).unwrap_or(0),
+            false => 0,
+        };
+        let found = find(start, whole);
         if found == whole {
             self.remember(number, now, drops);
         }
         if found > offset - start {
             return len.min(found - (offset - start));
         }
-        if offset == start {
-            return 0;
-        }
-        // If the start of the block is missing, its end may still be there.
-        self.probe(ring, offset, len).unwrap_or(0)
+        // If a part of the block is missing, all that is asked for may still be resident.
+        if len == whole { 0 } else { find(offset, len) }
     }
 
     fn probe(&self, ring: &Ring, offset: u64, len: u64) -> Option<u64> {

@@ -154,6 +154,26 @@ fn what_others_have_brought_stays() {
     assert_eq!(setup.cached_blocks(&file), 32);
 }
 
+/// Four pages of each block are cached, as after a discard while packets referred to them.
+#[test]
+fn a_look_at_a_block_that_is_partly_cached_brings_nothing() {
+    let mut setup = Setup::new(Duration::from_micros(100));
+    let file = setup.file(2 * MIB);
+    setup.send_file(&file, 0..2 * MIB);
+    for block in 0..8 {
+        let start = block * 256 * KIB;
+        setup.world.evict_range("file", start..start + 80 * KIB);
+        setup.world.evict_range("file", start + 96 * KIB..start + 256 * KIB);
+    }
+    let cached = |setup: &Setup| setup.ring.cached_pages(file.fd(), 0, file.size()).unwrap();
+    assert_eq!(cached(&setup), 8 * 4);
+    // What has just been found resident is believed for a moment.
+    setup.pass(Duration::from_secs(1));
+    setup.send_with(&file, 0..2 * MIB, NEVER);
+    setup.pass(Duration::from_secs(1));
+    assert_eq!(cached(&setup), 8 * 4);
+}
+
 #[test]
 fn where_the_kernel_reads_ahead_the_first_reads_are_short() {
     // So that its pace is known after 50 ms.
