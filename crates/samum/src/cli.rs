@@ -1,19 +1,16 @@
 //! Parses the command line, and converts it into a [`Config`].
 
-use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::ffi::OsString;
 use std::net::ToSocketAddrs as _;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use ring::Choice;
-use sendfile::{Caching, Policy, Window};
+use clap::{Args, Parser, Subcommand};
+use sendfile::{Policy, Window};
 
 use crate::LogFormat;
-use crate::config::{
-    Address, Config, FileRules, Files, Log, LogTarget, Server, Tags, Tuning, UnixSocket,
-};
+use crate::config::value::{self, Cache, Driver, Etag};
+use crate::config::{Address, Config, FileRules, Files, Log, LogTarget, Server, Tuning};
 use crate::preload::Preload;
 
 /// A file server that never waits for the disk.
@@ -123,7 +120,7 @@ pub struct Serve {
     pub driver: Driver,
 
     /// The file that is served for its directory
-    #[arg(long, value_name = "NAME", default_value = "index.html", value_parser = parse_index)]
+    #[arg(long, value_name = "NAME", default_value = "index.html", value_parser = value::index)]
     pub index: String,
 
     /// List directories that have no such file (HTML, or JSON for clients that prefer it)
@@ -139,7 +136,7 @@ pub struct Serve {
     pub etag: Etag,
 
     /// Prefetch at most this many bytes beyond those that a client has taken (k, m, g for KiB, MiB, GiB)
-    #[arg(long, value_name = "BYTES", default_value = "2m", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "2m", value_parser = value::bytes)]
     pub readahead: u64,
 
     /// The access log: a file to append to (reopened on SIGHUP and SIGUSR1), `-` for standard
@@ -157,57 +154,25 @@ pub struct Serve {
     pub max_connections: u32,
 
     /// Close a connection without a request after S seconds
-    #[arg(long, value_name = "S", default_value = "75", value_parser = parse_seconds)]
+    #[arg(long, value_name = "S", default_value = "75", value_parser = value::seconds)]
     pub timeout_idle: Duration,
 
     /// Answer 408 to a request that is not complete after S seconds
-    #[arg(long, value_name = "S", default_value = "20", value_parser = parse_seconds)]
+    #[arg(long, value_name = "S", default_value = "20", value_parser = value::seconds)]
     pub timeout_header: Duration,
 
     /// Close a connection whose client takes less than --rate-min for S seconds
-    #[arg(long, value_name = "S", default_value = "30", value_parser = parse_seconds)]
+    #[arg(long, value_name = "S", default_value = "30", value_parser = value::seconds)]
     pub timeout_send: Duration,
 
     /// Answer 503 to a request whose file the disk has not brought after S seconds, and close the
     /// connection if its response has begun
-    #[arg(long, value_name = "S", default_value = "30", value_parser = parse_seconds)]
+    #[arg(long, value_name = "S", default_value = "30", value_parser = value::seconds)]
     pub timeout_disk: Duration,
 
     /// Bytes per second that a client must take while a response waits for it
-    #[arg(long, value_name = "BYTES/S", default_value = "64", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES/S", default_value = "64", value_parser = value::bytes)]
     pub rate_min: u64,
-}
-
-/// `--driver`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Driver {
-    /// io_uring if available, else epoll
-    Auto,
-    /// io_uring, or an error
-    Uring,
-    /// epoll and threads
-    Epoll,
-}
-
-/// `--cache`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Cache {
-    /// Everything stays
-    Always,
-    /// Nothing stays
-    Never,
-    /// What is requested often stays
-    #[value(alias = "auto")]
-    Popular,
-}
-
-/// `--etag`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Etag {
-    /// Size, times of modification and of change, inode
-    Stat,
-    /// The contents
-    Hash,
 }
 
 const CACHE_HELP: &str = "Which files stay in the page cache after they were read.\n\n\
@@ -238,18 +203,8 @@ impl Serve {
         let rules = FileRules {
             index: self.index,
             listing: self.listing,
-            policy: Policy {
-                caching: match self.cache {
-                    Cache::Always => Caching::Always,
-                    Cache::Never => Caching::Never,
-                    Cache::Popular => Caching::Popular,
-                },
-                window: Window::of(self.readahead),
-            },
-            tags: match self.etag {
-                Etag::Stat => Tags::Stat,
-                Etag::Hash => Tags::Hash,
-            },
+            policy: Policy { caching: self.cache.into(), window: Window::of(self.readahead) },
+            tags: self.etag.into(),
         };
         let target = match self.log.as_str() {
             "none" => LogTarget::None,
@@ -258,11 +213,7 @@ impl Serve {
         };
         let server = Server {
             threads: self.threads.map_or(cores, usize::from),
-            driver: match self.driver {
-                Driver::Auto => Choice::Auto,
-                Driver::Uring => Choice::Uring,
-                Driver::Epoll => Choice::Epoll,
-            },
+            driver: self.driver.into(),
             tuning: Tuning {
                 connections_max: usize::try_from(self.max_connections).unwrap_or(usize::MAX),
                 timeout_idle: self.timeout_idle,
@@ -280,105 +231,12 @@ impl Serve {
     }
 }
 
+/// Reads an address to listen on; the address of a name is looked up.
 fn parse_address(text: &str) -> Result<Address, String> {
-    if let Some(rest) = text.strip_prefix("unix:") {
-        return parse_unix(rest).map(Address::Unix);
-    }
-    if let Ok(address) = text.parse::<SocketAddr>() {
-        if let IpAddr::V6(ip) = address.ip()
-            && let Some(v4) = ip.to_ipv4_mapped()
-        {
-            // A socket for IPv6 only refuses such an address, and no client could reach it.
-            let v4 = SocketAddr::from((v4, address.port()));
-            return Err(format!(
-                "this is an IPv4 address in IPv6 notation, which no client can reach: listen on {v4}"
-            ));
-        }
-        return Ok(Address::Ip(address));
-    }
-    // `:80` and `80` mean all IPv4 addresses, as with other servers.
-    if let Ok(port) = text.strip_prefix(':').unwrap_or(text).parse::<u16>() {
-        return Ok(Address::Ip(SocketAddr::from(([0, 0, 0, 0], port))));
-    }
-    let mut found = text.to_socket_addrs().map_err(|_| {
-        "expected ADDRESS:PORT such as 127.0.0.1:8080 or [::1]:8080, or unix:PATH".to_owned()
-    })?;
-    found.next().map(Address::Ip).ok_or_else(|| "the name has no address".to_owned())
-}
-
-/// Parses `PATH[,mode=OCTAL][,owner=[USER][:GROUP]]`. The path may have commas, but no `,word=`.
-fn parse_unix(text: &str) -> Result<UnixSocket, String> {
-    let mut socket = UnixSocket::default();
-    let mut rest = text;
-    while let Some((before, name, value)) = last_option(rest) {
-        match name {
-            "mode" => {
-                let mode = u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o777);
-                socket.mode = Some(mode.ok_or_else(|| {
-                    format!("mode={value}: expected three octal digits, such as mode=660")
-                })?);
-            }
-            "owner" => {
-                let (user, group) = value.split_once(':').unwrap_or((value, ""));
-                if user.is_empty() && group.is_empty() {
-                    return Err("owner= needs USER, USER:GROUP or :GROUP".into());
-                }
-                socket.user = (!user.is_empty()).then(|| user.to_owned());
-                socket.group = (!group.is_empty()).then(|| group.to_owned());
-            }
-            _ => {
-                return Err(format!("unknown option {name}=; a Unix socket has mode= and owner="));
-            }
-        }
-        rest = before;
-    }
-    if rest.is_empty() {
-        return Err("unix: needs a path, as in unix:/run/samum.sock,mode=660".into());
-    }
-    socket.path = rest.into();
-    Ok(socket)
-}
-
-/// Splits off the last `,name=value`: the text before it, the name and the value.
-fn last_option(text: &str) -> Option<(&str, &str, &str)> {
-    let (before, option) = text.rsplit_once(',')?;
-    let (name, value) = option.split_once('=')?;
-    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase());
-    is_name.then_some((before, name, value))
-}
-
-fn parse_index(text: &str) -> Result<String, String> {
-    if text.is_empty() || text.contains('/') || text == "." || text == ".." {
-        return Err("expected the name of a file in the directory, such as index.html".into());
-    }
-    Ok(text.to_owned())
-}
-
-fn parse_bytes(text: &str) -> Result<u64, String> {
-    let lower = text.to_ascii_lowercase();
-    let lower = lower.strip_suffix("ib").or_else(|| lower.strip_suffix('b')).unwrap_or(&lower);
-    let (digits, shift) = match lower.as_bytes() {
-        [.., b'k'] => (&lower[..lower.len() - 1], 10),
-        [.., b'm'] => (&lower[..lower.len() - 1], 20),
-        [.., b'g'] => (&lower[..lower.len() - 1], 30),
-        _ => (lower, 0),
-    };
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| "expected a number of bytes, such as 65536, 64k or 1m".to_owned())?;
-    number.checked_mul(1 << shift).ok_or_else(|| "too many bytes".to_owned())
-}
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text
-        .strip_suffix('s')
-        .unwrap_or(text)
-        .parse()
-        .map_err(|_| "expected seconds, such as 30 or 0.5".to_owned())?;
-    if !(0.1..=1e9).contains(&seconds) {
-        return Err("expected at least 0.1 seconds".into());
-    }
-    Ok(Duration::from_secs_f64(seconds))
+    value::address(text).or_else(|error| {
+        let mut found = text.to_socket_addrs().map_err(|_| error)?;
+        found.next().map(Address::Ip).ok_or_else(|| "the name has no address".to_owned())
+    })
 }
 
 #[cfg(test)]
@@ -389,71 +247,5 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn addresses_of_every_kind_are_understood() {
-        let ip = |text: &str| Address::Ip(text.parse().unwrap());
-        assert_eq!(parse_address("127.0.0.1:80"), Ok(ip("127.0.0.1:80")));
-        assert_eq!(parse_address("[::1]:80"), Ok(ip("[::1]:80")));
-        assert_eq!(parse_address(":80"), Ok(ip("0.0.0.0:80")));
-        for bad in ["", "unix:", "1.2.3.4", "1.2.3.4:99999", "[::1]"] {
-            assert!(parse_address(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn an_ipv4_address_in_the_notation_of_ipv6_is_explained() {
-        let error = parse_address("[::ffff:127.0.0.1]:80").unwrap_err();
-        assert!(error.ends_with("listen on 127.0.0.1:80"), "{error}");
-    }
-
-    #[test]
-    fn a_unix_socket_may_have_a_mode_and_an_owner() {
-        let name = |name: &str| Some(name.to_owned());
-        for (text, path, mode, user, group) in [
-            ("unix:/a b", "/a b", None, None, None),
-            ("unix:/a,b", "/a,b", None, None, None),
-            ("unix:/a=b,c.d=e", "/a=b,c.d=e", None, None, None),
-            ("unix:/s,mode=0660", "/s", Some(0o660), None, None),
-            ("unix:s,mode=0", "s", Some(0), None, None),
-            ("unix:/s,owner=www-data", "/s", None, name("www-data"), None),
-            ("unix:/s,owner=33:www-data,mode=600", "/s", Some(0o600), name("33"), name("www-data")),
-            ("unix:/s,mode=777,owner=:adm", "/s", Some(0o777), None, name("adm")),
-        ] {
-            let expected = UnixSocket { path: path.into(), mode, user, group };
-            assert_eq!(parse_address(text), Ok(Address::Unix(expected)), "{text}");
-        }
-        for (text, advice) in [
-            ("unix:,mode=660", "needs a path"),
-            ("unix:/s,mode=", "octal"),
-            ("unix:/s,mode=rw", "octal"),
-            ("unix:/s,mode=888", "octal"),
-            ("unix:/s,mode=1777", "octal"),
-            ("unix:/s,owner=", "USER:GROUP"),
-            ("unix:/s,owner=:", "USER:GROUP"),
-            ("unix:/s,user=www", "mode= and owner="),
-        ] {
-            let error = parse_address(text).unwrap_err();
-            assert!(error.contains(advice), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn bytes_have_units_and_a_limit() {
-        assert_eq!(parse_bytes("0"), Ok(0));
-        assert_eq!(parse_bytes("64k"), Ok(65_536));
-        assert_eq!(parse_bytes("1MiB"), Ok(1 << 20));
-        for bad in ["", "k", "-1", "1x", "99999999999g"] {
-            assert!(parse_bytes(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn seconds_are_positive() {
-        assert_eq!(parse_seconds("1.5"), Ok(Duration::from_millis(1500)));
-        for bad in ["", "0", "-1", "nan", "inf", "x"] {
-            assert!(parse_seconds(bad).is_err(), "{bad}");
-        }
     }
 }

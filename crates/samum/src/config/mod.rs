@@ -1,6 +1,7 @@
 //! The configuration of the server, after parsing.
 
 mod address;
+pub mod value;
 
 use core::net::Ipv4Addr;
 use core::time::Duration;
