@@ -28,6 +28,7 @@ mod control;
 pub mod crowd;
 mod follow;
 pub mod handler;
+pub mod limits;
 mod listen;
 mod log;
 mod memory;
