@@ -27,6 +27,7 @@ pub mod context;
 mod control;
 pub mod crowd;
 mod follow;
+pub mod forwarded;
 pub mod handler;
 pub mod limits;
 mod listen;

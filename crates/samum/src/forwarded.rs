@@ -1,0 +1,267 @@
+//! The client for which proxies have forwarded a request, by the fields that they add: `Forwarded` (RFC
+//! 7239) and `X-Forwarded-For`.
+//!
+//! Each proxy adds the address of its own client at the end. So the list is read from its end for as long
+//! as it names proxies that are trusted; the address before them is the client's, and what stands before
+//! that may be forged.
+
+use core::net::{IpAddr, Ipv6Addr};
+
+/// The two fields name different clients. Each proxy adds what is true, so the client has forged the field
+/// that its proxy does not know and hands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conflict;
+
+/// Returns the address of the client for which a trusted peer forwards a request, by the lines of both
+/// fields; `None` if that is the peer itself, as far as the fields tell.
+///
+/// A hop without an address (`unknown`, an obfuscated identifier, garbage) ends the list: the client is
+/// the trusted proxy behind it. If only one field leads further than to a trusted proxy, it counts, because
+/// proxies in a row may add different fields.
+///
+/// # Errors
+///
+/// If the fields name different clients.
+pub fn client<'a>(
+    forwarded: impl Iterator<Item = &'a [u8]>,
+    x_forwarded_for: impl Iterator<Item = &'a [u8]>,
+    trusts: impl Fn(IpAddr) -> bool,
+) -> Result<Option<IpAddr>, Conflict> {
+    let mut walk = Walk { client: None, trusts: &trusts };
+    forwarded.for_each(|line| walk.read_forwarded(line));
+    let by_forwarded = walk.client.take();
+    for line in x_forwarded_for {
+        for hop in line.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+            if !hop.is_empty() {
+                walk.add(node(hop));
+            }
+        }
+    }
+    match (by_forwarded, walk.client) {
+        (Some(one), Some(other)) if one != other && !trusts(other) => {
+            if trusts(one) {
+                Ok(Some(other))
+            } else {
+                Err(Conflict)
+            }
+        }
+        (one, other) => Ok(one.or(other)),
+    }
+}
+
+/// The hops of a list, from the first to the last.
+struct Walk<'t, T> {
+    /// The client, if no hop follows; `None` if the hop that follows is it.
+    client: Option<IpAddr>,
+    trusts: &'t T,
+}
+
+impl<T: Fn(IpAddr) -> bool> Walk<'_, T> {
+    /// The next hop; `None` is one without an address.
+    fn add(&mut self, hop: Option<IpAddr>) {
+        self.client = match hop {
+            Some(address) if (self.trusts)(address) => self.client.or(hop),
+            _ => hop,
+        };
+    }
+
+    /// Reads `forwarded-element`s. What is behind a fault of the syntax is a hop without an address: the
+    /// fault may be a quote that was opened to hide what a proxy adds.
+    fn read_forwarded(&mut self, mut rest: &[u8]) {
+        loop {
+            match element(rest) {
+                None => return self.add(None),
+                Some((hop, behind)) => {
+                    if let Some(hop) = hop {
+                        self.add(hop);
+                    }
+                    match behind {
+                        Some(behind) => rest = behind,
+                        None => return,
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A hop of a list, which may have no address.
+type Hop = Option<IpAddr>;
+
+/// Reads one `forwarded-element`: its hop, if it is not empty, and what is behind its comma. `None` if its
+/// syntax is wrong.
+fn element(text: &[u8]) -> Option<(Option<Hop>, Option<&[u8]>)> {
+    let mut rest = text.trim_ascii_start();
+    let mut hop = None;
+    let mut is_empty = true;
+    loop {
+        if !matches!(rest.first(), None | Some(b',' | b';')) {
+            is_empty = false;
+            let equals = rest.iter().position(|byte| b"=,;\" \t".contains(byte))?;
+            let name = &rest[..equals];
+            let (value, behind) = value(rest[equals..].strip_prefix(b"=")?)?;
+            rest = behind.trim_ascii_start();
+            if name.eq_ignore_ascii_case(b"for") && hop.replace(node(value)).is_some() {
+                return None;
+            }
+        }
+        let hop = || (!is_empty).then(|| hop.flatten());
+        match rest.split_first() {
+            None => return Some((hop(), None)),
+            Some((b',', behind)) => return Some((hop(), Some(behind))),
+            Some((b';', behind)) => rest = behind.trim_ascii_start(),
+            Some(_) => return None,
+        }
+    }
+}
+
+/// Splits a token or a quoted string from what is behind it. Tokens may have brackets and colons, which are
+/// often not quoted. Escapes are left as they are: no address needs one.
+fn value(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let Some(quoted) = text.strip_prefix(b"\"") else {
+        let is_end = |byte: &u8| b",;\" \t".contains(byte);
+        let end = text.iter().position(is_end).unwrap_or(text.len());
+        return Some(text.split_at(end));
+    };
+    let mut escaped = false;
+    let end = quoted.iter().position(|byte| {
+        let is_end = *byte == b'"' && !escaped;
+        escaped = *byte == b'\\' && !escaped;
+        is_end
+    })?;
+    Some((&quoted[..end], &quoted[end + 1..]))
+}
+
+/// The address of a `node`: an IPv4 address, or an IPv6 address, in brackets if a port follows.
+fn node(text: &[u8]) -> Option<IpAddr> {
+    let text = str::from_utf8(text).ok()?;
+    let is_port = |port: &str| {
+        let mut bytes = port.bytes();
+        match port.strip_prefix('_') {
+            Some(name) => !name.is_empty(),
+            None => (1..=5).contains(&port.len()) && bytes.all(|byte| byte.is_ascii_digit()),
+        }
+    };
+    if let Some(bracketed) = text.strip_prefix('[') {
+        let (address, port) = bracketed.split_once(']')?;
+        let is_whole = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
+        let address: Ipv6Addr = address.parse().ok().filter(|_| is_whole)?;
+        return Some(IpAddr::V6(address).to_canonical());
+    }
+    let address = match text.split_once(':') {
+        Some((address, port)) if !port.contains(':') => is_port(port).then_some(address)?,
+        _ => text,
+    };
+    Some(address.parse::<IpAddr>().ok()?.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Trusted are 10.0.0.0/8 and fd00::/8.
+    fn trusts(address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => address.octets()[0] == 10,
+            IpAddr::V6(address) => address.octets()[0] == 0xfd,
+        }
+    }
+
+    fn found(forwarded: &[&str], x_forwarded_for: &[&str]) -> Result<Option<String>, Conflict> {
+        client(
+            forwarded.iter().map(|line| line.as_bytes()),
+            x_forwarded_for.iter().map(|line| line.as_bytes()),
+            trusts,
+        )
+        .map(|client| client.map(|client| client.to_string()))
+    }
+
+    #[test]
+    fn the_client_stands_before_the_trusted_proxies() {
+        let cases: [(&[&str], Option<&str>); _] = [
+            (&[], None),
+            (&[""], None),
+            (&["192.0.2.1"], Some("192.0.2.1")),
+            (&["192.0.2.1, 198.51.100.2"], Some("198.51.100.2")),
+            (&["192.0.2.1, 10.0.0.1"], Some("192.0.2.1")),
+            (&["1.1.1.1, 192.0.2.1,10.0.0.1 ,\t10.0.0.2"], Some("192.0.2.1")),
+            (&["10.0.0.9, 10.0.0.1"], Some("10.0.0.9")),
+            (&["192.0.2.1", "10.0.0.1", "10.0.0.2"], Some("192.0.2.1")),
+            (&["192.0.2.1, , 10.0.0.1,"], Some("192.0.2.1")),
+            (&["192.0.2.1:4711"], Some("192.0.2.1")),
+            (&["2001:db8::1, fd00::1"], Some("2001:db8::1")),
+            (&["[2001:db8::1]:80"], Some("2001:db8::1")),
+            (&["[2001:db8::1]"], Some("2001:db8::1")),
+            (&["::ffff:192.0.2.1"], Some("192.0.2.1")),
+            (&["192.0.2.1, ::ffff:10.0.0.1"], Some("192.0.2.1")),
+            // What is no address ends the list.
+            (&["unknown"], None),
+            (&["192.0.2.1, unknown, 10.0.0.1"], Some("10.0.0.1")),
+            (&["192.0.2.1, unknown, 10.0.0.1, 10.0.0.2"], Some("10.0.0.1")),
+            (&["192.0.2.1, garbage"], None),
+            (&["garbage, 192.0.2.1"], Some("192.0.2.1")),
+            (&["192.0.2.1:"], None),
+            (&["192.0.2.1:80x"], None),
+            (&["192.0.2.1:123456"], None),
+            (&["[2001:db8::1"], None),
+            (&["[2001:db8::1]80"], None),
+            (&["[192.0.2.1]"], None),
+            (&["192.0.2.256"], None),
+            (&["\u{e9}"], None),
+        ];
+        for (lines, expected) in cases {
+            assert_eq!(found(&[], lines), Ok(expected.map(str::to_owned)), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn rfc7239_elements_are_understood() {
+        let cases: [(&[&str], Option<&str>); _] = [
+            (&[""], None),
+            (&["for=192.0.2.60;proto=http;by=203.0.113.43"], Some("192.0.2.60")),
+            (&["For=\"[2001:db8:cafe::17]:4711\""], Some("2001:db8:cafe::17")),
+            (&["for=[2001:db8::1]"], Some("2001:db8::1")),
+            (&["for=\"_gazonk\""], None),
+            (&["for=192.0.2.43, for=10.0.0.1"], Some("192.0.2.43")),
+            (&["for=192.0.2.43", "for=10.0.0.1"], Some("192.0.2.43")),
+            (&["for=\"192.0.2.43:80\" ; proto=https , for=10.0.0.1"], Some("192.0.2.43")),
+            (&["for=\"192.0.2.43:_port\""], Some("192.0.2.43")),
+            (&["by=\"a,b;for=1.1.1.1\\\"\";for=192.0.2.43"], Some("192.0.2.43")),
+            (&["for=192.0.2.43;;, ,for=10.0.0.1;"], Some("192.0.2.43")),
+            (&["for=192.0.2.43, for=unknown, for=10.0.0.1"], Some("10.0.0.1")),
+            (&["for=192.0.2.43, for=_hidden"], None),
+            // A hop that says nothing about its client.
+            (&["for=192.0.2.43, proto=https"], None),
+            (&["for=192.0.2.43;for=192.0.2.44"], None),
+            (&["for=192.0.2.43 for=192.0.2.44"], None),
+            (&["for = 192.0.2.43"], None),
+            (&["for"], None),
+            (&["for="], None),
+            (&["192.0.2.43"], None),
+            (&["for=192\\.0.2.43"], None),
+            // Quotes that are to hide what a proxy has added.
+            (&["for=1.1.1.1;x=\", for=192.0.2.43"], None),
+            (&["for=1.1.1.1;x=\", for=\"192.0.2.43\""], None),
+            (&["for=1.1.1.1;x=\", for=192.0.2.43;by=\"10.0.0.1\""], None),
+            (&["for=1.1.1.1;x=\"", "for=192.0.2.43"], Some("192.0.2.43")),
+        ];
+        for (lines, expected) in cases {
+            assert_eq!(found(lines, &[]), Ok(expected.map(str::to_owned)), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn two_fields_must_not_name_different_clients() {
+        let both = |forwarded, other| found(&[forwarded], &[other]);
+        let is = |client: &str| Ok(Some(client.to_owned()));
+        assert_eq!(both("for=192.0.2.1", "192.0.2.1"), is("192.0.2.1"));
+        assert_eq!(both("for=192.0.2.1", "192.0.2.2"), Err(Conflict));
+        // The proxies in a row add different fields.
+        assert_eq!(both("for=192.0.2.1", "10.0.0.1"), is("192.0.2.1"));
+        assert_eq!(both("for=10.0.0.1", "192.0.2.1, 10.0.0.1"), is("192.0.2.1"));
+        assert_eq!(both("for=_hidden", "192.0.2.1"), is("192.0.2.1"));
+        assert_eq!(both("for=192.0.2.1", "unknown"), is("192.0.2.1"));
+        assert_eq!(both("for=10.0.0.1", "10.0.0.2"), is("10.0.0.1"));
+        assert_eq!(both("for=192.0.2.1", "9.9.9.9, 10.0.0.1"), Err(Conflict), "one is forged");
+    }
+}
