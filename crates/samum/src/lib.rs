@@ -37,6 +37,7 @@ pub mod network;
 mod pattern;
 pub mod preload;
 mod route;
+pub mod proxy_protocol;
 mod say;
 pub mod server;
 pub mod serving;
