@@ -31,21 +31,88 @@ impl Prefix {
     pub fn contains(self, address: IpAddr) -> bool {
         (bits(address) ^ self.first).leading_zeros() >= u32::from(self.len)
     }
+
+    /// The last address.
+    fn last(self) -> u128 {
+        self.first | u128::MAX.checked_shr(self.len.into()).unwrap_or(0)
+    }
 }
 
 impl Access {
-    /// Returns whether a client with this address is permitted; `None` is a client on a Unix socket, which
-    /// has passed the permissions of that socket.
+    /// Returns the addresses that are permitted; `None` if all are.
     #[must_use]
-    pub fn permits(&self, client: Option<IpAddr>) -> bool {
-        let Some(client) = client else { return true };
-        let longest = |prefixes: &[Prefix]| {
-            let lens = prefixes.iter().filter(|prefix| prefix.contains(client));
-            lens.map(|prefix| prefix.len).max()
-        };
-        match (longest(&self.allow), longest(&self.deny)) {
-            (None, None) => self.allow.is_empty(),
-            (allow, deny) => allow > deny,
+    pub fn permitted(&self) -> Option<AddressSet> {
+        let allow = self.allow.iter().map(|prefix| (*prefix, true));
+        let deny = self.deny.iter().map(|prefix| (*prefix, false));
+        let is_permitted = self.allow.is_empty();
+        let set = AddressSet::of_prefixes(is_permitted, allow.chain(deny).collect());
+        (*set.boundaries != [0]).then_some(set)
+    }
+}
+
+/// A set of addresses. A lookup takes logarithmic time, so a list of countries costs as much as one
+/// network.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AddressSet {
+    /// Alternately the first address of a range that is in the set and the first one behind it, in order.
+    boundaries: Box<[u128]>,
+}
+
+impl AddressSet {
+    /// Returns whether the address is in the set.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = bits(address);
+        self.boundaries.partition_point(|boundary| *boundary <= address) % 2 == 1
+    }
+
+    /// Makes the set of the addresses whose longest prefix says `true`; `rest` is for those in no
+    /// prefix. Of the same prefix twice, `false` counts.
+    fn of_prefixes(rest: bool, mut prefixes: Vec<(Prefix, bool)>) -> Self {
+        // A prefix comes behind those that contain it, and false before true.
+        prefixes.sort_unstable();
+        prefixes.dedup_by_key(|(prefix, _)| *prefix);
+        let mut set = Boundaries(Vec::new());
+        // The prefixes that contain the present address, the longest at the end.
+        let mut around: Vec<(Prefix, bool)> = Vec::new();
+        set.add(0, rest);
+        for (prefix, is_in) in prefixes {
+            while let Some((inner, _)) = around.pop_if(|(inner, _)| inner.last() < prefix.first) {
+                set.leave(inner, around.last().map_or(rest, |(_, is_in)| *is_in));
+            }
+            set.add(prefix.first, is_in);
+            around.push((prefix, is_in));
+        }
+        while let Some((inner, _)) = around.pop() {
+            set.leave(inner, around.last().map_or(rest, |(_, is_in)| *is_in));
+        }
+        Self { boundaries: set.0.into() }
+    }
+}
+
+impl FromIterator<Prefix> for AddressSet {
+    fn from_iter<I: IntoIterator<Item = Prefix>>(prefixes: I) -> Self {
+        Self::of_prefixes(false, prefixes.into_iter().map(|prefix| (prefix, true)).collect())
+    }
+}
+
+/// The boundaries of a set that is being made, from the first address to the last.
+struct Boundaries(Vec<u128>);
+
+impl Boundaries {
+    /// The addresses from `at` on are in the set, or are not.
+    fn add(&mut self, at: u128, is_in: bool) {
+        self.0.pop_if(|last| *last == at);
+        let was_in = self.0.len() % 2 == 1;
+        if was_in != is_in {
+            self.0.push(at);
+        }
+    }
+
+    /// The addresses behind a prefix are in the set, or are not.
+    fn leave(&mut self, prefix: Prefix, is_in: bool) {
+        if let Some(next) = prefix.last().checked_add(1) {
+            self.add(next, is_in);
         }
     }
 }
@@ -99,10 +166,28 @@ mod tests {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     }
 
+    fn access(allow: &[&str], deny: &[&str]) -> Access {
+        Access { allow: prefixes(allow), deny: prefixes(deny) }
+    }
+
+    fn permits(access: &Access, client: IpAddr) -> bool {
+        access.permitted().is_none_or(|permitted| permitted.contains(client))
+    }
+
+    /// The rule of [`Access`] in the simplest words.
+    fn is_permitted(access: &Access, client: IpAddr) -> bool {
+        let longest = |prefixes: &[Prefix]| {
+            let lens = prefixes.iter().filter(|prefix| prefix.contains(client));
+            lens.map(|prefix| prefix.len).max()
+        };
+        match (longest(&access.allow), longest(&access.deny)) {
+            (None, None) => access.allow.is_empty(),
+            (allow, deny) => allow > deny,
+        }
+    }
+
     #[test]
     fn the_most_specific_range_decides() {
-        let access =
-            |allow: &[&str], deny: &[&str]| Access { allow: prefixes(allow), deny: prefixes(deny) };
         let cases = [
             (access(&[], &[]), "192.0.2.1", true),
             (access(&["192.0.2.0/24"], &[]), "192.0.2.1", true),
@@ -118,15 +203,64 @@ mod tests {
             (access(&["10.0.0.0/8"], &["10.0.0.0/8"]), "10.0.0.1", false),
             (access(&["2001:db8::/32"], &["::/0"]), "2001:db8:1::1", true),
             (access(&["2001:db8::/32"], &["::/0"]), "192.0.2.1", false),
+            (access(&["ffff::/16"], &["ffff:ffff::/32"]), "ffff:fffe::1", true),
+            (access(&[], &["255.255.255.255"]), "255.255.255.255", false),
         ];
         for (access, client, expected) in cases {
-            assert_eq!(
-                access.permits(Some(client.parse().unwrap())),
-                expected,
-                "{access:?} {client}"
-            );
+            let client = client.parse().unwrap();
+            assert_eq!(is_permitted(&access, client), expected, "{access:?} {client}");
+            assert_eq!(permits(&access, client), expected, "{access:?} {client}");
         }
-        assert!(access(&["192.0.2.1"], &[]).permits(None), "a Unix socket");
+        assert_eq!(access(&[], &[]).permitted(), None, "nothing has to be looked up");
+        assert_eq!(access(&["::/0"], &[]).permitted(), None);
+        assert!(!AddressSet::default().contains("192.0.2.1".parse().unwrap()));
+    }
+
+    #[test]
+    fn any_rules_permit_what_the_most_specific_range_says() {
+        for seed in 0..2000_u64 {
+            let mut state = seed;
+            let mut below = |bound: u32| {
+                state =
+                    state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+                u32::try_from(state >> 33).unwrap() % bound
+            };
+            // Ranges at both ends of all addresses and in the middle, often one within another.
+            let mut address = |edge: bool| {
+                let ends = [0, u128::MAX, 0xffff << 32, (0xffff << 32) | 0xffff_ffff];
+                let spread = if edge { 3 } else { u128::from(below(1 << 12)) << below(117) };
+                ends[below(4) as usize] ^ spread
+            };
+            let mut list = |count: u32| -> Vec<Prefix> {
+                (0..count).map(|index| cut(address(index % 4 == 0), index * 7 % 13)).collect()
+            };
+            let access = Access { allow: list(9), deny: list(8) };
+            let permitted = access.permitted();
+            let edges = access.allow.iter().chain(&access.deny).flat_map(|prefix| {
+                [
+                    prefix.first,
+                    prefix.first.wrapping_sub(1),
+                    prefix.last(),
+                    prefix.last().wrapping_add(1),
+                ]
+            });
+            for client in edges.chain((0..20).map(|_| address(false))) {
+                let client = IpAddr::V6(Ipv6Addr::from_bits(client));
+                let found = permitted.as_ref().is_none_or(|set| set.contains(client));
+                assert_eq!(
+                    found,
+                    is_permitted(&access, client),
+                    "seed {seed}: {access:?} {client}"
+                );
+            }
+        }
+    }
+
+    /// A range around an address, whose length depends on `choice`.
+    fn cut(address: u128, choice: u32) -> Prefix {
+        let len = [0, 1, 8, 16, 32, 64, 96, 97, 104, 112, 120, 127, 128][choice as usize];
+        let mask = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
+        Prefix { first: address & mask, len }
     }
 
     #[test]

@@ -78,7 +78,8 @@ impl ClientKey {
             // These are in ::/32, where no client has an address.
             IpAddr::V4(address) => address.to_bits().into(),
             IpAddr::V6(address) => {
-                u64::try_from(address.to_bits() >> 64).expect("the upper half of 128 bits")
+                let [a, b, c, d, e, f, g, h, ..] = address.octets();
+                u64::from_be_bytes([a, b, c, d, e, f, g, h])
             }
         })
     }

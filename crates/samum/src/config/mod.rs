@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use ring::Choice;
 use sendfile::Policy;
 
-pub use crate::access::{Access, Prefix};
+pub use crate::access::{Access, AddressSet, Prefix};
 use crate::budget::WORKER_BYTES_MAX;
 pub use crate::pattern::Pattern;
 pub use address::{Address, UnixSocket};
