@@ -10,6 +10,7 @@
 //! | [`Tree`], [`Content`] | directories of files whose every byte can be checked |
 //! | [`built()`] | programs and libraries of other packages of the workspace |
 //! | [`Server`] | the built `samum` as a process: start, watch, terminate |
+//! | [`metrics::Metrics`] | a strict parser of what `/metrics` shows |
 //! | [`Client`], [`get`] | an HTTP client that shares no code with the server under test |
 //! | [`forbid_io_uring`], [`kill_at`] | a child process without io_uring, or killed for some system calls |
 //! | [`tether`] | a child process that does not outlive the test |
@@ -22,6 +23,7 @@ mod client;
 mod content;
 mod disk;
 mod fuse;
+pub mod metrics;
 mod response;
 mod seccomp;
 mod server;
