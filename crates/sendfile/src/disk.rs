@@ -76,6 +76,33 @@ pub struct Disk {
     paces: HashMap<Device, Pace>,
     /// The number of file systems whose names were asked for.
     asked: usize,
+    stats: DiskStats,
+    by_device: HashMap<Device, DeviceStats>,
+}
+
+/// The number of ranges that streams have sent from the page cache, and that had to be read, since the
+/// [`Disk`] was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskStats {
+    /// Ranges that were resident when they were sent: each is at most the rest of a turn.
+    pub hits: u64,
+    /// Their bytes.
+    pub hit_bytes: u64,
+    /// Reads that have begun.
+    pub misses: u64,
+    /// Bytes that reads have brought.
+    pub miss_bytes: u64,
+}
+
+/// The reads of a device since the [`Disk`] was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceStats {
+    /// Reads that have begun.
+    pub begun: u64,
+    /// Reads that have ended.
+    pub ended: u64,
+    /// The time from the beginning to the end of each of these, added up.
+    pub time: Duration,
 }
 
 /// The abilities of a file system, as far as they have been tried.
@@ -311,6 +338,8 @@ impl Disk {
             abilities: HashMap::new(),
             paces: HashMap::new(),
             asked: 0,
+            stats: DiskStats::default(),
+            by_device: HashMap::new(),
         })
     }
 
@@ -318,6 +347,23 @@ impl Disk {
     #[must_use]
     pub const fn in_flight(&self) -> usize {
         self.reads.taken()
+    }
+
+    /// Counts of what was resident and what had to be read.
+    #[must_use]
+    pub const fn stats(&self) -> DiskStats {
+        self.stats
+    }
+
+    /// Counts of the reads of each device that was read from.
+    pub fn devices(&self) -> impl Iterator<Item = (Device, DeviceStats)> {
+        self.by_device.iter().map(|(device, stats)| (*device, *stats))
+    }
+
+    /// Notes that a resident range of so many bytes was sent.
+    pub(crate) const fn note_hit(&mut self, bytes: u64) {
+        self.stats.hits += 1;
+        self.stats.hit_bytes += bytes;
     }
 
     /// Buffers that reads in flight and streams hold.
@@ -590,6 +636,8 @@ impl Disk {
         }
         let device = Device::of(read.file.dev());
         self.reads.begin(device, self.now);
+        self.stats.misses += 1;
+        self.by_device.entry(device).or_default().begun += 1;
         self.paces.entry(device).or_default().begin(read.len, since_start(self.now));
         self.submit(ring, op, Operation::Read(read));
         if let Some(patience) = self.config.patience {
@@ -703,6 +751,10 @@ impl Disk {
         let device = Device::of(read.file.dev());
         self.reads.end(device, self.now);
         self.paces.entry(device).or_default().end(read.len, brought, since_start(self.now));
+        self.stats.miss_bytes += brought;
+        let device = self.by_device.entry(device).or_default();
+        device.ended += 1;
+        device.time += self.now.since(read.began);
         read.file.end_read(&read.range(), read.readahead);
     }
 

@@ -55,7 +55,7 @@ mod transport;
 pub use calls::{
     CALLS_MAX, Call, Calls, Done, Full, MEMORY_BYTES_MAX, Outcome, Part, Room, Socket, Stop,
 };
-pub use disk::{Disk, DiskConfig, Owner, ReadDone};
+pub use disk::{DeviceStats, Disk, DiskConfig, DiskStats, Owner, ReadDone};
 pub use failure::Failure;
 pub use file::File;
 pub use outq::Weight;

@@ -313,7 +313,7 @@ impl FileSource {
         blocked: bool,
     ) {
         if self.lent > 0 {
-            self.take_back(queue);
+            self.take_back(queue, disk);
         }
         self.let_go(queue.released());
         if !blocked || self.held == 0 {
@@ -323,11 +323,14 @@ impl FileSource {
         }
     }
 
-    fn take_back(&mut self, queue: &mut OutQ<Piece>) {
+    fn take_back(&mut self, queue: &mut OutQ<Piece>, disk: &mut Disk) {
         let lent = core::mem::take(&mut self.lent);
         let promise = self.promises.front_mut().expect("what is lent is of the first promise");
         let sent = (queue.sent().max(promise.at) - promise.at).min(lent);
         promise.advance(sent);
+        if sent > 0 {
+            disk.note_hit(sent);
+        }
         if sent < lent {
             queue.retract(promise.at);
         }

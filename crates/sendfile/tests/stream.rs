@@ -204,6 +204,36 @@ fn residency_follows_the_page_cache() {
 }
 
 #[test]
+fn what_was_resident_and_what_was_read_is_counted() {
+    let bytes = content(1 << 20);
+    for choice in DRIVERS {
+        let dir = temp_dir();
+        let path = cold_file(&dir, &bytes);
+        let (mut setup, theirs) = Setup::new(choice, Caching::Popular);
+        let all = reader(theirs);
+        let file = setup.open(&path);
+        let len = bytes.len() as u64;
+        setup.push(&file, 0..len);
+        assert_eq!(setup.finish(), Progress::Drained);
+        let cold = setup.disk.stats();
+        let (device, reads) = setup.disk.devices().next().expect("it was read from");
+        assert!(device.numbers().is_some());
+        assert_eq!((reads.begun, reads.ended), (cold.misses, cold.misses));
+        assert!(cold.misses > 0 && !reads.time.is_zero(), "{cold:?} {reads:?}");
+        // The kernel reads ahead, so a part may have been resident when its turn came.
+        assert_eq!(cold.hit_bytes + cold.miss_bytes, len, "{choice:?}: {cold:?}");
+        setup.push(&file, 0..len);
+        assert_eq!(setup.finish(), Progress::Drained);
+        let hot = setup.disk.stats();
+        assert_eq!((hot.misses, hot.miss_bytes), (cold.misses, cold.miss_bytes), "{choice:?}");
+        assert_eq!(hot.hit_bytes - cold.hit_bytes, len);
+        assert!(hot.hits > cold.hits);
+        setup.transport.shutdown(&mut setup.ring);
+        assert_eq!(all.join().unwrap().len(), 2 * bytes.len());
+    }
+}
+
+#[test]
 fn a_file_that_becomes_shorter_fails_the_stream_behind_its_true_bytes() {
     let bytes = content(8 << 20);
     for choice in DRIVERS {
