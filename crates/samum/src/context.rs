@@ -11,29 +11,59 @@ use crate::budget::Budget;
 use crate::config::Tuning;
 use crate::serving::Serving;
 
-/// Counters of a worker since it began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+/// Declares [`Stats`] and the order of its values from one table.
+macro_rules! stats {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Numbers of a worker: counters since it began, unless another meaning is given.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Stats {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Stats {
+            /// The number of numbers.
+            pub(crate) const COUNT: usize = [$(stringify!($name)),*].len();
+
+            /// All numbers in order.
+            pub(crate) const fn values(&self) -> [u64; Self::COUNT] {
+                [$(self.$name),*]
+            }
+
+            /// The same from their values in order.
+            pub(crate) const fn from_values([$($name),*]: [u64; Self::COUNT]) -> Self {
+                Self { $($name),* }
+            }
+        }
+    };
+}
+
+stats! {
     /// Connections accepted.
-    pub accepted: u64,
+    accepted,
+    /// Connections that are open now.
+    connections,
     /// Responses begun.
-    pub responses: u64,
+    responses,
+    /// Requests that are being answered now.
+    active_requests,
     /// Responses cut off because a file became shorter while it was being sent.
-    pub truncated: u64,
+    truncated,
     /// Opens, stats and reads that failed for another reason than "not found" or "not permitted".
-    pub disk_errors: u64,
+    disk_errors,
     /// Requests answered 503, and responses cut off, because a disk did not answer in time.
-    pub disk_timeouts: u64,
+    disk_timeouts,
     /// Connections closed because their peer took less than the minimum rate for too long.
-    pub slow_peers: u64,
+    slow_peers,
     /// Connections closed because their peer sent nothing, or no complete request, for too long.
-    pub timeouts: u64,
+    timeouts,
+    /// Those of them that sent nothing at all: idle connections.
+    idle_timeouts,
     /// Idle connections closed to make room for new ones.
-    pub idle_closed: u64,
+    idle_closed,
     /// Lines dropped because they could not be written to a log.
-    pub log_lines_dropped: u64,
+    log_lines_dropped,
     /// Times that accepting stopped because descriptors ran out.
-    pub descriptor_shortages: u64,
+    descriptor_shortages,
 }
 
 /// The clock, limits, configuration and counters of one worker. Only the counters and the budget change during a turn.

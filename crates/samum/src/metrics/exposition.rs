@@ -1,0 +1,351 @@
+//! Prometheus' text format 0.0.4: the numbers of all workers added up, part by part.
+//!
+//! Names are those of OpenTelemetry where it has them, in the form that Prometheus gives them: dots become
+//! underscores, and the unit comes last. A site is the `server.address` of its requests: "the primary
+//! server name of the matched virtual host".
+
+use core::fmt::{self, Write as _};
+use std::sync::Arc;
+
+use super::histogram::{Bound, DURATIONS, Histogram, SIZES, Total};
+use super::series::{Labels, Series};
+use super::{Loads, Metrics, lock};
+use crate::context::Stats;
+
+/// The content type of the text.
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The text of one scrape, which is made while it is sent: it may have many series.
+#[derive(Debug)]
+pub(crate) struct Exposition {
+    sums: Vec<Sum>,
+    /// The number of families of requests that are complete.
+    family: usize,
+    /// The number of `sums` that have been written of the next one.
+    written: usize,
+    /// The text of all other families.
+    rest: String,
+}
+
+/// A family of one number for each set of labels.
+struct Family {
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    /// The labels and the number, of the sum of all workers.
+    samples: &'static [(&'static str, fn(&Stats) -> u64)],
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// The unit of the sum of a histogram, which is counted in nanoseconds or bytes.
+#[derive(Clone, Copy)]
+enum Unit {
+    Seconds,
+    Bytes,
+}
+
+/// The families of the numbers in [`Stats`].
+const FAMILIES: &[Family] = &[
+    Family {
+        name: "http_server_active_requests",
+        kind: Kind::Gauge,
+        help: "Number of active HTTP server requests.",
+        samples: &[("url_scheme=\"http\"", |stats| stats.active_requests)],
+    },
+    Family {
+        name: "samum_connections_open",
+        kind: Kind::Gauge,
+        help: "Connections that are open.",
+        samples: &[("", |stats| stats.connections)],
+    },
+    Family {
+        name: "samum_connections_accepted_total",
+        kind: Kind::Counter,
+        help: "Connections that were accepted.",
+        samples: &[("", |stats| stats.accepted)],
+    },
+    Family {
+        name: "samum_connections_closed_total",
+        kind: Kind::Counter,
+        help: "Connections that the server closed early: the peer was idle (--timeout-idle), sent no complete \
+               request (--timeout-header), took less than --rate-min (--timeout-send), or was idle while \
+               others wanted its place (--max-connections).",
+        samples: &[
+            ("reason=\"idle\"", |stats| stats.idle_timeouts),
+            ("reason=\"header\"", |stats| stats.timeouts.saturating_sub(stats.idle_timeouts)),
+            ("reason=\"send\"", |stats| stats.slow_peers),
+            ("reason=\"place\"", |stats| stats.idle_closed),
+        ],
+    },
+    Family {
+        name: "samum_responses_total",
+        kind: Kind::Counter,
+        help: "Responses that were begun.",
+        samples: &[("", |stats| stats.responses)],
+    },
+    Family {
+        name: "samum_disk_errors_total",
+        kind: Kind::Counter,
+        help: "Operations of disks that failed; timeouts are those of --timeout-disk, and truncated files \
+               became shorter while they were sent.",
+        samples: &[
+            ("reason=\"error\"", |stats| stats.disk_errors),
+            ("reason=\"timeout\"", |stats| stats.disk_timeouts),
+            ("reason=\"truncated\"", |stats| stats.truncated),
+        ],
+    },
+    Family {
+        name: "samum_log_lines_dropped_total",
+        kind: Kind::Counter,
+        help: "Lines that could not be written to a log.",
+        samples: &[("", |stats| stats.log_lines_dropped)],
+    },
+    Family {
+        name: "samum_descriptor_shortages_total",
+        kind: Kind::Counter,
+        help: "Times that accepting stopped because descriptors or memory ran out.",
+        samples: &[("", |stats| stats.descriptor_shortages)],
+    },
+];
+
+/// A family of histograms of requests.
+struct RequestFamily {
+    name: &'static str,
+    help: &'static str,
+    /// Writes the part of one site.
+    write: fn(&str, &[Sum], &mut String) -> fmt::Result,
+}
+
+/// The series with the same labels, of all workers.
+type Sum = (Labels, Vec<Arc<Series>>);
+
+/// The families of histograms of requests, which come first.
+const REQUEST_FAMILIES: [RequestFamily; 3] = [
+    RequestFamily {
+        name: "http_server_request_duration_seconds",
+        help: "Duration of HTTP server requests.",
+        write: |name, sums, text| {
+            sums.iter().try_for_each(|(labels, all)| {
+                let total = total(all.iter().map(|series| &series.durations));
+                write_histogram(
+                    text,
+                    name,
+                    &request_labels(labels),
+                    DURATIONS,
+                    Unit::Seconds,
+                    &total,
+                )
+            })
+        },
+    },
+    RequestFamily {
+        name: "http_server_response_body_size_bytes",
+        help: "Size of HTTP server response bodies, as far as they were sent.",
+        write: |name, sums, text| {
+            sums.iter().try_for_each(|(labels, all)| {
+                let total = total(all.iter().map(|series| &series.body_sizes));
+                write_histogram(text, name, &request_labels(labels), SIZES, Unit::Bytes, &total)
+            })
+        },
+    },
+    RequestFamily {
+        name: "samum_request_disk_wait_seconds",
+        help: "Time for which HTTP server requests waited for a disk.",
+        write: |name, sums, text| {
+            let Some((labels, _)) = sums.first() else { return Ok(()) };
+            let all = sums.iter().flat_map(|(_, all)| all);
+            let total = total(all.map(|series| &series.disk_waits));
+            write_histogram(text, name, &site_label(&labels.site), DURATIONS, Unit::Seconds, &total)
+        },
+    },
+];
+
+impl Exposition {
+    pub(super) fn new(metrics: &Metrics) -> Self {
+        let mut rest = String::new();
+        // Writing to a string cannot fail.
+        let _ = write_rest(metrics, &mut rest);
+        Self { sums: metrics.series(), family: 0, written: 0, rest }
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> usize {
+        let one = size_of::<Sum>() + size_of::<Arc<Series>>();
+        self.sums.len() * one + self.rest.capacity()
+    }
+
+    /// The next part of the text, which ends with the site at which it has this many bytes; empty if there
+    /// is no more.
+    pub(crate) fn next_part(&mut self, bytes: usize) -> String {
+        let mut text = String::new();
+        while text.len() < bytes {
+            let Some(RequestFamily { name, help, write }) = REQUEST_FAMILIES.get(self.family)
+            else {
+                text.push_str(&core::mem::take(&mut self.rest));
+                break;
+            };
+            let left = &self.sums[self.written..];
+            let site = left.chunk_by(|(one, _), (other, _)| one.site == other.site).next();
+            let site = site.unwrap_or_default();
+            if self.written == 0 && !site.is_empty() {
+                let _ = write_head(&mut text, name, Kind::Histogram, help);
+            }
+            let _ = write(name, site, &mut text);
+            self.written += site.len();
+            if self.written == self.sums.len() {
+                (self.family, self.written) = (self.family + 1, 0);
+            }
+        }
+        text
+    }
+}
+
+/// The families that have no labels of requests.
+fn write_rest(metrics: &Metrics, text: &mut String) -> fmt::Result {
+    let mut values = [0; Stats::COUNT];
+    for worker in &metrics.workers {
+        for (sum, value) in values.iter_mut().zip(&worker.stats) {
+            *sum += value.get();
+        }
+    }
+    let stats = Stats::from_values(values);
+    for Family { name, kind, help, samples } in FAMILIES {
+        write_head(text, name, *kind, help)?;
+        for (labels, value) in *samples {
+            write_sample(text, name, labels, value(&stats))?;
+        }
+    }
+    let turns = total(metrics.workers.iter().map(|worker| &worker.turns));
+    let name = "samum_worker_turn_seconds";
+    write_head(
+        text,
+        name,
+        Kind::Histogram,
+        "Time for which a worker was not ready for other events.",
+    )?;
+    write_histogram(text, name, "", DURATIONS, Unit::Seconds, &turns)?;
+    let name = "samum_worker_turn_longest_seconds";
+    write_head(text, name, Kind::Gauge, "The longest such time since the server started.")?;
+    let longest = metrics.workers.iter().map(|worker| worker.longest_turn.get()).max();
+    write_sample(text, name, "", InSeconds(longest.unwrap_or_default()))?;
+    write_loads(&lock(&metrics.loads), text)
+}
+
+fn write_loads(loads: &Loads, text: &mut String) -> fmt::Result {
+    let name = "samum_config_loads_total";
+    write_head(text, name, Kind::Counter, "Configurations that were loaded or refused.")?;
+    write_sample(text, name, "result=\"success\"", loads.successes)?;
+    write_sample(text, name, "result=\"failure\"", loads.failures)?;
+    let name = "samum_config_last_load_successful";
+    write_head(text, name, Kind::Gauge, "Whether the last configuration was loaded.")?;
+    write_sample(text, name, "", u8::from(!loads.has_failed))?;
+    let name = "samum_config_last_load_success_timestamp_seconds";
+    write_head(text, name, Kind::Gauge, "Time at which the configuration in use was loaded.")?;
+    write_sample(text, name, "", loads.loaded_at)?;
+    if let Some(hash) = &loads.hash {
+        let name = "samum_config_info";
+        write_head(text, name, Kind::Gauge, "The hash of the configuration in use.")?;
+        write_sample(text, name, &format!("hash=\"{}\"", Escaped(hash)), 1)?;
+    }
+    Ok(())
+}
+
+fn total<'a, const N: usize>(all: impl Iterator<Item = &'a Histogram<N>>) -> Total<N> {
+    let mut total = Total::ZERO;
+    all.for_each(|one| one.add_to(&mut total));
+    total
+}
+
+fn request_labels(labels: &Labels) -> String {
+    let Labels { site, method, status } = labels;
+    let (site, method, status) = (site_label(site), method.text(), status.text());
+    format!(
+        "{site},url_scheme=\"http\",http_request_method=\"{method}\",http_response_status_code=\"{status}\""
+    )
+}
+
+fn site_label(site: &str) -> String {
+    format!("server_address=\"{}\"", Escaped(site))
+}
+
+fn write_head(text: &mut String, name: &str, kind: Kind, help: &str) -> fmt::Result {
+    let kind = match kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+        Kind::Histogram => "histogram",
+    };
+    writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}")
+}
+
+fn write_sample(
+    text: &mut String,
+    name: &str,
+    labels: &str,
+    value: impl fmt::Display,
+) -> fmt::Result {
+    if labels.is_empty() {
+        writeln!(text, "{name} {value}")
+    } else {
+        writeln!(text, "{name}{{{labels}}} {value}")
+    }
+}
+
+fn write_histogram<const N: usize>(
+    text: &mut String,
+    name: &str,
+    labels: &str,
+    bounds: &[Bound; N],
+    unit: Unit,
+    total: &Total<N>,
+) -> fmt::Result {
+    let comma = if labels.is_empty() { "" } else { "," };
+    let mut count = 0;
+    for ((_, bound), in_bucket) in bounds.iter().zip(total.counts) {
+        count += in_bucket;
+        writeln!(text, "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {count}")?;
+    }
+    count += total.above;
+    writeln!(text, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}")?;
+    let (sum_name, count_name) = (format!("{name}_sum"), format!("{name}_count"));
+    match unit {
+        Unit::Seconds => write_sample(text, &sum_name, labels, InSeconds(total.sum))?,
+        Unit::Bytes => write_sample(text, &sum_name, labels, total.sum)?,
+    }
+    write_sample(text, &count_name, labels, count)
+}
+
+/// Nanoseconds, written as seconds.
+struct InSeconds(u64);
+
+impl fmt::Display for InSeconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SECOND: u64 = 1_000_000_000;
+        write!(f, "{}.{:09}", self.0 / SECOND, self.0 % SECOND)
+    }
+}
+
+/// The value of a label between its quotes.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for char in self.0.chars() {
+            match char {
+                '\\' => f.write_str("\\\\")?,
+                '"' => f.write_str("\\\"")?,
+                '\n' => f.write_str("\\n")?,
+                char => f.write_char(char)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

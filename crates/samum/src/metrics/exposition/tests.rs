@@ -1,0 +1,123 @@
+use core::time::Duration;
+
+use http::{Method, Status};
+use testkit::metrics::Metrics as Parsed;
+
+use super::*;
+use crate::metrics::{Meters, MethodLabel, Observation, SiteLabel, StatusLabel};
+
+/// The text, made in parts of about this many bytes.
+fn text(metrics: &Metrics, part: usize) -> String {
+    let mut exposition = metrics.exposition();
+    let mut text = String::new();
+    loop {
+        let next = exposition.next_part(part);
+        if next.is_empty() {
+            return text;
+        }
+        text += &next;
+    }
+}
+
+fn observe(meters: &mut Meters, site: SiteLabel, method: Method<'_>, code: u16, micros: u64) {
+    meters.observe(&Observation {
+        site,
+        method: MethodLabel::of(method),
+        status: StatusLabel::of(Status::from_code(code).unwrap()),
+        duration: Duration::from_micros(micros),
+        body_bytes: 1000,
+        disk_wait: Duration::from_micros(micros / 2),
+    });
+}
+
+#[test]
+fn the_numbers_of_all_workers_are_added_up() {
+    let metrics = Metrics::new(2);
+    let mut workers = [0, 1].map(|worker| metrics.meters(worker));
+    for (worker, meters) in workers.iter_mut().enumerate() {
+        let sites = meters.configure(["a.example", "we\"ird\\"]);
+        for _ in 0..=worker {
+            observe(meters, sites[0], Method::Get, 200, 60);
+            observe(meters, sites[1], Method::Get, 200, 20_000_000);
+        }
+        observe(meters, sites[1 - worker], Method::Other(b"BREW"), 418, 1);
+        let stats = Stats { accepted: 5, timeouts: 3, idle_timeouts: 2, ..Stats::default() };
+        meters.end_turn(&stats, Duration::from_micros(300 * (worker as u64 + 1)));
+    }
+    let parsed = Parsed::parse(&text(&metrics, 1 << 20)).unwrap();
+    let duration = "http_server_request_duration_seconds";
+    let count =
+        |suffix: &str, labels: &[(&str, &str)]| parsed.sum(&format!("{duration}{suffix}"), labels);
+    let (a, weird) = (("server_address", "a.example"), ("server_address", "we\"ird\\"));
+    assert_eq!(count("_count", &[]), 8.0);
+    assert_eq!(count("_count", &[a]), 4.0);
+    let get = [a, ("http_request_method", "GET"), ("http_response_status_code", "200")];
+    assert_eq!(count("_count", &get), 3.0);
+    assert_eq!(count("_bucket", &[&get[..], &[("le", "0.00005")]].concat()), 0.0);
+    assert_eq!(count("_bucket", &[&get[..], &[("le", "0.0001")]].concat()), 3.0);
+    assert!((count("_sum", &get) - 0.000_18).abs() < 1e-12);
+    assert_eq!(count("_bucket", &[weird, ("le", "10")]), 1.0);
+    assert_eq!(count("_bucket", &[weird, ("le", "+Inf")]), 4.0);
+    let other = [("http_request_method", "_OTHER"), ("http_response_status_code", "4xx")];
+    assert_eq!(count("_count", &other), 2.0);
+    assert_eq!(parsed.sum("http_server_response_body_size_bytes_sum", &[]), 8000.0);
+    assert_eq!(parsed.sum("samum_request_disk_wait_seconds_count", &[weird]), 4.0);
+    assert_eq!(parsed.sum("samum_connections_accepted_total", &[]), 10.0);
+    let closed = |reason| parsed.sum("samum_connections_closed_total", &[("reason", reason)]);
+    assert_eq!((closed("idle"), closed("header"), closed("send")), (4.0, 2.0, 0.0));
+    assert_eq!(parsed.sum("samum_worker_turn_seconds_bucket", &[("le", "0.0005")]), 1.0);
+    assert_eq!(parsed.sum("samum_worker_turn_longest_seconds", &[]), 0.000_6);
+}
+
+#[test]
+fn the_parts_do_not_change_the_text() {
+    let metrics = Metrics::new(1);
+    let mut meters = metrics.meters(0);
+    let names: Vec<_> = (0..20).map(|number| format!("site-{number}")).collect();
+    for (number, site) in meters.configure(names.iter().map(|name| &name[..])).iter().enumerate() {
+        for code in [200, 304, 404] {
+            observe(&mut meters, *site, Method::Get, code, number as u64);
+        }
+    }
+    meters.end_turn(&Stats::default(), Duration::ZERO);
+    let whole = text(&metrics, usize::MAX);
+    Parsed::parse(&whole).unwrap();
+    for part in [1, 1000, 10_000, 100_000] {
+        assert!(text(&metrics, part) == whole, "parts of {part}");
+    }
+}
+
+#[test]
+fn sites_cost_nothing_before_their_first_request_and_leave_when_they_are_removed() {
+    let metrics = Metrics::new(1);
+    let mut meters = metrics.meters(0);
+    let empty = text(&metrics, 1);
+    Parsed::parse(&empty).unwrap();
+    let names: Vec<_> = (0..10_000).map(|number| format!("site-{number}")).collect();
+    let sites = meters.configure(names.iter().map(|name| &name[..]));
+    meters.end_turn(&Stats::default(), Duration::ZERO);
+    assert!(!text(&metrics, 1).contains("site-"), "no series without a request");
+    observe(&mut meters, sites[7], Method::Get, 200, 1);
+    meters.end_turn(&Stats::default(), Duration::ZERO);
+    assert!(text(&metrics, 1).contains("site-7"));
+    meters.configure(["other"]);
+    meters.end_turn(&Stats::default(), Duration::ZERO);
+    assert!(!text(&metrics, 1).contains("site-"));
+}
+
+#[test]
+fn loads_of_the_configuration_are_shown() {
+    let metrics = Metrics::new(1);
+    metrics.note_load(Some("abc"), 1000);
+    metrics.note_failed_load();
+    let parsed = Parsed::parse(&text(&metrics, 1)).unwrap();
+    let loads = |result| parsed.sum("samum_config_loads_total", &[("result", result)]);
+    assert_eq!((loads("success"), loads("failure")), (1.0, 1.0));
+    assert_eq!(parsed.sum("samum_config_last_load_successful", &[]), 0.0);
+    assert_eq!(parsed.sum("samum_config_last_load_success_timestamp_seconds", &[]), 1000.0);
+    assert_eq!(parsed.sum("samum_config_info", &[("hash", "abc")]), 1.0);
+    metrics.note_load(Some("def"), 2000);
+    let parsed = Parsed::parse(&text(&metrics, 1)).unwrap();
+    assert_eq!(parsed.sum("samum_config_info", &[("hash", "def")]), 1.0);
+    assert_eq!(parsed.sum("samum_config_last_load_successful", &[]), 1.0);
+}

@@ -1,0 +1,193 @@
+//! Counts what all workers do, for Prometheus.
+//!
+//! Each worker has [`Meters`], to which it alone writes, without locks. What they show is shared: a scrape
+//! adds up the numbers of all workers ([`Metrics::exposition`]). The numbers of requests are exact at any
+//! time; the others are those of each worker's last turn, so an idle worker has none that are not
+//! shown.
+//!
+//! Labels have values of the configuration and of fixed tables only, so clients cannot make series. A
+//! series (site, method, status) is made when a request has its labels.
+//!
+//! Reading list: OpenTelemetry's semantic conventions for HTTP metrics, and its rules for names in
+//! Prometheus; Prometheus' text format 0.0.4.
+
+mod exposition;
+mod histogram;
+mod series;
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use crate::context::Stats;
+pub(crate) use exposition::Exposition;
+use histogram::{DURATIONS, Durations, Number, nanos};
+use series::{Labels, Series, Sites};
+pub(crate) use series::{MethodLabel, Observation, SiteLabel, StatusLabel};
+
+/// The numbers of all workers, and of the process.
+#[derive(Debug)]
+pub struct Metrics {
+    workers: Vec<Arc<Shown>>,
+    loads: Mutex<Loads>,
+}
+
+/// The numbers of one worker, as others see them.
+#[derive(Debug)]
+struct Shown {
+    /// In the order of [`Stats::values`].
+    stats: [Number; Stats::COUNT],
+    turns: Durations,
+    /// The longest turn so far, in nanoseconds.
+    longest_turn: Number,
+    series: Mutex<BTreeMap<Labels, Arc<Series>>>,
+}
+
+/// The numbers of one worker, as it writes them.
+#[derive(Debug)]
+pub(crate) struct Meters {
+    shown: Arc<Shown>,
+    sites: Sites,
+    /// Series that are not shown yet.
+    unshown: Vec<(Labels, Arc<Series>)>,
+    /// True if series of sites that are no longer configured may be shown.
+    has_stale: bool,
+}
+
+/// The configurations that were loaded.
+#[derive(Clone, Debug, Default)]
+struct Loads {
+    successes: u64,
+    failures: u64,
+    /// The hash of the configuration in use, if it came from a file.
+    hash: Option<String>,
+    /// When it was loaded, in Unix seconds.
+    loaded_at: i64,
+    /// True if a later one was refused.
+    has_failed: bool,
+}
+
+impl Metrics {
+    /// Makes the numbers of `workers` workers.
+    #[must_use]
+    pub fn new(workers: usize) -> Arc<Self> {
+        let workers = (0..workers).map(|_| Arc::new(Shown::new())).collect();
+        Arc::new(Self { workers, loads: Mutex::default() })
+    }
+
+    /// The numbers of a worker, which that alone writes.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such worker.
+    pub(crate) fn meters(&self, worker: usize) -> Meters {
+        let shown = Arc::clone(&self.workers[worker]);
+        Meters { shown, sites: Sites::default(), unshown: Vec::new(), has_stale: false }
+    }
+
+    /// Notes that a configuration has been loaded, the first one included: its hash, if it came from a
+    /// file, and the time in Unix seconds.
+    pub fn note_load(&self, hash: Option<&str>, unix: i64) {
+        let mut loads = lock(&self.loads);
+        loads.successes += 1;
+        loads.hash = hash.map(str::to_owned);
+        (loads.loaded_at, loads.has_failed) = (unix, false);
+    }
+
+    /// Notes that a configuration has been refused: the one before stays in use.
+    pub fn note_failed_load(&self) {
+        let mut loads = lock(&self.loads);
+        loads.failures += 1;
+        loads.has_failed = true;
+    }
+
+    /// The text for a scrape.
+    pub(crate) fn exposition(&self) -> Exposition {
+        Exposition::new(self)
+    }
+
+    /// The series of all workers, and those with the same labels together.
+    fn series(&self) -> Vec<(Labels, Vec<Arc<Series>>)> {
+        let mut listed = Vec::new();
+        for worker in &self.workers {
+            let series = lock(&worker.series);
+            listed.extend(series.iter().map(|(labels, one)| (labels.clone(), Arc::clone(one))));
+        }
+        // Each worker's are in order already, and the sort makes use of that.
+        listed.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let mut all: Vec<(Labels, Vec<Arc<Series>>)> = Vec::new();
+        for (labels, one) in listed {
+            match all.last_mut() {
+                Some((last, same)) if *last == labels => same.push(one),
+                _ => all.push((labels, vec![one])),
+            }
+        }
+        all
+    }
+}
+
+impl Shown {
+    fn new() -> Self {
+        Self {
+            stats: core::array::from_fn(|_| Number::default()),
+            turns: Durations::new(DURATIONS),
+            longest_turn: Number::default(),
+            series: Mutex::default(),
+        }
+    }
+}
+
+impl Meters {
+    /// Takes the names of the sites of a new configuration; returns their labels, in the same order.
+    pub(crate) fn configure<'a>(
+        &mut self,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Vec<SiteLabel> {
+        self.has_stale = true;
+        self.sites.configure(names)
+    }
+
+    /// Counts a request.
+    #[inline]
+    pub(crate) fn observe(&mut self, observation: &Observation) {
+        if let Some(new) = self.sites.observe(observation) {
+            self.unshown.push(new);
+        }
+    }
+
+    /// Shows the worker's numbers at the end of a turn, which took this long.
+    #[inline]
+    pub(crate) fn end_turn(&mut self, stats: &Stats, length: Duration) {
+        for (shown, value) in self.shown.stats.iter().zip(stats.values()) {
+            shown.set(value);
+        }
+        self.shown.turns.observe_duration(length);
+        let length = nanos(length);
+        if length > self.shown.longest_turn.get() {
+            self.shown.longest_turn.set(length);
+        }
+        if self.has_stale || !self.unshown.is_empty() {
+            self.show_series();
+        }
+    }
+
+    /// Shows new series, and hides those of sites that are not configured any more.
+    #[cold]
+    fn show_series(&mut self) {
+        let mut series = match self.shown.series.try_lock() {
+            Ok(series) => series,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // A scrape is copying the list: another turn will come.
+            Err(TryLockError::WouldBlock) => return,
+        };
+        series.extend(self.unshown.drain(..));
+        if core::mem::take(&mut self.has_stale) {
+            series.retain(|labels, _| self.sites.has(&labels.site));
+        }
+    }
+}
+
+/// The numbers behind a lock have no state in which a panic could leave them.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
