@@ -64,6 +64,25 @@ pub fn format(unix: i64) -> [u8; DATE_LEN] {
     out
 }
 
+/// The length of a time in the form of RFC 3339, `1994-11-06T08:49:37`.
+pub const RFC3339_LEN: usize = 19;
+
+/// Formats Unix seconds as RFC 3339 has them, without the zone, which is UTC. As for
+/// [`format`](fn@format), a time outside the years 0 to 9999 is shown as the nearest that is inside.
+pub fn rfc3339(unix: i64) -> [u8; RFC3339_LEN] {
+    let Civil { year, month, day, second_of_day } = Civil::from_unix(unix.clamp(FIRST, LAST));
+    let [year, month, day, second_of_day] = [year, month, day, second_of_day].map(small);
+    let mut out = *b"0000-00-00T00:00:00";
+    put_two_digits(&mut out, 0, year / 100);
+    put_two_digits(&mut out, 2, year % 100);
+    put_two_digits(&mut out, 5, month);
+    put_two_digits(&mut out, 8, day);
+    put_two_digits(&mut out, 11, second_of_day / 3600);
+    put_two_digits(&mut out, 14, second_of_day / 60 % 60);
+    put_two_digits(&mut out, 17, second_of_day % 60);
+    out
+}
+
 /// A date and a time of day. The day may be one that its month does not have; the rest is within
 /// its range.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -174,7 +193,7 @@ fn four_digits(value: &[u8]) -> Option<(i64, &[u8])> {
     Some((century * 100 + year, rest))
 }
 
-fn put_two_digits(out: &mut [u8; DATE_LEN], at: usize, number: u32) {
+fn put_two_digits<const N: usize>(out: &mut [u8; N], at: usize, number: u32) {
     debug_assert!(number < 100);
     out[at..at + 2].copy_from_slice(&[digit(number / 10), digit(number % 10)]);
 }

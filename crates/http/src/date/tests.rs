@@ -29,6 +29,19 @@ fn rfc9110_5_6_7_the_three_formats_of_one_date() {
 }
 
 #[test]
+fn rfc3339_has_the_same_dates() {
+    for (unix, text) in [
+        (EXAMPLE, "1994-11-06T08:49:37"),
+        (-1, "1969-12-31T23:59:59"),
+        (951_782_400, "2000-02-29T00:00:00"),
+        (i64::MAX, "9999-12-31T23:59:59"),
+        (i64::MIN, "0000-01-01T00:00:00"),
+    ] {
+        assert_eq!(str::from_utf8(&rfc3339(unix)), Ok(text));
+    }
+}
+
+#[test]
 fn known_dates_are_formatted() {
     for (unix, text) in [
         (0, "Thu, 01 Jan 1970 00:00:00 GMT"),

@@ -404,9 +404,18 @@ impl Ring {
     /// Seconds since 1970, a few milliseconds coarse.
     #[must_use]
     pub fn unix_time(&self) -> i64 {
+        self.unix_clock().0
+    }
+
+    /// Seconds since 1970, and the nanoseconds since that second began; a few milliseconds coarse.
+    #[must_use]
+    pub fn unix_clock(&self) -> (i64, u32) {
         match self.world() {
-            Some(world) => world.unix_time(),
-            None => clock_gettime(ClockId::RealtimeCoarse).tv_sec,
+            Some(world) => world.unix_clock(),
+            None => {
+                let time = clock_gettime(ClockId::RealtimeCoarse);
+                (time.tv_sec, u32::try_from(time.tv_nsec).unwrap_or_default())
+            }
         }
     }
 

@@ -235,9 +235,9 @@ impl World {
         self.state().disk.inode(ROOT).dev
     }
 
-    pub(crate) fn unix_time(&self) -> i64 {
+    pub(crate) fn unix_clock(&self) -> (i64, u32) {
         let state = self.state();
-        state.unix(state.now).0
+        state.unix(state.now)
     }
 }
 
