@@ -2,6 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The name of a histogram, and the labels of one of its series without the bound of a bucket.
+type Series<'a> = (&'a str, BTreeMap<String, String>);
+
 /// A parsed text.
 #[derive(Debug, Default)]
 pub struct Metrics {
@@ -106,8 +109,7 @@ impl Metrics {
     }
 
     fn check_histograms(&self) -> Result<(), String> {
-        let mut buckets: BTreeMap<(&str, BTreeMap<String, String>), Vec<(f64, f64)>> =
-            BTreeMap::new();
+        let mut buckets: BTreeMap<Series<'_>, Vec<(f64, f64)>> = BTreeMap::new();
         for sample in &self.samples {
             let Some(name) = sample.name.strip_suffix("_bucket") else { continue };
             let mut labels = sample.labels.clone();
