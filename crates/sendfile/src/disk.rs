@@ -19,7 +19,7 @@ pub use crate::line::Owner;
 use crate::line::{Line, Wait};
 use crate::page_cache::{Dropping, PageCache};
 use crate::policy::{Caching, Policy};
-use crate::trail::{self, Left, Trail, Trails};
+use crate::trail::{self, Held, Left, Trail, Trails};
 use crate::transport::Takes;
 
 /// The size of a [`Disk`].
@@ -30,6 +30,9 @@ pub struct DiskConfig {
     /// Pipes, which hold pages of the page cache on their way out, at most 1 MiB each; 0 means that
     /// everything is read into buffers.
     pub pipes: usize,
+    /// Files that stay open after their streams have ended, until the pages that were brought for these have
+    /// left the page cache: a minute at most. Of further ones what is still on its way to a peer stays there.
+    pub lingering_files: usize,
     /// Reads in flight at once, of which one device has a half at most, and a quarter if it has not
     /// answered for a second ([`Shares`]).
     pub depth: usize,
@@ -41,9 +44,17 @@ pub struct DiskConfig {
 }
 
 impl Default for DiskConfig {
-    /// 16 MiB, 64 pipes and 64 reads: enough for 64 streams that each keep one read in flight.
+    /// 16 MiB, 64 pipes and 64 reads: enough for 64 streams that each keep one read in flight. 1,024 lingering
+    /// files: enough for as many streams that end within a second.
     fn default() -> Self {
-        Self { memory_bytes: 16 << 20, pipes: 64, depth: 64, patience: None, token_base: 0 }
+        Self {
+            memory_bytes: 16 << 20,
+            pipes: 64,
+            lingering_files: 1024,
+            depth: 64,
+            patience: None,
+            token_base: 0,
+        }
     }
 }
 
@@ -192,7 +203,7 @@ struct Read {
     /// Some for a read that is not to stay.
     dropping: Option<Dropping>,
     /// Some for a splice that is not to stay.
-    trail: Option<Trail>,
+    trail: Option<Held>,
     began: Time,
 }
 
@@ -226,18 +237,6 @@ pub(crate) struct Begun {
     pub(crate) alone: bool,
 }
 
-/// What a read may leave in the page cache although it is not to stay there: the read brings it, so it can be
-/// [dropped](Trail) later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leaves {
-    /// Others have brought something of the file.
-    Nothing,
-    /// What it reads.
-    Itself,
-    /// The same, and what the kernel has read ahead: it is the last of its range.
-    Rest,
-}
-
 /// A way of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
@@ -265,7 +264,7 @@ pub struct ReadDone {
     pub(crate) policy: Policy,
     pub(crate) result: io::Result<Data>,
     /// What the read has left in the page cache, until the stream lets go of it.
-    pub(crate) trail: Option<Trail>,
+    pub(crate) trail: Option<Held>,
 }
 
 /// The result of a read.
@@ -333,7 +332,7 @@ impl Disk {
             holders: Rc::default(),
             inodes: Inodes::default(),
             page_cache,
-            trails: Rc::default(),
+            trails: Rc::new(Trails::new(config.lingering_files)),
             sweeps: false,
             abilities: HashMap::new(),
             paces: HashMap::new(),
@@ -537,6 +536,19 @@ impl Disk {
         takes == Takes::Files && self.abilities.get(&file.dev()).is_some_and(|one| one.splice)
     }
 
+    /// A stream begins to read the file from `offset` on, behind which nothing of it is in the page cache, and
+    /// nothing is to stay there.
+    pub(crate) fn begin_trail(
+        &mut self,
+        ring: &mut Ring,
+        file: &Rc<File>,
+        offset: u64,
+    ) -> Rc<Trail> {
+        self.now = ring.now();
+        self.begin_sweeps(ring);
+        self.trails.begin(file, offset)
+    }
+
     /// Begin a read of at most `len` bytes, or return `None` if there is no room. Bytes that stay in
     /// the page cache go through a pipe, unless the transport takes memory only; others go through a
     /// buffer.
@@ -555,7 +567,7 @@ impl Disk {
         wait: Wait,
         readahead: Readahead,
         takes: Takes,
-        leaves: Leaves,
+        trail: Option<Rc<Trail>>,
         urgent: bool,
     ) -> Option<Begun> {
         let share = |all: usize| if urgent { 0 } else { all.div_ceil(URGENT_SHARE) };
@@ -591,7 +603,7 @@ impl Disk {
         let abilities = *self.abilities.entry(read.file.dev()).or_default();
         read.file.advise(ring, readahead);
         let file = read.file.fd().clone();
-        let may_splice = takes == Takes::Files && (keep || leaves != Leaves::Nothing);
+        let may_splice = takes == Takes::Files && (keep || trail.is_some());
         // Where there is no descriptor for a pipe, a buffer needs none.
         if may_splice
             && abilities.splice
@@ -599,12 +611,7 @@ impl Disk {
             && let Some(pipe) = ring.take_pipe(&self.pipes, offset, wanted)
         {
             (read.how, read.len) = (How::Splice, pipe.want() as u64);
-            let behind = match leaves {
-                Leaves::Rest if read.len == len => read.file.size(),
-                _ => offset + read.len,
-            };
-            let leaves = leaves != Leaves::Nothing;
-            read.trail = leaves.then(|| Trail::new(&self.trails, &read.file, offset..behind));
+            read.trail = trail.map(|trail| trail.hold(offset + read.len));
             return Some(self.submit_read(ring, Op::Splice { file, offset, pipe }, read));
         }
         read.how = if keep {
@@ -627,9 +634,14 @@ impl Disk {
         let begun = Begun { len: read.len, alone };
         read.file.begin_read(&read.range(), read.readahead);
         match read.how {
-            How::Splice if read.trail.is_some() => self.begin_sweeps(ring),
+            How::Splice if read.trail.is_some() => {
+                let surplus = self.trails.surplus();
+                self.discard(ring, surplus);
+            }
             How::Splice | How::Keep => {
-                read.file.note_kept();
+                if read.policy.caching != Caching::Never {
+                    read.file.note_kept();
+                }
                 read.drops = read.file.all_drops(&read.range());
             }
             How::Drop | How::Discard => read.dropping = read.file.begin_drop(read.offset),
@@ -654,15 +666,20 @@ impl Disk {
     }
 
     fn sweep(&mut self, ring: &mut Ring) {
-        for left in self.trails.due(self.now) {
+        let due = self.trails.due(self.now);
+        self.discard(ring, due);
+        self.sweeps = false;
+        if self.trails.are_any() {
+            self.begin_sweeps(ring);
+        }
+    }
+
+    fn discard(&mut self, ring: &mut Ring, ranges: Vec<Left>) {
+        for left in ranges {
             let (offset, len) = (left.range.start, left.range.end - left.range.start);
             let op = Op::Discard { file: left.file.fd().clone(), offset, len };
             let _dropping = left.file.begin_drops(&left.range);
             self.submit(ring, op, Operation::Leave { left, _dropping });
-        }
-        self.sweeps = false;
-        if self.trails.are_any() {
-            self.begin_sweeps(ring);
         }
     }
 
@@ -689,7 +706,7 @@ impl Disk {
                 return None;
             }
             Operation::Leave { left, .. } => {
-                if left.file.is_cached(ring, left.range.start, left.range.end - left.range.start) {
+                if left.file.known_pages(ring, &left.range) > 0 {
                     self.now = ring.now();
                     self.trails.try_again(left, self.now);
                     self.begin_sweeps(ring);
@@ -861,7 +878,7 @@ mod tests {
                 wait,
                 Readahead::Off,
                 Takes::Memory,
-                Leaves::Nothing,
+                None,
                 true,
             );
             if begun.is_none() {

@@ -53,7 +53,7 @@ pub(crate) const BLOCK: u64 = PROBE_BYTES_MAX as u64;
 const BLOCKS_MAX: usize = 4096;
 /// Inodes without open files that are kept in the table in any case; beyond it, as many as there are with.
 const INODES_UNSWEPT: usize = 64;
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 /// `f_type` of statfs(2).
 const TMPFS: u64 = 0x0102_1994;
 const RAMFS: u64 = 0x8584_58f6;
@@ -386,13 +386,20 @@ impl File {
         true
     }
 
-    /// Whether a range is known to be in the page cache, at least in part. Of a read that
-    /// was discarded the page at either end may have stayed.
+    /// Returns whether a range is known to be in the page cache, at least in part. Of a read that was
+    /// discarded the page at either end may have stayed.
     pub(crate) fn is_cached(&self, ring: &Ring, offset: u64, len: u64) -> bool {
-        let first = offset / PAGE;
-        let pages = (offset + len).div_ceil(PAGE) - first;
-        self.telling.get() == Telling::Both
-            && self.cached_pages(ring, first * PAGE, pages).is_some_and(|cached| cached > 2)
+        self.known_pages(ring, &(offset..offset + len)) > 2
+    }
+
+    /// Counts the pages of a range that are known to be in the page cache or on their way there.
+    pub(crate) fn known_pages(&self, ring: &Ring, range: &Range<u64>) -> u64 {
+        let first = range.start / PAGE;
+        let pages = range.end.div_ceil(PAGE) - first;
+        if self.telling.get() != Telling::Both {
+            return 0;
+        }
+        self.cached_pages(ring, first * PAGE, pages).unwrap_or(0)
     }
 
     /// Pages of the range that are there or on their way; `None` where that may not be asked.
@@ -539,7 +546,7 @@ mod tests {
     use ring::{Completion, Event, Op, OpenHow};
 
     use super::*;
-    use crate::disk::{Disk, DiskConfig, Leaves, Owner};
+    use crate::disk::{Disk, DiskConfig, Owner};
     use crate::line::Wait;
     use crate::policy::{Caching, Policy};
     use crate::transport::Takes;
@@ -640,8 +647,8 @@ mod tests {
         let (owner, off, takes) = (Owner::of(1), Readahead::Off, Takes::Files);
         let policy = Policy { caching, ..Policy::default() };
         disk.introduce(ring, file);
-        let (wait, leaves) = (Wait::First, Leaves::Nothing);
-        disk.read(ring, owner, 0, file, 50_000, 50_000, policy, wait, off, takes, leaves, true)
+        let wait = Wait::First;
+        disk.read(ring, owner, 0, file, 50_000, 50_000, policy, wait, off, takes, None, true)
             .unwrap();
         let mut completions = Vec::new();
         while ring.in_flight() > 0 {

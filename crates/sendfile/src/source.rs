@@ -12,13 +12,13 @@ use outq::{OutQ, State};
 use pace::{CHUNK_MAX, CHUNK_MIN};
 use ring::{Ring, Time};
 
-use crate::disk::{Data, Disk, Holding, Leaves, Owner, ReadDone};
+use crate::disk::{Data, Disk, Holding, Owner, ReadDone};
 use crate::failure::Failure;
 use crate::file::{BLOCK, File, Readahead};
 use crate::line::Wait;
 use crate::payload::{FileRange, PLACE_BYTES, Piece};
 use crate::policy::{Caching, Policy, Window};
-use crate::trail::Trail;
+use crate::trail::{Held, Trail};
 use crate::transport::Takes;
 
 /// Files for which reads begin before the first has left: as many as a browser pipelines.
@@ -84,6 +84,8 @@ pub struct FileSource {
     released: u64,
     /// Some exactly when the transport was blocked at the last settling, and `held` is not 0.
     holding: Option<Holding>,
+    /// What the last reads leave in the page cache although it is not to stay there, until nothing is promised.
+    trail: Option<Rc<Trail>>,
     /// A position in the stream, and when it was sent; from there on the peer's pace is judged.
     mark: Option<(u64, Time)>,
     /// Whether the peer takes bytes faster than its [window](Window::paced) expects.
@@ -143,8 +145,8 @@ struct Fill {
     offset: u64,
     len: u64,
     policy: Policy,
-    /// What it has left in the page cache, which may be dropped when this is.
-    _trail: Option<Trail>,
+    /// Some if it has left pages in the page cache that are not to stay there.
+    _trail: Option<Held>,
 }
 
 impl FileSource {
@@ -159,6 +161,7 @@ impl FileSource {
             held: 0,
             released: 0,
             holding: None,
+            trail: None,
             mark: None,
             is_fast: false,
             failure: None,
@@ -228,7 +231,7 @@ impl FileSource {
         self.promises.clear();
         self.fills.clear();
         (self.lent, self.held, self.released) = (0, 0, 0);
-        (self.holding, self.failure) = (None, None);
+        (self.holding, self.trail, self.failure) = (None, None, None);
         (self.mark, self.is_fast) = (None, false);
     }
 
@@ -350,6 +353,9 @@ impl FileSource {
             }
             self.fills.pop_front();
         }
+        if self.promises.is_empty() && !self.is_reading() {
+            self.trail = None;
+        }
     }
 
     /// Begins reads of ranges that are not resident, as far as the window goes (see [`Window`]).
@@ -396,23 +402,18 @@ impl FileSource {
                 // Reads end at multiples of the chunk, so that they cover whole blocks.
                 let most = if window.saturating_sub(used) < chunk { BLOCK } else { chunk };
                 let mut want = left.min(most - promise.offset % most);
-                let leaves = promise.leaves(cx.disk, cx.ring, takes);
-                let readahead = promise.readahead(cx.disk, leaves);
+                let trail = promise.trail(&mut self.trail, cx);
+                let readahead = promise.readahead(cx.disk, trail.is_some());
                 if readahead == Readahead::Far && promise.ramp < RAMP_READS {
                     want = want.min(RAMP_BYTES_MIN * RAMP_FACTOR.pow(promise.ramp.into()));
                 }
                 if takes == Takes::Files {
                     want = promise.missing(cx.ring, want, now);
                 }
-                let leaves = match leaves {
-                    false => Leaves::Nothing,
-                    true if want < left => Leaves::Itself,
-                    true => Leaves::Rest,
-                };
                 let (file, at, offset) = (&promise.file, promise.at, promise.offset);
                 let policy = promise.policy();
                 let begun = cx.disk.read(
-                    cx.ring, owner, at, file, offset, want, policy, wait, readahead, takes, leaves,
+                    cx.ring, owner, at, file, offset, want, policy, wait, readahead, takes, trail,
                     at_head,
                 );
                 let Some(begun) = begun else {
@@ -600,17 +601,24 @@ impl Promise {
         }
     }
 
-    /// Returns whether the next read may leave its pages in the page cache for a while although they are
-    /// not to stay there. If others had brought some, they could not be told from these.
-    fn leaves(&mut self, disk: &Disk, ring: &Ring, takes: Takes) -> bool {
-        if !disk.may_leave(&self.file, takes) {
-            return false;
+    /// Returns the trail of the next read if that may leave its pages in the page cache for a while although
+    /// they are not to stay there. If others had brought some, they could not be told from these. `last`: the
+    /// trail of the reads before it.
+    fn trail(&mut self, last: &mut Option<Rc<Trail>>, cx: &mut FillCx<'_>) -> Option<Rc<Trail>> {
+        let can_leave = cx.disk.may_leave(&self.file, cx.takes);
+        if !can_leave || self.policy().caching != Caching::Never || self.keeping == Keeping::Dropped
+        {
+            return None;
         }
-        if self.keeping == Keeping::Asked(Caching::Never) {
-            let is_absent = self.file.is_absent(ring, self.offset);
-            self.keeping = if is_absent { Keeping::Left } else { Keeping::Dropped };
+        if let Some(trail) = last.as_ref().filter(|last| last.covers(&self.file, self.offset)) {
+            self.keeping = if trail.is_wanted() { Keeping::Dropped } else { Keeping::Left };
+        } else if self.keeping == Keeping::Left || self.file.is_absent(cx.ring, self.offset) {
+            self.keeping = Keeping::Left;
+            *last = Some(cx.disk.begin_trail(cx.ring, &self.file, self.offset));
+        } else {
+            self.keeping = Keeping::Dropped;
         }
-        self.keeping == Keeping::Left
+        last.clone().filter(|_| self.keeping == Keeping::Left)
     }
 
     fn is_continued_by(&self, next: &Self) -> bool {

@@ -1,34 +1,68 @@
 //! Pages that leave the page cache behind a stream that is not to fill it.
 //!
 //! A splice with the kernel's readahead is the cheapest way from the disk to a socket, but it leaves its pages in
-//! the page cache. So they are discarded later, when the stream has let go of them. The kernel keeps those that
-//! packets still refer to (`mapping_try_invalidate` in mm/truncate.c), so what is left is tried again, each time
-//! after a longer pause, for a peer may acknowledge late. What remains then is the kernel's to reclaim.
+//! the page cache. So they are discarded when the stream has let go of them. The kernel keeps pages that packets
+//! still refer to (`mapping_try_invalidate` in mm/truncate.c), and folios of which a part is outside the range
+//! (`find_lock_entries` in mm/filemap.c). So each discard begins in front of the one before it, and when a stream
+//! has ended, discards are repeated, each after a longer pause, for its peer may acknowledge late. The kernel
+//! reclaims what remains then.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
+use core::cmp::Reverse;
 use core::ops::Range;
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use ring::Time;
 
-use crate::file::File;
+use crate::file::{File, PAGE};
 
-/// The pause before the first try, and how often [`Trails::due`] is to be asked. Packets are acknowledged within it
-/// on most paths, and at 1 GiB/s it leaves 100 MiB behind.
+/// The pause before the first discard behind a stream that has ended, and how often [`Trails::due`] is to be asked.
+/// Packets are acknowledged within it on most paths, and at 1 GiB/s it leaves 100 MiB behind.
 pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 /// Each further pause is so many times as long: 0.1, 0.8, 6.4 and 51 s, in which even a slow peer has taken the 4 MiB
 /// that a socket may hold (`tcp_wmem`).
 const PAUSE_FACTOR: u32 = 8;
 const TRIES_MAX: u32 = 4;
-/// Ranges that wait, each with its open file; beyond it the oldest is left to the kernel.
-const LEFT_MAX: usize = 1024;
+/// Behind a stream that goes on, a discard comes for so many bytes.
+const STEP: u64 = 1 << 20;
+/// A discard begins so far in front of the end of the one before it: packets refer to 4 MiB at most, and a folio
+/// has 2 MiB at most.
+const AGAIN: u64 = 8 << 20;
+/// A discard behind a stream that has ended reaches so far beyond what the stream has read: the kernel's readahead
+/// is not set up to more.
+const AHEAD: u64 = 64 << 20;
 
-/// The ranges that streams have let go of.
-#[derive(Debug, Default)]
+/// The trails of all streams of a worker.
+#[derive(Debug)]
 pub(crate) struct Trails {
+    followed: RefCell<Vec<Weak<Trail>>>,
+    /// Ranges of streams that have ended.
     left: RefCell<VecDeque<Left>>,
+    /// Each range keeps its file open. Those beyond it are discarded without a pause, once.
+    left_max: usize,
+}
+
+/// The part of a file that a stream reads, from the first read on, and that is to leave the page cache.
+#[derive(Debug)]
+pub(crate) struct Trail {
+    trails: Rc<Trails>,
+    file: Rc<File>,
+    /// [`File::kept`] when the stream began.
+    kept: u64,
+    start: u64,
+    /// The stream has let go of what is in front of this position.
+    let_go: Cell<u64>,
+    /// The end of the last discard.
+    discarded: Cell<u64>,
+}
+
+/// A read of a stream, and its result. When this is dropped, the stream has let go of it.
+#[derive(Debug)]
+pub(crate) struct Held {
+    trail: Rc<Trail>,
+    end: u64,
 }
 
 /// A range that is to leave the page cache.
@@ -36,62 +70,81 @@ pub(crate) struct Trails {
 pub(crate) struct Left {
     pub(crate) file: Rc<File>,
     pub(crate) range: Range<u64>,
-    /// [`File::kept`] when the range was read.
     kept: u64,
     /// Discards so far.
     tries: u32,
-    /// The time of the next try; `None` for one that has just been let go of.
+    /// The time of the next try; `None` if the stream has just ended.
     due: Option<Time>,
 }
 
-/// A range that a stream has brought and still refers to. When this is dropped, it has let go.
-#[derive(Debug)]
-pub(crate) struct Trail {
-    trails: Rc<Trails>,
-    /// Some until it is dropped.
-    left: Option<Left>,
-}
-
 impl Trail {
-    /// A read of the range begins.
-    pub(crate) fn new(trails: &Rc<Trails>, file: &Rc<File>, range: Range<u64>) -> Self {
-        let (file, kept) = (Rc::clone(file), file.kept());
-        let left = Some(Left { file, range, kept, tries: 0, due: None });
-        Self { trails: Rc::clone(trails), left }
+    /// Returns whether a read of the same stream belongs to this trail.
+    pub(crate) fn covers(&self, file: &Rc<File>, offset: u64) -> bool {
+        Rc::ptr_eq(&self.file, file) && self.start <= offset
+    }
+
+    /// Returns whether somebody for whom the file is to stay has used it meanwhile.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.file.kept() != self.kept
+    }
+
+    /// Notes that the stream reads up to `end`.
+    pub(crate) fn hold(self: &Rc<Self>, end: u64) -> Held {
+        Held { trail: Rc::clone(self), end }
+    }
+
+    /// What is to be discarded now up to `end`.
+    fn left(&self, end: u64, tries: u32) -> Left {
+        let start = self.start.max(self.discarded.get().saturating_sub(AGAIN));
+        let (file, kept) = (Rc::clone(&self.file), self.kept);
+        Left { file, range: start..end, kept, tries, due: None }
     }
 }
 
 impl Drop for Trail {
     fn drop(&mut self) {
-        if let Some(left) = self.left.take() {
-            self.trails.push(left);
+        if self.let_go.get() > self.start && !self.is_wanted() {
+            let end = self.file.size().min(self.let_go.get().saturating_add(AHEAD));
+            self.trails.left.borrow_mut().push_back(self.left(end, 0));
         }
     }
 }
 
+impl Drop for Held {
+    fn drop(&mut self) {
+        let let_go = &self.trail.let_go;
+        let_go.set(let_go.get().max(self.end));
+    }
+}
+
 impl Trails {
+    pub(crate) fn new(left_max: usize) -> Self {
+        Self { followed: RefCell::default(), left: RefCell::default(), left_max }
+    }
+
+    /// A stream begins to read the file from `offset` on, behind which nothing of it is in the page cache.
+    pub(crate) fn begin(self: &Rc<Self>, file: &Rc<File>, offset: u64) -> Rc<Trail> {
+        let start = offset / PAGE * PAGE;
+        let trail = Rc::new(Trail {
+            trails: Rc::clone(self),
+            file: Rc::clone(file),
+            kept: file.kept(),
+            start,
+            let_go: Cell::new(start),
+            discarded: Cell::new(start),
+        });
+        self.followed.borrow_mut().push(Rc::downgrade(&trail));
+        trail
+    }
+
     /// Returns whether there is anything to come back for, now or when a stream lets go.
     pub(crate) fn are_any(self: &Rc<Self>) -> bool {
         Rc::strong_count(self) > 1 || !self.left.borrow().is_empty()
     }
 
-    /// Adds a range, to the one in front of it if that waits for the same time: the pieces of many streams come
-    /// in turns.
-    fn push(&self, next: Left) {
-        let mut left = self.left.borrow_mut();
-        if let Some(before) = left.iter_mut().rev().find(|one| one.is_continued_by(&next)) {
-            before.range.end = next.range.end;
-            return;
-        }
-        if left.len() == LEFT_MAX {
-            left.pop_front();
-        }
-        left.push_back(next);
-    }
-
     /// Takes the ranges out that are to be discarded now.
     pub(crate) fn due(&self, now: Time) -> Vec<Left> {
-        let mut due = Vec::new();
+        let mut due = self.surplus();
         self.left.borrow_mut().retain_mut(|one| {
             let is_due = *one.due.get_or_insert(now + PAUSE) <= now;
             let is_wanted = one.file.kept() != one.kept;
@@ -100,7 +153,26 @@ impl Trails {
             }
             !is_due && !is_wanted
         });
+        self.followed.borrow_mut().retain(|trail| {
+            let Some(trail) = trail.upgrade() else { return false };
+            let end = trail.let_go.get();
+            if end >= trail.discarded.get() + STEP && !trail.is_wanted() {
+                due.push(trail.left(end, TRIES_MAX));
+                trail.discarded.set(end);
+            }
+            true
+        });
         due
+    }
+
+    /// Takes the ranges out that are too many, to be discarded now: first those that were tried most often.
+    pub(crate) fn surplus(&self) -> Vec<Left> {
+        let mut left = self.left.borrow_mut();
+        let count = left.len().saturating_sub(self.left_max);
+        if count > 0 {
+            left.make_contiguous().sort_by_key(|one| Reverse(one.tries));
+        }
+        left.drain(..count).map(|one| Left { tries: TRIES_MAX, ..one }).collect()
     }
 
     /// Takes a range back of which pages are still there after a discard.
@@ -108,19 +180,123 @@ impl Trails {
         left.tries += 1;
         if left.tries < TRIES_MAX {
             left.due = Some(now + PAUSE * PAUSE_FACTOR.pow(left.tries));
-            self.push(left);
+            self.left.borrow_mut().push_back(left);
         }
     }
 }
 
 impl Left {
-    fn is_continued_by(&self, next: &Self) -> bool {
-        let is_next = self.range.end == next.range.start && self.due == next.due;
-        is_next && self.kept == next.kept && Rc::ptr_eq(&self.file, &next.file)
-    }
-
     fn take(&self) -> Self {
         let (file, range) = (Rc::clone(&self.file), self.range.clone());
         Self { file, range, ..*self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ring::sim::{Config, World};
+    use ring::{Completion, Event, Op, OpenHow, Ring};
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn one(ring: &mut Ring, op: Op) -> Event {
+        ring.submit(op, 1);
+        let mut completions: Vec<Completion> = Vec::new();
+        while completions.is_empty() {
+            ring.wait(None, &mut completions).unwrap();
+        }
+        completions.remove(0).result.unwrap()
+    }
+
+    /// A file of 100 MiB, most of which is a hole.
+    fn file() -> Rc<File> {
+        let world = World::new(Config::new(1));
+        world.write_file("f", b"");
+        let mut ring = Ring::simulated(&world);
+        let dir = Some(ring.sim_root(&world));
+        let open = Op::Open { dir, path: c"f".into(), how: OpenHow::BENEATH };
+        let Event::Opened(fd) = one(&mut ring, open) else { panic!("it exists") };
+        let Event::Stat(stat) = one(&mut ring, Op::Stat(fd.clone())) else { panic!("it exists") };
+        Rc::new(File::new(fd, &ring::Stat { size: 100 * MIB, ..*stat }))
+    }
+
+    fn after(pauses: u32) -> Time {
+        Time::default() + PAUSE * pauses
+    }
+
+    /// Starts and ends in MiB.
+    fn ranges(due: &[Left]) -> Vec<(u64, u64)> {
+        due.iter().map(|one| (one.range.start / MIB, one.range.end / MIB)).collect()
+    }
+
+    /// A folio that a discard met in part is wholly in the next one, and so is what packets referred to.
+    #[test]
+    fn each_discard_begins_in_front_of_the_one_before_it_and_the_last_reaches_beyond_what_was_read()
+    {
+        let (trails, file) = (Rc::new(Trails::new(8)), file());
+        let trail = trails.begin(&file, 3 * MIB + 1);
+        let step = |end: u64, now| {
+            drop(trail.hold(end));
+            ranges(&trails.due(after(now)))
+        };
+        assert_eq!(step(3 * MIB + 5000, 1), [], "too little");
+        assert_eq!(step(5 * MIB, 2), [(3, 5)]);
+        assert_eq!(step(5 * MIB, 3), [], "the same");
+        assert_eq!(step(20 * MIB, 4), [(3, 20)]);
+        let held = trail.hold(22 * MIB);
+        assert_eq!(step(21 * MIB, 5), [(12, 21)]);
+        drop((trail, held));
+        assert_eq!(ranges(&trails.due(after(6))), [], "after a pause");
+        let due = trails.due(after(7));
+        assert_eq!(ranges(&due), [(13, 22 + 64)]);
+        assert!(!trails.are_any(), "nothing is left unless it is tried again");
+        // Three more tries, after 0.8, 6.4 and 51.2 s.
+        let mut again = due;
+        let mut now = 7;
+        for pauses in [8, 64, 512] {
+            trails.try_again(again.pop().unwrap(), after(now));
+            assert_eq!(trails.due(after(now + pauses - 1)).len(), 0);
+            now += pauses;
+            again = trails.due(after(now));
+        }
+        trails.try_again(again.pop().unwrap(), after(now));
+        assert!(!trails.are_any(), "the rest is the kernel's");
+    }
+
+    #[test]
+    fn the_last_discard_ends_with_the_file_and_there_is_none_if_the_file_is_wanted_meanwhile() {
+        let (trails, file) = (Rc::new(Trails::new(8)), file());
+        let [kept, dropped] = [99, 90].map(|at| trails.begin(&file, at * MIB));
+        drop(kept.hold(100 * MIB));
+        drop(kept);
+        drop(dropped.hold(95 * MIB));
+        let _ = trails.due(after(0));
+        assert_eq!(ranges(&trails.due(after(1))), [(99, 100)]);
+        file.note_kept();
+        assert!(dropped.is_wanted());
+        drop(dropped);
+        assert!(!trails.are_any());
+    }
+
+    #[test]
+    fn of_too_many_ranges_those_that_were_tried_most_often_get_their_last_try_at_once() {
+        let (trails, file) = (Rc::new(Trails::new(3)), file());
+        let end = |from: u64| drop(trails.begin(&file, from * MIB).hold((from + 1) * MIB));
+        end(0);
+        end(1);
+        let _ = trails.due(after(0));
+        for left in trails.due(after(1)) {
+            trails.try_again(left, after(1));
+        }
+        (2..5).for_each(end);
+        let surplus = trails.surplus();
+        assert_eq!(ranges(&surplus), [(0, 65), (1, 66)]);
+        for left in surplus {
+            trails.try_again(left, after(1));
+        }
+        assert_eq!(trails.left.borrow().len(), 3);
+        assert_eq!(trails.surplus().len(), 0);
     }
 }

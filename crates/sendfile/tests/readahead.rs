@@ -137,6 +137,53 @@ fn a_stream_that_is_not_to_fill_the_page_cache_leaves_nothing_behind() {
     }
 }
 
+/// The kernel has read ahead of a stream whose peer goes away.
+#[test]
+fn a_stream_that_is_cut_leaves_nothing_behind() {
+    let mut setup = Setup::new(Duration::from_micros(300));
+    setup.world.configure(|config| config.readahead_pages = 2048);
+    setup.send(128 * MIB, 0);
+    let file = setup.file(16 * MIB);
+    let mut stream = Stream::new();
+    stream.push_file(&file, 0..16 * MIB, NEVER);
+    while stream.sent() < MIB || stream.is_reading() {
+        let Setup { ring, disk, transport, .. } = &mut setup;
+        if stream.sent() < MIB {
+            stream.pump(ring, disk, transport, Owner::of(7));
+        }
+        let mut completions = Vec::new();
+        ring.wait(None, &mut completions).unwrap();
+        for completion in completions {
+            if let Some(done) = disk.handle(ring, completion) {
+                stream.handle_read(done);
+            }
+        }
+    }
+    drop(stream);
+    assert_eq!(setup.cached_blocks(&file), 32, "the kernel has read ahead");
+    setup.pass(Duration::from_secs(1));
+    assert_eq!(setup.cached_blocks(&file), 0);
+}
+
+#[test]
+fn few_files_stay_open_for_their_pages_to_leave_the_page_cache() {
+    let mut setup = Setup::new(Duration::from_micros(100));
+    let config = DiskConfig { lingering_files: 3, token_base: DISK, ..DiskConfig::default() };
+    setup.disk = Disk::new(config).unwrap();
+    let mut files = Vec::new();
+    for _ in 0..20 {
+        let file = setup.file(MIB);
+        setup.send_with(&file, 0..MIB, NEVER);
+        files.push(Rc::downgrade(&file));
+        drop(file);
+        setup.pass(Duration::from_millis(1));
+        let open = files.iter().filter(|file| file.strong_count() > 0).count();
+        assert!(open <= 4, "{open} files are open");
+    }
+    setup.pass(Duration::from_secs(1));
+    assert!(files.iter().all(|file| file.strong_count() == 0));
+}
+
 #[test]
 fn what_others_have_brought_stays() {
     let mut setup = Setup::new(Duration::from_micros(100));
