@@ -1,6 +1,7 @@
 //! The configuration of the server, after parsing.
 
 mod address;
+pub mod rule;
 pub mod value;
 
 use core::net::Ipv4Addr;
@@ -124,9 +125,10 @@ pub struct Route {
     pub access: Access,
     /// The limits for each client.
     pub limits: Limits,
-    /// The changes of the fields of responses.
+    /// The changes of the fields of responses, in order; by default none.
     pub headers: Vec<HeaderRule>,
-    /// The pages for statuses: paths of the same site.
+    /// The pages for statuses from 400 to 599, but 412 and 416: paths of the same site that lead to files.
+    /// By default the server makes all pages.
     pub errors: BTreeMap<u16, String>,
     /// True if responses have a `Server-Timing` field.
     pub server_timing: bool,
@@ -159,6 +161,9 @@ pub enum Action {
     Files(Files),
     /// The client is sent elsewhere.
     Redirect(Redirect),
+    /// The client is sent elsewhere, if this file lists the path of its request. A path that the file does
+    /// not list has no such route: the next one is looked for.
+    Redirects(PathBuf),
     /// A program makes the response (RFC 3875).
     Cgi(Cgi),
     /// The response has the counters of the server.
@@ -185,13 +190,33 @@ pub struct FileRules {
     pub policy: Policy,
     /// The source of entity tags.
     pub tags: Tags,
+    /// The file that is served with status 200 where there is nothing: a path of the same site that leads
+    /// to files. By default there is none.
+    pub fallback: Option<String>,
+    /// True if `/a` is answered with `a.html` where there is no `a`, and `/a.html` redirects to `/a`. By
+    /// default false.
+    pub clean_urls: bool,
+    /// Media types by the extension of a file's name, without a dot and in lower case, before those that
+    /// are built in. By default empty.
+    pub types: BTreeMap<String, String>,
+    /// The encoding of text files, which their media type names; none if it does not. By default `utf-8`.
+    pub charset: Option<String>,
+    /// True if files and directories are served whose names begin with a dot. `/.well-known/` is served
+    /// anyway. By default false.
+    pub dotfiles: bool,
+    /// The treatment of symbolic links.
+    pub symlinks: Symlinks,
+    /// True if `a.css.br`, `a.css.zst` or `a.css.gz` is sent in place of `a.css` to clients that understand
+    /// it. By default true.
+    pub precompressed: bool,
 }
 
 /// A redirection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     /// The target: a path or a URL, in which `$1` to `$9` stand for what the stars of the pattern have
-    /// matched, and `$0` for the rest of the path behind the route's.
+    /// matched, `$0` for the rest of the path behind the route's, and `$$` for a dollar. The query of the
+    /// request is kept, unless the target has one.
     pub to: String,
     /// The status: 301, 302, 303, 307 or 308.
     pub status: u16,
@@ -233,11 +258,12 @@ pub struct Rate {
 /// A change of the fields of responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderRule {
-    /// The pattern that the path of a request must match; without one all do.
+    /// The pattern that a path must match: that of the file if one is sent, else that of the request.
+    /// Without one all do.
     pub pattern: Option<Pattern>,
     /// Names and values of fields that responses have, instead of others with these names.
     pub set: Vec<(String, String)>,
-    /// The names of fields that are left out.
+    /// The names of fields that are left out. They go before others are set.
     pub remove: Vec<String>,
 }
 
@@ -284,6 +310,13 @@ impl Default for FileRules {
             listing: false,
             policy: Policy::default(),
             tags: Tags::Stat,
+            fallback: None,
+            clean_urls: false,
+            types: BTreeMap::new(),
+            charset: Some("utf-8".to_owned()),
+            dotfiles: false,
+            symlinks: Symlinks::Beneath,
+            precompressed: true,
         }
     }
 }
@@ -296,6 +329,16 @@ pub enum Tags {
     Stat,
     /// The contents.
     Hash,
+}
+
+/// The treatment of symbolic links below a root directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Symlinks {
+    /// Those that stay beneath the directory are followed; others lead to nothing
+    #[default]
+    Beneath,
+    /// None are followed: they lead to nothing
+    Never,
 }
 
 /// The destination of the access log.

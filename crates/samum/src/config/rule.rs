@@ -1,0 +1,215 @@
+//! Reads what is said about files and fields: paths, media types, pages for errors, changes of fields.
+//!
+//! Each function returns a sentence for the operator if the text is not valid.
+
+use http::bytes::{self, TOKEN, VALUE};
+use http::path;
+
+use super::{HeaderRule, Pattern};
+
+/// The fields that the wire writes: the configuration can neither set nor remove them.
+const FIELDS_OF_THE_WIRE: [&str; 5] =
+    ["Connection", "Content-Length", "Date", "Transfer-Encoding", "Upgrade"];
+/// The statuses whose pages are made when a response begins, as a condition or a range fails: too late to
+/// read a file.
+const STATUSES_WITHOUT_PAGES: [u16; 2] = [412, 416];
+
+/// Reads a path of a site, in the form of the names of files.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn path(text: &str) -> Result<String, String> {
+    let mut name = Vec::new();
+    let normal = path::normalize(text.replace('%', "%25").as_bytes(), &mut name)
+        .map_err(|error| format!("{text:?} is {error}"))?;
+    let slash = if normal.directory && !name.is_empty() { "/" } else { "" };
+    if text.as_bytes() != [b"/", &name[..], slash.as_bytes()].concat() {
+        return Err(format!("{text:?} has an empty or a dot segment"));
+    }
+    Ok(text.to_owned())
+}
+
+/// Reads `STATUS=PATH`.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn error_page(text: &str) -> Result<(u16, String), String> {
+    let (code, page) = text.split_once('=').ok_or("expected STATUS=PATH, such as 404=/404.html")?;
+    let code = code.parse().map_err(|_| format!("{code:?} is no status"))?;
+    Ok((error_status(code)?, path(page)?))
+}
+
+/// Reads the status of an error for which there can be a page.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn error_status(code: u16) -> Result<u16, String> {
+    match code {
+        code if STATUSES_WITHOUT_PAGES.contains(&code) => {
+            Err(format!("the page for the status {code} cannot be a file"))
+        }
+        400..=599 => Ok(code),
+        _ => Err(format!("{code} is no status of an error: these are from 400 to 599")),
+    }
+}
+
+/// Reads `[PATTERN ]NAME: VALUE`. Without a value the field is removed.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn header(text: &str) -> Result<HeaderRule, String> {
+    let wrong = "expected NAME: VALUE, or PATTERN NAME: VALUE";
+    let (before, value) = text.split_once(':').ok_or(wrong)?;
+    let (pattern, name) = match before.trim().rsplit_once(' ') {
+        Some((pattern, name)) => (Some(Pattern::new(pattern.trim())?), name),
+        None => (None, before.trim()),
+    };
+    let (name, value) = (field_name(name)?, field_value(value.trim())?);
+    Ok(if value.is_empty() {
+        HeaderRule { pattern, set: Vec::new(), remove: vec![name] }
+    } else {
+        HeaderRule { pattern, set: vec![(name, value)], remove: Vec::new() }
+    })
+}
+
+/// Reads the name of a field that may be set or removed.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn field_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || !text.bytes().all(|byte| bytes::is(byte, TOKEN)) {
+        return Err(format!("{text:?} is no name of a field"));
+    }
+    if FIELDS_OF_THE_WIRE.iter().any(|name| name.eq_ignore_ascii_case(text)) {
+        return Err(format!("{text}: only the server itself writes this field"));
+    }
+    Ok(text.to_owned())
+}
+
+/// Reads the value of a field.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn field_value(text: &str) -> Result<String, String> {
+    if !text.bytes().all(|byte| bytes::is(byte, VALUE)) {
+        return Err(format!("{text:?}: a value has neither line ends nor control characters"));
+    }
+    Ok(text.trim().to_owned())
+}
+
+/// Reads `EXTENSION=TYPE`.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn media_type(text: &str) -> Result<(String, String), String> {
+    let (name, value) =
+        text.split_once('=').ok_or("expected EXTENSION=TYPE, such as wasm=application/wasm")?;
+    type_of(name, value)
+}
+
+/// Reads an extension without its dot, and the media type of files that have it.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn type_of(extension: &str, value: &str) -> Result<(String, String), String> {
+    if extension.is_empty() || extension.starts_with('.') || extension.contains('/') {
+        return Err(format!("{extension:?}: expected an extension without its dot, such as wasm"));
+    }
+    let value = field_value(value)?;
+    let essence = value.split(';').next().unwrap_or_default().trim();
+    let is_token = |part: &str| !part.is_empty() && part.bytes().all(|byte| bytes::is(byte, TOKEN));
+    if essence.split_once('/').is_none_or(|(class, kind)| !is_token(class) || !is_token(kind)) {
+        return Err(format!("{value:?} is no media type, such as application/wasm"));
+    }
+    Ok((extension.to_ascii_lowercase(), value))
+}
+
+/// Reads the name of an encoding, or `none`.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn charset(text: &str) -> Result<String, String> {
+    if text.is_empty() || !text.bytes().all(|byte| bytes::is(byte, TOKEN)) {
+        return Err(format!("{text:?}: expected the name of an encoding, such as utf-8, or none"));
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_normal() {
+        for good in ["/", "/a", "/a/", "/a b/%20", "/.errors/404.html", "/ä"] {
+            assert_eq!(path(good).as_deref(), Ok(good));
+        }
+        for bad in ["", "a", "//a", "/a//", "/a/..", "/./a", "/..", "http://a/"] {
+            assert!(path(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn pages_are_for_errors() {
+        assert_eq!(error_page("404=/404.html"), Ok((404, "/404.html".to_owned())));
+        for bad in ["404", "200=/a", "399=/a", "600=/a", "412=/a", "416=/a", "404=a", "x=/a", "=/a"]
+        {
+            assert!(error_page(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_field_is_set_or_removed_for_all_paths_or_those_of_a_pattern() {
+        let rule = |pattern: Option<&str>, set: &[(&str, &str)], remove: &[&str]| HeaderRule {
+            pattern: pattern.map(|text| Pattern::new(text).unwrap()),
+            set: set.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
+            remove: remove.iter().map(|name| (*name).into()).collect(),
+        };
+        for (text, expected) in [
+            ("A: b", rule(None, &[("A", "b")], &[])),
+            ("A:b: c", rule(None, &[("A", "b: c")], &[])),
+            ("*.css A: b c", rule(Some("*.css"), &[("A", "b c")], &[])),
+            ("/a b/* A: b", rule(Some("/a b/*"), &[("A", "b")], &[])),
+            ("Server:", rule(None, &[], &["Server"])),
+            ("*.css ETag: ", rule(Some("*.css"), &[], &["ETag"])),
+        ] {
+            assert_eq!(header(text), Ok(expected), "{text}");
+        }
+        for bad in [
+            "",
+            "A",
+            ": b",
+            "Ä: b",
+            "A: b\r\nC: d",
+            "A: \0",
+            "date: x",
+            "Content-length:",
+            "Transfer-Encoding: chunked",
+            "connection: close",
+            "(A): b",
+        ] {
+            assert!(header(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn types_are_media_types_of_extensions() {
+        let pair = |name: &str, value: &str| Ok((name.to_owned(), value.to_owned()));
+        assert_eq!(media_type("wasm=application/wasm"), pair("wasm", "application/wasm"));
+        assert_eq!(media_type("TAR.gz=a/b; c=d"), pair("tar.gz", "a/b; c=d"));
+        for bad in ["", "wasm", "=a/b", ".wasm=a/b", "a/b=c/d", "a=b", "a=/b", "a=b/", "a=b/c\n"] {
+            assert!(media_type(bad).is_err(), "{bad}");
+        }
+        assert!(charset("utf-8").is_ok() && charset("none").is_ok());
+        assert!(charset("").is_err() && charset("a;b").is_err());
+    }
+}
