@@ -205,6 +205,7 @@ impl Serve {
             listing: self.listing,
             policy: Policy { caching: self.cache.into(), window: Window::of(self.readahead) },
             tags: self.etag.into(),
+            ..FileRules::default()
         };
         let target = match self.log.as_str() {
             "none" => LogTarget::None,

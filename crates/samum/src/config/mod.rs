@@ -1,7 +1,17 @@
 //! The configuration of the server, after parsing.
 
 mod address;
+mod draft;
+pub mod file;
+mod keys;
+mod machine;
+mod message;
+mod node;
+pub mod print;
+pub mod reference;
+mod resolve;
 pub mod rule;
+mod suggest;
 pub mod value;
 
 use core::net::Ipv4Addr;
@@ -16,6 +26,8 @@ pub use crate::access::{Access, AddressSet, Prefix};
 use crate::budget::WORKER_BYTES_MAX;
 pub use crate::pattern::Pattern;
 pub use address::{Address, UnixSocket};
+pub use machine::Machine;
+pub use message::Message;
 
 /// The configuration of `samum serve`.
 #[derive(Clone, Debug, PartialEq)]
@@ -233,6 +245,19 @@ pub struct Cgi {
     pub timeout: Duration,
     /// Bytes that a program may put out.
     pub output_max: u64,
+}
+
+impl Cgi {
+    /// The programs of a directory, with the default limits.
+    #[must_use]
+    pub const fn new(root: PathBuf) -> Self {
+        Self {
+            root,
+            processes_max: 32,
+            timeout: Duration::from_secs(60),
+            output_max: 64 * 1024 * 1024,
+        }
+    }
 }
 
 /// Limits for each client address; IPv6 clients are counted by their /64.

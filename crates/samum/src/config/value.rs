@@ -1,15 +1,40 @@
-//! Converts texts of flags into values.
+//! Converts texts of flags and of configuration files into values, and values into the texts of files.
 //!
 //! Each function that reads returns a sentence for the operator if the text has no meaning.
 
-use core::net::{IpAddr, SocketAddr};
+use core::fmt::Write as _;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use clap::ValueEnum;
+use http::bytes;
 use ring::Choice;
 use sendfile::Caching;
 
-use super::{Address, Tags, UnixSocket};
+use super::{Address, Pattern, Prefix, Rate, Tags, UnixSocket};
+use crate::site;
+
+/// The numbers of workers that can be asked for.
+pub const THREADS: RangeInclusive<i64> = 1..=1024;
+/// The maximum numbers of connections that can be asked for.
+pub const CONNECTIONS: RangeInclusive<i64> = 1..=1 << 20;
+
+/// The time units of rates, in seconds.
+const PER: [(&str, f64); 3] = [("s", 1.0), ("min", 60.0), ("h", 3600.0)];
+
+/// The fields that only the server can set: they belong to the protocol or describe the body.
+const FIELDS_OF_THE_SERVER: [&str; 9] = [
+    "connection",
+    "content-length",
+    "content-range",
+    "date",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
 
 /// The kernel interface to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -70,6 +95,34 @@ impl From<Etag> for Tags {
             Etag::Hash => Self::Hash,
         }
     }
+}
+
+/// Reads one of the words of an enum.
+pub(super) fn choice<E: ValueEnum>(text: &str) -> Result<E, String> {
+    E::from_str(text, false).map_err(|_| {
+        let names = E::value_variants().iter().filter_map(E::to_possible_value);
+        let names: Vec<_> = names.map(|value| format!("`{}`", value.get_name())).collect();
+        let expected = match &names[..] {
+            [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+            names => names.concat(),
+        };
+        let near = super::suggest::nearest(text, names.iter().map(|name| name.trim_matches('`')));
+        let advice = near.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
+        format!("expected {expected}{advice}")
+    })
+}
+
+/// The word for a value of an enum.
+pub(super) fn word<E: ValueEnum + Into<V> + Copy, V: PartialEq>(value: &V) -> String {
+    let variant = E::value_variants().iter().find(|variant| (**variant).into() == *value);
+    let name = variant.and_then(E::to_possible_value);
+    name.map(|name| name.get_name().to_owned()).unwrap_or_default()
+}
+
+/// The address to listen on, unless there is another one.
+#[must_use]
+pub fn default_address() -> Address {
+    Address::Ip(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)))
 }
 
 /// Reads an address to listen on, which is no name.
@@ -135,14 +188,14 @@ fn last_option(text: &str) -> Option<(&str, &str, &str)> {
 }
 
 /// Reads the permissions of a file.
-fn mode(text: &str) -> Result<u32, String> {
+pub(super) fn mode(text: &str) -> Result<u32, String> {
     let is_octal = text.bytes().all(|byte| byte.is_ascii_digit());
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| is_octal && *mode <= 0o777);
     mode.ok_or_else(|| "expected three octal digits, such as 660".to_owned())
 }
 
 /// Reads `[USER][:GROUP]`.
-fn owner(text: &str) -> Result<(Option<String>, Option<String>), String> {
+pub(super) fn owner(text: &str) -> Result<(Option<String>, Option<String>), String> {
     let (user, group) = text.split_once(':').unwrap_or((text, ""));
     if user.is_empty() && group.is_empty() {
         return Err("expected USER, USER:GROUP or :GROUP".into());
@@ -186,6 +239,25 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     number.ok_or_else(|| "too many bytes".to_owned())
 }
 
+/// The text of a number of bytes.
+pub(super) fn bytes_text(bytes: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match units.iter().find(|(shift, _)| bytes != 0 && bytes.trailing_zeros() >= *shift) {
+        Some((shift, unit)) => format!("{}{unit}", bytes >> shift),
+        None => bytes.to_string(),
+    }
+}
+
+/// Reads bytes per second, such as `20MiB/s`.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn bytes_per_second(text: &str) -> Result<u64, String> {
+    bytes(text.strip_suffix("/s").unwrap_or(text))
+        .map_err(|_| "expected bytes per second, such as 65536, 512KiB/s or 20MiB/s".to_owned())
+}
+
 /// Reads seconds.
 ///
 /// # Errors
@@ -201,6 +273,204 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
         return Err("expected at least 0.1 seconds".into());
     }
     Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Reads a rate such as `100/s burst 200` or `30/min`. Without a burst it is as large as one second of the
+/// rate, and at least one.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn rate(text: &str) -> Result<Rate, String> {
+    let wrong = || "expected a rate such as 100/s, 30/min or 100/s burst 200".to_owned();
+    let (rate, burst) = match text.split_once(" burst ") {
+        Some((rate, burst)) => (rate.trim(), Some(burst.trim())),
+        None => (text.trim(), None),
+    };
+    let (number, unit) = rate.split_once('/').ok_or_else(wrong)?;
+    let per = PER.iter().find(|(name, _)| *name == unit.trim()).ok_or_else(wrong)?.1;
+    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
+    let per_second = number / per;
+    if !(1e-6..=1e9).contains(&per_second) {
+        return Err("expected a rate above 0 and up to 1000000000/s".to_owned());
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to 1e9")]
+    let default = per_second.ceil() as u32;
+    let burst = match burst {
+        Some(burst) => burst.parse().ok().filter(|burst| *burst > 0).ok_or_else(wrong)?,
+        None => default,
+    };
+    Ok(Rate { per_second, burst })
+}
+
+/// The text of a rate.
+pub(super) fn rate_text(rate: Rate) -> String {
+    format!("{}/s burst {}", rate.per_second, rate.burst)
+}
+
+/// Reads an address or a range of addresses.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn prefix(text: &str) -> Result<Prefix, String> {
+    text.parse()
+}
+
+/// Reads a host, and returns it in the form in which hosts are compared.
+pub(super) fn host(text: &str) -> Result<String, String> {
+    if let Ok((name, is_wildcard)) = site::canonical(text) {
+        return Ok(if is_wildcard { format!("*.{name}") } else { name });
+    }
+    let is_host = |text: &str| site::canonical(text).is_ok();
+    if let Some((_, rest)) = text.split_once("://") {
+        let host = rest.split('/').next().unwrap_or_default();
+        let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+        if is_host(host) {
+            return Err(format!("a host is no URL; write `{host}`"));
+        }
+    }
+    if let Some((host, port)) = text.rsplit_once(':')
+        && port.bytes().all(|byte| byte.is_ascii_digit())
+        && is_host(host)
+    {
+        return Err(format!("a host has no port; write `{host}`, and the port in `listen`"));
+    }
+    if is_host(&format!("[{text}]")) {
+        return Err(format!("an IPv6 address is written in brackets; write `[{text}]`"));
+    }
+    if !text.is_ascii() {
+        return Err("clients send international names in ASCII; write the form that begins with `xn--`, such \
+                    as `xn--bcher-kva.example` for `bücher.example`"
+            .to_owned());
+    }
+    if text == "*" {
+        return Err(
+            "`*` is no host; `default = true` makes a site that gets all other hosts".to_owned()
+        );
+    }
+    if text.contains('*') {
+        return Err("a wildcard is `*.` before a name, such as `*.example.org`".to_owned());
+    }
+    Err("expected a host, such as `example.org`, `*.example.org` or `[2001:db8::1]`".to_owned())
+}
+
+/// Reads the path of a URL in its normal form.
+pub(super) fn path(text: &str) -> Result<String, String> {
+    if !text.starts_with('/') {
+        let normal = normal(&format!("/{text}"));
+        return Err(format!("a path begins with a slash; did you mean `{normal}`?"));
+    }
+    if text.contains(['?', '#']) {
+        return Err("a path ends before `?` and `#`".to_owned());
+    }
+    if text.chars().any(crate::text::is_hidden) {
+        return Err("a path has no control characters".to_owned());
+    }
+    let mut decoded = Vec::new();
+    match http::path::normalize(text.as_bytes(), &mut decoded) {
+        Err(error) => return Err(format!("this is {error}")),
+        Ok(_) if text.contains('%') => {
+            return Err("a path is written as the names of files are, without `%`".to_owned());
+        }
+        Ok(_) => {}
+    }
+    let normal = normal(text);
+    if normal != text {
+        return Err(format!("the path is not in its normal form, which is `{normal}`"));
+    }
+    Ok(normal)
+}
+
+/// The path without empty and dot segments.
+fn normal(text: &str) -> String {
+    let mut names = Vec::new();
+    for name in text.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => drop(names.pop()),
+            name => names.push(name),
+        }
+    }
+    let is_directory =
+        ["/", "/.", "/.."].iter().any(|end| text.ends_with(end)) && !names.is_empty();
+    format!("/{}{}", names.join("/"), if is_directory { "/" } else { "" })
+}
+
+/// Reads a pattern for paths.
+pub(super) fn pattern(text: &str) -> Result<Pattern, String> {
+    if text.is_empty() {
+        return Err("expected a pattern for paths, such as `*.css`".to_owned());
+    }
+    Pattern::new(text)
+}
+
+/// Reads the name of a site.
+pub(super) fn name(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() || text.chars().any(crate::text::is_hidden) {
+        return Err("expected a name of visible characters".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// Reads the target of a redirection.
+pub(super) fn target(text: &str) -> Result<String, String> {
+    let is_absolute = ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme));
+    if !is_absolute && (!text.starts_with('/') || text.starts_with("//")) {
+        return Err("expected a path such as `/new/`, or a URL with http:// or https://".to_owned());
+    }
+    if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(
+            "a URL has visible ASCII characters only; encode others, as in `%20` for a space"
+                .to_owned(),
+        );
+    }
+    let mut rest = text;
+    while let Some((_, behind)) = rest.split_once('$') {
+        if !behind.starts_with(|char: char| char.is_ascii_digit()) {
+            return Err("`$` is followed by a digit; write `%24` for the character".to_owned());
+        }
+        rest = behind;
+    }
+    Ok(text.to_owned())
+}
+
+/// Reads the name of a field that the configuration may change.
+pub(super) fn field_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || !text.bytes().all(|byte| bytes::is(byte, bytes::TOKEN)) {
+        return Err("expected the name of a field, such as `Cache-Control`".to_owned());
+    }
+    if FIELDS_OF_THE_SERVER.iter().any(|name| name.eq_ignore_ascii_case(text)) {
+        return Err(format!("only the server can set `{text}`"));
+    }
+    Ok(text.to_owned())
+}
+
+/// Reads the value of a field.
+pub(super) fn field_value(text: &str) -> Result<String, String> {
+    let is_value = |byte: u8| byte == b' ' || byte == b'\t' || bytes::is(byte, bytes::VALUE);
+    if !text.bytes().all(is_value) || text.trim() != text {
+        return Err("a value has no control characters, and no spaces at its ends".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// The text as a string of TOML.
+pub(super) fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for char in text.chars() {
+        match char {
+            '"' | '\\' => out.extend(['\\', char]),
+            // Writing to a string cannot fail.
+            char if crate::text::is_hidden(char) => {
+                let _ = write!(out, "\\U{:08x}", u32::from(char));
+            }
+            char => out.push(char),
+        }
+    }
+    out.push('"');
+    out
 }
 
 #[cfg(test)]

@@ -1,0 +1,85 @@
+//! A configuration as its files have it: before what is missing has been filled in, and with the places at
+//! which things were said.
+
+use std::collections::BTreeMap;
+
+use super::message::Place;
+use super::{Access, Action, Address, FileRules, HeaderRule, Limits, Log, Pattern, Server};
+
+/// What the files say.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) server: Server,
+    /// The place of `[server]`.
+    pub(super) server_place: Option<Place>,
+    pub(super) sites: Vec<SiteDraft>,
+    /// The files to read, too.
+    pub(super) includes: Vec<(String, Place)>,
+}
+
+/// What they say of a site.
+#[derive(Debug)]
+pub(super) struct SiteDraft {
+    pub(super) place: Place,
+    pub(super) name: Option<String>,
+    pub(super) listen: Vec<(Address, Place)>,
+    pub(super) hosts: Vec<(String, Place)>,
+    /// The place at which it is said to be a default site.
+    pub(super) default: Option<Place>,
+    pub(super) log: Log,
+    pub(super) shared: Shared,
+    pub(super) routes: Vec<RouteDraft>,
+}
+
+/// What they say of a route.
+#[derive(Debug)]
+pub(super) struct RouteDraft {
+    pub(super) place: Place,
+    pub(super) path: (String, Place),
+    pub(super) pattern: Option<(Pattern, Place)>,
+    pub(super) is_internal: bool,
+    /// The actions; exactly one, if it is right.
+    pub(super) actions: Vec<(Action, Place)>,
+    pub(super) shared: Shared,
+}
+
+/// What a route has from its site, unless it says otherwise. A route begins with a copy of that of its
+/// site, which its own keys change.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shared {
+    pub(super) access: Access,
+    pub(super) limits: Limits,
+    pub(super) headers: Vec<HeaderRule>,
+    pub(super) errors: BTreeMap<u16, String>,
+    pub(super) server_timing: bool,
+    pub(super) files: FileRules,
+}
+
+impl Draft {
+    /// Says nothing but the defaults of the process.
+    pub(super) const fn new(server: Server) -> Self {
+        Self { server, server_place: None, sites: Vec::new(), includes: Vec::new() }
+    }
+}
+
+impl SiteDraft {
+    pub(super) fn new(place: Place) -> Self {
+        Self {
+            place,
+            name: None,
+            listen: Vec::new(),
+            hosts: Vec::new(),
+            default: None,
+            log: Log::default(),
+            shared: Shared::default(),
+            routes: Vec::new(),
+        }
+    }
+}
+
+impl RouteDraft {
+    pub(super) fn new(place: Place, shared: Shared) -> Self {
+        let path = ("/".to_owned(), place);
+        Self { place, path, pattern: None, is_internal: false, actions: Vec::new(), shared }
+    }
+}

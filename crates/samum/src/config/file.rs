@@ -1,0 +1,258 @@
+//! Makes a configuration of a TOML file, and of those that it includes.
+
+use core::fmt;
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use toml::de::DeTable;
+
+use super::draft::Draft;
+use super::message::{Message, Notes, Place, Source};
+use super::node::{Origin, Table};
+use super::{Config, Pattern, Server, keys, resolve};
+
+/// Files that are read, with those that they include.
+const FILES_MAX: usize = 16_384;
+/// Bytes of all of them together.
+const BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Files that include each other in a row.
+const DEPTH_MAX: usize = 8;
+
+/// The things outside the files that a configuration depends on.
+pub trait Environment {
+    /// The directory at which a relative path of the first file begins; an absolute path.
+    fn working_directory(&self) -> &Path;
+
+    /// The number of workers, unless a file says it.
+    fn threads(&self) -> usize;
+
+    /// Returns the bytes of a file.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or has more than `bytes_max` bytes ([`io::ErrorKind::FileTooLarge`]).
+    fn read(&mut self, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>>;
+
+    /// Returns the names of the entries of a directory, in any order. Names that are not UTF-8 are left
+    /// out.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be read.
+    fn list(&mut self, directory: &Path) -> io::Result<Vec<String>>;
+}
+
+/// A configuration that was read.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// Probable mistakes that are no errors.
+    pub warnings: Vec<Message>,
+    /// A hash of the names and bytes of all files, as hexadecimal digits.
+    pub digest: String,
+}
+
+/// The errors of a configuration; at least one.
+#[derive(Debug)]
+pub struct Errors(pub Vec<Message>);
+
+/// Reads a configuration file, and those that it includes. Relative paths in files begin at the directory of
+/// the file.
+///
+/// # Errors
+///
+/// All errors of the files, up to a limit.
+pub fn load(path: &Path, environment: &mut dyn Environment) -> Result<Loaded, Errors> {
+    let server = Server { threads: environment.threads(), ..Server::default() };
+    let mut loader = Loader {
+        environment,
+        sources: Vec::new(),
+        seen: HashMap::new(),
+        bytes_left: BYTES_MAX,
+        draft: Draft::new(server),
+        notes: Notes::default(),
+        hash: blake3::Hasher::new(),
+    };
+    loader.load(path, None, &mut Vec::new());
+    let Loader { sources, draft, mut notes, hash, .. } = loader;
+    let config = resolve::resolve(draft, &mut notes);
+    let (errors, warnings) = notes.into_messages(&sources);
+    if !errors.is_empty() {
+        return Err(Errors(errors));
+    }
+    let digest = hash.finalize().to_hex().to_string();
+    Ok(Loaded { config, warnings, digest })
+}
+
+/// The state of [`load`].
+struct Loader<'a> {
+    environment: &'a mut dyn Environment,
+    sources: Vec<Source>,
+    /// The files that were read, or are being read, by their absolute paths.
+    seen: HashMap<PathBuf, State>,
+    bytes_left: u64,
+    draft: Draft,
+    notes: Notes,
+    hash: blake3::Hasher,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The files that it includes are being read.
+    Open,
+    Read,
+}
+
+impl Loader<'_> {
+    /// Reads a file, which was named at `place`; `above` are the files that include it.
+    fn load(&mut self, path: &Path, place: Option<Place>, above: &mut Vec<PathBuf>) {
+        let shown = path.display();
+        let absolute: PathBuf =
+            self.environment.working_directory().join(path).components().collect();
+        match self.seen.get(&absolute) {
+            Some(State::Open) => {
+                return self.notes.error(place, format!("{shown} includes itself"));
+            }
+            Some(State::Read) => {
+                return self.notes.error(place, format!("{shown} is included twice"));
+            }
+            None => {}
+        }
+        if above.len() > DEPTH_MAX {
+            let text = format!("{shown}: more than {DEPTH_MAX} files include each other");
+            return self.notes.error(place, text);
+        }
+        if self.seen.len() == FILES_MAX {
+            return self
+                .notes
+                .error(place, format!("{shown}: there are more than {FILES_MAX} files"));
+        }
+        let bytes = match self.environment.read(&absolute, self.bytes_left) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                let why = explain(&error);
+                return self.notes.error(place, format!("cannot read {shown}: {why}"));
+            }
+        };
+        self.bytes_left = self.bytes_left.saturating_sub(bytes.len() as u64);
+        self.hash.update(&(absolute.as_os_str().len() as u64).to_le_bytes());
+        self.hash.update(absolute.as_os_str().as_encoded_bytes());
+        self.hash.update(&(bytes.len() as u64).to_le_bytes());
+        self.hash.update(&bytes);
+        self.seen.insert(absolute.clone(), State::Open);
+        self.parse(path, &absolute, bytes);
+        let included = core::mem::take(&mut self.draft.includes);
+        above.push(absolute.clone());
+        for (pattern, place) in included {
+            for path in self.find(path, &pattern, place) {
+                self.load(&path, Some(place), above);
+            }
+        }
+        above.pop();
+        self.seen.insert(absolute, State::Read);
+    }
+
+    /// Adds what a file says to the draft.
+    fn parse(&mut self, path: &Path, absolute: &Path, bytes: Vec<u8>) {
+        let file = self.sources.len();
+        let (text, invalid) = match String::from_utf8(bytes) {
+            Ok(text) => (text, None),
+            Err(error) => {
+                let at = error.utf8_error().valid_up_to();
+                (String::from_utf8_lossy(error.as_bytes()).into_owned(), Some(at))
+            }
+        };
+        let text: Arc<str> = text.into();
+        self.sources.push(Source { path: path.to_owned(), text: Arc::clone(&text) });
+        if let Some(at) = invalid {
+            return self.notes.error(Place::new(file, at..at), "the file is not UTF-8");
+        }
+        let (document, errors) = DeTable::parse_recoverable(&text);
+        let mut is_readable = true;
+        for error in &errors {
+            let message = error.message();
+            let place =
+                error.span().map_or_else(|| Place::start(file), |span| Place::new(file, span));
+            self.notes.error(place, message);
+            // What remains after another error may mean something else.
+            is_readable &= message == "duplicate key";
+        }
+        if !is_readable {
+            return;
+        }
+        let directory = absolute.parent().unwrap_or_else(|| Path::new("/"));
+        let origin = Origin { file, directory };
+        let table = Table::new(document.get_ref(), Place::start(file), origin);
+        keys::read_file(&mut self.draft, table, &mut self.notes);
+    }
+
+    /// Finds the files that an `include` of the file `from` means.
+    fn find(&mut self, from: &Path, include: &str, place: Place) -> Vec<PathBuf> {
+        let base = from.parent().unwrap_or_else(|| Path::new(""));
+        let is_pattern = |text: &str| text.contains(['*', '?']);
+        let (directory, name) = include.rsplit_once('/').unwrap_or(("", include));
+        let directory =
+            if include.starts_with('/') && directory.is_empty() { "/" } else { directory };
+        if is_pattern(directory) || name.is_empty() || include.contains('\0') {
+            let text = "expected the path of a file, whose last part alone may have `*` and `?`";
+            self.notes.error(place, text);
+            return Vec::new();
+        }
+        if !is_pattern(name) {
+            return vec![base.join(include)];
+        }
+        let directory = base.join(directory);
+        let pattern = match Pattern::new(name) {
+            Ok(pattern) => pattern,
+            Err(why) => {
+                self.notes.error(place, why);
+                return Vec::new();
+            }
+        };
+        let absolute = self.environment.working_directory().join(&directory);
+        let mut names = match self.environment.list(&absolute) {
+            Ok(names) => names,
+            Err(error) => {
+                let text = format!("cannot read {}: {}", directory.display(), explain(&error));
+                self.notes.error(place, text);
+                return Vec::new();
+            }
+        };
+        // As in shells, hidden files are named explicitly.
+        names.retain(|name| !name.starts_with('.') && pattern.matches(name.as_bytes()));
+        names.sort_unstable();
+        if names.is_empty() {
+            self.notes.warning(place, "no file matches");
+        }
+        names.iter().map(|name| directory.join(name)).collect()
+    }
+}
+
+fn explain(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        io::ErrorKind::FileTooLarge => {
+            format!("the files have more than {} MiB together", BYTES_MAX >> 20)
+        }
+        _ => error.to_string(),
+    }
+}
+
+impl fmt::Display for Errors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, message) in self.0.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            message.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

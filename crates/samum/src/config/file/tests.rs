@@ -1,0 +1,741 @@
+//! Configurations as files have them, without a file system.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use proptest::option;
+use proptest::prelude::*;
+use ring::Choice;
+use sendfile::{Caching, Policy, Window};
+
+use super::*;
+use crate::config::print::to_toml;
+use crate::config::{
+    Access, Action, Address, Cgi, ErrorFormat, FileRules, Files, HeaderRule, Limits, Log,
+    LogFormat, LogTarget, Rate, Redirect, Route, Site, Tags, Tuning, UnixSocket,
+};
+
+/// Files in memory.
+struct Fake(BTreeMap<PathBuf, Vec<u8>>);
+
+impl Fake {
+    fn new(files: &[(&str, &str)]) -> Self {
+        Self(files.iter().map(|(path, text)| (path.into(), text.as_bytes().to_vec())).collect())
+    }
+}
+
+impl Environment for Fake {
+    fn working_directory(&self) -> &Path {
+        Path::new("/etc")
+    }
+
+    fn threads(&self) -> usize {
+        3
+    }
+
+    fn read(&mut self, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+        let bytes = self.0.get(path).ok_or(io::ErrorKind::NotFound)?;
+        if bytes.len() as u64 > bytes_max {
+            Err(io::ErrorKind::FileTooLarge.into())
+        } else {
+            Ok(bytes.clone())
+        }
+    }
+
+    fn list(&mut self, directory: &Path) -> io::Result<Vec<String>> {
+        let names = self.0.keys().rev().filter(|path| path.parent() == Some(directory));
+        let names: Vec<_> =
+            names.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect();
+        if names.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(names) }
+    }
+}
+
+fn load_files(files: &[(&str, &str)]) -> Result<Loaded, Errors> {
+    load(Path::new("samum/a.toml"), &mut Fake::new(files))
+}
+
+fn load_text(text: &str) -> Result<Loaded, Errors> {
+    load_files(&[("/etc/samum/a.toml", text)])
+}
+
+fn config(text: &str) -> Config {
+    load_text(text).unwrap_or_else(|errors| panic!("{text}\n{errors}")).config
+}
+
+fn errors(text: &str) -> String {
+    load_text(text).map(|_| ()).expect_err(text).to_string()
+}
+
+fn warnings(text: &str) -> String {
+    Errors(load_text(text).unwrap_or_else(|errors| panic!("{text}\n{errors}")).warnings).to_string()
+}
+
+/// A site with a route that has these keys.
+fn with_route(keys: &str) -> String {
+    format!("[[site]]\n[[site.route]]\n{keys}\n")
+}
+
+#[test]
+fn the_shortest_file_means_what_the_command_line_means() {
+    let mut expected = Config::default();
+    expected.server.threads = 3;
+    expected.sites[0].is_default = false;
+    let Action::Files(files) = &mut expected.sites[0].routes[0].action else { unreachable!() };
+    files.root = "/etc/samum/www".into();
+    assert_eq!(config(&with_route("files = './www/'")), expected);
+}
+
+#[test]
+fn a_route_inherits_from_its_site() {
+    let config = config(
+        r#"
+        [[site]]
+        index = "a"
+        listing = true
+        allow = ["10.0.0.0/8"]
+        limits = { connections-per-ip = 1, requests-per-ip = "2/s" }
+        headers = [{ set = { A = "site" } }]
+        errors = { 404 = "/404", 500 = "/500" }
+        server-timing = true
+        log = "x.log"
+        [[site.route]]
+        files = "/x"
+        [[site.route]]
+        path = "/y/"
+        files = "/y"
+        index = "b"
+        listing = false
+        allow = []
+        deny = ["10.0.0.1"]
+        limits = { connections-per-ip = "none", bytes-per-connection = "1k/s" }
+        headers = [{ remove = ["A"] }]
+        errors = { 404 = "/y/404" }
+        server-timing = false
+        "#,
+    );
+    let [x, y] = &config.sites[0].routes[..] else { unreachable!() };
+    let ten = "10.0.0.0/8".parse().unwrap();
+    let (Action::Files(of_x), Action::Files(of_y)) = (&x.action, &y.action) else { unreachable!() };
+    assert_eq!((&of_x.rules.index[..], of_x.rules.listing), ("a", true));
+    assert_eq!((&of_y.rules.index[..], of_y.rules.listing), ("b", false));
+    assert_eq!(x.access, Access { allow: vec![ten], deny: vec![] });
+    assert_eq!(y.access, Access { allow: vec![], deny: vec!["10.0.0.1".parse().unwrap()] });
+    let requests = Some(Rate { per_second: 2.0, burst: 2 });
+    assert_eq!(x.limits, Limits { connections: Some(1), requests, bytes_per_second: None });
+    assert_eq!(y.limits, Limits { connections: None, requests, bytes_per_second: Some(1024) });
+    assert_eq!((x.headers.len(), y.headers.len()), (1, 2));
+    assert_eq!(y.headers[0], x.headers[0]);
+    assert_eq!(x.errors[&404], "/404");
+    assert_eq!((&y.errors[&404][..], &y.errors[&500][..]), ("/y/404", "/500"));
+    assert!(x.server_timing && !y.server_timing);
+    assert_eq!(config.sites[0].log.target, LogTarget::File("/etc/samum/x.log".into()));
+}
+
+#[test]
+fn included_files_are_read_in_the_order_of_their_names() {
+    let site =
+        |host: &str| format!("[[site]]\nhosts = ['{host}']\n[[site.route]]\nfiles = 'www'\n");
+    let main = format!("include = ['conf.d/*.toml', '/other/one.toml']\n{}", site("main"));
+    let nested = format!("include = 'deep/?.toml'\n{}", site("b"));
+    let loaded = load_files(&[
+        ("/etc/samum/a.toml", &main),
+        ("/etc/samum/conf.d/b.toml", &nested),
+        ("/etc/samum/conf.d/a.toml", &site("a")),
+        ("/etc/samum/conf.d/.hidden.toml", "not TOML"),
+        ("/etc/samum/conf.d/c.txt", "not TOML"),
+        ("/etc/samum/conf.d/deep/x.toml", &site("x")),
+        ("/other/one.toml", &site("one")),
+    ]);
+    let config = loaded.unwrap().config;
+    let sites = config.sites.iter().map(|site| {
+        let Action::Files(files) = &site.routes[0].action else { unreachable!() };
+        (&site.name[..], files.root.to_str().unwrap())
+    });
+    assert_eq!(
+        sites.collect::<Vec<_>>(),
+        [
+            ("main", "/etc/samum/www"),
+            ("a", "/etc/samum/conf.d/www"),
+            ("b", "/etc/samum/conf.d/www"),
+            ("x", "/etc/samum/conf.d/deep/www"),
+            ("one", "/other/www"),
+        ]
+    );
+}
+
+#[test]
+fn errors_of_included_files_name_these() {
+    let main =
+        "include = ['b.toml', 'c.toml', 'b.toml', 'none.toml', 'a.toml', 'x/*.toml', '*/x', '']";
+    let text = load_files(&[
+        ("/etc/samum/a.toml", main),
+        ("/etc/samum/b.toml", "include = 'a.toml'\n[server]\nthread = 1"),
+        ("/etc/samum/c.toml", "[server]\n[[site]]\nlisten = ["),
+    ]);
+    let text = text.unwrap_err().to_string();
+    for expected in [
+        "samum/b.toml:1:11: error: samum/a.toml includes itself",
+        "samum/b.toml:3:1: error: unknown key `thread`; did you mean `threads`?",
+        "samum/c.toml:3:",
+        "samum/a.toml:1:32: error: samum/b.toml is included twice",
+        "samum/a.toml:1:42: error: cannot read samum/none.toml: there is no such file",
+        "samum/a.toml:1:55: error: samum/a.toml includes itself",
+        "samum/a.toml:1:65: error: cannot read samum/x: there is no such file",
+        "samum/a.toml:1:77: error: expected the path of a file, whose last part alone",
+        "samum/a.toml:1:84: error: expected the path of a file, whose last part alone",
+    ] {
+        assert!(text.contains(expected), "{expected}\n{text}");
+    }
+    let server = load_files(&[
+        ("/etc/samum/a.toml", "include = 'b.toml'\n[server]\n"),
+        ("/etc/samum/b.toml", "[server]\n"),
+    ]);
+    let expected = "samum/b.toml:1:1: error: another file has `[server]` at samum/a.toml:2";
+    let text = server.unwrap_err().to_string();
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn includes_have_a_depth() {
+    let files: Vec<_> = (0..10)
+        .map(|at| {
+            let name = format!("/etc/samum/{}.toml", char::from(b'a' + at));
+            (name, format!("include = '{}.toml'\n", char::from(b'b' + at)))
+        })
+        .collect();
+    let files: Vec<_> = files.iter().map(|(name, text)| (&name[..], &text[..])).collect();
+    let text = load_files(&files).unwrap_err().to_string();
+    assert!(text.contains("i.toml:1:11: error: samum/j.toml: more than 8 files"), "{text}");
+    assert!(!text.contains("samum/k.toml"), "{text}");
+}
+
+#[test]
+fn files_have_a_size_together() {
+    let large = "#".repeat(usize::try_from(BYTES_MAX).unwrap() - 30);
+    let files = [
+        ("/etc/samum/a.toml", "include = ['b.toml', 'c.toml']"),
+        ("/etc/samum/b.toml", &large[..]),
+        ("/etc/samum/c.toml", "#"),
+    ];
+    let text = load_files(&files).unwrap_err().to_string();
+    assert!(text.contains("c.toml: the files have more than 64 MiB together"), "{text}");
+    assert!(!text.contains("b.toml: the files"), "{text}");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_an_error() {
+    let text = load_files(&[]).unwrap_err().to_string();
+    assert_eq!(text, "error: cannot read samum/a.toml: there is no such file");
+    let mut fake = Fake(BTreeMap::from([("/etc/samum/a.toml".into(), b"# \xff\n".to_vec())]));
+    let text = load(Path::new("samum/a.toml"), &mut fake).unwrap_err().to_string();
+    assert!(text.starts_with("samum/a.toml:1:3: error: the file is not UTF-8\n"), "{text}");
+}
+
+#[test]
+fn many_errors_are_counted() {
+    let hosts: Vec<_> = (0..60).map(|at| format!("'a:{at}'")).collect();
+    let text =
+        errors(&format!("[[site]]\nhosts = [{}]\n[[site.route]]\nfiles = 'x'", hosts.join(", ")));
+    assert_eq!(text.matches("has no port").count(), 50, "{text}");
+    assert!(text.ends_with("error: 10 more are not shown"), "{text}");
+}
+
+#[test]
+fn an_error_shows_its_line() {
+    assert_eq!(
+        errors("[server]\n\tthreads = \"ä\" # many\n[[site]]"),
+        "samum/a.toml:2:12: error: expected a whole number from 1 to 1024, found a string\n  \
+           2 |  threads = \"ä\" # many\n    \
+             |            ^^^\n\
+         samum/a.toml:3:1: error: the site has no route: add `[[site.route]]` with `files = \"DIR\"`\n  \
+           3 | [[site]]\n    \
+             | ^^^^^^^^"
+    );
+    let long = errors(&format!("[server]\ncontrol = \"{}\" x = 1", "a".repeat(1000)));
+    let shown = long.lines().nth(1).unwrap();
+    assert!(shown.chars().count() < 120 && shown.contains("aa\" x = 1"), "{long}");
+    let caret = long.lines().nth(2).unwrap().find('^').unwrap();
+    assert_eq!(shown.replace('…', ".").get(caret..=caret), Some("x"), "{long}");
+}
+
+#[test]
+fn terminals_are_safe_from_files() {
+    let text = errors("\"\\u202e\\u001b[2J\" = 1\n# \u{202e}");
+    assert!(text.contains(r"unknown key `\u{202e}\u{1b}[2J`"), "{text}");
+    let text = errors("a = '\u{202e}'");
+    assert!(!text.contains('\u{202e}'), "{text}");
+}
+
+#[test]
+fn mistakes_are_explained() {
+    let site = |keys: &str| format!("[[site]]\n{keys}\n[[site.route]]\nfiles = 'x'\n");
+    let routes =
+        |keys: &str| format!("[[site]]\n[[site.route]]\nfiles = 'x'\n[[site.route]]\n{keys}\n");
+    for (text, expected) in [
+        // TOML and types.
+        ("a = ".to_owned(), "1:5: error: "),
+        ("[server]\nthreads = 1\nthreads = 2\n".to_owned(), "3:1: error: duplicate key"),
+        ("[server]\nthreads = 0\n".to_owned(), "expected a whole number from 1 to 1024"),
+        ("[server]\nthreads = 2.5\n".to_owned(), "found a number with a fraction"),
+        (
+            "[server]\ntimeout-idle = true\n".to_owned(),
+            "expected a number, or a string with a unit, found true",
+        ),
+        (
+            "[server]\ntimeout-idle = '5 minutes'\n".to_owned(),
+            "expected seconds, such as 30 or 0.5",
+        ),
+        ("[server]\ntimeout-idle = 0\n".to_owned(), "expected at least 0.1 seconds"),
+        ("[server]\nrate-min = '1x'\n".to_owned(), "expected bytes per second"),
+        ("[server]\ndriver = 'kqueue'\n".to_owned(), "expected `auto`, `uring` or `epoll`"),
+        ("[server]\nhosts = ['a']\n".to_owned(), "unknown key `hosts`; it belongs to [[site]]"),
+        ("[server]\nwhatever = 1\n".to_owned(), "unknown key `whatever`; [server] has threads, "),
+        ("[site]\n".to_owned(), "expected `[[site]]` in two brackets, found a table"),
+        ("server = 1".to_owned(), "expected a table in braces"),
+        ("include = 1".to_owned(), "expected a list in brackets"),
+        (String::new(), "error: there is no site to serve"),
+        // Hosts and addresses.
+        (site("host = ['a']"), "unknown key `host`; did you mean `hosts`?"),
+        (site("hosts = 'a'"), "expected a list in brackets"),
+        (site("hosts = ['a.org:80']"), "write `a.org`, and the port in `listen`"),
+        (site("hosts = ['[::1]:80']"), "write `[::1]`, and the port in `listen`"),
+        (site("hosts = ['::1']"), "write `[::1]`"),
+        (site("hosts = ['http://a.org/x']"), "a host is no URL; write `a.org`"),
+        (site("hosts = ['bücher.example']"), "the form that begins with `xn--`"),
+        (site("hosts = ['*']"), "`default = true`"),
+        (site("hosts = ['www.*.org']"), "a wildcard is `*.` before a name"),
+        (site("hosts = ['a b']"), "expected a host, such as"),
+        (
+            site("hosts = ['a.org', 'A.ORG.']"),
+            "2:19: error: `a.org` is a host of 127.0.0.1:8080 already at samum/a.toml:2",
+        ),
+        (site("listen = []"), "expected at least one address"),
+        (site("listen = ['localhost:80']"), "expected ADDRESS:PORT"),
+        (site("listen = [':80', '0.0.0.0:80']"), "0.0.0.0:80 is listed twice"),
+        (site("listen = [{ mode = '660' }]"), "`listen` needs the key `unix`"),
+        (site("listen = [{ unix = 's', mode = 'rw' }]"), "expected three octal digits"),
+        (
+            site("listen = [{ unix = 's', mode = '600' }, 'unix:s']"),
+            "another mode or owner at samum/a.toml:2",
+        ),
+        (site("log = { format = 'json' }"), "`log` needs the key `file`"),
+        (site("log = { file = 'x', format = 'xml' }"), "expected `common`, `combined` or `json`"),
+        (site("allow = ['192.0.2.1/24']"), "bits behind the length"),
+        (site("limits = { requests-per-ip = '5 per second' }"), "expected a rate such as 100/s"),
+        (site("limits = { requests-per-ip = '5/s burst 0' }"), "expected a rate such as 100/s"),
+        (site("limits = { connections = 5 }"), "limits has connections-per-ip"),
+        (site("route = 1"), "duplicate key"),
+        (site("name = ''"), "expected a name of visible characters"),
+        (
+            "[[site]]\ndefault = true\n[[site]]\ndefault = true\n".to_owned(),
+            "4:11: error: 127.0.0.1:8080 has a default site already at samum/a.toml:2",
+        ),
+        // Routes.
+        ("[[site]]\n".to_owned(), "the site has no route"),
+        ("[[site]]\nroute = []\n".to_owned(), "the site has no route"),
+        (with_route(""), "the route has no action: add `files`, `redirect`, `cgi` or `metrics`"),
+        (with_route("metrics = false"), "the route has no action"),
+        (
+            with_route("files = 'x'\nmetrics = true"),
+            "4:11: error: the route has another action already",
+        ),
+        (routes("path = 'a'\nfiles = 'x'"), "a path begins with a slash; did you mean `/a`?"),
+        (routes("path = ''\nfiles = 'x'"), "a path begins with a slash; did you mean `/`?"),
+        (routes("path = '/a//b/./c/../'\nfiles = 'x'"), "not in its normal form, which is `/a/b/`"),
+        (routes("path = '/..'\nfiles = 'x'"), "a path that climbs above the root"),
+        (routes("path = '/a%20b'\nfiles = 'x'"), "without `%`"),
+        (routes("path = '/a?b'\nfiles = 'x'"), "a path ends before `?`"),
+        (routes("match = '**********'\nfiles = 'x'"), "at most 9 stars"),
+        (routes("match = ''\nfiles = 'x'"), "expected a pattern"),
+        (routes("files = ''"), "expected a path in the file system"),
+        (routes("errors = { 200 = '/x' }\nfiles = 'x'"), "expected a status from 400 to 599"),
+        (routes("errors = { 404 = 'x' }\nfiles = 'x'"), "a path begins with a slash"),
+        (
+            routes("headers = [{ set = { 'A B' = 'x' } }]\nfiles = 'x'"),
+            "expected the name of a field",
+        ),
+        (
+            routes("headers = [{ set = { Content-Length = '1' } }]\nfiles = 'x'"),
+            "only the server can set",
+        ),
+        (
+            routes("headers = [{ set = { A = \"b\\nc: d\" } }]\nfiles = 'x'"),
+            "a value has no control characters",
+        ),
+        (
+            routes("redirect = { to = '/x', status = 304 }"),
+            "has the status 301, 302, 303, 307 or 308",
+        ),
+        (routes("redirect = { status = 301 }"), "`redirect` needs the key `to`"),
+        (routes("redirect = 'x'"), "expected a path such as `/new/`, or a URL"),
+        (routes("redirect = '//x'"), "expected a path such as `/new/`, or a URL"),
+        (routes("redirect = '/a b'"), "visible ASCII characters only"),
+        (routes("redirect = '/$x'"), "`$` is followed by a digit"),
+        (routes("redirect = '/$1'"), "`$1` needs a `match` with stars"),
+        (routes("match = '/*'\nredirect = '/$2'"), "`$2` has no star: `match` is `/*`"),
+        (routes("path = '/a/'\nredirect = '/a/'"), "leads to itself"),
+        (routes("path = '/a'\nredirect = '/a/$0'"), "leads to itself"),
+        (routes("path = '/a/'\nredirect = '/x/../%61/b?c'"), "leads to itself"),
+        (routes("match = '/a/*'\nredirect = '/a/b/$1'"), "leads to itself"),
+        (routes("cgi = { processes = 1 }"), "`cgi` needs the key `directory`"),
+        (routes("cgi = { directory = 'x', processes = 0 }"), "expected a whole number from 1 to"),
+    ] {
+        let found = errors(&text);
+        assert!(found.contains(expected), "{text}\n{expected}\n{found}");
+    }
+}
+
+#[test]
+fn what_is_only_unusual_is_no_error() {
+    let two = |keys: &str| {
+        format!("[[site]]\n[[site.route]]\npath = '/b/'\nfiles = 'x'\n[[site.route]]\n{keys}\n")
+    };
+    for text in [
+        two("path = '/a/'\nredirect = '/b/$0'"),
+        two("path = '/a/'\nredirect = 'https://a.org/a/$0'"),
+        two("path = '/'\nredirect = '/b/$0'"),
+        two("match = '*.php'\nredirect = '/b$1'"),
+        two("match = '/*.htm'\nredirect = '/$1.html'"),
+        two("files = 'ä'\nerrors = { 404 = '/ä.html' }\npath = '/ä'"),
+    ] {
+        assert_eq!(warnings(&text), "", "{text}");
+    }
+    let text = "[[site]]\nhosts = ['EXAMPLE.org.', '*.Example.ORG', '[2001:DB8:0::1]', 'xn--bcher-kva.example']\n\
+                [[site.route]]\nfiles = 'x'\n";
+    let hosts = &config(text).sites[0].hosts;
+    assert_eq!(*hosts, ["example.org", "*.example.org", "[2001:db8::1]", "xn--bcher-kva.example"]);
+}
+
+#[test]
+fn probable_mistakes_are_warnings() {
+    let two = |one: &str, other: &str| {
+        format!(
+            "[[site]]\n[[site.route]]\nfiles = 'x'\n{one}\n[[site.route]]\nfiles = 'x'\n{other}\n"
+        )
+    };
+    for (text, expected) in [
+        (two("", ""), "5:1: warning: no request reaches this route: another one has the same paths at samum/a.toml:2"),
+        (two("path = '/a/'", "path = '/a/'"), "no request reaches this route"),
+        (two("match = '*.x'", "match = '*.x'"), "no request reaches this route"),
+        (two("path = '/img/'", "path = '/img/'\nmatch = '/css/*'"), "8:9: warning: no path of the route, whose `path` is `/img/`, can match"),
+        (two("", "path = '/img/'\nmatch = '/im'"), "can match"),
+        (two("", "path = '/img'\nmatch = '/imgx'"), "can match"),
+        (two("", "match = 'x*'"), "can match"),
+        (
+            "[[site]]\n[[site.route]]\nfiles = 'x'\n[[site]]\n[[site.route]]\nfiles = 'y'\n".to_owned(),
+            "4:1: warning: no request reaches this site",
+        ),
+        (
+            "[[site]]\n[[site.route]]\nfiles = 'x'\n[[site]]\ndefault = true\n[[site.route]]\nfiles = 'y'\n"
+                .to_owned(),
+            "1:1: warning: no request reaches this site",
+        ),
+        (format!("include = '*.conf'\n{}", with_route("files = 'x'")), "1:11: warning: no file matches"),
+    ] {
+        let found = warnings(&text);
+        assert!(found.contains(expected) && found.matches("warning").count() == 1, "{text}\n{found}");
+    }
+    for text in [
+        two("", "match = '*'"),
+        two("path = '/a/'", "path = '/a'"),
+        two("", "path = '/img/'\nmatch = '/img/*'"),
+        two("", "path = '/img/'\nmatch = '/?m*'"),
+        two("", "path = '/img/'\nmatch = '/img/'"),
+        two("", "path = '/img'\nmatch = '/img'"),
+        two("", "path = '/img/'\nmatch = '*'"),
+        two("", "path = '/img/'\nmatch = '/img/a/b'"),
+        "[[site]]\n[[site.route]]\nfiles = 'x'\n[[site]]\nlisten = [':1']\n[[site.route]]\nfiles = 'y'\n"
+            .to_owned(),
+    ] {
+        assert_eq!(warnings(&text), "", "{text}");
+    }
+}
+
+/// A file in which a table of the documentation has one line more.
+fn with_line(section: &str, name: &str, line: &str) -> String {
+    let inline = |key: &str, more: &str| with_route(&format!("{key} = {{ {more}{line} }}"));
+    let needed =
+        |needed: &str, text: &str| if name == needed { String::new() } else { format!("{text}, ") };
+    match section {
+        "the top of the file" if name == "site" => line.to_owned(),
+        "the top of the file" => format!("{line}\n{}", with_route("files = 'x'")),
+        "[server]" => format!("[server]\n{line}\n{}", with_route("files = 'x'")),
+        "[[site]]" | "[[site]] and [[site.route]]" => {
+            format!("[[site]]\n{line}\n[[site.route]]\nfiles = 'x'\n")
+        }
+        "[[site.route]]" => {
+            let is_action =
+                ["files", "redirect", "cgi"].contains(&name) || line == "metrics = true";
+            let path = if name == "redirect" { "path = '/old/'" } else { "" };
+            with_route(&format!("{line}\n{}\n{path}", if is_action { "" } else { "files = 'x'" }))
+        }
+        "listen" => {
+            let unix = needed("unix", "unix = 's'");
+            format!("[[site]]\nlisten = [{{ {unix}{line} }}]\n[[site.route]]\nfiles = 'x'\n")
+        }
+        "log" => format!(
+            "[[site]]\nlog = {{ {}{line} }}\n[[site.route]]\nfiles = 'x'\n",
+            needed("file", "file = 'x'")
+        ),
+        "limits" => with_route(&format!("limits = {{ {line} }}\nfiles = 'x'")),
+        "headers" => with_route(&format!("headers = [{{ {line} }}]\nfiles = 'x'")),
+        "redirect" => inline("path = '/old/'\nredirect", &needed("to", "to = '/new/'")),
+        "cgi" => inline("cgi", &needed("directory", "directory = 'x'")),
+        other => panic!("{other} is a new section"),
+    }
+}
+
+#[test]
+fn every_key_takes_its_example_and_its_default() {
+    for section in keys::sections() {
+        for row in section.rows {
+            let line = |value: &str| {
+                with_line(section.title, row.name, &format!("{} = {value}", row.name))
+            };
+            let files = [
+                ("/etc/samum/a.toml", &line(row.example)[..]),
+                ("/etc/samum/conf.d/b.toml", "# nothing"),
+            ];
+            let with_example =
+                load_files(&files).unwrap_or_else(|errors| panic!("{errors}")).config;
+            let Some(default) =
+                row.default.strip_prefix('`').and_then(|text| text.strip_suffix('`'))
+            else {
+                continue;
+            };
+            let without = config(&with_line(section.title, row.name, ""));
+            assert_eq!(config(&line(default)), without, "{} {}", section.title, row.name);
+            assert_ne!(with_example, without, "{} {}", section.title, row.name);
+        }
+    }
+}
+
+#[test]
+fn a_hash_of_all_files_is_told() {
+    let digest = |other: &str| {
+        let main = format!("include = 'b.toml'\n{}", with_route("files = 'x'"));
+        let files = [("/etc/samum/a.toml", &main[..]), ("/etc/samum/b.toml", other)];
+        load_files(&files).unwrap().digest
+    };
+    assert_eq!(digest("# a"), digest("# a"));
+    assert_ne!(digest("# a"), digest("# b"));
+}
+
+fn text() -> impl Strategy<Value = String> {
+    proptest::collection::vec(any::<char>().prop_filter("no NUL", |char| *char != '\0'), 1..8)
+        .prop_map(|chars| chars.into_iter().collect())
+}
+
+fn file() -> impl Strategy<Value = PathBuf> {
+    text().prop_map(|text| format!("/{}", text.replace(['/', '.'], "a")).into())
+}
+
+fn seconds() -> impl Strategy<Value = Duration> {
+    (100..10_000_000_u64).prop_map(Duration::from_millis)
+}
+
+fn path() -> impl Strategy<Value = String> {
+    "(/[a-zä]{1,3}){0,2}/|(/[a-zä]{1,3}){1,2}"
+}
+
+fn pattern() -> impl Strategy<Value = Pattern> {
+    "[*]?[a-z?/\"]{1,5}[*]?".prop_map(|text| Pattern::new(&text).unwrap())
+}
+
+fn prefixes() -> impl Strategy<Value = Vec<crate::config::Prefix>> {
+    let prefix = (any::<u128>(), 0..=128_u32).prop_map(|(bits, len)| {
+        let first = bits & u128::MAX.checked_shl(128 - len).unwrap_or(0);
+        let address = core::net::Ipv6Addr::from_bits(first);
+        format!("{address}/{len}").parse().unwrap()
+    });
+    let v4 = (any::<u32>(), 0..=32_u32).prop_map(|(bits, len)| {
+        let first = bits & u32::MAX.checked_shl(32 - len).unwrap_or(0);
+        let address = core::net::Ipv4Addr::from_bits(first);
+        format!("{address}/{len}").parse().unwrap()
+    });
+    proptest::collection::vec(prop_oneof![prefix, v4], 0..3)
+}
+
+fn rules() -> impl Strategy<Value = FileRules> {
+    let caching = prop_oneof![Just(Caching::Always), Just(Caching::Never), Just(Caching::Popular)];
+    let tags = prop_oneof![Just(Tags::Stat), Just(Tags::Hash)];
+    (text(), any::<bool>(), caching, 0..u64::from(u32::MAX), tags).prop_map(
+        |(index, listing, caching, window, tags)| FileRules {
+            index: index.replace(['/', '.'], "a"),
+            listing,
+            policy: Policy { caching, window: Window::of(window) },
+            tags,
+            ..FileRules::default()
+        },
+    )
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let status = prop_oneof![Just(301), Just(302), Just(303), Just(307), Just(308)];
+    prop_oneof![
+        (file(), rules()).prop_map(|(root, rules)| Action::Files(Files { root, rules })),
+        ("https://[a-z]{1,5}/[!-#%-~]{0,5}([$]0)?", status)
+            .prop_map(|(to, status)| Action::Redirect(Redirect { to, status })),
+        (file(), 1..65_536_u32, seconds(), any::<u64>()).prop_map(
+            |(root, processes_max, timeout, output_max)| {
+                Action::Cgi(Cgi { root, processes_max, timeout, output_max })
+            }
+        ),
+        Just(Action::Metrics),
+    ]
+}
+
+fn header_rule() -> impl Strategy<Value = HeaderRule> {
+    let set = proptest::collection::btree_map("X-[a-z]{1,4}", "([!-~]([ -~]{0,5}[!-~])?)?", 0..3);
+    (option::of(pattern()), set, proptest::collection::vec("X-[a-z]{1,4}", 0..3)).prop_map(
+        |(pattern, set, remove)| HeaderRule { pattern, set: set.into_iter().collect(), remove },
+    )
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    let rate = (1e-3..1e6_f64, 1..1_000_000_u32);
+    let rate = rate.prop_map(|(per_second, burst)| Rate { per_second, burst });
+    let of = (option::of(1..1_u32 << 20), option::of(rate), option::of(any::<u64>()));
+    of.prop_map(|(connections, requests, bytes_per_second)| Limits {
+        connections,
+        requests,
+        bytes_per_second,
+    })
+}
+
+fn route() -> impl Strategy<Value = Route> {
+    let errors = proptest::collection::btree_map(400..600_u16, path(), 0..3);
+    let headers = proptest::collection::vec(header_rule(), 0..3);
+    let flags = any::<(bool, bool)>();
+    let access = (prefixes(), prefixes()).prop_map(|(allow, deny)| Access { allow, deny });
+    let which = (path(), option::of(pattern()), flags);
+    (which, access, limits(), headers, errors, action()).prop_map(
+        |(
+            (path, pattern, (is_internal, server_timing)),
+            access,
+            limits,
+            headers,
+            errors,
+            action,
+        )| {
+            Route {
+                path,
+                pattern,
+                is_internal,
+                access,
+                limits,
+                headers,
+                errors,
+                server_timing,
+                action,
+            }
+        },
+    )
+}
+
+fn address() -> impl Strategy<Value = Address> {
+    let name = || option::of("[a-z]{1,4}|[0-9]{1,3}");
+    let unix = (file(), option::of(0..=0o777_u32), name(), name());
+    let ip = any::<([u16; 7], u16)>().prop_map(|(rest, port)| {
+        let [a, b, c, d, e, f, g] = rest;
+        Address::Ip((core::net::Ipv6Addr::new(0x2001, a, b, c, d, e, f, g), port).into())
+    });
+    let v4 = any::<(u32, u16)>()
+        .prop_map(|(bits, port)| Address::Ip((core::net::Ipv4Addr::from_bits(bits), port).into()));
+    let unix = unix.prop_map(|(path, mode, user, group)| {
+        Address::Unix(UnixSocket { path, mode, user, group })
+    });
+    prop_oneof![ip, v4, unix]
+}
+
+fn site() -> impl Strategy<Value = Site> {
+    let target = prop_oneof![
+        Just(LogTarget::None),
+        Just(LogTarget::Stdout),
+        file().prop_map(LogTarget::File)
+    ];
+    let format =
+        prop_oneof![Just(LogFormat::Common), Just(LogFormat::Combined), Just(LogFormat::Json)];
+    let log = (target, format).prop_map(|(target, format)| Log { target, format });
+    let hosts = proptest::collection::vec("([*][.])?[a-z]{1,3}[.]org|\\[2001:db8::[1-9]\\]", 0..3);
+    let listen = proptest::collection::vec(address(), 1..3);
+    let routes = proptest::collection::vec(route(), 1..4);
+    ("[a-zäöü\"\\\\ ]{1,8}x", listen, hosts, any::<bool>(), log, routes).prop_map(
+        |(name, listen, hosts, is_default, log, routes)| Site {
+            name,
+            listen,
+            hosts,
+            is_default,
+            log,
+            routes,
+        },
+    )
+}
+
+fn server() -> impl Strategy<Value = Server> {
+    let driver = prop_oneof![Just(Choice::Auto), Just(Choice::Uring), Just(Choice::Epoll)];
+    let format = prop_oneof![Just(ErrorFormat::Text), Just(ErrorFormat::Json)];
+    let times = (seconds(), seconds(), seconds(), seconds());
+    let numbers = (1..=1024_usize, 1..=1_usize << 20, any::<u64>());
+    (numbers, driver, option::of(file()), prefixes(), format, times).prop_map(
+        |(
+            (threads, connections_max, rate_min),
+            driver,
+            control,
+            trusted_proxies,
+            error_format,
+            times,
+        )| {
+            let (timeout_idle, timeout_header, timeout_send, timeout_disk) = times;
+            let tuning = Tuning {
+                connections_max,
+                timeout_idle,
+                timeout_header,
+                timeout_send,
+                timeout_disk,
+                rate_min,
+                ..Tuning::default()
+            };
+            Server { threads, driver, control, trusted_proxies, error_format, tuning }
+        },
+    )
+}
+
+/// Sites whose addresses and hosts are not in each other's way.
+fn sites() -> impl Strategy<Value = Vec<Site>> {
+    proptest::collection::vec(site(), 1..4).prop_map(|mut sites| {
+        let mut sockets = std::collections::HashSet::new();
+        for (number, site) in sites.iter_mut().enumerate() {
+            site.hosts.sort();
+            site.hosts.dedup();
+            site.listen.retain(|address| match address {
+                Address::Ip(_) => sockets.insert(format!("{address}")),
+                Address::Unix(socket) => sockets.insert(socket.path.display().to_string()),
+            });
+            let own = Address::Ip(([127, 0, 0, 1], u16::try_from(number).unwrap()).into());
+            site.listen.push(own);
+        }
+        sites
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn what_is_printed_means_the_same(server in server(), sites in sites()) {
+        let config = Config { server, sites };
+        let text = to_toml(&config);
+        let read = match load_text(&text) {
+            Ok(loaded) => loaded.config,
+            Err(errors) => panic!("{text}\n{errors}"),
+        };
+        prop_assert_eq!(&to_toml(&read), &text);
+        prop_assert_eq!(read, config);
+    }
+
+    #[test]
+    fn any_text_is_refused_or_means_something(text in ".{0,200}") {
+        let _ = load_text(&text);
+    }
+}

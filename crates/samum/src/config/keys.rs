@@ -1,0 +1,1074 @@
+//! The keys of configuration files: their names, meanings and values.
+//!
+//! The parser, the printed configuration and `docs/configuration.md` are made of these tables. A key of a
+//! site or a route has an entry here and a member in [`draft`](super::draft), and is carried over by
+//! [`resolve`](super::resolve).
+
+use core::time::Duration;
+use std::path::{Path, PathBuf};
+
+use sendfile::Window;
+
+use super::draft::{Draft, RouteDraft, Shared, SiteDraft};
+use super::message::{Notes, Place};
+use super::node::{Node, Table};
+use super::value::{self, quoted};
+use super::{
+    Action, Address, Cgi, ErrorFormat, Files, HeaderRule, Limits, Log, LogFormat, LogTarget,
+    Redirect, Route, Server, Site, UnixSocket, suggest,
+};
+
+/// A key that is read into an `R`, and written from a `W`.
+pub(super) struct Key<R: 'static, W: 'static = R> {
+    pub(super) name: &'static str,
+    /// The kind of its values.
+    pub(super) kind: &'static str,
+    /// The default: a value of TOML in backticks, or words.
+    pub(super) default: &'static str,
+    /// A value as an example.
+    pub(super) example: &'static str,
+    pub(super) doc: &'static str,
+    read: fn(&mut R, Node<'_>, &mut Notes),
+    /// Returns the value, unless nothing need be said.
+    write: fn(&W) -> Option<String>,
+}
+
+/// The facts about a key that its documentation has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) default: &'static str,
+    pub(super) example: &'static str,
+    pub(super) doc: &'static str,
+}
+
+/// A table of keys, for its documentation.
+#[derive(Debug)]
+pub(super) struct Section {
+    /// Its name in files, such as `[server]`.
+    pub(super) title: &'static str,
+    pub(super) doc: &'static str,
+    pub(super) rows: Vec<Row>,
+}
+
+const SERVER_TITLE: &str = "[server]";
+const SITE_TITLE: &str = "[[site]]";
+const ROUTE_TITLE: &str = "[[site.route]]";
+
+const BYTES: &str = "bytes: a number, or a string with k, m or g";
+const SECONDS: &str = "seconds: a number, or a string";
+const FLAG: &str = "true or false";
+const PREFIXES: &str = "list of addresses and ranges";
+
+/// The keys outside all tables.
+const TOP: &[Key<Draft, ()>] = &[
+    Key {
+        name: "include",
+        kind: "path, or list of paths",
+        default: "no files",
+        example: r#""conf.d/*.toml""#,
+        doc: "Further files with sites. The last part of a path may have `*` and `?`; such files are read in \
+              the order of their names. Their sites come behind those of this file.",
+        read: |draft, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| {
+                node.text(|text| Ok(text.to_owned()), notes).map(|text| (text, node.place))
+            };
+            let paths = match node.as_text() {
+                Some(_) => read(node, notes).map(|path| vec![path]),
+                None => node.list(notes, read),
+            };
+            draft.includes.extend(paths.unwrap_or_default());
+        },
+        write: |()| None,
+    },
+    Key {
+        name: "server",
+        kind: "table",
+        default: "the defaults of its keys",
+        example: "{ threads = 4 }",
+        doc: "The settings of the process, in one of the files.",
+        read: |draft, node, notes| {
+            let Some(table) = node.table(notes) else { return };
+            match draft.server_place.replace(node.place) {
+                None => read_keys(&mut draft.server, SERVER, SERVER_TITLE, table, notes),
+                Some(other) => notes.error_beside(node.place, "another file has `[server]`", other),
+            }
+        },
+        write: |()| None,
+    },
+    Key {
+        name: "site",
+        kind: "tables",
+        default: "none; at least one is needed",
+        example: r#"[{ route = [{ files = "/srv/www" }] }]"#,
+        doc: "The sites.",
+        read: |draft, node, notes| {
+            for table in node.tables("site", notes) {
+                let mut site = SiteDraft::new(table.place);
+                read_site(&mut site, table, notes);
+                draft.sites.push(site);
+            }
+        },
+        write: |()| None,
+    },
+];
+
+/// The keys of `[server]`.
+const SERVER: &[Key<Server>] = &[
+    Key {
+        name: "threads",
+        kind: "number",
+        default: "one per core",
+        example: "4",
+        doc: "Worker threads.",
+        read: |server, node, notes| {
+            let number = node.number(value::THREADS, notes);
+            set(&mut server.threads, number.and_then(|number| usize::try_from(number).ok()));
+        },
+        write: |server| Some(server.threads.to_string()),
+    },
+    Key {
+        name: "driver",
+        kind: "`auto`, `uring` or `epoll`",
+        default: "`\"auto\"`",
+        example: r#""epoll""#,
+        doc: "The kernel interface to use; `auto` is io_uring where the kernel has and allows it.",
+        read: |server, node, notes| {
+            let driver = node.text(value::choice::<value::Driver>, notes);
+            set(&mut server.driver, driver.map(Into::into));
+        },
+        write: |server| Some(quoted(&value::word::<value::Driver, _>(&server.driver))),
+    },
+    Key {
+        name: "control",
+        kind: "path",
+        default: "none",
+        example: r#""/run/samum/control.sock""#,
+        doc: "The Unix socket for `samum reload`, which only the user of the server may use.",
+        read: |server, node, notes| {
+            if let Some(path) = node.file(notes) {
+                server.control = Some(path);
+            }
+        },
+        write: |server| server.control.as_deref().map(path_text),
+    },
+    Key {
+        name: "trusted-proxies",
+        kind: PREFIXES,
+        default: "`[]`",
+        example: r#"["10.0.0.0/8", "2001:db8::1"]"#,
+        doc: "The proxies that are believed when they say for which client they ask.",
+        read: |server, node, notes| {
+            let list = node.list(notes, |node, notes| node.text(value::prefix, notes));
+            set(&mut server.trusted_proxies, list);
+        },
+        write: |server| Some(list_text(&server.trusted_proxies)),
+    },
+    Key {
+        name: "error-format",
+        kind: "`text` or `json`",
+        default: "`\"text\"`",
+        example: r#""json""#,
+        doc: "The format of messages on standard error.",
+        read: |server, node, notes| {
+            set(&mut server.error_format, node.text(value::choice::<ErrorFormat>, notes));
+        },
+        write: |server| Some(quoted(&value::word::<ErrorFormat, _>(&server.error_format))),
+    },
+    Key {
+        name: "max-connections",
+        kind: "number",
+        default: "`16384`",
+        example: "4096",
+        doc: "The maximum number of connections. Beyond it, a new connection replaces the one that has been \
+              idle for longest; while none is idle, it waits.",
+        read: |server, node, notes| {
+            let number = node.number(value::CONNECTIONS, notes);
+            let number = number.and_then(|number| usize::try_from(number).ok());
+            set(&mut server.tuning.connections_max, number);
+        },
+        write: |server| Some(server.tuning.connections_max.to_string()),
+    },
+    Key {
+        name: "timeout-idle",
+        kind: SECONDS,
+        default: "`75`",
+        example: "60",
+        doc: "A connection without a request is closed after this time.",
+        read: |server, node, notes| {
+            set(&mut server.tuning.timeout_idle, node.quantity(value::seconds, notes));
+        },
+        write: |server| Some(seconds_text(server.tuning.timeout_idle)),
+    },
+    Key {
+        name: "timeout-header",
+        kind: SECONDS,
+        default: "`20`",
+        example: "10",
+        doc: "A request that is not complete after this time is answered 408.",
+        read: |server, node, notes| {
+            set(&mut server.tuning.timeout_header, node.quantity(value::seconds, notes));
+        },
+        write: |server| Some(seconds_text(server.tuning.timeout_header)),
+    },
+    Key {
+        name: "timeout-send",
+        kind: SECONDS,
+        default: "`30`",
+        example: "20.5",
+        doc: "A connection whose client takes less than `rate-min` for this time is closed.",
+        read: |server, node, notes| {
+            set(&mut server.tuning.timeout_send, node.quantity(value::seconds, notes));
+        },
+        write: |server| Some(seconds_text(server.tuning.timeout_send)),
+    },
+    Key {
+        name: "timeout-disk",
+        kind: SECONDS,
+        default: "`30`",
+        example: r#""10s""#,
+        doc: "A request whose file the disk has not brought after this time is answered 503; if its response \
+              has begun, the connection is closed.",
+        read: |server, node, notes| {
+            set(&mut server.tuning.timeout_disk, node.quantity(value::seconds, notes));
+        },
+        write: |server| Some(seconds_text(server.tuning.timeout_disk)),
+    },
+    Key {
+        name: "rate-min",
+        kind: "bytes per second",
+        default: "`64`",
+        example: r#""1KiB/s""#,
+        doc: "Bytes per second that a client must take while a response waits for it.",
+        read: |server, node, notes| {
+            set(&mut server.tuning.rate_min, node.quantity(value::bytes_per_second, notes));
+        },
+        write: |server| Some(bytes_text(server.tuning.rate_min)),
+    },
+];
+
+/// The keys of `[[site]]` that its routes do not have.
+const SITE: &[Key<SiteDraft, Site>] = &[
+    Key {
+        name: "name",
+        kind: "string",
+        default: "the first host, or `default`",
+        example: r#""intranet""#,
+        doc: "The name of the site in metrics and messages.",
+        read: |site, node, notes| {
+            site.name = node.text(value::name, notes);
+        },
+        write: |site| Some(quoted(&site.name)),
+    },
+    Key {
+        name: "listen",
+        kind: "list of addresses",
+        default: "`[\"127.0.0.1:8080\"]`",
+        example: r#"["0.0.0.0:80", "[::]:80", { unix = "/run/samum/http.sock", mode = "660" }]"#,
+        doc: "The addresses to listen on: `ADDRESS:PORT`, with an IPv6 address in brackets, `:PORT` for all \
+              IPv4 addresses, or a Unix socket. Sites may share an address.",
+        read: |site, node, notes| {
+            let read =
+                |node: Node<'_>, notes: &mut Notes| Some((read_address(node, notes)?, node.place));
+            site.listen = node.list(notes, read).unwrap_or_default();
+            if node.is_empty_list() {
+                notes.error(node.place, "expected at least one address");
+            }
+        },
+        write: |site| {
+            let all: Vec<_> = site.listen.iter().map(address_text).collect();
+            Some(format!("[{}]", all.join(", ")))
+        },
+    },
+    Key {
+        name: "hosts",
+        kind: "list of hosts",
+        default: "`[]`",
+        example: r#"["example.org", "*.example.org"]"#,
+        doc: "The hosts of the site: names, `[IPv6]` addresses, or `*.` and a name for all names below that \
+              one. A request goes to the site with its host, else to the one with the longest wildcard, else \
+              to the default site of the address.",
+        read: |site, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| {
+                node.text(value::host, notes).map(|host| (host, node.place))
+            };
+            site.hosts = node.list(notes, read).unwrap_or_default();
+        },
+        write: |site| (!site.hosts.is_empty()).then(|| list_text(&site.hosts)),
+    },
+    Key {
+        name: "default",
+        kind: FLAG,
+        default: "`false`",
+        example: "true",
+        doc: "The site gets the requests of its addresses for hosts that no site has. If no site of an \
+              address is its default, the first one is.",
+        read: |site, node, notes| {
+            if let Some(flag) = node.flag(notes) {
+                site.default = flag.then_some(node.place);
+            }
+        },
+        write: |site| site.is_default.then(|| "true".to_owned()),
+    },
+    Key {
+        name: "log",
+        kind: "path, `-` for standard output, `none`, or table",
+        default: "`\"none\"`",
+        example: r#"{ file = "/var/log/samum/example.log", format = "json" }"#,
+        doc: "The access log of all routes of the site.",
+        read: |site, node, notes| {
+            if node.is_table() {
+                let Some(table) = node.table(notes) else { return };
+                read_keys(&mut site.log, LOG, "log", table, notes);
+                require(table, "file", "log", notes);
+            } else {
+                set(&mut site.log.target, read_log(node, notes));
+            }
+        },
+        write: |site| Some(inline_text(LOG, &site.log)),
+    },
+];
+
+/// The keys of `[[site.route]]` that its site does not have.
+const ROUTE: &[Key<RouteDraft, Route>] = &[
+    Key {
+        name: "path",
+        kind: "path of a URL",
+        default: "`\"/\"`",
+        example: r#""/pages/""#,
+        doc: "The path, which begins with a slash and is written without `%`. If it ends with a slash, the \
+              route has all paths below it; if not, it has itself and the paths below it. The longest path \
+              that a request has wins.",
+        read: |route, node, notes| {
+            if let Some(path) = node.text(value::path, notes) {
+                route.path = (path, node.place);
+            }
+        },
+        write: |route| Some(quoted(&route.path)),
+    },
+    Key {
+        name: "match",
+        kind: "pattern",
+        default: "all paths",
+        example: r#""*.php""#,
+        doc: "A pattern for the whole path of a request: `*` stands for any characters, `?` for one. Among \
+              the routes of the same path those with a pattern come first, in the order of the file.",
+        read: |route, node, notes| {
+            route.pattern = node.text(value::pattern, notes).map(|pattern| (pattern, node.place));
+        },
+        write: |route| route.pattern.as_ref().map(|pattern| quoted(pattern.as_str())),
+    },
+    Key {
+        name: "internal",
+        kind: FLAG,
+        default: "`false`",
+        example: "true",
+        doc: "No request reaches the route directly; other routes hand requests over to it.",
+        read: |route, node, notes| set(&mut route.is_internal, node.flag(notes)),
+        write: |route| route.is_internal.then(|| "true".to_owned()),
+    },
+    Key {
+        name: "files",
+        kind: "path",
+        default: "none",
+        example: r#""/srv/www""#,
+        doc: "An action: serve the files of this directory. The path of the route is removed from the path of \
+              the request.",
+        read: |route, node, notes| {
+            let rules = super::FileRules::default();
+            let root = node.file(notes).unwrap_or_default();
+            route.actions.push((Action::Files(Files { root, rules }), node.place));
+        },
+        write: |route| match &route.action {
+            Action::Files(files) => Some(path_text(&files.root)),
+            _ => None,
+        },
+    },
+    Key {
+        name: "redirect",
+        kind: "path, URL, or table",
+        default: "none",
+        example: r#"{ to = "/new/$0", status = 301 }"#,
+        doc: "An action: send the client to another path or URL. `$1` to `$9` stand for the text that the \
+              stars of `match` stand for, and `$0` for the path behind that of the route.",
+        read: |route, node, notes| {
+            let mut redirect = Redirect { to: String::new(), status: 308 };
+            if node.is_table() {
+                let Some(table) = node.table(notes) else { return };
+                read_keys(&mut redirect, REDIRECT, "redirect", table, notes);
+                require(table, "to", "redirect", notes);
+            } else {
+                set(&mut redirect.to, node.text(value::target, notes));
+            }
+            route.actions.push((Action::Redirect(redirect), node.place));
+        },
+        write: |route| match &route.action {
+            Action::Redirect(redirect) => Some(inline_text(REDIRECT, redirect)),
+            _ => None,
+        },
+    },
+    Key {
+        name: "cgi",
+        kind: "path, or table",
+        default: "none",
+        example: r#"{ directory = "/usr/lib/cgi-bin", timeout = 20 }"#,
+        doc: "An action: run the programs of this directory (RFC 3875). The path of the route is removed from \
+              the path of the request.",
+        read: |route, node, notes| {
+            let mut cgi = Cgi::new(PathBuf::new());
+            if node.is_table() {
+                let Some(table) = node.table(notes) else { return };
+                read_keys(&mut cgi, CGI, "cgi", table, notes);
+                require(table, "directory", "cgi", notes);
+            } else {
+                set(&mut cgi.root, node.file(notes));
+            }
+            route.actions.push((Action::Cgi(cgi), node.place));
+        },
+        write: |route| match &route.action {
+            Action::Cgi(cgi) => Some(inline_text(CGI, cgi)),
+            _ => None,
+        },
+    },
+    Key {
+        name: "metrics",
+        kind: FLAG,
+        default: "`false`",
+        example: "true",
+        doc: "An action: send the counters of the server in the text format of Prometheus.",
+        read: |route, node, notes| {
+            if node.flag(notes) == Some(true) {
+                route.actions.push((Action::Metrics, node.place));
+            }
+        },
+        write: |route| matches!(route.action, Action::Metrics).then(|| "true".to_owned()),
+    },
+];
+
+/// The keys of `[[site]]` that its routes have, too, and inherit.
+const SHARED: &[Key<Shared, Route>] = &[
+    Key {
+        name: "allow",
+        kind: PREFIXES,
+        default: "`[]`",
+        example: r#"["192.0.2.0/24", "2001:db8::/32"]"#,
+        doc: "The clients that may use the route; if it is not empty, others are refused (403). Of several \
+              ranges in `allow` and `deny` the most specific one decides.",
+        read: |shared, node, notes| {
+            let list = node.list(notes, |node, notes| node.text(value::prefix, notes));
+            set(&mut shared.access.allow, list);
+        },
+        write: |route| some_list_text(&route.access.allow),
+    },
+    Key {
+        name: "deny",
+        kind: PREFIXES,
+        default: "`[]`",
+        example: r#"["192.0.2.7"]"#,
+        doc: "The clients that are refused (403).",
+        read: |shared, node, notes| {
+            let list = node.list(notes, |node, notes| node.text(value::prefix, notes));
+            set(&mut shared.access.deny, list);
+        },
+        write: |route| some_list_text(&route.access.deny),
+    },
+    Key {
+        name: "limits",
+        kind: "table",
+        default: "`{}`",
+        example: r#"{ connections-per-ip = 64, requests-per-ip = "100/s burst 200" }"#,
+        doc: "Limits for each client address. A route has the limits of its site that it does not set itself.",
+        read: |shared, node, notes| {
+            let Some(table) = node.table(notes) else { return };
+            read_keys(&mut shared.limits, LIMITS, "limits", table, notes);
+        },
+        write: |route| {
+            (route.limits != Limits::default()).then(|| inline_text(LIMITS, &route.limits))
+        },
+    },
+    Key {
+        name: "headers",
+        kind: "list of tables",
+        default: "`[]`",
+        example: r#"[{ match = "*.css", set = { Cache-Control = "max-age=86400" }, remove = ["Server"] }]"#,
+        doc: "Changes of the fields of responses, in this order. Those of the site come before those of the \
+              route.",
+        read: |shared, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| {
+                let mut rule = HeaderRule { pattern: None, set: Vec::new(), remove: Vec::new() };
+                read_keys(&mut rule, HEADER, "headers", node.table(notes)?, notes);
+                Some(rule)
+            };
+            shared.headers.extend(node.list(notes, read).unwrap_or_default());
+        },
+        write: |route| {
+            let all: Vec<_> = route.headers.iter().map(|rule| inline_text(HEADER, rule)).collect();
+            (!all.is_empty()).then(|| format!("[{}]", all.join(", ")))
+        },
+    },
+    Key {
+        name: "errors",
+        kind: "table of statuses and paths",
+        default: "`{}`",
+        example: r#"{ 404 = "/404.html", 503 = "/busy.html" }"#,
+        doc: "Pages for statuses from 400 to 599: paths of the same site. A route has the pages of its site \
+              for statuses that it does not set itself.",
+        read: |shared, node, notes| {
+            let Some(table) = node.table(notes) else { return };
+            for (name, place, node) in table.entries() {
+                let status = name.parse().ok().filter(|status| (400..600).contains(status));
+                match (status, node.text(value::path, notes)) {
+                    (None, _) => notes.error(place, "expected a status from 400 to 599"),
+                    (Some(status), Some(path)) => {
+                        shared.errors.insert(status, path);
+                    }
+                    (Some(_), None) => {}
+                }
+            }
+        },
+        write: |route| {
+            let page = |(status, path): (&u16, &String)| format!("{status} = {}", quoted(path));
+            let all: Vec<_> = route.errors.iter().map(page).collect();
+            (!all.is_empty()).then(|| format!("{{ {} }}", all.join(", ")))
+        },
+    },
+    Key {
+        name: "server-timing",
+        kind: FLAG,
+        default: "`false`",
+        example: "true",
+        doc: "Responses have a `Server-Timing` field that says how long the disk took.",
+        read: |shared, node, notes| set(&mut shared.server_timing, node.flag(notes)),
+        write: |route| Some(route.server_timing.to_string()),
+    },
+    Key {
+        name: "index",
+        kind: "name of a file",
+        default: "`\"index.html\"`",
+        example: r#""start.html""#,
+        doc: "The file that is served for its directory.",
+        read: |shared, node, notes| set(&mut shared.files.index, node.text(value::index, notes)),
+        write: |route| files(route).map(|files| quoted(&files.rules.index)),
+    },
+    Key {
+        name: "listing",
+        kind: FLAG,
+        default: "`false`",
+        example: "true",
+        doc: "Directories that have no such file are listed (HTML, or JSON for clients that prefer it).",
+        read: |shared, node, notes| set(&mut shared.files.listing, node.flag(notes)),
+        write: |route| files(route).map(|files| files.rules.listing.to_string()),
+    },
+    Key {
+        name: "cache",
+        kind: "`always`, `never` or `popular`",
+        default: "`\"popular\"`",
+        example: r#""never""#,
+        doc: "The files that stay in the page cache after they were read; `samum serve --help` explains them.",
+        read: |shared, node, notes| {
+            let cache = node.text(value::choice::<value::Cache>, notes);
+            set(&mut shared.files.policy.caching, cache.map(Into::into));
+        },
+        write: |route| {
+            let caching = files(route)?.rules.policy.caching;
+            Some(quoted(&value::word::<value::Cache, _>(&caching)))
+        },
+    },
+    Key {
+        name: "readahead",
+        kind: BYTES,
+        default: "`\"2m\"`",
+        example: r#""512k""#,
+        doc: "Prefetch at most this many bytes beyond those that a client has taken.",
+        read: |shared, node, notes| {
+            let bytes = node.quantity(value::bytes, notes);
+            set(&mut shared.files.policy.window, bytes.map(Window::of));
+        },
+        write: |route| files(route).map(|files| bytes_text(files.rules.policy.window.bytes())),
+    },
+    Key {
+        name: "etag",
+        kind: "`stat` or `hash`",
+        default: "`\"stat\"`",
+        example: r#""hash""#,
+        doc: "The source of the ETag of a file: what `stat(2)` says, or the contents.",
+        read: |shared, node, notes| {
+            let etag = node.text(value::choice::<value::Etag>, notes);
+            set(&mut shared.files.tags, etag.map(Into::into));
+        },
+        write: |route| Some(quoted(&value::word::<value::Etag, _>(&files(route)?.rules.tags))),
+    },
+];
+
+/// The keys of a Unix socket in `listen`.
+const LISTEN: &[Key<UnixSocket>] = &[
+    Key {
+        name: "unix",
+        kind: "path",
+        default: "none; it is needed",
+        example: r#""/run/samum/http.sock""#,
+        doc: "The path of the socket.",
+        read: |socket, node, notes| set(&mut socket.path, node.file(notes)),
+        write: |socket| Some(path_text(&socket.path)),
+    },
+    Key {
+        name: "mode",
+        kind: "octal digits",
+        default: "0777 less the umask",
+        example: r#""660""#,
+        doc: "The permissions of the socket. Users with write permission can connect.",
+        read: |socket, node, notes| socket.mode = node.text(value::mode, notes),
+        write: |socket| socket.mode.map(|mode| quoted(&format!("{mode:03o}"))),
+    },
+    Key {
+        name: "owner",
+        kind: "`USER`, `USER:GROUP` or `:GROUP`",
+        default: "the user of the server",
+        example: r#""www-data:www-data""#,
+        doc: "The user and the group that will own the socket.",
+        read: |socket, node, notes| {
+            if let Some(owner) = node.text(value::owner, notes) {
+                (socket.user, socket.group) = owner;
+            }
+        },
+        write: |socket| {
+            let user = socket.user.as_deref().unwrap_or_default();
+            match &socket.group {
+                Some(group) => Some(quoted(&format!("{user}:{group}"))),
+                None => socket.user.as_deref().map(quoted),
+            }
+        },
+    },
+];
+
+/// The keys of `log`.
+const LOG: &[Key<Log>] = &[
+    Key {
+        name: "file",
+        kind: "path, `-` for standard output, or `none`",
+        default: "none; it is needed",
+        example: r#""/var/log/samum/access.log""#,
+        doc: "The file to append to, which is opened again on SIGHUP and SIGUSR1.",
+        read: |log, node, notes| set(&mut log.target, read_log(node, notes)),
+        write: |log| {
+            Some(match &log.target {
+                LogTarget::None => quoted("none"),
+                LogTarget::Stdout => quoted("-"),
+                LogTarget::File(path) => path_text(path),
+            })
+        },
+    },
+    Key {
+        name: "format",
+        kind: "`common`, `combined` or `json`",
+        default: "`\"combined\"`",
+        example: r#""json""#,
+        doc: "The format of its lines.",
+        read: |log, node, notes| set(&mut log.format, node.text(value::choice::<LogFormat>, notes)),
+        write: |log| Some(quoted(&value::word::<LogFormat, _>(&log.format))),
+    },
+];
+
+/// The keys of `limits`.
+const LIMITS: &[Key<Limits>] = &[
+    Key {
+        name: "connections-per-ip",
+        kind: "number, or `none`",
+        default: "`\"none\"`",
+        example: "64",
+        doc: "Open connections of one IPv4 address, or of one /64 of IPv6 addresses.",
+        read: |limits, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| {
+                node.number(1..=1 << 20, notes).and_then(|number| u32::try_from(number).ok())
+            };
+            set(&mut limits.connections, read_limit(node, notes, read));
+        },
+        write: |limits| limits.connections.map(|number| number.to_string()),
+    },
+    Key {
+        name: "requests-per-ip",
+        kind: "rate, or `none`",
+        default: "`\"none\"`",
+        example: r#""100/s burst 200""#,
+        doc: "Requests of the same: `NUMBER/s`, `NUMBER/min` or `NUMBER/h`. Others are answered 429. The burst \
+              is the number of requests that may come at once, by default those of a second.",
+        read: |limits, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| node.text(value::rate, notes);
+            set(&mut limits.requests, read_limit(node, notes, read));
+        },
+        write: |limits| limits.requests.map(|rate| quoted(&value::rate_text(rate))),
+    },
+    Key {
+        name: "bytes-per-connection",
+        kind: "bytes per second, or `none`",
+        default: "`\"none\"`",
+        example: r#""20MiB/s""#,
+        doc: "Bytes per second that a connection is sent.",
+        read: |limits, node, notes| {
+            let read =
+                |node: Node<'_>, notes: &mut Notes| node.quantity(value::bytes_per_second, notes);
+            set(&mut limits.bytes_per_second, read_limit(node, notes, read));
+        },
+        write: |limits| {
+            limits.bytes_per_second.map(|bytes| quoted(&format!("{}/s", value::bytes_text(bytes))))
+        },
+    },
+];
+
+/// The keys of an element of `headers`.
+const HEADER: &[Key<HeaderRule>] = &[
+    Key {
+        name: "match",
+        kind: "pattern",
+        default: "all paths",
+        example: r#""*.css""#,
+        doc: "The pattern that the path of a request must match.",
+        read: |rule, node, notes| rule.pattern = node.text(value::pattern, notes),
+        write: |rule| rule.pattern.as_ref().map(|pattern| quoted(pattern.as_str())),
+    },
+    Key {
+        name: "set",
+        kind: "table of names and values",
+        default: "`{}`",
+        example: r#"{ Cache-Control = "max-age=86400" }"#,
+        doc: "Fields that responses have, instead of others with these names.",
+        read: |rule, node, notes| {
+            let Some(table) = node.table(notes) else { return };
+            for (name, place, node) in table.entries() {
+                let name = value::field_name(name).map_err(|why| notes.error(place, why));
+                if let (Ok(name), Some(value)) = (name, node.text(value::field_value, notes)) {
+                    rule.set.push((name, value));
+                }
+            }
+        },
+        write: |rule| {
+            let field =
+                |(name, value): &(String, String)| format!("{} = {}", quoted(name), quoted(value));
+            let all: Vec<_> = rule.set.iter().map(field).collect();
+            (!all.is_empty()).then(|| format!("{{ {} }}", all.join(", ")))
+        },
+    },
+    Key {
+        name: "remove",
+        kind: "list of names",
+        default: "`[]`",
+        example: r#"["Server"]"#,
+        doc: "Fields that are left out.",
+        read: |rule, node, notes| {
+            let list = node.list(notes, |node, notes| node.text(value::field_name, notes));
+            set(&mut rule.remove, list);
+        },
+        write: |rule| some_list_text(&rule.remove),
+    },
+];
+
+/// The keys of `redirect`.
+const REDIRECT: &[Key<Redirect>] = &[
+    Key {
+        name: "to",
+        kind: "path or URL",
+        default: "none; it is needed",
+        example: r#""https://example.org/$0""#,
+        doc: "The target.",
+        read: |redirect, node, notes| set(&mut redirect.to, node.text(value::target, notes)),
+        write: |redirect| Some(quoted(&redirect.to)),
+    },
+    Key {
+        name: "status",
+        kind: "301, 302, 303, 307 or 308",
+        default: "`308`",
+        example: "301",
+        doc: "The status: permanent (301, 308) or temporary (302, 303, 307). With 307 and 308 the client keeps \
+              its method.",
+        read: |redirect, node, notes| {
+            let Some(number) = node.number(0..=999, notes) else { return };
+            match u16::try_from(number) {
+                Ok(status @ (301 | 302 | 303 | 307 | 308)) => redirect.status = status,
+                _ => notes
+                    .error(node.place, "a redirection has the status 301, 302, 303, 307 or 308"),
+            }
+        },
+        write: |redirect| Some(redirect.status.to_string()),
+    },
+];
+
+/// The keys of `cgi`.
+const CGI: &[Key<Cgi>] = &[
+    Key {
+        name: "directory",
+        kind: "path",
+        default: "none; it is needed",
+        example: r#""/usr/lib/cgi-bin""#,
+        doc: "The directory of the programs.",
+        read: |cgi, node, notes| set(&mut cgi.root, node.file(notes)),
+        write: |cgi| Some(path_text(&cgi.root)),
+    },
+    Key {
+        name: "processes",
+        kind: "number",
+        default: "`32`",
+        example: "8",
+        doc: "The maximum number of programs that run at once.",
+        read: |cgi, node, notes| {
+            let number = node.number(1..=65_536, notes);
+            set(&mut cgi.processes_max, number.and_then(|number| u32::try_from(number).ok()));
+        },
+        write: |cgi| Some(cgi.processes_max.to_string()),
+    },
+    Key {
+        name: "timeout",
+        kind: SECONDS,
+        default: "`60`",
+        example: "20",
+        doc: "A program that has not ended after this time is killed.",
+        read: |cgi, node, notes| set(&mut cgi.timeout, node.quantity(value::seconds, notes)),
+        write: |cgi| Some(seconds_text(cgi.timeout)),
+    },
+    Key {
+        name: "output",
+        kind: BYTES,
+        default: "`\"64m\"`",
+        example: r#""1g""#,
+        doc: "Bytes that a program may put out.",
+        read: |cgi, node, notes| set(&mut cgi.output_max, node.quantity(value::bytes, notes)),
+        write: |cgi| Some(bytes_text(cgi.output_max)),
+    },
+];
+
+/// Reads a file.
+pub(super) fn read_file(draft: &mut Draft, table: Table<'_>, notes: &mut Notes) {
+    read_keys(draft, TOP, "the top of the file", table, notes);
+}
+
+fn read_site(site: &mut SiteDraft, table: Table<'_>, notes: &mut Notes) {
+    for (name, place, node) in table.entries().filter(|(name, ..)| *name != "route") {
+        if let Some(key) = find(SITE, name) {
+            (key.read)(site, node, notes);
+        } else if let Some(key) = find(SHARED, name) {
+            (key.read)(&mut site.shared, node, notes);
+        } else {
+            let names = names(SITE).chain(names(SHARED)).chain(["route"]);
+            unknown(name, SITE_TITLE, names, place, notes);
+        }
+    }
+    if !table.has("listen") {
+        site.listen.push((value::default_address(), site.place));
+    }
+    // The routes begin with what their site says.
+    let Some((_, _, node)) = table.entries().find(|(name, ..)| *name == "route") else { return };
+    for table in node.tables("site.route", notes) {
+        let mut route = RouteDraft::new(table.place, site.shared.clone());
+        read_route(&mut route, table, notes);
+        site.routes.push(route);
+    }
+}
+
+fn read_route(route: &mut RouteDraft, table: Table<'_>, notes: &mut Notes) {
+    for (name, place, node) in table.entries() {
+        if let Some(key) = find(ROUTE, name) {
+            (key.read)(route, node, notes);
+        } else if let Some(key) = find(SHARED, name) {
+            (key.read)(&mut route.shared, node, notes);
+        } else {
+            unknown(name, ROUTE_TITLE, names(ROUTE).chain(names(SHARED)), place, notes);
+        }
+    }
+}
+
+fn read_keys<R, W>(
+    to: &mut R,
+    keys: &'static [Key<R, W>],
+    title: &str,
+    table: Table<'_>,
+    notes: &mut Notes,
+) {
+    for (name, place, node) in table.entries() {
+        match find(keys, name) {
+            Some(key) => (key.read)(to, node, notes),
+            None => unknown(name, title, names(keys), place, notes),
+        }
+    }
+}
+
+fn find<R, W>(keys: &'static [Key<R, W>], name: &str) -> Option<&'static Key<R, W>> {
+    keys.iter().find(|key| key.name == name)
+}
+
+fn names<R, W>(keys: &'static [Key<R, W>]) -> impl Iterator<Item = &'static str> {
+    keys.iter().map(|key| key.name)
+}
+
+/// Reports a key that a table does not have, with the one that was probably meant.
+fn unknown(
+    name: &str,
+    title: &str,
+    names: impl Iterator<Item = &'static str>,
+    place: Place,
+    notes: &mut Notes,
+) {
+    let names: Vec<_> = names.collect();
+    let home =
+        sections().into_iter().find(|section| section.rows.iter().any(|row| row.name == name));
+    let advice = match (suggest::nearest(name, names.iter().copied()), home) {
+        (Some(near), _) => format!("did you mean `{near}`?"),
+        (None, Some(home)) => format!("it belongs to {}", home.title),
+        (None, None) => format!("{title} has {}", names.join(", ")),
+    };
+    notes.error(place, format!("unknown key `{name}`; {advice}"));
+}
+
+/// Reports a key that is missing.
+fn require(table: Table<'_>, name: &str, title: &str, notes: &mut Notes) {
+    if !table.has(name) {
+        notes.error(table.place, format!("`{title}` needs the key `{name}`"));
+    }
+}
+
+fn read_address(node: Node<'_>, notes: &mut Notes) -> Option<Address> {
+    if node.is_table() {
+        let mut socket = UnixSocket::default();
+        let table = node.table(notes)?;
+        read_keys(&mut socket, LISTEN, "listen", table, notes);
+        require(table, "unix", "listen", notes);
+        return Some(Address::Unix(socket));
+    }
+    let address = node.text(value::address, notes)?;
+    let Address::Unix(mut socket) = address else { return Some(address) };
+    socket.path =
+        node.join(socket.path.to_str()?).map_err(|why| notes.error(node.place, why)).ok()?;
+    Some(Address::Unix(socket))
+}
+
+fn read_log(node: Node<'_>, notes: &mut Notes) -> Option<LogTarget> {
+    match node.as_text() {
+        Some("none") => Some(LogTarget::None),
+        Some("-") => Some(LogTarget::Stdout),
+        _ => node.file(notes).map(LogTarget::File),
+    }
+}
+
+/// Reads a limit, or the word that there is none.
+fn read_limit<T>(
+    node: Node<'_>,
+    notes: &mut Notes,
+    read: impl FnOnce(Node<'_>, &mut Notes) -> Option<T>,
+) -> Option<Option<T>> {
+    match node.as_text() {
+        Some("none") => Some(None),
+        _ => read(node, notes).map(Some),
+    }
+}
+
+fn set<T>(to: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *to = value;
+    }
+}
+
+const fn files(route: &Route) -> Option<&Files> {
+    match &route.action {
+        Action::Files(files) => Some(files),
+        _ => None,
+    }
+}
+
+/// Writes the lines of `[server]`.
+pub(super) fn write_server(server: &Server) -> String {
+    lines(SERVER, server)
+}
+
+/// Writes the lines of a site without its routes.
+pub(super) fn write_site(site: &Site) -> String {
+    lines(SITE, site)
+}
+
+/// Writes the lines of a route.
+pub(super) fn write_route(route: &Route) -> String {
+    lines(ROUTE, route) + &lines(SHARED, route)
+}
+
+fn lines<R, W>(keys: &'static [Key<R, W>], from: &W) -> String {
+    let line = |key: &Key<R, W>| Some(format!("{} = {}\n", key.name, (key.write)(from)?));
+    keys.iter().filter_map(line).collect()
+}
+
+fn inline_text<R, W>(keys: &'static [Key<R, W>], from: &W) -> String {
+    let entry = |key: &Key<R, W>| Some(format!("{} = {}", key.name, (key.write)(from)?));
+    let all: Vec<_> = keys.iter().filter_map(entry).collect();
+    format!("{{ {} }}", all.join(", "))
+}
+
+fn address_text(address: &Address) -> String {
+    match address {
+        Address::Ip(ip) => quoted(&ip.to_string()),
+        Address::Unix(socket) => inline_text(LISTEN, socket),
+    }
+}
+
+/// The text of a path, which came from a string of TOML.
+fn path_text(path: &Path) -> String {
+    quoted(&path.to_string_lossy())
+}
+
+fn list_text<T: ToString>(values: &[T]) -> String {
+    let all: Vec<_> = values.iter().map(|value| quoted(&value.to_string())).collect();
+    format!("[{}]", all.join(", "))
+}
+
+fn some_list_text<T: ToString>(values: &[T]) -> Option<String> {
+    (!values.is_empty()).then(|| list_text(values))
+}
+
+fn bytes_text(bytes: u64) -> String {
+    quoted(&value::bytes_text(bytes))
+}
+
+fn seconds_text(time: Duration) -> String {
+    time.as_secs_f64().to_string()
+}
+
+/// All tables, in the order of the documentation.
+pub(super) fn sections() -> Vec<Section> {
+    fn rows<R, W>(keys: &'static [Key<R, W>]) -> Vec<Row> {
+        let row = |key: &Key<R, W>| Row {
+            name: key.name,
+            kind: key.kind,
+            default: key.default,
+            example: key.example,
+            doc: key.doc,
+        };
+        keys.iter().map(row).collect()
+    }
+    let section = |title, doc, rows| Section { title, doc, rows };
+    vec![
+        section(
+            "the top of the file",
+            "Keys outside all tables; they stand before the first one.",
+            rows(TOP),
+        ),
+        section(
+            SERVER_TITLE,
+            "The settings of the process. Flags of `samum serve` beside `--config` override them.",
+            rows(SERVER),
+        ),
+        section(SITE_TITLE, "A site: what is served to requests for some hosts.", rows(SITE)),
+        section(
+            ROUTE_TITLE,
+            "A route: what is done with the requests for some paths of a site. A route has exactly one action.",
+            rows(ROUTE),
+        ),
+        section(
+            "[[site]] and [[site.route]]",
+            "A route inherits these keys from its site. A key of the route replaces that of the site, but \
+             `limits` and `errors` are merged, and `headers` are added to those of the site.",
+            rows(SHARED),
+        ),
+        section("listen", "A Unix socket, as an element of `listen`.", rows(LISTEN)),
+        section("log", "The table `log`.", rows(LOG)),
+        section("limits", "The table `limits`.", rows(LIMITS)),
+        section("headers", "An element of `headers`.", rows(HEADER)),
+        section("redirect", "The table `redirect`.", rows(REDIRECT)),
+        section("cgi", "The table `cgi`.", rows(CGI)),
+    ]
+}

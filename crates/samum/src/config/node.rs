@@ -1,0 +1,198 @@
+//! A value of a TOML file with its place, and conversions that report what is wrong with it.
+
+use core::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::message::{Notes, Place};
+
+/// The file in which a value stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin<'a> {
+    /// Its index among the files that were read.
+    pub(super) file: usize,
+    /// Its directory, as an absolute path.
+    pub(super) directory: &'a Path,
+}
+
+/// A value.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Node<'a> {
+    value: &'a DeValue<'a>,
+    pub(super) place: Place,
+    origin: Origin<'a>,
+}
+
+/// A table, whose keys are known by a list of names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Table<'a> {
+    entries: &'a DeTable<'a>,
+    pub(super) place: Place,
+    origin: Origin<'a>,
+}
+
+impl<'a> Table<'a> {
+    pub(super) const fn new(entries: &'a DeTable<'a>, place: Place, origin: Origin<'a>) -> Self {
+        Self { entries, place, origin }
+    }
+
+    /// The keys with their places and values.
+    pub(super) fn entries(self) -> impl Iterator<Item = (&'a str, Place, Node<'a>)> {
+        self.entries.iter().map(move |(name, value)| {
+            let place = Place::new(self.origin.file, name.span());
+            (&**name.get_ref(), place, Node::new(value, self.origin))
+        })
+    }
+
+    pub(super) fn has(self, name: &str) -> bool {
+        self.entries.contains_key(name)
+    }
+}
+
+impl<'a> Node<'a> {
+    pub(super) fn new(value: &'a Spanned<DeValue<'a>>, origin: Origin<'a>) -> Self {
+        Self { value: value.get_ref(), place: Place::new(origin.file, value.span()), origin }
+    }
+
+    /// The value as a text, if it is one.
+    pub(super) fn as_text(self) -> Option<&'a str> {
+        self.value.as_str()
+    }
+
+    pub(super) fn is_table(self) -> bool {
+        self.value.is_table()
+    }
+
+    pub(super) fn is_empty_list(self) -> bool {
+        self.value.as_array().is_some_and(|array| array.is_empty())
+    }
+
+    fn expected(self, what: &str, notes: &mut Notes) {
+        let found = match self.value {
+            DeValue::String(_) => "a string",
+            DeValue::Integer(_) => "a whole number",
+            DeValue::Float(_) => "a number with a fraction",
+            DeValue::Boolean(_) => "true or false",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "a list",
+            DeValue::Table(_) => "a table",
+        };
+        notes.error(self.place, format!("expected {what}, found {found}"));
+    }
+
+    /// Converts a string.
+    pub(super) fn text<T>(
+        self,
+        read: impl FnOnce(&str) -> Result<T, String>,
+        notes: &mut Notes,
+    ) -> Option<T> {
+        match self.value {
+            DeValue::String(text) => read(text).map_err(|why| notes.error(self.place, why)).ok(),
+            _ => {
+                self.expected("a string", notes);
+                None
+            }
+        }
+    }
+
+    /// Converts a string with a unit, or a number without one.
+    pub(super) fn quantity<T>(
+        self,
+        read: impl FnOnce(&str) -> Result<T, String>,
+        notes: &mut Notes,
+    ) -> Option<T> {
+        let text = match self.value {
+            DeValue::String(text) => text.as_ref().to_owned(),
+            DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
+            DeValue::Float(number) => number.as_str().to_owned(),
+            _ => {
+                self.expected("a number, or a string with a unit", notes);
+                return None;
+            }
+        };
+        read(&text).map_err(|why| notes.error(self.place, why)).ok()
+    }
+
+    /// Returns a whole number.
+    pub(super) fn number(self, range: RangeInclusive<i64>, notes: &mut Notes) -> Option<i64> {
+        let what = format!("a whole number from {} to {}", range.start(), range.end());
+        let DeValue::Integer(number) = self.value else {
+            self.expected(&what, notes);
+            return None;
+        };
+        let number = i64::from_str_radix(number.as_str(), number.radix());
+        let number = number.ok().filter(|number| range.contains(number));
+        if number.is_none() {
+            notes.error(self.place, format!("expected {what}"));
+        }
+        number
+    }
+
+    /// Returns true or false.
+    pub(super) fn flag(self, notes: &mut Notes) -> Option<bool> {
+        let flag = self.value.as_bool();
+        if flag.is_none() {
+            self.expected("true or false", notes);
+        }
+        flag
+    }
+
+    /// Converts the elements of a list; those that are wrong are reported and left out.
+    pub(super) fn list<T>(
+        self,
+        notes: &mut Notes,
+        mut read: impl FnMut(Self, &mut Notes) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        match self.value {
+            DeValue::Array(array) => {
+                let nodes = array.iter().map(|value| Node::new(value, self.origin));
+                Some(nodes.filter_map(|node| read(node, notes)).collect())
+            }
+            DeValue::Table(_) => {
+                self.expected("a list", notes);
+                None
+            }
+            _ => {
+                self.expected("a list in brackets, such as `[\"…\"]`", notes);
+                None
+            }
+        }
+    }
+
+    /// Returns a table.
+    pub(super) fn table(self, notes: &mut Notes) -> Option<Table<'a>> {
+        match self.value {
+            DeValue::Table(entries) => Some(Table::new(entries, self.place, self.origin)),
+            _ => {
+                self.expected("a table in braces, such as `{ … }`", notes);
+                None
+            }
+        }
+    }
+
+    /// Returns the tables of `[[name]]`.
+    pub(super) fn tables(self, name: &str, notes: &mut Notes) -> Vec<Table<'a>> {
+        let DeValue::Array(array) = self.value else {
+            self.expected(&format!("`[[{name}]]` in two brackets"), notes);
+            return Vec::new();
+        };
+        let nodes = array.iter().map(|value| Node::new(value, self.origin));
+        nodes.filter_map(|node| node.table(notes)).collect()
+    }
+
+    /// Returns a path in the file system; a relative one begins at the directory of the file.
+    pub(super) fn file(self, notes: &mut Notes) -> Option<PathBuf> {
+        self.text(|text| self.join(text), notes)
+    }
+
+    /// Joins a path to the directory of the file.
+    pub(super) fn join(self, path: &str) -> Result<PathBuf, String> {
+        if path.is_empty() || path.contains('\0') {
+            return Err("expected a path in the file system".to_owned());
+        }
+        // Without `.` and repeated slashes; `..` stays, for it may follow a symbolic link.
+        Ok(self.origin.directory.join(path).components().collect())
+    }
+}

@@ -1,0 +1,19 @@
+//! Writes a configuration as a file that means the same.
+
+use super::{Config, keys};
+
+/// Returns the configuration as TOML. All values are there, also those that are defaults, and each route has
+/// what it inherits from its site. The paths are absolute if they were when the configuration was made.
+#[must_use]
+pub fn to_toml(config: &Config) -> String {
+    let mut text = format!("[server]\n{}", keys::write_server(&config.server));
+    for site in &config.sites {
+        text.push_str("\n[[site]]\n");
+        text.push_str(&keys::write_site(site));
+        for route in &site.routes {
+            text.push_str("\n[[site.route]]\n");
+            text.push_str(&keys::write_route(route));
+        }
+    }
+    text
+}

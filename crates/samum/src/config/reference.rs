@@ -1,0 +1,105 @@
+//! Writes the reference of configuration files, `docs/configuration.md`.
+
+use core::fmt::Write as _;
+
+use super::keys::{self, Section};
+
+const INTRODUCTION: &str = r#"# Configuration
+
+<!-- Printed by `samum configuration-reference`. A test compares; with SAMUM_WRITE=1 it writes this file. -->
+
+`samum serve --config FILE` serves what a file says, and `samum check FILE` checks it. The file is in [TOML](https://toml.io). The
+keys have the words, the defaults and the units of the flags of `samum serve`; `samum serve DIR` is a configuration with one site and
+one route.
+
+```toml
+include = "conf.d/*.toml"
+
+[server]
+threads = 4
+
+[[site]]
+listen = ["0.0.0.0:80", "[::]:80"]
+hosts = ["example.org", "*.example.org"]
+log = { file = "/var/log/samum/example.log", format = "combined" }
+limits = { connections-per-ip = 64, requests-per-ip = "100/s burst 200" }
+
+  [[site.route]]
+  files = "/srv/www"
+  errors = { 404 = "/404.html" }
+  headers = [{ match = "*.css", set = { Cache-Control = "max-age=86400" } }]
+
+  [[site.route]]
+  path = "/old/"
+  redirect = "/new/$0"
+
+  [[site.route]]
+  path = "/metrics"
+  metrics = true
+  allow = ["127.0.0.1"]
+```
+
+**The site of a request** is the one that has its host, among those that listen at its address: the exact name first, then the longest
+wildcard, then the default site. Case, a dot at the end of a name and the port of a `Host` field make no difference. International names are
+written as clients send them (`xn--…`).
+
+**The route of a request** is the one with the longest path. Among the routes of the same path those with `match` come first, in the order of
+the file. So `match = "*.php"` beats `path = "/"`, and `path = "/api/"` beats both. A request without a route is answered 404.
+
+**Paths in the file system** begin at the directory of the file in which they stand, unless they are absolute.
+
+**Flags** beside `--config`: those with the name of a key of `[server]` override it; `--log` and `--log-format` override the log of every site.
+DIR, `--listen` and the flags for files cannot be given.
+
+**Errors.** A configuration is used as a whole or not at all. `samum check` reports all errors of all files, each with file, line and column, and
+then warns of what is probably a mistake: routes and sites that no request reaches, patterns that match nothing. It opens the directories and the
+logs, and binds the addresses and lets them go. It prints the configuration with all defaults, and exits with 0, or with 1 if there was an error.
+
+**Limits.** 16,384 files of 64 MiB together, 8 that include each other in a row, 50 errors and 50 warnings shown.
+
+**Not here yet**: TLS, authentication, a sandbox (Landlock), socket activation and upgrades by systemd, compression on the fly, packages.
+"#;
+
+/// Returns the reference, in Markdown.
+#[must_use]
+pub fn markdown() -> String {
+    let mut out = INTRODUCTION.to_owned();
+    for section in keys::sections() {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "\n{}", section_text(&section));
+    }
+    out
+}
+
+fn section_text(section: &Section) -> String {
+    let title = match section.title {
+        title if title.starts_with('[') => format!("Keys of {}", title.replace('[', "\\[")),
+        title if title.contains(' ') => format!("Keys at {title}"),
+        title => format!("Keys of `{title}`"),
+    };
+    let mut out = format!("## {title}\n\n{}\n", section.doc);
+    for row in &section.rows {
+        let _ = write!(
+            out,
+            "\n- **`{}`**: {}. Default: {}. Example: `{} = {}`  \n  {}\n",
+            row.name, row.kind, row.default, row.name, row.example, row.doc
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    #[test]
+    fn the_documentation_has_all_keys() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+        let text = super::markdown();
+        if std::env::var_os("SAMUM_WRITE").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(kept == text, "docs/configuration.md is not what SAMUM_WRITE=1 writes there");
+    }
+}

@@ -1,0 +1,226 @@
+//! Makes a configuration of what the files say, and finds what is wrong among several parts of it.
+
+use std::collections::HashMap;
+
+use super::draft::{Draft, RouteDraft, SiteDraft};
+use super::message::{Notes, Place};
+use super::{Action, Address, Config, Pattern, Redirect, Route, Site};
+use crate::route::{RouteId, Routes};
+
+/// Makes the configuration, which is right if there is no error among the notes then.
+pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> Config {
+    if draft.sites.is_empty() && !notes.has_errors() {
+        notes.error(None, "there is no site to serve: add `[[site]]` with a `[[site.route]]`");
+    }
+    // These compare values that errors would have left out.
+    if !notes.has_errors() {
+        draft.sites.iter().for_each(|site| check_redirects(site, notes));
+    }
+    check_addresses(&draft.sites, notes);
+    draft.sites.iter().for_each(|site| check_routes(site, notes));
+    Config { server: draft.server, sites: draft.sites.into_iter().map(site_of).collect() }
+}
+
+fn site_of(draft: SiteDraft) -> Site {
+    let name = draft.name.or_else(|| draft.hosts.first().map(|(host, _)| host.clone()));
+    Site {
+        name: name.unwrap_or_else(|| "default".to_owned()),
+        listen: draft.listen.into_iter().map(|(address, _)| address).collect(),
+        hosts: draft.hosts.into_iter().map(|(host, _)| host).collect(),
+        is_default: draft.default.is_some(),
+        log: draft.log,
+        routes: draft.routes.into_iter().filter_map(route_of).collect(),
+    }
+}
+
+/// Makes a route; `None` if it has no action, which is an error.
+fn route_of(draft: RouteDraft) -> Option<Route> {
+    let RouteDraft { path, pattern, is_internal, actions, shared, .. } = draft;
+    let (mut action, _) = actions.into_iter().next()?;
+    if let Action::Files(files) = &mut action {
+        files.rules = shared.files;
+    }
+    Some(Route {
+        path: path.0,
+        pattern: pattern.map(|(pattern, _)| pattern),
+        is_internal,
+        access: shared.access,
+        limits: shared.limits,
+        headers: shared.headers,
+        errors: shared.errors,
+        server_timing: shared.server_timing,
+        action,
+    })
+}
+
+/// Checks that each request of an address has one site.
+fn check_addresses(sites: &[SiteDraft], notes: &mut Notes) {
+    /// What is known of an address.
+    #[derive(Default)]
+    struct Known<'a> {
+        hosts: HashMap<&'a str, Place>,
+        default: Option<Place>,
+        /// The index of the site that has the requests for other hosts.
+        first: usize,
+        /// The index of the last site that listens there.
+        last: usize,
+    }
+    let mut known: HashMap<&Address, Known<'_>> = HashMap::new();
+    let mut sockets = HashMap::new();
+    for (index, site) in sites.iter().enumerate() {
+        for (address, place) in &site.listen {
+            if let Address::Unix(socket) = address {
+                let (other, at) = sockets.entry(&socket.path).or_insert((socket, *place));
+                if *other != socket {
+                    notes.error_beside(*place, "the same socket has another mode or owner", *at);
+                }
+            }
+            let is_new = !known.contains_key(address);
+            let of_address = known.entry(address).or_default();
+            if is_new {
+                of_address.first = index;
+            } else if of_address.last == index {
+                notes.error(*place, format!("{address} is listed twice"));
+                continue;
+            }
+            of_address.last = index;
+            for (host, place) in &site.hosts {
+                if let Some(other) = of_address.hosts.insert(host, *place) {
+                    let text = format!("`{host}` is a host of {address} already");
+                    notes.error_beside(*place, text, other);
+                }
+            }
+            let Some(place) = site.default else { continue };
+            if let Some(other) = of_address.default.replace(place) {
+                let text = format!("{address} has a default site already");
+                notes.error_beside(place, text, other);
+            }
+            of_address.first = index;
+        }
+    }
+    for (index, site) in sites.iter().enumerate().filter(|(_, site)| site.hosts.is_empty()) {
+        if site.listen.iter().all(|(address, _)| known[address].first != index) {
+            let text = "no request reaches this site: it has no hosts, and is not the default site of an \
+                        address";
+            notes.warning(site.place, text);
+        }
+    }
+}
+
+fn check_routes(site: &SiteDraft, notes: &mut Notes) {
+    if site.routes.is_empty() {
+        notes.error(
+            site.place,
+            "the site has no route: add `[[site.route]]` with `files = \"DIR\"`",
+        );
+    }
+    let mut seen: HashMap<(&str, Option<&str>), Place> = HashMap::new();
+    for route in &site.routes {
+        match &route.actions[..] {
+            [] => {
+                let text = "the route has no action: add `files`, `redirect`, `cgi` or `metrics`";
+                notes.error(route.place, text);
+            }
+            [_] => {}
+            [_, others @ ..] => {
+                for (_, place) in others {
+                    notes.error(*place, "the route has another action already");
+                }
+            }
+        }
+        let pattern = route.pattern.as_ref().map(|(pattern, _)| pattern.as_str());
+        let known = seen.entry((&route.path.0, pattern)).or_insert(route.place);
+        if *known != route.place && !route.is_internal {
+            let text = "no request reaches this route: another one has the same paths";
+            notes.warning_beside(route.place, text, *known);
+        }
+        if let Some((pattern, place)) = &route.pattern
+            && !may_match(pattern, &route.path.0)
+        {
+            let path = &route.path.0;
+            notes.warning(
+                *place,
+                format!("no path of the route, whose `path` is `{path}`, can match"),
+            );
+        }
+    }
+}
+
+/// Returns whether a pattern may match a path that a route with this path has.
+fn may_match(pattern: &Pattern, path: &str) -> bool {
+    let literal = pattern.as_str().split('*').next().unwrap_or_default().as_bytes();
+    let has_star = literal.len() < pattern.as_str().len();
+    let same = |below: &str| {
+        let equal = |(one, other): (&u8, &u8)| one == other || *one == b'?';
+        literal.iter().zip(below.as_bytes()).all(equal)
+    };
+    let below = if path.ends_with('/') { path.to_owned() } else { format!("{path}/") };
+    pattern.matches(path.as_bytes()) || (same(&below) && (has_star || literal.len() >= below.len()))
+}
+
+/// Checks that no redirection leads to itself, and that what it names is there.
+fn check_redirects(site: &SiteDraft, notes: &mut Notes) {
+    let redirects = site.routes.iter().enumerate().filter_map(|(index, route)| {
+        let [(Action::Redirect(redirect), place)] = &route.actions[..] else { return None };
+        Some((index, route, redirect, *place))
+    });
+    let mut routes = None;
+    for (index, route, redirect, place) in redirects {
+        let stars = route.pattern.as_ref().map_or(0, |(pattern, _)| {
+            pattern.as_str().bytes().filter(|byte| *byte == b'*').count()
+        });
+        if let Some(capture) = captures(redirect).find(|capture| *capture > stars) {
+            let text = match &route.pattern {
+                Some((pattern, _)) => {
+                    format!("`${capture}` has no star: `match` is `{}`", pattern.as_str())
+                }
+                None => {
+                    format!("`${capture}` needs a `match` with stars; `$0` is the rest of the path")
+                }
+            };
+            notes.error(place, text);
+            continue;
+        }
+        let routes = routes.get_or_insert_with(|| {
+            let open = site.routes.iter().enumerate().filter(|(_, route)| !route.is_internal);
+            Routes::new(open.map(|(index, route)| {
+                let pattern = route.pattern.as_ref().map(|(pattern, _)| pattern);
+                (&route.path.0[..], pattern, RouteId::new(index))
+            }))
+        });
+        if let Some(path) = example(redirect)
+            && routes.find(&path) == Some(RouteId::new(index))
+        {
+            let text = "the redirection leads to itself, and clients would follow it for ever";
+            notes.error(place, text);
+        }
+    }
+}
+
+/// The numbers behind `$` in the target of a redirection.
+fn captures(redirect: &Redirect) -> impl Iterator<Item = usize> {
+    let digits =
+        redirect.to.split('$').skip(1).filter_map(|text| text.chars().next()?.to_digit(10));
+    digits.map(|digit| digit as usize)
+}
+
+/// A path to which a redirection leads, with a slash at its beginning; `None` if it leads elsewhere.
+fn example(redirect: &Redirect) -> Option<Vec<u8>> {
+    let to = redirect.to.split(['?', '#']).next().unwrap_or_default();
+    if !to.starts_with('/') {
+        return None;
+    }
+    let mut pieces = to.split('$');
+    let mut path = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        path.push('x');
+        path.push_str(piece.get(1..).unwrap_or_default());
+    }
+    let mut name = Vec::new();
+    let normal = http::path::normalize(path.as_bytes(), &mut name).ok()?;
+    name.insert(0, b'/');
+    if normal.directory && name.len() > 1 {
+        name.push(b'/');
+    }
+    Some(name)
+}
