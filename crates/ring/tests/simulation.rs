@@ -1,5 +1,6 @@
 //! What the simulated world adds to the contract: faults, stalls, deadlocks, and the same run twice.
 
+use core::num::NonZeroU64;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice};
@@ -406,6 +407,36 @@ fn a_corked_socket_holds_back_what_fills_no_packet() {
     run(&mut ring, Duration::from_millis(150));
     assert_eq!(peer.take().len(), 552, "held back for 200 ms at most");
     assert_eq!(send(&mut ring, false), 2000);
+}
+
+#[test]
+fn a_rate_bounds_what_leaves() {
+    let world = World::new(Config::new(1));
+    let mut ring = Ring::simulated(&world);
+    let listener = ring.sim_listener(&world);
+    ring.submit(Op::Accept(listener), 0);
+    let peer = world.connect();
+    let Some(Ok(Event::Accepted(socket))) =
+        run(&mut ring, Duration::from_millis(1)).pop().map(|one| one.result)
+    else {
+        panic!("a connection")
+    };
+    assert!(ring.set_rate(&socket, NonZeroU64::new(1_000_000)));
+    ring.send(&socket, &[IoSlice::new(&[1; 30_000])], false).unwrap();
+    run(&mut ring, Duration::from_millis(20));
+    let taken = peer.take().len();
+    assert!((18_000..=20_000).contains(&taken), "{taken} in 20 ms");
+    // A peer may be slower, or have another rate next.
+    peer.set_read_rate(Some(100_000));
+    run(&mut ring, Duration::from_millis(20));
+    let taken = peer.take().len();
+    assert!(taken <= 3000, "{taken} in 20 ms");
+    peer.set_read_rate(None);
+    assert!(ring.set_rate(&socket, None));
+    world.configure(|config| config.paces = false);
+    assert!(!ring.set_rate(&socket, NonZeroU64::new(1)), "as with a Unix socket");
+    run(&mut ring, Duration::from_millis(20));
+    assert!(peer.take().len() >= 7000, "the rest at once");
 }
 
 /// Each way in which Linux says nothing, or less than one would like, of residency.

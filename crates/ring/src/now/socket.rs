@@ -1,12 +1,13 @@
 //! Direct calls on sockets.
 
 use core::net::SocketAddr;
+use core::num::NonZeroU64;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::fs::OFlags;
 use rustix::io::IoSlice;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use rustix::net::{AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags};
 use rustix::pipe::{SpliceFlags, splice};
 
 use crate::pipe::Pipe;
@@ -65,6 +66,28 @@ pub(crate) fn queued(socket: BorrowedFd<'_>) -> u64 {
 pub(crate) fn cork(socket: BorrowedFd<'_>, corked: bool) {
     // Fails for Unix sockets, which have no packets to fill.
     let _ = rustix::net::sockopt::set_tcp_cork(socket, corked);
+}
+
+/// `SO_MAX_PACING_RATE`, in bytes per second; returns false for sockets other than those of IP, which take
+/// the option and do not obey it.
+pub(crate) fn set_rate(socket: BorrowedFd<'_>, rate: Option<NonZeroU64>) -> bool {
+    let domain = rustix::net::sockopt::socket_domain(socket);
+    if !domain.is_ok_and(|domain| matches!(domain, AddressFamily::INET | AddressFamily::INET6)) {
+        return false;
+    }
+    let rate = rate.map_or(libc::c_ulong::MAX, NonZeroU64::get);
+    let len = libc::socklen_t::try_from(size_of_val(&rate)).expect("a small constant");
+    // SAFETY: the kernel reads `len` bytes, which is the size of `rate`.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            (&raw const rate).cast(),
+            len,
+        )
+    };
+    result == 0
 }
 
 /// `getpeername(2)`; `None` for Unix sockets, and for one whose peer has gone.

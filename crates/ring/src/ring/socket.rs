@@ -1,6 +1,7 @@
 //! The direct calls on sockets: of the kernel, or of the simulated world.
 
 use core::net::SocketAddr;
+use core::num::NonZeroU64;
 use std::io::{self, IoSlice};
 
 use super::Ring;
@@ -97,6 +98,16 @@ impl Ring {
         match self.world() {
             Some(world) => world.cork(socket.raw(), corked),
             None => kernel::cork(socket.os(), corked),
+        }
+    }
+
+    /// Send so many bytes per second at most from now on, or as many as possible
+    /// (`SO_MAX_PACING_RATE`). Returns false if the socket cannot: Unix sockets have no packets that could
+    /// be sent one after the other.
+    pub fn set_rate(&self, socket: &Fd, bytes_per_second: Option<NonZeroU64>) -> bool {
+        match self.world() {
+            Some(world) => world.set_rate(socket.raw(), bytes_per_second),
+            None => kernel::set_rate(socket.os(), bytes_per_second),
         }
     }
 

@@ -101,6 +101,8 @@ pub struct Config {
     pub send_buffer: usize,
     /// Pages that the kernel reads ahead unless [`Ring::no_readahead`](crate::Ring::no_readahead) was called.
     pub readahead_pages: usize,
+    /// Whether sockets keep to a rate ([`Ring::set_rate`](crate::Ring::set_rate)); Unix sockets do not.
+    pub paces: bool,
     /// Changes that wait for a watch; when there are more, it is told that something changed.
     pub watch_queue: usize,
     /// Descriptors of the process; beyond that accept and open fail with `EMFILE`.
@@ -170,6 +172,7 @@ impl Config {
             cancel: micros(1, 300),
             send_buffer: 128 * 1024,
             readahead_pages: 32,
+            paces: true,
             watch_queue: 1024,
             descriptors: 20_000,
             file_system: 0xef53,

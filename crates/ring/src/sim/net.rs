@@ -71,6 +71,8 @@ pub(super) struct Connection {
     /// The time at which they leave all the same.
     flush_at: Time,
     pub(super) output: Output,
+    /// Bytes per second that leave at most.
+    pub(super) rate: Option<u64>,
     /// The operation that waits for input: a receive or a readable.
     pub(super) reader: Option<Waiter>,
     /// The operation that waits for room in `outbox`.
@@ -150,6 +152,7 @@ impl Connection {
             held_back: 0,
             flush_at: Time::from_nanos(0),
             output: Output::Open,
+            rate: None,
             reader: None,
             writer: None,
             peer: PeerSide {
@@ -159,6 +162,15 @@ impl Connection {
                 closed: false,
                 end: None,
             },
+        }
+    }
+
+    /// Bytes per second that the peer takes at most.
+    pub(super) fn flow(&self) -> Option<u64> {
+        match (self.peer.reading, self.rate) {
+            (Reading::Rate(reading), Some(sending)) => Some(reading.min(sending)),
+            (Reading::Rate(reading), None) => Some(reading),
+            (Reading::Unlimited | Reading::Stopped, sending) => sending,
         }
     }
 

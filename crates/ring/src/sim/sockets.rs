@@ -1,6 +1,7 @@
 //! The network: what rings do to sockets, and what becomes of it.
 
 use core::net::{Ipv4Addr, SocketAddr};
+use core::num::NonZeroU64;
 use core::time::Duration;
 use std::io::{self, IoSlice};
 
@@ -12,7 +13,7 @@ use super::world::{Descriptor, Happening, State, World};
 use crate::op::Address;
 use crate::pipe::Pipe;
 
-/// The number of times per second that a peer with a read rate reads.
+/// The number of times per second that a peer reads, if it reads or is sent bytes at a rate.
 const STEPS: u64 = 1000;
 
 impl World {
@@ -104,6 +105,15 @@ impl World {
             state.conns[conn].cork(corked);
             state.peer_reads(conn);
         }
+    }
+
+    pub(crate) fn set_rate(&self, fd: i32, bytes_per_second: Option<NonZeroU64>) -> bool {
+        let mut state = self.state();
+        let paces = state.config.paces;
+        if paces && let Ok(conn) = state.conn(fd) {
+            state.conns[conn].rate = bytes_per_second.map(NonZeroU64::get);
+        }
+        paces
     }
 
     /// Each peer has an address of its own.
@@ -246,9 +256,9 @@ impl State {
         if one.peer.busy || nothing || stopped || one.peer.end.is_some() {
             return;
         }
-        let at = match one.peer.reading {
-            Reading::Rate(_) => self.now + Duration::from_nanos(1_000_000_000 / STEPS),
-            _ => self.after_network(),
+        let at = match one.flow() {
+            Some(_) => self.now + Duration::from_nanos(1_000_000_000 / STEPS),
+            None => self.after_network(),
         };
         self.conns[conn].peer.busy = true;
         self.plan(at, Happening::PeerReads(conn));
@@ -271,10 +281,10 @@ impl State {
             }
             return;
         }
-        let most = match one.peer.reading {
-            Reading::Unlimited => chosen,
-            Reading::Rate(rate) => usize::try_from(rate / STEPS).unwrap_or(usize::MAX).max(1),
-            Reading::Stopped => return,
+        let most = match one.flow() {
+            _ if one.peer.reading == Reading::Stopped => return,
+            Some(rate) => usize::try_from(rate / STEPS).unwrap_or(usize::MAX).max(1),
+            None => chosen,
         };
         let taken = one.outbox.drain(..most.min(available));
         one.peer.received.extend(taken);

@@ -1,5 +1,6 @@
 //! Accept, receive, send, readiness.
 
+use core::num::NonZeroU64;
 use std::io::{ErrorKind, IoSlice};
 use std::os::fd::OwnedFd;
 
@@ -27,12 +28,17 @@ on_every_driver!(
     a_direct_receive_finds_a_reset,
     sends_more_pieces_than_the_kernel_takes,
     names_the_peer,
+    a_rate_holds_nothing_back_for_good,
 );
 
 mod os_descriptors {
     //! The simulation has no pipes that wait and no eventfds.
     use super::*;
-    on_real_drivers!(pipes_and_eventfds_become_readable, a_full_pipe_becomes_writable);
+    on_real_drivers!(
+        pipes_and_eventfds_become_readable,
+        a_full_pipe_becomes_writable,
+        a_unix_socket_has_no_rate,
+    );
 }
 
 fn accepts_several_connections(s: &mut Stage) {
@@ -320,4 +326,23 @@ fn names_the_peer(s: &mut Stage) {
     let (other, _peer) = s.pair();
     let names = [&one, &other].map(|socket| s.ring.peer_name(socket).unwrap());
     assert_ne!(names[0], names[1]);
+}
+
+fn a_rate_holds_nothing_back_for_good(s: &mut Stage) {
+    let (socket, mut peer) = s.pair();
+    let rate = NonZeroU64::new(50 * 1024 * 1024);
+    assert!(s.ring.set_rate(&socket, rate));
+    let bytes = pattern(100_000);
+    assert_eq!(s.ring.send(&socket, &[IoSlice::new(&bytes)], false).unwrap(), bytes.len());
+    assert!(s.peer_gets(&mut peer, bytes.len()) == bytes);
+    assert!(s.ring.set_rate(&socket, None));
+    assert_eq!(s.ring.send(&socket, &[IoSlice::new(&bytes)], false).unwrap(), bytes.len());
+    assert!(s.peer_gets(&mut peer, bytes.len()) == bytes);
+}
+
+fn a_unix_socket_has_no_rate(s: &mut Stage) {
+    let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+    let socket = s.ring.adopt_socket(one.into());
+    assert!(!s.ring.set_rate(&socket, NonZeroU64::new(1000)));
+    assert!(!s.ring.set_rate(&socket, None));
 }
