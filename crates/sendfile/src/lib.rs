@@ -46,6 +46,7 @@ mod payload;
 mod policy;
 mod popularity;
 mod shared;
+mod slice;
 mod source;
 mod stream;
 mod tcp;

@@ -3,6 +3,7 @@
 //! Read first: `send(2)`, `sendfile(2)`, `splice(2)`, `tcp(7)`. The kernel copies memory and refers to
 //! pages of files by itself, so bytes that it has taken are released at once.
 
+use core::num::NonZeroU64;
 use std::io::{self, IoSlice};
 
 use outq::{Chunk, OutQ};
@@ -10,6 +11,7 @@ use ring::{Fault, Fd, Key, Op, Ring, Token};
 
 use crate::failure::Failure;
 use crate::payload::{Piece, index};
+use crate::slice::Slices;
 use crate::transport::{Drained, Takes, Transport};
 
 /// If more than this has to leave, bytes from a disk go out in whole packets only.
@@ -24,11 +26,22 @@ pub struct KernelTcp {
     receive_token: Token,
     writable_token: Token,
     receiving: Receiving,
-    /// Some exactly while the ring waits for the socket to take bytes, because it was full.
+    /// Some exactly while the ring waits for the socket to take bytes, because it was full or was sent
+    /// what its rate allows.
     writable: Option<Key>,
+    /// Some exactly while the socket is sent bytes at a rate.
+    rate: Option<Box<Rate>>,
     /// Whether the socket has been told to send whole packets only.
     corked: bool,
     takes: Takes,
+}
+
+/// The rate of a socket.
+#[derive(Debug)]
+struct Rate {
+    bytes_per_second: NonZeroU64,
+    /// Some exactly if the kernel does not keep to the rate.
+    slices: Option<Slices>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +67,7 @@ impl KernelTcp {
             writable_token,
             receiving: Receiving::Stopped,
             writable: None,
+            rate: None,
             corked: false,
             takes: Takes::Files,
         }
@@ -132,6 +146,24 @@ impl KernelTcp {
         ring.send(&self.socket, &pieces[..count], budget - room < left)
     }
 
+    /// The part of a budget that the rate allows now; `None` if it allows nothing, and a timer runs.
+    #[inline]
+    fn allowed(&mut self, ring: &mut Ring, budget: u64) -> Option<u64> {
+        match &mut self.rate {
+            None => Some(budget),
+            Some(rate) => {
+                let Some(slices) = &mut rate.slices else { return Some(budget) };
+                match slices.room(ring.now()) {
+                    Ok(room) => Some(room.get().min(budget)),
+                    Err(until) => {
+                        self.writable = Some(ring.submit(Op::Timer(until), self.writable_token));
+                        None
+                    }
+                }
+            }
+        }
+    }
+
     fn uncork(&mut self, ring: &Ring) {
         if core::mem::take(&mut self.corked) {
             ring.cork(&self.socket, false);
@@ -158,12 +190,16 @@ impl Transport for KernelTcp {
             if *budget == 0 {
                 return Drained::TurnOver;
             }
-            match self.send(ring, queue, &first, *budget) {
+            let Some(allowed) = self.allowed(ring, *budget) else { return Drained::Blocked };
+            match self.send(ring, queue, &first, allowed) {
                 // Only a file can end early.
                 Ok(0) => return Drained::Failed(Failure::Truncated),
                 Ok(sent) => {
                     let sent = sent as u64;
                     *budget -= sent;
+                    if let Some(Rate { slices: Some(slices), .. }) = self.rate.as_deref_mut() {
+                        slices.spend(sent);
+                    }
                     queue.mark_sent(sent);
                     queue.mark_released(sent);
                 }
@@ -204,6 +240,17 @@ impl Transport for KernelTcp {
     /// of them is gone.
     fn acknowledged(&self, ring: &Ring, queue: &OutQ<Piece>) -> i64 {
         queue.sent().wrapping_sub(ring.queued(&self.socket)).cast_signed()
+    }
+
+    fn set_rate(&mut self, ring: &Ring, bytes_per_second: Option<NonZeroU64>) {
+        if self.rate.as_ref().map(|rate| rate.bytes_per_second) == bytes_per_second {
+            return;
+        }
+        let is_paced = ring.set_rate(&self.socket, bytes_per_second);
+        self.rate = bytes_per_second.map(|bytes_per_second| {
+            let slices = (!is_paced).then(|| Slices::new(bytes_per_second, ring.now()));
+            Box::new(Rate { bytes_per_second, slices })
+        });
     }
 
     fn set_receiving(&mut self, ring: &mut Ring, on: bool) {

@@ -1,5 +1,7 @@
 //! The interface between a queue and a socket.
 
+use core::num::NonZeroU64;
+
 use outq::{OutQ, Weight};
 use ring::Ring;
 
@@ -76,6 +78,10 @@ pub trait Transport {
     /// is known. It may be negative while the kernel has bytes of an earlier stream: only the
     /// difference of two such figures means something.
     fn acknowledged(&self, ring: &Ring, queue: &OutQ<Piece>) -> i64;
+
+    /// Sends so many bytes per second at most from now on, or as many as the peer takes. By default
+    /// nothing is changed: a transport that cannot keep to a rate sends as fast as it can.
+    fn set_rate(&mut self, _ring: &Ring, _bytes_per_second: Option<NonZeroU64>) {}
 
     /// Receives from the socket from now on, or no longer. Doing twice what was done changes
     /// nothing. A receive that is being stopped ends with `ECANCELED`: then call

@@ -2,6 +2,7 @@
 //! happens, the peer gets every byte in its place, no buffer is given back while a transport may
 //! still send it again, and none is kept when it may not.
 
+use core::num::NonZeroU64;
 use core::time::Duration;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -567,4 +568,63 @@ fn a_stream_waits_for_its_peer_while_sent_bytes_are_not_released() {
     assert_eq!(pump(&mut toy, &mut stream), Progress::Drained);
     assert!(stream.is_drained());
     stream.restart();
+}
+
+/// Bytes that the peer gets in so many seconds of the simulated clock.
+fn send_for(
+    setup: &mut Setup,
+    transport: &mut KernelTcp,
+    stream: &mut Stream,
+    peer: &Peer,
+    seconds: u64,
+) -> u64 {
+    let _ = peer.take();
+    let until = setup.ring.now() + Duration::from_secs(seconds);
+    while setup.ring.now() < until {
+        let (ring, disk) = (&mut setup.ring, &mut setup.disk);
+        let progress = stream.pump(ring, disk, transport, Owner::of(7));
+        let mut completions = Vec::new();
+        let until = if progress == Progress::More { ring.now() } else { until };
+        ring.wait(Some(until), &mut completions).unwrap();
+        for completion in completions {
+            if completion.token == WRITABLE {
+                transport.handle_writable();
+            } else if let Some(done) = disk.handle(ring, completion) {
+                stream.handle_read(done);
+            }
+        }
+    }
+    peer.take().len() as u64
+}
+
+#[test]
+fn a_rate_is_kept_by_the_socket_or_by_slices() {
+    for (seed, paces) in (0..4).zip([true, false].into_iter().cycle()) {
+        let mut setup = Setup::new(seed);
+        setup.world.configure(|config| {
+            config.paces = paces;
+            config.faults = Default::default();
+        });
+        let (socket, peer) = connect(&setup.world, &mut setup.ring);
+        let mut transport = KernelTcp::new(socket, RECV, WRITABLE);
+        let mut stream = Stream::new();
+        for _ in 0..60 {
+            stream.push(Piece::Bytes(vec![7; 1 << 20]));
+        }
+        for rate in [1 << 20, 5_000_000, 20_000, 1 << 20] {
+            transport.set_rate(&setup.ring, NonZeroU64::new(rate));
+            // What was sent ahead at the last rate.
+            send_for(&mut setup, &mut transport, &mut stream, &peer, 1);
+            let bytes = send_for(&mut setup, &mut transport, &mut stream, &peer, 4);
+            let exact = rate * 4;
+            assert!(
+                bytes.abs_diff(exact) <= exact / 20,
+                "seed {seed}, paces: {paces}: {bytes} instead of {exact}"
+            );
+        }
+        transport.set_rate(&setup.ring, None);
+        let bytes = send_for(&mut setup, &mut transport, &mut stream, &peer, 1);
+        assert!(bytes > 10 << 20, "seed {seed}, paces: {paces}: {bytes} without a limit");
+        transport.close(&mut setup.ring);
+    }
 }
