@@ -4,6 +4,7 @@ use core::cell::{Cell, RefCell};
 use core::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::gate::Device;
 
@@ -34,6 +35,8 @@ pub(crate) enum Handle {
     Socket(OwnedFd),
     /// A descriptor whose `close(2)` may sleep.
     File(OwnedFd),
+    /// The same, shared with other rings.
+    Shared(Arc<OwnedFd>),
     /// A number in the simulated world.
     Sim(i32),
 }
@@ -58,9 +61,15 @@ impl Closing {
         self.handles.borrow().is_empty()
     }
 
-    /// Takes the descriptors, each with the device on which its `close(2)` may sleep.
+    /// Takes the descriptors, each with the device on which its `close(2)` may sleep. Those that other
+    /// rings share stay open.
     pub(crate) fn take(&self) -> Vec<(Handle, Device)> {
-        self.handles.take()
+        let alone = |(handle, device)| match handle {
+            // Of several rings that let go at the same time the last gets the descriptor.
+            Handle::Shared(fd) => Some((Handle::File(Arc::into_inner(fd)?), device)),
+            handle => Some((handle, device)),
+        };
+        self.handles.take().into_iter().filter_map(alone).collect()
     }
 
     /// The ring goes: descriptors that outlive it are closed where they are dropped.
@@ -86,6 +95,7 @@ impl Fd {
     pub fn raw(&self) -> i32 {
         match self.handle() {
             Handle::Socket(fd) | Handle::File(fd) => fd.as_raw_fd(),
+            Handle::Shared(fd) => fd.as_raw_fd(),
             Handle::Sim(number) => *number,
         }
     }
@@ -132,6 +142,7 @@ impl Fd {
     pub fn os(&self) -> BorrowedFd<'_> {
         match self.handle() {
             Handle::Socket(fd) | Handle::File(fd) => fd.as_fd(),
+            Handle::Shared(fd) => fd.as_fd(),
             Handle::Sim(number) => panic!("descriptor {number} is simulated"),
         }
     }

@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ring::sim::{Config, End, World};
 use ring::{BufferPool, Caching, Choice, Completion, Event, Fd, Key, Op, OpenHow, Ring};
@@ -219,6 +219,30 @@ fn files_are_closed() {
         assert_open(outside, || {});
     }
     fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_shared_file_is_closed_by_the_last_ring() {
+    let _alone = alone();
+    for choice in CHOICES {
+        let path = temp_file("shared", 10);
+        let mut benches = [0; 2].map(|_| Bench::new(Ring::new(choice).unwrap()));
+        let before = open_descriptors();
+        let file = Arc::new(OwnedFd::from(fs::File::open(&path).unwrap()));
+        let shared = benches.each_ref().map(|bench| bench.ring.share_file(Arc::clone(&file)));
+        drop(file);
+        for (bench, fd) in benches.iter_mut().zip(&shared) {
+            let stat = bench.ring.submit(Op::Stat(fd.clone()), 0);
+            assert!(matches!(bench.next(stat).result, Ok(Event::Stat(stat)) if stat.size == 10));
+        }
+        let [first, second] = shared;
+        drop(first);
+        benches[0].turn();
+        assert_eq!(open_descriptors(), before + 1, "the other ring has it");
+        drop(second);
+        assert_open(before, || benches[1].turn());
+        fs::remove_file(&path).unwrap();
+    }
 }
 
 #[test]

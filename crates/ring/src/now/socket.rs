@@ -3,11 +3,11 @@
 use core::net::SocketAddr;
 use core::num::NonZeroU64;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::OFlags;
 use rustix::io::IoSlice;
-use rustix::net::{AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags};
+use rustix::net::{AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
 use rustix::pipe::{SpliceFlags, splice};
 
 use crate::pipe::Pipe;
@@ -29,6 +29,12 @@ pub(crate) fn send(
         [one] => rustix::net::send(socket, one, flags)?,
         all => rustix::net::sendmsg(socket, all, &mut SendAncillaryBuffer::default(), flags)?,
     })
+}
+
+/// `accept4(2)`; the listener is a nonblocking one.
+pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(rustix::net::accept_with(listener, flags)?)
 }
 
 /// `recv(2)`, nonblocking.

@@ -150,6 +150,15 @@ impl Ring {
         fd
     }
 
+    /// Take a file or directory that other rings use, too. The last of them closes it.
+    #[must_use]
+    pub fn share_file(&self, fd: Arc<OwnedFd>) -> Fd {
+        let device = device_of(&fd);
+        let fd = self.common.fd(Handle::Shared(fd));
+        fd.set_device(device);
+        fd
+    }
+
     /// Begin an operation. Its completions carry `token`. If it may have to wait for a disk, it is
     /// counted against the device of its file or directory, and begins when that has a place for it.
     pub fn submit(&mut self, op: Op, token: Token) -> Key {

@@ -5,7 +5,7 @@ use core::num::NonZeroU64;
 use std::io::{self, IoSlice};
 
 use super::Ring;
-use crate::fd::Fd;
+use crate::fd::{Fd, Handle};
 use crate::now::socket as kernel;
 use crate::pipe::Pipe;
 
@@ -37,6 +37,20 @@ impl Ring {
             Some(world) => world.receive(socket.raw(), room),
             None => kernel::receive(socket.os(), room),
         }
+    }
+
+    /// `accept4(2)` a connection that waits at a listener. Not together with
+    /// [`Op::Accept`](crate::Op::Accept).
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` when none waits, else those of `accept4(2)`.
+    pub fn accept(&self, listener: &Fd) -> io::Result<Fd> {
+        let handle = match self.world() {
+            Some(world) => Handle::Sim(world.accept(listener.raw())?),
+            None => Handle::Socket(kernel::accept(listener.os())?),
+        };
+        Ok(self.common.fd(handle))
     }
 
     /// Returns whether the socket is a blocking one (`O_NONBLOCK` of `open(2)`). [`send`](Self::send) and

@@ -116,6 +116,10 @@ impl World {
         paces
     }
 
+    pub(crate) fn accept(&self, fd: i32) -> io::Result<i32> {
+        self.state().accept(fd)?.ok_or_else(|| errno(libc::EAGAIN))
+    }
+
     /// Each peer has an address of its own.
     pub(crate) fn peer_name(&self, fd: i32) -> Option<SocketAddr> {
         let conn = self.state().conn(fd).ok()?;

@@ -10,6 +10,7 @@ use super::stage::{Stage, pattern};
 
 on_every_driver!(
     accepts_several_connections,
+    a_direct_accept_takes_what_waits,
     receives_in_order_then_eof,
     finds_an_end_that_came_before_the_receive,
     receives_more_than_a_buffer,
@@ -59,6 +60,23 @@ fn accepts_several_connections(s: &mut Stage) {
     numbers.dedup();
     assert_eq!(numbers.len(), 5);
     assert!(s.rest().is_empty());
+}
+
+fn a_direct_accept_takes_what_waits(s: &mut Stage) {
+    let (listener, address) = s.listener();
+    let accept = s.ring.submit(Op::Accept(listener.clone()), 0);
+    s.pause();
+    s.ring.cancel(accept);
+    assert!(s.next(accept).result.is_err());
+    assert_eq!(s.ring.accept(&listener).unwrap_err().kind(), ErrorKind::WouldBlock);
+    let mut peer = s.connect(address);
+    s.pause();
+    let socket = s.ring.accept(&listener).unwrap();
+    assert_eq!(s.ring.accept(&listener).unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert!(!s.ring.is_blocking(&socket));
+    let recv = s.ring.submit(Op::Recv(socket), 0);
+    peer.send(b"hello");
+    assert_eq!(s.received_bytes(recv, 5), b"hello");
 }
 
 fn receives_in_order_then_eof(s: &mut Stage) {

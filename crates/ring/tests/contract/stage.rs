@@ -291,6 +291,7 @@ impl Stage {
         match &self.world {
             Around::Os(_) => {
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+                listener.set_nonblocking(true).unwrap();
                 let address = listener.local_addr().unwrap();
                 // A second listen(2) makes the backlog longer.
                 rustix::net::listen(&listener, 4096).unwrap();

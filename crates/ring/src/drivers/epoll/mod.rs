@@ -163,6 +163,7 @@ impl Epoll {
                     }
                 }
                 Handle::File(fd) => common.closes.line_up(device, Unused { fd, device }),
+                Handle::Shared(_) => unreachable!("taken as a file"),
                 Handle::Sim(_) => unreachable!("another driver's descriptor"),
             }
         }

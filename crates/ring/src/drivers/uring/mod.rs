@@ -287,6 +287,7 @@ impl Uring {
             match handle {
                 Handle::Socket(fd) => self.close(fd, Flags::SKIP_SUCCESS, IGNORED),
                 Handle::File(fd) => common.closes.line_up(device, Unused { fd, device }),
+                Handle::Shared(_) => unreachable!("taken as a file"),
                 Handle::Sim(_) => unreachable!("another driver's descriptor"),
             }
         }

@@ -331,7 +331,9 @@ impl Sim {
         for (handle, _) in common.closing.take() {
             match handle {
                 Handle::Sim(fd) => self.world.state().close(fd),
-                Handle::Socket(_) | Handle::File(_) => unreachable!("another driver's descriptor"),
+                Handle::Socket(_) | Handle::File(_) | Handle::Shared(_) => {
+                    unreachable!("another driver's descriptor")
+                }
             }
         }
     }
