@@ -9,62 +9,8 @@ use ring::Time;
 
 use crate::budget::Budget;
 use crate::config::Tuning;
+use crate::metrics::Stats;
 use crate::serving::Serving;
-
-/// Declares [`Stats`] and the order of its values from one table.
-macro_rules! stats {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Numbers of a worker: counters since it began, unless another meaning is given.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Stats {
-            $($(#[$doc])* pub $name: u64,)*
-        }
-
-        impl Stats {
-            /// The number of numbers.
-            pub(crate) const COUNT: usize = [$(stringify!($name)),*].len();
-
-            /// All numbers in order.
-            pub(crate) const fn values(&self) -> [u64; Self::COUNT] {
-                [$(self.$name),*]
-            }
-
-            /// The same from their values in order.
-            pub(crate) const fn from_values([$($name),*]: [u64; Self::COUNT]) -> Self {
-                Self { $($name),* }
-            }
-        }
-    };
-}
-
-stats! {
-    /// Connections accepted.
-    accepted,
-    /// Connections that are open now.
-    connections,
-    /// Responses begun.
-    responses,
-    /// Requests that are being answered now.
-    active_requests,
-    /// Responses cut off because a file became shorter while it was being sent.
-    truncated,
-    /// Opens, stats and reads that failed for another reason than "not found" or "not permitted".
-    disk_errors,
-    /// Requests answered 503, and responses cut off, because a disk did not answer in time.
-    disk_timeouts,
-    /// Connections closed because their peer took less than the minimum rate for too long.
-    slow_peers,
-    /// Connections closed because their peer sent nothing, or no complete request, for too long.
-    timeouts,
-    /// Those of them that sent nothing at all: idle connections.
-    idle_timeouts,
-    /// Idle connections closed to make room for new ones.
-    idle_closed,
-    /// Lines dropped because they could not be written to a log.
-    log_lines_dropped,
-    /// Times that accepting stopped because descriptors ran out.
-    descriptor_shortages,
-}
 
 /// The clock, limits, configuration and counters of one worker. Only the counters and the budget change during a turn.
 #[derive(Debug)]
@@ -77,8 +23,12 @@ pub struct Context {
     pub unix: i64,
     /// The same time as an HTTP date.
     pub date: [u8; DATE_LEN],
-    /// True if requests are logged.
+    /// The nanoseconds since that second began.
+    pub unix_nanos: u32,
+    /// True if there is an access log.
     pub logs: bool,
+    /// True if requests are counted.
+    pub(crate) counts: bool,
     /// Counters.
     pub stats: Stats,
     pub(crate) tuning: Rc<Tuning>,
@@ -95,15 +45,17 @@ impl Context {
         (self.tuning.rate_min.saturating_mul(millis) / 1000).max(1)
     }
 
-    pub(crate) fn new(serving: Rc<Serving>, logs: bool) -> Self {
+    pub(crate) fn new(serving: Rc<Serving>) -> Self {
         let tuning = Rc::new(serving.snapshot.tuning().clone());
         let budget = Budget::new(tuning.memory_bytes_max);
         Self {
             turn: 0,
             now: Time::default(),
             unix: i64::MIN,
+            unix_nanos: 0,
             date: date::format(0),
-            logs,
+            logs: false,
+            counts: false,
             stats: Stats::default(),
             tuning,
             serving,
@@ -113,13 +65,20 @@ impl Context {
     }
 
     /// Begins a turn at this time.
-    pub(crate) fn tick(&mut self, now: Time, unix: i64) {
+    pub(crate) fn tick(&mut self, now: Time, (unix, nanos): (i64, u32)) {
         self.turn += 1;
         self.now = now;
+        self.unix_nanos = nanos;
         if unix != self.unix {
             self.unix = unix;
             self.date = date::format(unix);
         }
+    }
+
+    /// The time in milliseconds since 1970 at which the clock showed an earlier time.
+    pub(crate) fn unix_ms(&self, at: Time) -> i64 {
+        let now = self.unix * 1000 + i64::from(self.unix_nanos / 1_000_000);
+        now - i64::try_from(self.now.since(at).as_millis()).unwrap_or_default()
     }
 
     /// Returns a number that a client cannot predict from earlier ones: a keyed hash of a counter.

@@ -9,6 +9,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 
 use ring::Waker;
 
+use crate::config::Log;
 use crate::worker::Worker;
 
 /// The maximum number of orders that wait for one worker. Orders come from signals and deploys, a few
@@ -25,8 +26,8 @@ type State = Arc<AtomicU64>;
 /// An order to a worker: what to use from now on.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// Another file for the access log.
-    Log(OwnedFd),
+    /// Another file for an access log.
+    Log(Log, OwnedFd),
     /// Another directory for one of the roots of the snapshot.
     Root(usize, OwnedFd),
 }
@@ -119,7 +120,7 @@ impl Inbox {
         }
         for order in self.orders.try_iter() {
             match order {
-                Order::Log(file) => worker.replace_log(file),
+                Order::Log(log, file) => worker.replace_log(&log, file),
                 Order::Root(root, directory) => {
                     let directory = worker.ring().adopt_file(directory);
                     worker.replace_root(root, &directory);

@@ -33,7 +33,6 @@ pub mod limits;
 mod listen;
 mod log;
 mod memory;
-#[cfg_attr(not(test), expect(dead_code, reason = "nothing counts yet"))]
 pub mod metrics;
 pub mod network;
 mod pattern;
@@ -50,8 +49,8 @@ mod text;
 pub mod worker;
 
 pub use config::LogFormat;
-pub use context::Stats;
-pub use text::plain;
+pub use metrics::Stats;
+pub use say::message;
 
 /// The server's name in responses and messages.
 pub(crate) const NAME: &str = "samum";

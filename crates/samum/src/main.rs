@@ -23,7 +23,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // If standard error is closed, the exit code alone reports the error.
-            let _ = writeln!(io::stderr(), "samum: {}", samum::plain(&error));
+            let _ = io::stderr().write_all(&samum::message(&error));
             ExitCode::FAILURE
         }
     }

@@ -1,8 +1,33 @@
 //! Messages to the operator, on standard error.
 
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::io::{self, Write as _};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::config::ErrorFormat;
+use crate::log::message_json;
+
+/// True if messages are JSON. It is set once, when the configuration is known.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// Chooses the format of all messages from now on.
+pub(crate) fn set_format(format: ErrorFormat) {
+    // No other memory depends on it, so relaxed order is enough.
+    IS_JSON.store(format == ErrorFormat::Json, Ordering::Relaxed);
+}
+
+/// Makes a message a line, with its end.
+#[must_use]
+pub fn message(text: &str) -> Vec<u8> {
+    if !IS_JSON.load(Ordering::Relaxed) {
+        return format!("{}: {}\n", crate::NAME, crate::text::plain(text)).into_bytes();
+    }
+    // A clock before 1970 is not set.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    message_json(text, i64::try_from(now.as_millis()).unwrap_or_default())
+}
 
 /// Writes a message to standard error, unless that is closed or full: a message must not block the
 /// server.
@@ -15,5 +40,5 @@ pub(crate) fn say(text: &str) {
         return;
     }
     // No place is left to report an error of standard error itself.
-    let _ = writeln!(stderr, "{}: {}", crate::NAME, crate::text::plain(text));
+    let _ = stderr.write_all(&message(text));
 }

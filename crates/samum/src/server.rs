@@ -15,11 +15,12 @@ use sendfile::PageCache;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-use crate::config::{Config, LogTarget, Server};
+use crate::config::{Config, Log, LogTarget, Server};
 use crate::control::{Inbox, Order, Workers};
 use crate::crowd::Crowd;
 use crate::listen::SocketFile;
-use crate::say::say;
+use crate::metrics::Metrics;
+use crate::say::{say, set_format};
 use crate::serving::Snapshot;
 use crate::shell::kind;
 use crate::worker::{Parts, Worker};
@@ -63,6 +64,7 @@ const WORKERS_PER_CORE: usize = 4;
 ///
 /// A message for the operator.
 pub fn run(config: &Config) -> Result<(), String> {
+    set_format(config.server.error_format);
     let limit = raise_descriptor_limit();
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let Server { threads, tuning, .. } = &config.server;
@@ -73,8 +75,7 @@ pub fn run(config: &Config) -> Result<(), String> {
         snapshot.roots().iter().map(|path| follow::open(path)).collect::<Result<_, _>>()?;
     let connections = tuning.connections_max;
     grow_descriptor_table(limit.min(DESCRIPTORS_AT_ONCE.max(connections.saturating_mul(2))));
-    let target = &config.sites[0].log.target;
-    let log = open_log(target)?;
+    let logs = open_logs(&snapshot)?;
     let mut sockets: Vec<Vec<OwnedFd>> = (0..threads).map(|_| Vec::new()).collect();
     let mut names = Vec::new();
     let mut socket_files = Vec::new();
@@ -98,6 +99,7 @@ pub fn run(config: &Config) -> Result<(), String> {
     // The rest is for buffers, sockets, and what else runs here.
     let page_cache = Arc::new(PageCache::new(memory::limit() / 4 * 3));
     let (mut workers, inboxes) = Workers::new(threads);
+    let metrics = Metrics::new(threads);
     let (started, starts) = mpsc::channel();
     // Not by `join`: a thread whose calls on a dead disk are under way in the kernel's workers does not
     // end before they do.
@@ -107,7 +109,11 @@ pub fn run(config: &Config) -> Result<(), String> {
             listeners,
             snapshot: Arc::clone(&snapshot),
             roots: roots.iter().map(duplicate).collect::<Result<_, _>>()?,
-            log: log.as_ref().map(duplicate).transpose()?,
+            logs: logs
+                .iter()
+                .map(|(log, file)| Ok((log.clone(), duplicate(file)?)))
+                .collect::<Result<_, String>>()?,
+            metrics: (Arc::clone(&metrics), number),
             config: config.clone(),
             crowd: Arc::clone(&crowd),
             page_cache: Arc::clone(&page_cache),
@@ -126,7 +132,7 @@ pub fn run(config: &Config) -> Result<(), String> {
     drop((started, ended));
     // The workers have duplicates. A descriptor kept here would keep the old file open after the log has
     // been reopened.
-    drop(log);
+    drop(logs);
     let mut driver = None;
     for _ in 0..threads {
         let said = starts.recv().map_err(|_| "a worker ended before it had started".to_owned())?;
@@ -162,8 +168,8 @@ pub fn run(config: &Config) -> Result<(), String> {
     }
     let reopener = Arc::clone(&workers);
     let (reopen, requests) = mpsc::sync_channel(1);
-    let target = target.clone();
-    spawn("log", move || requests.iter().for_each(|()| reopen_log(&target, &reopener)))?;
+    let logs = snapshot.logs();
+    spawn("log", move || requests.iter().for_each(|()| reopen_logs(&logs, &reopener)))?;
 
     let watcher = signals.handle();
     let waiting = spawn("signals", move || obey_signals(signals, &workers, &reopen, socket_files))?;
@@ -206,18 +212,26 @@ fn obey_signals(
     }
 }
 
-/// Reopens the access log for all workers: the file may have been renamed.
-fn reopen_log(target: &LogTarget, workers: &Workers) {
-    let LogTarget::File(path) = target else {
-        return say("there is no log file to reopen");
-    };
-    let told = open_log(target).and_then(|file| {
-        let file = file.expect("a file is opened or an error");
-        workers.tell(Order::Log, &file).map_err(|error| format!("cannot tell a worker: {error}"))
+/// Reopens the access logs for all workers: the files may have been renamed.
+fn reopen_logs(logs: &[Log], workers: &Workers) {
+    let files = logs.iter().filter_map(|log| match &log.target {
+        LogTarget::File(path) => Some((log, path)),
+        LogTarget::None | LogTarget::Stdout => None,
     });
-    match told {
-        Ok(()) => say(&format!("reopened {}", path.display())),
-        Err(error) => say(&format!("{error}; logging continues to the old file")),
+    let mut count = 0;
+    for (log, path) in files {
+        count += 1;
+        let told = open_log(&log.target).and_then(|file| {
+            let order = |file| Order::Log(log.clone(), file);
+            workers.tell(order, &file).map_err(|error| format!("cannot tell a worker: {error}"))
+        });
+        match told {
+            Ok(()) => say(&format!("reopened {}", path.display())),
+            Err(error) => say(&format!("{error}; logging continues to the old file")),
+        }
+    }
+    if count == 0 {
+        say("there is no log file to reopen");
     }
 }
 
@@ -280,7 +294,9 @@ struct Seed {
     snapshot: Arc<Snapshot>,
     /// The open directories of [`Snapshot::roots`].
     roots: Vec<OwnedFd>,
-    log: Option<OwnedFd>,
+    /// The open files of [`Snapshot::logs`].
+    logs: Vec<(Log, OwnedFd)>,
+    metrics: (Arc<Metrics>, usize),
     config: Config,
     crowd: Arc<Crowd>,
     page_cache: Arc<PageCache>,
@@ -331,12 +347,6 @@ impl Seed {
         let waker =
             ring.waker(kind::WAKE).map_err(|error| format!("cannot make a waker: {error}"))?;
         self.crowd.join(waker.clone());
-        let log = &self.config.sites[0].log;
-        let is_file = matches!(log.target, LogTarget::File(_));
-        let log_name = match &log.target {
-            LogTarget::File(path) => path.display().to_string(),
-            _ => "standard output".to_owned(),
-        };
         let notes = io::stderr().as_fd().try_clone_to_owned().ok();
         let parts = Parts {
             listeners: self.listeners.into_iter().map(|fd| ring.adopt_socket(fd)).collect(),
@@ -345,7 +355,8 @@ impl Seed {
             crowd: self.crowd,
             page_cache: self.page_cache,
             descriptors_max: (self.descriptors / DESCRIPTOR_PARTS).max(16),
-            access: self.log.map(|fd| (ring.adopt_file(fd), log.format, log_name, is_file)),
+            logs: self.logs.into_iter().map(|(log, file)| (log, ring.adopt_file(file))).collect(),
+            metrics: self.metrics,
             notes: notes.map(|fd| ring.adopt_file(fd)),
             ring,
         };
@@ -368,22 +379,22 @@ fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, String> {
     fd.try_clone().map_err(|error| format!("cannot duplicate a descriptor: {error}"))
 }
 
-fn open_log(target: &LogTarget) -> Result<Option<OwnedFd>, String> {
-    match target {
-        LogTarget::None => Ok(None),
-        LogTarget::Stdout => {
-            let stdout = io::stdout().as_fd().try_clone_to_owned();
-            stdout.map(Some).map_err(|error| format!("cannot log to standard output: {error}"))
-        }
-        LogTarget::File(path) => {
-            // Opening a FIFO for writing waits for a reader; opening it for both does not.
-            let is_fifo = std::fs::metadata(path).is_ok_and(|data| data.file_type().is_fifo());
-            let file =
-                OpenOptions::new().append(true).read(is_fifo).create(true).mode(0o640).open(path);
-            file.map(|file| Some(file.into()))
-                .map_err(|error| format!("cannot log to {}: {error}", path.display()))
-        }
-    }
+/// Opens the logs of all sites.
+fn open_logs(snapshot: &Snapshot) -> Result<Vec<(Log, OwnedFd)>, String> {
+    let open = |log: Log| open_log(&log.target).map(|file| (log, file));
+    snapshot.logs().into_iter().map(open).collect()
+}
+
+/// Opens the target of a log, which is not [`LogTarget::None`].
+fn open_log(target: &LogTarget) -> Result<OwnedFd, String> {
+    let LogTarget::File(path) = target else {
+        let stdout = io::stdout().as_fd().try_clone_to_owned();
+        return stdout.map_err(|error| format!("cannot log to standard output: {error}"));
+    };
+    // Opening a FIFO for writing waits for a reader; opening it for both does not.
+    let is_fifo = std::fs::metadata(path).is_ok_and(|data| data.file_type().is_fifo());
+    let file = OpenOptions::new().append(true).read(is_fifo).create(true).mode(0o640).open(path);
+    file.map(OwnedFd::from).map_err(|error| format!("cannot log to {}: {error}", path.display()))
 }
 
 /// Raises the limit on descriptors to the hard limit; returns it.

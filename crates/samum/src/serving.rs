@@ -4,13 +4,15 @@
 //! has opened. A request keeps the [`Serving`] that it began with, so another configuration changes nothing
 //! about a response that has begun.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use http::Head;
 
-use crate::config::{Action, Address, Config, FileRules, Files, Route, Tuning};
+use crate::config::{Action, Address, Config, FileRules, Files, Log, LogTarget, Route, Tuning};
+use crate::log::Recording;
 use crate::route::{RouteId, Routes};
 use crate::site::{Hosts, SiteId};
 
@@ -25,6 +27,10 @@ pub struct Snapshot {
     /// The directories, without repetitions.
     roots: Vec<PathBuf>,
     trees: Vec<TreeSpec>,
+    /// The name and the log of each site.
+    records: Vec<(String, Log)>,
+    /// True if a route shows the metrics.
+    shows_metrics: bool,
     tuning: Tuning,
 }
 
@@ -87,13 +93,17 @@ impl Snapshot {
             routes: Vec::new(),
             roots: Vec::new(),
             trees: Vec::new(),
+            records: Vec::new(),
+            shows_metrics: false,
             tuning: config.server.tuning.clone(),
         };
         made.add_listeners(config)?;
         let (mut roots, mut rules) = (HashMap::new(), Vec::new());
         for site in &config.sites {
             let first = made.routes.len();
+            made.records.push((site.name.clone(), site.log.clone()));
             for route in &site.routes {
+                made.shows_metrics |= route.action == Action::Metrics;
                 let tree = match &route.action {
                     Action::Files(files) => Some(made.add_tree(files, &mut roots, &mut rules)),
                     _ => None,
@@ -175,6 +185,24 @@ impl Snapshot {
         &self.roots
     }
 
+    /// The logs to open, without repetitions.
+    #[must_use]
+    pub fn logs(&self) -> Vec<Log> {
+        let mut seen = HashSet::new();
+        let all = self.records.iter().map(|(_, log)| log);
+        all.filter(|log| log.target != LogTarget::None && seen.insert(*log)).cloned().collect()
+    }
+
+    /// The name and the log of each site.
+    pub(crate) fn records(&self) -> &[(String, Log)] {
+        &self.records
+    }
+
+    /// Returns whether a route shows the metrics, so that requests are to be counted.
+    pub(crate) const fn shows_metrics(&self) -> bool {
+        self.shows_metrics
+    }
+
     /// The settings of each worker.
     pub(crate) const fn tuning(&self) -> &Tuning {
         &self.tuning
@@ -192,6 +220,8 @@ pub(crate) struct Serving {
     pub(crate) snapshot: Arc<Snapshot>,
     /// The worker's trees, in the order of those of the snapshot.
     trees: Vec<TreeId>,
+    /// Where the requests of each site are recorded; empty if those of none are.
+    recordings: Vec<Option<Rc<Recording>>>,
 }
 
 /// The default configuration, without trees: for handlers that serve no files.
@@ -204,7 +234,18 @@ impl Default for Serving {
 
 impl Serving {
     pub(crate) const fn new(snapshot: Arc<Snapshot>, trees: Vec<TreeId>) -> Self {
-        Self { snapshot, trees }
+        Self { snapshot, trees, recordings: Vec::new() }
+    }
+
+    /// The same with the places where the requests of each site are recorded; empty if those of none are.
+    pub(crate) fn recorded(self, recordings: Vec<Option<Rc<Recording>>>) -> Self {
+        Self { recordings, ..self }
+    }
+
+    /// The place where the requests of a site are recorded, if they are.
+    #[inline]
+    pub(crate) fn recording(&self, site: SiteId) -> Option<Rc<Recording>> {
+        self.recordings.get(site.index())?.clone()
     }
 
     /// Returns the site that a request is for, by its listener and its host.

@@ -5,11 +5,13 @@ use std::io;
 use std::rc::Rc;
 
 use ring::{Device, Ring, Time, Token};
-use sendfile::Disk;
+use sendfile::{Disk, DiskStats};
 
 use crate::context::Context;
-use crate::log::{AccessLog, Sink};
-use crate::serving::Serving;
+use crate::log::{Cut, Logs, Record, Recording, Sink};
+use crate::metrics::Meters;
+use crate::say::message;
+use crate::serving::{Serving, Snapshot};
 
 /// The kinds of operations, in the highest byte of their tokens.
 pub mod kind {
@@ -67,7 +69,8 @@ pub struct Shell {
     /// The clock, limits and counters.
     pub cx: Context,
     pub(crate) disk: Disk,
-    pub(crate) access: Option<AccessLog>,
+    pub(crate) logs: Logs,
+    pub(crate) meters: Meters,
     pub(crate) notes: Sink,
     complained: [Option<Time>; 3],
     /// The devices that do not answer, as the operator knows them.
@@ -79,19 +82,19 @@ impl Shell {
         ring: Ring,
         disk: Disk,
         serving: Rc<Serving>,
-        access: Option<AccessLog>,
+        logs: Logs,
+        meters: Meters,
         notes: Sink,
     ) -> Self {
-        let cx = Context::new(serving, access.is_some());
-        let mut shell =
-            Self { ring, cx, disk, access, notes, complained: [None; 3], silent: Vec::new() };
+        let (cx, complained, silent) = (Context::new(serving), [None; 3], Vec::new());
+        let mut shell = Self { ring, cx, disk, logs, meters, notes, complained, silent };
         shell.tick();
         shell
     }
 
     /// Begins a turn.
     pub(crate) fn tick(&mut self) {
-        self.cx.tick(self.ring.woke_at(), self.ring.unix_time());
+        self.cx.tick(self.ring.woke_at(), self.ring.unix_clock());
         while let Some(device) = self.ring.next_answered() {
             self.note_answer(device);
         }
@@ -130,8 +133,7 @@ impl Shell {
 
     /// Writes a message to the operator.
     pub(crate) fn note(&mut self, text: &str) {
-        let line = format!("{}: {}\n", crate::NAME, crate::text::plain(text));
-        self.notes.line(&mut self.ring, line.as_bytes());
+        self.notes.line(&mut self.ring, &message(text));
     }
 
     /// Tells the operator that a limit of the system has been reached, at most once in
@@ -159,24 +161,64 @@ impl Shell {
         let now = self.cx.now;
         if completion.token & kind::MASK == kind::NOTE {
             self.notes.written(&mut self.ring, completion, now);
-        } else if let Some(access) = &mut self.access {
-            access.sink.written(&mut self.ring, completion, now);
+        } else {
+            self.logs.written(&mut self.ring, completion, now);
         }
     }
 
-    /// Writes the lines that wait in the access log if they are due; returns when to call it again.
+    /// Writes the lines that are due in the access logs; returns when to call it again.
     pub(crate) fn flush_logs(&mut self) -> Option<Time> {
-        let now = self.cx.now;
-        let sink = self.access.as_mut().map(|access| &mut access.sink);
-        let (access, complaint) =
-            sink.map_or((None, None), |sink| (sink.flush(&mut self.ring, now), sink.complaint()));
-        if let Some(complaint) = complaint {
+        let due = self.logs.flush(&mut self.ring, self.cx.now);
+        while let Some(complaint) = self.logs.complaint() {
             self.note(&complaint);
         }
-        let dropped =
-            self.notes.dropped() + self.access.as_ref().map_or(0, |access| access.sink.dropped());
-        self.cx.stats.log_lines_dropped = dropped;
-        access
+        self.cx.stats.log_lines_dropped = self.notes.dropped() + self.logs.dropped();
+        due
+    }
+
+    /// The places where the requests of each site of a snapshot are recorded, whose logs are open. Empty if
+    /// those of none are. Logs that neither these nor requests that are being answered refer to are closed.
+    pub(crate) fn recordings(&mut self, snapshot: &Snapshot) -> Vec<Option<Rc<Recording>>> {
+        let Self { cx, logs, meters, .. } = self;
+        let sites = snapshot.records();
+        cx.counts = snapshot.shows_metrics();
+        let counted = if cx.counts { sites } else { &[] };
+        let labels = meters.configure(counted.iter().map(|(name, _)| &name[..]));
+        let recordings = sites.iter().enumerate().map(|(index, (name, log))| {
+            let (log, label) = (logs.id(log), labels.get(index).copied());
+            let is_recorded = log.is_some() || label.is_some();
+            is_recorded.then(|| Rc::new(Recording { site: name[..].into(), log, label }))
+        });
+        let recordings: Vec<_> = recordings.collect();
+        logs.close_unused();
+        cx.logs = !logs.is_empty();
+        if recordings.iter().all(Option::is_none) { Vec::new() } else { recordings }
+    }
+
+    /// Logs and counts a request whose response has left, or of which no more will leave.
+    /// `bytes` bytes of its body have been sent.
+    pub(crate) fn record(&mut self, record: &Record, bytes: u64, peer: &str, cut: Option<Cut>) {
+        // Not when the turn began, because the requests before it may have taken long.
+        let now = self.ring.now();
+        if let Some(observation) = record.observation(bytes, now) {
+            self.meters.observe(&observation);
+        }
+        self.logs.record(&mut self.ring, record, peer, bytes, cut, now);
+    }
+
+    /// Shows the numbers of the worker at the end of a turn, if requests are counted.
+    pub(crate) fn end_turn(&mut self, connections: usize) {
+        if !self.cx.counts {
+            return;
+        }
+        let stats = &mut self.cx.stats;
+        stats.connections = connections as u64;
+        let DiskStats { hits, hit_bytes, misses, miss_bytes, ended } = self.disk.stats();
+        (stats.residency_hits, stats.residency_hit_bytes) = (hits, hit_bytes);
+        (stats.residency_misses, stats.residency_miss_bytes) = (misses, miss_bytes);
+        let length = self.ring.now().since(self.cx.now);
+        self.meters.end_turn(stats, length);
+        self.meters.show_devices((misses, ended), || self.disk.devices());
     }
 }
 

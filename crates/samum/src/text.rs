@@ -54,6 +54,11 @@ pub(crate) fn push_json_escape(char: char, out: &mut String) {
     }
 }
 
+/// Returns whether text is the same in a JSON string: printable ASCII except `"` and `\`.
+pub(crate) fn is_plain_json(text: &[u8]) -> bool {
+    text.iter().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\'))
+}
+
 /// Escapes text for a JSON string.
 pub(crate) fn escape_json(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -69,7 +74,7 @@ pub(crate) fn escape_json(text: &str) -> String {
 }
 
 /// Makes a message one line of visible text: hidden characters become `\u{HHHH}`.
-pub fn plain(text: &str) -> Cow<'_, str> {
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);
     }

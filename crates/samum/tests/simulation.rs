@@ -337,7 +337,8 @@ impl Run {
             crowd: Crowd::new(1000),
             page_cache: Arc::default(),
             descriptors_max: limits.descriptors_max,
-            access: None,
+            logs: Vec::new(),
+            metrics: (samum::metrics::Metrics::new(1), 0),
             notes: None,
             ring,
         };
@@ -1174,7 +1175,8 @@ fn scenario(seed: u64) -> Tally {
         crowd: Crowd::new(1000),
         page_cache: Arc::new(PageCache::new(page_cache_bytes)),
         descriptors_max,
-        access: None,
+        logs: Vec::new(),
+        metrics: (samum::metrics::Metrics::new(1), 0),
         notes: None,
         ring,
     };

@@ -103,6 +103,8 @@ pub struct DiskStats {
     pub misses: u64,
     /// Bytes that reads have brought.
     pub miss_bytes: u64,
+    /// Reads that have ended.
+    pub ended: u64,
 }
 
 /// The reads of a device since the [`Disk`] was made.
@@ -769,6 +771,7 @@ impl Disk {
         self.reads.end(device, self.now);
         self.paces.entry(device).or_default().end(read.len, brought, since_start(self.now));
         self.stats.miss_bytes += brought;
+        self.stats.ended += 1;
         let device = self.by_device.entry(device).or_default();
         device.ended += 1;
         device.time += self.now.since(read.began);

@@ -2,6 +2,7 @@
 
 pub(crate) mod files;
 pub(crate) mod listing;
+pub(crate) mod metrics;
 pub(crate) mod page;
 pub mod router;
 
@@ -16,9 +17,9 @@ use sendfile::{File, Piece, Policy};
 use crate::content::{Data, Variant};
 pub use crate::content::{Finished, Ticket, Whole};
 use crate::context::Context;
+use crate::log::Recording;
 use crate::network::Origin;
 use crate::shell::Shell;
-use crate::site::SiteId;
 
 /// What answers requests.
 pub trait Handler {
@@ -118,16 +119,19 @@ pub struct Response<'a> {
 }
 
 /// The terms on which a response is sent, beside its bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Terms {
-    /// The site that the request was for.
-    pub site: SiteId,
+    /// The place where the request is recorded, if it is logged or counted.
+    pub(crate) recording: Option<Rc<Recording>>,
+    /// True if its answer was looked for on a disk.
+    pub(crate) is_from_disk: bool,
+    /// True if the response tells in `Server-Timing` how long that took.
+    pub server_timing: bool,
 }
 
-impl Default for Terms {
-    fn default() -> Self {
-        Self { site: SiteId::FIRST }
-    }
+impl Terms {
+    /// The terms of a response that is neither recorded nor timed.
+    pub const DEFAULT: Self = Self { recording: None, is_from_disk: false, server_timing: false };
 }
 
 /// How a response is kept. Most are whole files, whose fields and body are described only if the
@@ -153,7 +157,7 @@ impl<'a> Response<'a> {
     #[must_use]
     #[inline]
     pub const fn new(head: ResponseHead<'a>, body: Body) -> Self {
-        Self { form: Form::Made(Made { head, body }), terms: Terms { site: SiteId::FIRST } }
+        Self { form: Form::Made(Made { head, body }), terms: Terms::DEFAULT }
     }
 
     /// A response without a body.
@@ -166,7 +170,7 @@ impl<'a> Response<'a> {
     /// The whole of a file.
     #[must_use]
     pub const fn whole(whole: Whole<'a>) -> Self {
-        Self { form: Form::Whole(whole), terms: Terms { site: SiteId::FIRST } }
+        Self { form: Form::Whole(whole), terms: Terms::DEFAULT }
     }
 
     /// The same response as HTTP/1.1 sends it to a client whose connection stays open, if it was

@@ -3,16 +3,18 @@
 use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use http::{Head, Method, ResponseHead, Status, Target, path};
 use ring::{Completion, Fd};
 
 use super::files::{self, Files, bare};
 use super::page::{self, ALLOW};
-use super::{AnswerSize, Consumer, Found, Handler, Request, Response, Ticket};
+use super::{AnswerSize, Consumer, Found, Handler, Request, Response, Ticket, metrics};
 use crate::config::Action;
 use crate::content;
 use crate::context::Context;
+use crate::metrics::Metrics;
 use crate::route::RouteId;
 use crate::serving::{Place, Serving};
 use crate::shell::Shell;
@@ -26,6 +28,7 @@ pub struct Router {
     waiting: HashMap<Ticket, Waiting>,
     /// Paths that are not in their normal form are normalized here.
     scratch: Vec<u8>,
+    metrics: Arc<Metrics>,
 }
 
 /// A request whose file is being looked for.
@@ -54,6 +57,8 @@ enum What {
     Directory(RouteId),
     /// The list of allowed methods.
     Options,
+    /// The numbers of all workers.
+    Metrics,
     /// A page for this status.
     Error(Status),
 }
@@ -96,7 +101,9 @@ impl Handler for Router {
                 let (shared, holds_files) = content.holds();
                 AnswerSize { shared, holds_files, unique: false }
             }
-            What::Directory(_) | What::Options | What::Error(_) => AnswerSize::default(),
+            What::Directory(_) | What::Options | What::Metrics | What::Error(_) => {
+                AnswerSize::default()
+            }
         }
     }
 
@@ -120,9 +127,13 @@ impl Handler for Router {
                 allow: Some(ALLOW.into()),
                 ..bare(Status::NoContent)
             }),
+            What::Metrics => metrics::response(&self.metrics, bare(Status::Ok)),
             What::Error(status) => page::error(bare(*status)),
         };
-        response.terms.site = place.site;
+        let terms = &mut response.terms;
+        terms.recording = serving.recording(place.site);
+        terms.is_from_disk = matches!(what, What::Content(..));
+        terms.server_timing = place.route.is_some_and(|id| serving.route(id).server_timing);
         response
     }
 
@@ -150,10 +161,12 @@ impl Router {
     ///
     /// If there is not one open directory for each root.
     pub fn new(roots: &[Fd], descriptors_max: usize, shell: &mut Shell) -> io::Result<Self> {
-        let snapshot = std::sync::Arc::clone(&shell.cx.serving.snapshot);
+        let snapshot = Arc::clone(&shell.cx.serving.snapshot);
+        let recordings = shell.recordings(&snapshot);
         let (files, serving) = Files::new(snapshot, roots, descriptors_max, shell)?;
-        shell.cx.serving = Rc::new(serving);
-        Ok(Self { files, waiting: HashMap::new(), scratch: Vec::new() })
+        shell.cx.serving = Rc::new(serving.recorded(recordings));
+        let metrics = Arc::clone(shell.meters.metrics());
+        Ok(Self { files, waiting: HashMap::new(), scratch: Vec::new(), metrics })
     }
 
     /// Serves a root directory from another one from now on. Responses that have begun are completed from
@@ -193,6 +206,9 @@ impl Router {
                     },
                     None => What::Directory(id),
                 }
+            }
+            (Method::Get | Method::Head, None) if serving.route(id).action == Action::Metrics => {
+                What::Metrics
             }
             (Method::Options, _) => What::Options,
             (method, _) => What::Error(refusal_of(method)),

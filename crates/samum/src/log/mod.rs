@@ -1,160 +1,287 @@
-//! The access log: its lines, and the entries of which they are made.
+//! The logs of a worker: one for each target and format, however many sites share it.
 
+mod line;
+mod record;
 mod sink;
 
-use std::io::Write as _;
+use core::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::rc::Rc;
 
-use http::{Field, Head, Status};
-use ring::Time;
+use ring::{Completion, Fd, Key, Ring, Slab, Time, Token};
 
-use crate::config::LogFormat;
-use crate::context::Context;
-use crate::site::SiteId;
-use crate::text::escape_json;
+use crate::config::{Log, LogTarget};
+pub(crate) use line::message_json;
+use line::{Clock, Line};
+pub(crate) use record::{Began, Cut, Record, Recording};
 pub(crate) use sink::Sink;
 
+/// The number of a log, which stays open as long as there is a clone of it.
+#[derive(Clone, Debug)]
+pub(crate) struct LogId(Rc<Key>);
+
+/// All logs of a worker.
 #[derive(Debug)]
-pub(crate) struct AccessLog {
-    pub(crate) sink: Sink,
-    pub(crate) format: LogFormat,
+pub(crate) struct Logs {
+    all: Slab<OpenLog>,
+    by_log: HashMap<Log, Key>,
+    /// The tokens of writes are this one and the key of the log.
+    token: Token,
+    /// The logs with lines that wait, each once, by the time at which they are to be looked at.
+    waiting: BinaryHeap<Reverse<(Time, u64)>>,
+    /// Lines that were dropped.
+    dropped: u64,
+    /// Messages about lost lines that have not been reported to the operator.
+    complaints: Vec<String>,
+    clock: Clock,
     line: Vec<u8>,
 }
 
-/// The log entry of a request, kept until its response has been sent.
 #[derive(Debug)]
-pub(crate) struct Record {
-    /// The site that the request was for.
-    pub(crate) site: SiteId,
-    pub(crate) unix: i64,
-    pub(crate) began: Time,
-    pub(crate) request: Vec<u8>,
-    pub(crate) status: u16,
-    pub(crate) referer: Vec<u8>,
-    pub(crate) user_agent: Vec<u8>,
-    /// Position of the body in the connection's stream.
-    pub(crate) body_at: u64,
-    /// Length of the whole body.
-    pub(crate) body_bytes: u64,
+struct OpenLog {
+    id: LogId,
+    log: Log,
+    sink: Sink,
+    /// The number of its dropped lines that [`Logs::dropped`] contains.
+    counted: u64,
+    /// True if it is in [`Logs::waiting`].
+    is_waiting: bool,
 }
 
-impl Record {
-    /// Makes the entry of a request that came at `began` (without a head: of bytes that were no
-    /// request); `None` if there is no log. The position of its body is set later.
-    pub(crate) fn new(
-        cx: &Context,
-        head: Option<&Head<'_>>,
-        status: Status,
-        began: Time,
-        site: SiteId,
-    ) -> Option<Box<Self>> {
-        if !cx.logs {
-            return None;
+impl Logs {
+    /// No logs yet. The tokens of their writes are `token` plus a number below 2⁵⁶.
+    pub(crate) fn new(token: Token) -> Self {
+        Self {
+            all: Slab::new(),
+            by_log: HashMap::new(),
+            token,
+            waiting: BinaryHeap::new(),
+            dropped: 0,
+            complaints: Vec::new(),
+            clock: Clock::at(0),
+            line: Vec::new(),
         }
-        let field = |field| head.and_then(|head| head.field(field)).unwrap_or_default().to_vec();
-        let mut request = Vec::new();
-        match head {
-            Some(head) => head.request_line(&mut request),
-            None => request.push(b'-'),
+    }
+
+    /// Opens a log; if it is open already, the file replaces the one that it had.
+    pub(crate) fn open(&mut self, log: &Log, file: Fd) {
+        if let Some(open) = self.by_log.get(log).and_then(|key| self.all.get_mut(*key)) {
+            return open.sink.replace(file);
         }
-        Some(Box::new(Self {
-            site,
-            unix: cx.unix - i64::try_from(cx.now.since(began).as_secs()).unwrap_or_default(),
-            began,
-            request,
-            status: status.code(),
-            referer: field(Field::Referer),
-            user_agent: field(Field::UserAgent),
-            body_at: 0,
-            body_bytes: 0,
-        }))
+        let (is_file, name) = match &log.target {
+            LogTarget::File(path) => (true, path.display().to_string()),
+            LogTarget::None | LogTarget::Stdout => (false, "standard output".to_owned()),
+        };
+        let token = self.token;
+        let key = self.all.insert_with(|key| {
+            let sink = Sink::new(Some(file), token + key.to_bits(), &name, is_file);
+            let (id, log) = (LogId(Rc::new(key)), log.clone());
+            OpenLog { id, log, sink, counted: 0, is_waiting: false }
+        });
+        self.by_log.insert(log.clone(), key);
     }
 
-    /// Bytes of memory.
-    pub(crate) fn memory(&self) -> usize {
-        size_of::<Self>()
-            + self.request.capacity()
-            + self.referer.capacity()
-            + self.user_agent.capacity()
-    }
-}
-
-impl AccessLog {
-    pub(crate) const fn new(sink: Sink, format: LogFormat) -> Self {
-        Self { sink, format, line: Vec::new() }
+    /// The id of an open log.
+    pub(crate) fn id(&self, log: &Log) -> Option<LogId> {
+        let key = self.by_log.get(log)?;
+        Some(self.all.get(*key)?.id.clone())
     }
 
-    /// Logs a response of which `bytes` bytes of the body have been sent.
-    pub(crate) fn record(&mut self, record: &Record, peer: &str, bytes: u64, now: Time) {
-        let mut line = core::mem::take(&mut self.line);
-        line.clear();
-        let time = log_time(record.unix);
-        match self.format {
-            LogFormat::Common | LogFormat::Combined => {
-                let _ = write!(line, "{peer} - - [{time}] \"");
-                escape(&record.request, &mut line);
-                let _ = write!(line, "\" {} {bytes}", record.status);
-                if self.format == LogFormat::Combined {
-                    for value in [&record.referer, &record.user_agent] {
-                        line.extend_from_slice(b" \"");
-                        escape(if value.is_empty() { b"-" } else { value }, &mut line);
-                        line.push(b'"');
-                    }
-                }
+    /// Closes the logs to which no request will write any more.
+    pub(crate) fn close_unused(&mut self) {
+        let Self { all, by_log, .. } = self;
+        by_log.retain(|_, key| {
+            let is_used = all
+                .get(*key)
+                .is_some_and(|open| Rc::strong_count(&open.id.0) > 1 || !open.sink.is_quiet());
+            if !is_used {
+                all.remove(*key);
             }
-            LogFormat::Json => {
-                let text = |bytes: &[u8]| escape_json(&String::from_utf8_lossy(bytes));
-                let _ = write!(
-                    line,
-                    "{{\"time\":\"{time}\",\"peer\":\"{}\",\"request\":\"{}\",\"status\":{},\"bytes\":{bytes},\
-                     \"seconds\":{:.6},\"referer\":\"{}\",\"user_agent\":\"{}\"}}",
-                    escape_json(peer),
-                    text(&record.request),
-                    record.status,
-                    now.since(record.began).as_secs_f64(),
-                    text(&record.referer),
-                    text(&record.user_agent),
-                );
-            }
-        }
-        line.push(b'\n');
-        self.sink.add(&line, now);
-        self.line = line;
+            is_used
+        });
     }
-}
 
-/// Converts an HTTP date (`Tue, 10 Oct 2000 13:55:36 GMT`) to `10/Oct/2000:13:55:36 +0000`.
-fn log_time(unix: i64) -> String {
-    let date = http::date::format(unix);
-    let date = String::from_utf8_lossy(&date);
-    let field = |range| date.get(range).unwrap_or_default();
-    format!("{}/{}/{}:{} +0000", field(5..7), field(8..11), field(12..16), field(17..25))
-}
+    /// Returns whether there is no log.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
 
-/// Escapes text of a client, so that it cannot forge a line or a field.
-fn escape(text: &[u8], line: &mut Vec<u8>) {
-    for byte in text {
-        match byte {
-            b'"' | b'\\' | 0..0x20 | 0x7f.. => {
-                let _ = write!(line, "\\x{byte:02x}");
-            }
-            byte => line.push(*byte),
+    /// Writes the line of a response of which `bytes` bytes of the body have been sent by now, if it is
+    /// logged.
+    pub(crate) fn record(
+        &mut self,
+        ring: &mut Ring,
+        record: &Record,
+        peer: &str,
+        bytes: u64,
+        cut: Option<Cut>,
+        now: Time,
+    ) {
+        let Some(id) = &record.recording.log else { return };
+        let open = self.all.get_mut(*id.0).expect("it is used");
+        self.line.clear();
+        let line = Line { record, peer, bytes, duration: now.since(record.began), cut };
+        line.write(open.log.format, &mut self.clock, &mut self.line);
+        open.sink.add(&self.line, now);
+        if open.sink.is_full() {
+            open.sink.write(ring, now);
         }
+        self.look_after(*id.0, now);
+    }
+
+    /// Takes the completion of a write to a log.
+    pub(crate) fn written(&mut self, ring: &mut Ring, completion: Completion, now: Time) {
+        let key = Key::from_bits(completion.token - self.token);
+        let open = self.all.get_mut(key).expect("a log that writes is open");
+        open.sink.written(ring, completion, now);
+        self.look_after(key, now);
+    }
+
+    /// Writes the lines that are due; returns when to call it again.
+    pub(crate) fn flush(&mut self, ring: &mut Ring, now: Time) -> Option<Time> {
+        while let Some(Reverse((due, key))) = self.waiting.peek().copied() {
+            if due > now {
+                return Some(due);
+            }
+            self.waiting.pop();
+            let key = Key::from_bits(key);
+            if let Some(open) = self.all.get_mut(key) {
+                open.is_waiting = false;
+                open.sink.flush(ring, now);
+                self.look_after(key, now);
+            }
+        }
+        None
+    }
+
+    /// Has a log looked at again when its lines are due, and takes what it has to say.
+    fn look_after(&mut self, key: Key, now: Time) {
+        let Some(open) = self.all.get_mut(key) else { return };
+        if !open.is_waiting
+            && let Some(due) = open.sink.due()
+        {
+            open.is_waiting = true;
+            self.waiting.push(Reverse((due.max(now), key.to_bits())));
+        }
+        let dropped = open.sink.dropped();
+        self.dropped += dropped - core::mem::replace(&mut open.counted, dropped);
+        self.complaints.extend(open.sink.complaint());
+    }
+
+    /// The next message about lost lines, if the operator has to be told.
+    pub(crate) fn complaint(&mut self) -> Option<String> {
+        self.complaints.pop()
+    }
+
+    /// Lines dropped so far.
+    pub(crate) const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Lines that were dropped and not reported to the operator, and those that still wait.
+    pub(crate) fn lost(&self) -> u64 {
+        self.all.iter().map(|(_, open)| open.sink.lost()).sum()
+    }
+
+    /// Writes the waiting lines at once, for the end of a worker; returns whether none is left.
+    pub(crate) fn hurry(&mut self, ring: &mut Ring, now: Time) -> bool {
+        let keys: Vec<_> = self.all.keys().collect();
+        let mut is_quiet = true;
+        for key in keys {
+            let sink = &mut self.all.get_mut(key).expect("one of its keys").sink;
+            sink.hurry(ring, now);
+            is_quiet &= sink.is_quiet();
+        }
+        is_quiet
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use core::time::Duration;
+    use std::fs::{self, File};
 
-    #[test]
-    fn a_client_cannot_forge_a_line() {
-        let mut line = Vec::new();
-        escape(b"a\"b\\c\r\nd\xff", &mut line);
-        assert_eq!(line, b"a\\x22b\\x5cc\\x0d\\x0ad\\xff");
+    use http::Status;
+    use ring::Choice;
+
+    use super::*;
+    use crate::config::LogFormat;
+
+    const TOKEN: Token = 7 << 56;
+
+    fn record(log: &LogId, site: &str) -> Box<Record> {
+        let log = Some(log.clone());
+        let recording = Recording { site: site.into(), log, label: None };
+        let began = Began { at: Time::default(), unix_ms: 0, disk_wait: Duration::ZERO };
+        Record::new(Rc::new(recording), None, Status::BadRequest, began)
+    }
+
+    /// Waits until all lines have been written, as a worker does.
+    fn settle(logs: &mut Logs, ring: &mut Ring) {
+        let (mut completions, began) = (Vec::new(), ring.now());
+        while logs.all.iter().any(|(_, open)| !open.sink.is_quiet()) {
+            assert!(ring.now().since(began) < Duration::from_secs(10), "{logs:?}");
+            let now = ring.now();
+            let due = logs.flush(ring, now);
+            ring.wait(due.or(Some(now + Duration::from_millis(10))), &mut completions).unwrap();
+            for completion in completions.drain(..) {
+                let now = ring.now();
+                logs.written(ring, completion, now);
+            }
+        }
     }
 
     #[test]
-    fn times_have_the_form_of_the_common_log_format() {
-        assert_eq!(log_time(784_111_777), "06/Nov/1994:08:49:37 +0000");
+    fn sites_with_the_same_target_and_format_share_a_log() {
+        let mut ring = Ring::new(Choice::Epoll).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let log = |name, format| Log { target: LogTarget::File(path(name)), format };
+        let (a, json) = (log("a", LogFormat::Common), log("a", LogFormat::Json));
+        let b = log("b", LogFormat::Json);
+        let mut logs = Logs::new(TOKEN);
+        for log in [&a, &json, &b] {
+            let LogTarget::File(path) = &log.target else { unreachable!("a file") };
+            let file = File::options().create(true).append(true).open(path).unwrap();
+            logs.open(log, ring.adopt_file(file.into()));
+        }
+        assert!(logs.id(&log("c", LogFormat::Json)).is_none());
+        let ids = [&a, &b, &a, &json].map(|log| logs.id(log).unwrap());
+        assert!(ids[0].0 == ids[2].0 && ids[0].0 != ids[3].0);
+        for _ in 0..3 {
+            for (id, site) in ids.iter().zip(["one", "two", "three", "four"]) {
+                let now = ring.now();
+                logs.record(&mut ring, &record(id, site), "peer", 0, None, now);
+            }
+            settle(&mut logs, &mut ring);
+        }
+        let (of_a, of_b) = (fs::read_to_string(path("a")).unwrap(), fs::read_to_string(path("b")));
+        assert_eq!(of_a.matches("] \"-\" 400 0\n").count(), 6, "{of_a}");
+        assert_eq!(of_a.matches("\"site\":\"four\"").count(), 3, "{of_a}");
+        assert_eq!(of_b.unwrap().matches("\"site\":\"two\"").count(), 3);
+        assert_eq!((logs.dropped(), logs.lost()), (0, 0));
+    }
+
+    #[test]
+    fn a_log_that_nothing_refers_to_is_closed_and_not_before_its_lines_are_written() {
+        let mut ring = Ring::new(Choice::Epoll).unwrap();
+        let (a, b) = (Log::default(), Log { format: LogFormat::Json, ..Log::default() });
+        let mut logs = Logs::new(TOKEN);
+        for log in [&a, &b] {
+            logs.open(log, ring.adopt_file(tempfile::tempfile().unwrap().into()));
+        }
+        let id = logs.id(&a).unwrap();
+        let record = record(&id, "site");
+        drop(id);
+        logs.close_unused();
+        assert!(logs.id(&a).is_some() && logs.id(&b).is_none());
+        let now = ring.now();
+        logs.record(&mut ring, &record, "peer", 0, None, now);
+        drop(record);
+        logs.close_unused();
+        assert!(logs.id(&a).is_some(), "a line waits");
+        settle(&mut logs, &mut ring);
+        logs.close_unused();
+        assert!(logs.id(&a).is_none() && logs.is_empty());
     }
 }

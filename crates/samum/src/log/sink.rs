@@ -87,7 +87,7 @@ impl Sink {
         self.write(ring, now);
     }
 
-    /// Adds a line for a later [`flush`](Self::flush).
+    /// Adds a line, which is written when it is [`due`](Self::due).
     pub(super) fn add(&mut self, line: &[u8], now: Time) {
         if self.fd.is_none() {
             return;
@@ -106,22 +106,25 @@ impl Sink {
         self.since.get_or_insert(now);
     }
 
-    /// Writes the waiting lines if they are many or have waited for long; else returns when they will
-    /// be due.
-    pub(crate) fn flush(&mut self, ring: &mut Ring, now: Time) -> Option<Time> {
-        let since = self.since?;
-        if self.in_flight.is_some() {
-            return None;
-        }
-        let due = (since + DELAY_MAX).max(self.retry_at.unwrap_or_default());
-        if now >= due || (self.waiting.len() >= BATCH_BYTES && self.retry_at.is_none()) {
-            self.write(ring, now);
-            return None;
-        }
-        Some(due)
+    /// The time at which the waiting lines must be written, unless a write is in flight.
+    pub(super) fn due(&self) -> Option<Time> {
+        let since = self.since.filter(|_| self.in_flight.is_none())?;
+        Some((since + DELAY_MAX).max(self.retry_at.unwrap_or_default()))
     }
 
-    fn write(&mut self, ring: &mut Ring, now: Time) {
+    /// Returns whether so many lines wait that they are to be written at once.
+    pub(super) fn is_full(&self) -> bool {
+        self.waiting.len() >= BATCH_BYTES && self.in_flight.is_none() && self.retry_at.is_none()
+    }
+
+    /// Writes the waiting lines if they are due.
+    pub(super) fn flush(&mut self, ring: &mut Ring, now: Time) {
+        if self.due().is_some_and(|due| now >= due) {
+            self.write(ring, now);
+        }
+    }
+
+    pub(super) fn write(&mut self, ring: &mut Ring, now: Time) {
         if self.in_flight.is_some()
             || self.waiting.is_empty()
             || self.retry_at.is_some_and(|at| now < at)

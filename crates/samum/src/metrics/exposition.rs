@@ -5,12 +5,15 @@
 //! server name of the matched virtual host".
 
 use core::fmt::{self, Write as _};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::histogram::{Bound, DURATIONS, Histogram, SIZES, Total};
+use ring::Device;
+use sendfile::DeviceStats;
+
+use super::histogram::{Bound, DURATIONS, Histogram, SIZES, Total, nanos};
 use super::series::{Labels, Series};
-use super::{Loads, Metrics, lock};
-use crate::context::Stats;
+use super::{Loads, Metrics, Stats, lock};
 
 /// The content type of the text.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -27,13 +30,16 @@ pub(crate) struct Exposition {
     rest: String,
 }
 
+/// A number, taken from the sum of all workers.
+type Value = fn(&Stats) -> u64;
+
 /// A family of one number for each set of labels.
 struct Family {
     name: &'static str,
     kind: Kind,
     help: &'static str,
-    /// The labels and the number, of the sum of all workers.
-    samples: &'static [(&'static str, fn(&Stats) -> u64)],
+    /// The labels and the number.
+    samples: &'static [(&'static str, Value)],
 }
 
 #[derive(Clone, Copy)]
@@ -73,12 +79,15 @@ const FAMILIES: &[Family] = &[
     Family {
         name: "samum_connections_closed_total",
         kind: Kind::Counter,
-        help: "Connections that the server closed early: the peer was idle (--timeout-idle), sent no complete \
-               request (--timeout-header), took less than --rate-min (--timeout-send), or was idle while \
-               others wanted its place (--max-connections).",
+        help: "Connections that the server closed because of their peers: idle (--timeout-idle), no complete \
+               request (--timeout-header), too slow (--timeout-send), gone half while a disk was waited for, \
+               or idle while others wanted the place (--max-connections).",
         samples: &[
             ("reason=\"idle\"", |stats| stats.idle_timeouts),
-            ("reason=\"header\"", |stats| stats.timeouts.saturating_sub(stats.idle_timeouts)),
+            ("reason=\"header\"", |stats| stats.header_timeouts),
+            ("reason=\"half-closed\"", |stats| {
+                stats.timeouts.saturating_sub(stats.idle_timeouts + stats.header_timeouts)
+            }),
             ("reason=\"send\"", |stats| stats.slow_peers),
             ("reason=\"place\"", |stats| stats.idle_closed),
         ],
@@ -98,6 +107,25 @@ const FAMILIES: &[Family] = &[
             ("reason=\"error\"", |stats| stats.disk_errors),
             ("reason=\"timeout\"", |stats| stats.disk_timeouts),
             ("reason=\"truncated\"", |stats| stats.truncated),
+        ],
+    },
+    Family {
+        name: "samum_residency_total",
+        kind: Kind::Counter,
+        help: "Ranges of open files that were sent from the page cache (hit), and reads of ranges that were \
+               not there (miss).",
+        samples: &[
+            ("result=\"hit\"", |stats| stats.residency_hits),
+            ("result=\"miss\"", |stats| stats.residency_misses),
+        ],
+    },
+    Family {
+        name: "samum_residency_bytes_total",
+        kind: Kind::Counter,
+        help: "Bytes of these ranges.",
+        samples: &[
+            ("result=\"hit\"", |stats| stats.residency_hit_bytes),
+            ("result=\"miss\"", |stats| stats.residency_miss_bytes),
         ],
     },
     Family {
@@ -234,7 +262,40 @@ fn write_rest(metrics: &Metrics, text: &mut String) -> fmt::Result {
     write_head(text, name, Kind::Gauge, "The longest such time since the server started.")?;
     let longest = metrics.workers.iter().map(|worker| worker.longest_turn.get()).max();
     write_sample(text, name, "", InSeconds(longest.unwrap_or_default()))?;
+    write_devices(&metrics.devices(), text)?;
     write_loads(&lock(&metrics.loads), text)
+}
+
+fn write_devices(devices: &BTreeMap<Device, DeviceStats>, text: &mut String) -> fmt::Result {
+    let mut family =
+        |name: &str, kind, help, write: fn(&mut String, &str, &str, &DeviceStats) -> _| {
+            write_head(text, name, kind, help)?;
+            devices.iter().try_for_each(|(device, stats)| {
+                let device = match device.numbers() {
+                    Some((major, minor)) => format!("device=\"{major}:{minor}\""),
+                    None => "device=\"unknown\"".to_owned(),
+                };
+                write(text, name, &device, stats)
+            })
+        };
+    family(
+        "samum_disk_reads_total",
+        Kind::Counter,
+        "Reads of a device that have ended.",
+        |text, name, device, stats| write_sample(text, name, device, stats.ended),
+    )?;
+    family(
+        "samum_disk_read_seconds_total",
+        Kind::Counter,
+        "The time that these reads took, added up.",
+        |text, name, device, stats| write_sample(text, name, device, InSeconds(nanos(stats.time))),
+    )?;
+    family(
+        "samum_disk_reads_in_flight",
+        Kind::Gauge,
+        "Reads of a device that have begun and not ended.",
+        |text, name, device, stats| write_sample(text, name, device, stats.begun - stats.ended),
+    )
 }
 
 fn write_loads(loads: &Loads, text: &mut String) -> fmt::Result {

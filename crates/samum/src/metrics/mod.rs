@@ -14,16 +14,20 @@
 mod exposition;
 mod histogram;
 mod series;
+mod stats;
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use crate::context::Stats;
-pub(crate) use exposition::Exposition;
+use ring::Device;
+use sendfile::DeviceStats;
+
+pub(crate) use exposition::{CONTENT_TYPE, Exposition};
 use histogram::{DURATIONS, Durations, Number, nanos};
 use series::{Labels, Series, Sites};
 pub(crate) use series::{MethodLabel, Observation, SiteLabel, StatusLabel};
+pub use stats::Stats;
 
 /// The numbers of all workers, and of the process.
 #[derive(Debug)]
@@ -41,17 +45,21 @@ struct Shown {
     /// The longest turn so far, in nanoseconds.
     longest_turn: Number,
     series: Mutex<BTreeMap<Labels, Arc<Series>>>,
+    devices: Mutex<Vec<(Device, DeviceStats)>>,
 }
 
 /// The numbers of one worker, as it writes them.
 #[derive(Debug)]
 pub(crate) struct Meters {
+    metrics: Arc<Metrics>,
     shown: Arc<Shown>,
     sites: Sites,
     /// Series that are not shown yet.
     unshown: Vec<(Labels, Arc<Series>)>,
     /// True if series of sites that are no longer configured may be shown.
     has_stale: bool,
+    /// The reads that had begun and ended when those of each device were shown.
+    shown_reads: (u64, u64),
 }
 
 /// The configurations that were loaded.
@@ -80,9 +88,16 @@ impl Metrics {
     /// # Panics
     ///
     /// If there is no such worker.
-    pub(crate) fn meters(&self, worker: usize) -> Meters {
-        let shown = Arc::clone(&self.workers[worker]);
-        Meters { shown, sites: Sites::default(), unshown: Vec::new(), has_stale: false }
+    pub(crate) fn meters(self: &Arc<Self>, worker: usize) -> Meters {
+        let (metrics, shown) = (Arc::clone(self), Arc::clone(&self.workers[worker]));
+        Meters {
+            metrics,
+            shown,
+            sites: Sites::default(),
+            unshown: Vec::new(),
+            has_stale: false,
+            shown_reads: (0, 0),
+        }
     }
 
     /// Notes that a configuration has been loaded, the first one included: its hash, if it came from a
@@ -104,6 +119,20 @@ impl Metrics {
     /// The text for a scrape.
     pub(crate) fn exposition(&self) -> Exposition {
         Exposition::new(self)
+    }
+
+    /// The reads of each device, by its number.
+    fn devices(&self) -> BTreeMap<Device, DeviceStats> {
+        let mut all: BTreeMap<_, DeviceStats> = BTreeMap::new();
+        for worker in &self.workers {
+            for (device, stats) in lock(&worker.devices).iter() {
+                let sum = all.entry(*device).or_default();
+                sum.begun += stats.begun;
+                sum.ended += stats.ended;
+                sum.time += stats.time;
+            }
+        }
+        all
     }
 
     /// The series of all workers, and those with the same labels together.
@@ -133,11 +162,17 @@ impl Shown {
             turns: Durations::new(DURATIONS),
             longest_turn: Number::default(),
             series: Mutex::default(),
+            devices: Mutex::default(),
         }
     }
 }
 
 impl Meters {
+    /// The numbers of all workers.
+    pub(crate) const fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
     /// Takes the names of the sites of a new configuration; returns their labels, in the same order.
     pub(crate) fn configure<'a>(
         &mut self,
@@ -171,19 +206,39 @@ impl Meters {
         }
     }
 
+    /// Shows the reads of each device, if some have begun or ended since: these have, of all devices.
+    #[inline]
+    pub(crate) fn show_devices<I: Iterator<Item = (Device, DeviceStats)>>(
+        &mut self,
+        reads: (u64, u64),
+        devices: impl FnOnce() -> I,
+    ) {
+        if reads != self.shown_reads
+            && let Some(mut shown) = try_lock(&self.shown.devices)
+        {
+            shown.clear();
+            shown.extend(devices());
+            self.shown_reads = reads;
+        }
+    }
+
     /// Shows new series, and hides those of sites that are not configured any more.
     #[cold]
     fn show_series(&mut self) {
-        let mut series = match self.shown.series.try_lock() {
-            Ok(series) => series,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // A scrape is copying the list: another turn will come.
-            Err(TryLockError::WouldBlock) => return,
-        };
+        let Some(mut series) = try_lock(&self.shown.series) else { return };
         series.extend(self.unshown.drain(..));
         if core::mem::take(&mut self.has_stale) {
             series.retain(|labels, _| self.sites.has(&labels.site));
         }
+    }
+}
+
+/// Takes a lock unless a scrape has it, which copies what is behind it: another turn will come.
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 

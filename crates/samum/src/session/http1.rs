@@ -35,6 +35,7 @@ use sendfile::{Piece, Progress};
 use super::{Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};
 use crate::context::Context;
 use crate::handler::{AnswerSize, Consumer, Found, Produced, Response, Search, page};
+use crate::site::SiteId;
 use body::{Form, Incoming, Sending};
 use work::{Asked, CONTINUE, End, Exchange, Lookup, Work};
 
@@ -180,9 +181,10 @@ impl Session for Http1 {
         // that wait for such an answer could keep it from being found.
         let may_wait = size.unique || (!size.holds_files && cx.budget.allows(with_it));
         for (place, exchange) in work.exchanges.iter_mut().enumerate() {
-            if let Exchange::Asked { request: other, lookup, .. } = exchange
+            if let Exchange::Asked { request: other, asked, lookup, .. } = exchange
                 && *other == request
             {
+                asked.found += cx.now.since(asked.since);
                 let keep = place == 0 || may_wait;
                 *lookup = if keep { Lookup::Found(size) } else { Lookup::Postponed };
                 return keep;
@@ -200,6 +202,7 @@ impl Session for Http1 {
             match work.exchanges.pop_front()? {
                 Exchange::Asked { request, head, asked, lookup } => {
                     work.asked = asked;
+                    work.asked.since = cx.now;
                     let found = matches!(lookup, Lookup::Found(_));
                     return Some(Turn { request, head, found });
                 }
@@ -277,7 +280,10 @@ impl Session for Http1 {
         None
     }
 
-    fn next_cut(&mut self, work: &mut Work) -> Option<Left> {
+    fn next_cut(&mut self, work: &mut Work, now: Time) -> Option<Left> {
+        if let Some(since) = work.waits_since.take() {
+            work.note_wait(now.since(since));
+        }
         let sent = work.stream.sent();
         while let Some(end) = work.ends.pop_front() {
             if let Some(record) = end.record {
@@ -350,7 +356,12 @@ impl Session for Http1 {
                 self.set_wait(Wait::Source(cx.now, taking));
                 Next::Wait
             }
-            Wait::Idle(_) | Wait::Source(..) => {
+            Wait::Idle(_) => {
+                cx.stats.timeouts += 1;
+                cx.stats.idle_timeouts += 1;
+                Next::Close(Why::TimedOut)
+            }
+            Wait::Source(..) => {
                 cx.stats.timeouts += 1;
                 Next::Close(Why::TimedOut)
             }
@@ -360,6 +371,7 @@ impl Session for Http1 {
                     return Next::Wait;
                 }
                 cx.stats.timeouts += 1;
+                cx.stats.header_timeouts += 1;
                 match work {
                     // If the request was already answered, a late body only closes the connection.
                     Some(work) if self.reader.is_idle() || work.body_is_outstanding() => {
@@ -706,7 +718,9 @@ impl Http1 {
     fn respond_to_refused(&mut self, work: &mut Work, cx: &mut Context, reject: Reject) {
         let bare =
             ResponseHead { server: Some(crate::NAME.into()), ..ResponseHead::new(reject.status) };
-        work.begin_response(cx, None, &mut page::refused(reject, bare), true);
+        let mut response = page::refused(reject, bare);
+        response.terms.recording = cx.serving.recording(SiteId::FIRST);
+        work.begin_response(cx, None, &mut response, true);
     }
 
     /// All that was promised is with the transport. The first of these that applies: make more of the

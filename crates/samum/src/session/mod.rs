@@ -20,7 +20,6 @@ use sendfile::{Disk, Failure, Progress, ReadDone, Transport, Weight};
 use crate::context::Context;
 use crate::handler::{AnswerSize, Consumer, Found, Response, Search};
 use crate::log::Record;
-use crate::site::SiteId;
 use http::{Head, HeadBuf};
 
 pub use self::http1::Http1;
@@ -106,8 +105,8 @@ pub trait Session: core::fmt::Debug {
     /// The next response that has left, for the log.
     fn next_left(&mut self, work: &mut Self::Work) -> Option<Left>;
 
-    /// The next response that will not leave to its end, for the log: the connection is closed.
-    fn next_cut(&mut self, work: &mut Self::Work) -> Option<Left>;
+    /// The next response that will not leave to its end, for the log: the connection is closed now.
+    fn next_cut(&mut self, work: &mut Self::Work, now: Time) -> Option<Left>;
 
     /// The next response that has failed while the connection goes on with others, for the operator.
     /// A session whose responses share one stream has none: it closes the connection.
@@ -231,12 +230,6 @@ pub struct Left {
 }
 
 impl Left {
-    /// The site that the request was for; the first site if it was refused before its host was known.
-    #[must_use]
-    pub const fn site(&self) -> SiteId {
-        self.record.site
-    }
-
     /// `sent`: bytes of the stream that were sent.
     pub(crate) fn new(record: Box<Record>, sent: u64) -> Self {
         let bytes = sent.saturating_sub(record.body_at).min(record.body_bytes);
@@ -270,6 +263,11 @@ pub trait Outgoing: Default + core::fmt::Debug {
 
     /// Whether nothing is being received, answered or read.
     fn is_idle(&self) -> bool;
+
+    /// The number of requests that are being answered.
+    fn active_requests(&self) -> usize {
+        usize::from(!self.is_idle())
+    }
 
     /// Makes an idle work ready for another connection, of which it must know nothing.
     fn restart(&mut self);

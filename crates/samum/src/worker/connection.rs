@@ -9,9 +9,10 @@ use ring::Time;
 use sendfile::{Failure, Progress, ReadDone, Transport};
 
 use super::wheel::Tick;
-use crate::budget::Budget;
 use crate::context::Context;
 use crate::handler::{Consumer, Found, Handler, Request, Ticket};
+use crate::log::Cut;
+use crate::metrics::Stats;
 use crate::network::Origin;
 use crate::session::{Left, Moved, Next, Outgoing, Requests, Session, Why};
 use crate::shell::{Limit, Shell};
@@ -35,6 +36,8 @@ pub(super) struct Connection<S: Session, T, A> {
     name: Option<Box<str>>,
     /// Bytes of its own that the worker's budget counts.
     counted: u64,
+    /// Its requests that the worker counts as active.
+    active_requests: u32,
     accepted: Time,
     /// The tick of its earliest entry in the wheel.
     pub(super) wheel_tick: Tick,
@@ -67,7 +70,8 @@ pub(super) enum After {
     Keep,
     /// Give it another turn after the others.
     Again,
-    Close,
+    /// Close it; responses that have not left are cut for this reason.
+    Close(Cut),
 }
 
 impl<S: Session, T: Transport, A> Connection<S, T, A> {
@@ -79,8 +83,19 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         now: Time,
     ) -> Self {
         let session = S::new(now);
-        let (work, counted, wheel_tick) = (None, 0, Tick::MAX);
-        Self { id, transport, session, work, origin, name, counted, accepted: now, wheel_tick }
+        let accepted = now;
+        Self {
+            id,
+            transport,
+            session,
+            work: None,
+            origin,
+            name,
+            counted: 0,
+            active_requests: 0,
+            accepted,
+            wheel_tick: Tick::MAX,
+        }
     }
 
     /// Since when the connection has had nothing to do; `None` while a request is received or
@@ -205,6 +220,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         let shell = &mut *tools.shell;
         if !self.transport.is_open() {
             shell.cx.stats.timeouts += 1;
+            shell.cx.stats.header_timeouts += 1;
             return end(shell, Why::TimedOut);
         }
         let mut work = self.work.as_mut().map(|work| &mut work.session);
@@ -231,23 +247,34 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         }
     }
 
-    /// Tells the budget what the connection holds now.
-    pub(super) fn recount(&mut self, budget: &mut Budget) {
+    /// Counts what the connection holds and does now.
+    pub(super) fn recount(&mut self, cx: &mut Context) {
+        if cx.counts {
+            self.count_requests(&mut cx.stats);
+        }
         let work = self.work.as_ref().map_or(0, |work| {
             let fixed = size_of::<Work<S::Work, A>>() + work.input.capacity();
             work.session.weight().own + fixed as u64
         });
         let own = self.transport.weight().own + work;
-        budget.recount(core::mem::replace(&mut self.counted, own), own);
+        cx.budget.recount(core::mem::replace(&mut self.counted, own), own);
+    }
+
+    fn count_requests(&mut self, stats: &mut Stats) {
+        let active = self.work.as_ref().map_or(0, |work| work.session.active_requests());
+        let active = u32::try_from(active).unwrap_or(u32::MAX);
+        let before = core::mem::replace(&mut self.active_requests, active);
+        stats.active_requests = stats.active_requests + u64::from(active) - u64::from(before);
     }
 
     /// Logs what has been sent of unfinished responses, and lets go of everything.
-    pub(super) fn close(mut self, shell: &mut Shell) {
+    pub(super) fn close(mut self, shell: &mut Shell, cut: Cut) {
         if let Some(mut work) = self.work.take() {
-            while let Some(cut) = self.session.next_cut(&mut work.session) {
-                self.log(shell, &cut);
+            while let Some(left) = self.session.next_cut(&mut work.session, shell.cx.now) {
+                self.record(shell, &left, Some(cut));
             }
         }
+        self.count_requests(&mut shell.cx.stats);
         self.transport.close(&mut shell.ring);
         shell.disk.leave_line(self.id);
         shell.cx.budget.recount(self.counted, 0);
@@ -295,7 +322,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             let was_blocked = self.transport.is_blocked();
             let progress = work.session.pump(ring, disk, &mut self.transport, self.id);
             while let Some(left) = self.session.next_left(&mut work.session) {
-                self.log(shell, &left);
+                self.record(shell, &left, None);
             }
             while let Some(failure) = self.session.next_failure(&mut work.session) {
                 tell(shell, failure, "gave up the response");
@@ -327,7 +354,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         let shell = &mut *tools.shell;
         let wants_bytes = self.session.wants_bytes(&work.session, &shell.cx, work.input.len());
         self.transport.set_receiving(&mut shell.ring, wants_bytes);
-        if cfg!(debug_assertions) && after != After::Close {
+        if cfg!(debug_assertions) && !matches!(after, After::Close(_)) {
             self.session.check(Some(&work.session));
         }
         // A blocked transport holds back something of its own, which leaves when it is pumped again.
@@ -380,12 +407,9 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         }
     }
 
-    fn log(&self, shell: &mut Shell, left: &Left) {
-        let now = shell.cx.now;
-        if let Some(access) = &mut shell.access {
-            let peer = self.name.as_deref().unwrap_or("-");
-            access.record(&left.record, peer, left.bytes, now);
-        }
+    /// Logs and counts a response that has left, or of which no more will leave.
+    fn record(&self, shell: &mut Shell, left: &Left, cut: Option<Cut>) {
+        shell.record(&left.record, left.bytes, self.name.as_deref().unwrap_or("-"), cut);
     }
 }
 
@@ -469,7 +493,11 @@ fn end(shell: &mut Shell, why: Why) -> After {
     if let Why::Failed(failure) = why {
         tell(shell, failure, "closed the connection");
     }
-    After::Close
+    After::Close(match why {
+        Why::Done => Cut::Server,
+        Why::Failed(failure) => Cut::of(failure),
+        Why::TimedOut => Cut::Timeout,
+    })
 }
 
 /// Tells the operator why a response is not complete, unless its peer has gone, and what became of

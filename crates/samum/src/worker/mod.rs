@@ -13,11 +13,12 @@ use std::sync::Arc;
 use ring::{Completion, Fd, Ring, Time};
 use sendfile::{Disk, DiskConfig, KernelTcp, PageCache};
 
-use crate::context::Stats;
+use crate::config::Log;
 use crate::crowd::Crowd;
 use crate::handler::Handler;
 use crate::handler::router::Router;
-use crate::log::{AccessLog, Sink};
+use crate::log::{Cut, Logs, Sink};
+use crate::metrics::{Metrics, Stats};
 use crate::network::{Listeners, NetEvent, Network};
 use crate::serving::{Serving, Snapshot};
 use crate::session::{Http1, Session};
@@ -74,8 +75,10 @@ pub struct Parts {
     pub page_cache: Arc<PageCache>,
     /// Open files this worker may keep.
     pub descriptors_max: usize,
-    /// Where the access log goes and how it looks; the name is for messages.
-    pub access: Option<(Fd, crate::LogFormat, String, bool)>,
+    /// The open files of [`Snapshot::logs`].
+    pub logs: Vec<(Log, Fd)>,
+    /// The numbers of all workers, and the index of this one among them.
+    pub metrics: (Arc<Metrics>, usize),
     /// Where messages go.
     pub notes: Option<Fd>,
 }
@@ -141,12 +144,14 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             ..DiskConfig::default()
         };
         let disk = Disk::sharing(config, parts.page_cache)?;
-        let access = parts.access.map(|(fd, format, name, is_file)| {
-            AccessLog::new(Sink::new(Some(fd), kind::ACCESS, &name, is_file), format)
-        });
+        let mut logs = Logs::new(kind::ACCESS);
+        for (log, file) in parts.logs {
+            logs.open(&log, file);
+        }
+        let (metrics, number) = parts.metrics;
         let notes = Sink::new(parts.notes, kind::NOTE, "messages", false);
         let serving = Rc::new(Serving::new(parts.snapshot, Vec::new()));
-        let mut shell = Shell::new(parts.ring, disk, serving, access, notes);
+        let mut shell = Shell::new(parts.ring, disk, serving, logs, metrics.meters(number), notes);
         let mut worker = Self {
             handler: handler(&mut shell)?,
             network,
@@ -197,12 +202,10 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         &mut self.shell.ring
     }
 
-    /// Write the access log, if there is one, to another file from now on.
-    pub fn replace_log(&mut self, file: OwnedFd) {
+    /// Write an access log to another file from now on.
+    pub fn replace_log(&mut self, log: &Log, file: OwnedFd) {
         let file = self.shell.ring.adopt_file(file);
-        if let Some(access) = &mut self.shell.access {
-            access.sink.replace(file);
-        }
+        self.shell.logs.open(log, file);
     }
 
     /// Wait until something happens, but not beyond `until`, and do everything about it.
@@ -218,6 +221,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let is_busy = self.has_news || !self.again.is_empty() || self.shell.disk.has_turn();
         let until = if is_busy { Some(self.shell.cx.now) } else { until };
         let mut completions = core::mem::take(&mut self.completions);
+        self.shell.end_turn(self.connections.len());
         self.shell.ring.wait(until, &mut completions)?;
         self.shell.tick();
         for completion in completions.drain(..) {
@@ -266,7 +270,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             }
             NetEvent::Ended(id) => self.act(id, Connection::handle_end),
             NetEvent::Stopped(id) => self.act(id, Connection::handle_stopped),
-            NetEvent::Lost(id) => self.act(id, |_, _| After::Close),
+            NetEvent::Lost(id) => self.act(id, |_, _| After::Close(Cut::Client)),
             NetEvent::Accepted(newcomer) => {
                 if !self.shutting_down {
                     self.newcomers.push_back(newcomer);
@@ -322,7 +326,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             return false;
         };
         self.shell.cx.stats.idle_closed += 1;
-        self.act(id, |_, _| After::Close);
+        self.act(id, |_, _| After::Close(Cut::Server));
         true
     }
 
@@ -372,10 +376,10 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         mut connection: Box<Connection<S, N::Transport, H::Answer>>,
         after: After,
     ) {
-        connection.recount(&mut self.shell.cx.budget);
+        connection.recount(&mut self.shell.cx);
         match after {
-            After::Close => {
-                connection.close(&mut self.shell);
+            After::Close(cut) => {
+                connection.close(&mut self.shell, cut);
                 self.connections.free(id);
                 self.crowd.leave();
                 return;
@@ -487,15 +491,12 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             let now = self.shell.ring.now();
             let mut quiet = self.shell.notes.is_quiet();
             self.shell.notes.hurry(&mut self.shell.ring, now);
-            if let Some(access) = &mut self.shell.access {
-                access.sink.hurry(&mut self.shell.ring, now);
-                quiet &= access.sink.is_quiet();
-            }
+            quiet &= self.shell.logs.hurry(&mut self.shell.ring, now);
             if quiet || self.turn(Some(until)).is_err() {
                 break;
             }
         }
-        self.shell.access.as_ref().map_or(0, |access| access.sink.lost())
+        self.shell.logs.lost()
     }
 }
 

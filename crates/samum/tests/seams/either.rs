@@ -168,8 +168,8 @@ impl Session for Either {
         with_work!(self, work => |session, work| session.next_left(work))
     }
 
-    fn next_cut(&mut self, work: &mut Work) -> Option<Left> {
-        with_work!(self, work => |session, work| session.next_cut(work))
+    fn next_cut(&mut self, work: &mut Work, now: Time) -> Option<Left> {
+        with_work!(self, work => |session, work| session.next_cut(work, now))
     }
 
     fn next_failure(&mut self, work: &mut Work) -> Option<Failure> {

@@ -252,7 +252,7 @@ impl Session for Framed {
         None
     }
 
-    fn next_cut(&mut self, _work: &mut Work) -> Option<Left> {
+    fn next_cut(&mut self, _work: &mut Work, _now: Time) -> Option<Left> {
         None
     }
 

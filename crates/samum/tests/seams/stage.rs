@@ -92,7 +92,8 @@ impl<H: Handler> Stage<H> {
             crowd: Crowd::new(1000),
             page_cache: Arc::default(),
             descriptors_max: DESCRIPTORS_MAX,
-            access: None,
+            logs: Vec::new(),
+            metrics: (samum::metrics::Metrics::new(1), 0),
             notes: None,
             ring,
         };

@@ -79,7 +79,8 @@ pub(crate) fn parts(world: &World, options: impl Into<Options>) -> Parts {
         crowd: Crowd::new(1000),
         page_cache: Arc::default(),
         descriptors_max: 64,
-        access: None,
+        logs: Vec::new(),
+        metrics: (samum::metrics::Metrics::new(1), 0),
         notes: None,
         ring,
     }

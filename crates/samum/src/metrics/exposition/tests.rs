@@ -41,7 +41,7 @@ fn the_numbers_of_all_workers_are_added_up() {
             observe(meters, sites[1], Method::Get, 200, 20_000_000);
         }
         observe(meters, sites[1 - worker], Method::Other(b"BREW"), 418, 1);
-        let stats = Stats { accepted: 5, timeouts: 3, idle_timeouts: 2, ..Stats::default() };
+        let stats = Stats { accepted: 5, header_timeouts: 1, idle_timeouts: 2, ..Stats::default() };
         meters.end_turn(&stats, Duration::from_micros(300 * (worker as u64 + 1)));
     }
     let parsed = Parsed::parse(&text(&metrics, 1 << 20)).unwrap();

@@ -12,16 +12,23 @@ use proptest::test_runner::{Config, TestRunner};
 use super::body::{BodyFraming, Producing};
 use super::work::{PRODUCED_TURN_BYTES_MAX, TURN_BYTES_MAX, TURN_REQUESTS_MAX};
 use super::*;
-use crate::handler::{BodySink, Part, Producer};
+use crate::handler::{BodySink, Part, Producer, Terms};
+use crate::log::Recording;
+use crate::serving::Serving;
 
 use sendfile::Failure;
 
 /// The time at which every state below began to wait. The events come a second later.
 const START: Time = Time::from_nanos(1_000_000_000_000);
 
+/// A place where requests are recorded: without it no response is reported that has left.
+fn recording() -> Option<Rc<Recording>> {
+    Some(Rc::new(Recording { site: "site".into(), log: None, label: None }))
+}
+
 fn context() -> Context {
-    let mut cx = Context::new(Rc::default(), true);
-    cx.tick(START + Duration::from_secs(1), 1_000_000_000);
+    let mut cx = Context::new(Rc::new(Serving::default().recorded(vec![recording()])));
+    cx.tick(START + Duration::from_secs(1), (1_000_000_000, 0));
     cx
 }
 
@@ -225,7 +232,7 @@ fn apply((session, work): &mut State, cx: &mut Context, on: On) -> Option<Next> 
         On::More => progress(work, Progress::More, 0, false),
         On::Failed => progress(work, Progress::Failed(SHORT), 0, false),
         On::Deadline(acknowledged) => {
-            cx.tick(session.deadline(cx).unwrap_or(START + Duration::from_secs(100)), 0);
+            cx.tick(session.deadline(cx).unwrap_or(START + Duration::from_secs(100)), (0, 0));
             session.handle_deadline(Some(work), cx, acknowledged)
         }
         On::Shutdown => session.handle_shutdown(Some(work)),
@@ -637,17 +644,42 @@ fn a_connection_that_has_sent_its_share_reads_in_the_next_turn() {
 
 #[test]
 fn the_log_counts_from_the_request() {
-    let mut cx = context();
-    let mut state = open_idle();
-    let (asked_at, unix) = (cx.now, cx.unix);
+    for is_from_disk in [true, false] {
+        let mut cx = context();
+        let mut state = open_idle();
+        let (asked_at, unix) = (cx.now, cx.unix);
+        apply(&mut state, &mut cx, On::Bytes(GET));
+        cx.tick(cx.now + Duration::from_secs(7), (unix + 7, 250_000_000));
+        apply(&mut state, &mut cx, On::Answer(AnswerSize::default()));
+        // Its turn comes later.
+        cx.tick(cx.now + Duration::from_secs(1), (unix + 8, 250_000_000));
+        let turn = state.0.next_turn(&mut state.1, &mut cx).expect("a response can begin");
+        let mut response = Response::bare(ResponseHead::new(Status::Ok));
+        let recording = recording();
+        response.terms = Terms { recording, is_from_disk, server_timing: true };
+        state.0.respond(&mut state.1, &mut cx, 0, &turn.head.as_head(), response);
+        let record = state.1.ends[0].record.as_ref().expect("it is logged");
+        assert_eq!((record.began, record.unix_ms), (asked_at, unix * 1000 + 250));
+        let disk_wait = if is_from_disk { Duration::from_secs(7) } else { Duration::ZERO };
+        assert_eq!(record.disk_wait, disk_wait);
+        let (mut out, unsent) = (Vec::new(), state.1.queue().unsent_ready());
+        send(&mut state.1, unsent, &mut out);
+        let head = String::from_utf8(out).expect("text");
+        let disk = disk_wait.as_millis();
+        let timing = format!("\r\nServer-Timing: disk;dur={disk}.000, find;dur=8000.000\r\n");
+        assert!(head.contains(&timing), "{head}");
+    }
+}
+
+#[test]
+fn a_response_that_is_not_recorded_has_no_entry() {
+    let (mut cx, mut state) = (context(), open_idle());
     apply(&mut state, &mut cx, On::Bytes(GET));
-    cx.tick(cx.now + Duration::from_secs(7), unix + 7);
     apply(&mut state, &mut cx, On::Answer(AnswerSize::default()));
     let turn = state.0.next_turn(&mut state.1, &mut cx).expect("a response can begin");
     let response = Response::bare(ResponseHead::new(Status::Ok));
     state.0.respond(&mut state.1, &mut cx, 0, &turn.head.as_head(), response);
-    let record = state.1.ends[0].record.as_ref().expect("it is logged");
-    assert_eq!((record.began, record.unix), (asked_at, unix));
+    assert!(state.1.ends[0].record.is_none());
 }
 
 /// The bytes of a response with these parts, whose length is not said.
@@ -932,7 +964,7 @@ impl<'a> Rig<'a> {
     }
 
     fn turn(&mut self, at: Time) {
-        self.cx.tick(self.cx.now.max(at), 1_000_000_000);
+        self.cx.tick(self.cx.now.max(at), (1_000_000_000, 0));
         self.delivered = 0;
         if core::mem::take(&mut self.is_queued) {
             self.proceed();
@@ -966,7 +998,7 @@ impl<'a> Rig<'a> {
             let was_blocked = self.is_blocked;
             let progress = self.pump();
             while let Some(left) = self.session.next_left(&mut self.work) {
-                self.logged.push((left.record.status, left.bytes));
+                self.logged.push((left.record.status.code(), left.bytes));
             }
             let blocked = self.is_blocked;
             let is_new = progress == Progress::Blocked && !was_blocked;
@@ -1115,12 +1147,14 @@ impl<'a> Rig<'a> {
             etag: Some(format!("\"{request}\"").into_bytes().into()),
             ..ResponseHead::new(Status::Ok)
         };
-        Response::new(head_of, body)
+        let mut response = Response::new(head_of, body);
+        response.terms.recording = recording();
+        response
     }
 
     fn close(&mut self, why: Why) {
-        while let Some(cut) = self.session.next_cut(&mut self.work) {
-            self.logged.push((cut.record.status, cut.bytes));
+        while let Some(cut) = self.session.next_cut(&mut self.work, self.cx.now) {
+            self.logged.push((cut.record.status.code(), cut.bytes));
         }
         self.closed = Some(why);
     }

@@ -1,6 +1,8 @@
 //! Requests and responses of one connection, in order.
 
+use core::time::Duration;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use http::{Head, HeadBuf, Method, Reject, Status, Version};
 use http1::Framing;
@@ -12,8 +14,8 @@ use sendfile::{Disk, Failure, Owner, Piece, Progress, ReadDone, Stream, Transpor
 use super::body::{BodyFraming, Form, Incoming, Producing, Sending, Sink};
 use crate::budget::Budget;
 use crate::context::Context;
-use crate::handler::{AnswerSize, Part, Produced, Response, Search};
-use crate::log::Record;
+use crate::handler::{AnswerSize, Part, Produced, Response, Search, Terms};
+use crate::log::{Began, Record};
 use crate::session::Outgoing;
 
 /// Requests of one connection that are answered side by side; more are not read until some have
@@ -54,6 +56,8 @@ pub struct Work {
     judged_at: u64,
     /// The turn of the worker in which a producer last made bytes, and how many.
     pub(super) produced: (u64, u64),
+    /// Since when the response that is being sent waits for a disk, if it is recorded.
+    pub(super) waits_since: Option<Time>,
 }
 
 /// The requests of one turn of the worker.
@@ -76,6 +80,10 @@ pub(super) struct Asked {
     pub(super) last: bool,
     /// When its head was complete.
     pub(super) at: Time,
+    /// When its answer was last looked for.
+    pub(super) since: Time,
+    /// The time for which its answer was looked for.
+    pub(super) found: Duration,
 }
 
 impl Asked {
@@ -84,6 +92,8 @@ impl Asked {
     pub(super) fn of(request: &http1::Request<'_>, at: Time) -> Self {
         Self {
             at,
+            since: at,
+            found: Duration::ZERO,
             expect_continue: request.expect_continue,
             skips_body_first: request.framing == Framing::Chunked && request.keep_alive,
             last: !request.keep_alive,
@@ -127,7 +137,14 @@ impl Outgoing for Work {
         transport: &mut impl Transport,
         connection: u64,
     ) -> Progress {
-        self.stream.pump(ring, disk, transport, Owner::of(connection))
+        if let Some(since) = self.waits_since.take() {
+            self.note_wait(ring.woke_at().since(since));
+        }
+        let progress = self.stream.pump(ring, disk, transport, Owner::of(connection));
+        if progress == Progress::Waiting && !transport.is_blocked() && self.record().is_some() {
+            self.waits_since = Some(ring.woke_at());
+        }
+        progress
     }
 
     fn handle_read(&mut self, done: ReadDone) {
@@ -164,8 +181,12 @@ impl Outgoing for Work {
             && !self.stream.is_reading()
     }
 
+    fn active_requests(&self) -> usize {
+        self.exchanges.len() + self.ends.len() + usize::from(self.producing.is_some())
+    }
+
     fn restart(&mut self) {
-        debug_assert!(self.is_idle() && self.ends.is_empty());
+        debug_assert!(self.is_idle() && self.ends.is_empty() && self.waits_since.is_none());
         self.stream.restart();
         (self.begun, self.produced) = (Begun::default(), (0, 0));
         (self.asked, self.dropped, self.judged_at) = (Asked::default(), 0, 0);
@@ -203,6 +224,24 @@ impl Work {
                 }
                 Exchange::Refused(_) => assert!(is_back && !is_open, "nothing follows a refusal"),
             }
+        }
+    }
+
+    /// The entry of the response that is being sent.
+    fn record(&mut self) -> Option<&mut Record> {
+        let record = match (self.ends.front_mut(), &mut self.producing) {
+            (Some(end), _) => &mut end.record,
+            (None, Some(producing)) => &mut producing.body.record,
+            (None, None) => return None,
+        };
+        record.as_deref_mut()
+    }
+
+    /// Notes that the response that is being sent has waited for a disk.
+    #[cold]
+    pub(super) fn note_wait(&mut self, wait: Duration) {
+        if let Some(record) = self.record() {
+            record.disk_wait += wait;
         }
     }
 
@@ -331,8 +370,9 @@ impl Work {
         mut last: bool,
     ) -> bool {
         cx.stats.responses += 1;
-        // What could not be understood has no head, and is answered at once.
-        let asked_at = if head.is_some() { self.asked.at } else { cx.now };
+        if response.terms.server_timing {
+            self.add_timing(cx, response);
+        }
         let is_head = head.is_some_and(|head| head.method == Method::Head);
         let is_http10 = head.is_some_and(|head| head.version == Version::Http10);
         if let Some(finished) = response.finished()
@@ -340,7 +380,7 @@ impl Work {
             && !is_http10
             && self.incoming.is_none()
         {
-            let record = Record::new(cx, head, Status::Ok, asked_at, response.terms.site);
+            let record = self.begin_record(cx, head, Status::Ok, &response.terms);
             let body_at = self.stream.promised() + finished.head_len as u64;
             let stream = &mut self.stream;
             finished.send(cx.unix, &cx.date, !is_head, |piece| stream.push(piece));
@@ -353,10 +393,10 @@ impl Work {
             }
             return false;
         }
-        let site = response.terms.site;
+        let status = response.made().head.status;
+        let record = self.begin_record(cx, head, status, &response.terms);
         let made = response.made();
         let (fields, body) = (&mut made.head, core::mem::take(&mut made.body));
-        let record = Record::new(cx, head, fields.status, asked_at, site);
         let is_tunnel = self.switch(fields.status);
         let framing = match fields.content_length {
             _ if is_tunnel => BodyFraming::Close,
@@ -392,6 +432,34 @@ impl Work {
             self.push_parts(Sending { parts: body.into_iter(), framing, record, body_at });
         }
         last
+    }
+
+    /// Begins the entry of a request, if it is recorded. The position of its body is set later.
+    #[inline]
+    fn begin_record(
+        &self,
+        cx: &Context,
+        head: Option<&Head<'_>>,
+        status: Status,
+        terms: &Terms,
+    ) -> Option<Box<Record>> {
+        let recording = Rc::clone(terms.recording.as_ref()?);
+        // What could not be understood has no head, and is answered at once.
+        let at = if head.is_some() { self.asked.at } else { cx.now };
+        let disk_wait = if terms.is_from_disk { self.asked.found } else { Duration::ZERO };
+        let began = Began { at, unix_ms: cx.unix_ms(at), disk_wait };
+        Some(Record::new(recording, head, status, began))
+    }
+
+    /// Adds `Server-Timing` (W3C): what is known now, in milliseconds.
+    #[cold]
+    fn add_timing(&self, cx: &Context, response: &mut Response<'_>) {
+        let terms = &response.terms;
+        let disk = if terms.is_from_disk { self.asked.found } else { Duration::ZERO };
+        let [disk, find] =
+            [disk, cx.now.since(self.asked.at)].map(|time| time.as_secs_f64() * 1000.0);
+        let value = format!("disk;dur={disk:.3}, find;dur={find:.3}");
+        response.made().head.extra.push(b"Server-Timing", value.as_bytes());
     }
 
     /// Decides with the status of a response whether the tunnel begins that its request may have asked

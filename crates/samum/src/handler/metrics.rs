@@ -1,0 +1,40 @@
+//! The page for Prometheus: what all workers have counted.
+
+use http::ResponseHead;
+
+use super::{Body, BodySink, Part, Produced, Producer, Response};
+use crate::metrics::{CONTENT_TYPE, Exposition, Metrics};
+
+/// The response to a scrape. Its text is made while it is sent, because it has as many series as sites,
+/// methods and statuses were asked for.
+pub(super) fn response(metrics: &Metrics, bare: ResponseHead<'static>) -> Response<'static> {
+    let head = ResponseHead {
+        content_type: Some(CONTENT_TYPE.as_bytes().into()),
+        cache_control: Some(b"no-store".into()),
+        nosniff: true,
+        ..bare
+    };
+    let page = Page { exposition: metrics.exposition() };
+    Response::new(head, Body::from(Part::Producer(Box::new(page))))
+}
+
+#[derive(Debug)]
+struct Page {
+    exposition: Exposition,
+}
+
+impl Producer for Page {
+    fn poll(&mut self, room: u64, sink: &mut dyn BodySink) -> Produced {
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
+        let part = self.exposition.next_part(room);
+        if part.is_empty() {
+            return Produced::Ended;
+        }
+        sink.push(part.into_bytes());
+        Produced::More
+    }
+
+    fn weight(&self) -> u64 {
+        self.exposition.memory() as u64
+    }
+}

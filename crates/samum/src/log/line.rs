@@ -1,0 +1,283 @@
+//! The lines of access logs and messages.
+//!
+//! Lines in JSON have one schema, which `docs/logs-and-metrics.md` describes. Its members are written in a
+//! fixed order.
+
+use core::time::Duration;
+use std::io::Write as _;
+
+use http::date;
+
+use super::record::{Cut, Record};
+use crate::config::LogFormat;
+use crate::text::{escape_json, is_plain_json};
+
+/// A request and what became of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line<'a> {
+    pub(super) record: &'a Record,
+    /// The name of the connection's other end.
+    pub(super) peer: &'a str,
+    /// Bytes of the body that have been sent.
+    pub(super) bytes: u64,
+    pub(super) duration: Duration,
+    pub(super) cut: Option<Cut>,
+}
+
+/// The text of a second, which most lines share with those before them.
+#[derive(Debug)]
+pub(super) struct Clock {
+    second: i64,
+    /// `1994-11-06T08:49:37`
+    rfc3339: [u8; date::RFC3339_LEN],
+    /// `06/Nov/1994:08:49:37 +0000`
+    common: [u8; COMMON_LEN],
+}
+
+const COMMON_LEN: usize = 26;
+
+impl Line<'_> {
+    /// Writes the line, with its end.
+    pub(super) fn write(&self, format: LogFormat, clock: &mut Clock, out: &mut Vec<u8>) {
+        let second = self.record.unix_ms.div_euclid(1000);
+        if clock.second != second {
+            *clock = Clock::at(second);
+        }
+        match format {
+            LogFormat::Common | LogFormat::Combined => {
+                self.write_common(format == LogFormat::Combined, clock, out);
+            }
+            LogFormat::Json => self.write_json(clock, out),
+        }
+        out.push(b'\n');
+    }
+
+    fn write_common(&self, combined: bool, clock: &Clock, out: &mut Vec<u8>) {
+        let Self { record, peer, bytes, .. } = *self;
+        out.extend_from_slice(peer.as_bytes());
+        out.extend_from_slice(b" - - [");
+        out.extend_from_slice(&clock.common);
+        out.extend_from_slice(b"] \"");
+        escape(record.text.request(), out);
+        out.extend_from_slice(b"\" ");
+        push_number(u64::from(record.status.code()), 1, out);
+        out.push(b' ');
+        push_number(bytes, 1, out);
+        if combined {
+            for value in [record.text.referer(), record.text.user_agent()] {
+                out.extend_from_slice(b" \"");
+                escape(if value.is_empty() { b"-" } else { value }, out);
+                out.push(b'"');
+            }
+        }
+    }
+
+    fn write_json(&self, clock: &Clock, out: &mut Vec<u8>) {
+        let Self { record, peer, bytes, duration, cut } = *self;
+        let text = &record.text;
+        begin_json(record.unix_ms, &clock.rfc3339, "request", out);
+        for (name, value) in [
+            (&b",\"site\":\""[..], record.recording.site.as_bytes()),
+            (b"\",\"peer\":\"", peer.as_bytes()),
+            (b"\",\"client\":\"", peer.as_bytes()),
+            (b"\",\"method\":\"", text.method()),
+            (b"\",\"path\":\"", text.path()),
+            (b"\",\"request\":\"", text.request()),
+        ] {
+            out.extend_from_slice(name);
+            push_json(value, out);
+        }
+        out.extend_from_slice(b"\",\"status\":");
+        push_number(u64::from(record.status.code()), 1, out);
+        out.extend_from_slice(b",\"bytes\":");
+        push_number(bytes, 1, out);
+        out.extend_from_slice(b",\"seconds\":");
+        push_seconds(duration, out);
+        out.extend_from_slice(b",\"disk_seconds\":");
+        push_seconds(record.disk_wait, out);
+        for (name, value) in [
+            (&b",\"referer\":\""[..], text.referer()),
+            (b"\",\"user_agent\":\"", text.user_agent()),
+        ] {
+            out.extend_from_slice(name);
+            push_json(value, out);
+        }
+        out.push(b'"');
+        if let Some(cut) = cut {
+            out.extend_from_slice(b",\"cut\":\"");
+            out.extend_from_slice(cut.text().as_bytes());
+            out.push(b'"');
+        }
+        out.push(b'}');
+    }
+}
+
+impl Clock {
+    /// The text of a second since 1970.
+    pub(super) fn at(second: i64) -> Self {
+        let date = date::format(second);
+        let mut common = *b"00/Jan/0000:00:00:00 +0000";
+        // `Sun, 06 Nov 1994 08:49:37 GMT`
+        for (to, from) in [(0..2, 5..7), (3..6, 8..11), (7..11, 12..16), (12..20, 17..25)] {
+            common[to].copy_from_slice(&date[from]);
+        }
+        Self { second, rfc3339: date::rfc3339(second), common }
+    }
+}
+
+/// Writes a message for the operator as a line of JSON, with its end.
+pub(crate) fn message_json(message: &str, unix_ms: i64) -> Vec<u8> {
+    let mut line = Vec::new();
+    begin_json(unix_ms, &date::rfc3339(unix_ms.div_euclid(1000)), "message", &mut line);
+    line.extend_from_slice(b",\"message\":\"");
+    push_json(message.as_bytes(), &mut line);
+    line.extend_from_slice(b"\"}\n");
+    line
+}
+
+/// The members that all lines have.
+fn begin_json(unix_ms: i64, rfc3339: &[u8; date::RFC3339_LEN], kind: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"time\":\"");
+    out.extend_from_slice(rfc3339);
+    out.push(b'.');
+    push_number(unix_ms.rem_euclid(1000).unsigned_abs(), 3, out);
+    out.extend_from_slice(b"Z\",\"kind\":\"");
+    out.extend_from_slice(kind.as_bytes());
+    out.push(b'"');
+}
+
+/// Escapes text of a client for a JSON string, so that it cannot end the string.
+fn push_json(text: &[u8], out: &mut Vec<u8>) {
+    if is_plain_json(text) {
+        out.extend_from_slice(text);
+    } else {
+        out.extend_from_slice(escape_json(&String::from_utf8_lossy(text)).as_bytes());
+    }
+}
+
+/// Escapes text of a client, so that it cannot forge a line or a field.
+fn escape(text: &[u8], out: &mut Vec<u8>) {
+    let mut rest = text;
+    while let Some(at) =
+        rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20 | 0x7f..))
+    {
+        out.extend_from_slice(&rest[..at]);
+        // Writing to a vector cannot fail.
+        let _ = write!(out, "\\x{:02x}", rest[at]);
+        rest = &rest[at + 1..];
+    }
+    out.extend_from_slice(rest);
+}
+
+/// Writes a number with at least so many digits: `write!` would take as many instructions as the rest of
+/// a line.
+fn push_number(number: u64, digits: usize, out: &mut Vec<u8>) {
+    let mut text = [b'0'; 20];
+    let (mut at, mut rest) = (text.len(), number);
+    while rest > 0 {
+        at -= 1;
+        text[at] = b'0' + u8::try_from(rest % 10).unwrap_or_default();
+        rest /= 10;
+    }
+    out.extend_from_slice(&text[at.min(text.len() - digits)..]);
+}
+
+/// Writes seconds with six digits behind the point.
+fn push_seconds(duration: Duration, out: &mut Vec<u8>) {
+    push_number(duration.as_secs(), 1, out);
+    out.push(b'.');
+    push_number(u64::from(duration.subsec_micros()), 6, out);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use http::{FieldIndex, Head, Method, Status, Target, Version};
+    use ring::Time;
+
+    use super::*;
+    use crate::log::LogId;
+    use crate::log::record::{Began, Recording};
+
+    /// 1994-11-06T08:49:37.042Z.
+    const UNIX_MS: i64 = 784_111_777_042;
+
+    fn record() -> Box<Record> {
+        let log = Some(LogId(Rc::new(ring::Key::NONE)));
+        let recording = Recording { site: "a.example".into(), log, label: None };
+        let target = Target::Origin { path: b"/\"a", query: Some(b"b\xff") };
+        let (version, index) = (Version::Http11, FieldIndex::EMPTY);
+        let head = Head::new(Method::Get, target, version, None, b"", index);
+        let disk_wait = Duration::from_micros(1500);
+        let began = Began { at: Time::default(), unix_ms: UNIX_MS, disk_wait };
+        Record::new(Rc::new(recording), Some(&head), Status::PartialContent, began)
+    }
+
+    fn line(format: LogFormat, cut: Option<Cut>) -> String {
+        let record = record();
+        let duration = Duration::from_millis(1_002_003);
+        let (mut clock, mut out) = (Clock::at(0), Vec::new());
+        let line = Line { record: &record, peer: "::1", bytes: 77, duration, cut };
+        line.write(format, &mut clock, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_formats_of_a_request() {
+        assert_eq!(
+            line(LogFormat::Common, Some(Cut::Disk)),
+            "::1 - - [06/Nov/1994:08:49:37 +0000] \"GET /\\x22a?b\\xff HTTP/1.1\" 206 77\n"
+        );
+        assert_eq!(
+            line(LogFormat::Combined, None),
+            "::1 - - [06/Nov/1994:08:49:37 +0000] \"GET /\\x22a?b\\xff HTTP/1.1\" 206 77 \"-\" \"-\"\n"
+        );
+        let json = "{\"time\":\"1994-11-06T08:49:37.042Z\",\"kind\":\"request\",\"site\":\"a.example\",\
+                    \"peer\":\"::1\",\"client\":\"::1\",\"method\":\"GET\",\"path\":\"/\\\"a\",\
+                    \"request\":\"GET /\\\"a?b\u{fffd} HTTP/1.1\",\"status\":206,\"bytes\":77,\
+                    \"seconds\":1002.003000,\"disk_seconds\":0.001500,\"referer\":\"\",\"user_agent\":\"\"";
+        assert_eq!(line(LogFormat::Json, None), format!("{json}}}\n"));
+        assert_eq!(
+            line(LogFormat::Json, Some(Cut::Client)),
+            format!("{json},\"cut\":\"client\"}}\n")
+        );
+    }
+
+    #[test]
+    fn a_client_cannot_forge_a_line() {
+        let mut line = Vec::new();
+        escape(b"a\"b\\c\r\nd\xff", &mut line);
+        assert_eq!(line, b"a\\x22b\\x5cc\\x0d\\x0ad\\xff");
+        line.clear();
+        push_json(b"a\"b\\c\r\nd\xffe\xc3\xa4\x7f", &mut line);
+        let json = "a\\\"b\\\\c\\u000d\\u000ad\u{fffd}e\u{e4}\\u007f";
+        assert_eq!(line, json.as_bytes());
+    }
+
+    #[test]
+    fn messages_have_the_same_schema() {
+        let line = message_json("cannot log to \"x\"", UNIX_MS);
+        assert_eq!(
+            String::from_utf8(line).unwrap(),
+            "{\"time\":\"1994-11-06T08:49:37.042Z\",\"kind\":\"message\",\
+             \"message\":\"cannot log to \\\"x\\\"\"}\n"
+        );
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_standard_library() {
+        for number in [0, 1, 9, 10, 99, 12_345, u64::MAX] {
+            for digits in [1, 3, 6] {
+                let mut out = Vec::new();
+                push_number(number, digits, &mut out);
+                assert_eq!(String::from_utf8(out).unwrap(), format!("{number:0digits$}"));
+            }
+        }
+    }
+
+    #[test]
+    fn times_have_the_form_of_the_common_log_format() {
+        assert_eq!(Clock::at(784_111_777).common, *b"06/Nov/1994:08:49:37 +0000");
+    }
+}

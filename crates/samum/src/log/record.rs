@@ -1,0 +1,220 @@
+//! The entries of requests for logs and metrics, kept until their responses have been sent.
+
+use core::ops::Range;
+use core::time::Duration;
+use std::rc::Rc;
+
+use http::{Field, Head, Status, Target};
+use ring::Time;
+use sendfile::Failure;
+
+use super::LogId;
+use crate::metrics::{MethodLabel, Observation, SiteLabel, StatusLabel};
+
+/// The places where the requests of a site are recorded.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    /// The name of the site.
+    pub(crate) site: Box<str>,
+    pub(crate) log: Option<LogId>,
+    /// The label of the site, if requests are counted.
+    pub(crate) label: Option<SiteLabel>,
+}
+
+/// The entry of a request.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) recording: Rc<Recording>,
+    /// The time at which its head was complete; for bytes that were no request, the time of the refusal.
+    pub(crate) began: Time,
+    /// The same, in milliseconds since 1970.
+    pub(crate) unix_ms: i64,
+    pub(super) method: MethodLabel,
+    pub(crate) status: Status,
+    /// The time for which it has waited for a disk.
+    pub(crate) disk_wait: Duration,
+    /// Position of the body in the connection's stream.
+    pub(crate) body_at: u64,
+    /// Length of the whole body.
+    pub(crate) body_bytes: u64,
+    /// Empty if there is no log.
+    pub(super) text: Text,
+}
+
+/// The text of a request that a log shows, in one allocation.
+#[derive(Debug, Default)]
+pub(super) struct Text {
+    /// The request line, the referrer and the user agent.
+    bytes: Vec<u8>,
+    request: usize,
+    referer: usize,
+    method: usize,
+    path: Range<usize>,
+}
+
+/// The beginning of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Began {
+    pub(crate) at: Time,
+    pub(crate) unix_ms: i64,
+    /// The time for which its answer has waited for a disk.
+    pub(crate) disk_wait: Duration,
+}
+
+/// The reason why a response did not leave to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// The client closed the connection.
+    Client,
+    /// The client took too little, or nothing came of a request's body, for too long.
+    Timeout,
+    /// The disk failed, or did not answer in time.
+    Disk,
+    /// The file became shorter.
+    Truncated,
+    /// What makes the response failed.
+    Handler,
+    /// The server ended the connection: memory or a place was needed, or the server shut down.
+    Server,
+}
+
+impl Record {
+    /// Makes the entry of a request; without a head, of bytes that were no request. The position of its
+    /// body is set later.
+    pub(crate) fn new(
+        recording: Rc<Recording>,
+        head: Option<&Head<'_>>,
+        status: Status,
+        began: Began,
+    ) -> Box<Self> {
+        let text = if recording.log.is_some() { Text::new(head) } else { Text::default() };
+        let Began { at, unix_ms, disk_wait } = began;
+        let method = head.map_or(MethodLabel::NONE, |head| MethodLabel::of(head.method));
+        let (body_at, body_bytes) = (0, 0);
+        let record = Self {
+            recording,
+            began: at,
+            unix_ms,
+            method,
+            status,
+            disk_wait,
+            body_at,
+            body_bytes,
+            text,
+        };
+        Box::new(record)
+    }
+
+    /// The numbers of the request, if it is counted: `body_bytes` of its body have been sent by now.
+    pub(crate) fn observation(&self, body_bytes: u64, now: Time) -> Option<Observation> {
+        Some(Observation {
+            site: self.recording.label?,
+            method: self.method,
+            status: StatusLabel::of(self.status),
+            duration: now.since(self.began),
+            body_bytes,
+            disk_wait: self.disk_wait,
+        })
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<Self>() + self.text.bytes.capacity()
+    }
+}
+
+impl Text {
+    fn new(head: Option<&Head<'_>>) -> Self {
+        let Some(head) = head else {
+            return Self { bytes: b"-".to_vec(), request: 1, referer: 1, ..Self::default() };
+        };
+        let referer = head.field(Field::Referer).unwrap_or_default();
+        let user_agent = head.field(Field::UserAgent).unwrap_or_default();
+        let method = head.method.as_bytes().len();
+        let (path, query) = match head.target {
+            Target::Origin { path, query } => (path.len(), query.map_or(0, <[u8]>::len)),
+            Target::Asterisk => (1, 0),
+            Target::Authority => (head.host().unwrap_or_default().len(), 0),
+        };
+        // Blanks, the question mark and the version have a dozen bytes.
+        let mut bytes =
+            Vec::with_capacity(method + path + query + referer.len() + user_agent.len() + 16);
+        head.request_line(&mut bytes);
+        let request = bytes.len();
+        bytes.extend_from_slice(referer);
+        let referer = bytes.len();
+        bytes.extend_from_slice(user_agent);
+        Self { bytes, request, referer, method, path: method + 1..method + 1 + path }
+    }
+
+    /// The request line; `-` for bytes that were no request.
+    pub(super) fn request(&self) -> &[u8] {
+        &self.bytes[..self.request]
+    }
+
+    pub(super) fn method(&self) -> &[u8] {
+        &self.bytes[..self.method]
+    }
+
+    /// The path without the query.
+    pub(super) fn path(&self) -> &[u8] {
+        &self.bytes[self.path.clone()]
+    }
+
+    pub(super) fn referer(&self) -> &[u8] {
+        &self.bytes[self.request..self.referer]
+    }
+
+    pub(super) fn user_agent(&self) -> &[u8] {
+        &self.bytes[self.referer..]
+    }
+}
+
+impl Cut {
+    /// The reason that a failure is.
+    pub(crate) const fn of(failure: Failure) -> Self {
+        match failure {
+            Failure::Gone => Self::Client,
+            Failure::Late | Failure::Unreadable(_) => Self::Disk,
+            Failure::Truncated => Self::Truncated,
+            Failure::Unfinished => Self::Handler,
+            Failure::NoMemory(_) | Failure::Unexpected(_) => Self::Server,
+        }
+    }
+
+    pub(super) const fn text(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Timeout => "timeout",
+            Self::Disk => "disk",
+            Self::Truncated => "truncated",
+            Self::Handler => "handler",
+            Self::Server => "server",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{FieldIndex, Method, Version};
+
+    use super::*;
+
+    fn text(target: Target<'_>, host: Option<&[u8]>) -> Text {
+        let (version, index) = (Version::Http11, FieldIndex::EMPTY);
+        Text::new(Some(&Head::new(Method::Get, target, version, host, b"", index)))
+    }
+
+    #[test]
+    fn the_parts_of_a_request_are_found_again() {
+        let origin = text(Target::Origin { path: b"/a/b", query: Some(b"c=d") }, None);
+        assert_eq!(origin.request(), b"GET /a/b?c=d HTTP/1.1");
+        assert_eq!((origin.method(), origin.path()), (&b"GET"[..], &b"/a/b"[..]));
+        assert_eq!((origin.referer(), origin.user_agent()), (&b""[..], &b""[..]));
+        assert_eq!(text(Target::Asterisk, None).path(), b"*");
+        assert_eq!(text(Target::Authority, Some(b"a:80")).path(), b"a:80");
+        let none = Text::new(None);
+        assert_eq!((none.request(), none.method(), none.path()), (&b"-"[..], &b""[..], &b""[..]));
+        assert_eq!((none.referer(), none.user_agent()), (&b""[..], &b""[..]));
+    }
+}

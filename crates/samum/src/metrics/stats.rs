@@ -1,0 +1,66 @@
+//! The numbers of a worker that have no labels of requests.
+
+/// Declares [`Stats`] and the order of its values from one table.
+macro_rules! stats {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Numbers of a worker: counters since it began, unless another meaning is given.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Stats {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Stats {
+            /// The number of numbers.
+            pub(crate) const COUNT: usize = [$(stringify!($name)),*].len();
+
+            /// All numbers in order.
+            pub(crate) const fn values(&self) -> [u64; Self::COUNT] {
+                [$(self.$name),*]
+            }
+
+            /// The same from their values in order.
+            pub(crate) const fn from_values([$($name),*]: [u64; Self::COUNT]) -> Self {
+                Self { $($name),* }
+            }
+        }
+    };
+}
+
+stats! {
+    /// Connections accepted.
+    accepted,
+    /// Connections that are open now.
+    connections,
+    /// Responses begun.
+    responses,
+    /// Requests that are being answered now.
+    active_requests,
+    /// Responses cut off because a file became shorter while it was being sent.
+    truncated,
+    /// Opens, stats and reads that failed for another reason than "not found" or "not permitted".
+    disk_errors,
+    /// Requests answered 503, and responses cut off, because a disk did not answer in time.
+    disk_timeouts,
+    /// Connections closed because their peer took less than the minimum rate for too long.
+    slow_peers,
+    /// Connections closed because their peer sent nothing, or no complete request, for too long.
+    timeouts,
+    /// Those of them that were idle: nothing came.
+    idle_timeouts,
+    /// Those of them that sent a part of a request.
+    header_timeouts,
+    /// Idle connections closed to make room for new ones.
+    idle_closed,
+    /// Lines dropped because they could not be written to a log.
+    log_lines_dropped,
+    /// Times that accepting stopped because descriptors ran out.
+    descriptor_shortages,
+    /// Ranges of files that were resident when they were sent.
+    residency_hits,
+    /// Their bytes.
+    residency_hit_bytes,
+    /// Reads of ranges of files that were not resident.
+    residency_misses,
+    /// Bytes that they have brought.
+    residency_miss_bytes,
+}
