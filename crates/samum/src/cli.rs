@@ -9,8 +9,11 @@ use clap::{Args, Parser, Subcommand};
 use sendfile::{Policy, Window};
 
 use crate::LogFormat;
+use crate::config::file::{self, Errors, Loaded};
 use crate::config::value::{self, Cache, Driver, Etag};
-use crate::config::{Address, Config, FileRules, Files, Log, LogTarget, Server, Tuning};
+use crate::config::{
+    Address, Config, ErrorFormat, FileRules, Files, Log, LogTarget, Machine, Prefix, Server,
+};
 use crate::preload::Preload;
 
 /// A file server that never waits for the disk.
@@ -28,9 +31,16 @@ pub struct Cli {
 /// A subcommand.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve a directory over HTTP
+    /// Serve a directory, or the sites of a configuration file, over HTTP
     #[command(long_about = SERVE_ABOUT)]
-    Serve(Serve),
+    Serve(Box<Serve>),
+    /// Check a configuration file, and print it with all defaults
+    #[command(long_about = CHECK_ABOUT)]
+    Check {
+        /// The configuration file
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
     /// Run another server so that its sendfile(2) does not wait for the disk
     #[command(long_about = PRELOAD_ABOUT)]
     Preload(PreloadArgs),
@@ -41,9 +51,18 @@ pub enum Command {
     },
     /// Print the man page (`samum man | man -l -`)
     Man,
+    /// Print the reference of configuration files, in Markdown
+    #[command(hide = true)]
+    ConfigurationReference,
 }
 
-const SERVE_ABOUT: &str = "Serve a directory over HTTP/1.1.\n\n\
+const CHECK_ABOUT: &str = "Check a configuration file, and print it with all defaults.\n\n\
+    All errors of the file, and of those that it includes, are reported with file, line and column. Then the \
+    directories and logs are opened, and the addresses are bound and let go. An address in use is an error, unless \
+    the server that has it shares it, or answers at the control socket of the configuration: then it is probably \
+    the samum that runs, and the check warns only. Exits with 0, or with 1 if there was an error.";
+
+const SERVE_ABOUT: &str = "Serve a directory, or the sites of a configuration file, over HTTP/1.1.\n\n\
     No request waits while another reads from the disk: files in the page cache are sent by \
     sendfile(2), others are read in the background. On SIGTERM or SIGINT the server accepts no more \
     connections, completes the responses that it has begun (within 30 seconds), and exits with 0; on a \
@@ -98,12 +117,17 @@ impl PreloadArgs {
 }
 
 /// The arguments of `samum serve`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Serve {
     /// The directory to serve. Nothing outside it can be reached, not even through symbolic links. If
     /// another directory takes its place (a deploy), that is served within a second
     #[arg(value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
+
+    /// Serve what a configuration file says. Flags that are keys of its [server] override them, and --log
+    /// and --log-format override the logs of all sites; other flags cannot be given beside it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "listen", "index", "listing", "cache", "etag", "readahead"])]
+    pub config: Option<PathBuf>,
 
     /// The address to listen on: ADDRESS:PORT, with an IPv6 address in brackets, or
     /// unix:PATH, optionally followed by ,mode=660 and ,owner=USER:GROUP. May be repeated. With port 0
@@ -111,13 +135,9 @@ pub struct Serve {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = parse_address)]
     pub listen: Vec<Address>,
 
-    /// Worker threads [default: one per core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub threads: Option<u16>,
-
-    /// The kernel interface to use; `auto` is io_uring where the kernel has and allows it
-    #[arg(long, value_enum, default_value_t = Driver::Auto)]
-    pub driver: Driver,
+    /// The flags that are keys of `[server]`.
+    #[command(flatten)]
+    pub server: ServerFlags,
 
     /// The file that is served for its directory
     #[arg(long, value_name = "NAME", default_value = "index.html", value_parser = value::index)]
@@ -140,39 +160,64 @@ pub struct Serve {
     pub readahead: u64,
 
     /// The access log: a file to append to (reopened on SIGHUP and SIGUSR1), `-` for standard
-    /// output, or `none`
-    #[arg(long, value_name = "FILE|-|none", default_value = "none")]
-    pub log: String,
+    /// output, or `none` [default: none]
+    #[arg(long, value_name = "FILE|-|none")]
+    pub log: Option<String>,
 
-    /// The format of the access log
-    #[arg(long, value_enum, default_value_t = LogFormat::Combined)]
-    pub log_format: LogFormat,
+    /// The format of the access log [default: combined]
+    #[arg(long, value_enum)]
+    pub log_format: Option<LogFormat>,
+}
+
+/// The flags of `samum serve` that are keys of `[server]`. The defaults are those of [`Server`].
+#[derive(Clone, Debug, Default, Args)]
+pub struct ServerFlags {
+    /// Worker threads [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(value::THREADS))]
+    pub threads: Option<u16>,
+
+    /// The kernel interface to use; `auto` is io_uring where the kernel has and allows it [default: auto]
+    #[arg(long, value_enum)]
+    pub driver: Option<Driver>,
+
+    /// The Unix socket for `samum reload`, which only the user of the server may use [default: none]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+
+    /// The proxies that are believed when they say for which client they ask: addresses and ranges such as
+    /// 10.0.0.0/8. May be repeated [default: none]
+    #[arg(long, value_name = "RANGE", value_parser = value::prefix, value_delimiter = ',')]
+    pub trusted_proxies: Vec<Prefix>,
+
+    /// The format of messages on standard error [default: text]
+    #[arg(long, value_enum)]
+    pub error_format: Option<ErrorFormat>,
 
     /// The maximum number of connections. Beyond it, a new connection replaces the one that has been
-    /// idle for longest; while none is idle, it waits
-    #[arg(long, value_name = "N", default_value_t = 16384, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
-    pub max_connections: u32,
+    /// idle for longest; while none is idle, it waits [default: 16384]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(value::CONNECTIONS))]
+    pub max_connections: Option<u32>,
 
-    /// Close a connection without a request after S seconds
-    #[arg(long, value_name = "S", default_value = "75", value_parser = value::seconds)]
-    pub timeout_idle: Duration,
+    /// Close a connection without a request after S seconds [default: 75]
+    #[arg(long, value_name = "S", value_parser = value::seconds)]
+    pub timeout_idle: Option<Duration>,
 
-    /// Answer 408 to a request that is not complete after S seconds
-    #[arg(long, value_name = "S", default_value = "20", value_parser = value::seconds)]
-    pub timeout_header: Duration,
+    /// Answer 408 to a request that is not complete after S seconds [default: 20]
+    #[arg(long, value_name = "S", value_parser = value::seconds)]
+    pub timeout_header: Option<Duration>,
 
-    /// Close a connection whose client takes less than --rate-min for S seconds
-    #[arg(long, value_name = "S", default_value = "30", value_parser = value::seconds)]
-    pub timeout_send: Duration,
+    /// Close a connection whose client takes less than --rate-min for S seconds [default: 30]
+    #[arg(long, value_name = "S", value_parser = value::seconds)]
+    pub timeout_send: Option<Duration>,
 
     /// Answer 503 to a request whose file the disk has not brought after S seconds, and close the
-    /// connection if its response has begun
-    #[arg(long, value_name = "S", default_value = "30", value_parser = value::seconds)]
-    pub timeout_disk: Duration,
+    /// connection if its response has begun [default: 30]
+    #[arg(long, value_name = "S", value_parser = value::seconds)]
+    pub timeout_disk: Option<Duration>,
 
-    /// Bytes per second that a client must take while a response waits for it
-    #[arg(long, value_name = "BYTES/S", default_value = "64", value_parser = value::bytes)]
-    pub rate_min: u64,
+    /// Bytes per second that a client must take while a response waits for it [default: 64]
+    #[arg(long, value_name = "BYTES/S", value_parser = value::bytes_per_second)]
+    pub rate_min: Option<u64>,
 }
 
 const CACHE_HELP: &str = "Which files stay in the page cache after they were read.\n\n\
@@ -196,39 +241,72 @@ const ETAG_HELP: &str = "How the ETag of a file is made. All ETags are strong: a
     of the kernel's clock (1 to 10 ms).";
 
 impl Serve {
-    /// Converts the arguments.
-    #[must_use]
-    pub fn config(self) -> Config {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let rules = FileRules {
-            index: self.index,
-            listing: self.listing,
-            policy: Policy { caching: self.cache.into(), window: Window::of(self.readahead) },
-            tags: self.etag.into(),
-            ..FileRules::default()
+    /// Makes the configuration: reads its file, or takes the directory.
+    ///
+    /// # Errors
+    ///
+    /// Those of the configuration file.
+    pub fn load(&self) -> Result<Loaded, Errors> {
+        let mut loaded = match &self.config {
+            Some(path) => file::load(path, &mut Machine::new()?)?,
+            None => Loaded::of(self.directory()),
         };
-        let target = match self.log.as_str() {
+        let config = &mut loaded.config;
+        self.server.override_keys(&mut config.server);
+        let target = self.log.as_deref().map(|log| match log {
             "none" => LogTarget::None,
             "-" => LogTarget::Stdout,
             path => LogTarget::File(path.into()),
+        });
+        for site in &mut config.sites {
+            set(&mut site.log.target, target.as_ref());
+            set(&mut site.log.format, self.log_format.as_ref());
+        }
+        Ok(loaded)
+    }
+
+    /// The configuration of one directory.
+    fn directory(&self) -> Config {
+        let window = Window::of(self.readahead);
+        let rules = FileRules {
+            index: self.index.clone(),
+            listing: self.listing,
+            policy: Policy { caching: self.cache.into(), window },
+            tags: self.etag.into(),
+            ..FileRules::default()
         };
-        let server = Server {
-            threads: self.threads.map_or(cores, usize::from),
-            driver: self.driver.into(),
-            tuning: Tuning {
-                connections_max: usize::try_from(self.max_connections).unwrap_or(usize::MAX),
-                timeout_idle: self.timeout_idle,
-                timeout_header: self.timeout_header,
-                timeout_send: self.timeout_send,
-                timeout_disk: self.timeout_disk,
-                rate_min: self.rate_min,
-                ..Tuning::default()
-            },
-            ..Server::default()
-        };
-        let files = Files { root: self.dir, rules };
-        let log = Log { target, format: self.log_format };
-        Config::of_directory(files, self.listen, log, server)
+        let server = Server { threads: Machine::cores(), ..Server::default() };
+        let files = Files { root: self.dir.clone(), rules };
+        Config::of_directory(files, self.listen.clone(), Log::default(), server)
+    }
+}
+
+impl ServerFlags {
+    /// Puts what was given in the place of what a file says.
+    fn override_keys(&self, server: &mut Server) {
+        let number = |number: &u32| usize::try_from(*number).unwrap_or(usize::MAX);
+        set(&mut server.threads, self.threads.map(usize::from).as_ref());
+        set(&mut server.driver, self.driver.map(Into::into).as_ref());
+        if self.control.is_some() {
+            server.control.clone_from(&self.control);
+        }
+        if !self.trusted_proxies.is_empty() {
+            server.trusted_proxies.clone_from(&self.trusted_proxies);
+        }
+        set(&mut server.error_format, self.error_format.as_ref());
+        let tuning = &mut server.tuning;
+        set(&mut tuning.connections_max, self.max_connections.as_ref().map(number).as_ref());
+        set(&mut tuning.timeout_idle, self.timeout_idle.as_ref());
+        set(&mut tuning.timeout_header, self.timeout_header.as_ref());
+        set(&mut tuning.timeout_send, self.timeout_send.as_ref());
+        set(&mut tuning.timeout_disk, self.timeout_disk.as_ref());
+        set(&mut tuning.rate_min, self.rate_min.as_ref());
+    }
+}
+
+fn set<T: Clone>(to: &mut T, value: Option<&T>) {
+    if let Some(value) = value {
+        to.clone_from(value);
     }
 }
 

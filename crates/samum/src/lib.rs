@@ -20,6 +20,7 @@
 mod access;
 mod account;
 mod budget;
+pub mod check;
 pub mod cli;
 pub mod config;
 mod content;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
-use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, Uid};
+use rustix::fs::{Access, AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, ipproto, listen, socket_with, sockopt,
@@ -46,6 +46,57 @@ pub(crate) fn open(
         }
     };
     opened.map_err(|error| explain(address, error))
+}
+
+/// The result of a try to listen on an address, without listening.
+#[derive(Debug)]
+pub(crate) enum Probe {
+    /// A server could listen. The socket, if there is one, keeps the address until it is dropped.
+    Free(Option<OwnedFd>),
+    /// Another server listens there. `is_shared` if it lets other servers of its user do so, too.
+    InUse { is_shared: bool, why: String },
+}
+
+/// Finds out whether a server could listen on an address. No client can connect meanwhile.
+pub(crate) fn probe(address: &Address) -> Result<Probe, String> {
+    let tried = match address {
+        Address::Ip(ip) => socket_for(ip, false).map(Some),
+        Address::Unix(unix) => {
+            Owner::look_up(unix).map_err(|why| cannot_listen(address, &why))?;
+            probe_unix(&unix.path).map(|()| None)
+        }
+    };
+    match (tried, address) {
+        (Ok(socket), _) => Ok(Probe::Free(socket)),
+        (Err(Errno::ADDRINUSE), Address::Ip(ip)) => {
+            let is_shared = socket_for(ip, true).is_ok();
+            Ok(Probe::InUse { is_shared, why: explain(address, Errno::ADDRINUSE) })
+        }
+        (Err(Errno::ADDRINUSE), Address::Unix(_)) => {
+            Ok(Probe::InUse { is_shared: false, why: explain(address, Errno::ADDRINUSE) })
+        }
+        (Err(error), _) => Err(explain(address, error)),
+    }
+}
+
+/// Finds out whether a Unix socket could be made: nothing else is at the path, no server listens there, and
+/// its directory can be written to.
+fn probe_unix(path: &Path) -> Result<(), Errno> {
+    let address = SocketAddrUnix::new(path)?;
+    if rustix::fs::lstat(path).is_ok() && (!is_socket(path) || answers(&address)) {
+        return Err(Errno::ADDRINUSE);
+    }
+    rustix::fs::access(directory_of(path), Access::WRITE_OK | Access::EXEC_OK)
+}
+
+/// Returns whether a server listens on a Unix socket.
+pub(crate) fn answers(address: &SocketAddrUnix) -> bool {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    // A server whose queue is full answers with EAGAIN.
+    socket.is_ok_and(|socket| {
+        matches!(rustix::net::connect(socket, address), Ok(()) | Err(Errno::AGAIN))
+    })
 }
 
 /// Tries again for [`IN_USE_MAX`] if the address is in use.
@@ -174,10 +225,8 @@ fn bind_unix(socket: &OwnedFd, address: &SocketAddrUnix, mode: Option<u32>) -> R
 /// directory of the socket, so no lock file is left behind. `None` if the directory cannot be locked;
 /// then the server works without the lock.
 fn lock_directory(path: &Path) -> Option<OwnedFd> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory =
-        rustix::fs::open(parent.unwrap_or_else(|| Path::new(".")), flags, Mode::empty()).ok()?;
+    let directory = rustix::fs::open(directory_of(path), flags, Mode::empty()).ok()?;
     let deadline = Instant::now() + LOCK_MAX;
     loop {
         match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
@@ -188,6 +237,12 @@ fn lock_directory(path: &Path) -> Option<OwnedFd> {
             Err(_) => return None,
         }
     }
+}
+
+/// The directory in which a path names a file.
+fn directory_of(path: &Path) -> &Path {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or_else(|| Path::new("."))
 }
 
 /// The name of a Unix socket in the file system. It is removed when the server ends.

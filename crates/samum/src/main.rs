@@ -1,16 +1,26 @@
 //! The command `samum`.
 
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 use samum::cli::{Cli, Command};
+use samum::config::file::Errors;
+use samum::config::{Message, reference};
 use samum::{preload, server};
 
 fn main() -> ExitCode {
     // clap itself exits with 2 for arguments that it does not understand, and with 0 for --help.
     let result = match Cli::parse().command {
-        Command::Serve(serve) => server::run(&serve.config()),
+        Command::Serve(serve) => {
+            serve.load().map_err(|errors| explain(&errors)).and_then(|loaded| {
+                tell(&loaded.warnings);
+                server::run(&loaded.config)
+            })
+        }
+        Command::Check { file } => check(&file),
+        Command::ConfigurationReference => print(reference::markdown().as_bytes()),
         Command::Preload(arguments) => preload::exec(&arguments.preload()),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -29,14 +39,36 @@ fn main() -> ExitCode {
     }
 }
 
+/// Checks a configuration file, and prints it.
+fn check(file: &Path) -> Result<(), String> {
+    let checked = samum::check::check(file).map_err(|errors| explain(&errors))?;
+    tell(&checked.warnings);
+    print(checked.text.as_bytes())
+}
+
+/// Writes the errors of a configuration to standard error, and sums them up.
+fn explain(errors: &Errors) -> String {
+    tell(&errors.0);
+    "the configuration is not used, because of errors in it".to_owned()
+}
+
+/// Writes messages, whose text is safe for terminals, to standard error.
+fn tell(messages: &[Message]) {
+    for message in messages {
+        // If standard error is closed, the exit code alone reports the error.
+        let _ = writeln!(io::stderr(), "{message}");
+    }
+}
+
 /// Prints one page for the command and its subcommands.
 fn man() -> Result<(), String> {
     let mut page = Vec::new();
     let command = Cli::command();
     let write = |page: &mut Vec<u8>| -> io::Result<()> {
         clap_mangen::Man::new(command.clone()).render(page)?;
-        for sub in
-            command.get_subcommands().filter(|sub| ["serve", "preload"].contains(&sub.get_name()))
+        for sub in command
+            .get_subcommands()
+            .filter(|sub| ["serve", "check", "preload"].contains(&sub.get_name()))
         {
             let man = clap_mangen::Man::new(sub.clone());
             writeln!(page, ".SH \"SAMUM {}\"", sub.get_name().to_uppercase())?;

@@ -2,6 +2,7 @@
 //! which things were said.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use super::message::Place;
 use super::{Access, Action, Address, FileRules, HeaderRule, Limits, Log, Pattern, Server};
@@ -27,6 +28,7 @@ pub(super) struct SiteDraft {
     /// The place at which it is said to be a default site.
     pub(super) default: Option<Place>,
     pub(super) log: Log,
+    pub(super) log_place: Place,
     pub(super) shared: Shared,
     pub(super) routes: Vec<RouteDraft>,
 }
@@ -41,6 +43,17 @@ pub(super) struct RouteDraft {
     /// The actions; exactly one, if it is right.
     pub(super) actions: Vec<(Action, Place)>,
     pub(super) shared: Shared,
+}
+
+/// A thing outside the files that a configuration names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Thing {
+    /// A directory to serve.
+    Directory(PathBuf),
+    /// The file of a log.
+    Log(PathBuf),
+    /// An address to listen on.
+    Address(Address),
 }
 
 /// What a route has from its site, unless it says otherwise. A route begins with a copy of that of its
@@ -71,6 +84,7 @@ impl SiteDraft {
             hosts: Vec::new(),
             default: None,
             log: Log::default(),
+            log_place: place,
             shared: Shared::default(),
             routes: Vec::new(),
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use toml::de::DeTable;
 
-use super::draft::Draft;
+use super::draft::{Draft, Thing};
 use super::message::{Message, Notes, Place, Source};
 use super::node::{Origin, Table};
 use super::{Config, Pattern, Server, keys, resolve};
@@ -27,6 +27,9 @@ pub trait Environment {
 
     /// The number of workers, unless a file says it.
     fn threads(&self) -> usize;
+
+    /// Returns the one path by which a file is known that has several, or the path itself.
+    fn canonical(&mut self, path: &Path) -> PathBuf;
 
     /// Returns the bytes of a file.
     ///
@@ -51,8 +54,31 @@ pub struct Loaded {
     pub config: Config,
     /// Probable mistakes that are no errors.
     pub warnings: Vec<Message>,
-    /// A hash of the names and bytes of all files, as hexadecimal digits.
-    pub digest: String,
+    /// A hash of the names and bytes of all files, as hexadecimal digits; `None` without files.
+    pub digest: Option<String>,
+    sources: Vec<Source>,
+    places: HashMap<Thing, Place>,
+}
+
+impl Loaded {
+    /// A configuration that is in no file.
+    #[must_use]
+    pub fn of(config: Config) -> Self {
+        let (warnings, sources, places) = (Vec::new(), Vec::new(), HashMap::new());
+        Self { config, warnings, digest: None, sources, places }
+    }
+
+    /// Makes an error about a thing, with the place that names it first.
+    #[must_use]
+    pub fn error(&self, thing: &Thing, text: &str) -> Message {
+        Message::error(self.places.get(thing).copied(), text, &self.sources)
+    }
+
+    /// Makes a warning about a thing, in the same way.
+    #[must_use]
+    pub fn warning(&self, thing: &Thing, text: &str) -> Message {
+        Message::warning(self.places.get(thing).copied(), text, &self.sources)
+    }
 }
 
 /// The errors of a configuration; at least one.
@@ -76,22 +102,22 @@ pub fn load(path: &Path, environment: &mut dyn Environment) -> Result<Loaded, Er
         notes: Notes::default(),
         hash: blake3::Hasher::new(),
     };
-    loader.load(path, None, &mut Vec::new());
+    loader.load(path, None, 0);
     let Loader { sources, draft, mut notes, hash, .. } = loader;
-    let config = resolve::resolve(draft, &mut notes);
+    let (config, places) = resolve::resolve(draft, &mut notes);
     let (errors, warnings) = notes.into_messages(&sources);
     if !errors.is_empty() {
         return Err(Errors(errors));
     }
-    let digest = hash.finalize().to_hex().to_string();
-    Ok(Loaded { config, warnings, digest })
+    let digest = Some(hash.finalize().to_hex().to_string());
+    Ok(Loaded { config, warnings, digest, sources, places })
 }
 
 /// The state of [`load`].
 struct Loader<'a> {
     environment: &'a mut dyn Environment,
     sources: Vec<Source>,
-    /// The files that were read, or are being read, by their absolute paths.
+    /// The files that were read, or are being read, by their canonical paths.
     seen: HashMap<PathBuf, State>,
     bytes_left: u64,
     draft: Draft,
@@ -107,12 +133,13 @@ enum State {
 }
 
 impl Loader<'_> {
-    /// Reads a file, which was named at `place`; `above` are the files that include it.
-    fn load(&mut self, path: &Path, place: Option<Place>, above: &mut Vec<PathBuf>) {
+    /// Reads a file, which was named at `place`, `depth` files below the first one.
+    fn load(&mut self, path: &Path, place: Option<Place>, depth: usize) {
         let shown = path.display();
         let absolute: PathBuf =
             self.environment.working_directory().join(path).components().collect();
-        match self.seen.get(&absolute) {
+        let canonical = self.environment.canonical(&absolute);
+        match self.seen.get(&canonical) {
             Some(State::Open) => {
                 return self.notes.error(place, format!("{shown} includes itself"));
             }
@@ -121,7 +148,7 @@ impl Loader<'_> {
             }
             None => {}
         }
-        if above.len() > DEPTH_MAX {
+        if depth > DEPTH_MAX {
             let text = format!("{shown}: more than {DEPTH_MAX} files include each other");
             return self.notes.error(place, text);
         }
@@ -142,17 +169,15 @@ impl Loader<'_> {
         self.hash.update(absolute.as_os_str().as_encoded_bytes());
         self.hash.update(&(bytes.len() as u64).to_le_bytes());
         self.hash.update(&bytes);
-        self.seen.insert(absolute.clone(), State::Open);
+        self.seen.insert(canonical.clone(), State::Open);
         self.parse(path, &absolute, bytes);
         let included = core::mem::take(&mut self.draft.includes);
-        above.push(absolute.clone());
         for (pattern, place) in included {
             for path in self.find(path, &pattern, place) {
-                self.load(&path, Some(place), above);
+                self.load(&path, Some(place), depth + 1);
             }
         }
-        above.pop();
-        self.seen.insert(absolute, State::Read);
+        self.seen.insert(canonical, State::Read);
     }
 
     /// Adds what a file says to the draft.
@@ -172,13 +197,19 @@ impl Loader<'_> {
         }
         let (document, errors) = DeTable::parse_recoverable(&text);
         let mut is_readable = true;
+        let mut last = None;
         for error in &errors {
-            let message = error.message();
-            let place =
-                error.span().map_or_else(|| Place::start(file), |span| Place::new(file, span));
-            self.notes.error(place, message);
             // What remains after another error may mean something else.
-            is_readable &= message == "duplicate key";
+            is_readable &= error.message() == "duplicate key";
+            let span = error.span().unwrap_or_default();
+            // Further errors in the same line mostly follow from the first.
+            let is_same_line = |last: usize| {
+                text.get(last..span.start).is_some_and(|between| !between.contains('\n'))
+            };
+            if !last.is_some_and(is_same_line) {
+                self.notes.error(Place::new(file, span.clone()), error.message());
+            }
+            last = Some(span.start);
         }
         if !is_readable {
             return;
@@ -239,6 +270,12 @@ fn explain(error: &io::Error) -> String {
             format!("the files have more than {} MiB together", BYTES_MAX >> 20)
         }
         _ => error.to_string(),
+    }
+}
+
+impl From<String> for Errors {
+    fn from(text: String) -> Self {
+        Self(vec![Message::error(None, &text, &[])])
     }
 }
 

@@ -318,6 +318,7 @@ const SITE: &[Key<SiteDraft, Site>] = &[
         example: r#"{ file = "/var/log/samum/example.log", format = "json" }"#,
         doc: "The access log of all routes of the site.",
         read: |site, node, notes| {
+            site.log_place = node.place;
             if node.is_table() {
                 let Some(table) = node.table(notes) else { return };
                 read_keys(&mut site.log, LOG, "log", table, notes);

@@ -41,6 +41,11 @@ impl Environment for Machine {
         Self::cores()
     }
 
+    fn canonical(&mut self, path: &Path) -> PathBuf {
+        // What has no canonical path, such as a pipe, has one name only.
+        path.canonicalize().unwrap_or_else(|_| path.to_owned())
+    }
+
     fn read(&mut self, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         // One byte more tells a file that is too large.

@@ -62,6 +62,18 @@ pub struct Message {
     pub excerpt: Option<String>,
 }
 
+impl Message {
+    /// Makes an error about a place.
+    pub(super) fn error(place: Option<Place>, text: &str, sources: &[Source]) -> Self {
+        Note { place, text: text.to_owned(), other: None }.message(sources, "error")
+    }
+
+    /// Makes a warning about a place.
+    pub(super) fn warning(place: Option<Place>, text: &str, sources: &[Source]) -> Self {
+        Note { place, text: text.to_owned(), other: None }.message(sources, "warning")
+    }
+}
+
 impl Place {
     /// Makes a place; files have at most 4 GiB.
     pub(super) fn new(file: usize, bytes: Range<usize>) -> Self {

@@ -26,6 +26,7 @@ pub use crate::access::{Access, AddressSet, Prefix};
 use crate::budget::WORKER_BYTES_MAX;
 pub use crate::pattern::Pattern;
 pub use address::{Address, UnixSocket};
+pub use draft::Thing;
 pub use machine::Machine;
 pub use message::Message;
 

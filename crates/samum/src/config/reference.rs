@@ -53,7 +53,9 @@ DIR, `--listen` and the flags for files cannot be given.
 
 **Errors.** A configuration is used as a whole or not at all. `samum check` reports all errors of all files, each with file, line and column, and
 then warns of what is probably a mistake: routes and sites that no request reaches, patterns that match nothing. It opens the directories and the
-logs, and binds the addresses and lets them go. It prints the configuration with all defaults, and exits with 0, or with 1 if there was an error.
+logs for a moment, and binds the addresses without listening. An address that another process has is an error. If that process lets other servers of
+its user share the address, as samum with several workers does, or if a server answers at `control`, it is probably the samum that runs, and there
+is a warning only. If there was no error, `samum check` prints the configuration with all defaults and exits with 0, else with 1.
 
 **Limits.** 16,384 files of 64 MiB together, 8 that include each other in a row, 50 errors and 50 warnings shown.
 
@@ -90,7 +92,51 @@ fn section_text(section: &Section) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::path::Path;
+
+    use clap::CommandFactory as _;
+
+    use crate::cli::Cli;
+    use crate::config::keys;
+
+    /// Flags that are no keys, and `log.format`.
+    const OTHER_FLAGS: [&str; 2] = ["config", "log-format"];
+
+    #[test]
+    fn flags_have_the_words_and_defaults_of_keys() {
+        let mut rows = BTreeMap::new();
+        for section in keys::sections().into_iter().take(5) {
+            rows.extend(section.rows.into_iter().map(|row| (row.name, row)));
+        }
+        let command = Cli::command();
+        let serve = command.find_subcommand("serve").unwrap();
+        for flag in serve.get_arguments().filter(|flag| flag.get_long().is_some()) {
+            let long = flag.get_long().unwrap();
+            if OTHER_FLAGS.contains(&long) {
+                continue;
+            }
+            let row = rows.get(long).unwrap_or_else(|| panic!("--{long} is no key"));
+            let help = flag.get_help().unwrap().to_string();
+            let of_flag = flag.get_default_values().first().map(|value| value.to_str().unwrap());
+            let of_flag = of_flag.map(str::to_owned).or_else(|| {
+                let (_, text) = help.rsplit_once("[default: ")?;
+                text.strip_suffix(']').map(str::to_owned)
+            });
+            let of_key = row.default.trim_matches(['`', '[', ']', '"']);
+            let is_same = of_flag
+                .as_deref()
+                .is_none_or(|text| text == of_key || (text == "none" && of_key.is_empty()));
+            assert!(is_same, "--{long}: {of_flag:?}, key: {of_key}");
+        }
+        let is_flag =
+            |row: &keys::Row| serve.get_arguments().any(|flag| flag.get_long() == Some(row.name));
+        let server = keys::sections().remove(1);
+        assert_eq!(server.title, "[server]");
+        for row in server.rows {
+            assert!(is_flag(&row), "{} is no flag", row.name);
+        }
+    }
 
     #[test]
     fn the_documentation_has_all_keys() {

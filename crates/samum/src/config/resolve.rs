@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::draft::{Draft, RouteDraft, SiteDraft};
+use super::draft::{Draft, RouteDraft, SiteDraft, Thing};
 use super::message::{Notes, Place};
-use super::{Action, Address, Config, Pattern, Redirect, Route, Site};
+use super::{Action, Address, Config, LogTarget, Pattern, Redirect, Route, Site};
 use crate::route::{RouteId, Routes};
 
-/// Makes the configuration, which is right if there is no error among the notes then.
-pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> Config {
+/// Makes the configuration, which is right if there is no error among the notes then, and finds the places
+/// of the things outside that it names.
+pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> (Config, HashMap<Thing, Place>) {
     if draft.sites.is_empty() && !notes.has_errors() {
         notes.error(None, "there is no site to serve: add `[[site]]` with a `[[site.route]]`");
     }
@@ -18,7 +19,28 @@ pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> Config {
     }
     check_addresses(&draft.sites, notes);
     draft.sites.iter().for_each(|site| check_routes(site, notes));
-    Config { server: draft.server, sites: draft.sites.into_iter().map(site_of).collect() }
+    let mut places = HashMap::new();
+    draft.sites.iter().for_each(|site| note_places(site, &mut places));
+    let sites = draft.sites.into_iter().map(site_of).collect();
+    (Config { server: draft.server, sites }, places)
+}
+
+/// Notes the first place of each thing that a site names.
+fn note_places(site: &SiteDraft, places: &mut HashMap<Thing, Place>) {
+    for (address, place) in &site.listen {
+        places.entry(Thing::Address(address.clone())).or_insert(*place);
+    }
+    if let LogTarget::File(path) = &site.log.target {
+        places.entry(Thing::Log(path.clone())).or_insert(site.log_place);
+    }
+    for (action, place) in site.routes.iter().flat_map(|route| &route.actions) {
+        let root = match action {
+            Action::Files(files) => &files.root,
+            Action::Cgi(cgi) => &cgi.root,
+            Action::Redirect(_) | Action::Redirects(_) | Action::Metrics => continue,
+        };
+        places.entry(Thing::Directory(root.clone())).or_insert(*place);
+    }
 }
 
 fn site_of(draft: SiteDraft) -> Site {

@@ -1,0 +1,123 @@
+//! Tries what a server would do with a configuration: opens directories and logs, and binds addresses.
+
+use std::collections::HashSet;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::Path;
+
+use rustix::fs::Access;
+use rustix::net::SocketAddrUnix;
+
+use crate::config::file::{self, Errors, Loaded};
+use crate::config::{Action, Config, LogTarget, Machine, Message, Thing, print};
+use crate::follow;
+use crate::listen::{self, Probe};
+
+/// The result of a check that found no error.
+#[derive(Debug)]
+pub struct Checked {
+    /// The configuration with all defaults, as TOML.
+    pub text: String,
+    /// Probable mistakes.
+    pub warnings: Vec<Message>,
+}
+
+/// Checks a configuration file.
+///
+/// An address that another process has is an error, unless that process shares it or answers at the control
+/// socket of the configuration: then it is probably the server that uses the configuration, and only a warning
+/// says so.
+///
+/// # Errors
+///
+/// All errors of the files, or else all things that cannot be opened.
+pub fn check(path: &Path) -> Result<Checked, Errors> {
+    let mut loaded = file::load(path, &mut Machine::new()?)?;
+    let mut warnings = core::mem::take(&mut loaded.warnings);
+    let errors = open_all(&loaded, &mut warnings);
+    if errors.is_empty() {
+        Ok(Checked { text: print::to_toml(&loaded.config), warnings })
+    } else {
+        Err(Errors(errors))
+    }
+}
+
+/// Opens the things that a configuration names, each once; returns what is wrong with them.
+fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
+    let mut errors = Vec::new();
+    let mut seen = HashSet::new();
+    // They stay bound until all are, so two that are in each other's way are found.
+    let mut bound = Vec::new();
+    for thing in things(&loaded.config) {
+        if !seen.insert(thing.clone()) {
+            continue;
+        }
+        let opened = match &thing {
+            Thing::Directory(path) => follow::open(path).map(drop),
+            Thing::Log(path) => try_log(path),
+            Thing::Address(address) => match listen::probe(address) {
+                Ok(Probe::Free(socket)) => {
+                    bound.extend(socket);
+                    Ok(())
+                }
+                Ok(Probe::InUse { is_shared, why }) if is_shared || is_running(&loaded.config) => {
+                    let text = format!("{why}; it is probably the samum that runs");
+                    warnings.push(loaded.warning(&thing, &text));
+                    Ok(())
+                }
+                Ok(Probe::InUse { why, .. }) | Err(why) => Err(why),
+            },
+        };
+        if let Err(why) = opened {
+            errors.push(loaded.error(&thing, &why));
+        }
+    }
+    errors
+}
+
+/// The things outside its files that a configuration names.
+fn things(config: &Config) -> impl Iterator<Item = Thing> {
+    config.sites.iter().flat_map(|site| {
+        let log = match &site.log.target {
+            LogTarget::File(path) => Some(Thing::Log(path.clone())),
+            LogTarget::None | LogTarget::Stdout => None,
+        };
+        let directories = site.routes.iter().filter_map(|route| match &route.action {
+            Action::Files(files) => Some(Thing::Directory(files.root.clone())),
+            Action::Cgi(cgi) => Some(Thing::Directory(cgi.root.clone())),
+            Action::Redirect(_) | Action::Redirects(_) | Action::Metrics => None,
+        });
+        let addresses = site.listen.iter().map(|address| Thing::Address(address.clone()));
+        addresses.chain(log).chain(directories)
+    })
+}
+
+/// Returns whether a server listens on the control socket of the configuration.
+fn is_running(config: &Config) -> bool {
+    let address = config.server.control.as_ref().and_then(|path| SocketAddrUnix::new(path).ok());
+    address.is_some_and(|address| listen::answers(&address))
+}
+
+/// Finds out whether a log could be appended to. It is not made.
+fn try_log(path: &Path) -> Result<(), String> {
+    let tried = match path.metadata() {
+        Ok(data) => {
+            // Opening a FIFO for writing waits for a reader; opening it for both does not.
+            let is_fifo = data.file_type().is_fifo();
+            OpenOptions::new().append(true).read(is_fifo).open(path).map(drop)
+        }
+        Err(_) => {
+            let directory = path.parent().unwrap_or_else(|| Path::new("/"));
+            let tried = rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK);
+            tried.map_err(Into::into)
+        }
+    };
+    tried.map_err(|error| {
+        let why = match error.kind() {
+            io::ErrorKind::NotFound => "its directory must exist".to_owned(),
+            _ => error.to_string(),
+        };
+        format!("cannot log to {}: {why}", path.display())
+    })
+}

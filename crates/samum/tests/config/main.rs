@@ -1,0 +1,126 @@
+//! `samum check` and `samum serve --config`, with the binary.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const SAMUM: &str = env!("CARGO_BIN_EXE_samum");
+
+fn samum(directory: &Path, args: &[&str]) -> Output {
+    Command::new(SAMUM).current_dir(directory).args(args).output().expect("it starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+/// The texts beside the files are what an administrator sees. `SAMUM_WRITE=1` writes them.
+#[test]
+fn broken_files_are_explained() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config/broken");
+    let entries = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_some_and(|it| it == "toml")).collect();
+    files.sort();
+    assert!(files.len() >= 10, "{files:?}");
+    for path in files {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let output = samum(&directory, &["check", name]);
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]), "{name}");
+        let shown = text(&output.stderr).replace(directory.to_str().unwrap(), "DIR");
+        let kept = path.with_extension("txt");
+        if std::env::var_os("SAMUM_WRITE").is_some() {
+            fs::write(&kept, &shown).unwrap();
+        }
+        let kept = fs::read_to_string(&kept).unwrap_or_default();
+        assert!(shown == kept, "{name}, if it is right, SAMUM_WRITE=1 keeps it:\n{shown}");
+    }
+}
+
+fn site(directory: &Path, keys: &str) -> PathBuf {
+    let file = directory.join("samum.toml");
+    fs::write(&file, keys).unwrap();
+    fs::create_dir_all(directory.join("www")).unwrap();
+    file
+}
+
+#[test]
+fn a_right_file_is_printed_with_all_defaults() {
+    let directory = tempfile::tempdir().unwrap();
+    let keys = "[[site]]\nlisten = ['127.0.0.1:0', 'unix:s']\nlog = 'access.log'\n\
+                [[site.route]]\nfiles = 'www'\n[[site.route]]\nfiles = 'www'\n";
+    let file = site(directory.path(), keys);
+    let output = samum(directory.path(), &["check", "samum.toml"]);
+    let (printed, warnings) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{warnings}");
+    assert!(
+        warnings.starts_with("samum.toml:6:1: warning: no request reaches this route"),
+        "{warnings}"
+    );
+    let root = directory.path().join("www");
+    assert!(printed.contains(&format!("files = \"{}\"", root.display())), "{printed}");
+    assert!(printed.contains("timeout-idle = 75\n"), "{printed}");
+    let made: Vec<_> = fs::read_dir(directory.path()).unwrap().collect();
+    assert_eq!(made.len(), 2, "a check makes no log and no socket: {made:?}");
+    // What is printed is the same configuration, wherever it is kept.
+    let elsewhere = tempfile::tempdir().unwrap();
+    fs::write(elsewhere.path().join("printed.toml"), &printed).unwrap();
+    let again = samum(elsewhere.path(), &["check", "printed.toml"]);
+    assert_eq!(text(&again.stdout), printed, "{}", text(&again.stderr));
+    drop(file);
+}
+
+#[test]
+fn an_address_in_use_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap();
+    let keys = |more: &str| {
+        format!("{more}[[site]]\nlisten = ['{address}']\n[[site.route]]\nfiles = 'www'\n")
+    };
+    site(directory.path(), &keys(""));
+    let output = samum(directory.path(), &["check", "samum.toml"]);
+    let shown = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{shown}");
+    assert!(shown.starts_with("samum.toml:2:11: error: cannot listen on 127.0.0.1:"), "{shown}");
+    // Something that listens at the control socket is probably the server.
+    let control = std::os::unix::net::UnixListener::bind(directory.path().join("control")).unwrap();
+    site(directory.path(), &keys("[server]\ncontrol = 'control'\n"));
+    let output = samum(directory.path(), &["check", "samum.toml"]);
+    let shown = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{shown}");
+    assert!(
+        shown.contains("warning: cannot listen") && shown.contains("the samum that runs"),
+        "{shown}"
+    );
+    drop(control);
+}
+
+#[test]
+fn flags_that_a_file_replaces_cannot_be_given_beside_it() {
+    let directory = tempfile::tempdir().unwrap();
+    for args in [
+        &["serve", "--config", "x", "."][..],
+        &["serve", "--config", "x", "--listen", ":80"],
+        &["serve", "--config", "x", "--listing"],
+        &["serve", "--config", "x", "--index", "a"],
+        &["serve", "--config", "x", "--cache", "never"],
+        &["serve", "--config", "x", "--etag", "hash"],
+        &["serve", "--config", "x", "--readahead", "1m"],
+    ] {
+        let output = samum(directory.path(), args);
+        let shown = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {shown}");
+        assert!(shown.contains("cannot be used with") && shown.contains("--config"), "{shown}");
+    }
+    let output = samum(directory.path(), &["serve", "--config", "none.toml", "--threads", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("cannot read none.toml: there is no such file"));
+}
+
+#[test]
+fn the_reference_is_printed() {
+    let output = samum(Path::new("/"), &["configuration-reference"]);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    assert_eq!(text(&output.stdout), fs::read_to_string(path).unwrap());
+}
