@@ -229,6 +229,28 @@ impl Read {
     }
 }
 
+/// A read that a stream asks for.
+#[derive(Debug)]
+pub(crate) struct ReadRequest<'a> {
+    pub(crate) owner: Owner,
+    /// The position in the stream.
+    pub(crate) at: u64,
+    pub(crate) file: &'a Rc<File>,
+    /// The position in the file.
+    pub(crate) offset: u64,
+    /// Bytes; the read may ask for fewer.
+    pub(crate) len: u64,
+    pub(crate) policy: Policy,
+    pub(crate) wait: Wait,
+    pub(crate) readahead: Readahead,
+    pub(crate) takes: Takes,
+    /// Some if the read may leave its pages in the page cache although they are not to stay there.
+    pub(crate) trail: Option<Rc<Trail>>,
+    /// The stream can send nothing before it. Prefetching leaves a part of the memory to such reads, or
+    /// streams could block each other with bytes that are not yet due.
+    pub(crate) is_urgent: bool,
+}
+
 /// A read that has begun.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begun {
@@ -551,28 +573,11 @@ impl Disk {
         self.trails.begin(file, offset)
     }
 
-    /// Begin a read of at most `len` bytes, or return `None` if there is no room. Bytes that stay in
-    /// the page cache go through a pipe, unless the transport takes memory only; others go through a
-    /// buffer.
-    ///
-    /// `urgent`: the stream can send nothing before it. Prefetching leaves a part of the memory to
-    /// such reads, or streams could block each other with bytes that are not yet due.
-    pub(crate) fn read(
-        &mut self,
-        ring: &mut Ring,
-        owner: Owner,
-        at: u64,
-        file: &Rc<File>,
-        offset: u64,
-        len: u64,
-        policy: Policy,
-        wait: Wait,
-        readahead: Readahead,
-        takes: Takes,
-        trail: Option<Rc<Trail>>,
-        urgent: bool,
-    ) -> Option<Begun> {
-        let share = |all: usize| if urgent { 0 } else { all.div_ceil(URGENT_SHARE) };
+    /// Begins a read, or returns `None` if there is no room. Bytes that stay in the page cache go through a
+    /// pipe, unless the transport takes memory only; others go through a buffer.
+    pub(crate) fn read(&mut self, ring: &mut Ring, request: ReadRequest<'_>) -> Option<Begun> {
+        let ReadRequest { owner, at, file, offset, len, policy, readahead, .. } = request;
+        let share = |all: usize| if request.is_urgent { 0 } else { all.div_ceil(URGENT_SHARE) };
         if !self.has_room_beside(share(self.pool.count()), share(self.config.pipes)) {
             return None;
         }
@@ -598,14 +603,14 @@ impl Disk {
             self.look_at(ring, began);
             return Some(Begun { len, alone: false });
         }
-        if !self.may_begin(device, wait) {
+        if !self.may_begin(device, request.wait) {
             return None;
         }
         let keep = policy.caching != Caching::Never;
         let abilities = *self.abilities.entry(read.file.dev()).or_default();
         read.file.advise(ring, readahead);
         let file = read.file.fd().clone();
-        let may_splice = takes == Takes::Files && (keep || trail.is_some());
+        let may_splice = request.takes == Takes::Files && (keep || request.trail.is_some());
         // Where there is no descriptor for a pipe, a buffer needs none.
         if may_splice
             && abilities.splice
@@ -613,7 +618,7 @@ impl Disk {
             && let Some(pipe) = ring.take_pipe(&self.pipes, offset, wanted)
         {
             (read.how, read.len) = (How::Splice, pipe.want() as u64);
-            read.trail = trail.map(|trail| trail.hold(offset + read.len));
+            read.trail = request.trail.map(|trail| trail.hold(offset + read.len));
             return Some(self.submit_read(ring, Op::Splice { file, offset, pipe }, read));
         }
         read.how = if keep {
@@ -869,21 +874,20 @@ mod tests {
         let mut disk = Disk::new(DiskConfig::default()).unwrap();
         let read = |disk: &mut Disk, ring: &mut Ring, name, wait| {
             let (owner, offset) = (Owner::of(name), name * BLOCK);
-            let policy = Policy::default();
-            let begun = disk.read(
-                ring,
+            let request = ReadRequest {
                 owner,
+                at: offset,
+                file: &file,
                 offset,
-                &file,
-                offset,
-                BLOCK,
-                policy,
+                len: BLOCK,
+                policy: Policy::default(),
                 wait,
-                Readahead::Off,
-                Takes::Memory,
-                None,
-                true,
-            );
+                readahead: Readahead::Off,
+                takes: Takes::Memory,
+                trail: None,
+                is_urgent: true,
+            };
+            let begun = disk.read(ring, request);
             if begun.is_none() {
                 disk.wait_in_line(owner, &file, wait);
             }

@@ -546,7 +546,7 @@ mod tests {
     use ring::{Completion, Event, Op, OpenHow};
 
     use super::*;
-    use crate::disk::{Disk, DiskConfig, Owner};
+    use crate::disk::{Disk, DiskConfig, Owner, ReadRequest};
     use crate::line::Wait;
     use crate::policy::{Caching, Policy};
     use crate::transport::Takes;
@@ -644,12 +644,21 @@ mod tests {
 
     /// Reads a part of the file in this way, whatever is resident.
     fn read(ring: &mut Ring, disk: &mut Disk, file: &Rc<File>, caching: Caching) {
-        let (owner, off, takes) = (Owner::of(1), Readahead::Off, Takes::Files);
-        let policy = Policy { caching, ..Policy::default() };
         disk.introduce(ring, file);
-        let wait = Wait::First;
-        disk.read(ring, owner, 0, file, 50_000, 50_000, policy, wait, off, takes, None, true)
-            .unwrap();
+        let request = ReadRequest {
+            owner: Owner::of(1),
+            at: 0,
+            file,
+            offset: 50_000,
+            len: 50_000,
+            policy: Policy { caching, ..Policy::default() },
+            wait: Wait::First,
+            readahead: Readahead::Off,
+            takes: Takes::Files,
+            trail: None,
+            is_urgent: true,
+        };
+        disk.read(ring, request).unwrap();
         let mut completions = Vec::new();
         while ring.in_flight() > 0 {
             ring.wait(None, &mut completions).unwrap();

@@ -12,7 +12,7 @@ use outq::{OutQ, State};
 use pace::{CHUNK_MAX, CHUNK_MIN};
 use ring::{Ring, Time};
 
-use crate::disk::{Data, Disk, Holding, Owner, ReadDone};
+use crate::disk::{Data, Disk, Holding, Owner, ReadDone, ReadRequest};
 use crate::failure::Failure;
 use crate::file::{BLOCK, File, Readahead};
 use crate::line::Wait;
@@ -410,15 +410,22 @@ impl FileSource {
                 if takes == Takes::Files {
                     want = promise.missing(cx.ring, want, now);
                 }
-                let (file, at, offset) = (&promise.file, promise.at, promise.offset);
-                let policy = promise.policy();
-                let begun = cx.disk.read(
-                    cx.ring, owner, at, file, offset, want, policy, wait, readahead, takes, trail,
-                    at_head,
-                );
-                let Some(begun) = begun else {
+                let request = ReadRequest {
+                    owner,
+                    at: promise.at,
+                    file: &promise.file,
+                    offset: promise.offset,
+                    len: want,
+                    policy: promise.policy(),
+                    wait,
+                    readahead,
+                    takes,
+                    trail,
+                    is_urgent: at_head,
+                };
+                let Some(begun) = cx.disk.read(cx.ring, request) else {
                     if at_head {
-                        cx.disk.wait_in_line(owner, file, wait);
+                        cx.disk.wait_in_line(owner, &promise.file, wait);
                     }
                     return;
                 };
