@@ -88,6 +88,14 @@ impl<'a> Head<'a> {
         Self { method, target, version, authority, lines, index }
     }
 
+    /// The head of a request for another resource, with the same fields: a request that is handed over.
+    pub fn with_target<'b>(&self, method: Method<'b>, target: Target<'b>) -> Head<'b>
+    where
+        'a: 'b,
+    {
+        Head { method, target, ..self.clone() }
+    }
+
     /// The authority of the target, if it names one.
     pub(crate) const fn authority(&self) -> Option<&'a [u8]> {
         self.authority
