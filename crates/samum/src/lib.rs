@@ -38,6 +38,7 @@ pub mod metrics;
 pub mod network;
 mod pattern;
 pub mod preload;
+mod programs;
 pub mod proxy_protocol;
 mod route;
 mod say;

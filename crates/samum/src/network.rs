@@ -56,7 +56,7 @@ pub trait Network {
 }
 
 /// The origin of a connection.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Origin {
     /// The index of the listener that accepted it.
     pub listener: u32,
@@ -65,7 +65,7 @@ pub struct Origin {
 }
 
 /// The other end of a connection.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Peer {
     /// The peer of this socket.
     Socket(Fd),

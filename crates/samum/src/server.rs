@@ -329,6 +329,7 @@ impl Seed {
             worker.turn(Some(until)).unwrap_or_else(|error| end_at_once(&error));
             inbox.obey(&mut worker);
         }
+        worker.end();
         let until = worker.ring().now() + LOGS_MAX;
         let lost = worker.write_logs(until);
         if lost > 0 {

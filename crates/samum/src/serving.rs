@@ -11,8 +11,11 @@ use std::sync::Arc;
 
 use http::Head;
 
-use crate::config::{Action, Address, Config, FileRules, Files, Log, LogTarget, Route, Tuning};
+use crate::config::{
+    Action, Address, Config, FileRules, Files, Log, LogTarget, Route, Site, Tuning,
+};
 use crate::log::Recording;
+use crate::programs::Directory;
 use crate::route::{RouteId, Routes};
 use crate::site::{Hosts, SiteId};
 
@@ -42,6 +45,8 @@ pub(crate) struct RouteEntry {
     prefix: Box<[u8]>,
     /// The index of its tree among [`Snapshot::trees`], if it serves files.
     tree: Option<usize>,
+    /// Its programs, if it has some.
+    programs: Option<Arc<Directory>>,
 }
 
 /// A directory with the rules for its files, as a worker's content needs it.
@@ -112,7 +117,12 @@ impl Snapshot {
                 if !prefix.ends_with(b"/") {
                     prefix.push(b'/');
                 }
-                made.routes.push(RouteEntry { route: route.clone(), prefix: prefix.into(), tree });
+                let programs = match &route.action {
+                    Action::Cgi(cgi) => Some(Directory::new(cgi, &prefix, documents_of(site))),
+                    _ => None,
+                };
+                let (route, prefix) = (route.clone(), prefix.into());
+                made.routes.push(RouteEntry { route, prefix, tree, programs });
             }
             // A route that is reached by hand-over only has no paths of its own.
             let open = made.routes[first..].iter().zip(first..);
@@ -281,9 +291,24 @@ impl Serving {
         all.filter(move |(spec, _)| spec.root == root).map(|(_, tree)| *tree)
     }
 
+    /// The programs of a route that has some.
+    pub(crate) fn programs(&self, id: RouteId) -> Option<&Arc<Directory>> {
+        self.snapshot.routes[id.index()].programs.as_ref()
+    }
+
     /// The tree of a route that serves files.
     #[inline]
     pub(crate) fn tree(&self, id: RouteId) -> Option<TreeId> {
         self.snapshot.routes[id.index()].tree.map(|tree| self.trees[tree])
     }
+}
+
+/// The directory of the files that a site has at `/`, where programs expect its documents.
+fn documents_of(site: &Site) -> Option<PathBuf> {
+    site.routes.iter().find_map(|route| match &route.action {
+        Action::Files(files) if route.path == "/" && route.pattern.is_none() => {
+            Some(files.root.clone())
+        }
+        _ => None,
+    })
 }

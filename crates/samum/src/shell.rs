@@ -41,6 +41,8 @@ pub mod kind {
     pub const NETWORK: Token = 11 << 56;
     /// A read of a film whose layout is learned.
     pub(crate) const LAYOUT: Token = 12 << 56;
+    /// A pipe of a program, or the timer of all programs.
+    pub(crate) const CGI: Token = 13 << 56;
     /// The timer of content's periodic cleanup.
     pub(crate) const TIDY: Token = 16 << 56;
     /// The operations of a handler that wraps another one; the rest of the token is its own.

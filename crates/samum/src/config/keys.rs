@@ -810,7 +810,8 @@ const CGI: &[Key<Cgi>] = &[
         kind: "number",
         default: "`32`",
         example: "8",
-        doc: "The maximum number of programs that run at once.",
+        doc: "The maximum number of programs that run at once, of all workers together. 256 further requests wait \
+              in line; beyond them, and after the time of a program, the response is a 503.",
         read: |cgi, node, notes| {
             let number = node.number(1..=65_536, notes);
             set(&mut cgi.processes_max, number.and_then(|number| u32::try_from(number).ok()));
@@ -822,7 +823,8 @@ const CGI: &[Key<Cgi>] = &[
         kind: SECONDS,
         default: "`60`",
         example: "20",
-        doc: "A program that has not ended after this time is killed.",
+        doc: "A program that has not ended after this time is sent SIGTERM, and SIGKILL 5 s later. The time \
+              that the client takes to send and to receive counts. The response is a 504, or cut off.",
         read: |cgi, node, notes| set(&mut cgi.timeout, node.quantity(value::seconds, notes)),
         write: |cgi| Some(seconds_text(cgi.timeout)),
     },
@@ -831,9 +833,33 @@ const CGI: &[Key<Cgi>] = &[
         kind: BYTES,
         default: "`\"64m\"`",
         example: r#""1g""#,
-        doc: "Bytes that a program may put out.",
+        doc: "Bytes that a program may put out, on standard output and standard error together. One that \
+              exceeds them is stopped, and its response cut off.",
         read: |cgi, node, notes| set(&mut cgi.output_max, node.quantity(value::bytes, notes)),
         write: |cgi| Some(bytes_text(cgi.output_max)),
+    },
+    Key {
+        name: "environment",
+        kind: "table of names and values",
+        default: "`{}`",
+        example: r#"{ GIT_PROJECT_ROOT = "/srv/git" }"#,
+        doc: "Variables of the environment beside those of the request (and `PATH`), instead of others with \
+              their names. Nothing of the server's own environment is passed on.",
+        read: |cgi, node, notes| {
+            let Some(table) = node.table(notes) else { return };
+            for (name, place, node) in table.entries() {
+                let name = value::variable_name(name).map_err(|why| notes.error(place, why));
+                if let (Ok(name), Some(value)) = (name, node.text(value::variable, notes)) {
+                    cgi.environment.push((name, value));
+                }
+            }
+        },
+        write: |cgi| {
+            let variable =
+                |(name, value): &(String, String)| format!("{} = {}", quoted(name), quoted(value));
+            let all: Vec<_> = cgi.environment.iter().map(variable).collect();
+            (!all.is_empty()).then(|| format!("{{ {} }}", all.join(", ")))
+        },
     },
 ];
 

@@ -238,14 +238,18 @@ pub struct Redirect {
 /// The programs of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgi {
-    /// The directory.
+    /// The directory. It is opened for each program, so it may be replaced.
     pub root: PathBuf,
-    /// The maximum number of programs that run at once, of all workers together.
+    /// The maximum number of programs that run at once, of all workers together; at least one. 256 further
+    /// requests wait in line.
     pub processes_max: u32,
-    /// A program that has not ended after this time is killed.
+    /// A program that has not ended after this time is sent SIGTERM, and SIGKILL 5 s later. The time that
+    /// its client takes counts. A request that waits in line for so long is answered 503.
     pub timeout: Duration,
-    /// Bytes that a program may put out.
+    /// Bytes that a program may put out, on standard output and standard error together.
     pub output_max: u64,
+    /// Variables of the environment beside those of the request. They replace others with their names.
+    pub environment: Vec<(String, String)>,
 }
 
 impl Cgi {
@@ -257,6 +261,7 @@ impl Cgi {
             processes_max: 32,
             timeout: Duration::from_secs(60),
             output_max: 64 * 1024 * 1024,
+            environment: Vec::new(),
         }
     }
 }

@@ -455,6 +455,26 @@ pub(super) fn field_value(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// Reads the name of a variable of an environment.
+pub(super) fn variable_name(text: &str) -> Result<String, String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if text.is_empty()
+        || !text.bytes().all(is_plain)
+        || text.starts_with(|c: char| c.is_ascii_digit())
+    {
+        return Err("expected the name of a variable, such as `GIT_PROJECT_ROOT`".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// Reads the value of a variable of an environment.
+pub(super) fn variable(text: &str) -> Result<String, String> {
+    if text.contains('\0') {
+        return Err("a variable has no NUL".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 /// The text as a string of TOML.
 pub(super) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);

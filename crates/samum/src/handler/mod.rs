@@ -1,5 +1,6 @@
 //! What requests are answered with: values that know no connection and no wire.
 
+pub(crate) mod cgi;
 pub(crate) mod files;
 pub(crate) mod listing;
 pub(crate) mod metrics;
@@ -69,6 +70,15 @@ pub trait Handler {
     fn next_woken(&mut self) -> Option<Ticket> {
         None
     }
+
+    /// Returns whether nothing of the handler's own is under way that a shutdown should wait for. What
+    /// connections wait for need not count.
+    fn is_idle(&self) -> bool {
+        true
+    }
+
+    /// Ends what is under way: the server ends.
+    fn end(&mut self) {}
 }
 
 /// A request, and where it comes from.

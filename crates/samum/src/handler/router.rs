@@ -1,43 +1,64 @@
 //! The handler of the server: finds the route of each request, and does what the route says.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{Head, Method, ResponseHead, Status, Target, path};
+use http::path::PathError;
+use http::{Head, HeadBuf, Method, ResponseHead, Status, Target, path};
 use ring::{Completion, Fd};
 
+use super::cgi::{self, Programs, Wish};
 use super::files::{self, Files, bare};
 use super::page::{self, ALLOW};
 use super::{AnswerSize, Consumer, Found, Handler, Request, Response, Ticket, metrics};
-use crate::config::Action;
+use crate::config::{Action, Address};
 use crate::content;
 use crate::context::Context;
 use crate::metrics::Metrics;
+use crate::network::Origin;
+use crate::programs::environment::Circumstances;
 use crate::route::RouteId;
 use crate::serving::{Place, Serving};
-use crate::shell::Shell;
+use crate::shell::{Shell, kind};
 use crate::site::SiteId;
+
+/// Programs that may hand one request over, one after the other.
+const HAND_OVERS_MAX: u32 = 10;
 
 /// The handler of the server.
 #[derive(Debug)]
 pub struct Router {
     files: Files,
-    /// The requests whose files are being looked for.
+    programs: Programs,
+    /// The requests whose files are being looked for, or whose programs run.
     waiting: HashMap<Ticket, Waiting>,
+    /// The answers of programs.
+    answers: VecDeque<(Ticket, Answer)>,
     /// Paths that are not in their normal form are normalized here.
     scratch: Vec<u8>,
     metrics: Arc<Metrics>,
 }
 
-/// A request whose file is being looked for.
+/// A request whose file is being looked for, or whose program runs.
 #[derive(Debug)]
 struct Waiting {
     serving: Rc<Serving>,
     place: Place,
-    /// The route whose files they are.
+    /// The route that has the answer.
     route: RouteId,
+    /// The request itself, for a program that hands it over.
+    asked: Option<Box<Asked>>,
+}
+
+/// A request that can be handed over.
+#[derive(Debug)]
+struct Asked {
+    head: HeadBuf,
+    origin: Origin,
+    /// The number of times that it was handed over.
+    count: u32,
 }
 
 /// The answer to a request: its place, and what is there.
@@ -53,6 +74,8 @@ pub struct Answer {
 enum What {
     /// A file or a directory of this route, or a reason why there is none.
     Content(RouteId, content::Answer),
+    /// The answer of a program, or a reason why there is none.
+    Program(cgi::Answer),
     /// The path of this route with a slash at its end.
     Directory(RouteId),
     /// The list of allowed methods.
@@ -66,12 +89,14 @@ enum What {
 impl Handler for Router {
     type Answer = Answer;
 
-    fn consumer(
-        &mut self,
-        _shell: &mut Shell,
-        _request: &Request<'_>,
-    ) -> Option<Box<dyn Consumer>> {
-        None
+    fn consumer(&mut self, shell: &mut Shell, request: &Request<'_>) -> Option<Box<dyn Consumer>> {
+        let Target::Origin { path, .. } = request.head.target else { return None };
+        normalize(path, &mut self.scratch).ok()?;
+        let serving = &shell.cx.serving;
+        let site = serving.site(request.origin.listener, request.head);
+        let route = serving.place(site, &self.scratch).route?;
+        serving.programs(route)?;
+        self.programs.consumer(request)
     }
 
     #[inline]
@@ -101,6 +126,7 @@ impl Handler for Router {
                 let (shared, holds_files) = content.holds();
                 AnswerSize { shared, holds_files, unique: false }
             }
+            What::Program(answer) => Programs::size(answer),
             What::Directory(_) | What::Options | What::Metrics | What::Error(_) => {
                 AnswerSize::default()
             }
@@ -122,6 +148,7 @@ impl Handler for Router {
                 };
                 files::response(cx, head, serving.prefix(*id), files.rules.policy, content)
             }
+            What::Program(answer) => cgi::response(head, answer),
             What::Directory(id) => directory(head, serving.prefix(*id)),
             What::Options => Response::bare(ResponseHead {
                 allow: Some(ALLOW.into()),
@@ -137,15 +164,44 @@ impl Handler for Router {
         response
     }
 
+    #[inline]
+    fn act(&mut self, shell: &mut Shell) {
+        if !self.programs.is_idle() {
+            self.act_for_programs(shell);
+        }
+    }
+
     fn handle(&mut self, shell: &mut Shell, completion: Completion) {
-        self.files.handle(shell, completion);
+        match completion.token & kind::MASK {
+            kind::CGI => self.programs.handle(shell, &completion),
+            kind::WAKE => {
+                self.programs.handle_wake(shell);
+                self.files.handle(shell, completion);
+            }
+            _ => self.files.handle(shell, completion),
+        }
     }
 
     fn next_answer(&mut self) -> Option<(Ticket, Answer)> {
+        if let Some(answer) = self.answers.pop_front() {
+            return Some(answer);
+        }
         let (ticket, content) = self.files.next_answer()?;
-        let Waiting { serving, place, route } =
+        let Waiting { serving, place, route, .. } =
             self.waiting.remove(&ticket).expect("a request waits for each answer");
         Some((ticket, Answer { serving, place, what: What::Content(route, content) }))
+    }
+
+    fn next_woken(&mut self) -> Option<Ticket> {
+        self.programs.next_woken()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.programs.is_idle()
+    }
+
+    fn end(&mut self) {
+        self.programs.kill_all();
     }
 }
 
@@ -166,7 +222,14 @@ impl Router {
         let (files, serving) = Files::new(snapshot, roots, descriptors_max, shell)?;
         shell.cx.serving = Rc::new(serving.recorded(recordings));
         let metrics = Arc::clone(shell.meters.metrics());
-        Ok(Self { files, waiting: HashMap::new(), scratch: Vec::new(), metrics })
+        Ok(Self {
+            files,
+            programs: Programs::default(),
+            waiting: HashMap::new(),
+            answers: VecDeque::new(),
+            scratch: Vec::new(),
+            metrics,
+        })
     }
 
     /// Serves a root directory from another one from now on. Responses that have begun are completed from
@@ -199,13 +262,16 @@ impl Router {
                     Some(rest) => match self.files.find(shell, tree, rest, request.ticket) {
                         content::Found::Now(answer) => What::Content(id, answer),
                         content::Found::Later => {
-                            self.waiting
-                                .insert(request.ticket, Waiting { serving, place, route: id });
+                            let waiting = Waiting { serving, place, route: id, asked: None };
+                            self.waiting.insert(request.ticket, waiting);
                             return Found::Later(None);
                         }
                     },
                     None => What::Directory(id),
                 }
+            }
+            (_, None) if serving.programs(id).is_some() => {
+                return self.find_program(shell, request, serving, place, id, path, None);
             }
             (Method::Get | Method::Head, None) if serving.route(id).action == Action::Metrics => {
                 What::Metrics
@@ -214,6 +280,110 @@ impl Router {
             (method, _) => What::Error(refusal_of(method)),
         };
         Found::Now(Answer { serving, place, what })
+    }
+
+    /// Finds the answer to a request for a path of a route with programs. `handed_over`: by an earlier
+    /// program, for which time.
+    #[inline(never)]
+    fn find_program(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        serving: Rc<Serving>,
+        place: Place,
+        id: RouteId,
+        path: &[u8],
+        handed_over: Option<(Rc<Wish>, u32)>,
+    ) -> Found<Answer> {
+        let (wish, count) = handed_over.unzip();
+        let (Some(directory), Some(rest)) =
+            (serving.programs(id), path.get(serving.prefix(id).len()..))
+        else {
+            return Found::Now(Answer { serving, place, what: What::Error(Status::NotFound) });
+        };
+        let address = serving.snapshot.addresses().get(request.origin.listener as usize);
+        let circumstances = Circumstances {
+            client: request.origin.address(&shell.ring),
+            server_name: "localhost",
+            port: address.and_then(Address::port),
+        };
+        match self.programs.find(shell, request, directory, rest, &circumstances, wish) {
+            Found::Now(answer) => {
+                Found::Now(Answer { serving, place, what: What::Program(answer) })
+            }
+            Found::Later(search) => {
+                let (head, origin) = (request.head.to_owned(), request.origin.clone());
+                let asked = Some(Box::new(Asked { head, origin, count: count.unwrap_or(0) }));
+                self.waiting.insert(request.ticket, Waiting { serving, place, route: id, asked });
+                Found::Later(search)
+            }
+        }
+    }
+
+    /// Takes what programs have answered, and follows those that have handed their requests over.
+    #[inline(never)]
+    fn act_for_programs(&mut self, shell: &mut Shell) {
+        self.programs.act(shell);
+        while let Some((ticket, answer)) = self.programs.next_answer() {
+            let Waiting { serving, place, asked, .. } =
+                self.waiting.remove(&ticket).expect("a request waits for each answer");
+            let found = match (answer, asked) {
+                (cgi::Answer::Redirect(target, wish), Some(asked)) => {
+                    self.hand_over(shell, ticket, serving, place, &asked, &target, wish)
+                }
+                (answer, _) => Found::Now(Answer { serving, place, what: What::Program(answer) }),
+            };
+            if let Found::Now(answer) = found {
+                self.answers.push_back((ticket, answer));
+            }
+        }
+    }
+
+    /// Finds the answer for another path, as if the client had asked for that with `GET` (RFC 3875
+    /// §6.2.2).
+    fn hand_over(
+        &mut self,
+        shell: &mut Shell,
+        ticket: Ticket,
+        serving: Rc<Serving>,
+        place: Place,
+        asked: &Asked,
+        target: &[u8],
+        wish: Rc<Wish>,
+    ) -> Found<Answer> {
+        let count = asked.count + 1;
+        if count > HAND_OVERS_MAX {
+            let path = String::from_utf8_lossy(target);
+            shell.note(&format!(
+                "{path}: programs have handed a request over {HAND_OVERS_MAX} times"
+            ));
+            return Found::Now(Answer { serving, place, what: What::Error(Status::BadGateway) });
+        }
+        let (path, query) = match target.iter().position(|&byte| byte == b'?') {
+            Some(mark) => (&target[..mark], Some(&target[mark + 1..])),
+            None => (target, None),
+        };
+        let head = asked.head.as_head();
+        let method = if head.method == Method::Head { Method::Head } else { Method::Get };
+        let head = &head.with_target(method, Target::Origin { path, query });
+        let request = &Request { head, ticket, origin: &asked.origin };
+        let site = place.site;
+        let mut name = core::mem::take(&mut self.scratch);
+        let found = match normalize(path, &mut name) {
+            Ok(()) => {
+                let place = serving.place(site, &name);
+                match place.route.filter(|id| serving.programs(*id).is_some()) {
+                    Some(id) => {
+                        let handed_over = Some((wish, count));
+                        self.find_program(shell, request, serving, place, id, &name, handed_over)
+                    }
+                    None => self.find_path(shell, request, serving, site, &name),
+                }
+            }
+            Err(error) => Found::Now(Answer { serving, place, what: What::Error(error.status()) }),
+        };
+        self.scratch = name;
+        found
     }
 
     /// Finds the answer to a request for a path that is not in its normal form.
@@ -227,14 +397,8 @@ impl Router {
         url_path: &[u8],
     ) -> Found<Answer> {
         let mut name = core::mem::take(&mut self.scratch);
-        let found = match path::normalize(url_path, &mut name) {
-            Ok(normal) => {
-                name.insert(0, b'/');
-                if normal.directory && name.len() > 1 {
-                    name.push(b'/');
-                }
-                self.find_path(shell, request, serving, site, &name)
-            }
+        let found = match normalize(url_path, &mut name) {
+            Ok(()) => self.find_path(shell, request, serving, site, &name),
             Err(error) => {
                 let place = Place { site, route: None };
                 Found::Now(Answer { serving, place, what: What::Error(error.status()) })
@@ -243,6 +407,17 @@ impl Router {
         self.scratch = name;
         found
     }
+}
+
+/// Turns the path of a URL into its normal form, with a slash at its beginning, and at its end if it names
+/// a directory.
+fn normalize(url_path: &[u8], name: &mut Vec<u8>) -> Result<(), PathError> {
+    let normal = path::normalize(url_path, name)?;
+    name.insert(0, b'/');
+    if normal.directory && name.len() > 1 {
+        name.push(b'/');
+    }
+    Ok(())
 }
 
 /// The status for a method that no route of files has.

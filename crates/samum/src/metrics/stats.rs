@@ -55,6 +55,14 @@ stats! {
     log_lines_dropped,
     /// Times that accepting stopped because descriptors ran out.
     descriptor_shortages,
+    /// Programs started (CGI).
+    cgi_started,
+    /// Responses of programs that were faulty, or ended too early or not in time.
+    cgi_failed,
+    /// Programs that were sent SIGTERM.
+    cgi_killed,
+    /// Requests for programs that were refused because there were too many, or something was short.
+    cgi_refused,
     /// Ranges of files that were resident when they were sent.
     residency_hits,
     /// Their bytes.

@@ -473,10 +473,16 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         }
     }
 
-    /// Returns whether all connections are closed after [`shut_down`](Self::shut_down).
+    /// Returns whether all connections are closed after [`shut_down`](Self::shut_down), and the handler has
+    /// nothing under way.
     #[must_use]
     pub fn has_shut_down(&self) -> bool {
-        self.connections.len() == 0 && self.network.is_closed()
+        self.connections.len() == 0 && self.network.is_closed() && self.handler.is_idle()
+    }
+
+    /// End what the handler has under way.
+    pub fn end(&mut self) {
+        self.handler.end();
     }
 
     /// Write the lines that wait in the logs, until `until` at the latest. Returns the number of lines of

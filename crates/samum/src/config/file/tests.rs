@@ -383,6 +383,14 @@ fn mistakes_are_explained() {
         (routes("match = '/a/*'\nredirect = '/a/b/$1'"), "leads to itself"),
         (routes("cgi = { processes = 1 }"), "`cgi` needs the key `directory`"),
         (routes("cgi = { directory = 'x', processes = 0 }"), "expected a whole number from 1 to"),
+        (
+            routes("cgi = { directory = 'x', environment = { A-B = '' } }"),
+            "expected the name of a variable",
+        ),
+        (
+            routes("cgi = { directory = 'x', environment = { A = \"\\u0000\" } }"),
+            "a variable has no NUL",
+        ),
     ] {
         let found = errors(&text);
         assert!(found.contains(expected), "{text}\n{expected}\n{found}");
@@ -580,13 +588,18 @@ fn action() -> impl Strategy<Value = Action> {
         (file(), rules()).prop_map(|(root, rules)| Action::Files(Files { root, rules })),
         ("https://[a-z]{1,5}/[!-#%-~]{0,5}([$]0)?", status)
             .prop_map(|(to, status)| Action::Redirect(Redirect { to, status })),
-        (file(), 1..65_536_u32, seconds(), any::<u64>()).prop_map(
-            |(root, processes_max, timeout, output_max)| {
-                Action::Cgi(Cgi { root, processes_max, timeout, output_max })
+        (file(), 1..65_536_u32, seconds(), any::<u64>(), environment()).prop_map(
+            |(root, processes_max, timeout, output_max, environment)| {
+                Action::Cgi(Cgi { root, processes_max, timeout, output_max, environment })
             }
         ),
         Just(Action::Metrics),
     ]
+}
+
+fn environment() -> impl Strategy<Value = Vec<(String, String)>> {
+    let variables = proptest::collection::btree_map("[A-Z_][A-Z0-9_]{0,4}", "[ -~]{0,5}", 0..3);
+    variables.prop_map(|variables| variables.into_iter().collect())
 }
 
 fn header_rule() -> impl Strategy<Value = HeaderRule> {

@@ -1,0 +1,344 @@
+//! The bytes on their way between a client and its program. They know no pipe: [`Programs`](super::Programs)
+//! moves them on when it is told that something has happened ([`News`]).
+
+use core::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use ring::Key;
+
+use crate::handler::{BodySink, CONSUMER_ROOM_MIN, Consumer, Produced, Producer, Search};
+
+/// Bytes of a body that wait for a program.
+const STREAMED_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a body in chunks. A longer one is refused.
+pub(super) const COLLECTED_BYTES_MAX: usize = 1024 * 1024;
+
+/// What has happened to bodies since it was last asked.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    /// Programs that can perhaps go on: there is more for them, or room for what they put out.
+    pub(super) touched: Vec<Key>,
+    /// Programs whose clients wait no more.
+    pub(super) left: Vec<Key>,
+}
+
+/// A client that waits for the response of a program, or takes it.
+#[derive(Debug)]
+pub(crate) struct Wish {
+    key: Cell<Key>,
+    news: Rc<RefCell<News>>,
+}
+
+/// The body of a request.
+#[derive(Debug)]
+pub(super) struct Input {
+    /// The program that it is for, once there is one.
+    key: Option<Key>,
+    /// What the program has not taken.
+    pub(super) waiting: VecDeque<u8>,
+    /// True if the length is not known before the end.
+    pub(super) is_collected: bool,
+    /// True if there will be no more.
+    pub(super) has_ended: bool,
+    /// True if nothing takes it: it is dropped.
+    pub(super) is_unwanted: bool,
+    news: Rc<RefCell<News>>,
+}
+
+/// Takes the body of a request.
+#[derive(Debug)]
+pub(super) struct InputConsumer(pub(super) Rc<RefCell<Input>>);
+
+/// The content of a response.
+#[derive(Debug)]
+pub(super) struct Output {
+    waiting: VecDeque<Vec<u8>>,
+    pub(super) bytes: usize,
+    /// Bytes that are missing to the length that was promised.
+    left: Option<u64>,
+    end: Option<Produced>,
+    /// True if the producer has said that it waits.
+    pub(super) is_awaited: bool,
+    /// True if no more is wanted of it.
+    pub(super) is_unwanted: bool,
+}
+
+/// Gives the content of a response.
+#[derive(Debug)]
+pub(super) struct OutputProducer {
+    pub(super) output: Rc<RefCell<Output>>,
+    pub(super) wish: Rc<Wish>,
+}
+
+/// Waits for the header of a program.
+#[derive(Debug)]
+pub(super) struct HeaderSearch(
+    #[expect(dead_code, reason = "kept for its drop")] pub(super) Rc<Wish>,
+);
+
+impl Wish {
+    pub(super) const fn new(key: Key, news: Rc<RefCell<News>>) -> Self {
+        Self { key: Cell::new(key), news }
+    }
+
+    /// The client waits for another program.
+    pub(super) fn pass_to(&self, key: Key) {
+        self.key.set(key);
+    }
+}
+
+impl Drop for Wish {
+    fn drop(&mut self) {
+        self.news.borrow_mut().left.push(self.key.get());
+    }
+}
+
+impl Search for HeaderSearch {
+    fn weight(&self) -> u64 {
+        0
+    }
+}
+
+impl Input {
+    pub(super) const fn new(is_collected: bool, news: Rc<RefCell<News>>) -> Self {
+        Self {
+            key: None,
+            waiting: VecDeque::new(),
+            is_collected,
+            has_ended: false,
+            is_unwanted: false,
+            news,
+        }
+    }
+
+    /// The program that it is for.
+    pub(super) const fn set_key(&mut self, key: Key) {
+        self.key = Some(key);
+    }
+
+    /// The length of the body, if all of it has come and nothing was taken of it.
+    pub(super) fn length(&self) -> Option<u64> {
+        (self.has_ended && !self.is_unwanted).then_some(self.waiting.len() as u64)
+    }
+
+    /// The program takes nothing more.
+    pub(super) fn drop_rest(&mut self) {
+        self.is_unwanted = true;
+        self.waiting = VecDeque::new();
+    }
+
+    /// Bytes that there is room for.
+    fn room(&self) -> u64 {
+        // The session keeps to the limit of a body that is collected, and needs room for the framing of its
+        // last bytes, too.
+        let most = match self.is_collected {
+            true => COLLECTED_BYTES_MAX as u64 + CONSUMER_ROOM_MIN,
+            false => STREAMED_BYTES_MAX as u64,
+        };
+        most - self.waiting.len() as u64
+    }
+
+    fn touch(&self) {
+        if let Some(key) = self.key {
+            self.news.borrow_mut().touched.push(key);
+        }
+    }
+}
+
+impl Consumer for InputConsumer {
+    fn bytes_max(&self) -> u64 {
+        if self.0.borrow().is_collected { COLLECTED_BYTES_MAX as u64 } else { u64::MAX }
+    }
+
+    fn room(&self) -> u64 {
+        self.0.borrow().room()
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let mut input = self.0.borrow_mut();
+        if !input.is_unwanted {
+            input.waiting.extend(bytes);
+            input.touch();
+        }
+    }
+
+    fn end(&mut self) {
+        let mut input = self.0.borrow_mut();
+        input.has_ended = true;
+        input.touch();
+    }
+
+    fn weight(&self) -> u64 {
+        self.0.borrow().waiting.len() as u64
+    }
+}
+
+impl Drop for InputConsumer {
+    fn drop(&mut self) {
+        let mut input = self.0.borrow_mut();
+        // The rest will not come. Its client has gone, or has its response.
+        if !core::mem::replace(&mut input.has_ended, true) {
+            input.drop_rest();
+            input.touch();
+        }
+    }
+}
+
+impl Output {
+    pub(super) const fn new() -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            bytes: 0,
+            left: None,
+            end: None,
+            is_awaited: false,
+            is_unwanted: false,
+        }
+    }
+
+    /// Promises so many bytes.
+    pub(super) fn promise(&mut self, length: Option<u64>) {
+        self.left = length;
+        self.end = (length == Some(0)).then_some(Produced::Ended);
+    }
+
+    /// Adds what the program has put out. Returns false if that is more than was promised; the rest is
+    /// dropped.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
+        if self.is_unwanted || self.end.is_some() {
+            return self.is_unwanted;
+        }
+        let mut kept = bytes.len();
+        if let Some(left) = &mut self.left {
+            kept = usize::try_from(*left).unwrap_or(usize::MAX).min(kept);
+            *left -= kept as u64;
+            if *left == 0 {
+                self.end = Some(Produced::Ended);
+            }
+        }
+        if kept > 0 {
+            self.waiting.push_back(bytes[..kept].to_vec());
+            self.bytes += kept;
+        }
+        kept == bytes.len()
+    }
+
+    /// The program puts out no more. Returns false if something is missing.
+    pub(super) fn finish(&mut self, is_whole: bool) -> bool {
+        let is_complete = is_whole && self.left.is_none_or(|left| left == 0);
+        let end = if is_complete { Produced::Ended } else { Produced::Failed };
+        *self.end.get_or_insert(end) == Produced::Ended
+    }
+
+    /// Returns whether the response has its end, whole or not.
+    pub(super) const fn has_ended(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Nothing more of it is wanted.
+    pub(super) fn drop_rest(&mut self) {
+        self.is_unwanted = true;
+        self.waiting = VecDeque::new();
+        self.bytes = 0;
+    }
+}
+
+impl Producer for OutputProducer {
+    fn poll(&mut self, room: u64, sink: &mut dyn BodySink) -> Produced {
+        let mut output = self.output.borrow_mut();
+        let mut made = 0;
+        while made < room
+            && let Some(piece) = output.waiting.pop_front()
+        {
+            made += piece.len() as u64;
+            output.bytes -= piece.len();
+            sink.push(piece);
+        }
+        if made > 0 {
+            self.wish.news.borrow_mut().touched.push(self.wish.key.get());
+        }
+        if !output.waiting.is_empty() {
+            return Produced::More;
+        }
+        output.is_awaited = output.end.is_none();
+        output.end.unwrap_or(Produced::Waiting)
+    }
+
+    fn weight(&self) -> u64 {
+        self.output.borrow().bytes as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Sink(Vec<u8>);
+
+    impl BodySink for Sink {
+        fn push(&mut self, bytes: Vec<u8>) {
+            self.0.extend(bytes);
+        }
+    }
+
+    fn producer(output: Output) -> OutputProducer {
+        let wish = Rc::new(Wish::new(Key::NONE, Rc::default()));
+        OutputProducer { output: Rc::new(RefCell::new(output)), wish }
+    }
+
+    #[test]
+    fn a_content_is_as_long_as_was_promised_or_fails() {
+        for (promised, pieces, is_whole, expected, end, is_within) in [
+            (None, &["ab", "c"][..], true, "abc", Produced::Ended, true),
+            (None, &["ab", "c"], false, "abc", Produced::Failed, true),
+            (Some(3), &["ab", "c"], true, "abc", Produced::Ended, true),
+            // It was complete before the program failed.
+            (Some(3), &["ab", "c"], false, "abc", Produced::Ended, true),
+            (Some(4), &["ab", "c"], true, "abc", Produced::Failed, true),
+            (Some(2), &["abc"], true, "ab", Produced::Ended, false),
+            (Some(0), &[], true, "", Produced::Ended, true),
+            (Some(0), &["a"], true, "", Produced::Ended, false),
+        ] {
+            let mut output = Output::new();
+            output.promise(promised);
+            let within = pieces.iter().all(|piece| output.push(piece.as_bytes()));
+            assert_eq!(within, is_within, "{promised:?} {pieces:?}");
+            output.finish(is_whole);
+            let (mut producer, mut sink) = (producer(output), Sink::default());
+            assert_eq!(producer.poll(100, &mut sink), end, "{promised:?} {pieces:?}");
+            assert_eq!(sink.0, expected.as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_producer_gives_what_there_is_room_for_and_waits() {
+        let mut output = Output::new();
+        output.push(b"abc");
+        output.push(b"def");
+        let (mut producer, mut sink) = (producer(output), Sink::default());
+        assert_eq!(producer.poll(1, &mut sink), Produced::More);
+        assert_eq!((&sink.0[..], producer.weight()), (&b"abc"[..], 3));
+        assert_eq!(producer.poll(1, &mut sink), Produced::Waiting);
+        assert!(producer.output.borrow().is_awaited);
+        assert_eq!(producer.wish.news.borrow().touched.len(), 2);
+    }
+
+    #[test]
+    fn a_body_waits_for_its_program_or_is_dropped() {
+        let news = Rc::new(RefCell::new(News::default()));
+        let input = Rc::new(RefCell::new(Input::new(false, Rc::clone(&news))));
+        input.borrow_mut().set_key(Key::NONE);
+        let mut consumer = InputConsumer(Rc::clone(&input));
+        consumer.push(&[1; 1000]);
+        assert_eq!(consumer.room(), STREAMED_BYTES_MAX as u64 - 1000);
+        assert_eq!((consumer.weight(), news.borrow().touched.len()), (1000, 1));
+        input.borrow_mut().drop_rest();
+        assert_eq!((consumer.room(), consumer.weight()), (STREAMED_BYTES_MAX as u64, 0));
+        consumer.push(&[1; 1000]);
+        assert_eq!(consumer.weight(), 0);
+        drop(consumer);
+        assert!(input.borrow().has_ended);
+    }
+}

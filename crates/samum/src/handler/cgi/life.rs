@@ -1,0 +1,316 @@
+//! The life of a program: decides when its response ends, and when its processes are stopped.
+//!
+//! A program is a group of processes: a leader, which the server started, and what that starts. The leader
+//! is left a zombie until nothing more will be sent to the group, because until then no other group can
+//! have its number.
+//!
+//! - The response ends with the output (its end has come and the leader has ended, or goes on for
+//!   [`GRACE`] after it), or when the leader has ended and a process that it left behind has put out
+//!   nothing for [`GRACE`].
+//! - A program is stopped by SIGTERM, and by SIGKILL if it is still there after [`PATIENCE`]: when its time
+//!   is over, when it puts out too much or a faulty header, when its client has gone, and when processes that
+//!   it left behind keep its output open and silent. Processes that have closed it are left alone.
+
+use core::time::Duration;
+
+use ring::Time;
+
+/// The time from the end of the leader or of the output to the end of the response.
+pub(super) const GRACE: Duration = Duration::from_secs(1);
+/// The time from SIGTERM to SIGKILL.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a program has done, and what is to be done with it.
+#[derive(Clone, Debug)]
+pub(super) struct Life {
+    deadline: Time,
+    /// Bytes that it may still put out.
+    left: u64,
+    output: Output,
+    leader: Leader,
+    stop: Stop,
+}
+
+/// The output of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Output {
+    /// It has not ended. There has been nothing to read since then, if the server wants to read.
+    Open(Option<Time>),
+    /// It has ended, at this time.
+    Ended(Time),
+}
+
+/// The first process of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leader {
+    Runs,
+    /// It has ended, at this time, perhaps by a signal.
+    Ended(Time, Option<i32>),
+}
+
+/// How far a program has been stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    No,
+    /// It is to be stopped.
+    Asked(Cause),
+    /// SIGTERM was sent at this time.
+    Terminated(Cause, Time),
+    /// SIGKILL was sent.
+    Killed(Cause),
+}
+
+/// The reason why a response is cut off, or a program stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The client has gone.
+    Gone,
+    /// It has put out too much.
+    Output,
+    /// Its header breaks a rule.
+    Header,
+    /// Its leader has ended, and it has been silent since.
+    Silence,
+    /// The leader was ended by a signal.
+    Signal(i32),
+    /// Its time is over.
+    Timeout,
+}
+
+/// The end of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// It is complete.
+    Whole,
+    /// The rest will not come.
+    Cut(Cause),
+}
+
+/// What is to be done with the processes of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Send SIGTERM to the group.
+    Terminate,
+    /// Send SIGKILL to the group.
+    Kill,
+    /// Wait for the leader, which has ended: this is the end.
+    Reap,
+}
+
+impl Life {
+    /// A program that was started now.
+    pub(super) fn new(now: Time, timeout: Duration, output_max: u64) -> Self {
+        Self {
+            deadline: now + timeout,
+            left: output_max,
+            output: Output::Open(None),
+            leader: Leader::Runs,
+            stop: Stop::No,
+        }
+    }
+
+    /// So many bytes were put out.
+    pub(super) fn handle_output(&mut self, bytes: u64) {
+        self.output = Output::Open(None);
+        self.handle_errors(bytes);
+    }
+
+    /// So many bytes were put out on standard error, which count, too.
+    pub(super) fn handle_errors(&mut self, bytes: u64) {
+        match self.left.checked_sub(bytes) {
+            Some(left) => self.left = left,
+            None => self.stop(Cause::Output),
+        }
+    }
+
+    /// There is nothing to read at the moment.
+    pub(super) fn handle_quiet(&mut self, now: Time) {
+        if self.output == Output::Open(None) {
+            self.output = Output::Open(Some(now));
+        }
+    }
+
+    /// The output has ended: no process can write to it any more.
+    pub(super) const fn handle_output_end(&mut self, now: Time) {
+        if let Output::Open(_) = self.output {
+            self.output = Output::Ended(now);
+        }
+    }
+
+    /// The leader has ended, perhaps by a signal.
+    pub(super) const fn handle_exit(&mut self, now: Time, signal: Option<i32>) {
+        self.leader = Leader::Ended(now, signal);
+    }
+
+    /// Has the program stopped.
+    pub(super) const fn stop(&mut self, cause: Cause) {
+        if let Stop::No = self.stop {
+            self.stop = Stop::Asked(cause);
+        }
+    }
+
+    /// Returns whether the program is being stopped.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop != Stop::No
+    }
+
+    /// The end of the response, if it has come.
+    pub(super) fn end(&self, now: Time) -> Option<End> {
+        let signal = match (self.stop, self.output, self.leader) {
+            (Stop::No, Output::Ended(_), Leader::Ended(_, signal))
+            | (Stop::Asked(Cause::Silence), _, Leader::Ended(_, signal))
+            | (Stop::Terminated(Cause::Silence, _), _, Leader::Ended(_, signal))
+            | (Stop::Killed(Cause::Silence), _, Leader::Ended(_, signal)) => signal,
+            (Stop::No, Output::Ended(at), Leader::Runs) if now >= at + GRACE => None,
+            (Stop::No, Output::Open(_), Leader::Ended(_, signal)) if self.is_silent(now) => signal,
+            (Stop::No, ..) => return None,
+            (Stop::Asked(cause) | Stop::Terminated(cause, _) | Stop::Killed(cause), ..) => {
+                return Some(End::Cut(cause));
+            }
+        };
+        Some(signal.map_or(End::Whole, |signal| End::Cut(Cause::Signal(signal))))
+    }
+
+    /// What is to be done now. Call it again until there is nothing, and after the last one never.
+    pub(super) fn poll(&mut self, now: Time) -> Option<Action> {
+        let has_ended = matches!(self.leader, Leader::Ended(..));
+        if has_ended && matches!(self.output, Output::Ended(_)) {
+            return Some(Action::Reap);
+        }
+        if self.stop == Stop::No {
+            if now >= self.deadline {
+                self.stop(Cause::Timeout);
+            } else if self.is_silent(now) {
+                self.stop(Cause::Silence);
+            }
+        }
+        match self.stop {
+            Stop::Asked(cause) => {
+                self.stop = Stop::Terminated(cause, now);
+                Some(Action::Terminate)
+            }
+            Stop::Terminated(cause, at) if now >= at + PATIENCE => {
+                self.stop = Stop::Killed(cause);
+                Some(Action::Kill)
+            }
+            Stop::Killed(_) if has_ended => Some(Action::Reap),
+            Stop::No | Stop::Terminated(..) | Stop::Killed(_) => None,
+        }
+    }
+
+    /// Returns whether the leader has ended, and nothing was put out for a while since.
+    fn is_silent(&self, now: Time) -> bool {
+        let (Output::Open(Some(quiet)), Leader::Ended(ended, _)) = (self.output, self.leader)
+        else {
+            return false;
+        };
+        now >= quiet.max(ended) + GRACE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Time = Time::from_nanos(1_000_000_000);
+    const TIMEOUT: Duration = Duration::from_secs(60);
+
+    fn life() -> Life {
+        Life::new(START, TIMEOUT, 1000)
+    }
+
+    fn after(seconds: u64) -> Time {
+        START + Duration::from_secs(seconds)
+    }
+
+    /// A millisecond before.
+    fn nearly(seconds: u64) -> Time {
+        START + (Duration::from_secs(seconds) - Duration::from_millis(1))
+    }
+
+    #[test]
+    fn a_response_ends_with_the_output_and_the_leader() {
+        for order in [[0, 1], [1, 0]] {
+            for (signal, end) in [(None, End::Whole), (Some(11), End::Cut(Cause::Signal(11)))] {
+                let mut life = life();
+                for what in order {
+                    assert_eq!((life.end(START), life.poll(START)), (None, None));
+                    match what {
+                        0 => life.handle_output_end(START),
+                        _ => life.handle_exit(START, signal),
+                    }
+                }
+                assert_eq!(life.end(START), Some(end));
+                assert_eq!(life.poll(START), Some(Action::Reap));
+            }
+        }
+    }
+
+    #[test]
+    fn a_program_may_go_on_after_its_output() {
+        let mut life = life();
+        life.handle_output_end(after(1));
+        assert_eq!(life.end(after(1)), None, "it may be about to end by a signal");
+        assert_eq!(life.end(after(2)), Some(End::Whole));
+        assert_eq!(life.poll(after(59)), None);
+        // Not for longer than any program.
+        assert_eq!(life.poll(after(60)), Some(Action::Terminate));
+        assert_eq!(life.poll(after(64)), None);
+        assert_eq!(life.poll(after(65)), Some(Action::Kill));
+        assert_eq!(life.poll(after(100)), None);
+        life.handle_exit(after(101), Some(9));
+        assert_eq!(life.poll(after(101)), Some(Action::Reap));
+    }
+
+    #[test]
+    fn processes_that_are_left_behind_may_put_out_more_but_not_be_silent() {
+        let mut life = life();
+        life.handle_quiet(after(1));
+        life.handle_exit(after(5), None);
+        assert_eq!((life.end(after(5)), life.poll(after(5))), (None, None));
+        assert_eq!((life.end(nearly(6)), life.poll(nearly(6))), (None, None));
+        life.handle_output(1);
+        assert_eq!(life.end(after(20)), None, "the client takes nothing");
+        life.handle_quiet(after(20));
+        life.handle_quiet(nearly(21));
+        assert_eq!(life.end(nearly(21)), None);
+        assert_eq!(life.end(after(21)), Some(End::Whole));
+        assert_eq!(life.poll(after(21)), Some(Action::Terminate));
+        // It obeys.
+        life.handle_output_end(after(22));
+        assert_eq!(life.poll(after(22)), Some(Action::Reap));
+    }
+
+    #[test]
+    fn what_does_not_obey_sigterm_is_killed_though_the_leader_has_ended() {
+        let mut life = life();
+        life.stop(Cause::Gone);
+        assert_eq!(life.end(START), Some(End::Cut(Cause::Gone)));
+        assert_eq!(life.poll(START), Some(Action::Terminate));
+        life.handle_exit(START, Some(15));
+        assert_eq!(life.poll(after(4)), None);
+        assert_eq!(life.poll(after(5)), Some(Action::Kill));
+        assert_eq!(life.poll(after(5)), Some(Action::Reap));
+    }
+
+    #[test]
+    fn output_is_bounded_and_the_first_cause_counts() {
+        let mut life = life();
+        life.handle_output(1000);
+        assert!(!life.is_stopped());
+        life.handle_output(1);
+        assert!(life.is_stopped());
+        life.stop(Cause::Gone);
+        assert_eq!(life.end(START), Some(End::Cut(Cause::Output)));
+        assert_eq!(life.poll(after(100)), Some(Action::Terminate));
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_stopped() {
+        let mut life = life();
+        life.handle_quiet(START);
+        assert_eq!(life.poll(nearly(60)), None);
+        assert_eq!(life.poll(after(60)), Some(Action::Terminate));
+        assert_eq!(life.end(after(60)), Some(End::Cut(Cause::Timeout)));
+    }
+}

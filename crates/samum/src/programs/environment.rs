@@ -1,0 +1,202 @@
+//! The environment of a program: the request, as RFC 3875 §4 has it told.
+//!
+//! Beside the meta-variables of the RFC it has those that programs have come to expect from every server:
+//! `REQUEST_URI`, `REQUEST_SCHEME`, `REMOTE_PORT`, `SCRIPT_FILENAME`, `DOCUMENT_ROOT`, and
+//! `REDIRECT_STATUS`, without which PHP refuses to run.
+//!
+//! Left out on purpose:
+//!
+//! - `HTTP_PROXY`, because programs take it for the proxy that they are to use ("httpoxy"),
+//! - fields whose names have other characters than letters, digits and `-`: `X_Real_IP` and `X-Real-IP`
+//!   would be one variable,
+//! - fields that concern the connection only, `Expect`, and `Proxy-Authorization`,
+//! - arguments made of the query (§4.4): programs take those that begin with `-` for options.
+
+use core::net::SocketAddr;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
+
+use http::{Head, Target};
+
+/// The search path of programs, unless the configuration has another one.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// The port of a request that came to none, and whose host has none.
+const PORT: u16 = 80;
+
+/// Fields that have no variable, beside those that concern the connection only.
+const HIDDEN_FIELDS: [&[u8]; 6] =
+    [b"Content-Length", b"Content-Type", b"Expect", b"Host", b"Proxy", b"Proxy-Authorization"];
+
+/// The variables of one program. Each name occurs once.
+#[derive(Debug, Default)]
+pub(crate) struct Environment(Vec<(OsString, OsString)>);
+
+/// The facts about a request that are not in its head.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Circumstances<'a> {
+    /// The address of the client; `None` if it came by a Unix socket.
+    pub(crate) client: Option<SocketAddr>,
+    /// The name of the server, for requests that name no host.
+    pub(crate) server_name: &'a str,
+    /// The port to which the request came, if it came to one.
+    pub(crate) port: Option<u16>,
+}
+
+/// The way from the path of a request to a program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Script<'a> {
+    /// The path of the route, which ends with a slash.
+    pub(crate) mount: &'a [u8],
+    /// The path below it, as [`http::path::normalize`] makes it.
+    pub(crate) path: &'a [u8],
+    /// True if the request names a directory: its path ends with a slash.
+    pub(crate) directory: bool,
+    /// The length of the part of `path` that is the name of the program.
+    pub(crate) len: usize,
+}
+
+impl Environment {
+    /// The variables that can be told before the program is found, and before all of the body has come.
+    pub(crate) fn new(
+        head: &Head<'_>,
+        circumstances: &Circumstances<'_>,
+        has_content: bool,
+    ) -> Self {
+        let mut all = Self::default();
+        let (path, query) = match head.target {
+            Target::Origin { path, query } => (path, query),
+            Target::Asterisk | Target::Authority => (&b"*"[..], None),
+        };
+        let (name, port) = split_host(head.host().unwrap_or_default());
+        let name = if name.is_empty() { circumstances.server_name.as_bytes() } else { name };
+        let port = circumstances.port.or(port).unwrap_or(PORT);
+        let mut uri = path.to_vec();
+        if let Some(query) = query {
+            uri.push(b'?');
+            uri.extend_from_slice(query);
+        }
+        // Of a Unix socket nginx says the same.
+        let client = circumstances.client.map(|client| client.ip().to_canonical().to_string());
+        let client = client.as_deref().unwrap_or("unix:").as_bytes();
+        all.set("AUTH_TYPE", b"");
+        all.set("GATEWAY_INTERFACE", b"CGI/1.1");
+        all.set("PATH", PATH.as_bytes());
+        all.set("QUERY_STRING", query.unwrap_or_default());
+        all.set("REDIRECT_STATUS", b"200");
+        all.set("REMOTE_ADDR", client);
+        all.set("REMOTE_HOST", client);
+        if let Some(client) = circumstances.client {
+            all.set("REMOTE_PORT", client.port().to_string().as_bytes());
+        }
+        all.set("REQUEST_METHOD", head.method.as_bytes());
+        all.set("REQUEST_SCHEME", b"http");
+        all.set("REQUEST_URI", &uri);
+        all.set("SERVER_NAME", name);
+        all.set("SERVER_PORT", port.to_string().as_bytes());
+        all.set("SERVER_PROTOCOL", head.version.name().as_bytes());
+        all.set("SERVER_SOFTWARE", concat!("samum/", env!("CARGO_PKG_VERSION")).as_bytes());
+        if let Some(host) = head.host() {
+            all.set("HTTP_HOST", host);
+        }
+        for (name, value) in head.fields().end_to_end() {
+            if has_content && name.eq_ignore_ascii_case(b"Content-Type") {
+                all.set("CONTENT_TYPE", value);
+            } else if let Some(name) = variable(name) {
+                all.append(&name, value);
+            }
+        }
+        all
+    }
+
+    /// Adds the length of the content that the program will read.
+    pub(crate) fn set_content_length(&mut self, length: u64) {
+        self.set("CONTENT_LENGTH", length.to_string().as_bytes());
+    }
+
+    /// Adds what is known once the program is found. `root` is the directory of the programs, and
+    /// `documents` that of the site's files.
+    pub(crate) fn set_script(&mut self, script: Script<'_>, root: &Path, documents: Option<&Path>) {
+        let Script { mount, path, directory, len } = script;
+        let (name, rest) = path.split_at(len);
+        self.set("SCRIPT_NAME", &[mount, name].concat());
+        self.set("SCRIPT_FILENAME", root.join(OsStr::from_bytes(name)).as_os_str().as_bytes());
+        let info = [rest, if directory { b"/" } else { b"" }].concat();
+        if let Some(documents) = documents {
+            self.set("DOCUMENT_ROOT", documents.as_os_str().as_bytes());
+        }
+        if info.is_empty() {
+            return;
+        }
+        self.set("PATH_INFO", &info);
+        if let Some(documents) = documents {
+            self.set("PATH_TRANSLATED", &[documents.as_os_str().as_bytes(), &info].concat());
+        }
+    }
+
+    /// Sets a variable, instead of one with the same name.
+    pub(crate) fn set(&mut self, name: &str, value: &[u8]) {
+        let value = OsString::from_vec(value.to_vec());
+        match self.0.iter_mut().find(|(other, _)| other == name) {
+            Some((_, old)) => *old = value,
+            None => self.0.push((name.into(), value)),
+        }
+    }
+
+    /// Sets a variable of a field, or adds to it what a further line of the field has.
+    fn append(&mut self, name: &str, value: &[u8]) {
+        let Some((_, old)) = self.0.iter_mut().find(|(other, _)| other == name) else {
+            return self.set(name, value);
+        };
+        // RFC 6265 §5.4 has cookies in one list, which browsers split into several fields in HTTP/2 only.
+        old.push(if name == "HTTP_COOKIE" { "; " } else { ", " });
+        old.push(OsStr::from_bytes(value));
+    }
+
+    /// All variables.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        self.0.iter().map(|(name, value)| (&name[..], &value[..]))
+    }
+}
+
+/// The lengths of the parts of a path that may be the name of a program: of all names from the first on,
+/// up to one that begins with a dot, because such files are not meant for clients.
+///
+/// A program has nothing below it in the file system, so the first of these that is no directory decides.
+pub(crate) fn candidates(path: &[u8]) -> impl Iterator<Item = usize> {
+    let mut end = 0;
+    path.split(|&byte| byte == b'/').take_while(|name| !matches!(name, [] | [b'.', ..])).map(
+        move |name| {
+            let start = if end == 0 { 0 } else { end + 1 };
+            end = start + name.len();
+            end
+        },
+    )
+}
+
+/// The variable of a field; `None` if it has none.
+fn variable(name: &[u8]) -> Option<String> {
+    let is_plain = name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-');
+    if !is_plain || HIDDEN_FIELDS.iter().any(|hidden| hidden.eq_ignore_ascii_case(name)) {
+        return None;
+    }
+    let name = name.iter().map(|byte| match byte {
+        b'-' => '_',
+        byte => char::from(byte.to_ascii_uppercase()),
+    });
+    Some("HTTP_".chars().chain(name).collect())
+}
+
+/// Splits the value of `Host`. The brackets of an IPv6 address stay (RFC 3875 §4.1.14).
+fn split_host(host: &[u8]) -> (&[u8], Option<u16>) {
+    match host.iter().rposition(|&byte| byte == b':') {
+        Some(colon) if !host.ends_with(b"]") => {
+            let port = http::bytes::decimal(&host[colon + 1..]);
+            (&host[..colon], port.and_then(|port| u16::try_from(port).ok()))
+        }
+        _ => (host, None),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+use http1::{Limits, server};
+
+use super::*;
+
+/// The environment of a request, one variable a line, sorted.
+fn environment(
+    request: &str,
+    circumstances: &Circumstances<'_>,
+    script: Script<'_>,
+) -> Vec<String> {
+    let text = request.replace('\n', "\r\n") + "\r\n\r\n";
+    let mut connection = server::Connection::new();
+    let (_, event) = connection.handle_input(text.as_bytes(), &Limits::DEFAULT);
+    let server::Event::Request(request) = event else { panic!("{text}: {event:?}") };
+    let length = request.head.field(http::Field::ContentLength).and_then(http::bytes::decimal);
+    let mut all = Environment::new(&request.head, circumstances, length.is_some());
+    if let Some(length) = length {
+        all.set_content_length(length);
+    }
+    all.set_script(script, Path::new("/srv/cgi"), Some(Path::new("/srv/www")));
+    let line = |(name, value): (&OsStr, &OsStr)| {
+        format!("{}={}", name.to_str().unwrap(), value.to_string_lossy())
+    };
+    let mut lines: Vec<_> = all.iter().map(line).collect();
+    lines.sort();
+    lines
+}
+
+const SCRIPT: Script<'_> = Script { mount: b"/tool/", path: b"env", directory: false, len: 3 };
+
+fn circumstances() -> Circumstances<'static> {
+    Circumstances {
+        client: Some("192.0.2.7:4711".parse().unwrap()),
+        server_name: "default",
+        port: Some(8080),
+    }
+}
+
+/// The variables with one of these names, as far as they are set.
+#[track_caller]
+fn some(request: &str, names: &[&str]) -> Vec<String> {
+    let mut lines = environment(request, &circumstances(), SCRIPT);
+    lines.retain(|line| names.iter().any(|name| line.split('=').next() == Some(name)));
+    lines
+}
+
+#[test]
+fn rfc3875_4_1_all_variables_of_a_request() {
+    let request = "POST /tool/a%20b/env/x/%C3%A4?q=1&%41 HTTP/1.1\nHost: Example.org:81\nContent-Type: a/b\n\
+        Content-Length: 5\nAccept: text/*\nUser-Agent: me\nAuthorization: Basic eA==";
+    let path = "a b/env/x/\u{e4}".as_bytes();
+    let script = Script { mount: b"/tool/", path, directory: false, len: 7 };
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(
+        environment(request, &circumstances(), script),
+        [
+            "AUTH_TYPE=",
+            "CONTENT_LENGTH=5",
+            "CONTENT_TYPE=a/b",
+            "DOCUMENT_ROOT=/srv/www",
+            "GATEWAY_INTERFACE=CGI/1.1",
+            "HTTP_ACCEPT=text/*",
+            "HTTP_AUTHORIZATION=Basic eA==",
+            "HTTP_HOST=Example.org:81",
+            "HTTP_USER_AGENT=me",
+            "PATH=/usr/local/bin:/usr/bin:/bin",
+            "PATH_INFO=/x/\u{e4}",
+            "PATH_TRANSLATED=/srv/www/x/\u{e4}",
+            "QUERY_STRING=q=1&%41",
+            "REDIRECT_STATUS=200",
+            "REMOTE_ADDR=192.0.2.7",
+            "REMOTE_HOST=192.0.2.7",
+            "REMOTE_PORT=4711",
+            "REQUEST_METHOD=POST",
+            "REQUEST_SCHEME=http",
+            "REQUEST_URI=/tool/a%20b/env/x/%C3%A4?q=1&%41",
+            "SCRIPT_FILENAME=/srv/cgi/a b/env",
+            "SCRIPT_NAME=/tool/a b/env",
+            "SERVER_NAME=Example.org",
+            "SERVER_PORT=8080",
+            "SERVER_PROTOCOL=HTTP/1.1",
+            &format!("SERVER_SOFTWARE=samum/{version}"),
+        ]
+    );
+}
+
+#[test]
+fn httpoxy_no_field_becomes_the_proxy_of_a_program() {
+    let request = "GET / HTTP/1.1\nHost: h\nProxy: evil\nPROXY: evil\npRoXy: evil\nProxy-Authorization: x\n\
+        Proxy-Connection: x\nPro_xy: x";
+    let lines = environment(request, &circumstances(), SCRIPT);
+    assert!(
+        !lines.iter().any(|line| line.contains("PRO") && line.starts_with("HTTP_")),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn fields_with_other_characters_and_fields_of_the_connection_are_dropped() {
+    let request = "GET / HTTP/1.1\nHost: h\nX_Real_IP: evil\nX.A: 1\nX-A: 2\nConnection: X-Hop, close\nX-Hop: 1\n\
+        Keep-Alive: 1\nTE: trailers\nExpect: 100-continue\nX-Content_Length: 9\n!: 1";
+    let mut lines = environment(request, &circumstances(), SCRIPT);
+    lines.retain(|line| line.starts_with("HTTP_"));
+    assert_eq!(lines, ["HTTP_HOST=h", "HTTP_X_A=2"]);
+}
+
+#[test]
+fn rfc3875_4_1_18_repeated_fields_are_one_variable() {
+    let request = "GET / HTTP/1.1\nHost: h\nAccept: a\naccept: b\nCookie: c=1\nCookie: d=2";
+    assert_eq!(
+        some(request, &["HTTP_ACCEPT", "HTTP_COOKIE"]),
+        ["HTTP_ACCEPT=a, b", "HTTP_COOKIE=c=1; d=2"]
+    );
+}
+
+#[test]
+fn rfc3875_4_1_14_name_and_port_of_the_server() {
+    let names = ["SERVER_NAME", "SERVER_PORT", "SERVER_PROTOCOL"];
+    for (request, port, expected) in [
+        ("GET / HTTP/1.1\nHost: a.example", Some(8080), ["a.example", "8080", "HTTP/1.1"]),
+        ("GET / HTTP/1.1\nHost: a.example:81", None, ["a.example", "81", "HTTP/1.1"]),
+        ("GET / HTTP/1.1\nHost: [2001:db8::1]:81", None, ["[2001:db8::1]", "81", "HTTP/1.1"]),
+        ("GET / HTTP/1.1\nHost: [2001:db8::1]", None, ["[2001:db8::1]", "80", "HTTP/1.1"]),
+        ("GET / HTTP/1.1\nHost: a:99999", None, ["a", "80", "HTTP/1.1"]),
+        ("GET / HTTP/1.1\nHost:", None, ["default", "80", "HTTP/1.1"]),
+        ("GET / HTTP/1.0", Some(1), ["default", "1", "HTTP/1.0"]),
+        ("GET http://b.example:82/ HTTP/1.1\nHost: a", None, ["b.example", "82", "HTTP/1.1"]),
+    ] {
+        let mut lines = environment(request, &Circumstances { port, ..circumstances() }, SCRIPT);
+        lines.retain(|line| names.iter().any(|name| line.split('=').next() == Some(name)));
+        let expected: Vec<_> =
+            names.iter().zip(expected).map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(lines, expected, "{request}");
+    }
+}
+
+#[test]
+fn a_client_has_an_address_or_came_by_a_unix_socket() {
+    let names = ["REMOTE_ADDR", "REMOTE_HOST", "REMOTE_PORT"];
+    for (client, expected) in [
+        (Some("[2001:db8::1]:5"), &["2001:db8::1", "2001:db8::1", "5"][..]),
+        (Some("[::ffff:192.0.2.1]:5"), &["192.0.2.1", "192.0.2.1", "5"]),
+        (None, &["unix:", "unix:"]),
+    ] {
+        let client = client.map(|client| client.parse().unwrap());
+        let all = Circumstances { client, ..circumstances() };
+        let mut lines = environment("GET / HTTP/1.1\nHost: h", &all, SCRIPT);
+        lines.retain(|line| names.iter().any(|name| line.split('=').next() == Some(name)));
+        let expected: Vec<_> =
+            names.iter().zip(expected).map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(lines, expected);
+    }
+}
+
+#[test]
+fn rfc3875_4_1_5_the_rest_of_the_path() {
+    for (path, len, directory, name, info) in [
+        ("a", 1, false, "/tool/a", None),
+        ("a", 1, true, "/tool/a", Some("/")),
+        ("a/b", 1, false, "/tool/a", Some("/b")),
+        ("a/b", 1, true, "/tool/a", Some("/b/")),
+        ("a/b", 3, false, "/tool/a/b", None),
+    ] {
+        let script = Script { mount: b"/tool/", path: path.as_bytes(), directory, len };
+        let lines = environment("GET / HTTP/1.1\nHost: h", &circumstances(), script);
+        let value =
+            |name: &str| lines.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        assert_eq!((value("SCRIPT_NAME"), value("PATH_INFO")), (Some(name), info), "{path}");
+        let translated = info.map(|info| format!("/srv/www{info}"));
+        assert_eq!(value("PATH_TRANSLATED"), translated.as_deref(), "{path}");
+    }
+}
+
+#[test]
+fn names_are_tried_from_the_first_on_and_none_that_begins_with_a_dot() {
+    let all = |path: &str| {
+        candidates(path.as_bytes()).map(|len| path[..len].to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(all("a"), ["a"]);
+    assert_eq!(all("a/bc/d"), ["a", "a/bc", "a/bc/d"]);
+    assert_eq!(all(""), [""; 0]);
+    assert_eq!(all(".git/hooks/x"), [""; 0]);
+    assert_eq!(all("a/.b/c"), ["a"]);
+}

@@ -1,0 +1,113 @@
+//! The processes of one program: a group with a leader, which the server has started.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::process::Child;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::ioctl_fionbio;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
+};
+
+use super::Place;
+
+/// A program that was started. Dropping it kills its processes.
+///
+/// The leader is waited for by [`reap`](Self::reap) and not before, so that the number of the group stays
+/// its own.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pid: Pid,
+    pipes: Pipes,
+    is_reaped: bool,
+    /// Given up when the process is dropped.
+    #[expect(dead_code, reason = "kept for its drop")]
+    place: Place,
+}
+
+/// The server's ends of the pipes of a program, which are nonblocking.
+#[derive(Debug, Default)]
+pub(crate) struct Pipes {
+    /// Not a pipe: readable when the leader has ended (`pidfd_open(2)`).
+    pub(crate) exit: Option<OwnedFd>,
+    pub(crate) stdin: Option<OwnedFd>,
+    pub(crate) stdout: Option<OwnedFd>,
+    pub(crate) stderr: Option<OwnedFd>,
+}
+
+impl Process {
+    /// Takes a child that leads a group of its own and whose output is piped.
+    ///
+    /// # Errors
+    ///
+    /// Those of `pidfd_open(2)`; the processes are killed.
+    pub(crate) fn new(mut child: Child, place: Place) -> io::Result<Self> {
+        let pid = Pid::from_child(&child);
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
+            // They fail if the child has ended, which is as good.
+            let _ = kill_process_group(pid, Signal::KILL);
+            let _ = child.wait();
+        })?;
+        let pipes = Pipes {
+            exit: Some(pidfd),
+            stdin: child.stdin.take().map(Into::into),
+            stdout: child.stdout.take().map(Into::into),
+            stderr: child.stderr.take().map(Into::into),
+        };
+        for pipe in [&pipes.stdin, &pipes.stdout, &pipes.stderr].into_iter().flatten() {
+            // It cannot fail for an open descriptor.
+            let _ = ioctl_fionbio(pipe, true);
+        }
+        Ok(Self { pid, pipes, is_reaped: false, place })
+    }
+
+    /// Takes the pipes.
+    pub(crate) fn take_pipes(&mut self) -> Pipes {
+        core::mem::take(&mut self.pipes)
+    }
+
+    /// The signal that has ended the leader, if it was one; `None` if the leader has not ended.
+    pub(crate) fn exit(&self) -> Option<Option<i32>> {
+        let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match waitid(WaitId::Pid(self.pid), how) {
+            Ok(None) => None,
+            Ok(Some(status)) => Some(status.terminating_signal()),
+            // ECHILD, if the process ignores SIGCHLD: the leader has ended.
+            Err(_) => Some(None),
+        }
+    }
+
+    /// Sends a signal to the group.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if !self.is_reaped {
+            // It fails if only the zombie of the leader is left, or if the program has taken on another
+            // user's rights.
+            let _ = kill_process_group(self.pid, signal);
+        }
+    }
+
+    /// Waits for the leader, which has ended.
+    pub(crate) fn reap(&mut self) {
+        let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        // An error means that there is nothing to wait for.
+        let _ = waitid(WaitId::Pid(self.pid), how);
+        self.is_reaped = true;
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !self.is_reaped {
+            self.signal(Signal::KILL);
+            self.reap();
+        }
+    }
+}
+
+/// Returns whether no process can write to a pipe any more.
+pub(crate) fn is_hung_up(pipe: BorrowedFd<'_>) -> bool {
+    let mut one = [PollFd::from_borrowed_fd(pipe, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut one, Some(&now)).is_ok() && one[0].revents().contains(PollFlags::HUP)
+}

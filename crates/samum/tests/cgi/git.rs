@@ -1,0 +1,69 @@
+//! A program that was not written for this test: `git http-backend`.
+
+use std::path::Path;
+use std::process::Command;
+
+use samum::config::Cgi;
+use testkit::skip;
+
+use crate::stage::{Stage, on_both_drivers, script, tree};
+
+const BACKEND: &str = "/usr/lib/git-core/git-http-backend";
+
+/// Runs git, without the configuration of this user.
+#[track_caller]
+fn git(directory: &Path, args: &[&str]) -> String {
+    let mut command = Command::new("git");
+    command
+        .current_dir(directory)
+        .args(args)
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("HOME", directory);
+    for (name, value) in [("NAME", "Test"), ("EMAIL", "test@example.org")] {
+        command
+            .env(format!("GIT_AUTHOR_{name}"), value)
+            .env(format!("GIT_COMMITTER_{name}"), value);
+    }
+    let output = command.output().expect("git");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+#[test]
+fn git_clones_and_pushes() {
+    if !Path::new(BACKEND).exists() {
+        skip!("{BACKEND} is not installed");
+    }
+    on_both_drivers(|driver| {
+        let tree = tree().directory("repositories").directory("work");
+        let (repositories, work) = (tree.path().join("repositories"), tree.path().join("work"));
+        script(&tree, "git", &format!("exec {BACKEND}"));
+        git(&repositories, &["init", "-q", "--bare", "a.git"]);
+        git(&repositories.join("a.git"), &["config", "http.receivepack", "true"]);
+        let environment = [
+            ("GIT_PROJECT_ROOT", repositories.to_str().unwrap()),
+            ("GIT_HTTP_EXPORT_ALL", "1"),
+            ("GIT_CONFIG_NOSYSTEM", "1"),
+            ("HOME", repositories.to_str().unwrap()),
+        ];
+        let environment =
+            environment.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let stage = Stage::with(driver, &tree, Cgi { environment, ..Cgi::new(PathBuf::new()) });
+        let testkit::Address::Tcp(address) = &stage.address else { unreachable!() };
+        let url = format!("http://{address}/tool/git/a.git");
+        git(&work, &["clone", "-q", &url, "one"]);
+        let one = work.join("one");
+        // More than a pipe holds, and not compressible; less than what git sends in chunks.
+        let bytes: Vec<u8> = (0..600_000_u64)
+            .map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 ^ (n >> 7) as u8)
+            .collect();
+        std::fs::write(one.join("file"), &bytes).unwrap();
+        git(&one, &["add", "file"]);
+        git(&one, &["commit", "-q", "-m", "first"]);
+        git(&one, &["push", "-q", "origin", "HEAD:main"]);
+        git(&work, &["clone", "-q", "-b", "main", &url, "two"]);
+        assert!(std::fs::read(work.join("two/file")).unwrap() == bytes);
+        assert_eq!(stage.stop().cgi_failed, 0);
+    });
+}

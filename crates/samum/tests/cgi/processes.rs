@@ -1,0 +1,182 @@
+//! The processes of programs: what they inherit, what they leave behind, and when they are stopped.
+
+use core::time::Duration;
+use std::io::ErrorKind;
+use std::time::Instant;
+
+use samum::config::Cgi;
+use testkit::request;
+
+use crate::stage::{Stage, on_both_drivers, pid_in, script, text, tree, wait_for_end};
+
+const HEAD: &str = "printf 'Content-Type: a/b\\n\\n'";
+
+#[test]
+fn a_program_inherits_nothing() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        // The shell itself: its descriptors, its group and its signals.
+        let shell = format!(
+            "{HEAD}; for fd in /proc/$$/fd/*; do readlink $fd; done; echo ---; \
+             while read -r name value; do case $name in SigBlk*|SigIgn*) echo $value;; esac; done </proc/$$/status; cut -d' ' -f5 /proc/$$/stat; echo $$"
+        );
+        script(&tree, "run", &shell);
+        let stage = Stage::new(driver, &tree);
+        let response = stage.ask("GET /tool/run");
+        let (descriptors, rest) = text(&response).split_once("---\n").unwrap();
+        // But for what this process itself was started with.
+        let outside = inheritable();
+        let of_server = |target: &&str| !outside.contains(&(*target).to_owned());
+        let descriptors: Vec<_> = descriptors.lines().filter(of_server).collect();
+        for target in &descriptors {
+            let is_own = target.starts_with("pipe:")
+                || *target == "/dev/null"
+                || target.ends_with("/cgi/run");
+            assert!(is_own, "{target} is inherited");
+        }
+        let pipes = descriptors.iter().filter(|target| target.starts_with("pipe:")).count();
+        assert_eq!(pipes, 2, "output and errors: {descriptors:?}");
+        let rest: Vec<_> =
+            rest.lines().map(|line| line.split_whitespace().last().unwrap()).collect();
+        let [blocked, ignored, group, pid] = rest[..] else { panic!("{rest:?}") };
+        // glibc ignores two signals of its own in programs that it starts.
+        assert!(ignored == "0000000000000000" || ignored == "0000000180000000", "{ignored}");
+        assert_eq!(blocked, "0000000000000000");
+        assert_eq!(group, pid, "it leads a group");
+    });
+}
+
+/// The targets of the descriptors that any program started by this process has.
+fn inheritable() -> Vec<String> {
+    let mut targets = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
+        let path = entry.unwrap().path();
+        let Ok(info) = std::fs::read_to_string(path.to_str().unwrap().replace("/fd/", "/fdinfo/"))
+        else {
+            continue;
+        };
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
+        let is_kept = i32::from_str_radix(flags, 8).unwrap() & 0o2_000_000 == 0;
+        if let (true, Ok(target)) = (is_kept, std::fs::read_link(path)) {
+            targets.push(target.to_str().unwrap().to_owned());
+        }
+    }
+    targets
+}
+
+#[test]
+fn processes_of_a_client_that_leaves_are_stopped() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let pid = |name: &str| format!("{}/{name}", tree.path().display());
+        for (name, before) in [("before", ""), ("after", HEAD)] {
+            let text = format!(
+                "{before}\nsleep 1000 & echo $! >{}; echo $$ >{}; wait",
+                pid(&format!("{name}-child")),
+                pid(name)
+            );
+            script(&tree, name, &text);
+        }
+        let flood = format!("echo $$ >{}; {HEAD}; while :; do echo a; done", pid("flood"));
+        script(&tree, "flood", &flood);
+        let read = format!("echo $$ >{}; {HEAD}; cat; sleep 1000", pid("read"));
+        script(&tree, "read", &read);
+        let stage = Stage::impatient(driver, &tree, Cgi::new(PathBuf::new()));
+        for name in ["before", "after", "flood", "read"] {
+            let mut client = stage.connect();
+            if name == "read" {
+                client.send(request("POST /tool/read\nContent-Length: 100") + "some").unwrap();
+            } else {
+                client.send(request(&format!("GET /tool/{name}"))).unwrap();
+            }
+            let pid = pid_in(&tree, name);
+            drop(client);
+            wait_for_end(pid);
+            if ["before", "after"].contains(&name) {
+                wait_for_end(pid_in(&tree, &format!("{name}-child")));
+            }
+        }
+        let stats = stage.stop();
+        assert_eq!((stats.cgi_started, stats.cgi_killed, stats.cgi_failed), (4, 4, 0));
+    });
+}
+
+#[test]
+fn processes_that_are_left_behind_do_not_hold_up_the_response() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let pid = |name: &str| format!("{}/{name}", tree.path().display());
+        script(
+            &tree,
+            "silent",
+            &format!("{HEAD}; echo a; sleep 1000 & echo $! >{}", pid("silent")),
+        );
+        let deaf = format!("{HEAD}; echo a; (trap '' TERM; sleep 1000) & echo $! >{}", pid("deaf"));
+        script(&tree, "deaf", &deaf);
+        script(&tree, "late", &format!("{HEAD}; echo a; (sleep 0.5; echo b) &"));
+        let apart =
+            format!("{HEAD}; echo a; sleep 1000 >/dev/null 2>&1 & echo $! >{}", pid("apart"));
+        script(&tree, "apart", &apart);
+        let stage = Stage::new(driver, &tree);
+        for (name, body, least, most) in [
+            ("silent", "a\n", 900, 4000),
+            ("deaf", "a\n", 900, 4000),
+            ("late", "a\nb\n", 400, 4000),
+            ("apart", "a\n", 0, 4000),
+        ] {
+            let began = Instant::now();
+            assert_eq!(text(&stage.ask(&format!("GET /tool/{name}"))), body);
+            let took = began.elapsed().as_millis();
+            assert!((least..most).contains(&took), "{name}: {took} ms");
+        }
+        wait_for_end(pid_in(&tree, "silent"));
+        wait_for_end(pid_in(&tree, "deaf"));
+        // One that has closed the pipes is left alone.
+        let apart = pid_in(&tree, "apart");
+        assert!(std::fs::exists(format!("/proc/{apart}")).unwrap());
+        std::process::Command::new("kill").arg(apart.to_string()).status().unwrap();
+        assert_eq!(stage.stop().cgi_failed, 0);
+    });
+}
+
+#[test]
+fn a_program_may_go_on_when_its_response_has_ended() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let text_of =
+            format!("{HEAD}; echo a; exec >&-; sleep 2; echo $$ >{}/done", tree.path().display());
+        script(&tree, "run", &text_of);
+        let stage = Stage::new(driver, &tree);
+        let began = Instant::now();
+        assert_eq!(text(&stage.ask("GET /tool/run")), "a\n");
+        assert!(began.elapsed() < Duration::from_millis(1900), "{:?}", began.elapsed());
+        wait_for_end(pid_in(&tree, "done"));
+        assert_eq!(stage.stop().cgi_killed, 0);
+    });
+}
+
+#[test]
+fn nothing_is_left_of_a_server_that_ends() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let pid = |name: &str| format!("{}/{name}", tree.path().display());
+        script(&tree, "short", &format!("echo $$ >{}; sleep 0.5; {HEAD}; echo a", pid("short")));
+        let long =
+            format!("trap '' TERM; echo $$ >{}; {HEAD}; sleep 1000 & wait; wait", pid("long"));
+        script(&tree, "long", &long);
+        let stage = Stage::new(driver, &tree);
+        let (mut short, mut long) = (stage.connect(), stage.connect());
+        short.send(request("GET /tool/short")).unwrap();
+        long.send(request("GET /tool/long")).unwrap();
+        let pids = [pid_in(&tree, "short"), pid_in(&tree, "long")];
+        stage.stop();
+        // The one has had the time to end.
+        assert_eq!(text(&short.response().unwrap()), "a\n");
+        assert_ne!(long.response().unwrap_err().kind(), ErrorKind::TimedOut);
+        wait_for_end(pids[0]);
+        // This process is not the server's, and waits for none of its zombies.
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", pids[1])).unwrap_or_default();
+        assert!(status.is_empty() || status.contains("State:\tZ"), "{status}");
+    });
+}
