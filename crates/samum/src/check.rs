@@ -1,7 +1,7 @@
 //! Tries what a server would do with a configuration: opens directories and logs, and binds addresses.
 
 use std::collections::HashSet;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
@@ -56,6 +56,7 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
         let opened = match &thing {
             Thing::Directory(path) => follow::open(path).map(drop),
             Thing::Log(path) => try_log(path),
+            Thing::Redirects(path) => try_redirects(path),
             Thing::Address(address) => match listen::probe(address) {
                 Ok(Probe::Free(socket)) => {
                     bound.extend(socket);
@@ -83,13 +84,14 @@ fn things(config: &Config) -> impl Iterator<Item = Thing> {
             LogTarget::File(path) => Some(Thing::Log(path.clone())),
             LogTarget::None | LogTarget::Stdout => None,
         };
-        let directories = site.routes.iter().filter_map(|route| match &route.action {
+        let of_routes = site.routes.iter().filter_map(|route| match &route.action {
             Action::Files(files) => Some(Thing::Directory(files.root.clone())),
             Action::Cgi(cgi) => Some(Thing::Directory(cgi.root.clone())),
-            Action::Redirect(_) | Action::Redirects(_) | Action::Metrics => None,
+            Action::Redirects(path) => Some(Thing::Redirects(path.clone())),
+            Action::Redirect(_) | Action::Metrics => None,
         });
         let addresses = site.listen.iter().map(|address| Thing::Address(address.clone()));
-        addresses.chain(log).chain(directories)
+        addresses.chain(log).chain(of_routes)
     })
 }
 
@@ -97,6 +99,18 @@ fn things(config: &Config) -> impl Iterator<Item = Thing> {
 fn is_running(config: &Config) -> bool {
     let address = config.server.control.as_ref().and_then(|path| SocketAddrUnix::new(path).ok());
     address.is_some_and(|address| listen::answers(&address))
+}
+
+/// Finds out whether a file with redirections can be read.
+fn try_redirects(path: &Path) -> Result<(), String> {
+    let tried = File::open(path).and_then(|file| file.metadata());
+    match tried {
+        Ok(data) if data.is_dir() => {
+            Err(format!("cannot read {}: it is a directory", path.display()))
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("cannot read {}: {error}", path.display())),
+    }
 }
 
 /// Finds out whether a log could be appended to. It is not made.

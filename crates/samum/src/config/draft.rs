@@ -52,6 +52,8 @@ pub enum Thing {
     Directory(PathBuf),
     /// The file of a log.
     Log(PathBuf),
+    /// A file with redirections.
+    Redirects(PathBuf),
     /// An address to listen on.
     Address(Address),
 }
@@ -63,9 +65,12 @@ pub(super) struct Shared {
     pub(super) access: Access,
     pub(super) limits: Limits,
     pub(super) headers: Vec<HeaderRule>,
-    pub(super) errors: BTreeMap<u16, String>,
+    /// Pages, and the places at which they are named.
+    pub(super) errors: BTreeMap<u16, (String, Place)>,
     pub(super) server_timing: bool,
     pub(super) files: FileRules,
+    /// The place at which the fallback of files is named.
+    pub(super) fallback_place: Option<Place>,
 }
 
 impl Draft {

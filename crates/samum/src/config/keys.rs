@@ -15,7 +15,7 @@ use super::node::{Node, Table};
 use super::value::{self, quoted};
 use super::{
     Action, Address, Cgi, ErrorFormat, Files, HeaderRule, Limits, Log, LogFormat, LogTarget,
-    Redirect, Route, Server, Site, UnixSocket, suggest,
+    Redirect, Route, Server, Site, Symlinks, UnixSocket, rule, suggest,
 };
 
 /// A key that is read into an `R`, and written from a `W`.
@@ -392,7 +392,8 @@ const ROUTE: &[Key<RouteDraft, Route>] = &[
         default: "none",
         example: r#"{ to = "/new/$0", status = 301 }"#,
         doc: "An action: send the client to another path or URL. `$1` to `$9` stand for the text that the \
-              stars of `match` stand for, and `$0` for the path behind that of the route.",
+              stars of `match` stand for, `$0` for the path behind that of the route, and `$$` for a dollar. The query of the \
+              request is kept, unless the target has one.",
         read: |route, node, notes| {
             let mut redirect = Redirect { to: String::new(), status: 308 };
             if node.is_table() {
@@ -406,6 +407,22 @@ const ROUTE: &[Key<RouteDraft, Route>] = &[
         },
         write: |route| match &route.action {
             Action::Redirect(redirect) => Some(inline_text(REDIRECT, redirect)),
+            _ => None,
+        },
+    },
+    Key {
+        name: "redirects",
+        kind: "path",
+        default: "none",
+        example: r#""redirects.txt""#,
+        doc: "An action: send the client elsewhere if this file lists the path of the request. For other paths the \
+              next route is looked for.",
+        read: |route, node, notes| {
+            let path = node.file(notes).unwrap_or_default();
+            route.actions.push((Action::Redirects(path), node.place));
+        },
+        write: |route| match &route.action {
+            Action::Redirects(path) => Some(path_text(path)),
             _ => None,
         },
     },
@@ -513,18 +530,19 @@ const SHARED: &[Key<Shared, Route>] = &[
         kind: "table of statuses and paths",
         default: "`{}`",
         example: r#"{ 404 = "/404.html", 503 = "/busy.html" }"#,
-        doc: "Pages for statuses from 400 to 599: paths of the same site. A route has the pages of its site \
-              for statuses that it does not set itself.",
+        doc: "Pages for statuses from 400 to 599, but 412 and 416: paths of the same site that lead to files. A \
+              route has the pages of its site for statuses that it does not set itself.",
         read: |shared, node, notes| {
             let Some(table) = node.table(notes) else { return };
             for (name, place, node) in table.entries() {
-                let status = name.parse().ok().filter(|status| (400..600).contains(status));
+                let status = name.parse().ok().ok_or_else(|| format!("`{name}` is no status"));
+                let status = status.and_then(rule::error_status);
                 match (status, node.text(value::path, notes)) {
-                    (None, _) => notes.error(place, "expected a status from 400 to 599"),
-                    (Some(status), Some(path)) => {
-                        shared.errors.insert(status, path);
+                    (Err(why), _) => notes.error(place, why),
+                    (Ok(status), Some(path)) => {
+                        shared.errors.insert(status, (path, node.place));
                     }
-                    (Some(_), None) => {}
+                    (Ok(_), None) => {}
                 }
             }
         },
@@ -599,6 +617,96 @@ const SHARED: &[Key<Shared, Route>] = &[
             set(&mut shared.files.tags, etag.map(Into::into));
         },
         write: |route| Some(quoted(&value::word::<value::Etag, _>(&files(route)?.rules.tags))),
+    },
+    Key {
+        name: "fallback",
+        kind: "path of a URL, or `none`",
+        default: "`\"none\"`",
+        example: r#""/index.html""#,
+        doc: "The file that is served with status 200 where there is nothing: a path of the same site that leads \
+              to files.",
+        read: |shared, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| node.text(value::path, notes);
+            set(&mut shared.files.fallback, unless_none(node, notes, read));
+            shared.fallback_place = Some(node.place);
+        },
+        write: |route| files(route)?.rules.fallback.as_deref().map(quoted),
+    },
+    Key {
+        name: "clean-urls",
+        kind: FLAG,
+        default: "`false`",
+        example: "true",
+        doc: "`/a` is answered with `a.html` where there is no `a`, and `/a.html` redirects to `/a`.",
+        read: |shared, node, notes| set(&mut shared.files.clean_urls, node.flag(notes)),
+        write: |route| files(route).map(|files| files.rules.clean_urls.to_string()),
+    },
+    Key {
+        name: "types",
+        kind: "table of extensions and media types",
+        default: "`{}`",
+        example: r#"{ wasm = "application/wasm" }"#,
+        doc: "Media types by the extension of a file's name, before those that are built in. A route has the \
+              types of its site for extensions that it does not set itself.",
+        read: |shared, node, notes| {
+            let Some(table) = node.table(notes) else { return };
+            for (name, _, node) in table.entries() {
+                let read = |value: &str| rule::type_of(name, value);
+                shared.files.types.extend(node.text(read, notes));
+            }
+        },
+        write: |route| {
+            let types = &files(route)?.rules.types;
+            let entry =
+                |(name, value): (&String, &String)| format!("{} = {}", quoted(name), quoted(value));
+            let all: Vec<_> = types.iter().map(entry).collect();
+            (!all.is_empty()).then(|| format!("{{ {} }}", all.join(", ")))
+        },
+    },
+    Key {
+        name: "charset",
+        kind: "name of an encoding, or `none`",
+        default: "`\"utf-8\"`",
+        example: r#""iso-8859-1""#,
+        doc: "The encoding of text files, which their media type names.",
+        read: |shared, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| node.text(rule::charset, notes);
+            set(&mut shared.files.charset, unless_none(node, notes, read));
+        },
+        write: |route| {
+            let charset = files(route)?.rules.charset.as_deref();
+            Some(quoted(charset.unwrap_or("none")))
+        },
+    },
+    Key {
+        name: "dotfiles",
+        kind: FLAG,
+        default: "`false`",
+        example: "true",
+        doc: "Files and directories are served whose names begin with a dot. `/.well-known/` is served anyway.",
+        read: |shared, node, notes| set(&mut shared.files.dotfiles, node.flag(notes)),
+        write: |route| files(route).map(|files| files.rules.dotfiles.to_string()),
+    },
+    Key {
+        name: "symlinks",
+        kind: "`beneath` or `never`",
+        default: "`\"beneath\"`",
+        example: r#""never""#,
+        doc: "The symbolic links that are followed: those that stay beneath the directory, or none. Others lead \
+              to nothing.",
+        read: |shared, node, notes| {
+            set(&mut shared.files.symlinks, node.text(value::choice::<Symlinks>, notes));
+        },
+        write: |route| Some(quoted(&value::word::<Symlinks, _>(&files(route)?.rules.symlinks))),
+    },
+    Key {
+        name: "precompressed",
+        kind: FLAG,
+        default: "`true`",
+        example: "false",
+        doc: "`a.css.br`, `a.css.zst` or `a.css.gz` is sent in place of `a.css` to clients that understand it.",
+        read: |shared, node, notes| set(&mut shared.files.precompressed, node.flag(notes)),
+        write: |route| files(route).map(|files| files.rules.precompressed.to_string()),
     },
 ];
 
@@ -683,7 +791,7 @@ const LIMITS: &[Key<Limits>] = &[
             let read = |node: Node<'_>, notes: &mut Notes| {
                 node.number(1..=1 << 20, notes).and_then(|number| u32::try_from(number).ok())
             };
-            set(&mut limits.connections, read_limit(node, notes, read));
+            set(&mut limits.connections, unless_none(node, notes, read));
         },
         write: |limits| limits.connections.map(|number| number.to_string()),
     },
@@ -696,7 +804,7 @@ const LIMITS: &[Key<Limits>] = &[
               is the number of requests that may come at once, by default those of a second.",
         read: |limits, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| node.text(value::rate, notes);
-            set(&mut limits.requests, read_limit(node, notes, read));
+            set(&mut limits.requests, unless_none(node, notes, read));
         },
         write: |limits| limits.requests.map(|rate| quoted(&value::rate_text(rate))),
     },
@@ -709,7 +817,7 @@ const LIMITS: &[Key<Limits>] = &[
         read: |limits, node, notes| {
             let read =
                 |node: Node<'_>, notes: &mut Notes| node.quantity(value::bytes_per_second, notes);
-            set(&mut limits.bytes_per_second, read_limit(node, notes, read));
+            set(&mut limits.bytes_per_second, unless_none(node, notes, read));
         },
         write: |limits| {
             limits.bytes_per_second.map(|bytes| quoted(&format!("{}/s", value::bytes_text(bytes))))
@@ -737,8 +845,8 @@ const HEADER: &[Key<HeaderRule>] = &[
         read: |rule, node, notes| {
             let Some(table) = node.table(notes) else { return };
             for (name, place, node) in table.entries() {
-                let name = value::field_name(name).map_err(|why| notes.error(place, why));
-                if let (Ok(name), Some(value)) = (name, node.text(value::field_value, notes)) {
+                let name = rule::field_name(name).map_err(|why| notes.error(place, why));
+                if let (Ok(name), Some(value)) = (name, node.text(rule::field_value, notes)) {
                     rule.set.push((name, value));
                 }
             }
@@ -757,7 +865,7 @@ const HEADER: &[Key<HeaderRule>] = &[
         example: r#"["Server"]"#,
         doc: "Fields that are left out.",
         read: |rule, node, notes| {
-            let list = node.list(notes, |node, notes| node.text(value::field_name, notes));
+            let list = node.list(notes, |node, notes| node.text(rule::field_name, notes));
             set(&mut rule.remove, list);
         },
         write: |rule| some_list_text(&rule.remove),
@@ -975,8 +1083,8 @@ fn read_log(node: Node<'_>, notes: &mut Notes) -> Option<LogTarget> {
     }
 }
 
-/// Reads a limit, or the word that there is none.
-fn read_limit<T>(
+/// Reads a value, or the word that there is none.
+fn unless_none<T>(
     node: Node<'_>,
     notes: &mut Notes,
     read: impl FnOnce(Node<'_>, &mut Notes) -> Option<T>,

@@ -21,7 +21,7 @@ pub(super) struct Source {
 }
 
 /// A piece of the text of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Place {
     /// The index of the file among those that were read.
     file: u32,

@@ -1,11 +1,14 @@
 //! Makes a configuration of what the files say, and finds what is wrong among several parts of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::draft::{Draft, RouteDraft, SiteDraft, Thing};
 use super::message::{Notes, Place};
 use super::{Action, Address, Config, LogTarget, Pattern, Redirect, Route, Site};
 use crate::route::{RouteId, Routes};
+
+/// Fallbacks that may follow each other.
+const FALLBACKS_MAX: usize = 8;
 
 /// Makes the configuration, which is right if there is no error among the notes then, and finds the places
 /// of the things outside that it names.
@@ -15,7 +18,7 @@ pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> (Config, HashMap<Thing
     }
     // These compare values that errors would have left out.
     if !notes.has_errors() {
-        draft.sites.iter().for_each(|site| check_redirects(site, notes));
+        draft.sites.iter().for_each(|site| check_targets(site, notes));
     }
     check_addresses(&draft.sites, notes);
     draft.sites.iter().for_each(|site| check_routes(site, notes));
@@ -34,12 +37,13 @@ fn note_places(site: &SiteDraft, places: &mut HashMap<Thing, Place>) {
         places.entry(Thing::Log(path.clone())).or_insert(site.log_place);
     }
     for (action, place) in site.routes.iter().flat_map(|route| &route.actions) {
-        let root = match action {
-            Action::Files(files) => &files.root,
-            Action::Cgi(cgi) => &cgi.root,
-            Action::Redirect(_) | Action::Redirects(_) | Action::Metrics => continue,
+        let thing = match action {
+            Action::Files(files) => Thing::Directory(files.root.clone()),
+            Action::Cgi(cgi) => Thing::Directory(cgi.root.clone()),
+            Action::Redirects(path) => Thing::Redirects(path.clone()),
+            Action::Redirect(_) | Action::Metrics => continue,
         };
-        places.entry(Thing::Directory(root.clone())).or_insert(*place);
+        places.entry(thing).or_insert(*place);
     }
 }
 
@@ -69,7 +73,7 @@ fn route_of(draft: RouteDraft) -> Option<Route> {
         access: shared.access,
         limits: shared.limits,
         headers: shared.headers,
-        errors: shared.errors,
+        errors: shared.errors.into_iter().map(|(status, (path, _))| (status, path)).collect(),
         server_timing: shared.server_timing,
         action,
     })
@@ -140,7 +144,7 @@ fn check_routes(site: &SiteDraft, notes: &mut Notes) {
     for route in &site.routes {
         match &route.actions[..] {
             [] => {
-                let text = "the route has no action: add `files`, `redirect`, `cgi` or `metrics`";
+                let text = "the route has no action: add `files`, `redirect`, `redirects`, `cgi` or `metrics`";
                 notes.error(route.place, text);
             }
             [_] => {}
@@ -151,6 +155,9 @@ fn check_routes(site: &SiteDraft, notes: &mut Notes) {
             }
         }
         let pattern = route.pattern.as_ref().map(|(pattern, _)| pattern.as_str());
+        if is_partial(route) {
+            continue;
+        }
         let known = seen.entry((&route.path.0, pattern)).or_insert(route.place);
         if *known != route.place && !route.is_internal {
             let text = "no request reaches this route: another one has the same paths";
@@ -180,50 +187,122 @@ fn may_match(pattern: &Pattern, path: &str) -> bool {
     pattern.matches(path.as_bytes()) || (same(&below) && (has_star || literal.len() >= below.len()))
 }
 
-/// Checks that no redirection leads to itself, and that what it names is there.
-fn check_redirects(site: &SiteDraft, notes: &mut Notes) {
-    let redirects = site.routes.iter().enumerate().filter_map(|(index, route)| {
-        let [(Action::Redirect(redirect), place)] = &route.actions[..] else { return None };
-        Some((index, route, redirect, *place))
-    });
-    let mut routes = None;
-    for (index, route, redirect, place) in redirects {
-        let stars = route.pattern.as_ref().map_or(0, |(pattern, _)| {
-            pattern.as_str().bytes().filter(|byte| *byte == b'*').count()
-        });
-        if let Some(capture) = captures(redirect).find(|capture| *capture > stars) {
-            let text = match &route.pattern {
-                Some((pattern, _)) => {
-                    format!("`${capture}` has no star: `match` is `{}`", pattern.as_str())
-                }
-                None => {
-                    format!("`${capture}` needs a `match` with stars; `$0` is the rest of the path")
-                }
-            };
-            notes.error(place, text);
-            continue;
+/// Checks that the paths which the routes of a site name lead to what they should.
+fn check_targets(site: &SiteDraft, notes: &mut Notes) {
+    let names_a_path = |route: &RouteDraft| {
+        let is_redirect = matches!(route.actions[..], [(Action::Redirect(_), _)]);
+        is_redirect || route.shared.files.fallback.is_some() || !route.shared.errors.is_empty()
+    };
+    if !site.routes.iter().any(names_a_path) {
+        return;
+    }
+    let open = Routes::new(entries(site, |route| !route.is_internal));
+    // Internal routes have no paths of their own for clients, but requests are handed over to them.
+    let all = Routes::new(entries(site, |_| true));
+    // What routes inherit is reported once.
+    let mut reported = HashSet::new();
+    for (index, route) in site.routes.iter().enumerate() {
+        if let [(Action::Redirect(redirect), place)] = &route.actions[..] {
+            check_redirect(redirect, *place, route.pattern.as_ref(), notes);
+            if example(redirect).and_then(|path| open.find(&path)) == Some(RouteId::new(index)) {
+                let text = "the redirection leads to itself, and clients would follow it for ever";
+                notes.error(*place, text);
+            }
         }
-        let routes = routes.get_or_insert_with(|| {
-            let open = site.routes.iter().enumerate().filter(|(_, route)| !route.is_internal);
-            Routes::new(open.map(|(index, route)| {
-                let pattern = route.pattern.as_ref().map(|(pattern, _)| pattern);
-                (&route.path.0[..], pattern, RouteId::new(index))
-            }))
-        });
-        if let Some(path) = example(redirect)
-            && routes.find(&path) == Some(RouteId::new(index))
+        let pages = route.shared.errors.values();
+        for (path, place) in pages.filter(|(path, _)| files_at(site, &all, path).is_none()) {
+            if reported.insert(*place) {
+                notes.error(*place, format!("no route of the site serves files at `{path}`"));
+            }
+        }
+        if let Some(why) = wrong_fallback(site, &all, route)
+            && let Some(place) = route.shared.fallback_place
+            && reported.insert(place)
         {
-            let text = "the redirection leads to itself, and clients would follow it for ever";
-            notes.error(place, text);
+            notes.error(place, why);
         }
     }
 }
 
-/// The numbers behind `$` in the target of a redirection.
+/// The routes of a site that have this property, but those that only have paths which a file lists.
+fn entries<'a>(
+    site: &'a SiteDraft,
+    mut has: impl FnMut(&RouteDraft) -> bool + 'a,
+) -> impl Iterator<Item = (&'a str, Option<&'a Pattern>, RouteId)> {
+    let routes = site.routes.iter().enumerate();
+    let routes = routes.filter(move |(_, route)| !is_partial(route) && has(route));
+    routes.map(|(index, route)| {
+        let pattern = route.pattern.as_ref().map(|(pattern, _)| pattern);
+        (&route.path.0[..], pattern, RouteId::new(index))
+    })
+}
+
+/// Returns whether a route leaves some of its paths to other routes.
+const fn is_partial(route: &RouteDraft) -> bool {
+    matches!(route.actions.as_slice(), [(Action::Redirects(_), _)])
+}
+
+/// Returns the route that serves files at a path.
+fn files_at<'a>(site: &'a SiteDraft, routes: &Routes, path: &str) -> Option<&'a RouteDraft> {
+    let route = &site.routes[routes.find(path.as_bytes())?.index()];
+    matches!(route.actions[..], [(Action::Files(_), _)]).then_some(route)
+}
+
+/// Returns what is wrong with the fallback of a route: it leads to no files, or back to itself by way of the
+/// fallbacks of other routes. A fallback that its own route serves ends there.
+fn wrong_fallback(site: &SiteDraft, routes: &Routes, route: &RouteDraft) -> Option<String> {
+    if !matches!(route.actions[..], [(Action::Files(_), _)]) {
+        return None;
+    }
+    let mut path = route.shared.files.fallback.as_ref()?;
+    for _ in 0..FALLBACKS_MAX {
+        let Some(next) = files_at(site, routes, path) else {
+            return Some(format!("no route of the site serves files at `{path}`"));
+        };
+        match &next.shared.files.fallback {
+            Some(other) if other != path => path = other,
+            _ => return None,
+        }
+    }
+    Some(format!("the fallbacks of {FALLBACKS_MAX} routes lead to each other"))
+}
+
+/// Checks that each capture in the target of a redirection has a star.
+fn check_redirect(
+    redirect: &Redirect,
+    place: Place,
+    pattern: Option<&(Pattern, Place)>,
+    notes: &mut Notes,
+) {
+    let pattern = pattern.map(|(pattern, _)| pattern.as_str());
+    let stars = pattern.unwrap_or_default().bytes().filter(|byte| *byte == b'*').count();
+    let Some(capture) = captures(redirect).find(|capture| *capture > stars) else { return };
+    let text = match pattern {
+        Some(pattern) => format!("`${capture}` has no star: `match` is `{pattern}`"),
+        None => format!("`${capture}` needs a `match` with stars; `$0` is the rest of the path"),
+    };
+    notes.error(place, text);
+}
+
+/// The pieces of the target of a redirection: texts, and the numbers of captures.
+fn pieces(to: &str) -> impl Iterator<Item = (&str, Option<usize>)> {
+    let mut rest = to;
+    core::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let (text, behind) = rest.split_once('$').unwrap_or((rest, ""));
+        let digit = behind.chars().next().and_then(|next| next.to_digit(10));
+        // Behind the dollar stands a digit, or a second dollar.
+        let text = if behind.starts_with('$') { &rest[..=text.len()] } else { text };
+        rest = behind.get(1..).unwrap_or_default();
+        Some((text, digit.map(|digit| digit as usize)))
+    })
+}
+
+/// The numbers of captures in the target of a redirection.
 fn captures(redirect: &Redirect) -> impl Iterator<Item = usize> {
-    let digits =
-        redirect.to.split('$').skip(1).filter_map(|text| text.chars().next()?.to_digit(10));
-    digits.map(|digit| digit as usize)
+    pieces(&redirect.to).filter_map(|(_, capture)| capture)
 }
 
 /// A path to which a redirection leads, with a slash at its beginning; `None` if it leads elsewhere.
@@ -232,12 +311,9 @@ fn example(redirect: &Redirect) -> Option<Vec<u8>> {
     if !to.starts_with('/') {
         return None;
     }
-    let mut pieces = to.split('$');
-    let mut path = pieces.next().unwrap_or_default().to_owned();
-    for piece in pieces {
-        path.push('x');
-        path.push_str(piece.get(1..).unwrap_or_default());
-    }
+    let path: String = pieces(to)
+        .flat_map(|(text, capture)| [text, if capture.is_some() { "x" } else { "" }])
+        .collect();
     let mut name = Vec::new();
     let normal = http::path::normalize(path.as_bytes(), &mut name).ok()?;
     name.insert(0, b'/');

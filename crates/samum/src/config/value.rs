@@ -8,11 +8,10 @@ use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use clap::ValueEnum;
-use http::bytes;
 use ring::Choice;
 use sendfile::Caching;
 
-use super::{Address, Pattern, Prefix, Rate, Tags, UnixSocket};
+use super::{Address, Pattern, Prefix, Rate, Tags, UnixSocket, rule, suggest};
 use crate::site;
 
 /// The numbers of workers that can be asked for.
@@ -22,19 +21,6 @@ pub const CONNECTIONS: RangeInclusive<i64> = 1..=1 << 20;
 
 /// The time units of rates, in seconds.
 const PER: [(&str, f64); 3] = [("s", 1.0), ("min", 60.0), ("h", 3600.0)];
-
-/// The fields that only the server can set: they belong to the protocol or describe the body.
-const FIELDS_OF_THE_SERVER: [&str; 9] = [
-    "connection",
-    "content-length",
-    "content-range",
-    "date",
-    "keep-alive",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
 
 /// The kernel interface to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -106,7 +92,7 @@ pub(super) fn choice<E: ValueEnum>(text: &str) -> Result<E, String> {
             [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
             names => names.concat(),
         };
-        let near = super::suggest::nearest(text, names.iter().map(|name| name.trim_matches('`')));
+        let near = suggest::nearest(text, names.iter().map(|name| name.trim_matches('`')));
         let advice = near.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
         format!("expected {expected}{advice}")
     })
@@ -367,19 +353,16 @@ pub(super) fn path(text: &str) -> Result<String, String> {
     if text.chars().any(crate::text::is_hidden) {
         return Err("a path has no control characters".to_owned());
     }
-    let mut decoded = Vec::new();
-    match http::path::normalize(text.as_bytes(), &mut decoded) {
-        Err(error) => return Err(format!("this is {error}")),
-        Ok(_) if text.contains('%') => {
-            return Err("a path is written as the names of files are, without `%`".to_owned());
-        }
-        Ok(_) => {}
+    if let Some((_, behind)) = text.split_once('%')
+        && behind.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2
+    {
+        return Err("a path is written as the names of files are, without `%`".to_owned());
     }
     let normal = normal(text);
     if normal != text {
         return Err(format!("the path is not in its normal form, which is `{normal}`"));
     }
-    Ok(normal)
+    rule::path(text)
 }
 
 /// The path without empty and dot segments.
@@ -427,30 +410,11 @@ pub(super) fn target(text: &str) -> Result<String, String> {
     }
     let mut rest = text;
     while let Some((_, behind)) = rest.split_once('$') {
-        if !behind.starts_with(|char: char| char.is_ascii_digit()) {
-            return Err("`$` is followed by a digit; write `%24` for the character".to_owned());
-        }
-        rest = behind;
-    }
-    Ok(text.to_owned())
-}
-
-/// Reads the name of a field that the configuration may change.
-pub(super) fn field_name(text: &str) -> Result<String, String> {
-    if text.is_empty() || !text.bytes().all(|byte| bytes::is(byte, bytes::TOKEN)) {
-        return Err("expected the name of a field, such as `Cache-Control`".to_owned());
-    }
-    if FIELDS_OF_THE_SERVER.iter().any(|name| name.eq_ignore_ascii_case(text)) {
-        return Err(format!("only the server can set `{text}`"));
-    }
-    Ok(text.to_owned())
-}
-
-/// Reads the value of a field.
-pub(super) fn field_value(text: &str) -> Result<String, String> {
-    let is_value = |byte: u8| byte == b' ' || byte == b'\t' || bytes::is(byte, bytes::VALUE);
-    if !text.bytes().all(is_value) || text.trim() != text {
-        return Err("a value has no control characters, and no spaces at its ends".to_owned());
+        let Some(next) = behind.chars().next().filter(|next| next.is_ascii_digit() || *next == '$')
+        else {
+            return Err("`$` is followed by a digit; `$$` is the character itself".to_owned());
+        };
+        rest = &behind[next.len_utf8()..];
     }
     Ok(text.to_owned())
 }

@@ -12,7 +12,7 @@ use super::*;
 use crate::config::print::to_toml;
 use crate::config::{
     Access, Action, Address, Cgi, ErrorFormat, FileRules, Files, HeaderRule, Limits, Log,
-    LogFormat, LogTarget, Rate, Redirect, Route, Site, Tags, Tuning, UnixSocket,
+    LogFormat, LogTarget, Rate, Redirect, Route, Site, Symlinks, Tags, Tuning, UnixSocket,
 };
 
 /// Files in memory.
@@ -337,7 +337,10 @@ fn mistakes_are_explained() {
         // Routes.
         ("[[site]]\n".to_owned(), "the site has no route"),
         ("[[site]]\nroute = []\n".to_owned(), "the site has no route"),
-        (with_route(""), "the route has no action: add `files`, `redirect`, `cgi` or `metrics`"),
+        (
+            with_route(""),
+            "the route has no action: add `files`, `redirect`, `redirects`, `cgi` or `metrics`",
+        ),
         (with_route("metrics = false"), "the route has no action"),
         (
             with_route("files = 'x'\nmetrics = true"),
@@ -346,25 +349,22 @@ fn mistakes_are_explained() {
         (routes("path = 'a'\nfiles = 'x'"), "a path begins with a slash; did you mean `/a`?"),
         (routes("path = ''\nfiles = 'x'"), "a path begins with a slash; did you mean `/`?"),
         (routes("path = '/a//b/./c/../'\nfiles = 'x'"), "not in its normal form, which is `/a/b/`"),
-        (routes("path = '/..'\nfiles = 'x'"), "a path that climbs above the root"),
+        (routes("path = '/..'\nfiles = 'x'"), "not in its normal form, which is `/`"),
         (routes("path = '/a%20b'\nfiles = 'x'"), "without `%`"),
         (routes("path = '/a?b'\nfiles = 'x'"), "a path ends before `?`"),
         (routes("match = '**********'\nfiles = 'x'"), "at most 9 stars"),
         (routes("match = ''\nfiles = 'x'"), "expected a pattern"),
         (routes("files = ''"), "expected a path in the file system"),
-        (routes("errors = { 200 = '/x' }\nfiles = 'x'"), "expected a status from 400 to 599"),
+        (routes("errors = { 200 = '/x' }\nfiles = 'x'"), "200 is no status of an error"),
         (routes("errors = { 404 = 'x' }\nfiles = 'x'"), "a path begins with a slash"),
-        (
-            routes("headers = [{ set = { 'A B' = 'x' } }]\nfiles = 'x'"),
-            "expected the name of a field",
-        ),
+        (routes("headers = [{ set = { 'A B' = 'x' } }]\nfiles = 'x'"), "no name of a field"),
         (
             routes("headers = [{ set = { Content-Length = '1' } }]\nfiles = 'x'"),
-            "only the server can set",
+            "only the server itself writes this field",
         ),
         (
             routes("headers = [{ set = { A = \"b\\nc: d\" } }]\nfiles = 'x'"),
-            "a value has no control characters",
+            "a value has neither line ends nor control",
         ),
         (
             routes("redirect = { to = '/x', status = 304 }"),
@@ -398,6 +398,78 @@ fn mistakes_are_explained() {
 }
 
 #[test]
+fn paths_that_a_site_names_lead_to_files() {
+    let site = |routes: &[&str]| {
+        let routes: String =
+            routes.iter().map(|keys| format!("[[site.route]]\n{keys}\n")).collect();
+        format!("[[site]]\nlog = '-'\n{routes}")
+    };
+    for (text, expected) in [
+        (
+            site(&["files = 'x'\npath = '/a/'\nfallback = '/b'"]),
+            "6:12: error: no route of the site serves files at `/b`",
+        ),
+        (
+            site(&["files = 'x'\nfallback = '/b'", "path = '/b'\nmetrics = true"]),
+            "serves files at `/b`",
+        ),
+        (
+            site(&["files = 'x'\npath = '/a/'\nerrors = { 404 = '/404' }"]),
+            "6:18: error: no route of the site serves files at `/404`",
+        ),
+        (site(&["cgi = 'x'\nerrors = { 404 = '/404' }"]), "serves files at `/404`"),
+        (
+            site(&["files = 'x'\nfallback = '/b/x'", "path = '/b/'\nfiles = 'y'\nfallback = '/c'"]),
+            "error: the fallbacks of 8 routes lead to each other",
+        ),
+        (site(&["files = 'x'\nfallback = '/b/x'", "path = '/b/'\nredirects = 'y'"]), ""),
+        (site(&["files = 'x'\nfallback = '/index.html'"]), ""),
+        (site(&["files = 'x'\nfallback = '/b/x'", "path = '/b/'\nfiles = 'y'"]), ""),
+        (
+            site(&[
+                "files = 'x'\nfallback = '/b/x'",
+                "path = '/b/'\nfiles = 'y'\nfallback = '/b/y'",
+            ]),
+            "",
+        ),
+        (
+            site(&[
+                "cgi = 'x'\nerrors = { 404 = '/e/404' }",
+                "path = '/e/'\nfiles = 'y'\ninternal = true",
+            ]),
+            "",
+        ),
+    ] {
+        match load_text(&text) {
+            Ok(_) => assert_eq!(expected, "", "{text}"),
+            Err(errors) => {
+                let found = errors.to_string();
+                assert!(!expected.is_empty() && found.contains(expected), "{text}\n{found}");
+            }
+        }
+    }
+    // What routes inherit is reported once.
+    let inherited = "[[site]]\nerrors = { 404 = '/404' }\nfallback = '/x'\n\
+                     [[site.route]]\npath = '/a/'\nfiles = 'x'\n[[site.route]]\npath = '/b/'\nfiles = 'x'\n";
+    assert_eq!(errors(inherited).matches("error").count(), 3, "{}", errors(inherited));
+}
+
+#[test]
+fn dollars_in_redirections_are_captures_or_themselves() {
+    let route = |to: &str| {
+        format!("[[site]]\n[[site.route]]\npath = '/a/'\nmatch = '*'\nredirect = '{to}'\n")
+    };
+    for to in ["/$$1", "/b/$1$0$$", "/$$$1"] {
+        let Action::Redirect(redirect) = &config(&route(to)).sites[0].routes[0].action else {
+            unreachable!()
+        };
+        assert_eq!(redirect.to, to);
+    }
+    assert!(errors(&route("/$$$2")).contains("`$2` has no star"));
+    assert!(errors(&route("/a/$$")).contains("leads to itself"));
+}
+
+#[test]
 fn what_is_only_unusual_is_no_error() {
     let two = |keys: &str| {
         format!("[[site]]\n[[site.route]]\npath = '/b/'\nfiles = 'x'\n[[site.route]]\n{keys}\n")
@@ -408,7 +480,7 @@ fn what_is_only_unusual_is_no_error() {
         two("path = '/'\nredirect = '/b/$0'"),
         two("match = '*.php'\nredirect = '/b$1'"),
         two("match = '/*.htm'\nredirect = '/$1.html'"),
-        two("files = 'ä'\nerrors = { 404 = '/ä.html' }\npath = '/ä'"),
+        two("files = 'ä'\nerrors = { 404 = '/ä/404.html' }\npath = '/ä'"),
     ] {
         assert_eq!(warnings(&text), "", "{text}");
     }
@@ -476,8 +548,8 @@ fn with_line(section: &str, name: &str, line: &str) -> String {
             format!("[[site]]\n{line}\n[[site.route]]\nfiles = 'x'\n")
         }
         "[[site.route]]" => {
-            let is_action =
-                ["files", "redirect", "cgi"].contains(&name) || line == "metrics = true";
+            let is_action = ["files", "redirect", "redirects", "cgi"].contains(&name)
+                || line == "metrics = true";
             let path = if name == "redirect" { "path = '/old/'" } else { "" };
             with_route(&format!("{line}\n{}\n{path}", if is_action { "" } else { "files = 'x'" }))
         }
@@ -571,15 +643,29 @@ fn prefixes() -> impl Strategy<Value = Vec<crate::config::Prefix>> {
 fn rules() -> impl Strategy<Value = FileRules> {
     let caching = prop_oneof![Just(Caching::Always), Just(Caching::Never), Just(Caching::Popular)];
     let tags = prop_oneof![Just(Tags::Stat), Just(Tags::Hash)];
-    (text(), any::<bool>(), caching, 0..u64::from(u32::MAX), tags).prop_map(
-        |(index, listing, caching, window, tags)| FileRules {
+    let symlinks = prop_oneof![Just(Symlinks::Beneath), Just(Symlinks::Never)];
+    let types =
+        proptest::collection::btree_map("[a-z\"]{1,3}[.]?[a-z]", "[a-z]/[a-z]{1,3}(; a=b)?", 0..3);
+    let texts =
+        (text(), option::of(Just("/fallback".to_owned())), types, option::of("[a-z]{1,3}-8"));
+    let choices = (caching, tags, symlinks, any::<[bool; 4]>(), 0..u64::from(u32::MAX));
+    (texts, choices).prop_map(|(texts, (caching, tags, symlinks, flags, window))| {
+        let (index, fallback, types, charset) = texts;
+        let [listing, clean_urls, dotfiles, precompressed] = flags;
+        FileRules {
             index: index.replace(['/', '.'], "a"),
             listing,
             policy: Policy { caching, window: Window::of(window) },
             tags,
-            ..FileRules::default()
-        },
-    )
+            fallback,
+            clean_urls,
+            types,
+            charset,
+            dotfiles,
+            symlinks,
+            precompressed,
+        }
+    })
 }
 
 fn action() -> impl Strategy<Value = Action> {
@@ -588,6 +674,7 @@ fn action() -> impl Strategy<Value = Action> {
         (file(), rules()).prop_map(|(root, rules)| Action::Files(Files { root, rules })),
         ("https://[a-z]{1,5}/[!-#%-~]{0,5}([$]0)?", status)
             .prop_map(|(to, status)| Action::Redirect(Redirect { to, status })),
+        file().prop_map(Action::Redirects),
         (file(), 1..65_536_u32, seconds(), any::<u64>(), environment()).prop_map(
             |(root, processes_max, timeout, output_max, environment)| {
                 Action::Cgi(Cgi { root, processes_max, timeout, output_max, environment })
@@ -621,7 +708,7 @@ fn limits() -> impl Strategy<Value = Limits> {
 }
 
 fn route() -> impl Strategy<Value = Route> {
-    let errors = proptest::collection::btree_map(400..600_u16, path(), 0..3);
+    let errors = proptest::collection::btree_map(417..600_u16, path(), 0..3);
     let headers = proptest::collection::vec(header_rule(), 0..3);
     let flags = any::<(bool, bool)>();
     let access = (prefixes(), prefixes()).prop_map(|(allow, deny)| Access { allow, deny });
@@ -731,6 +818,20 @@ fn sites() -> impl Strategy<Value = Vec<Site>> {
             });
             let own = Address::Ip(([127, 0, 0, 1], u16::try_from(number).unwrap()).into());
             site.listen.push(own);
+            // Pages and fallbacks lead to files there.
+            for route in &mut site.routes {
+                route.errors.values_mut().for_each(|page| *page = "/pages/error".to_owned());
+                route.path.insert_str(0, "/own");
+                let Action::Files(files) = &mut route.action else { continue };
+                files.rules.fallback =
+                    files.rules.fallback.take().map(|path| format!("/pages{path}"));
+            }
+            site.routes.push(Route { path: "/pages/".to_owned(), ..Route::default() });
+            let Some(Action::Files(files)) = site.routes.last_mut().map(|route| &mut route.action)
+            else {
+                unreachable!()
+            };
+            files.root = "/pages".into();
         }
         sites
     })
