@@ -13,6 +13,7 @@ mod curl;
 mod files;
 mod loads;
 mod messages;
+mod metrics;
 mod paths;
 mod pipelining;
 mod table;
