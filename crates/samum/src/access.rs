@@ -25,6 +25,15 @@ pub struct Access {
     pub deny: Vec<Prefix>,
 }
 
+/// A proxy that is believed when it names its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proxy {
+    /// Those with an address in this range.
+    Prefix(Prefix),
+    /// Those that connect to a Unix socket: `unix`.
+    Unix,
+}
+
 impl Prefix {
     /// Returns whether the address is in the range.
     #[must_use]
@@ -148,6 +157,23 @@ impl FromStr for Prefix {
     }
 }
 
+impl FromStr for Proxy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "unix" { Ok(Self::Unix) } else { text.parse().map(Self::Prefix) }
+    }
+}
+
+impl fmt::Display for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Prefix(prefix) => prefix.fmt(f),
+            Self::Unix => f.write_str("unix"),
+        }
+    }
+}
+
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let address = Ipv6Addr::from_bits(self.first);
@@ -261,6 +287,14 @@ mod tests {
         let len = [0, 1, 8, 16, 32, 64, 96, 97, 104, 112, 120, 127, 128][choice as usize];
         let mask = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
         Prefix { first: address & mask, len }
+    }
+
+    #[test]
+    fn proxies_are_ranges_or_unix_sockets() {
+        for text in ["10.0.0.0/8", "unix"] {
+            assert_eq!(text.parse::<Proxy>().unwrap().to_string(), text);
+        }
+        assert!("unix:".parse::<Proxy>().is_err());
     }
 
     #[test]

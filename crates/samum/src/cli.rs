@@ -12,7 +12,7 @@ use crate::LogFormat;
 use crate::config::file::{self, Errors, Loaded};
 use crate::config::value::{self, Cache, Driver, Etag};
 use crate::config::{
-    Address, Config, ErrorFormat, FileRules, Files, Log, LogTarget, Machine, Prefix, Server,
+    Address, Config, ErrorFormat, FileRules, Files, Log, LogTarget, Machine, Proxy, Server,
 };
 use crate::preload::Preload;
 
@@ -184,10 +184,10 @@ pub struct ServerFlags {
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
 
-    /// The proxies that are believed when they say for which client they ask: addresses and ranges such as
-    /// 10.0.0.0/8. May be repeated [default: none]
-    #[arg(long, value_name = "RANGE", value_parser = value::prefix, value_delimiter = ',')]
-    pub trusted_proxies: Vec<Prefix>,
+    /// The proxies that are believed when they name their clients: addresses and ranges such as
+    /// 10.0.0.0/8, and `unix` for those that connect to a Unix socket. May be repeated [default: none]
+    #[arg(long, value_name = "RANGE", value_parser = value::proxy, value_delimiter = ',')]
+    pub trusted_proxies: Vec<Proxy>,
 
     /// The format of messages on standard error [default: text]
     #[arg(long, value_enum)]

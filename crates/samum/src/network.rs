@@ -1,14 +1,16 @@
 //! The sources of connections, and the events of connections: the same from every stack.
 
 use core::fmt;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::ops::Deref;
 use core::time::Duration;
 use std::io;
+use std::rc::Rc;
 
 use ring::{Completion, Event, Fd, Key, Op, RecvBuf, Ring};
 use sendfile::{KernelTcp, Transport};
 
+use crate::client::Client;
 use crate::shell::{id_of, kind};
 
 /// After descriptors have run out, accepting is tried again after this.
@@ -62,6 +64,8 @@ pub struct Origin {
     pub listener: u32,
     /// The other end.
     pub peer: Peer,
+    /// The client, if something needs to know it: a log, access rules, limits.
+    pub client: Option<Rc<Client>>,
 }
 
 /// The other end of a connection.
@@ -84,11 +88,14 @@ impl Origin {
         }
     }
 
-    /// The name of the peer for logs.
-    pub(crate) fn name(&self, ring: &Ring) -> Box<str> {
-        match self.address(ring) {
-            Some(address) => address.ip().to_string().into(),
-            None => "unix:".into(),
+    /// The address of the client, as far as the connection tells; `None` as for
+    /// [`address`](Self::address).
+    #[must_use]
+    pub fn client_address(&self, ring: &Ring) -> Option<IpAddr> {
+        match &self.client {
+            Some(client) => client.address,
+            // The connection is older than the need to know it.
+            None => self.address(ring).map(|address| address.ip().to_canonical()),
         }
     }
 }
@@ -259,7 +266,7 @@ impl<T: Transport, F: FnMut(KernelTcp, usize) -> T> Network for Listeners<F> {
 
     fn origin(&self, newcomer: &Newcomer) -> Origin {
         let listener = u32::try_from(newcomer.listener).unwrap_or(u32::MAX);
-        Origin { listener, peer: Peer::Socket(newcomer.socket.clone()) }
+        Origin { listener, peer: Peer::Socket(newcomer.socket.clone()), client: None }
     }
 
     fn close(&mut self, ring: &mut Ring) {

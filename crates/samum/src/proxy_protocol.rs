@@ -74,6 +74,12 @@ impl Reader {
         }))
     }
 
+    /// Returns whether the peer has to send a header; else it may send none.
+    #[must_use]
+    pub const fn is_trusted(&self) -> bool {
+        self.is_trusted
+    }
+
     /// Bytes of memory beside the reader itself.
     #[must_use]
     pub const fn memory(&self) -> usize {

@@ -11,9 +11,12 @@ use std::sync::Arc;
 
 use http::Head;
 
+use crate::client::Proxies;
 use crate::config::{
-    Action, Address, Config, FileRules, Files, Log, LogTarget, Route, Site, Tuning,
+    Access, Action, Address, Config, FileRules, Files, Limits, Log, LogTarget, Route, Site, Tuning,
 };
+use crate::guard::{Guard, Guards};
+use crate::limits::Limiter;
 use crate::log::Recording;
 use crate::programs::Directory;
 use crate::route::{RouteId, Routes};
@@ -25,6 +28,10 @@ pub struct Snapshot {
     /// The hosts of each listener, in the order of [`addresses`](Self::addresses).
     listeners: Vec<Hosts>,
     addresses: Vec<Address>,
+    /// What clients are asked for at each of them, in the same order.
+    admissions: Vec<Admission>,
+    proxies: Proxies,
+    limiter: Arc<Limiter>,
     sites: Vec<Routes>,
     routes: Vec<RouteEntry>,
     /// The directories, without repetitions.
@@ -47,6 +54,24 @@ pub(crate) struct RouteEntry {
     tree: Option<usize>,
     /// Its programs, if it has some.
     programs: Option<Arc<Directory>>,
+    /// The conditions on which it answers a client, if it has some.
+    guard: Option<Box<Guard>>,
+}
+
+/// The things that are asked of each client that connects to a listener.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Admission {
+    /// True if its address is needed.
+    pub(crate) asks: bool,
+    /// True if its connections are counted.
+    pub(crate) counts: bool,
+    /// More connections than this are closed at once. Some if all routes have a limit: none of them would
+    /// answer, and clients that send no request must not take the places of others.
+    pub(crate) connections_max: Option<u32>,
+    /// True if clients without an address are on Unix sockets; others have gone.
+    pub(crate) is_unix: bool,
+    /// True if proxies send a header of the PROXY protocol.
+    pub(crate) proxy_protocol: bool,
 }
 
 /// A directory with the rules for its files, as a worker's content needs it.
@@ -80,6 +105,32 @@ impl TreeId {
     }
 }
 
+impl Admission {
+    /// What is asked at an address, for these routes of all sites that are there.
+    fn new<'r>(
+        address: &Address,
+        routes: impl Iterator<Item = &'r Route> + Clone,
+        proxy_protocol: bool,
+    ) -> Self {
+        let needs = |route: &Route| {
+            let limits = &route.limits;
+            let has_limit = limits.connections.is_some() || limits.requests.is_some();
+            has_limit || route.access != Access::default()
+        };
+        let limits: Option<Vec<u32>> =
+            routes.clone().map(|route| route.limits.connections).collect();
+        let most = limits.and_then(|limits| limits.into_iter().max());
+        Self {
+            asks: proxy_protocol || routes.clone().any(needs),
+            counts: routes.clone().any(|route| route.limits.connections.is_some()),
+            // Those between are told why.
+            connections_max: most.map(|most| most.saturating_mul(2)),
+            is_unix: matches!(address, Address::Unix(_)),
+            proxy_protocol,
+        }
+    }
+}
+
 impl Snapshot {
     /// Prepares a configuration.
     ///
@@ -94,6 +145,9 @@ impl Snapshot {
         let mut made = Self {
             listeners: Vec::new(),
             addresses: Vec::new(),
+            admissions: Vec::new(),
+            proxies: Proxies::new(&config.server.trusted_proxies),
+            limiter: Limiter::new(),
             sites: Vec::new(),
             routes: Vec::new(),
             roots: Vec::new(),
@@ -103,6 +157,7 @@ impl Snapshot {
             tuning: config.server.tuning.clone(),
         };
         made.add_listeners(config)?;
+        let mut guards = Guards::default();
         let (mut roots, mut rules) = (HashMap::new(), Vec::new());
         for site in &config.sites {
             let first = made.routes.len();
@@ -113,6 +168,8 @@ impl Snapshot {
                     Action::Files(files) => Some(made.add_tree(files, &mut roots, &mut rules)),
                     _ => None,
                 };
+                check_rate(&route.limits, &config.server.tuning)?;
+                let guard = guards.of(&site.name, route).map(Box::new);
                 let mut prefix = route.path.clone().into_bytes();
                 if !prefix.ends_with(b"/") {
                     prefix.push(b'/');
@@ -122,7 +179,7 @@ impl Snapshot {
                     _ => None,
                 };
                 let (route, prefix) = (route.clone(), prefix.into());
-                made.routes.push(RouteEntry { route, prefix, tree, programs });
+                made.routes.push(RouteEntry { route, prefix, tree, programs, guard });
             }
             // A route that is reached by hand-over only has no paths of its own.
             let open = made.routes[first..].iter().zip(first..);
@@ -156,6 +213,13 @@ impl Snapshot {
                 }
             }
             self.listeners.push(hosts);
+            let routes = sites.iter().flat_map(|index| &config.sites[*index].routes);
+            let mut says = sites.iter().map(|index| &config.sites[*index].proxy_protocol);
+            let proxy_protocol = says.clone().any(|addresses| addresses.contains(address));
+            if proxy_protocol && !says.all(|addresses| addresses.contains(address)) {
+                return Err(format!("the sites of {address} must agree on the PROXY protocol"));
+            }
+            self.admissions.push(Admission::new(address, routes, proxy_protocol));
         }
         Ok(())
     }
@@ -187,6 +251,27 @@ impl Snapshot {
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
+    }
+
+    /// Goes on with what clients have used of the limits of another snapshot.
+    #[must_use]
+    pub fn following(self, other: &Self) -> Self {
+        Self { limiter: Arc::clone(&other.limiter), ..self }
+    }
+
+    /// What clients are asked for at a listener.
+    pub(crate) fn admission(&self, listener: u32) -> Admission {
+        self.admissions.get(listener as usize).copied().unwrap_or_default()
+    }
+
+    /// The proxies that are believed.
+    pub(crate) const fn proxies(&self) -> &Proxies {
+        &self.proxies
+    }
+
+    /// The limits of clients.
+    pub(crate) const fn limiter(&self) -> &Arc<Limiter> {
+        &self.limiter
     }
 
     /// The directories to open, without repetitions.
@@ -221,6 +306,17 @@ impl Snapshot {
     /// The trees of the routes that serve files.
     pub(crate) fn trees(&self) -> &[TreeSpec] {
         &self.trees
+    }
+}
+
+/// Refuses a rate at which clients would be taken for slow ones, or get next to nothing.
+fn check_rate(limits: &Limits, tuning: &Tuning) -> Result<(), String> {
+    let least = Limits::BYTES_PER_SECOND_MIN.max(tuning.rate_min.saturating_mul(2));
+    match limits.bytes_per_second {
+        Some(rate) if rate < least => Err(format!(
+            "bytes-per-connection is {rate}/s: expected {least}/s at least, twice of rate-min"
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -277,6 +373,12 @@ impl Serving {
     #[inline]
     pub(crate) fn route(&self, id: RouteId) -> &Route {
         &self.snapshot.routes[id.index()].route
+    }
+
+    /// The conditions on which a route answers a client, if it has some.
+    #[inline]
+    pub(crate) fn guard(&self, id: RouteId) -> Option<&Guard> {
+        self.snapshot.routes[id.index()].guard.as_deref()
     }
 
     /// The path of a route with a slash at the end. What requests have behind it is a path of its tree.

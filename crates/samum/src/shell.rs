@@ -61,6 +61,8 @@ pub(crate) enum Limit {
     Descriptors,
     /// The patience with disks.
     Disk,
+    /// Headers of the PROXY protocol.
+    ProxyHeader,
 }
 
 /// The ring, the disk, the logs, and the context of decisions.
@@ -74,7 +76,7 @@ pub struct Shell {
     pub(crate) logs: Logs,
     pub(crate) meters: Meters,
     pub(crate) notes: Sink,
-    complained: [Option<Time>; 3],
+    complained: [Option<Time>; 4],
     /// The devices that do not answer, as the operator knows them.
     silent: Vec<(Device, String)>,
 }
@@ -88,7 +90,7 @@ impl Shell {
         meters: Meters,
         notes: Sink,
     ) -> Self {
-        let (cx, complained, silent) = (Context::new(serving), [None; 3], Vec::new());
+        let (cx, complained, silent) = (Context::new(serving), [None; 4], Vec::new());
         let mut shell = Self { ring, cx, disk, logs, meters, notes, complained, silent };
         shell.tick();
         shell

@@ -157,10 +157,13 @@ const SERVER: &[Key<Server>] = &[
         name: "trusted-proxies",
         kind: PREFIXES,
         default: "`[]`",
-        example: r#"["10.0.0.0/8", "2001:db8::1"]"#,
-        doc: "The proxies that are believed when they say for which client they ask.",
+        example: r#"["10.0.0.0/8", "unix"]"#,
+        doc: "The proxies that are believed when they name their clients, by `Forwarded`, `X-Forwarded-For` or \
+              the PROXY protocol; `unix` are all that connect to a Unix socket. The client that they name \
+              counts for access rules, limits and logs. A request whose fields name different clients is \
+              answered 400.",
         read: |server, node, notes| {
-            let list = node.list(notes, |node, notes| node.text(value::prefix, notes));
+            let list = node.list(notes, |node, notes| node.text(value::proxy, notes));
             set(&mut server.trusted_proxies, list);
         },
         write: |server| Some(list_text(&server.trusted_proxies)),

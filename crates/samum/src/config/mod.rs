@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use ring::Choice;
 use sendfile::Policy;
 
-pub use crate::access::{Access, AddressSet, Prefix};
+pub use crate::access::{Access, AddressSet, Prefix, Proxy};
 use crate::budget::WORKER_BYTES_MAX;
 pub use crate::pattern::Pattern;
 pub use address::{Address, UnixSocket};
@@ -47,6 +47,7 @@ impl Config {
         let site = Site {
             name: "default".to_owned(),
             listen,
+            proxy_protocol: Vec::new(),
             hosts: Vec::new(),
             is_default: true,
             log,
@@ -74,8 +75,10 @@ pub struct Server {
     pub driver: Choice,
     /// The socket for `samum reload`.
     pub control: Option<PathBuf>,
-    /// The proxies that are believed when they say for whom they ask.
-    pub trusted_proxies: Vec<Prefix>,
+    /// The proxies that are believed when they name their clients, by `Forwarded`, `X-Forwarded-For` or the
+    /// PROXY protocol: `"10.0.0.0/8"`, and `"unix"` for all that connect to a Unix socket. The client that
+    /// they name counts for access rules, limits and logs.
+    pub trusted_proxies: Vec<Proxy>,
     /// The format of messages to the operator.
     pub error_format: ErrorFormat,
     /// The settings of each worker.
@@ -103,6 +106,10 @@ pub struct Site {
     pub name: String,
     /// The addresses to listen on; at least one. Sites may share an address.
     pub listen: Vec<Address>,
+    /// Those of them at which trusted proxies send a header of the PROXY protocol, version 1 or 2, in front
+    /// of each connection: `{ address = "...", proxy-protocol = true }`. Sites that share an address must
+    /// agree. Others than trusted proxies may send none.
+    pub proxy_protocol: Vec<Address>,
     /// The hosts, in the form that [`Sites::new`](crate::site::Sites::new) takes.
     pub hosts: Vec<String>,
     /// True if the site gets the requests for hosts that no site of its address has. If no site is the
@@ -266,23 +273,32 @@ impl Cgi {
     }
 }
 
-/// Limits for each client address; IPv6 clients are counted by their /64.
+/// Limits for each client address; IPv6 clients are counted by their /64. Clients on Unix sockets have no
+/// limits but the last one, unless a trusted proxy names their addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// Open connections.
+    /// `connections-per-ip`: open connections, of all sites together, for a request to be answered. Those of
+    /// a proxy that names its clients in fields are not counted.
     pub connections: Option<u32>,
-    /// Requests.
+    /// `requests-per-ip`: requests. Routes of one site with the same limit count them together.
     pub requests: Option<Rate>,
-    /// Bytes per second that a connection is sent.
+    /// `bytes-per-connection`: bytes per second that a connection is sent, at least
+    /// [`BYTES_PER_SECOND_MIN`](Self::BYTES_PER_SECOND_MIN) and twice `--rate-min`. It is the rate of the
+    /// response that was begun last.
     pub bytes_per_second: Option<u64>,
 }
 
-/// A rate, as a token bucket has it.
+impl Limits {
+    /// The least value of [`bytes_per_second`](Self::bytes_per_second).
+    pub const BYTES_PER_SECOND_MIN: u64 = 1024;
+}
+
+/// A rate, as a token bucket has it: `100/s burst 200`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    /// Tokens per second.
+    /// Tokens per second, more than 0.
     pub per_second: f64,
-    /// The size of the bucket.
+    /// The size of the bucket, at least one. By default it is the tokens of one second.
     pub burst: u32,
 }
 

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use ring::Choice;
 use sendfile::Caching;
 
-use super::{Address, Pattern, Prefix, Rate, Tags, UnixSocket, rule, suggest};
+use super::{Address, Pattern, Prefix, Proxy, Rate, Tags, UnixSocket, rule, suggest};
 use crate::site;
 
 /// The numbers of workers that can be asked for.
@@ -295,11 +295,16 @@ pub(super) fn rate_text(rate: Rate) -> String {
 }
 
 /// Reads an address or a range of addresses.
+pub(super) fn prefix(text: &str) -> Result<Prefix, String> {
+    text.parse()
+}
+
+/// Reads a range of addresses of proxies, or `unix`.
 ///
 /// # Errors
 ///
 /// A sentence for the operator.
-pub fn prefix(text: &str) -> Result<Prefix, String> {
+pub fn proxy(text: &str) -> Result<Proxy, String> {
     text.parse()
 }
 

@@ -8,6 +8,8 @@ pub(crate) mod page;
 pub mod router;
 
 use core::fmt;
+use core::net::IpAddr;
+use core::num::NonZeroU64;
 use core::ops::Range;
 use std::rc::Rc;
 
@@ -90,6 +92,8 @@ pub struct Request<'a> {
     pub ticket: Ticket,
     /// The origin of its connection.
     pub origin: &'a Origin,
+    /// True if its answer was found before, and not kept.
+    pub is_again: bool,
 }
 
 /// The memory and the descriptors that an answer keeps.
@@ -133,15 +137,28 @@ pub struct Response<'a> {
 pub struct Terms {
     /// The place where the request is recorded, if it is logged or counted.
     pub(crate) recording: Option<Rc<Recording>>,
+    /// The client for the log, if that is not the one of the connection.
+    pub(crate) client: Option<IpAddr>,
     /// True if its answer was looked for on a disk.
     pub(crate) is_from_disk: bool,
     /// True if the response tells in `Server-Timing` how long that took.
     pub server_timing: bool,
+    /// True if the connection is closed behind it.
+    pub is_last: bool,
+    /// Bytes per second at which it is sent at most.
+    pub rate: Option<NonZeroU64>,
 }
 
 impl Terms {
-    /// The terms of a response that is neither recorded nor timed.
-    pub const DEFAULT: Self = Self { recording: None, is_from_disk: false, server_timing: false };
+    /// The terms of a response about which nothing is said.
+    pub const DEFAULT: Self = Self {
+        recording: None,
+        client: None,
+        is_from_disk: false,
+        server_timing: false,
+        is_last: false,
+        rate: None,
+    };
 }
 
 /// How a response is kept. Most are whole files, whose fields and body are described only if the

@@ -1,12 +1,13 @@
 //! The handler of the server: finds the route of each request, and does what the route says.
 
+use core::net::SocketAddr;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use http::path::PathError;
-use http::{Head, HeadBuf, Method, ResponseHead, Status, Target, path};
+use http::{Head, HeadBuf, Method, Reject, ResponseHead, Status, Target, path};
 use ring::{Completion, Fd};
 
 use super::cgi::{self, Programs, Wish};
@@ -16,6 +17,8 @@ use super::{AnswerSize, Consumer, Found, Handler, Request, Response, Ticket, met
 use crate::config::{Action, Address};
 use crate::content;
 use crate::context::Context;
+use crate::forwarded::Conflict;
+use crate::guard::{Guard, Refusal};
 use crate::metrics::Metrics;
 use crate::network::Origin;
 use crate::programs::environment::Circumstances;
@@ -84,6 +87,8 @@ enum What {
     Metrics,
     /// A page for this status.
     Error(Status),
+    /// A refusal by the conditions of the route.
+    Refused(Refusal),
 }
 
 impl Handler for Router {
@@ -127,9 +132,11 @@ impl Handler for Router {
                 AnswerSize { shared, holds_files, unique: false }
             }
             What::Program(answer) => Programs::size(answer),
-            What::Directory(_) | What::Options | What::Metrics | What::Error(_) => {
-                AnswerSize::default()
-            }
+            What::Directory(_)
+            | What::Options
+            | What::Metrics
+            | What::Error(_)
+            | What::Refused(_) => AnswerSize::default(),
         }
     }
 
@@ -156,11 +163,15 @@ impl Handler for Router {
             }),
             What::Metrics => metrics::response(&self.metrics, bare(Status::Ok)),
             What::Error(status) => page::error(bare(*status)),
+            What::Refused(refusal) => refused(*refusal),
         };
         let terms = &mut response.terms;
         terms.recording = serving.recording(place.site);
         terms.is_from_disk = matches!(what, What::Content(..));
-        terms.server_timing = place.route.is_some_and(|id| serving.route(id).server_timing);
+        if let Some(id) = place.route {
+            terms.server_timing = serving.route(id).server_timing;
+            terms.rate = serving.guard(id).and_then(|guard| guard.rate);
+        }
         response
     }
 
@@ -256,6 +267,11 @@ impl Router {
         let Some(id) = place.route else {
             return Found::Now(Answer { serving, place, what: What::Error(Status::NotFound) });
         };
+        if let Some(guard) = serving.guard(id)
+            && let Err(refusal) = admit(shell, request, &serving, guard)
+        {
+            return Found::Now(Answer { serving, place, what: What::Refused(refusal) });
+        }
         let what = match (&request.head.method, serving.tree(id)) {
             (Method::Get | Method::Head, Some(tree)) => {
                 match path.get(serving.prefix(id).len()..) {
@@ -303,7 +319,7 @@ impl Router {
         };
         let address = serving.snapshot.addresses().get(request.origin.listener as usize);
         let circumstances = Circumstances {
-            client: request.origin.address(&shell.ring),
+            client: client_of(shell, request, &serving),
             server_name: "localhost",
             port: address.and_then(Address::port),
         };
@@ -366,7 +382,8 @@ impl Router {
         let head = asked.head.as_head();
         let method = if head.method == Method::Head { Method::Head } else { Method::Get };
         let head = &head.with_target(method, Target::Origin { path, query });
-        let request = &Request { head, ticket, origin: &asked.origin };
+        // It has been counted.
+        let request = &Request { head, ticket, origin: &asked.origin, is_again: true };
         let site = place.site;
         let mut name = core::mem::take(&mut self.scratch);
         let found = match normalize(path, &mut name) {
@@ -418,6 +435,67 @@ fn normalize(url_path: &[u8], name: &mut Vec<u8>) -> Result<(), PathError> {
         name.push(b'/');
     }
     Ok(())
+}
+
+/// The client of a request. Its port is 0 if a proxy has named it.
+fn client_of(shell: &Shell, request: &Request<'_>, serving: &Serving) -> Option<SocketAddr> {
+    let own = request.origin.client_address(&shell.ring);
+    let client = serving.snapshot.proxies().client_of(own, request.head).unwrap_or(own);
+    let peer = request.origin.address(&shell.ring);
+    let is_peer = peer.map(|peer| peer.ip().to_canonical()) == client;
+    if is_peer { peer } else { client.map(|client| SocketAddr::new(client, 0)) }
+}
+
+/// Lets a request pass or refuses it, by the conditions of its route.
+#[inline(never)]
+fn admit(
+    shell: &mut Shell,
+    request: &Request<'_>,
+    serving: &Serving,
+    guard: &Guard,
+) -> Result<(), Refusal> {
+    let snapshot = &serving.snapshot;
+    let origin = request.origin;
+    let client = snapshot
+        .proxies()
+        .client_of(origin.client_address(&shell.ring), request.head)
+        .map_err(|Conflict| Refusal::Conflict)
+        .and_then(|client| {
+            let counted = origin.client.as_ref().and_then(|client| client.counted.as_ref());
+            guard.admit(snapshot.limiter(), client, counted, request.is_again, shell.cx.now)
+        });
+    let stats = &mut shell.cx.stats;
+    match client {
+        Ok(()) => {}
+        Err(Refusal::Forbidden) => stats.forbidden += 1,
+        Err(Refusal::Connections) => stats.limited_connections += 1,
+        Err(Refusal::Requests(_)) => stats.limited_requests += 1,
+        Err(Refusal::Conflict) => stats.forged_clients += 1,
+    }
+    client
+}
+
+/// Makes the response to a request that the conditions of its route refuse.
+fn refused(refusal: Refusal) -> Response<'static> {
+    let (status, reason, retry_after) = match refusal {
+        Refusal::Forbidden => (Status::Forbidden, "this address may not use it", None),
+        Refusal::Conflict => {
+            (Status::BadRequest, "Forwarded and X-Forwarded-For name different clients", None)
+        }
+        Refusal::Connections => {
+            (Status::TooManyRequests, "this address has too many connections", Some(1))
+        }
+        Refusal::Requests(seconds) => {
+            (Status::TooManyRequests, "this address asks too often", Some(seconds.get()))
+        }
+    };
+    let mut head = bare(status);
+    if let Some(seconds) = retry_after {
+        head.extra.push(b"Retry-After", seconds.to_string().as_bytes());
+    }
+    let mut response = page::refused(Reject { status, reason }, head);
+    response.terms.is_last = refusal == Refusal::Connections;
+    response
 }
 
 /// The status for a method that no route of files has.

@@ -1,5 +1,6 @@
 //! The entries of requests for logs and metrics, kept until their responses have been sent.
 
+use core::net::IpAddr;
 use core::ops::Range;
 use core::time::Duration;
 use std::rc::Rc;
@@ -25,6 +26,8 @@ pub(crate) struct Recording {
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) recording: Rc<Recording>,
+    /// The client, if that is not the one of the connection.
+    pub(crate) client: Option<IpAddr>,
     /// The time at which its head was complete; for bytes that were no request, the time of the refusal.
     pub(crate) began: Time,
     /// The same, in milliseconds since 1970.
@@ -93,6 +96,7 @@ impl Record {
         let (body_at, body_bytes) = (0, 0);
         let record = Self {
             recording,
+            client: None,
             began: at,
             unix_ms,
             method,

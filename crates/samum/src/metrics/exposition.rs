@@ -81,7 +81,8 @@ const FAMILIES: &[Family] = &[
         kind: Kind::Counter,
         help: "Connections that the server closed because of their peers: idle (--timeout-idle), no complete \
                request (--timeout-header), too slow (--timeout-send), gone half while a disk was waited for, \
-               or idle while others wanted the place (--max-connections).",
+               idle while others wanted the place (--max-connections), more than connections-per-ip, or a \
+               faulty header of the PROXY protocol.",
         samples: &[
             ("reason=\"idle\"", |stats| stats.idle_timeouts),
             ("reason=\"header\"", |stats| stats.header_timeouts),
@@ -90,6 +91,19 @@ const FAMILIES: &[Family] = &[
             }),
             ("reason=\"send\"", |stats| stats.slow_peers),
             ("reason=\"place\"", |stats| stats.idle_closed),
+            ("reason=\"limit\"", |stats| stats.limited_connections),
+            ("reason=\"proxy-header\"", |stats| stats.proxy_header_errors),
+        ],
+    },
+    Family {
+        name: "samum_requests_refused_total",
+        kind: Kind::Counter,
+        help: "Requests that were refused because of their clients: not permitted (allow, deny), too many \
+               (requests-per-ip), or named differently by Forwarded and X-Forwarded-For.",
+        samples: &[
+            ("reason=\"forbidden\"", |stats| stats.forbidden),
+            ("reason=\"rate\"", |stats| stats.limited_requests),
+            ("reason=\"forged\"", |stats| stats.forged_clients),
         ],
     },
     Family {

@@ -51,6 +51,17 @@ stats! {
     header_timeouts,
     /// Idle connections closed to make room for new ones.
     idle_closed,
+    /// Requests refused because their client may not use the route.
+    forbidden,
+    /// Requests refused because their client asks too often.
+    limited_requests,
+    /// Connections closed because their client has too many.
+    limited_connections,
+    /// Requests refused because their fields name different clients.
+    forged_clients,
+    /// Connections closed because a header of the PROXY protocol was faulty, or came from a client that may
+    /// send none.
+    proxy_header_errors,
     /// Lines dropped because they could not be written to a log.
     log_lines_dropped,
     /// Times that accepting stopped because descriptors ran out.

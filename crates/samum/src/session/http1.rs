@@ -230,7 +230,7 @@ impl Session for Http1 {
         if work.asked.expect_continue {
             work.stream.push(Piece::Static(CONTINUE));
         }
-        let last = work.asked.last;
+        let last = work.asked.last || response.terms.is_last;
         if work.begin_response(cx, Some(head), &mut response, last) {
             // The response ends the connection, whatever the request said. Requests behind it, one
             // that said that it is the last among them, get no response.

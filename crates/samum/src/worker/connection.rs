@@ -1,6 +1,8 @@
 //! One client: its transport, its session and the work between them. Nothing is decided here.
 
 use core::fmt;
+use core::net::IpAddr;
+use core::num::NonZeroU64;
 use std::io;
 
 use http::Head;
@@ -8,12 +10,14 @@ use outq::OutQ;
 use ring::Time;
 use sendfile::{Failure, Progress, ReadDone, Transport};
 
+use super::admission;
 use super::wheel::Tick;
 use crate::context::Context;
 use crate::handler::{Consumer, Found, Handler, Request, Ticket};
 use crate::log::Cut;
 use crate::metrics::Stats;
 use crate::network::Origin;
+use crate::proxy_protocol::{self, Header, Invalid};
 use crate::session::{Left, Moved, Next, Outgoing, Requests, Session, Why};
 use crate::shell::{Limit, Shell};
 
@@ -32,8 +36,8 @@ pub(super) struct Connection<S: Session, T, A> {
     session: S,
     work: Option<Box<Work<S::Work, A>>>,
     origin: Origin,
-    /// The name of its peer, if there is a log.
-    name: Option<Box<str>>,
+    /// Some exactly until its header of the PROXY protocol has come, if it may send one.
+    header: Option<Box<proxy_protocol::Reader>>,
     /// Bytes of its own that the worker's budget counts.
     counted: u64,
     /// Its requests that the worker counts as active.
@@ -48,6 +52,9 @@ struct Work<W, A> {
     session: W,
     /// Received and not taken by the session.
     input: Vec<u8>,
+    /// Some exactly if a response has begun since the last pump: bytes per second at which it is to be
+    /// sent.
+    rate: Option<Option<NonZeroU64>>,
     /// Answers that were found before their turn, by request.
     answers: Vec<(u32, A)>,
     /// Whether it stands in the worker's line for another turn.
@@ -79,7 +86,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         id: u64,
         transport: T,
         origin: Origin,
-        name: Option<Box<str>>,
+        header: Option<Box<proxy_protocol::Reader>>,
         now: Time,
     ) -> Self {
         let session = S::new(now);
@@ -90,7 +97,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             session,
             work: None,
             origin,
-            name,
+            header,
             counted: 0,
             active_requests: 0,
             accepted,
@@ -104,9 +111,14 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.session.idle_since()
     }
 
+    /// Whether plain bytes can be exchanged.
+    fn is_open(&self) -> bool {
+        self.header.is_none() && self.transport.is_open()
+    }
+
     /// The time by which something must have happened.
     pub(super) fn deadline(&self, shell: &Shell) -> Option<Time> {
-        if !self.transport.is_open() {
+        if !self.is_open() {
             return Some(self.accepted + shell.cx.tuning.timeout_header);
         }
         self.session.deadline(&shell.cx)
@@ -118,6 +130,9 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         tools: &mut Tools<'_, S, H>,
         bytes: &[u8],
     ) -> After {
+        if self.header.is_some() {
+            return self.handle_header(tools, bytes);
+        }
         let mut work = self.take_work(tools);
         let plain = match self.transport.receive(bytes, work.session.queue()) {
             Ok(plain) => plain,
@@ -141,6 +156,43 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             return end(tools.shell, why);
         }
         self.proceed(tools, work)
+    }
+
+    /// Bytes have come that may be of a header of the PROXY protocol.
+    #[cold]
+    fn handle_header<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+        bytes: &[u8],
+    ) -> After {
+        let Some(reader) = &mut self.header else { return After::Keep };
+        let shell = &mut *tools.shell;
+        match reader.push(bytes) {
+            Ok(None) => After::Keep,
+            Ok(Some(Header { client, rest })) => {
+                self.header = None;
+                if let Some(client) = client
+                    && !admission::enter(shell, &mut self.origin, Some(client.ip()))
+                {
+                    return After::Close(Cut::Server);
+                }
+                if rest.is_empty() { After::Keep } else { self.handle_received(tools, &rest) }
+            }
+            Err(Invalid) => {
+                shell.cx.stats.proxy_header_errors += 1;
+                let client = self.origin.client.as_ref().map_or("-", |client| &client.name);
+                let text = if reader.is_trusted() {
+                    format!("{client}: not a header of the PROXY protocol; closed the connection")
+                } else {
+                    format!(
+                        "{client} is not among trusted-proxies and sends a header of the PROXY protocol; \
+                         closed the connection"
+                    )
+                };
+                shell.complain(Limit::ProxyHeader, &text);
+                After::Close(Cut::Client)
+            }
+        }
     }
 
     /// The peer will send no more.
@@ -218,7 +270,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         tools: &mut Tools<'_, S, H>,
     ) -> After {
         let shell = &mut *tools.shell;
-        if !self.transport.is_open() {
+        if !self.is_open() {
             shell.cx.stats.timeouts += 1;
             shell.cx.stats.header_timeouts += 1;
             return end(shell, Why::TimedOut);
@@ -319,6 +371,9 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             self.begin_responses(tools, &mut work);
             let shell = &mut *tools.shell;
             let (ring, disk) = (&mut shell.ring, &mut shell.disk);
+            if let Some(rate) = work.rate.take() {
+                self.transport.set_rate(ring, rate);
+            }
             let was_blocked = self.transport.is_blocked();
             let progress = work.session.pump(ring, disk, &mut self.transport, self.id);
             while let Some(left) = self.session.next_left(&mut work.session) {
@@ -393,7 +448,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 None => {
                     let ticket = Ticket { connection: self.id, request: turn.request };
                     let (head, origin) = (&turn.head.as_head(), &self.origin);
-                    match tools.handler.find(tools.shell, &Request { head, ticket, origin }) {
+                    let request = Request { head, ticket, origin, is_again: true };
+                    match tools.handler.find(tools.shell, &request) {
                         Found::Now(answer) => answer,
                         Found::Later(search) => {
                             self.session.put_back(&mut work.session, turn, search);
@@ -402,14 +458,25 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                     }
                 }
             };
-            let session = &mut work.session;
-            respond(&mut self.session, tools, session, turn.request, &turn.head.as_head(), &answer);
+            let (session, head) = (&mut work.session, &turn.head.as_head());
+            work.rate = Some(respond(
+                &mut self.session,
+                tools,
+                session,
+                turn.request,
+                head,
+                &self.origin,
+                &answer,
+            ));
         }
     }
 
     /// Logs and counts a response that has left, or of which no more will leave.
     fn record(&self, shell: &mut Shell, left: &Left, cut: Option<Cut>) {
-        shell.record(&left.record, left.bytes, self.name.as_deref().unwrap_or("-"), cut);
+        let forwarded = left.record.client.map(|client| client.to_string());
+        let own = self.origin.client.as_ref().map(|client| &*client.name);
+        let client = forwarded.as_deref().or(own).unwrap_or("-");
+        shell.record(&left.record, left.bytes, client, cut);
     }
 }
 
@@ -422,7 +489,8 @@ fn read<S: Session, H: Handler>(
     work: &mut Work<S::Work, H::Answer>,
     bytes: &[u8],
 ) -> usize {
-    let mut reader = Reader { id, origin, tools, answers: &mut work.answers };
+    let (answers, rate) = (&mut work.answers, &mut work.rate);
+    let mut reader = Reader { id, origin, tools, answers, rate };
     session.handle_bytes(&mut work.session, &mut reader, bytes)
 }
 
@@ -432,6 +500,7 @@ struct Reader<'r, 't, S: Session, H: Handler> {
     origin: &'r Origin,
     tools: &'r mut Tools<'t, S, H>,
     answers: &'r mut Vec<(u32, H::Answer)>,
+    rate: &'r mut Option<Option<NonZeroU64>>,
 }
 
 impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
@@ -442,7 +511,7 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
 
     fn consumer(&mut self, request: u32, head: &Head<'_>) -> Option<Box<dyn Consumer>> {
         let ticket = Ticket { connection: self.id, request };
-        let request = Request { head, ticket, origin: self.origin };
+        let request = Request { head, ticket, origin: self.origin, is_again: false };
         self.tools.handler.consumer(self.tools.shell, &request)
     }
 
@@ -456,10 +525,12 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
         now: bool,
     ) {
         let ticket = Ticket { connection: self.id, request };
-        let asked = Request { head, ticket, origin: self.origin };
+        let asked = Request { head, ticket, origin: self.origin, is_again: false };
         match self.tools.handler.find(self.tools.shell, &asked) {
             Found::Now(answer) if now => {
-                respond(session, self.tools, work, request, head, &answer);
+                let origin = self.origin;
+                let rate = respond(session, self.tools, work, request, head, origin, &answer);
+                *self.rate = Some(rate);
             }
             Found::Now(answer) => {
                 let size = self.tools.handler.size(&answer);
@@ -474,7 +545,7 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
     }
 }
 
-/// Begins the response that an answer comes to.
+/// Begins the response that an answer comes to. Returns the rate at which it is to be sent.
 #[inline]
 fn respond<S: Session, H: Handler>(
     session: &mut S,
@@ -482,10 +553,24 @@ fn respond<S: Session, H: Handler>(
     work: &mut S::Work,
     request: u32,
     head: &Head<'_>,
+    origin: &Origin,
     answer: &H::Answer,
-) {
-    let response = tools.handler.response(&mut tools.shell.cx, head, answer);
-    session.respond(work, &mut tools.shell.cx, request, head, response);
+) -> Option<NonZeroU64> {
+    let cx = &mut tools.shell.cx;
+    let mut response = tools.handler.response(cx, head, answer);
+    if cx.logs && !cx.serving.snapshot.proxies().is_empty() {
+        response.terms.client = forwarded(cx, origin, head);
+    }
+    let rate = response.terms.rate;
+    session.respond(work, cx, request, head, response);
+    rate
+}
+
+/// The client of a request for the log, if a proxy that is believed names it. What is forged names nothing.
+#[cold]
+fn forwarded(cx: &Context, origin: &Origin, head: &Head<'_>) -> Option<IpAddr> {
+    let own = origin.client.as_ref()?.address;
+    cx.serving.snapshot.proxies().client_of(own, head).ok()?
 }
 
 /// The session wants the connection closed: the operator is told why if responses are missing.
@@ -545,13 +630,15 @@ impl<W: Outgoing, A> Work<W, A> {
     fn restart(&mut self) {
         self.session.restart();
         self.answers.clear();
+        self.rate = None;
         self.input.shrink_to(INPUT_BYTES_KEPT);
     }
 }
 
 impl<W: Default, A> Default for Work<W, A> {
     fn default() -> Self {
-        Self { session: W::default(), input: Vec::new(), answers: Vec::new(), queued: false }
+        let (session, input, answers) = (W::default(), Vec::new(), Vec::new());
+        Self { session, input, rate: None, answers, queued: false }
     }
 }
 

@@ -1,5 +1,6 @@
 //! One thread's share of the server: a loop that takes completions and gives turns.
 
+mod admission;
 mod connection;
 mod connections;
 mod wheel;
@@ -20,6 +21,7 @@ use crate::handler::router::Router;
 use crate::log::{Cut, Logs, Sink};
 use crate::metrics::{Metrics, Stats};
 use crate::network::{Listeners, NetEvent, Network};
+use crate::proxy_protocol::Reader;
 use crate::serving::{Serving, Snapshot};
 use crate::session::{Http1, Session};
 use crate::shell::{Limit, Shell, kind};
@@ -346,12 +348,19 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
 
     fn open(&mut self, newcomer: N::Newcomer) {
         self.shell.cx.stats.accepted += 1;
-        let ring = &mut self.shell.ring;
-        let origin = self.network.origin(&newcomer);
-        let name = self.shell.cx.logs.then(|| origin.name(ring));
+        let mut origin = self.network.origin(&newcomer);
+        if !admission::admit(&mut self.shell, &mut origin) {
+            return self.crowd.leave();
+        }
         let id = self.connections.reserve();
-        let transport = self.network.open(ring, newcomer, id);
-        let connection = Connection::new(id, transport, origin, name, self.shell.cx.now);
+        let transport = self.network.open(&mut self.shell.ring, newcomer, id);
+        let snapshot = &self.shell.cx.serving.snapshot;
+        let header = snapshot.admission(origin.listener).proxy_protocol.then(|| {
+            let proxies = snapshot.proxies();
+            let peer = origin.client.as_ref().and_then(|client| client.address);
+            Box::new(Reader::new(proxies.trusts(peer)))
+        });
+        let connection = Connection::new(id, transport, origin, header, self.shell.cx.now);
         self.settle(id, Box::new(connection), After::Keep);
     }
 

@@ -12,7 +12,7 @@ use super::*;
 use crate::config::print::to_toml;
 use crate::config::{
     Access, Action, Address, Cgi, ErrorFormat, FileRules, Files, HeaderRule, Limits, Log,
-    LogFormat, LogTarget, Rate, Redirect, Route, Site, Symlinks, Tags, Tuning, UnixSocket,
+    LogFormat, LogTarget, Proxy, Rate, Redirect, Route, Site, Symlinks, Tags, Tuning, UnixSocket,
 };
 
 /// Files in memory.
@@ -768,6 +768,7 @@ fn site() -> impl Strategy<Value = Site> {
         |(name, listen, hosts, is_default, log, routes)| Site {
             name,
             listen,
+            proxy_protocol: Vec::new(),
             hosts,
             is_default,
             log,
@@ -780,8 +781,12 @@ fn server() -> impl Strategy<Value = Server> {
     let driver = prop_oneof![Just(Choice::Auto), Just(Choice::Uring), Just(Choice::Epoll)];
     let format = prop_oneof![Just(ErrorFormat::Text), Just(ErrorFormat::Json)];
     let times = (seconds(), seconds(), seconds(), seconds());
+    let proxies = prefixes().prop_map(|prefixes| {
+        let prefixes = prefixes.into_iter().map(Proxy::Prefix);
+        prefixes.chain([Proxy::Unix]).collect::<Vec<_>>()
+    });
     let numbers = (1..=1024_usize, 1..=1_usize << 20, any::<u64>());
-    (numbers, driver, option::of(file()), prefixes(), format, times).prop_map(
+    (numbers, driver, option::of(file()), proxies, format, times).prop_map(
         |(
             (threads, connections_max, rate_min),
             driver,

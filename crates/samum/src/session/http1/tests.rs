@@ -656,7 +656,7 @@ fn the_log_counts_from_the_request() {
         let turn = state.0.next_turn(&mut state.1, &mut cx).expect("a response can begin");
         let mut response = Response::bare(ResponseHead::new(Status::Ok));
         let recording = recording();
-        response.terms = Terms { recording, is_from_disk, server_timing: true };
+        response.terms = Terms { recording, is_from_disk, server_timing: true, ..Terms::DEFAULT };
         state.0.respond(&mut state.1, &mut cx, 0, &turn.head.as_head(), response);
         let record = state.1.ends[0].record.as_ref().expect("it is logged");
         assert_eq!((record.began, record.unix_ms), (asked_at, unix * 1000 + 250));

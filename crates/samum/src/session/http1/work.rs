@@ -448,7 +448,9 @@ impl Work {
         let at = if head.is_some() { self.asked.at } else { cx.now };
         let disk_wait = if terms.is_from_disk { self.asked.found } else { Duration::ZERO };
         let began = Began { at, unix_ms: cx.unix_ms(at), disk_wait };
-        Some(Record::new(recording, head, status, began))
+        let mut record = Record::new(recording, head, status, began);
+        record.client = terms.client;
+        Some(record)
     }
 
     /// Adds `Server-Timing` (W3C): what is known now, in milliseconds.

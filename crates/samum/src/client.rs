@@ -1,0 +1,82 @@
+//! The client of a connection or a request: its address, as access rules, limits and logs know it.
+
+use core::net::IpAddr;
+use std::sync::Arc;
+
+use http::{Field, Head};
+
+use crate::access::AddressSet;
+use crate::config::Proxy;
+use crate::forwarded::{self, Conflict};
+use crate::limits::{ClientKey, Counted, Limiter};
+
+/// The client of a connection: its peer, or the client that a trusted peer has named.
+#[derive(Debug)]
+pub struct Client {
+    /// The address; `None` for a Unix socket, and for a peer that had gone when it was asked for.
+    pub address: Option<IpAddr>,
+    /// The name in logs.
+    pub(crate) name: Box<str>,
+    /// Some if the client's connections are counted.
+    pub(crate) counted: Option<Counted>,
+}
+
+/// The proxies that are believed when they name their clients.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Proxies {
+    addresses: AddressSet,
+    /// True if peers on Unix sockets are believed.
+    unix: bool,
+}
+
+impl Client {
+    /// The client with this address. Its connection is counted if there is a limiter.
+    pub(crate) fn new(address: Option<IpAddr>, limiter: Option<&Arc<Limiter>>) -> Self {
+        let address = address.map(|address| address.to_canonical());
+        let name = address.map_or_else(|| "unix:".into(), |address| address.to_string().into());
+        let counted =
+            address.zip(limiter).map(|(address, limiter)| limiter.count(ClientKey::new(address)));
+        Self { address, name, counted }
+    }
+}
+
+impl Proxies {
+    pub(crate) fn new(proxies: &[Proxy]) -> Self {
+        let prefixes = proxies.iter().filter_map(|proxy| match proxy {
+            Proxy::Prefix(prefix) => Some(*prefix),
+            Proxy::Unix => None,
+        });
+        Self { addresses: prefixes.collect(), unix: proxies.contains(&Proxy::Unix) }
+    }
+
+    /// Returns whether no proxy is believed.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.unix && self.addresses == AddressSet::default()
+    }
+
+    /// Returns whether a peer with this address is believed; `None` is one on a Unix socket.
+    pub(crate) fn trusts(&self, peer: Option<IpAddr>) -> bool {
+        peer.map_or(self.unix, |address| self.addresses.contains(address))
+    }
+
+    /// Returns the client of a request, on a connection of this client: another one if that is a proxy which
+    /// is believed, and names it.
+    ///
+    /// # Errors
+    ///
+    /// If the fields of the request name different clients.
+    pub(crate) fn client_of(
+        &self,
+        connection: Option<IpAddr>,
+        head: &Head<'_>,
+    ) -> Result<Option<IpAddr>, Conflict> {
+        if !self.trusts(connection) {
+            return Ok(connection);
+        }
+        let is_forwarded = |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(b"Forwarded");
+        let forwarded = head.fields().filter(is_forwarded).map(|(_, value)| value);
+        let trusts = |address| self.addresses.contains(address);
+        let named = forwarded::client(forwarded, head.lines(Field::XForwardedFor), trusts)?;
+        Ok(named.or(connection))
+    }
+}

@@ -1,0 +1,107 @@
+//! The conditions on which a route answers a client: its access rules and limits.
+
+use core::hash::{Hash as _, Hasher as _};
+use core::net::IpAddr;
+use core::num::NonZeroU64;
+use std::hash::DefaultHasher;
+use std::sync::Arc;
+
+use ring::Time;
+
+use crate::access::AddressSet;
+use crate::config::{Access, Route};
+use crate::limits::{ClientKey, Counted, Limiter, Refill};
+
+/// The conditions of a route.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    /// The clients that may use it; `None` if all may.
+    permitted: Option<Arc<AddressSet>>,
+    /// The connections of a client.
+    connections: Option<u32>,
+    /// The requests of a client: the number of the limit, and its buckets.
+    requests: Option<(u64, Refill)>,
+    /// Bytes per second that a connection is sent.
+    pub(crate) rate: Option<NonZeroU64>,
+}
+
+/// The reason why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Its client may not use the route.
+    Forbidden,
+    /// Its client has too many connections, of which this one has come late. It is to be closed.
+    Connections,
+    /// Its client asks too often, and may ask again after so many seconds.
+    Requests(NonZeroU64),
+    /// The fields of the request name different clients.
+    Conflict,
+}
+
+/// Makes guards. Neighbors mostly have the same rules, and share them.
+#[derive(Debug, Default)]
+pub(crate) struct Guards {
+    last: Option<(Access, Option<Arc<AddressSet>>)>,
+}
+
+impl Guards {
+    /// The guard of a route of the site with this name; `None` if it has no condition. Routes of one site
+    /// with the same limit on requests count them together.
+    pub(crate) fn of(&mut self, site: &str, route: &Route) -> Option<Guard> {
+        let limits = &route.limits;
+        let requests = limits.requests.map(|rate| {
+            let mut hasher = DefaultHasher::new();
+            (site, rate.per_second.to_bits(), rate.burst).hash(&mut hasher);
+            (hasher.finish(), Refill::new(rate.per_second, rate.burst))
+        });
+        let rate = limits.bytes_per_second.and_then(NonZeroU64::new);
+        let guard = Guard {
+            permitted: self.permitted(&route.access),
+            connections: limits.connections,
+            requests,
+            rate,
+        };
+        let is_open = guard.permitted.is_none() && guard.connections.is_none();
+        (!is_open || requests.is_some() || rate.is_some()).then_some(guard)
+    }
+
+    fn permitted(&mut self, access: &Access) -> Option<Arc<AddressSet>> {
+        match &self.last {
+            Some((last, permitted)) if last == access => permitted.clone(),
+            _ => {
+                let permitted = access.permitted().map(Arc::new);
+                self.last = Some((access.clone(), permitted.clone()));
+                permitted
+            }
+        }
+    }
+}
+
+impl Guard {
+    /// Lets a request pass or refuses it. The client has no address if it is on a Unix socket: it has passed
+    /// the permissions of that socket, and has no limits. A request that comes `again` has been counted.
+    pub(crate) fn admit(
+        &self,
+        limiter: &Limiter,
+        client: Option<IpAddr>,
+        counted: Option<&Counted>,
+        again: bool,
+        now: Time,
+    ) -> Result<(), Refusal> {
+        let Some(client) = client else { return Ok(()) };
+        if self.permitted.as_ref().is_some_and(|permitted| !permitted.contains(client)) {
+            return Err(Refusal::Forbidden);
+        }
+        if let (Some(max), Some(counted)) = (self.connections, counted)
+            && counted.is_beyond(max)
+        {
+            return Err(Refusal::Connections);
+        }
+        match self.requests {
+            Some((limit, refill)) if !again => {
+                limiter.take(limit, refill, ClientKey::new(client), now).map_err(Refusal::Requests)
+            }
+            _ => Ok(()),
+        }
+    }
+}
