@@ -38,6 +38,11 @@ impl Budget {
         Self { shared: Account::default(), own: 0, bytes_max }
     }
 
+    /// Gives the worker another budget.
+    pub(crate) const fn set_max(&mut self, bytes_max: u64) {
+        self.bytes_max = bytes_max;
+    }
+
     /// Counts a connection's own memory again: it was `before` bytes and is `now` bytes.
     pub(crate) const fn recount(&mut self, before: u64, now: u64) {
         self.own = self.own - before + now;

@@ -54,7 +54,7 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
             continue;
         }
         let opened = match &thing {
-            Thing::Directory(path) => follow::open(path).map(drop),
+            Thing::Directory(path) => follow::Root::open(path).map(drop),
             Thing::Log(path) => try_log(path),
             Thing::Redirects(path) => try_redirects(path),
             Thing::Address(address) => match listen::probe(address) {

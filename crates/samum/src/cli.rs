@@ -41,6 +41,9 @@ pub enum Command {
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
+    /// Have a running server load its configuration again
+    #[command(long_about = RELOAD_ABOUT)]
+    Reload(Reload),
     /// Run another server so that its sendfile(2) does not wait for the disk
     #[command(long_about = PRELOAD_ABOUT)]
     Preload(PreloadArgs),
@@ -67,6 +70,20 @@ const SERVE_ABOUT: &str = "Serve a directory, or the sites of a configuration fi
     sendfile(2), others are read in the background. On SIGTERM or SIGINT the server accepts no more \
     connections, completes the responses that it has begun (within 30 seconds), and exits with 0; on a \
     second signal it exits at once. SIGHUP and SIGUSR1 reopen the access log after it was renamed.";
+
+const RELOAD_ABOUT: &str = "Have a running server load its configuration again.\n\n\
+    The server checks the whole configuration before it serves any of it. If there is an error, the command \
+    prints it, the exit code is 1, and the server goes on as before. No request is lost: a response that has \
+    begun ends as it began, and connections that wait at a listener that is removed are served. SIGHUP does \
+    the same, and reopens the logs.";
+
+/// The arguments of `samum reload`.
+#[derive(Debug, Args)]
+pub struct Reload {
+    /// The control socket of the server [default: control.sock in $RUNTIME_DIRECTORY or /run/samum]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+}
 
 const PRELOAD_ABOUT: &str = "Run another server so that its sendfile(2) does not wait for the disk.\n\n\
     The command runs with libsamum_preload.so in front of the C library (LD_PRELOAD). If the bytes to \

@@ -1,9 +1,11 @@
 //! The clock, the limits, the configuration and the counters of a worker.
 
 use core::hash::BuildHasher as _;
+use std::collections::BTreeMap;
 use std::hash::RandomState;
 use std::rc::Rc;
 
+use http::Head;
 use http::date::{self, DATE_LEN};
 use ring::Time;
 
@@ -11,6 +13,7 @@ use crate::budget::Budget;
 use crate::config::Tuning;
 use crate::metrics::Stats;
 use crate::serving::Serving;
+use crate::site::SiteId;
 
 /// The clock, limits, configuration and counters of one worker. Only the counters and the budget change during a turn.
 #[derive(Debug)]
@@ -33,9 +36,20 @@ pub struct Context {
     pub stats: Stats,
     pub(crate) tuning: Rc<Tuning>,
     pub(crate) serving: Rc<Serving>,
+    /// Listeners that the configuration does not have any more, by their numbers.
+    pub(crate) removed: BTreeMap<u32, Removed>,
     pub(crate) budget: Budget,
     /// The hash key and the counter of [`next_token`](Self::next_token).
     tokens: (RandomState, u64),
+}
+
+/// A listener that the configuration does not have any more, while connections of it are open. Their
+/// requests are for the sites of the configuration that had it.
+#[derive(Debug)]
+pub(crate) struct Removed {
+    pub(crate) serving: Rc<Serving>,
+    /// The number of its connections.
+    pub(crate) connections: usize,
 }
 
 impl Context {
@@ -59,9 +73,38 @@ impl Context {
             stats: Stats::default(),
             tuning,
             serving,
+            removed: BTreeMap::new(),
             budget,
             tokens: (RandomState::new(), 0),
         }
+    }
+
+    /// Serves another configuration from now on.
+    pub(crate) fn replace(&mut self, serving: Rc<Serving>) {
+        self.tuning = Rc::new(serving.snapshot.tuning().clone());
+        self.budget.set_max(self.tuning.memory_bytes_max);
+        self.serving = serving;
+    }
+
+    /// Returns the serving and the site for a request, by its listener and its host.
+    #[inline]
+    pub(crate) fn serving_of(&self, listener: u32, head: &Head<'_>) -> (Rc<Serving>, SiteId) {
+        match self.serving.site(listener, head) {
+            Some(site) => (Rc::clone(&self.serving), site),
+            None => self.serving_of_removed(listener, head),
+        }
+    }
+
+    /// The serving of the connections of a listener.
+    pub(crate) fn serving_at(&self, listener: u32) -> &Rc<Serving> {
+        self.removed.get(&listener).map_or(&self.serving, |removed| &removed.serving)
+    }
+
+    #[cold]
+    fn serving_of_removed(&self, listener: u32, head: &Head<'_>) -> (Rc<Serving>, SiteId) {
+        let serving = self.serving_at(listener);
+        // A network of another kind than the kernel's has no listeners.
+        (Rc::clone(serving), serving.site(listener, head).unwrap_or(SiteId::FIRST))
     }
 
     /// Begins a turn at this time.

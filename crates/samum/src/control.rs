@@ -2,15 +2,19 @@
 //! itself, and takes no lock to receive its orders.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+use std::thread;
+use std::time::Instant;
 
 use ring::Waker;
 
 use crate::config::Log;
-use crate::worker::Worker;
+use crate::serving::{Snapshot, Succession};
+use crate::worker::{Replacement, Worker};
 
 /// The maximum number of orders that wait for one worker. Orders come from signals and deploys, a few
 /// per second at most, and a turn takes milliseconds. So a worker with a full queue no longer runs, and
@@ -23,13 +27,30 @@ const STOP: u64 = 1 << 63;
 /// The number of orders given so far, and [`STOP`]. A worker checks it after each turn.
 type State = Arc<AtomicU64>;
 
+/// The time for a worker to take the orders before an order that all workers have to get.
+const ORDERS_WAIT_MAX: Duration = Duration::from_secs(10);
+/// The pause between two tries in that time.
+const ORDERS_WAIT_PAUSE: Duration = Duration::from_millis(2);
+
 /// An order to a worker: what to use from now on.
 #[derive(Debug)]
 pub(crate) enum Order {
+    /// Another configuration.
+    Configuration(Box<Configuration>),
     /// Another file for an access log.
     Log(Log, OwnedFd),
-    /// Another directory for one of the roots of the snapshot.
-    Root(usize, OwnedFd),
+    /// Another directory for one of the roots of the snapshot, or none.
+    Root(usize, Option<Arc<OwnedFd>>),
+}
+
+/// The parts of a configuration that replaces another one. See [`Replacement`].
+#[derive(Debug)]
+pub(crate) struct Configuration {
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) succession: Arc<Succession>,
+    pub(crate) roots: Vec<(usize, Arc<OwnedFd>)>,
+    pub(crate) listeners: Vec<(u32, OwnedFd)>,
+    pub(crate) logs: Vec<(Log, OwnedFd)>,
 }
 
 /// All workers, as other threads see them.
@@ -84,18 +105,61 @@ impl Workers {
     pub(crate) fn tell(&self, order: impl Fn(OwnedFd) -> Order, fd: &OwnedFd) -> io::Result<()> {
         let duplicates: io::Result<Vec<_>> =
             self.orders.iter().map(|_| fd.try_clone().map(&order)).collect();
+        self.give(duplicates?, Duration::ZERO)
+    }
+
+    /// Tells all workers to serve a root from another directory, or from none.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if the queue of a worker is full. The other workers have got the order then.
+    pub(crate) fn replace_root(
+        &self,
+        root: usize,
+        directory: Option<&Arc<OwnedFd>>,
+    ) -> io::Result<()> {
+        let orders = self.orders.iter().map(|_| Order::Root(root, directory.cloned()));
+        self.give(orders, Duration::ZERO)
+    }
+
+    /// Gives each worker its configuration.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if a worker takes no orders. The other workers have got theirs then.
+    pub(crate) fn configure(&self, all: Vec<Configuration>) -> io::Result<()> {
+        let orders = all.into_iter().map(|one| Order::Configuration(Box::new(one)));
+        self.give(orders, ORDERS_WAIT_MAX)
+    }
+
+    /// Gives each worker its order. If the queue of a worker is full, waits at most `patience`.
+    fn give(&self, orders: impl IntoIterator<Item = Order>, patience: Duration) -> io::Result<()> {
         let mut result = Ok(());
-        for (sender, order) in self.orders.iter().zip(duplicates?) {
-            match sender.try_send(order) {
-                // A worker that has ended needs no orders.
-                Ok(()) | Err(TrySendError::Disconnected(_)) => {}
-                Err(TrySendError::Full(_)) => result = Err(io::ErrorKind::WouldBlock.into()),
+        for (sender, mut order) in self.orders.iter().zip(orders) {
+            let deadline = Instant::now() + patience;
+            loop {
+                order = match sender.try_send(order) {
+                    // A worker that has ended needs no orders.
+                    Ok(()) | Err(TrySendError::Disconnected(_)) => break,
+                    Err(TrySendError::Full(order)) => order,
+                };
+                if Instant::now() >= deadline {
+                    result = Err(io::ErrorKind::WouldBlock.into());
+                    break;
+                }
+                self.announce();
+                thread::sleep(ORDERS_WAIT_PAUSE);
             }
         }
+        self.announce();
+        result
+    }
+
+    /// Makes the workers look at their orders.
+    fn announce(&self) {
         // Release pairs with the acquire in `Inbox::obey`.
         self.state.fetch_add(1, Ordering::Release);
         self.wake();
-        result
     }
 
     fn wake(&self) {
@@ -120,10 +184,30 @@ impl Inbox {
         }
         for order in self.orders.try_iter() {
             match order {
+                Order::Configuration(configuration) => {
+                    let Configuration { snapshot, succession, roots, listeners, logs } =
+                        *configuration;
+                    let ring = worker.ring();
+                    let roots = roots.into_iter();
+                    let listeners = listeners.into_iter();
+                    let replacement = Replacement {
+                        snapshot,
+                        succession,
+                        roots: roots.map(|(root, fd)| (root, ring.share_file(fd))).collect(),
+                        listeners: listeners
+                            .map(|(number, fd)| (number, ring.adopt_socket(fd)))
+                            .collect(),
+                        logs: logs
+                            .into_iter()
+                            .map(|(log, fd)| (log, ring.adopt_file(fd)))
+                            .collect(),
+                    };
+                    worker.replace_configuration(replacement);
+                }
                 Order::Log(log, file) => worker.replace_log(&log, file),
                 Order::Root(root, directory) => {
-                    let directory = worker.ring().adopt_file(directory);
-                    worker.replace_root(root, &directory);
+                    let directory = directory.map(|fd| worker.ring().share_file(fd));
+                    worker.replace_root(root, directory.as_ref());
                 }
             }
         }

@@ -1,163 +1,448 @@
-//! Opens a root directory, and opens it again when another directory takes its place: a
-//! deploy may replace the directory, or point a symbolic link such as `current` to another one.
+//! Opens root directories, and notices what becomes of their paths: a deploy may replace the directory, or
+//! point a symbolic link such as `current` to another one, or there is nothing any more.
 //!
-//! Looking at a path can sleep for ever (on a dead network file system), so [`follow`] has a thread of
-//! its own for each root, for which no other thread waits.
+//! Looking at a path can sleep for ever (on a dead network file system). So the roots are divided into
+//! groups by their device, and each group has a thread of its own, for which no other thread waits.
 
 use core::time::Duration;
+use std::collections::HashMap;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, OFlags, StatxFlags, statx};
+use rustix::io::Errno;
 
-use crate::control::{Order, Workers};
+use crate::control::Workers;
 use crate::say::say;
 
-/// The time between two looks at the path, which cost two system calls each. A new directory is served
-/// after this time and one turn of each worker: well under a second.
+/// The time between two looks at a path, which cost two system calls each. A new directory is served
+/// after this time and one turn of each worker: well under a second. If a group has more than a thousand
+/// roots, the time is longer: half a second for each thousand.
 const PERIOD: Duration = Duration::from_millis(500);
+/// The maximum number of looks without a pause between them.
+const LOOKS_MAX: usize = 20;
+/// The minimum pause. With [`LOOKS_MAX`] it limits a thread to 2,000 looks in a second.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+/// The maximum number of groups, and so of threads. Further devices share the last one: if one of them does
+/// not answer, the changes of all of them are not noticed.
+const GROUPS_MAX: usize = 16;
 
-/// Opens the directory to serve.
-pub(crate) fn open(path: &Path) -> Result<OwnedFd, String> {
-    let shown = path.display();
+/// A directory that is served.
+#[derive(Clone, Debug)]
+pub(crate) struct Root {
+    path: Arc<Path>,
+    pub(crate) directory: Arc<OwnedFd>,
+    identity: Identity,
+    /// True while there is no directory at the path; requests are answered 503.
+    pub(crate) is_lost: bool,
+}
+
+/// The device and the inode of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    device: (u32, u32),
+    inode: u64,
+}
+
+impl Identity {
+    /// On some file systems (overlayfs) the numbers of a directory change while it is in use, so two
+    /// directories are compared by what they are now. As long as a directory is open, no other gets its
+    /// number.
+    fn of(directory: &OwnedFd) -> Result<Self, Errno> {
+        // Without a question to a network server, which may not answer.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let stat = statx(directory, c"", flags, StatxFlags::INO)?;
+        Ok(Self { device: (stat.stx_dev_major, stat.stx_dev_minor), inode: stat.stx_ino })
+    }
+}
+
+impl Root {
+    /// Opens the directory to serve.
+    pub(crate) fn open(path: &Path) -> Result<Self, String> {
+        let directory = open(path).map_err(|error| explain(path, &error))?;
+        let identity = Identity::of(&directory).map_err(|error| explain(path, &error.into()))?;
+        // A relative path would change its meaning after a `chdir`, and `.` stays the working directory
+        // even if another directory takes its path. It fails only without a working directory.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Ok(Self { path: path.into(), directory: Arc::new(directory), identity, is_lost: false })
+    }
+
+    /// Returns whether another root is the same directory, which is served now.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let numbers = [&self.directory, &other.directory].map(|directory| Identity::of(directory));
+        !self.is_lost && matches!(numbers, [Ok(mine), Ok(other)] if mine == other)
+    }
+}
+
+fn open(path: &Path) -> io::Result<OwnedFd> {
     // O_NONBLOCK: opening a FIFO must not wait for its writer.
     let flags = OFlags::NONBLOCK | OFlags::DIRECTORY;
     let flags = i32::try_from(flags.bits()).expect("bits far below the sign");
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
-    let file = file.map_err(|error| match error.kind() {
+    Ok(OpenOptions::new().read(true).custom_flags(flags).open(path)?.into())
+}
+
+fn explain(path: &Path, error: &io::Error) -> String {
+    let shown = path.display();
+    match error.kind() {
         io::ErrorKind::NotFound => format!("cannot serve {shown}: there is no such directory"),
         io::ErrorKind::PermissionDenied => {
-            format!("cannot serve {shown}: permission denied (this user must be able to read and enter it)")
+            format!(
+                "cannot serve {shown}: permission denied (this user must be able to read and enter it)"
+            )
         }
         io::ErrorKind::NotADirectory => {
             format!("cannot serve {shown}: it is not a directory (serve the one that it is in)")
         }
         _ => format!("cannot serve {shown}: {error}"),
-    })?;
-    Ok(file.into())
-}
-
-/// Looks at the path of a root directory for as long as the process runs.
-pub(crate) fn follow(root: usize, path: &Path, mut serving: OwnedFd, workers: &Workers) {
-    let mut follower = Follower::default();
-    loop {
-        thread::sleep(PERIOD);
-        let cannot =
-            |error: io::Error| format!("cannot serve {} any more: {error}", path.display());
-        let found = match look(path, &serving) {
-            Ok(true) => Found::Same,
-            Ok(false) => match replace(root, path, workers) {
-                Ok(directory) => {
-                    serving = directory;
-                    Found::Another
-                }
-                Err(reason) => Found::Nothing(reason),
-            },
-            Err(error) => Found::Nothing(cannot(error)),
-        };
-        if let Some(text) = follower.handle(found, path) {
-            say(&text);
-        }
     }
 }
 
-/// Tells the workers to serve the root from the directory that is at the path now.
-fn replace(root: usize, path: &Path, workers: &Workers) -> Result<OwnedFd, String> {
-    let directory = open(path)?;
-    let told = workers.tell(|fd| Order::Root(root, fd), &directory);
-    told.map_err(|error| format!("cannot serve {} any more: {error}", path.display()))?;
-    Ok(directory)
+/// The roots of the configuration, and the threads that look at their paths.
+#[derive(Debug)]
+pub(crate) struct Roots {
+    state: Mutex<State>,
+    workers: Arc<Workers>,
 }
 
-/// Returns whether the directory at the path is still the one being served.
-///
-/// Both are asked for their numbers each time, because on some file systems (overlayfs) the numbers of a
-/// directory change while it is in use. As long as `serving` is open, no other directory gets its number.
-fn look(path: &Path, serving: &OwnedFd) -> io::Result<bool> {
-    let there = rustix::fs::stat(path)?;
-    // The directory was removed on a network server (ESTALE), so the one at the path is another.
-    let Ok(here) = rustix::fs::fstat(serving) else { return Ok(false) };
-    Ok((here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
+#[derive(Debug, Default)]
+struct State {
+    /// In the order of [`Snapshot::roots`](crate::serving::Snapshot::roots).
+    roots: Vec<Root>,
+    /// The device of each group; `None` if it has no thread.
+    groups: Vec<Option<(u32, u32)>>,
+}
+
+impl State {
+    /// Returns the group of a device, if it has one.
+    fn group(&self, device: (u32, u32)) -> Option<usize> {
+        let found = self.groups.iter().position(|group| *group == Some(device));
+        found.or_else(|| (self.groups.len() == GROUPS_MAX).then_some(GROUPS_MAX - 1))
+    }
+
+    /// Gives a device a group, if it has none and one is left. Returns a group that needs a thread.
+    fn add_group(&mut self, device: (u32, u32)) -> Option<usize> {
+        if self.groups.contains(&Some(device)) {
+            return None;
+        }
+        let group = match self.groups.iter().position(Option::is_none) {
+            Some(free) => free,
+            None if self.groups.len() < GROUPS_MAX => {
+                self.groups.push(None);
+                self.groups.len() - 1
+            }
+            None => return None,
+        };
+        self.groups[group] = Some(device);
+        Some(group)
+    }
+}
+
+impl Roots {
+    /// Takes the roots that the workers serve, and looks at their paths from now on.
+    pub(crate) fn new(roots: Vec<Root>, workers: Arc<Workers>) -> Arc<Self> {
+        let all = Arc::new(Self { state: Mutex::default(), workers });
+        let mut state = all.lock();
+        state.roots = roots;
+        all.start_threads(&mut state);
+        drop(state);
+        all
+    }
+
+    /// The roots of now.
+    pub(crate) fn list(&self) -> Vec<Root> {
+        self.lock().roots.clone()
+    }
+
+    /// Replaces all roots. `replace` is given those of now, and returns others after it has given the workers
+    /// the configuration that they belong to. No root changes meanwhile.
+    pub(crate) fn replace(
+        self: &Arc<Self>,
+        replace: impl FnOnce(&[Root]) -> Result<Vec<Root>, String>,
+    ) -> Result<(), String> {
+        let mut state = self.lock();
+        state.roots = replace(&state.roots)?;
+        self.start_threads(&mut state);
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the threads of devices that have none.
+    fn start_threads(self: &Arc<Self>, state: &mut State) {
+        for index in 0..state.roots.len() {
+            let device = state.roots[index].identity.device;
+            let Some(group) = state.add_group(device) else { continue };
+            let roots = Arc::clone(self);
+            let thread = thread::Builder::new().name("follow".to_owned());
+            if let Err(error) = thread.spawn(move || roots.follow(group)) {
+                state.groups[group] = None;
+                let shown = state.roots[index].path.display();
+                say(&format!("cannot start a thread that notices changes of {shown}: {error}"));
+            }
+        }
+    }
+
+    /// The roots of a group with their indices. If there are none, the group has ended.
+    fn of_group(&self, group: usize) -> Option<Vec<(usize, Root)>> {
+        let mut state = self.lock();
+        let is_mine = |root: &Root| state.group(root.identity.device) == Some(group);
+        let all = state.roots.iter().enumerate().filter(|(_, root)| is_mine(root));
+        let mine: Vec<_> = all.map(|(index, root)| (index, root.clone())).collect();
+        if mine.is_empty() {
+            state.groups[group] = None;
+            return None;
+        }
+        Some(mine)
+    }
+
+    /// Looks at the paths of a group for as long as it has any.
+    fn follow(self: Arc<Self>, group: usize) {
+        let mut followers: HashMap<Arc<Path>, Follower> = HashMap::new();
+        while let Some(roots) = self.of_group(group) {
+            let looks = roots.len().div_ceil(50).min(LOOKS_MAX);
+            let pauses = u32::try_from(roots.len().div_ceil(looks)).unwrap_or(u32::MAX);
+            let pause = (PERIOD / pauses).max(PAUSE_MIN);
+            let mut before = core::mem::take(&mut followers);
+            for batch in roots.chunks(looks) {
+                thread::sleep(pause);
+                for (index, root) in batch {
+                    let follower = before.remove(&root.path).unwrap_or_default();
+                    let follower = self.look(*index, root, follower);
+                    if follower != Follower::Content {
+                        followers.insert(Arc::clone(&root.path), follower);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Looks at the path of a root, and does what follows from it.
+    fn look(self: &Arc<Self>, index: usize, root: &Root, follower: Follower) -> Follower {
+        let (next, step, text) = follower.handle(look(root), &root.path);
+        match self.take(index, root, step) {
+            Ok(true) => {}
+            // The configuration has another root in its place.
+            Ok(false) => return Follower::Content,
+            // The next look finds the same.
+            Err(_) => return follower,
+        }
+        if let Some(text) = text {
+            say(&text);
+        }
+        next
+    }
+
+    /// Takes a step, if the root is still there. Returns whether it is.
+    fn take(self: &Arc<Self>, index: usize, root: &Root, step: Step) -> io::Result<bool> {
+        let new = match step {
+            Step::None => return Ok(true),
+            Step::Lose => Root { is_lost: true, ..root.clone() },
+            Step::Restore => Root { is_lost: false, ..root.clone() },
+            Step::Replace(directory, identity) => {
+                let (path, directory) = (Arc::clone(&root.path), Arc::new(directory));
+                Root { path, directory, identity, is_lost: false }
+            }
+        };
+        let mut state = self.lock();
+        let is_it = |other: &&mut Root| {
+            other.path == root.path && Arc::ptr_eq(&other.directory, &root.directory)
+        };
+        let Some(place) = state.roots.get_mut(index).filter(is_it) else { return Ok(false) };
+        self.workers.replace_root(index, (!new.is_lost).then_some(&new.directory))?;
+        *place = new;
+        self.start_threads(&mut state);
+        Ok(true)
+    }
+}
+
+/// Looks at the path of a root.
+fn look(root: &Root) -> Found {
+    let path = &root.path;
+    let no_more =
+        |error: &io::Error| explain(path, error).replacen("cannot serve", "can no longer serve", 1);
+    let there = match rustix::fs::stat(&**path) {
+        Ok(there) => there,
+        Err(error) => {
+            let is_certain = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP].contains(&error);
+            let reason = no_more(&error.into());
+            return if is_certain { Found::Nothing(reason) } else { Found::Unknown(reason) };
+        }
+    };
+    // If the directory was removed on a network server (ESTALE), the one at the path is another.
+    let here = rustix::fs::fstat(&root.directory);
+    if here.is_ok_and(|here| (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)) {
+        return Found::Same;
+    }
+    let opened = open(path).and_then(|directory| Ok((Identity::of(&directory)?, directory)));
+    match opened {
+        Ok((identity, directory)) => Found::Another(directory, identity),
+        Err(error) => {
+            let is_shortage = [Errno::MFILE, Errno::NFILE, Errno::NOMEM]
+                .iter()
+                .any(|one| error.raw_os_error() == Some(one.raw_os_error()));
+            let reason = no_more(&error);
+            if is_shortage { Found::Unknown(reason) } else { Found::Nothing(reason) }
+        }
+    }
 }
 
 /// The result of a look at the path.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Found {
     /// The directory that is being served.
     Same,
-    /// Another directory, which is served from now on.
-    Another,
+    /// Another directory.
+    Another(OwnedFd, Identity),
     /// Nothing that can be served, and the reason as a sentence.
     Nothing(String),
+    /// An error that does not tell what is there, as a sentence.
+    Unknown(String),
 }
 
-/// Decides which changes are reported to the operator.
-#[derive(Debug, Default)]
-struct Follower {
-    /// Some exactly when the last look found nothing to serve: the reason, which has been reported.
-    lost: Option<String>,
+/// What follows from a look.
+#[derive(Debug)]
+enum Step {
+    None,
+    /// Requests are answered 503.
+    Lose,
+    /// The directory is served again.
+    Restore,
+    /// The other directory is served.
+    Replace(OwnedFd, Identity),
+}
+
+/// What the last looks have found. It decides on the steps, and on what is reported to the operator.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Follower {
+    /// The directory that is served.
+    #[default]
+    Content,
+    /// Nothing. A symbolic link that is replaced in two steps is missing for a moment, so another look
+    /// decides.
+    Doubtful,
+    /// Nothing, at several looks. The reason has been reported.
+    Lost(String),
+    /// An error. The reason has been reported.
+    Uncertain(String),
 }
 
 impl Follower {
-    /// Takes the result of a look; returns a message if it is new for the operator.
-    fn handle(&mut self, found: Found, path: &Path) -> Option<String> {
+    /// Takes the result of a look; returns what was found, the step, and a message if it is new for the
+    /// operator.
+    fn handle(&self, found: Found, path: &Path) -> (Self, Step, Option<String>) {
         let shown = path.display();
         match found {
-            Found::Same => self
-                .lost
-                .take()
-                .map(|_| format!("{shown} exists again; it was served all the time")),
-            Found::Another => {
-                self.lost = None;
-                Some(format!("{shown} is another directory now: serving the new one"))
+            Found::Same => match self {
+                Self::Content | Self::Doubtful => (Self::Content, Step::None, None),
+                Self::Lost(_) => {
+                    let text = format!("{shown} exists again: serving it");
+                    (Self::Content, Step::Restore, Some(text))
+                }
+                Self::Uncertain(_) => {
+                    let text = format!("{shown} is there; it was served all the time");
+                    (Self::Content, Step::None, Some(text))
+                }
+            },
+            Found::Another(directory, identity) => {
+                let text = format!("{shown} is another directory now: serving the new one");
+                (Self::Content, Step::Replace(directory, identity), Some(text))
             }
-            Found::Nothing(reason) if self.lost.as_ref() == Some(&reason) => None,
-            Found::Nothing(reason) => {
-                let text = format!(
-                    "{reason}; the rest of the old directory is served until there is a new one"
-                );
-                self.lost = Some(reason);
-                Some(text)
-            }
+            Found::Nothing(reason) => match self {
+                Self::Content | Self::Uncertain(_) => (Self::Doubtful, Step::None, None),
+                Self::Lost(before) if *before == reason => (self.clone(), Step::None, None),
+                Self::Doubtful | Self::Lost(_) => {
+                    let text = format!(
+                        "{reason}; requests for its files get a 503 until there is a directory again"
+                    );
+                    (Self::Lost(reason), Step::Lose, Some(text))
+                }
+            },
+            Found::Unknown(reason) => match self {
+                Self::Lost(_) => (self.clone(), Step::None, None),
+                Self::Uncertain(before) if *before == reason => (self.clone(), Step::None, None),
+                _ => {
+                    let text = format!("{reason}; the directory that was there is still served");
+                    (Self::Uncertain(reason), Step::None, Some(text))
+                }
+            },
         }
     }
-}
-
-/// The absolute path to look at. A relative path would change its meaning after a `chdir`, and `.` stays
-/// the working directory even if another directory takes its path.
-pub(crate) fn path_to_follow(path: &Path) -> PathBuf {
-    // It fails only without a working directory.
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn another() -> Found {
+        let directory = open(Path::new("/")).unwrap();
+        let identity = Identity::of(&directory).unwrap();
+        Found::Another(directory, identity)
+    }
+
     #[test]
-    fn each_change_is_reported_once() {
+    fn each_change_is_reported_once_and_nothing_is_lost_at_one_look() {
         let mut follower = Follower::default();
-        let mut told = |found| follower.handle(found, Path::new("/srv/www"));
-        let gone = || Found::Nothing("cannot serve /srv/www any more: no such file".to_owned());
-        assert_eq!(told(Found::Same), None);
-        let text = told(gone()).unwrap();
-        assert!(
-            text.starts_with(
-                "cannot serve /srv/www any more: no such file; the rest of the old directory"
-            ),
-            "{text}"
-        );
-        assert_eq!(told(gone()), None);
-        assert!(told(Found::Nothing("permission denied".to_owned())).is_some());
-        let text = told(Found::Another).unwrap();
-        assert_eq!(text, "/srv/www is another directory now: serving the new one");
-        assert_eq!(told(Found::Same), None);
-        assert!(told(gone()).is_some());
-        assert!(told(Found::Same).unwrap().contains("exists again"));
-        assert_eq!(told(Found::Same), None);
+        let mut handle = |found| {
+            let (next, step, text) = follower.handle(found, Path::new("/srv/www"));
+            follower = next;
+            let step = match step {
+                Step::None => "",
+                Step::Lose => "lose",
+                Step::Restore => "restore",
+                Step::Replace(..) => "replace",
+            };
+            (step, text.unwrap_or_default())
+        };
+        let gone = || Found::Nothing("can no longer serve /srv/www: no such directory".to_owned());
+        let odd = || Found::Unknown("can no longer serve /srv/www: input/output error".to_owned());
+        let nothing = || ("", String::new());
+        assert_eq!(handle(Found::Same), nothing());
+        // It is missing for a moment.
+        assert_eq!(handle(gone()), nothing());
+        assert_eq!(handle(Found::Same), nothing());
+        assert_eq!(handle(gone()), nothing());
+        let (step, text) = handle(gone());
+        assert_eq!(step, "lose");
+        assert!(text.starts_with("can no longer serve /srv/www: no such directory; requests"));
+        assert_eq!(handle(gone()), nothing());
+        assert_eq!(handle(odd()), nothing(), "it is still lost");
+        assert_eq!(handle(Found::Nothing("permission denied".to_owned())).0, "lose");
+        let (step, text) = handle(Found::Same);
+        assert!(step == "restore" && text.contains("exists again"), "{step} {text}");
+        assert_eq!(handle(Found::Same), nothing());
+        let (step, text) = handle(odd());
+        assert!(step.is_empty() && text.contains("is still served"), "{step} {text}");
+        assert_eq!(handle(odd()), nothing());
+        assert!(handle(Found::Same).1.contains("all the time"));
+        let expected = "/srv/www is another directory now: serving the new one".to_owned();
+        assert_eq!(handle(another()), ("replace", expected));
+        assert_eq!((handle(gone()), handle(gone()).0), (nothing(), "lose"));
+        assert_eq!(handle(another()).0, "replace");
+        assert_eq!(handle(Found::Same), nothing());
+    }
+
+    #[test]
+    fn devices_have_groups_of_their_own_and_further_ones_share_the_last() {
+        let mut state = State::default();
+        for device in 0..20 {
+            let expected = (device < 16).then_some(device as usize);
+            assert_eq!(state.add_group((8, device)), expected);
+            assert_eq!(state.add_group((8, device)), None);
+        }
+        for device in 0..20 {
+            assert_eq!(state.group((8, device)), Some(15.min(device as usize)));
+        }
+        // The thread of one has ended.
+        state.groups[3] = None;
+        assert_eq!(state.group((8, 3)), Some(15));
+        assert_eq!(state.add_group((8, 19)), Some(3));
+        assert_eq!(state.group((8, 19)), Some(3));
     }
 }

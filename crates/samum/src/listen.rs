@@ -1,11 +1,12 @@
 //! Listening sockets, and errors that say what to do about them.
 
 use core::net::SocketAddr;
-use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -28,6 +29,17 @@ const LOCK_MAX: Duration = Duration::from_secs(1);
 const IN_USE_MAX: Duration = Duration::from_secs(1);
 /// The pause between two tries in that time.
 const IN_USE_PAUSE: Duration = Duration::from_millis(20);
+
+/// Connections that may wait to be accepted at one listener.
+const BACKLOG_MAX: usize = 4096;
+/// The least number of them.
+const BACKLOG_MIN: usize = 8;
+
+/// Returns the number of connections that may wait at each of `listeners`, if so many may wait at all of them.
+pub(crate) fn backlog(waiting_max: usize, listeners: usize) -> i32 {
+    let each = (waiting_max / listeners.max(1)).clamp(BACKLOG_MIN, BACKLOG_MAX);
+    i32::try_from(each).expect("a small number")
+}
 
 /// Opens one listening socket per worker, all for the same address, and the file of a Unix socket. At
 /// most `backlog` connections wait to be accepted at each socket; the kernel limits it to
@@ -184,7 +196,7 @@ fn open_unix(
     let socket = make()?;
     // If two servers find a stale socket, the second must not remove the socket that the first has made.
     let lock = lock_directory(path);
-    match bind_unix(&socket, &address, unix.mode) {
+    match bind_unix(&socket, unix, &address) {
         Ok(()) => {}
         Err(Errno::ADDRINUSE)
             if is_socket(path)
@@ -192,7 +204,7 @@ fn open_unix(
         {
             // The socket is stale: its server has ended.
             rustix::fs::unlink(path)?;
-            bind_unix(&socket, &address, unix.mode)?;
+            bind_unix(&socket, unix, &address)?;
         }
         Err(error) => return Err(error),
     }
@@ -209,16 +221,29 @@ fn open_unix(
     Ok((all, file))
 }
 
-/// Binds a socket to its name, which has the permissions `mode` from the first moment on: `bind(2)` uses
-/// those of the socket itself, less the umask (`unix_bind_bsd` in net/unix/af_unix.c).
-fn bind_unix(socket: &OwnedFd, address: &SocketAddrUnix, mode: Option<u32>) -> Result<(), Errno> {
-    let Some(mode) = mode else { return rustix::net::bind(socket, address) };
-    rustix::fs::fchmod(socket, Mode::from_raw_mode(mode))?;
-    // The umask belongs to the whole process, which has only one thread at this time.
-    let umask = rustix::process::umask(Mode::empty());
-    let bound = rustix::net::bind(socket, address);
-    rustix::process::umask(umask);
-    bound
+/// Binds a socket to its name, which never has more permissions than `mode`: `bind(2)` uses those of the
+/// socket itself, less the umask (`unix_bind_bsd` in net/unix/af_unix.c). The umask belongs to the whole
+/// process, whose other threads may be making files, so what it takes is given back afterwards. No client
+/// can connect before `listen`.
+fn bind_unix(socket: &OwnedFd, unix: &UnixSocket, address: &SocketAddrUnix) -> Result<(), Errno> {
+    let Some(mode) = unix.mode.map(Mode::from_raw_mode) else {
+        return rustix::net::bind(socket, address);
+    };
+    rustix::fs::fchmod(socket, mode)?;
+    rustix::net::bind(socket, address)?;
+    rustix::fs::chmod(&unix.path, mode)
+}
+
+/// Gives a Unix socket that listens other permissions and another owner.
+pub(crate) fn change_rights(unix: &UnixSocket) -> Result<(), String> {
+    let cannot = |why: &dyn core::fmt::Display| {
+        format!("cannot change the rights of unix:{}: {why}", unix.path.display())
+    };
+    let owner = Owner::look_up(unix).map_err(|why| cannot(&why))?;
+    // Without a mode the permissions stay, for the umask of the start is not known any more.
+    let mode =
+        unix.mode.map_or(Ok(()), |mode| rustix::fs::chmod(&unix.path, Mode::from_raw_mode(mode)));
+    mode.and_then(|()| owner.give(&unix.path)).map_err(|error| cannot(&io::Error::from(error)))
 }
 
 /// Takes the lock that samum servers hold while they replace or remove a Unix socket. It is on the
@@ -251,7 +276,6 @@ pub(crate) struct SocketFile {
     path: PathBuf,
     /// Device and inode: another server's socket may be at the path by then.
     identity: (u64, u64),
-    removed: AtomicBool,
 }
 
 impl SocketFile {
@@ -259,28 +283,20 @@ impl SocketFile {
     fn made(path: &Path) -> Result<Self, Errno> {
         // Absolute, so that it stays right if the working directory changes.
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        Ok(Self { identity: identity(path)?, path: absolute, removed: AtomicBool::new(false) })
+        Ok(Self { identity: identity(path)?, path: absolute })
     }
+}
 
-    /// Removes the name, unless another server's socket is there now. Only the first call does anything.
+impl Drop for SocketFile {
+    /// Removes the name, unless another server's socket is there now.
     ///
-    /// Call it while the socket still listens, so that a successor never takes the name for stale.
-    pub(crate) fn remove(&self) {
-        // Relaxed: the flag publishes no other memory.
-        if self.removed.swap(true, Ordering::Relaxed) {
-            return;
-        }
+    /// Drop it while the socket still listens, so that a successor never takes the name for stale.
+    fn drop(&mut self) {
         let _lock = lock_directory(&self.path);
         if identity(&self.path) == Ok(self.identity) {
             // It fails if another process has removed the name, which is what we want.
             let _ = rustix::fs::unlink(&self.path);
         }
-    }
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        self.remove();
     }
 }
 
@@ -345,4 +361,49 @@ fn explain(address: &Address, error: Errno) -> String {
 
 fn cannot_listen(address: &Address, why: &str) -> String {
     format!("cannot listen on {address}: {why}")
+}
+
+/// The names of all Unix sockets of the server, by the numbers of their listeners.
+#[derive(Debug, Default)]
+pub(crate) struct SocketFiles(Mutex<Names>);
+
+#[derive(Debug, Default)]
+struct Names {
+    files: HashMap<u32, SocketFile>,
+    /// True once the server stops.
+    is_closed: bool,
+}
+
+impl SocketFiles {
+    /// Adds names. If the server has stopped meanwhile, they are removed at once.
+    pub(crate) fn add(&self, files: impl IntoIterator<Item = (u32, SocketFile)>) {
+        let mut names = self.lock();
+        if !names.is_closed {
+            names.files.extend(files);
+        }
+    }
+
+    /// Removes the names of listeners.
+    pub(crate) fn remove(&self, numbers: &[u32]) {
+        let gone: Vec<_> = {
+            let mut names = self.lock();
+            numbers.iter().filter_map(|number| names.files.remove(number)).collect()
+        };
+        // Without the lock, for the file system may not respond.
+        drop(gone);
+    }
+
+    /// Removes all names, because the server stops.
+    pub(crate) fn close(&self) {
+        let gone = {
+            let mut names = self.lock();
+            names.is_closed = true;
+            core::mem::take(&mut names.files)
+        };
+        drop(gone);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Names> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
-use samum::cli::{Cli, Command};
+use samum::cli::{Cli, Command, Reload};
 use samum::config::file::Errors;
 use samum::config::{Message, reference};
-use samum::{preload, server};
+use samum::{control_socket, preload, server};
 
 fn main() -> ExitCode {
     // clap itself exits with 2 for arguments that it does not understand, and with 0 for --help.
@@ -16,11 +16,19 @@ fn main() -> ExitCode {
         Command::Serve(serve) => {
             serve.load().map_err(|errors| explain(&errors)).and_then(|loaded| {
                 tell(&loaded.warnings);
-                server::run(&loaded.config)
+                if serve.config.is_none() {
+                    return server::run(&loaded.config);
+                }
+                server::run_reloadable(&loaded, Box::new(move || serve.load()))
             })
         }
         Command::Check { file } => check(&file),
         Command::ConfigurationReference => print(reference::markdown().as_bytes()),
+        Command::Reload(Reload { control }) => {
+            let control = control.unwrap_or_else(control_socket::default_path);
+            control_socket::ask_for_reload(&control)
+                .and_then(|digest| print(format!("loaded the configuration {digest}\n").as_bytes()))
+        }
         Command::Preload(arguments) => preload::exec(&arguments.preload()),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -68,7 +76,7 @@ fn man() -> Result<(), String> {
         clap_mangen::Man::new(command.clone()).render(page)?;
         for sub in command
             .get_subcommands()
-            .filter(|sub| ["serve", "check", "preload"].contains(&sub.get_name()))
+            .filter(|sub| ["serve", "check", "reload", "preload"].contains(&sub.get_name()))
         {
             let man = clap_mangen::Man::new(sub.clone());
             writeln!(page, ".SH \"SAMUM {}\"", sub.get_name().to_uppercase())?;

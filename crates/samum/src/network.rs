@@ -4,10 +4,12 @@ use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use core::ops::Deref;
 use core::time::Duration;
-use std::io;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
-use ring::{Completion, Event, Fd, Key, Op, RecvBuf, Ring};
+use ring::{Completion, Event, Fd, Key, Op, RecvBuf, Ring, Token};
+use rustix::io::Errno;
 use sendfile::{KernelTcp, Transport};
 
 use crate::client::Client;
@@ -15,7 +17,7 @@ use crate::shell::{id_of, kind};
 
 /// After descriptors have run out, accepting is tried again after this.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-const ECANCELED: i32 = rustix::io::Errno::CANCELED.raw_os_error();
+const ECANCELED: i32 = Errno::CANCELED.raw_os_error();
 
 /// A stack that accepts connections: the kernel's, or one of our own whose interface is one more
 /// descriptor in the ring.
@@ -50,6 +52,11 @@ pub trait Network {
     /// The origin of a newcomer.
     fn origin(&self, newcomer: &Self::Newcomer) -> Origin;
 
+    /// Whether a listener may bring connections.
+    fn is_open(&self, _listener: u32) -> bool {
+        false
+    }
+
     /// Accepts no more, for good.
     fn close(&mut self, ring: &mut Ring);
 
@@ -60,7 +67,7 @@ pub trait Network {
 /// The origin of a connection.
 #[derive(Clone, Debug)]
 pub struct Origin {
-    /// The index of the listener that accepted it.
+    /// The number of the listener that accepted it.
     pub listener: u32,
     /// The other end.
     pub peer: Peer,
@@ -125,12 +132,15 @@ pub enum NetEvent<Newcomer, Bytes = RecvBuf> {
 
 /// Listening sockets of the kernel's TCP, or Unix sockets.
 ///
-/// `F` makes the transport of each connection. It is given the connection's socket and the index of
+/// `F` makes the transport of each connection. It is given the connection's socket and the number of
 /// the listener that accepted it. [`new`](Self::new) uses [`KernelTcp`] itself.
 pub struct Listeners<F = fn(KernelTcp, usize) -> KernelTcp> {
-    all: Vec<Listener>,
+    /// The listeners by number. A number is not used again for another listener.
+    all: BTreeMap<u32, Listener>,
     /// Accepts in flight.
     accepts: usize,
+    /// The connections that waited at listeners when they were removed.
+    left: VecDeque<Newcomer>,
     closed: bool,
     make: F,
 }
@@ -139,13 +149,15 @@ pub struct Listeners<F = fn(KernelTcp, usize) -> KernelTcp> {
 #[derive(Debug)]
 pub struct Newcomer {
     socket: Fd,
-    /// The index of the listener.
-    listener: usize,
+    /// The number of the listener.
+    listener: u32,
 }
 
 struct Listener {
     socket: Fd,
     state: Accepting,
+    /// True if it is closed as soon as the connections that wait at it are accepted.
+    is_removed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,7 +171,8 @@ enum Accepting {
 }
 
 impl Listeners {
-    /// Takes sockets that listen; their connections have no transport but the kernel's.
+    /// Takes sockets that listen, whose numbers are their indices; their connections have no transport but
+    /// the kernel's.
     #[must_use]
     pub fn new(sockets: Vec<Fd>) -> Self {
         Self::with(sockets, |tcp, _| tcp)
@@ -167,12 +180,60 @@ impl Listeners {
 }
 
 impl<F> Listeners<F> {
-    /// Takes sockets that listen, and a function that makes the transports of their connections.
+    /// Takes sockets that listen, whose numbers are their indices, and a function that makes the transports
+    /// of their connections.
     #[must_use]
     pub fn with(sockets: Vec<Fd>, make: F) -> Self {
-        let listen = |socket| Listener { socket, state: Accepting::Stopped };
-        let all = sockets.into_iter().map(listen).collect();
-        Self { all, accepts: 0, closed: false, make }
+        let (all, left) = (BTreeMap::new(), VecDeque::new());
+        let mut listeners = Self { all, accepts: 0, left, closed: false, make };
+        for (number, socket) in (0..).zip(sockets) {
+            listeners.add(number, socket);
+        }
+        listeners
+    }
+
+    /// Adds a listener. It accepts after the next
+    /// [`set_accepting`](Network::set_accepting).
+    pub(crate) fn add(&mut self, number: u32, socket: Fd) {
+        let listener = Listener { socket, state: Accepting::Stopped, is_removed: false };
+        let before = self.all.insert(number, listener);
+        debug_assert!(before.is_none(), "no number is used twice");
+    }
+
+    /// Accepts the connections that wait at a listener, and closes it. The events of these connections
+    /// follow; ask [`next_event`](Network::next_event) for those that are there already.
+    pub(crate) fn remove(&mut self, ring: &mut Ring, number: u32) {
+        let Some(listener) = self.all.get_mut(&number) else { return };
+        listener.is_removed = true;
+        match listener.state {
+            Accepting::Armed(key) => {
+                ring.cancel(key);
+                listener.state = Accepting::Stopping(key);
+            }
+            Accepting::Stopping(_) => {}
+            Accepting::Paused | Accepting::Stopped => self.empty(ring, number),
+        }
+    }
+
+    /// Accepts the connections that wait at a removed listener, and closes it. While descriptors are short,
+    /// it stays open.
+    fn empty(&mut self, ring: &mut Ring, number: u32) {
+        let Some(listener) = self.all.get_mut(&number) else { return };
+        loop {
+            match ring.accept(&listener.socket) {
+                Ok(socket) => self.left.push_back(Newcomer { socket, listener: number }),
+                // The peer closed the connection before it was accepted: not an error of the listener.
+                Err(error)
+                    if [ErrorKind::ConnectionAborted, ErrorKind::Interrupted]
+                        .contains(&error.kind()) => {}
+                Err(error) if is_shortage(&error) => {
+                    listener.pause(ring, number);
+                    return;
+                }
+                Err(_) => break,
+            }
+        }
+        self.all.remove(&number);
     }
 
     fn handle_accept(
@@ -184,37 +245,70 @@ impl<F> Listeners<F> {
         if self.closed {
             return None;
         }
-        let number = usize::try_from(id_of(completion.token)).expect("an index of listeners");
-        let listener = &mut self.all[number];
+        let number = number_of(completion.token);
+        let listener = self.all.get_mut(&number).expect("kept while it accepts");
         if !completion.more {
             listener.state = Accepting::Stopped;
         }
+        let is_last = listener.is_removed && !completion.more;
         match completion.result {
             Ok(Event::Accepted(socket)) => {
+                if is_last {
+                    self.empty(ring, number);
+                }
                 Some(NetEvent::Accepted(Newcomer { socket, listener: number }))
             }
             Ok(event) => unreachable!("an accept brought {event:?}"),
+            Err(_) if is_last => {
+                self.empty(ring, number);
+                self.next_left()
+            }
             Err(error) if error.raw_os_error() == Some(ECANCELED) => Some(NetEvent::Resumed),
             Err(error) => {
-                listener.state = Accepting::Paused;
-                let at = ring.now() + ACCEPT_PAUSE;
-                ring.submit(Op::Timer(at), kind::RESUME | number as u64);
+                listener.pause(ring, number);
                 Some(NetEvent::Shortage(error))
             }
         }
     }
 
     /// Descriptors may be free again.
-    fn resume(&mut self, number: u64) -> Option<NetEvent<Newcomer>> {
-        let number = usize::try_from(number).expect("an index of listeners");
+    fn resume(&mut self, ring: &mut Ring, number: u32) -> Option<NetEvent<Newcomer>> {
         // None are left once the network is closed.
-        let listener = self.all.get_mut(number)?;
+        let listener = self.all.get_mut(&number)?;
         if listener.state != Accepting::Paused {
             return None;
         }
         listener.state = Accepting::Stopped;
+        if listener.is_removed {
+            self.empty(ring, number);
+            return self.next_left();
+        }
         Some(NetEvent::Resumed)
     }
+
+    fn next_left(&mut self) -> Option<NetEvent<Newcomer>> {
+        self.left.pop_front().map(NetEvent::Accepted)
+    }
+}
+
+impl Listener {
+    /// Waits until descriptors may be free again.
+    fn pause(&mut self, ring: &mut Ring, number: u32) {
+        self.state = Accepting::Paused;
+        let at = ring.now() + ACCEPT_PAUSE;
+        ring.submit(Op::Timer(at), kind::RESUME | u64::from(number));
+    }
+}
+
+/// The number of a listener in a token.
+fn number_of(token: Token) -> u32 {
+    u32::try_from(id_of(token)).expect("the number of a listener")
+}
+
+/// Returns whether an accept may succeed later.
+fn is_shortage(error: &io::Error) -> bool {
+    let all = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    all.iter().any(|one| error.raw_os_error() == Some(one.raw_os_error()))
 }
 
 impl<T: Transport, F: FnMut(KernelTcp, usize) -> T> Network for Listeners<F> {
@@ -223,15 +317,16 @@ impl<T: Transport, F: FnMut(KernelTcp, usize) -> T> Network for Listeners<F> {
     type Bytes = RecvBuf;
 
     fn set_accepting(&mut self, ring: &mut Ring, on: bool) {
-        for (number, listener) in (0_u64..).zip(&mut self.all) {
+        for (number, listener) in &mut self.all {
             match listener.state {
                 Accepting::Armed(key) if !on => {
                     ring.cancel(key);
                     listener.state = Accepting::Stopping(key);
                 }
-                Accepting::Stopped if on => {
+                Accepting::Stopped if on && !listener.is_removed => {
                     let op = Op::Accept(listener.socket.clone());
-                    listener.state = Accepting::Armed(ring.submit(op, kind::ACCEPT | number));
+                    listener.state =
+                        Accepting::Armed(ring.submit(op, kind::ACCEPT | u64::from(*number)));
                     self.accepts += 1;
                 }
                 _ => {}
@@ -253,7 +348,7 @@ impl<T: Transport, F: FnMut(KernelTcp, usize) -> T> Network for Listeners<F> {
             // If the poll has failed, sending tells why.
             kind::WRITABLE => Some(NetEvent::Writable(id)),
             kind::ACCEPT => self.handle_accept(ring, completion),
-            kind::RESUME => self.resume(id),
+            kind::RESUME => self.resume(ring, number_of(completion.token)),
             _ => unreachable!("no operation of a network has the token {:x}", completion.token),
         }
     }
@@ -261,17 +356,27 @@ impl<T: Transport, F: FnMut(KernelTcp, usize) -> T> Network for Listeners<F> {
     fn open(&mut self, ring: &mut Ring, newcomer: Newcomer, id: u64) -> T {
         let mut tcp = KernelTcp::new(newcomer.socket, kind::RECV | id, kind::WRITABLE | id);
         tcp.set_receiving(ring, true);
-        (self.make)(tcp, newcomer.listener)
+        (self.make)(tcp, newcomer.listener as usize)
     }
 
     fn origin(&self, newcomer: &Newcomer) -> Origin {
-        let listener = u32::try_from(newcomer.listener).unwrap_or(u32::MAX);
+        let listener = newcomer.listener;
         Origin { listener, peer: Peer::Socket(newcomer.socket.clone()), client: None }
+    }
+
+    #[inline]
+    fn next_event(&mut self) -> Option<NetEvent<Newcomer>> {
+        self.next_left()
+    }
+
+    fn is_open(&self, listener: u32) -> bool {
+        self.all.contains_key(&listener)
     }
 
     fn close(&mut self, ring: &mut Ring) {
         self.closed = true;
-        for listener in self.all.drain(..) {
+        self.left.clear();
+        for listener in core::mem::take(&mut self.all).into_values() {
             if let Accepting::Armed(key) = listener.state {
                 ring.cancel(key);
             }

@@ -1,10 +1,10 @@
 //! Starts all workers, carries out signals, and shuts down.
 
 use core::time::Duration;
-use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::net::UnixListener;
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
@@ -15,16 +15,20 @@ use sendfile::PageCache;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
+use crate::config::file::Loaded;
 use crate::config::{Config, Log, LogTarget, Server};
 use crate::control::{Inbox, Order, Workers};
 use crate::crowd::Crowd;
-use crate::listen::SocketFile;
+use crate::follow::{Root, Roots};
+use crate::listen::{SocketFile, SocketFiles};
+use crate::log::files::{self, OpenLogs};
 use crate::metrics::Metrics;
+use crate::reload::{Reloader, Reloads, Reply, Room, Source, summary};
 use crate::say::{say, set_format};
 use crate::serving::Snapshot;
 use crate::shell::kind;
 use crate::worker::{Parts, Worker};
-use crate::{follow, listen, memory};
+use crate::{control_socket, listen, memory};
 
 /// The time for responses that have begun, after the signal to stop.
 const RESPONSES_MAX: Duration = Duration::from_secs(30);
@@ -39,8 +43,12 @@ const DESCRIPTORS_AT_ONCE: usize = 1 << 16;
 /// that are accepted at once beyond them, one for files that stay open, and one for pipes and files
 /// that are being opened.
 const DESCRIPTOR_PARTS: usize = 8;
-/// Connections that may wait to be accepted at one listener.
-const BACKLOG_MAX: i32 = 4096;
+/// Descriptors at least for directories and listeners of configurations that replace the first one.
+const ROOM_MIN: usize = 32;
+/// This part of the process's descriptors is for them, if that is more.
+const ROOM_PART: usize = 8;
+/// Requests for a reload that wait at once. All that wait are answered by one reload.
+const RELOADS_MAX: usize = 16;
 /// The time for removing the names of Unix sockets at the end: their file system may not respond.
 const REMOVE_MAX: Duration = Duration::from_secs(1);
 
@@ -58,37 +66,54 @@ const WORKER_THREADS_MAX: usize = 320;
 /// With more workers per core than this, the operator is told their cost.
 const WORKERS_PER_CORE: usize = 4;
 
-/// Serves until a signal stops it.
+/// Serves until a signal stops it. The configuration cannot be replaced.
 ///
 /// # Errors
 ///
 /// A message for the operator.
 pub fn run(config: &Config) -> Result<(), String> {
+    serve(config, None)
+}
+
+/// Serves a configuration until a signal stops it, and the one that the source reads at each reload.
+///
+/// # Errors
+///
+/// A message for the operator.
+pub fn run_reloadable(loaded: &Loaded, source: Source) -> Result<(), String> {
+    serve(&loaded.config, Some((source, loaded.digest.clone().unwrap_or_default())))
+}
+
+fn serve(config: &Config, source: Option<(Source, String)>) -> Result<(), String> {
     set_format(config.server.error_format);
     let limit = raise_descriptor_limit();
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let Server { threads, tuning, .. } = &config.server;
     let threads = *threads;
-    let descriptors = descriptors_of_worker(limit, threads, cores)?;
     let snapshot = Arc::new(Snapshot::new(config)?);
+    let room = room(limit, threads, &snapshot, source.is_some())?;
+    // One directory and one listener of each worker are among WORKER_DESCRIPTORS.
+    let beyond = room.max.saturating_sub(Room::needed(1, 1, threads));
+    let descriptors = descriptors_of_worker(limit.saturating_sub(beyond), threads, cores)?;
     let roots: Vec<_> =
-        snapshot.roots().iter().map(|path| follow::open(path)).collect::<Result<_, _>>()?;
+        snapshot.roots().iter().map(|path| Root::open(path)).collect::<Result<_, _>>()?;
     let connections = tuning.connections_max;
     grow_descriptor_table(limit.min(DESCRIPTORS_AT_ONCE.max(connections.saturating_mul(2))));
     let logs = open_logs(&snapshot)?;
     let mut sockets: Vec<Vec<OwnedFd>> = (0..threads).map(|_| Vec::new()).collect();
     let mut names = Vec::new();
-    let mut socket_files = Vec::new();
-    let share = descriptors / DESCRIPTOR_PARTS / snapshot.addresses().len().max(1);
-    let backlog = i32::try_from(share).map_or(BACKLOG_MAX, |share| share.clamp(8, BACKLOG_MAX));
-    for address in snapshot.addresses() {
+    let socket_files = Arc::new(SocketFiles::default());
+    let waiting_max = descriptors / DESCRIPTOR_PARTS;
+    let backlog = listen::backlog(waiting_max, snapshot.addresses().len());
+    for (number, address) in snapshot.addresses() {
         let (opened, file) = listen::open(address, threads, backlog)?;
         names.push(listen::name(&opened[0], address));
-        socket_files.extend(file);
+        socket_files.add(file.map(|file| (*number, file)));
         for (worker, socket) in sockets.iter_mut().zip(opened) {
             worker.push(socket);
         }
     }
+    let control = open_control_socket(config, source.is_some())?;
     // Before any thread starts, so that no signal meets its default action.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
         .map_err(|error| format!("cannot catch signals: {error}"))?;
@@ -108,7 +133,7 @@ pub fn run(config: &Config) -> Result<(), String> {
         let seed = Seed {
             listeners,
             snapshot: Arc::clone(&snapshot),
-            roots: roots.iter().map(duplicate).collect::<Result<_, _>>()?,
+            roots: roots.iter().map(|root| Arc::clone(&root.directory)).collect(),
             logs: logs
                 .iter()
                 .map(|(log, file)| Ok((log.clone(), duplicate(file)?)))
@@ -145,10 +170,14 @@ pub fn run(config: &Config) -> Result<(), String> {
     }
     if let Some(driver) = driver {
         let plural = if threads == 1 { "" } else { "s" };
-        let roots: Vec<_> =
-            snapshot.roots().iter().map(|path| path.display().to_string()).collect();
-        let roots = roots.join(", ");
-        say(&format!("serving {roots} with {threads} worker{plural} on {driver}"));
+        let what = match &source {
+            Some((_, digest)) => format!("the configuration {digest} ({})", summary(&snapshot)),
+            None => {
+                let roots = snapshot.roots().iter().map(|path| path.display().to_string());
+                roots.collect::<Vec<_>>().join(", ")
+            }
+        };
+        say(&format!("serving {what} with {threads} worker{plural} on {driver}"));
     }
 
     if rustix::process::geteuid().is_root() {
@@ -161,18 +190,45 @@ pub fn run(config: &Config) -> Result<(), String> {
     }
 
     let workers = Arc::new(workers);
-    for ((index, path), root) in snapshot.roots().iter().enumerate().zip(roots) {
-        let path = follow::path_to_follow(path);
-        let follower = Arc::clone(&workers);
-        spawn("follow", move || follow::follow(index, &path, root, &follower))?;
-    }
+    let roots = Roots::new(roots, Arc::clone(&workers));
     let reopener = Arc::clone(&workers);
     let (reopen, requests) = mpsc::sync_channel(1);
-    let logs = snapshot.logs();
-    spawn("log", move || requests.iter().for_each(|()| reopen_logs(&logs, &reopener)))?;
+    let logs = Arc::new(OpenLogs::new(snapshot.logs()));
+    let reopened = Arc::clone(&logs);
+    let reopening = move || requests.iter().for_each(|()| reopen_logs(&reopened.list(), &reopener));
+    spawn("log", reopening)?;
+
+    let (reload, reloads) = mpsc::sync_channel(RELOADS_MAX);
+    let mut wishes = Wishes { reopen, reload: None };
+    // Without a source nothing receives.
+    let reloads = source.is_some().then_some(reloads);
+    if let (Some((source, digest)), Some(reloads)) = (source, reloads) {
+        wishes.reload = Some(reload.clone());
+        let counts = Arc::new(Reloads::default());
+        counts.note_loaded(&digest);
+        let reloader = Reloader {
+            source,
+            served: snapshot,
+            server: config.server.clone(),
+            workers: Arc::clone(&workers),
+            roots,
+            socket_files: Arc::clone(&socket_files),
+            logs,
+            room,
+            waiting_max,
+            reloads: counts,
+            before: Vec::new(),
+        };
+        spawn("reload", move || reloader.run(&reloads))?;
+    }
+    if let Some((listener, file)) = control {
+        socket_files.add(file.map(|file| (u32::MAX, file)));
+        spawn("control", move || control_socket::serve(&listener, &reload))?;
+    }
 
     let watcher = signals.handle();
-    let waiting = spawn("signals", move || obey_signals(signals, &workers, &reopen, socket_files))?;
+    let waiting =
+        spawn("signals", move || obey_signals(signals, &workers, &wishes, &socket_files))?;
     let mut result = Ok(());
     for _ in 0..threads {
         // Without a result it has panicked.
@@ -185,27 +241,81 @@ pub fn run(config: &Config) -> Result<(), String> {
     result
 }
 
+/// The descriptors for directories and listeners: those of the configuration, and some for others if they may
+/// replace it.
+fn room(
+    limit: usize,
+    threads: usize,
+    snapshot: &Snapshot,
+    is_replaceable: bool,
+) -> Result<Room, String> {
+    let (roots, listeners) = (snapshot.roots().len(), snapshot.addresses().len());
+    let needed = Room::needed(roots, listeners, threads);
+    let rest = limit.saturating_sub(DESCRIPTORS_RESERVED);
+    // A single worker with one directory starts with any number.
+    if needed > rest && roots > 1 {
+        return Err(format!(
+            "{roots} directories and {listeners} listeners of {threads} workers need {needed} \
+             descriptors beside {DESCRIPTORS_RESERVED} others, and `ulimit -Hn` allows {limit}: raise it"
+        ));
+    }
+    let growth = if is_replaceable { ROOM_MIN.max(limit / ROOM_PART) } else { 0 };
+    Ok(Room { threads, max: needed.saturating_add(growth).min(rest.max(needed)) })
+}
+
+/// Opens the control socket, if the server has one: where the configuration says, or at the default path if
+/// it can be reloaded. Without the default one the server runs all the same, for there are signals.
+fn open_control_socket(
+    config: &Config,
+    is_replaceable: bool,
+) -> Result<Option<(UnixListener, Option<SocketFile>)>, String> {
+    if let Some(path) = &config.server.control {
+        return control_socket::open(path).map(Some);
+    }
+    if !is_replaceable {
+        return Ok(None);
+    }
+    let opened = control_socket::open(&control_socket::default_path());
+    if let Err(error) = &opened {
+        say(&format!("there is no control socket for `samum reload`: {error}; SIGHUP reloads"));
+    }
+    Ok(opened.ok())
+}
+
+/// The things that signals ask for, which threads of their own do.
+struct Wishes {
+    /// The log is to be reopened.
+    reopen: SyncSender<()>,
+    /// The configuration is to be loaded again, if it can be.
+    reload: Option<SyncSender<Option<Reply>>>,
+}
+
 /// Carries out signals until the workers have ended.
 fn obey_signals(
     mut signals: Signals,
     workers: &Workers,
-    reopen: &mpsc::SyncSender<()>,
-    socket_files: Vec<SocketFile>,
+    wishes: &Wishes,
+    socket_files: &Arc<SocketFiles>,
 ) {
-    let socket_files = Arc::new(socket_files);
     let mut is_stopping = false;
     for signal in signals.forever() {
         if [SIGHUP, SIGUSR1].contains(&signal) {
             // If the queue is full, the log is about to be reopened already.
-            let _ = reopen.try_send(());
+            let _ = wishes.reopen.try_send(());
+            if signal == SIGHUP
+                && let Some(reload) = &wishes.reload
+            {
+                // If the queue is full, a reload is about to begin already.
+                let _ = reload.try_send(None);
+            }
         } else if is_stopping {
             #[expect(clippy::exit, reason = "the second signal asks for it")]
             std::process::exit(0);
         } else {
             is_stopping = true;
             // Before the sockets are closed, so that no successor takes the names for stale.
-            let files = Arc::clone(&socket_files);
-            within(REMOVE_MAX, move || files.iter().for_each(SocketFile::remove));
+            let files = Arc::clone(socket_files);
+            within(REMOVE_MAX, move || files.close());
             workers.stop();
             say("shutting down after the responses that have begun; a second signal exits at once");
         }
@@ -221,7 +331,7 @@ fn reopen_logs(logs: &[Log], workers: &Workers) {
     let mut count = 0;
     for (log, path) in files {
         count += 1;
-        let told = open_log(&log.target).and_then(|file| {
+        let told = files::open(&log.target).and_then(|file| {
             let order = |file| Order::Log(log.clone(), file);
             workers.tell(order, &file).map_err(|error| format!("cannot tell a worker: {error}"))
         });
@@ -293,7 +403,7 @@ struct Seed {
     listeners: Vec<OwnedFd>,
     snapshot: Arc<Snapshot>,
     /// The open directories of [`Snapshot::roots`].
-    roots: Vec<OwnedFd>,
+    roots: Vec<Arc<OwnedFd>>,
     /// The open files of [`Snapshot::logs`].
     logs: Vec<(Log, OwnedFd)>,
     metrics: (Arc<Metrics>, usize),
@@ -352,7 +462,7 @@ impl Seed {
         let parts = Parts {
             listeners: self.listeners.into_iter().map(|fd| ring.adopt_socket(fd)).collect(),
             snapshot: self.snapshot,
-            roots: self.roots.into_iter().map(|fd| ring.adopt_file(fd)).collect(),
+            roots: self.roots.into_iter().map(|fd| ring.share_file(fd)).collect(),
             crowd: self.crowd,
             page_cache: self.page_cache,
             descriptors_max: (self.descriptors / DESCRIPTOR_PARTS).max(16),
@@ -382,20 +492,8 @@ fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, String> {
 
 /// Opens the logs of all sites.
 fn open_logs(snapshot: &Snapshot) -> Result<Vec<(Log, OwnedFd)>, String> {
-    let open = |log: Log| open_log(&log.target).map(|file| (log, file));
+    let open = |log: Log| files::open(&log.target).map(|file| (log, file));
     snapshot.logs().into_iter().map(open).collect()
-}
-
-/// Opens the target of a log, which is not [`LogTarget::None`].
-fn open_log(target: &LogTarget) -> Result<OwnedFd, String> {
-    let LogTarget::File(path) = target else {
-        let stdout = io::stdout().as_fd().try_clone_to_owned();
-        return stdout.map_err(|error| format!("cannot log to standard output: {error}"));
-    };
-    // Opening a FIFO for writing waits for a reader; opening it for both does not.
-    let is_fifo = std::fs::metadata(path).is_ok_and(|data| data.file_type().is_fifo());
-    let file = OpenOptions::new().append(true).read(is_fifo).create(true).mode(0o640).open(path);
-    file.map(OwnedFd::from).map_err(|error| format!("cannot log to {}: {error}", path.display()))
 }
 
 /// Raises the limit on descriptors to the hard limit; returns it.

@@ -4,8 +4,9 @@
 //! has opened. A request keeps the [`Serving`] that it began with, so another configuration changes nothing
 //! about a response that has begun.
 
-use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use core::net::SocketAddr;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -22,14 +23,17 @@ use crate::programs::Directory;
 use crate::route::{RouteId, Routes};
 use crate::site::{Hosts, SiteId};
 
+/// The maximum number of trees of one directory that are compared with a tree of the next configuration. If
+/// its rules are those of none of them, it is a new tree, whose files are found anew.
+const SAME_ROOT_LOOKS_MAX: usize = 16;
+
 /// A configuration, prepared for requests.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// The hosts of each listener, in the order of [`addresses`](Self::addresses).
-    listeners: Vec<Hosts>,
-    addresses: Vec<Address>,
-    /// What clients are asked for at each of them, in the same order.
-    admissions: Vec<Admission>,
+    /// The listeners by their numbers. A listener keeps its number when the configuration is replaced, and
+    /// no other gets it afterwards: connections name their listener by it.
+    listeners: Vec<Option<Listener>>,
+    addresses: Vec<(u32, Address)>,
     proxies: Proxies,
     limiter: Arc<Limiter>,
     sites: Vec<Routes>,
@@ -58,6 +62,13 @@ pub(crate) struct RouteEntry {
     guard: Option<Box<Guard>>,
 }
 
+/// A listener as connections meet it.
+#[derive(Debug)]
+struct Listener {
+    hosts: Hosts,
+    admission: Admission,
+}
+
 /// The things that are asked of each client that connects to a listener.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Admission {
@@ -80,6 +91,17 @@ pub(crate) struct TreeSpec {
     /// The index of its directory among [`Snapshot::roots`].
     pub(crate) root: usize,
     pub(crate) rules: Arc<FileRules>,
+}
+
+/// The parts of a configuration that are also parts of the next one.
+#[derive(Debug)]
+pub struct Succession {
+    /// For each tree of the next configuration its index in the one before, if it had it.
+    trees: Vec<Option<usize>>,
+    /// The indices of the trees that the next one does not have.
+    gone: Vec<usize>,
+    /// The numbers of the listeners that the next one does not have, in order.
+    removed: Vec<u32>,
 }
 
 /// The number of a tree. A directory that several routes serve is a tree for each of them.
@@ -139,13 +161,34 @@ impl Snapshot {
     /// A sentence for the operator, if there is no site, or the hosts of the sites of one address are not
     /// valid or are listed twice.
     pub fn new(config: &Config) -> Result<Self, String> {
+        Self::numbered(config, &HashMap::new(), 0)
+    }
+
+    /// Prepares the configuration that replaces this one. Listeners at the same address keep their numbers,
+    /// and what clients have used of their limits stays used.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    pub fn successor(&self, config: &Config) -> Result<Self, String> {
+        let numbers =
+            self.addresses.iter().map(|(number, address)| (Endpoint::of(address), *number));
+        let next = Self::numbered(config, &numbers.collect(), self.listeners.len())?;
+        Ok(Self { limiter: Arc::clone(&self.limiter), ..next })
+    }
+
+    /// `numbers` has the listeners that exist; others get numbers from `next` on.
+    fn numbered(
+        config: &Config,
+        numbers: &HashMap<Endpoint<'_>, u32>,
+        next: usize,
+    ) -> Result<Self, String> {
         if config.sites.is_empty() {
             return Err("there is no site to serve".to_owned());
         }
         let mut made = Self {
             listeners: Vec::new(),
             addresses: Vec::new(),
-            admissions: Vec::new(),
             proxies: Proxies::new(&config.server.trusted_proxies),
             limiter: Limiter::new(),
             sites: Vec::new(),
@@ -156,7 +199,7 @@ impl Snapshot {
             shows_metrics: false,
             tuning: config.server.tuning.clone(),
         };
-        made.add_listeners(config)?;
+        made.add_listeners(config, numbers, next)?;
         let mut guards = Guards::default();
         let (mut roots, mut rules) = (HashMap::new(), Vec::new());
         for site in &config.sites {
@@ -191,19 +234,31 @@ impl Snapshot {
         Ok(made)
     }
 
-    fn add_listeners(&mut self, config: &Config) -> Result<(), String> {
-        let mut by_address: HashMap<&Address, Vec<usize>> = HashMap::new();
+    fn add_listeners(
+        &mut self,
+        config: &Config,
+        numbers: &HashMap<Endpoint<'_>, u32>,
+        next: usize,
+    ) -> Result<(), String> {
+        let mut by_endpoint: HashMap<Endpoint<'_>, Vec<usize>> = HashMap::new();
+        self.listeners.resize_with(next, || None);
         for (index, site) in config.sites.iter().enumerate() {
             for address in &site.listen {
-                let sites = by_address.entry(address).or_default();
+                let sites = by_endpoint.entry(Endpoint::of(address)).or_default();
                 if sites.is_empty() {
-                    self.addresses.push(address.clone());
+                    let number = numbers.get(&Endpoint::of(address)).copied();
+                    let number = number.map_or(self.listeners.len(), |number| number as usize);
+                    if number == self.listeners.len() {
+                        self.listeners.push(None);
+                    }
+                    let number = u32::try_from(number).expect("fewer listeners than 2³²");
+                    self.addresses.push((number, address.clone()));
                 }
                 sites.push(index);
             }
         }
-        for address in &self.addresses {
-            let sites = &by_address[address];
+        for (number, address) in &self.addresses {
+            let sites = &by_endpoint[&Endpoint::of(address)];
             let chosen = sites.iter().find(|index| config.sites[**index].is_default);
             let mut hosts = Hosts::new(SiteId::new(*chosen.unwrap_or(&sites[0])));
             for index in sites {
@@ -212,14 +267,14 @@ impl Snapshot {
                     added.map_err(|error| format!("{error} among the sites of {address}"))?;
                 }
             }
-            self.listeners.push(hosts);
             let routes = sites.iter().flat_map(|index| &config.sites[*index].routes);
             let mut says = sites.iter().map(|index| &config.sites[*index].proxy_protocol);
             let proxy_protocol = says.clone().any(|addresses| addresses.contains(address));
             if proxy_protocol && !says.all(|addresses| addresses.contains(address)) {
                 return Err(format!("the sites of {address} must agree on the PROXY protocol"));
             }
-            self.admissions.push(Admission::new(address, routes, proxy_protocol));
+            let admission = Admission::new(address, routes, proxy_protocol);
+            self.listeners[*number as usize] = Some(Listener { hosts, admission });
         }
         Ok(())
     }
@@ -247,21 +302,27 @@ impl Snapshot {
         self.trees.len() - 1
     }
 
-    /// The addresses to listen on, without repetitions.
+    /// The listeners: their numbers and addresses, without repetitions.
     #[must_use]
-    pub fn addresses(&self) -> &[Address] {
+    pub fn addresses(&self) -> &[(u32, Address)] {
         &self.addresses
-    }
-
-    /// Goes on with what clients have used of the limits of another snapshot.
-    #[must_use]
-    pub fn following(self, other: &Self) -> Self {
-        Self { limiter: Arc::clone(&other.limiter), ..self }
     }
 
     /// What clients are asked for at a listener.
     pub(crate) fn admission(&self, listener: u32) -> Admission {
-        self.admissions.get(listener as usize).copied().unwrap_or_default()
+        self.listener(listener).map_or_else(Admission::default, |listener| listener.admission)
+    }
+
+    /// A listener; `None` if the configuration does not have it.
+    #[inline]
+    fn listener(&self, number: u32) -> Option<&Listener> {
+        self.listeners.get(number as usize)?.as_ref()
+    }
+
+    /// The address of a listener.
+    pub(crate) fn address(&self, listener: u32) -> Option<&Address> {
+        let found = self.addresses.iter().find(|(number, _)| *number == listener);
+        found.map(|(_, address)| address)
     }
 
     /// The proxies that are believed.
@@ -298,6 +359,49 @@ impl Snapshot {
         self.shows_metrics
     }
 
+    /// Compares the configuration with the one that replaces it. `same_root` takes the index of a directory
+    /// of `next`, and returns that of the same directory here, if it is open here.
+    #[must_use]
+    pub fn succession(
+        &self,
+        next: &Self,
+        same_root: impl Fn(usize) -> Option<usize>,
+    ) -> Succession {
+        let mut by_root: BTreeMap<usize, VecDeque<usize>> = BTreeMap::new();
+        for (index, tree) in self.trees.iter().enumerate() {
+            by_root.entry(tree.root).or_default().push_back(index);
+        }
+        let mut same_tree = |spec: &TreeSpec| {
+            let mine = by_root.get_mut(&same_root(spec.root)?)?;
+            let is_same = |index: &usize| self.trees[*index].rules == spec.rules;
+            let place = mine.iter().take(SAME_ROOT_LOOKS_MAX).position(is_same)?;
+            mine.remove(place)
+        };
+        let trees = next.trees.iter().map(&mut same_tree).collect();
+        let gone = by_root.into_values().flatten().collect();
+        let is_removed = |number: &u32| next.listeners[*number as usize].is_none();
+        let mine = self.addresses.iter().map(|(number, _)| *number);
+        let mut removed: Vec<u32> = mine.filter(is_removed).collect();
+        removed.sort_unstable();
+        Succession { trees, gone, removed }
+    }
+
+    /// The indices of the roots whose directories are opened for trees that are not kept, with repetitions.
+    pub(crate) fn new_roots(&self, succession: &Succession) -> impl Iterator<Item = usize> {
+        let all = self.trees.iter().zip(&succession.trees);
+        all.filter(|(_, kept)| kept.is_none()).map(|(tree, _)| tree.root)
+    }
+
+    /// The number of sites.
+    pub(crate) const fn sites_len(&self) -> usize {
+        self.sites.len()
+    }
+
+    /// The number of routes.
+    pub(crate) const fn routes_len(&self) -> usize {
+        self.routes.len()
+    }
+
     /// The settings of each worker.
     pub(crate) const fn tuning(&self) -> &Tuning {
         &self.tuning
@@ -317,6 +421,50 @@ fn check_rate(limits: &Limits, tuning: &Tuning) -> Result<(), String> {
             "bytes-per-connection is {rate}/s: expected {least}/s at least, twice of rate-min"
         )),
         _ => Ok(()),
+    }
+}
+
+/// The place of a listener. Two listeners cannot have the same one, whatever the rights of a Unix socket.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Endpoint<'a> {
+    Ip(SocketAddr),
+    Unix(&'a Path),
+}
+
+impl<'a> Endpoint<'a> {
+    fn of(address: &'a Address) -> Self {
+        match address {
+            Address::Ip(address) => Self::Ip(*address),
+            Address::Unix(socket) => Self::Unix(&socket.path),
+        }
+    }
+}
+
+impl Succession {
+    /// Nothing of `before` is a part of `next`.
+    #[must_use]
+    pub fn none(before: &Snapshot, next: &Snapshot) -> Self {
+        before.succession(next, |_| None)
+    }
+
+    /// For each tree of the next configuration its index in the one before, if it had it.
+    pub(crate) fn trees(&self) -> &[Option<usize>] {
+        &self.trees
+    }
+
+    /// The indices of the trees that the next configuration does not have.
+    pub(crate) fn gone(&self) -> &[usize] {
+        &self.gone
+    }
+
+    /// The numbers of the listeners that the next configuration does not have, in order.
+    pub(crate) fn removed(&self) -> &[u32] {
+        &self.removed
+    }
+
+    /// Returns whether the next configuration does not have a listener.
+    pub(crate) fn removes(&self, listener: u32) -> bool {
+        self.removed.binary_search(&listener).is_ok()
     }
 }
 
@@ -354,13 +502,11 @@ impl Serving {
         self.recordings.get(site.index())?.clone()
     }
 
-    /// Returns the site that a request is for, by its listener and its host.
+    /// Returns the site that a request is for, by its listener and its host; `None` if the configuration does
+    /// not have the listener.
     #[inline]
-    pub(crate) fn site(&self, listener: u32, head: &Head<'_>) -> SiteId {
-        let Some(hosts) = self.snapshot.listeners.get(listener as usize) else {
-            return SiteId::FIRST;
-        };
-        hosts.site(head)
+    pub(crate) fn site(&self, listener: u32, head: &Head<'_>) -> Option<SiteId> {
+        Some(self.snapshot.listener(listener)?.hosts.site(head))
     }
 
     /// Returns the route of a path of a site. See [`Routes::find`].
@@ -396,6 +542,11 @@ impl Serving {
     /// The programs of a route that has some.
     pub(crate) fn programs(&self, id: RouteId) -> Option<&Arc<Directory>> {
         self.snapshot.routes[id.index()].programs.as_ref()
+    }
+
+    /// The worker's trees, in the order of those of the snapshot.
+    pub(crate) fn trees(&self) -> &[TreeId] {
+        &self.trees
     }
 
     /// The tree of a route that serves files.

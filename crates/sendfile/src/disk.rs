@@ -366,6 +366,11 @@ impl Disk {
         })
     }
 
+    /// Gives reads another time from now on. See [`DiskConfig::patience`].
+    pub const fn set_patience(&mut self, patience: Option<Duration>) {
+        self.config.patience = patience;
+    }
+
     /// Reads in flight.
     #[must_use]
     pub const fn in_flight(&self) -> usize {

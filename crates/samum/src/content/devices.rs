@@ -29,6 +29,11 @@ impl Devices {
         Self { by_path: vec![BTreeMap::new(); trees], count: 0 }
     }
 
+    /// Takes one more tree.
+    pub(super) fn add_tree(&mut self) {
+        self.by_path.push(BTreeMap::new());
+    }
+
     /// A file was found on a device.
     pub(super) fn learn(&mut self, tree: TreeId, path: &[u8], device: Device) {
         let directory = parent(path);

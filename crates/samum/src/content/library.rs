@@ -43,6 +43,8 @@ const EMPTIED_MAX: usize = 4096;
 /// The cached resources of a worker.
 pub(super) struct Library {
     shelves: Vec<Shelf>,
+    /// The trees with outdated resources.
+    with_outdated: BTreeSet<TreeId>,
     /// All cached resources in the order of the clock hand, with the time of its last visit.
     /// Resources that were evicted for other reasons stay in the list until the hand comes to them.
     hand: VecDeque<(TreeId, Path, Time)>,
@@ -82,6 +84,7 @@ impl Library {
     pub(super) fn new(trees: usize, descriptors_max: usize) -> Self {
         Self {
             shelves: (0..trees).map(|_| Shelf::default()).collect(),
+            with_outdated: BTreeSet::new(),
             hand: VecDeque::new(),
             count: 0,
             bytes: 0,
@@ -90,6 +93,17 @@ impl Library {
             emptied: BTreeSet::new(),
             open_files: OpenFiles::new(descriptors_max),
         }
+    }
+
+    /// Takes one more tree.
+    pub(super) fn add_tree(&mut self) {
+        self.shelves.push(Shelf::default());
+    }
+
+    /// Returns whether nothing of a tree is cached, outdated resources included.
+    pub(super) fn is_empty(&self, tree: TreeId) -> bool {
+        let shelf = &self.shelves[tree.index()];
+        shelf.cached.is_empty() && shelf.outdated.is_empty()
     }
 
     /// Returns the cached resource of a path, unless it is outdated.
@@ -171,23 +185,28 @@ impl Library {
     pub(super) fn outdate(&mut self, tree: TreeId, prefix: &[u8]) {
         if self.below(tree, prefix).next().is_some() {
             self.shelves[tree.index()].outdate(prefix);
+            self.with_outdated.insert(tree);
         }
     }
 
     /// Returns whether outdated resources wait to be evicted.
     pub(super) fn has_outdated(&self) -> bool {
-        self.shelves.iter().any(|shelf| !shelf.outdated.is_empty())
+        !self.with_outdated.is_empty()
     }
 
     /// Evicts at most `count` outdated resources.
     pub(super) fn evict_outdated(&mut self, mut count: usize) {
-        for tree in (0..self.shelves.len()).map(TreeId::new) {
-            while count > 0 && !self.shelves[tree.index()].outdated.is_empty() {
-                let paths = self.shelves[tree.index()].take_outdated(count);
-                count -= paths.len();
-                for path in paths {
-                    self.evict(tree, &path);
-                }
+        while count > 0
+            && let Some(tree) = self.with_outdated.first().copied()
+        {
+            let shelf = &mut self.shelves[tree.index()];
+            let paths = shelf.take_outdated(count);
+            if shelf.outdated.is_empty() {
+                self.with_outdated.remove(&tree);
+            }
+            count -= paths.len();
+            for path in paths {
+                self.evict(tree, &path);
             }
         }
     }

@@ -43,8 +43,7 @@ pub(super) struct Loader {
     /// The loads that are not overdue, in the order in which they began, and among them some that have
     /// ended. The first has not.
     by_time: VecDeque<(Time, Key)>,
-    /// For each tree, the loads that are not outdated, by path. Requests join them.
-    by_path: Vec<BTreeMap<Path, Key>>,
+    of_trees: Vec<OfTree>,
     pub(super) line: Line,
     devices: Devices,
     /// True until a file could not be opened through `/proc/self/fd`.
@@ -52,6 +51,15 @@ pub(super) struct Loader {
     pool: BufferPool,
     /// The requests of the current step; empty between calls.
     asks: Vec<(usize, Ask<Fd>)>,
+}
+
+/// The loads of one tree.
+#[derive(Debug, Default)]
+struct OfTree {
+    /// Those that are not outdated, by path. Requests join them.
+    by_path: BTreeMap<Path, Key>,
+    /// The number of all.
+    count: usize,
 }
 
 /// The requests that wait for a path.
@@ -86,7 +94,7 @@ impl Loader {
         Ok(Self {
             loads: Slab::new(),
             by_time: VecDeque::new(),
-            by_path: vec![BTreeMap::new(); trees],
+            of_trees: (0..trees).map(|_| OfTree::default()).collect(),
             line: Line::new((descriptors_max / 2 / DESCRIPTORS).max(1)),
             devices: Devices::new(trees),
             has_proc: true,
@@ -95,19 +103,30 @@ impl Loader {
         })
     }
 
+    /// Takes one more tree.
+    pub(super) fn add_tree(&mut self) {
+        self.of_trees.push(OfTree::default());
+        self.devices.add_tree();
+    }
+
+    /// Returns whether any load of a tree is under way, outdated ones included.
+    pub(super) fn is_busy(&self, tree: TreeId) -> bool {
+        self.of_trees[tree.index()].count > 0
+    }
+
     pub(super) fn is_loading(&self, tree: TreeId, path: &[u8]) -> bool {
-        self.by_path[tree.index()].contains_key(path)
+        self.of_trees[tree.index()].by_path.contains_key(path)
     }
 
     /// Returns whether any load of a path that begins with `prefix` is under way and not outdated.
     pub(super) fn is_loading_below(&self, tree: TreeId, prefix: &[u8]) -> bool {
-        below(&self.by_path[tree.index()], prefix).next().is_some()
+        below(&self.of_trees[tree.index()].by_path, prefix).next().is_some()
     }
 
     /// The requests that wait for a path, if it is being loaded; none may join those of a load that is
     /// overdue.
     pub(super) fn tickets(&mut self, tree: TreeId, path: &[u8]) -> Option<Tickets<'_>> {
-        let key = *self.by_path[tree.index()].get(path)?;
+        let key = *self.of_trees[tree.index()].by_path.get(path)?;
         let slot = self.loads.get_mut(key).expect("kept until it ends");
         Some(if slot.is_overdue { Tickets::Overdue } else { Tickets::Open(&mut slot.load.tickets) })
     }
@@ -149,7 +168,9 @@ impl Loader {
             in_flight: [None; PARTS],
             is_overdue: false,
         });
-        self.by_path[tree.index()].insert(path, key);
+        let of_tree = &mut self.of_trees[tree.index()];
+        of_tree.by_path.insert(path, key);
+        of_tree.count += 1;
         debug_assert!(self.by_time.back().is_none_or(|(last, _)| *last <= begun), "time goes on");
         self.by_time.push_back((begun, key));
         key
@@ -164,7 +185,7 @@ impl Loader {
         path: &[u8],
     ) -> Device {
         let is_silent = |device| shell.ring.silence(device) >= SILENCE;
-        self.devices.of(tree, trees[tree.index()].root.device(), path, is_silent)
+        self.devices.of(tree, trees[tree.index()].root().device(), path, is_silent)
     }
 
     /// The device whose place a load has or waits for.
@@ -192,7 +213,7 @@ impl Loader {
 
     /// Looks at the path of a load, for the first time or again.
     pub(super) fn look(&mut self, shell: &mut Shell, trees: &[Tree], key: Key, way: Way) {
-        let root = trees[self.load(key).tree.index()].root.clone();
+        let root = trees[self.load(key).tree.index()].root().clone();
         let look = Look { began: shell.cx.now, unix: shell.cx.unix, root, way };
         self.step(shell, trees, key, |load, tools| load.look(look, tools));
     }
@@ -275,8 +296,10 @@ impl Loader {
         let Slot { load, in_flight, .. } = self.loads.remove(key).expect("ends once");
         self.skip_ended();
         debug_assert!(in_flight.iter().all(Option::is_none), "it ends after its last completion");
+        let of_tree = &mut self.of_trees[load.tree.index()];
+        of_tree.count -= 1;
         if !load.is_outdated {
-            self.by_path[load.tree.index()].remove(&load.path);
+            of_tree.by_path.remove(&load.path);
         }
         self.line.refund(load.bytes());
         load
@@ -298,14 +321,14 @@ impl Loader {
     /// Outdates the load of a path, if there is one. It still answers the requests that have joined
     /// it, and no others can join.
     pub(super) fn outdate(&mut self, tree: TreeId, path: &[u8]) {
-        if let Some(key) = self.by_path[tree.index()].remove(path) {
+        if let Some(key) = self.of_trees[tree.index()].by_path.remove(path) {
             self.load_mut(key).is_outdated = true;
         }
     }
 
     /// Outdates the loads of all paths that begin with `prefix`.
     pub(super) fn outdate_below(&mut self, tree: TreeId, prefix: &[u8]) {
-        let loads = below(&self.by_path[tree.index()], prefix);
+        let loads = below(&self.of_trees[tree.index()].by_path, prefix);
         let paths: Vec<Path> = loads.map(|(path, _)| Rc::clone(path)).collect();
         for path in paths {
             self.outdate(tree, &path);

@@ -79,6 +79,8 @@ const LISTED_MAX: usize = 4096;
 /// The maximum number of outdated resources evicted in one turn, which takes about 0.1 ms. The
 /// others are evicted in later turns.
 const TIDY_MAX: usize = 256;
+/// The time between two looks at removed trees of which something is left.
+const LEAVING_PAUSE: Duration = Duration::from_millis(100);
 /// The maximum number of watched directories that are examined to find one that can go.
 const UNWATCH_LOOKS_MAX: usize = 16;
 /// The maximum number of idle resources that are evicted together with the watch of their
@@ -93,6 +95,10 @@ pub(crate) struct Content {
     watches: Watches,
     hashes: Hashes,
     layouts: Layouts,
+    /// Removed trees of which something is left: loads, watches, or cached resources.
+    leaving: Vec<TreeId>,
+    /// The ids of trees that are free for others.
+    free: Vec<TreeId>,
     /// Charged for resources and their buffers for as long as anything holds them.
     account: Account,
     /// The time and the key of the timer that calls [`handle_tidy`](Self::handle_tidy); Some
@@ -123,6 +129,8 @@ impl Content {
             watches: Watches::new(count),
             hashes: Hashes::default(),
             layouts: Layouts::new()?,
+            leaving: Vec::new(),
+            free: Vec::new(),
             account,
             tidy: None,
             answers: VecDeque::new(),
@@ -176,6 +184,9 @@ impl Content {
         }
         if path.iter().filter(|byte| **byte == b'/').count() >= DEPTH_MAX {
             return Found::Now(Answer::Error(Status::UriTooLong));
+        }
+        if self.trees[tree.index()].is_lost {
+            return Found::Now(Answer::Error(Status::ServiceUnavailable));
         }
         let Some(device) = self.admits(shell, tree, path) else {
             return Found::Now(Answer::Error(Status::ServiceUnavailable));
@@ -260,7 +271,7 @@ impl Content {
         }
         let way = path::prefix(directory);
         let device = self.loader.device(shell, &self.trees, tree, &way);
-        let root = &self.trees[tree.index()].root;
+        let root = self.trees[tree.index()].root();
         self.watches.watch(shell, root, device, tree, directory, load);
     }
 
@@ -453,10 +464,48 @@ impl Content {
         self.watches.unwatch_below(tree, directory);
     }
 
-    /// Serves a tree from another directory from now on. Nothing of the old directory stays cached.
-    /// Loads under way still answer their requests from it, and their resources are not cached.
-    pub(crate) fn replace_root(&mut self, shell: &mut Shell, tree: TreeId, root: Fd) {
-        self.trees[tree.index()].root = root;
+    /// Adds a tree.
+    pub(crate) fn add_tree(&mut self, tree: Tree) -> TreeId {
+        if let Some(id) = self.free.pop() {
+            self.trees[id.index()] = tree;
+            return id;
+        }
+        self.trees.push(tree);
+        self.library.add_tree();
+        self.loader.add_tree();
+        self.watches.add_tree();
+        TreeId::new(self.trees.len() - 1)
+    }
+
+    /// Removes a tree, for which no request will ask any more. Loads under way still answer their
+    /// requests. The id is given to another tree when nothing is left of this one.
+    pub(crate) fn remove_tree(&mut self, shell: &mut Shell, tree: TreeId) {
+        self.replace_root(shell, tree, None);
+        self.leaving.push(tree);
+        self.schedule(shell);
+    }
+
+    /// Frees the ids of removed trees of which nothing is left.
+    fn free_trees(&mut self) {
+        let Self { trees, leaving, free, library, loader, watches, .. } = self;
+        leaving.retain(|tree| {
+            let tree = *tree;
+            let is_left =
+                loader.is_busy(tree) || !watches.is_empty(tree) || !library.is_empty(tree);
+            if !is_left {
+                loader.forget_devices(tree);
+                trees[tree.index()].close();
+                free.push(tree);
+            }
+            is_left
+        });
+    }
+
+    /// Serves a tree from another directory from now on, or answers 503 if there is none. Nothing of the
+    /// old directory stays cached. Loads under way still answer their requests from it, and their
+    /// resources are not cached.
+    pub(crate) fn replace_root(&mut self, shell: &mut Shell, tree: TreeId, root: Option<Fd>) {
+        self.trees[tree.index()].replace_root(root);
         self.loader.forget_devices(tree);
         self.outdate_below(tree, b"");
         self.schedule(shell);
@@ -505,7 +554,8 @@ impl Content {
             let idle = self.library.next_idle_look();
             let parked = self.loader.line.next_look(shell.cx.now);
             let overdue = self.loader.next_deadline(shell.cx.tuning.timeout_disk);
-            [idle, parked, overdue].into_iter().flatten().min()
+            let leaving = (!self.leaving.is_empty()).then(|| shell.cx.now + LEAVING_PAUSE);
+            [idle, parked, overdue, leaving].into_iter().flatten().min()
         };
         let Some(at) = at else { return };
         if let Some((earlier, key)) = self.tidy {
@@ -527,6 +577,9 @@ impl Content {
         self.tidy = None;
         self.library.evict_outdated(TIDY_MAX);
         self.watches.cancel_some(&mut shell.ring);
+        if !self.leaving.is_empty() {
+            self.free_trees();
+        }
         self.library.evict_idle(shell.cx.now);
         self.serve_parked(shell);
         self.give_up_overdue(shell);

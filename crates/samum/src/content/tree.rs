@@ -10,11 +10,36 @@ use crate::config::FileRules;
 /// A directory that is served.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    pub(crate) root: Fd,
+    /// The open directory; `None` once the tree is removed.
+    root: Option<Fd>,
+    /// True while there is no directory at the path of the tree. Loads under way go on in the old one.
+    pub(crate) is_lost: bool,
     pub(crate) rules: Arc<FileRules>,
 }
 
 impl Tree {
+    pub(crate) const fn new(root: Fd, rules: Arc<FileRules>) -> Self {
+        Self { root: Some(root), is_lost: false, rules }
+    }
+
+    /// The open directory.
+    pub(crate) fn root(&self) -> &Fd {
+        self.root.as_ref().expect("no request asks for a tree that was removed")
+    }
+
+    /// Takes another directory; `None` if there is none at the path of the tree.
+    pub(crate) fn replace_root(&mut self, root: Option<Fd>) {
+        self.is_lost = root.is_none();
+        if root.is_some() {
+            self.root = root;
+        }
+    }
+
+    /// Closes the directory of a tree that is removed.
+    pub(crate) fn close(&mut self) {
+        self.root = None;
+    }
+
     /// Returns whether the page cache keeps the files that were read.
     pub(crate) fn keeps(&self) -> bool {
         self.rules.policy.caching != Caching::Never

@@ -99,6 +99,16 @@ impl Watches {
         }
     }
 
+    /// Takes one more tree.
+    pub(super) fn add_tree(&mut self) {
+        self.by_path.push(BTreeMap::new());
+    }
+
+    /// Returns whether no directory of a tree is watched, or about to be.
+    pub(super) fn is_empty(&self, tree: TreeId) -> bool {
+        self.by_path[tree.index()].is_empty()
+    }
+
     fn state(&self, tree: TreeId, path: &[u8]) -> Option<&State> {
         let key = self.by_path[tree.index()].get(path)?;
         Some(&self.directories.get(*key).expect("by_path has only those").state)

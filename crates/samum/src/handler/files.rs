@@ -1,5 +1,6 @@
 //! The responses of routes that serve files and directories.
 
+use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use super::page;
 use super::{Body, Part, Response, Ticket};
 use crate::content::{Answer, Content, FileSet, Found, Kind, Resource, Tree, Whole};
 use crate::context::Context;
-use crate::serving::{Serving, Snapshot, TreeId, TreeSpec};
+use crate::serving::{Serving, Snapshot, Succession, TreeId, TreeSpec};
 use crate::shell::{Shell, kind};
 
 /// The files of all routes.
@@ -44,10 +45,7 @@ impl Files {
         shell: &Shell,
     ) -> io::Result<(Self, Serving)> {
         assert_eq!(roots.len(), snapshot.roots().len(), "a directory is opened once");
-        let tree = |spec: &TreeSpec| Tree {
-            root: roots[spec.root].clone(),
-            rules: Arc::clone(&spec.rules),
-        };
+        let tree = |spec: &TreeSpec| Tree::new(roots[spec.root].clone(), Arc::clone(&spec.rules));
         let trees: Vec<_> = snapshot.trees().iter().map(tree).collect();
         let ids = (0..trees.len()).map(TreeId::new).collect();
         let account = shell.cx.budget.shared.clone();
@@ -84,10 +82,35 @@ impl Files {
         self.content.answers.pop_front()
     }
 
-    /// Serves a tree from another directory from now on. Responses that have begun are completed
-    /// from the old one.
-    pub(super) fn replace_root(&mut self, shell: &mut Shell, tree: TreeId, root: Fd) {
+    /// Serves a tree from another directory from now on, or answers 503 if there is none. Responses
+    /// that have begun are completed from the old one.
+    pub(super) fn replace_root(&mut self, shell: &mut Shell, tree: TreeId, root: Option<Fd>) {
         self.content.replace_root(shell, tree, root);
+    }
+
+    /// Makes the trees of the next snapshot, those of which `before` has are kept. `roots` has the open
+    /// directories of the others, by their indices among [`Snapshot::roots`].
+    pub(super) fn successor(
+        &mut self,
+        before: &Serving,
+        snapshot: Arc<Snapshot>,
+        succession: &Succession,
+        roots: &HashMap<usize, Fd>,
+    ) -> Serving {
+        let mut tree = |(spec, kept): (&TreeSpec, &Option<usize>)| match kept {
+            Some(index) => before.trees()[*index],
+            None => {
+                let root = roots.get(&spec.root).expect("opened for its trees");
+                self.content.add_tree(Tree::new(root.clone(), Arc::clone(&spec.rules)))
+            }
+        };
+        let trees = snapshot.trees().iter().zip(succession.trees()).map(&mut tree).collect();
+        Serving::new(snapshot, trees)
+    }
+
+    /// Removes a tree, for which no request will ask any more.
+    pub(super) fn remove_tree(&mut self, shell: &mut Shell, tree: TreeId) {
+        self.content.remove_tree(shell, tree);
     }
 }
 

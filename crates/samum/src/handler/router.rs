@@ -23,7 +23,7 @@ use crate::metrics::Metrics;
 use crate::network::Origin;
 use crate::programs::environment::Circumstances;
 use crate::route::RouteId;
-use crate::serving::{Place, Serving};
+use crate::serving::{Place, Serving, Snapshot, Succession, TreeId};
 use crate::shell::{Shell, kind};
 use crate::site::SiteId;
 
@@ -35,6 +35,9 @@ const HAND_OVERS_MAX: u32 = 10;
 pub struct Router {
     files: Files,
     programs: Programs,
+    /// The servings before this one, the oldest first, and their trees that the next one does not have.
+    /// Requests that have begun with one of them may still ask for its files.
+    before: VecDeque<(Rc<Serving>, Vec<TreeId>)>,
     /// The requests whose files are being looked for, or whose programs run.
     waiting: HashMap<Ticket, Waiting>,
     /// The answers of programs.
@@ -97,8 +100,7 @@ impl Handler for Router {
     fn consumer(&mut self, shell: &mut Shell, request: &Request<'_>) -> Option<Box<dyn Consumer>> {
         let Target::Origin { path, .. } = request.head.target else { return None };
         normalize(path, &mut self.scratch).ok()?;
-        let serving = &shell.cx.serving;
-        let site = serving.site(request.origin.listener, request.head);
+        let (serving, site) = shell.cx.serving_of(request.origin.listener, request.head);
         let route = serving.place(site, &self.scratch).route?;
         serving.programs(route)?;
         self.programs.consumer(request)
@@ -106,8 +108,7 @@ impl Handler for Router {
 
     #[inline]
     fn find(&mut self, shell: &mut Shell, request: &Request<'_>) -> Found<Answer> {
-        let serving = Rc::clone(&shell.cx.serving);
-        let site = serving.site(request.origin.listener, request.head);
+        let (serving, site) = shell.cx.serving_of(request.origin.listener, request.head);
         match request.head.target {
             Target::Origin { path, .. } if path::is_normal(path) => {
                 self.find_path(shell, request, serving, site, path)
@@ -180,6 +181,9 @@ impl Handler for Router {
         if !self.programs.is_idle() {
             self.act_for_programs(shell);
         }
+        if !self.before.is_empty() {
+            self.remove_trees(shell);
+        }
     }
 
     fn handle(&mut self, shell: &mut Shell, completion: Completion) {
@@ -235,6 +239,7 @@ impl Router {
         let metrics = Arc::clone(shell.meters.metrics());
         Ok(Self {
             files,
+            before: VecDeque::new(),
             programs: Programs::default(),
             waiting: HashMap::new(),
             answers: VecDeque::new(),
@@ -243,12 +248,41 @@ impl Router {
         })
     }
 
-    /// Serves a root directory from another one from now on. Responses that have begun are completed from
-    /// the old one.
-    pub(crate) fn replace_root(&mut self, shell: &mut Shell, root: usize, directory: &Fd) {
+    /// Serves another snapshot from now on. `roots` has the open directories of the trees that are not kept,
+    /// by their indices among [`Snapshot::roots`]. Requests that have begun are answered as before.
+    pub(crate) fn replace(
+        &mut self,
+        shell: &mut Shell,
+        snapshot: Arc<Snapshot>,
+        succession: &Succession,
+        roots: &HashMap<usize, Fd>,
+    ) {
+        let before = Rc::clone(&shell.cx.serving);
+        let recordings = shell.recordings(&snapshot);
+        let serving = self.files.successor(&before, snapshot, succession, roots);
+        shell.cx.replace(Rc::new(serving.recorded(recordings)));
+        let gone = succession.gone().iter().map(|index| before.trees()[*index]).collect();
+        self.before.push_back((before, gone));
+    }
+
+    /// Removes the trees of servings that no request has any more.
+    fn remove_trees(&mut self, shell: &mut Shell) {
+        while let Some((serving, _)) = self.before.front()
+            && Rc::strong_count(serving) == 1
+            && let Some((_, gone)) = self.before.pop_front()
+        {
+            for tree in gone {
+                self.files.remove_tree(shell, tree);
+            }
+        }
+    }
+
+    /// Serves a root directory from another one from now on, or answers 503 if there is none. Responses
+    /// that have begun are completed from the old one.
+    pub(crate) fn replace_root(&mut self, shell: &mut Shell, root: usize, directory: Option<&Fd>) {
         let serving = Rc::clone(&shell.cx.serving);
         for tree in serving.trees_of(root) {
-            self.files.replace_root(shell, tree, directory.clone());
+            self.files.replace_root(shell, tree, directory.cloned());
         }
     }
 
@@ -317,7 +351,7 @@ impl Router {
         else {
             return Found::Now(Answer { serving, place, what: What::Error(Status::NotFound) });
         };
-        let address = serving.snapshot.addresses().get(request.origin.listener as usize);
+        let address = serving.snapshot.address(request.origin.listener);
         let circumstances = Circumstances {
             client: client_of(shell, request, &serving),
             server_name: "localhost",

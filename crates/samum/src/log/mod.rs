@@ -1,5 +1,6 @@
 //! The logs of a worker: one for each target and format, however many sites share it.
 
+pub(crate) mod files;
 mod line;
 mod record;
 mod sink;

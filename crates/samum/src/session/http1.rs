@@ -53,6 +53,8 @@ pub struct Http1 {
     phase: Phase,
     /// Whether the peer has ended its side.
     ended: bool,
+    /// Whether the next request is the last.
+    is_retiring: bool,
     next_request: u32,
 }
 
@@ -95,7 +97,8 @@ impl Session for Http1 {
 
     fn new(now: Time) -> Self {
         let phase = Phase::Open(Wait::Idle(now));
-        Self { reader: Connection::new(), phase, ended: false, next_request: 0 }
+        let reader = Connection::new();
+        Self { reader, phase, ended: false, is_retiring: false, next_request: 0 }
     }
 
     #[inline]
@@ -408,6 +411,14 @@ impl Session for Http1 {
         Next::Wait
     }
 
+    fn handle_retirement(&mut self, work: Option<&mut Work>) -> Next {
+        self.is_retiring = true;
+        match work {
+            Some(work) if !work.is_idle() => self.handle_shutdown(Some(work)),
+            _ => Next::Wait,
+        }
+    }
+
     fn idle_since(&self) -> Option<Time> {
         match self.phase {
             Phase::Open(Wait::Idle(since)) | Phase::Last(Wait::Idle(since)) => Some(since),
@@ -553,6 +564,9 @@ impl Http1 {
         request: &mut http1::Request<'_>,
     ) {
         work.asked = Asked::of(request, requests.cx().now);
+        if self.is_retiring {
+            work.asked = Asked { last: true, skips_body_first: false, ..work.asked };
+        }
         let number = self.next_number(work, requests.cx());
         let has_more = request.framing != Framing::None || request.asks_upgrade;
         if has_more

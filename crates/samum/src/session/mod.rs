@@ -133,6 +133,12 @@ pub trait Session: core::fmt::Debug {
     /// once if there are none.
     fn handle_shutdown(&mut self, work: Option<&mut Self::Work>) -> Next;
 
+    /// The connection is to end soon, because its listener was removed: takes no request after the one that
+    /// is being received or answered, or after the next one if there is none.
+    fn handle_retirement(&mut self, work: Option<&mut Self::Work>) -> Next {
+        self.handle_shutdown(work)
+    }
+
     /// Since when the connection has had nothing to do; `None` while a request is received or
     /// answered.
     fn idle_since(&self) -> Option<Time>;

@@ -11,13 +11,14 @@ use crate::shell::Shell;
 /// closed.
 #[inline]
 pub(super) fn admit(shell: &mut Shell, origin: &mut Origin) -> bool {
-    let asks = shell.cx.logs || shell.cx.serving.snapshot.admission(origin.listener).asks;
+    let asks = shell.cx.logs
+        || shell.cx.serving_at(origin.listener).snapshot.admission(origin.listener).asks;
     !asks || ask(shell, origin)
 }
 
 #[cold]
 fn ask(shell: &mut Shell, origin: &mut Origin) -> bool {
-    let is_unix = shell.cx.serving.snapshot.admission(origin.listener).is_unix;
+    let is_unix = shell.cx.serving_at(origin.listener).snapshot.admission(origin.listener).is_unix;
     match origin.client_address(&shell.ring) {
         // It has gone. As a client on a Unix socket it would pass all rules.
         None if !is_unix => false,
@@ -28,7 +29,7 @@ fn ask(shell: &mut Shell, origin: &mut Origin) -> bool {
 /// Notes the client of a connection, and counts it. Returns false if the client has far too many.
 #[cold]
 pub(super) fn enter(shell: &mut Shell, origin: &mut Origin, address: Option<IpAddr>) -> bool {
-    let snapshot = &shell.cx.serving.snapshot;
+    let snapshot = &shell.cx.serving_at(origin.listener).snapshot;
     let admission = snapshot.admission(origin.listener);
     // Those of a proxy are of many clients.
     let counts = admission.counts && !snapshot.proxies().trusts(address);

@@ -12,7 +12,7 @@ use sendfile::{Failure, Progress, ReadDone, Transport};
 
 use super::admission;
 use super::wheel::Tick;
-use crate::context::Context;
+use crate::context::{Context, Removed};
 use crate::handler::{Consumer, Found, Handler, Request, Ticket};
 use crate::log::Cut;
 use crate::metrics::Stats;
@@ -292,6 +292,26 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.follow(tools, next)
     }
 
+    /// Closes the connection after the responses that have begun, or after its next one, because its listener
+    /// was removed.
+    pub(super) fn retire<H: Handler<Answer = A>>(&mut self, tools: &mut Tools<'_, S, H>) -> After {
+        if let Some(removed) = self.removed(&mut tools.shell.cx) {
+            removed.connections += 1;
+        }
+        let next = self.session.handle_retirement(self.work.as_mut().map(|work| &mut work.session));
+        self.follow(tools, next)
+    }
+
+    /// The number of the listener that accepted the connection.
+    pub(super) const fn listener(&self) -> u32 {
+        self.origin.listener
+    }
+
+    /// The entry of its listener, if that was removed.
+    fn removed<'a>(&self, cx: &'a mut Context) -> Option<&'a mut Removed> {
+        cx.removed.get_mut(&self.origin.listener)
+    }
+
     /// Gives back the memory of what the peer does not take.
     pub(super) fn reclaim(&mut self) {
         if let Some(work) = &mut self.work {
@@ -327,6 +347,9 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             }
         }
         self.count_requests(&mut shell.cx.stats);
+        if let Some(removed) = self.removed(&mut shell.cx) {
+            removed.connections -= 1;
+        }
         self.transport.close(&mut shell.ring);
         shell.disk.leave_line(self.id);
         shell.cx.budget.recount(self.counted, 0);

@@ -5,16 +5,17 @@ mod connection;
 mod connections;
 mod wheel;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use ring::{Completion, Fd, Ring, Time};
-use sendfile::{Disk, DiskConfig, KernelTcp, PageCache};
+use sendfile::{Disk, DiskConfig, KernelTcp, PageCache, Transport};
 
 use crate::config::Log;
+use crate::context::Removed;
 use crate::crowd::Crowd;
 use crate::handler::Handler;
 use crate::handler::router::Router;
@@ -22,7 +23,7 @@ use crate::log::{Cut, Logs, Sink};
 use crate::metrics::{Metrics, Stats};
 use crate::network::{Listeners, NetEvent, Network};
 use crate::proxy_protocol::Reader;
-use crate::serving::{Serving, Snapshot};
+use crate::serving::{Serving, Snapshot, Succession};
 use crate::session::{Http1, Session};
 use crate::shell::{Limit, Shell, kind};
 use connection::{After, Connection, Spare, Tools};
@@ -59,6 +60,21 @@ pub struct Worker<S: Session = Http1, N: Network = Listeners, H: Handler = Route
     shutting_down: bool,
     completions: Vec<Completion>,
     expired: Vec<(u64, Tick)>,
+}
+
+/// The parts of a configuration that replaces another one.
+#[derive(Debug)]
+pub struct Replacement {
+    /// The configuration, which is the [successor](Snapshot::successor) of the one that is served.
+    pub snapshot: Arc<Snapshot>,
+    /// The parts of the one before that it has.
+    pub succession: Arc<Succession>,
+    /// The open directories of its new trees, by their indices among [`Snapshot::roots`].
+    pub roots: HashMap<usize, Fd>,
+    /// Its new listening sockets and their numbers.
+    pub listeners: Vec<(u32, Fd)>,
+    /// The open files of its new logs.
+    pub logs: Vec<(Log, Fd)>,
 }
 
 /// What a worker is made of.
@@ -120,10 +136,54 @@ impl<S: Session, N: Network> Worker<S, N> {
         Self::with(parts, network, |shell| Router::new(&roots, descriptors_max, shell))
     }
 
-    /// Serve one of [`Snapshot::roots`] from another directory from now on. Responses that have begun are
-    /// completed from the old one.
-    pub fn replace_root(&mut self, root: usize, directory: &Fd) {
+    /// Serve one of [`Snapshot::roots`] from another directory from now on, or answer 503 if there is none.
+    /// Responses that have begun are completed from the old one.
+    pub fn replace_root(&mut self, root: usize, directory: Option<&Fd>) {
         self.handler.replace_root(&mut self.shell, root, directory);
+    }
+}
+
+impl<S: Session, T: Transport, F: FnMut(KernelTcp, usize) -> T> Worker<S, Listeners<F>> {
+    /// Serve another configuration from now on. A request that has begun is answered as before.
+    ///
+    /// Listeners at the same address are kept. At one that is removed, the connections that wait are
+    /// accepted before it is closed, and each connection of it is closed after the responses that have
+    /// begun, or after its next one.
+    ///
+    /// # Panics
+    ///
+    /// If the directory of a new tree is missing.
+    pub fn replace_configuration(&mut self, replacement: Replacement) {
+        if self.shutting_down {
+            return;
+        }
+        let Replacement { snapshot, succession, roots, listeners, logs } = replacement;
+        let before = Rc::clone(&self.shell.cx.serving);
+        for (log, file) in logs {
+            self.shell.logs.open(&log, file);
+        }
+        self.handler.replace(&mut self.shell, snapshot, &succession, &roots);
+        self.shell.disk.set_patience(Some(self.shell.cx.tuning.timeout_disk));
+        for listener in succession.removed() {
+            let removed = Removed { serving: Rc::clone(&before), connections: 0 };
+            self.shell.cx.removed.insert(*listener, removed);
+            self.network.remove(&mut self.shell.ring, *listener);
+        }
+        drop(before);
+        for (number, socket) in listeners {
+            self.network.add(number, socket);
+        }
+        // All of them, for their deadlines are others now.
+        for id in self.connections.ids() {
+            self.act(id, |connection, tools| {
+                let is_removed = succession.removes(connection.listener());
+                if is_removed { connection.retire(tools) } else { After::Keep }
+            });
+        }
+        while let Some(event) = self.network.next_event() {
+            self.handle_event(event);
+        }
+        self.admit();
     }
 }
 
@@ -239,6 +299,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         self.expire();
         self.deliver_answers();
         self.serve_crowd();
+        if !self.shell.cx.removed.is_empty() {
+            self.drop_removed();
+        }
         Ok(())
     }
 
@@ -354,7 +417,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         }
         let id = self.connections.reserve();
         let transport = self.network.open(&mut self.shell.ring, newcomer, id);
-        let snapshot = &self.shell.cx.serving.snapshot;
+        let snapshot = &self.shell.cx.serving_at(origin.listener).snapshot;
         let header = snapshot.admission(origin.listener).proxy_protocol.then(|| {
             let proxies = snapshot.proxies();
             let peer = origin.client.as_ref().and_then(|client| client.address);
@@ -362,6 +425,29 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         });
         let connection = Connection::new(id, transport, origin, header, self.shell.cx.now);
         self.settle(id, Box::new(connection), After::Keep);
+        if !self.shell.cx.removed.is_empty() {
+            self.retire_if_removed(id);
+        }
+    }
+
+    /// Lets a new connection of a listener that was removed have one response.
+    #[cold]
+    fn retire_if_removed(&mut self, id: u64) {
+        self.act(id, |connection, tools| {
+            let is_removed = tools.shell.cx.removed.contains_key(&connection.listener());
+            if is_removed { connection.retire(tools) } else { After::Keep }
+        });
+    }
+
+    /// Drops the configurations of removed listeners without connections.
+    #[cold]
+    fn drop_removed(&mut self) {
+        let Self { shell, network, newcomers, .. } = self;
+        shell.cx.removed.retain(|listener, removed| {
+            removed.connections > 0
+                || network.is_open(*listener)
+                || newcomers.iter().any(|new| network.origin(new).listener == *listener)
+        });
     }
 
     /// Let a connection do something, if it is still there.

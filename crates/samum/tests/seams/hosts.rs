@@ -190,7 +190,7 @@ fn another_root_for_one_site_leaves_the_files_of_the_others_cached() {
         // From now on no open, stat or read of the other sites would end. The bytes of their large
         // files are in the page cache.
         stage.devices[1..3].iter().for_each(|device| stage.world.hang(*device));
-        stage.worker.replace_root(0, &stage.new);
+        stage.worker.replace_root(0, Some(&stage.new));
         for (host, directory) in &HOSTS[..3] {
             let directory = if *directory == 0 { 3 } else { *directory };
             stage.check(&mut client, &mut at, host, directory);

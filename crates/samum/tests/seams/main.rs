@@ -16,6 +16,7 @@ mod hosts;
 mod interface;
 mod lossy;
 mod record;
+mod reloads;
 mod seeing;
 mod stage;
 mod table;

@@ -1,0 +1,40 @@
+//! The files of logs, as the threads open them that may sleep.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::sync::{Mutex, PoisonError};
+
+use crate::config::{Log, LogTarget};
+
+/// The logs of the configuration that is served.
+#[derive(Debug)]
+pub(crate) struct OpenLogs(Mutex<Vec<Log>>);
+
+impl OpenLogs {
+    pub(crate) const fn new(logs: Vec<Log>) -> Self {
+        Self(Mutex::new(logs))
+    }
+
+    pub(crate) fn list(&self) -> Vec<Log> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The configuration was replaced.
+    pub(crate) fn replace(&self, logs: Vec<Log>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = logs;
+    }
+}
+
+/// Opens the target of a log, which is not [`LogTarget::None`].
+pub(crate) fn open(target: &LogTarget) -> Result<OwnedFd, String> {
+    let LogTarget::File(path) = target else {
+        let stdout = io::stdout().as_fd().try_clone_to_owned();
+        return stdout.map_err(|error| format!("cannot log to standard output: {error}"));
+    };
+    // Opening a FIFO for writing waits for a reader; opening it for both does not.
+    let is_fifo = std::fs::metadata(path).is_ok_and(|data| data.file_type().is_fifo());
+    let file = OpenOptions::new().append(true).read(is_fifo).create(true).mode(0o640).open(path);
+    file.map(OwnedFd::from).map_err(|error| format!("cannot log to {}: {error}", path.display()))
+}

@@ -1,0 +1,376 @@
+//! Replaces the configuration while the server runs: all of it, or nothing.
+//!
+//! A thread of its own reads the configuration, and opens what is new in it: it may sleep, and no worker
+//! waits for it. Only when everything has succeeded, the workers get their orders. Requests for a reload
+//! that come while one is under way are answered by the next one, all together.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::config::file::{Errors, Loaded};
+use crate::config::{Address, Log, Server};
+use crate::control::{Configuration, Workers};
+use crate::follow::{Root, Roots};
+use crate::listen::{self, SocketFile, SocketFiles};
+use crate::log::files::{self, OpenLogs};
+use crate::say::say;
+use crate::serving::Snapshot;
+
+/// The time between two looks at configurations that were replaced and are still in use.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+
+/// Reads the configuration.
+pub type Source = Box<dyn FnMut() -> Result<Loaded, Errors> + Send>;
+
+/// Receives the result of a reload: the hash of what was loaded, or an error for the operator.
+pub(crate) type Reply = Sender<Result<String, String>>;
+
+/// The reloads so far, for metrics.
+#[derive(Debug, Default)]
+pub struct Reloads {
+    succeeded: AtomicU64,
+    failed: AtomicU64,
+    loaded_at: AtomicU64,
+    digest: AtomicU64,
+}
+
+// Relaxed everywhere: the numbers publish no other memory.
+impl Reloads {
+    /// Reloads that have succeeded.
+    #[must_use]
+    pub fn succeeded(&self) -> u64 {
+        self.succeeded.load(Ordering::Relaxed)
+    }
+
+    /// Reloads that have failed, after which the configuration before was still served.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// The time at which the configuration was loaded that is served, in Unix seconds.
+    #[must_use]
+    pub fn loaded_at(&self) -> u64 {
+        self.loaded_at.load(Ordering::Relaxed)
+    }
+
+    /// The first 16 digits of the hash of that configuration.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        self.digest.load(Ordering::Relaxed)
+    }
+
+    /// A configuration was loaded, which has this hash.
+    pub(crate) fn note_loaded(&self, digest: &str) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.loaded_at.store(now.as_secs(), Ordering::Relaxed);
+        let digits = digest.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        self.digest.store(digits.unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+/// The descriptors for directories and listeners, beside those of connections and files.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// The number of workers, each of which has a descriptor for each listener.
+    pub(crate) threads: usize,
+    /// The maximum.
+    pub(crate) max: usize,
+}
+
+impl Room {
+    /// The number that so many directories and listeners need.
+    pub(crate) const fn needed(roots: usize, listeners: usize, threads: usize) -> usize {
+        roots.saturating_add(listeners.saturating_mul(threads))
+    }
+
+    /// Returns an error for the operator if there is no room for the new parts of a configuration, beside
+    /// those of the one that is served: both are open for a moment.
+    fn check(self, served: &Snapshot, next: &Snapshot) -> Result<(), String> {
+        let Self { threads, max } = self;
+        let paths: HashSet<&PathBuf> = served.roots().iter().collect();
+        let numbers: HashSet<u32> = served.addresses().iter().map(|(number, _)| *number).collect();
+        let roots = next.roots().iter().filter(|path| !paths.contains(path)).count();
+        let is_new = |(number, _): &&(u32, Address)| !numbers.contains(number);
+        let listeners = next.addresses().iter().filter(is_new).count();
+        let open = Self::needed(served.roots().len(), served.addresses().len(), threads);
+        let needed = Self::needed(roots, listeners, threads);
+        if open.saturating_add(needed) <= max {
+            return Ok(());
+        }
+        Err(format!(
+            "{roots} new directories and {listeners} new listeners of {threads} workers need {needed} \
+             descriptors, and while the server runs there are {} for them: restart it",
+            max.saturating_sub(open),
+        ))
+    }
+}
+
+/// Replaces configurations.
+pub(crate) struct Reloader {
+    pub(crate) source: Source,
+    /// The configuration that is served.
+    pub(crate) served: Arc<Snapshot>,
+    /// The settings of the process, as it was started with them.
+    pub(crate) server: Server,
+    pub(crate) workers: Arc<Workers>,
+    pub(crate) roots: Arc<Roots>,
+    pub(crate) socket_files: Arc<SocketFiles>,
+    pub(crate) logs: Arc<OpenLogs>,
+    pub(crate) room: Room,
+    /// Connections that may wait to be accepted at all listeners of a worker.
+    pub(crate) waiting_max: usize,
+    pub(crate) reloads: Arc<Reloads>,
+    /// Configurations that were served, and that some requests may still have. The last reference is
+    /// dropped here: to free 100,000 routes takes milliseconds, for which no worker must stop.
+    pub(crate) before: Vec<Arc<Snapshot>>,
+}
+
+/// A directory of the next configuration.
+enum Found {
+    /// It is served already, with this index.
+    Served(usize),
+    New(Root),
+}
+
+/// A listener that is new.
+struct Opened {
+    number: u32,
+    name: String,
+    /// A socket for each worker.
+    sockets: Vec<OwnedFd>,
+    file: Option<SocketFile>,
+}
+
+impl Reloader {
+    /// Carries out reloads for as long as the process runs. One that was asked for by a signal has no reply.
+    pub(crate) fn run(mut self, requests: &Receiver<Option<Reply>>) {
+        loop {
+            let first = if self.before.is_empty() {
+                requests.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                requests.recv_timeout(LOOK_PAUSE)
+            };
+            match first {
+                Ok(first) => {
+                    let mut replies: Vec<Reply> = first.into_iter().collect();
+                    replies.extend(requests.try_iter().flatten());
+                    let result = self.reload();
+                    for reply in replies {
+                        // It fails if the client has gone.
+                        let _ = reply.send(result.clone());
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.before.retain(|snapshot| Arc::strong_count(snapshot) > 1);
+        }
+    }
+
+    /// Loads the configuration again. If that fails, the one before is still served.
+    fn reload(&mut self) -> Result<String, String> {
+        let result = self.load();
+        match &result {
+            Ok(digest) => {
+                self.reloads.succeeded.fetch_add(1, Ordering::Relaxed);
+                self.reloads.note_loaded(digest);
+            }
+            Err(error) => {
+                self.reloads.failed.fetch_add(1, Ordering::Relaxed);
+                // The text of an error in a file has several lines.
+                error.lines().for_each(say);
+                say("the configuration is not loaded; the one before is still served");
+            }
+        }
+        result
+    }
+
+    fn load(&mut self) -> Result<String, String> {
+        let Loaded { config, digest, warnings, .. } = (self.source)().map_err(text_of)?;
+        let next = Arc::new(self.served.successor(&config)?);
+        self.room.check(&self.served, &next)?;
+        let roots = self.open_roots(&next)?;
+        let logs = self.open_logs(&next)?;
+        let listeners = self.open_listeners(&next)?;
+        self.change_rights(&next)?;
+        self.replace(&next, roots, logs, listeners)?;
+        let warnings = warnings.iter().map(ToString::to_string);
+        warnings.chain(self.needs_restart(&config.server)).for_each(|text| say(&text));
+        let digest = digest.unwrap_or_default();
+        say(&format!("loaded the configuration {digest}: {}", summary(&next)));
+        Ok(digest)
+    }
+
+    /// Opens the directories. One that is served already is not kept open twice.
+    fn open_roots(&self, next: &Snapshot) -> Result<Vec<Found>, String> {
+        let served = self.roots.list();
+        let by_path: HashMap<&PathBuf, usize> = self.served.roots().iter().zip(0..).collect();
+        let find = |path: &PathBuf| {
+            let root = Root::open(path)?;
+            let same = by_path.get(path).copied();
+            let same = same.filter(|index| served[*index].is_same(&root));
+            Ok(same.map_or(Found::New(root), Found::Served))
+        };
+        next.roots().iter().map(find).collect()
+    }
+
+    /// Opens the logs that are not open yet, for each worker.
+    fn open_logs(&self, next: &Snapshot) -> Result<Vec<Vec<(Log, OwnedFd)>>, String> {
+        let served: HashSet<Log> = self.served.logs().into_iter().collect();
+        let mut all: Vec<_> = (0..self.room.threads).map(|_| Vec::new()).collect();
+        for log in next.logs().into_iter().filter(|log| !served.contains(log)) {
+            let file = files::open(&log.target)?;
+            for logs in &mut all {
+                let file = file.try_clone();
+                let file =
+                    file.map_err(|error| format!("cannot duplicate a descriptor: {error}"))?;
+                logs.push((log.clone(), file));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Opens the listeners that are not open yet.
+    fn open_listeners(&self, next: &Snapshot) -> Result<Vec<Opened>, String> {
+        let numbers: HashSet<u32> =
+            self.served.addresses().iter().map(|(number, _)| *number).collect();
+        let backlog = listen::backlog(self.waiting_max, next.addresses().len());
+        let mut all = Vec::new();
+        for (number, address) in next.addresses() {
+            if !numbers.contains(number) {
+                let opened = listen::open(address, self.room.threads, backlog);
+                let (sockets, file) = opened.map_err(|error| self.explain(address, error))?;
+                let name = listen::name(&sockets[0], address);
+                all.push(Opened { number: *number, name, sockets, file });
+            }
+        }
+        Ok(all)
+    }
+
+    /// Adds to an error that a listener of this server is in the way, if that is so.
+    fn explain(&self, address: &Address, error: String) -> String {
+        let port = address.port();
+        let is_near = |(_, other): &&(u32, Address)| port.is_some() && other.port() == port;
+        match self.served.addresses().iter().find(is_near) {
+            Some((_, other)) => format!(
+                "{error}; this server listens on {other}: if that is in the way, leave out both, reload, \
+                 and add {address} then, or restart the server"
+            ),
+            None => error,
+        }
+    }
+
+    /// Changes the rights of Unix sockets that have others in the next configuration.
+    fn change_rights(&self, next: &Snapshot) -> Result<(), String> {
+        let served: BTreeMap<u32, &Address> =
+            self.served.addresses().iter().map(|(number, address)| (*number, address)).collect();
+        for (number, address) in next.addresses() {
+            if let Address::Unix(socket) = address
+                && served.get(number).is_some_and(|before| *before != address)
+            {
+                listen::change_rights(socket)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the workers the next configuration. The last thing that can fail.
+    fn replace(
+        &mut self,
+        next: &Arc<Snapshot>,
+        found: Vec<Found>,
+        mut logs: Vec<Vec<(Log, OwnedFd)>>,
+        listeners: Vec<Opened>,
+    ) -> Result<(), String> {
+        let mut removed = Vec::new();
+        let mut names = Vec::new();
+        let mut files = Vec::new();
+        let roots = Arc::clone(&self.roots);
+        roots.replace(|served| {
+            let mut same = Vec::new();
+            let mut roots = Vec::new();
+            for found in found {
+                let (index, root) = match found {
+                    // Another directory may have taken its place by now. One that is lost is told of.
+                    Found::Served(index) => (Some(index), served[index].clone()),
+                    Found::New(root) => (None, root),
+                };
+                same.push(index);
+                roots.push(root);
+            }
+            let succession = Arc::new(self.served.succession(next, |root| same[root]));
+            let new: BTreeMap<usize, _> = next
+                .new_roots(&succession)
+                .map(|root| (root, Arc::clone(&roots[root].directory)))
+                .collect();
+            let mut orders: Vec<_> = (0..self.room.threads)
+                .map(|_| Configuration {
+                    snapshot: Arc::clone(next),
+                    succession: Arc::clone(&succession),
+                    roots: new.iter().map(|(root, fd)| (*root, Arc::clone(fd))).collect(),
+                    listeners: Vec::new(),
+                    logs: logs.pop().unwrap_or_default(),
+                })
+                .collect();
+            for Opened { number, name, sockets, file } in listeners {
+                for (order, socket) in orders.iter_mut().zip(sockets) {
+                    order.listeners.push((number, socket));
+                }
+                names.push(name);
+                files.extend(file.map(|file| (number, file)));
+            }
+            removed.extend_from_slice(succession.removed());
+            // Before they are closed, so that no successor takes the names for stale.
+            self.socket_files.remove(&removed);
+            let given = self.workers.configure(orders);
+            given.map_err(|error| format!("a worker takes no orders: {error}"))?;
+            Ok(roots)
+        })?;
+        self.socket_files.add(files);
+        self.logs.replace(next.logs());
+        let gone = self.served.addresses().iter().filter(|(number, _)| removed.contains(number));
+        gone.for_each(|(_, address)| say(&format!("no longer listening on {address}")));
+        names.iter().for_each(|name| say(&format!("listening on {name}")));
+        self.before.push(core::mem::replace(&mut self.served, Arc::clone(next)));
+        Ok(())
+    }
+
+    /// Sentences about settings that cannot change while the server runs.
+    fn needs_restart(&self, next: &Server) -> Vec<String> {
+        let now = &self.server;
+        let all = [
+            ("threads", now.threads != next.threads),
+            ("driver", now.driver != next.driver),
+            ("control", now.control != next.control),
+            ("max-connections", now.tuning.connections_max != next.tuning.connections_max),
+        ];
+        let changed = all.into_iter().filter(|(_, is_other)| *is_other);
+        changed.map(|(name, _)| format!("`{name}`: takes effect after a restart")).collect()
+    }
+}
+
+fn text_of(errors: Errors) -> String {
+    let all: Vec<_> = errors.0.iter().map(ToString::to_string).collect();
+    all.join("\n")
+}
+
+/// The size of a configuration.
+pub(crate) fn summary(snapshot: &Snapshot) -> String {
+    let plural = |count: usize, one: &str, many: &str| {
+        if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
+    };
+    [
+        plural(snapshot.sites_len(), "site", "sites"),
+        plural(snapshot.routes_len(), "route", "routes"),
+        plural(snapshot.roots().len(), "directory", "directories"),
+        plural(snapshot.addresses().len(), "listener", "listeners"),
+    ]
+    .join(", ")
+}
