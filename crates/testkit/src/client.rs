@@ -51,11 +51,13 @@ pub struct Client {
     limit: Duration,
 }
 
-/// The bytes of a request with a `Host`. `head` is the request line without its version, and further
-/// fields, one a line.
+/// The bytes of a request. `head` is the request line without its version, and further fields, one a
+/// line; without a `Host` among them it is `test`.
 pub fn request(head: &str) -> String {
     let (line, fields) = head.split_once('\n').unwrap_or((head, ""));
-    let mut text = format!("{line} HTTP/1.1\r\nHost: test\r\n");
+    let has_host = fields.lines().any(|field| field.starts_with("Host:"));
+    let host = if has_host { "" } else { "Host: test\r\n" };
+    let mut text = format!("{line} HTTP/1.1\r\n{host}");
     for field in fields.lines() {
         text.push_str(field);
         text.push_str("\r\n");
