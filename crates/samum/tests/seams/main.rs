@@ -7,6 +7,7 @@ mod cases;
 mod options;
 
 mod below;
+mod clients;
 mod dribble;
 mod echo;
 mod either;
