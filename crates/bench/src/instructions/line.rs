@@ -35,6 +35,8 @@ struct Line {
     is_cold: bool,
     /// True if the server writes an access log.
     is_logged: bool,
+    /// True if the server is configured by [`SEEN`].
+    is_seen: bool,
     percent: u64,
 }
 
@@ -46,6 +48,7 @@ const HOT: Line = Line {
     pipelined: 1,
     is_cold: false,
     is_logged: false,
+    is_seen: false,
     percent: EXACT,
 };
 
@@ -55,10 +58,17 @@ const COLD_PERCENT: u64 = 15;
 /// The time at which a log line is written depends on the clock, so its counts vary more.
 const LOGGED_PERCENT: u64 = 5;
 
-const LINES: [Line; 9] = [
+const LINES: [Line; 10] = [
     HOT,
     Line { name: "hot 1 KiB, 16 pipelined", pipelined: 16, ..HOT },
     Line { name: "hot 1 KiB, access log", is_logged: true, percent: LOGGED_PERCENT, ..HOT },
+    Line {
+        name: "hot 1 KiB, metrics, 2 sites, JSON log",
+        is_logged: true,
+        is_seen: true,
+        percent: LOGGED_PERCENT,
+        ..HOT
+    },
     Line { name: "304 Not Modified", fields: "If-None-Match: {etag}\r\n", status: 304, ..HOT },
     Line { name: "404 Not Found", path: "/missing", status: 404, ..HOT },
     Line { name: "hot 64 KiB", path: "/64k", ..HOT },
@@ -72,6 +82,31 @@ const LINES: [Line; 9] = [
     },
     Line { name: "cold 1 MiB", path: "/1m", is_cold: true, percent: COLD_PERCENT, ..HOT },
 ];
+
+/// Two sites whose requests are counted, and logged in JSON.
+const SEEN: &str = r#"
+[server]
+threads = 1
+
+[[site]]
+listen = ["127.0.0.1:{port}"]
+hosts = ["localhost"]
+log = { file = "{dir}/access.log", format = "json" }
+
+  [[site.route]]
+  files = "{root}"
+
+  [[site.route]]
+  path = "/metrics"
+  metrics = true
+
+[[site]]
+listen = ["127.0.0.1:{port}"]
+hosts = ["example.org"]
+
+  [[site.route]]
+  files = "{root}"
+"#;
 
 /// The files, by name and length.
 const FILES: [(&str, u64); 3] = [("1k", 1 << 10), ("64k", 64 << 10), ("1m", 1 << 20)];
@@ -109,9 +144,14 @@ pub(super) fn count_all(root: Option<&Path>) -> Result<Table, Stop> {
 fn start(line: &Line, driver: &str, site: &Site, cpu: Option<usize>) -> Result<Server, Stop> {
     let driver = if driver == DRIVERS[0] { "uring" } else { driver };
     let log = if line.is_logged { "{dir}/access.log" } else { "none" };
-    let peer = Peer::added(&format!(
+    let mut peer = Peer::added(&format!(
         "samum={{samum}} serve {{root}} --listen 127.0.0.1:{{port}} --threads 1 --driver {driver} --log {log}"
     ))?;
+    if line.is_seen {
+        SEEN.clone_into(&mut peer.configuration);
+        let command = ["{samum}", "serve", "--config", "{conf}", "--driver", driver];
+        peer.command = command.map(str::to_owned).into();
+    }
     let host = Host { root: site.root(), files: &[], cpu, throttle: None };
     Ok(Server::start(&peer, host)?)
 }
