@@ -4,14 +4,13 @@
 //! waits for it. Only when everything has succeeded, the workers get their orders. Requests for a reload
 //! that come while one is under way are answered by the next one, all together.
 
-use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use crate::config::file::{Errors, Loaded};
 use crate::config::{Address, Log, Server};
@@ -19,6 +18,7 @@ use crate::control::{Configuration, Workers};
 use crate::follow::{Root, Roots};
 use crate::listen::{self, SocketFile, SocketFiles};
 use crate::log::files::{self, OpenLogs};
+use crate::metrics::Metrics;
 use crate::say::say;
 use crate::serving::Snapshot;
 
@@ -30,50 +30,6 @@ pub type Source = Box<dyn FnMut() -> Result<Loaded, Errors> + Send>;
 
 /// Receives the result of a reload: the hash of what was loaded, or an error for the operator.
 pub(crate) type Reply = Sender<Result<String, String>>;
-
-/// The reloads so far, for metrics.
-#[derive(Debug, Default)]
-pub struct Reloads {
-    succeeded: AtomicU64,
-    failed: AtomicU64,
-    loaded_at: AtomicU64,
-    digest: AtomicU64,
-}
-
-// Relaxed everywhere: the numbers publish no other memory.
-impl Reloads {
-    /// Reloads that have succeeded.
-    #[must_use]
-    pub fn succeeded(&self) -> u64 {
-        self.succeeded.load(Ordering::Relaxed)
-    }
-
-    /// Reloads that have failed, after which the configuration before was still served.
-    #[must_use]
-    pub fn failed(&self) -> u64 {
-        self.failed.load(Ordering::Relaxed)
-    }
-
-    /// The time at which the configuration was loaded that is served, in Unix seconds.
-    #[must_use]
-    pub fn loaded_at(&self) -> u64 {
-        self.loaded_at.load(Ordering::Relaxed)
-    }
-
-    /// The first 16 digits of the hash of that configuration.
-    #[must_use]
-    pub fn digest(&self) -> u64 {
-        self.digest.load(Ordering::Relaxed)
-    }
-
-    /// A configuration was loaded, which has this hash.
-    pub(crate) fn note_loaded(&self, digest: &str) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.loaded_at.store(now.as_secs(), Ordering::Relaxed);
-        let digits = digest.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok());
-        self.digest.store(digits.unwrap_or(0), Ordering::Relaxed);
-    }
-}
 
 /// The descriptors for directories and listeners, beside those of connections and files.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +82,7 @@ pub(crate) struct Reloader {
     pub(crate) room: Room,
     /// Connections that may wait to be accepted at all listeners of a worker.
     pub(crate) waiting_max: usize,
-    pub(crate) reloads: Arc<Reloads>,
+    pub(crate) metrics: Arc<Metrics>,
     /// Configurations that were served, and that some requests may still have. The last reference is
     /// dropped here: to free 100,000 routes takes milliseconds, for which no worker must stop.
     pub(crate) before: Vec<Arc<Snapshot>>,
@@ -178,12 +134,9 @@ impl Reloader {
     fn reload(&mut self) -> Result<String, String> {
         let result = self.load();
         match &result {
-            Ok(digest) => {
-                self.reloads.succeeded.fetch_add(1, Ordering::Relaxed);
-                self.reloads.note_loaded(digest);
-            }
+            Ok(digest) => self.metrics.note_load(Some(digest), SystemTime::now()),
             Err(error) => {
-                self.reloads.failed.fetch_add(1, Ordering::Relaxed);
+                self.metrics.note_failed_load();
                 // The text of an error in a file has several lines.
                 error.lines().for_each(say);
                 say("the configuration is not loaded; the one before is still served");

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::SystemTime;
 
 use ring::{Choice, Ring, Waker};
 use rustix::io::fcntl_dupfd_cloexec;
@@ -23,7 +24,7 @@ use crate::follow::{Root, Roots};
 use crate::listen::{SocketFile, SocketFiles};
 use crate::log::files::{self, OpenLogs};
 use crate::metrics::Metrics;
-use crate::reload::{Reloader, Reloads, Reply, Room, Source, summary};
+use crate::reload::{Reloader, Reply, Room, Source, summary};
 use crate::say::{say, set_format};
 use crate::serving::Snapshot;
 use crate::shell::kind;
@@ -125,6 +126,7 @@ fn serve(config: &Config, source: Option<(Source, String)>) -> Result<(), String
     let page_cache = Arc::new(PageCache::new(memory::limit() / 4 * 3));
     let (mut workers, inboxes) = Workers::new(threads);
     let metrics = Metrics::new(threads);
+    metrics.note_load(source.as_ref().map(|(_, digest)| &digest[..]), SystemTime::now());
     let (started, starts) = mpsc::channel();
     // Not by `join`: a thread whose calls on a dead disk are under way in the kernel's workers does not
     // end before they do.
@@ -202,10 +204,8 @@ fn serve(config: &Config, source: Option<(Source, String)>) -> Result<(), String
     let mut wishes = Wishes { reopen, reload: None };
     // Without a source nothing receives.
     let reloads = source.is_some().then_some(reloads);
-    if let (Some((source, digest)), Some(reloads)) = (source, reloads) {
+    if let (Some((source, _)), Some(reloads)) = (source, reloads) {
         wishes.reload = Some(reload.clone());
-        let counts = Arc::new(Reloads::default());
-        counts.note_loaded(&digest);
         let reloader = Reloader {
             source,
             served: snapshot,
@@ -216,7 +216,7 @@ fn serve(config: &Config, source: Option<(Source, String)>) -> Result<(), String
             logs,
             room,
             waiting_max,
-            reloads: counts,
+            metrics,
             before: Vec::new(),
         };
         spawn("reload", move || reloader.run(&reloads))?;

@@ -18,6 +18,8 @@ pub(super) struct Line<'a> {
     pub(super) record: &'a Record,
     /// The name of the connection's other end.
     pub(super) peer: &'a str,
+    /// The name of the client: another one if a proxy asks for it.
+    pub(super) client: &'a str,
     /// Bytes of the body that have been sent.
     pub(super) bytes: u64,
     pub(super) duration: Duration,
@@ -53,8 +55,8 @@ impl Line<'_> {
     }
 
     fn write_common(&self, combined: bool, clock: &Clock, out: &mut Vec<u8>) {
-        let Self { record, peer, bytes, .. } = *self;
-        out.extend_from_slice(peer.as_bytes());
+        let Self { record, client, bytes, .. } = *self;
+        out.extend_from_slice(client.as_bytes());
         out.extend_from_slice(b" - - [");
         out.extend_from_slice(&clock.common);
         out.extend_from_slice(b"] \"");
@@ -73,13 +75,13 @@ impl Line<'_> {
     }
 
     fn write_json(&self, clock: &Clock, out: &mut Vec<u8>) {
-        let Self { record, peer, bytes, duration, cut } = *self;
+        let Self { record, peer, client, bytes, duration, cut } = *self;
         let text = &record.text;
         begin_json(record.unix_ms, &clock.rfc3339, "request", out);
         for (name, value) in [
             (&b",\"site\":\""[..], record.recording.site.as_bytes()),
             (b"\",\"peer\":\"", peer.as_bytes()),
-            (b"\",\"client\":\"", peer.as_bytes()),
+            (b"\",\"client\":\"", client.as_bytes()),
             (b"\",\"method\":\"", text.method()),
             (b"\",\"path\":\"", text.path()),
             (b"\",\"request\":\"", text.request()),
@@ -218,7 +220,8 @@ mod tests {
         let record = record();
         let duration = Duration::from_millis(1_002_003);
         let (mut clock, mut out) = (Clock::at(0), Vec::new());
-        let line = Line { record: &record, peer: "::1", bytes: 77, duration, cut };
+        let (peer, client) = ("::1", "192.0.2.1");
+        let line = Line { record: &record, peer, client, bytes: 77, duration, cut };
         line.write(format, &mut clock, &mut out);
         String::from_utf8(out).unwrap()
     }
@@ -227,14 +230,14 @@ mod tests {
     fn the_formats_of_a_request() {
         assert_eq!(
             line(LogFormat::Common, Some(Cut::Disk)),
-            "::1 - - [06/Nov/1994:08:49:37 +0000] \"GET /\\x22a?b\\xff HTTP/1.1\" 206 77\n"
+            "192.0.2.1 - - [06/Nov/1994:08:49:37 +0000] \"GET /\\x22a?b\\xff HTTP/1.1\" 206 77\n"
         );
         assert_eq!(
             line(LogFormat::Combined, None),
-            "::1 - - [06/Nov/1994:08:49:37 +0000] \"GET /\\x22a?b\\xff HTTP/1.1\" 206 77 \"-\" \"-\"\n"
+            "192.0.2.1 - - [06/Nov/1994:08:49:37 +0000] \"GET /\\x22a?b\\xff HTTP/1.1\" 206 77 \"-\" \"-\"\n"
         );
         let json = "{\"time\":\"1994-11-06T08:49:37.042Z\",\"kind\":\"request\",\"site\":\"a.example\",\
-                    \"peer\":\"::1\",\"client\":\"::1\",\"method\":\"GET\",\"path\":\"/\\\"a\",\
+                    \"peer\":\"::1\",\"client\":\"192.0.2.1\",\"method\":\"GET\",\"path\":\"/\\\"a\",\
                     \"request\":\"GET /\\\"a?b\u{fffd} HTTP/1.1\",\"status\":206,\"bytes\":77,\
                     \"seconds\":1002.003000,\"disk_seconds\":0.001500,\"referer\":\"\",\"user_agent\":\"\"";
         assert_eq!(line(LogFormat::Json, None), format!("{json}}}\n"));

@@ -121,7 +121,9 @@ impl Logs {
         let Some(id) = &record.recording.log else { return };
         let open = self.all.get_mut(*id.0).expect("it is used");
         self.line.clear();
-        let line = Line { record, peer, bytes, duration: now.since(record.began), cut };
+        let forwarded = record.client.map(|client| client.to_string());
+        let client = forwarded.as_deref().unwrap_or(peer);
+        let line = Line { record, peer, client, bytes, duration: now.since(record.began), cut };
         line.write(open.log.format, &mut self.clock, &mut self.line);
         open.sink.add(&self.line, now);
         if open.sink.is_full() {

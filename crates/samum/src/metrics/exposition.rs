@@ -7,6 +7,7 @@
 use core::fmt::{self, Write as _};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use ring::Device;
 use sendfile::DeviceStats;
@@ -140,6 +141,18 @@ const FAMILIES: &[Family] = &[
         samples: &[
             ("result=\"hit\"", |stats| stats.residency_hit_bytes),
             ("result=\"miss\"", |stats| stats.residency_miss_bytes),
+        ],
+    },
+    Family {
+        name: "samum_cgi_programs_total",
+        kind: Kind::Counter,
+        help: "Programs (CGI) that were started, whose responses were faulty, that were sent SIGTERM, and that \
+               were not started because there were too many.",
+        samples: &[
+            ("event=\"started\"", |stats| stats.cgi_started),
+            ("event=\"failed\"", |stats| stats.cgi_failed),
+            ("event=\"killed\"", |stats| stats.cgi_killed),
+            ("event=\"refused\"", |stats| stats.cgi_refused),
         ],
     },
     Family {
@@ -333,7 +346,8 @@ fn write_loads(loads: &Loads, text: &mut String) -> fmt::Result {
     write_sample(text, name, "", u8::from(!loads.has_failed))?;
     let name = "samum_config_last_load_success_timestamp_seconds";
     write_head(text, name, Kind::Gauge, "Time at which the configuration in use was loaded.")?;
-    write_sample(text, name, "", loads.loaded_at)?;
+    let loaded_at = loads.loaded_at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    write_sample(text, name, "", loaded_at.unwrap_or_default().as_secs())?;
     if let Some(hash) = &loads.hash {
         let name = "samum_config_info";
         write_head(text, name, Kind::Gauge, "The hash of the configuration in use.")?;

@@ -19,6 +19,7 @@ mod stats;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::SystemTime;
 
 use ring::Device;
 use sendfile::DeviceStats;
@@ -69,8 +70,8 @@ struct Loads {
     failures: u64,
     /// The hash of the configuration in use, if it came from a file.
     hash: Option<String>,
-    /// When it was loaded, in Unix seconds.
-    loaded_at: i64,
+    /// When it was loaded.
+    loaded_at: Option<SystemTime>,
     /// True if a later one was refused.
     has_failed: bool,
 }
@@ -101,12 +102,12 @@ impl Metrics {
     }
 
     /// Notes that a configuration has been loaded, the first one included: its hash, if it came from a
-    /// file, and the time in Unix seconds.
-    pub fn note_load(&self, hash: Option<&str>, unix: i64) {
+    /// file, and the time.
+    pub fn note_load(&self, hash: Option<&str>, at: SystemTime) {
         let mut loads = lock(&self.loads);
         loads.successes += 1;
         loads.hash = hash.map(str::to_owned);
-        (loads.loaded_at, loads.has_failed) = (unix, false);
+        (loads.loaded_at, loads.has_failed) = (Some(at), false);
     }
 
     /// Notes that a configuration has been refused: the one before stays in use.

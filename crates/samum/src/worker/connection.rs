@@ -496,10 +496,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
 
     /// Logs and counts a response that has left, or of which no more will leave.
     fn record(&self, shell: &mut Shell, left: &Left, cut: Option<Cut>) {
-        let forwarded = left.record.client.map(|client| client.to_string());
-        let own = self.origin.client.as_ref().map(|client| &*client.name);
-        let client = forwarded.as_deref().or(own).unwrap_or("-");
-        shell.record(&left.record, left.bytes, client, cut);
+        let peer = self.origin.client.as_ref().map_or("-", |client| &*client.name);
+        shell.record(&left.record, left.bytes, peer, cut);
     }
 }
 

@@ -21,7 +21,8 @@ struct Stage {
 
 /// Two sites on two workers, with one log in JSON; the first shows the metrics.
 fn serve(driver: &str) -> Stage {
-    let files = Tree::new().file("a.txt", "hello").file("b", Content::pseudo_random(1, LARGE as u64));
+    let files =
+        Tree::new().file("a.txt", "hello").file("b", Content::pseudo_random(1, LARGE as u64));
     let logs = Tree::new();
     let site = |name: &str, metrics: &str| {
         format!(

@@ -1,4 +1,5 @@
 use core::time::Duration;
+use std::time::UNIX_EPOCH;
 
 use http::{Method, Status};
 use testkit::metrics::Metrics as Parsed;
@@ -108,7 +109,7 @@ fn sites_cost_nothing_before_their_first_request_and_leave_when_they_are_removed
 #[test]
 fn loads_of_the_configuration_are_shown() {
     let metrics = Metrics::new(1);
-    metrics.note_load(Some("abc"), 1000);
+    metrics.note_load(Some("abc"), UNIX_EPOCH + Duration::from_secs(1000));
     metrics.note_failed_load();
     let parsed = Parsed::parse(&text(&metrics, 1)).unwrap();
     let loads = |result| parsed.sum("samum_config_loads_total", &[("result", result)]);
@@ -116,7 +117,7 @@ fn loads_of_the_configuration_are_shown() {
     assert_eq!(parsed.sum("samum_config_last_load_successful", &[]), 0.0);
     assert_eq!(parsed.sum("samum_config_last_load_success_timestamp_seconds", &[]), 1000.0);
     assert_eq!(parsed.sum("samum_config_info", &[("hash", "abc")]), 1.0);
-    metrics.note_load(Some("def"), 2000);
+    metrics.note_load(Some("def"), UNIX_EPOCH + Duration::from_secs(2000));
     let parsed = Parsed::parse(&text(&metrics, 1)).unwrap();
     assert_eq!(parsed.sum("samum_config_info", &[("hash", "def")]), 1.0);
     assert_eq!(parsed.sum("samum_config_last_load_successful", &[]), 1.0);
