@@ -209,4 +209,6 @@ const fn fault(reason: &'static str) -> Fault {
 }
 
 #[cfg(test)]
+// Said for the target of the fuzzer, which is another crate with this module.
+#[path = "response/tests.rs"]
 mod tests;
