@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::Command;
 
-use samum::config::Cgi;
 use testkit::skip;
 
 use crate::stage::{Stage, on_both_drivers, script, tree};
@@ -41,29 +40,24 @@ fn git_clones_and_pushes() {
         script(&tree, "git", &format!("exec {BACKEND}"));
         git(&repositories, &["init", "-q", "--bare", "a.git"]);
         git(&repositories.join("a.git"), &["config", "http.receivepack", "true"]);
-        let environment = [
-            ("GIT_PROJECT_ROOT", repositories.to_str().unwrap()),
-            ("GIT_HTTP_EXPORT_ALL", "1"),
-            ("GIT_CONFIG_NOSYSTEM", "1"),
-            ("HOME", repositories.to_str().unwrap()),
-        ];
-        let environment =
-            environment.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-        let stage = Stage::with(driver, &tree, Cgi { environment, ..Cgi::new(PathBuf::new()) });
-        let testkit::Address::Tcp(address) = &stage.address else { unreachable!() };
+        let root = repositories.display();
+        let keys = format!(
+            "environment = {{ GIT_PROJECT_ROOT = '{root}', GIT_HTTP_EXPORT_ALL = '1', \
+             GIT_CONFIG_NOSYSTEM = '1', HOME = '{root}' }}"
+        );
+        let stage = Stage::with(driver, &tree, &keys);
+        let testkit::Address::Tcp(address) = stage.server.address() else { unreachable!() };
         let url = format!("http://{address}/tool/git/a.git");
         git(&work, &["clone", "-q", &url, "one"]);
         let one = work.join("one");
         // More than a pipe holds, and not compressible; less than what git sends in chunks.
-        let bytes: Vec<u8> = (0..600_000_u64)
-            .map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 ^ (n >> 7) as u8)
-            .collect();
+        let bytes = testkit::Content::pseudo_random(1, 600_000).read(0, 600_000);
         std::fs::write(one.join("file"), &bytes).unwrap();
         git(&one, &["add", "file"]);
         git(&one, &["commit", "-q", "-m", "first"]);
         git(&one, &["push", "-q", "origin", "HEAD:main"]);
         git(&work, &["clone", "-q", "-b", "main", &url, "two"]);
         assert!(std::fs::read(work.join("two/file")).unwrap() == bytes);
-        assert_eq!(stage.stop().cgi_failed, 0);
+        assert_eq!(stage.counts().failed, 0);
     });
 }

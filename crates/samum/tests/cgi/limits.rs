@@ -4,10 +4,9 @@ use core::time::Duration;
 use std::io::ErrorKind;
 use std::time::Instant;
 
-use samum::config::Cgi;
 use testkit::request;
 
-use crate::stage::{Stage, on_both_drivers, pid_in, script, text, tree, wait_for_end};
+use crate::stage::{Counts, Stage, on_both_drivers, pid_in, script, text, tree, wait_for_end};
 
 const HEAD: &str = "printf 'Content-Type: a/b\\n\\n'";
 
@@ -19,8 +18,7 @@ fn a_program_that_hangs_is_stopped() {
         script(&tree, "before", &format!("{pid}before; sleep 1000"));
         script(&tree, "after", &format!("{pid}after; {HEAD}; echo a; sleep 1000"));
         script(&tree, "deaf", &format!("trap '' TERM; {pid}deaf; while :; do sleep 0.1; done"));
-        let limits = Cgi { timeout: Duration::from_millis(700), ..Cgi::new(PathBuf::new()) };
-        let stage = Stage::with(driver, &tree, limits);
+        let stage = Stage::with(driver, &tree, "timeout = 0.7");
         let began = Instant::now();
         assert_eq!(stage.ask("GET /tool/before").status, 504);
         assert!(began.elapsed() >= Duration::from_millis(700));
@@ -34,8 +32,7 @@ fn a_program_that_hangs_is_stopped() {
             wait_for_end(pid_in(&tree, name));
         }
         assert!(began.elapsed() >= Duration::from_secs(5), "the last one has had its 5 s");
-        let stats = stage.stop();
-        assert_eq!((stats.cgi_started, stats.cgi_failed, stats.cgi_killed), (3, 3, 3));
+        stage.expect(Counts { started: 3, failed: 3, killed: 3, refused: 0 });
     });
 }
 
@@ -47,8 +44,7 @@ fn a_program_that_floods_is_stopped() {
         script(&tree, "out", &format!("{pid}out; {HEAD}; exec cat /dev/zero"));
         script(&tree, "err", &format!("{pid}err; {HEAD}; exec cat /dev/zero >&2"));
         script(&tree, "all", &format!("{HEAD}; head -c 99000 /dev/zero"));
-        let stage =
-            Stage::with(driver, &tree, Cgi { output_max: 100_000, ..Cgi::new(PathBuf::new()) });
+        let stage = Stage::with(driver, &tree, "output = 100000");
         for name in ["out", "err"] {
             let mut client = stage.connect();
             client.send(request(&format!("GET /tool/{name}"))).unwrap();
@@ -60,9 +56,8 @@ fn a_program_that_floods_is_stopped() {
         }
         assert_eq!(stage.ask("GET /tool/all").body.len(), 99_000);
         assert_eq!(stage.ask("HEAD /tool/out").status, 200);
-        let stats = stage.stop();
-        assert_eq!(stats.cgi_started, 4);
-        assert_eq!(stats.cgi_killed, 3, "after a HEAD request, too");
+        // After a HEAD request it is stopped, too; nothing failed for the client.
+        stage.expect(Counts { started: 4, failed: 2, killed: 3, refused: 0 });
     });
 }
 
@@ -84,14 +79,14 @@ fn lines_on_standard_error_are_logged_and_bounded() {
         stage.wait_for_log("samum: /tool/few: three");
         assert_eq!(stage.ask("GET /tool/long").status, 200);
         stage.wait_for_log("samum: /tool/long: next");
-        let log = stage.log();
+        let log = stage.server.stderr();
         let long = log.iter().find(|line| line.contains("/tool/long: x")).unwrap();
         assert_eq!(long.len(), "samum: /tool/long: ".len() + 512);
         assert_eq!(stage.ask("GET /tool/many").status, 200);
         std::thread::sleep(Duration::from_millis(1200));
         assert_eq!(stage.ask("GET /tool/few").status, 200);
         stage.wait_for_log("lines of programs were dropped");
-        let noise = stage.log().iter().filter(|line| line.contains("noise")).count();
+        let noise = stage.server.stderr().iter().filter(|line| line.contains("noise")).count();
         assert!((50..=120).contains(&noise), "{noise}");
     });
 }
@@ -106,8 +101,7 @@ fn only_so_many_programs_run_at_once_and_others_wait_in_line() {
              rm \"$PATH_INFO\"/running/$$"
         );
         script(&tree, "run", &text_of);
-        let stage =
-            Stage::with(driver, &tree, Cgi { processes_max: 3, ..Cgi::new(PathBuf::new()) });
+        let stage = Stage::with(driver, &tree, "processes = 3");
         let path = format!("/tool/run{}", tree.path().display());
         let mut clients: Vec<_> = (0..12).map(|_| stage.connect()).collect();
         for client in &mut clients {
@@ -118,7 +112,7 @@ fn only_so_many_programs_run_at_once_and_others_wait_in_line() {
             let running: u32 = text(&response).trim().parse().unwrap();
             assert!((1..=3).contains(&running), "{running} at once");
         }
-        assert_eq!(stage.stop().cgi_started, 12);
+        stage.expect(Counts { started: 12, ..Counts::default() });
     });
 }
 
@@ -129,8 +123,7 @@ fn a_full_line_is_answered_503() {
         let go = tree.path().join("go");
         let wait = format!("while ! [ -e {} ]; do sleep 0.05; done; {HEAD}; echo a", go.display());
         script(&tree, "run", &wait);
-        let limits = Cgi { processes_max: 1, ..Cgi::new(PathBuf::new()) };
-        let stage = Stage::impatient(driver, &tree, limits);
+        let stage = Stage::impatient(driver, &tree, "processes = 1");
         let mut first = stage.connect();
         first.send(request("GET /tool/run")).unwrap();
         std::thread::sleep(Duration::from_millis(300));
@@ -163,7 +156,7 @@ fn a_full_line_is_answered_503() {
             assert_eq!(text(&client.response().unwrap()), "a\n");
         }
         drop(waiting);
-        assert_eq!(stage.stop().cgi_refused, 2);
+        assert_eq!(stage.counts().refused, 2);
     });
 }
 
@@ -172,12 +165,7 @@ fn a_request_does_not_wait_in_line_for_ever() {
     on_both_drivers(|driver| {
         let tree = tree();
         script(&tree, "run", "trap '' TERM; sleep 1000");
-        let limits = Cgi {
-            processes_max: 1,
-            timeout: Duration::from_millis(500),
-            ..Cgi::new(PathBuf::new())
-        };
-        let stage = Stage::with(driver, &tree, limits);
+        let stage = Stage::with(driver, &tree, "processes = 1, timeout = 0.5");
         let mut clients = [stage.connect(), stage.connect()];
         for client in &mut clients {
             client.send(request("GET /tool/run")).unwrap();

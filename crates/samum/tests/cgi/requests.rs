@@ -5,19 +5,15 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use testkit::request;
 
-use crate::stage::{Stage, on_both_drivers, script, text, tree};
-use samum::config::Cgi;
+use crate::stage::{Counts, Stage, on_both_drivers, script, text, tree};
 
 #[test]
 fn a_program_is_told_the_request() {
     on_both_drivers(|driver| {
         let tree = tree();
         script(&tree, "sub/env", "printf 'Content-Type: text/plain\\n\\n'; pwd; echo \"$#\"; env");
-        let environment = vec![
-            ("EXTRA".to_owned(), "1 2".to_owned()),
-            ("PATH".to_owned(), "/usr/bin:/bin".to_owned()),
-        ];
-        let stage = Stage::with(driver, &tree, Cgi { environment, ..Cgi::new(PathBuf::new()) });
+        let keys = "environment = { EXTRA = '1 2', PATH = '/usr/bin:/bin' }";
+        let stage = Stage::with(driver, &tree, keys);
         let response =
             stage.ask("GET /tool/sub/env/x%20y/?a=b&c+-d\nX-A: 1\nProxy: evil\nX_B: evil");
         let mut lines = text(&response).lines();
@@ -30,8 +26,6 @@ fn a_program_is_told_the_request() {
         assert_eq!(lines.next(), Some("0"), "no arguments");
         let mut lines: Vec<_> = lines.filter(|line| !line.starts_with("PWD=")).collect();
         lines.sort_unstable();
-        let testkit::Address::Tcp(address) = &stage.address else { unreachable!() };
-        let port = format!("SERVER_PORT={}", address.port());
         let version = format!("SERVER_SOFTWARE=samum/{}", env!("CARGO_PKG_VERSION"));
         let root = tree.path().display();
         let (documents, file) =
@@ -62,7 +56,7 @@ fn a_program_is_told_the_request() {
                 &file,
                 "SCRIPT_NAME=/tool/sub/env",
                 "SERVER_NAME=test",
-                &port,
+                "SERVER_PORT=80",
                 "SERVER_PROTOCOL=HTTP/1.1",
                 &version,
             ]
@@ -118,7 +112,7 @@ fn a_program_is_found_beneath_its_directory_or_not_at_all() {
         assert_eq!(stage.ask("TRACE /tool/sub/run").status, 405);
         stage.wait_for_log("/tool/lost: it or its interpreter does not exist");
         stage.wait_for_log("/tool/noexec: it cannot be executed");
-        assert_eq!(stage.stop().cgi_started, 6);
+        assert_eq!(stage.counts().started, 6);
     });
 }
 
@@ -228,7 +222,6 @@ fn a_body_in_chunks_is_collected_first() {
         let mut client = stage.connect();
         client.send(request(chunked) + "1\r\nx\r\n").unwrap();
         drop(client);
-        let stats = stage.stop();
-        assert_eq!((stats.cgi_started, stats.cgi_refused), (19, 1));
+        stage.expect(Counts { started: 19, refused: 1, ..Counts::default() });
     });
 }

@@ -1,33 +1,16 @@
-//! A server in this process, with programs at `/tool/` and files at `/`.
+//! A server with programs at `/tool/` and files at `/`.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::fmt::Write as _;
 use core::time::Duration;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
-use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::process::Command;
 
-use ring::{Choice, Ring};
-use samum::Stats;
-use samum::config::{Action, Address, Cgi, Config, Files, Log, Route, Server, Tuning};
-use samum::crowd::Crowd;
-use samum::serving::Snapshot;
-use samum::session::Http1;
-use samum::worker::{Parts, Worker};
-use testkit::{Client, Response, Tree, request};
+use rustix::process::Signal;
+use testkit::{Client, Response, Server, Tree, request};
 
-use crate::common::{SOON, wait_until};
-
-/// Runs a test on both drivers.
-pub(crate) fn on_both_drivers(test: impl Fn(Choice)) {
-    for driver in [Choice::Uring, Choice::Epoll] {
-        eprintln!("driver: {driver:?}");
-        test(driver);
-    }
-}
+pub(crate) use crate::common::on_both_drivers;
+use crate::common::{SAMUM, SOON, wait_until};
 
 /// A directory with programs in `cgi` and files in `www`.
 pub(crate) fn tree() -> Tree {
@@ -43,95 +26,57 @@ pub(crate) fn script(tree: &Tree, name: &str, text: &str) {
 
 /// The server.
 pub(crate) struct Stage {
-    pub(crate) address: testkit::Address,
-    stop: Arc<AtomicBool>,
-    log: Arc<Mutex<Vec<String>>>,
-    worker: Option<JoinHandle<()>>,
-    stats: Receiver<Stats>,
+    pub(crate) server: Server,
+}
+
+/// The numbers of programs that the server has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) started: u64,
+    pub(crate) failed: u64,
+    pub(crate) killed: u64,
+    pub(crate) refused: u64,
 }
 
 impl Stage {
     /// Serves the tree.
-    pub(crate) fn new(driver: Choice, tree: &Tree) -> Self {
-        Self::with(driver, tree, Cgi::new(PathBuf::new()))
+    pub(crate) fn new(driver: &str, tree: &Tree) -> Self {
+        Self::with(driver, tree, "")
     }
 
-    /// The same with these limits.
-    pub(crate) fn with(driver: Choice, tree: &Tree, limits: Cgi) -> Self {
-        Self::start(driver, tree, limits, Tuning::default())
+    /// The same with these keys of `cgi`.
+    pub(crate) fn with(driver: &str, tree: &Tree, keys: &str) -> Self {
+        Self::start(driver, tree, keys, 30)
     }
 
     /// The same for clients that leave: one that has closed its side may still want its response, but not
     /// for long.
-    pub(crate) fn impatient(driver: Choice, tree: &Tree, limits: Cgi) -> Self {
-        let tuning = Tuning { timeout_send: Duration::from_secs(1), ..Tuning::default() };
-        Self::start(driver, tree, limits, tuning)
+    pub(crate) fn impatient(driver: &str, tree: &Tree, keys: &str) -> Self {
+        Self::start(driver, tree, keys, 1)
     }
 
-    fn start(driver: Choice, tree: &Tree, limits: Cgi, tuning: Tuning) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let files = Files { root: tree.path().join("www"), rules: Default::default() };
-        let listen = vec![Address::Ip(address)];
-        let server = Server { tuning, ..Server::default() };
-        let mut config = Config::of_directory(files, listen, Log::default(), server);
-        let cgi = Cgi { root: tree.path().join("cgi"), ..limits };
-        let route =
-            Route { path: "/tool/".to_owned(), action: Action::Cgi(cgi), ..Route::default() };
-        config.sites[0].routes.push(route);
-        let snapshot = Arc::new(Snapshot::new(&config).unwrap());
-        let (reader, writer) = std::io::pipe().unwrap();
-        let log = Arc::new(Mutex::new(Vec::new()));
-        let lines = Arc::clone(&log);
-        thread::spawn(move || {
-            for line in BufReader::new(reader).split(b'\n') {
-                let Ok(line) = line else { return };
-                let line = String::from_utf8_lossy(&line).into_owned();
-                eprintln!("{line}");
-                lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
-            }
-        });
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let (tell, stats) = channel();
-        let worker = thread::spawn(move || {
-            let ring = Ring::new(driver).unwrap();
-            let open =
-                |path: &std::path::PathBuf| ring.adopt_file(fs::File::open(path).unwrap().into());
-            let parts = Parts {
-                listeners: vec![ring.adopt_socket(listener.into())],
-                roots: snapshot.roots().iter().map(open).collect(),
-                snapshot,
-                crowd: Crowd::new(1000),
-                page_cache: Arc::default(),
-                descriptors_max: 100,
-                access: None,
-                notes: Some(ring.adopt_file(writer.into())),
-                ring,
-            };
-            let mut worker = Worker::<Http1>::new(parts).unwrap();
-            let step = Duration::from_millis(20);
-            while !stopped.load(Ordering::Relaxed) {
-                let until = worker.ring().now() + step;
-                worker.turn(Some(until)).unwrap();
-            }
-            worker.shut_down();
-            let until = worker.ring().now() + Duration::from_secs(2);
-            while !worker.has_shut_down() && worker.ring().now() < until {
-                worker.turn(Some(until)).unwrap();
-            }
-            worker.end();
-            let _ = tell.send(worker.stats());
-            let until = worker.ring().now() + Duration::from_secs(1);
-            worker.write_logs(until);
-        });
-        let address = testkit::Address::Tcp(address);
-        Self { address, stop, log, worker: Some(worker), stats }
+    fn start(driver: &str, tree: &Tree, keys: &str, timeout_send: u64) -> Self {
+        let root = tree.path().display();
+        let mut cgi = format!("directory = '{root}/cgi'");
+        if !keys.is_empty() {
+            write!(cgi, ", {keys}").unwrap();
+        }
+        let config = format!(
+            "[server]\nthreads = 1\ndriver = '{driver}'\ntimeout-send = {timeout_send}\n\
+             [[site]]\nlisten = ['127.0.0.1:0']\n\
+             [[site.route]]\nfiles = '{root}/www'\n\
+             [[site.route]]\npath = '/tool/'\ncgi = {{ {cgi} }}\n\
+             [[site.route]]\npath = '/metrics'\nmetrics = true\n"
+        );
+        tree.write("samum.toml", config.as_str());
+        let mut command = Command::new(SAMUM);
+        command.args(["serve", "--config"]).arg(tree.path().join("samum.toml"));
+        Self { server: Server::spawn(&mut command).expect("the server starts") }
     }
 
     /// A connection.
     pub(crate) fn connect(&self) -> Client {
-        let mut client = Client::connect(&self.address).unwrap();
+        let mut client = Client::connect(&self.server.address()).unwrap();
         client.set_limit(Duration::from_secs(30));
         client
     }
@@ -154,36 +99,36 @@ impl Stage {
         client.response().unwrap_or_else(|error| panic!("no response to {head:?}: {error}"))
     }
 
-    /// The lines for the operator so far.
-    pub(crate) fn log(&self) -> Vec<String> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     /// Waits for a line for the operator that contains `text`.
     #[track_caller]
     pub(crate) fn wait_for_log(&self, text: &str) {
-        let is_there = wait_until(SOON, || self.log().iter().any(|line| line.contains(text)));
-        assert!(is_there, "no {text:?} in {:?}", self.log());
+        let line = self.server.wait_for_stderr(text, SOON);
+        assert!(line.is_some(), "no {text:?} in {:#?}", self.server.stderr());
     }
 
-    /// Shuts the server down, and returns its counters.
-    pub(crate) fn stop(mut self) -> Stats {
-        self.shut_down();
-        self.stats.recv_timeout(SOON).expect("the worker has ended")
+    /// The numbers of programs so far.
+    pub(crate) fn counts(&self) -> Counts {
+        let response = self.ask("GET /metrics");
+        let number = |event: &str| {
+            let name = format!("samum_cgi_programs_total{{event=\"{event}\"}} ");
+            let value = text(&response).lines().find_map(|line| line.strip_prefix(&name[..]));
+            value.expect("it is shown").parse().expect("a number")
+        };
+        let (started, failed) = (number("started"), number("failed"));
+        Counts { started, failed, killed: number("killed"), refused: number("refused") }
     }
 
-    fn shut_down(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(worker) = self.worker.take() {
-            let result = worker.join();
-            assert!(thread::panicking() || result.is_ok(), "the worker has panicked");
-        }
+    /// Waits until these are the numbers of programs.
+    #[track_caller]
+    pub(crate) fn expect(&self, expected: Counts) {
+        let is_so = wait_until(SOON, || self.counts() == expected);
+        assert!(is_so, "{:?} and not {expected:?}", self.counts());
     }
-}
 
-impl Drop for Stage {
-    fn drop(&mut self) {
-        self.shut_down();
+    /// Shuts the server down: running programs have the time of responses.
+    pub(crate) fn terminate(&mut self) {
+        self.server.signal(Signal::TERM).unwrap();
+        assert!(self.server.wait(Duration::from_secs(60)).unwrap().success());
     }
 }
 
