@@ -165,7 +165,8 @@ impl Snapshot {
     }
 
     /// Prepares the configuration that replaces this one. Listeners at the same address keep their numbers,
-    /// and what clients have used of their limits stays used.
+    /// what clients have used of their limits stays used, and programs that run count against the limits of
+    /// their directories, unless these were changed.
     ///
     /// # Errors
     ///
@@ -173,8 +174,24 @@ impl Snapshot {
     pub fn successor(&self, config: &Config) -> Result<Self, String> {
         let numbers =
             self.addresses.iter().map(|(number, address)| (Endpoint::of(address), *number));
-        let next = Self::numbered(config, &numbers.collect(), self.listeners.len())?;
+        let mut next = Self::numbered(config, &numbers.collect(), self.listeners.len())?;
+        next.keep_programs(self);
         Ok(Self { limiter: Arc::clone(&self.limiter), ..next })
+    }
+
+    /// Takes over the directories of programs that are the same as before.
+    fn keep_programs(&mut self, before: &Self) {
+        let mut kept: HashMap<_, Vec<_>> = HashMap::new();
+        for programs in before.routes.iter().filter_map(|entry| entry.programs.as_ref()) {
+            kept.entry(programs.mount()).or_default().push(programs);
+        }
+        for programs in self.routes.iter_mut().filter_map(|entry| entry.programs.as_mut()) {
+            let Some(candidates) = kept.get_mut(programs.mount()) else { continue };
+            let same = candidates.iter().position(|candidate| candidate.is_same(programs));
+            if let Some(place) = same {
+                *programs = Arc::clone(candidates.swap_remove(place));
+            }
+        }
     }
 
     /// `numbers` has the listeners that exist; others get numbers from `next` on.
@@ -564,4 +581,38 @@ fn documents_of(site: &Site) -> Option<PathBuf> {
         }
         _ => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+    use crate::config::Cgi;
+
+    #[test]
+    fn programs_count_against_their_limits_after_a_reload_unless_these_were_changed() {
+        let route = |path: &str, timeout| Route {
+            path: path.to_owned(),
+            action: Action::Cgi(Cgi {
+                timeout: Duration::from_secs(timeout),
+                ..Cgi::new("/srv/cgi".into())
+            }),
+            ..Route::default()
+        };
+        let mut config = Config::default();
+        config.sites[0].routes = vec![route("/a", 1), route("/b", 1), route("/c", 1)];
+        let before = Snapshot::new(&config).unwrap();
+        config.sites[0].routes = vec![route("/b", 1), route("/b", 1), route("/c", 2)];
+        let after = before.successor(&config).unwrap();
+        let programs = |snapshot: &Snapshot, index: usize| {
+            Arc::clone(snapshot.routes[index].programs.as_ref().unwrap())
+        };
+        let all: Vec<_> = (0..3).map(|index| programs(&before, index)).collect();
+        let is_kept = (0..3).map(|index| {
+            let programs = programs(&after, index);
+            all.iter().position(|before| Arc::ptr_eq(before, &programs))
+        });
+        assert_eq!(is_kept.collect::<Vec<_>>(), [Some(1), None, None]);
+    }
 }

@@ -53,7 +53,7 @@ const BUSY_PAUSES: [Duration; 3] =
 pub(crate) struct Directory {
     pub(crate) config: Cgi,
     /// The path of its route with a slash at the end.
-    pub(crate) mount: Box<[u8]>,
+    mount: Box<[u8]>,
     /// The directory of the files of its site, if it has some.
     documents: Option<PathBuf>,
     state: Mutex<State>,
@@ -129,6 +129,18 @@ impl Directory {
             state: Mutex::default(),
             work: Condvar::new(),
         })
+    }
+
+    /// The path of its route with a slash at the end.
+    pub(crate) fn mount(&self) -> &[u8] {
+        &self.mount
+    }
+
+    /// Returns whether the other one has the same programs and the same limits.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.config == other.config
+            && self.mount == other.mount
+            && self.documents == other.documents
     }
 
     /// Queues an order, with a thread for it unless there are enough. Returns false if the line is full, or

@@ -223,7 +223,7 @@ impl Programs {
         {
             environment.set_content_length(length);
         }
-        let name = [&directory.mount, path].concat();
+        let name = [directory.mount(), path].concat();
         let is_directory = path.ends_with(b"/");
         let path = path.strip_suffix(b"/").unwrap_or(path).to_vec();
         let key = self.programs.insert(Program {
