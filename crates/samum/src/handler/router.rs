@@ -355,7 +355,8 @@ impl Router {
         let circumstances = Circumstances {
             client: client_of(shell, request, &serving),
             server_name: "localhost",
-            port: address.and_then(Address::port),
+            // Port 0 is one that the kernel has chosen.
+            port: address.and_then(Address::port).filter(|port| *port != 0),
         };
         match self.programs.find(shell, request, directory, rest, &circumstances, wish) {
             Found::Now(answer) => {
@@ -423,12 +424,17 @@ impl Router {
         let found = match normalize(path, &mut name) {
             Ok(()) => {
                 let place = serving.place(site, &name);
-                match place.route.filter(|id| serving.programs(*id).is_some()) {
-                    Some(id) => {
+                let id = place.route.filter(|id| serving.programs(*id).is_some());
+                let guard = id.and_then(|id| serving.guard(id));
+                match (id, guard.map_or(Ok(()), |guard| admit(shell, request, &serving, guard))) {
+                    (None, _) => self.find_path(shell, request, serving, site, &name),
+                    (Some(_), Err(refusal)) => {
+                        Found::Now(Answer { serving, place, what: What::Refused(refusal) })
+                    }
+                    (Some(id), Ok(())) => {
                         let handed_over = Some((wish, count));
                         self.find_program(shell, request, serving, place, id, &name, handed_over)
                     }
-                    None => self.find_path(shell, request, serving, site, &name),
                 }
             }
             Err(error) => Found::Now(Answer { serving, place, what: What::Error(error.status()) }),

@@ -35,7 +35,7 @@ pub(crate) struct Environment(Vec<(OsString, OsString)>);
 /// The facts about a request that are not in its head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Circumstances<'a> {
-    /// The address of the client; `None` if it came by a Unix socket.
+    /// The address of the client; `None` if it came by a Unix socket. The port is 0 if it is not known.
     pub(crate) client: Option<SocketAddr>,
     /// The name of the server, for requests that name no host.
     pub(crate) server_name: &'a str,
@@ -86,8 +86,10 @@ impl Environment {
         all.set("REDIRECT_STATUS", b"200");
         all.set("REMOTE_ADDR", client);
         all.set("REMOTE_HOST", client);
-        if let Some(client) = circumstances.client {
-            all.set("REMOTE_PORT", client.port().to_string().as_bytes());
+        if let Some(port) =
+            circumstances.client.map(|client| client.port()).filter(|port| *port != 0)
+        {
+            all.set("REMOTE_PORT", port.to_string().as_bytes());
         }
         all.set("REQUEST_METHOD", head.method.as_bytes());
         all.set("REQUEST_SCHEME", b"http");

@@ -140,6 +140,7 @@ fn a_client_has_an_address_or_came_by_a_unix_socket() {
     for (client, expected) in [
         (Some("[2001:db8::1]:5"), &["2001:db8::1", "2001:db8::1", "5"][..]),
         (Some("[::ffff:192.0.2.1]:5"), &["192.0.2.1", "192.0.2.1", "5"]),
+        (Some("192.0.2.1:0"), &["192.0.2.1", "192.0.2.1"]),
         (None, &["unix:", "unix:"]),
     ] {
         let client = client.map(|client| client.parse().unwrap());
