@@ -11,7 +11,7 @@ use core::net::Ipv6Addr;
 use std::collections::{BTreeMap, HashMap};
 
 use http::Head;
-use rustc_hash::FxBuildHasher;
+use foldhash::fast::RandomState;
 
 /// The maximum length of a name: 255 bytes on the wire of DNS. Longer hosts have no site.
 const NAME_BYTES_MAX: usize = 253;
@@ -27,9 +27,8 @@ pub(crate) struct Hosts {
     default: SiteId,
     /// True if all requests go to one site.
     is_one_site: bool,
-    /// The names, and the names with the port of the listener: as clients send them. Only the
-    /// configuration has keys here, so the hash needs no secret.
-    usual: HashMap<Box<[u8]>, SiteId, FxBuildHasher>,
+    /// The names, and the names with the port of the listener: as clients send them.
+    usual: HashMap<Box<[u8]>, SiteId, RandomState>,
     /// The root of a tree of names: `org` is a child of the root, and `example` a child of `org`.
     names: Name,
 }

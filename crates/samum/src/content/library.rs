@@ -12,6 +12,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 
+use foldhash::fast::RandomState;
 use ring::Time;
 
 use super::open_files::OpenFiles;
@@ -62,7 +63,7 @@ pub(super) struct Library {
 /// The cached resources of one tree.
 #[derive(Debug, Default)]
 struct Shelf {
-    cached: HashMap<Path, Rc<Resource>>,
+    cached: HashMap<Path, Rc<Resource>, RandomState>,
     /// The paths of `cached` in order, so that those below a directory are neighbors.
     in_order: BTreeSet<Path>,
     outdated: Vec<Outdated>,
