@@ -21,7 +21,7 @@ const LOOK_ALONE: Duration = Duration::from_millis(50);
 /// the processor to memory that the disk has written.
 pub const JUST_READ: Duration = Duration::from_millis(100);
 
-/// What can confirm a look.
+/// The means to confirm a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Witness {
     /// `cachestat(2)`.

@@ -69,7 +69,7 @@ pub struct Pace {
     upwards: bool,
 }
 
-/// What happened since the last judgement.
+/// The sums since the last judgement.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     busy: Duration,
@@ -127,7 +127,7 @@ impl Pace {
         self.window / self.chunk()
     }
 
-    /// Whether one more chunk may be in flight. If nothing has begun or ended for a second, what is in flight may
+    /// Returns whether one more chunk may be in flight. If nothing has begun or ended for a second, what is in flight may
     /// never end, and does not count.
     #[must_use]
     pub fn has_room(&self, now: Duration) -> bool {
@@ -135,7 +135,7 @@ impl Pace {
             || now.saturating_sub(self.now) >= STALLED
     }
 
-    /// Whether the kernel may read ahead of streams.
+    /// Returns whether the kernel may read ahead of streams.
     #[must_use]
     pub const fn readahead(&self) -> bool {
         self.harmless >= self.constants.readahead

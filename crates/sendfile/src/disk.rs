@@ -78,9 +78,9 @@ pub struct Disk {
     holders: Rc<Holders>,
     inodes: Inodes,
     page_cache: Arc<PageCache>,
-    /// What streams leave in the page cache that is not to stay there.
+    /// The ranges that streams leave in the page cache and that are not to stay there.
     trails: Rc<Trails>,
-    /// Whether a timer is set for them.
+    /// True if a timer is set for them.
     sweeps: bool,
     /// By file system.
     abilities: HashMap<u64, Abilities>,
@@ -177,7 +177,7 @@ enum Operation {
     Discard {
         _dropping: Option<Dropping>,
     },
-    /// What streams have left in the page cache is dropped from it.
+    /// Ranges that streams have left in the page cache are discarded.
     Sweep,
     /// Pages of such a range are dropped.
     Leave {
@@ -214,7 +214,7 @@ impl Read {
         self.offset..self.offset + self.len
     }
 
-    /// What its owner is told when it takes too long.
+    /// The result for its owner if it takes too long.
     fn late(&self) -> ReadDone {
         ReadDone {
             owner: self.owner,
@@ -256,7 +256,7 @@ pub(crate) struct ReadRequest<'a> {
 pub(crate) struct Begun {
     /// Bytes asked for.
     pub(crate) len: u64,
-    /// Whether the next read of the same range should wait for the end of this one: to the kernel's
+    /// True if the next read of the same range should wait for the end of this one: to the kernel's
     /// readahead, where it is used, two splices at once look like a file read at random.
     pub(crate) alone: bool,
 }
@@ -287,7 +287,7 @@ pub struct ReadDone {
     pub(crate) len: u64,
     pub(crate) policy: Policy,
     pub(crate) result: io::Result<Data>,
-    /// What the read has left in the page cache, until the stream lets go of it.
+    /// Some if the read has left pages in the page cache that are not to stay there.
     pub(crate) trail: Option<Held>,
 }
 
@@ -400,20 +400,20 @@ impl Disk {
         self.pool.count() - self.pool.available()
     }
 
-    /// Whether a read could begin now.
+    /// Returns whether a read could begin now.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.has_room_beside(0, 0)
     }
 
-    /// Whether a read could begin now with so many buffers and pipes set aside.
+    /// Returns whether a read could begin now with so many buffers and pipes set aside.
     fn has_room_beside(&self, buffers: usize, pipes: usize) -> bool {
         self.reads.taken() < self.config.depth
             && self.pool.available() > buffers
             && (self.config.pipes == 0 || self.pipes.available() > pipes)
     }
 
-    /// Whether streams wait for a buffer or a pipe, and not only for a read in flight to end: time
+    /// Returns whether streams wait for a buffer or a pipe, and not only for a read in flight to end: time
     /// for [`next_holder`](Self::next_holder) to [`reclaim`](crate::Stream::reclaim).
     #[must_use]
     pub fn is_starved(&self) -> bool {
@@ -453,7 +453,7 @@ impl Disk {
         self.line.first(|device, wait| self.may_begin(device, wait) || self.refuses(device))
     }
 
-    /// Whether a read may begin on a device. Its pace is for streams that go on.
+    /// Returns whether a read may begin on a device. Its pace is for streams that go on.
     fn may_begin(&self, device: Device, wait: Wait) -> bool {
         let has_room = |pace: &Pace| pace.has_room(since_start(self.now));
         self.reads.may_begin(device, self.now)
@@ -466,13 +466,13 @@ impl Disk {
         pace.map_or(pace::CHUNK_MIN, Pace::chunk)
     }
 
-    /// Whether a stream stands in line and there is room for a read of it.
+    /// Returns whether a stream stands in line and there is room for a read of it.
     #[must_use]
     pub fn has_turn(&self) -> bool {
         !self.line.is_empty() && self.has_room() && self.first_waiting().is_some()
     }
 
-    /// Whether a read of a device fails at once.
+    /// Returns whether a read of a device fails at once.
     fn refuses(&self, device: Device) -> bool {
         let patience = self.config.patience;
         patience.is_some_and(|patience| self.reads.refuses(device, self.now, patience))
@@ -554,13 +554,13 @@ impl Disk {
         }
     }
 
-    /// Whether the kernel's readahead may be used on a file: its disk is fast. On a slow disk every stream
+    /// Returns whether the kernel's readahead may be used on a file: its disk is fast. On a slow disk every stream
     /// would wait for the readahead of the others.
     pub(crate) fn may_read_ahead(&self, file: &File) -> bool {
         self.paces.get(&Device::of(file.dev())).is_some_and(Pace::readahead)
     }
 
-    /// Whether a read can leave its pages to be dropped later: it is a splice.
+    /// Returns whether a read can leave its pages to be dropped later: it is a splice.
     pub(crate) fn may_leave(&self, file: &File, takes: Takes) -> bool {
         takes == Takes::Files && self.abilities.get(&file.dev()).is_some_and(|one| one.splice)
     }
@@ -700,7 +700,7 @@ impl Disk {
         ring.submit(op, self.config.token_base + key.to_bits());
     }
 
-    /// Take the completion of an operation of this disk. `None` means that no stream waits for it.
+    /// Takes the completion of an operation of this disk. `None` means that no stream waits for it.
     ///
     /// # Panics
     ///
@@ -788,7 +788,7 @@ impl Disk {
         read.file.end_read(&read.range(), read.readahead);
     }
 
-    /// Whether a failure says that the file system cannot read in this way, and there is another
+    /// Returns whether a failure says that the file system cannot read in this way, and there is another
     /// way.
     fn learns(&mut self, read: &Read, error: &io::Error) -> bool {
         let abilities = self.abilities.entry(read.file.dev()).or_default();
@@ -820,7 +820,7 @@ impl Disk {
         }
     }
 
-    /// Whether this completion is of an operation of this disk, to be given to
+    /// Returns whether this completion is of an operation of this disk, to be given to
     /// [`handle`](Self::handle).
     #[must_use]
     pub const fn owns(&self, token: Token) -> bool {
@@ -833,7 +833,7 @@ const fn since_start(now: Time) -> Duration {
     Duration::from_nanos(now.as_nanos())
 }
 
-/// How often reads are looked at for late ones while streams stand in line.
+/// The interval at which late reads are looked for while streams stand in line.
 const LOOK: Duration = Duration::from_secs(1);
 /// The tokens of a disk's operations are as many as there are keys of a slab.
 const KEYS: Token = 1 << 56;

@@ -139,7 +139,7 @@ pub(crate) enum Readahead {
     Far,
 }
 
-/// How residency can be told on the file's file system.
+/// The way in which residency can be told on the file's file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Telling {
     /// `cachestat` says no, `RWF_NOWAIT` says yes.
@@ -156,7 +156,7 @@ enum Telling {
 }
 
 impl File {
-    /// Take a regular file, with what `statx(2)` says of it.
+    /// Makes a file of the descriptor of a regular file and what `statx(2)` says of it.
     #[must_use]
     pub fn new(fd: Fd, stat: &Stat) -> Self {
         Self {
@@ -180,12 +180,12 @@ impl File {
         file
     }
 
-    /// Whether it has been told which file system it is on.
+    /// Returns whether it has been told which file system it is on.
     pub(crate) fn is_introduced(&self) -> bool {
         self.introduced.get()
     }
 
-    /// Tell it the magic number of its file system; `None` if that cannot be known.
+    /// Tells it the magic number of its file system; `None` if that cannot be known.
     pub(crate) fn introduce(&self, magic: Option<u64>) {
         self.introduced.set(true);
         match magic {
@@ -195,7 +195,7 @@ impl File {
         }
     }
 
-    /// Note that `sendfile(2)` refuses it: from now on nothing of it counts as resident, so it is
+    /// Notes that `sendfile(2)` refuses it: from now on nothing of it counts as resident, so it is
     /// read.
     pub(crate) fn cannot_be_sent(&self) {
         self.telling.set(Telling::Nothing);
@@ -280,7 +280,7 @@ impl File {
         blocks_of(range).try_fold(0, |sum: u64, number| Some(sum.wrapping_add(self.drops(number)?)))
     }
 
-    /// Tell the kernel which readahead to use, unless it has been told.
+    /// Tells the kernel which readahead to use, unless it has been told.
     pub(crate) fn advise(&self, ring: &Ring, readahead: Readahead) {
         if self.readahead.replace(Some(readahead)) == Some(readahead) {
             return;
@@ -291,7 +291,7 @@ impl File {
         }
     }
 
-    /// Count the bytes from `offset` on, at most `len`, that can be sent without the disk. 0 means
+    /// Counts the bytes from `offset` on, at most `len`, that can be sent without the disk. 0 means
     /// that a read is needed (which also finds the end of a truncated file).
     ///
     /// `look`: whether to look at blocks of which nothing is known. For a stream that reads from the
@@ -411,7 +411,7 @@ impl File {
         cached.ok()
     }
 
-    /// Look exactly, at the whole block if that can be remembered.
+    /// Looks exactly, at the whole block if that can be remembered.
     fn look(&self, ring: &Ring, offset: u64, len: u64, now: Time, drops: u64) -> u64 {
         let number = offset / BLOCK;
         let start = number * BLOCK;

@@ -21,7 +21,7 @@ impl Owner {
     }
 }
 
-/// What a stream waits for.
+/// The read that a stream waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wait {
     /// The first read of a file. It passes streams that go on: they are large, and an index page is not.

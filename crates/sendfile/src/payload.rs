@@ -65,13 +65,13 @@ impl Piece {
         }
     }
 
-    /// Whether [`bytes`](Self::bytes) may be asked for.
+    /// Returns whether [`bytes`](Self::bytes) may be asked for.
     #[must_use]
     pub const fn is_memory(&self) -> bool {
         !matches!(self, Self::Pipe(_) | Self::File(_))
     }
 
-    /// Whether it is the result of a read.
+    /// Returns whether it is the result of a read.
     pub(crate) const fn is_read(&self) -> bool {
         matches!(self, Self::Disk(..) | Self::Pipe(_))
     }

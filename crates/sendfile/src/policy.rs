@@ -18,8 +18,8 @@ pub enum Caching {
     /// transport has taken it, or as soon as no packet refers to it, tried for a minute; what a dropped
     /// [`Disk`](crate::Disk) has not got to is left to the kernel.
     Never,
-    /// What is requested often stays: as much as fits ([`PageCache`](crate::PageCache)). It is decided
-    /// when a stream comes to the range, for the whole range, which counts as one request.
+    /// The files that are requested most often stay, as many as fit ([`PageCache`](crate::PageCache)). This
+    /// is decided when a stream comes to the range, for the whole range, which counts as one request.
     #[default]
     Popular,
     /// Everything stays. The kernel decides for how long: it reclaims pages first that were used once.
@@ -41,7 +41,7 @@ pub enum Caching {
 #[repr(Rust, packed)]
 pub struct Window {
     bytes: u32,
-    /// How often the window is halved for a peer that takes bytes as slowly as expected.
+    /// The number of times that the window is halved for a peer that takes bytes as slowly as expected.
     halvings: u8,
 }
 

@@ -164,7 +164,7 @@ const COUNTERS_MAX: u64 = 1 << 20;
 /// The counts are halved after so many requests for each counter. Less often follows a site that changes too
 /// slowly; more often does not tell files apart (simulated: see the tests).
 const REQUESTS_PER_COUNTER: usize = 2;
-/// How often the cutoff is set.
+/// The number of requests after which the cutoff is set again.
 const REQUESTS_PER_CUTOFF: usize = 64;
 /// The fraction of the page cache that a request may be for.
 const SHARE: u64 = 8;

@@ -84,11 +84,11 @@ pub struct FileSource {
     released: u64,
     /// Some exactly when the transport was blocked at the last settling, and `held` is not 0.
     holding: Option<Holding>,
-    /// What the last reads leave in the page cache although it is not to stay there, until nothing is promised.
+    /// The trail of the last reads if they leave pages that are not to stay, until nothing is promised.
     trail: Option<Rc<Trail>>,
     /// A position in the stream, and when it was sent; from there on the peer's pace is judged.
     mark: Option<(u64, Time)>,
-    /// Whether the peer takes bytes faster than its [window](Window::paced) expects.
+    /// True if the peer takes bytes faster than its [window](Window::paced) expects.
     is_fast: bool,
     /// Some once a promise has failed.
     failure: Option<Failure>,
@@ -189,7 +189,7 @@ impl FileSource {
         self.promises.push_back(Promise::new(file, at, range, policy));
     }
 
-    /// Whether reads are in flight: the owner's name must stay valid until they have ended.
+    /// Returns whether reads are in flight: the owner's name must stay valid until they have ended.
     #[must_use]
     pub const fn is_reading(&self) -> bool {
         self.reading > 0
@@ -260,7 +260,7 @@ impl FileSource {
         }
     }
 
-    /// Whether a stream that has nothing to send may read. If sent bytes fill the window, the
+    /// Returns whether a stream that has nothing to send may read. If sent bytes fill the window, the
     /// transport will release them, and then there is room again.
     fn may_read(&self, queue: &OutQ<Piece>) -> bool {
         let window = self.promises.front().map_or(0, |promise| promise.limit(self.is_fast));

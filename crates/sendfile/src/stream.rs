@@ -19,7 +19,7 @@ use crate::transport::{Drained, Takes, Transport};
 /// between its turns its data leaves the processor's caches.
 const TURN_BYTES: u64 = 1024 * 1024 + 64 * 1024;
 
-/// How a pump ended.
+/// The end of a pump.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The transport has taken and released everything, and holds nothing back.
@@ -35,7 +35,7 @@ pub enum Progress {
     Waiting,
     /// The turn is over, and there is more to do: pump again after the others.
     More,
-    /// What was promised cannot be sent: close the connection. Nothing was sent in its place.
+    /// Promised bytes cannot be sent: close the connection. Nothing was sent in its place.
     Failed(Failure),
 }
 
@@ -96,13 +96,13 @@ impl Stream {
         self.queue.sent()
     }
 
-    /// Whether the transport has taken everything promised, and refers to none of it any more.
+    /// Returns whether the transport has taken everything promised, and refers to none of it any more.
     #[must_use]
     pub const fn is_drained(&self) -> bool {
         self.queue.is_drained() && self.queue.released() == self.queue.promised()
     }
 
-    /// Whether reads are in flight: the owner's name must stay valid until they have ended.
+    /// Returns whether reads are in flight: the owner's name must stay valid until they have ended.
     #[must_use]
     pub const fn is_reading(&self) -> bool {
         self.files.is_reading()

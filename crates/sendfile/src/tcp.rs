@@ -31,7 +31,7 @@ pub struct KernelTcp {
     writable: Option<Key>,
     /// Some exactly while the socket is sent bytes at a rate.
     rate: Option<Box<Rate>>,
-    /// Whether the socket has been told to send whole packets only.
+    /// True if the socket has been told to send whole packets only.
     corked: bool,
     takes: Takes,
 }

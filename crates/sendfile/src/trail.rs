@@ -88,12 +88,12 @@ impl Trail {
         self.file.kept() != self.kept
     }
 
-    /// Notes that the stream reads up to `end`.
+    /// Notes that the stream reads up to `end`, until the result is dropped.
     pub(crate) fn hold(self: &Rc<Self>, end: u64) -> Held {
         Held { trail: Rc::clone(self), end }
     }
 
-    /// What is to be discarded now up to `end`.
+    /// The range that is to be discarded now, up to `end`.
     fn left(&self, end: u64, tries: u32) -> Left {
         let start = self.start.max(self.discarded.get().saturating_sub(AGAIN));
         let (file, kept) = (Rc::clone(&self.file), self.kept);

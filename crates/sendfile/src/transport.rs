@@ -39,7 +39,7 @@ pub trait Transport {
     /// The pieces that [`drain`](Self::drain) may find in the queue.
     fn takes(&self) -> Takes;
 
-    /// Whether plain bytes can be exchanged: a handshake comes before that, if the transport has one.
+    /// Returns whether plain bytes can be exchanged: a handshake comes before that, if the transport has one.
     /// Until it is complete, the connection has the time of one request head, whatever bytes come. An
     /// open transport stays open.
     fn is_open(&self) -> bool {
@@ -71,7 +71,7 @@ pub trait Transport {
     /// The socket can take bytes again. Drain afterwards.
     fn handle_writable(&mut self);
 
-    /// Whether the socket was full when it was last tried, and has not said otherwise.
+    /// Returns whether the socket was full when it was last tried, and has not said otherwise.
     fn is_blocked(&self) -> bool;
 
     /// The position in the stream up to which the peer has acknowledged its bytes, as far as that
@@ -95,7 +95,7 @@ pub trait Transport {
     /// The peer has ended its side: nothing more will be received.
     fn handle_end(&mut self);
 
-    /// Whether the peer has ended its side.
+    /// Returns whether the peer has ended its side.
     fn has_ended(&self) -> bool;
 
     /// Ends our side: the peer sees the end of the stream once everything has left.

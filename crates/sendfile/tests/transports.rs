@@ -224,7 +224,7 @@ impl Setup {
         self.world.evict(name);
     }
 
-    /// Whether no stream and no read holds a buffer.
+    /// Returns whether no stream and no read holds a buffer.
     fn all_buffers_are_free(&self) -> bool {
         self.disk.buffers_lent() == 0
     }

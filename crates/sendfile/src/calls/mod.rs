@@ -164,9 +164,9 @@ struct Lines {
     receives: VecDeque<Call>,
     /// Some exactly while the ring waits for the socket to have something to read.
     readable: Option<Key>,
-    /// Whether a send has left in part.
+    /// True if a send has left in part.
     is_broken: bool,
-    /// Whether it is among [`Calls::turns`].
+    /// True if it is among [`Calls::turns`].
     has_turn: bool,
 }
 
@@ -220,7 +220,7 @@ impl Calls {
         Socket(self.sockets.insert_with(new))
     }
 
-    /// Whether a socket has not been closed.
+    /// Returns whether a socket has not been closed.
     #[must_use]
     pub fn is_open(&self, socket: Socket) -> bool {
         self.sockets.get(socket.0).is_some()

@@ -1,4 +1,4 @@
-//! What calls are given, and what they answer.
+//! The values that calls take, and those that they answer with.
 
 use core::ops::Range;
 use std::io;
@@ -112,13 +112,13 @@ pub struct Done {
     pub call: Call,
     /// The call, as the caller named it.
     pub token: Token,
-    /// What it brought.
+    /// Its result.
     pub outcome: Outcome,
-    /// Whether more completions of this call will come. Its name is of no use otherwise.
+    /// True if more completions of this call will come. Its name is of no use otherwise.
     pub more: bool,
 }
 
-/// What a call has brought.
+/// The result of a call.
 #[derive(Debug)]
 pub enum Outcome {
     /// Of [`Calls::send`](crate::Calls::send).

@@ -67,7 +67,7 @@ struct Line {
 }
 
 impl Line {
-    /// Whether bytes of the peer have not been received.
+    /// Returns whether bytes of the peer have not been received.
     fn has_more(&self) -> bool {
         !self.is_closed && !self.is_reset && self.received.len() < self.incoming.len()
     }
