@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::message::Place;
-use super::{Access, Action, Address, FileRules, HeaderRule, Limits, Log, Pattern, Server};
+use super::{
+    Access, Action, Address, FileRules, HeaderRule, Limits, Log, Pattern, Server, UnixSocket,
+};
 
 /// What the files say.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub(super) struct SiteDraft {
     pub(super) place: Place,
     pub(super) name: Option<String>,
     pub(super) listen: Vec<(Address, Place)>,
+    /// Those at which proxies send headers of the PROXY protocol.
+    pub(super) proxy_protocol: Vec<Address>,
     pub(super) hosts: Vec<(String, Place)>,
     /// The place at which it is said to be a default site.
     pub(super) default: Option<Place>,
@@ -31,6 +35,14 @@ pub(super) struct SiteDraft {
     pub(super) log_place: Place,
     pub(super) shared: Shared,
     pub(super) routes: Vec<RouteDraft>,
+}
+
+/// What they say of an address, in a table.
+#[derive(Debug, Default)]
+pub(super) struct AddressDraft {
+    pub(super) address: Option<Address>,
+    pub(super) socket: UnixSocket,
+    pub(super) proxy_protocol: bool,
 }
 
 /// What they say of a route.
@@ -86,6 +98,7 @@ impl SiteDraft {
             place,
             name: None,
             listen: Vec::new(),
+            proxy_protocol: Vec::new(),
             hosts: Vec::new(),
             default: None,
             log: Log::default(),

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 use sendfile::Window;
 
-use super::draft::{Draft, RouteDraft, Shared, SiteDraft};
+use super::draft::{AddressDraft, Draft, RouteDraft, Shared, SiteDraft};
 use super::message::{Notes, Place};
 use super::node::{Node, Table};
 use super::value::{self, quoted};
 use super::{
     Action, Address, Cgi, ErrorFormat, Files, HeaderRule, Limits, Log, LogFormat, LogTarget,
-    Redirect, Route, Server, Site, Symlinks, UnixSocket, rule, suggest,
+    Redirect, Route, Server, Site, Symlinks, rule, suggest,
 };
 
 /// A key that is read into an `R`, and written from a `W`.
@@ -274,13 +274,19 @@ const SITE: &[Key<SiteDraft, Site>] = &[
         read: |site, node, notes| {
             let read =
                 |node: Node<'_>, notes: &mut Notes| Some((read_address(node, notes)?, node.place));
-            site.listen = node.list(notes, read).unwrap_or_default();
+            for ((address, proxy_protocol), place) in node.list(notes, read).unwrap_or_default() {
+                if proxy_protocol {
+                    site.proxy_protocol.push(address.clone());
+                }
+                site.listen.push((address, place));
+            }
             if node.is_empty_list() {
                 notes.error(node.place, "expected at least one address");
             }
         },
         write: |site| {
-            let all: Vec<_> = site.listen.iter().map(address_text).collect();
+            let text = |address| address_text(address, site.proxy_protocol.contains(address));
+            let all: Vec<_> = site.listen.iter().map(text).collect();
             Some(format!("[{}]", all.join(", ")))
         },
     },
@@ -714,15 +720,32 @@ const SHARED: &[Key<Shared, Route>] = &[
 ];
 
 /// The keys of a Unix socket in `listen`.
-const LISTEN: &[Key<UnixSocket>] = &[
+const LISTEN: &[Key<AddressDraft>] = &[
+    Key {
+        name: "address",
+        kind: "address",
+        default: "none; it or `unix` is needed",
+        example: r#""0.0.0.0:80""#,
+        doc: "`ADDRESS:PORT`, as without a table.",
+        read: |draft, node, notes| match node.text(value::address, notes) {
+            Some(Address::Unix(_)) => {
+                notes.error(node.place, "expected ADDRESS:PORT; write `unix`")
+            }
+            address => draft.address = address,
+        },
+        write: |draft| match draft.address {
+            Some(Address::Ip(ip)) => Some(quoted(&ip.to_string())),
+            _ => None,
+        },
+    },
     Key {
         name: "unix",
         kind: "path",
-        default: "none; it is needed",
+        default: "none; it or `address` is needed",
         example: r#""/run/samum/http.sock""#,
-        doc: "The path of the socket.",
-        read: |socket, node, notes| set(&mut socket.path, node.file(notes)),
-        write: |socket| Some(path_text(&socket.path)),
+        doc: "The path of a Unix socket.",
+        read: |draft, node, notes| set(&mut draft.socket.path, node.file(notes)),
+        write: |draft| draft.address.is_none().then(|| path_text(&draft.socket.path)),
     },
     Key {
         name: "mode",
@@ -730,8 +753,8 @@ const LISTEN: &[Key<UnixSocket>] = &[
         default: "0777 less the umask",
         example: r#""660""#,
         doc: "The permissions of the socket. Users with write permission can connect.",
-        read: |socket, node, notes| socket.mode = node.text(value::mode, notes),
-        write: |socket| socket.mode.map(|mode| quoted(&format!("{mode:03o}"))),
+        read: |draft, node, notes| draft.socket.mode = node.text(value::mode, notes),
+        write: |draft| draft.socket.mode.map(|mode| quoted(&format!("{mode:03o}"))),
     },
     Key {
         name: "owner",
@@ -739,18 +762,29 @@ const LISTEN: &[Key<UnixSocket>] = &[
         default: "the user of the server",
         example: r#""www-data:www-data""#,
         doc: "The user and the group that will own the socket.",
-        read: |socket, node, notes| {
+        read: |draft, node, notes| {
             if let Some(owner) = node.text(value::owner, notes) {
-                (socket.user, socket.group) = owner;
+                (draft.socket.user, draft.socket.group) = owner;
             }
         },
-        write: |socket| {
+        write: |AddressDraft { socket, .. }| {
             let user = socket.user.as_deref().unwrap_or_default();
             match &socket.group {
                 Some(group) => Some(quoted(&format!("{user}:{group}"))),
                 None => socket.user.as_deref().map(quoted),
             }
         },
+    },
+    Key {
+        name: "proxy-protocol",
+        kind: "`true` or `false`",
+        default: "`false`",
+        example: "true",
+        doc: "Trusted proxies send a header of the PROXY protocol, version 1 or 2, in front of each connection. \
+              A connection of theirs without one is closed, and so is one of others with one. Sites that \
+              share an address must agree.",
+        read: |draft, node, notes| set(&mut draft.proxy_protocol, node.flag(notes)),
+        write: |draft| draft.proxy_protocol.then(|| "true".to_owned()),
     },
 ];
 
@@ -1063,19 +1097,33 @@ fn require(table: Table<'_>, name: &str, title: &str, notes: &mut Notes) {
     }
 }
 
-fn read_address(node: Node<'_>, notes: &mut Notes) -> Option<Address> {
+/// Reads an address, and whether proxies send headers there.
+fn read_address(node: Node<'_>, notes: &mut Notes) -> Option<(Address, bool)> {
     if node.is_table() {
-        let mut socket = UnixSocket::default();
+        let mut draft = AddressDraft::default();
         let table = node.table(notes)?;
-        read_keys(&mut socket, LISTEN, "listen", table, notes);
-        require(table, "unix", "listen", notes);
-        return Some(Address::Unix(socket));
+        read_keys(&mut draft, LISTEN, "listen", table, notes);
+        let is_ip = table.has("address");
+        if !is_ip {
+            require(table, "unix", "listen", notes);
+        }
+        for key in ["unix", "mode", "owner"].into_iter().filter(|key| is_ip && table.has(key)) {
+            notes.error(table.place, format!("`{key}` is for Unix sockets; `address` is none"));
+        }
+        let address = if is_ip { draft.address? } else { Address::Unix(draft.socket) };
+        return Some((address, draft.proxy_protocol));
     }
-    let address = node.text(value::address, notes)?;
-    let Address::Unix(mut socket) = address else { return Some(address) };
-    socket.path =
-        node.join(socket.path.to_str()?).map_err(|why| notes.error(node.place, why)).ok()?;
-    Some(Address::Unix(socket))
+    let address = match node.text(value::address, notes)? {
+        Address::Unix(mut socket) => {
+            socket.path = node
+                .join(socket.path.to_str()?)
+                .map_err(|why| notes.error(node.place, why))
+                .ok()?;
+            Address::Unix(socket)
+        }
+        address => address,
+    };
+    Some((address, false))
 }
 
 fn read_log(node: Node<'_>, notes: &mut Notes) -> Option<LogTarget> {
@@ -1137,11 +1185,19 @@ fn inline_text<R, W>(keys: &'static [Key<R, W>], from: &W) -> String {
     format!("{{ {} }}", all.join(", "))
 }
 
-fn address_text(address: &Address) -> String {
-    match address {
-        Address::Ip(ip) => quoted(&ip.to_string()),
-        Address::Unix(socket) => inline_text(LISTEN, socket),
-    }
+fn address_text(address: &Address, proxy_protocol: bool) -> String {
+    let draft = match address {
+        Address::Ip(ip) if !proxy_protocol => return quoted(&ip.to_string()),
+        Address::Ip(_) => AddressDraft {
+            address: Some(address.clone()),
+            proxy_protocol,
+            ..AddressDraft::default()
+        },
+        Address::Unix(socket) => {
+            AddressDraft { address: None, socket: socket.clone(), proxy_protocol }
+        }
+    };
+    inline_text(LISTEN, &draft)
 }
 
 /// The text of a path, which came from a string of TOML.
@@ -1202,7 +1258,7 @@ pub(super) fn sections() -> Vec<Section> {
              `limits` and `errors` are merged, and `headers` are added to those of the site.",
             rows(SHARED),
         ),
-        section("listen", "A Unix socket, as an element of `listen`.", rows(LISTEN)),
+        section("listen", "An address, as an element of `listen`.", rows(LISTEN)),
         section("log", "The table `log`.", rows(LOG)),
         section("limits", "The table `limits`.", rows(LIMITS)),
         section("headers", "An element of `headers`.", rows(HEADER)),

@@ -52,7 +52,7 @@ fn site_of(draft: SiteDraft) -> Site {
     Site {
         name: name.unwrap_or_else(|| "default".to_owned()),
         listen: draft.listen.into_iter().map(|(address, _)| address).collect(),
-        proxy_protocol: Vec::new(),
+        proxy_protocol: draft.proxy_protocol,
         hosts: draft.hosts.into_iter().map(|(host, _)| host).collect(),
         is_default: draft.default.is_some(),
         log: draft.log,

@@ -318,6 +318,8 @@ fn mistakes_are_explained() {
         (site("listen = [':80', '0.0.0.0:80']"), "0.0.0.0:80 is listed twice"),
         (site("listen = [{ mode = '660' }]"), "`listen` needs the key `unix`"),
         (site("listen = [{ unix = 's', mode = 'rw' }]"), "expected three octal digits"),
+        (site("listen = [{ address = ':80', mode = '660' }]"), "`mode` is for Unix sockets"),
+        (site("listen = [{ address = 'unix:s' }]"), "expected ADDRESS:PORT"),
         (
             site("listen = [{ unix = 's', mode = '600' }, 'unix:s']"),
             "another mode or owner at samum/a.toml:2",
@@ -535,6 +537,20 @@ fn probable_mistakes_are_warnings() {
     }
 }
 
+#[test]
+fn an_address_says_whether_proxies_send_headers() {
+    let text = "[[site]]\nlisten = [{ address = ':80', proxy-protocol = true }, ':81', \
+                { unix = 's', proxy-protocol = true }, { address = ':82' }]\n[[site.route]]\nfiles = 'x'\n";
+    let read = config;
+    let config = read(text);
+    let site = &config.sites[0];
+    assert_eq!(site.listen.len(), 4);
+    assert_eq!(site.proxy_protocol, [site.listen[0].clone(), site.listen[2].clone()]);
+    let printed = to_toml(&config);
+    assert!(printed.contains(r#"{ address = "0.0.0.0:80", proxy-protocol = true }"#), "{printed}");
+    assert_eq!(read(&printed).sites, config.sites);
+}
+
 /// A file in which a table of the documentation has one line more.
 fn with_line(section: &str, name: &str, line: &str) -> String {
     let inline = |key: &str, more: &str| with_route(&format!("{key} = {{ {more}{line} }}"));
@@ -554,7 +570,7 @@ fn with_line(section: &str, name: &str, line: &str) -> String {
             with_route(&format!("{line}\n{}\n{path}", if is_action { "" } else { "files = 'x'" }))
         }
         "listen" => {
-            let unix = needed("unix", "unix = 's'");
+            let unix = if name == "address" { String::new() } else { needed("unix", "unix = 's'") };
             format!("[[site]]\nlisten = [{{ {unix}{line} }}]\n[[site.route]]\nfiles = 'x'\n")
         }
         "log" => format!(
