@@ -167,17 +167,6 @@ const FAMILIES: &[Family] = &[
         help: "Times that accepting stopped because descriptors or memory ran out.",
         samples: &[("", |stats| stats.descriptor_shortages)],
     },
-    Family {
-        name: "samum_cgi_programs_total",
-        kind: Kind::Counter,
-        help: "Requests for programs: started; a faulty response, or none in time; stopped; refused.",
-        samples: &[
-            ("event=\"started\"", |stats| stats.cgi_started),
-            ("event=\"failed\"", |stats| stats.cgi_failed),
-            ("event=\"killed\"", |stats| stats.cgi_killed),
-            ("event=\"refused\"", |stats| stats.cgi_refused),
-        ],
-    },
 ];
 
 /// A family of histograms of requests.
