@@ -76,13 +76,35 @@ fn a_directory_that_is_removed_and_made_again_is_followed() {
         let server = serve(driver, &site, &[]);
         assert_eq!(version(&server), b"first");
         fs::remove_dir_all(&site).unwrap();
-        assert!(wait_until(SOON, || ask(&server, "GET /version.txt").status == 404));
-        let said = server.wait_for_stderr("the rest of the old directory", SOON);
-        assert!(said.is_some_and(|line| line.contains("any more")), "{:?}", server.stderr());
+        let status = || ask(&server, "GET /version.txt").status;
+        assert!(wait_until(SOON, || status() == 404));
+        assert!(wait_until(SOON, || status() == 503));
+        let said = server.wait_for_stderr("requests for its files get a 503", SOON);
+        assert!(said.is_some_and(|line| line.contains("no longer")), "{:?}", server.stderr());
         tree.write("site/version.txt", "second");
         assert!(wait_until(SOON, || version(&server) == b"second"));
         assert!(server.wait_for_stderr(SAID, SOON).is_some());
-        assert_eq!(server.stderr().iter().filter(|line| line.contains("any more")).count(), 1);
+        assert_eq!(server.stderr().iter().filter(|line| line.contains("no longer")).count(), 1);
+    });
+}
+
+#[test]
+fn a_directory_that_is_moved_away_is_unavailable_until_it_is_back() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("site/version.txt", "first");
+        let (site, away) = (tree.path().join("site"), tree.path().join("away"));
+        let server = serve(driver, &site, &["--threads", "2"]);
+        assert_eq!(version(&server), b"first");
+        for _ in 0..2 {
+            fs::rename(&site, &away).unwrap();
+            let ask = || ask(&server, "GET /version.txt");
+            assert!(wait_until(SOON, || ask().status == 503));
+            assert!(ask().header("Retry-After").is_some());
+            fs::rename(&away, &site).unwrap();
+            assert!(wait_until(SOON, || ask().status == 200));
+            assert_eq!(version(&server), b"first");
+        }
+        assert!(server.wait_for_stderr("exists again: serving it", SOON).is_some());
     });
 }
 

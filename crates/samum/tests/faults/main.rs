@@ -12,6 +12,7 @@ mod disk;
 mod listeners;
 mod log;
 mod memory;
+mod reloads;
 mod signals;
 
 use std::io::Read as _;
