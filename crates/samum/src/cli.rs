@@ -69,7 +69,8 @@ const SERVE_ABOUT: &str = "Serve a directory, or the sites of a configuration fi
     No request waits while another reads from the disk: files in the page cache are sent by \
     sendfile(2), others are read in the background. On SIGTERM or SIGINT the server accepts no more \
     connections, completes the responses that it has begun (within 30 seconds), and exits with 0; on a \
-    second signal it exits at once. SIGHUP and SIGUSR1 reopen the access log after it was renamed.";
+    second signal it exits at once. SIGHUP and SIGUSR1 reopen the access logs after they \
+    were renamed; with --config, SIGHUP loads the configuration again, too.";
 
 const RELOAD_ABOUT: &str = "Have a running server load its configuration again.\n\n\
     The server checks the whole configuration before it serves any of it. If there is an error, the command \

@@ -6,7 +6,6 @@
 use core::time::Duration;
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender, TrySendError};
@@ -15,7 +14,7 @@ use std::time::Instant;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Uid, geteuid};
 
-use crate::config::{Address, UnixSocket};
+use crate::config::UnixSocket;
 use crate::listen::{self, SocketFile};
 use crate::reload::Reply;
 
@@ -47,14 +46,13 @@ pub fn default_path() -> PathBuf {
 }
 
 /// Opens the control socket.
-pub(crate) fn open(path: &Path) -> Result<(UnixListener, Option<SocketFile>), String> {
+pub(crate) fn open(path: &Path) -> Result<(UnixListener, SocketFile), String> {
     if path.parent() == Some(Path::new(DIRECTORY)) {
         // If it fails, the socket cannot be made, which is the error to report.
         let _ = std::fs::create_dir(DIRECTORY);
     }
     let socket = UnixSocket { path: path.to_owned(), mode: Some(MODE), user: None, group: None };
-    let (mut sockets, file) = listen::open(&Address::Unix(socket), 1, BACKLOG)?;
-    let socket: OwnedFd = sockets.swap_remove(0);
+    let (socket, file) = listen::open_one(&socket, BACKLOG)?;
     let listener = UnixListener::from(socket);
     listener
         .set_nonblocking(false)

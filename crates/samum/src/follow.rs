@@ -165,8 +165,12 @@ impl Roots {
         replace: impl FnOnce(&[Root]) -> Result<Vec<Root>, String>,
     ) -> Result<(), String> {
         let mut state = self.lock();
-        state.roots = replace(&state.roots)?;
+        let next = replace(&state.roots)?;
+        let before = core::mem::replace(&mut state.roots, next);
         self.start_threads(&mut state);
+        // Without the lock, for to close a directory may sleep.
+        drop(state);
+        drop(before);
         Ok(())
     }
 
@@ -256,8 +260,10 @@ impl Roots {
         };
         let Some(place) = state.roots.get_mut(index).filter(is_it) else { return Ok(false) };
         self.workers.replace_root(index, (!new.is_lost).then_some(&new.directory))?;
-        *place = new;
+        let before = core::mem::replace(place, new);
         self.start_threads(&mut state);
+        drop(state);
+        drop(before);
         Ok(true)
     }
 }

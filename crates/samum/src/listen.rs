@@ -111,6 +111,14 @@ pub(crate) fn answers(address: &SocketAddrUnix) -> bool {
     })
 }
 
+/// Opens a Unix socket that is not used through a ring: if it is in use, another server has it.
+pub(crate) fn open_one(unix: &UnixSocket, backlog: i32) -> Result<(OwnedFd, SocketFile), String> {
+    let owner = Owner { user: None, group: None };
+    let (mut sockets, file) = open_unix(unix, &owner, 1, backlog)
+        .map_err(|error| explain(&Address::Unix(unix.clone()), error))?;
+    Ok((sockets.swap_remove(0), file))
+}
+
 /// Tries again for [`IN_USE_MAX`] if the address is in use.
 fn insist<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     let deadline = Instant::now() + IN_USE_MAX;

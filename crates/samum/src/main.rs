@@ -19,7 +19,7 @@ fn main() -> ExitCode {
                 if serve.config.is_none() {
                     return server::run(&loaded.config);
                 }
-                server::run_reloadable(&loaded, Box::new(move || serve.load()))
+                server::run_reloadable(loaded, Box::new(move || serve.load()))
             })
         }
         Command::Check { file } => check(&file),
@@ -40,8 +40,11 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // If standard error is closed, the exit code alone reports the error.
-            let _ = io::stderr().write_all(&samum::message(&error));
+            // An error in a file has several lines.
+            for line in error.lines() {
+                // If standard error is closed, the exit code alone reports the error.
+                let _ = io::stderr().write_all(&samum::message(line));
+            }
             ExitCode::FAILURE
         }
     }

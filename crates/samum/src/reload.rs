@@ -302,6 +302,7 @@ impl Reloader {
             ("threads", now.threads != next.threads),
             ("driver", now.driver != next.driver),
             ("control", now.control != next.control),
+            ("error-format", now.error_format != next.error_format),
             ("max-connections", now.tuning.connections_max != next.tuning.connections_max),
         ];
         let changed = all.into_iter().filter(|(_, is_other)| *is_other);

@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -73,7 +74,8 @@ const WORKERS_PER_CORE: usize = 4;
 ///
 /// A message for the operator.
 pub fn run(config: &Config) -> Result<(), String> {
-    serve(config, None)
+    set_format(config.server.error_format);
+    serve(config.server.clone(), Snapshot::new(config)?, None)
 }
 
 /// Serves a configuration until a signal stops it, and the one that the source reads at each reload.
@@ -81,17 +83,22 @@ pub fn run(config: &Config) -> Result<(), String> {
 /// # Errors
 ///
 /// A message for the operator.
-pub fn run_reloadable(loaded: &Loaded, source: Source) -> Result<(), String> {
-    serve(&loaded.config, Some((source, loaded.digest.clone().unwrap_or_default())))
+pub fn run_reloadable(loaded: Loaded, source: Source) -> Result<(), String> {
+    set_format(loaded.config.server.error_format);
+    let server = loaded.config.server.clone();
+    serve(server, Snapshot::new(&loaded.config)?, Some((source, loaded)))
 }
 
-fn serve(config: &Config, source: Option<(Source, String)>) -> Result<(), String> {
-    set_format(config.server.error_format);
+fn serve(
+    server: Server,
+    snapshot: Snapshot,
+    source: Option<(Source, Loaded)>,
+) -> Result<(), String> {
     let limit = raise_descriptor_limit();
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let Server { threads, tuning, .. } = &config.server;
+    let Server { threads, tuning, .. } = &server;
     let threads = *threads;
-    let snapshot = Arc::new(Snapshot::new(config)?);
+    let snapshot = Arc::new(snapshot);
     let room = room(limit, threads, &snapshot, source.is_some())?;
     // One directory and one listener of each worker are among WORKER_DESCRIPTORS.
     let beyond = room.max.saturating_sub(Room::needed(1, 1, threads));
@@ -114,7 +121,7 @@ fn serve(config: &Config, source: Option<(Source, String)>) -> Result<(), String
             worker.push(socket);
         }
     }
-    let control = open_control_socket(config, source.is_some())?;
+    let control = open_control_socket(server.control.as_deref(), source.is_some())?;
     // Before any thread starts, so that no signal meets its default action.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
         .map_err(|error| format!("cannot catch signals: {error}"))?;
@@ -126,7 +133,8 @@ fn serve(config: &Config, source: Option<(Source, String)>) -> Result<(), String
     let page_cache = Arc::new(PageCache::new(memory::limit() / 4 * 3));
     let (mut workers, inboxes) = Workers::new(threads);
     let metrics = Metrics::new(threads);
-    metrics.note_load(source.as_ref().map(|(_, digest)| &digest[..]), SystemTime::now());
+    let digest = source.as_ref().and_then(|(_, loaded)| loaded.digest.as_deref());
+    metrics.note_load(digest, SystemTime::now());
     let (started, starts) = mpsc::channel();
     // Not by `join`: a thread whose calls on a dead disk are under way in the kernel's workers does not
     // end before they do.
@@ -141,7 +149,7 @@ fn serve(config: &Config, source: Option<(Source, String)>) -> Result<(), String
                 .map(|(log, file)| Ok((log.clone(), duplicate(file)?)))
                 .collect::<Result<_, String>>()?,
             metrics: (Arc::clone(&metrics), number),
-            config: config.clone(),
+            driver: server.driver,
             crowd: Arc::clone(&crowd),
             page_cache: Arc::clone(&page_cache),
             descriptors,
@@ -173,7 +181,10 @@ fn serve(config: &Config, source: Option<(Source, String)>) -> Result<(), String
     if let Some(driver) = driver {
         let plural = if threads == 1 { "" } else { "s" };
         let what = match &source {
-            Some((_, digest)) => format!("the configuration {digest} ({})", summary(&snapshot)),
+            Some((_, loaded)) => {
+                let digest = loaded.digest.as_deref().unwrap_or_default();
+                format!("the configuration {digest} ({})", summary(&snapshot))
+            }
             None => {
                 let roots = snapshot.roots().iter().map(|path| path.display().to_string());
                 roots.collect::<Vec<_>>().join(", ")
@@ -197,19 +208,21 @@ fn serve(config: &Config, source: Option<(Source, String)>) -> Result<(), String
     let (reopen, requests) = mpsc::sync_channel(1);
     let logs = Arc::new(OpenLogs::new(snapshot.logs()));
     let reopened = Arc::clone(&logs);
-    let reopening = move || requests.iter().for_each(|()| reopen_logs(&reopened.list(), &reopener));
+    let reopening = move || {
+        requests.iter().for_each(|is_wanted| reopen_logs(&reopened.list(), &reopener, is_wanted));
+    };
     spawn("log", reopening)?;
 
     let (reload, reloads) = mpsc::sync_channel(RELOADS_MAX);
     let mut wishes = Wishes { reopen, reload: None };
     // Without a source nothing receives.
     let reloads = source.is_some().then_some(reloads);
-    if let (Some((source, _)), Some(reloads)) = (source, reloads) {
+    if let (Some((source, loaded)), Some(reloads)) = (source, reloads) {
         wishes.reload = Some(reload.clone());
         let reloader = Reloader {
             source,
             served: snapshot,
-            server: config.server.clone(),
+            server,
             workers: Arc::clone(&workers),
             roots,
             socket_files: Arc::clone(&socket_files),
@@ -219,10 +232,14 @@ fn serve(config: &Config, source: Option<(Source, String)>) -> Result<(), String
             metrics,
             before: Vec::new(),
         };
-        spawn("reload", move || reloader.run(&reloads))?;
+        spawn("reload", move || {
+            // With 100,000 routes it has much memory, which takes a while to be freed.
+            drop(loaded);
+            reloader.run(&reloads);
+        })?;
     }
     if let Some((listener, file)) = control {
-        socket_files.add(file.map(|file| (u32::MAX, file)));
+        socket_files.add([(u32::MAX, file)]);
         spawn("control", move || control_socket::serve(&listener, &reload))?;
     }
 
@@ -266,10 +283,10 @@ fn room(
 /// Opens the control socket, if the server has one: where the configuration says, or at the default path if
 /// it can be reloaded. Without the default one the server runs all the same, for there are signals.
 fn open_control_socket(
-    config: &Config,
+    path: Option<&Path>,
     is_replaceable: bool,
-) -> Result<Option<(UnixListener, Option<SocketFile>)>, String> {
-    if let Some(path) = &config.server.control {
+) -> Result<Option<(UnixListener, SocketFile)>, String> {
+    if let Some(path) = path {
         return control_socket::open(path).map(Some);
     }
     if !is_replaceable {
@@ -284,8 +301,8 @@ fn open_control_socket(
 
 /// The things that signals ask for, which threads of their own do.
 struct Wishes {
-    /// The log is to be reopened.
-    reopen: SyncSender<()>,
+    /// The logs are to be reopened; true if there should be some.
+    reopen: SyncSender<bool>,
     /// The configuration is to be loaded again, if it can be.
     reload: Option<SyncSender<Option<Reply>>>,
 }
@@ -301,7 +318,7 @@ fn obey_signals(
     for signal in signals.forever() {
         if [SIGHUP, SIGUSR1].contains(&signal) {
             // If the queue is full, the log is about to be reopened already.
-            let _ = wishes.reopen.try_send(());
+            let _ = wishes.reopen.try_send(signal == SIGUSR1 || wishes.reload.is_none());
             if signal == SIGHUP
                 && let Some(reload) = &wishes.reload
             {
@@ -323,7 +340,7 @@ fn obey_signals(
 }
 
 /// Reopens the access logs for all workers: the files may have been renamed.
-fn reopen_logs(logs: &[Log], workers: &Workers) {
+fn reopen_logs(logs: &[Log], workers: &Workers, is_wanted: bool) {
     let files = logs.iter().filter_map(|log| match &log.target {
         LogTarget::File(path) => Some((log, path)),
         LogTarget::None | LogTarget::Stdout => None,
@@ -340,7 +357,7 @@ fn reopen_logs(logs: &[Log], workers: &Workers) {
             Err(error) => say(&format!("{error}; logging continues to the old file")),
         }
     }
-    if count == 0 {
+    if count == 0 && is_wanted {
         say("there is no log file to reopen");
     }
 }
@@ -407,7 +424,7 @@ struct Seed {
     /// The open files of [`Snapshot::logs`].
     logs: Vec<(Log, OwnedFd)>,
     metrics: (Arc<Metrics>, usize),
-    config: Config,
+    driver: Choice,
     crowd: Arc<Crowd>,
     page_cache: Arc<PageCache>,
     /// Descriptors for connections and files.
@@ -452,7 +469,7 @@ impl Seed {
     }
 
     fn worker(self) -> Result<(Worker, Waker, String), String> {
-        let choice = self.config.server.driver;
+        let choice = self.driver;
         let mut ring = Ring::new(choice).map_err(|error| no_ring(choice, &error))?;
         let driver = ring.to_string();
         let waker =

@@ -458,12 +458,6 @@ impl<'a> Endpoint<'a> {
 }
 
 impl Succession {
-    /// Nothing of `before` is a part of `next`.
-    #[must_use]
-    pub fn none(before: &Snapshot, next: &Snapshot) -> Self {
-        before.succession(next, |_| None)
-    }
-
     /// For each tree of the next configuration its index in the one before, if it had it.
     pub(crate) fn trees(&self) -> &[Option<usize>] {
         &self.trees
@@ -588,7 +582,7 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
-    use crate::config::Cgi;
+    use crate::config::{Cgi, UnixSocket};
 
     #[test]
     fn programs_count_against_their_limits_after_a_reload_unless_these_were_changed() {
@@ -614,5 +608,66 @@ mod tests {
             all.iter().position(|before| Arc::ptr_eq(before, &programs))
         });
         assert_eq!(is_kept.collect::<Vec<_>>(), [Some(1), None, None]);
+    }
+
+    fn config(roots: &[(&str, &str)], listen: &[Address]) -> Config {
+        let mut config = Config::default();
+        let site = &mut config.sites[0];
+        site.listen = listen.to_vec();
+        let route = |(number, (root, index)): (usize, &(&str, &str))| {
+            let rules = FileRules { index: (*index).to_owned(), ..FileRules::default() };
+            let files = Files { root: root.into(), rules };
+            Route { path: format!("/{number}/"), action: Action::Files(files), ..Route::default() }
+        };
+        site.routes = roots.iter().enumerate().map(route).collect();
+        config
+    }
+
+    fn tcp(port: u16) -> Address {
+        Address::Ip(([127, 0, 0, 1], port).into())
+    }
+
+    fn unix(mode: u32) -> Address {
+        Address::Unix(UnixSocket { path: "/s".into(), mode: Some(mode), ..UnixSocket::default() })
+    }
+
+    #[test]
+    fn a_listener_keeps_its_number_and_no_other_gets_it() {
+        let number = |snapshot: &Snapshot, wanted: &Address| {
+            let all = snapshot.addresses().iter();
+            all.filter(|(_, address)| address == wanted).map(|(number, _)| *number).next()
+        };
+        let first = Snapshot::new(&config(&[], &[tcp(1), tcp(2), unix(0o600)])).unwrap();
+        assert_eq!([number(&first, &tcp(1)), number(&first, &tcp(2))], [Some(0), Some(1)]);
+        // In another order, and with other rights.
+        let second = first.successor(&config(&[], &[unix(0o660), tcp(3), tcp(1)])).unwrap();
+        assert_eq!([number(&second, &tcp(1)), number(&second, &tcp(3))], [Some(0), Some(3)]);
+        assert_eq!(number(&second, &unix(0o660)), Some(2));
+        let succession = first.succession(&second, |_| None);
+        assert_eq!(succession.removed(), [1]);
+        assert!(succession.removes(1) && !succession.removes(0) && !succession.removes(3));
+        let third = second.successor(&config(&[], &[tcp(2)])).unwrap();
+        assert_eq!(number(&third, &tcp(2)), Some(4));
+        assert_eq!(second.succession(&third, |_| None).removed(), [0, 2, 3]);
+        assert!(third.listener(0).is_none() && third.listener(4).is_some());
+        assert!(third.listener(5).is_none());
+    }
+
+    #[test]
+    fn trees_of_the_same_directory_with_the_same_rules_are_kept_once() {
+        let before = [("a", "i"), ("b", "i"), ("a", "j"), ("a", "i"), ("c", "i")];
+        let before = Snapshot::new(&config(&before, &[tcp(1)])).unwrap();
+        let after = [("a", "j"), ("d", "i"), ("a", "i"), ("a", "i"), ("a", "i"), ("b", "j")];
+        let after = before.successor(&config(&after, &[tcp(1)])).unwrap();
+        let same =
+            |root: usize| before.roots().iter().position(|path| *path == after.roots()[root]);
+        let succession = before.succession(&after, same);
+        assert_eq!(succession.trees(), [Some(2), None, Some(0), Some(3), None, None]);
+        assert_eq!(succession.gone(), [1, 4]);
+        let new: Vec<_> = after.new_roots(&succession).map(|root| &after.roots()[root]).collect();
+        assert_eq!(new, [Path::new("d"), Path::new("a"), Path::new("b")]);
+        // The same paths, but other directories.
+        let none = before.succession(&before, |_| None);
+        assert!(none.trees().iter().all(Option::is_none) && none.gone().len() == 5);
     }
 }

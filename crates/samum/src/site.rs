@@ -10,8 +10,8 @@
 use core::net::Ipv6Addr;
 use std::collections::{BTreeMap, HashMap};
 
-use http::Head;
 use foldhash::fast::RandomState;
+use http::Head;
 
 /// The maximum length of a name: 255 bytes on the wire of DNS. Longer hosts have no site.
 const NAME_BYTES_MAX: usize = 253;
