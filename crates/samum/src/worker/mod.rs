@@ -201,6 +201,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let config = DiskConfig {
             // Two descriptors each: half of what is left of an eighth beside loads.
             pipes: DiskConfig::default().pipes.min(parts.descriptors_max / 4),
+            // The rest of this eighth is for files that are cached, being opened, or held by responses.
+            lingering_files: DiskConfig::default().lingering_files.min(parts.descriptors_max / 4),
             patience: Some(parts.snapshot.tuning().timeout_disk),
             token_base: kind::DISK,
             ..DiskConfig::default()
