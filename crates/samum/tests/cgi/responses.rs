@@ -150,6 +150,8 @@ fn a_request_is_handed_over_to_another_path() {
         for (path, status) in [
             ("go?/missing", 404),
             ("go?/tool/missing", 404),
+            // The rules of the other route hold.
+            ("go?/closed/show", 403),
             ("go?/../x", 400),
             ("go?/%00", 400),
             ("go?/%zz", 400),

@@ -1,4 +1,4 @@
-//! A server with programs at `/tool/` and files at `/`.
+//! A server with programs at `/tool/`, the same at `/closed/` for other clients, and files at `/`.
 
 use core::fmt::Write as _;
 use core::time::Duration;
@@ -66,6 +66,7 @@ impl Stage {
              [[site]]\nlisten = ['127.0.0.1:0']\n\
              [[site.route]]\nfiles = '{root}/www'\n\
              [[site.route]]\npath = '/tool/'\ncgi = {{ {cgi} }}\n\
+             [[site.route]]\npath = '/closed/'\ncgi = '{root}/cgi'\nallow = ['192.0.2.1']\n\
              [[site.route]]\npath = '/metrics'\nmetrics = true\n"
         );
         tree.write("samum.toml", config.as_str());
