@@ -3,6 +3,8 @@
 //! The longest path wins. Among the routes of the same path those with a pattern come first, in the order
 //! of the configuration; if none of them matches and there is no other, the next shorter path is tried.
 
+use core::cmp::Ordering;
+
 use crate::config::Pattern;
 
 /// The number of a route, in the order of all routes of all sites.
@@ -23,6 +25,8 @@ pub(crate) struct Routes {
 /// The routes of one path.
 #[derive(Clone, Debug)]
 struct Node {
+    /// The [head] of the path: most comparisons of a search end there.
+    head: u64,
     path: Box<[u8]>,
     /// The routes with a pattern, in order.
     patterns: Vec<(Pattern, RouteId)>,
@@ -74,7 +78,13 @@ impl Routes {
                 }
                 let next = u32::try_from(nodes.len()).expect("fewer paths than 2³²");
                 let (patterns, above_it) = (Vec::new(), above.last().copied());
-                nodes.push(Node { path: path.into(), patterns, rest: None, above: above_it });
+                nodes.push(Node {
+                    head: head(&path),
+                    path: path.into(),
+                    patterns,
+                    rest: None,
+                    above: above_it,
+                });
                 above.push(next);
             }
             let Some(node) = nodes.last_mut() else { continue };
@@ -94,7 +104,12 @@ impl Routes {
     }
 
     fn search(&self, path: &[u8]) -> Option<RouteId> {
-        let behind = self.nodes.partition_point(|node| &*node.path <= path);
+        let head = head(path);
+        let behind = self.nodes.partition_point(|node| match node.head.cmp(&head) {
+            Ordering::Less => true,
+            Ordering::Equal => &*node.path <= path,
+            Ordering::Greater => false,
+        });
         let mut next = behind.checked_sub(1);
         while let Some(node) = next.and_then(|index| self.nodes.get(index)) {
             if node.has(path) {
@@ -107,6 +122,20 @@ impl Routes {
         }
         None
     }
+}
+
+/// The first bytes of a path behind its slash, as a number. If the numbers of two paths differ, the paths are
+/// in the same order as they.
+#[inline]
+fn head(path: &[u8]) -> u64 {
+    let behind = path.get(1..).unwrap_or_default();
+    if let Some(head) = behind.first_chunk() {
+        return u64::from_be_bytes(*head);
+    }
+    behind
+        .iter()
+        .zip([56, 48, 40, 32, 24, 16, 8])
+        .fold(0, |head, (byte, shift)| head | u64::from(*byte) << shift)
 }
 
 impl Node {
@@ -178,6 +207,22 @@ mod tests {
         assert_eq!(routes(&[]).find(b"/"), None);
         assert_eq!(routes(&[("/", None)]).all, Some(RouteId::new(0)));
         assert_eq!(routes(&[("/", Some("*"))]).all, None);
+    }
+
+    #[test]
+    fn heads_are_in_the_order_of_their_paths() {
+        let mut paths = Vec::new();
+        for text in
+            ["", "a", "a-b/", "abcdefg", "abcdefgh", "abcdefghi", "abcdefgi", "b", "\u{ff}/"]
+        {
+            paths.extend([format!("/{text}"), format!("/{text}/"), format!("/{text}\0")]);
+        }
+        for one in &paths {
+            for other in &paths {
+                let heads = head(one.as_bytes()).cmp(&head(other.as_bytes()));
+                assert!(heads.is_eq() || heads == one.cmp(other), "{one:?} {other:?}");
+            }
+        }
     }
 
     /// The rule of the module, in the simplest words.
