@@ -13,6 +13,7 @@ use crate::config::file::{self, Errors, Loaded};
 use crate::config::{Action, Config, LogTarget, Machine, Message, Thing, print};
 use crate::follow;
 use crate::listen::{self, Probe};
+use crate::serving::Snapshot;
 
 /// The result of a check that found no error.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub struct Checked {
 pub fn check(path: &Path) -> Result<Checked, Errors> {
     let mut loaded = file::load(path, &mut Machine::new()?)?;
     let mut warnings = core::mem::take(&mut loaded.warnings);
+    // A server compares some values with others when it takes the configuration.
+    Snapshot::new(&loaded.config)?;
     let errors = open_all(&loaded, &mut warnings);
     if errors.is_empty() {
         Ok(Checked { text: print::to_toml(&loaded.config), warnings })

@@ -124,3 +124,15 @@ fn the_reference_is_printed() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
     assert_eq!(text(&output.stdout), fs::read_to_string(path).unwrap());
 }
+
+#[test]
+fn a_value_that_only_the_server_compares_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let keys = "[server]\nrate-min = '1m'\n[[site]]\nlisten = ['127.0.0.1:0']\n\
+                limits = { bytes-per-connection = '1MiB/s' }\n[[site.route]]\nfiles = 'www'\n";
+    site(directory.path(), keys);
+    let output = samum(directory.path(), &["check", "samum.toml"]);
+    let shown = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{shown}");
+    assert!(shown.contains("error: ") && shown.contains("twice of rate-min"), "{shown}");
+}
