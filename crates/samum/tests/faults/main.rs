@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod attacks;
 mod clients;
 mod command_line;
 mod control_group;
