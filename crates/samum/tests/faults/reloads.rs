@@ -326,7 +326,7 @@ fn a_unix_socket_gets_other_rights_and_stays_the_same() {
 fn a_file_that_is_mounted_over_is_read() {
     let stage = Stage::new("auto", versions(), &config("", LISTEN, "one", ""));
     let (file, other) = (stage.path("samum.toml"), stage.path("other.toml"));
-    stage.tree.write("other.toml", config("", LISTEN, "two", ""));
+    stage.tree.write("other.toml", &config("", LISTEN, "two", "")[..]);
     let mounted = run("mount", &["--bind".as_ref(), other.as_os_str(), file.as_os_str()]);
     if let Err(error) = mounted {
         eprintln!("skipped: {error}");
