@@ -48,6 +48,19 @@ impl<'a> FieldSection<'a> {
         out.extend_from_slice(b"\r\n");
     }
 
+    /// Removes all lines with this name, in any case.
+    pub fn remove(&mut self, name: &[u8]) {
+        let is_it = |other: &[u8]| other.eq_ignore_ascii_case(name);
+        if self.fields().all(|(other, _)| !is_it(other)) {
+            return;
+        }
+        let mut kept = FieldSection::EMPTY;
+        for (other, value) in self.fields().filter(|(other, _)| !is_it(other)) {
+            kept.push(other, value);
+        }
+        self.0 = Cow::Owned(kept.0.into_owned());
+    }
+
     /// The lines as `(name, value)`, in their order.
     pub fn fields(&self) -> Fields<'_> {
         Fields::new(&self.0)
@@ -100,6 +113,17 @@ mod tests {
             [(b"Set-Cookie", b"a=1"), (b"X", b"padded"), (b"Set-Cookie", b"")];
         assert_eq!(lines, expected);
         assert_eq!(section.as_borrowed().into_owned(), section);
+    }
+
+    #[test]
+    fn all_lines_with_a_name_are_removed() {
+        let mut section = FieldSection::EMPTY;
+        for (name, value) in [(b"A", b"1"), (b"B", b"2"), (b"a", b"3"), (b"C", b"4")] {
+            section.push(name, value);
+        }
+        section.remove(b"X");
+        section.remove(b"a");
+        assert_eq!(section.as_bytes(), b"B: 2\r\nC: 4\r\n");
     }
 
     #[test]

@@ -54,6 +54,7 @@ statuses! {
     PartialContent = 206 "Partial Content",
     MovedPermanently = 301 "Moved Permanently",
     Found = 302 "Found",
+    SeeOther = 303 "See Other",
     NotModified = 304 "Not Modified",
     TemporaryRedirect = 307 "Temporary Redirect",
     PermanentRedirect = 308 "Permanent Redirect",
