@@ -5,14 +5,15 @@ use std::ffi::OsString;
 use std::net::ToSocketAddrs as _;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand};
 use sendfile::{Policy, Window};
 
 use crate::LogFormat;
 use crate::config::file::{self, Errors, Loaded};
 use crate::config::value::{self, Cache, Driver, Etag};
 use crate::config::{
-    Address, Config, ErrorFormat, FileRules, Files, Log, LogTarget, Machine, Proxy, Server,
+    Action, Address, Config, ErrorFormat, FileRules, Files, HeaderRule, Log, LogTarget, Machine,
+    Proxy, Route, Server, Symlinks, rule,
 };
 use crate::preload::Preload;
 
@@ -144,7 +145,7 @@ pub struct Serve {
 
     /// Serve what a configuration file says. Flags that are keys of its [server] override them, and --log
     /// and --log-format override the logs of all sites; other flags cannot be given beside it
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "listen", "index", "listing", "cache", "etag", "readahead"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = DIRECTORY_FLAGS)]
     pub config: Option<PathBuf>,
 
     /// The address to listen on: ADDRESS:PORT, with an IPv6 address in brackets, or
@@ -176,6 +177,48 @@ pub struct Serve {
     /// Prefetch at most this many bytes beyond those that a client has taken (k, m, g for KiB, MiB, GiB)
     #[arg(long, value_name = "BYTES", default_value = "2m", value_parser = value::bytes)]
     pub readahead: u64,
+
+    /// The file that is served with status 200 where there is nothing, such as /index.html of an
+    /// application of a single page
+    #[arg(long, value_name = "PATH", value_parser = rule::path)]
+    pub fallback: Option<String>,
+
+    /// Answer /a with a.html where there is no a, and redirect /a.html to /a
+    #[arg(long)]
+    pub clean_urls: bool,
+
+    /// The page for a status from 400 to 599, but 412 and 416, such as 404=/404.html. May be repeated
+    #[arg(long, value_name = "STATUS=PATH", value_parser = rule::error_page)]
+    pub errors: Vec<(u16, String)>,
+
+    /// A field that responses have, for all paths or for those that match a pattern; without a value,
+    /// a field that they do not have. May be repeated
+    #[arg(long, value_name = "[PATTERN ]NAME: VALUE", value_parser = rule::header)]
+    pub headers: Vec<HeaderRule>,
+
+    /// A media type for an extension, such as wasm=application/wasm. May be repeated
+    #[arg(long, value_name = "EXTENSION=TYPE", value_parser = rule::media_type)]
+    pub types: Vec<(String, String)>,
+
+    /// The encoding that the media types of text files name; `none` if they name none
+    #[arg(long, value_name = "NAME", default_value = "utf-8", value_parser = rule::charset)]
+    pub charset: String,
+
+    /// Serve files and directories whose names begin with a dot, too; /.well-known/ is served anyway
+    #[arg(long)]
+    pub dotfiles: bool,
+
+    /// The treatment of symbolic links
+    #[arg(long, value_enum, default_value_t)]
+    pub symlinks: Symlinks,
+
+    /// Send a.css.br, a.css.zst or a.css.gz in place of a.css to clients that understand it
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub precompressed: bool,
+
+    /// A file of redirects: on each line a path, a target, and a status (301 unless it says another)
+    #[arg(long, value_name = "FILE", long_help = REDIRECTS_HELP)]
+    pub redirects: Option<PathBuf>,
 
     /// The access log: a file to append to (reopened on SIGHUP and SIGUSR1), `-` for standard
     /// output, or `none` [default: none]
@@ -238,6 +281,27 @@ pub struct ServerFlags {
     pub rate_min: Option<u64>,
 }
 
+/// The flags that are about one directory.
+const DIRECTORY_FLAGS: [&str; 17] = [
+    "dir",
+    "listen",
+    "index",
+    "listing",
+    "cache",
+    "etag",
+    "readahead",
+    "fallback",
+    "clean_urls",
+    "errors",
+    "headers",
+    "types",
+    "charset",
+    "dotfiles",
+    "symlinks",
+    "precompressed",
+    "redirects",
+];
+
 const CACHE_HELP: &str = "Which files stay in the page cache after they were read.\n\n\
     popular: while all files that are requested fit into the memory, all of them. Then those that are requested \
     most often; the others are read in such a way that they take no place from these, as with never. So a \
@@ -257,6 +321,11 @@ const ETAG_HELP: &str = "How the ETag of a file is made. All ETags are strong: a
     restarts. Responses have no ETag before it is computed, and for files of more than 4 GiB.\n\n\
     Neither notices every write through a shared mapping (mmap) or, before Linux 6.13, two writes within one tick \
     of the kernel's clock (1 to 10 ms).";
+
+const REDIRECTS_HELP: &str = "A file of redirects. Each line has a path, a target, and a status: 301, which is the \
+    default, 302, 303, 307 or 308. The target is a path or a URL. A path that ends with /* stands for all paths \
+    below it, and :splat in its target for the rest of them; the longest such path wins. A line that begins with \
+    # is a comment.";
 
 impl Serve {
     /// Makes the configuration: reads its file, or takes the directory.
@@ -291,11 +360,26 @@ impl Serve {
             listing: self.listing,
             policy: Policy { caching: self.cache.into(), window },
             tags: self.etag.into(),
-            ..FileRules::default()
+            fallback: self.fallback.clone(),
+            clean_urls: self.clean_urls,
+            types: self.types.iter().cloned().collect(),
+            charset: (self.charset != "none").then(|| self.charset.clone()),
+            dotfiles: self.dotfiles,
+            symlinks: self.symlinks,
+            precompressed: self.precompressed,
         };
         let server = Server { threads: Machine::cores(), ..Server::default() };
         let files = Files { root: self.dir.clone(), rules };
-        Config::of_directory(files, self.listen.clone(), Log::default(), server)
+        let mut config = Config::of_directory(files, self.listen.clone(), Log::default(), server);
+        let routes = &mut config.sites[0].routes;
+        if let Some(file) = self.redirects.clone() {
+            routes.insert(0, Route { action: Action::Redirects(file), ..Route::default() });
+        }
+        for route in routes {
+            route.headers.clone_from(&self.headers);
+            route.errors = self.errors.iter().cloned().collect();
+        }
+        config
     }
 }
 

@@ -6,6 +6,7 @@ use core::num::NonZeroU64;
 use std::hash::DefaultHasher;
 use std::sync::Arc;
 
+use http::Status;
 use ring::Time;
 
 use crate::access::AddressSet;
@@ -36,6 +37,17 @@ pub(crate) enum Refusal {
     Requests(NonZeroU64),
     /// The fields of the request name different clients.
     Conflict,
+}
+
+impl Refusal {
+    /// The status of the response.
+    pub(crate) const fn status(self) -> Status {
+        match self {
+            Self::Forbidden => Status::Forbidden,
+            Self::Connections | Self::Requests(_) => Status::TooManyRequests,
+            Self::Conflict => Status::BadRequest,
+        }
+    }
 }
 
 /// Makes guards. Neighbors mostly have the same rules, and share them.

@@ -51,6 +51,11 @@ impl Pattern {
         starts_with(&rest[at..], last).then_some(captures)
     }
 
+    /// The number of its stars.
+    pub(crate) fn stars(&self) -> usize {
+        self.0.bytes().filter(|byte| *byte == b'*').count()
+    }
+
     /// The pattern as it was written.
     #[must_use]
     pub fn as_str(&self) -> &str {

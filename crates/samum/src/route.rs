@@ -1,11 +1,14 @@
 //! The choice of a request's route by its path, among the routes of a site.
 //!
-//! The longest path wins. Among the routes of the same path those with a pattern come first, in the order
-//! of the configuration; if none of them matches and there is no other, the next shorter path is tried.
+//! The longest path wins. Among the routes of the same path those with a pattern or a file of redirects come
+//! first, in the order of the configuration; if none of them matches and there is no other, the next shorter
+//! path is tried.
 
 use core::cmp::Ordering;
+use std::sync::Arc;
 
 use crate::config::Pattern;
+use crate::redirect::Redirects;
 
 /// The number of a route, in the order of all routes of all sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,12 +31,37 @@ struct Node {
     /// The [head] of the path: most comparisons of a search end there.
     head: u64,
     path: Box<[u8]>,
-    /// The routes with a pattern, in order.
-    patterns: Vec<(Pattern, RouteId)>,
-    /// The route for what no pattern matches.
+    /// The routes for some of its paths, in order.
+    some: Vec<(Matcher, RouteId)>,
+    /// The route for the others.
     rest: Option<RouteId>,
     /// The index of the longest other path that has this one.
     above: Option<u32>,
+}
+
+/// What a path must match beside the path of a route.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Matcher {
+    pub(crate) pattern: Option<Pattern>,
+    /// The file must list it.
+    pub(crate) redirects: Option<Arc<Redirects>>,
+}
+
+impl From<Option<&Pattern>> for Matcher {
+    fn from(pattern: Option<&Pattern>) -> Self {
+        Self { pattern: pattern.cloned(), redirects: None }
+    }
+}
+
+impl Matcher {
+    const fn has_all(&self) -> bool {
+        self.pattern.is_none() && self.redirects.is_none()
+    }
+
+    fn matches(&self, path: &[u8]) -> bool {
+        self.pattern.as_ref().is_none_or(|pattern| pattern.matches(path))
+            && self.redirects.as_ref().is_none_or(|redirects| redirects.find(path).is_some())
+    }
 }
 
 impl RouteId {
@@ -49,27 +77,30 @@ impl RouteId {
 }
 
 impl Routes {
-    /// Takes the paths and patterns of routes, in the order of the configuration. Of several routes with
-    /// the same path and without a pattern the first counts. A path without a slash at its end stands for
+    /// Takes the paths of routes and what paths must match, in the order of the configuration. Of several
+    /// routes with the same path that have all its paths the first counts. A path without a slash at its end stands for
     /// itself and for what is below it.
-    pub(crate) fn new<'a>(
-        routes: impl IntoIterator<Item = (&'a str, Option<&'a Pattern>, RouteId)>,
+    pub(crate) fn new<'a, M: Into<Matcher>>(
+        routes: impl IntoIterator<Item = (&'a str, M, RouteId)>,
     ) -> Self {
         let mut listed = Vec::new();
-        for (path, pattern, id) in routes {
+        for (path, matcher, id) in routes {
+            let matcher: Matcher = matcher.into();
             if !path.ends_with('/') {
-                listed.push((format!("{path}/"), pattern, id));
+                listed.push((format!("{path}/"), matcher.clone(), id));
             }
-            listed.push((path.to_owned(), pattern, id));
+            listed.push((path.to_owned(), matcher, id));
         }
-        let only =
-            if let [(path, None, id)] = &listed[..] { (path == "/").then_some(*id) } else { None };
+        let only = match &listed[..] {
+            [(path, matcher, id)] => (path == "/" && matcher.has_all()).then_some(*id),
+            _ => None,
+        };
         // Stable, so the order of the configuration remains within a path.
         listed.sort_by(|(one, ..), (other, ..)| one.cmp(other));
         let mut nodes: Vec<Node> = Vec::new();
         // The paths that have the one that is looked at.
         let mut above: Vec<u32> = Vec::new();
-        for (path, pattern, id) in listed {
+        for (path, matcher, id) in listed {
             let path = path.into_bytes();
             if nodes.last().is_none_or(|last| *last.path != *path) {
                 let has = |index: &u32| nodes[*index as usize].has(&path);
@@ -77,20 +108,21 @@ impl Routes {
                     above.pop();
                 }
                 let next = u32::try_from(nodes.len()).expect("fewer paths than 2³²");
-                let (patterns, above_it) = (Vec::new(), above.last().copied());
+                let (some, above_it) = (Vec::new(), above.last().copied());
                 nodes.push(Node {
                     head: head(&path),
                     path: path.into(),
-                    patterns,
+                    some,
                     rest: None,
                     above: above_it,
                 });
                 above.push(next);
             }
             let Some(node) = nodes.last_mut() else { continue };
-            match pattern {
-                Some(pattern) => node.patterns.push((pattern.clone(), id)),
-                None => node.rest = node.rest.or(Some(id)),
+            if matcher.has_all() {
+                node.rest = node.rest.or(Some(id));
+            } else {
+                node.some.push((matcher, id));
             }
         }
         Self { all: only, nodes }
@@ -113,7 +145,7 @@ impl Routes {
         let mut next = behind.checked_sub(1);
         while let Some(node) = next.and_then(|index| self.nodes.get(index)) {
             if node.has(path) {
-                let found = node.patterns.iter().find(|(pattern, _)| pattern.matches(path));
+                let found = node.some.iter().find(|(matcher, _)| matcher.matches(path));
                 if let Some(id) = found.map(|(_, id)| *id).or(node.rest) {
                     return Some(id);
                 }
@@ -156,6 +188,20 @@ mod tests {
         Routes::new(
             routes.map(|(id, ((path, _), pattern))| (*path, pattern.as_ref(), RouteId::new(id))),
         )
+    }
+
+    #[test]
+    fn a_file_of_redirects_has_the_paths_that_it_lists() {
+        let file = Arc::new(Redirects::parse("/a /b\n/c/* /d").unwrap());
+        let listed = Matcher { redirects: Some(file), pattern: None };
+        let all = Matcher::default();
+        let (first, second) = (RouteId::new(0), RouteId::new(1));
+        let routes = Routes::new([("/", all, second), ("/", listed.clone(), first)]);
+        for (path, expected) in [("/a", first), ("/c/x", first), ("/", second), ("/c", second)] {
+            assert_eq!(routes.find(path.as_bytes()), Some(expected), "{path}");
+        }
+        let routes = Routes::new([("/", listed, first)]);
+        assert_eq!(routes.find(b"/x"), None);
     }
 
     #[test]

@@ -10,17 +10,20 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::Head;
+use http::{Head, Status, path};
 
 use crate::client::Proxies;
 use crate::config::{
-    Access, Action, Address, Config, FileRules, Files, Limits, Log, LogTarget, Route, Site, Tuning,
+    Access, Action, Address, Config, FileRules, Files, Limits, Log, LogTarget, Pattern, Route,
+    Site, Tuning, rule,
 };
+use crate::fields::Rules;
 use crate::guard::{Guard, Guards};
 use crate::limits::Limiter;
 use crate::log::Recording;
 use crate::programs::Directory;
-use crate::route::{RouteId, Routes};
+use crate::redirect::{self, Redirects};
+use crate::route::{Matcher, RouteId, Routes};
 use crate::site::{Hosts, SiteId};
 
 /// The maximum number of trees of one directory that are compared with a tree of the next configuration. If
@@ -60,6 +63,14 @@ pub(crate) struct RouteEntry {
     programs: Option<Arc<Directory>>,
     /// The conditions on which it answers a client, if it has some.
     guard: Option<Box<Guard>>,
+    /// The rules for the fields of its responses.
+    fields: Rules,
+    /// The paths that it has, beside those of its own path.
+    matcher: Matcher,
+    /// The file that is served where it has nothing.
+    fallback: Option<Page>,
+    /// The pages for errors.
+    pages: BTreeMap<u16, Page>,
 }
 
 /// A listener as connections meet it.
@@ -85,12 +96,32 @@ pub(crate) struct Admission {
     pub(crate) proxy_protocol: bool,
 }
 
+/// A file of a route, to which requests are handed over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Page {
+    pub(crate) route: RouteId,
+    /// Its path in the tree of the route.
+    pub(crate) path: Box<[u8]>,
+}
+
 /// A directory with the rules for its files, as a worker's content needs it.
 #[derive(Clone, Debug)]
 pub(crate) struct TreeSpec {
     /// The index of its directory among [`Snapshot::roots`].
     pub(crate) root: usize,
     pub(crate) rules: Arc<FileRules>,
+    /// The path of its directory in URLs, with a slash at both ends.
+    pub(crate) prefix: Box<[u8]>,
+    pub(crate) fields: Rules,
+}
+
+impl TreeSpec {
+    /// Returns whether all responses about its files are those of another tree of the same directory.
+    fn is_served_as(&self, other: &Self) -> bool {
+        // The path is needed for the rules for fields alone.
+        let is_same_path = self.fields.is_empty() || self.prefix == other.prefix;
+        self.rules == other.rules && self.fields == other.fields && is_same_path
+    }
 }
 
 /// The parts of a configuration that are also parts of the next one.
@@ -154,12 +185,12 @@ impl Admission {
 }
 
 impl Snapshot {
-    /// Prepares a configuration.
+    /// Prepares a configuration, and reads its files of redirects.
     ///
     /// # Errors
     ///
     /// A sentence for the operator, if there is no site, or the hosts of the sites of one address are not
-    /// valid or are listed twice.
+    /// valid or are listed twice, or a rule of a route is not valid or leads to no file.
     pub fn new(config: &Config) -> Result<Self, String> {
         Self::numbered(config, &HashMap::new(), 0)
     }
@@ -219,36 +250,142 @@ impl Snapshot {
         made.add_listeners(config, numbers, next)?;
         let mut guards = Guards::default();
         let (mut roots, mut rules) = (HashMap::new(), Vec::new());
+        let mut files = HashMap::new();
         for site in &config.sites {
             let first = made.routes.len();
             made.records.push((site.name.clone(), site.log.clone()));
             for route in &site.routes {
                 made.shows_metrics |= route.action == Action::Metrics;
-                let tree = match &route.action {
-                    Action::Files(files) => Some(made.add_tree(files, &mut roots, &mut rules)),
-                    _ => None,
-                };
                 check_rate(&route.limits, &config.server.tuning)?;
-                let guard = guards.of(&site.name, route).map(Box::new);
-                let mut prefix = route.path.clone().into_bytes();
-                if !prefix.ends_with(b"/") {
-                    prefix.push(b'/');
+                let entry = made.entry(route, &mut roots, &mut rules, &mut files);
+                let mut entry =
+                    entry.map_err(|error| format!("{} {}: {error}", site.name, route.path))?;
+                entry.guard = guards.of(&site.name, route).map(Box::new);
+                if let Action::Cgi(cgi) = &route.action {
+                    let directory = Directory::new(cgi, &entry.prefix, documents_of(site));
+                    entry.programs = Some(directory);
                 }
-                let programs = match &route.action {
-                    Action::Cgi(cgi) => Some(Directory::new(cgi, &prefix, documents_of(site))),
-                    _ => None,
-                };
-                let (route, prefix) = (route.clone(), prefix.into());
-                made.routes.push(RouteEntry { route, prefix, tree, programs, guard });
+                made.routes.push(entry);
             }
-            // A route that is reached by hand-over only has no paths of its own.
-            let open = made.routes[first..].iter().zip(first..);
-            let open = open.filter(|(entry, _)| !entry.route.is_internal);
-            made.sites.push(Routes::new(open.map(|(RouteEntry { route, .. }, index)| {
-                (&route.path[..], route.pattern.as_ref(), RouteId::new(index))
-            })));
+            let open = made.routes_of(first, |entry| !entry.route.is_internal);
+            made.resolve_pages(first).map_err(|error| format!("{}: {error}", site.name))?;
+            made.sites.push(open);
         }
         Ok(made)
+    }
+
+    /// Prepares a route.
+    fn entry(
+        &mut self,
+        route: &Route,
+        roots: &mut HashMap<PathBuf, usize>,
+        rules: &mut Vec<Arc<FileRules>>,
+        files: &mut HashMap<PathBuf, Arc<Redirects>>,
+    ) -> Result<RouteEntry, String> {
+        let mut prefix = route.path.clone().into_bytes();
+        if !prefix.ends_with(b"/") {
+            prefix.push(b'/');
+        }
+        let prefix: Box<[u8]> = prefix.into();
+        // Neighbors mostly have the same rules, which are then shared.
+        let fields = match self.routes.last() {
+            Some(last) if last.route.headers == route.headers => last.fields.clone(),
+            _ => {
+                route.headers.iter().try_for_each(rule::check_header)?;
+                route.headers.iter().cloned().map(Arc::new).collect()
+            }
+        };
+        let mut matcher = Matcher { pattern: route.pattern.clone(), redirects: None };
+        let mut tree = None;
+        match &route.action {
+            Action::Files(files) => {
+                let FileRules { types, charset, .. } = &files.rules;
+                types.iter().try_for_each(|(name, value)| rule::type_of(name, value).map(drop))?;
+                charset.iter().try_for_each(|name| rule::charset(name).map(drop))?;
+                tree = Some(self.add_tree(files, prefix.clone(), fields.clone(), roots, rules));
+            }
+            Action::Redirect(to) => {
+                let stars = route.pattern.as_ref().map_or(0, Pattern::stars);
+                redirect::check_target(&to.to, stars)?;
+                redirect::status(to.status)
+                    .ok_or_else(|| format!("{} is no status of a redirect", to.status))?;
+            }
+            Action::Redirects(path) => {
+                let file = match files.get(path) {
+                    Some(file) => Arc::clone(file),
+                    None => {
+                        let file = read_redirects(path)
+                            .map_err(|error| format!("{}: {error}", path.display()))?;
+                        let file = Arc::new(file);
+                        files.insert(path.clone(), Arc::clone(&file));
+                        file
+                    }
+                };
+                matcher.redirects = Some(file);
+            }
+            Action::Cgi(_) | Action::Metrics => {}
+        }
+        let (route, pages) = (route.clone(), BTreeMap::new());
+        let (programs, guard, fallback) = (None, None, None);
+        Ok(RouteEntry { route, prefix, tree, programs, guard, fields, matcher, fallback, pages })
+    }
+
+    /// The paths of the routes from this one on that fulfil a condition.
+    fn routes_of(&self, first: usize, is_one: impl Fn(&RouteEntry) -> bool) -> Routes {
+        let routes = self.routes[first..].iter().zip(first..).filter(|(entry, _)| is_one(entry));
+        Routes::new(routes.map(|(entry, index)| {
+            (&entry.route.path[..], entry.matcher.clone(), RouteId::new(index))
+        }))
+    }
+
+    /// Finds the files to which the routes of a site hand requests over, and redirects that lead to
+    /// themselves. The first of its routes is `first`.
+    fn resolve_pages(&mut self, first: usize) -> Result<(), String> {
+        // A route that is reached by hand-over only is reached here, too.
+        let all = self.routes_of(first, |_| true);
+        let page = |path: &str, what: &str| {
+            self.page(&all, path).ok_or_else(|| format!("the {what} {path} leads to no files"))
+        };
+        let mut resolved = Vec::new();
+        for entry in &self.routes[first..] {
+            let fallback = match &entry.route.action {
+                Action::Files(files) => files.rules.fallback.as_deref(),
+                _ => None,
+            };
+            let fallback = fallback.map(|path| page(path, "fallback")).transpose()?;
+            let mut pages = BTreeMap::new();
+            for (code, path) in &entry.route.errors {
+                rule::error_status(*code)?;
+                pages.insert(*code, page(path, &format!("page for {code},"))?);
+            }
+            resolved.push((fallback, pages));
+        }
+        for (entry, index) in self.routes[first..].iter().zip(first..) {
+            if let Action::Redirect(redirect) = &entry.route.action {
+                let to = redirect.to.split(['?', '#']).next().unwrap_or_default();
+                let mut name = Vec::new();
+                // What has captures is compared with each request.
+                let is_local =
+                    !to.contains('$') && path::normalize(to.as_bytes(), &mut name).is_ok();
+                if is_local && all.find(to.as_bytes()) == Some(RouteId::new(index)) {
+                    return Err(format!("the redirect from {} leads to itself", entry.route.path));
+                }
+            }
+        }
+        for (entry, (fallback, pages)) in self.routes[first..].iter_mut().zip(resolved) {
+            (entry.fallback, entry.pages) = (fallback, pages);
+        }
+        Ok(())
+    }
+
+    /// The file that a path of a site leads to.
+    fn page(&self, all: &Routes, path: &str) -> Option<Page> {
+        let path = rule::path(path).ok()?;
+        let route = all.find(path.as_bytes())?;
+        let entry = &self.routes[route.index()];
+        let rules = &self.trees[entry.tree?].rules;
+        let rest = path.as_bytes().get(entry.prefix.len()..)?;
+        Some(Page { route, path: rules.clean_path(rest).unwrap_or(rest).into() })
     }
 
     fn add_listeners(
@@ -299,6 +436,8 @@ impl Snapshot {
     fn add_tree(
         &mut self,
         files: &Files,
+        prefix: Box<[u8]>,
+        fields: Rules,
         roots: &mut HashMap<PathBuf, usize>,
         rules: &mut Vec<Arc<FileRules>>,
     ) -> usize {
@@ -315,7 +454,7 @@ impl Snapshot {
                 Arc::clone(&rules[rules.len() - 1])
             }
         };
-        self.trees.push(TreeSpec { root, rules });
+        self.trees.push(TreeSpec { root, rules, prefix, fields });
         self.trees.len() - 1
     }
 
@@ -390,7 +529,7 @@ impl Snapshot {
         }
         let mut same_tree = |spec: &TreeSpec| {
             let mine = by_root.get_mut(&same_root(spec.root)?)?;
-            let is_same = |index: &usize| self.trees[*index].rules == spec.rules;
+            let is_same = |index: &usize| self.trees[*index].is_served_as(spec);
             let place = mine.iter().take(SAME_ROOT_LOOKS_MAX).position(is_same)?;
             mine.remove(place)
         };
@@ -479,6 +618,15 @@ impl Succession {
     }
 }
 
+/// Reads a file of redirects.
+fn read_redirects(path: &Path) -> Result<Redirects, String> {
+    let length = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if length > redirect::FILE_BYTES_MAX {
+        return Err(format!("it is longer than {} bytes", redirect::FILE_BYTES_MAX));
+    }
+    Redirects::parse(&std::fs::read_to_string(path).map_err(|error| error.to_string())?)
+}
+
 /// A snapshot, as one worker serves it.
 #[derive(Debug)]
 pub(crate) struct Serving {
@@ -524,6 +672,33 @@ impl Serving {
     #[inline]
     pub(crate) fn place(&self, site: SiteId, path: &[u8]) -> Place {
         Place { site, route: self.snapshot.sites[site.index()].find(path) }
+    }
+
+    /// The route whose path is this one with a slash at its end, if there is one.
+    pub(crate) fn directory(&self, site: SiteId, path: &[u8]) -> Option<RouteId> {
+        let path = [path, b"/"].concat();
+        let id = self.snapshot.sites[site.index()].find(&path)?;
+        (self.route(id).path.as_bytes() == path).then_some(id)
+    }
+
+    /// The rules for the fields of the responses of a route.
+    pub(crate) fn fields(&self, id: RouteId) -> &Rules {
+        &self.snapshot.routes[id.index()].fields
+    }
+
+    /// The file that is served where a route has nothing.
+    pub(crate) fn fallback(&self, id: RouteId) -> Option<&Page> {
+        self.snapshot.routes[id.index()].fallback.as_ref()
+    }
+
+    /// The page of a route for the status of an error.
+    pub(crate) fn page(&self, id: RouteId, status: Status) -> Option<&Page> {
+        self.snapshot.routes[id.index()].pages.get(&status.code())
+    }
+
+    /// The file of redirects of a route.
+    pub(crate) fn redirects(&self, id: RouteId) -> Option<&Redirects> {
+        self.snapshot.routes[id.index()].matcher.redirects.as_deref()
     }
 
     /// A route.
@@ -582,7 +757,7 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
-    use crate::config::{Cgi, UnixSocket};
+    use crate::config::{Cgi, HeaderRule, Redirect, UnixSocket};
 
     #[test]
     fn programs_count_against_their_limits_after_a_reload_unless_these_were_changed() {
@@ -669,5 +844,75 @@ mod tests {
         // The same paths, but other directories.
         let none = before.succession(&before, |_| None);
         assert!(none.trees().iter().all(Option::is_none) && none.gone().len() == 5);
+    }
+
+    fn files(path: &str, change: impl FnOnce(&mut FileRules)) -> Route {
+        let mut rules = FileRules::default();
+        change(&mut rules);
+        let action = Action::Files(Files { root: "/srv".into(), rules });
+        Route { path: path.to_owned(), action, ..Route::default() }
+    }
+
+    fn redirect(path: &str, to: &str) -> Route {
+        let action = Action::Redirect(Redirect { to: to.to_owned(), status: 308 });
+        Route { path: path.to_owned(), action, ..Route::default() }
+    }
+
+    fn snapshot(routes: Vec<Route>) -> Result<Snapshot, String> {
+        let mut config = Config::default();
+        config.sites[0].routes = routes;
+        Snapshot::new(&config)
+    }
+
+    #[test]
+    fn fallbacks_and_pages_lead_to_files_of_any_route_of_the_site() {
+        let mut internal = files("/.errors/", |rules| rules.clean_urls = true);
+        internal.is_internal = true;
+        let mut first = files("/", |rules| rules.fallback = Some("/app/index.html".to_owned()));
+        first.errors = [(404, "/.errors/404.html"), (503, "/app/"), (403, "/.errors/index.html")]
+            .map(|(code, path)| (code, path.to_owned()))
+            .into();
+        let routes = vec![first, files("/app", |_| ()), internal];
+        let snapshot = snapshot(routes).unwrap();
+        let entry = &snapshot.routes[0];
+        let page =
+            |route, path: &str| Page { route: RouteId::new(route), path: path.as_bytes().into() };
+        assert_eq!(entry.fallback, Some(page(1, "index.html")));
+        let expected = [(403, page(2, "")), (404, page(2, "404")), (503, page(1, ""))];
+        assert_eq!(entry.pages, expected.into());
+    }
+
+    #[test]
+    fn a_configuration_that_leads_nowhere_is_refused() {
+        let header = |set: &[(&str, &str)], remove: &[&str]| {
+            let set = set.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+            let remove = remove.iter().map(|name| (*name).into()).collect();
+            vec![HeaderRule { pattern: None, set, remove }]
+        };
+        let headers = |headers| vec![Route { headers, ..files("/", |_| ()) }];
+        let errors = |code, path: &str| {
+            vec![Route { errors: [(code, path.to_owned())].into(), ..files("/", |_| ()) }]
+        };
+        let fallback = |path: &str| files("/a/", |rules| rules.fallback = Some(path.to_owned()));
+        let mut circle = redirect("/", "/b?c");
+        circle.pattern = Some(Pattern::new("/b*").unwrap());
+        for (routes, expected) in [
+            (vec![fallback("/index.html")], "the fallback /index.html leads to no files"),
+            (vec![fallback("/b/x"), redirect("/b/", "/a/")], "the fallback /b/x leads to no files"),
+            (errors(404, "404.html"), "the page for 404, 404.html leads to no files"),
+            (errors(200, "/a"), "200 is no status of an error"),
+            (errors(416, "/a"), "the page for the status 416 cannot be a file"),
+            (vec![redirect("/a/", "/a/b")], "the redirect from /a/ leads to itself"),
+            (vec![circle], "the redirect from / leads to itself"),
+            (vec![redirect("/a/", "/$1")], "the target \"/$1\" has $1"),
+            (headers(header(&[("Date", "x")], &[])), "Date: only the server itself"),
+            (headers(header(&[("A", "x\n")], &[])), "\"x\\n\": a value has"),
+            (headers(header(&[], &["A B"])), "\"A B\" is no name"),
+        ] {
+            let error = snapshot(routes).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+        assert!(snapshot(vec![fallback("/a/x"), redirect("/", "/a/")]).is_ok());
+        assert!(snapshot(vec![redirect("/a/", "/a/$0/b")]).is_ok(), "each request shows it");
     }
 }

@@ -63,6 +63,8 @@ pub(crate) enum Limit {
     Disk,
     /// Headers of the PROXY protocol.
     ProxyHeader,
+    /// Redirects that lead to their own path.
+    Redirects,
 }
 
 /// The ring, the disk, the logs, and the context of decisions.
@@ -76,7 +78,7 @@ pub struct Shell {
     pub(crate) logs: Logs,
     pub(crate) meters: Meters,
     pub(crate) notes: Sink,
-    complained: [Option<Time>; 4],
+    complained: [Option<Time>; 5],
     /// The devices that do not answer, as the operator knows them.
     silent: Vec<(Device, String)>,
 }
@@ -90,7 +92,7 @@ impl Shell {
         meters: Meters,
         notes: Sink,
     ) -> Self {
-        let (cx, complained, silent) = (Context::new(serving), [None; 4], Vec::new());
+        let (cx, complained, silent) = (Context::new(serving), [None; 5], Vec::new());
         let mut shell = Self { ring, cx, disk, logs, meters, notes, complained, silent };
         shell.tick();
         shell

@@ -425,7 +425,10 @@ const ROUTE: &[Key<RouteDraft, Route>] = &[
         default: "none",
         example: r#""redirects.txt""#,
         doc: "An action: send the client elsewhere if this file lists the path of the request. For other paths the \
-              next route is looked for.",
+              next route is looked for. Each line has a path, a target, and a status: 301, which is the default, \
+              302, 303, 307 or 308. A path that ends with `/*` stands for all paths below it, and `:splat` in its \
+              target for the rest of them; a line with the path itself comes before it, and the longest such path \
+              before others. A line that begins with `#` is a comment. A file may have 1,000,000 redirects.",
         read: |route, node, notes| {
             let path = node.file(notes).unwrap_or_default();
             route.actions.push((Action::Redirects(path), node.place));
@@ -540,7 +543,8 @@ const SHARED: &[Key<Shared, Route>] = &[
         default: "`{}`",
         example: r#"{ 404 = "/404.html", 503 = "/busy.html" }"#,
         doc: "Pages for statuses from 400 to 599, but 412 and 416: paths of the same site that lead to files. A \
-              route has the pages of its site for statuses that it does not set itself.",
+              route has the pages of its site for statuses that it does not set itself. A page is sent with the \
+              status of the error. Where it cannot be read, the page of the server is sent.",
         read: |shared, node, notes| {
             let Some(table) = node.table(notes) else { return };
             for (name, place, node) in table.entries() {
@@ -633,7 +637,7 @@ const SHARED: &[Key<Shared, Route>] = &[
         default: "`\"none\"`",
         example: r#""/index.html""#,
         doc: "The file that is served with status 200 where there is nothing: a path of the same site that leads \
-              to files.",
+              to files. Where that file is missing, too, the response is a 404.",
         read: |shared, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| node.text(value::path, notes);
             set(&mut shared.files.fallback, unless_none(node, notes, read));
@@ -646,7 +650,8 @@ const SHARED: &[Key<Shared, Route>] = &[
         kind: FLAG,
         default: "`false`",
         example: "true",
-        doc: "`/a` is answered with `a.html` where there is no `a`, and `/a.html` redirects to `/a`.",
+        doc: "`/a` is answered with `a.html` where there is no `a`, `/a.html` redirects to `/a`, and `/index.html` \
+              to `/`.",
         read: |shared, node, notes| set(&mut shared.files.clean_urls, node.flag(notes)),
         write: |route| files(route).map(|files| files.rules.clean_urls.to_string()),
     },
@@ -869,7 +874,8 @@ const HEADER: &[Key<HeaderRule>] = &[
         kind: "pattern",
         default: "all paths",
         example: r#""*.css""#,
-        doc: "The pattern that the path of a request must match.",
+        doc: "The pattern that a path must match: where a file is sent, its path or that by which it was found, \
+              such as `/` for `/index.html`; in other responses, such as errors, the path of the request.",
         read: |rule, node, notes| rule.pattern = node.text(value::pattern, notes),
         write: |rule| rule.pattern.as_ref().map(|pattern| quoted(pattern.as_str())),
     },

@@ -231,12 +231,30 @@ pub struct FileRules {
     pub precompressed: bool,
 }
 
+/// The suffix of the names of pages, which clean URLs leave out.
+pub(crate) const PAGE_SUFFIX: &[u8] = b".html";
+
+impl FileRules {
+    /// The path that leads to a page where URLs are clean, if it is another one: that of the directory for
+    /// its index, and that without `.html` for others.
+    pub(crate) fn clean_path<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+        if !self.clean_urls {
+            None
+        } else if name == self.index.as_bytes() {
+            path.strip_suffix(name)
+        } else {
+            path.strip_suffix(PAGE_SUFFIX).filter(|_| name.len() > PAGE_SUFFIX.len())
+        }
+    }
+}
+
 /// A redirection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     /// The target: a path or a URL, in which `$1` to `$9` stand for what the stars of the pattern have
-    /// matched, `$0` for the rest of the path behind the route's, and `$$` for a dollar. The query of the
-    /// request is kept, unless the target has one.
+    /// matched, and `$0` for the rest of the path behind the route's. The query of the request is kept,
+    /// unless the target has one.
     pub to: String,
     /// The status: 301, 302, 303, 307 or 308.
     pub status: u16,
@@ -305,8 +323,8 @@ pub struct Rate {
 /// A change of the fields of responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderRule {
-    /// The pattern that a path must match: that of the file if one is sent, else that of the request.
-    /// Without one all do.
+    /// The pattern that a path must match: that of the file that is sent, or that by which it was found; in
+    /// other responses, that of the request. Without one all do.
     pub pattern: Option<Pattern>,
     /// Names and values of fields that responses have, instead of others with these names.
     pub set: Vec<(String, String)>,
@@ -420,4 +438,29 @@ pub enum ErrorFormat {
     Text,
     /// One JSON object per line.
     Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_have_clean_paths() {
+        let rules = FileRules { clean_urls: true, ..FileRules::default() };
+        let cases: [(&str, Option<&str>); 9] = [
+            ("a.html", Some("a")),
+            ("d/a.html", Some("d/a")),
+            ("index.html", Some("")),
+            ("d/index.html", Some("d/")),
+            ("d/.html", None),
+            (".html", None),
+            ("a.htm", None),
+            ("a.html/", None),
+            ("", None),
+        ];
+        for (path, expected) in cases {
+            assert_eq!(rules.clean_path(path.as_bytes()), expected.map(str::as_bytes), "{path}");
+        }
+        assert_eq!(FileRules::default().clean_path(b"a.html"), None);
+    }
 }

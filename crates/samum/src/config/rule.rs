@@ -8,8 +8,17 @@ use http::path;
 use super::{HeaderRule, Pattern};
 
 /// The fields that the wire writes: the configuration can neither set nor remove them.
-const FIELDS_OF_THE_WIRE: [&str; 5] =
-    ["Connection", "Content-Length", "Date", "Transfer-Encoding", "Upgrade"];
+const FIELDS_OF_THE_WIRE: [&str; 9] = [
+    "Connection",
+    "Content-Length",
+    "Content-Range",
+    "Date",
+    "Keep-Alive",
+    "TE",
+    "Trailer",
+    "Transfer-Encoding",
+    "Upgrade",
+];
 /// The statuses whose pages are made when a response begins, as a condition or a range fails: too late to
 /// read a file.
 const STATUSES_WITHOUT_PAGES: [u16; 2] = [412, 416];
@@ -74,6 +83,21 @@ pub fn header(text: &str) -> Result<HeaderRule, String> {
     } else {
         HeaderRule { pattern, set: vec![(name, value)], remove: Vec::new() }
     })
+}
+
+/// Checks the names and values of a rule.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn check_header(rule: &HeaderRule) -> Result<(), String> {
+    for name in rule.set.iter().map(|(name, _)| name).chain(&rule.remove) {
+        field_name(name)?;
+    }
+    for (_, value) in &rule.set {
+        field_value(value)?;
+    }
+    Ok(())
 }
 
 /// Reads the name of a field that may be set or removed.

@@ -9,6 +9,7 @@ use sendfile::{Account, File};
 use super::load::{Load, Look, PARTS, Parts, Seen, Way, coding_of};
 use super::media::{content_type, is_film};
 use super::resource::{Data, FileSet, Kind, Resource, Variant};
+use super::tree::Tree;
 
 /// A file whose last change is at least so many seconds ago has times that tell its states apart.
 /// Some file systems store whole seconds, and times are set before the bytes are written.
@@ -27,20 +28,23 @@ pub(super) struct Assembled {
 }
 
 impl Assembled {
-    /// Makes a file with its siblings. Their media type follows from `name`; `tag` makes the entity
-    /// tag of each. The files were examined in the second `unix`.
+    /// Makes a file of a tree with its siblings, which is found by `path` and has the path `name`. `tag` makes
+    /// the entity tag of each. The files were examined in the second `unix`.
     ///
     /// # Panics
     ///
     /// If the first part is missing, which is the file itself.
     pub(super) fn file(
+        tree: &Tree,
         name: &[u8],
+        path: &[u8],
         unix: i64,
         parts: Parts<(Seen<Fd>, Option<Buffer>)>,
         tag: impl Fn(&Stat, Option<Coding>) -> Vec<u8>,
         account: &Account,
     ) -> Self {
-        let content_type = content_type(name);
+        let content_type = content_type(name, &tree.rules);
+        let rules = tree.fields_of(name, path);
         let mut codings = Codings::default();
         for (part, coding) in (1..).zip(Coding::PREFERENCE) {
             if parts[part].is_some() {
@@ -62,7 +66,8 @@ impl Assembled {
             };
             let coding = coding_of(part);
             let etag = tag(&stat, coding);
-            let variant = Variant::new(stat, etag, coding, &content_type, vary, body, account);
+            let variant =
+                Variant::new(stat, etag, coding, &content_type, vary, &rules, body, account);
             memory += variant.memory();
             variants[part] = Some(variant);
         }
@@ -73,7 +78,8 @@ impl Assembled {
         if is_film {
             memory += media::MEMORY_MAX;
         }
-        let kind = Kind::File(FileSet { content_type, plain, encoded, codings, layout });
+        let kind =
+            Kind::File(FileSet { content_type, plain, encoded, codings, fields: rules, layout });
         Self { kind, memory, descriptors, settled }
     }
 
@@ -82,8 +88,11 @@ impl Assembled {
         Self { kind: Kind::Redirect, memory: 0, descriptors: 0, settled: false }
     }
 
-    /// Makes a directory with its entries.
-    pub(super) fn directory(listing: Box<Listing>) -> Self {
+    /// Makes a directory of a tree with its entries.
+    pub(super) fn directory(tree: &Tree, mut listing: Box<Listing>) -> Self {
+        if !tree.rules.dotfiles {
+            listing.entries.retain(|entry| !entry.name.starts_with(b"."));
+        }
         let entries = &listing.entries;
         let memory = entries.iter().map(|e| e.name.len() + size_of_val(e)).sum();
         let kind = Kind::Directory(Rc::from(listing));

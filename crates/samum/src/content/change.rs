@@ -5,6 +5,7 @@ use ring::Change;
 
 use super::media::suffix;
 use super::path::prefix;
+use crate::config::PAGE_SUFFIX;
 
 /// Paths whose cached resources are no longer true.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,11 +22,12 @@ pub(super) fn outdated_by(directory: &[u8], change: &Change) -> Vec<Outdated> {
     let path = [&prefix[..], name].concat();
     // The directory's own resource: its index or its listing.
     let mut outdated = vec![Outdated::Path(prefix), Outdated::Path(path.clone())];
-    for coding in Coding::PREFERENCE {
-        if let Some(plain) = path.strip_suffix(suffix(coding).as_bytes()) {
-            outdated.push(Outdated::Path(plain.to_vec()));
-        }
-    }
+    let sibling_of = |coding| path.strip_suffix(suffix(coding).as_bytes());
+    let plain = Coding::PREFERENCE.into_iter().find_map(sibling_of);
+    outdated.extend(plain.map(|plain| Outdated::Path(plain.to_vec())));
+    // A page may have been found without its suffix.
+    let clean = plain.unwrap_or(&path).strip_suffix(PAGE_SUFFIX);
+    outdated.extend(clean.map(|clean| Outdated::Path(clean.to_vec())));
     if change.directory {
         outdated.push(Outdated::Below([&path[..], b"/"].concat()));
     }
@@ -44,6 +46,13 @@ mod tests {
             ("", Some("a.css"), false, vec![path(""), path("a.css")]),
             ("d", Some("a"), false, vec![path("d/"), path("d/a")]),
             ("d", Some("a.gz"), false, vec![path("d/"), path("d/a.gz"), path("d/a")]),
+            ("d", Some("a.html"), false, vec![path("d/"), path("d/a.html"), path("d/a")]),
+            (
+                "d",
+                Some("a.html.gz"),
+                false,
+                vec![path("d/"), path("d/a.html.gz"), path("d/a.html"), path("d/a")],
+            ),
             ("d/e", Some("x"), true, vec![path("d/e/"), path("d/e/x"), below("d/e/x/")]),
             ("d", None, false, vec![below("d/")]),
             ("", None, false, vec![below("")]),

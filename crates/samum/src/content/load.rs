@@ -39,7 +39,7 @@ use super::errors::{Refusal, is_link, is_no_entry};
 use super::media::{has_siblings, suffix};
 use super::path::{Path, is_directory};
 use super::resource::{FINISHED_BYTES_MAX, Kind, Resource, SIZE_MAX};
-use crate::config::FileRules;
+use crate::config::{FileRules, PAGE_SUFFIX, Symlinks};
 use crate::serving::TreeId;
 
 /// The file itself and its siblings in the order of [`Coding::PREFERENCE`].
@@ -65,6 +65,8 @@ pub(super) struct Load<F> {
     pub(super) previous: Option<Rc<Resource>>,
     looks: u32,
     has_tried_to_watch: bool,
+    /// True if nothing has the name itself, and the page that has it with `.html` is looked for.
+    is_page: bool,
     /// The number of open files reserved for it; 0 until there was room.
     reserved: usize,
     step: Step<F>,
@@ -264,6 +266,7 @@ impl<F: Clone> Load<F> {
             previous,
             looks: 0,
             has_tried_to_watch: false,
+            is_page: false,
             reserved: 0,
             step: Step::InLine,
         }
@@ -282,6 +285,7 @@ impl<F: Clone> Load<F> {
     /// Looks at the path, for the first time or again.
     pub(super) fn look(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) {
         self.looks += 1;
+        self.is_page = false;
         self.step = self.find(look, tools);
     }
 
@@ -328,9 +332,21 @@ impl<F: Clone> Load<F> {
                 self.wait(Step::Examining { look, file })
             }
             (Step::Finding { mut look }, Reply::Failed(error))
-                if is_link(&error) && look.way != Way::Linked =>
+                if is_link(&error)
+                    && look.way != Way::Linked
+                    && tools.rules.symlinks == Symlinks::Beneath =>
             {
                 look.way = Way::Linked;
+                let step = self.find(look, tools);
+                self.wait(step)
+            }
+            (Step::Finding { look }, Reply::Failed(error))
+                if Refusal::of(&error) == Refusal::Missing
+                    && tools.rules.clean_urls
+                    && !is_directory(&self.path)
+                    && !self.is_page =>
+            {
+                self.is_page = true;
                 let step = self.find(look, tools);
                 self.wait(step)
             }
@@ -384,17 +400,25 @@ impl<F: Clone> Load<F> {
 
     fn find(&self, look: Look<F>, tools: &mut Tools<'_, F>) -> Step<F> {
         let how = if look.way == Way::Linked { FIND } else { FIND.without_symlinks() };
-        let name = self.file_name(0, tools.rules);
+        let name = self.file_name(tools.rules);
         tools.asks.push((0, Ask::Open { dir: look.root.clone(), name, how }));
         Step::Finding { look }
     }
 
-    /// The path of a part, relative to the root.
-    fn file_name(&self, part: usize, rules: &FileRules) -> Vec<u8> {
+    /// The path of the file itself, relative to the root.
+    pub(super) fn file_name(&self, rules: &FileRules) -> Vec<u8> {
         let mut name = self.path.to_vec();
         if is_directory(&name) {
             name.extend_from_slice(rules.index.as_bytes());
+        } else if self.is_page {
+            name.extend_from_slice(PAGE_SUFFIX);
         }
+        name
+    }
+
+    /// The path of a part, relative to the root.
+    fn part_name(&self, part: usize, rules: &FileRules) -> Vec<u8> {
+        let mut name = self.file_name(rules);
         if let Some(coding) = coding_of(part) {
             name.extend_from_slice(suffix(coding).as_bytes());
         }
@@ -412,7 +436,10 @@ impl<F: Clone> Load<F> {
             return Next::End(Outcome::Missing);
         }
         let name = self.path.strip_suffix(b"/").unwrap_or(b".").to_vec();
-        let how = OpenHow::BENEATH.with_flags(O_DIRECTORY);
+        let mut how = OpenHow::BENEATH.with_flags(O_DIRECTORY);
+        if tools.rules.symlinks == Symlinks::Never {
+            how = how.without_symlinks();
+        }
         tools.asks.push((0, Ask::Open { dir: look.root.clone(), name, how }));
         self.wait(Step::OpeningDirectory { look })
     }
@@ -424,6 +451,8 @@ impl<F: Clone> Load<F> {
             FileKind::Directory if is_directory(&self.path) => {
                 return self.open_directory(look, tools);
             }
+            // A directory is no page.
+            FileKind::Directory if self.is_page => return Next::End(Outcome::Missing),
             FileKind::Directory => return Next::End(Outcome::Redirect(look)),
             FileKind::Symlink | FileKind::Other => return Next::End(Outcome::Missing),
         }
@@ -434,13 +463,13 @@ impl<F: Clone> Load<F> {
             return Next::Watch;
         }
         look.respect_names(&plain.stat);
-        if !has_siblings(&self.path) {
+        if !has_siblings(&self.file_name(tools.rules), tools.rules) {
             let mut found = [const { None }; PARTS];
             found[0] = Some(plain);
             return self.found(look, found, tools);
         }
         for part in 1..PARTS {
-            let (dir, name) = (look.root.clone(), self.file_name(part, tools.rules));
+            let (dir, name) = (look.root.clone(), self.part_name(part, tools.rules));
             tools.asks.push((part, Ask::Open { dir, name, how: FIND.without_symlinks() }));
         }
         let siblings = [const { Sibling::Finding }; Coding::PREFERENCE.len()];
@@ -529,7 +558,7 @@ impl<F: Clone> Load<F> {
         } else {
             let follow = look.way == Way::Linked && part == 0;
             let how = if follow { OpenHow::BENEATH } else { OpenHow::BENEATH.without_symlinks() };
-            let (dir, name) = (look.root.clone(), self.file_name(part, tools.rules));
+            let (dir, name) = (look.root.clone(), self.part_name(part, tools.rules));
             (How::ByName, Ask::Open { dir, name, how })
         };
         tools.asks.push((part, ask));

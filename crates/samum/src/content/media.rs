@@ -1,9 +1,11 @@
 //! Derives the media type of a file from its name, and whether it may have precompressed siblings.
 
+use std::borrow::Cow;
+
 use http::Coding;
-use mime_guess::mime;
 
 use super::path::base;
+use crate::config::FileRules;
 
 /// The suffix of the name of a precompressed sibling.
 pub(super) const fn suffix(coding: Coding) -> &'static str {
@@ -15,23 +17,39 @@ pub(super) const fn suffix(coding: Coding) -> &'static str {
 }
 
 /// The value of `Content-Type`.
-pub(super) fn content_type(path: &[u8]) -> String {
+pub(super) fn content_type(path: &[u8], rules: &FileRules) -> String {
+    let media_type = media_type(path, rules).unwrap_or_else(|| "application/octet-stream".into());
+    // Without the parameter, browsers guess the encoding.
+    match &rules.charset {
+        Some(charset) if is_text(&media_type) => format!("{media_type}; charset={charset}"),
+        _ => media_type.into_owned(),
+    }
+}
+
+/// Returns whether a media type is that of text, and says nothing else.
+fn is_text(media_type: &str) -> bool {
+    (media_type.starts_with("text/") && !media_type.contains(';'))
+        || matches!(media_type, "application/javascript" | "application/json" | "image/svg+xml")
+}
+
+/// The media type for the longest extension of a name that has one.
+fn media_type<'a>(path: &[u8], rules: &'a FileRules) -> Option<Cow<'a, str>> {
     let name = String::from_utf8_lossy(base(path));
-    let mime = mime_guess::from_path(&*name).first_or_octet_stream();
-    let text = mime.type_() == mime::TEXT
-        || matches!(
-            mime.essence_str(),
-            "application/javascript" | "application/json" | "image/svg+xml"
-        );
-    // Nearly all text is UTF-8. Without the parameter, browsers guess the encoding.
-    if text { format!("{}; charset=utf-8", mime.essence_str()) } else { mime.to_string() }
+    if !rules.types.is_empty() {
+        let lower = name.to_ascii_lowercase();
+        let mut extensions = lower.match_indices('.').map(|(at, _)| &lower[at + 1..]);
+        if let Some(own) = extensions.find_map(|extension| rules.types.get(extension)) {
+            return Some(own.into());
+        }
+    }
+    mime_guess::from_path(&*name).first_raw().map(Into::into)
 }
 
 /// Returns whether to look for precompressed siblings. Files in a compressed format have none.
-pub(super) fn has_siblings(path: &[u8]) -> bool {
+pub(super) fn has_siblings(path: &[u8], rules: &FileRules) -> bool {
     let base = base(path);
-    let name = String::from_utf8_lossy(base);
-    !mime_guess::from_path(&*name).first_raw().is_some_and(is_compressed)
+    rules.precompressed
+        && !media_type(path, rules).is_some_and(|media_type| is_compressed(&media_type))
         && !Coding::PREFERENCE.into_iter().any(|coding| base.ends_with(suffix(coding).as_bytes()))
 }
 
@@ -77,29 +95,68 @@ mod tests {
 
     #[test]
     fn only_files_that_are_not_compressed_have_siblings() {
+        let rules = FileRules::default();
         for name in ["index.html", "a/b.css", "x", "logo.svg", "old.bmp"] {
-            assert!(has_siblings(name.as_bytes()), "{name}");
+            assert!(has_siblings(name.as_bytes(), &rules), "{name}");
         }
         for name in ["a.html.gz", "b.br", "c.zst", "film.mp4", "a/logo.png", "f.woff2", "d.zip"] {
-            assert!(!has_siblings(name.as_bytes()), "{name}");
+            assert!(!has_siblings(name.as_bytes(), &rules), "{name}");
         }
     }
 
     #[test]
     fn films_are_known_by_their_names() {
+        let rules = FileRules::default();
         for name in ["a.mp4", "b.M4V", "c.m4a", "d.mov", "e.webm", "f.mkv", "g.mka", "h.mp4v"] {
-            assert!(is_film(&content_type(name.as_bytes())), "{name}");
+            assert!(is_film(&content_type(name.as_bytes(), &rules)), "{name}");
         }
         for name in ["a.ts", "b.m3u8", "c.avi", "d.mp3", "e.html", "f"] {
-            assert!(!is_film(&content_type(name.as_bytes())), "{name}");
+            assert!(!is_film(&content_type(name.as_bytes(), &rules)), "{name}");
         }
     }
 
     #[test]
     fn text_is_said_to_be_utf_8() {
-        assert_eq!(content_type(b"a/b.html"), "text/html; charset=utf-8");
-        assert_eq!(content_type(b"b.json"), "application/json; charset=utf-8");
-        assert_eq!(content_type(b"b.png"), "image/png");
-        assert_eq!(content_type(b"html"), "application/octet-stream");
+        let rules = FileRules::default();
+        for (name, expected) in [
+            ("a/b.html", "text/html; charset=utf-8"),
+            ("b.json", "application/json; charset=utf-8"),
+            ("b.svg", "image/svg+xml; charset=utf-8"),
+            ("b.png", "image/png"),
+            ("html", "application/octet-stream"),
+        ] {
+            assert_eq!(content_type(name.as_bytes(), &rules), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn types_and_charset_can_be_chosen() {
+        let types =
+            [("tar.gz", "a/tar"), ("gz", "a/gz"), ("x", "text/x"), ("y", "text/y; charset=z")];
+        let types = types.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let rules = FileRules { types, charset: Some("latin1".to_owned()), ..FileRules::default() };
+        for (name, expected) in [
+            ("a.tar.gz", "a/tar"),
+            ("A.B.TAR.GZ", "a/tar"),
+            ("a.gz", "a/gz"),
+            ("a.x", "text/x; charset=latin1"),
+            ("a.y", "text/y; charset=z"),
+            ("x", "application/octet-stream"),
+            ("a.x/b", "application/octet-stream"),
+            ("b.html", "text/html; charset=latin1"),
+        ] {
+            assert_eq!(content_type(name.as_bytes(), &rules), expected, "{name}");
+        }
+        let rules = FileRules { charset: None, ..rules };
+        assert_eq!(content_type(b"b.html", &rules), "text/html");
+    }
+
+    #[test]
+    fn no_siblings_are_looked_for_where_they_are_not_wanted() {
+        let rules = FileRules { precompressed: false, ..FileRules::default() };
+        assert!(!has_siblings(b"a.css", &rules));
+        let types = [("css".to_owned(), "image/png".to_owned())].into();
+        let rules = FileRules { types, ..FileRules::default() };
+        assert!(!has_siblings(b"a.css", &rules), "its type is that of a compressed format");
     }
 }

@@ -54,7 +54,6 @@ use library::Library;
 use line::Parked;
 use load::{Load, Look, Next, Outcome, Way};
 use loader::{Loader, Tickets};
-use path::is_directory;
 use tag::Hashes;
 use watch::{Notice, Progress, Watches};
 
@@ -161,6 +160,9 @@ impl Content {
     /// its own, so that the usual case stays short.
     #[inline(never)]
     fn load_path(&mut self, shell: &mut Shell, tree: TreeId, path: &[u8], ticket: Ticket) -> Found {
+        if self.trees[tree.index()].rules.clean_path(path).is_some() {
+            return Found::Now(Answer::Unclean);
+        }
         let mut previous = None;
         if let Some(resource) = self.library.get(tree, path).cloned() {
             let age = shell.cx.now.since(resource.validated.get());
@@ -335,11 +337,12 @@ impl Content {
                 self.answer(&mut load.tickets, &Answer::Resource(resource));
             }
             Outcome::File { look, parts, is_changed } => {
-                let rules = &self.trees[load.tree.index()].rules;
-                let is_index = is_directory(&load.path);
-                let name = if is_index { rules.index.as_bytes() } else { &load.path };
-                let tag = |stat: &_, coding| self.hashes.tag(rules.tags, stat, coding);
-                let found = Assembled::file(name, look.unix, parts, tag, &self.account);
+                let tree = &self.trees[load.tree.index()];
+                let name = load.file_name(&tree.rules);
+                let tag = |stat: &_, coding| self.hashes.tag(tree.rules.tags, stat, coding);
+                let unix = look.unix;
+                let found =
+                    Assembled::file(tree, &name, &load.path, unix, parts, tag, &self.account);
                 let fate = if is_changed { Fate::Leave } else { Fate::Cache };
                 self.deliver(shell, &mut load, &look, found, fate);
             }
@@ -349,7 +352,8 @@ impl Content {
             Outcome::Directory(look, listing) => {
                 let is_small = listing.entries.len() <= LISTED_MAX;
                 let fate = if is_small { Fate::Cache } else { Fate::Evict };
-                self.deliver(shell, &mut load, &look, Assembled::directory(listing), fate);
+                let found = Assembled::directory(&self.trees[load.tree.index()], listing);
+                self.deliver(shell, &mut load, &look, found, fate);
             }
             Outcome::Missing => self.fail(&mut load, &Answer::Error(Status::NotFound)),
             Outcome::Replaced => self.fail(&mut load, &Answer::Error(Status::ServiceUnavailable)),

@@ -11,6 +11,7 @@ use ring::{Listing, Stat, Time};
 use sendfile::{Account, Charge, File, Piece, Policy, Shared};
 
 use super::path::Path;
+use crate::fields::{self, Rules};
 use crate::serving::TreeId;
 
 /// Files up to this size are kept in memory as finished responses, together with their heads. For
@@ -66,6 +67,8 @@ pub(crate) struct FileSet {
     /// In the order of [`Coding::PREFERENCE`].
     pub(crate) encoded: [Option<Variant>; Coding::PREFERENCE.len()],
     pub(crate) codings: Codings,
+    /// The rules that its heads obey.
+    pub(crate) fields: Rules,
     /// Some for a film: its layout, once that has been learned; None within if the container does not
     /// tell the rate.
     pub(crate) layout: Option<Box<OnceCell<Option<Layout>>>>,
@@ -107,7 +110,8 @@ pub struct Finished {
     /// The second of the date in `bytes`.
     second: Cell<i64>,
     date_at: usize,
-    modified_at: usize,
+    /// The place of the time of modification, unless a rule has removed or set it.
+    modified_at: Option<usize>,
     /// The modification of the file, in Unix seconds.
     modified: i64,
     pub(crate) head_len: usize,
@@ -147,26 +151,30 @@ impl FileSet {
 impl Variant {
     /// Makes a variant. `body` is the bytes of the file, or the open file if the bytes are not kept
     /// in memory.
+    #[expect(clippy::too_many_arguments, reason = "they are the parts of the response")]
     pub(crate) fn new(
         stat: Stat,
         etag: Vec<u8>,
         coding: Option<Coding>,
         content_type: &str,
         vary: Option<&'static [u8]>,
+        rules: &Rules,
         body: Result<&[u8], Rc<File>>,
         account: &Account,
     ) -> Self {
         let mut bytes = Vec::new();
-        let head = ResponseHead {
+        let mut head = ResponseHead {
             content_length: Some(stat.size),
             ..head(&stat, &etag, coding, content_type, vary)
         };
+        fields::apply(rules, &mut head);
         let date_at =
             write::response_head(&head, &date::format(0), write::Wire::default(), &mut bytes);
         let head_len = bytes.len();
         let name = b"\r\nLast-Modified: ";
         let place = bytes.windows(name.len()).position(|window| window == name);
-        let modified_at = place.expect("the head has it") + name.len();
+        let place = place.filter(|_| head.last_modified.is_some());
+        let modified_at = place.map(|place| place + name.len());
         let data = match body {
             Ok(body) => {
                 bytes.extend_from_slice(body);
@@ -211,6 +219,7 @@ impl<'a> Whole<'a> {
         let (stat, etag) = (&variant.stat, &variant.etag);
         let mut head = head(stat, etag, *coding, &files.content_type, files.vary());
         head.content_length = Some(stat.size);
+        fields::apply(&files.fields, &mut head);
         head
     }
 }
@@ -267,9 +276,11 @@ impl Finished {
     /// §8.8.2.1).
     fn stamp(&self, bytes: &mut [u8], second: i64, date: &[u8; date::DATE_LEN]) {
         bytes[self.date_at..][..date.len()].copy_from_slice(date);
-        if self.modified > self.second.get() {
+        if self.modified > self.second.get()
+            && let Some(at) = self.modified_at
+        {
             let modified = date::format(self.modified.min(second));
-            bytes[self.modified_at..][..modified.len()].copy_from_slice(&modified);
+            bytes[at..][..modified.len()].copy_from_slice(&modified);
         }
     }
 }
@@ -316,8 +327,16 @@ mod tests {
             links: 1,
             direct_align: 0,
         };
-        let variant =
-            Variant::new(stat, b"\"tag\"".to_vec(), None, "text/plain", None, Ok(&body), &account);
+        let variant = Variant::new(
+            stat,
+            b"\"tag\"".to_vec(),
+            None,
+            "text/plain",
+            None,
+            &Rules::new(),
+            Ok(&body),
+            &account,
+        );
         let one = account.charged();
         let mut held = Vec::new();
         for second in 1..100 {

@@ -6,6 +6,8 @@ use ring::Fd;
 use sendfile::Caching;
 
 use crate::config::FileRules;
+use crate::fields::{self, Rules};
+use crate::serving::TreeSpec;
 
 /// A directory that is served.
 #[derive(Debug)]
@@ -15,11 +17,16 @@ pub(crate) struct Tree {
     /// True while there is no directory at the path of the tree. Loads under way go on in the old one.
     pub(crate) is_lost: bool,
     pub(crate) rules: Arc<FileRules>,
+    /// The path of the root directory in URLs, with a slash at both ends.
+    pub(crate) prefix: Box<[u8]>,
+    /// The rules for the fields of its files.
+    pub(crate) fields: Rules,
 }
 
 impl Tree {
-    pub(crate) const fn new(root: Fd, rules: Arc<FileRules>) -> Self {
-        Self { root: Some(root), is_lost: false, rules }
+    pub(crate) fn new(root: Fd, spec: &TreeSpec) -> Self {
+        let TreeSpec { rules, prefix, fields, .. } = spec.clone();
+        Self { root: Some(root), is_lost: false, rules, prefix, fields }
     }
 
     /// The open directory.
@@ -43,5 +50,14 @@ impl Tree {
     /// Returns whether the page cache keeps the files that were read.
     pub(crate) fn keeps(&self) -> bool {
         self.rules.policy.caching != Caching::Never
+    }
+
+    /// The rules for the fields of a file that is found by a path.
+    pub(super) fn fields_of(&self, file: &[u8], path: &[u8]) -> Rules {
+        if self.fields.is_empty() {
+            return Rules::new();
+        }
+        let [file, path] = [file, path].map(|path| [&self.prefix, path].concat());
+        fields::matching(&self.fields, &[&file, &path])
     }
 }

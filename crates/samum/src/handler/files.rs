@@ -15,9 +15,10 @@ use sendfile::{Piece, Policy, Window};
 
 use super::listing::ListingProducer;
 use super::page;
-use super::{Body, Part, Response, Ticket};
+use super::{Body, Part, Response, Ticket, whole_body};
 use crate::content::{Answer, Content, FileSet, Found, Kind, Resource, Tree, Whole};
 use crate::context::Context;
+use crate::fields::{self, Rules};
 use crate::serving::{Serving, Snapshot, Succession, TreeId, TreeSpec};
 use crate::shell::{Shell, kind};
 
@@ -45,7 +46,7 @@ impl Files {
         shell: &Shell,
     ) -> io::Result<(Self, Serving)> {
         assert_eq!(roots.len(), snapshot.roots().len(), "a directory is opened once");
-        let tree = |spec: &TreeSpec| Tree::new(roots[spec.root].clone(), Arc::clone(&spec.rules));
+        let tree = |spec: &TreeSpec| Tree::new(roots[spec.root].clone(), spec);
         let trees: Vec<_> = snapshot.trees().iter().map(tree).collect();
         let ids = (0..trees.len()).map(TreeId::new).collect();
         let account = shell.cx.budget.shared.clone();
@@ -101,7 +102,7 @@ impl Files {
             Some(index) => before.trees()[*index],
             None => {
                 let root = roots.get(&spec.root).expect("opened for its trees");
-                self.content.add_tree(Tree::new(root.clone(), Arc::clone(&spec.rules)))
+                self.content.add_tree(Tree::new(root.clone(), spec))
             }
         };
         let trees = snapshot.trees().iter().zip(succession.trees()).map(&mut tree).collect();
@@ -114,24 +115,66 @@ impl Files {
     }
 }
 
-/// Makes the response of an answer. `prefix` is what the route's path has before that of its tree.
+/// Makes the response of an answer. `prefix` is what the route's path has before that of its tree. The
+/// responses about resources obey `rules`, those of the route for fields.
 #[inline]
 pub(super) fn response<'a>(
     cx: &mut Context,
     head: &Head<'_>,
     prefix: &[u8],
     policy: Policy,
+    rules: &Rules,
     answer: &'a Answer,
 ) -> Response<'a> {
     match answer {
         Answer::Resource(resource) => match &resource.kind {
             Kind::File(files) => file(cx, head, policy, files),
-            Kind::Redirect => redirect(head, prefix, resource),
-            Kind::Directory(entries) => listing(cx, head, prefix, resource, entries),
+            Kind::Redirect => {
+                let to = [&resource.path, &b"/"[..]].concat();
+                let response = redirect(head, prefix, &to);
+                obeying(rules, prefix, resource, response)
+            }
+            Kind::Directory(entries) => {
+                let response = listing(cx, head, prefix, resource, entries);
+                obeying(rules, prefix, resource, response)
+            }
         },
+        // The path of a page, which leads to no file: the path of a request is redirected.
+        Answer::Unclean => page::error(bare(Status::NotFound)),
         Answer::Error(status) => page::error(bare(*status)),
         Answer::Rejected(reject) => page::refused(*reject, bare(reject.status)),
     }
+}
+
+/// The same response with the fields that the rules for the path of a resource demand.
+#[inline(never)]
+fn obeying<'a>(
+    rules: &Rules,
+    prefix: &[u8],
+    resource: &Resource,
+    mut response: Response<'a>,
+) -> Response<'a> {
+    if !rules.is_empty() {
+        let path = [prefix, &resource.path].concat();
+        fields::apply(&fields::matching(rules, &[&path]), &mut response.made().head);
+    }
+    response
+}
+
+/// Gives a response the contents of a file as its body; status and other fields stay.
+pub(super) fn dress<'a>(head: &Head<'_>, files: &'a FileSet, response: &mut Response<'a>) {
+    let coding = encoding::choose(head.lines(Field::AcceptEncoding), files.codings);
+    let whole = Whole::new(files, coding, Policy::default());
+    let page = whole.head();
+    let made = response.made();
+    made.head = ResponseHead {
+        content_type: page.content_type,
+        content_length: page.content_length,
+        content_encoding: page.content_encoding,
+        vary: page.vary,
+        ..made.head.clone()
+    };
+    made.body = whole_body(whole);
 }
 
 pub(super) fn bare(status: Status) -> ResponseHead<'static> {
@@ -200,15 +243,23 @@ fn part<'a>(
         Plan::NotModified => {
             let mut head = whole.head();
             head.status = Status::NotModified;
-            (head.content_type, head.content_length) = (None, None);
+            fields::leave_out_content(&mut head);
             Response::bare(head)
         }
-        Plan::PreconditionFailed => page::error(bare(Status::PreconditionFailed)),
-        Plan::Unsatisfiable => page::explained(ResponseHead {
-            content_range: Some(ContentRange::Unsatisfied { size }),
-            accept_ranges: true,
-            ..bare(Status::RangeNotSatisfiable)
-        }),
+        Plan::PreconditionFailed => {
+            let mut response = page::error(bare(Status::PreconditionFailed));
+            fields::apply(&files.fields, &mut response.made().head);
+            response
+        }
+        Plan::Unsatisfiable => {
+            let mut response = page::explained(ResponseHead {
+                content_range: Some(ContentRange::Unsatisfied { size }),
+                accept_ranges: true,
+                ..bare(Status::RangeNotSatisfiable)
+            });
+            fields::apply(&files.fields, &mut response.made().head);
+            response
+        }
     }
 }
 
@@ -240,12 +291,11 @@ fn expected(layout: &Layout, offset: u64) -> Option<u64> {
     Some(layout.window(offset, ms)?.max(mean.unwrap_or(u64::MAX)))
 }
 
-/// Redirects a request for a directory without its slash to the path with a slash.
-fn redirect<'a>(head: &Head<'_>, prefix: &[u8], resource: &Resource) -> Response<'a> {
-    let mut location = Vec::with_capacity(prefix.len() + resource.path.len() + 8);
+/// Redirects a request to another path of the same tree.
+fn redirect<'a>(head: &Head<'_>, prefix: &[u8], to: &[u8]) -> Response<'a> {
+    let mut location = Vec::with_capacity(prefix.len() + to.len() + 8);
     path::encode(prefix, &mut location);
-    path::encode(&resource.path, &mut location);
-    location.push(b'/');
+    path::encode(to, &mut location);
     if let Target::Origin { query: Some(query), .. } = head.target {
         location.push(b'?');
         location.extend_from_slice(query);

@@ -10,6 +10,8 @@ const HTML: &[u8] = b"text/html; charset=utf-8";
 const RETRY_AFTER: &[u8] = b"10";
 /// The methods that are allowed for files.
 pub(crate) const ALLOW: &[u8] = b"GET, HEAD, OPTIONS";
+/// The methods that are allowed for redirects.
+pub(crate) const ALLOW_REDIRECTED: &[u8] = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// Makes the response to a refused request.
 pub(crate) fn refused(reject: Reject, bare: ResponseHead<'static>) -> Response<'static> {
@@ -19,6 +21,11 @@ pub(crate) fn refused(reject: Reject, bare: ResponseHead<'static>) -> Response<'
 /// Makes the response to a request that failed.
 pub(crate) fn error(bare: ResponseHead<'_>) -> Response<'_> {
     page(explanation(bare.status), true, bare)
+}
+
+/// Makes the response to a request that is to be sent elsewhere.
+pub(crate) fn moved(bare: ResponseHead<'_>) -> Response<'_> {
+    page("This is found at another address.", bare.nosniff, bare)
 }
 
 /// Makes a response about a file or a directory; `bare` decides on `nosniff`.
@@ -62,7 +69,7 @@ const fn explanation(status: Status) -> &'static str {
         Status::PreconditionFailed => "The file does not meet the condition of the request.",
         Status::UriTooLong => "The address is too long.",
         Status::RangeNotSatisfiable => "The requested range is beyond the end of the file.",
-        Status::InternalServerError => "The disk could not be read.",
+        Status::InternalServerError => "The server cannot do this: it has met an error.",
         Status::NotImplemented => "The server does not know this method.",
         Status::BadGateway => "The program that makes this page has failed.",
         Status::GatewayTimeout => "The program that makes this page took too long.",

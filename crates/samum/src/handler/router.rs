@@ -1,5 +1,7 @@
 //! The handler of the server: finds the route of each request, and does what the route says.
 
+mod steps;
+
 use core::net::SocketAddr;
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -12,10 +14,10 @@ use ring::{Completion, Fd};
 
 use super::cgi::{self, Programs, Wish};
 use super::files::{self, Files, bare};
-use super::page::{self, ALLOW};
+use super::page::{self, ALLOW, ALLOW_REDIRECTED};
 use super::{AnswerSize, Consumer, Found, Handler, Request, Response, Ticket, metrics};
 use crate::config::{Action, Address};
-use crate::content;
+use crate::content::{self, Kind};
 use crate::context::Context;
 use crate::forwarded::Conflict;
 use crate::guard::{Guard, Refusal};
@@ -24,8 +26,10 @@ use crate::network::Origin;
 use crate::programs::environment::Circumstances;
 use crate::route::RouteId;
 use crate::serving::{Place, Serving, Snapshot, Succession, TreeId};
-use crate::shell::{Shell, kind};
+use crate::shell::{Limit, Shell, kind};
 use crate::site::SiteId;
+use crate::{fields, redirect};
+use steps::{Paged, Step};
 
 /// Programs that may hand one request over, one after the other.
 const HAND_OVERS_MAX: u32 = 10;
@@ -40,7 +44,7 @@ pub struct Router {
     before: VecDeque<(Rc<Serving>, Vec<TreeId>)>,
     /// The requests whose files are being looked for, or whose programs run.
     waiting: HashMap<Ticket, Waiting>,
-    /// The answers of programs.
+    /// The answers of requests that had to wait.
     answers: VecDeque<(Ticket, Answer)>,
     /// Paths that are not in their normal form are normalized here.
     scratch: Vec<u8>,
@@ -56,6 +60,8 @@ struct Waiting {
     route: RouteId,
     /// The request itself, for a program that hands it over.
     asked: Option<Box<Asked>>,
+    /// The step of the search for a file.
+    step: Step,
 }
 
 /// A request that can be handed over.
@@ -84,6 +90,8 @@ enum What {
     Program(cgi::Answer),
     /// The path of this route with a slash at its end.
     Directory(RouteId),
+    /// Another address.
+    Moved(Box<Moved>),
     /// The list of allowed methods.
     Options,
     /// The numbers of all workers.
@@ -92,6 +100,15 @@ enum What {
     Error(Status),
     /// A refusal by the conditions of the route.
     Refused(Refusal),
+    /// An error, with a file as its page.
+    Paged(Box<Paged>),
+}
+
+/// Another address.
+#[derive(Debug)]
+struct Moved {
+    status: Status,
+    location: Vec<u8>,
 }
 
 impl Handler for Router {
@@ -133,7 +150,12 @@ impl Handler for Router {
                 AnswerSize { shared, holds_files, unique: false }
             }
             What::Program(answer) => Programs::size(answer),
+            What::Paged(paged) => {
+                let (shared, holds_files) = paged.page.holds();
+                AnswerSize { shared, holds_files, unique: false }
+            }
             What::Directory(_)
+            | What::Moved(_)
             | What::Options
             | What::Metrics
             | What::Error(_)
@@ -149,23 +171,10 @@ impl Handler for Router {
         answer: &'a Answer,
     ) -> Response<'a> {
         let Answer { serving, place, what } = answer;
-        let mut response = match what {
-            What::Content(id, content) => {
-                let Action::Files(files) = &serving.route(*id).action else {
-                    unreachable!("content is of a route with files")
-                };
-                files::response(cx, head, serving.prefix(*id), files.rules.policy, content)
-            }
-            What::Program(answer) => cgi::response(head, answer),
-            What::Directory(id) => directory(head, serving.prefix(*id)),
-            What::Options => Response::bare(ResponseHead {
-                allow: Some(ALLOW.into()),
-                ..bare(Status::NoContent)
-            }),
-            What::Metrics => metrics::response(&self.metrics, bare(Status::Ok)),
-            What::Error(status) => page::error(bare(*status)),
-            What::Refused(refusal) => refused(*refusal),
-        };
+        let mut response = self.of_what(cx, head, serving, *place, what);
+        if !matches!(what, What::Content(_, content::Answer::Resource(_))) {
+            add_fields(head, serving, *place, &mut response);
+        }
         let terms = &mut response.terms;
         terms.recording = serving.recording(place.site);
         terms.is_from_disk = matches!(what, What::Content(..));
@@ -195,16 +204,18 @@ impl Handler for Router {
             }
             _ => self.files.handle(shell, completion),
         }
+        while let Some((ticket, content)) = self.files.next_answer() {
+            let waiting = self.waiting.remove(&ticket).expect("a request waits for each answer");
+            let what = What::Content(waiting.route, content);
+            let Waiting { serving, place, step, .. } = waiting;
+            if let Found::Now(answer) = self.settle(shell, ticket, (serving, place), step, what) {
+                self.answers.push_back((ticket, answer));
+            }
+        }
     }
 
     fn next_answer(&mut self) -> Option<(Ticket, Answer)> {
-        if let Some(answer) = self.answers.pop_front() {
-            return Some(answer);
-        }
-        let (ticket, content) = self.files.next_answer()?;
-        let Waiting { serving, place, route, .. } =
-            self.waiting.remove(&ticket).expect("a request waits for each answer");
-        Some((ticket, Answer { serving, place, what: What::Content(route, content) }))
+        self.answers.pop_front()
     }
 
     fn next_woken(&mut self) -> Option<Ticket> {
@@ -299,20 +310,33 @@ impl Router {
     ) -> Found<Answer> {
         let place = serving.place(site, path);
         let Some(id) = place.route else {
-            return Found::Now(Answer { serving, place, what: What::Error(Status::NotFound) });
+            let what = What::Error(Status::NotFound);
+            return self.settle_asked(shell, request, (serving, place), path, what);
         };
         if let Some(guard) = serving.guard(id)
             && let Err(refusal) = admit(shell, request, &serving, guard)
         {
-            return Found::Now(Answer { serving, place, what: What::Refused(refusal) });
+            let what = What::Refused(refusal);
+            return self.settle_refused(shell, request.ticket, (serving, place), what);
         }
         let what = match (&request.head.method, serving.tree(id)) {
             (Method::Get | Method::Head, Some(tree)) => {
                 match path.get(serving.prefix(id).len()..) {
                     Some(rest) => match self.files.find(shell, tree, rest, request.ticket) {
-                        content::Found::Now(answer) => What::Content(id, answer),
+                        content::Found::Now(answer @ content::Answer::Resource(_)) => {
+                            What::Content(id, answer)
+                        }
+                        content::Found::Now(content::Answer::Unclean) => {
+                            let what = cleaned(request, &serving, id, rest);
+                            return Found::Now(Answer { serving, place, what });
+                        }
+                        content::Found::Now(answer) => {
+                            let what = What::Content(id, answer);
+                            return self.settle_asked(shell, request, (serving, place), path, what);
+                        }
                         content::Found::Later => {
-                            let waiting = Waiting { serving, place, route: id, asked: None };
+                            let step = Step::first(&serving, site, path);
+                            let waiting = Waiting { serving, place, route: id, asked: None, step };
                             self.waiting.insert(request.ticket, waiting);
                             return Found::Later(None);
                         }
@@ -327,8 +351,14 @@ impl Router {
                 What::Metrics
             }
             (Method::Options, _) => What::Options,
+            (method, None) if method.is_known() && leads_elsewhere(&serving, id) => {
+                redirected(shell, request, &serving, id, path)
+            }
             (method, _) => What::Error(refusal_of(method)),
         };
+        if let What::Error(_) = what {
+            return self.settle_refused(shell, request.ticket, (serving, place), what);
+        }
         Found::Now(Answer { serving, place, what })
     }
 
@@ -349,7 +379,8 @@ impl Router {
         let (Some(directory), Some(rest)) =
             (serving.programs(id), path.get(serving.prefix(id).len()..))
         else {
-            return Found::Now(Answer { serving, place, what: What::Error(Status::NotFound) });
+            let what = What::Error(Status::NotFound);
+            return self.settle_refused(shell, request.ticket, (serving, place), what);
         };
         let address = serving.snapshot.address(request.origin.listener);
         let circumstances = Circumstances {
@@ -360,12 +391,14 @@ impl Router {
         };
         match self.programs.find(shell, request, directory, rest, &circumstances, wish) {
             Found::Now(answer) => {
-                Found::Now(Answer { serving, place, what: What::Program(answer) })
+                self.settle_refused(shell, request.ticket, (serving, place), of_program(answer))
             }
             Found::Later(search) => {
                 let (head, origin) = (request.head.to_owned(), request.origin.clone());
                 let asked = Some(Box::new(Asked { head, origin, count: count.unwrap_or(0) }));
-                self.waiting.insert(request.ticket, Waiting { serving, place, route: id, asked });
+                let step = Step::Fallback;
+                let waiting = Waiting { serving, place, route: id, asked, step };
+                self.waiting.insert(request.ticket, waiting);
                 Found::Later(search)
             }
         }
@@ -382,7 +415,9 @@ impl Router {
                 (cgi::Answer::Redirect(target, wish), Some(asked)) => {
                     self.hand_over(shell, ticket, serving, place, &asked, &target, wish)
                 }
-                (answer, _) => Found::Now(Answer { serving, place, what: What::Program(answer) }),
+                (answer, _) => {
+                    self.settle_refused(shell, ticket, (serving, place), of_program(answer))
+                }
             };
             if let Found::Now(answer) = found {
                 self.answers.push_back((ticket, answer));
@@ -455,7 +490,19 @@ impl Router {
     ) -> Found<Answer> {
         let mut name = core::mem::take(&mut self.scratch);
         let found = match normalize(url_path, &mut name) {
-            Ok(()) => self.find_path(shell, request, serving, site, &name),
+            Ok(()) => {
+                let place = serving.place(site, &name);
+                if is_hidden(&serving, place, &name) {
+                    let guard = place.route.and_then(|id| serving.guard(id));
+                    let admitted =
+                        guard.map_or(Ok(()), |guard| admit(shell, request, &serving, guard));
+                    let what =
+                        admitted.map_or_else(What::Refused, |()| What::Error(Status::NotFound));
+                    self.settle_refused(shell, request.ticket, (serving, place), what)
+                } else {
+                    self.find_path(shell, request, serving, site, &name)
+                }
+            }
             Err(error) => {
                 let place = Place { site, route: None };
                 Found::Now(Answer { serving, place, what: What::Error(error.status()) })
@@ -463,6 +510,164 @@ impl Router {
         };
         self.scratch = name;
         found
+    }
+
+    /// Makes the response that an answer comes to, but for the fields that its route demands.
+    #[inline(always)]
+    fn of_what<'a>(
+        &self,
+        cx: &mut Context,
+        head: &Head<'_>,
+        serving: &Serving,
+        place: Place,
+        what: &'a What,
+    ) -> Response<'a> {
+        match what {
+            What::Content(id, content) => {
+                let Action::Files(files) = &serving.route(*id).action else {
+                    unreachable!("content is of a route with files")
+                };
+                let (prefix, rules) = (serving.prefix(*id), serving.fields(*id));
+                files::response(cx, head, prefix, files.rules.policy, rules, content)
+            }
+            What::Program(answer) => cgi::response(head, answer),
+            What::Directory(id) => directory(head, serving.prefix(*id)),
+            What::Moved(moved) => page::moved(ResponseHead {
+                location: Some((&moved.location[..]).into()),
+                ..bare(moved.status)
+            }),
+            What::Options => {
+                let is_moved = place.route.is_some_and(|id| leads_elsewhere(serving, id));
+                let allow = if is_moved { ALLOW_REDIRECTED } else { ALLOW };
+                let allow = Some(allow.into());
+                Response::bare(ResponseHead { allow, ..bare(Status::NoContent) })
+            }
+            What::Metrics => metrics::response(&self.metrics, bare(Status::Ok)),
+            What::Error(status) => page::error(bare(*status)),
+            What::Refused(refusal) => refused(*refusal),
+            What::Paged(paged) => self.paged(cx, head, serving, place, paged),
+        }
+    }
+
+    /// Makes the response of an error whose page is a file.
+    #[inline(never)]
+    fn paged<'a>(
+        &self,
+        cx: &mut Context,
+        head: &Head<'_>,
+        serving: &Serving,
+        place: Place,
+        paged: &'a Paged,
+    ) -> Response<'a> {
+        let mut response = self.of_error(cx, head, serving, place, &paged.error);
+        if let content::Answer::Resource(resource) = &paged.page
+            && let Kind::File(files) = &resource.kind
+        {
+            files::dress(head, files, &mut response);
+        }
+        response
+    }
+
+    /// Makes the response of an error with the page of the server.
+    #[inline(never)]
+    fn of_error<'a>(
+        &self,
+        cx: &mut Context,
+        head: &Head<'_>,
+        serving: &Serving,
+        place: Place,
+        error: &'a What,
+    ) -> Response<'a> {
+        self.of_what(cx, head, serving, place, error)
+    }
+}
+
+/// Changes the fields of a response as its route demands.
+#[inline(never)]
+fn add_fields(head: &Head<'_>, serving: &Serving, place: Place, response: &mut Response<'_>) {
+    let Some(rules) = place.route.map(|id| serving.fields(id)).filter(|rules| !rules.is_empty())
+    else {
+        return;
+    };
+    let Target::Origin { path, .. } = head.target else { return };
+    let mut name = Vec::new();
+    if normalize(path, &mut name).is_ok() {
+        fields::apply(&fields::matching(rules, &[&name]), &mut response.made().head);
+    }
+}
+
+/// Returns whether a path has a name that begins with a dot, and its route serves no such files.
+fn is_hidden(serving: &Serving, place: Place, path: &[u8]) -> bool {
+    let Some(id) = place.route else { return false };
+    let Action::Files(files) = &serving.route(id).action else { return false };
+    let prefix = serving.prefix(id);
+    let mut names = path.get(prefix.len()..).unwrap_or_default().split(|byte| *byte == b'/');
+    // This directory is for the public (RFC 8615).
+    let first = names.next().filter(|name| prefix != b"/" || *name != b".well-known");
+    !files.rules.dotfiles && first.into_iter().chain(names).any(|name| name.starts_with(b"."))
+}
+
+/// Returns whether the requests of a route are sent elsewhere.
+fn leads_elsewhere(serving: &Serving, id: RouteId) -> bool {
+    matches!(serving.route(id).action, Action::Redirect(_) | Action::Redirects(_))
+}
+
+/// Sends a request for a path of a tree to the clean path.
+#[inline(never)]
+fn cleaned(request: &Request<'_>, serving: &Serving, id: RouteId, path: &[u8]) -> What {
+    let Action::Files(files) = &serving.route(id).action else {
+        unreachable!("content is of a route with files")
+    };
+    let mut location = Vec::new();
+    path::encode(serving.prefix(id), &mut location);
+    path::encode(files.rules.clean_path(path).unwrap_or(path), &mut location);
+    if let Target::Origin { query: Some(query), .. } = request.head.target {
+        location.push(b'?');
+        location.extend_from_slice(query);
+    }
+    What::Moved(Box::new(Moved { status: Status::PermanentRedirect, location }))
+}
+
+/// Finds out where a request is sent.
+#[inline(never)]
+fn redirected(
+    shell: &mut Shell,
+    request: &Request<'_>,
+    serving: &Serving,
+    id: RouteId,
+    path: &[u8],
+) -> What {
+    let route = serving.route(id);
+    let listed = serving.redirects(id).and_then(|redirects| redirects.find(path));
+    let (target, code, captures) = match (&route.action, &listed) {
+        (Action::Redirect(to), _) => {
+            let mut captures = vec![path.get(serving.prefix(id).len()..).unwrap_or_default()];
+            captures.extend(route.pattern.iter().filter_map(|own| own.captures(path)).flatten());
+            (&to.to[..], to.status, captures)
+        }
+        (_, Some(listed)) => (listed.target, listed.status, vec![&b""[..], listed.rest]),
+        _ => return What::Error(Status::NotFound),
+    };
+    let query = match request.head.target {
+        Target::Origin { query, .. } => query,
+        Target::Asterisk | Target::Authority => None,
+    };
+    let location = redirect::expand(target, &captures, query);
+    let Some(status) = redirect::status(code).filter(|_| !redirect::leads_to(&location, path))
+    else {
+        shell.cx.stats.redirect_loops += 1;
+        let path = String::from_utf8_lossy(path);
+        shell.complain(Limit::Redirects, &format!("the redirect of {path} leads to itself"));
+        return What::Error(Status::InternalServerError);
+    };
+    What::Moved(Box::new(Moved { status, location }))
+}
+
+/// What the answer of a program comes to.
+fn of_program(answer: cgi::Answer) -> What {
+    match answer {
+        cgi::Answer::Error(status) => What::Error(status),
+        answer => What::Program(answer),
     }
 }
 
@@ -517,18 +722,13 @@ fn admit(
 
 /// Makes the response to a request that the conditions of its route refuse.
 fn refused(refusal: Refusal) -> Response<'static> {
-    let (status, reason, retry_after) = match refusal {
-        Refusal::Forbidden => (Status::Forbidden, "this address may not use it", None),
-        Refusal::Conflict => {
-            (Status::BadRequest, "Forwarded and X-Forwarded-For name different clients", None)
-        }
-        Refusal::Connections => {
-            (Status::TooManyRequests, "this address has too many connections", Some(1))
-        }
-        Refusal::Requests(seconds) => {
-            (Status::TooManyRequests, "this address asks too often", Some(seconds.get()))
-        }
+    let (reason, retry_after) = match refusal {
+        Refusal::Forbidden => ("this address may not use it", None),
+        Refusal::Conflict => ("Forwarded and X-Forwarded-For name different clients", None),
+        Refusal::Connections => ("this address has too many connections", Some(1)),
+        Refusal::Requests(seconds) => ("this address asks too often", Some(seconds.get())),
     };
+    let status = refusal.status();
     let mut head = bare(status);
     if let Some(seconds) = retry_after {
         head.extra.push(b"Retry-After", seconds.to_string().as_bytes());

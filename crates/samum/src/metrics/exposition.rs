@@ -162,6 +162,12 @@ const FAMILIES: &[Family] = &[
         samples: &[("", |stats| stats.log_lines_dropped)],
     },
     Family {
+        name: "samum_redirect_loops_total",
+        kind: Kind::Counter,
+        help: "Requests answered 500 because a redirect leads to its own path.",
+        samples: &[("", |stats| stats.redirect_loops)],
+    },
+    Family {
         name: "samum_descriptor_shortages_total",
         kind: Kind::Counter,
         help: "Times that accepting stopped because descriptors or memory ran out.",

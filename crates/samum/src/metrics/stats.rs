@@ -64,6 +64,8 @@ stats! {
     proxy_header_errors,
     /// Lines dropped because they could not be written to a log.
     log_lines_dropped,
+    /// Requests answered 500 because a redirect leads to its own path.
+    redirect_loops,
     /// Times that accepting stopped because descriptors ran out.
     descriptor_shortages,
     /// Programs started (CGI).

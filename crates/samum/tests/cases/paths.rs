@@ -27,6 +27,7 @@ fn decoded() -> Site {
         .file("d/e.txt", "below")
         .file(".hidden", "hidden")
         .file("...", "dots")
+        .file(".well-known/x", "public")
         .file("q?x#y&\"'<>", "signs")
         .cases(
             [
@@ -46,8 +47,11 @@ fn decoded() -> Site {
                 ("/d/../d/e.txt", Ok("below")),
                 ("/d/x/%2e%2E/e.txt", Ok("below")),
                 ("/d/e.txt?query=/../..", Ok("below")),
-                ("/.hidden", Ok("hidden")),
-                ("/...", Ok("dots")),
+                ("/.hidden", Err(404)),
+                ("/...", Err(404)),
+                ("/%2ehidden", Err(404)),
+                ("/.well-known/x", Ok("public")),
+                ("/d/../.well-known/x", Ok("public")),
                 ("/q%3Fx%23y%26%22'%3C%3E", Ok("signs")),
                 ("/..", Err(400)),
                 ("/../etc/passwd", Err(400)),

@@ -108,7 +108,7 @@ fn a_program_is_found_beneath_its_directory_or_not_at_all() {
         ] {
             assert_eq!(stage.ask(&format!("GET /tool/{path}")).status, status, "{path:?}");
         }
-        assert_eq!(stage.ask("GET /tool").status, 404);
+        assert_eq!(stage.ask("GET /tool").status, 301);
         assert_eq!(stage.ask("TRACE /tool/sub/run").status, 405);
         stage.wait_for_log("/tool/lost: it or its interpreter does not exist");
         stage.wait_for_log("/tool/noexec: it cannot be executed");

@@ -16,4 +16,5 @@ mod messages;
 mod metrics;
 mod paths;
 mod pipelining;
+mod rules;
 mod table;

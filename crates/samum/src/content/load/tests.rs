@@ -9,6 +9,7 @@ use sendfile::Account;
 use super::super::answer::Ticket;
 use super::super::resource::{FileSet, Variant};
 use super::*;
+use crate::fields::Rules;
 
 /// A descriptor that knows when it is closed.
 type File = Rc<u32>;
@@ -194,6 +195,47 @@ fn confirming(world: &mut World) -> Load<File> {
     let reply = bytes(world, 7);
     assert_eq!(end(world.reply(&mut load, 0, reply)), "goes on");
     load
+}
+
+#[test]
+fn a_page_is_found_without_its_suffix_if_nothing_has_the_name() {
+    let mut world = World::new();
+    world.rules.clean_urls = true;
+    let mut load = world.begin("d/a", Way::Watched);
+    assert_eq!(world.asked(), ["0: find d/a"]);
+    assert_eq!(end(world.reply(&mut load, 0, failed(Errno::NOENT))), "goes on");
+    assert_eq!(world.asked(), ["0: find d/a.html"]);
+    assert_eq!(end(world.reply(&mut load, 0, failed(Errno::NOENT))), "failed");
+
+    let mut load = world.begin("a", Way::Watched);
+    world.reply(&mut load, 0, failed(Errno::NOENT));
+    let file = world.open();
+    assert_eq!(end(world.reply(&mut load, 0, Reply::Opened(file))), "goes on");
+    assert_eq!(end(world.reply(&mut load, 0, Reply::Stat(stat(7)))), "goes on");
+    assert_eq!(world.asked(), ["1: find a.html.br", "2: find a.html.zst", "3: find a.html.gz"]);
+    let look = world.look(Way::Watched);
+    world.asks.clear();
+    world.look_with(&mut load, look);
+    assert_eq!(world.asked(), ["0: find a"], "each look begins with the name itself");
+
+    let mut load = world.begin("a", Way::Watched);
+    world.reply(&mut load, 0, failed(Errno::NOENT));
+    let file = world.open();
+    assert_eq!(end(world.reply(&mut load, 0, Reply::Opened(file))), "goes on");
+    assert_eq!(end(world.reply(&mut load, 0, directory())), "missing", "a directory is no page");
+}
+
+#[test]
+fn links_that_are_forbidden_lead_to_nothing() {
+    let mut world = World::new();
+    world.rules.symlinks = Symlinks::Never;
+    let mut load = world.begin("a", Way::Watched);
+    assert_eq!(end(world.reply(&mut load, 0, failed(Errno::LOOP))), "failed");
+    assert_eq!(world.asked(), [""; 0]);
+    let mut load = world.begin("d/", Way::Watched);
+    assert_eq!(end(world.reply(&mut load, 0, failed(Errno::LOOP))), "goes on");
+    let [(0, Ask::Open { how, .. })] = &world.asks[..] else { panic!("the directory is opened") };
+    assert_eq!(*how, how.without_symlinks());
 }
 
 #[test]
@@ -432,11 +474,21 @@ fn a_large_file_is_opened_when_there_is_room_and_has_room_from_then_on() {
 fn cached(stat: Stat, settled: bool) -> Rc<Resource> {
     let account = Account::default();
     let body = vec![b'x'; usize::try_from(stat.size).unwrap()];
-    let plain = Variant::new(stat, Vec::new(), None, "text/plain", None, Ok(&body), &account);
+    let plain = Variant::new(
+        stat,
+        Vec::new(),
+        None,
+        "text/plain",
+        None,
+        &Rules::new(),
+        Ok(&body),
+        &account,
+    );
     let encoded = [const { None }; Coding::PREFERENCE.len()];
     let content_type = "text/plain".to_owned();
     let codings = Codings::default();
-    let files = FileSet { content_type, plain, encoded, codings, layout: None };
+    let files =
+        FileSet { content_type, plain, encoded, codings, fields: Rules::new(), layout: None };
     Rc::new(Resource {
         tree: TreeId::new(0),
         path: (*b"a.png").into(),

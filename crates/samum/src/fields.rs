@@ -1,0 +1,194 @@
+//! Applies the rules of a route to the fields of responses.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use http::ResponseHead;
+
+use crate::config::HeaderRule;
+
+/// The rules of a route, or those of them that match a path, in order.
+pub(crate) type Rules = Vec<Arc<HeaderRule>>;
+
+/// Fields about content, which a 304 does not have because it has no content (RFC 9110 §15.4.5). Those that
+/// a 200 and a 304 of the server have are members of [`ResponseHead`].
+const OF_CONTENT: [&[u8]; 3] = [b"Content-Disposition", b"Content-Language", b"Content-Type"];
+
+/// Returns the rules that match one of these paths.
+pub(crate) fn matching(rules: &Rules, paths: &[&[u8]]) -> Rules {
+    let is_for = |rule: &&Arc<HeaderRule>| match &rule.pattern {
+        None => true,
+        Some(pattern) => paths.iter().any(|path| pattern.matches(path)),
+    };
+    rules.iter().filter(is_for).cloned().collect()
+}
+
+/// Applies rules to a head.
+pub(crate) fn apply(rules: &Rules, head: &mut ResponseHead<'_>) {
+    for rule in rules {
+        for name in &rule.remove {
+            replace(head, name, None);
+        }
+        for (name, value) in &rule.set {
+            replace(head, name, Some(value));
+        }
+    }
+}
+
+/// Leaves out the fields that a 304 may not have.
+pub(crate) fn leave_out_content(head: &mut ResponseHead<'_>) {
+    (head.content_type, head.content_length) = (None, None);
+    for name in OF_CONTENT {
+        head.extra.remove(name);
+    }
+}
+
+/// Removes a field, and sets it if there is a value.
+fn replace(head: &mut ResponseHead<'_>, name: &str, value: Option<&str>) {
+    let bytes = || value.map(|value| Cow::Owned(value.as_bytes().to_vec()));
+    match name.to_ascii_lowercase().as_str() {
+        "allow" => head.allow = bytes(),
+        "cache-control" => head.cache_control = bytes(),
+        "content-encoding" => head.content_encoding = bytes(),
+        "content-type" => head.content_type = bytes(),
+        "etag" => head.etag = bytes(),
+        "location" => head.location = bytes(),
+        "server" => head.server = value.map(|value| Cow::Owned(value.to_owned())),
+        "vary" => head.vary = bytes(),
+        // The members of these cannot have any value, so the field becomes one of the others.
+        lower => {
+            match lower {
+                "accept-ranges" => head.accept_ranges = false,
+                "last-modified" => head.last_modified = None,
+                "x-content-type-options" => head.nosniff = false,
+                _ => {}
+            }
+            head.extra.remove(name.as_bytes());
+            if let Some(value) = value {
+                head.extra.push(name.as_bytes(), value.as_bytes());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Status;
+    use http1::write;
+
+    use super::*;
+    use crate::config::rule;
+
+    fn rules(texts: &[&str]) -> Rules {
+        texts.iter().map(|text| Arc::new(rule::header(text).unwrap())).collect()
+    }
+
+    fn written(head: &ResponseHead<'_>) -> Vec<String> {
+        let mut out = Vec::new();
+        write::response_head(head, &http::date::format(0), write::Wire::default(), &mut out);
+        let text = String::from_utf8(out).unwrap();
+        let mut lines: Vec<_> = text.lines().skip(2).map(str::to_owned).collect();
+        lines.retain(|line| !line.is_empty());
+        lines.sort();
+        lines
+    }
+
+    fn head() -> ResponseHead<'static> {
+        let mut head = ResponseHead {
+            server: Some("samum".into()),
+            content_type: Some(b"text/css".into()),
+            content_length: Some(7),
+            last_modified: Some(0),
+            etag: Some(b"\"a\"".into()),
+            accept_ranges: true,
+            nosniff: true,
+            ..ResponseHead::new(Status::Ok)
+        };
+        head.extra.push(b"X-Own", b"1");
+        head
+    }
+
+    #[test]
+    fn a_field_is_set_once_whatever_it_was_before() {
+        let texts = [
+            "server: x",
+            "CONTENT-TYPE: a/b",
+            "last-modified: never",
+            "ETag: \"b\"",
+            "Accept-Ranges: none",
+            "x-content-type-options: sniff",
+            "X-Own: 2",
+            "x-own: 3",
+            "New: 4",
+            "Vary: *",
+        ];
+        let mut head = head();
+        apply(&rules(&texts), &mut head);
+        let expected = [
+            "Accept-Ranges: none",
+            "Content-Length: 7",
+            "Content-Type: a/b",
+            "ETag: \"b\"",
+            "New: 4",
+            "Server: x",
+            "Vary: *",
+            "last-modified: never",
+            "x-content-type-options: sniff",
+            "x-own: 3",
+        ];
+        assert_eq!(written(&head), expected);
+    }
+
+    #[test]
+    fn every_field_but_those_of_the_wire_can_be_removed() {
+        let texts = [
+            "Server:",
+            "Content-Type:",
+            "Last-Modified:",
+            "ETag:",
+            "Accept-Ranges:",
+            "X-Content-Type-Options:",
+            "X-Own:",
+            "Absent:",
+        ];
+        let mut head = head();
+        apply(&rules(&texts), &mut head);
+        assert_eq!(written(&head), ["Content-Length: 7"]);
+    }
+
+    #[test]
+    fn rules_are_for_the_paths_that_they_match() {
+        let rules = rules(&["A: 1", "*.css A: 2", "/a/* A: 3", "/a/ A: 4"]);
+        for (paths, expected) in [
+            (&["/x"][..], "A: 1"),
+            (&["/x.css"], "A: 2"),
+            (&["/a/x.css"], "A: 3"),
+            (&["/a/index.html", "/a/"], "A: 4"),
+        ] {
+            let paths: Vec<_> = paths.iter().map(|path| path.as_bytes()).collect();
+            let mut head = ResponseHead::new(Status::Ok);
+            apply(&matching(&rules, &paths), &mut head);
+            assert_eq!(written(&head), [expected], "{paths:?}");
+        }
+    }
+
+    #[test]
+    fn a_304_has_no_fields_about_content() {
+        let mut head = ResponseHead { status: Status::NotModified, ..head() };
+        let texts = [
+            "Content-Language: de",
+            "Cache-Control: no-cache",
+            "Content-Location: /a",
+            "Expires: 0",
+        ];
+        apply(&rules(&texts), &mut head);
+        leave_out_content(&mut head);
+        let lines = written(&head);
+        for name in ["Cache-Control", "Content-Location", "ETag", "Expires"] {
+            assert!(lines.iter().any(|line| line.starts_with(name)), "{name}: {lines:?}");
+        }
+        for name in ["Content-Language", "Content-Type", "Content-Length"] {
+            assert!(!lines.iter().any(|line| line.starts_with(name)), "{name}: {lines:?}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The steps of a request after the first file was not found: a directory, a fallback, the page of an error.
+//!
+//! ```text
+//! Asked ──(404)──► the route of the path with a slash, if there is one: a redirect
+//!   │
+//!   ├──(404)──► Fallback ──(a file)──► that file
+//!   │              │
+//!   ▼              ▼ (an error; anything but a file is a 404)
+//! (an error)    Page ──(a file)──► the error with that file as its page
+//!                  │
+//!                  └──(anything else)──► the error with the page of the server
+//! ```
+//!
+//! A fallback has no fallback and a page has no page, so the steps end whatever the configuration says.
+
+use std::rc::Rc;
+
+use http::Status;
+
+use super::{Answer, Router, Waiting, What};
+use crate::content::{self, Kind};
+use crate::handler::{Found, Request, Ticket};
+use crate::route::RouteId;
+use crate::serving::{Page, Place, Serving};
+use crate::shell::Shell;
+use crate::site::SiteId;
+
+/// The step of a request: the file that is looked for.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// The file that was asked for. The route has its path with a slash at the end.
+    Asked(Option<RouteId>),
+    /// The fallback, or none if the request was refused.
+    Fallback,
+    /// The page of this error.
+    Page(Box<What>),
+}
+
+/// An error, with a file as its page.
+#[derive(Debug)]
+pub(super) struct Paged {
+    pub(super) error: What,
+    pub(super) page: content::Answer,
+}
+
+impl Step {
+    /// The first step of a request for a path of a site.
+    #[inline(never)]
+    pub(super) fn first(serving: &Serving, site: SiteId, path: &[u8]) -> Self {
+        Self::Asked(serving.directory(site, path))
+    }
+}
+
+impl What {
+    /// The status, if this is an error.
+    const fn error(&self) -> Option<Status> {
+        match self {
+            Self::Error(status) | Self::Content(_, content::Answer::Error(status)) => Some(*status),
+            Self::Content(_, content::Answer::Rejected(reject)) => Some(reject.status),
+            Self::Refused(refusal) => Some(refusal.status()),
+            Self::Content(..)
+            | Self::Program(_)
+            | Self::Directory(_)
+            | Self::Moved(_)
+            | Self::Options
+            | Self::Metrics
+            | Self::Paged(_) => None,
+        }
+    }
+
+    fn is_file(&self) -> bool {
+        let Self::Content(_, content::Answer::Resource(resource)) = self else { return false };
+        matches!(resource.kind, Kind::File(_))
+    }
+}
+
+impl Router {
+    /// Goes on with a request that was refused.
+    #[inline(never)]
+    pub(super) fn settle_refused(
+        &mut self,
+        shell: &mut Shell,
+        ticket: Ticket,
+        (serving, place): (Rc<Serving>, Place),
+        what: What,
+    ) -> Found<Answer> {
+        self.settle(shell, ticket, (serving, place), Step::Fallback, what)
+    }
+
+    /// Goes on with a request for a path for which this was found at once.
+    #[inline(never)]
+    pub(super) fn settle_asked(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        (serving, place): (Rc<Serving>, Place),
+        path: &[u8],
+        what: What,
+    ) -> Found<Answer> {
+        let step = Step::first(&serving, place.site, path);
+        self.settle(shell, request.ticket, (serving, place), step, what)
+    }
+
+    /// Goes on with a request after a step that has found something.
+    pub(super) fn settle(
+        &mut self,
+        shell: &mut Shell,
+        ticket: Ticket,
+        (serving, place): (Rc<Serving>, Place),
+        mut step: Step,
+        mut what: What,
+    ) -> Found<Answer> {
+        loop {
+            let (route, tree, path) = match next(&serving, place.route, step, what) {
+                Next::End(what) => return Found::Now(Answer { serving, place, what }),
+                Next::Find(page, following) => {
+                    step = following;
+                    let tree = serving.tree(page.route).expect("a page is a file of its route");
+                    (page.route, tree, &page.path)
+                }
+            };
+            match self.files.find(shell, tree, path, ticket) {
+                content::Found::Now(answer) => what = What::Content(route, answer),
+                content::Found::Later => {
+                    let waiting = Waiting { serving, place, route, asked: None, step };
+                    self.waiting.insert(ticket, waiting);
+                    return Found::Later(None);
+                }
+            }
+        }
+    }
+}
+
+/// What follows a step.
+#[derive(Debug)]
+enum Next<'a> {
+    /// This is the answer.
+    End(What),
+    /// This file is looked for.
+    Find(&'a Page, Step),
+}
+
+/// Decides what follows a step that has found `what`, for a request of a route.
+fn next(serving: &Serving, route: Option<RouteId>, step: Step, what: What) -> Next<'_> {
+    let what = match (&step, what) {
+        (Step::Fallback, what @ What::Content(_, content::Answer::Resource(_)))
+            if !what.is_file() =>
+        {
+            What::Error(Status::NotFound)
+        }
+        (_, what) => what,
+    };
+    let directory = match step {
+        Step::Page(error) => {
+            return Next::End(match what {
+                What::Content(_, page) if matches!(&page, content::Answer::Resource(resource) if matches!(resource.kind, Kind::File(_))) => {
+                    What::Paged(Box::new(Paged { error: *error, page }))
+                }
+                _ => *error,
+            });
+        }
+        Step::Asked(directory) => Some(directory),
+        Step::Fallback => None,
+    };
+    let Some(status) = what.error() else { return Next::End(what) };
+    if let (Status::NotFound, Some(directory)) = (status, directory) {
+        if let Some(id) = directory {
+            return Next::End(What::Directory(id));
+        }
+        if let Some(page) = route.and_then(|id| serving.fallback(id)) {
+            return Next::Find(page, Step::Fallback);
+        }
+    }
+    match route.and_then(|id| serving.page(id, status)) {
+        Some(page) => Next::Find(page, Step::Page(Box::new(what))),
+        None => Next::End(what),
+    }
+}

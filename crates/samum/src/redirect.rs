@@ -1,0 +1,447 @@
+//! Finds out where a redirect leads: the targets of routes, and the files of redirects.
+//!
+//! Nothing here makes a system call.
+
+use http::{Status, path};
+
+/// The maximum number of lines of a file of redirects, without empty lines and comments.
+const LINES_MAX: usize = 1_000_000;
+/// The maximum length of a file of redirects.
+pub(crate) const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// The maximum length of a line.
+const LINE_BYTES_MAX: usize = 8 * 1024;
+/// The status of a line that has none.
+const DEFAULT_STATUS: u16 = 301;
+
+/// A piece of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Piece<'a> {
+    Text(&'a str),
+    Capture(usize),
+    /// A dollar that is followed by neither a digit nor another dollar.
+    Lost,
+}
+
+/// Splits a target into its pieces.
+fn pieces(mut target: &str) -> impl Iterator<Item = Piece<'_>> {
+    core::iter::from_fn(move || {
+        let Some(rest) = target.strip_prefix('$') else {
+            let end = target.find('$').unwrap_or(target.len());
+            let (text, rest) = target.split_at(end);
+            target = rest;
+            return (!text.is_empty()).then_some(Piece::Text(text));
+        };
+        let (first, behind) = rest.split_at_checked(1).unwrap_or(("", rest));
+        match first.as_bytes() {
+            [digit @ b'0'..=b'9'] => {
+                target = behind;
+                Some(Piece::Capture(usize::from(digit - b'0')))
+            }
+            [b'$'] => {
+                target = behind;
+                Some(Piece::Text(first))
+            }
+            _ => {
+                target = rest;
+                Some(Piece::Lost)
+            }
+        }
+    })
+}
+
+/// Checks the target of a redirect that has the captures up to `$captures_max`.
+///
+/// The client cannot choose the host: a target is a path, or a URL with a host of its own.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub(crate) fn check_target(target: &str, captures_max: usize) -> Result<(), String> {
+    let wrong = |what: &str| Err(format!("the target {target:?} {what}"));
+    let scheme = ["http://", "https://"].into_iter().find(|scheme| target.starts_with(scheme));
+    let path = match scheme {
+        Some(scheme) => {
+            let (host, path) = host_and_path(&target[scheme.len()..]);
+            if host.is_empty() {
+                return wrong("has no host");
+            }
+            if host.contains('$') {
+                return wrong("takes its host from the request");
+            }
+            path
+        }
+        None if target.starts_with('/') => target,
+        None => return wrong("is neither a path nor a URL with http:// or https://"),
+    };
+    if !target.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return wrong("has a character that is not ASCII, or a space: encode it, as in %20");
+    }
+    let (before, fragment) = path.split_once('#').unwrap_or((path, ""));
+    if before.split('?').next().is_some_and(|path| path.contains("//")) {
+        return wrong("has an empty name in its path");
+    }
+    if fragment.contains('$') {
+        return wrong("has a capture behind its #");
+    }
+    for piece in pieces(target) {
+        match piece {
+            Piece::Lost => return wrong("has a $ without a digit; write %24 for the character"),
+            Piece::Capture(number) if number > captures_max => {
+                return wrong(&format!("has ${number}, but the pattern has {captures_max} stars"));
+            }
+            Piece::Capture(_) | Piece::Text(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Splits a URL behind its scheme.
+fn host_and_path(rest: &str) -> (&str, &str) {
+    rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()))
+}
+
+/// Makes the value of `Location`. The query of the request is kept, unless the target has one.
+///
+/// Captures are encoded, and no capture makes a path that begins with two slashes, which a browser would
+/// take for another host.
+pub(crate) fn expand(target: &str, captures: &[&[u8]], query: Option<&[u8]>) -> Vec<u8> {
+    let end = target.find('#').unwrap_or(target.len());
+    let (target, fragment) = target.split_at(end);
+    let mut out = Vec::with_capacity(target.len() + 64);
+    let mut follows_capture = false;
+    for piece in pieces(target) {
+        match piece {
+            Piece::Text(text) => {
+                let is_double = follows_capture && out.ends_with(b"/");
+                let text = if is_double { text.strip_prefix('/').unwrap_or(text) } else { text };
+                out.extend_from_slice(text.as_bytes());
+            }
+            Piece::Capture(number) => {
+                let capture = captures.get(number).copied().unwrap_or_default();
+                path::encode(capture, &mut out);
+                follows_capture = true;
+            }
+            Piece::Lost => {}
+        }
+    }
+    if let Some(query) = query.filter(|_| !target.contains('?')) {
+        out.push(b'?');
+        out.extend_from_slice(query);
+    }
+    out.extend_from_slice(fragment.as_bytes());
+    out
+}
+
+/// Returns whether a location leads back to the path that was requested.
+pub(crate) fn leads_to(location: &[u8], path: &[u8]) -> bool {
+    let end = location.iter().position(|byte| matches!(byte, b'?' | b'#'));
+    let mut own = Vec::with_capacity(path.len());
+    path::encode(path, &mut own);
+    location[..end.unwrap_or(location.len())] == own
+}
+
+/// The redirects of a file, by path.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Redirects {
+    /// The paths and targets of all lines, one behind the other.
+    text: Vec<u8>,
+    /// In the order of their paths; of equal paths the one for what is below is last.
+    lines: Vec<Line>,
+}
+
+/// A line of a file of redirects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Line {
+    /// The beginning of its path in the text.
+    at: u32,
+    path_len: u16,
+    /// The length of the target, which is behind the path.
+    target_len: u16,
+    /// The number of the line in the file.
+    number: u32,
+    status: u16,
+    /// True if it has all paths that begin with its own.
+    is_wild: bool,
+}
+
+/// A redirect for a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found<'a> {
+    /// A target in which `$1` stands for the rest of the path.
+    pub(crate) target: &'a str,
+    pub(crate) status: u16,
+    /// What the path has behind that of the line.
+    pub(crate) rest: &'a [u8],
+}
+
+impl Redirects {
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the operator, which begins with the number of the line.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut made = Self { text: Vec::new(), lines: Vec::new() };
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.trim();
+            if !line.is_empty() && !line.starts_with('#') {
+                made.add(line, number).map_err(|error| format!("line {number}: {error}"))?;
+            }
+        }
+        let text = &made.text;
+        made.lines.sort_by(|one, other| one.key(text).cmp(&other.key(text)));
+        for pair in made.lines.windows(2) {
+            if pair[0].key(text) == pair[1].key(text) {
+                let (first, again) = (pair[0].number, pair[1].number);
+                return Err(format!("line {again}: its path is that of line {first}"));
+            }
+        }
+        Ok(made)
+    }
+
+    fn add(&mut self, line: &str, number: u32) -> Result<(), String> {
+        if line.len() > LINE_BYTES_MAX {
+            return Err(format!("it is longer than {LINE_BYTES_MAX} bytes"));
+        }
+        if self.lines.len() == LINES_MAX {
+            return Err(format!("a file has at most {LINES_MAX} redirects"));
+        }
+        let mut words = line.split_ascii_whitespace();
+        let (Some(from), Some(to)) = (words.next(), words.next()) else {
+            return Err("expected a path, a target, and perhaps a status".to_owned());
+        };
+        let status = match words.next() {
+            None => DEFAULT_STATUS,
+            Some(word) => {
+                word.parse().ok().and_then(status).map(Status::code).ok_or_else(|| {
+                    format!("expected the status 301, 302, 303, 307 or 308, not {word:?}")
+                })?
+            }
+        };
+        if let Some(word) = words.next() {
+            return Err(format!("{word:?} follows the status"));
+        }
+        let (from, is_wild) = match from.strip_suffix('*') {
+            Some(before) if before.ends_with('/') => (before, true),
+            _ => (from, false),
+        };
+        if from.contains(['?', '#', '*']) || !is_wild && to.contains(":splat") {
+            let what = if to.contains(":splat") { "`:splat` needs" } else { "expected" };
+            return Err(format!("{what} a path, or one that ends with `/*`"));
+        }
+        let mut path = Vec::new();
+        let normal = path::normalize(from.as_bytes(), &mut path)
+            .map_err(|error| format!("{from:?} is {error}"))?;
+        path.insert(0, b'/');
+        if normal.directory && path.len() > 1 {
+            path.push(b'/');
+        }
+        let target = to.replace('$', "$$").replace(":splat", "$1");
+        check_target(&target, 1)?;
+        let sample: &[u8] = if is_wild { b"sample" } else { b"" };
+        let location = expand(&target, &[b"", sample], None);
+        if leads_to(&location, &[&path[..], sample].concat()) {
+            return Err("it leads to its own path".to_owned());
+        }
+        let too_long = |_| "it is too long".to_owned();
+        self.lines.push(Line {
+            at: u32::try_from(self.text.len()).map_err(too_long)?,
+            path_len: u16::try_from(path.len()).map_err(too_long)?,
+            target_len: u16::try_from(target.len()).map_err(too_long)?,
+            number,
+            status,
+            is_wild,
+        });
+        self.text.extend_from_slice(&path);
+        self.text.extend_from_slice(target.as_bytes());
+        Ok(())
+    }
+
+    /// Finds the redirect of a path: that of a line with the path itself, or of the line with the longest
+    /// path above it.
+    pub(crate) fn find<'a>(&'a self, path: &'a [u8]) -> Option<Found<'a>> {
+        if let Some(found) = self.line(path, false) {
+            return Some(self.found(found, b""));
+        }
+        let slashes = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
+        slashes.map(|(at, _)| path.split_at(at + 1)).find_map(|(above, rest)| {
+            let line = self.line(above, true)?;
+            Some(self.found(line, rest))
+        })
+    }
+
+    fn line(&self, path: &[u8], is_wild: bool) -> Option<&Line> {
+        let place = self.lines.binary_search_by(|line| line.key(&self.text).cmp(&(path, is_wild)));
+        place.ok().map(|place| &self.lines[place])
+    }
+
+    fn found<'a>(&'a self, line: &Line, rest: &'a [u8]) -> Found<'a> {
+        let start = line.at as usize + usize::from(line.path_len);
+        let target = &self.text[start..start + usize::from(line.target_len)];
+        let target = str::from_utf8(target).expect("it was checked to be ASCII");
+        Found { target, status: line.status, rest }
+    }
+}
+
+impl Line {
+    fn key<'a>(&self, text: &'a [u8]) -> (&'a [u8], bool) {
+        let start = self.at as usize;
+        (&text[start..start + usize::from(self.path_len)], self.is_wild)
+    }
+}
+
+/// The status of a redirect with this code, if there is one.
+pub(crate) fn status(code: u16) -> Option<Status> {
+    matches!(code, 301 | 302 | 303 | 307 | 308).then(|| Status::from_code(code)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn location(target: &str, captures: &[&str], query: Option<&str>) -> String {
+        let captures: Vec<_> = captures.iter().map(|capture| capture.as_bytes()).collect();
+        String::from_utf8(expand(target, &captures, query.map(str::as_bytes))).unwrap()
+    }
+
+    #[test]
+    fn targets_have_captures_and_the_query_of_the_request() {
+        for (target, captures, query, expected) in [
+            ("/new/", &[][..], None, "/new/"),
+            ("/new/$0", &["a/b"], None, "/new/a/b"),
+            ("/new/$0", &["ä b?"], None, "/new/%C3%A4%20b%3F"),
+            ("/$2/$1", &["", "a", "b"], Some("q=1"), "/b/a?q=1"),
+            ("/new?a=$1", &["", "b"], Some("q=1"), "/new?a=b"),
+            ("/new#top", &[], Some("q=1"), "/new?q=1#top"),
+            ("https://example.org/$0", &["a"], None, "https://example.org/a"),
+            ("/cost$$1", &["", "x"], None, "/cost$1"),
+        ] {
+            assert_eq!(check_target(target, 9), Ok(()), "{target}");
+            assert_eq!(location(target, captures, query), expected, "{target}");
+        }
+    }
+
+    #[test]
+    fn no_capture_leads_to_another_host() {
+        let hostile = ["/evil.org", "//evil.org", "\\evil.org", "/\\evil.org", "evil.org", "", "/"];
+        for target in ["/$1", "/$1/$2", "/$1$2", "/$1/$1/$2", "/$0$1"] {
+            assert_eq!(check_target(target, 2), Ok(()), "{target}");
+            for one in hostile {
+                for other in hostile {
+                    let made = location(target, &["", one, other], None);
+                    assert!(made.starts_with('/'), "{target} {one} {other}: {made}");
+                    assert!(!made.starts_with("//"), "{target} {one} {other}: {made}");
+                    assert!(!made.starts_with("/\\"), "{target} {one} {other}: {made}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn targets_are_checked() {
+        for bad in [
+            "",
+            "new",
+            "$0",
+            "//host/",
+            "/a//b",
+            "ftp://host/",
+            "https://",
+            "https:///a",
+            "https://$1/",
+            "https://host$1",
+            "https://host:$1/",
+            "https://$$/a$",
+            "/$",
+            "/$x",
+            "/$3",
+            "/a b",
+            "/ä",
+            "/a#$1",
+            "/a\n",
+        ] {
+            assert!(check_target(bad, 2).is_err(), "{bad}");
+        }
+        assert!(check_target("https://host", 0).is_ok());
+        assert!(check_target("https://host?a=$0", 0).is_ok());
+    }
+
+    #[test]
+    fn a_location_is_compared_with_the_path_that_was_requested() {
+        assert!(leads_to(b"/a%20b?q", b"/a b"));
+        assert!(leads_to(b"/a#b", b"/a"));
+        assert!(!leads_to(b"/a/", b"/a"));
+        assert!(!leads_to(b"https://example.org/a", b"/a"));
+    }
+
+    #[test]
+    fn a_file_is_searched_for_the_path_and_then_for_those_above_it() {
+        let file = Redirects::parse(
+            "# old pages\n\n/a /b\n  /c   https://example.org/c  302 # no, three words\n",
+        );
+        assert_eq!(file, Err("line 4: \"#\" follows the status".to_owned()));
+        let file = Redirects::parse(
+            "# old pages\n\n/a /b\n/c https://example.org/c 302\n/blog/* /news/:splat 308\n\
+             /blog/2020/* /archive/:splat/$1\n/blog/2020/x /x 307\n/caf%C3%A9/ /coffee\n/ /home 303\n",
+        )
+        .unwrap();
+        for (path, expected) in [
+            ("/a", Some((301, "/b"))),
+            ("/a/", None),
+            ("/b", None),
+            ("/c", Some((302, "https://example.org/c"))),
+            ("/blog", None),
+            ("/blog/", Some((308, "/news/"))),
+            ("/blog/a/b", Some((308, "/news/a/b"))),
+            ("/blog/2020/a", Some((301, "/archive/a/$1"))),
+            ("/blog/2020/x", Some((307, "/x"))),
+            ("/blog/2020/x/y", Some((301, "/archive/x/y/$1"))),
+            ("/café/", Some((301, "/coffee"))),
+            ("/", Some((303, "/home"))),
+        ] {
+            let found = file.find(path.as_bytes()).map(|found| {
+                let made = expand(found.target, &[b"", found.rest], None);
+                (found.status, String::from_utf8(made).unwrap())
+            });
+            let expected = expected.map(|(status, to)| (status, to.to_owned()));
+            assert_eq!(found, expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn errors_of_a_file_have_the_number_of_their_line() {
+        for (text, expected) in [
+            ("/a", "line 1: expected a path, a target"),
+            ("\n# x\n/a /b 200", "line 3: expected the status 301"),
+            ("/a /b 301 !", "line 1: \"!\" follows"),
+            ("/a /b\n/c /d\n/a /e", "line 3: its path is that of line 1"),
+            ("/a/* /b\n/a/* /c", "line 2: its path is that of line 1"),
+            ("a /b", "line 1: \"a\" is a path that does not begin with a slash"),
+            ("/a*b /c", "line 1: expected a path"),
+            ("/a?b=c /c", "line 1: expected a path"),
+            ("/a /b/:splat", "line 1: `:splat` needs"),
+            ("/a //b", "line 1: the target"),
+            ("/a /a", "line 1: it leads to its own path"),
+            ("/a/* /a/:splat", "line 1: it leads to its own path"),
+        ] {
+            let error = Redirects::parse(text).unwrap_err();
+            assert!(error.starts_with(expected), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_million_lines_are_read_and_one_more_is_an_error() {
+        use core::fmt::Write as _;
+
+        let mut text = String::new();
+        for number in 0..LINES_MAX {
+            writeln!(text, "/old/{number} /new/{number}").unwrap();
+        }
+        let file = Redirects::parse(&text).unwrap();
+        assert_eq!(file.find(b"/old/777777").unwrap().target, "/new/777777");
+        assert_eq!(file.find(b"/old/x"), None);
+        text.push_str("/one /more\n");
+        let error = Redirects::parse(&text).unwrap_err();
+        assert!(error.starts_with("line 1000001: a file has at most"), "{error}");
+    }
+}

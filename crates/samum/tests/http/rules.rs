@@ -1,0 +1,461 @@
+//! The rules of routes: fallbacks, pages for errors, clean URLs, fields, types, dotfiles, links and redirects.
+
+use std::fs;
+use std::process::Command;
+
+use testkit::{Response, Server, Tree};
+
+use crate::common::{SAMUM, SOON, ask, ask_on, connect, on_both_drivers, serve, text, wait_until};
+
+/// A site with pages for errors.
+fn tree() -> Tree {
+    Tree::new()
+        .file("index.html", "index")
+        .file("a.html", "page a")
+        .file("404.html", "page 404")
+        .file("sub/index.html", "sub")
+        .file("style.css", "css")
+        .file("style.css.gz", "gzipped")
+        .file("data.foo", "data")
+        .file("list/file", "file")
+}
+
+/// Serves what a configuration says of one site; `DIR` stands for the directory of the files.
+fn serve_config(driver: &str, tree: &Tree, routes: &str) -> Server {
+    let config = format!("[[site]]\nlisten = [\"127.0.0.1:0\"]\n{routes}");
+    tree.write("samum.toml", config.replace("DIR", text(tree.path())).into_bytes());
+    let mut command = Command::new(SAMUM);
+    command.args(["serve", "--driver", driver, "--threads", "1", "--config"]);
+    command.arg(tree.path().join("samum.toml"));
+    Server::spawn(&mut command).expect("the server starts")
+}
+
+#[track_caller]
+fn expect(server: &Server, head: &str, status: u16, body: &str) -> Response {
+    let response = ask(server, head);
+    let got = String::from_utf8_lossy(&response.body);
+    assert_eq!((response.status, got.as_ref()), (status, body), "{head}");
+    response
+}
+
+/// Returns the status and the location.
+#[track_caller]
+fn location(server: &Server, head: &str) -> (u16, String) {
+    let response = ask(server, head);
+    (response.status, response.header("Location").unwrap_or("none").to_owned())
+}
+
+fn moved(status: u16, location: &str) -> (u16, String) {
+    (status, location.to_owned())
+}
+
+#[test]
+fn a_fallback_is_served_where_there_is_nothing() {
+    let tree = tree();
+    on_both_drivers(|driver| {
+        let options = ["--fallback", "/index.html", "--errors", "403=/404.html"];
+        let server = serve(driver, tree.path(), &options);
+        for _ in 0..2 {
+            for path in ["/missing", "/missing/deep", "/missing/", "/a.html/x", "/index.html"] {
+                let response = expect(&server, &format!("GET {path}"), 200, "index");
+                assert!(response.header("ETag").is_some(), "it is a file like others");
+            }
+        }
+        expect(&server, "GET /a.html", 200, "page a");
+        expect(&server, "GET /missing\nRange: bytes=1-2", 206, "nd");
+        assert_eq!(ask(&server, "HEAD /missing").header("Content-Length"), Some("5"));
+        assert_eq!(ask(&server, "POST /missing").status, 405);
+        assert_eq!(ask(&server, "GET /.env").status, 404, "what is hidden is not replaced");
+        assert_eq!(ask(&server, "GET /%00").status, 400);
+        let mut client = connect(&server);
+        client.send("GET /no1 HTTP/1.1\r\nHost: a\r\n\r\n".repeat(3)).unwrap();
+        for _ in 0..3 {
+            assert_eq!(client.response().unwrap().body, b"index");
+        }
+    });
+}
+
+#[test]
+fn a_fallback_that_is_missing_or_no_file_is_a_404() {
+    let tree = tree();
+    on_both_drivers(|driver| {
+        for fallback in ["/none.html", "/sub", "/list/"] {
+            let options = ["--fallback", fallback, "--errors", "404=/404.html", "--listing"];
+            let server = serve(driver, tree.path(), &options);
+            expect(&server, "GET /missing", 404, "page 404");
+        }
+    });
+}
+
+#[test]
+fn an_error_has_a_file_as_its_page() {
+    let tree = tree();
+    on_both_drivers(|driver| {
+        let options =
+            ["--errors", "404=/404.html", "--errors", "405=/style.css", "--headers", "X-A: b"];
+        let server = serve(driver, tree.path(), &options);
+        for head in [
+            "GET /missing",
+            "GET /missing\nRange: bytes=0-1",
+            "GET /missing\nIf-None-Match: *",
+            "GET /missing\nIf-Match: \"a\"",
+            "GET /.hidden",
+            "GET /list/",
+            "GET /a.html/",
+        ] {
+            let response = expect(&server, head, 404, "page 404");
+            assert_eq!(response.header("Content-Type"), Some("text/html; charset=utf-8"));
+            assert_eq!(response.header("X-A"), Some("b"));
+            for name in ["ETag", "Last-Modified", "Accept-Ranges", "Content-Range"] {
+                assert_eq!(response.header(name), None, "{head}: {name}");
+            }
+        }
+        let response = ask(&server, "HEAD /missing");
+        assert_eq!((response.status, response.header("Content-Length")), (404, Some("8")));
+        let response = expect(&server, "DELETE /missing", 405, "css");
+        assert_eq!(response.header("Allow"), Some("GET, HEAD, OPTIONS"));
+        let response = expect(&server, "DELETE /\nAccept-Encoding: gzip", 405, "gzipped");
+        assert_eq!(response.header("Content-Encoding"), Some("gzip"));
+        assert_eq!(response.header("Vary"), Some("Accept-Encoding"));
+        expect(&server, "GET /404.html", 200, "page 404");
+    });
+}
+
+#[test]
+fn an_error_whose_page_fails_has_the_page_of_the_server() {
+    let tree = tree();
+    on_both_drivers(|driver| {
+        for page in ["404=/none.html", "404=/sub", "404=/list/"] {
+            let server = serve(driver, tree.path(), &["--errors", page, "--listing"]);
+            let response = ask(&server, "GET /missing");
+            assert_eq!(response.status, 404);
+            let body = String::from_utf8(response.body).unwrap();
+            assert!(body.contains("There is nothing by this name"), "{page}: {body}");
+        }
+    });
+}
+
+#[test]
+fn clean_urls_leave_out_the_suffix_of_pages() {
+    let tree = tree().file("both", "plain").file("both.html", "page").file("sub.html", "no");
+    on_both_drivers(|driver| {
+        let options = ["--clean-urls", "--fallback", "/a.html", "--headers", "*.html X-Page: yes"];
+        let server = serve(driver, tree.path(), &options);
+        for _ in 0..2 {
+            let response = expect(&server, "GET /a", 200, "page a");
+            assert_eq!(response.header("Content-Type"), Some("text/html; charset=utf-8"));
+            assert_eq!(response.header("X-Page"), Some("yes"), "its file matches");
+            expect(&server, "GET /both", 200, "plain");
+            expect(&server, "GET /none", 200, "page a");
+        }
+        assert_eq!(location(&server, "GET /a.html?b=c"), moved(308, "/a?b=c"));
+        assert_eq!(location(&server, "GET /sub/index.html"), moved(308, "/sub/"));
+        assert_eq!(location(&server, "GET /index.html"), moved(308, "/"));
+        assert_eq!(location(&server, "GET /sub"), moved(301, "/sub/"), "a directory is there");
+        expect(&server, "GET /a\nAccept-Encoding: gzip", 200, "page a");
+        tree.write("a.html.gz", "gzipped a");
+        let is_seen = || ask(&server, "GET /a\nAccept-Encoding: gzip").body == b"gzipped a";
+        assert!(wait_until(SOON, is_seen), "a sibling of the page has come");
+        tree.write("a.html", "new a");
+        assert!(wait_until(SOON, || ask(&server, "GET /a").body == b"new a"), "it has changed");
+        tree.write("a", "the file itself");
+        let is_seen = || ask(&server, "GET /a").body == b"the file itself";
+        assert!(wait_until(SOON, is_seen), "a file with the name itself has come");
+        for name in ["a", "a.html.gz"] {
+            fs::remove_file(tree.path().join(name)).unwrap();
+        }
+        tree.write("a.html", "page a");
+    });
+}
+
+#[test]
+fn fields_are_set_and_removed_in_responses_of_all_kinds() {
+    let tree = tree();
+    on_both_drivers(|driver| {
+        let options = [
+            "--listing",
+            "--errors",
+            "404=/404.html",
+            "--headers",
+            "Server:",
+            "--headers",
+            "X-All: 1",
+            "--headers",
+            "*.css Cache-Control: max-age=60",
+            "--headers",
+            "*.css Content-Language: de",
+            "--headers",
+            "*.foo Content-Type: a/foo",
+            "--headers",
+            "*.foo Last-Modified:",
+            "--headers",
+            "*.html ETag:",
+            "--headers",
+            "/list* Cache-Control: no-store",
+            "--headers",
+            "/missing* Retry-After: 7",
+            "--headers",
+            "/ X-Home: yes",
+        ];
+        let server = serve(driver, tree.path(), &options);
+        for round in 0..2 {
+            for (head, status, name, value) in [
+                ("GET /style.css", 200, "Cache-Control", Some("max-age=60")),
+                ("HEAD /style.css", 200, "Cache-Control", Some("max-age=60")),
+                ("GET /style.css\nConnection: close", 200, "Cache-Control", Some("max-age=60")),
+                ("GET /style.css\nRange: bytes=0-0", 206, "Cache-Control", Some("max-age=60")),
+                ("GET /style.css\nRange: bytes=9-", 416, "Cache-Control", Some("max-age=60")),
+                ("GET /style.css\nIf-Match: \"x\"", 412, "Cache-Control", Some("max-age=60")),
+                ("GET /style.css\nIf-None-Match: *", 304, "Cache-Control", Some("max-age=60")),
+                ("GET /style.css\nIf-None-Match: *", 304, "Content-Language", None),
+                ("GET /style.css", 200, "Content-Language", Some("de")),
+                ("GET /style.css\nAccept-Encoding: gzip", 200, "Cache-Control", Some("max-age=60")),
+                ("GET /data.foo", 200, "Content-Type", Some("a/foo")),
+                ("GET /data.foo", 200, "Last-Modified", None),
+                ("GET /a.html", 200, "ETag", None),
+                ("GET /", 200, "ETag", None),
+                ("GET /", 200, "X-Home", Some("yes")),
+                ("GET /sub/", 200, "X-Home", None),
+                ("GET /list", 301, "Cache-Control", Some("no-store")),
+                ("GET /list/", 200, "Cache-Control", Some("no-store")),
+                ("GET /missing", 404, "Retry-After", Some("7")),
+                ("GET /missing.css", 404, "Cache-Control", Some("max-age=60")),
+                ("POST /", 405, "X-Home", Some("yes")),
+                ("OPTIONS /", 204, "X-Home", Some("yes")),
+            ] {
+                let response = ask(&server, head);
+                assert_eq!(response.status, status, "{head} {round}");
+                assert_eq!(response.header(name), value, "{head} {round}: {name}");
+                assert_eq!(response.header("X-All"), Some("1"), "{head} {round}");
+                assert_eq!(response.header("Server"), None, "{head} {round}");
+                assert!(response.header("Date").is_some(), "{head} {round}");
+            }
+        }
+        // A file of the future has the date of the message as its last modification.
+        let file = fs::File::options().write(true).open(tree.path().join("data.foo")).unwrap();
+        file.set_modified(std::time::SystemTime::now() + core::time::Duration::from_secs(9999))
+            .unwrap();
+        let mut client = connect(&server);
+        for _ in 0..3 {
+            let response = ask_on(&mut client, "GET /data.foo");
+            assert_eq!(response.body, b"data");
+            assert_eq!(response.header("Last-Modified"), None);
+        }
+    });
+}
+
+#[test]
+fn types_and_charset_are_those_of_the_configuration() {
+    let tree = tree();
+    on_both_drivers(|driver| {
+        let options = ["--types", "foo=text/foo", "--charset", "iso-8859-1"];
+        let server = serve(driver, tree.path(), &options);
+        for (path, expected) in
+            [("/data.foo", "text/foo; charset=iso-8859-1"), ("/", "text/html; charset=iso-8859-1")]
+        {
+            let response = ask(&server, &format!("GET {path}"));
+            assert_eq!(response.header("Content-Type"), Some(expected));
+        }
+        let server = serve(driver, tree.path(), &["--charset", "none"]);
+        assert_eq!(ask(&server, "GET /").header("Content-Type"), Some("text/html"));
+    });
+}
+
+#[test]
+fn dotfiles_are_hidden_unless_they_are_wanted() {
+    let tree = tree()
+        .file(".env", "secret")
+        .file(".git/config", "secret")
+        .file("list/.htaccess", "secret")
+        .file(".well-known/security.txt", "contact")
+        .file(".well-known/.x", "secret")
+        .file("list/.well-known/x", "secret");
+    on_both_drivers(|driver| {
+        let server = serve(driver, tree.path(), &["--listing"]);
+        let shown = serve(driver, tree.path(), &["--listing", "--dotfiles"]);
+        for path in [
+            "/.env",
+            "/%2eenv",
+            "/%2Eenv",
+            "/x/../.env",
+            "//.env",
+            "/.git/config",
+            "/.git",
+            "/.git/",
+            "/list/.htaccess",
+            "/.well-known/.x",
+            "/list/.well-known/x",
+            "/.env?x",
+        ] {
+            let head = format!("GET {path}");
+            assert_eq!(ask(&server, &head).status, 404, "{path}");
+            assert_ne!(ask(&shown, &head).status, 404, "{path}");
+        }
+        expect(&server, "GET /.well-known/security.txt", 200, "contact");
+        assert_eq!(location(&server, "GET /.well-known"), moved(301, "/.well-known/"));
+        let json = "GET /\nAccept: application/json";
+        for (server, path, has) in
+            [(&server, "list", false), (&shown, "list", true), (&server, ".well-known", false)]
+        {
+            let response = ask(server, &json.replacen('/', &format!("/{path}/"), 1));
+            let names = String::from_utf8(response.body).unwrap();
+            assert_eq!(names.contains("\"name\":\"."), has, "{path}: {names}");
+        }
+    });
+}
+
+#[test]
+fn symbolic_links_are_followed_unless_they_are_forbidden() {
+    let tree = tree().symlink("link.css", "style.css").symlink("dir", "sub").symlink("up", "/etc");
+    on_both_drivers(|driver| {
+        let followed = serve(driver, tree.path(), &["--listing"]);
+        let never = serve(driver, tree.path(), &["--listing", "--symlinks", "never"]);
+        expect(&followed, "GET /link.css", 200, "css");
+        expect(&followed, "GET /dir/", 200, "sub");
+        expect(&never, "GET /style.css", 200, "css");
+        for path in ["/link.css", "/dir/", "/dir", "/dir/index.html", "/up/passwd", "/up/"] {
+            assert_eq!(ask(&never, &format!("GET {path}")).status, 404, "{path}");
+        }
+        assert_eq!(ask(&followed, "GET /up/passwd").status, 404);
+    });
+}
+
+#[test]
+fn precompressed_siblings_are_left_alone_where_they_are_not_wanted() {
+    let tree = tree();
+    on_both_drivers(|driver| {
+        let server = serve(driver, tree.path(), &["--precompressed", "false"]);
+        let response = expect(&server, "GET /style.css\nAccept-Encoding: gzip", 200, "css");
+        assert_eq!(response.header("Vary"), None);
+    });
+}
+
+#[test]
+fn a_file_of_redirects_comes_before_files() {
+    let tree = tree().file(
+        "redirects.txt",
+        "/old /new\n/blog/* /news/:splat 308\n/a.html https://example.org/ 302\n/loop/* /:splat 301\n",
+    );
+    let file = tree.path().join("redirects.txt");
+    on_both_drivers(|driver| {
+        let server = serve(driver, tree.path(), &["--redirects", text(&file)]);
+        assert_eq!(location(&server, "GET /old?a=b"), moved(301, "/new?a=b"));
+        assert_eq!(location(&server, "GET /blog/a%20b"), moved(308, "/news/a%20b"));
+        assert_eq!(location(&server, "POST /old"), moved(301, "/new"));
+        assert_eq!(location(&server, "HEAD /old"), moved(301, "/new"));
+        assert_eq!(location(&server, "GET /a.html"), moved(302, "https://example.org/"));
+        assert_eq!(location(&server, "GET /loop/%2f/evil.org"), moved(404, "none"));
+        assert_eq!(location(&server, "GET /loop//evil.org"), moved(301, "/evil.org"));
+        assert_eq!(location(&server, "GET /loop/%5Cevil.org"), moved(301, "/%5Cevil.org"));
+        expect(&server, "GET /style.css", 200, "css");
+        assert_eq!(ask(&server, "GET /none").status, 404);
+    });
+}
+
+#[test]
+fn redirects_have_captures_and_take_all_methods() {
+    let tree = tree();
+    on_both_drivers(|driver| {
+        let server = serve_config(
+            driver,
+            &tree,
+            r#"
+            [[site.route]]
+            files = "DIR"
+            [[site.route]]
+            match = "/*/old/*"
+            redirect = { to = "/$1/new/$2", status = 303 }
+            headers = [{ set = { "Cache-Control" = "max-age=9" } }]
+            [[site.route]]
+            path = "/all/"
+            redirect = { to = "https://example.org/x/$0?fixed", status = 307 }
+            [[site.route]]
+            path = "/a"
+            match = "/a*"
+            redirect = { to = "/$1", status = 302 }
+            "#,
+        );
+        let response = ask(&server, "GET /x/old/y/z?q");
+        assert_eq!(response.status, 303);
+        assert_eq!(response.header("Location"), Some("/x/new/y/z?q"));
+        assert_eq!(response.header("Cache-Control"), Some("max-age=9"));
+        assert_eq!(location(&server, "PUT /all/b?q"), moved(307, "https://example.org/x/b?fixed"));
+        assert_eq!(location(&server, "GET /all"), moved(301, "/all/"));
+        assert_eq!(location(&server, "GET /x/old//evil.org"), moved(303, "/x/new/evil.org"));
+        assert_eq!(location(&server, "BREW /all/b"), moved(501, "none"));
+        let options = ask(&server, "OPTIONS /all/b");
+        assert_eq!(options.status, 204);
+        assert_eq!(options.header("Allow"), Some("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
+        assert_eq!(ask(&server, "OPTIONS /").header("Allow"), Some("GET, HEAD, OPTIONS"));
+        assert_eq!(location(&server, "GET /a/x"), moved(302, "/x"));
+    });
+}
+
+#[test]
+fn a_redirect_that_leads_to_its_own_path_is_a_500() {
+    let tree = tree().file("redirects.txt", "/x/* /x/y/:splat\n");
+    let file = tree.path().join("redirects.txt");
+    on_both_drivers(|driver| {
+        let server = serve(driver, tree.path(), &["--redirects", text(&file)]);
+        assert_eq!(location(&server, "GET /x/a"), moved(301, "/x/y/a"));
+        let server = serve_config(
+            driver,
+            &tree,
+            "[[site.route]]\nmatch = \"/b*\"\nredirect = \"/$1b\"\n[[site.route]]\nfiles = \"DIR\"\n",
+        );
+        assert_eq!(location(&server, "GET /bc?q=1"), moved(308, "/cb?q=1"));
+        assert_eq!(location(&server, "GET /bbb?q=1"), moved(500, "none"));
+        expect(&server, "GET /style.css", 200, "css");
+    });
+}
+
+#[test]
+fn the_path_of_a_route_without_its_slash_is_redirected() {
+    let tree = tree().file("pages", "a file");
+    on_both_drivers(|driver| {
+        let config = r#"
+            [[site.route]]
+            files = "DIR"
+            [[site.route]]
+            path = "/p/"
+            files = "DIR/sub"
+            [[site.route]]
+            path = "/pages/"
+            files = "DIR/sub"
+            "#;
+        let server = serve_config(driver, &tree, config);
+        assert_eq!(location(&server, "GET /p?q"), moved(301, "/p/?q"));
+        assert_eq!(location(&server, "GET /%70"), moved(301, "/p/"));
+        expect(&server, "GET /p/", 200, "sub");
+        expect(&server, "GET /pages", 200, "a file");
+        expect(&server, "GET /pages/", 200, "sub");
+        assert_eq!(ask(&server, "GET /q").status, 404);
+        let only = config.split("[[site.route]]").nth(2).unwrap();
+        let server = serve_config(driver, &tree, &format!("[[site.route]]{only}"));
+        assert_eq!(location(&server, "GET /p"), moved(301, "/p/"));
+        assert_eq!(ask(&server, "GET /q").status, 404);
+    });
+}
+
+#[test]
+fn pages_may_be_files_of_routes_that_no_request_reaches() {
+    let tree = tree().file("pages/404.html", "internal 404");
+    on_both_drivers(|driver| {
+        let server = serve_config(
+            driver,
+            &tree,
+            r#"
+            errors = { 404 = "/.errors/404.html" }
+            [[site.route]]
+            files = "DIR/sub"
+            [[site.route]]
+            path = "/.errors/"
+            files = "DIR/pages"
+            internal = true
+            "#,
+        );
+        expect(&server, "GET /missing", 404, "internal 404");
+        expect(&server, "GET /.errors/404.html", 404, "internal 404");
+        expect(&server, "GET /", 200, "sub");
+    });
+}
