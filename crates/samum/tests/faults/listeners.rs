@@ -95,7 +95,7 @@ fn several_addresses_are_served_and_each_is_announced() {
             "--listen",
             "127.0.0.1:0",
             "--listen",
-            "127.0.0.1:0",
+            "127.0.0.2:0",
             "--listen",
             &unix,
             "--threads",

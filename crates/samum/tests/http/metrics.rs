@@ -103,7 +103,7 @@ fn the_sums_of_two_workers_are_what_was_sent() {
         ];
         let mut last = Metrics::default();
         // A worker may be about to count what a client has got. The looks are counted, too.
-        let mut looks = 0;
+        let mut looks = 0_u32;
         let is_complete = wait_until(SOON, || {
             looks += 1;
             last = Metrics::parse(&scrape(&server)).unwrap();
@@ -148,7 +148,7 @@ fn the_sums_of_two_workers_are_what_was_sent() {
                     \"method\":\"GET\",\"path\":\"/missing\",";
         assert_eq!(lines(line), CLIENTS * ROUNDS);
         assert_eq!(lines("\"kind\":\"request\""), lines(""));
-        assert_eq!(lines("\"path\":\"/metrics\""), looks as usize);
+        assert_eq!(lines("\"path\":\"/metrics\""), usize::try_from(looks).unwrap());
     });
 }
 
