@@ -1,5 +1,6 @@
 //! Parses the command line, and converts it into a [`Config`].
 
+use core::net::SocketAddr;
 use core::time::Duration;
 use std::ffi::OsString;
 use std::net::ToSocketAddrs as _;
@@ -415,6 +416,9 @@ fn set<T: Clone>(to: &mut T, value: Option<&T>) {
 /// Reads an address to listen on; the address of a name is looked up.
 fn parse_address(text: &str) -> Result<Address, String> {
     value::address(text).or_else(|error| {
+        if text.parse::<SocketAddr>().is_ok() {
+            return Err(error);
+        }
         let mut found = text.to_socket_addrs().map_err(|_| error)?;
         found.next().map(Address::Ip).ok_or_else(|| "the name has no address".to_owned())
     })

@@ -56,15 +56,15 @@ pub struct Snapshot {
 pub(crate) struct RouteEntry {
     pub(crate) route: Route,
     /// Its path with a slash at the end.
-    prefix: Box<[u8]>,
+    pub(crate) prefix: Box<[u8]>,
     /// The index of its tree among [`Snapshot::trees`], if it serves files.
     tree: Option<usize>,
     /// Its programs, if it has some.
     programs: Option<Arc<Directory>>,
     /// The conditions on which it answers a client, if it has some.
-    guard: Option<Box<Guard>>,
+    pub(crate) guard: Option<Box<Guard>>,
     /// The rules for the fields of its responses.
-    fields: Rules,
+    pub(crate) fields: Rules,
     /// The paths that it has, beside those of its own path.
     matcher: Matcher,
     /// The file that is served where it has nothing.
@@ -666,6 +666,18 @@ impl Serving {
     #[inline]
     pub(crate) fn site(&self, listener: u32, head: &Head<'_>) -> Option<SiteId> {
         Some(self.snapshot.listener(listener)?.hosts.site(head))
+    }
+
+    /// A route as requests meet it: what is asked for each of them is looked up once.
+    #[inline]
+    pub(crate) fn entry(&self, id: RouteId) -> &RouteEntry {
+        &self.snapshot.routes[id.index()]
+    }
+
+    /// The tree of a route that serves files.
+    #[inline]
+    pub(crate) fn tree_of(&self, entry: &RouteEntry) -> Option<TreeId> {
+        entry.tree.map(|tree| self.trees[tree])
     }
 
     /// Returns the route of a path of a site. See [`Routes::find`].

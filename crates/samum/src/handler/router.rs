@@ -8,6 +8,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use http::path::PathError;
 use http::{Head, HeadBuf, Method, Reject, ResponseHead, Status, Target, path};
 use ring::{Completion, Fd};
@@ -25,7 +26,7 @@ use crate::metrics::Metrics;
 use crate::network::Origin;
 use crate::programs::environment::Circumstances;
 use crate::route::RouteId;
-use crate::serving::{Place, Serving, Snapshot, Succession, TreeId};
+use crate::serving::{Place, RouteEntry, Serving, Snapshot, Succession, TreeId};
 use crate::shell::{Limit, Shell, kind};
 use crate::site::SiteId;
 use crate::{fields, redirect};
@@ -43,7 +44,7 @@ pub struct Router {
     /// Requests that have begun with one of them may still ask for its files.
     before: VecDeque<(Rc<Serving>, Vec<TreeId>)>,
     /// The requests whose files are being looked for, or whose programs run.
-    waiting: HashMap<Ticket, Waiting>,
+    waiting: HashMap<Ticket, Waiting, RandomState>,
     /// The answers of requests that had to wait.
     answers: VecDeque<(Ticket, Answer)>,
     /// Paths that are not in their normal form are normalized here.
@@ -179,8 +180,9 @@ impl Handler for Router {
         terms.recording = serving.recording(place.site);
         terms.is_from_disk = matches!(what, What::Content(..));
         if let Some(id) = place.route {
-            terms.server_timing = serving.route(id).server_timing;
-            terms.rate = serving.guard(id).and_then(|guard| guard.rate);
+            let entry = serving.entry(id);
+            terms.server_timing = entry.route.server_timing;
+            terms.rate = entry.guard.as_ref().and_then(|guard| guard.rate);
         }
         response
     }
@@ -252,7 +254,7 @@ impl Router {
             files,
             before: VecDeque::new(),
             programs: Programs::default(),
-            waiting: HashMap::new(),
+            waiting: HashMap::default(),
             answers: VecDeque::new(),
             scratch: Vec::new(),
             metrics,
@@ -313,37 +315,36 @@ impl Router {
             let what = What::Error(Status::NotFound);
             return self.settle_asked(shell, request, (serving, place), path, what);
         };
-        if let Some(guard) = serving.guard(id)
+        let entry = serving.entry(id);
+        if let Some(guard) = &entry.guard
             && let Err(refusal) = admit(shell, request, &serving, guard)
         {
             let what = What::Refused(refusal);
             return self.settle_refused(shell, request.ticket, (serving, place), what);
         }
-        let what = match (&request.head.method, serving.tree(id)) {
-            (Method::Get | Method::Head, Some(tree)) => {
-                match path.get(serving.prefix(id).len()..) {
-                    Some(rest) => match self.files.find(shell, tree, rest, request.ticket) {
-                        content::Found::Now(answer @ content::Answer::Resource(_)) => {
-                            What::Content(id, answer)
-                        }
-                        content::Found::Now(content::Answer::Unclean) => {
-                            let what = cleaned(request, &serving, id, rest);
-                            return Found::Now(Answer { serving, place, what });
-                        }
-                        content::Found::Now(answer) => {
-                            let what = What::Content(id, answer);
-                            return self.settle_asked(shell, request, (serving, place), path, what);
-                        }
-                        content::Found::Later => {
-                            let step = Step::first(&serving, site, path);
-                            let waiting = Waiting { serving, place, route: id, asked: None, step };
-                            self.waiting.insert(request.ticket, waiting);
-                            return Found::Later(None);
-                        }
-                    },
-                    None => What::Directory(id),
-                }
-            }
+        let what = match (&request.head.method, serving.tree_of(entry)) {
+            (Method::Get | Method::Head, Some(tree)) => match path.get(entry.prefix.len()..) {
+                Some(rest) => match self.files.find(shell, tree, rest, request.ticket) {
+                    content::Found::Now(answer @ content::Answer::Resource(_)) => {
+                        What::Content(id, answer)
+                    }
+                    content::Found::Now(content::Answer::Unclean) => {
+                        let what = cleaned(request, &serving, id, rest);
+                        return Found::Now(Answer { serving, place, what });
+                    }
+                    content::Found::Now(answer) => {
+                        let what = What::Content(id, answer);
+                        return self.settle_asked(shell, request, (serving, place), path, what);
+                    }
+                    content::Found::Later => {
+                        let step = Step::first(&serving, site, path);
+                        let waiting = Waiting { serving, place, route: id, asked: None, step };
+                        self.waiting.insert(request.ticket, waiting);
+                        return Found::Later(None);
+                    }
+                },
+                None => What::Directory(id),
+            },
             (_, None) if serving.programs(id).is_some() => {
                 return self.find_program(shell, request, serving, place, id, path, None);
             }
@@ -524,11 +525,11 @@ impl Router {
     ) -> Response<'a> {
         match what {
             What::Content(id, content) => {
-                let Action::Files(files) = &serving.route(*id).action else {
+                let RouteEntry { route, prefix, fields, .. } = serving.entry(*id);
+                let Action::Files(files) = &route.action else {
                     unreachable!("content is of a route with files")
                 };
-                let (prefix, rules) = (serving.prefix(*id), serving.fields(*id));
-                files::response(cx, head, prefix, files.rules.policy, rules, content)
+                files::response(cx, head, prefix, files.rules.policy, fields, content)
             }
             What::Program(answer) => cgi::response(head, answer),
             What::Directory(id) => directory(head, serving.prefix(*id)),
