@@ -103,7 +103,7 @@ pub struct Parts {
 
 // All of an idle connection but its descriptor and its receive.
 const _: () =
-    assert!(size_of::<Connection<Http1, KernelTcp, <Router as Handler>::Answer>>() <= 240);
+    assert!(size_of::<Connection<Http1, KernelTcp, <Router as Handler>::Answer>>() <= 232);
 
 impl<S: Session> Worker<S> {
     /// Begin to accept from listening sockets, and to serve the sites of the snapshot.
