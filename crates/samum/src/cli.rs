@@ -144,7 +144,7 @@ pub struct Serve {
     #[arg(value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
 
-    /// Serve what a configuration file says. Flags that are keys of its [server] override them, and --log
+    /// Serve what a configuration file says. Flags that are keys of its `[server]` override them, and --log
     /// and --log-format override the logs of all sites; other flags cannot be given beside it
     #[arg(long, value_name = "FILE", conflicts_with_all = DIRECTORY_FLAGS)]
     pub config: Option<PathBuf>,

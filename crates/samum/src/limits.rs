@@ -87,7 +87,7 @@ impl ClientKey {
 
 impl Refill {
     /// The refill of buckets of `burst` tokens, one at least, at `per_second` tokens per second. An empty
-    /// bucket is full after [`FILL_MAX`] at the latest, also if `per_second` is not a positive number.
+    /// bucket is full after 100 years at the latest, also if `per_second` is not a positive number.
     #[must_use]
     pub fn new(per_second: f64, burst: u32) -> Self {
         let burst = burst.max(1);

@@ -1,7 +1,7 @@
 //! What is served at one time: the configuration, prepared for requests.
 //!
 //! A [`Snapshot`] is made once, and shared by all workers. Each worker serves from it what its own content
-//! has opened. A request keeps the [`Serving`] that it began with, so another configuration changes nothing
+//! has opened. A request keeps the `Serving` that it began with, so another configuration changes nothing
 //! about a response that has begun.
 
 use core::net::SocketAddr;

@@ -110,7 +110,7 @@ pub struct Site {
     /// of each connection: `{ address = "...", proxy-protocol = true }`. Sites that share an address must
     /// agree. Others than trusted proxies may send none.
     pub proxy_protocol: Vec<Address>,
-    /// The hosts, in the form that [`Sites::new`](crate::site::Sites::new) takes.
+    /// The hosts: names, IP addresses and wildcards, without ports.
     pub hosts: Vec<String>,
     /// True if the site gets the requests for hosts that no site of its address has. If no site is the
     /// default, the first one is.

@@ -1,7 +1,7 @@
 //! Counts what all workers do, for Prometheus.
 //!
-//! Each worker has [`Meters`], to which it alone writes, without locks. What they show is shared: a scrape
-//! adds up the numbers of all workers ([`Metrics::exposition`]). The numbers of requests are exact at any
+//! Each worker has `Meters`, to which it alone writes, without locks. What they show is shared: a scrape
+//! adds up the numbers of all workers (`Metrics::exposition`). The numbers of requests are exact at any
 //! time; the others are those of each worker's last turn, so an idle worker has none that are not
 //! shown.
 //!

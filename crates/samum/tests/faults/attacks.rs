@@ -26,8 +26,7 @@ fn attack(options: &[&str], port: u16) -> Child {
 #[test]
 fn slow_clients_do_not_keep_others_from_being_served() {
     if Command::new("slowhttptest").arg("-h").output().is_err() {
-        println!("skipped: slowhttptest is not installed");
-        return;
+        testkit::skip!("slowhttptest is not installed");
     }
     on_both_drivers(|driver| {
         let tree = Tree::new()
