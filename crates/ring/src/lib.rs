@@ -77,7 +77,7 @@ pub use fault::Fault;
 pub use fd::Fd;
 pub use gate::{Device, Gate, Shares};
 pub use now::PROBE_BYTES_MAX;
-pub use now::process::block_signals;
+pub use now::process::{block_signals, keep_descriptors_from_programs};
 pub use op::{
     Address, Caching, Change, Completion, DriverKind, Entry, Event, FileKind, Listing, Op, OpenHow,
     Signal, Stat, Token,

@@ -94,6 +94,8 @@ fn serve(
     snapshot: Snapshot,
     source: Option<(Source, Loaded)>,
 ) -> Result<(), String> {
+    // Where it fails, programs (CGI) get what the server itself has inherited.
+    let _ = ring::keep_descriptors_from_programs();
     let limit = raise_descriptor_limit();
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let Server { threads, tuning, .. } = &server;

@@ -145,7 +145,8 @@ const SERVER: &[Key<Server>] = &[
         kind: "path",
         default: "none",
         example: r#""/run/samum/control.sock""#,
-        doc: "The Unix socket for `samum reload`, which only the user of the server may use.",
+        doc: "The Unix socket for `samum reload`, which only the user of the server may use. Without this key it is \
+              `control.sock` in `$RUNTIME_DIRECTORY`, else in `/run/samum`; if it cannot be made there, the server says so.",
         read: |server, node, notes| {
             if let Some(path) = node.file(notes) {
                 server.control = Some(path);
