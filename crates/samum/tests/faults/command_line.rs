@@ -77,7 +77,7 @@ fn a_wrong_command_line_exits_with_2_and_says_what_to_do() {
         (&["serve", "--listen", "nonsense"], "ADDRESS:PORT"),
         (&["serve", "--listen", "127.0.0.1:70000"], "ADDRESS:PORT"),
         (&["serve", "--listen", "[::ffff:127.0.0.1]:0"], "listen on 127.0.0.1:0"),
-        (&["serve", "--listen", "unix:/s,mode=rw"], "mode=660"),
+        (&["serve", "--listen", "unix:/s,mode=rw"], "such as 660"),
         (&["serve", "--listen", "unix:/s,user=me"], "mode= and owner="),
         (&["serve", "--threads", "0"], "1..=1024"),
         (&["serve", "--threads", "many"], "invalid digit"),
