@@ -19,6 +19,11 @@ pub(crate) struct RouteId(u32);
 pub(crate) struct Routes {
     /// The only route, if it has all paths: no search is needed then.
     all: Option<RouteId>,
+    /// The route of `/`, if it has all paths that no other route has.
+    top: Option<RouteId>,
+    /// The bytes behind the first slash of all paths but `/`, as a set of bits. A path with another byte there
+    /// is found without a search.
+    firsts: [u64; 4],
     /// The paths in order. A path that ends with a slash has all that begin with it, any other has itself
     /// alone. So those that a path begins with are the last one that is not behind it, and those
     /// [above](Node::above).
@@ -125,14 +130,27 @@ impl Routes {
                 node.some.push((matcher, id));
             }
         }
-        Self { all: only, nodes }
+        let is_top = |node: &&Node| *node.path == *b"/" && node.some.is_empty();
+        let top = nodes.first().filter(is_top).and_then(|node| node.rest);
+        let mut firsts = [0; 4];
+        for first in nodes.iter().filter_map(|node| node.path.get(1)) {
+            firsts[usize::from(first >> 6)] |= 1 << (first & 63);
+        }
+        Self { all: only, top, firsts, nodes }
     }
 
     /// Finds the route of a path, which is in its normal form, with a slash at its beginning, and at its end
     /// if it names a directory.
     #[inline]
     pub(crate) fn find(&self, path: &[u8]) -> Option<RouteId> {
-        if self.all.is_some() { self.all } else { self.search(path) }
+        if self.all.is_some() {
+            return self.all;
+        }
+        let is_first = |first: &u8| self.firsts[usize::from(first >> 6)] & (1 << (first & 63)) != 0;
+        match self.top {
+            Some(top) if !path.get(1).is_some_and(is_first) => Some(top),
+            _ => self.search(path),
+        }
     }
 
     fn search(&self, path: &[u8]) -> Option<RouteId> {
