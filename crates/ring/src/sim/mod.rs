@@ -101,7 +101,7 @@ pub struct Config {
     pub send_buffer: usize,
     /// Pages that the kernel reads ahead unless [`Ring::no_readahead`](crate::Ring::no_readahead) was called.
     pub readahead_pages: usize,
-    /// Whether sockets keep to a rate ([`Ring::set_rate`](crate::Ring::set_rate)); Unix sockets do not.
+    /// True if sockets keep to a rate ([`Ring::set_rate`](crate::Ring::set_rate)); Unix sockets do not.
     pub paces: bool,
     /// Changes that wait for a watch; when there are more, it is told that something changed.
     pub watch_queue: usize,

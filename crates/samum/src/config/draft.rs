@@ -9,7 +9,7 @@ use super::{
     Access, Action, Address, FileRules, HeaderRule, Limits, Log, Pattern, Server, UnixSocket,
 };
 
-/// What the files say.
+/// The contents of all files.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) server: Server,
@@ -20,7 +20,7 @@ pub(super) struct Draft {
     pub(super) includes: Vec<(String, Place)>,
 }
 
-/// What they say of a site.
+/// A site, as they describe it.
 #[derive(Debug)]
 pub(super) struct SiteDraft {
     pub(super) place: Place,
@@ -37,7 +37,7 @@ pub(super) struct SiteDraft {
     pub(super) routes: Vec<RouteDraft>,
 }
 
-/// What they say of an address, in a table.
+/// An address in a table.
 #[derive(Debug, Default)]
 pub(super) struct AddressDraft {
     pub(super) address: Option<Address>,
@@ -45,7 +45,7 @@ pub(super) struct AddressDraft {
     pub(super) proxy_protocol: bool,
 }
 
-/// What they say of a route.
+/// A route, as they describe it.
 #[derive(Debug)]
 pub(super) struct RouteDraft {
     pub(super) place: Place,
@@ -70,7 +70,7 @@ pub enum Thing {
     Address(Address),
 }
 
-/// What a route has from its site, unless it says otherwise. A route begins with a copy of that of its
+/// The keys that a route has from its site, unless it has its own. A route begins with a copy of that of its
 /// site, which its own keys change.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shared {
