@@ -312,7 +312,7 @@ enum Found {
     Unknown(String),
 }
 
-/// What follows from a look.
+/// The result of a look.
 #[derive(Debug)]
 enum Step {
     None,

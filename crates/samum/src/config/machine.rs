@@ -42,7 +42,7 @@ impl Environment for Machine {
     }
 
     fn canonical(&mut self, path: &Path) -> PathBuf {
-        // What has no canonical path, such as a pipe, has one name only.
+        // A pipe, for example, has no canonical path, and one name only.
         path.canonicalize().unwrap_or_else(|_| path.to_owned())
     }
 

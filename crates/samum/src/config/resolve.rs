@@ -82,7 +82,7 @@ fn route_of(draft: RouteDraft) -> Option<Route> {
 
 /// Checks that each request of an address has one site.
 fn check_addresses(sites: &[SiteDraft], notes: &mut Notes) {
-    /// What is known of an address.
+    /// The facts about an address.
     #[derive(Default)]
     struct Known<'a> {
         hosts: HashMap<&'a str, Place>,

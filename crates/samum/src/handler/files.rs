@@ -291,8 +291,8 @@ fn expected(layout: &Layout, offset: u64) -> Option<u64> {
     Some(layout.window(offset, ms)?.max(mean.unwrap_or(u64::MAX)))
 }
 
-/// Redirects a request to another path of the same tree.
-fn redirect<'a>(head: &Head<'_>, prefix: &[u8], to: &[u8]) -> Response<'a> {
+/// Redirects a request to a path of its tree; an empty one is the tree itself.
+pub(super) fn redirect<'a>(head: &Head<'_>, prefix: &[u8], to: &[u8]) -> Response<'a> {
     let mut location = Vec::with_capacity(prefix.len() + to.len() + 8);
     path::encode(prefix, &mut location);
     path::encode(to, &mut location);

@@ -532,7 +532,7 @@ impl Router {
                 files::response(cx, head, prefix, files.rules.policy, fields, content)
             }
             What::Program(answer) => cgi::response(head, answer),
-            What::Directory(id) => directory(head, serving.prefix(*id)),
+            What::Directory(id) => files::redirect(head, serving.prefix(*id), b""),
             What::Moved(moved) => page::moved(ResponseHead {
                 location: Some((&moved.location[..]).into()),
                 ..bare(moved.status)
@@ -742,18 +742,4 @@ fn refused(refusal: Refusal) -> Response<'static> {
 /// The status for a method that no route of files has.
 fn refusal_of(method: &Method<'_>) -> Status {
     if method.is_known() { Status::MethodNotAllowed } else { Status::NotImplemented }
-}
-
-/// Redirects a request for the path of a route to the same with a slash at the end.
-fn directory<'a>(head: &Head<'_>, prefix: &[u8]) -> Response<'a> {
-    let mut location = Vec::new();
-    path::encode(prefix, &mut location);
-    if let Target::Origin { query: Some(query), .. } = head.target {
-        location.push(b'?');
-        location.extend_from_slice(query);
-    }
-    page::explained(ResponseHead {
-        location: Some(location.into()),
-        ..bare(Status::MovedPermanently)
-    })
 }
