@@ -2,6 +2,7 @@
 
 pub(crate) mod cgi;
 pub(crate) mod files;
+mod gateway;
 pub(crate) mod listing;
 pub(crate) mod metrics;
 pub(crate) mod page;

@@ -13,8 +13,9 @@ use http::path::PathError;
 use http::{Head, HeadBuf, Method, Reject, ResponseHead, Status, Target, path};
 use ring::{Completion, Fd};
 
-use super::cgi::{self, Programs, Wish};
+use super::cgi::{self, Programs};
 use super::files::{self, Files, bare};
+use super::gateway::body::Wish;
 use super::page::{self, ALLOW, ALLOW_REDIRECTED};
 use super::{AnswerSize, Consumer, Found, Handler, Request, Response, Ticket, metrics};
 use crate::config::{Action, Address};

@@ -14,7 +14,6 @@
 //! A body whose length the client says is given to the program while it comes. One in chunks is collected
 //! first, because a program must be told the length (RFC 3875 §4.1.2).
 
-mod body;
 mod life;
 mod response;
 
@@ -31,11 +30,12 @@ use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, read, write};
 use rustix::process::Signal;
 
-pub(super) use self::body::Wish;
-use self::body::{HeaderSearch, Input, InputConsumer, News, Output, OutputProducer};
 use self::life::{Action, Cause, End, Life};
 use self::response::{Document, Parser, Reply};
 use super::files::bare;
+use super::gateway::body::{
+    HeaderSearch, Input, InputConsumer, News, Output, OutputProducer, Wish,
+};
 use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Ticket, page};
 use crate::programs::environment::{Circumstances, Environment};
 use crate::programs::process::{Process, is_hung_up};
@@ -48,7 +48,7 @@ const TICK: Duration = Duration::from_millis(100);
 const PIPE_BYTES: usize = 64 * 1024;
 /// Bytes of an output that wait for the client; the program waits then.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
-/// Bodies in chunks that a worker collects at once, of [`body::COLLECTED_BYTES_MAX`] each; further ones are
+/// Bodies in chunks that a worker collects at once, of [`COLLECTED_BYTES_MAX`](super::gateway::body::COLLECTED_BYTES_MAX) each; further ones are
 /// refused.
 const COLLECTED_MAX: usize = 16;
 /// Reads of one output in one turn; the others' turns come first then.

@@ -1,5 +1,5 @@
-//! The bytes on their way between a client and its program. They know no pipe: [`Programs`](super::Programs)
-//! moves them on when it is told that something has happened ([`News`]).
+//! The bytes on their way between a client and what answers it: a program or another server. They know no
+//! pipe and no socket: a handler moves them on when it is told that something has happened ([`News`]).
 
 use core::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -9,81 +9,81 @@ use ring::Key;
 
 use crate::handler::{BodySink, CONSUMER_ROOM_MIN, Consumer, Produced, Producer, Search};
 
-/// Bytes of a body that wait for a program.
+/// Bytes of a body that wait to be taken.
 const STREAMED_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of a body in chunks. A longer one is refused.
-pub(super) const COLLECTED_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of a body that is collected. A longer one is refused.
+pub(in crate::handler) const COLLECTED_BYTES_MAX: usize = 1024 * 1024;
 
 /// What has happened to bodies since it was last asked.
 #[derive(Debug, Default)]
-pub(super) struct News {
-    /// Programs that can perhaps go on: there is more for them, or room for what they put out.
-    pub(super) touched: Vec<Key>,
-    /// Programs whose clients wait no more.
-    pub(super) left: Vec<Key>,
+pub(in crate::handler) struct News {
+    /// Those that can perhaps go on: there is more for them, or room for what they put out.
+    pub(in crate::handler) touched: Vec<Key>,
+    /// Those whose clients wait no more.
+    pub(in crate::handler) left: Vec<Key>,
 }
 
-/// A client that waits for the response of a program, or takes it.
+/// A client that waits for the response of a gateway, or takes it.
 #[derive(Debug)]
-pub(crate) struct Wish {
+pub(in crate::handler) struct Wish {
     key: Cell<Key>,
     news: Rc<RefCell<News>>,
 }
 
 /// The body of a request.
 #[derive(Debug)]
-pub(super) struct Input {
-    /// The program that it is for, once there is one.
+pub(in crate::handler) struct Input {
+    /// The name of what it is for, once that is known.
     key: Option<Key>,
-    /// What the program has not taken.
-    pub(super) waiting: VecDeque<u8>,
-    /// True if the length is not known before the end.
-    pub(super) is_collected: bool,
+    /// What has come and was not taken.
+    pub(in crate::handler) waiting: VecDeque<u8>,
+    /// True if all of it has to come before anything is taken, because its length is asked for.
+    pub(in crate::handler) is_collected: bool,
     /// True if there will be no more.
-    pub(super) has_ended: bool,
+    pub(in crate::handler) has_ended: bool,
     /// True if nothing takes it: it is dropped.
-    pub(super) is_unwanted: bool,
+    pub(in crate::handler) is_unwanted: bool,
     news: Rc<RefCell<News>>,
 }
 
 /// Takes the body of a request.
 #[derive(Debug)]
-pub(super) struct InputConsumer(pub(super) Rc<RefCell<Input>>);
+pub(in crate::handler) struct InputConsumer(pub(in crate::handler) Rc<RefCell<Input>>);
 
 /// The content of a response.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(in crate::handler) struct Output {
     waiting: VecDeque<Vec<u8>>,
-    pub(super) bytes: usize,
+    pub(in crate::handler) bytes: usize,
     /// Bytes that are missing to the length that was promised.
     left: Option<u64>,
     end: Option<Produced>,
     /// True if the producer has said that it waits.
-    pub(super) is_awaited: bool,
+    pub(in crate::handler) is_awaited: bool,
     /// True if no more is wanted of it.
-    pub(super) is_unwanted: bool,
+    pub(in crate::handler) is_unwanted: bool,
 }
 
 /// Gives the content of a response.
 #[derive(Debug)]
-pub(super) struct OutputProducer {
-    pub(super) output: Rc<RefCell<Output>>,
-    pub(super) wish: Rc<Wish>,
+pub(in crate::handler) struct OutputProducer {
+    pub(in crate::handler) output: Rc<RefCell<Output>>,
+    pub(in crate::handler) wish: Rc<Wish>,
 }
 
-/// Waits for the header of a program.
+/// Waits for the header of a response.
 #[derive(Debug)]
-pub(super) struct HeaderSearch(
-    #[expect(dead_code, reason = "kept for its drop")] pub(super) Rc<Wish>,
+pub(in crate::handler) struct HeaderSearch(
+    #[expect(dead_code, reason = "kept for its drop")] pub(in crate::handler) Rc<Wish>,
 );
 
 impl Wish {
-    pub(super) const fn new(key: Key, news: Rc<RefCell<News>>) -> Self {
+    pub(in crate::handler) const fn new(key: Key, news: Rc<RefCell<News>>) -> Self {
         Self { key: Cell::new(key), news }
     }
 
-    /// The client waits for another program.
-    pub(super) fn pass_to(&self, key: Key) {
+    /// The client waits for another answer.
+    pub(in crate::handler) fn pass_to(&self, key: Key) {
         self.key.set(key);
     }
 }
@@ -101,7 +101,7 @@ impl Search for HeaderSearch {
 }
 
 impl Input {
-    pub(super) const fn new(is_collected: bool, news: Rc<RefCell<News>>) -> Self {
+    pub(in crate::handler) const fn new(is_collected: bool, news: Rc<RefCell<News>>) -> Self {
         Self {
             key: None,
             waiting: VecDeque::new(),
@@ -112,18 +112,18 @@ impl Input {
         }
     }
 
-    /// The program that it is for.
-    pub(super) const fn set_key(&mut self, key: Key) {
+    /// Names what it is for.
+    pub(in crate::handler) const fn set_key(&mut self, key: Key) {
         self.key = Some(key);
     }
 
     /// The length of the body, if all of it has come and nothing was taken of it.
-    pub(super) fn length(&self) -> Option<u64> {
+    pub(in crate::handler) fn length(&self) -> Option<u64> {
         (self.has_ended && !self.is_unwanted).then_some(self.waiting.len() as u64)
     }
 
-    /// The program takes nothing more.
-    pub(super) fn drop_rest(&mut self) {
+    /// Nothing more is taken.
+    pub(in crate::handler) fn drop_rest(&mut self) {
         self.is_unwanted = true;
         self.waiting = VecDeque::new();
     }
@@ -186,7 +186,7 @@ impl Drop for InputConsumer {
 }
 
 impl Output {
-    pub(super) const fn new() -> Self {
+    pub(in crate::handler) const fn new() -> Self {
         Self {
             waiting: VecDeque::new(),
             bytes: 0,
@@ -198,14 +198,14 @@ impl Output {
     }
 
     /// Promises so many bytes.
-    pub(super) fn promise(&mut self, length: Option<u64>) {
+    pub(in crate::handler) fn promise(&mut self, length: Option<u64>) {
         self.left = length;
         self.end = (length == Some(0)).then_some(Produced::Ended);
     }
 
-    /// Adds what the program has put out. Returns false if that is more than was promised; the rest is
+    /// Adds what has been put out. Returns false if that is more than was promised; the rest is
     /// dropped.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
+    pub(in crate::handler) fn push(&mut self, bytes: &[u8]) -> bool {
         if self.is_unwanted || self.end.is_some() {
             return self.is_unwanted;
         }
@@ -224,20 +224,20 @@ impl Output {
         kept == bytes.len()
     }
 
-    /// The program puts out no more. Returns false if something is missing.
-    pub(super) fn finish(&mut self, is_whole: bool) -> bool {
+    /// No more is put out. Returns false if something is missing.
+    pub(in crate::handler) fn finish(&mut self, is_whole: bool) -> bool {
         let is_complete = is_whole && self.left.is_none_or(|left| left == 0);
         let end = if is_complete { Produced::Ended } else { Produced::Failed };
         *self.end.get_or_insert(end) == Produced::Ended
     }
 
     /// Returns whether the response has its end, whole or not.
-    pub(super) const fn has_ended(&self) -> bool {
+    pub(in crate::handler) const fn has_ended(&self) -> bool {
         self.end.is_some()
     }
 
     /// Nothing more of it is wanted.
-    pub(super) fn drop_rest(&mut self) {
+    pub(in crate::handler) fn drop_rest(&mut self) {
         self.is_unwanted = true;
         self.waiting = VecDeque::new();
         self.bytes = 0;
@@ -294,7 +294,7 @@ mod tests {
             (None, &["ab", "c"][..], true, "abc", Produced::Ended, true),
             (None, &["ab", "c"], false, "abc", Produced::Failed, true),
             (Some(3), &["ab", "c"], true, "abc", Produced::Ended, true),
-            // It was complete before the program failed.
+            // It was complete before the failure.
             (Some(3), &["ab", "c"], false, "abc", Produced::Ended, true),
             (Some(4), &["ab", "c"], true, "abc", Produced::Failed, true),
             (Some(2), &["abc"], true, "ab", Produced::Ended, false),
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_waits_for_its_program_or_is_dropped() {
+    fn a_body_waits_to_be_taken_or_is_dropped() {
         let news = Rc::new(RefCell::new(News::default()));
         let input = Rc::new(RefCell::new(Input::new(false, Rc::clone(&news))));
         input.borrow_mut().set_key(Key::NONE);

@@ -1,0 +1,3 @@
+//! What all gateways share: routes whose answers are made by something else, a program or another server.
+
+pub(in crate::handler) mod body;
