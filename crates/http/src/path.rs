@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::error::Error;
 use core::fmt;
 
-use crate::bytes::{self, PLAIN};
+use crate::bytes::{self, HEX, HOST, PLAIN};
 use crate::status::Status;
 
 /// The longest name of a file, `NAME_MAX` of Linux.
@@ -188,6 +188,67 @@ fn decode_segment(segment: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     Ok(())
 }
 
+/// Appends the path of a URL in the form in which it is sent on: without empty and dot segments, and with
+/// one spelling for each meaning (RFC 3986 §6.2.2). [`normalize`] makes the same name of both.
+///
+/// Encoded letters, digits and `-._~` are decoded, bytes that RFC 3986 allows in no path are encoded, and
+/// all other encodings stay, because `%2B` and `+` are not the same for every server. Some servers cut
+/// segments at a semicolon, so that `..;a` would be `..` for them: it is encoded there.
+///
+/// It never fails: `..` of the root is the root, and a `%` without two digits is encoded.
+pub fn resolve(path: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    let mut directory = true;
+    for segment in path.split(|&byte| byte == b'/') {
+        let parent_end = out.len();
+        out.push(b'/');
+        resolve_segment(segment, out);
+        let name = &out[parent_end + 1..];
+        directory = matches!(name, b"" | b"." | b"..");
+        if name == b".." {
+            let parent = out[start..parent_end].iter().rposition(|&byte| byte == b'/');
+            out.truncate(start + parent.unwrap_or(0));
+        } else if directory {
+            out.truncate(parent_end);
+        }
+    }
+    if directory {
+        out.push(b'/');
+    }
+}
+
+/// Appends a segment with one spelling for each meaning.
+fn resolve_segment(segment: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    let mut rest = segment;
+    while let [byte, after @ ..] = rest {
+        rest = after;
+        match (*byte, after) {
+            (b'%', [high, low, after @ ..]) if bytes::is(*high, HEX) && bytes::is(*low, HEX) => {
+                rest = after;
+                let digit = |digit| bytes::hex_digit(digit).unwrap_or_default();
+                let byte = digit(*high) << 4 | digit(*low);
+                if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                    out.push(byte);
+                } else {
+                    push_encoded(byte, out);
+                }
+            }
+            (b';', _) if matches!(&out[start..], b"" | b"." | b"..") => push_encoded(b';', out),
+            (byte, _) if byte != b'%' && (bytes::is(byte, HOST) || b":@".contains(&byte)) => {
+                out.push(byte);
+            }
+            (byte, _) => push_encoded(byte, out),
+        }
+    }
+}
+
+fn push_encoded(byte: u8, out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let (high, low) = (usize::from(byte >> 4), usize::from(byte & 0xf));
+    out.extend_from_slice(&[b'%', DIGITS[high], DIGITS[low]]);
+}
+
 /// Removes the last name of a path, and the slash before it.
 fn remove_last(out: &mut Vec<u8>) -> Result<(), PathError> {
     if out.is_empty() {
@@ -205,15 +266,11 @@ fn remove_last(out: &mut Vec<u8>) -> Result<(), PathError> {
 /// scheme. A run of slashes becomes one slash, also together with what `out` ends in: nothing that
 /// begins with `//`, which a browser takes for another host, can arise.
 pub fn encode(path: &[u8], out: &mut Vec<u8>) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in path {
         match byte {
             b'/' if out.last() == Some(&b'/') => {}
             byte if bytes::is(byte, PLAIN) => out.push(byte),
-            byte => {
-                let (high, low) = (usize::from(byte >> 4), usize::from(byte & 0xf));
-                out.extend_from_slice(&[b'%', DIGITS[high], DIGITS[low]]);
-            }
+            byte => push_encoded(byte, out),
         }
     }
 }

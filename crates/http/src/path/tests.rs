@@ -211,6 +211,38 @@ fn encoding_behind_a_slash_never_doubles_it() {
 }
 
 /// Paths with all that is special in them.
+#[test]
+fn rfc3986_6_2_2_a_path_that_is_sent_on_has_one_form() {
+    for (path, expected) in [
+        ("/", "/"),
+        ("/a/b", "/a/b"),
+        ("/a/b/", "/a/b/"),
+        ("//a///b//", "/a/b/"),
+        ("/a/./b/../c/.", "/a/c/"),
+        ("/a/%2e%2E/b", "/b"),
+        ("/..", "/"),
+        ("/../../a", "/a"),
+        ("/%61%7e%41%30%2d%5F", "/a~A0-_"),
+        // The encoding of these may have a meaning.
+        ("/a%2fb", "/a%2Fb"),
+        ("/a%2Bb+c%3bd%3a%40%25%20", "/a%2Bb+c%3Bd%3A%40%25%20"),
+        ("/%e4\u{e4}", "/%E4%C3%A4"),
+        ("/:@!$&'()*+,;=-._~", "/:@!$&'()*+,;=-._~"),
+        ("/\"<>[\\]^`{|}", "/%22%3C%3E%5B%5C%5D%5E%60%7B%7C%7D"),
+        ("/100%/%x1%1x%", "/100%25/%25x1%251x%25"),
+        // To servers that cut at a semicolon these would be other paths.
+        ("/a;v=1/b", "/a;v=1/b"),
+        ("/a/..;/b", "/a/..%3B/b"),
+        ("/a/.;x;y/b", "/a/.%3Bx;y/b"),
+        ("/a/%2e.;/b", "/a/..%3B/b"),
+        ("/;x/b", "/%3Bx/b"),
+    ] {
+        let mut out = b"http://h".to_vec();
+        resolve(path.as_bytes(), &mut out);
+        assert_eq!(str::from_utf8(&out), Ok(&*format!("http://h{expected}")), "{path}");
+    }
+}
+
 fn path() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         4 => Just(b"/".to_vec()),
@@ -286,6 +318,21 @@ proptest! {
         let mut name = Vec::new();
         prop_assert_eq!(normalize(&url, &mut name), Ok(Normal { directory }));
         prop_assert_eq!(name, file);
+    }
+
+    #[test]
+    fn a_path_that_is_sent_on_has_the_same_name(path in path()) {
+        let mut name = Vec::new();
+        if let Ok(normal) = normalize(&path, &mut name) {
+            let (mut resolved, mut again) = (Vec::new(), Vec::new());
+            resolve(&path, &mut resolved);
+            prop_assert_eq!(normalize(&resolved, &mut again), Ok(normal));
+            prop_assert_eq!(&again, &name);
+            prop_assert_eq!(bytes::skip(&resolved, 0, bytes::PATH), resolved.len());
+            again.clear();
+            resolve(&resolved, &mut again);
+            prop_assert_eq!(again, resolved);
+        }
     }
 
     #[test]
