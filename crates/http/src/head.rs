@@ -264,13 +264,12 @@ impl<'a> Fields<'a> {
         let connection =
             |(name, _): &(&[u8], &[u8])| Field::of_name(name) == Some(Field::Connection);
         let named = self.clone().filter(connection).flat_map(|(_, value)| bytes::list(value));
-        // No field has an empty name, so that places without an option match none.
         let mut options: [&[u8]; CONNECTION_OPTIONS_MAX] = [b""; CONNECTION_OPTIONS_MAX];
-        options.iter_mut().zip(named).for_each(|(place, option)| *place = option);
+        let count = options.iter_mut().zip(named).map(|(place, option)| *place = option).count();
         self.filter(move |(name, _)| {
             let is_name = |other: &[u8]| other.eq_ignore_ascii_case(name);
             !HOP_BY_HOP.iter().any(|known| is_name(known.as_bytes()))
-                && !options.iter().any(|option| is_name(option))
+                && !options[..count].iter().any(|option| is_name(option))
         })
     }
 }
@@ -279,11 +278,14 @@ impl<'a> Fields<'a> {
 /// three.
 pub const CONNECTION_OPTIONS_MAX: usize = 32;
 
-/// Fields that are never forwarded, whether or not `Connection` names them (RFC 9110 §7.6.1).
+/// Fields that are never forwarded, whether or not `Connection` names them (RFC 9110 §7.6.1, §11.7).
 /// `Trailer` announces fields that are skipped here.
-const HOP_BY_HOP: [&str; 8] = [
+const HOP_BY_HOP: [&str; 11] = [
     "Connection",
     "Keep-Alive",
+    "Proxy-Authenticate",
+    "Proxy-Authentication-Info",
+    "Proxy-Authorization",
     "Proxy-Connection",
     "TE",
     "Trailer",

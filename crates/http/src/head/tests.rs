@@ -50,7 +50,8 @@ fn fields_are_found_by_name_and_in_order() {
 #[test]
 fn rfc9110_7_6_1_fields_that_connection_names_are_not_forwarded() {
     let lines = "A: 1\r\nKeep-Alive: x\r\nConnection: b, Upgrade\r\nTE: x\r\nB: 2\r\nconnection: c\r\n\
-                 C: 3\r\nUpgrade: x\r\nBB: 4\r\nTransfer-Encoding: chunked\r\n";
+                 C: 3\r\nUpgrade: x\r\nBB: 4\r\nTransfer-Encoding: chunked\r\n\
+                 Proxy-Authorization: Basic YTpi\r\nproxy-authenticate: Basic\r\n";
     let forwarded: Vec<_> = Fields::new(lines.as_bytes()).end_to_end().collect();
     assert_eq!(forwarded, [(&b"A"[..], &b"1"[..]), (b"BB", b"4")]);
 }

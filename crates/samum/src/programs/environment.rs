@@ -9,7 +9,7 @@
 //! - `HTTP_PROXY`, because programs take it for the proxy that they are to use ("httpoxy"),
 //! - fields whose names have other characters than letters, digits and `-`: `X_Real_IP` and `X-Real-IP`
 //!   would be one variable,
-//! - fields that concern the connection only, `Expect`, and `Proxy-Authorization`,
+//! - fields that concern the connection only, and `Expect`,
 //! - arguments made of the query (§4.4): programs take those that begin with `-` for options.
 
 use core::net::SocketAddr;
@@ -25,8 +25,8 @@ const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const PORT: u16 = 80;
 
 /// Fields that have no variable, beside those that concern the connection only.
-const HIDDEN_FIELDS: [&[u8]; 6] =
-    [b"Content-Length", b"Content-Type", b"Expect", b"Host", b"Proxy", b"Proxy-Authorization"];
+const HIDDEN_FIELDS: [&[u8]; 5] =
+    [b"Content-Length", b"Content-Type", b"Expect", b"Host", b"Proxy"];
 
 /// The variables of one program. Each name occurs once.
 #[derive(Debug, Default)]
