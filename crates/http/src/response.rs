@@ -11,7 +11,8 @@ use crate::status::Status;
 /// The head of a response: a status and its fields.
 ///
 /// It is a value: a handler makes it, and a session writes it when its turn has come, and adds what
-/// belongs to the wire: date, framing, and the option of the connection. Borrowed values cost no
+/// belongs to the wire: date, framing, and the option of the connection. Only a response that another
+/// server has made has a date of its own. Borrowed values cost no
 /// allocation; [`into_owned`](Self::into_owned) makes a head that can be kept.
 ///
 /// ```
@@ -29,6 +30,8 @@ use crate::status::Status;
 pub struct ResponseHead<'a> {
     /// The status.
     pub status: Status,
+    /// `Date` in Unix seconds, of a response that another server has made; else it is the time of sending.
+    pub date: Option<i64>,
     /// `Server`
     pub server: Option<Cow<'a, str>>,
     /// `Content-Type`
@@ -69,6 +72,7 @@ impl ResponseHead<'_> {
     pub const fn new(status: Status) -> Self {
         Self {
             status,
+            date: None,
             server: None,
             content_type: None,
             content_length: None,
@@ -90,6 +94,7 @@ impl ResponseHead<'_> {
     pub fn into_owned(self) -> ResponseHead<'static> {
         ResponseHead {
             status: self.status,
+            date: self.date,
             server: self.server.map(|value| Cow::Owned(value.into_owned())),
             content_type: owned(self.content_type),
             content_length: self.content_length,

@@ -31,14 +31,17 @@ pub enum ConnectionOption {
     Close,
     /// `keep-alive`: the connection persists with an HTTP/1.0 client that has asked for it.
     KeepAlive,
-    /// `upgrade`: with a 101, and with an `Upgrade` that names the protocol (RFC 9110 §7.8).
+    /// `TE`: in a request with a `TE` that says that trailers are understood (RFC 9110 §10.1.4).
+    Te,
+    /// `upgrade`: with an `Upgrade` that names the protocol, in a request or with a 101 (RFC 9110 §7.8).
     Upgrade,
 }
 
 /// Appends the head of a response with the empty line that ends it.
 ///
-/// Returns where the value of `Date` begins, counted from where this head begins: it is [`DATE_LEN`]
-/// bytes long and may be overwritten with another date when a finished response is sent again.
+/// `date` is the time of sending, for a response that has no date of its own. Returns where the value of
+/// `Date` begins, counted from where this head begins: it is [`DATE_LEN`] bytes long and may be
+/// overwritten with another date when a finished response is sent again.
 ///
 /// ```
 /// use http::{ResponseHead, Status, date};
@@ -78,7 +81,10 @@ pub fn response_head(
     push_status_line(head.status, out);
     out.extend_from_slice(DATE_NAME);
     let date_at = out.len() - start;
-    out.extend_from_slice(date);
+    match head.date {
+        None => out.extend_from_slice(date),
+        Some(own) => out.extend_from_slice(&date::format(own)),
+    }
     out.extend_from_slice(b"\r\n");
     push_optional(out, b"Server: ", head.server.as_deref().map(str::as_bytes));
     push_optional(out, b"Content-Type: ", head.content_type.as_deref());
@@ -241,6 +247,7 @@ fn push_connection(out: &mut Vec<u8>, option: ConnectionOption) {
         ConnectionOption::Unsaid => {}
         ConnectionOption::Close => out.extend_from_slice(b"Connection: close\r\n"),
         ConnectionOption::KeepAlive => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+        ConnectionOption::Te => out.extend_from_slice(b"Connection: TE\r\n"),
         ConnectionOption::Upgrade => out.extend_from_slice(b"Connection: upgrade\r\n"),
     }
 }

@@ -119,6 +119,12 @@ fn rfc9112_11_1_a_value_cannot_end_its_line() {
     assert!(text(&response).contains("Location: /aSet-Cookie: x\r\n"));
 }
 
+#[test]
+fn a_response_of_another_server_keeps_its_date() {
+    let text = text(&ResponseHead { date: Some(0), ..head(Status::Ok) });
+    assert_eq!(text, "HTTP/1.1 200 OK\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n");
+}
+
 fn request_text(head: &RequestHead<'_>) -> String {
     let mut out = Vec::new();
     request_head(head, &mut out);
