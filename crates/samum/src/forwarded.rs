@@ -49,6 +49,17 @@ pub fn client<'a>(
     }
 }
 
+/// Returns whether a line of `Forwarded` has no fault, such as a quote that is opened to hide what follows.
+pub(crate) fn is_sound(mut line: &[u8]) -> bool {
+    while let Some((_, behind)) = element(line) {
+        match behind {
+            Some(behind) => line = behind,
+            None => return true,
+        }
+    }
+    false
+}
+
 /// The hops of a list, from the first to the last.
 struct Walk<'t, T> {
     /// The client, if no hop follows; `None` if the hop that follows is it.

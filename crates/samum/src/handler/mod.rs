@@ -6,6 +6,7 @@ mod gateway;
 pub(crate) mod listing;
 pub(crate) mod metrics;
 pub(crate) mod page;
+mod proxy;
 pub mod router;
 
 use core::fmt;

@@ -1,0 +1,286 @@
+//! The head of a request as it is sent to a server: written anew from the parsed head, so that both servers
+//! take the same meaning from it.
+//!
+//! Reading list: RFC 9110 §7.6 (forwarding), §7.8 (`Upgrade`), §10.1.1 (`Expect`); RFC 9112 §3.2; RFC 7239.
+//!
+//! | part | as it is sent |
+//! |---|---|
+//! | method, query, `Host` | as the client sent them |
+//! | path | in the one form that [`path::resolve`] gives it, so that it is of the route that was chosen by its meaning; below the path of the server's URL, if that has one |
+//! | version | HTTP/1.1 |
+//! | framing | `Content-Length`, or chunked, by what was parsed |
+//! | `Expect` | not at all: the session invites the body |
+//! | fields of one connection | not at all (RFC 9110 §7.6.1), but for an `Upgrade` and for `TE: trailers` |
+//! | `Via` | continued |
+//! | `Forwarded`, `X-Forwarded-For`, `-Host`, `-Proto` | continued if the peer is a trusted proxy, else replaced; then other `X-Forwarded-*` and `X-Real-IP` are left out too |
+//! | `Proxy` | not at all: CGI programs take it for the proxy that they are to use ("httpoxy") |
+//! | fields with other characters in their names than letters, digits and `-` | not at all: to many programs `X_Real_IP` is the same as `X-Real-IP` |
+
+use core::net::IpAddr;
+use std::borrow::Cow;
+
+use http::bytes;
+use http::{Field, FieldSection, Head, Method, Status, Target, Version, path};
+use http1::Framing;
+use http1::write::{self, ConnectionOption, RequestHead};
+
+use crate::forwarded;
+
+/// Requests that have passed this many servers of this kind go round in a circle.
+const HOPS_MAX: usize = 8;
+/// 508, of RFC 5842 §7.2.
+const LOOP_DETECTED: u16 = 508;
+/// The scheme of requests: there is no other.
+const SCHEME: &str = "http";
+
+/// The facts on which the head that is sent depends, beside the head of the client's request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Forwarding<'a> {
+    /// The path of the route, which ends with a slash.
+    pub(crate) prefix: &'a [u8],
+    /// The path of the server's URL, which takes the place of `prefix`, if it has one.
+    pub(crate) base: Option<&'a [u8]>,
+    /// The `Host` for requests that name none.
+    pub(crate) authority: &'a [u8],
+    /// The address of the other end of the client's connection; `None` for a Unix socket.
+    pub(crate) peer: Option<IpAddr>,
+    /// The client: the peer, or what the peer says if that is a trusted proxy.
+    pub(crate) client: Option<IpAddr>,
+    /// True if the peer is a trusted proxy.
+    pub(crate) is_trusted: bool,
+}
+
+/// Returns the status with which a request is answered that is passed on to no server.
+pub(crate) fn refusal(head: &Head<'_>) -> Option<Status> {
+    match head.method {
+        // A tunnel to anywhere is not for a gateway, and a trace would show what it adds.
+        Method::Connect | Method::Trace => return Some(Status::MethodNotAllowed),
+        Method::Options if hops_left(head) == Some(0) => return Some(Status::NoContent),
+        _ => {}
+    }
+    let is_own =
+        |hop: &&[u8]| hop.rsplit(|&byte| byte == b' ').next() == Some(crate::NAME.as_bytes());
+    let hops = values(head, b"Via").flat_map(bytes::list).filter(is_own).count();
+    if hops >= HOPS_MAX { Status::from_code(LOOP_DETECTED) } else { None }
+}
+
+/// The framing of the body of a request, by its head.
+pub(crate) fn framing(head: &Head<'_>) -> Framing {
+    if head.has(Field::TransferEncoding) {
+        return Framing::Chunked;
+    }
+    match head.field(Field::ContentLength).and_then(bytes::decimal) {
+        None | Some(0) => Framing::None,
+        Some(length) => Framing::Length(length),
+    }
+}
+
+/// The protocols of which the client asks for one in place of HTTP (RFC 9110 §7.8), as the server is asked
+/// for them; `None` if there are none.
+///
+/// Another HTTP is not among them: its requests would pass to the server whatever their routes are.
+pub(crate) fn upgrade(head: &Head<'_>) -> Option<Vec<u8>> {
+    let asks = head.version == Version::Http11
+        && framing(head) == Framing::None
+        && lists(head.lines(Field::Connection), b"upgrade");
+    if !asks {
+        return None;
+    }
+    let is_http = |protocol: &[u8]| {
+        let name = protocol.split(|&byte| byte == b'/').next().unwrap_or_default();
+        [&b"http"[..], b"h2", b"h2c", b"h3", b"tls"]
+            .iter()
+            .any(|own| own.eq_ignore_ascii_case(name))
+    };
+    let protocols: Vec<_> =
+        values(head, b"Upgrade").flat_map(bytes::list).filter(|name| !is_http(name)).collect();
+    (!protocols.is_empty()).then(|| protocols.join(&b", "[..]))
+}
+
+/// Appends the head of the request that is sent to a server for a request with the target of a resource.
+pub(crate) fn write(head: &Head<'_>, to: &mut Vec<u8>, how: &Forwarding<'_>) {
+    let (path, query) = match head.target {
+        Target::Origin { path, query } => (path, query),
+        // Requests for these are answered without a server.
+        Target::Asterisk | Target::Authority => (&b"/"[..], None),
+    };
+    let path = path_of(path, how);
+    let upgrade = upgrade(head);
+    let has_trailers = values(head, b"TE")
+        .flat_map(bytes::list)
+        .filter_map(bytes::weighted)
+        .any(|(name, weight)| name.eq_ignore_ascii_case(b"trailers") && weight > 0);
+    let connection = match &upgrade {
+        Some(_) => ConnectionOption::Upgrade,
+        None if has_trailers => ConnectionOption::Te,
+        None => ConnectionOption::Unsaid,
+    };
+    let mut fields = FieldSection::EMPTY;
+    for (name, value) in head.fields().end_to_end().filter(|(name, _)| is_passed_on(name, how)) {
+        fields.push(name, value);
+    }
+    match (upgrade, connection) {
+        (Some(protocols), _) => fields.push(b"Upgrade", &protocols),
+        (None, ConnectionOption::Te) => fields.push(b"TE", b"trailers"),
+        (None, _) => {}
+    }
+    if let Some(hops) = hops_left(head) {
+        fields.push(b"Max-Forwards", hops.saturating_sub(1).to_string().as_bytes());
+    }
+    let via = match head.version {
+        Version::Http10 => "1.0 ",
+        Version::Http11 => "1.1 ",
+    };
+    fields.push(b"Via", [via, crate::NAME].concat().as_bytes());
+    push_origin(head, how, &mut fields);
+    let request = RequestHead {
+        method: head.method,
+        target: Target::Origin { path: &path, query },
+        host: head.host().unwrap_or(how.authority),
+        fields,
+        framing: framing(head),
+        connection,
+    };
+    write::request_head(&request, to);
+}
+
+/// The path that the server is asked for.
+fn path_of(path: &[u8], how: &Forwarding<'_>) -> Vec<u8> {
+    let mut resolved = Vec::new();
+    path::resolve(path, &mut resolved);
+    let Some(base) = how.base else { return resolved };
+    // The prefix has as many segments as this path has instead of it, however they are spelt.
+    let depth = how.prefix.iter().filter(|&&byte| byte == b'/').count();
+    let slashes = resolved.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    let rest_at = slashes.map(|(at, _)| at).nth(depth.saturating_sub(1)).unwrap_or(resolved.len());
+    let mut whole = base.strip_suffix(b"/").unwrap_or(base).to_vec();
+    whole.extend_from_slice(&resolved[rest_at..]);
+    if whole.is_empty() {
+        whole.push(b'/');
+    }
+    whole
+}
+
+/// Returns whether a field that does not belong to a connection is sent as it is.
+fn is_passed_on(name: &[u8], how: &Forwarding<'_>) -> bool {
+    const WRITTEN: [&[u8]; 9] = [
+        b"Content-Length",
+        b"Expect",
+        b"Forwarded",
+        b"Host",
+        b"Max-Forwards",
+        b"Proxy",
+        b"X-Forwarded-For",
+        b"X-Forwarded-Host",
+        b"X-Forwarded-Proto",
+    ];
+    const BY_PROXIES: &[u8] = b"X-Forwarded-";
+    let is_plain = name.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let is_by_proxies = name.eq_ignore_ascii_case(b"X-Real-IP")
+        || name.get(..BY_PROXIES.len()).is_some_and(|start| start.eq_ignore_ascii_case(BY_PROXIES));
+    is_plain
+        && (how.is_trusted || !is_by_proxies)
+        && !WRITTEN.iter().any(|written| written.eq_ignore_ascii_case(name))
+}
+
+/// Adds the fields that tell where a request comes from.
+///
+/// A list that a trusted proxy has sent is continued. One that it has not sent begins with the client that
+/// the other list names, so that both tell the same.
+fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, fields: &mut FieldSection<'_>) {
+    let of_proxy = |name: &'static [u8]| {
+        let mut lines = values(head, name).filter(|_| how.is_trusted);
+        lines.next().filter(|value| !value.is_empty() && lines.next().is_none())
+    };
+    let host = of_proxy(b"X-Forwarded-Host").or(head.host()).filter(|host| !host.is_empty());
+    let scheme = of_proxy(b"X-Forwarded-Proto").unwrap_or(SCHEME.as_bytes());
+
+    let mut list = values(head, b"X-Forwarded-For")
+        .filter(|value| how.is_trusted && !value.is_empty())
+        .collect::<Vec<_>>()
+        .join(&b", "[..]);
+    let client = how.client.filter(|client| Some(*client) != how.peer);
+    if let Some(client) = client.filter(|_| list.is_empty()) {
+        list.extend_from_slice(client.to_string().as_bytes());
+    }
+    if !list.is_empty() {
+        list.extend_from_slice(b", ");
+    }
+    match how.peer {
+        Some(peer) => list.extend_from_slice(peer.to_string().as_bytes()),
+        None => list.extend_from_slice(b"unknown"),
+    }
+    fields.push(b"X-Forwarded-For", &list);
+    if let Some(host) = host {
+        fields.push(b"X-Forwarded-Host", host);
+    }
+    fields.push(b"X-Forwarded-Proto", scheme);
+
+    let mut list = Vec::new();
+    let is_kept = |value: &&[u8]| how.is_trusted && !value.is_empty() && forwarded::is_sound(value);
+    for value in values(head, b"Forwarded").filter(is_kept) {
+        list.extend_from_slice(value);
+        list.extend_from_slice(b", ");
+    }
+    if let Some(client) = client.filter(|_| list.is_empty()) {
+        push_element(Some(client), host, scheme, &mut list);
+        list.extend_from_slice(b", ");
+    }
+    push_element(how.peer, head.host(), SCHEME.as_bytes(), &mut list);
+    fields.push(b"Forwarded", &list);
+}
+
+/// Appends a `forwarded-element` (RFC 7239 §4).
+fn push_element(node: Option<IpAddr>, host: Option<&[u8]>, scheme: &[u8], to: &mut Vec<u8>) {
+    let node: Cow<'_, str> = match node {
+        Some(IpAddr::V4(address)) => address.to_string().into(),
+        Some(IpAddr::V6(address)) => format!("[{address}]").into(),
+        None => "unknown".into(),
+    };
+    to.extend_from_slice(b"for=");
+    push_text(node.as_bytes(), to);
+    if let Some(host) = host.filter(|host| !host.is_empty()) {
+        to.extend_from_slice(b";host=");
+        push_text(host, to);
+    }
+    to.extend_from_slice(b";proto=");
+    push_text(scheme, to);
+}
+
+/// Appends a token, or a quoted string of the same text (RFC 9110 §5.6.4).
+fn push_text(text: &[u8], to: &mut Vec<u8>) {
+    if !text.is_empty() && bytes::skip(text, 0, bytes::TOKEN) == text.len() {
+        return to.extend_from_slice(text);
+    }
+    to.push(b'"');
+    for &byte in text {
+        if matches!(byte, b'"' | b'\\') {
+            to.push(b'\\');
+        }
+        to.push(byte);
+    }
+    to.push(b'"');
+}
+
+/// The number of servers to which a request for the options of a resource may still be passed on (RFC 9110
+/// §7.6.2), if the client bounds it.
+fn hops_left(head: &Head<'_>) -> Option<u64> {
+    if head.method != Method::Options {
+        return None;
+    }
+    values(head, b"Max-Forwards").next().and_then(bytes::decimal)
+}
+
+/// The values of all lines of a field that has no place of its own in the head.
+fn values<'a>(head: &Head<'a>, name: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
+    let is_it = move |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name);
+    head.fields().filter(is_it).map(|(_, value)| value)
+}
+
+/// Returns whether a list has this element.
+fn lists<'a>(lines: impl Iterator<Item = &'a [u8]>, element: &[u8]) -> bool {
+    lines.flat_map(bytes::list).any(|other| other.eq_ignore_ascii_case(element))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,258 @@
+//! Heads as clients send them, and as servers get them.
+
+use http1::Limits;
+
+use super::*;
+
+const PEER: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(192, 0, 2, 7));
+const HOW: Forwarding<'_> = Forwarding {
+    prefix: b"/",
+    base: None,
+    authority: b"server:9000",
+    peer: Some(PEER),
+    client: Some(PEER),
+    is_trusted: false,
+};
+
+/// The head that is sent for one that was received.
+fn sent(received: &str, how: &Forwarding<'_>) -> String {
+    let parsed = http1::parse(received.as_bytes(), &Limits::DEFAULT);
+    let (request, _) = parsed.expect("accepted").expect("complete");
+    let mut out = Vec::new();
+    write(&request.head, &mut out, how);
+    String::from_utf8(out).expect("UTF-8")
+}
+
+/// The lines that are sent for a request with these lines, without those of `Via` and of its origin.
+fn lines(received: &str) -> Vec<String> {
+    let added = ["Via: ", "X-Forwarded-", "Forwarded: "];
+    let head = sent(&format!("{received}\r\n"), &HOW);
+    head.lines()
+        .filter(|line| !line.is_empty() && !added.iter().any(|added| line.starts_with(added)))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The values of a field of a request that is sent.
+fn values_of(head: &str, name: &str) -> Vec<String> {
+    let is_it = |line: &&str| line.get(..name.len()).is_some_and(|found| found == name);
+    head.lines().filter(is_it).map(|line| line[name.len() + 2..].to_owned()).collect()
+}
+
+#[test]
+fn a_request_is_written_anew() {
+    let received =
+        "GET /a?b HTTP/1.1\r\nHost: h\r\nAccept:\t*/* \r\nCookie: a\r\ncookie: b\r\n\r\n";
+    let expected = "GET /a?b HTTP/1.1\r\nHost: h\r\nAccept: */*\r\nCookie: a\r\ncookie: b\r\n\
+                    Via: 1.1 samum\r\nX-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Host: h\r\n\
+                    X-Forwarded-Proto: http\r\nForwarded: for=192.0.2.7;host=h;proto=http\r\n\r\n";
+    assert_eq!(sent(received, &HOW), expected);
+}
+
+#[test]
+fn fields_of_one_connection_end_here() {
+    for (received, expected) in [
+        // RFC 9110 §7.6.1
+        ("Connection: close, X-A\r\nX-A: 1\r\nX-B: 2\r\n", &["X-B: 2"][..]),
+        ("Keep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\nX: 1\r\n", &["X: 1"]),
+        // Own fields are written whatever `Connection` names.
+        ("Connection: Host, X-Forwarded-For, Content-Length\r\n", &[]),
+        // §10.1.4: of `TE` only the option that is understood is left.
+        ("Connection: TE\r\nTE: gzip, trailers;q=0.5\r\n", &["Connection: TE", "TE: trailers"]),
+        ("Connection: TE\r\nTE: gzip, trailers;q=0\r\n", &[]),
+        ("Connection: TE\r\nTE:\r\n", &[]),
+        // §6.6.2, §10.1.1
+        ("Trailer: X\r\n", &[]),
+        // §11.7
+        ("Proxy-Authorization: Basic YTpi\r\nProxy-Authenticate: Basic\r\n", &[]),
+        // §7.8, and RFC 9113 §3.1: HTTP/2 in a tunnel would be past all routes.
+        (
+            "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n",
+            &["Connection: upgrade", "Sec-WebSocket-Key: k", "Upgrade: websocket"],
+        ),
+        (
+            "Connection: upgrade\r\nUpgrade: a/1, H2C , b\r\n",
+            &["Connection: upgrade", "Upgrade: a/1, b"],
+        ),
+        ("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAM\r\n", &[]),
+        ("Connection: upgrade\r\nUpgrade: HTTP/2.0\r\n", &[]),
+        ("Connection: upgrade\r\nUpgrade: TLS/1.2\r\n", &[]),
+        ("Connection: upgrade\r\n", &[]),
+        ("Upgrade: websocket\r\n", &[]),
+        // Two readers could take these for others.
+        ("Proxy: http://evil\r\nX_Real_IP: 1\r\nContent_Length: 5\r\nX.Y: 1\r\n", &[]),
+        ("X-Real-IP: 1\r\nX-Forwarded-Port: 1\r\nx-forwarded-prefix: /\r\n", &[]),
+    ] {
+        let found = lines(&format!("GET / HTTP/1.1\r\nHost: h\r\n{received}"));
+        assert_eq!(found[..2], ["GET / HTTP/1.1", "Host: h"], "{received:?}");
+        assert_eq!(found[2..], *expected, "{received:?}");
+    }
+}
+
+#[test]
+fn rfc9112_6_the_framing_is_that_of_the_parsed_body() {
+    for (received, expected) in [
+        ("GET / HTTP/1.1\r\nHost: h\r\n", &[][..]),
+        ("GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n", &[]),
+        ("GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n", &["Content-Length: 5"]),
+        ("POST / HTTP/1.1\r\nHost: h\r\n", &["Content-Length: 0"]),
+        ("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 007\r\n", &["Content-Length: 7"]),
+        (
+            "PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: , CHUNKED\r\nTrailer: X\r\n",
+            &["Transfer-Encoding: chunked"],
+        ),
+        // RFC 9110 §10.1.1: the session invites the body.
+        (
+            "PUT / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n",
+            &["Content-Length: 5"],
+        ),
+        // §7.8: a body would have to come before the other protocol.
+        (
+            "PUT / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\nContent-Length: 5\r\n",
+            &["Content-Length: 5"],
+        ),
+    ] {
+        assert_eq!(lines(received)[2..], *expected, "{received:?}");
+    }
+}
+
+#[test]
+fn rfc9112_3_2_the_host_is_that_of_the_target() {
+    for (received, expected) in [
+        ("GET / HTTP/1.1\r\nHost: Example.ORG:81\r\n", "Host: Example.ORG:81"),
+        ("GET http://a:1/ HTTP/1.1\r\nHost: b\r\n", "Host: a:1"),
+        ("GET / HTTP/1.1\r\nHost:\r\n", "Host: "),
+        ("GET / HTTP/1.0\r\n", "Host: server:9000"),
+        ("GET / HTTP/1.0\r\nHost: b\r\n", "Host: b"),
+    ] {
+        assert_eq!(lines(received), ["GET / HTTP/1.1", expected], "{received:?}");
+    }
+    let head = sent("GET / HTTP/1.0\r\n\r\n", &HOW);
+    assert_eq!(values_of(&head, "X-Forwarded-Host"), [""; 0]);
+    assert_eq!(values_of(&head, "Forwarded"), ["for=192.0.2.7;proto=http"]);
+    assert_eq!(values_of(&head, "Via"), ["1.0 samum"]);
+}
+
+#[test]
+fn the_path_is_of_the_route_that_was_chosen() {
+    let at = |prefix, base| Forwarding { prefix, base, ..HOW };
+    for (how, path, expected) in [
+        (HOW, "/a//b/./c?d//../e", "/a/b/c?d//../e"),
+        (HOW, "/a?", "/a?"),
+        (HOW, "/%2e%2e/%61pi/../x", "/x"),
+        (at(b"/api/", None), "/api/x", "/api/x"),
+        (at(b"/api/", None), "/%61pi//x%2Fy", "/api/x%2Fy"),
+        (at(b"/api/", Some(b"/")), "/api/x", "/x"),
+        (at(b"/api/", Some(b"/")), "/api/", "/"),
+        (at(b"/api/", Some(b"/")), "/api", "/"),
+        (at(b"/api/", Some(b"/v1")), "/api", "/v1"),
+        (at(b"/api/", Some(b"/v1")), "/api/", "/v1/"),
+        (at(b"/api/", Some(b"/v1/")), "/%61pi//x/../y%20z?q", "/v1/y%20z?q"),
+        (at(b"/a b/c/", Some(b"/v1/")), "/a%20b/%63/d", "/v1/d"),
+        (at(b"/", Some(b"/v1/")), "/x", "/v1/x"),
+        (at(b"/", Some(b"/v1")), "/", "/v1/"),
+    ] {
+        let head = sent(&format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"), &how);
+        assert_eq!(head.split(' ').nth(1), Some(expected), "{path} by {how:?}");
+    }
+}
+
+#[test]
+fn rfc9110_7_6_3_each_server_adds_itself_to_via() {
+    let received = "GET / HTTP/1.1\r\nHost: h\r\nVia: 1.0 a, 2 b\r\nVia: 1.1 c\r\n\r\n";
+    assert_eq!(values_of(&sent(received, &HOW), "Via"), ["1.0 a, 2 b", "1.1 c", "1.1 samum"]);
+}
+
+#[test]
+fn rfc7239_the_origin_is_told() {
+    let trusted = Forwarding { is_trusted: true, ..HOW };
+    let client: IpAddr = "2001:db8::1".parse().unwrap();
+    let named = Forwarding { client: Some(client), ..trusted };
+    let unix = Forwarding { peer: None, client: None, ..HOW };
+    let own = "for=192.0.2.7;host=h;proto=http";
+    type Expected = (&'static str, &'static str, &'static str, String);
+    let cases: [(Forwarding<'_>, &str, Expected); _] = [
+        // What a client says of itself counts for nothing.
+        (
+            HOW,
+            "X-Forwarded-For: 1.1.1.1\r\nX-Forwarded-Host: evil\r\nX-Forwarded-Proto: https\r\n\
+             Forwarded: for=1.1.1.1\r\n",
+            ("192.0.2.7", "h", "http", own.into()),
+        ),
+        // The lists of a trusted proxy are continued, in one line.
+        (
+            named,
+            "X-Forwarded-For: 2001:db8::1\r\nX-Forwarded-For: 10.0.0.1\r\nX-Forwarded-Host: x\r\n\
+             X-Forwarded-Proto: https\r\nForwarded: for=\"[2001:db8::1]\"\r\nForwarded: for=_x\r\n",
+            (
+                "2001:db8::1, 10.0.0.1, 192.0.2.7",
+                "x",
+                "https",
+                format!("for=\"[2001:db8::1]\", for=_x, {own}"),
+            ),
+        ),
+        // A list that it has not sent begins with the client.
+        (
+            named,
+            "X-Forwarded-For: 2001:db8::1\r\nX-Forwarded-Proto: https\r\n",
+            (
+                "2001:db8::1, 192.0.2.7",
+                "h",
+                "https",
+                format!("for=\"[2001:db8::1]\";host=h;proto=https, {own}"),
+            ),
+        ),
+        (
+            named,
+            "Forwarded: for=\"[2001:db8::1]\"\r\n",
+            ("2001:db8::1, 192.0.2.7", "h", "http", format!("for=\"[2001:db8::1]\", {own}")),
+        ),
+        (trusted, "", ("192.0.2.7", "h", "http", own.into())),
+        // A quote would hide the elements behind it.
+        (
+            trusted,
+            "Forwarded: for=1.1.1.1;x=\"\r\nX-Forwarded-Proto: a\r\nX-Forwarded-Proto: b\r\n",
+            ("192.0.2.7", "h", "http", own.into()),
+        ),
+        (
+            named,
+            "X-Forwarded-For: 2001:db8::1\r\nX-Forwarded-Host: a\"b\\c\r\n",
+            (
+                "2001:db8::1, 192.0.2.7",
+                "a\"b\\c",
+                "http",
+                format!("for=\"[2001:db8::1]\";host=\"a\\\"b\\\\c\";proto=http, {own}"),
+            ),
+        ),
+        (unix, "", ("unknown", "h", "http", "for=unknown;host=h;proto=http".into())),
+    ];
+    for (how, received, (nodes, host, scheme, forwarded)) in cases {
+        let head = sent(&format!("GET / HTTP/1.1\r\nHost: h\r\n{received}\r\n"), &how);
+        assert_eq!(values_of(&head, "X-Forwarded-For"), [nodes], "{received:?}");
+        assert_eq!(values_of(&head, "X-Forwarded-Host"), [host], "{received:?}");
+        assert_eq!(values_of(&head, "X-Forwarded-Proto"), [scheme], "{received:?}");
+        assert_eq!(values_of(&head, "Forwarded"), [forwarded], "{received:?}");
+    }
+}
+
+#[test]
+fn some_requests_are_for_no_server() {
+    let code = |received: &str| {
+        let parsed = http1::parse(received.as_bytes(), &Limits::DEFAULT);
+        refusal(&parsed.expect("accepted").expect("complete").0.head).map(Status::code)
+    };
+    let with = |method: &str, lines: &str| format!("{method} / HTTP/1.1\r\nHost: h\r\n{lines}\r\n");
+    assert_eq!(code(&with("GET", "Max-Forwards: 0\r\n")), None);
+    assert_eq!(code(&with("BREW", "")), None);
+    assert_eq!(code(&with("TRACE", "")), Some(405));
+    assert_eq!(code("CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n"), Some(405));
+    // RFC 9110 §7.6.2
+    assert_eq!(code(&with("OPTIONS", "Max-Forwards: 0\r\n")), Some(204));
+    assert_eq!(code(&with("OPTIONS", "Max-Forwards: 1\r\n")), None);
+    let head = sent(&with("OPTIONS", "Max-Forwards: 7\r\n"), &HOW);
+    assert_eq!(values_of(&head, "Max-Forwards"), ["6"]);
+    // RFC 9110 §7.6.3: a request that goes round in a circle.
+    let hops = |count| format!("Via: 1.1 other{}\r\n", ", 1.1 samum".repeat(count));
+    assert_eq!(code(&with("GET", &hops(HOPS_MAX - 1))), None);
+    assert_eq!(code(&with("GET", &hops(HOPS_MAX))), Some(508));
+}

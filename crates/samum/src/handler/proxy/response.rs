@@ -1,0 +1,209 @@
+//! The meaning of a server's response: what of it is passed on, or the file that takes its place.
+//!
+//! Reading list: RFC 9110 §6.6.1 (`Date`), §7.6.1, §7.8, §8.6, §15.2, §15.3.5; RFC 9112 §6.
+//!
+//! The parser has refused heads from which two readers could take different lengths. Here the rest is
+//! decided: fields of one connection are left out, the length becomes a number, and a response that its
+//! request does not permit is a [`Fault`].
+
+use http::{FieldSection, Fields, Head, ResponseHead, Status, Version, bytes, date};
+use http1::Limits;
+use http1::response::{Fault, Framing, Response};
+
+use super::request;
+
+/// The most that a server may send. Heads are twice as long as those of requests, because servers set many
+/// cookies at once.
+pub(crate) const LIMITS: Limits =
+    Limits { head_bytes_max: 32 * 1024, body_bytes_max: u64::MAX, ..Limits::DEFAULT };
+
+/// Fields by which a server hands a request over to a file, or says how the response is to be sent. None of
+/// them is for the client.
+const TO_PROXY: [&[u8]; 2] = [b"X-Accel-", b"X-Sendfile"];
+const ACCEL_REDIRECT: &[u8] = b"X-Accel-Redirect";
+const SENDFILE: &[u8] = b"X-Sendfile";
+
+/// Fields of a response that hands its request over which are for the client, as with nginx.
+const KEPT: [&[u8]; 5] =
+    [b"Cache-Control", b"Content-Disposition", b"Content-Type", b"Expires", b"Set-Cookie"];
+
+/// The facts about a request on which the meaning of its responses depends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// The version that the client speaks.
+    version: Version,
+    /// The protocols for one of which the server was asked, if it was.
+    upgrade: Option<Vec<u8>>,
+}
+
+/// The meaning of a final response, or of one that switches protocols.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// It is passed on. Its content, if it has any, follows.
+    Response(Passed),
+    /// It is passed on, and then all bytes belong to another protocol.
+    Tunnel(Passed),
+    /// A file takes its place, and its content is of no use.
+    HandOver(HandOver),
+}
+
+/// The head of a response as it is passed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Passed {
+    /// The status.
+    pub(crate) status: Status,
+    /// The time at which the server made it, in Unix seconds, if it says so.
+    date: Option<i64>,
+    /// The length of the content, or the one that it would have. `None` if it is not known.
+    pub(crate) content_length: Option<u64>,
+    /// All other fields.
+    fields: FieldSection<'static>,
+}
+
+/// A request that a server has handed over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HandOver {
+    /// The file.
+    pub(crate) to: Target,
+    /// The fields that the client gets with it.
+    pub(crate) fields: FieldSection<'static>,
+}
+
+/// The file to which a request is handed over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A path of the site, perhaps with a query: `X-Accel-Redirect`.
+    Path(Vec<u8>),
+    /// A path of the file system: `X-Sendfile`.
+    File(Vec<u8>),
+}
+
+impl Asked {
+    /// The facts about a request with this head.
+    pub(crate) fn of(head: &Head<'_>) -> Self {
+        Self { version: head.version, upgrade: request::upgrade(head) }
+    }
+}
+
+impl Passed {
+    /// The head for the client.
+    pub(crate) fn head(&self) -> ResponseHead<'_> {
+        ResponseHead {
+            date: self.date,
+            content_length: self.content_length,
+            extra: self.fields.as_borrowed(),
+            ..ResponseHead::new(self.status)
+        }
+    }
+}
+
+/// The head of an interim response for the client, if the client understands such responses.
+pub(crate) fn interim(response: &Response<'_>, asked: &Asked) -> Option<Passed> {
+    let Response { status, .. } = *response;
+    let fields = passed_on(response.fields());
+    let is_understood = asked.version >= Version::Http11;
+    is_understood.then_some(Passed { status, date: None, content_length: None, fields })
+}
+
+/// The meaning of a response to a request. `now` is for dates that do not tell their century.
+///
+/// # Errors
+///
+/// A [`Fault`] if the request does not permit it, or if two of its fields contradict each other.
+pub(crate) fn read(response: &Response<'_>, asked: &Asked, now: i64) -> Result<Meaning, Fault> {
+    let status = response.status;
+    let length = response.lines(b"Content-Length").next().and_then(bytes::decimal);
+    if status == Status::NoContent {
+        let is_chunked = response.lines(b"Transfer-Encoding").next().is_some();
+        if is_chunked || length.is_some_and(|length| length > 0) {
+            return Err(Fault { reason: "a 204 with a body" });
+        }
+    }
+    if (200..300).contains(&status.code())
+        && let Some(to) = target(response)?
+    {
+        let is_kept =
+            |(name, _): &(&[u8], &[u8])| KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name));
+        let fields = collected(response.fields().end_to_end().filter(is_kept));
+        return Ok(Meaning::HandOver(HandOver { to, fields }));
+    }
+    let mut passed = Passed {
+        status,
+        date: date_of(response, now),
+        content_length: match response.framing {
+            Framing::Chunked | Framing::UntilClose => None,
+            Framing::None | Framing::Length(_) => length,
+        },
+        fields: passed_on(response.fields()),
+    };
+    if status != Status::SwitchingProtocols {
+        return Ok(Meaning::Response(passed));
+    }
+    let wanted = asked.upgrade.as_deref().unwrap_or_default();
+    let protocol =
+        single(response, b"Upgrade")?.ok_or(Fault { reason: "a 101 without a protocol" })?;
+    let is_wanted = |asked: &[u8]| asked.eq_ignore_ascii_case(protocol);
+    if !bytes::list(wanted).any(is_wanted) {
+        return Err(Fault { reason: "a 101 that the request has not asked for" });
+    }
+    passed.fields.push(b"Upgrade", protocol);
+    Ok(Meaning::Tunnel(passed))
+}
+
+/// The file to which a response hands its request over, if it does.
+fn target(response: &Response<'_>) -> Result<Option<Target>, Fault> {
+    let path = single(response, ACCEL_REDIRECT)?;
+    let file = single(response, SENDFILE)?;
+    match (path, file) {
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => Err(Fault { reason: "both X-Accel-Redirect and X-Sendfile" }),
+        (Some(path), None) => {
+            let is_path =
+                path.starts_with(b"/") && bytes::skip(path, 0, bytes::QUERY) == path.len();
+            let path = is_path.then(|| Target::Path(path.to_vec()));
+            path.map(Some).ok_or(Fault { reason: "an X-Accel-Redirect that is no path" })
+        }
+        (None, Some(file)) => {
+            let file = file.starts_with(b"/").then(|| Target::File(file.to_vec()));
+            file.map(Some).ok_or(Fault { reason: "an X-Sendfile that is no absolute path" })
+        }
+    }
+}
+
+/// The time at which the server says that it has made the response, if it says one.
+fn date_of(response: &Response<'_>, now: i64) -> Option<i64> {
+    let mut lines = response.lines(b"Date");
+    let value = lines.next().filter(|_| lines.next().is_none())?;
+    date::parse(value, now)
+}
+
+/// The value of a field on which it depends where the response comes from. There may be one.
+fn single<'a>(response: &Response<'a>, name: &[u8]) -> Result<Option<&'a [u8]>, Fault> {
+    let mut lines = response.lines(name);
+    let value = lines.next();
+    match lines.next() {
+        None => Ok(value),
+        Some(_) => Err(Fault { reason: "a field twice that may be sent once" }),
+    }
+}
+
+/// The fields that are passed on to the client as they are.
+fn passed_on(fields: Fields<'_>) -> FieldSection<'static> {
+    const WRITTEN: [&[u8]; 2] = [b"Content-Length", b"Date"];
+    collected(fields.end_to_end().filter(|(name, _)| {
+        let is = |other: &&[u8]| other.eq_ignore_ascii_case(name);
+        let begins = |start: &&[u8]| {
+            name.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start))
+        };
+        !WRITTEN.iter().any(is) && !TO_PROXY.iter().any(begins)
+    }))
+}
+
+fn collected<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> FieldSection<'static> {
+    let mut section = FieldSection::EMPTY;
+    fields.for_each(|(name, value)| section.push(name, value));
+    section
+}
+
+#[cfg(test)]
+mod tests;
