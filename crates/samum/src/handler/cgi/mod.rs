@@ -36,6 +36,7 @@ use super::files::bare;
 use super::gateway::body::{
     HeaderSearch, Input, InputConsumer, News, Output, OutputProducer, Wish,
 };
+use super::gateway::lines::Lines;
 use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Ticket, page};
 use crate::programs::environment::{Circumstances, Environment};
 use crate::programs::process::{Process, is_hung_up};
@@ -55,9 +56,6 @@ const COLLECTED_MAX: usize = 16;
 const READS_MAX: usize = 4;
 /// Bytes of a line of a program for the operator; the rest of a longer one is left out.
 const LINE_BYTES_MAX: usize = 512;
-/// Lines of programs that are logged at once, and the number of them in a second after that, per worker.
-const LINES_BURST: u32 = 100;
-const LINES_PER_SECOND: u32 = 20;
 
 /// The programs of a worker.
 #[derive(Debug, Default)]
@@ -161,15 +159,6 @@ struct Pipe {
     fd: Fd,
     /// The operation that waits for it, if one does.
     waits: Option<Key>,
-}
-
-/// The lines of programs that may be logged.
-#[derive(Debug)]
-struct Lines {
-    left: u32,
-    /// When `left` was last raised.
-    since: Time,
-    dropped: u64,
 }
 
 impl Programs {
@@ -810,35 +799,6 @@ impl Pipe {
                 Ok(_) | Err(_) => return true,
             }
         }
-    }
-}
-
-impl Lines {
-    /// Logs a line about a program, or from it, unless there are too many.
-    fn note(&mut self, shell: &mut Shell, name: &str, text: &str) {
-        let now = shell.cx.now;
-        let seconds = now.since(self.since).as_secs();
-        if seconds > 0 {
-            let more = u32::try_from(seconds).unwrap_or(u32::MAX).saturating_mul(LINES_PER_SECOND);
-            self.left = self.left.saturating_add(more).min(LINES_BURST);
-            self.since = now;
-        }
-        if self.left == 0 {
-            self.dropped += 1;
-            return;
-        }
-        self.left -= 1;
-        let dropped = core::mem::take(&mut self.dropped);
-        if dropped > 0 {
-            shell.note(&format!("{dropped} lines of programs were dropped"));
-        }
-        shell.note(&format!("{name}: {text}"));
-    }
-}
-
-impl Default for Lines {
-    fn default() -> Self {
-        Self { left: LINES_BURST, since: Time::default(), dropped: 0 }
     }
 }
 

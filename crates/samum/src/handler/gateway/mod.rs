@@ -1,3 +1,4 @@
 //! What all gateways share: routes whose answers are made by something else, a program or another server.
 
 pub(in crate::handler) mod body;
+pub(in crate::handler) mod lines;
