@@ -91,7 +91,7 @@ fn things(config: &Config) -> impl Iterator<Item = Thing> {
             Action::Files(files) => Some(Thing::Directory(files.root.clone())),
             Action::Cgi(cgi) => Some(Thing::Directory(cgi.root.clone())),
             Action::Redirects(path) => Some(Thing::Redirects(path.clone())),
-            Action::Redirect(_) | Action::Metrics => None,
+            Action::Redirect(_) | Action::Proxy(_) | Action::Metrics => None,
         });
         let addresses = site.listen.iter().map(|address| Thing::Address(address.clone()));
         addresses.chain(log).chain(of_routes)

@@ -54,6 +54,7 @@ pub mod session;
 pub mod shell;
 pub mod site;
 mod text;
+mod upstream;
 pub mod worker;
 
 pub use config::LogFormat;

@@ -25,6 +25,7 @@ use crate::programs::Directory;
 use crate::redirect::{self, Redirects};
 use crate::route::{Matcher, RouteId, Routes};
 use crate::site::{Hosts, SiteId};
+use crate::upstream::Upstream;
 
 /// The maximum number of trees of one directory that are compared with a tree of the next configuration. If
 /// its rules are those of none of them, it is a new tree, whose files are found anew.
@@ -61,6 +62,8 @@ pub(crate) struct RouteEntry {
     tree: Option<usize>,
     /// Its programs, if it has some.
     programs: Option<Arc<Directory>>,
+    /// The servers that its requests are passed on to, if there are some.
+    upstream: Option<Arc<Upstream>>,
     /// The conditions on which it answers a client, if it has some.
     pub(crate) guard: Option<Box<Guard>>,
     /// The rules for the fields of its responses.
@@ -207,6 +210,7 @@ impl Snapshot {
             self.addresses.iter().map(|(number, address)| (Endpoint::of(address), *number));
         let mut next = Self::numbered(config, &numbers.collect(), self.listeners.len())?;
         next.keep_programs(self);
+        next.keep_upstreams(self);
         Ok(Self { limiter: Arc::clone(&self.limiter), ..next })
     }
 
@@ -221,6 +225,24 @@ impl Snapshot {
             let same = candidates.iter().position(|candidate| candidate.is_same(programs));
             if let Some(place) = same {
                 *programs = Arc::clone(candidates.swap_remove(place));
+            }
+        }
+    }
+
+    /// Takes over the servers that are the same as before.
+    fn keep_upstreams(&mut self, before: &Self) {
+        let mut kept: HashMap<_, Vec<_>> = HashMap::new();
+        for entry in &before.routes {
+            if let Some(upstream) = &entry.upstream {
+                kept.entry(&entry.route.path).or_default().push(upstream);
+            }
+        }
+        for entry in &mut self.routes {
+            let Action::Proxy(config) = &entry.route.action else { continue };
+            let Some(candidates) = kept.get_mut(&entry.route.path) else { continue };
+            let same = candidates.iter().position(|candidate| candidate.is_same(config));
+            if let Some(place) = same {
+                entry.upstream = Some(Arc::clone(candidates.swap_remove(place)));
             }
         }
     }
@@ -264,6 +286,9 @@ impl Snapshot {
                 if let Action::Cgi(cgi) = &route.action {
                     let directory = Directory::new(cgi, &entry.prefix, documents_of(site));
                     entry.programs = Some(directory);
+                }
+                if let Action::Proxy(upstream) = &route.action {
+                    entry.upstream = Some(Upstream::new(upstream));
                 }
                 made.routes.push(entry);
             }
@@ -323,11 +348,22 @@ impl Snapshot {
                 };
                 matcher.redirects = Some(file);
             }
-            Action::Cgi(_) | Action::Metrics => {}
+            Action::Cgi(_) | Action::Proxy(_) | Action::Metrics => {}
         }
         let (route, pages) = (route.clone(), BTreeMap::new());
-        let (programs, guard, fallback) = (None, None, None);
-        Ok(RouteEntry { route, prefix, tree, programs, guard, fields, matcher, fallback, pages })
+        let (programs, upstream, guard, fallback) = (None, None, None, None);
+        Ok(RouteEntry {
+            route,
+            prefix,
+            tree,
+            programs,
+            upstream,
+            guard,
+            fields,
+            matcher,
+            fallback,
+            pages,
+        })
     }
 
     /// The paths of the routes from this one on that fulfil a condition.
@@ -740,6 +776,11 @@ impl Serving {
     /// The programs of a route that has some.
     pub(crate) fn programs(&self, id: RouteId) -> Option<&Arc<Directory>> {
         self.snapshot.routes[id.index()].programs.as_ref()
+    }
+
+    /// The servers that the requests of a route are passed on to, if there are some.
+    pub(crate) fn upstream(&self, id: RouteId) -> Option<&Arc<Upstream>> {
+        self.snapshot.routes[id.index()].upstream.as_ref()
     }
 
     /// The worker's trees, in the order of those of the snapshot.

@@ -43,6 +43,10 @@ pub mod kind {
     pub(crate) const LAYOUT: Token = 12 << 56;
     /// A pipe of a program, or the timer of all programs.
     pub(crate) const CGI: Token = 13 << 56;
+    /// A link to a server makes its connection or receives, or the timer of all exchanges.
+    pub(crate) const LINK: Token = 14 << 56;
+    /// A link to a server can send.
+    pub(crate) const LINK_WRITABLE: Token = 15 << 56;
     /// The timer of content's periodic cleanup.
     pub(crate) const TIDY: Token = 16 << 56;
     /// The operations of a handler that wraps another one; the rest of the token is its own.

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use super::message::Place;
 use super::{
-    Access, Action, Address, FileRules, HeaderRule, Limits, Log, Pattern, Server, UnixSocket,
+    Access, Action, Address, FileRules, GatewayRules, HeaderRule, Limits, Log, Pattern, Server,
+    UnixSocket,
 };
 
 /// The contents of all files.
@@ -83,6 +84,7 @@ pub(super) struct Shared {
     pub(super) files: FileRules,
     /// The place at which the fallback of files is named.
     pub(super) fallback_place: Option<Place>,
+    pub(super) gateway: GatewayRules,
 }
 
 impl Draft {

@@ -14,8 +14,8 @@ use super::message::{Notes, Place};
 use super::node::{Node, Table};
 use super::value::{self, quoted};
 use super::{
-    Action, Address, Cgi, ErrorFormat, Files, HeaderRule, Limits, Log, LogFormat, LogTarget,
-    Redirect, Route, Server, Site, Symlinks, rule, suggest,
+    Action, Address, Cgi, ErrorFormat, Files, GatewayRules, HeaderRule, Limits, Log, LogFormat,
+    LogTarget, Redirect, Route, Server, Site, Symlinks, Upstream, rule, suggest, upstream,
 };
 
 /// A key that is read into an `R`, and written from a `W`.
@@ -463,6 +463,37 @@ const ROUTE: &[Key<RouteDraft, Route>] = &[
         },
     },
     Key {
+        name: "proxy",
+        kind: "server, or list of servers",
+        default: "none",
+        example: r#"["http://127.0.0.1:9000", "unix:/run/app.sock"]"#,
+        doc: "An action: pass requests on to these servers, `http://HOST:PORT` or `unix:PATH`, by HTTP/1.1. The path \
+              of a request is kept, unless the URL of the server has one, which then takes the place of the path \
+              of the route.",
+        read: |route, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| node.text(upstream::server, notes);
+            let servers = match node.as_text() {
+                Some(_) => read(node, notes).map(|server| vec![server]),
+                None => node.list(notes, read),
+            };
+            let servers = servers.unwrap_or_default();
+            if servers.len() > Upstream::SERVERS_MAX {
+                let most = Upstream::SERVERS_MAX;
+                notes.error(node.place, format!("a route has {most} servers at most"));
+            } else if node.is_empty_list() {
+                notes.error(node.place, "expected at least one server");
+            } else if servers.iter().any(|server| server.path != servers[0].path) {
+                notes.error(node.place, "the servers of a route have the same path");
+            }
+            let upstream = Upstream { servers, rules: GatewayRules::default() };
+            route.actions.push((Action::Proxy(upstream), node.place));
+        },
+        write: |route| match &route.action {
+            Action::Proxy(upstream) => Some(list_text(&upstream.servers)),
+            _ => None,
+        },
+    },
+    Key {
         name: "metrics",
         kind: FLAG,
         default: "`false`",
@@ -722,6 +753,44 @@ const SHARED: &[Key<Shared, Route>] = &[
         doc: "`a.css.br`, `a.css.zst` or `a.css.gz` is sent in place of `a.css` to clients that understand it.",
         read: |shared, node, notes| set(&mut shared.files.precompressed, node.flag(notes)),
         write: |route| files(route).map(|files| files.rules.precompressed.to_string()),
+    },
+    Key {
+        name: "buffer",
+        kind: BYTES,
+        default: "`\"1m\"`",
+        example: r#""64k""#,
+        doc: "Bytes of the response of another server that may wait for the client, at least 16 KiB; the server \
+              waits then.",
+        read: |shared, node, notes| match node.quantity(value::bytes, notes) {
+            Some(bytes) if bytes < GatewayRules::BUFFER_MIN => {
+                notes.error(node.place, "a buffer has 16 KiB at least");
+            }
+            bytes => set(&mut shared.gateway.buffer, bytes),
+        },
+        write: |route| gateway(route).map(|rules| bytes_text(rules.buffer)),
+    },
+    Key {
+        name: "timeout-connect",
+        kind: SECONDS,
+        default: "`5`",
+        example: "1",
+        doc: "The time in which a connection to another server must be made.",
+        read: |shared, node, notes| {
+            set(&mut shared.gateway.timeout_connect, node.quantity(value::seconds, notes));
+        },
+        write: |route| gateway(route).map(|rules| seconds_text(rules.timeout_connect)),
+    },
+    Key {
+        name: "timeout-upstream",
+        kind: SECONDS,
+        default: "`60`",
+        example: "20",
+        doc: "The time in which another server must take or send something while it is its turn. A request that \
+              it does not answer is answered 504; a response that it does not continue is cut off.",
+        read: |shared, node, notes| {
+            set(&mut shared.gateway.timeout_upstream, node.quantity(value::seconds, notes));
+        },
+        write: |route| gateway(route).map(|rules| seconds_text(rules.timeout_upstream)),
     },
 ];
 
@@ -1162,6 +1231,13 @@ fn set<T>(to: &mut T, value: Option<T>) {
 const fn files(route: &Route) -> Option<&Files> {
     match &route.action {
         Action::Files(files) => Some(files),
+        _ => None,
+    }
+}
+
+const fn gateway(route: &Route) -> Option<&GatewayRules> {
+    match &route.action {
+        Action::Proxy(upstream) => Some(&upstream.rules),
         _ => None,
     }
 }

@@ -12,6 +12,7 @@ pub mod reference;
 mod resolve;
 pub mod rule;
 mod suggest;
+pub mod upstream;
 pub mod value;
 
 use core::net::Ipv4Addr;
@@ -29,6 +30,7 @@ pub use address::{Address, UnixSocket};
 pub use draft::Thing;
 pub use machine::Machine;
 pub use message::Message;
+pub use upstream::{GatewayRules, ServerAddress, ServerUrl, Upstream};
 
 /// The configuration of `samum serve`.
 #[derive(Clone, Debug, PartialEq)]
@@ -186,6 +188,8 @@ pub enum Action {
     Redirects(PathBuf),
     /// A program makes the response (RFC 3875).
     Cgi(Cgi),
+    /// Another server makes the response.
+    Proxy(Upstream),
     /// The response has the counters of the server.
     Metrics,
 }

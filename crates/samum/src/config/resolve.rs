@@ -41,7 +41,7 @@ fn note_places(site: &SiteDraft, places: &mut HashMap<Thing, Place>) {
             Action::Files(files) => Thing::Directory(files.root.clone()),
             Action::Cgi(cgi) => Thing::Directory(cgi.root.clone()),
             Action::Redirects(path) => Thing::Redirects(path.clone()),
-            Action::Redirect(_) | Action::Metrics => continue,
+            Action::Redirect(_) | Action::Proxy(_) | Action::Metrics => continue,
         };
         places.entry(thing).or_insert(*place);
     }
@@ -64,8 +64,10 @@ fn site_of(draft: SiteDraft) -> Site {
 fn route_of(draft: RouteDraft) -> Option<Route> {
     let RouteDraft { path, pattern, is_internal, actions, shared, .. } = draft;
     let (mut action, _) = actions.into_iter().next()?;
-    if let Action::Files(files) = &mut action {
-        files.rules = shared.files;
+    match &mut action {
+        Action::Files(files) => files.rules = shared.files,
+        Action::Proxy(upstream) => upstream.rules = shared.gateway,
+        Action::Redirect(_) | Action::Redirects(_) | Action::Cgi(_) | Action::Metrics => {}
     }
     Some(Route {
         path: path.0,
@@ -145,7 +147,8 @@ fn check_routes(site: &SiteDraft, notes: &mut Notes) {
     for route in &site.routes {
         match &route.actions[..] {
             [] => {
-                let text = "the route has no action: add `files`, `redirect`, `redirects`, `cgi` or `metrics`";
+                let text = "the route has no action: add `files`, `proxy`, `redirect`, `redirects`, `cgi` or \
+                            `metrics`";
                 notes.error(route.place, text);
             }
             [_] => {}

@@ -17,6 +17,8 @@ use super::cgi::{self, Programs};
 use super::files::{self, Files, bare};
 use super::gateway::body::Wish;
 use super::page::{self, ALLOW, ALLOW_REDIRECTED};
+use super::proxy::request::Forwarding;
+use super::proxy::{self, Proxy};
 use super::{AnswerSize, Consumer, Found, Handler, Request, Response, Ticket, metrics};
 use crate::config::{Action, Address};
 use crate::content::{self, Kind};
@@ -41,6 +43,7 @@ const HAND_OVERS_MAX: u32 = 10;
 pub struct Router {
     files: Files,
     programs: Programs,
+    proxy: Proxy,
     /// The servings before this one, the oldest first, and their trees that the next one does not have.
     /// Requests that have begun with one of them may still ask for its files.
     before: VecDeque<(Rc<Serving>, Vec<TreeId>)>,
@@ -90,6 +93,8 @@ enum What {
     Content(RouteId, content::Answer),
     /// The answer of a program, or a reason why there is none.
     Program(cgi::Answer),
+    /// The answer of another server, or a reason why there is none.
+    Passed(proxy::Answer),
     /// The path of this route with a slash at its end.
     Directory(RouteId),
     /// Another address.
@@ -121,6 +126,9 @@ impl Handler for Router {
         normalize(path, &mut self.scratch).ok()?;
         let (serving, site) = shell.cx.serving_of(request.origin.listener, request.head);
         let route = serving.place(site, &self.scratch).route?;
+        if serving.upstream(route).is_some() {
+            return self.proxy.consumer(request);
+        }
         serving.programs(route)?;
         self.programs.consumer(request)
     }
@@ -152,6 +160,7 @@ impl Handler for Router {
                 AnswerSize { shared, holds_files, unique: false }
             }
             What::Program(answer) => Programs::size(answer),
+            What::Passed(answer) => Proxy::size(answer),
             What::Paged(paged) => {
                 let (shared, holds_files) = paged.page.holds();
                 AnswerSize { shared, holds_files, unique: false }
@@ -193,6 +202,9 @@ impl Handler for Router {
         if !self.programs.is_idle() {
             self.act_for_programs(shell);
         }
+        if !self.proxy.is_idle() {
+            self.act_for_proxy(shell);
+        }
         if !self.before.is_empty() {
             self.remove_trees(shell);
         }
@@ -201,6 +213,7 @@ impl Handler for Router {
     fn handle(&mut self, shell: &mut Shell, completion: Completion) {
         match completion.token & kind::MASK {
             kind::CGI => self.programs.handle(shell, &completion),
+            kind::LINK | kind::LINK_WRITABLE => self.proxy.handle(shell, completion),
             kind::WAKE => {
                 self.programs.handle_wake(shell);
                 self.files.handle(shell, completion);
@@ -222,11 +235,11 @@ impl Handler for Router {
     }
 
     fn next_woken(&mut self) -> Option<Ticket> {
-        self.programs.next_woken()
+        self.programs.next_woken().or_else(|| self.proxy.next_woken())
     }
 
     fn is_idle(&self) -> bool {
-        self.programs.is_idle()
+        self.programs.is_idle() && self.proxy.is_idle()
     }
 
     fn end(&mut self) {
@@ -255,6 +268,7 @@ impl Router {
             files,
             before: VecDeque::new(),
             programs: Programs::default(),
+            proxy: Proxy::default(),
             waiting: HashMap::default(),
             answers: VecDeque::new(),
             scratch: Vec::new(),
@@ -349,6 +363,9 @@ impl Router {
             (_, None) if serving.programs(id).is_some() => {
                 return self.find_program(shell, request, serving, place, id, path, None);
             }
+            (_, None) if serving.upstream(id).is_some() => {
+                return self.pass_on(shell, request, serving, place, id, path);
+            }
             (Method::Get | Method::Head, None) if serving.route(id).action == Action::Metrics => {
                 What::Metrics
             }
@@ -402,6 +419,63 @@ impl Router {
                 let waiting = Waiting { serving, place, route: id, asked, step };
                 self.waiting.insert(request.ticket, waiting);
                 Found::Later(search)
+            }
+        }
+    }
+
+    /// Passes a request for a path of a route on to a server.
+    #[inline(never)]
+    fn pass_on(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        serving: Rc<Serving>,
+        place: Place,
+        id: RouteId,
+        path: &[u8],
+    ) -> Found<Answer> {
+        let prefix = serving.prefix(id);
+        let (Some(upstream), true) = (serving.upstream(id), path.len() >= prefix.len()) else {
+            // The path of the route without the slash at its end.
+            return Found::Now(Answer { serving, place, what: What::Directory(id) });
+        };
+        let upstream = Arc::clone(upstream);
+        let peer = request.origin.client_address(&shell.ring);
+        let proxies = serving.snapshot.proxies();
+        let client = proxies.client_of(peer, request.head).unwrap_or(peer);
+        let how = Forwarding {
+            prefix,
+            base: upstream.path().map(str::as_bytes),
+            authority: b"localhost",
+            peer,
+            client,
+            is_trusted: proxies.trusts(peer),
+        };
+        match self.proxy.find(shell, request, &upstream, &how) {
+            Found::Now(answer) => {
+                self.settle_refused(shell, request.ticket, (serving, place), of_proxy(answer))
+            }
+            Found::Later(search) => {
+                let (head, origin) = (request.head.to_owned(), request.origin.clone());
+                let asked = Some(Box::new(Asked { head, origin, count: 0 }));
+                let step = Step::Fallback;
+                let waiting = Waiting { serving, place, route: id, asked, step };
+                self.waiting.insert(request.ticket, waiting);
+                Found::Later(search)
+            }
+        }
+    }
+
+    /// Takes what servers have answered.
+    #[inline(never)]
+    fn act_for_proxy(&mut self, shell: &mut Shell) {
+        self.proxy.act(shell);
+        while let Some((ticket, answer)) = self.proxy.next_answer() {
+            let Waiting { serving, place, .. } =
+                self.waiting.remove(&ticket).expect("a request waits for each answer");
+            let found = self.settle_refused(shell, ticket, (serving, place), of_proxy(answer));
+            if let Found::Now(answer) = found {
+                self.answers.push_back((ticket, answer));
             }
         }
     }
@@ -533,6 +607,7 @@ impl Router {
                 files::response(cx, head, prefix, files.rules.policy, fields, content)
             }
             What::Program(answer) => cgi::response(head, answer),
+            What::Passed(answer) => proxy::response(head, answer),
             What::Directory(id) => files::redirect(head, serving.prefix(*id), b""),
             What::Moved(moved) => page::moved(ResponseHead {
                 location: Some((&moved.location[..]).into()),
@@ -670,6 +745,14 @@ fn of_program(answer: cgi::Answer) -> What {
     match answer {
         cgi::Answer::Error(status) => What::Error(status),
         answer => What::Program(answer),
+    }
+}
+
+/// What the answer of a server comes to.
+fn of_proxy(answer: proxy::Answer) -> What {
+    match answer {
+        proxy::Answer::Error(status) => What::Error(status),
+        answer => What::Passed(answer),
     }
 }
 

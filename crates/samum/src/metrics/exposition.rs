@@ -156,6 +156,17 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
+        name: "samum_proxy_requests_total",
+        kind: Kind::Counter,
+        help: "Requests that were passed on to servers, tried again, failed, and were not answered in time.",
+        samples: &[
+            ("event=\"begun\"", |stats| stats.proxied),
+            ("event=\"retried\"", |stats| stats.proxy_retries),
+            ("event=\"failed\"", |stats| stats.proxy_failed),
+            ("event=\"timeout\"", |stats| stats.proxy_timeouts),
+        ],
+    },
+    Family {
         name: "samum_log_lines_dropped_total",
         kind: Kind::Counter,
         help: "Lines that could not be written to a log.",

@@ -76,6 +76,14 @@ stats! {
     cgi_killed,
     /// Requests for programs that were refused because there were too many, or something was short.
     cgi_refused,
+    /// Requests that were passed on to servers.
+    proxied,
+    /// Requests that were tried again, because a connection could not be made or had been closed.
+    proxy_retries,
+    /// Requests whose servers could not be reached, or whose responses were faulty or cut off.
+    proxy_failed,
+    /// Requests whose servers did not go on in time.
+    proxy_timeouts,
     /// Ranges of files that were resident when they were sent.
     residency_hits,
     /// Their bytes.

@@ -11,8 +11,9 @@ use sendfile::{Caching, Policy, Window};
 use super::*;
 use crate::config::print::to_toml;
 use crate::config::{
-    Access, Action, Address, Cgi, ErrorFormat, FileRules, Files, HeaderRule, Limits, Log,
-    LogFormat, LogTarget, Proxy, Rate, Redirect, Route, Site, Symlinks, Tags, Tuning, UnixSocket,
+    Access, Action, Address, Cgi, ErrorFormat, FileRules, Files, GatewayRules, HeaderRule, Limits,
+    Log, LogFormat, LogTarget, Proxy, Rate, Redirect, Route, ServerAddress, ServerUrl, Site,
+    Symlinks, Tags, Tuning, UnixSocket, Upstream,
 };
 
 /// Files in memory.
@@ -341,7 +342,7 @@ fn mistakes_are_explained() {
         ("[[site]]\nroute = []\n".to_owned(), "the site has no route"),
         (
             with_route(""),
-            "the route has no action: add `files`, `redirect`, `redirects`, `cgi` or `metrics`",
+            "the route has no action: add `files`, `proxy`, `redirect`, `redirects`, `cgi` or `metrics`",
         ),
         (with_route("metrics = false"), "the route has no action"),
         (
@@ -551,6 +552,9 @@ fn an_address_says_whether_proxies_send_headers() {
     assert_eq!(read(&printed).sites, config.sites);
 }
 
+/// The keys that only routes to other servers have.
+const GATEWAY: [&str; 3] = ["buffer", "timeout-connect", "timeout-upstream"];
+
 /// A file in which a table of the documentation has one line more.
 fn with_line(section: &str, name: &str, line: &str) -> String {
     let inline = |key: &str, more: &str| with_route(&format!("{key} = {{ {more}{line} }}"));
@@ -560,11 +564,14 @@ fn with_line(section: &str, name: &str, line: &str) -> String {
         "the top of the file" if name == "site" => line.to_owned(),
         "the top of the file" => format!("{line}\n{}", with_route("files = 'x'")),
         "[server]" => format!("[server]\n{line}\n{}", with_route("files = 'x'")),
+        "[[site]] and [[site.route]]" if GATEWAY.contains(&name) => {
+            with_route(&format!("proxy = 'http://127.0.0.1'\n{line}"))
+        }
         "[[site]]" | "[[site]] and [[site.route]]" => {
             format!("[[site]]\n{line}\n[[site.route]]\nfiles = 'x'\n")
         }
         "[[site.route]]" => {
-            let is_action = ["files", "redirect", "redirects", "cgi"].contains(&name)
+            let is_action = ["files", "proxy", "redirect", "redirects", "cgi"].contains(&name)
                 || line == "metrics = true";
             let path = if name == "redirect" { "path = '/old/'" } else { "" };
             with_route(&format!("{line}\n{}\n{path}", if is_action { "" } else { "files = 'x'" }))
@@ -696,8 +703,27 @@ fn action() -> impl Strategy<Value = Action> {
                 Action::Cgi(Cgi { root, processes_max, timeout, output_max, environment })
             }
         ),
+        upstream().prop_map(Action::Proxy),
         Just(Action::Metrics),
     ]
+}
+
+fn upstream() -> impl Strategy<Value = Upstream> {
+    let ip = any::<([u16; 7], u16)>().prop_map(|(rest, port)| {
+        let [a, b, c, d, e, f, g] = rest;
+        let address = core::net::Ipv6Addr::new(0x2001, a, b, c, d, e, f, g);
+        ServerAddress::Ip((address, port.max(1)).into())
+    });
+    let host = ("[a-z]{1,3}[.]org", 1..=u16::MAX);
+    let host = host.prop_map(|(host, port)| ServerAddress::Host(host, port));
+    let url = prop_oneof![ip, host].prop_map(|address| ServerUrl { address, path: None });
+    let unix = file().prop_map(|path| ServerUrl { address: ServerAddress::Unix(path), path: None });
+    let servers = proptest::collection::vec(prop_oneof![url, unix], 1..3);
+    let rules = (GatewayRules::BUFFER_MIN..1 << 40, seconds(), seconds());
+    (servers, rules).prop_map(|(servers, (buffer, timeout_connect, timeout_upstream))| Upstream {
+        servers,
+        rules: GatewayRules { buffer, timeout_connect, timeout_upstream },
+    })
 }
 
 fn environment() -> impl Strategy<Value = Vec<(String, String)>> {

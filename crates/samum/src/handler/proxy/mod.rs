@@ -1,6 +1,241 @@
 //! Requests that are passed on to servers.
+//!
+//! ```text
+//!   consumer ──► Input ──┐                        ┌ head ──► Answer
+//!                        ├─► Exchange ──► Link ───┤
+//!   request::write ──────┘   (upstream)           └ content ─► Output ──► producer
+//! ```
+//!
+//! A [`Proxy`] has the exchanges of one worker, each of which is one request with the response to it.
+//! [`request`] writes the head that is sent, [`response`] says what a head that comes means, and [`exchange`]
+//! moves the bytes.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "nothing passes requests on yet"))]
-
+mod exchange;
 pub(super) mod request;
 pub(super) mod response;
+
+use core::cell::RefCell;
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::{Head, Method, ResponseHead, Status};
+use http1::Framing;
+use ring::{Completion, Key, Op, Slab};
+
+use self::exchange::{Exchange, Tools};
+use self::request::Forwarding;
+use self::response::{HandOver, Passed};
+use super::files::bare;
+use super::gateway::body::{
+    HeaderSearch, Input, InputConsumer, News, Output, OutputProducer, Wish,
+};
+use super::gateway::lines::Lines;
+use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Ticket, page};
+use crate::shell::{Shell, id_of, kind};
+use crate::upstream::{LinkEvent, Links, Upstream};
+
+/// The time between two looks at what servers have taken too long for.
+const TICK: Duration = Duration::from_millis(100);
+/// Exchanges of one worker; further requests are refused (503).
+const EXCHANGES_MAX: usize = 16_384;
+
+/// The exchanges of a worker with servers.
+#[derive(Debug)]
+pub(super) struct Proxy {
+    exchanges: Slab<Exchange>,
+    links: Links,
+    news: Rc<RefCell<News>>,
+    answers: VecDeque<(Ticket, Answer)>,
+    /// Requests whose producers or consumers can go on.
+    woken: VecDeque<Ticket>,
+    /// True while the timer of the next tick is in flight.
+    ticks: bool,
+    /// The body of the request that is to be found next.
+    body: Option<(Ticket, Rc<RefCell<Input>>)>,
+    lines: Lines,
+}
+
+/// The answer to a request that was passed on.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// There is no response of a server.
+    Error(Status),
+    /// The response of a server.
+    Response(Box<Reached>),
+    /// The server has handed the request over to a file.
+    #[expect(dead_code, reason = "the router does not follow it yet")]
+    HandOver(Box<HandOver>),
+}
+
+/// A response that has begun.
+#[derive(Debug)]
+pub(super) struct Reached {
+    passed: Passed,
+    /// True if content follows, or a tunnel.
+    has_content: bool,
+    output: Rc<RefCell<Output>>,
+    wish: Rc<Wish>,
+}
+
+impl Default for Proxy {
+    fn default() -> Self {
+        Self {
+            exchanges: Slab::new(),
+            links: Links::new(kind::LINK, kind::LINK_WRITABLE),
+            news: Rc::default(),
+            answers: VecDeque::new(),
+            woken: VecDeque::new(),
+            ticks: false,
+            body: None,
+            lines: Lines::default(),
+        }
+    }
+}
+
+impl Proxy {
+    /// Takes the body of a request, or what follows one that asks for another protocol. The request is
+    /// found next.
+    pub(super) fn consumer(&mut self, request: &Request<'_>) -> Option<Box<dyn Consumer>> {
+        let has_body = request::framing(request.head) != Framing::None;
+        if !has_body && request::upgrade(request.head).is_none() {
+            return None;
+        }
+        let input = Rc::new(RefCell::new(Input::new(false, Rc::clone(&self.news))));
+        self.body = Some((request.ticket, Rc::clone(&input)));
+        Some(Box::new(InputConsumer(input)))
+    }
+
+    /// Passes a request on.
+    pub(super) fn find(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        upstream: &Arc<Upstream>,
+        how: &Forwarding<'_>,
+    ) -> Found<Answer> {
+        let ticket = request.ticket;
+        let input = self.body.take_if(|(of, _)| *of == ticket).map(|(_, input)| input);
+        let refusal = request::refusal(request.head);
+        let refusal = refusal.or_else(|| {
+            (self.exchanges.len() >= EXCHANGES_MAX).then_some(Status::ServiceUnavailable)
+        });
+        if let Some(status) = refusal {
+            if let Some(input) = input {
+                input.borrow_mut().drop_rest();
+            }
+            return Found::Now(Answer::Error(status));
+        }
+        shell.cx.stats.proxied += 1;
+        let exchange = Exchange::new(request, upstream, input, how);
+        let key = self.exchanges.insert(exchange);
+        let wish = Rc::new(Wish::new(key, Rc::clone(&self.news)));
+        self.step(shell, key, |exchange, tools| exchange.begin(tools, key, &wish));
+        self.tick_later(shell);
+        Found::Later(Some(Box::new(HeaderSearch(wish))))
+    }
+
+    /// The memory that an answer keeps. The response of a server cannot be found again.
+    pub(super) const fn size(answer: &Answer) -> AnswerSize {
+        let unique = matches!(answer, Answer::Response(_));
+        AnswerSize { shared: 0, holds_files: false, unique }
+    }
+
+    /// Moves on what clients and servers have left to do.
+    pub(super) fn act(&mut self, shell: &mut Shell) {
+        loop {
+            let News { touched, left } = core::mem::take(&mut *self.news.borrow_mut());
+            if touched.is_empty() && left.is_empty() {
+                return;
+            }
+            for key in left {
+                self.step(shell, key, Exchange::handle_left);
+            }
+            for key in touched {
+                self.step(shell, key, Exchange::handle_touched);
+            }
+        }
+    }
+
+    /// Takes a completion of an operation of the exchanges.
+    pub(super) fn handle(&mut self, shell: &mut Shell, completion: Completion) {
+        if Key::from_bits(id_of(completion.token)) == Key::NONE {
+            return self.handle_tick(shell);
+        }
+        let Some((key, event)) = self.links.handle(&mut shell.ring, completion) else { return };
+        self.step(shell, key, |exchange, tools| match event {
+            LinkEvent::Connected => exchange.handle_connected(tools),
+            LinkEvent::Received(bytes) => exchange.handle_received(tools, &bytes),
+            LinkEvent::Ended => exchange.handle_ended(tools),
+            LinkEvent::Failed(error) => exchange.handle_failed(tools, &error),
+            LinkEvent::Writable => exchange.handle_touched(tools),
+        });
+    }
+
+    /// The next answer that was found.
+    pub(super) fn next_answer(&mut self) -> Option<(Ticket, Answer)> {
+        self.answers.pop_front()
+    }
+
+    /// The next request whose producer or consumer can go on.
+    pub(super) fn next_woken(&mut self) -> Option<Ticket> {
+        self.woken.pop_front()
+    }
+
+    /// Returns whether no request is being passed on, and all answers have been taken.
+    pub(super) fn is_idle(&self) -> bool {
+        self.exchanges.is_empty() && self.answers.is_empty()
+    }
+
+    fn tick_later(&mut self, shell: &mut Shell) {
+        if !core::mem::replace(&mut self.ticks, true) {
+            let at = shell.cx.now + TICK;
+            shell.ring.submit(Op::Timer(at), kind::LINK | Key::NONE.to_bits());
+        }
+    }
+
+    fn handle_tick(&mut self, shell: &mut Shell) {
+        self.ticks = false;
+        let keys: Vec<Key> = self.exchanges.keys().collect();
+        for key in keys {
+            self.step(shell, key, Exchange::handle_tick);
+        }
+        self.links.tidy(&mut shell.ring, shell.cx.now);
+        if !self.exchanges.is_empty() || !self.links.is_empty() {
+            self.tick_later(shell);
+        }
+    }
+
+    /// Lets an exchange make a step, and removes it if that was the last.
+    fn step(
+        &mut self,
+        shell: &mut Shell,
+        key: Key,
+        step: impl FnOnce(&mut Exchange, &mut Tools<'_>),
+    ) {
+        let Self { exchanges, links, answers, woken, lines, .. } = self;
+        // It may have ended since.
+        let Some(exchange) = exchanges.get_mut(key) else { return };
+        step(exchange, &mut Tools { shell, links, answers, woken, lines });
+        if exchange.is_over() {
+            exchanges.remove(key);
+        }
+    }
+}
+
+/// The response that an answer comes to.
+pub(super) fn response<'a>(head: &Head<'_>, answer: &'a Answer) -> Response<'a> {
+    let reached = match answer {
+        Answer::Error(status) => return page::error(bare(*status)),
+        Answer::Response(reached) => reached,
+        Answer::HandOver(_) => unreachable!("the router has followed it"),
+    };
+    let Reached { passed, has_content, output, wish } = &**reached;
+    let fields = ResponseHead { server: None, ..passed.head() };
+    if head.method == Method::Head || !has_content {
+        return Response::bare(fields);
+    }
+    let producer = OutputProducer { output: Rc::clone(output), wish: Rc::clone(wish) };
+    Response::new(fields, Body::from(Part::Producer(Box::new(producer))))
+}

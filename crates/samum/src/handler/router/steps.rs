@@ -60,6 +60,7 @@ impl What {
             Self::Refused(refusal) => Some(refusal.status()),
             Self::Content(..)
             | Self::Program(_)
+            | Self::Passed(_)
             | Self::Directory(_)
             | Self::Moved(_)
             | Self::Options

@@ -1,0 +1,200 @@
+//! The servers behind this one: where they are, and how requests are passed on to them.
+
+use core::fmt;
+use core::net::{Ipv6Addr, SocketAddr};
+use core::time::Duration;
+use std::path::PathBuf;
+
+/// The servers that the requests of a route are passed on to, and the rules for that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    /// The servers, 1 to [`SERVERS_MAX`](Self::SERVERS_MAX).
+    pub servers: Vec<ServerUrl>,
+    /// The rules.
+    pub rules: GatewayRules,
+}
+
+impl Upstream {
+    /// The most servers of one route.
+    pub const SERVERS_MAX: usize = 64;
+}
+
+/// A server behind this one, and the path that it has there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ServerUrl {
+    /// Its address.
+    pub address: ServerAddress,
+    /// The path that stands there in place of the path of the route; none if paths are kept as they are.
+    pub path: Option<String>,
+}
+
+/// The address of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ServerAddress {
+    /// TCP.
+    Ip(SocketAddr),
+    /// TCP, at the addresses of this host.
+    Host(String, u16),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+/// The rules for what is passed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayRules {
+    /// Bytes of a response that may wait for the client; the server waits then. By default 1 MiB, 16 KiB at
+    /// least.
+    pub buffer: u64,
+    /// The time in which a connection must be made; 5 s by default.
+    pub timeout_connect: Duration,
+    /// The time in which a server must take or give some bytes while it is its turn; 60 s by default.
+    pub timeout_upstream: Duration,
+}
+
+impl GatewayRules {
+    /// The least value of [`buffer`](Self::buffer).
+    pub const BUFFER_MIN: u64 = 16 * 1024;
+}
+
+impl Default for GatewayRules {
+    fn default() -> Self {
+        Self {
+            buffer: 1024 * 1024,
+            timeout_connect: Duration::from_secs(5),
+            timeout_upstream: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Reads `http://HOST[:PORT][/PATH]` or `unix:PATH`.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn server(text: &str) -> Result<ServerUrl, String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        let address = unix(path)?;
+        return Ok(ServerUrl { address, path: None });
+    }
+    if text.starts_with("https://") {
+        return Err(format!("{text:?}: connections to servers cannot be encrypted yet"));
+    }
+    let Some(rest) = text.strip_prefix("http://") else {
+        return Err(format!("{text:?}: expected http://HOST:PORT or unix:PATH"));
+    };
+    let (authority, path) = match rest.find('/') {
+        Some(slash) => (&rest[..slash], Some(super::rule::path(&rest[slash..])?)),
+        None => (rest, None),
+    };
+    Ok(ServerUrl { address: authority_of(authority, 80)?, path })
+}
+
+/// Reads `HOST:PORT` or `unix:PATH`.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn address(text: &str) -> Result<ServerAddress, String> {
+    match text.strip_prefix("unix:") {
+        Some(path) => unix(path),
+        None => authority_of(text, 0),
+    }
+}
+
+fn unix(path: &str) -> Result<ServerAddress, String> {
+    ring::Address::unix(path)
+        .map_err(|error| format!("{path:?} is no path of a socket: {error}"))?;
+    Ok(ServerAddress::Unix(path.into()))
+}
+
+/// Reads a host and a port; 0 is no default.
+fn authority_of(text: &str, default: u16) -> Result<ServerAddress, String> {
+    let wrong = || format!("{text:?}: expected HOST:PORT, with an IPv6 address in brackets");
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => {
+            (host, port.parse().map_err(|_| format!("{port:?} is no port"))?)
+        }
+        _ => (text, default),
+    };
+    if port == 0 {
+        return Err(wrong());
+    }
+    if let Some(inner) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        let address: Ipv6Addr = inner.parse().map_err(|_| wrong())?;
+        return Ok(ServerAddress::Ip((address, port).into()));
+    }
+    if let Ok(address) = host.parse() {
+        return Ok(ServerAddress::Ip(SocketAddr::new(core::net::IpAddr::V4(address), port)));
+    }
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if host.is_empty() || host.len() > 253 || !host.bytes().all(is_name) {
+        return Err(wrong());
+    }
+    Ok(ServerAddress::Host(host.to_ascii_lowercase(), port))
+}
+
+impl fmt::Display for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.address {
+            ServerAddress::Unix(_) => self.address.fmt(f),
+            address => write!(f, "http://{address}{}", self.path.as_deref().unwrap_or_default()),
+        }
+    }
+}
+
+impl fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Host(host, port) => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_have_an_address_and_perhaps_a_path() {
+        let ip = |text: &str| ServerAddress::Ip(text.parse().unwrap());
+        let host = |name: &str, port| ServerAddress::Host(name.to_owned(), port);
+        for (text, address, path, printed) in [
+            ("http://127.0.0.1:9000", ip("127.0.0.1:9000"), None, "http://127.0.0.1:9000"),
+            ("http://[::1]:81/a/", ip("[::1]:81"), Some("/a/"), "http://[::1]:81/a/"),
+            ("http://[::1]/", ip("[::1]:80"), Some("/"), "http://[::1]:80/"),
+            ("http://App.local", host("app.local", 80), None, "http://app.local:80"),
+            (
+                "unix:/run/a.sock",
+                ServerAddress::Unix("/run/a.sock".into()),
+                None,
+                "unix:/run/a.sock",
+            ),
+        ] {
+            let expected = ServerUrl { address, path: path.map(str::to_owned) };
+            assert_eq!(server(text), Ok(expected.clone()), "{text}");
+            assert_eq!(expected.to_string(), printed);
+            assert_eq!(server(printed), Ok(expected));
+        }
+        for bad in [
+            "",
+            "127.0.0.1:80",
+            "https://a",
+            "http://",
+            "http://:80",
+            "http://a:0",
+            "http://a:70000",
+            "http://a b",
+            "http://[::1",
+            "http://user@a",
+            "http://a/b/../c",
+            "http://a?b",
+            "unix:",
+        ] {
+            assert!(server(bad).is_err(), "{bad}");
+        }
+        assert_eq!(address("app:9000"), Ok(host("app", 9000)));
+        assert!(address("app").is_err());
+    }
+}

@@ -1,0 +1,188 @@
+//! One connection to a server: it is made, it sends what its queue has, and it receives while that is wanted.
+
+use std::io;
+use std::sync::Arc;
+
+use outq::OutQ;
+use ring::{Completion, Event, Fd, Key, Op, RecvBuf, Ring, Time, Token};
+use rustix::io::Errno;
+use sendfile::{Drained, Failure, KernelTcp, Piece, Transport as _};
+
+use super::Server;
+
+/// Bytes that are sent through one link at once; the others' turns come first then.
+const TURN_BYTES: u64 = 1024 * 1024;
+const ECANCELED: i32 = Errno::CANCELED.raw_os_error();
+
+/// A connection to a server.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) server: Arc<Server>,
+    /// The request that it serves; none while it is kept.
+    pub(super) user: Option<Key>,
+    /// The requests that it has served before.
+    pub(crate) served: u64,
+    /// Since when it has been kept.
+    pub(super) kept_since: Time,
+    state: State,
+    queue: OutQ<Piece>,
+    /// True if bytes of the server are wanted.
+    receives: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    Connecting(Key),
+    Open(KernelTcp),
+}
+
+/// The tokens of a link's operations.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tokens {
+    /// For what is received; for the connection, too.
+    pub(super) receive: Token,
+    pub(super) writable: Token,
+}
+
+impl Tokens {
+    /// The tokens of a link of these kinds.
+    pub(super) const fn of((receive, writable): (Token, Token), link: Key) -> Self {
+        Self { receive: receive | link.to_bits(), writable: writable | link.to_bits() }
+    }
+}
+
+/// The news of a link.
+#[derive(Debug)]
+pub(crate) enum LinkEvent {
+    /// The connection has been made.
+    Connected,
+    /// The server has sent these bytes.
+    Received(RecvBuf),
+    /// The server will send no more.
+    Ended,
+    /// The connection was not made, or is broken.
+    Failed(io::Error),
+    /// More can be sent.
+    Writable,
+}
+
+impl Link {
+    /// Begins to connect to a server that has an address.
+    pub(super) fn connect(
+        ring: &mut Ring,
+        server: &Arc<Server>,
+        address: ring::Address,
+        user: Key,
+        tokens: Tokens,
+    ) -> Self {
+        let key = ring.submit(Op::Connect(address), tokens.receive);
+        Self {
+            server: Arc::clone(server),
+            user: Some(user),
+            served: 0,
+            kept_since: Time::default(),
+            state: State::Connecting(key),
+            queue: OutQ::new(),
+            receives: true,
+        }
+    }
+
+    /// Takes a completion; returns what it means, if anything.
+    pub(super) fn handle(
+        &mut self,
+        ring: &mut Ring,
+        completion: Completion,
+        tokens: Tokens,
+    ) -> Option<LinkEvent> {
+        match completion.result {
+            Ok(Event::Connected(socket)) => {
+                self.open(ring, socket, tokens);
+                Some(LinkEvent::Connected)
+            }
+            Ok(Event::Received(bytes)) => Some(LinkEvent::Received(bytes)),
+            Ok(Event::Eof) => {
+                self.transport()?.handle_end();
+                Some(LinkEvent::Ended)
+            }
+            _ if completion.token == tokens.writable => {
+                self.transport()?.handle_writable();
+                Some(LinkEvent::Writable)
+            }
+            Ok(event) => unreachable!("a link brought {event:?}"),
+            Err(error) if error.raw_os_error() == Some(ECANCELED) => {
+                let receives = self.receives;
+                let transport = self.transport()?;
+                transport.handle_receive_stopped();
+                transport.set_receiving(ring, receives);
+                None
+            }
+            Err(error) => Some(LinkEvent::Failed(error)),
+        }
+    }
+
+    fn open(&mut self, ring: &mut Ring, socket: Fd, tokens: Tokens) {
+        let mut transport = KernelTcp::new(socket, tokens.receive, tokens.writable);
+        transport.set_receiving(ring, self.receives);
+        self.state = State::Open(transport);
+    }
+
+    const fn transport(&mut self) -> Option<&mut KernelTcp> {
+        match &mut self.state {
+            State::Open(transport) => Some(transport),
+            State::Connecting(_) => None,
+        }
+    }
+
+    /// Queues bytes for the server. They are sent by [`flush`](Self::flush).
+    pub(crate) fn push(&mut self, bytes: Vec<u8>) {
+        self.queue.push(Piece::Bytes(bytes));
+    }
+
+    /// Bytes that wait to be sent.
+    pub(crate) const fn unsent(&self) -> u64 {
+        self.queue.promised() - self.queue.sent()
+    }
+
+    /// Bytes that were sent through the link.
+    pub(crate) const fn sent(&self) -> u64 {
+        self.queue.sent()
+    }
+
+    /// Sends what the server takes now. Nothing is sent before the link is connected.
+    ///
+    /// # Errors
+    ///
+    /// If the link is broken.
+    pub(crate) fn flush(&mut self, ring: &mut Ring) -> Result<(), Failure> {
+        let State::Open(transport) = &mut self.state else { return Ok(()) };
+        let mut budget = TURN_BYTES;
+        match transport.drain(ring, &mut self.queue, &mut budget) {
+            Drained::Empty | Drained::Blocked | Drained::TurnOver => Ok(()),
+            Drained::Refused => unreachable!("there are no files in the queue"),
+            Drained::Failed(failure) => Err(failure),
+        }
+    }
+
+    /// Receives from now on, or no longer. What is on its way comes anyway.
+    pub(crate) fn set_receiving(&mut self, ring: &mut Ring, on: bool) {
+        self.receives = on;
+        if let State::Open(transport) = &mut self.state {
+            transport.set_receiving(ring, on);
+        }
+    }
+
+    /// Ends our side once everything has left.
+    pub(crate) fn shutdown(&mut self, ring: &mut Ring) {
+        if let State::Open(transport) = &mut self.state {
+            transport.shutdown(ring);
+        }
+    }
+
+    /// Cancels everything in flight.
+    pub(super) fn close(&mut self, ring: &mut Ring) {
+        match &mut self.state {
+            State::Connecting(key) => ring.cancel(*key),
+            State::Open(transport) => transport.close(ring),
+        }
+    }
+}
