@@ -17,7 +17,6 @@ use ring::{Completion, Key, Ring, Slab, Time, Token};
 use self::link::Tokens;
 pub(crate) use self::link::{Link, LinkEvent};
 use crate::config::{self, GatewayRules, ServerAddress, ServerUrl};
-use crate::shell::id_of;
 
 /// Links to one server that a worker keeps. Beyond it, the one that was kept for longest is closed.
 const KEPT_MAX: usize = 32;
@@ -173,14 +172,14 @@ impl Links {
         self.links.is_empty()
     }
 
-    /// Takes a completion; returns the request that it concerns, and what has happened to its link. A link that
-    /// is kept is closed by whatever happens to it.
+    /// Takes a completion of a link; returns the request that it concerns, and what has happened to the link. A
+    /// link that is kept is closed by whatever happens to it.
     pub(crate) fn handle(
         &mut self,
         ring: &mut Ring,
+        key: Key,
         completion: Completion,
     ) -> Option<(Key, LinkEvent)> {
-        let key = Key::from_bits(id_of(completion.token));
         let tokens = Tokens::of(self.kinds, key);
         // It may have been closed since.
         let link = self.links.get_mut(key)?;

@@ -160,10 +160,13 @@ impl Proxy {
 
     /// Takes a completion of an operation of the exchanges.
     pub(super) fn handle(&mut self, shell: &mut Shell, completion: Completion) {
-        if Key::from_bits(id_of(completion.token)) == Key::NONE {
+        let link = Key::from_bits(id_of(completion.token));
+        if link == Key::NONE {
             return self.handle_tick(shell);
         }
-        let Some((key, event)) = self.links.handle(&mut shell.ring, completion) else { return };
+        let Some((key, event)) = self.links.handle(&mut shell.ring, link, completion) else {
+            return;
+        };
         self.step(shell, key, |exchange, tools| match event {
             LinkEvent::Connected => exchange.handle_connected(tools),
             LinkEvent::Received(bytes) => exchange.handle_received(tools, &bytes),

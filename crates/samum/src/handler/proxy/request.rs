@@ -192,7 +192,8 @@ fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, fields: &mut FieldSection<
         let mut lines = values(head, name).filter(|_| how.is_trusted);
         lines.next().filter(|value| !value.is_empty() && lines.next().is_none())
     };
-    let host = of_proxy(b"X-Forwarded-Host").or_else(|| head.host()).filter(|host| !host.is_empty());
+    let host =
+        of_proxy(b"X-Forwarded-Host").or_else(|| head.host()).filter(|host| !host.is_empty());
     let scheme = of_proxy(b"X-Forwarded-Proto").unwrap_or(SCHEME.as_bytes());
 
     let mut list = values(head, b"X-Forwarded-For")

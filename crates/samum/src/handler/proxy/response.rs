@@ -98,7 +98,10 @@ impl Passed {
 }
 
 /// The head of an interim response for the client, if the client understands such responses.
-#[cfg_attr(not(test), expect(dead_code, reason = "the session does not take interim responses yet"))]
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the session does not take interim responses yet")
+)]
 pub(crate) fn interim(response: &Response<'_>, asked: &Asked) -> Option<Passed> {
     let Response { status, .. } = *response;
     let fields = passed_on(response.fields());
