@@ -69,6 +69,8 @@ mod recv;
 mod ring;
 pub mod sim;
 mod slab;
+#[allow(unsafe_code, reason = "memory whose parts have different owners")]
+mod span;
 mod timers;
 
 pub use beside::{Beside, Detached, Job};
@@ -86,4 +88,5 @@ pub use pipe::{Pipe, PipePool};
 pub use recv::RecvBuf;
 pub use ring::{Choice, Mapping, Ring, Waker};
 pub use slab::{Key, Slab};
+pub use span::Span;
 pub use timers::Time;
