@@ -37,6 +37,7 @@
 #![forbid(unsafe_code)]
 
 mod calls;
+mod cyclic;
 mod disk;
 mod failure;
 mod file;
@@ -45,6 +46,8 @@ mod page_cache;
 mod payload;
 mod policy;
 mod popularity;
+#[cfg(test)]
+mod random;
 mod shared;
 mod slice;
 mod source;
@@ -56,6 +59,7 @@ mod transport;
 pub use calls::{
     CALLS_MAX, Call, Calls, Done, Full, MEMORY_BYTES_MAX, Outcome, Part, Room, Socket, Stop,
 };
+pub use cyclic::{Cyclic, CyclicPool, Part as CyclicPart};
 pub use disk::{DeviceStats, Disk, DiskConfig, DiskStats, Owner, ReadDone};
 pub use failure::Failure;
 pub use file::File;

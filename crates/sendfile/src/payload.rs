@@ -7,6 +7,7 @@ use std::rc::Rc;
 use outq::{Payload, Weight};
 use ring::{Buffer, Pipe};
 
+use crate::cyclic;
 use crate::file::File;
 use crate::shared::Shared;
 
@@ -23,6 +24,8 @@ pub enum Piece {
     Shared(Shared, Range<usize>),
     /// A range of a buffer that a read has filled.
     Disk(Rc<Buffer>, Range<usize>),
+    /// Bytes in a cyclic buffer.
+    Cyclic(cyclic::Part),
     /// Pages of a file in a pipe.
     Pipe(Pages),
     /// A resident range of a file, for `sendfile(2)`.
@@ -61,6 +64,7 @@ impl Piece {
             Self::Part(all, range) => &all[range.clone()],
             Self::Shared(all, range) => &all[range.clone()],
             Self::Disk(all, range) => &all[range.clone()],
+            Self::Cyclic(part) => part,
             Self::Pipe(_) | Self::File(_) => unreachable!("not in this program's memory"),
         }
     }
@@ -98,14 +102,17 @@ impl Payload for Piece {
         }
     }
 
-    /// A [`Disk`](crate::Disk) bounds the memory of its reads, so they weigh nothing here. Each part
-    /// of bytes that have been cut weighs as much as the whole.
+    /// A [`Disk`](crate::Disk) bounds the memory of its reads, and a [`CyclicPool`](crate::CyclicPool)
+    /// that of its buffers, so they weigh nothing here. Each part of bytes that have been cut weighs as
+    /// much as the whole.
     fn weight(&self) -> Weight {
         let (own, shared) = match self {
             Self::Bytes(bytes) => (bytes.capacity(), 0),
             Self::Part(all, _) => (all.capacity(), 0),
             Self::Shared(all, _) => (0, all.len()),
-            Self::Static(_) | Self::Disk(..) | Self::Pipe(_) | Self::File(_) => (0, 0),
+            Self::Static(_) | Self::Disk(..) | Self::Cyclic(_) | Self::Pipe(_) | Self::File(_) => {
+                (0, 0)
+            }
         };
         Weight { own: own as u64 + PLACE_BYTES, shared: shared as u64 }
     }
@@ -122,6 +129,7 @@ impl Payload for Piece {
             Self::Part(all, range) => Self::Part(Rc::clone(all), split_range(range, n)),
             Self::Shared(all, range) => Self::Shared(all.clone(), split_range(range, n)),
             Self::Disk(all, range) => Self::Disk(Rc::clone(all), split_range(range, n)),
+            Self::Cyclic(part) => Self::Cyclic(part.split_to(index(n))),
             Self::Pipe(pages) => {
                 pages.len -= n;
                 Self::Pipe(Pages { pipe: Rc::clone(&pages.pipe), len: n })
@@ -157,6 +165,7 @@ mod tests {
     use ring::{BufferPool, FileKind, PipePool, Ring, Stat};
 
     use super::*;
+    use crate::cyclic::CyclicPool;
     use crate::shared::Account;
 
     #[test]
@@ -165,11 +174,15 @@ mod tests {
         let mut buffer = pool.take(6).unwrap();
         buffer.fill_from(b"abcdef");
         let shared = Shared::new(b"_abcdef_".to_vec(), &Account::default());
+        let mut cyclic = CyclicPool::new(4096, 0).take(4096).unwrap();
+        cyclic.room()[..6].copy_from_slice(b"abcdef");
+        cyclic.received(6);
         for mut piece in [
             Piece::Static(b"abcdef"),
             Piece::Bytes(b"abcdef".to_vec()),
             Piece::Shared(shared, 1..7),
             Piece::disk(buffer),
+            Piece::Cyclic(cyclic.take(6)),
         ] {
             let weight = piece.weight();
             let first = piece.split_to(1);
@@ -181,6 +194,7 @@ mod tests {
             }
         }
         assert_eq!(pool.available(), 1, "the last part gives the buffer back");
+        assert_eq!(cyclic.free(), 4096, "the last part frees the memory");
     }
 
     #[test]

@@ -9,48 +9,12 @@ use ring::sim::{Config, Peer, World};
 
 use super::*;
 use crate::policy::{Caching, Policy, Window};
+use crate::random::{Random, Seed};
 
 const SEEDS: u64 = 200;
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const STATIC: &[u8] = b"bytes of the program";
 const WINDOW: Window = Window::of(512 * 1024);
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// From 0 to `end`, which is left out.
-    fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.bits() % end as u64).unwrap()
-    }
-
-    fn one_in(&mut self, count: usize) -> bool {
-        self.below(count) == 0
-    }
-
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.bits().to_be_bytes()[0]).collect()
-    }
-}
-
-/// Says which seed failed.
-struct Seed(u64);
-
-impl Drop for Seed {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("failed with seed {}", self.0);
-        }
-    }
-}
 
 /// A connection, as the test knows it.
 struct Line {
@@ -86,7 +50,7 @@ struct Test {
 
 impl Test {
     fn new(seed: u64) -> Self {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut config = Config::new(seed);
         config.send_buffer = 1000 + random.below(300_000);
         config.can_drop = random.one_in(2);
@@ -320,7 +284,7 @@ fn every_byte_arrives_in_its_place_whatever_happens() {
     let (mut broken, mut whole, mut cancelled) = (0, 0, 0);
     let mut counts = ring::sim::Counts::default();
     for seed in 0..SEEDS {
-        let shown = Seed(seed);
+        let shown = Seed::new(seed);
         let mut test = Test::new(seed);
         for _ in 0..20 + test.random.below(120) {
             test.step();
