@@ -10,16 +10,17 @@ use modules::Arrow;
 mod modules;
 
 /// Each crate, and the crates of the workspace that it may depend on.
-const MAY_DEPEND_ON: [(&str, &[&str]); 12] = [
+const MAY_DEPEND_ON: [(&str, &[&str]); 13] = [
     ("outq", &[]),
     ("http", &[]),
     ("http1", &["http"]),
+    ("fastcgi", &[]),
     ("pace", &[]),
     ("media", &[]),
     ("ring", &[]),
     ("sendfile", &["outq", "pace", "ring"]),
     ("libsamum", &["ring", "sendfile"]),
-    ("samum", &["http", "http1", "media", "outq", "ring", "sendfile"]),
+    ("samum", &["fastcgi", "http", "http1", "media", "outq", "ring", "sendfile"]),
     ("preload", &["pace"]),
     ("testkit", &["http", "http1", "outq", "ring", "sendfile"]),
     ("bench", &["http", "http1", "media", "outq", "ring", "sendfile"]),
@@ -29,7 +30,7 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 12] = [
 const FOR_EXAMPLES: [(&str, &str); 2] = [("sendfile", "http"), ("sendfile", "http1")];
 
 /// Crates that do no I/O. They use `core`, `alloc` and other pure crates, and no code from elsewhere.
-const PURE: [&str; 5] = ["http", "http1", "media", "outq", "pace"];
+const PURE: [&str; 6] = ["fastcgi", "http", "http1", "media", "outq", "pace"];
 
 /// Files with `unsafe` in them, tests included.
 const UNSAFE: [&str; 33] = [

@@ -1,0 +1,331 @@
+//! The connection to an application: which bytes answer the request, and when the connection may take
+//! another.
+//!
+//! Reading list: FastCGI 1.0 §3.3, §3.5, §4, §5.3, §5.5, §6.2.
+
+use core::fmt;
+
+use crate::record::{HEADER_BYTES, Header, Received};
+
+/// The most management records that may come with one response. Applications send none that nothing has
+/// asked for.
+pub const MANAGEMENT_RECORDS_MAX: u8 = 16;
+
+/// One connection as the receiver of responses. It holds no bytes but the beginning of a header, and where
+/// it is among the records.
+///
+/// Send a request ([`mod@crate::write`]) and say so with [`begin`](Self::begin). Then give all bytes that
+/// are not consumed yet to [`handle_input`](Self::handle_input), drop those it consumed, act on the event,
+/// and call again with the rest, until it says [`Event::Partial`] (wait for more bytes) or
+/// [`Event::Closed`]. When the connection [is idle](Self::is_idle) again, it may take another request, if
+/// the whole of the last one was sent.
+///
+/// ```text
+///   new ──► Idle ── begin ──► Response ──┐
+///            ▲                           │ FCGI_END_REQUEST
+///            └───────────────────────────┘
+///   Closed: from everywhere by a fault
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Connection {
+    state: State,
+}
+
+/// The outcome of a call of [`Connection::handle_input`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// All of the input is consumed: call again when there is more.
+    Partial,
+    /// The next bytes of `FCGI_STDOUT`, at least one.
+    Output(&'a [u8]),
+    /// The next bytes of `FCGI_STDERR`, at least one.
+    Errors(&'a [u8]),
+    /// The end of the response.
+    End(End),
+    /// The application broke the protocol or a limit: close the connection.
+    Faulty(Fault),
+    /// No response will follow on this connection. No byte is consumed.
+    Closed,
+}
+
+/// The end of a response (`FCGI_END_REQUEST`, §5.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The status with which a CGI program would have ended; 0 is success.
+    pub app_status: u32,
+    /// The end as the protocol sees it.
+    pub protocol_status: ProtocolStatus,
+}
+
+/// The end of a request as the protocol sees it (§5.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtocolStatus {
+    /// The request was completed.
+    RequestComplete,
+    /// The application takes one request at a time on a connection, and has one.
+    CantMultiplex,
+    /// The application has too much to do, and has done nothing for this request.
+    Overloaded,
+    /// The application is no responder.
+    UnknownRole,
+}
+
+/// The meaning of the end of the application's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eof {
+    /// The end came between responses: nothing is lost.
+    Clean,
+    /// The end came before the first byte of a response. If the connection had served a request before,
+    /// the application may have closed it before it saw this one.
+    Unanswered,
+    /// The end came within a response.
+    Truncated,
+}
+
+/// The application broke the protocol, or a limit of ours.
+///
+/// The connection is of no more use, because the records that follow cannot be trusted. A web server
+/// answers 502.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// A fragment of an English sentence for the log, such as "a record of another version of FastCGI".
+    pub reason: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Idle,
+    Response(Response),
+    Closed,
+}
+
+/// A response that comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Response {
+    /// True once a byte of it has come.
+    has_begun: bool,
+    place: Place,
+    /// True if the stream of output has ended.
+    output_has_ended: bool,
+    /// True if the stream of errors has ended.
+    errors_have_ended: bool,
+    management_records: u8,
+}
+
+/// The place among the records of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Header(Held),
+    /// So many bytes of content are left, perhaps none.
+    Content {
+        record: Received,
+        left: u16,
+        padding: u8,
+    },
+    /// The content of `FCGI_END_REQUEST`.
+    End(Held, u8),
+    /// So many bytes of padding are left, perhaps none; those of the last record if there is an end.
+    Padding(u8, Option<End>),
+}
+
+/// The beginning of eight bytes that are read together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    bytes: [u8; HELD_BYTES],
+    len: usize,
+}
+
+/// Bytes of a header, and of the content of `FCGI_END_REQUEST`.
+const HELD_BYTES: usize = 8;
+const _: () = assert!(HELD_BYTES == HEADER_BYTES);
+
+impl Connection {
+    /// A connection on which no request has been sent.
+    pub const fn new() -> Self {
+        Self { state: State::Idle }
+    }
+
+    /// Expects the response to a request, from the bytes that come now.
+    ///
+    /// # Panics
+    ///
+    /// If the connection is not idle.
+    pub fn begin(&mut self) {
+        assert!(self.is_idle(), "a request before the end of the response to another");
+        self.state = State::Response(Response::new());
+    }
+
+    /// Takes in `input`, all bytes received and not consumed; returns how many are consumed, and an event.
+    ///
+    /// Every call consumes bytes, or reports something other than [`Event::Partial`], or has an empty
+    /// input. The same bytes yield the same events however they are cut into calls, but for the pieces that
+    /// output and errors come in. For back-pressure pass no more bytes than there is room for output.
+    pub fn handle_input<'a>(&mut self, input: &'a [u8]) -> (usize, Event<'a>) {
+        match self.step(input) {
+            Ok((len, event)) => {
+                if let Event::End(_) = event {
+                    self.state = State::Idle;
+                }
+                (len, event)
+            }
+            Err(reason) => {
+                self.state = State::Closed;
+                (input.len(), Event::Faulty(Fault { reason }))
+            }
+        }
+    }
+
+    /// Says what the end of the application's bytes means. The connection is closed then.
+    pub fn handle_eof(&mut self) -> Eof {
+        match core::mem::replace(&mut self.state, State::Closed) {
+            State::Idle | State::Closed => Eof::Clean,
+            State::Response(response) if !response.has_begun => Eof::Unanswered,
+            State::Response(_) => Eof::Truncated,
+        }
+    }
+
+    /// Returns whether another request may be sent.
+    pub fn is_idle(&self) -> bool {
+        self.state == State::Idle
+    }
+
+    /// Returns whether no further response will be delivered.
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    fn step<'a>(&mut self, input: &'a [u8]) -> Result<(usize, Event<'a>), &'static str> {
+        let response = match &mut self.state {
+            State::Idle if input.is_empty() => return Ok((0, Event::Partial)),
+            State::Idle => return Err("bytes that answer no request"),
+            State::Closed => return Ok((0, Event::Closed)),
+            State::Response(response) => response,
+        };
+        response.has_begun |= !input.is_empty();
+        let mut at = 0;
+        loop {
+            let (len, event) = response.step(&input[at..])?;
+            at += len;
+            if let Some(event) = event {
+                return Ok((at, event));
+            }
+        }
+    }
+}
+
+impl Response {
+    const fn new() -> Self {
+        Self {
+            has_begun: false,
+            place: Place::Header(Held::NOTHING),
+            output_has_ended: false,
+            errors_have_ended: false,
+            management_records: 0,
+        }
+    }
+
+    /// Takes the next bytes up to the end of a part of a record; returns how many, and perhaps an event.
+    /// Without one there is more to do.
+    fn step<'a>(&mut self, input: &'a [u8]) -> Result<(usize, Option<Event<'a>>), &'static str> {
+        let (next, len, event) = match &mut self.place {
+            Place::Padding(0, Some(end)) => return Ok((0, Some(Event::End(*end)))),
+            Place::Padding(0, None) => (Place::Header(Held::NOTHING), 0, None),
+            Place::Content { left: 0, padding, .. } => (Place::Padding(*padding, None), 0, None),
+            _ if input.is_empty() => return Ok((0, Some(Event::Partial))),
+            Place::Header(held) => {
+                let (len, bytes) = held.extend(input);
+                let Some(bytes) = bytes else { return Ok((len, None)) };
+                let header = Header::parse(bytes)?;
+                (self.begin_record(header)?, len, None)
+            }
+            Place::Content { record, left, .. } => {
+                let len = input.len().min((*left).into());
+                *left -= u16::try_from(len).expect("at most what was left");
+                let bytes = &input[..len];
+                let event = match record {
+                    Received::Stdout => Some(Event::Output(bytes)),
+                    Received::Stderr => Some(Event::Errors(bytes)),
+                    Received::EndRequest | Received::Management => None,
+                };
+                return Ok((len, event));
+            }
+            Place::End(held, padding) => {
+                let (len, bytes) = held.extend(input);
+                let Some(bytes) = bytes else { return Ok((len, None)) };
+                (Place::Padding(*padding, Some(End::parse(bytes)?)), len, None)
+            }
+            Place::Padding(left, _) => {
+                let len = input.len().min((*left).into());
+                *left -= u8::try_from(len).expect("at most what was left");
+                return Ok((len, None));
+            }
+        };
+        self.place = next;
+        Ok((len, event))
+    }
+
+    /// The place behind a header.
+    fn begin_record(&mut self, header: Header) -> Result<Place, &'static str> {
+        let Header { record, content_bytes, padding_bytes: padding } = header;
+        let has_ended = match record {
+            Received::Stdout => &mut self.output_has_ended,
+            Received::Stderr => &mut self.errors_have_ended,
+            Received::EndRequest if usize::from(content_bytes) == HELD_BYTES => {
+                return Ok(Place::End(Held::NOTHING, padding));
+            }
+            Received::EndRequest => return Err("an FCGI_END_REQUEST of a wrong length"),
+            Received::Management if self.management_records == MANAGEMENT_RECORDS_MAX => {
+                return Err("too many management records");
+            }
+            Received::Management => {
+                self.management_records += 1;
+                return Ok(Place::Content { record, left: content_bytes, padding });
+            }
+        };
+        if content_bytes == 0 {
+            *has_ended = true;
+        } else if *has_ended {
+            return Err("content behind the end of its stream");
+        }
+        Ok(Place::Content { record, left: content_bytes, padding })
+    }
+}
+
+impl Held {
+    const NOTHING: Self = Self { bytes: [0; HELD_BYTES], len: 0 };
+
+    /// Takes bytes that are missing; returns how many, and all once there are eight.
+    fn extend(&mut self, input: &[u8]) -> (usize, Option<[u8; HELD_BYTES]>) {
+        let len = input.len().min(HELD_BYTES - self.len);
+        self.bytes[self.len..self.len + len].copy_from_slice(&input[..len]);
+        self.len += len;
+        (len, (self.len == HELD_BYTES).then_some(self.bytes))
+    }
+}
+
+impl End {
+    /// Reads the content of `FCGI_END_REQUEST`.
+    fn parse(bytes: [u8; HELD_BYTES]) -> Result<Self, &'static str> {
+        let [a, b, c, d, protocol_status, ..] = bytes;
+        let protocol_status = match protocol_status {
+            0 => ProtocolStatus::RequestComplete,
+            1 => ProtocolStatus::CantMultiplex,
+            2 => ProtocolStatus::Overloaded,
+            3 => ProtocolStatus::UnknownRole,
+            _ => return Err("an FCGI_END_REQUEST with an unknown protocol status"),
+        };
+        Ok(Self { app_status: u32::from_be_bytes([a, b, c, d]), protocol_status })
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.reason)
+    }
+}
+
+impl core::error::Error for Fault {}
+
+#[cfg(test)]
+mod tests;

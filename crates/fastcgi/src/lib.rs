@@ -1,0 +1,77 @@
+//! The records of FastCGI 1.0, from the side of the web server, for applications in the role of a
+//! responder: bytes in, events out, and requests written.
+//!
+//! A connection to an application is a [`Connection`]: it reads the records of one response after
+//! another. [`mod@write`] writes the records of requests. The meaning of what they carry, which is that of
+//! CGI (RFC 3875), is not known here.
+//!
+//! It does no I/O and reads no clock. Nothing that an application sends makes it allocate: content is
+//! borrowed from the input, and of a record that is cut only the header is kept.
+//!
+//! Records are read strictly. A record of another version, of a request that was not made, of a kind that
+//! an application does not send, or behind the end of its stream is a [`Fault`]: the connection is of no
+//! more use.
+//!
+//! There is one request at a time on a connection, always with the id 1. Few applications can take more
+//! (php-fpm refuses them), and a response that is taken slowly would hold up the others.
+//!
+//! # Reading list
+//!
+//! FastCGI Specification 1.0 (Open Market, 1996):
+//!
+//! - §3.3 records, §3.4 name-value pairs, §3.5 closing connections
+//! - §4 management records
+//! - §5.1 `FCGI_BEGIN_REQUEST`, §5.2 `FCGI_PARAMS`, §5.3 the streams, §5.4 `FCGI_ABORT_REQUEST`,
+//!   §5.5 `FCGI_END_REQUEST`
+//! - §6.2 the role of a responder
+//! - §8 types and constants
+//!
+//! # A request, answered
+//!
+//! ```
+//! use fastcgi::{Connection, Event, ProtocolStatus, write};
+//!
+//! let mut request = Vec::new();
+//! write::begin_request(true, &mut request);
+//! write::params([(&b"REQUEST_METHOD"[..], &b"GET"[..])], &mut request);
+//! write::stdin_end(&mut request);
+//! assert_eq!(request.len(), 16 + (8 + 2 + 14 + 3) + 8 + 8);
+//!
+//! let received = b"\x01\x06\x00\x01\x00\x05\x03\x00hello\0\0\0\
+//!                  \x01\x03\x00\x01\x00\x08\x00\x00\0\0\0\0\0\0\0\0";
+//! let mut connection = Connection::new();
+//! connection.begin();
+//! let mut rest = &received[..];
+//! let mut output = Vec::new();
+//! loop {
+//!     let (consumed, event) = connection.handle_input(rest);
+//!     rest = &rest[consumed..];
+//!     match event {
+//!         Event::Output(bytes) => output.extend_from_slice(bytes),
+//!         Event::Errors(text) => panic!("{text:?}"),
+//!         Event::End(end) => {
+//!             assert_eq!(end.protocol_status, ProtocolStatus::RequestComplete);
+//!             break;
+//!         }
+//!         Event::Partial | Event::Closed | Event::Faulty(_) => panic!("{event:?}"),
+//!     }
+//! }
+//! assert_eq!(output, b"hello");
+//! assert!(connection.is_idle());
+//! ```
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod write;
+
+mod connection;
+mod record;
+#[cfg(test)]
+mod testing;
+
+pub use connection::{Connection, End, Eof, Event, Fault, MANAGEMENT_RECORDS_MAX, ProtocolStatus};
