@@ -34,6 +34,8 @@ mod follow;
 pub mod forwarded;
 mod guard;
 pub mod handler;
+#[expect(dead_code, unused_imports, reason = "the routes that serve pages follow")]
+mod includes;
 pub mod limits;
 mod listen;
 mod log;

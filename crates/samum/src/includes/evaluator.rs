@@ -1,0 +1,319 @@
+//! Goes through a template for one request.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::directive::{Directive, Encoding, Reference};
+use super::expression::{self, VALUE_BYTES_MAX, expand, is_name};
+use super::parser::{Part, Template};
+use super::timefmt;
+use super::variables::Facts;
+
+use core::ops::Range;
+
+/// Conditions within one another. What a further one decides about is left out.
+pub(crate) const IF_DEPTH_MAX: usize = 32;
+/// Variables that a page can set, with those of the pages that include it.
+pub(crate) const VARIABLES_MAX: usize = 100;
+
+/// The error message until a page changes it.
+const ERRMSG: &[u8] = b"[an error occurred while processing the directive]";
+/// Is shown in place of a variable that is not set.
+const UNSET: &[u8] = b"(none)";
+
+/// The things that a page has set, and with which a page begins that it includes.
+#[derive(Clone, Debug)]
+pub(crate) struct Scope {
+    /// By their names in upper case.
+    variables: Rc<BTreeMap<Vec<u8>, Vec<u8>>>,
+    errmsg: Rc<[u8]>,
+    timefmt: Rc<[u8]>,
+}
+
+/// Goes through a template for one request.
+#[derive(Debug)]
+pub(crate) struct Evaluator {
+    template: Rc<Template>,
+    /// The index of the next part.
+    next: usize,
+    scope: Scope,
+    /// The conditions around the next part.
+    branches: Vec<Branch>,
+}
+
+/// A condition, as far as it has been decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Branch {
+    /// It holds here.
+    Taken,
+    /// It did not hold so far.
+    Open,
+    /// It held before, or what is around it is left out.
+    Over,
+}
+
+/// The next bytes of a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A range of the file.
+    Text(Range<u64>),
+    /// Bytes.
+    Bytes(Vec<u8>),
+    /// The response to another path, perhaps with a query, as a URL has it. One without a slash at the beginning is
+    /// relative to the page.
+    Include(Vec<u8>),
+    /// The error message stands here.
+    Fault(Fault),
+}
+
+/// The reason why an error message stands in a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A directive cannot be understood, or there are too many.
+    Malformed,
+    /// A condition cannot be understood.
+    Condition,
+    /// An `elif`, `else` or `endif` without an `if`.
+    Unbalanced,
+    /// More than [`IF_DEPTH_MAX`] conditions within one another.
+    Depth,
+    /// A value has more than [`VALUE_BYTES_MAX`] bytes.
+    Value,
+    /// More than [`VARIABLES_MAX`] variables.
+    Variables,
+    /// A `file` that is not beside the page or below.
+    File,
+}
+
+impl Scope {
+    /// The scope of a page that no other one includes.
+    pub(crate) fn new() -> Self {
+        let (errmsg, timefmt) = (ERRMSG.into(), timefmt::DEFAULT.into());
+        Self { variables: Rc::default(), errmsg, timefmt }
+    }
+
+    /// The error message.
+    pub(crate) const fn errmsg(&self) -> &Rc<[u8]> {
+        &self.errmsg
+    }
+
+    /// Appends the value of a variable. Returns false if it is not set.
+    fn put(&self, facts: &Facts<'_>, name: &[u8], out: &mut Vec<u8>) -> bool {
+        let name = name.to_ascii_uppercase();
+        match self.variables.get(&name) {
+            Some(value) => {
+                out.extend_from_slice(value);
+                true
+            }
+            None => facts.put(&name, &self.timefmt, out),
+        }
+    }
+
+    fn expand(&self, facts: &Facts<'_>, text: &[u8]) -> Result<Vec<u8>, Fault> {
+        expand(text, |name, out| {
+            self.put(facts, name, out);
+        })
+    }
+
+    fn set(&mut self, name: &[u8], value: Vec<u8>) -> Result<(), Fault> {
+        if !is_name(name) {
+            return Err(Fault::Malformed);
+        }
+        let name = name.to_ascii_uppercase();
+        let is_full = self.variables.len() >= VARIABLES_MAX;
+        if is_full && !self.variables.contains_key(&name) {
+            return Err(Fault::Variables);
+        }
+        Rc::make_mut(&mut self.variables).insert(name, value);
+        Ok(())
+    }
+}
+
+impl Evaluator {
+    /// Begins a page.
+    pub(crate) const fn new(template: Rc<Template>, scope: Scope) -> Self {
+        Self { template, next: 0, scope, branches: Vec::new() }
+    }
+
+    /// The things that are set where the last step was.
+    pub(crate) const fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// Returns whether there are no more steps. There may be none even if this is false.
+    pub(crate) fn is_over(&self) -> bool {
+        self.next == self.template.parts().len()
+    }
+
+    /// The next bytes of the page; `None` at its end.
+    pub(crate) fn next(&mut self, facts: &Facts<'_>) -> Option<Step> {
+        let template = Rc::clone(&self.template);
+        while let Some(part) = template.parts().get(self.next) {
+            self.next += 1;
+            let step = match part {
+                Part::Text(range) => self.is_shown().then(|| Step::Text(range.clone())),
+                Part::Directive(_, directive) => {
+                    self.evaluate(facts, directive).unwrap_or_else(|fault| Some(Step::Fault(fault)))
+                }
+            };
+            if step.is_some() {
+                return step;
+            }
+        }
+        None
+    }
+
+    /// Returns whether the next part is not left out.
+    fn is_shown(&self) -> bool {
+        self.branches.last().is_none_or(|branch| *branch == Branch::Taken)
+    }
+
+    fn evaluate(
+        &mut self,
+        facts: &Facts<'_>,
+        directive: &Directive,
+    ) -> Result<Option<Step>, Fault> {
+        match directive {
+            Directive::If(condition) => return self.begin(facts, condition).map(|()| None),
+            Directive::Elif(condition) => return self.turn(facts, Some(condition)).map(|()| None),
+            Directive::Else => return self.turn(facts, None).map(|()| None),
+            Directive::Endif => {
+                return self.branches.pop().map(|_| None).ok_or(Fault::Unbalanced);
+            }
+            _ if !self.is_shown() => return Ok(None),
+            _ => {}
+        }
+        match directive {
+            Directive::Include(Reference::Virtual(path)) => {
+                Ok(Some(Step::Include(self.scope.expand(facts, path)?)))
+            }
+            Directive::Include(Reference::File(path)) => {
+                let path = self.scope.expand(facts, path)?;
+                let leads_up = path.split(|byte| *byte == b'/').any(|name| name == b"..");
+                if path.starts_with(b"/") || leads_up || path.is_empty() {
+                    return Err(Fault::File);
+                }
+                // It is a name, and a step has a URL.
+                let mut url = b"./".to_vec();
+                put_url(&path, &mut url);
+                Ok(Some(Step::Include(url)))
+            }
+            Directive::Echo { name, encoding, default } => {
+                let mut value = Vec::new();
+                if !self.scope.put(facts, name, &mut value) {
+                    return Ok(shown(default.as_deref().unwrap_or(UNSET).to_vec()));
+                }
+                if value.len() > VALUE_BYTES_MAX {
+                    return Err(Fault::Value);
+                }
+                Ok(shown(encoding.encode(value)))
+            }
+            Directive::Set { name, value } => {
+                let value = self.scope.expand(facts, value)?;
+                self.scope.set(name, value).map(|()| None)
+            }
+            Directive::Config { errmsg, timefmt } => {
+                if let Some(errmsg) = errmsg {
+                    self.scope.errmsg = errmsg[..].into();
+                }
+                if let Some(timefmt) = timefmt {
+                    self.scope.timefmt = timefmt[..].into();
+                }
+                Ok(None)
+            }
+            _ => Err(Fault::Malformed),
+        }
+    }
+
+    /// A condition begins.
+    fn begin(&mut self, facts: &Facts<'_>, condition: &[u8]) -> Result<(), Fault> {
+        let is_shown = self.is_shown();
+        self.branches.push(Branch::Over);
+        if !is_shown {
+            return Ok(());
+        }
+        if self.branches.len() > IF_DEPTH_MAX {
+            return Err(Fault::Depth);
+        }
+        self.decide(facts, condition)
+    }
+
+    /// Another branch of a condition begins.
+    fn turn(&mut self, facts: &Facts<'_>, condition: Option<&[u8]>) -> Result<(), Fault> {
+        let branch = self.branches.last_mut().ok_or(Fault::Unbalanced)?;
+        match (&*branch, condition) {
+            (Branch::Taken | Branch::Over, _) => *branch = Branch::Over,
+            (Branch::Open, None) => *branch = Branch::Taken,
+            (Branch::Open, Some(condition)) => return self.decide(facts, condition),
+        }
+        Ok(())
+    }
+
+    /// Decides about the innermost branch. One that cannot be understood does not hold.
+    fn decide(&mut self, facts: &Facts<'_>, condition: &[u8]) -> Result<(), Fault> {
+        let holds = expression::holds(condition, |name, out| {
+            self.scope.put(facts, name, out);
+        });
+        if let Some(branch) = self.branches.last_mut() {
+            *branch = if holds == Ok(true) { Branch::Taken } else { Branch::Open };
+        }
+        holds.map(|_| ())
+    }
+}
+
+/// A step for these bytes, if there are some.
+fn shown(bytes: Vec<u8>) -> Option<Step> {
+    (!bytes.is_empty()).then_some(Step::Bytes(bytes))
+}
+
+impl Encoding {
+    fn encode(self, value: Vec<u8>) -> Vec<u8> {
+        let mut out = Vec::with_capacity(value.len());
+        match self {
+            Self::None => return value,
+            Self::Url => put_url(&value, &mut out),
+            Self::Entity => {
+                for byte in value {
+                    match byte {
+                        b'&' => out.extend_from_slice(b"&amp;"),
+                        b'<' => out.extend_from_slice(b"&lt;"),
+                        b'>' => out.extend_from_slice(b"&gt;"),
+                        b'"' => out.extend_from_slice(b"&quot;"),
+                        b'\'' => out.extend_from_slice(b"&#39;"),
+                        _ => out.push(byte),
+                    }
+                }
+            }
+        }
+        out
+    }
+}
+
+/// Appends a text as a part of a URL: all but letters, digits, slashes and `-._~` is encoded (RFC 3986 §2.3).
+fn put_url(text: &[u8], out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in text {
+        if byte.is_ascii_alphanumeric() || b"/-._~".contains(byte) {
+            out.push(*byte);
+        } else {
+            out.extend([b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        }
+    }
+}
+
+impl Fault {
+    /// The fault as the operator is told.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Malformed => "a directive cannot be understood, or there are too many",
+            Self::Condition => "a condition cannot be understood",
+            Self::Unbalanced => "an elif, else or endif has no if",
+            Self::Depth => "there are too many conditions within one another",
+            Self::Value => "a value is too long",
+            Self::Variables => "there are too many variables",
+            Self::File => {
+                "an included file is not beside the page or below; use virtual for other paths"
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Pages with directives in them (server-side includes): what they say, and what a page comes to.
+//!
+//! ```text
+//!  bytes of a file ──Parser──► Template (text and directives) ──Evaluator──► Step, Step, Step …
+//!                                      Facts of a request ────────▲
+//! ```
+//!
+//! A [`Template`] is parsed once for each version of a file. It keeps the places of the text, not the text:
+//! that is sent from the file. An [`Evaluator`] goes through a template for one request, and says in order what
+//! the page has: a range of the file, some bytes, the response to another path.
+//!
+//! The language is what Apache's `mod_include` and nginx's `ngx_http_ssi_module` have in common: `include`, `echo`,
+//! `set`, `if`, `elif`, `else`, `endif` and `config`. Where they differ:
+//!
+//! - Names of variables are compared without case, so `QUERY_STRING` and `$query_string` are the same.
+//! - A comparison is of text: there are no regular expressions, `&&` and `||`. Such a condition is an error,
+//!   and does not hold.
+//! - A page that is included begins with the variables of the page that includes it, and changes only its own, so
+//!   that includes do not wait for one another. `DOCUMENT_URI`, `DOCUMENT_NAME` and `LAST_MODIFIED` are those of
+//!   the page that the client asked for, the query is its own.
+//! - All times are in UTC, those of `DATE_LOCAL`, too.
+//! - A directive that cannot be understood, or has no end, is replaced by the error message. What has no end may
+//!   hide what only some may see, so it is never sent as text.
+
+mod directive;
+mod evaluator;
+mod expression;
+mod parser;
+mod timefmt;
+mod variables;
+
+pub(crate) use evaluator::{Evaluator, Fault, Scope, Step};
+pub(crate) use parser::{Parser, Template};
+pub(crate) use variables::Facts;
+
+#[cfg(test)]
+mod tests;

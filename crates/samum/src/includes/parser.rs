@@ -1,0 +1,199 @@
+//! Finds the directives in the bytes of a file, in whatever pieces these come.
+
+use core::ops::Range;
+
+use super::directive::{Directive, is_quote};
+
+/// Directives of a file. The file from a further one on is replaced by the error message.
+pub(crate) const DIRECTIVES_MAX: usize = 1000;
+/// Bytes of a directive between `<!--#` and `-->`. A longer one is replaced by the error message.
+pub(crate) const DIRECTIVE_BYTES_MAX: usize = 2048;
+
+const BEGIN: &[u8] = b"<!--#";
+
+/// A file with directives: the places of its text, and the directives between.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Template {
+    parts: Vec<Part>,
+    /// Bytes of the file.
+    len: u64,
+}
+
+/// A part of a template.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Text, which is sent as it is. It is not empty, and does not touch another text.
+    Text(Range<u64>),
+    /// A directive, in place of these bytes.
+    Directive(Range<u64>, Directive),
+}
+
+/// Makes a [`Template`] of the bytes of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Parser {
+    parts: Vec<Part>,
+    directives: usize,
+    /// Bytes that were taken.
+    at: u64,
+    state: State,
+    /// The text of the directive that is being read.
+    text: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// In text that began at a position; so many of its last bytes may begin a directive.
+    Text { from: u64, matched: usize },
+    /// In a directive that began at a position.
+    Directive { from: u64, inner: Inner },
+}
+
+/// The place within a directive.
+#[derive(Clone, Copy, Debug)]
+enum Inner {
+    /// Behind so many hyphens, of which only 2 matter.
+    Bare { hyphens: usize },
+    /// Within these quotes.
+    Quoted(u8),
+    /// Behind a backslash within these quotes.
+    Escaped(u8),
+    /// It is too long, and ends at the next `-->` wherever that is: so many hyphens may begin it.
+    Lost { hyphens: usize },
+    /// There are too many: it ends with the file.
+    Endless,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::Text { from: 0, matched: 0 }
+    }
+}
+
+impl Parser {
+    /// Takes the next bytes of the file.
+    pub(crate) fn push(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let taken = match self.state {
+                State::Text { from, matched } => self.push_text(from, matched, bytes),
+                State::Directive { from, inner } => {
+                    self.push_byte(from, inner, bytes[0]);
+                    1
+                }
+            };
+            self.at += taken as u64;
+            bytes = &bytes[taken..];
+        }
+    }
+
+    /// Takes bytes of text, as far as one that may begin a directive. Returns how many.
+    fn push_text(&mut self, from: u64, matched: usize, bytes: &[u8]) -> usize {
+        if matched == 0 {
+            let plain = bytes.iter().position(|byte| *byte == BEGIN[0]).unwrap_or(bytes.len());
+            if plain > 0 {
+                return plain;
+            }
+        }
+        let byte = bytes[0];
+        if byte != BEGIN[matched] {
+            // Only its first byte begins it.
+            let matched = usize::from(byte == BEGIN[0]);
+            self.state = State::Text { from, matched };
+        } else if matched + 1 < BEGIN.len() {
+            self.state = State::Text { from, matched: matched + 1 };
+        } else {
+            let begin = self.at + 1 - BEGIN.len() as u64;
+            if from < begin {
+                self.parts.push(Part::Text(from..begin));
+            }
+            self.text.clear();
+            let is_over = self.directives == DIRECTIVES_MAX;
+            let inner = if is_over { Inner::Endless } else { Inner::Bare { hyphens: 0 } };
+            self.state = State::Directive { from: begin, inner };
+        }
+        1
+    }
+
+    /// Takes a byte of a directive.
+    fn push_byte(&mut self, from: u64, inner: Inner, byte: u8) {
+        let inner = match inner {
+            Inner::Endless => return,
+            Inner::Bare { hyphens: 2 } if byte == b'>' => {
+                self.text.truncate(self.text.len() - 2);
+                let directive = Directive::parse(&self.text);
+                return self.end(from, self.at + 1, directive);
+            }
+            Inner::Lost { hyphens: 2 } if byte == b'>' => {
+                return self.end(from, self.at + 1, Directive::Malformed);
+            }
+            Inner::Bare { hyphens } if byte == b'-' => {
+                Inner::Bare { hyphens: (hyphens + 1).min(2) }
+            }
+            Inner::Lost { hyphens } if byte == b'-' => {
+                Inner::Lost { hyphens: (hyphens + 1).min(2) }
+            }
+            Inner::Lost { .. } => Inner::Lost { hyphens: 0 },
+            Inner::Bare { .. } if is_quote(byte) => Inner::Quoted(byte),
+            Inner::Bare { .. } => Inner::Bare { hyphens: 0 },
+            Inner::Quoted(quote) if byte == quote => Inner::Bare { hyphens: 0 },
+            Inner::Quoted(quote) if byte == b'\\' => Inner::Escaped(quote),
+            Inner::Quoted(quote) | Inner::Escaped(quote) => Inner::Quoted(quote),
+        };
+        let inner = match inner {
+            Inner::Lost { .. } | Inner::Endless => inner,
+            _ if self.text.len() < DIRECTIVE_BYTES_MAX => {
+                self.text.push(byte);
+                inner
+            }
+            Inner::Bare { hyphens } => Inner::Lost { hyphens },
+            Inner::Quoted(_) | Inner::Escaped(_) => Inner::Lost { hyphens: 0 },
+        };
+        self.state = State::Directive { from, inner };
+    }
+
+    /// A directive ends here.
+    fn end(&mut self, from: u64, to: u64, directive: Directive) {
+        self.directives += 1;
+        self.parts.push(Part::Directive(from..to, directive));
+        self.state = State::Text { from: to, matched: 0 };
+    }
+
+    /// Ends the file.
+    pub(crate) fn finish(mut self) -> Template {
+        match self.state {
+            State::Text { from, .. } if from < self.at => {
+                self.parts.push(Part::Text(from..self.at))
+            }
+            State::Text { .. } => {}
+            State::Directive { from, .. } => self.end(from, self.at, Directive::Malformed),
+        }
+        self.parts.shrink_to_fit();
+        Template { parts: self.parts, len: self.at }
+    }
+}
+
+impl Template {
+    /// Returns whether there are no directives.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.parts.iter().all(|part| matches!(part, Part::Text(_)))
+    }
+
+    /// Bytes of the file.
+    pub(crate) const fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(super) fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// Bytes of memory that it keeps.
+    pub(crate) fn memory(&self) -> usize {
+        let own = |part: &Part| match part {
+            Part::Text(_) => 0,
+            Part::Directive(_, directive) => directive.memory(),
+        };
+        size_of::<Self>()
+            + self.parts.len() * size_of::<Part>()
+            + self.parts.iter().map(own).sum::<usize>()
+    }
+}

@@ -1,0 +1,53 @@
+//! Arbitrary bytes as a page with directives. Checked: it means the same in whatever pieces it comes; its text is
+//! sent once at most, in order, and none of a directive; the page ends.
+
+#![no_main]
+
+// Pages are read by a module that needs nothing of its crate.
+#[allow(dead_code, unused_imports, reason = "the server uses the rest")]
+#[path = "../../crates/samum/src/includes/mod.rs"]
+mod includes;
+
+use std::rc::Rc;
+
+use http::{FieldIndex, Head, Method, Target, Version};
+use includes::{Evaluator, Facts, Parser, Scope, Step, Template};
+use libfuzzer_sys::fuzz_target;
+
+// The first byte is the size of the pieces.
+fuzz_target!(|input: &[u8]| {
+    let [piece, page @ ..] = input else { return };
+    let template = parse(page, usize::MAX);
+    assert_eq!(parse(page, usize::from(piece % 16) + 1), template);
+    assert_eq!(template.len(), page.len() as u64);
+    let is_plain = template.is_plain();
+    assert_eq!(is_plain, !page.windows(5).any(|window| window == b"<!--#"));
+
+    let target = Target::Origin { path: b"/d/a", query: Some(b"a=b") };
+    let index = FieldIndex::EMPTY;
+    let head = Head::new(Method::Get, target, Version::Http11, None, b"A: $b\r\n", index);
+    let facts = Facts { head: &head, document: b"/d/a", modified: 0, client: None, now: 0 };
+    let mut evaluator = Evaluator::new(Rc::new(template), Scope::new());
+    let mut at = 0;
+    while let Some(step) = evaluator.next(&facts) {
+        match step {
+            Step::Text(range) => {
+                assert!(range.start >= at && range.start < range.end);
+                at = range.end;
+                let text = &page[range.start as usize..range.end as usize];
+                assert!(!text.windows(5).any(|window| window == b"<!--#"));
+            }
+            Step::Bytes(bytes) => assert!(!bytes.is_empty() && bytes.len() < 64 * 1024),
+            Step::Include(url) => assert!(url.len() < 64 * 1024),
+            Step::Fault(fault) => assert!(!fault.text().is_empty()),
+        }
+    }
+    assert!(evaluator.is_over() && at <= page.len() as u64);
+    assert!(!is_plain || at == page.len() as u64);
+});
+
+fn parse(page: &[u8], piece: usize) -> Template {
+    let mut parser = Parser::default();
+    page.chunks(piece).for_each(|piece| parser.push(piece));
+    parser.finish()
+}
