@@ -4,6 +4,8 @@
 //! handler of one worker: each serves one request at a time, and is kept for the next one if the server
 //! lets it persist.
 
+#[cfg_attr(not(test), expect(dead_code, reason = "upstreams do not use it yet"))]
+mod balance;
 mod link;
 
 use core::sync::atomic::{AtomicU64, Ordering};
