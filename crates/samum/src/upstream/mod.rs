@@ -7,6 +7,8 @@
 #[cfg_attr(not(test), expect(dead_code, reason = "upstreams do not use it yet"))]
 mod balance;
 mod link;
+#[cfg_attr(not(test), expect(dead_code, reason = "upstreams do not use it yet"))]
+mod retries;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
