@@ -6,6 +6,8 @@
 
 #[cfg_attr(not(test), expect(dead_code, reason = "upstreams do not use it yet"))]
 mod balance;
+#[cfg_attr(not(test), expect(dead_code, reason = "upstreams do not use it yet"))]
+mod health;
 mod link;
 #[cfg_attr(not(test), expect(dead_code, reason = "upstreams do not use it yet"))]
 mod retries;
