@@ -10,6 +10,8 @@ mod balance;
 mod health;
 mod link;
 #[cfg_attr(not(test), expect(dead_code, reason = "upstreams do not use it yet"))]
+mod names;
+#[cfg_attr(not(test), expect(dead_code, reason = "upstreams do not use it yet"))]
 mod retries;
 
 use core::sync::atomic::{AtomicU64, Ordering};
