@@ -173,6 +173,49 @@ fn download_mixed_and_idle_measure_or_say_why_not() {
 }
 
 #[test]
+fn proxies_are_measured_or_say_why_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let tests = ["league", "proxied", "proxied-small", "proxied-slow", "--quick"];
+    let servers = ["--servers", "origin,nginx-proxy,haproxy,haproxy-splice"];
+    let small = ["--secs", "0.2", "--downloads", "65536,1048576", "--clients", "3"];
+    let args = [&tests[..], &servers, &small, &["--out", out.to_str().unwrap()]].concat();
+    let output = bench(&args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (rows, skipped) = read(&out);
+    for (system, why) in &skipped {
+        reasons::accept(system, why);
+    }
+    let left_out: BTreeSet<_> = skipped.iter().map(|(system, _)| system.clone()).collect();
+    if left_out.contains("origin") || left_out.is_empty() && rows.is_empty() {
+        return;
+    }
+    for (test, series, points) in [
+        ("proxied", "speed of a download", 2),
+        ("proxied", "CPU per GiB", 2),
+        ("proxied", "time to the first byte", 2),
+        ("proxied-small", "CPU per request", 1),
+        ("proxied-small", "requests per second", 1),
+        ("proxied-slow", "memory over idle", 1),
+        ("proxied-slow", "temporary files", 1),
+        ("proxied-slow", "memory of sockets", 1),
+        ("proxied-slow", "received by clients", 1),
+    ] {
+        let of_series = |row: &&Row| row.test == test && row.series == series;
+        let there: Vec<_> = rows.iter().filter(of_series).collect();
+        let systems: BTreeSet<_> = there.iter().map(|row| row.system.clone()).collect();
+        assert!(systems.is_disjoint(&left_out), "{test}, {series}: {systems:?}, {skipped:?}");
+        assert!(systems.len() + left_out.len() >= 4, "{test}, {series}: {systems:?}, {skipped:?}");
+        assert_eq!(there.len(), points * systems.len(), "{test}, {series}: {there:?}");
+        let may_be_none = series.starts_with("memory") || series.starts_with("temporary");
+        assert!(
+            there.iter().all(|row| row.value > 0.0 || may_be_none && row.value == 0.0),
+            "{there:?}"
+        );
+    }
+}
+
+#[test]
 fn http_measures_any_server() {
     let samum = samum();
     let tree = Tree::new().file("f", "hello");

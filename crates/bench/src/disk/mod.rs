@@ -153,7 +153,8 @@ impl Plan {
             version: &[],
             needs_files: false,
         };
-        let host = Host { root: site.root(), files: &[], cpu: self.sender_cpu, throttle };
+        let cpu = self.sender_cpu;
+        let host = Host { root: site.root(), files: &[], cpu, throttle, origin: None };
         match Server::start(&peer, host) {
             Ok(server) => Ok(Some(server)),
             Err(why) => {

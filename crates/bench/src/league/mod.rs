@@ -17,6 +17,7 @@
 //! | [`asleep`] | the time that threads sleep for the disk |
 //! | [`hung`] | the latency of requests beside those for a device that does not answer |
 //! | [`idle`] | the cost of idle connections |
+//! | [`proxy`] | the cost of passing responses on: large ones, small ones, to slow clients |
 
 use core::cell::Cell;
 use core::time::Duration;
@@ -40,6 +41,7 @@ pub mod idle;
 pub mod image;
 pub mod mixed;
 pub mod peers;
+pub mod proxy;
 pub mod rounds;
 pub mod server;
 pub mod site;
@@ -55,13 +57,15 @@ use throttle::Throttle;
 /// The command line of `samum-bench league`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Tests to run: warm, cold, disk, download, mixed, films, asleep, hung, idle.
+    /// Tests to run: warm, cold, disk, download, mixed, films, asleep, hung, idle, proxied, proxied-small,
+    /// proxied-slow.
     #[command(flatten)]
     pub tests: Tests,
     /// Servers to compare [default: all that samum-bench knows]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub servers: Vec<String>,
-    /// One more server, started by a command with {root} and {port}; may be repeated
+    /// One more server, started by a command with {root} and {port}, or a proxy with {origin} and {port};
+    /// may be repeated
     #[arg(long, value_name = "NAME=COMMAND")]
     pub add: Vec<String>,
     /// Directory in which the served files are made; they are removed at the end [default: /var/tmp]
@@ -91,6 +95,12 @@ pub struct Args {
     /// disk, download: bytes of the file [default: 1 GiB, quick 32 MiB]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1 << 20..=1 << 40))]
     pub bytes: Option<u64>,
+    /// proxied: sizes of downloads, bytes [default: 1 MiB,64 MiB,1 GiB, quick 64 KiB,8 MiB]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    pub downloads: Vec<u64>,
+    /// proxied-slow: clients [default: 100, quick 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub clients: Option<u32>,
     /// idle: connections; hung: requests [default: 10000, quick 500]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub count: Option<u32>,
@@ -109,7 +119,10 @@ pub struct Args {
 /// The parameters of all tests of a league.
 #[derive(Debug)]
 pub struct League {
+    /// Servers of files.
     peers: Vec<Peer>,
+    /// Proxies, and the origin asked directly.
+    proxies: Vec<Peer>,
     /// The servers that were chosen, if any were.
     only: Option<Vec<String>>,
     described: Cell<bool>,
@@ -124,6 +137,10 @@ pub struct League {
     readers: usize,
     requests: Option<f64>,
     bytes: u64,
+    /// Sizes of proxied downloads.
+    downloads: Vec<u64>,
+    /// Slow clients of a proxy.
+    clients: usize,
     copy: bool,
     /// Requests for a device that hangs.
     hung: usize,
@@ -137,7 +154,7 @@ pub struct League {
 /// A message for exit code 2, if the command line is invalid.
 pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
     let quick = args.tests.how.quick;
-    let names = || peers::KNOWN.iter().map(|name| (*name).to_owned());
+    let names = || peers::KNOWN.iter().chain(&peers::PROXIES).map(|name| (*name).to_owned());
     let names = if args.servers.is_empty() { names().collect() } else { args.servers.clone() };
     let added = args.add.iter().map(|text| Peer::added(text));
     let peers: Vec<Peer> =
@@ -150,12 +167,17 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
     if let Some(root) = args.root.as_ref().filter(|root| !root.is_dir()) {
         return Err(format!("--root: {} is not a directory", root.display()));
     }
+    let (proxies, peers) =
+        peers.into_iter().partition(|peer| peer.is_proxy() || peer.name == peers::ORIGIN);
+    let downloads: &[u64] =
+        if quick { &[64 << 10, 8 << 20] } else { &[1 << 20, 64 << 20, 1 << 30] };
     let sizes: &[u64] = if quick { &[128, 65_536] } else { &[128, 8192, 65_536, 1 << 20] };
     let two_cpus = machine::two_cpus();
     let index = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
     let rounds_or = |n| index(args.rounds.unwrap_or(n));
     let league = Rc::new(League {
         peers,
+        proxies,
         only: (!args.servers.is_empty()).then(|| args.servers.clone()),
         described: Cell::new(false),
         root: args.root.clone(),
@@ -168,6 +190,12 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         readers: index(args.readers),
         requests: args.requests,
         bytes: args.bytes.unwrap_or(if quick { 32 << 20 } else { 1 << 30 }),
+        downloads: if args.downloads.is_empty() {
+            downloads.to_vec()
+        } else {
+            args.downloads.clone()
+        },
+        clients: index(args.clients.unwrap_or(if quick { 10 } else { 100 })),
         copy: args.copy,
         hung: index(args.count.unwrap_or(if quick { 500 } else { 10_000 })),
         server_cpu: args.server_cpu.or_else(|| two_cpus.map(|cpus| cpus.0)),
@@ -185,6 +213,9 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         rounds(asleep::test(&league)),
         hung::test(&league).steps(rounds_or(5), rounds_or(1)),
         idle::test(&league).steps(count(10_000), count(500)),
+        rounds(proxy::download::test(&league)),
+        rounds(proxy::small::test(&league)),
+        rounds(proxy::slow::test(&league)),
     ])
 }
 
@@ -227,15 +258,26 @@ impl League {
         files: &[String],
         throttle: Option<&Throttle>,
     ) -> Option<Server> {
-        let checked = &files[..files.len().min(CHECKED)];
         if peer.needs_files && files.len() > FLOOR_FILES {
             recorder.skip(&peer.name, format!("knows {FLOOR_FILES} files at most"));
             return None;
         }
+        let cpu = self.server_cpu;
+        let host = Host { root: site.root(), files, cpu, throttle, origin: None };
+        Self::start_on(recorder, peer, site, host)
+    }
+
+    /// The same on a given host.
+    fn start_on(
+        recorder: &mut Recorder<'_>,
+        peer: &Peer,
+        site: &Site,
+        host: Host<'_>,
+    ) -> Option<Server> {
+        let checked = &host.files[..host.files.len().min(CHECKED)];
         for (name, path) in peer.binaries().iter().filter(|(_, path)| path.exists()) {
             recorder.binary(name, path);
         }
-        let host = Host { root: site.root(), files, cpu: self.server_cpu, throttle };
         let started = Server::start(peer, host).and_then(|server| {
             checked.iter().try_for_each(|file| server.check(site.root(), file))?;
             Ok(server)

@@ -2,12 +2,14 @@
 //! shows them. Pure but for looking where programs are.
 //!
 //! All get one worker, no access log, connections that are kept, and what their manuals recommend for
-//! static files. Where a setting is only there so that 10,000 connections fit, all get it.
+//! static files. Where a setting is only there so that 10,000 connections fit, all get it. Proxies have
+//! the buffers that they have by default, and keep their connections to the origin, too.
 
+use core::net::SocketAddr;
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// How to start a server, with `{root}`, `{port}`, `{dir}` and `{user}` to be filled in.
+/// How to start a server, with `{root}`, `{port}`, `{dir}`, `{origin}` and `{user}` to be filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its name in tables and plots.
@@ -33,6 +35,8 @@ pub struct Place<'a> {
     pub port: u16,
     /// Directory of its own: configuration, logs, process ID.
     pub dir: &'a Path,
+    /// The server that a proxy passes requests to.
+    pub origin: Option<SocketAddr>,
 }
 
 impl Peer {
@@ -51,7 +55,7 @@ impl Peer {
             "samum" => (SAMUM, String::new(), &["--version"]),
             "samum-never" => (SAMUM_NEVER, String::new(), &["--version"]),
             "samum-epoll" => (SAMUM_EPOLL, String::new(), &["--version"]),
-            "nginx" => ("nginx -c {conf}", NGINX.replace("{aio}", ""), &["-v"]),
+            "nginx" | ORIGIN => ("nginx -c {conf}", NGINX.replace("{aio}", ""), &["-v"]),
             "nginx-aio" => ("nginx -c {conf}", NGINX.replace("{aio}", "\n  aio threads;"), &["-v"]),
             "nginx-directio" => {
                 let aio = "\n  aio threads; directio 1;";
@@ -59,11 +63,18 @@ impl Peer {
             }
             "h2o" => ("h2o -c {conf}", H2O.to_owned(), &["-v"]),
             "lighttpd" => ("lighttpd -D -f {conf}", LIGHTTPD.to_owned(), &["-v"]),
-            "caddy" => {
-                ("caddy run --adapter caddyfile --config {conf}", CADDY.to_owned(), &["version"])
+            "caddy" => (CADDY_COMMAND, CADDY.to_owned(), &["version"]),
+            "samum-proxy" => (SAMUM_PROXY, SAMUM_PROXY_CONFIGURATION.to_owned(), &["--version"]),
+            "nginx-proxy" => ("nginx -c {conf}", NGINX_PROXY.to_owned(), &["-v"]),
+            "haproxy" => ("haproxy -db -f {conf}", HAPROXY.replace("{splice}", ""), &["-v"]),
+            "haproxy-splice" => {
+                let splice = "\n  option splice-auto";
+                ("haproxy -db -f {conf}", HAPROXY.replace("{splice}", splice), &["-v"])
             }
+            "caddy-proxy" => (CADDY_COMMAND, CADDY_PROXY.to_owned(), &["version"]),
             _ => {
-                let known = KNOWN.into_iter().chain(UNCACHED).collect::<Vec<_>>().join(", ");
+                let known = KNOWN.into_iter().chain(UNCACHED).chain(PROXIES);
+                let known = known.collect::<Vec<_>>().join(", ");
                 return Err(format!("no server is called '{name}': there are {known}, and --add"));
             }
         };
@@ -74,7 +85,7 @@ impl Peer {
             let library = configured("SAMUM_PRELOAD", PRELOAD);
             peer.environment.push(("LD_PRELOAD".to_owned(), library.display().to_string()));
         }
-        if base == "caddy" {
+        if base.starts_with("caddy") {
             // Where it would keep certificates.
             for variable in ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
                 peer.environment.push((variable.to_owned(), "{dir}".to_owned()));
@@ -106,6 +117,13 @@ impl Peer {
             environment: Vec::new(),
             version: &[],
         }
+    }
+
+    /// Whether it passes requests to another server.
+    #[must_use]
+    pub fn is_proxy(&self) -> bool {
+        let mut texts = self.command.iter().chain([&self.configuration]);
+        texts.any(|text| text.contains(ORIGIN_KEY))
     }
 
     /// The program itself, where it is.
@@ -146,6 +164,7 @@ impl Peer {
             .replace("{root}", &place.root.display().to_string())
             .replace("{dir}", &place.dir.display().to_string())
             .replace("{port}", &place.port.to_string())
+            .replace(ORIGIN_KEY, &place.origin.map(|it| it.to_string()).unwrap_or_default())
             .replace("{user}", if rustix::process::geteuid().is_root() { "user root;" } else { "" })
             .replace(SAMUM_KEY, &samum().display().to_string())
             .replace(FLOOR_KEY, &format!("{}/floor", place.dir.display()))
@@ -214,6 +233,13 @@ pub const KNOWN: [&str; 10] = [
 /// Servers that do not fill the page cache, and are compared with each other.
 pub const UNCACHED: [&str; 2] = ["samum-never", "nginx-directio"];
 
+/// The server behind the proxies.
+pub const ORIGIN: &str = "origin";
+
+/// The servers that take part in tests of proxies without `--servers`: the origin itself, and proxies.
+pub const PROXIES: [&str; 6] =
+    [ORIGIN, "samum-proxy", "nginx-proxy", "haproxy", "haproxy-splice", "caddy-proxy"];
+
 /// Servers that send files by sendfile(2), which can use the library.
 const PRELOADED: [&str; 2] = ["nginx-preload", "lighttpd-preload"];
 
@@ -223,6 +249,8 @@ const PRELOAD: &str = "libsamum_preload.so";
 /// A word that stands for the names of the files to serve.
 pub(super) const FILES_KEY: &str = "{files}";
 const SAMUM_KEY: &str = "{samum}";
+/// A word that stands for the address of the server behind a proxy.
+const ORIGIN_KEY: &str = "{origin}";
 /// The floor's program, which is compiled first.
 pub(super) const FLOOR_KEY: &str = "{floor}";
 
@@ -234,6 +262,18 @@ const SAMUM_NEVER: &str =
     "{samum} serve {root} --listen 127.0.0.1:{port} --threads 1 --cache never";
 const SAMUM_EPOLL: &str =
     "{samum} serve {root} --listen 127.0.0.1:{port} --threads 1 --driver epoll";
+
+const SAMUM_PROXY: &str = "{samum} serve --config {conf} --threads 1";
+const CADDY_COMMAND: &str = "caddy run --adapter caddyfile --config {conf}";
+
+const SAMUM_PROXY_CONFIGURATION: &str = "\
+[[site]]
+listen = [\"127.0.0.1:{port}\"]
+
+[[site.route]]
+path = \"/\"
+proxy = [\"http://{origin}\"]
+";
 
 const NGINX: &str = "\
 worker_processes 1; daemon off; pid {dir}/pid; error_log {dir}/err; {user}
@@ -280,33 +320,88 @@ http://127.0.0.1:{port} {
 }
 ";
 
+const NGINX_PROXY: &str = "\
+worker_processes 1; daemon off; pid {dir}/pid; error_log {dir}/err; {user}
+worker_rlimit_nofile 20000;
+events { worker_connections 16000; multi_accept on; }
+http {
+  access_log off; server_tokens off;
+  keepalive_requests 1000000000; keepalive_timeout 600;
+  proxy_temp_path {dir}/proxy_temp;
+  upstream origin { server {origin}; keepalive 128; keepalive_requests 1000000000; }
+  server {
+    listen 127.0.0.1:{port} backlog=4096;
+    location / { proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection \"\"; }
+  }
+}
+";
+
+const HAPROXY: &str = "\
+global
+  nbthread 1
+  maxconn 9000
+defaults
+  mode http{splice}
+  timeout connect 5s
+  timeout client 600s
+  timeout server 600s
+frontend clients
+  bind 127.0.0.1:{port} backlog 4096
+  default_backend servers
+backend servers
+  http-reuse always
+  server origin {origin}
+";
+
+const CADDY_PROXY: &str = "\
+{
+ admin off
+ auto_https off
+}
+http://127.0.0.1:{port} {
+ reverse_proxy {origin}
+}
+";
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn all_known_peers_can_be_filled_in() {
-        let place =
-            Place { root: Path::new("/the/root"), port: 8080, dir: Path::new("/the/directory") };
-        for name in KNOWN.into_iter().chain(UNCACHED) {
+        let place = Place {
+            root: Path::new("/the/root"),
+            port: 8080,
+            dir: Path::new("/the/directory"),
+            origin: Some(([127, 0, 0, 1], 9000).into()),
+        };
+        for name in KNOWN.into_iter().chain(UNCACHED).chain(PROXIES) {
             let peer = Peer::named(name).unwrap();
             assert_eq!(peer.name, name);
             let ours: Vec<_> = peer.binaries().iter().map(|binary| binary.0).collect();
             let want: &[&str] = match name {
-                "samum" | "samum-epoll" | "samum-never" => &["samum"],
+                "samum" | "samum-epoll" | "samum-never" | "samum-proxy" => &["samum"],
                 "nginx-preload" | "lighttpd-preload" => &["libsamum_preload.so"],
                 _ => &[],
             };
             assert_eq!(ours, want, "{name}");
             let command: Vec<_> = peer.command.iter().map(|word| peer.fill(word, place)).collect();
             let all = format!("{} {}", command.join(" "), peer.fill(&peer.configuration, place));
-            for word in ["8080", "/the/root"] {
+            let source = if peer.is_proxy() { "127.0.0.1:9000" } else { "/the/root" };
+            for word in ["8080", source] {
                 assert!(all.contains(word), "{name}: no {word} in {all}");
             }
-            for key in ["{root}", "{port}", "{dir}", "{conf}", "{user}", "{aio}", "{samum}"] {
+            for key in [
+                "{root}", "{port}", "{dir}", "{conf}", "{user}", "{aio}", "{samum}", "{origin}",
+                "{splice}",
+            ] {
                 assert!(!all.contains(key), "{name}: {key} in {all}");
             }
         }
+        assert!(
+            PROXIES.iter().all(|name| Peer::named(name).unwrap().is_proxy() == (*name != ORIGIN))
+        );
+        assert!(KNOWN.iter().all(|name| !Peer::named(name).unwrap().is_proxy()));
         assert!(Peer::named("apache").unwrap_err().contains("samum-epoll"));
         assert!(Peer::named("h2o-preload").is_err());
     }

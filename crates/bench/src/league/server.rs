@@ -2,9 +2,11 @@
 
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -30,7 +32,8 @@ pub struct Server {
     address: SocketAddr,
     child: Child,
     times: CpuTimes,
-    _dir: tempfile::TempDir,
+    /// Of its own: configuration, logs, temporary files.
+    dir: tempfile::TempDir,
 }
 
 /// Where and with what a server runs.
@@ -44,6 +47,8 @@ pub struct Host<'a> {
     pub cpu: Option<usize>,
     /// What limits its reads from the disk.
     pub throttle: Option<&'a Throttle>,
+    /// The server behind it, if it is a proxy.
+    pub origin: Option<SocketAddr>,
 }
 
 impl Server {
@@ -59,7 +64,8 @@ impl Server {
         fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
             .map_err(failed)?;
         let address = free_address().map_err(failed)?;
-        let place = Place { root: host.root, port: address.port(), dir: dir.path() };
+        let place =
+            Place { root: host.root, port: address.port(), dir: dir.path(), origin: host.origin };
         fs::write(dir.path().join("conf"), peer.fill(&peer.configuration, place))
             .map_err(failed)?;
         let program = if peer.command[0] == FLOOR_KEY {
@@ -87,7 +93,7 @@ impl Server {
         command.stdin(Stdio::null()).stdout(file).stderr(copy).process_group(0);
         let child = spawn_on(command, host.cpu).map_err(failed)?;
         let name = peer.name.clone();
-        let mut server = Self { name, address, child, times: CpuTimes::default(), _dir: dir };
+        let mut server = Self { name, address, child, times: CpuTimes::default(), dir };
         if server.is_ready() {
             Ok(server)
         } else {
@@ -150,6 +156,25 @@ impl Server {
     pub fn memory(&self) -> u64 {
         let pss = |pid| field(&read(&format!("/proc/{pid}/smaps_rollup")), "Pss:");
         family(self.child.id()).into_iter().filter_map(pss).sum::<u64>() * 1024
+    }
+
+    /// Bytes on the disk of its temporary files: those that it has open and that have no name any more, or
+    /// one in its own directory.
+    #[must_use]
+    pub fn temporary_files(&self) -> u64 {
+        let family = family(self.child.id());
+        let open = family.iter().flat_map(|pid| fs::read_dir(format!("/proc/{pid}/fd"))).flatten();
+        let paths = open.flatten().map(|entry| entry.path());
+        let is_temporary = |fd: &std::path::PathBuf| {
+            let file = fs::read_link(fd).unwrap_or_default();
+            file.as_os_str().as_encoded_bytes().ends_with(UNLINKED) || file.starts_with(&self.dir)
+        };
+        // What a name in /proc/PID/fd leads to is the open file itself (proc(5)).
+        let files = paths.filter(is_temporary).filter_map(|fd| fs::metadata(fd).ok());
+        let files =
+            files.filter(fs::Metadata::is_file).map(|it| ((it.dev(), it.ino()), it.blocks()));
+        // Processes may share one.
+        files.collect::<BTreeMap<_, _>>().into_values().sum::<u64>() * BLOCK
     }
 
     fn is_ready(&mut self) -> bool {
@@ -233,6 +258,12 @@ fn spawn_on(mut command: Command, cpu: Option<usize>) -> std::io::Result<Child> 
     sched_setaffinity(None, &before)?;
     child
 }
+
+/// Behind the path of a file without a name (proc(5), `/proc/PID/fd`).
+const UNLINKED: &[u8] = b" (deleted)";
+
+/// The unit of a file's blocks (stat(2)).
+const BLOCK: u64 = 512;
 
 /// A server that does not accept connections by then has not started.
 const START_LIMIT: Duration = Duration::from_secs(10);

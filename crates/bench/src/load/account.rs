@@ -84,6 +84,8 @@ pub struct Account {
     pub cut_off: Option<Nanos>,
     /// The time to connect, of each new connection, in the window or not.
     pub connect: Histogram<u64>,
+    /// From when a request was meant to leave to the first byte of its answer, in the window or not.
+    pub first_byte: Histogram<u64>,
     /// By [`SLICE`], from the window's start.
     pub slices: Vec<Slice>,
     /// Answered at any time, warm-up and end included: to divide a server's CPU by.
@@ -121,6 +123,7 @@ impl Account {
             latency: histogram(),
             cut_off: None,
             connect: histogram(),
+            first_byte: histogram(),
             slices: Vec::new(),
             answered_ever: 0,
             answered: 0,

@@ -126,6 +126,8 @@ struct Request {
     began: Nanos,
     /// Bytes of it that the kernel has taken; None while connecting.
     sent: Option<usize>,
+    /// Whether the first byte of its answer has come.
+    has_begun: bool,
 }
 
 /// What becomes of a connection after an event.
@@ -332,7 +334,8 @@ impl<'a> Engine<'a> {
         }
         let connected = self.connections[i].socket.is_some();
         let sent = connected.then_some(0);
-        self.connections[i].request = Some(Request { target, intended, began, sent });
+        self.connections[i].request =
+            Some(Request { target, intended, began, sent, has_begun: false });
         self.under_way += 1;
         if connected { self.event(i) } else { self.reconnect(i) }
     }
@@ -447,6 +450,10 @@ impl<'a> Engine<'a> {
                 Err(Errno::INTR) => continue,
                 Err(_) => return Verdict::Failed(Failure::Closed),
             };
+            if !core::mem::replace(&mut request.has_begun, true) {
+                let since = nanos(self.start.elapsed()).saturating_sub(request.intended);
+                counts_bytes.account.first_byte.saturating_record(since);
+            }
             let before = parser.body_len();
             let mut same = true;
             let done = if passable > 0 {

@@ -1,0 +1,207 @@
+//! Measures downloads through proxies: one at a time by a fast client, of several sizes.
+
+use core::time::Duration;
+use std::rc::Rc;
+
+use super::super::rounds::Rounds;
+use super::super::server::Server;
+use super::super::site::Site;
+use super::super::{Dropped, League, in_turn};
+use super::{COMPARED_TO, Stage, ratio};
+use crate::http::figures::remarks;
+use crate::load::{Account, Order, Plan, Target};
+use crate::run::{Figure, Table};
+use crate::stats::float;
+use crate::{Fault, Recorder, Test, Unit};
+
+/// The test.
+#[must_use]
+pub fn test(league: &Rc<League>) -> Test {
+    let league = Rc::clone(league);
+    Test::new("proxied", "Cost of a download through a proxy", move |recorder| {
+        run(&league, recorder)
+    })
+    .scales("the origin's own speed, for no more CPU than moving the bytes takes")
+    .x("size of the download, bytes")
+    .warm_up("the first request of each proxy, whose bytes are compared")
+    .tabled()
+    .figure(curve(Unit::BytesPerSecond, SPEED))
+    .figure(curve(Unit::Nanoseconds, CPU))
+    .figure(curve(Unit::Nanoseconds, FIRST_BYTE))
+}
+
+fn curve(unit: Unit, series: &str) -> Figure {
+    Figure::of(unit).titled(series).only(&[series]).log_x().log_y(true).lines()
+}
+
+fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+    let site = Site::new(league.root.as_deref())?;
+    site.has_room_for(league.downloads.iter().fold(0, |sum, size| size.saturating_add(sum)))?;
+    let mut sizes = league.downloads.clone();
+    sizes.sort_unstable();
+    let files: Vec<String> =
+        sizes.iter().map(|&size| site.file(&name(size), size)).collect::<Result<_, _>>()?;
+    let stage = Stage::new(league, &site, &files)?;
+    let compared = sizes.iter().filter(|size| **size <= COMPARED_MAX).count().max(1);
+    let mut servers: Vec<Server> = Vec::new();
+    for peer in &league.proxies {
+        servers.extend(stage.start(recorder, peer, compared));
+    }
+    let mut rounds = Rounds::default();
+    let mut accounts: Vec<(String, u64, Account)> = Vec::new();
+    let mut dropped = Dropped::default();
+    let (total, mut done) = (recorder.steps() * sizes.len() * servers.len(), 0_usize);
+    for round in 1..=recorder.steps() {
+        for &size in &sizes {
+            for index in in_turn(servers.len(), round - 1) {
+                if recorder.is_stopped() {
+                    break;
+                }
+                let server = &mut servers[index];
+                done += 1;
+                if dropped.has(server.name()) {
+                    continue;
+                }
+                let measured = match download(league, server, size) {
+                    Ok(measured) => measured,
+                    Err(fault) => {
+                        dropped.add(recorder, server.name(), round, fault);
+                        continue;
+                    }
+                };
+                for ((what, unit), value) in FIGURES.into_iter().zip(measured.values) {
+                    let series = format!("{what}, round {round}");
+                    recorder.record(server.name(), &series, unit, float(size), value);
+                    rounds.add(server.name(), &of_size(what, size), value);
+                }
+                accounts.push((server.name().to_owned(), size, measured.account));
+                recorder.progress(float(done) / float(total));
+            }
+        }
+    }
+    let names: Vec<&str> = servers.iter().map(Server::name).collect();
+    for &size in &sizes {
+        show(recorder, &rounds, &accounts, &names, size);
+    }
+    if let Some(noisy) = rounds.too_noisy(&[SPEED, CPU]) {
+        recorder.note(noisy);
+    }
+    stage.describe(recorder);
+    if servers.is_empty() { Ok(()) } else { dropped.result(servers.len()) }
+}
+
+struct Measured {
+    /// Of [`FIGURES`].
+    values: [f64; 3],
+    account: Account,
+}
+
+/// Downloads a file again and again on one connection, [`BYTES`] altogether.
+fn download(league: &League, server: &mut Server, size: u64) -> Result<Measured, Fault> {
+    let times = (BYTES / size).clamp(1, TIMES_MAX);
+    let target = Target { len: Some(size), ..Target::new(format!("/{}", name(size))) };
+    let count = usize::try_from(times).unwrap_or(1);
+    let plan = Plan {
+        order: Order::Once,
+        connections: 1,
+        warmup: Duration::ZERO,
+        duration: LIMIT,
+        timeout: LIMIT,
+        ..league.plan(server, vec![target; count])
+    };
+    let measured = league.measure(server, &plan)?;
+    let account = measured.account;
+    if account.answered_ever < times {
+        return Err(Fault::Failed(format!("{size} bytes: {}", account.failures())));
+    }
+    let median = |times: &hdrhistogram::Histogram<u64>| float(times.value_at_quantile(0.5));
+    let gib = float(size * times) / float(1 << 30);
+    let values = [
+        float(size) / (median(&account.latency) / 1e9),
+        measured.cpu.as_secs_f64() * 1e9 / gib,
+        median(&account.first_byte),
+    ];
+    Ok(Measured { values, account })
+}
+
+/// A row for each server: medians, and those of one size in relation to others.
+fn show(
+    recorder: &mut Recorder<'_>,
+    rounds: &Rounds,
+    accounts: &[(String, u64, Account)],
+    names: &[&str],
+    size: u64,
+) {
+    for name in names {
+        for (what, unit) in FIGURES {
+            let median = rounds.median(name, &of_size(what, size));
+            if median.is_finite() {
+                recorder.record(name, what, unit, float(size), median);
+            }
+        }
+    }
+    let took_part = |name: &&&str| rounds.median(name, &of_size(SPEED, size)).is_finite();
+    let rows = names.iter().filter(took_part).map(|name| {
+        let of_server = |(server, of, _): &&(String, u64, _)| server == name && *of == size;
+        let of_server: Vec<_> =
+            accounts.iter().filter(of_server).map(|(_, _, account)| account).collect();
+        let cell = |what, show: fn(f64) -> String| rounds.cell(name, &of_size(what, size), show);
+        let ratios =
+            |what| COMPARED_TO.map(|(other, _)| ratio(rounds, name, other, &of_size(what, size)));
+        let mut row = vec![(*name).to_owned(), cell(SPEED, |rate| format!("{:.0}", rate / 1e6))];
+        row.extend(ratios(SPEED));
+        row.push(cell(CPU, |ns| format!("{:.0}", ns / 1e6)));
+        row.extend(ratios(CPU));
+        row.push(cell(FIRST_BYTE, |ns| format!("{:.0}", ns / 1e3)));
+        row.push(remarks(&of_server));
+        row
+    });
+    let [nginx, haproxy] = COMPARED_TO.map(|(_, title)| title);
+    let head = [
+        "server",
+        "MB/s",
+        nginx,
+        haproxy,
+        "CPU, ms per GiB",
+        nginx,
+        haproxy,
+        "first byte, µs",
+        "remarks",
+    ];
+    recorder.table(Table {
+        title: format!(
+            "A download of {} at a time: median (least–greatest); ratios in parentheses: not ranked",
+            Unit::Bytes.show(float(size))
+        ),
+        head: head.map(str::to_owned).to_vec(),
+        rows: rows.collect(),
+    });
+}
+
+fn name(size: u64) -> String {
+    format!("f{size}")
+}
+
+fn of_size(what: &str, size: u64) -> String {
+    format!("{what}, {size} B")
+}
+
+pub(crate) const SPEED: &str = "speed of a download";
+pub(crate) const CPU: &str = "CPU per GiB";
+const FIRST_BYTE: &str = "time to the first byte";
+
+/// The figures that are measured. In raw.csv each round is a series of its own; the plots show medians.
+const FIGURES: [(&str, Unit); 3] =
+    [(SPEED, Unit::BytesPerSecond), (CPU, Unit::Nanoseconds), (FIRST_BYTE, Unit::Nanoseconds)];
+
+/// Bytes downloaded in each measurement, at least one file.
+const BYTES: u64 = 1 << 30;
+
+/// Downloads in each measurement at most.
+const TIMES_MAX: u64 = 1000;
+
+/// Larger files are not compared before they are measured: it takes as long.
+const COMPARED_MAX: u64 = 64 << 20;
+
+/// For each measurement.
+const LIMIT: Duration = Duration::from_secs(60);

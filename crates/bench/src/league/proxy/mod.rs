@@ -1,0 +1,98 @@
+//! Measures proxies: an origin serves files from memory, and each proxy passes its responses on.
+//!
+//! The proxy has the servers' CPU for itself; the origin shares the load generator's. `origin` among the
+//! compared is the same server asked directly, on the servers' CPU. CPU times are the proxy's alone, the
+//! kernel's work for it included.
+
+use super::League;
+use super::peers::{ORIGIN, Peer};
+use super::rounds::Rounds;
+use super::server::{Host, Server};
+use super::site::Site;
+use crate::unit::NOTHING;
+use crate::{Fault, Recorder};
+
+pub mod download;
+pub mod slow;
+pub mod small;
+
+/// An origin with its files.
+#[derive(Debug)]
+struct Stage<'a> {
+    league: &'a League,
+    site: &'a Site,
+    files: &'a [String],
+    origin: Server,
+}
+
+impl<'a> Stage<'a> {
+    /// Starts the origin, with the files in memory.
+    fn new(league: &'a League, site: &'a Site, files: &'a [String]) -> Result<Self, Fault> {
+        if league.proxies.is_empty() {
+            return Err(Fault::Skip("no proxy was chosen".into()));
+        }
+        site.warm(files)?;
+        let peer = Peer::named(ORIGIN).map_err(Fault::Failed)?;
+        let host =
+            Host { root: site.root(), files, cpu: league.client_cpu, throttle: None, origin: None };
+        let origin = Server::start(&peer, host).map_err(Fault::Skip)?;
+        Ok(Self { league, site, files, origin })
+    }
+
+    /// Starts a proxy and compares the bytes of some of the files.
+    fn start(&self, recorder: &mut Recorder<'_>, peer: &Peer, compared: usize) -> Option<Server> {
+        let host = Host {
+            root: self.site.root(),
+            files: &self.files[..compared],
+            cpu: self.league.server_cpu,
+            throttle: None,
+            origin: Some(self.origin.address()),
+        };
+        League::start_on(recorder, peer, self.site, host)
+    }
+
+    /// Says on what the proxies ran, and with which configurations.
+    fn describe(&self, recorder: &mut Recorder<'_>) {
+        recorder.note("the origin shares the CPU of the load generator");
+        self.league.describe_these(recorder, &self.league.proxies);
+    }
+}
+
+/// The ratio of a server's median to another one's; in parentheses if the rounds do not rank them.
+fn ratio(rounds: &Rounds, server: &str, other: &str, what: &str) -> String {
+    let (Some(ours), Some(theirs)) = (rounds.spread(server, what), rounds.spread(other, what))
+    else {
+        return NOTHING.to_owned();
+    };
+    let ratio = ours.median.number / theirs.median.number;
+    match ratio.is_finite() {
+        true if server == other || ours.is_ranked_against(&theirs) => format!("{ratio:.2}"),
+        true => format!("({ratio:.2})"),
+        false => NOTHING.to_owned(),
+    }
+}
+
+/// The proxies to which the others are compared, and the titles of the columns that do.
+const COMPARED_TO: [(&str, &str); 2] = [("nginx-proxy", "nginx = 1"), (HAPROXY, "haproxy = 1")];
+
+/// Also the one that splices is compared to the default.
+const HAPROXY: &str = "haproxy";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_say_if_they_rank() {
+        let mut rounds = Rounds::default();
+        for value in [10.0, 11.0, 12.0] {
+            rounds.add("a", "x", value);
+            rounds.add("b", "x", 2.0 * value);
+            rounds.add("c", "x", value + 1.0);
+        }
+        assert_eq!(ratio(&rounds, "a", "b", "x"), "0.50");
+        assert_eq!(ratio(&rounds, "c", "a", "x"), "(1.09)");
+        assert_eq!(ratio(&rounds, "a", "a", "x"), "1.00");
+        assert_eq!(ratio(&rounds, "a", "d", "x"), "–");
+    }
+}
