@@ -95,6 +95,22 @@ impl Decoder {
         self.state == State::UntilClose
     }
 
+    /// Bytes of content that are to come, if only content follows and its length is known.
+    pub(crate) const fn content_left(&self) -> Option<u64> {
+        match self.state {
+            State::Length { remaining } => Some(remaining),
+            _ => None,
+        }
+    }
+
+    /// Counts `n` bytes of [`content_left`](Self::content_left) as consumed.
+    pub(crate) fn pass(&mut self, n: u64) {
+        let State::Length { remaining } = &mut self.state else {
+            panic!("content of unknown length was passed over");
+        };
+        *remaining = remaining.checked_sub(n).expect("no more content than is to come");
+    }
+
     /// Passes over content and lines, which both count, up to the end of `input` or of the body.
     /// Returns how many bytes are consumed, and whether the body has ended.
     pub(crate) fn skip(&mut self, input: &[u8], limits: &Limits) -> Result<(usize, bool), Reject> {

@@ -159,6 +159,31 @@ impl Connection {
         })
     }
 
+    /// Bytes of the body that are to come, if its length is known and its head has come.
+    #[must_use]
+    pub const fn content_left(&self) -> Option<u64> {
+        match &self.state {
+            State::Body { decoder, .. } => decoder.content_left(),
+            State::Idle | State::ExpectHead { .. } | State::Closed => None,
+        }
+    }
+
+    /// Counts `n` bytes of content as consumed that were received without
+    /// [`handle_input`](Self::handle_input), such as those spliced to another socket. It reports the end
+    /// of the body when it is called next.
+    ///
+    /// # Panics
+    ///
+    /// If that is more than [`content_left`](Self::content_left).
+    pub fn pass(&mut self, n: u64) {
+        match &mut self.state {
+            State::Body { decoder, .. } => decoder.pass(n),
+            State::Idle | State::ExpectHead { .. } | State::Closed => {
+                panic!("content outside of a body was passed over")
+            }
+        }
+    }
+
     /// Says what the end of the server's bytes means, `leftover` of which have not been consumed.
     /// The connection is closed then.
     pub fn handle_eof(&mut self, leftover: usize) -> Eof {

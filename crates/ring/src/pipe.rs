@@ -1,8 +1,9 @@
-//! Pipes that hold pages of files on their way to a socket.
+//! Pipes that hold pages of files, or what a socket has received, on their way to a socket.
 //!
 //! `splice(2)` from a file to a pipe does the half of `sendfile(2)` that may sleep, in a helper or
 //! in the kernel's worker; from the pipe to the socket the half that does not. No byte is copied,
-//! and the kernel's readahead, with its large folios, works as for `sendfile`.
+//! and the kernel's readahead, with its large folios, works as for `sendfile`. A splice from a
+//! nonblocking socket to a pipe does not sleep either, and copies nothing.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -96,6 +97,10 @@ impl Pipe {
         self.ends.as_ref().expect("taken only by drop")
     }
 
+    pub(crate) fn write_fd(&self) -> &Fd {
+        &self.ends().write
+    }
+
     pub(crate) fn write_end(&self) -> RawFd {
         self.ends().write.raw()
     }
@@ -108,6 +113,11 @@ impl Pipe {
 
     pub(crate) fn read_end(&self) -> &Fd {
         &self.ends().read
+    }
+
+    /// Say how many more bytes have come into it.
+    pub(crate) fn put_in(&mut self, count: usize) {
+        self.set_len(self.len + count);
     }
 
     /// Say how many bytes have left it.

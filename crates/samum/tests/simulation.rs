@@ -1238,8 +1238,18 @@ fn what_users_run_is_right_in_every_world() {
     });
     eprintln!("{} runs: {:?}", runs.get(), all.get());
     let Tally { counts, unforeseeable, spent, hashes, .. } = all.get();
-    let Counts { splices, drains, sendfiles, partial_sends, evictions, reclaims, failures, hangs } =
-        counts;
+    // `fills`: none of these requests is passed on.
+    let Counts {
+        splices,
+        fills: _,
+        drains,
+        sendfiles,
+        partial_sends,
+        evictions,
+        reclaims,
+        failures,
+        hangs,
+    } = counts;
     let happened = [
         splices,
         drains,

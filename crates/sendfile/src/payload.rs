@@ -26,13 +26,13 @@ pub enum Piece {
     Disk(Rc<Buffer>, Range<usize>),
     /// Bytes in a cyclic buffer.
     Cyclic(cyclic::Part),
-    /// Pages of a file in a pipe.
+    /// Bytes in a pipe: pages of a file, or of what another socket has received.
     Pipe(Pages),
     /// A resident range of a file, for `sendfile(2)`.
     File(FileRange),
 }
 
-/// Pages of a file, not all of which may still be in the pipe.
+/// Bytes in a pipe, not all of which may still be there.
 ///
 /// A pipe gives its bytes in order, so halves of it share the pipe and leave one after the other.
 #[derive(Debug)]
@@ -86,8 +86,9 @@ impl Piece {
         Self::Disk(Rc::new(buffer), 0..len)
     }
 
-    /// The result of a read into a pipe.
-    pub(crate) fn pipe(pipe: Pipe) -> Self {
+    /// The bytes that are in a pipe.
+    #[must_use]
+    pub fn pipe(pipe: Pipe) -> Self {
         let len = pipe.len() as u64;
         Self::Pipe(Pages { pipe: Rc::new(RefCell::new(pipe)), len })
     }

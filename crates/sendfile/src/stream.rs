@@ -49,13 +49,14 @@ pub enum Progress {
 pub struct Stream {
     queue: OutQ<Piece>,
     files: FileSource,
+    takes: Takes,
 }
 
 impl Stream {
     /// A stream without promises.
     #[must_use]
     pub const fn new() -> Self {
-        Self { queue: OutQ::new(), files: FileSource::new() }
+        Self { queue: OutQ::new(), files: FileSource::new(), takes: Takes::Memory }
     }
 
     /// Promises bytes that are in memory. After a failure nothing more can be promised, and this does
@@ -82,6 +83,13 @@ impl Stream {
     /// gap.
     pub fn abort(&mut self, failure: Failure) {
         self.files.abort(&mut self.queue, failure);
+    }
+
+    /// The pieces that may be promised: those in memory, and after the first [`pump`](Self::pump) those
+    /// that its transport takes.
+    #[must_use]
+    pub const fn takes(&self) -> Takes {
+        self.takes
     }
 
     /// Bytes promised since the stream began.
@@ -148,6 +156,7 @@ impl Stream {
     pub fn restart(&mut self) {
         self.files.restart();
         self.queue.restart();
+        self.takes = Takes::Memory;
     }
 
     /// Takes a read that has ended. Pump afterwards.
@@ -187,8 +196,9 @@ impl Stream {
         transport: &mut impl Transport,
         owner: Owner,
     ) -> Progress {
-        let Self { queue, files } = self;
-        let mut cx = FillCx { ring, disk, owner, takes: transport.takes() };
+        let Self { queue, files, takes } = self;
+        *takes = transport.takes();
+        let mut cx = FillCx { ring, disk, owner, takes: *takes };
         let mut budget = TURN_BYTES;
         let progress = loop {
             if transport.is_blocked() {

@@ -9,9 +9,10 @@ use crate::failure::Failure;
 use crate::payload::Piece;
 
 /// The pieces that a transport can send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Takes {
     /// Bytes in memory only.
+    #[default]
     Memory,
     /// Ranges of resident files, and pipes, too.
     Files,

@@ -157,6 +157,37 @@ fn rfc9112_8_an_end_within_a_message_is_told_from_one_between() {
 }
 
 #[test]
+fn content_of_known_length_may_go_another_way() {
+    let head = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n";
+    let mut connection = Connection::new();
+    connection.begin(Method::Get);
+    assert_eq!(connection.content_left(), None);
+    let (len, _) = connection.handle_input(head.as_bytes(), &Limits::DEFAULT);
+    assert_eq!((len, connection.content_left()), (head.len(), Some(10)));
+    let (_, event) = connection.handle_input(b"abc", &Limits::DEFAULT);
+    assert_eq!((event, connection.content_left()), (Event::Body(b"abc"), Some(7)));
+    connection.pass(6);
+    assert_eq!(connection.clone().handle_eof(0), Eof::Truncated);
+    connection.pass(1);
+    assert_eq!(connection.handle_input(b"", &Limits::DEFAULT), (0, Event::BodyEnd));
+    assert!(connection.is_idle());
+    connection.begin(Method::Get);
+    let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let (_, event) = connection.handle_input(chunked, &Limits::DEFAULT);
+    assert!(matches!(event, Event::Response(_)) && connection.content_left().is_none());
+}
+
+#[test]
+#[should_panic(expected = "no more content than is to come")]
+fn no_more_content_goes_another_way_than_there_is() {
+    let mut connection = Connection::new();
+    connection.begin(Method::Get);
+    let head = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n";
+    let _ = connection.handle_input(head, &Limits::DEFAULT);
+    connection.pass(11);
+}
+
+#[test]
 fn content_is_limited_however_it_is_framed() {
     let limits = Limits { body_bytes_max: 4, ..Limits::DEFAULT };
     let (fault, clean) = ("a body that is too long", "Clean \"\"");

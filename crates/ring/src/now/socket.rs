@@ -43,6 +43,15 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<usi
     Ok(count)
 }
 
+/// `splice(2)` from a socket, which is a nonblocking one, to a pipe.
+pub(crate) fn receive_to_pipe(socket: BorrowedFd<'_>, pipe: &mut Pipe) -> io::Result<usize> {
+    let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+    let room = pipe.want() - pipe.len();
+    let came = splice(socket, None, pipe.write_fd().os(), None, room, flags)?;
+    pipe.put_in(came);
+    Ok(came)
+}
+
 /// Returns whether `O_NONBLOCK` is missing. An error says nothing about that, and comes again at the
 /// first use.
 pub(crate) fn is_blocking(socket: BorrowedFd<'_>) -> bool {

@@ -39,6 +39,21 @@ impl Ring {
         }
     }
 
+    /// `splice(2)` what has come into the pipe, at most as much as the pipe still
+    /// [wants](Pipe::want). 0 is the end of the stream, if it wants anything. The socket is a
+    /// nonblocking one. Not together with [`Op::Recv`](crate::Op::Recv).
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` when nothing has come (then [`Op::Readable`](crate::Op::Readable)), or when the pipe
+    /// is full of small pieces before it has as many bytes as it wants; else those of `splice(2)`.
+    pub fn receive_to_pipe(&self, socket: &Fd, pipe: &mut Pipe) -> io::Result<usize> {
+        match self.world() {
+            Some(world) => world.receive_to_pipe(socket.raw(), pipe),
+            None => kernel::receive_to_pipe(socket.os(), pipe),
+        }
+    }
+
     /// `accept4(2)` a connection that waits at a listener. Not together with
     /// [`Op::Accept`](crate::Op::Accept).
     ///

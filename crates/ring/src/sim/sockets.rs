@@ -41,6 +41,17 @@ impl World {
         }
     }
 
+    pub(crate) fn receive_to_pipe(&self, fd: i32, pipe: &mut Pipe) -> io::Result<usize> {
+        let mut bytes = vec![0; pipe.want() - pipe.len()];
+        let came = self.receive(fd, &mut bytes)?;
+        let mut state = self.state();
+        let pages = state.pipe(pipe.write_end())?;
+        pages.borrow_mut().extend(&bytes[..came]);
+        pipe.put_in(came);
+        state.counts.fills += 1;
+        Ok(came)
+    }
+
     pub(crate) fn drain(
         &self,
         fd: i32,

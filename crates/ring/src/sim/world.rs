@@ -33,6 +33,8 @@ pub(super) type PipeBytes = Rc<RefCell<VecDeque<u8>>>;
 pub struct Counts {
     /// Splices from a file into a pipe that brought something.
     pub splices: u64,
+    /// Pipes filled from a socket, or a part of them.
+    pub fills: u64,
     /// Pipes emptied into a socket, or a part of them.
     pub drains: u64,
     /// `sendfile`s that sent something.
@@ -52,6 +54,7 @@ pub struct Counts {
 impl core::ops::AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
         self.splices += other.splices;
+        self.fills += other.fills;
         self.drains += other.drains;
         self.sendfiles += other.sendfiles;
         self.partial_sends += other.partial_sends;

@@ -27,6 +27,8 @@ on_every_driver!(
     a_receive_follows_a_readable,
     a_direct_receive_takes_what_has_come,
     a_direct_receive_finds_a_reset,
+    a_pipe_takes_what_has_come,
+    a_pipe_finds_a_reset,
     sends_more_pieces_than_the_kernel_takes,
     names_the_peer,
     a_rate_holds_nothing_back_for_good,
@@ -301,6 +303,41 @@ fn a_direct_receive_takes_what_has_come(s: &mut Stage) {
     peer.shutdown_write();
     assert!(matches!(s.done(Op::Readable(socket.clone())).unwrap(), Event::Readable));
     assert_eq!(s.ring.receive(&socket, &mut room).unwrap(), 0);
+}
+
+fn a_pipe_takes_what_has_come(s: &mut Stage) {
+    let ((from, mut origin), (to, mut peer)) = (s.pair(), s.pair());
+    let pipes = ring::PipePool::new(1);
+    let mut pipe = s.ring.take_pipe(&pipes, 0, 3000).unwrap();
+    let none = s.ring.receive_to_pipe(&from, &mut pipe).unwrap_err();
+    assert_eq!((none.kind(), pipe.len()), (ErrorKind::WouldBlock, 0));
+    let bytes = pattern(10_000);
+    origin.send(&bytes);
+    let mut at = 0;
+    while at < bytes.len() {
+        assert!(matches!(s.done(Op::Readable(from.clone())).unwrap(), Event::Readable));
+        let before = pipe.len();
+        let came = s.ring.receive_to_pipe(&from, &mut pipe).unwrap();
+        assert!(came > 0 && pipe.len() == before + came && pipe.len() <= 3000);
+        while pipe.len() == 3000 || at + pipe.len() == bytes.len() && !pipe.is_empty() {
+            let left = pipe.len();
+            let sent = s.ring.drain(&to, &mut pipe, left, false).unwrap_or(0);
+            assert!(s.peer_gets(&mut peer, sent) == bytes[at..at + sent]);
+            at += sent;
+        }
+    }
+    origin.shutdown_write();
+    assert!(matches!(s.done(Op::Readable(from.clone())).unwrap(), Event::Readable));
+    assert_eq!(s.ring.receive_to_pipe(&from, &mut pipe).unwrap(), 0);
+}
+
+fn a_pipe_finds_a_reset(s: &mut Stage) {
+    let (socket, mut peer) = s.pair();
+    peer.reset();
+    assert!(matches!(s.done(Op::Readable(socket.clone())).unwrap(), Event::Readable));
+    let mut pipe = s.ring.take_pipe(&ring::PipePool::new(1), 0, 100).unwrap();
+    let error = s.ring.receive_to_pipe(&socket, &mut pipe).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
 fn a_direct_receive_finds_a_reset(s: &mut Stage) {

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use http::{date, path};
 use ring::{Entry, FileKind, Listing};
+use sendfile::Piece;
 
 use super::{BodySink, Produced, Producer};
 use crate::content::Resource;
@@ -57,7 +58,7 @@ impl Producer for ListingProducer {
         while made < room {
             let Some(piece) = self.pages.next_piece() else { return Produced::Ended };
             made += piece.len() as u64;
-            sink.push(piece);
+            sink.push(Piece::Bytes(piece));
         }
         Produced::More
     }

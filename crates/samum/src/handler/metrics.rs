@@ -1,6 +1,7 @@
 //! The page for Prometheus: what all workers have counted.
 
 use http::ResponseHead;
+use sendfile::Piece;
 
 use super::{Body, BodySink, Part, Produced, Producer, Response};
 use crate::metrics::{CONTENT_TYPE, Exposition, Metrics};
@@ -30,7 +31,7 @@ impl Producer for Page {
         if part.is_empty() {
             return Produced::Ended;
         }
-        sink.push(part.into_bytes());
+        sink.push(Piece::Bytes(part.into_bytes()));
         Produced::More
     }
 

@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use http::{Head, ResponseHead};
 use ring::Completion;
-use sendfile::{File, Piece, Policy};
+use sendfile::{File, Piece, Policy, Takes};
 
 use crate::content::{Data, Variant};
 pub use crate::content::{Finished, Ticket, Whole};
@@ -354,6 +354,9 @@ pub enum Produced {
 
 /// Where a producer puts bytes. The session frames them.
 pub trait BodySink {
+    /// The pieces that it takes.
+    fn takes(&self) -> Takes;
+
     /// The next bytes of the body.
-    fn push(&mut self, bytes: Vec<u8>);
+    fn push(&mut self, piece: Piece);
 }

@@ -16,6 +16,7 @@ use samum::handler::{
     AnswerSize, Body, BodySink, Found, Handler, Part, Produced, Producer, Request, Response, Ticket,
 };
 use samum::shell::{Shell, kind};
+use sendfile::Piece;
 
 use crate::stage::{Chance, content};
 
@@ -72,7 +73,7 @@ struct DribbleProducer(Rc<RefCell<Spring>>);
 impl Producer for DribbleProducer {
     fn poll(&mut self, _room: u64, sink: &mut dyn BodySink) -> Produced {
         let mut spring = self.0.borrow_mut();
-        sink.push(core::mem::take(&mut spring.made));
+        sink.push(Piece::Bytes(core::mem::take(&mut spring.made)));
         spring.waits = !spring.left.is_empty();
         match (spring.waits, spring.fails) {
             (true, _) => Produced::Waiting,

@@ -137,7 +137,7 @@ impl Producer for EchoProducer {
     fn poll(&mut self, room: u64, sink: &mut dyn BodySink) -> Produced {
         let mut this = self.0.borrow_mut();
         let count = this.ready.len().min(usize::try_from(room).unwrap());
-        sink.push(this.ready.drain(..count).collect());
+        sink.push(Piece::Bytes(this.ready.drain(..count).collect()));
         match (this.ready.is_empty(), this.detour.is_empty()) {
             (false, _) => Produced::More,
             _ if this.cut => Produced::Failed,

@@ -500,8 +500,12 @@ impl Lane {
 struct Sink<'a>(&'a mut Stream);
 
 impl BodySink for Sink<'_> {
-    fn push(&mut self, bytes: Vec<u8>) {
-        self.0.push(Piece::Bytes(bytes));
+    fn takes(&self) -> Takes {
+        Takes::Memory
+    }
+
+    fn push(&mut self, piece: Piece) {
+        self.0.push(piece);
     }
 }
 

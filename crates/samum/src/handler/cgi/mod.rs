@@ -48,7 +48,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// Bytes that are read from a pipe, or written to one, at once: what a pipe holds.
 const PIPE_BYTES: usize = 64 * 1024;
 /// Bytes of an output that wait for the client; the program waits then.
-const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+const OUTPUT_BYTES_MAX: u64 = 64 * 1024;
 /// Bodies in chunks that a worker collects at once, of [`COLLECTED_BYTES_MAX`](super::gateway::body::COLLECTED_BYTES_MAX) each; further ones are
 /// refused.
 const COLLECTED_MAX: usize = 16;

@@ -5,7 +5,9 @@ use core::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use outq::Payload as _;
 use ring::Key;
+use sendfile::{Piece, Takes};
 
 use crate::handler::{BodySink, CONSUMER_ROOM_MIN, Consumer, Produced, Producer, Search};
 
@@ -53,8 +55,10 @@ pub(in crate::handler) struct InputConsumer(pub(in crate::handler) Rc<RefCell<In
 /// The content of a response.
 #[derive(Debug)]
 pub(in crate::handler) struct Output {
-    waiting: VecDeque<Vec<u8>>,
-    pub(in crate::handler) bytes: usize,
+    waiting: VecDeque<Piece>,
+    pub(in crate::handler) bytes: u64,
+    /// The pieces that it may have, as far as its client is known to take them.
+    pub(in crate::handler) takes: Takes,
     /// Bytes that are missing to the length that was promised.
     left: Option<u64>,
     end: Option<Produced>,
@@ -190,6 +194,7 @@ impl Output {
         Self {
             waiting: VecDeque::new(),
             bytes: 0,
+            takes: Takes::Memory,
             left: None,
             end: None,
             is_awaited: false,
@@ -206,22 +211,29 @@ impl Output {
     /// Adds what has been put out. Returns false if that is more than was promised; the rest is
     /// dropped.
     pub(in crate::handler) fn push(&mut self, bytes: &[u8]) -> bool {
+        let length = self.left.unwrap_or(u64::MAX);
+        let kept = usize::try_from(length).unwrap_or(usize::MAX).min(bytes.len());
         if self.is_unwanted || self.end.is_some() {
             return self.is_unwanted;
         }
-        let mut kept = bytes.len();
+        self.push_piece(Piece::Bytes(bytes[..kept].to_vec()));
+        kept == bytes.len()
+    }
+
+    /// Adds a piece that is no longer than what was promised.
+    pub(in crate::handler) fn push_piece(&mut self, piece: Piece) {
+        let length = piece.len();
+        if self.is_unwanted || self.end.is_some() || length == 0 {
+            return;
+        }
         if let Some(left) = &mut self.left {
-            kept = usize::try_from(*left).unwrap_or(usize::MAX).min(kept);
-            *left -= kept as u64;
+            *left -= length;
             if *left == 0 {
                 self.end = Some(Produced::Ended);
             }
         }
-        if kept > 0 {
-            self.waiting.push_back(bytes[..kept].to_vec());
-            self.bytes += kept;
-        }
-        kept == bytes.len()
+        self.waiting.push_back(piece);
+        self.bytes += length;
     }
 
     /// No more is put out. Returns false if something is missing.
@@ -247,11 +259,12 @@ impl Output {
 impl Producer for OutputProducer {
     fn poll(&mut self, room: u64, sink: &mut dyn BodySink) -> Produced {
         let mut output = self.output.borrow_mut();
+        output.takes = sink.takes();
         let mut made = 0;
         while made < room
             && let Some(piece) = output.waiting.pop_front()
         {
-            made += piece.len() as u64;
+            made += piece.len();
             output.bytes -= piece.len();
             sink.push(piece);
         }
@@ -266,7 +279,7 @@ impl Producer for OutputProducer {
     }
 
     fn weight(&self) -> u64 {
-        self.output.borrow().bytes as u64
+        self.output.borrow().bytes
     }
 }
 
@@ -278,8 +291,12 @@ mod tests {
     struct Sink(Vec<u8>);
 
     impl BodySink for Sink {
-        fn push(&mut self, bytes: Vec<u8>) {
-            self.0.extend(bytes);
+        fn takes(&self) -> Takes {
+            Takes::Memory
+        }
+
+        fn push(&mut self, piece: Piece) {
+            self.0.extend(piece.bytes());
         }
     }
 

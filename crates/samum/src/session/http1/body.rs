@@ -1,7 +1,8 @@
 //! Bodies on their way: into the stream, and from the peer to a consumer.
 
 use http1::write;
-use sendfile::{Piece, Stream};
+use outq::Payload as _;
+use sendfile::{Piece, Stream, Takes};
 
 use crate::handler::{BodySink, CONSUMER_ROOM_MIN, Consumer, Parts, Produced, Producer};
 use crate::log::Record;
@@ -107,16 +108,22 @@ pub(super) struct Sink<'a> {
 }
 
 impl BodySink for Sink<'_> {
-    fn push(&mut self, mut bytes: Vec<u8>) {
-        if bytes.is_empty() {
+    fn takes(&self) -> Takes {
+        self.stream.takes()
+    }
+
+    fn push(&mut self, mut piece: Piece) {
+        let length = piece.len();
+        if length == 0 {
             return;
         }
-        let length = bytes.len() as u64;
         // The client would take more for the next response.
-        bytes.truncate(usize::try_from(self.framing.room()).unwrap_or(usize::MAX));
+        let room = self.framing.room();
         self.framing.begin(length, self.stream);
-        if !bytes.is_empty() {
-            self.stream.push(Piece::Bytes(bytes));
+        if room >= length {
+            self.stream.push(piece);
+        } else if room > 0 {
+            self.stream.push(piece.split_to(room));
         }
         self.framing.end(self.stream);
     }

@@ -775,7 +775,7 @@ impl Producer for Made {
             }
         }
         self.left -= 1;
-        sink.push(vec![self.byte; self.piece]);
+        sink.push(Piece::Bytes(vec![self.byte; self.piece]));
         Produced::More
     }
 
