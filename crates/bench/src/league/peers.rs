@@ -339,7 +339,7 @@ http {
 const HAPROXY: &str = "\
 global
   nbthread 1
-  maxconn 9000
+  maxconn 4000
 defaults
   mode http{splice}
   timeout connect 5s
