@@ -1,12 +1,13 @@
 //! Descriptors that stay open as long as the kernel or this process works with them.
 
-use core::cell::{Cell, RefCell};
+use core::cell::{Cell, OnceCell, RefCell};
 use core::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::gate::Device;
+use crate::notice::Notices;
 
 /// A shared descriptor of one ring.
 ///
@@ -26,6 +27,8 @@ struct Inner {
     was_read: Cell<bool>,
     /// Where calls on it may have to wait; of files and directories.
     device: Cell<Device>,
+    /// What is known of sent bytes; of sockets for which the kernel was asked to tell.
+    notices: OnceCell<Box<RefCell<Notices>>>,
 }
 
 /// The descriptor behind an [`Fd`].
@@ -87,6 +90,7 @@ impl Fd {
             greedy: Cell::new(false),
             was_read: Cell::new(false),
             device: Cell::default(),
+            notices: OnceCell::new(),
         }))
     }
 
@@ -112,6 +116,16 @@ impl Fd {
     /// Marks a file of which a read has ended.
     pub(crate) fn mark_read(&self) {
         self.0.was_read.set(true);
+    }
+
+    /// Notes that the kernel tells of bytes that were sent.
+    pub(crate) fn begin_notices(&self) {
+        let _ = self.0.notices.get_or_init(Box::default);
+    }
+
+    /// What the kernel has told of bytes that were sent, if it was asked to.
+    pub(crate) fn notices(&self) -> Option<&RefCell<Notices>> {
+        self.0.notices.get().map(|notices| &**notices)
     }
 
     pub(crate) fn was_read(&self) -> bool {

@@ -61,6 +61,7 @@ mod fault;
 mod fd;
 mod gate;
 mod helpers;
+mod notice;
 mod now;
 mod op;
 mod pipe;
@@ -78,6 +79,7 @@ pub use buffer::{Buffer, BufferPool};
 pub use fault::Fault;
 pub use fd::Fd;
 pub use gate::{Device, Gate, Shares};
+pub use notice::Notice;
 pub use now::PROBE_BYTES_MAX;
 pub use now::process::{block_signals, keep_descriptors_from_programs};
 pub use op::{

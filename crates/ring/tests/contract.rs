@@ -11,6 +11,7 @@ mod contract {
     mod connect;
     mod file_watches;
     mod files;
+    mod notices;
     mod pressure;
     mod signals;
     mod sockets;

@@ -164,6 +164,11 @@ impl Common {
     /// Takes an operation out of the table, whose last completion is about to be ready.
     fn remove(&mut self, key: Key) -> Option<Slot> {
         let slot = self.table.remove(key)?;
+        if let Op::Notices(fd) = &slot.op
+            && let Some(notices) = fd.notices()
+        {
+            notices.borrow_mut().reporter = None;
+        }
         if let Place::Taken(device) = slot.place {
             self.left.push(device);
         }

@@ -6,7 +6,7 @@ use rustix::net::{SocketFlags, SocketType, socket_with};
 
 use super::{Common, Pinned, Slot};
 use crate::fd::{Fd, Handle};
-use crate::now::process;
+use crate::now::{process, socket as kernel};
 use crate::op::{Event, Op, Wait};
 use crate::slab::Key;
 
@@ -19,6 +19,7 @@ impl Slot {
             (Op::Recv(fd), _) => Some((Wait::Recv, fd)),
             (Op::Readable(fd), _) => Some((Wait::Readable, fd)),
             (Op::Writable(fd), _) => Some((Wait::Writable, fd)),
+            (Op::Notices(fd), _) => Some((Wait::Notices, fd)),
             (Op::Signal(_), Pinned::Own(fd)) => Some((Wait::Signal, fd)),
             (Op::Child(_), Pinned::Own(fd)) => Some((Wait::Child, fd)),
             _ => None,
@@ -44,6 +45,28 @@ impl Common {
         let slot = self.table.get_mut(key).expect("looked at above");
         slot.pinned = Pinned::Own(own);
         Ok(())
+    }
+
+    /// Begins to report the notices of a socket by the operation `key`. What is known is reported now.
+    pub(crate) fn begin_notices(&mut self, key: Key, fd: &Fd) {
+        if let Some(notices) = fd.notices() {
+            notices.borrow_mut().reporter = Some(key);
+            self.take_notices(fd);
+        }
+    }
+
+    /// Reads what the kernel has told of the bytes sent on a socket, and reports news. Returns false if
+    /// it was not asked to tell.
+    pub(crate) fn take_notices(&mut self, fd: &Fd) -> bool {
+        let Some(notices) = fd.notices() else { return false };
+        let mut notices = notices.borrow_mut();
+        kernel::read_notices(fd.os(), &mut notices);
+        if let Some(key) = notices.reporter
+            && let Some(notice) = notices.take_news()
+        {
+            self.emit(key, Event::Notice(notice));
+        }
+        true
     }
 
     /// Takes a signal that is pending for the operation `key`, and reports it. Returns whether there was

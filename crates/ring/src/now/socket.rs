@@ -6,22 +6,40 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::OFlags;
-use rustix::io::IoSlice;
+use rustix::io::{Errno, IoSlice};
 use rustix::net::{AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
 use rustix::pipe::{SpliceFlags, splice};
 
+use crate::notice::Notices;
 use crate::pipe::Pipe;
 
 /// `IOV_MAX` of `<limits.h>`: the kernel takes no more pieces in one call.
 const SEND_PIECES_MAX: usize = 1024;
+/// `<linux/net_tstamp.h>`, from Linux 6.2 on: bytes are counted from the call on, also if others are on
+/// their way.
+const SOF_TIMESTAMPING_OPT_ID_TCP: libc::c_uint = 1 << 16;
+/// `<linux/errqueue.h>`.
+const SCM_TSTAMP_ACK: u32 = 2;
+/// `<linux/errqueue.h>`.
+const SO_EE_ORIGIN_ZEROCOPY: u8 = 5;
+/// `<linux/errqueue.h>`.
+const SO_EE_CODE_ZEROCOPY_COPIED: u8 = 1;
+/// The size of a message in an error queue.
+const ERROR_BYTES: u32 = 16;
+const _: () = assert!(ERROR_BYTES as usize == size_of::<libc::sock_extended_err>());
 
-/// `send(2)` or `sendmsg(2)`, nonblocking, without SIGPIPE.
+/// `send(2)` or `sendmsg(2)`, nonblocking, without SIGPIPE; of the memory itself (`MSG_ZEROCOPY`) or of
+/// a copy.
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     pieces: &[IoSlice<'_>],
     more: bool,
+    zero_copy: bool,
 ) -> io::Result<usize> {
     let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    if zero_copy {
+        flags |= SendFlags::from_bits_retain(libc::MSG_ZEROCOPY.cast_unsigned());
+    }
     if more {
         flags |= SendFlags::MORE;
     }
@@ -29,6 +47,96 @@ pub(crate) fn send(
         [one] => rustix::net::send(socket, one, flags)?,
         all => rustix::net::sendmsg(socket, all, &mut SendAncillaryBuffer::default(), flags)?,
     })
+}
+
+/// Asks for a notice when the peer has acknowledged the last byte of a send (`SO_TIMESTAMPING`, Linux's
+/// networking/timestamping.rst): without the time and without a copy of the packet, with the number of
+/// the byte, counted from now on.
+pub(crate) fn report_acknowledgements(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = libc::SOF_TIMESTAMPING_TX_ACK
+        | libc::SOF_TIMESTAMPING_OPT_ID
+        | SOF_TIMESTAMPING_OPT_ID_TCP
+        | libc::SOF_TIMESTAMPING_OPT_TSONLY;
+    // Other sockets take the option, and tell nothing.
+    if rustix::net::sockopt::socket_protocol(socket)? != Some(rustix::net::ipproto::TCP) {
+        return Err(Errno::OPNOTSUPP.into());
+    }
+    set_option(socket, libc::SO_TIMESTAMPING, &flags)
+}
+
+/// `SO_ZEROCOPY`.
+pub(crate) fn allow_zero_copy(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    set_option(socket, libc::SO_ZEROCOPY, &on)
+}
+
+/// `setsockopt(2)` at the level of sockets.
+fn set_option<T: Copy>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
+    let len = libc::socklen_t::try_from(size_of::<T>()).expect("a small constant");
+    let value: *const T = value;
+    // SAFETY: the kernel reads `len` bytes, which is the size of `value`.
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value.cast(), len)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Reads the error queue of a socket until it is empty: acknowledgements, and completions of zero-copy
+/// sends. Other messages are dropped: an error of the connection comes with the next call, too.
+pub(crate) fn read_notices(socket: BorrowedFd<'_>, notices: &mut Notices) {
+    // 8-aligned, as control messages are. Room for an error, an address and three timestamps.
+    let mut control = [0_u64; 32];
+    loop {
+        // SAFETY: all zero is a `msghdr` without a name, bytes and control data.
+        let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control);
+        let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+        // SAFETY: the kernel writes at most `msg_controllen` bytes to `control`, and no others.
+        let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
+        if result < 0 {
+            match Errno::from_io_error(&io::Error::last_os_error()) {
+                Some(Errno::INTR) => continue,
+                // EAGAIN: it is empty.
+                _ => return,
+            }
+        }
+        // SAFETY: `message` is as the kernel left it, and `control` lives.
+        let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+        while !header.is_null() {
+            // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return pointers to whole headers within `control`.
+            let libc::cmsghdr { cmsg_level, cmsg_type, cmsg_len } = unsafe { *header };
+            let is_error = matches!(
+                (cmsg_level, cmsg_type),
+                (libc::SOL_IP, libc::IP_RECVERR) | (libc::SOL_IPV6, libc::IPV6_RECVERR)
+            );
+            // SAFETY: CMSG_LEN only computes.
+            let whole = unsafe { libc::CMSG_LEN(ERROR_BYTES) } as usize;
+            if is_error && cmsg_len >= whole {
+                // SAFETY: `cmsg_len` says that the data begins with a `sock_extended_err`.
+                let data = unsafe { libc::CMSG_DATA(header) }.cast::<libc::sock_extended_err>();
+                // SAFETY: as above; control data need not be aligned for it.
+                let error = unsafe { data.read_unaligned() };
+                tell(&error, notices);
+            }
+            // SAFETY: as for CMSG_FIRSTHDR.
+            header = unsafe { libc::CMSG_NXTHDR(&raw const message, header) };
+        }
+    }
+}
+
+/// Takes one message of an error queue.
+fn tell(error: &libc::sock_extended_err, notices: &mut Notices) {
+    match error.ee_origin {
+        libc::SO_EE_ORIGIN_TIMESTAMPING if error.ee_info == SCM_TSTAMP_ACK => {
+            notices.acknowledged(error.ee_data);
+        }
+        SO_EE_ORIGIN_ZEROCOPY => {
+            let copied = error.ee_code & SO_EE_CODE_ZEROCOPY_COPIED != 0;
+            notices.released(error.ee_info, error.ee_data, copied);
+        }
+        _ => {}
+    }
 }
 
 /// `accept4(2)`; the listener is a nonblocking one.
@@ -91,18 +199,7 @@ pub(crate) fn set_rate(socket: BorrowedFd<'_>, rate: Option<NonZeroU64>) -> bool
         return false;
     }
     let rate = rate.map_or(libc::c_ulong::MAX, NonZeroU64::get);
-    let len = libc::socklen_t::try_from(size_of_val(&rate)).expect("a small constant");
-    // SAFETY: the kernel reads `len` bytes, which is the size of `rate`.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_MAX_PACING_RATE,
-            (&raw const rate).cast(),
-            len,
-        )
-    };
-    result == 0
+    set_option(socket, libc::SO_MAX_PACING_RATE, &rate).is_ok()
 }
 
 /// `getpeername(2)`; `None` for Unix sockets, and for one whose peer has gone.

@@ -12,6 +12,7 @@ use std::process::ExitStatus;
 use crate::buffer::Buffer;
 use crate::fd::Fd;
 use crate::gate::Device;
+use crate::notice::Notice;
 use crate::pipe::Pipe;
 use crate::recv::RecvBuf;
 use crate::slab::Key;
@@ -47,6 +48,13 @@ pub enum Op {
     Writable(Fd),
     /// Once: the descriptor has something to read, or is dead. Not together with [`Op::Recv`].
     Readable(Fd),
+    /// What the kernel tells of bytes that were sent, again and again: one [`Event::Notice`] for each
+    /// news, until cancelled. News that came before are reported at once; news that
+    /// [`Ring::notice`](crate::Ring::notice) has told may be left out. At most one per socket. Fails
+    /// with `EINVAL` for a socket for which neither
+    /// [`Ring::report_acknowledgements`](crate::Ring::report_acknowledgements) nor
+    /// [`Ring::allow_zero_copy`](crate::Ring::allow_zero_copy) was called with success.
+    Notices(Fd),
     /// `openat2(2)`. Where the kernel asks to try again (`EAGAIN`: a rename or mount anywhere ran
     /// beside a `..` of the path, and [`RESOLVE_BENEATH`](OpenHow::BENEATH) could not be ensured) it
     /// is tried 64 times, and then fails with `EAGAIN`.
@@ -198,6 +206,7 @@ impl Op {
             | Self::Connect(_)
             | Self::Writable(_)
             | Self::Readable(_)
+            | Self::Notices(_)
             | Self::Write { .. }
             | Self::Timer(_)
             | Self::Signal(_)
@@ -234,6 +243,8 @@ pub enum Event {
     Writable,
     /// The descriptor has something to read, or is dead.
     Readable,
+    /// News of bytes that were sent.
+    Notice(Notice),
     /// The file is open.
     Opened(Fd),
     /// The attributes of the file.

@@ -173,8 +173,12 @@ impl Ring {
     }
 
     fn submit_counted(&mut self, op: Op, device: Option<Device>, token: Token) -> Key {
-        // To io_uring the last of them would mean "where the file's own offset is".
-        let refused = matches!(op, Op::Read { offset, .. } | Op::Splice { offset, .. } if offset >= OFFSET_MAX);
+        let refused = match &op {
+            // To io_uring the last of them would mean "where the file's own offset is".
+            Op::Read { offset, .. } | Op::Splice { offset, .. } => *offset >= OFFSET_MAX,
+            Op::Notices(fd) => fd.notices().is_none(),
+            _ => false,
+        };
         let timer = if let Op::Timer(at) = op { Some(at) } else { None };
         let has_own = op.has_own_descriptor() && self.world().is_none();
         let key = self.common.insert(token, op);

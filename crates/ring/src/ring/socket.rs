@@ -6,6 +6,7 @@ use std::io::{self, IoSlice};
 
 use super::Ring;
 use crate::fd::{Fd, Handle};
+use crate::notice::Notice;
 use crate::now::socket as kernel;
 use crate::pipe::Pipe;
 
@@ -21,8 +22,71 @@ impl Ring {
     pub fn send(&self, socket: &Fd, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
         match self.world() {
             Some(world) => world.send(socket.raw(), pieces, more),
-            None => kernel::send(socket.os(), pieces, more),
+            None => kernel::send(socket.os(), pieces, more, false),
         }
+    }
+
+    /// Sends memory without copying it (`MSG_ZEROCOPY`), what the socket can take now, after
+    /// [`allow_zero_copy`](Self::allow_zero_copy). The memory must not be written to before
+    /// [`Notice::released`] counts this call; else the peer may get what is there then. The call counts
+    /// if it sends something.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS` when the socket may keep no more memory (`net.core.optmem_max`, `RLIMIT_MEMLOCK`): then
+    /// [`send`](Self::send) a copy. Else as for that.
+    pub fn send_zero_copy(
+        &self,
+        socket: &Fd,
+        pieces: &[IoSlice<'_>],
+        more: bool,
+    ) -> io::Result<usize> {
+        match self.world() {
+            Some(world) => world.send_zero_copy(socket.raw(), pieces, more),
+            None => kernel::send(socket.os(), pieces, more, true),
+        }
+    }
+
+    /// Allows [`send_zero_copy`](Self::send_zero_copy) (`SO_ZEROCOPY`).
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` for sockets other than those of IP.
+    pub fn allow_zero_copy(&self, socket: &Fd) -> io::Result<()> {
+        if self.world().is_none() {
+            kernel::allow_zero_copy(socket.os())?;
+        }
+        socket.begin_notices();
+        Ok(())
+    }
+
+    /// Has the kernel tell from now on when the peer has acknowledged bytes that are sent from now on.
+    /// It costs a message of the kernel for each send.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` for sockets other than TCP; for these [`queued`](Self::queued) says about the same
+    /// when it is asked.
+    pub fn report_acknowledgements(&self, socket: &Fd) -> io::Result<()> {
+        match self.world() {
+            Some(world) => world.report_acknowledgements(socket.raw()),
+            None => kernel::report_acknowledgements(socket.os())?,
+        }
+        socket.begin_notices();
+        Ok(())
+    }
+
+    /// What is known now of the bytes sent on a socket. [`Op::Notices`](crate::Op::Notices) reports it
+    /// when it changes.
+    #[must_use]
+    pub fn notice(&self, socket: &Fd) -> Notice {
+        let Some(notices) = socket.notices() else { return Notice::default() };
+        let mut notices = notices.borrow_mut();
+        match self.world() {
+            Some(world) => notices.set(world.notice(socket.raw())),
+            None => kernel::read_notices(socket.os(), &mut notices),
+        }
+        notices.now()
     }
 
     /// `recv(2)` what has come, at most as much as there is room for. 0 is the end of the stream, if

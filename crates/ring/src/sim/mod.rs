@@ -103,6 +103,8 @@ pub struct Config {
     pub readahead_pages: usize,
     /// True if sockets keep to a rate ([`Ring::set_rate`](crate::Ring::set_rate)); Unix sockets do not.
     pub paces: bool,
+    /// True if the kernel copies what is sent without a copy, as it does for receivers on the same machine.
+    pub copies: bool,
     /// Changes that wait for a watch; when there are more, it is told that something changed.
     pub watch_queue: usize,
     /// Descriptors of the process; beyond that accept and open fail with `EMFILE`.
@@ -173,6 +175,7 @@ impl Config {
             send_buffer: 128 * 1024,
             readahead_pages: 32,
             paces: true,
+            copies: false,
             watch_queue: 1024,
             descriptors: 20_000,
             file_system: 0xef53,

@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::io;
 
+use crate::notice::Notice;
 use crate::op::Address;
 use crate::timers::Time;
 
@@ -77,6 +78,16 @@ pub(super) struct Connection {
     pub(super) reader: Option<Waiter>,
     /// The operation that waits for room in `outbox`.
     pub(super) writer: Option<Waiter>,
+    /// The operation that reports what the peer has taken.
+    pub(super) notices: Option<Waiter>,
+    /// Bytes that the peer has taken.
+    taken: u64,
+    /// The number of those when it was asked to tell of them.
+    pub(super) told_from: Option<u64>,
+    /// Where each zero-copy send ended, that has not been released.
+    pub(super) zero_copies: VecDeque<u64>,
+    /// The number of zero-copy sends that have been released.
+    released: u64,
     pub(super) peer: PeerSide,
 }
 
@@ -155,6 +166,11 @@ impl Connection {
             rate: None,
             reader: None,
             writer: None,
+            notices: None,
+            taken: 0,
+            told_from: None,
+            zero_copies: VecDeque::new(),
+            released: 0,
             peer: PeerSide {
                 received: Vec::new(),
                 reading: Reading::Unlimited,
@@ -200,6 +216,37 @@ impl Connection {
         if !corked {
             self.held_back = 0;
         }
+    }
+
+    /// Position in the stream to the peer behind the last byte that was sent.
+    pub(super) fn sent_to(&self) -> u64 {
+        self.taken + self.outbox.len() as u64
+    }
+
+    /// The peer takes bytes from `outbox`.
+    pub(super) fn peer_takes(&mut self, count: usize) {
+        self.peer.received.extend(self.outbox.drain(..count));
+        self.taken += count as u64;
+    }
+
+    /// What the kernel tells of sent bytes. It refers to memory until the peer has taken it, or the
+    /// connection is gone.
+    pub(super) fn notice(&mut self, copied: bool) -> Notice {
+        let is_gone = self.input == Input::Reset || self.output == Output::Reset;
+        while self.zero_copies.front().is_some_and(|end| is_gone || *end <= self.taken) {
+            self.zero_copies.pop_front();
+            self.released += 1;
+        }
+        Notice {
+            acknowledged: self.told_from.map_or(0, |from| self.taken.saturating_sub(from)),
+            released: self.released,
+            copied: copied && self.released > 0,
+        }
+    }
+
+    /// Notes from where on the peer's acknowledgements are told.
+    pub(super) fn tell_acknowledgements(&mut self) {
+        self.told_from.get_or_insert(self.sent_to());
     }
 
     /// Bytes that the peer can take.

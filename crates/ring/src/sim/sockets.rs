@@ -10,6 +10,7 @@ use rustix::net::AddressFamily;
 use super::errno;
 use super::net::{Connection, End, FarListener, Input, Output, Reading, Segment, Stall};
 use super::world::{Descriptor, Happening, State, World};
+use crate::notice::Notice;
 use crate::op::Address;
 use crate::pipe::Pipe;
 
@@ -26,6 +27,33 @@ impl World {
         state.conns[conn].outbox.extend(bytes.take(count));
         state.sent(conn, count, more);
         Ok(count)
+    }
+
+    pub(crate) fn send_zero_copy(
+        &self,
+        fd: i32,
+        pieces: &[IoSlice<'_>],
+        more: bool,
+    ) -> io::Result<usize> {
+        let count = self.send(fd, pieces, more)?;
+        let mut state = self.state();
+        let conn = state.conn(fd)?;
+        let end = state.conns[conn].sent_to();
+        state.conns[conn].zero_copies.push_back(end);
+        Ok(count)
+    }
+
+    pub(crate) fn report_acknowledgements(&self, fd: i32) {
+        let mut state = self.state();
+        if let Ok(conn) = state.conn(fd) {
+            state.conns[conn].tell_acknowledgements();
+        }
+    }
+
+    pub(crate) fn notice(&self, fd: i32) -> Notice {
+        let mut state = self.state();
+        let copied = state.config.copies;
+        state.conn(fd).map_or_else(|_| Notice::default(), |conn| state.conns[conn].notice(copied))
     }
 
     pub(crate) fn receive(&self, fd: i32, room: &mut [u8]) -> io::Result<usize> {
@@ -233,9 +261,10 @@ impl State {
                 }
             }
         }
-        let (reader, writer) = (one.reader, one.writer);
+        let (reader, writer, notices) = (one.reader, one.writer, one.notices);
         self.look_soon(reader);
         self.look_soon(writer);
+        self.look_soon(notices);
     }
 
     /// The most bytes that a receive brings.
@@ -301,13 +330,13 @@ impl State {
             Some(rate) => usize::try_from(rate / STEPS).unwrap_or(usize::MAX).max(1),
             None => chosen,
         };
-        let taken = one.outbox.drain(..most.min(available));
-        one.peer.received.extend(taken);
+        one.peer_takes(most.min(available));
         if one.outbox.is_empty() && one.output == Output::Ended {
             one.peer.end = Some(End::Eof);
         }
-        let writer = one.writer.filter(|_| one.is_writable());
+        let (writer, notices) = (one.writer.filter(|_| one.is_writable()), one.notices);
         self.look_soon(writer);
+        self.look_soon(notices);
         self.peer_reads(conn);
     }
 }

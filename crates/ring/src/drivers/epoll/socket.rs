@@ -20,6 +20,9 @@ const ACCEPTS_MAX: usize = 64;
 
 const SOCKET_EVENTS: EventFlags =
     EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
+/// The peer has closed its side, or the connection is gone. A message in the error queue is an error,
+/// too, and says nothing of the kind.
+const GONE: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP);
 const DEAD: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
 
 /// The operations that wait for a descriptor. It is added to the epoll set once, for both
@@ -34,6 +37,7 @@ pub(super) struct Interest {
     queued: bool,
     input: Option<Key>,
     output: Option<Key>,
+    notices: Option<Key>,
 }
 
 pub(super) fn index(fd: i32) -> usize {
@@ -77,11 +81,16 @@ impl Epoll {
         }
         match self.interest(fd.os()) {
             Ok(interest) => {
-                let is_output = matches!(wait, Wait::Writable | Wait::Connect);
-                let side = if is_output { &mut interest.output } else { &mut interest.input };
+                let side = match wait {
+                    Wait::Writable | Wait::Connect => &mut interest.output,
+                    Wait::Notices => &mut interest.notices,
+                    _ => {
+                        interest.queued = true;
+                        &mut interest.input
+                    }
+                };
                 debug_assert!(side.is_none(), "one operation for each direction of {fd:?}");
                 *side = Some(key);
-                interest.queued |= !is_output;
                 self.again.push(key);
             }
             Err(error) => drop(common.end(key, Err(error))),
@@ -95,14 +104,18 @@ impl Epoll {
         let interest = &mut self.interests[index(fd.raw())];
         match wait {
             Wait::Writable | Wait::Connect => interest.output = None,
+            Wait::Notices => interest.notices = None,
             _ => (interest.input, interest.queued) = (None, false),
         }
     }
 
     /// Something has happened to the descriptor with this index.
     pub(super) fn handle_edge(&mut self, common: &mut Common, at: usize, flags: EventFlags) {
-        self.interests[at].dead |= flags.intersects(DEAD);
-        let Interest { input, output, queued, .. } = self.interests[at];
+        self.interests[at].dead |= flags.intersects(GONE);
+        let Interest { input, output, queued, notices, .. } = self.interests[at];
+        if let (Some(key), true) = (notices, flags.contains(EventFlags::ERR)) {
+            self.attempt(common, key);
+        }
         if let (Some(key), false, true) = (input, queued, flags.intersects(EventFlags::IN | DEAD)) {
             self.attempt(common, key);
         }
@@ -156,7 +169,10 @@ impl Epoll {
                     self.interests[index(fd.raw())].input = None;
                 }
             }
+            Wait::Notices => common.begin_notices(key, &fd),
             Wait::Writable | Wait::Connect => {
+                // Messages in the error queue would make it look dead.
+                common.take_notices(&fd);
                 if polls(fd.os(), PollFlags::OUT) {
                     self.interests[index(fd.raw())].output = None;
                     end_output(common, key);

@@ -18,7 +18,7 @@ use crate::common::Common;
 use crate::fd::{Handle, Unused};
 use crate::gate::Device;
 use crate::helpers::THREADS_MAX;
-use crate::op::Wait;
+use crate::op::{Op, Wait};
 use crate::recv::{self, RecvPool};
 use crate::slab::{Key, Slab};
 use crate::timers::Time;
@@ -212,6 +212,11 @@ impl Uring {
     }
 
     pub(crate) fn submit(&mut self, common: &mut Common, key: Key) {
+        let slot = common.table.get_mut(key).expect("just inserted");
+        if let Op::Notices(fd) = &slot.op {
+            let fd = fd.clone();
+            common.begin_notices(key, &fd);
+        }
         let slot = common.table.get_mut(key).expect("just inserted");
         let Some(entry) = socket::entry(slot).or_else(|| file::entry(slot)) else {
             return self.submit_to_helper(common, key);
@@ -408,7 +413,7 @@ mod tests {
 
     use super::*;
     use crate::buffer::BufferPool;
-    use crate::op::{Caching, Op};
+    use crate::op::Caching;
 
     fn is_mapped(address: usize) -> bool {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();

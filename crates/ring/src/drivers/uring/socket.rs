@@ -19,6 +19,9 @@ use crate::slab::Key;
 /// asked for one in each turn, as with epoll.
 const RECEIVES_MAX: u32 = 8;
 
+/// The events of a socket that can take bytes or is dead.
+const WRITABLE: u32 = (libc::POLLOUT | libc::POLLHUP).cast_unsigned() as u32;
+
 /// Makes the kernel's form of an operation on a socket; `None` for any other.
 pub(super) fn entry(slot: &Slot) -> Option<Entry> {
     let (wait, fd) = slot.socket()?;
@@ -44,6 +47,10 @@ pub(super) fn entry(slot: &Slot) -> Option<Entry> {
         Wait::Recv => opcode::RecvMulti::new(target, RECV_GROUP).build(),
         Wait::Writable => poll(libc::POLLOUT),
         Wait::Readable | Wait::Signal | Wait::Child => poll(libc::POLLIN),
+        Wait::Notices => {
+            let events = libc::POLLERR.cast_unsigned().into();
+            opcode::PollAdd::new(target, events).multi(true).build()
+        }
     })
 }
 
@@ -126,6 +133,25 @@ impl Uring {
                 }
             }
             (Wait::Child, Err(error)) => drop(common.end(key, Err(error))),
+            (Wait::Notices, Ok(_)) => {
+                let (_, fd) = slot.socket().expect("looked at as notices");
+                let fd = fd.clone();
+                common.take_notices(&fd);
+                if !more {
+                    self.again(common, key, cancelled);
+                }
+            }
+            (Wait::Notices, Err(error)) => drop(common.end(key, Err(error))),
+            // A poll tells of the error queue, too.
+            (Wait::Writable, Ok(events)) if events & WRITABLE == 0 => {
+                let (_, fd) = slot.socket().expect("looked at as a poll");
+                let fd = fd.clone();
+                if common.take_notices(&fd) {
+                    self.again(common, key, cancelled);
+                } else {
+                    common.end(key, Ok(Event::Writable));
+                }
+            }
             (Wait::Writable, result) => drop(common.end(key, result.map(|_| Event::Writable))),
             (Wait::Readable, result) => drop(common.end(key, result.map(|_| Event::Readable))),
         }

@@ -81,6 +81,10 @@ impl Sim {
                 state.conns[conn].writer = Some(who);
                 now + state.latency(|config| &config.network)
             }),
+            Op::Notices(fd) => state.conn(fd.raw()).map(|conn| {
+                state.conns[conn].notices = Some(who);
+                now + state.latency(|config| &config.network)
+            }),
             Op::Read { file, offset, buf, caching } => {
                 let (offset, want, caching) = (*offset, buf.want(), *caching);
                 let begun = state.begin_read(file.raw(), offset, want, caching);
@@ -138,6 +142,7 @@ impl Sim {
                     | Op::Recv(_)
                     | Op::Writable(_)
                     | Op::Readable(_)
+                    | Op::Notices(_)
                     | Op::Watch { .. }
                     | Op::WatchFile { .. }
                     | Op::Signal(_)
@@ -225,8 +230,9 @@ impl Sim {
                     clear(&mut state.listeners[listener].accept);
                 }
             }
-            Some(Op::Recv(fd) | Op::Readable(fd) | Op::Writable(fd)) => {
+            Some(Op::Recv(fd) | Op::Readable(fd) | Op::Writable(fd) | Op::Notices(fd)) => {
                 if let Ok(conn) = state.conn(fd.raw()) {
+                    clear(&mut state.conns[conn].notices);
                     clear(&mut state.conns[conn].reader);
                     clear(&mut state.conns[conn].writer);
                 }
@@ -299,6 +305,16 @@ impl Sim {
                     Ok(_) => Ok(Event::Writable),
                     Err(error) => Err(error),
                 }
+            }
+            Op::Notices(fd) => {
+                let notice = self.world.notice(fd.raw());
+                let notices = fd.notices().expect("looked at when it was submitted");
+                notices.borrow_mut().set(notice);
+                let news = notices.borrow_mut().take_news();
+                if let Some(notice) = news {
+                    common.emit(key, Event::Notice(notice));
+                }
+                return;
             }
             Op::Open { dir, path, how } => {
                 let dir = dir.as_ref().map(Fd::raw);

@@ -1,0 +1,210 @@
+//! What is told of sent bytes: acknowledgements, and memory that nothing refers to any more.
+
+use std::io::{ErrorKind, IoSlice};
+
+use ring::{Event, Fd, Key, Notice, Op};
+
+use super::stage::{Family, Stage, pattern};
+
+on_every_driver!(
+    acknowledgements_are_reported,
+    acknowledgements_of_a_slow_peer_come_one_after_the_other,
+    only_what_is_sent_from_then_on_is_reported,
+    zero_copy_sends_are_released_in_order,
+    memory_is_released_when_the_peer_goes,
+    nothing_is_reported_unasked,
+    a_socket_is_not_writable_because_of_a_notice,
+    receives_go_on_beside_notices,
+    a_notice_comes_once,
+);
+
+mod unix_sockets {
+    //! The simulation's sockets are TCP.
+    use super::*;
+    on_real_drivers!(a_unix_socket_tells_nothing);
+}
+
+/// The next notice of `key`.
+#[track_caller]
+fn notice(s: &mut Stage, key: Key) -> Notice {
+    let completion = s.next(key);
+    assert!(completion.more);
+    match completion.result.unwrap() {
+        Event::Notice(notice) => notice,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits until so many bytes have been acknowledged; `last` were before.
+#[track_caller]
+fn acknowledged(s: &mut Stage, key: Key, mut last: u64, bytes: u64) {
+    while last < bytes {
+        let acknowledged = notice(s, key).acknowledged;
+        assert!(acknowledged > last && acknowledged <= bytes, "{acknowledged} after {last}");
+        last = acknowledged;
+    }
+}
+
+fn send(s: &Stage, socket: &Fd, bytes: &[u8]) {
+    assert_eq!(s.ring.send(socket, &[IoSlice::new(bytes)], false).unwrap(), bytes.len());
+}
+
+fn acknowledgements_are_reported(s: &mut Stage) {
+    let (socket, mut peer) = s.pair();
+    s.ring.report_acknowledgements(&socket).unwrap();
+    let notices = s.ring.submit(Op::Notices(socket.clone()), 7);
+    assert!(s.rest().is_empty(), "nothing was sent");
+    send(s, &socket, b"hello");
+    s.peer_gets(&mut peer, 5);
+    acknowledged(s, notices, 0, 5);
+    send(s, &socket, &pattern(3000));
+    s.peer_gets(&mut peer, 3000);
+    acknowledged(s, notices, 5, 3005);
+    assert_eq!(s.ring.notice(&socket).acknowledged, 3005);
+    assert_eq!(s.ring.queued(&socket), 0);
+    s.ring.cancel(notices);
+    s.error(notices);
+    assert!(s.rest().is_empty());
+}
+
+fn acknowledgements_of_a_slow_peer_come_one_after_the_other(s: &mut Stage) {
+    let (socket, mut peer) = s.pair();
+    s.ring.report_acknowledgements(&socket).unwrap();
+    let notices = s.ring.submit(Op::Notices(socket.clone()), 0);
+    peer.stop_reading();
+    let total = s.fill(&socket);
+    s.pause();
+    let before = s.ring.notice(&socket).acknowledged;
+    assert!(before < total as u64, "the peer has no room for all");
+    s.peer_gets(&mut peer, total);
+    let mut last = 0;
+    while last < total as u64 {
+        last = notice(s, notices).acknowledged;
+    }
+    assert_eq!(last, total as u64);
+}
+
+fn only_what_is_sent_from_then_on_is_reported(s: &mut Stage) {
+    let (socket, mut peer) = s.pair();
+    peer.stop_reading();
+    send(s, &socket, b"before");
+    s.ring.report_acknowledgements(&socket).unwrap();
+    send(s, &socket, b"from then on");
+    let notices = s.ring.submit(Op::Notices(socket), 0);
+    s.peer_gets(&mut peer, 18);
+    acknowledged(s, notices, 0, 12);
+}
+
+fn zero_copy_sends_are_released_in_order(s: &mut Stage) {
+    let (socket, mut peer) = s.pair();
+    s.ring.allow_zero_copy(&socket).unwrap();
+    let notices = s.ring.submit(Op::Notices(socket.clone()), 0);
+    let bytes = pattern(20_000);
+    for _ in 0..3 {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            sent += s.ring.send_zero_copy(&socket, &[IoSlice::new(&bytes[sent..])], false).unwrap();
+        }
+    }
+    let all = s.peer_gets(&mut peer, 60_000);
+    assert_eq!(all, [&bytes[..], &bytes, &bytes].concat());
+    let mut released = 0;
+    while released < 3 {
+        let next = notice(s, notices).released;
+        assert!(next > released);
+        released = next;
+    }
+    assert_eq!(s.ring.notice(&socket).released, released);
+    assert!(s.rest().is_empty());
+}
+
+fn memory_is_released_when_the_peer_goes(s: &mut Stage) {
+    let (socket, mut peer) = s.pair();
+    s.ring.allow_zero_copy(&socket).unwrap();
+    let notices = s.ring.submit(Op::Notices(socket.clone()), 0);
+    peer.stop_reading();
+    let bytes = pattern(16 * 1024);
+    let mut count = 0;
+    loop {
+        match s.ring.send_zero_copy(&socket, &[IoSlice::new(&bytes)], false) {
+            Ok(_) => count += 1,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    s.pause();
+    assert!(s.ring.notice(&socket).released < count, "the peer has no room for all");
+    peer.reset();
+    let mut released = 0;
+    while released < count {
+        released = notice(s, notices).released;
+    }
+    assert_eq!(released, count);
+}
+
+fn nothing_is_reported_unasked(s: &mut Stage) {
+    let (socket, mut peer) = s.pair();
+    let error = s.done(Op::Notices(socket.clone())).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+    send(s, &socket, b"hello");
+    s.peer_gets(&mut peer, 5);
+    assert_eq!(s.ring.notice(&socket), Notice::default());
+}
+
+fn a_socket_is_not_writable_because_of_a_notice(s: &mut Stage) {
+    let (socket, mut peer) = s.pair();
+    s.ring.report_acknowledgements(&socket).unwrap();
+    peer.stop_reading();
+    s.fill(&socket);
+    // What was acknowledged waits in the error queue.
+    s.pause();
+    let writable = s.ring.submit(Op::Writable(socket.clone()), 0);
+    let notices = s.ring.submit(Op::Notices(socket), 0);
+    let came = s.rest();
+    assert!(came.iter().all(|one| one.key == notices), "{came:?}");
+    while s.rest_now().iter().all(|one| one.key != writable) {
+        peer.take();
+    }
+}
+
+fn receives_go_on_beside_notices(s: &mut Stage) {
+    let (socket, mut peer) = s.pair();
+    s.ring.report_acknowledgements(&socket).unwrap();
+    let recv = s.ring.submit(Op::Recv(socket.clone()), 0);
+    let notices = s.ring.submit(Op::Notices(socket.clone()), 0);
+    for round in 1..=20 {
+        send(s, &socket, b"ping");
+        s.peer_gets(&mut peer, 4);
+        peer.send(b"pong");
+        assert_eq!(s.received_bytes(recv, 4), b"pong");
+        acknowledged(s, notices, 4 * (round - 1), 4 * round);
+    }
+}
+
+fn a_notice_comes_once(s: &mut Stage) {
+    let (socket, mut peer) = s.pair();
+    s.ring.report_acknowledgements(&socket).unwrap();
+    send(s, &socket, b"hello");
+    s.peer_gets(&mut peer, 5);
+    s.pause();
+    // News from before the operation.
+    let notices = s.ring.submit(Op::Notices(socket.clone()), 0);
+    acknowledged(s, notices, 0, 5);
+    assert!(s.rest().is_empty());
+    s.ring.cancel(notices);
+    s.error(notices);
+    let again = s.ring.submit(Op::Notices(socket.clone()), 0);
+    assert!(s.rest().is_empty());
+    send(s, &socket, b"again");
+    s.peer_gets(&mut peer, 5);
+    acknowledged(s, again, 5, 10);
+}
+
+fn a_unix_socket_tells_nothing(s: &mut Stage) {
+    let (listener, address) = s.far_listener(Family::Unix);
+    let Event::Connected(socket) = s.done(Op::Connect(address)).unwrap() else { unreachable!() };
+    for refused in [s.ring.report_acknowledgements(&socket), s.ring.allow_zero_copy(&socket)] {
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
+    }
+    drop(listener);
+}
