@@ -246,7 +246,7 @@ impl Connection {
 
     /// Notes from where on the peer's acknowledgements are told.
     pub(super) fn tell_acknowledgements(&mut self) {
-        self.told_from.get_or_insert(self.sent_to());
+        self.told_from = Some(self.told_from.unwrap_or_else(|| self.sent_to()));
     }
 
     /// Bytes that the peer can take.
