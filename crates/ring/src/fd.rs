@@ -23,6 +23,8 @@ struct Inner {
     closing: Rc<Closing>,
     /// Whether the io_uring driver receives from it once in a turn and not as long as it can.
     greedy: Cell<bool>,
+    /// Whether the io_uring driver has seen that the peer has ended its side.
+    ended: Cell<bool>,
     /// Whether a read of the file has ended.
     was_read: Cell<bool>,
     /// Where calls on it may have to wait; of files and directories.
@@ -88,6 +90,7 @@ impl Fd {
             handle: Some(handle),
             closing: Rc::clone(closing),
             greedy: Cell::new(false),
+            ended: Cell::new(false),
             was_read: Cell::new(false),
             device: Cell::default(),
             notices: OnceCell::new(),
@@ -111,6 +114,15 @@ impl Fd {
 
     pub(crate) fn is_greedy(&self) -> bool {
         self.0.greedy.get()
+    }
+
+    /// Marks a socket whose peer has ended its side; the mark stays.
+    pub(crate) fn mark_ended(&self) {
+        self.0.ended.set(true);
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.0.ended.get()
     }
 
     /// Marks a file of which a read has ended.

@@ -58,6 +58,8 @@ pub(crate) enum Pinned {
     /// The watch descriptor of the directory.
     Watch(i32),
     WatchFile(FileWatch),
+    /// The socket was found to be writable; the poll is being cancelled.
+    Writable,
     /// Buffers received in which turn of the io_uring driver.
     Received {
         turn: u64,

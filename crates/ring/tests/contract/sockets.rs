@@ -21,6 +21,7 @@ on_every_driver!(
     a_full_socket_goes_on_when_writable,
     a_writable_socket_is_writable_at_once,
     a_dead_socket_is_writable,
+    a_socket_is_not_writable_because_its_peer_sends_no_more,
     sends_pieces_in_order,
     the_peer_sees_the_end_after_shutdown,
     sends_a_file,
@@ -229,6 +230,29 @@ fn a_dead_socket_is_writable(s: &mut Stage) {
     // "Or is dead": an event, or the error itself.
     assert!(!s.next(writable).more);
     assert!(s.ring.send(&socket, &[IoSlice::new(b"x")], false).is_err());
+}
+
+fn a_socket_is_not_writable_because_its_peer_sends_no_more(s: &mut Stage) {
+    let (socket, mut peer) = s.pair();
+    peer.stop_reading();
+    s.fill(&socket);
+    peer.shutdown_write();
+    s.pause();
+    let mut count = 0;
+    for _ in 0..20 {
+        let writable = s.ring.submit(Op::Writable(socket.clone()), 0);
+        let came = s.rest_now();
+        count += came.len();
+        if came.is_empty() {
+            s.ring.cancel(writable);
+            while s.next(writable).more {}
+        }
+    }
+    assert!(count <= 1, "{count} times");
+    let writable = s.ring.submit(Op::Writable(socket), 0);
+    while s.rest_now().iter().all(|one| one.key != writable) {
+        peer.take();
+    }
 }
 
 fn sends_pieces_in_order(s: &mut Stage) {

@@ -21,6 +21,8 @@ const RECEIVES_MAX: u32 = 8;
 
 /// The events of a socket that can take bytes or is dead.
 const WRITABLE: u32 = (libc::POLLOUT | libc::POLLHUP).cast_unsigned() as u32;
+const POLLERR: u32 = libc::POLLERR.cast_unsigned() as u32;
+const POLLRDHUP: u32 = libc::POLLRDHUP.cast_unsigned() as u32;
 
 /// Makes the kernel's form of an operation on a socket; `None` for any other.
 pub(super) fn entry(slot: &Slot) -> Option<Entry> {
@@ -45,6 +47,11 @@ pub(super) fn entry(slot: &Slot) -> Option<Entry> {
                 .flags(Flags::BUFFER_SELECT)
         }
         Wait::Recv => opcode::RecvMulti::new(target, RECV_GROUP).build(),
+        // One that is not "once" goes on at the next event, and not while the peer's side is at its end.
+        Wait::Writable if fd.has_ended() => {
+            let events = libc::POLLOUT.cast_unsigned().into();
+            opcode::PollAdd::new(target, events).multi(true).build()
+        }
         Wait::Writable => poll(libc::POLLOUT),
         Wait::Readable | Wait::Signal | Wait::Child => poll(libc::POLLIN),
         Wait::Notices => {
@@ -142,17 +149,33 @@ impl Uring {
                 }
             }
             (Wait::Notices, Err(error)) => drop(common.end(key, Err(error))),
-            // A poll tells of the error queue, too.
-            (Wait::Writable, Ok(events)) if events & WRITABLE == 0 => {
+            (Wait::Writable, Ok(events)) => {
                 let (_, fd) = slot.socket().expect("looked at as a poll");
                 let fd = fd.clone();
-                if common.take_notices(&fd) {
-                    self.again(common, key, cancelled);
+                // A poll reports messages in the error queue as an error, and the end of the peer's side
+                // in any case. Neither means that the socket can take bytes.
+                let has_error = events & POLLERR != 0 && !common.take_notices(&fd);
+                if events & WRITABLE == 0 && !has_error {
+                    if events & POLLRDHUP != 0 {
+                        fd.mark_ended();
+                    }
+                    if !more {
+                        self.again(common, key, cancelled);
+                    }
+                } else if more {
+                    let slot = common.table.get_mut(key).expect("looked at above");
+                    if !matches!(slot.pinned, Pinned::Writable) {
+                        slot.pinned = Pinned::Writable;
+                        self.cancel_in_kernel(key);
+                    }
                 } else {
                     common.end(key, Ok(Event::Writable));
                 }
             }
-            (Wait::Writable, result) => drop(common.end(key, result.map(|_| Event::Writable))),
+            (Wait::Writable, Err(error)) => {
+                let is_writable = matches!(slot.pinned, Pinned::Writable);
+                common.end(key, if is_writable { Ok(Event::Writable) } else { Err(error) });
+            }
             (Wait::Readable, result) => drop(common.end(key, result.map(|_| Event::Readable))),
         }
     }
