@@ -330,7 +330,7 @@ impl Exchange {
     /// The response is complete. `is_clean`: no bytes follow it.
     fn finish(&mut self, tools: &mut Tools<'_>, is_clean: bool) {
         self.end_output(tools, true);
-        let is_idle = self.client.is_idle() && self.has_sent_all && is_clean;
+        let is_idle = self.client.is_idle() && self.asked.may_keep && self.has_sent_all && is_clean;
         if let Some(key) = self.link.take() {
             let has_left = tools.links.get_mut(key).is_some_and(|link| link.unsent() == 0);
             if is_idle && has_left {

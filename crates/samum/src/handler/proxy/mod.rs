@@ -242,3 +242,6 @@ pub(super) fn response<'a>(head: &Head<'_>, answer: &'a Answer) -> Response<'a> 
     let producer = OutputProducer { output: Rc::clone(output), wish: Rc::clone(wish) };
     Response::new(fields, Body::from(Part::Producer(Box::new(producer))))
 }
+
+#[cfg(test)]
+mod desync;

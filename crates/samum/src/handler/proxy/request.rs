@@ -10,6 +10,7 @@
 //! | version | HTTP/1.1 |
 //! | framing | `Content-Length`, or chunked, by what was parsed |
 //! | `Expect` | not at all: the session invites the body |
+//! | `Connection` | `close` if the method has no use for the body, so that a server that takes the body for another request has nothing to send its response to (RFC 9110 §9.3.1) |
 //! | fields of one connection | not at all (RFC 9110 §7.6.1), but for an `Upgrade` and for `TE: trailers` |
 //! | `Via` | continued |
 //! | `Forwarded`, `X-Forwarded-For`, `-Host`, `-Proto` | continued if the peer is a trusted proxy, else replaced; then other `X-Forwarded-*` and `X-Real-IP` are left out too |
@@ -58,10 +59,34 @@ pub(crate) fn refusal(head: &Head<'_>) -> Option<Status> {
         Method::Options if hops_left(head) == Some(0) => return Some(Status::NoContent),
         _ => {}
     }
+    if head.fields().any(|(name, _)| imitates_framing(name)) {
+        return Some(Status::BadRequest);
+    }
     let is_own =
         |hop: &&[u8]| hop.rsplit(|&byte| byte == b' ').next() == Some(crate::NAME.as_bytes());
     let hops = values(head, b"Via").flat_map(bytes::list).filter(is_own).count();
     if hops >= HOPS_MAX { Status::from_code(LOOP_DETECTED) } else { None }
+}
+
+/// Returns whether a field is nearly one of those that frame a message, so that some server may take it for
+/// that: `Transfer_Encoding`.
+pub(super) fn imitates_framing(name: &[u8]) -> bool {
+    let letters = || name.iter().filter(|byte| byte.is_ascii_alphabetic());
+    let is_nearly = |known: &[u8]| {
+        let known = known.iter().filter(|byte| byte.is_ascii_alphabetic());
+        letters().map(u8::to_ascii_lowercase).eq(known.map(u8::to_ascii_lowercase))
+    };
+    // The length says of most that they are not.
+    name.len() >= b"ContentLength".len()
+        && [Field::ContentLength, Field::TransferEncoding]
+            .iter()
+            .any(|field| is_nearly(field.name().as_bytes()) && Field::of_name(name) != Some(*field))
+}
+
+/// Returns whether the link is of no use for another request. A server that knows no body with these methods
+/// may take it for one (RFC 9110 §9.3.1, §9.3.2).
+pub(super) fn is_last(head: &Head<'_>) -> bool {
+    matches!(head.method, Method::Get | Method::Head) && framing(head) != Framing::None
 }
 
 /// The framing of the body of a request, by its head.
@@ -112,6 +137,7 @@ pub(crate) fn write(head: &Head<'_>, to: &mut Vec<u8>, how: &Forwarding<'_>) {
         .any(|(name, weight)| name.eq_ignore_ascii_case(b"trailers") && weight > 0);
     let connection = match &upgrade {
         Some(_) => ConnectionOption::Upgrade,
+        None if is_last(head) => ConnectionOption::Close,
         None if has_trailers => ConnectionOption::Te,
         None => ConnectionOption::Unsaid,
     };
@@ -284,4 +310,4 @@ fn lists<'a>(lines: impl Iterator<Item = &'a [u8]>, element: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -34,6 +34,8 @@ pub(crate) struct Asked {
     version: Version,
     /// The protocols for one of which the server was asked, if it was.
     upgrade: Option<Vec<u8>>,
+    /// True if the link may be kept for another request.
+    pub(super) may_keep: bool,
 }
 
 /// The meaning of a final response, or of one that switches protocols.
@@ -81,7 +83,11 @@ pub(crate) enum Target {
 impl Asked {
     /// The facts about a request with this head.
     pub(crate) fn of(head: &Head<'_>) -> Self {
-        Self { version: head.version, upgrade: request::upgrade(head) }
+        Self {
+            version: head.version,
+            upgrade: request::upgrade(head),
+            may_keep: !request::is_last(head),
+        }
     }
 }
 
@@ -122,6 +128,9 @@ pub(crate) fn read(response: &Response<'_>, asked: &Asked, now: i64) -> Result<M
         if is_chunked || length.is_some_and(|length| length > 0) {
             return Err(Fault { reason: "a 204 with a body" });
         }
+    }
+    if response.fields().any(|(name, _)| request::imitates_framing(name)) {
+        return Err(Fault { reason: "a field that imitates one of the framing" });
     }
     if (200..300).contains(&status.code())
         && let Some(to) = target(response)?
@@ -210,4 +219,4 @@ fn collected<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> FieldSec
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

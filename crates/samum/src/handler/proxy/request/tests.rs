@@ -5,7 +5,7 @@ use http1::Limits;
 use super::*;
 
 const PEER: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(192, 0, 2, 7));
-const HOW: Forwarding<'_> = Forwarding {
+pub(in super::super) const HOW: Forwarding<'_> = Forwarding {
     prefix: b"/",
     base: None,
     authority: b"server:9000",
@@ -80,7 +80,7 @@ fn fields_of_one_connection_end_here() {
         ("Connection: upgrade\r\n", &[]),
         ("Upgrade: websocket\r\n", &[]),
         // Two readers could take these for others.
-        ("Proxy: http://evil\r\nX_Real_IP: 1\r\nContent_Length: 5\r\nX.Y: 1\r\n", &[]),
+        ("Proxy: http://evil\r\nX_Real_IP: 1\r\nX.Y: 1\r\n", &[]),
         ("X-Real-IP: 1\r\nX-Forwarded-Port: 1\r\nx-forwarded-prefix: /\r\n", &[]),
     ] {
         let found = lines(&format!("GET / HTTP/1.1\r\nHost: h\r\n{received}"));
@@ -94,7 +94,12 @@ fn rfc9112_6_the_framing_is_that_of_the_parsed_body() {
     for (received, expected) in [
         ("GET / HTTP/1.1\r\nHost: h\r\n", &[][..]),
         ("GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n", &[]),
-        ("GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n", &["Content-Length: 5"]),
+        // RFC 9110 §9.3.1: some servers take this body for a request.
+        (
+            "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n",
+            &["Content-Length: 5", "Connection: close"],
+        ),
+        ("DELETE / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n", &["Content-Length: 5"]),
         ("POST / HTTP/1.1\r\nHost: h\r\n", &["Content-Length: 0"]),
         ("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 007\r\n", &["Content-Length: 7"]),
         (
@@ -246,6 +251,11 @@ fn some_requests_are_for_no_server() {
     assert_eq!(code(&with("BREW", "")), None);
     assert_eq!(code(&with("TRACE", "")), Some(405));
     assert_eq!(code("CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n"), Some(405));
+    // Some server may take these for what they are not.
+    for name in ["Content_Length", "transfer---encoding", "TransferEncoding", "Content.Length"] {
+        assert_eq!(code(&with("POST", &format!("{name}: 5\r\n"))), Some(400), "{name}");
+    }
+    assert_eq!(code(&with("POST", "Content-Length: 5\r\nX-Content-Length: 6\r\n")), None);
     // RFC 9110 §7.6.2
     assert_eq!(code(&with("OPTIONS", "Max-Forwards: 0\r\n")), Some(204));
     assert_eq!(code(&with("OPTIONS", "Max-Forwards: 1\r\n")), None);

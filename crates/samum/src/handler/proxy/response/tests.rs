@@ -6,7 +6,8 @@ use http1::write::{self, Wire};
 use super::*;
 
 const DATE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
-const PLAIN: Asked = Asked { version: Version::Http11, upgrade: None };
+pub(in super::super) const PLAIN: Asked =
+    Asked { version: Version::Http11, upgrade: None, may_keep: true };
 
 /// The meaning of a response to a request with this method.
 fn meaning(method: http::Method<'_>, received: &str, asked: &Asked) -> Result<Meaning, Fault> {
@@ -133,6 +134,7 @@ fn contradictions_are_faults() {
         "200 \r\nX-Accel-Redirect: /a b\r\n",
         "200 \r\nX-Sendfile: a\r\n",
         "200 \r\nX-Sendfile:\r\n",
+        "200 \r\nTransfer_Encoding: chunked\r\n",
         // Versions and lines, RFC 9112 §2.3, §4, §5
         "200 \r\nX : 1\r\n",
         "200 \r\n folded\r\n",
@@ -175,7 +177,7 @@ fn rfc9110_15_2_interim_responses_are_for_clients_that_know_them() {
     let hints = interim(&response, &PLAIN).expect("passed on");
     assert_eq!(hints.status.code(), 103);
     assert_eq!(hints.head().extra.as_bytes(), b"Link: </a.css>; rel=preload\r\n");
-    assert_eq!(interim(&response, &Asked { version: Version::Http10, upgrade: None }), None);
+    assert_eq!(interim(&response, &Asked { version: Version::Http10, ..PLAIN }), None);
 }
 
 #[test]
