@@ -85,11 +85,16 @@ impl Stream {
         self.files.abort(&mut self.queue, failure);
     }
 
-    /// The pieces that may be promised: those in memory, and after the first [`pump`](Self::pump) those
-    /// that its transport takes.
+    /// The pieces that may be promised: those in memory, unless [`set_takes`](Self::set_takes) has said
+    /// that the transport takes others.
     #[must_use]
     pub const fn takes(&self) -> Takes {
         self.takes
+    }
+
+    /// Says which pieces the transport takes.
+    pub const fn set_takes(&mut self, takes: Takes) {
+        self.takes = takes;
     }
 
     /// Bytes promised since the stream began.
@@ -196,9 +201,8 @@ impl Stream {
         transport: &mut impl Transport,
         owner: Owner,
     ) -> Progress {
-        let Self { queue, files, takes } = self;
-        *takes = transport.takes();
-        let mut cx = FillCx { ring, disk, owner, takes: *takes };
+        let Self { queue, files, .. } = self;
+        let mut cx = FillCx { ring, disk, owner, takes: transport.takes() };
         let mut budget = TURN_BYTES;
         let progress = loop {
             if transport.is_blocked() {

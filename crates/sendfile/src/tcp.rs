@@ -81,6 +81,12 @@ impl KernelTcp {
         self
     }
 
+    /// Returns whether the ring receives, or has not said that it has stopped.
+    #[must_use]
+    pub const fn is_receiving(&self) -> bool {
+        matches!(self.receiving, Receiving::Armed(_) | Receiving::Stopping)
+    }
+
     /// The socket.
     #[must_use]
     pub const fn socket(&self) -> &Fd {

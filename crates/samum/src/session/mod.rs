@@ -15,7 +15,7 @@
 mod http1;
 
 use ring::{Ring, Time};
-use sendfile::{Disk, Failure, Progress, ReadDone, Transport, Weight};
+use sendfile::{Disk, Failure, Progress, ReadDone, Takes, Transport, Weight};
 
 use crate::context::Context;
 use crate::handler::{AnswerSize, Consumer, Found, Response, Search};
@@ -254,6 +254,9 @@ pub trait Outgoing: Default + core::fmt::Debug {
         transport: &mut impl Transport,
         connection: u64,
     ) -> Progress;
+
+    /// Says which pieces the transport takes. By default all that is made is memory.
+    fn set_takes(&mut self, _takes: Takes) {}
 
     /// Takes a read that has ended.
     fn handle_read(&mut self, done: ReadDone);

@@ -1,4 +1,7 @@
 //! One connection to a server: it is made, it sends what its queue has, and it receives while that is wanted.
+//!
+//! What a server sends comes through the ring, in small buffers, or is *pulled* by direct calls to where it
+//! is wanted: long contents are.
 
 use std::io;
 use std::sync::Arc;
@@ -28,6 +31,21 @@ pub(crate) struct Link {
     queue: OutQ<Piece>,
     /// True if bytes of the server are wanted.
     receives: bool,
+    pulling: Pulling,
+    receive_token: Token,
+}
+
+/// Whether what the server sends is pulled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pulling {
+    /// The ring receives, when it is told to.
+    No,
+    /// The ring has been told to stop.
+    Stopping,
+    /// It can be tried.
+    Tried,
+    /// Nothing has come; the ring says when there is more.
+    Waiting(Key),
 }
 
 #[derive(Debug)]
@@ -58,6 +76,8 @@ pub(crate) enum LinkEvent {
     Connected,
     /// The server has sent these bytes.
     Received(RecvBuf),
+    /// More can be pulled.
+    Pullable,
     /// The server will send no more.
     Ended,
     /// The connection was not made, or is broken.
@@ -84,6 +104,8 @@ impl Link {
             state: State::Connecting(key),
             queue: OutQ::new(),
             receives: true,
+            pulling: Pulling::No,
+            receive_token: tokens.receive,
         }
     }
 
@@ -100,6 +122,10 @@ impl Link {
                 Some(LinkEvent::Connected)
             }
             Ok(Event::Received(bytes)) => Some(LinkEvent::Received(bytes)),
+            Ok(Event::Readable) => {
+                self.pulling = Pulling::Tried;
+                Some(LinkEvent::Pullable)
+            }
             Ok(Event::Eof) => {
                 self.transport()?.handle_end();
                 Some(LinkEvent::Ended)
@@ -110,11 +136,14 @@ impl Link {
             }
             Ok(event) => unreachable!("a link brought {event:?}"),
             Err(error) if error.raw_os_error() == Some(ECANCELED) => {
-                let receives = self.receives;
+                let (receives, pulling) = (self.receives, self.pulling);
                 let transport = self.transport()?;
                 transport.handle_receive_stopped();
                 transport.set_receiving(ring, receives);
-                None
+                (pulling == Pulling::Stopping).then(|| {
+                    self.pulling = Pulling::Tried;
+                    LinkEvent::Pullable
+                })
             }
             Err(error) => Some(LinkEvent::Failed(error)),
         }
@@ -163,9 +192,46 @@ impl Link {
         }
     }
 
-    /// Receives from now on, or no longer. What is on its way comes anyway.
+    /// Stops receiving through the ring: what comes from now on is [pulled](Self::pull), once the ring has
+    /// delivered the rest.
+    pub(crate) fn set_pulling(&mut self, ring: &mut Ring) {
+        self.receives = false;
+        if let State::Open(transport) = &mut self.state {
+            transport.set_receiving(ring, false);
+            let is_stopped = !transport.is_receiving();
+            self.pulling = if is_stopped { Pulling::Tried } else { Pulling::Stopping };
+        }
+    }
+
+    /// Receives by a direct call, after [`set_pulling`](Self::set_pulling). Returns nothing if nothing
+    /// has come: then it becomes [`LinkEvent::Pullable`].
+    pub(crate) fn pull<T>(
+        &mut self,
+        ring: &mut Ring,
+        receive: impl FnOnce(&Ring, &Fd) -> io::Result<T>,
+    ) -> Option<io::Result<T>> {
+        let (State::Open(transport), Pulling::Tried) = (&self.state, self.pulling) else {
+            return None;
+        };
+        match receive(ring, transport.socket()) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let op = Op::Readable(transport.socket().clone());
+                self.pulling = Pulling::Waiting(ring.submit(op, self.receive_token));
+                None
+            }
+            result => Some(result),
+        }
+    }
+
+    /// Returns whether it is pulled, and nothing has come.
+    pub(crate) const fn waits_for_more(&self) -> bool {
+        matches!(self.pulling, Pulling::Waiting(_) | Pulling::Stopping)
+    }
+
+    /// Receives through the ring from now on, or no longer. What is on its way comes anyway.
     pub(crate) fn set_receiving(&mut self, ring: &mut Ring, on: bool) {
         self.receives = on;
+        self.pulling = Pulling::No;
         if let State::Open(transport) = &mut self.state {
             transport.set_receiving(ring, on);
         }
@@ -180,6 +246,9 @@ impl Link {
 
     /// Cancels everything in flight.
     pub(super) fn close(&mut self, ring: &mut Ring) {
+        if let Pulling::Waiting(key) = self.pulling {
+            ring.cancel(key);
+        }
         match &mut self.state {
             State::Connecting(key) => ring.cancel(*key),
             State::Open(transport) => transport.close(ring),

@@ -359,7 +359,11 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         &mut self,
         tools: &mut Tools<'_, S, H>,
     ) -> Box<Work<S::Work, A>> {
-        self.work.take().or_else(|| tools.spare.0.pop()).unwrap_or_default()
+        self.work.take().unwrap_or_else(|| {
+            let mut work = tools.spare.0.pop().unwrap_or_default();
+            work.session.set_takes(self.transport.takes());
+            work
+        })
     }
 
     /// Does what the session said outside of [`proceed`](Self::proceed).

@@ -57,8 +57,8 @@ pub(in crate::handler) struct InputConsumer(pub(in crate::handler) Rc<RefCell<In
 pub(in crate::handler) struct Output {
     waiting: VecDeque<Piece>,
     pub(in crate::handler) bytes: u64,
-    /// The pieces that it may have, as far as its client is known to take them.
-    pub(in crate::handler) takes: Takes,
+    /// The pieces that the client takes; known once the producer has been asked.
+    pub(in crate::handler) takes: Option<Takes>,
     /// Bytes that are missing to the length that was promised.
     left: Option<u64>,
     end: Option<Produced>,
@@ -194,7 +194,7 @@ impl Output {
         Self {
             waiting: VecDeque::new(),
             bytes: 0,
-            takes: Takes::Memory,
+            takes: None,
             left: None,
             end: None,
             is_awaited: false,
@@ -259,7 +259,7 @@ impl Output {
 impl Producer for OutputProducer {
     fn poll(&mut self, room: u64, sink: &mut dyn BodySink) -> Produced {
         let mut output = self.output.borrow_mut();
-        output.takes = sink.takes();
+        output.takes = Some(sink.takes());
         let mut made = 0;
         while made < room
             && let Some(piece) = output.waiting.pop_front()
@@ -268,7 +268,8 @@ impl Producer for OutputProducer {
             output.bytes -= piece.len();
             sink.push(piece);
         }
-        if made > 0 {
+        // There is room again, of what was taken now or of what has been sent since.
+        if made > 0 || output.end.is_none() {
             self.wish.news.borrow_mut().touched.push(self.wish.key.get());
         }
         if !output.waiting.is_empty() {

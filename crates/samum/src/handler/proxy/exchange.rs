@@ -9,6 +9,8 @@
 //!                                           └─ fault, end, timeout: 502, 504; behind the head: cut off
 //! ```
 
+pub(super) mod pull;
+
 use core::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
@@ -19,7 +21,9 @@ use http::{Method, Status};
 use http1::client::{self, Eof, Event};
 use http1::{Framing, write};
 use ring::{Key, Time};
+use sendfile::Cyclic;
 
+use self::pull::Places;
 use super::request::{self, Forwarding};
 use super::response::{self, Asked, LIMITS, Meaning, Passed};
 use super::{Answer, Reached};
@@ -60,6 +64,10 @@ pub(super) struct Exchange {
     /// Bytes of the server that are not understood yet.
     unread: Vec<u8>,
     output: Rc<RefCell<Output>>,
+    /// True once the content is pulled past the ring.
+    is_pulled: bool,
+    /// The memory into which it is pulled, if it does not go through pipes.
+    buffer: Option<Cyclic>,
     stage: Stage,
     tries: u32,
     /// True once anything was received through the link.
@@ -90,6 +98,7 @@ pub(super) struct Tools<'a> {
     pub(super) answers: &'a mut VecDeque<(Ticket, Answer)>,
     pub(super) woken: &'a mut VecDeque<Ticket>,
     pub(super) lines: &'a mut Lines,
+    pub(super) places: &'a Places,
 }
 
 impl Exchange {
@@ -127,6 +136,8 @@ impl Exchange {
             client: client::Connection::new(),
             unread: Vec::new(),
             output: Rc::new(RefCell::new(Output::new())),
+            is_pulled: false,
+            buffer: None,
             stage: Stage::Connecting,
             tries: 0,
             has_heard: false,
@@ -185,7 +196,11 @@ impl Exchange {
     /// The client or the link has made room, or has something more.
     pub(super) fn handle_touched(&mut self, tools: &mut Tools<'_>) {
         self.send(tools);
-        self.receive_if_wanted(tools);
+        if self.is_pulled {
+            self.pull(tools);
+        } else {
+            self.receive_if_wanted(tools);
+        }
     }
 
     /// Gives the server what there is of the request.
@@ -236,7 +251,7 @@ impl Exchange {
     }
 
     fn is_full(&self) -> bool {
-        self.output.borrow().bytes as u64 >= self.upstream.rules.buffer
+        self.output.borrow().bytes >= self.upstream.rules.buffer
     }
 
     /// The server has sent this.
@@ -257,7 +272,8 @@ impl Exchange {
             if core::mem::take(&mut self.output.borrow_mut().is_awaited) {
                 tools.woken.push_back(self.ticket);
             }
-            if self.is_full() {
+            self.pull_if_long(tools);
+            if !self.is_pulled && self.is_full() {
                 self.receive_if_wanted(tools);
             }
         }
@@ -421,6 +437,9 @@ impl Exchange {
         let Some(link) = self.link.and_then(|link| tools.links.get_mut(link)) else { return false };
         if self.stage == Stage::Connecting || link.unsent() > 0 {
             return true;
+        }
+        if self.is_pulled {
+            return link.waits_for_more();
         }
         let owes_body = self.stage != Stage::Tunnel && !self.has_sent_all;
         !self.is_full() && !owes_body

@@ -24,6 +24,7 @@ use http::{Head, Method, ResponseHead, Status};
 use http1::Framing;
 use ring::{Completion, Key, Op, Slab};
 
+use self::exchange::pull::Places;
 use self::exchange::{Exchange, Tools};
 use self::request::Forwarding;
 use self::response::{HandOver, Passed};
@@ -55,6 +56,7 @@ pub(super) struct Proxy {
     /// The body of the request that is to be found next.
     body: Option<(Ticket, Rc<RefCell<Input>>)>,
     lines: Lines,
+    places: Places,
 }
 
 /// The answer to a request that was passed on.
@@ -90,6 +92,7 @@ impl Default for Proxy {
             ticks: false,
             body: None,
             lines: Lines::default(),
+            places: Places::default(),
         }
     }
 }
@@ -170,6 +173,7 @@ impl Proxy {
         self.step(shell, key, |exchange, tools| match event {
             LinkEvent::Connected => exchange.handle_connected(tools),
             LinkEvent::Received(bytes) => exchange.handle_received(tools, &bytes),
+            LinkEvent::Pullable => exchange.pull(tools),
             LinkEvent::Ended => exchange.handle_ended(tools),
             LinkEvent::Failed(error) => exchange.handle_failed(tools, &error),
             LinkEvent::Writable => exchange.handle_touched(tools),
@@ -217,10 +221,10 @@ impl Proxy {
         key: Key,
         step: impl FnOnce(&mut Exchange, &mut Tools<'_>),
     ) {
-        let Self { exchanges, links, answers, woken, lines, .. } = self;
+        let Self { exchanges, links, answers, woken, lines, places, .. } = self;
         // It may have ended since.
         let Some(exchange) = exchanges.get_mut(key) else { return };
-        step(exchange, &mut Tools { shell, links, answers, woken, lines });
+        step(exchange, &mut Tools { shell, links, answers, woken, lines, places });
         if exchange.is_over() {
             exchanges.remove(key);
         }

@@ -9,7 +9,7 @@ use http1::Framing;
 use http1::write::{self, ConnectionOption, Wire};
 use outq::{OutQ, Payload as _};
 use ring::{Ring, Time};
-use sendfile::{Disk, Failure, Owner, Piece, Progress, ReadDone, Stream, Transport, Weight};
+use sendfile::{Disk, Failure, Owner, Piece, Progress, ReadDone, Stream, Takes, Transport, Weight};
 
 use super::body::{BodyFraming, Form, Incoming, Producing, Sending, Sink};
 use crate::budget::Budget;
@@ -145,6 +145,11 @@ impl Outgoing for Work {
             self.waits_since = Some(ring.woke_at());
         }
         progress
+    }
+
+    #[inline]
+    fn set_takes(&mut self, takes: Takes) {
+        self.stream.set_takes(takes);
     }
 
     fn handle_read(&mut self, done: ReadDone) {
