@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::directive::{Directive, Encoding, Reference};
 use super::expression::{self, VALUE_BYTES_MAX, expand, is_name};
+use super::fault::Fault;
 use super::parser::{Part, Template};
 use super::timefmt;
 use super::variables::Facts;
@@ -64,25 +65,6 @@ pub(crate) enum Step {
     Include(Vec<u8>),
     /// The error message stands here.
     Fault(Fault),
-}
-
-/// The reason why an error message stands in a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// A directive cannot be understood, or there are too many.
-    Malformed,
-    /// A condition cannot be understood.
-    Condition,
-    /// An `elif`, `else` or `endif` without an `if`.
-    Unbalanced,
-    /// More than [`IF_DEPTH_MAX`] conditions within one another.
-    Depth,
-    /// A value has more than [`VALUE_BYTES_MAX`] bytes.
-    Value,
-    /// More than [`VARIABLES_MAX`] variables.
-    Variables,
-    /// A `file` that is not beside the page or below.
-    File,
 }
 
 impl Scope {
@@ -297,23 +279,6 @@ fn put_url(text: &[u8], out: &mut Vec<u8>) {
             out.push(*byte);
         } else {
             out.extend([b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-        }
-    }
-}
-
-impl Fault {
-    /// The fault as the operator is told.
-    pub(crate) const fn text(self) -> &'static str {
-        match self {
-            Self::Malformed => "a directive cannot be understood, or there are too many",
-            Self::Condition => "a condition cannot be understood",
-            Self::Unbalanced => "an elif, else or endif has no if",
-            Self::Depth => "there are too many conditions within one another",
-            Self::Value => "a value is too long",
-            Self::Variables => "there are too many variables",
-            Self::File => {
-                "an included file is not beside the page or below; use virtual for other paths"
-            }
         }
     }
 }

@@ -9,7 +9,7 @@
 //! An operand alone holds if it is not empty. `\$` and `\\` stand for the second character.
 
 use super::directive::is_quote;
-use super::evaluator::Fault;
+use super::fault::Fault;
 
 /// Bytes of a value, once the variables in it have been replaced.
 pub(crate) const VALUE_BYTES_MAX: usize = 4096;

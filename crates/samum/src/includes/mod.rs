@@ -25,11 +25,13 @@
 mod directive;
 mod evaluator;
 mod expression;
+mod fault;
 mod parser;
 mod timefmt;
 mod variables;
 
-pub(crate) use evaluator::{Evaluator, Fault, Scope, Step};
+pub(crate) use evaluator::{Evaluator, Scope, Step};
+pub(crate) use fault::Fault;
 pub(crate) use parser::{Parser, Template};
 pub(crate) use variables::Facts;
 
