@@ -558,7 +558,7 @@ fn nothing_follows_a_response_that_ends_with_the_connection() {
         let mut state = with(state(phase), [exchange(1, FOUND), refused()]);
         respond_to_the_end(&mut state);
         assert!(!state.0.is_open());
-        assert_eq!(waiting(&mut state.1), "producing 200 close", "{phase:?}");
+        assert_eq!(waiting(&mut state.1), "200 close", "{phase:?}");
     }
 }
 

@@ -435,6 +435,10 @@ impl Work {
             self.end_response(record, body_at);
         } else {
             self.push_parts(Sending { parts: body.into_iter(), framing, record, body_at });
+            // What there is of the body leaves with the head.
+            if self.producing.is_some() {
+                self.produce(cx.turn);
+            }
         }
         last
     }
