@@ -171,7 +171,9 @@ impl Admission {
         let needs = |route: &Route| {
             let limits = &route.limits;
             let has_limit = limits.connections.is_some() || limits.requests.is_some();
-            has_limit || route.access != Access::default()
+            // Other servers are told who asks.
+            let is_told = matches!(route.action, Action::Proxy(_));
+            has_limit || is_told || route.access != Access::default()
         };
         let limits: Option<Vec<u32>> =
             routes.clone().map(|route| route.limits.connections).collect();
