@@ -27,7 +27,7 @@ pub(crate) use self::link::{Link, LinkEvent};
 use crate::config::{self, GatewayRules, ServerAddress, ServerUrl};
 
 /// Links to one server that a worker keeps. Beyond it, the one that was kept for longest is closed.
-const KEPT_MAX: usize = 32;
+const KEPT_MAX: usize = 256;
 /// A link that was kept for this time is closed. Servers close theirs after 5 s (Node, Apache) to 75 s
 /// (nginx); a request that meets a closed one is tried again where that is safe.
 const KEPT_TIME_MAX: Duration = Duration::from_secs(30);
