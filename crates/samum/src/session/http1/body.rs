@@ -34,6 +34,8 @@ pub(super) enum Form {
 pub(super) struct Producing {
     pub(super) producer: Box<dyn Producer>,
     pub(super) body: Sending,
+    /// True until it is asked for the first time.
+    pub(super) is_new: bool,
 }
 
 /// A body on its way into the stream.

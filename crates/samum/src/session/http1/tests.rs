@@ -71,7 +71,7 @@ fn unsent((session, mut work): State) -> State {
 fn producing((session, mut work): State, producer: Made) -> State {
     let (parts, framing) = (crate::handler::Body::EMPTY.into_iter(), BodyFraming::Chunked);
     let body = Sending { parts, framing, record: None, body_at: 0 };
-    work.producing = Some(Producing { producer: Box::new(producer), body });
+    work.producing = Some(Producing { producer: Box::new(producer), body, is_new: false });
     (session, work)
 }
 
@@ -558,7 +558,7 @@ fn nothing_follows_a_response_that_ends_with_the_connection() {
         let mut state = with(state(phase), [exchange(1, FOUND), refused()]);
         respond_to_the_end(&mut state);
         assert!(!state.0.is_open());
-        assert_eq!(waiting(&mut state.1), "200 close", "{phase:?}");
+        assert_eq!(waiting(&mut state.1), "producing 200 close", "{phase:?}");
     }
 }
 

@@ -140,6 +140,13 @@ impl Outgoing for Work {
         if let Some(since) = self.waits_since.take() {
             self.note_wait(ring.woke_at().since(since));
         }
+        // What there is of its bytes leaves with the head. If something in front of it still has to be read,
+        // it must not fail: that would cut off what is in front, too.
+        if self.producing.as_mut().is_some_and(|producing| core::mem::take(&mut producing.is_new))
+            && self.stream.queue().unsent_ready() == self.unsent()
+        {
+            self.produce(self.produced.0);
+        }
         let progress = self.stream.pump(ring, disk, transport, Owner::of(connection));
         if progress == Progress::Waiting && !transport.is_blocked() && self.record().is_some() {
             self.waits_since = Some(ring.woke_at());
@@ -435,10 +442,6 @@ impl Work {
             self.end_response(record, body_at);
         } else {
             self.push_parts(Sending { parts: body.into_iter(), framing, record, body_at });
-            // What there is of the body leaves with the head.
-            if self.producing.is_some() {
-                self.produce(cx.turn);
-            }
         }
         last
     }
@@ -508,7 +511,7 @@ impl Work {
                     body.framing.end(&mut self.stream);
                 }
                 Part::Producer(producer) => {
-                    self.producing = Some(Producing { producer, body });
+                    self.producing = Some(Producing { producer, body, is_new: true });
                     return;
                 }
             }
@@ -521,7 +524,7 @@ impl Work {
 
     /// Has the producer make more of its bytes.
     pub(super) fn produce(&mut self, turn: u64) -> Produced {
-        let Some(Producing { mut producer, mut body }) = self.producing.take() else {
+        let Some(Producing { mut producer, mut body, .. }) = self.producing.take() else {
             return Produced::Ended;
         };
         let before = self.stream.promised();
@@ -535,12 +538,12 @@ impl Work {
         }
         match produced {
             Produced::More | Produced::Waiting => {
-                self.producing = Some(Producing { producer, body });
+                self.producing = Some(Producing { producer, body, is_new: false });
             }
             Produced::Ended => self.push_parts(body),
             Produced::Failed => {
                 self.stream.abort(Failure::Unfinished);
-                self.producing = Some(Producing { producer, body });
+                self.producing = Some(Producing { producer, body, is_new: false });
             }
         }
         produced
