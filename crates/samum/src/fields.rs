@@ -46,6 +46,8 @@ pub(crate) fn leave_out_content(head: &mut ResponseHead<'_>) {
 /// Removes a field, and sets it if there is a value.
 fn replace(head: &mut ResponseHead<'_>, name: &str, value: Option<&str>) {
     let bytes = || value.map(|value| Cow::Owned(value.as_bytes().to_vec()));
+    // A response of another server has all its fields there.
+    head.extra.remove(name.as_bytes());
     match name.to_ascii_lowercase().as_str() {
         "allow" => head.allow = bytes(),
         "cache-control" => head.cache_control = bytes(),
@@ -63,7 +65,6 @@ fn replace(head: &mut ResponseHead<'_>, name: &str, value: Option<&str>) {
                 "x-content-type-options" => head.nosniff = false,
                 _ => {}
             }
-            head.extra.remove(name.as_bytes());
             if let Some(value) = value {
                 head.extra.push(name.as_bytes(), value.as_bytes());
             }
@@ -137,6 +138,16 @@ mod tests {
             "x-own: 3",
         ];
         assert_eq!(written(&head), expected);
+    }
+
+    #[test]
+    fn the_fields_of_a_server_are_replaced() {
+        let mut head = ResponseHead::new(Status::Ok);
+        for name in ["server", "Set-Cookie", "set-cookie", "Cache-Control", "ETag", "ETag"] {
+            head.extra.push(name.as_bytes(), b"1");
+        }
+        apply(&rules(&["Server: 2", "Set-Cookie:", "cache-control: 2", "ETag:"]), &mut head);
+        assert_eq!(written(&head), ["Cache-Control: 2", "Server: 2"]);
     }
 
     #[test]

@@ -442,7 +442,11 @@ impl Router {
         let upstream = Arc::clone(upstream);
         let peer = request.origin.client_address(&shell.ring);
         let proxies = serving.snapshot.proxies();
-        let client = proxies.client_of(peer, request.head).unwrap_or(peer);
+        let Ok(client) = proxies.client_of(peer, request.head) else {
+            shell.cx.stats.forged_clients += 1;
+            let what = What::Refused(Refusal::Conflict);
+            return self.settle_refused(shell, request.ticket, (serving, place), what);
+        };
         let how = Forwarding {
             prefix,
             base: upstream.path().map(str::as_bytes),
@@ -607,7 +611,7 @@ impl Router {
                 files::response(cx, head, prefix, files.rules.policy, fields, content)
             }
             What::Program(answer) => cgi::response(head, answer),
-            What::Passed(answer) => proxy::response(head, answer),
+            What::Passed(answer) => proxy::response(answer),
             What::Directory(id) => files::redirect(head, serving.prefix(*id), b""),
             What::Moved(moved) => page::moved(ResponseHead {
                 location: Some((&moved.location[..]).into()),
@@ -751,7 +755,7 @@ fn of_program(answer: cgi::Answer) -> What {
 /// What the answer of a server comes to.
 fn of_proxy(answer: proxy::Answer) -> What {
     match answer {
-        proxy::Answer::Error(status) => What::Error(status),
+        proxy::Answer::Error(status) if !status.is_bodiless() => What::Error(status),
         answer => What::Passed(answer),
     }
 }

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{Head, Method, ResponseHead, Status};
+use http::{ResponseHead, Status};
 use http1::Framing;
 use ring::{Completion, Key, Op, Slab};
 
@@ -232,15 +232,18 @@ impl Proxy {
 }
 
 /// The response that an answer comes to.
-pub(super) fn response<'a>(head: &Head<'_>, answer: &'a Answer) -> Response<'a> {
+pub(super) fn response(answer: &Answer) -> Response<'_> {
     let reached = match answer {
+        Answer::Error(status) if status.is_bodiless() => return Response::bare(bare(*status)),
         Answer::Error(status) => return page::error(bare(*status)),
         Answer::Response(reached) => reached,
         Answer::HandOver(_) => unreachable!("the router has followed it"),
     };
     let Reached { passed, has_content, output, wish } = &**reached;
     let fields = ResponseHead { server: None, ..passed.head() };
-    if head.method == Method::Head || !has_content {
+    // Of a response to HEAD, too, the client is to know that the length is not known.
+    let has_unknown_length = passed.content_length.is_none() && !passed.status.is_bodiless();
+    if !has_content && !has_unknown_length {
         return Response::bare(fields);
     }
     let producer = OutputProducer { output: Rc::clone(output), wish: Rc::clone(wish) };
