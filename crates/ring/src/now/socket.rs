@@ -207,6 +207,12 @@ pub(crate) fn peer_name(socket: BorrowedFd<'_>) -> Option<SocketAddr> {
     rustix::net::getpeername(socket).ok()??.try_into().ok()
 }
 
+/// `connect(2)` with `AF_UNSPEC`: resets the connection and drops what it has queued.
+pub(crate) fn reset(socket: BorrowedFd<'_>) {
+    // ENOTCONN and the like: there is nothing to break.
+    let _ = rustix::net::connect_unspec(socket);
+}
+
 /// `shutdown(2)` for sending.
 pub(crate) fn shutdown(socket: BorrowedFd<'_>) {
     // ENOTCONN: the peer was faster.

@@ -213,6 +213,15 @@ impl Ring {
         }
     }
 
+    /// Breaks a connection at once: the peer is reset, and the kernel lets go of what was not sent
+    /// (`connect(2)` with `AF_UNSPEC`).
+    pub fn reset(&self, socket: &Fd) {
+        match self.world() {
+            Some(world) => world.reset(socket.raw()),
+            None => kernel::reset(socket.os()),
+        }
+    }
+
     /// `shutdown(2)` for sending: the peer sees the end of the stream.
     pub fn shutdown(&self, socket: &Fd) {
         match self.world() {

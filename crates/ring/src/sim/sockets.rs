@@ -166,6 +166,21 @@ impl World {
         Some(SocketAddr::from((Ipv4Addr::from(0x0a00_0000 | host), 49_152)))
     }
 
+    pub(crate) fn reset(&self, fd: i32) {
+        let mut state = self.state();
+        if let Ok(conn) = state.conn(fd) {
+            let one = &mut state.conns[conn];
+            one.output = Output::Reset;
+            one.input = Input::Reset;
+            one.outbox.clear();
+            let (reader, writer, notices) = (one.reader, one.writer, one.notices);
+            state.peer_reads(conn);
+            for waiter in [reader, writer, notices] {
+                state.look_soon(waiter);
+            }
+        }
+    }
+
     pub(crate) fn shutdown(&self, fd: i32) {
         let mut state = self.state();
         if let Ok(conn) = state.conn(fd)

@@ -24,6 +24,7 @@ on_every_driver!(
     a_socket_is_not_writable_because_its_peer_sends_no_more,
     sends_pieces_in_order,
     the_peer_sees_the_end_after_shutdown,
+    a_connection_is_broken_at_once,
     sends_a_file,
     a_receive_follows_a_readable,
     a_direct_receive_takes_what_has_come,
@@ -282,6 +283,17 @@ fn the_peer_sees_the_end_after_shutdown(s: &mut Stage) {
     peer.close();
     assert_eq!(s.received_bytes(recv, 6), b"thanks");
     s.eof(recv);
+}
+
+fn a_connection_is_broken_at_once(s: &mut Stage) {
+    let (socket, mut peer) = s.pair();
+    let recv = s.ring.submit(Op::Recv(socket.clone()), 0);
+    peer.stop_reading();
+    s.fill(&socket);
+    s.ring.reset(&socket);
+    assert!(s.ring.send(&socket, &[IoSlice::new(b"x")], false).is_err());
+    assert_eq!(s.ring.queued(&socket), 0, "nothing of it is left");
+    assert!(!s.next(recv).more);
 }
 
 fn sends_a_file(s: &mut Stage) {
