@@ -85,6 +85,14 @@ pub trait Payload {
         Weight { own: self.len(), shared: 0 }
     }
 
+    /// Returns whether the memory may be written again once the payload is dropped, as far as this is
+    /// its last owner. A transport that refers to the memory instead of copying it
+    /// [releases](OutQ::mark_released) such a payload when nothing refers to it any more, and any other
+    /// at once.
+    fn is_reusable(&self) -> bool {
+        true
+    }
+
     /// Cuts off the first `n` bytes and returns them; `self` keeps the rest. `n` is at least 1 and
     /// less than the length, so neither half is empty.
     ///

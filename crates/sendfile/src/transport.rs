@@ -3,7 +3,7 @@
 use core::num::NonZeroU64;
 
 use outq::{OutQ, Weight};
-use ring::Ring;
+use ring::{Notice, Ring};
 
 use crate::failure::Failure;
 use crate::payload::Piece;
@@ -71,6 +71,11 @@ pub trait Transport {
 
     /// The socket can take bytes again. Drain afterwards.
     fn handle_writable(&mut self);
+
+    /// The kernel has told of sent bytes ([`Event::Notice`](ring::Event::Notice)). May release bytes of
+    /// the queue: pump afterwards. By default nothing happens: a transport that did not ask is told
+    /// nothing.
+    fn handle_notice(&mut self, _queue: &mut OutQ<Piece>, _notice: Notice) {}
 
     /// Returns whether the socket was full when it was last tried, and has not said otherwise.
     fn is_blocked(&self) -> bool;

@@ -1,0 +1,293 @@
+//! Memory and files that are written again while a peer has not got what was sent from them: what goes
+//! wrong without knowing when they may be, and that it does not with a cyclic buffer.
+
+use core::time::Duration;
+use std::io::{ErrorKind, IoSlice, Read as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileExt as _;
+use std::sync::mpsc;
+use std::thread;
+
+use ring::sim::{Config, World};
+use ring::{Choice, Completion, Event, Fd, Op, Ring};
+use sendfile::{
+    CyclicPool, Disk, DiskConfig, KernelTcp, Owner, Piece, Progress, Stream, Transport as _,
+};
+
+const RECV: u64 = 1;
+const WRITABLE: u64 = 2;
+const NOTICE: u64 = 3;
+const SEEDS: u64 = 60;
+
+/// The byte at a position of a stream. Those of two passes through a buffer differ.
+fn value(at: u64) -> u8 {
+    at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]
+}
+
+fn bytes(range: core::ops::Range<u64>) -> Vec<u8> {
+    range.map(value).collect()
+}
+
+/// A connection over loopback.
+fn pair(ring: &Ring) -> (Fd, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (socket, _) = listener.accept().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    (ring.adopt_socket(socket.into()), peer)
+}
+
+fn on_both_drivers(test: impl Fn(Ring)) {
+    for choice in [Choice::Uring, Choice::Epoll] {
+        test(Ring::new(choice).unwrap());
+    }
+}
+
+fn receive(peer: &mut TcpStream, count: usize) -> Vec<u8> {
+    let mut received = vec![0; count];
+    peer.read_exact(&mut received).unwrap();
+    received
+}
+
+/// Sends until the socket is full; the number of bytes.
+fn fill(ring: &Ring, socket: &Fd) -> usize {
+    let mut total = 0;
+    loop {
+        match ring.send(socket, &[IoSlice::new(&[0; 16 * 1024])], false) {
+            Ok(count) => total += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return total,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_written_after_sendfile_changes_what_the_peer_gets() {
+    on_both_drivers(|ring| {
+        const BYTES: usize = 16 * 1024;
+        let (socket, mut peer) = pair(&ring);
+        let file = tempfile::tempfile().unwrap();
+        let sent = bytes(0..BYTES as u64);
+        file.write_all_at(&sent, 0).unwrap();
+        let source = ring.adopt_file(file.try_clone().unwrap().into());
+        assert_eq!(ring.sendfile(&socket, &source, 0, BYTES).unwrap(), BYTES);
+        file.write_all_at(&[0; BYTES], 0).unwrap();
+        let received = receive(&mut peer, BYTES);
+        assert_eq!(ring.queued(&socket), 0, "the peer has acknowledged all");
+        assert_ne!(received, sent, "the receiver shares the pages of the file");
+    });
+}
+
+#[test]
+fn memory_that_is_written_before_its_release_changes_what_the_peer_gets() {
+    on_both_drivers(|mut ring| {
+        let (socket, mut peer) = pair(&ring);
+        ring.allow_zero_copy(&socket).unwrap();
+        ring.submit(Op::Notices(socket.clone()), NOTICE);
+        // The peer's buffer is full, so the memory waits here. Half of ours is free again for it.
+        let before = fill(&ring, &socket);
+        let received = receive(&mut peer, before / 2);
+        assert_eq!(received.len(), before / 2);
+        let mut memory = bytes(0..16 * 1024);
+        let sent = loop {
+            match ring.send_zero_copy(&socket, &[IoSlice::new(&memory)], false) {
+                Ok(count) => break count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    ring.submit(Op::Writable(socket.clone()), WRITABLE);
+                    wait(&mut ring, Duration::from_secs(20));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
+        let original = memory[..sent].to_vec();
+        assert_eq!(ring.notice(&socket).released, 0, "the kernel refers to it");
+        memory.fill(0);
+        let received = receive(&mut peer, before - before / 2 + sent);
+        assert_ne!(received[received.len() - sent..], original);
+        while ring.notice(&socket).released == 0 {
+            wait(&mut ring, Duration::from_secs(20));
+        }
+    });
+}
+
+fn wait(ring: &mut Ring, at_most: Duration) -> Vec<Completion> {
+    let mut completions = Vec::new();
+    let until = ring.now() + at_most;
+    ring.wait(Some(until), &mut completions).unwrap();
+    completions
+}
+
+/// A stream that goes through a cyclic buffer to a peer.
+struct Flow {
+    ring: Ring,
+    disk: Disk,
+    stream: Stream,
+    transport: KernelTcp,
+    /// The bytes that were in flight when nothing more could be filled.
+    unreleased_max: u64,
+}
+
+impl Flow {
+    fn new(ring: Ring, socket: Fd, zero_copy: bool) -> Self {
+        let mut transport = KernelTcp::new(socket, RECV, WRITABLE);
+        if zero_copy {
+            transport = transport.with_zero_copy(&ring, NOTICE);
+        }
+        let disk = Disk::new(DiskConfig { token_base: 1 << 40, ..DiskConfig::default() }).unwrap();
+        Self { ring, disk, stream: Stream::new(), transport, unreleased_max: 0 }
+    }
+
+    fn pump(&mut self) -> Progress {
+        let Self { ring, disk, stream, transport, .. } = self;
+        let progress = stream.pump(ring, disk, transport, Owner::of(0));
+        let queue = stream.queue();
+        queue.check();
+        self.unreleased_max = self.unreleased_max.max(queue.sent() - queue.released());
+        progress
+    }
+
+    fn wait(&mut self, at_most: Duration) {
+        for completion in wait(&mut self.ring, at_most) {
+            match (completion.token, completion.result) {
+                (WRITABLE, _) => self.transport.handle_writable(),
+                (NOTICE, Ok(Event::Notice(notice))) => {
+                    self.transport.handle_notice(self.stream.queue(), notice);
+                }
+                (_, Err(error)) => assert_eq!(error.raw_os_error(), Some(125), "cancelled"),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Sends `total` bytes through a buffer of `size`; tells when it is blocked for the first time.
+    fn send(&mut self, total: u64, size: usize, receive_max: usize, mut blocked: impl FnMut()) {
+        let pool = CyclicPool::new(size as u64, 0);
+        let mut buffer = pool.take(size).unwrap();
+        let mut filled = 0;
+        loop {
+            while filled < total {
+                let left = usize::try_from(total - filled).unwrap();
+                let room = buffer.room();
+                let n = room.len().min(receive_max).min(left);
+                if n == 0 {
+                    break;
+                }
+                for (at, byte) in (filled..).zip(&mut room[..n]) {
+                    *byte = value(at);
+                }
+                filled += n as u64;
+                buffer.received(n);
+                self.stream.push(Piece::Cyclic(buffer.take(n)));
+                buffer.check();
+            }
+            let progress = self.pump();
+            match progress {
+                Progress::Drained if filled == total => break,
+                Progress::Drained | Progress::More => self.wait(Duration::ZERO),
+                Progress::Blocked => {
+                    blocked();
+                    self.wait(Duration::from_secs(20));
+                }
+                Progress::Waiting | Progress::Failed(_) => panic!("{progress:?}"),
+            }
+        }
+        assert_eq!(buffer.free(), size as u64);
+        assert!(pool.mapped() <= size as u64);
+    }
+}
+
+#[test]
+fn a_cyclic_buffer_is_written_again_only_when_the_kernel_is_done_with_it() {
+    const TOTAL: u64 = 24 << 20;
+    for zero_copy in [false, true] {
+        on_both_drivers(|ring| {
+            let (socket, mut peer) = pair(&ring);
+            let (go, gone) = mpsc::channel();
+            let reader = thread::spawn(move || {
+                // Slow at first, so that all buffers on the way are full.
+                gone.recv().unwrap();
+                receive(&mut peer, usize::try_from(TOTAL).unwrap())
+            });
+            let mut flow = Flow::new(ring, socket, zero_copy);
+            flow.send(TOTAL, 256 * 1024, 64 * 1024, || {
+                let _ = go.send(());
+            });
+            let received = reader.join().unwrap();
+            let wrong = received.iter().zip(0..).find(|(byte, at)| **byte != value(*at));
+            assert_eq!(wrong, None);
+            assert_eq!(flow.unreleased_max > 0, zero_copy, "a copy is released at once");
+        });
+    }
+}
+
+#[test]
+fn a_receiver_on_the_same_machine_is_sent_copies_soon() {
+    on_both_drivers(|ring| {
+        let (socket, mut peer) = pair(&ring);
+        let reader = thread::spawn(move || receive(&mut peer, 4 << 20));
+        let mut flow = Flow::new(ring, socket, true);
+        flow.send(2 << 20, 256 * 1024, 64 * 1024, || ());
+        assert!(flow.unreleased_max > 0);
+        flow.unreleased_max = 0;
+        let from = flow.stream.sent();
+        flow.send(2 << 20, 256 * 1024, 64 * 1024, || ());
+        assert_eq!(flow.stream.sent() - from, 2 << 20);
+        assert_eq!(flow.unreleased_max, 0, "its notices said that the kernel copies");
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn a_connection_that_is_closed_leaves_no_reference_to_its_memory() {
+    on_both_drivers(|ring| {
+        let (socket, mut peer) = pair(&ring);
+        let mut flow = Flow::new(ring, socket, true);
+        let mut buffer = CyclicPool::new(8 << 20, 0).take(8 << 20).unwrap();
+        buffer.room().fill(1);
+        buffer.received(8 << 20);
+        flow.stream.push(Piece::Cyclic(buffer.take(8 << 20)));
+        while flow.pump() != Progress::Blocked {}
+        assert_eq!(buffer.free(), 0);
+        // The response is given up; the memory gets something that is not for this peer.
+        flow.transport.close(&mut flow.ring);
+        flow.stream = Stream::new();
+        buffer.room().fill(2);
+        let mut received = Vec::new();
+        let end = peer.read_to_end(&mut received);
+        assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert!(received.iter().all(|byte| *byte == 1));
+    });
+}
+
+#[test]
+fn every_byte_is_released_whatever_the_peer_does() {
+    let mut late = 0;
+    for seed in 0..SEEDS {
+        let mut config = Config::new(seed);
+        config.send_buffer = 20_000 + usize::try_from(seed * 7919 % 400_000).unwrap();
+        config.copies = seed % 4 == 0;
+        config.faults.short_send = 0.2;
+        let world = World::new(config);
+        let mut ring = Ring::simulated(&world);
+        let listener = ring.sim_listener(&world);
+        let accept = ring.submit(Op::Accept(listener), 0);
+        let peer = world.connect();
+        let socket = loop {
+            let first = wait(&mut ring, Duration::from_secs(1)).pop();
+            if let Some(Ok(Event::Accepted(socket))) = first.map(|one| one.result) {
+                break socket;
+            }
+        };
+        ring.cancel(accept);
+        wait(&mut ring, Duration::from_secs(1));
+        peer.set_read_rate(Some(1_000_000 + seed * 1_000_000));
+        let mut flow = Flow::new(ring, socket, true);
+        flow.send(3_000_000, 200_000, 2000 + usize::try_from(seed * 1003).unwrap(), || ());
+        while peer.received_bytes() < 3_000_000 {
+            flow.wait(Duration::from_secs(1));
+        }
+        assert_eq!(peer.received(), bytes(0..3_000_000), "seed {seed}");
+        late += u64::from(flow.unreleased_max > 16 * 1024);
+    }
+    assert!(late > SEEDS / 2, "{late} of {SEEDS} streams had to wait");
+}
