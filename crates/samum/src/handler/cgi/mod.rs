@@ -36,7 +36,7 @@ use super::files::bare;
 use super::gateway::body::{
     HeaderSearch, Input, InputConsumer, News, Output, OutputProducer, Wish,
 };
-use super::gateway::lines::Lines;
+use super::gateway::lines::{Lines, Text};
 use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Ticket, page};
 use crate::programs::environment::{Circumstances, Environment};
 use crate::programs::process::{Process, is_hung_up};
@@ -54,8 +54,6 @@ const OUTPUT_BYTES_MAX: u64 = 64 * 1024;
 const COLLECTED_MAX: usize = 16;
 /// Reads of one output in one turn; the others' turns come first then.
 const READS_MAX: usize = 4;
-/// Bytes of a line of a program for the operator; the rest of a longer one is left out.
-const LINE_BYTES_MAX: usize = 512;
 
 /// The programs of a worker.
 #[derive(Debug, Default)]
@@ -149,8 +147,8 @@ struct Running {
     stdin: Option<Pipe>,
     stdout: Option<Pipe>,
     stderr: Option<Pipe>,
-    /// The beginning of a line on standard error.
-    line: Vec<u8>,
+    /// What comes on standard error.
+    text: Text,
 }
 
 /// A pipe, or another descriptor, that is waited for.
@@ -414,7 +412,7 @@ impl Program {
             stdin: pipes.stdin.map(pipe),
             stdout: pipes.stdout.map(pipe),
             stderr: pipes.stderr.map(pipe),
-            line: Vec::new(),
+            text: Text::default(),
         }));
     }
 
@@ -744,21 +742,11 @@ impl Running {
 
     /// Logs the lines that were read last, and the beginning of one if they are the last.
     fn log(&mut self, tools: &mut Tools<'_>, name: &str) {
-        for piece in tools.scratch.split_inclusive(|&byte| byte == b'\n') {
-            let (text, is_end) = match piece.strip_suffix(b"\n") {
-                Some(text) => (text, true),
-                None => (piece, false),
-            };
-            let room = LINE_BYTES_MAX - self.line.len();
-            self.line.extend_from_slice(&text[..text.len().min(room)]);
-            if is_end {
-                tools.lines.note(tools.shell, name, &String::from_utf8_lossy(&self.line));
-                self.line.clear();
-            }
-        }
-        if tools.scratch.is_empty() && !self.line.is_empty() {
-            tools.lines.note(tools.shell, name, &String::from_utf8_lossy(&self.line));
-            self.line.clear();
+        let Tools { shell, lines, scratch, .. } = tools;
+        let mut note = |line: &str| lines.note(shell, name, line);
+        self.text.push(scratch, &mut note);
+        if scratch.is_empty() {
+            self.text.end(note);
         }
     }
 
