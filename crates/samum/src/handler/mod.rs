@@ -1,6 +1,7 @@
 //! What requests are answered with: values that know no connection and no wire.
 
 pub(crate) mod cgi;
+mod fastcgi;
 pub(crate) mod files;
 mod gateway;
 pub(crate) mod listing;

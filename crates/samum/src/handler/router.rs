@@ -18,6 +18,7 @@ use super::files::{self, Files, bare};
 use super::gateway::body::Wish;
 use super::page::{self, ALLOW, ALLOW_REDIRECTED};
 use super::proxy::request::Forwarding;
+use super::proxy::wire::Wire;
 use super::proxy::{self, Proxy};
 use super::{AnswerSize, Consumer, Found, Handler, Request, Response, Ticket, metrics};
 use crate::config::{Action, Address};
@@ -455,7 +456,8 @@ impl Router {
             client,
             is_trusted: proxies.trusts(peer),
         };
-        match self.proxy.find(shell, request, &upstream, &how) {
+        let wire = Wire::http(request.head, &how);
+        match self.proxy.find(shell, request, &upstream, wire) {
             Found::Now(answer) => {
                 self.settle_refused(shell, request.ticket, (serving, place), of_proxy(answer))
             }

@@ -155,6 +155,11 @@ impl Environment {
         old.push(OsStr::from_bytes(value));
     }
 
+    /// The value of a variable.
+    pub(crate) fn value(&self, name: &str) -> Option<&OsStr> {
+        self.iter().find(|(other, _)| *other == name).map(|(_, value)| value)
+    }
+
     /// All variables.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         self.0.iter().map(|(name, value)| (&name[..], &value[..]))

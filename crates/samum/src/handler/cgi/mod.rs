@@ -15,7 +15,7 @@
 //! first, because a program must be told the length (RFC 3875 §4.1.2).
 
 mod life;
-mod response;
+pub(super) mod response;
 
 use core::cell::RefCell;
 use core::sync::atomic::{AtomicBool, Ordering};

@@ -17,9 +17,9 @@ use http::bytes::{self, QUERY, TOKEN, VALUE};
 use http::{FieldSection, Status};
 
 /// The most bytes that a header may have.
-pub(super) const HEADER_BYTES_MAX: usize = 16 * 1024;
+pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
 /// The most fields that a header may have.
-pub(super) const FIELDS_MAX: usize = 100;
+pub(crate) const FIELDS_MAX: usize = 100;
 
 /// Fields that the server writes itself.
 const OWN_FIELDS: [&[u8]; 2] = [b"Date", b"Server"];
@@ -28,7 +28,7 @@ const EXTENSION: &[u8] = b"X-CGI-";
 
 /// A parser of one header.
 #[derive(Debug, Default)]
-pub(super) struct Parser {
+pub(crate) struct Parser {
     /// The beginning of a line whose end has not come.
     line: Vec<u8>,
     /// Bytes of the header so far, `line` included.
@@ -43,7 +43,7 @@ pub(super) struct Parser {
 
 /// The meaning of a header.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     /// A response for the client.
     Document(Document),
     /// A path, perhaps with a query, on which the server answers instead.
@@ -52,29 +52,29 @@ pub(super) enum Reply {
 
 /// A response for the client.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Document {
+pub(crate) struct Document {
     /// The status; never an interim one.
-    pub(super) status: Status,
+    pub(crate) status: Status,
     /// `Content-Type`. Without one there is no content, whatever else the program puts out.
-    pub(super) content_type: Option<Vec<u8>>,
+    pub(crate) content_type: Option<Vec<u8>>,
     /// `Content-Length`
-    pub(super) content_length: Option<u64>,
+    pub(crate) content_length: Option<u64>,
     /// `Location`
-    pub(super) location: Option<Vec<u8>>,
+    pub(crate) location: Option<Vec<u8>>,
     /// All other fields that are passed on.
-    pub(super) fields: FieldSection<'static>,
+    pub(crate) fields: FieldSection<'static>,
 }
 
 /// A header that breaks a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(crate) struct Fault {
     /// A fragment of an English sentence for the log, such as "two Status fields".
-    pub(super) reason: &'static str,
+    pub(crate) reason: &'static str,
 }
 
 impl Document {
     /// Returns whether the output behind the header is content.
-    pub(super) fn has_content(&self) -> bool {
+    pub(crate) fn has_content(&self) -> bool {
         self.content_type.is_some() && !self.status.is_bodiless()
     }
 }
@@ -86,7 +86,7 @@ impl Parser {
     /// # Errors
     ///
     /// A [`Fault`] as soon as a line breaks a rule; what lines say together is judged at the end.
-    pub(super) fn handle_output(&mut self, output: &[u8]) -> Result<(usize, Option<Reply>), Fault> {
+    pub(crate) fn handle_output(&mut self, output: &[u8]) -> Result<(usize, Option<Reply>), Fault> {
         let mut at = 0;
         while let Some(length) = output[at..].iter().position(|&byte| byte == b'\n') {
             let end = at + length;

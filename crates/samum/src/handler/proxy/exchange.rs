@@ -4,7 +4,7 @@
 //!              (the link breaks before anything of a response has come, and it is safe: another try)
 //!                  ┌──────────────────────────────────────────────┐
 //!                  ▼                                              │
-//!   begin ──► connecting or kept link ──► Asking ──head──► Content ──end──► Over
+//!   begin ──► (Collecting) ──► connecting or kept link ──► Asking ──head──► Content ──end──► Over
 //!                                           │                 └──101──► Tunnel ──► Over
 //!                                           └─ fault, end, timeout: 502, 504; behind the head: cut off
 //! ```
@@ -18,23 +18,23 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use http::{Method, Status};
-use http1::client::{self, Eof, Event};
-use http1::{Framing, write};
 use ring::{Key, Time};
 use sendfile::Cyclic;
 
 use self::pull::Places;
-use super::request::{self, Forwarding};
-use super::response::{self, Asked, LIMITS, Meaning, Passed};
+use super::response::{Meaning, Passed};
+use super::wire::{Heard, Wire};
 use super::{Answer, Reached};
 use crate::handler::gateway::body::{Input, Output, Wish};
-use crate::handler::gateway::lines::Lines;
+use crate::handler::gateway::lines::{Lines, Text};
 use crate::handler::{Request, Ticket};
 use crate::shell::Shell;
-use crate::upstream::{Link, Links, Server, Upstream};
+use crate::upstream::{Links, Server, Upstream};
 
 /// Tries of one request.
 const TRIES_MAX: u32 = 3;
+/// Bytes of content that are received in vain for the end of a response, so that the link can be kept.
+const DROPPED_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a body that wait to be taken by a server; the client waits then.
 const UNSENT_BYTES_MAX: u64 = 64 * 1024;
 
@@ -47,20 +47,22 @@ pub(super) struct Exchange {
     server: Option<Arc<Server>>,
     link: Option<Key>,
     wish: Weak<Wish>,
-    asked: Asked,
-    /// The head of the request as it is sent.
-    head: Vec<u8>,
+    wire: Wire,
     is_head: bool,
     /// True if it may be sent again without harm (RFC 9110 §9.2.2).
     is_idempotent: bool,
-    framing: Framing,
     /// The body of the request, or what the client sends into a tunnel.
     input: Option<Rc<RefCell<Input>>>,
     /// True once bytes of the body were given to a link.
     has_sent_body: bool,
     /// True once the end of the body was, or if there is none.
     has_sent_all: bool,
-    client: client::Connection,
+    /// What the server says to the operator.
+    text: Text,
+    /// True once more has come than was announced.
+    is_over_length: bool,
+    /// Bytes of content that came when the client waited no more.
+    dropped_bytes: usize,
     /// Bytes of the server that are not understood yet.
     unread: Vec<u8>,
     output: Rc<RefCell<Output>>,
@@ -79,6 +81,8 @@ pub(super) struct Exchange {
 /// How far an exchange has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
+    /// The body is being collected.
+    Collecting,
     /// The connection is being made.
     Connecting,
     /// The head of the response has not come.
@@ -107,17 +111,14 @@ impl Exchange {
         request: &Request<'_>,
         upstream: &Arc<Upstream>,
         input: Option<Rc<RefCell<Input>>>,
-        how: &Forwarding<'_>,
+        wire: Wire,
     ) -> Self {
-        let head = request.head;
-        let method = &head.method;
+        let method = &request.head.method;
         let is_idempotent = matches!(
             method,
             Method::Get | Method::Head | Method::Options | Method::Put | Method::Delete
         );
-        let mut text = Vec::with_capacity(1024);
-        request::write(head, &mut text, how);
-        let framing = request::framing(head);
+        let has_sent_all = !wire.has_body();
         Self {
             ticket: request.ticket,
             key: Key::NONE,
@@ -125,15 +126,15 @@ impl Exchange {
             server: None,
             link: None,
             wish: Weak::new(),
-            asked: Asked::of(head),
-            head: text,
+            wire,
             is_head: *method == Method::Head,
             is_idempotent,
-            framing,
             input,
             has_sent_body: false,
-            has_sent_all: framing == Framing::None,
-            client: client::Connection::new(),
+            has_sent_all,
+            text: Text::default(),
+            is_over_length: false,
+            dropped_bytes: 0,
             unread: Vec::new(),
             output: Rc::new(RefCell::new(Output::new())),
             is_pulled: false,
@@ -155,9 +156,23 @@ impl Exchange {
         self.key = key;
         self.wish = Rc::downgrade(wish);
         if let Some(input) = &self.input {
-            input.borrow_mut().set_key(key);
+            let mut input = input.borrow_mut();
+            input.set_key(key);
+            if input.is_collected && input.length().is_none() {
+                self.stage = Stage::Collecting;
+                return;
+            }
         }
         self.attempt(tools, true);
+    }
+
+    /// Begins once the whole body has come, if its length must be told.
+    fn collect(&mut self, tools: &mut Tools<'_>) {
+        let length = self.input.as_ref().and_then(|input| input.borrow().length());
+        if let Some(length) = length {
+            self.wire.set_content_length(length);
+            self.attempt(tools, true);
+        }
     }
 
     /// Tries a server.
@@ -180,9 +195,7 @@ impl Exchange {
             tools.lines.note(tools.shell, &name, "its address is not known");
             return self.fail(tools, Status::BadGateway);
         };
-        link.push(self.head.clone());
-        self.client = client::Connection::new();
-        self.client.begin(if self.is_head { Method::Head } else { Method::Get });
+        link.push(self.wire.begin());
         self.send(tools);
     }
 
@@ -195,6 +208,9 @@ impl Exchange {
 
     /// The client or the link has made room, or has something more.
     pub(super) fn handle_touched(&mut self, tools: &mut Tools<'_>) {
+        if self.stage == Stage::Collecting {
+            return self.collect(tools);
+        }
         self.send(tools);
         if self.is_pulled {
             self.pull(tools);
@@ -211,16 +227,20 @@ impl Exchange {
         if let Some(input) = &self.input {
             let mut input = input.borrow_mut();
             let is_tunnel = self.stage == Stage::Tunnel;
-            let takes = is_tunnel || self.framing != Framing::None;
+            let takes = is_tunnel || self.wire.has_body();
             if takes && !self.has_sent_all && link.unsent() < UNSENT_BYTES_MAX {
                 let bytes = Vec::from(core::mem::take(&mut input.waiting));
                 taken = bytes.len();
                 self.has_sent_body |= taken > 0;
-                push_body(link, bytes, !is_tunnel && self.framing == Framing::Chunked);
+                if is_tunnel {
+                    link.push(bytes);
+                } else {
+                    self.wire.push_body(link, bytes);
+                }
                 if input.has_ended && !input.is_unwanted {
                     self.has_sent_all = true;
-                    if !is_tunnel && self.framing == Framing::Chunked {
-                        link.push(write::LAST_CHUNK.to_vec());
+                    if !is_tunnel {
+                        self.wire.push_body_end(link);
                     }
                 }
             }
@@ -287,39 +307,36 @@ impl Exchange {
                 self.output.borrow_mut().push(&bytes[at..]);
                 return bytes.len();
             }
-            let (taken, event) = self.client.handle_input(&bytes[at..], &LIMITS);
+            let (taken, heard) = self.wire.handle_input(&bytes[at..], tools.shell.cx.unix);
             at += taken;
-            match event {
-                Event::Partial | Event::Closed => break,
-                Event::Interim(_) => {}
-                Event::Response(response) => {
-                    match response::read(&response, &self.asked, tools.shell.cx.unix) {
-                        Ok(meaning) => self.answer(tools, meaning, response.framing),
-                        Err(fault) => self.blame(tools, fault.reason),
-                    }
-                    if self.stage == Stage::Content
-                        && response.framing == http1::response::Framing::None
-                    {
-                        self.finish(tools, bytes.len() == at);
+            match heard {
+                Heard::Partial => break,
+                Heard::Nothing => {}
+                Heard::Head { meaning, has_content, content } => {
+                    self.answer(tools, meaning, has_content);
+                    if self.stage == Stage::Content {
+                        if self.wire.ends_with_head(has_content) {
+                            self.finish(tools, bytes.len() == at);
+                        } else {
+                            self.take(tools, content);
+                        }
                     }
                 }
-                Event::Body(content) => {
-                    self.output.borrow_mut().push(content);
+                Heard::Content(content) => self.take(tools, content),
+                Heard::Text(text) => self.read_text(tools, text),
+                Heard::End => self.finish(tools, bytes.len() == at),
+                Heard::Overloaded => {
+                    self.note(tools, "it has too much to do");
+                    self.fail(tools, Status::ServiceUnavailable);
                 }
-                Event::BodyEnd => self.finish(tools, bytes.len() == at),
-                Event::Faulty(fault) => self.blame(tools, fault.reason),
+                Heard::Faulty(reason) => self.blame(tools, reason),
             }
         }
         at
     }
 
     /// The head of the response has come.
-    fn answer(
-        &mut self,
-        tools: &mut Tools<'_>,
-        meaning: Meaning,
-        framing: http1::response::Framing,
-    ) {
+    fn answer(&mut self, tools: &mut Tools<'_>, meaning: Meaning, has_content: bool) {
         let Some(wish) = self.wish.upgrade() else { return self.give_up(tools) };
         let reached = |passed: Passed, has_content: bool| {
             let output = Rc::clone(&self.output);
@@ -328,7 +345,14 @@ impl Exchange {
         let answer = match meaning {
             Meaning::Response(passed) => {
                 self.stage = Stage::Content;
-                reached(passed, framing != http1::response::Framing::None)
+                let mut output = self.output.borrow_mut();
+                if has_content && !self.is_head {
+                    output.promise(passed.content_length);
+                } else {
+                    output.drop_rest();
+                }
+                drop(output);
+                reached(passed, has_content)
             }
             Meaning::Tunnel(passed) => {
                 self.stage = Stage::Tunnel;
@@ -343,10 +367,28 @@ impl Exchange {
         tools.answers.push_back((self.ticket, answer));
     }
 
+    /// Takes content.
+    fn take(&mut self, tools: &mut Tools<'_>, content: &[u8]) {
+        if self.wish.strong_count() == 0 {
+            self.dropped_bytes += content.len();
+            if self.dropped_bytes > DROPPED_BYTES_MAX {
+                self.give_up(tools);
+            }
+            return;
+        }
+        let is_within = self.output.borrow_mut().push(content);
+        if !is_within && !core::mem::replace(&mut self.is_over_length, true) {
+            self.note(tools, "it sent more than its Content-Length; the rest is dropped");
+        }
+    }
+
     /// The response is complete. `is_clean`: no bytes follow it.
     fn finish(&mut self, tools: &mut Tools<'_>, is_clean: bool) {
-        self.end_output(tools, true);
-        let is_idle = self.client.is_idle() && self.asked.may_keep && self.has_sent_all && is_clean;
+        if !self.end_output(tools, true) {
+            tools.shell.cx.stats.proxy_failed += 1;
+            self.note(tools, "it sent less than its Content-Length; its response is cut off");
+        }
+        let is_idle = self.wire.is_idle() && self.has_sent_all && is_clean;
         if let Some(key) = self.link.take() {
             let has_left = tools.links.get_mut(key).is_some_and(|link| link.unsent() == 0);
             if is_idle && has_left {
@@ -355,6 +397,7 @@ impl Exchange {
                 tools.links.close(&mut tools.shell.ring, key);
             }
         }
+        self.end_text(tools);
         self.drop_input();
         self.stage = Stage::Over;
     }
@@ -364,11 +407,10 @@ impl Exchange {
         if self.stage == Stage::Tunnel {
             return self.finish(tools, false);
         }
-        match self.client.handle_eof(self.unread.len()) {
-            Eof::BodyEnd => self.finish(tools, false),
-            Eof::Clean | Eof::Unanswered | Eof::Truncated => {
-                self.handle_broken(tools, "the connection was closed");
-            }
+        if self.wire.handle_eof(self.unread.len()) {
+            self.finish(tools, false);
+        } else {
+            self.handle_broken(tools, "the connection was closed");
         }
     }
 
@@ -402,7 +444,7 @@ impl Exchange {
             Stage::Content | Stage::Tunnel => {
                 self.note(tools, &format!("{reason}; its response is cut off"));
             }
-            Stage::Connecting | Stage::Asking => self.note(tools, reason),
+            Stage::Collecting | Stage::Connecting | Stage::Asking => self.note(tools, reason),
             Stage::Over => return,
         }
         self.fail(tools, Status::BadGateway);
@@ -447,9 +489,26 @@ impl Exchange {
 
     /// The client waits no more, or has got what it wanted.
     pub(super) fn handle_left(&mut self, tools: &mut Tools<'_>) {
-        if matches!(self.stage, Stage::Connecting | Stage::Asking) {
-            let answer = Answer::Error(Status::ServiceUnavailable);
-            tools.answers.push_back((self.ticket, answer));
+        let is_begun = match self.stage {
+            Stage::Collecting | Stage::Connecting | Stage::Asking => {
+                let answer = Answer::Error(Status::ServiceUnavailable);
+                tools.answers.push_back((self.ticket, answer));
+                false
+            }
+            Stage::Content | Stage::Tunnel | Stage::Over => true,
+        };
+        let has_all = {
+            let output = self.output.borrow();
+            output.has_ended() || output.is_unwanted
+        };
+        // The end of the response is about to come, and then the link can be kept.
+        if is_begun && has_all && self.wire.keeps() {
+            return;
+        }
+        if let Some(link) = self.link.and_then(|link| tools.links.get_mut(link)) {
+            self.wire.push_abort(link);
+            // The link is closed anyway.
+            let _ = link.flush(&mut tools.shell.ring);
         }
         self.give_up(tools);
     }
@@ -457,26 +516,44 @@ impl Exchange {
     /// Answers with a page for this status, or cuts the response off.
     fn fail(&mut self, tools: &mut Tools<'_>, status: Status) {
         match self.stage {
-            Stage::Connecting | Stage::Asking => {
+            Stage::Collecting | Stage::Connecting | Stage::Asking => {
                 tools.answers.push_back((self.ticket, Answer::Error(status)));
             }
-            Stage::Content | Stage::Tunnel => self.end_output(tools, false),
+            Stage::Content | Stage::Tunnel => {
+                self.end_output(tools, false);
+            }
             Stage::Over => {}
         }
         self.give_up(tools);
     }
 
-    fn end_output(&self, tools: &mut Tools<'_>, is_whole: bool) {
+    /// Ends the content. Returns false if something of it is missing that is wanted.
+    fn end_output(&self, tools: &mut Tools<'_>, is_whole: bool) -> bool {
         let mut output = self.output.borrow_mut();
-        output.finish(is_whole);
+        let is_complete = output.finish(is_whole) || output.is_unwanted;
         if core::mem::take(&mut output.is_awaited) {
             tools.woken.push_back(self.ticket);
         }
+        is_complete
+    }
+
+    /// Logs what the server says to the operator.
+    fn read_text(&mut self, tools: &mut Tools<'_>, text: &[u8]) {
+        let Tools { shell, lines, .. } = tools;
+        let name = self.wire.name();
+        self.text.push(text, |line| lines.note(shell, &name, line));
+    }
+
+    fn end_text(&mut self, tools: &mut Tools<'_>) {
+        let Tools { shell, lines, .. } = tools;
+        let wire = &self.wire;
+        self.text.end(|line| lines.note(shell, &wire.name(), line));
     }
 
     /// Ends it here.
     fn give_up(&mut self, tools: &mut Tools<'_>) {
         self.close_link(tools);
+        self.end_text(tools);
         self.drop_input();
         self.stage = Stage::Over;
     }
@@ -497,21 +574,5 @@ impl Exchange {
     fn note(&self, tools: &mut Tools<'_>, text: &str) {
         let name = self.server.as_ref().map_or("a server", |server| &server.name);
         tools.lines.note(tools.shell, name, text);
-    }
-}
-
-/// Queues bytes of a body, as a chunk if it is sent in chunks.
-fn push_body(link: &mut Link, bytes: Vec<u8>, is_chunk: bool) {
-    if bytes.is_empty() {
-        return;
-    }
-    if is_chunk {
-        let mut head = Vec::with_capacity(18);
-        write::chunk_head(bytes.len() as u64, &mut head);
-        link.push(head);
-        link.push(bytes);
-        link.push(write::CHUNK_END.to_vec());
-    } else {
-        link.push(bytes);
     }
 }

@@ -7,12 +7,13 @@
 //! ```
 //!
 //! A [`Proxy`] has the exchanges of one worker, each of which is one request with the response to it.
-//! [`request`] writes the head that is sent, [`response`] says what a head that comes means, and [`exchange`]
-//! moves the bytes.
+//! [`request`] writes the head that is sent, [`response`] says what a head that comes means, [`wire`] knows the
+//! protocol of the server, and [`exchange`] moves the bytes.
 
 mod exchange;
 pub(super) mod request;
 pub(super) mod response;
+pub(super) mod wire;
 
 use core::cell::RefCell;
 use core::time::Duration;
@@ -26,8 +27,8 @@ use ring::{Completion, Key, Op, Slab};
 
 use self::exchange::pull::Places;
 use self::exchange::{Exchange, Tools};
-use self::request::Forwarding;
 use self::response::{HandOver, Passed};
+use self::wire::Wire;
 use super::files::bare;
 use super::gateway::body::{
     HeaderSearch, Input, InputConsumer, News, Output, OutputProducer, Wish,
@@ -116,7 +117,7 @@ impl Proxy {
         shell: &mut Shell,
         request: &Request<'_>,
         upstream: &Arc<Upstream>,
-        how: &Forwarding<'_>,
+        wire: Wire,
     ) -> Found<Answer> {
         let ticket = request.ticket;
         let input = self.body.take_if(|(of, _)| *of == ticket).map(|(_, input)| input);
@@ -131,7 +132,7 @@ impl Proxy {
             return Found::Now(Answer::Error(status));
         }
         shell.cx.stats.proxied += 1;
-        let exchange = Exchange::new(request, upstream, input, how);
+        let exchange = Exchange::new(request, upstream, input, wire);
         let key = self.exchanges.insert(exchange);
         let wish = Rc::new(Wish::new(key, Rc::clone(&self.news)));
         self.step(shell, key, |exchange, tools| exchange.begin(tools, key, &wish));

@@ -11,6 +11,7 @@ use http1::Limits;
 use http1::response::{Fault, Framing, Response};
 
 use super::request;
+use crate::handler::cgi::response::{Document, Reply};
 
 /// The most that a server may send. Heads are twice as long as those of requests, because servers set many
 /// cookies at once.
@@ -78,6 +79,9 @@ pub(crate) enum Target {
     Path(Vec<u8>),
     /// A path of the file system: `X-Sendfile`.
     File(Vec<u8>),
+    /// A path of the site, perhaps with a query, which is answered as if the client had asked for it: a local
+    /// redirect (RFC 3875 §6.2.2).
+    Local(Vec<u8>),
 }
 
 impl Asked {
@@ -132,13 +136,8 @@ pub(crate) fn read(response: &Response<'_>, asked: &Asked, now: i64) -> Result<M
     if response.fields().any(|(name, _)| request::imitates_framing(name)) {
         return Err(Fault { reason: "a field that imitates one of the framing" });
     }
-    if (200..300).contains(&status.code())
-        && let Some(to) = target(response)?
-    {
-        let is_kept =
-            |(name, _): &(&[u8], &[u8])| KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name));
-        let fields = collected(response.fields().end_to_end().filter(is_kept));
-        return Ok(Meaning::HandOver(HandOver { to, fields }));
+    if let Some(hand_over) = hand_over(status, response.fields())? {
+        return Ok(Meaning::HandOver(hand_over));
     }
     let mut passed = Passed {
         status,
@@ -153,8 +152,8 @@ pub(crate) fn read(response: &Response<'_>, asked: &Asked, now: i64) -> Result<M
         return Ok(Meaning::Response(passed));
     }
     let wanted = asked.upgrade.as_deref().unwrap_or_default();
-    let protocol =
-        single(response, b"Upgrade")?.ok_or(Fault { reason: "a 101 without a protocol" })?;
+    let protocol = single(response.fields(), b"Upgrade")?
+        .ok_or(Fault { reason: "a 101 without a protocol" })?;
     let is_wanted = |asked: &[u8]| asked.eq_ignore_ascii_case(protocol);
     if !bytes::list(wanted).any(is_wanted) {
         return Err(Fault { reason: "a 101 that the request has not asked for" });
@@ -163,10 +162,52 @@ pub(crate) fn read(response: &Response<'_>, asked: &Asked, now: i64) -> Result<M
     Ok(Meaning::Tunnel(passed))
 }
 
-/// The file to which a response hands its request over, if it does.
-fn target(response: &Response<'_>) -> Result<Option<Target>, Fault> {
-    let path = single(response, ACCEL_REDIRECT)?;
-    let file = single(response, SENDFILE)?;
+/// The meaning of the header of a script, and whether content follows.
+///
+/// # Errors
+///
+/// A [`Fault`] if two of its fields contradict each other.
+pub(crate) fn of_script(reply: Reply) -> Result<(Meaning, bool), Fault> {
+    let document = match reply {
+        Reply::Document(document) => document,
+        Reply::LocalRedirect(path) => {
+            let hand_over = HandOver { to: Target::Local(path), fields: FieldSection::EMPTY };
+            return Ok((Meaning::HandOver(hand_over), false));
+        }
+    };
+    let has_content = document.has_content();
+    let Document { status, content_type, content_length, location, fields } = document;
+    let own = [(&b"Content-Type"[..], content_type), (b"Location", location)];
+    let mut all = FieldSection::EMPTY;
+    all.push(b"Server", crate::NAME.as_bytes());
+    for (name, value) in own {
+        value.into_iter().for_each(|value| all.push(name, &value));
+    }
+    fields.fields().for_each(|(name, value)| all.push(name, value));
+    if let Some(hand_over) = hand_over(status, all.fields())? {
+        return Ok((Meaning::HandOver(hand_over), false));
+    }
+    let content_length = content_length.filter(|_| has_content);
+    let fields = passed_on(all.fields());
+    Ok((Meaning::Response(Passed { status, date: None, content_length, fields }), has_content))
+}
+
+/// The file to which a response with this status and these fields hands its request over, if it does.
+fn hand_over(status: Status, fields: Fields<'_>) -> Result<Option<HandOver>, Fault> {
+    let is_success = (200..300).contains(&status.code());
+    let Some(to) = (if is_success { target(fields.clone())? } else { None }) else {
+        return Ok(None);
+    };
+    let is_kept =
+        |(name, _): &(&[u8], &[u8])| KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name));
+    let fields = collected(fields.end_to_end().filter(is_kept));
+    Ok(Some(HandOver { to, fields }))
+}
+
+/// The file that the fields of a response name, if they do.
+fn target(fields: Fields<'_>) -> Result<Option<Target>, Fault> {
+    let path = single(fields.clone(), ACCEL_REDIRECT)?;
+    let file = single(fields, SENDFILE)?;
     match (path, file) {
         (None, None) => Ok(None),
         (Some(_), Some(_)) => Err(Fault { reason: "both X-Accel-Redirect and X-Sendfile" }),
@@ -191,9 +232,9 @@ fn date_of(response: &Response<'_>, now: i64) -> Option<i64> {
 }
 
 /// The value of a field on which it depends where the response comes from. There may be one.
-fn single<'a>(response: &Response<'a>, name: &[u8]) -> Result<Option<&'a [u8]>, Fault> {
-    let mut lines = response.lines(name);
-    let value = lines.next();
+fn single<'a>(fields: Fields<'a>, name: &[u8]) -> Result<Option<&'a [u8]>, Fault> {
+    let mut lines = fields.filter(|(found, _)| found.eq_ignore_ascii_case(name));
+    let value = lines.next().map(|(_, value)| value);
     match lines.next() {
         None => Ok(value),
         Some(_) => Err(Fault { reason: "a field twice that may be sent once" }),

@@ -51,7 +51,7 @@ enum Place<'a> {
 impl Exchange {
     /// Begins to pull the content if so much of it is missing that it is worthwhile.
     pub(super) fn pull_if_long(&mut self, tools: &mut Tools<'_>) {
-        let missing = self.client.content_left().unwrap_or(0);
+        let missing = self.wire.content_left().unwrap_or(0);
         if self.stage == Stage::Content
             && !self.is_pulled
             && missing >= PULLED_BYTES_MIN
@@ -77,7 +77,7 @@ impl Exchange {
     /// Pulls a piece, unless there is no room for one or nothing has come. No piece is the end of what the
     /// server sends.
     fn pull_piece(&mut self, tools: &mut Tools<'_>) -> Option<io::Result<Option<Piece>>> {
-        let left = usize::try_from(self.client.content_left()?).unwrap_or(usize::MAX);
+        let left = usize::try_from(self.wire.content_left()?).unwrap_or(usize::MAX);
         let key = self.link?;
         let place = self.place(tools, left)?;
         let link = tools.links.get_mut(key)?;
@@ -136,14 +136,14 @@ impl Exchange {
     /// Passes a piece of the content on to the client.
     fn pass(&mut self, tools: &mut Tools<'_>, piece: Piece) {
         self.since = tools.shell.cx.now;
-        self.client.pass(piece.len());
+        self.wire.pass(piece.len());
         let mut output = self.output.borrow_mut();
         output.push_piece(piece);
         if core::mem::take(&mut output.is_awaited) {
             tools.woken.push_back(self.ticket);
         }
         drop(output);
-        if self.client.content_left() == Some(0) {
+        if self.wire.content_left() == Some(0) {
             self.understand(tools, &[]);
         }
     }

@@ -1,0 +1,247 @@
+//! The protocol that is spoken with a server: HTTP/1.1 or FastCGI.
+
+use http::{Head, Method};
+use http1::client::{self, Event};
+use http1::{Framing, write};
+
+use super::request::{self, Forwarding};
+use super::response::{self, Asked, LIMITS, Meaning};
+use crate::handler::fastcgi::{self, Script};
+use crate::programs::environment::Environment;
+use crate::upstream::Link;
+
+/// One request in the protocol of its server, and the reader of the response.
+#[derive(Debug)]
+pub(in crate::handler) struct Wire {
+    framing: Framing,
+    protocol: Protocol,
+}
+
+/// A protocol, and what it keeps of a request.
+#[derive(Debug)]
+enum Protocol {
+    Http(Box<Http>),
+    Fastcgi(Box<Script>),
+}
+
+#[derive(Debug)]
+struct Http {
+    /// The head of the request as it is sent.
+    head: Vec<u8>,
+    is_head: bool,
+    asked: Asked,
+    client: client::Connection,
+}
+
+/// What the server has sent.
+#[derive(Debug)]
+pub(super) enum Heard<'a> {
+    /// Nothing that is complete. More bytes are needed.
+    Partial,
+    /// Something that is of no interest.
+    Nothing,
+    /// The head of the response, with the first bytes of the content.
+    Head { meaning: Meaning, has_content: bool, content: &'a [u8] },
+    /// More of the content.
+    Content(&'a [u8]),
+    /// More of a text for the operator.
+    Text(&'a [u8]),
+    /// The end of the response.
+    End,
+    /// The server has too much to do, and has done nothing for the request.
+    Overloaded,
+    /// The server has failed, for this reason.
+    Faulty(&'static str),
+}
+
+impl Wire {
+    /// A request as it is sent to a server that speaks HTTP.
+    pub(in crate::handler) fn http(head: &Head<'_>, how: &Forwarding<'_>) -> Self {
+        let mut text = Vec::with_capacity(1024);
+        request::write(head, &mut text, how);
+        let protocol = Protocol::Http(Box::new(Http {
+            head: text,
+            is_head: head.method == Method::Head,
+            asked: Asked::of(head),
+            client: client::Connection::new(),
+        }));
+        Self { framing: request::framing(head), protocol }
+    }
+
+    /// A request for a script of a FastCGI application. If `keeps`, it leaves the connection open.
+    #[expect(dead_code, reason = "no route has scripts yet")]
+    pub(in crate::handler) fn fastcgi(
+        head: &Head<'_>,
+        environment: Environment,
+        keeps: bool,
+    ) -> Self {
+        let framing = request::framing(head);
+        let script = Script::new(environment, framing != Framing::None, keeps);
+        Self { framing, protocol: Protocol::Fastcgi(Box::new(script)) }
+    }
+
+    /// Returns whether a body is sent.
+    pub(super) fn has_body(&self) -> bool {
+        self.framing != Framing::None
+    }
+
+    /// Says how long the body is, if that was not known before and is of interest.
+    pub(super) fn set_content_length(&mut self, length: u64) {
+        if let Protocol::Fastcgi(script) = &mut self.protocol {
+            script.set_content_length(length);
+        }
+    }
+
+    /// Begins to ask; returns what is sent before the body.
+    pub(super) fn begin(&mut self) -> Vec<u8> {
+        match &mut self.protocol {
+            Protocol::Http(http) => {
+                http.client = client::Connection::new();
+                http.client.begin(if http.is_head { Method::Head } else { Method::Get });
+                http.head.clone()
+            }
+            Protocol::Fastcgi(script) => script.begin(),
+        }
+    }
+
+    /// Queues bytes of the body.
+    pub(super) fn push_body(&self, link: &mut Link, bytes: Vec<u8>) {
+        if bytes.is_empty() {
+            return;
+        }
+        match (&self.protocol, self.framing) {
+            (Protocol::Fastcgi(_), _) => link.push(fastcgi::body(&bytes)),
+            (Protocol::Http(_), Framing::Chunked) => {
+                let mut head = Vec::with_capacity(18);
+                write::chunk_head(bytes.len() as u64, &mut head);
+                link.push(head);
+                link.push(bytes);
+                link.push(write::CHUNK_END.to_vec());
+            }
+            (Protocol::Http(_), Framing::None | Framing::Length(_)) => link.push(bytes),
+        }
+    }
+
+    /// Queues the end of the body.
+    pub(super) fn push_body_end(&self, link: &mut Link) {
+        match (&self.protocol, self.framing) {
+            (Protocol::Fastcgi(_), _) => link.push(fastcgi::body_end()),
+            (Protocol::Http(_), Framing::Chunked) => link.push(write::LAST_CHUNK.to_vec()),
+            (Protocol::Http(_), Framing::None | Framing::Length(_)) => {}
+        }
+    }
+
+    /// Queues the request that the response be ended, if the protocol has one.
+    pub(super) fn push_abort(&self, link: &mut Link) {
+        if let Protocol::Fastcgi(_) = self.protocol {
+            link.push(fastcgi::abort());
+        }
+    }
+
+    /// Takes what was received and not consumed; returns how much of it is consumed, and what it means.
+    /// `now` is in Unix seconds.
+    pub(super) fn handle_input<'a>(&mut self, input: &'a [u8], now: i64) -> (usize, Heard<'a>) {
+        match &mut self.protocol {
+            Protocol::Http(http) => http.handle_input(input, now),
+            Protocol::Fastcgi(script) => {
+                let (len, heard) = script.handle_input(input);
+                (len, heard.into())
+            }
+        }
+    }
+
+    /// The bytes of content that follow each other without anything between them, as far as it is known. They
+    /// may be received past the wire.
+    pub(super) const fn content_left(&self) -> Option<u64> {
+        match &self.protocol {
+            Protocol::Http(http) => http.client.content_left(),
+            Protocol::Fastcgi(_) => None,
+        }
+    }
+
+    /// So many bytes of content were received past the wire.
+    pub(super) fn pass(&mut self, bytes: u64) {
+        match &mut self.protocol {
+            Protocol::Http(http) => http.client.pass(bytes),
+            Protocol::Fastcgi(_) => unreachable!("it says of no content that it may be"),
+        }
+    }
+
+    /// Takes the end of the connection, with so many bytes that were not consumed. Returns whether that is
+    /// the end of the response.
+    pub(super) fn handle_eof(&mut self, leftover: usize) -> bool {
+        match &mut self.protocol {
+            Protocol::Http(http) => http.client.handle_eof(leftover) == client::Eof::BodyEnd,
+            // It has an end of its own.
+            Protocol::Fastcgi(_) => false,
+        }
+    }
+
+    /// Returns whether the response ends with its head.
+    pub(super) const fn ends_with_head(&self, has_content: bool) -> bool {
+        match &self.protocol {
+            Protocol::Http(_) => !has_content,
+            Protocol::Fastcgi(_) => false,
+        }
+    }
+
+    /// Returns whether the link may be kept though the client does not wait for the end of the response.
+    pub(super) fn keeps(&self) -> bool {
+        matches!(&self.protocol, Protocol::Fastcgi(script) if script.keeps())
+    }
+
+    /// The name of the request for the operator.
+    pub(super) fn name(&self) -> String {
+        match &self.protocol {
+            Protocol::Http(_) => String::new(),
+            Protocol::Fastcgi(script) => script.name(),
+        }
+    }
+
+    /// Returns whether the connection may take another request, if all of this one was sent.
+    pub(super) fn is_idle(&self) -> bool {
+        match &self.protocol {
+            Protocol::Http(http) => http.client.is_idle() && http.asked.may_keep,
+            Protocol::Fastcgi(script) => script.is_idle(),
+        }
+    }
+}
+
+impl Http {
+    fn handle_input<'a>(&mut self, input: &'a [u8], now: i64) -> (usize, Heard<'a>) {
+        let (len, event) = self.client.handle_input(input, &LIMITS);
+        let heard = match event {
+            Event::Partial | Event::Closed => Heard::Partial,
+            Event::Interim(_) => Heard::Nothing,
+            Event::Response(response) => match response::read(&response, &self.asked, now) {
+                Ok(meaning) => {
+                    let has_content = response.framing != http1::response::Framing::None;
+                    Heard::Head { meaning, has_content, content: &[] }
+                }
+                Err(fault) => Heard::Faulty(fault.reason),
+            },
+            Event::Body(content) => Heard::Content(content),
+            Event::BodyEnd => Heard::End,
+            Event::Faulty(fault) => Heard::Faulty(fault.reason),
+        };
+        (len, heard)
+    }
+}
+
+impl<'a> From<fastcgi::Heard<'a>> for Heard<'a> {
+    fn from(heard: fastcgi::Heard<'a>) -> Self {
+        match heard {
+            fastcgi::Heard::Partial => Self::Partial,
+            fastcgi::Heard::Nothing => Self::Nothing,
+            fastcgi::Heard::Header(reply, content) => match response::of_script(reply) {
+                Ok((meaning, has_content)) => Self::Head { meaning, has_content, content },
+                Err(fault) => Self::Faulty(fault.reason),
+            },
+            fastcgi::Heard::Content(content) => Self::Content(content),
+            fastcgi::Heard::Errors(text) => Self::Text(text),
+            fastcgi::Heard::End => Self::End,
+            fastcgi::Heard::Overloaded => Self::Overloaded,
+            fastcgi::Heard::Faulty(reason) => Self::Faulty(reason),
+        }
+    }
+}
