@@ -37,8 +37,7 @@ pub fn test(league: &Rc<League>) -> Test {
 fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let size = if league.quick { BYTES / 16 } else { BYTES };
     let site = Site::new(league.root.as_deref())?;
-    // A proxy may keep all of it in temporary files.
-    site.has_room_for(size.saturating_mul(league.clients as u64 + 1))?;
+    site.has_room_for(size + ROOM)?;
     let files = vec![site.file("warm", 1024)?, site.file("large", size)?];
     let stage = Stage::new(league, &site, &files)?;
     let mut rounds = Rounds::default();
@@ -133,8 +132,11 @@ fn hold(
     let clients = SlowReaders::start(plan, RATE)?;
     let start = Instant::now();
     let (mut memory, mut files, mut sockets) = (idle, 0, 0);
-    while start.elapsed() < LENGTHS * league.length && !recorder.is_stopped() {
+    let mut has_room = true;
+    while start.elapsed() < LENGTHS * league.length && has_room && !recorder.is_stopped() {
         thread::sleep(SAMPLE);
+        // A proxy may put all that its clients download into temporary files.
+        has_room = stage.site.has_room_for(ROOM).is_ok();
         memory = memory.max(server.memory());
         files = files.max(server.temporary_files());
         sockets = sockets.max(socket_memory());
@@ -147,6 +149,9 @@ fn hold(
         .then(|| format!("clients received {:.0} % of what they could", 100.0 * sent / wanted));
     if reconnects > 0 {
         remark = Some(format!("{reconnects} connections ended"));
+    }
+    if !has_room {
+        remark = Some("ended early: the disk was nearly full".to_owned());
     }
     let figures = [
         (MEMORY, Unit::Bytes, float(memory - idle)),
@@ -176,6 +181,9 @@ const CPU: &str = "CPU per GiB";
 
 /// Of the file that clients download.
 const BYTES: u64 = 256 << 20;
+
+/// Bytes of the disk that must be free.
+const ROOM: u64 = 4 << 30;
 
 /// Bytes per second that each client receives.
 const RATE: u64 = 1 << 20;
