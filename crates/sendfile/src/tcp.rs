@@ -49,13 +49,20 @@ pub struct KernelTcp {
     /// Some exactly while the ring waits for the socket to take bytes, because it was full or was sent
     /// what its rate allows.
     writable: Option<Key>,
-    /// Some exactly while the socket is sent bytes at a rate.
-    rate: Option<Box<Rate>>,
+    /// The things that few sockets have: an idle connection is to stay small.
+    rare: Option<Box<Rare>>,
     /// True if the socket has been told to send whole packets only.
     corked: bool,
     takes: Takes,
+}
+
+/// The things that few sockets have.
+#[derive(Debug, Default)]
+struct Rare {
+    /// Some exactly while the socket is sent bytes at a rate.
+    rate: Option<Rate>,
     /// Some exactly if memory may be sent without a copy.
-    zero_copy: Option<Box<ZeroCopy>>,
+    zero_copy: Option<ZeroCopy>,
 }
 
 /// The sends without a copy.
@@ -71,6 +78,10 @@ struct ZeroCopy {
     held: VecDeque<u64>,
     /// The number of sends before these.
     released: u64,
+}
+
+fn zero_copy_of(rare: &mut Option<Box<Rare>>) -> Option<&mut ZeroCopy> {
+    rare.as_deref_mut()?.zero_copy.as_mut()
 }
 
 impl ZeroCopy {
@@ -116,10 +127,9 @@ impl KernelTcp {
             writable_token,
             receiving: Receiving::Stopped,
             writable: None,
-            rate: None,
+            rare: None,
             corked: false,
             takes: Takes::Files,
-            zero_copy: None,
         }
     }
 
@@ -131,13 +141,13 @@ impl KernelTcp {
     #[must_use]
     pub fn with_zero_copy(mut self, ring: &Ring, notice_token: Token) -> Self {
         if ring.allow_zero_copy(&self.socket).is_ok() {
-            self.zero_copy = Some(Box::new(ZeroCopy {
+            self.rare().zero_copy = Some(ZeroCopy {
                 token: notice_token,
                 notices: None,
                 is_on: true,
                 held: VecDeque::new(),
                 released: 0,
-            }));
+            });
         }
         self
     }
@@ -219,7 +229,7 @@ impl KernelTcp {
             }
         }
         let (pieces, more) = (&pieces[..count], budget - room < left);
-        if let Some(zero_copy) = self.zero_copy.as_deref_mut()
+        if let Some(zero_copy) = zero_copy_of(&mut self.rare)
             && zero_copy.is_on
             && budget - room >= ZERO_COPY_BYTES_MIN
         {
@@ -246,7 +256,7 @@ impl KernelTcp {
     /// The part of a budget that the rate allows now; `None` if it allows nothing, and a timer runs.
     #[inline]
     fn allowed(&mut self, ring: &mut Ring, budget: u64) -> Option<u64> {
-        match &mut self.rate {
+        match self.rare.as_mut().and_then(|rare| rare.rate.as_mut()) {
             None => Some(budget),
             Some(rate) => {
                 let Some(slices) = &mut rate.slices else { return Some(budget) };
@@ -259,6 +269,10 @@ impl KernelTcp {
                 }
             }
         }
+    }
+
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
     }
 
     fn uncork(&mut self, ring: &Ring) {
@@ -274,7 +288,7 @@ impl Transport for KernelTcp {
     }
 
     fn drain(&mut self, ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained {
-        if let Some(zero_copy) = self.zero_copy.as_deref_mut()
+        if let Some(zero_copy) = zero_copy_of(&mut self.rare)
             && !zero_copy.held.is_empty()
         {
             zero_copy.release(queue, ring.notice(&self.socket));
@@ -299,11 +313,15 @@ impl Transport for KernelTcp {
                 Ok(sent) => {
                     let sent = sent as u64;
                     *budget -= sent;
-                    if let Some(Rate { slices: Some(slices), .. }) = self.rate.as_deref_mut() {
+                    if let Some(rare) = &mut self.rare
+                        && let Some(Rate { slices: Some(slices), .. }) = &mut rare.rate
+                    {
                         slices.spend(sent);
                     }
                     queue.mark_sent(sent);
-                    if self.zero_copy.as_ref().is_none_or(|zero_copy| zero_copy.held.is_empty()) {
+                    if zero_copy_of(&mut self.rare)
+                        .is_none_or(|zero_copy| zero_copy.held.is_empty())
+                    {
                         queue.mark_released(sent);
                     }
                 }
@@ -337,7 +355,7 @@ impl Transport for KernelTcp {
     }
 
     fn handle_notice(&mut self, queue: &mut OutQ<Piece>, notice: Notice) {
-        if let Some(zero_copy) = self.zero_copy.as_deref_mut() {
+        if let Some(zero_copy) = zero_copy_of(&mut self.rare) {
             zero_copy.release(queue, notice);
         }
     }
@@ -353,13 +371,14 @@ impl Transport for KernelTcp {
     }
 
     fn set_rate(&mut self, ring: &Ring, bytes_per_second: Option<NonZeroU64>) {
-        if self.rate.as_ref().map(|rate| rate.bytes_per_second) == bytes_per_second {
+        let rate = self.rare.as_ref().and_then(|rare| rare.rate.as_ref());
+        if rate.map(|rate| rate.bytes_per_second) == bytes_per_second {
             return;
         }
         let is_paced = ring.set_rate(&self.socket, bytes_per_second);
-        self.rate = bytes_per_second.map(|bytes_per_second| {
+        self.rare().rate = bytes_per_second.map(|bytes_per_second| {
             let slices = (!is_paced).then(|| Slices::new(bytes_per_second, ring.now()));
-            Box::new(Rate { bytes_per_second, slices })
+            Rate { bytes_per_second, slices }
         });
     }
 
@@ -402,7 +421,8 @@ impl Transport for KernelTcp {
         if let Some(key) = self.writable {
             ring.cancel(key);
         }
-        let Some(zero_copy) = self.zero_copy.take() else { return };
+        let zero_copy = self.rare.as_mut().and_then(|rare| rare.zero_copy.take());
+        let Some(zero_copy) = zero_copy else { return };
         if let Some(key) = zero_copy.notices {
             ring.cancel(key);
         }
