@@ -68,7 +68,8 @@ enum samum_event {
     SAMUM_OPENED = 4,   /* samum_open: `name` is a file of `bytes` bytes */
     SAMUM_CONNECTED = 5, /* samum_connect: `name` is a socket */
     SAMUM_TIMER = 6,    /* samum_timer: the time has come */
-    SAMUM_SIGNAL = 7    /* samum_signal: the signal has come; more will come, unless there is an error */
+    SAMUM_SIGNAL = 7,   /* samum_signal: the signal has come; more will come, unless there is an error */
+    SAMUM_ACKNOWLEDGED = 8 /* samum_acknowledgement: the peer has acknowledged `bytes`; with EPIPE the connection is gone */
 };
 
 struct samum_completion {
@@ -159,6 +160,16 @@ int samum_send(samum_queue *queue, uint64_t socket, const struct samum_piece *pi
 /* Receives what comes next, at least one byte, into the front of the memory: SAMUM_RECEIVED. The rest of it is as it was.
  * Receives on one socket are filled in the order of the calls. Fails with EINVAL without room. */
 int samum_receive(samum_queue *queue, uint64_t socket, void *memory, size_t size, uint64_t token, uint64_t *call);
+
+/* Writes to *bytes how many bytes of the sends on a socket the peer has acknowledged; of a Unix socket about those that it has
+ * read. Acknowledged is not unreferenced: a peer on the same machine shares the pages of a file until it has read them, so
+ * a file that is written then changes what it reads. Memory is copied, and may be written once SAMUM_SENT has come. Fails
+ * with EBADF. */
+int samum_acknowledged(samum_queue *queue, uint64_t socket, uint64_t *bytes);
+
+/* Waits until the peer has acknowledged so many bytes of all sends on a socket: SAMUM_ACKNOWLEDGED. Of TCP the kernel tells, of
+ * Unix sockets the library asks 20 times a second. */
+int samum_acknowledgement(samum_queue *queue, uint64_t socket, uint64_t bytes, uint64_t token, uint64_t *call);
 
 /* Ends a call. It completes all the same: a send or a receive with ECANCELED, and its memory is used no more when this
  * returns; another call with ECANCELED or with what had happened before. One that has completed is passed over. Fails with

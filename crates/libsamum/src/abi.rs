@@ -243,6 +243,30 @@ unsafe extern "C" fn samum_timer(
 
 /// See `samum.h`.
 #[unsafe(no_mangle)]
+unsafe extern "C" fn samum_acknowledged(queue: *mut Handle, socket: u64, bytes: *mut u64) -> c_int {
+    // SAFETY: the header asks for a valid queue.
+    let asked = unsafe { with(queue, |queue| queue.acknowledged(socket)) };
+    // SAFETY: the header asks for null or a place for the number.
+    unsafe { give(bytes, asked) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_acknowledgement(
+    queue: *mut Handle,
+    socket: u64,
+    bytes: u64,
+    token: u64,
+    call: *mut u64,
+) -> c_int {
+    // SAFETY: the header asks for a valid queue.
+    let begun = unsafe { with(queue, |queue| queue.acknowledgement(socket, bytes, token)) };
+    // SAFETY: the header asks for null or a place for the name.
+    unsafe { give(call, begun) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
 unsafe extern "C" fn samum_signal(
     queue: *mut Handle,
     number: c_int,

@@ -72,6 +72,7 @@ enum What {
     Connected = 5,
     Timer = 6,
     Signal = 7,
+    Acknowledged = 8,
 }
 
 /// A piece of what is sent.
@@ -161,6 +162,16 @@ impl Queue {
 
     pub(crate) fn connect(&mut self, address: Address, token: u64) -> Result<u64> {
         begun(self.calls.connect(address, token))
+    }
+
+    pub(crate) fn acknowledged(&mut self, socket: u64) -> Result<u64> {
+        let socket = self.open_socket(socket)?;
+        Ok(self.calls.acknowledged(socket))
+    }
+
+    pub(crate) fn acknowledgement(&mut self, socket: u64, bytes: u64, token: u64) -> Result<u64> {
+        let socket = self.open_socket(socket)?;
+        begun(self.calls.acknowledgement(socket, bytes, token))
     }
 
     pub(crate) fn timer(&mut self, after: Duration, token: u64) -> Result<u64> {
@@ -270,6 +281,10 @@ impl Queue {
             Outcome::Received { end: Ok(count), .. } => (What::Received, 0, count as u64, None),
             Outcome::Received { end: Err(stop), .. } => {
                 (What::Received, 0, 0, Some(errno::of_stop(stop, libc::ECONNRESET)))
+            }
+            Outcome::Acknowledged(Ok(bytes)) => (What::Acknowledged, 0, bytes, None),
+            Outcome::Acknowledged(Err(stop)) => {
+                (What::Acknowledged, 0, 0, Some(errno::of_stop(stop, libc::EPIPE)))
             }
             Outcome::Accepted(Ok(socket)) => {
                 (What::Accepted, name(Kind::Socket, socket.to_bits()), 0, None)

@@ -98,6 +98,24 @@ int main(void) {
     EXPECT(3, next().bytes);
     EXPECT(0, memcmp(memory, "abc.............", 16));
 
+    /* Acknowledgements. */
+    struct samum_piece hello = {"hello", 0, 0, 5};
+    uint64_t bytes = 7;
+    EXPECT(EBADF, samum_acknowledged(queue, dir, &bytes));
+    EXPECT(0, samum_acknowledged(queue, name, &bytes));
+    EXPECT(0, bytes);
+    EXPECT(EBADF, samum_acknowledgement(queue, dir, 5, 1, NULL));
+    EXPECT(0, samum_acknowledgement(queue, name, 5, 5, &call));
+    EXPECT(0, samum_cancel(queue, call));
+    done = next();
+    EXPECT(1, done.token == 5 && done.event == SAMUM_ACKNOWLEDGED && done.error == ECANCELED);
+    EXPECT(0, samum_send(queue, name, &hello, 1, 0, 6, NULL));
+    EXPECT(5, next().bytes);
+    EXPECT(5, read(pair[1], memory, 5));
+    EXPECT(0, samum_acknowledgement(queue, name, 5, 7, NULL));
+    done = next();
+    EXPECT(1, done.token == 7 && done.event == SAMUM_ACKNOWLEDGED && done.error == 0 && done.bytes == 5);
+
     /* A send of which a part has left breaks its socket. */
     static char large[32 << 20];
     struct samum_piece pieces[] = {{large, 0, 0, sizeof large}, {NULL, 0, 0, 0}};

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::ffi::CString;
 use std::fs::File as StdFile;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -394,5 +394,93 @@ fn other_operations_and_wakes_complete_in_the_same_queue() {
         let woken = setup.next();
         assert!(woken.token == 8 && matches!(woken.outcome, Outcome::Event(Ok(Event::Woken))));
         assert_eq!(setup.calls.in_flight(), 0);
+    }
+}
+
+/// A TCP connection over loopback: our end and the peer's.
+fn tcp_pair(calls: &mut Calls) -> (Socket, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (ours, _) = listener.accept().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let ours = calls.ring().adopt_socket(ours.into());
+    (calls.adopt(ours), theirs)
+}
+
+#[test]
+fn an_acknowledgement_comes_when_the_peer_has_so_many_bytes() {
+    const BYTES: usize = 8 << 20;
+    for choice in DRIVERS {
+        let mut setup = Setup::new(choice);
+        let (socket, mut peer) = tcp_pair(&mut setup.calls);
+        setup.calls.acknowledgement(socket, 0, 1).unwrap();
+        assert!(matches!(setup.next().outcome, Outcome::Acknowledged(Ok(0))));
+        setup.calls.send(socket, vec![Part::Bytes(content(BYTES))], 2).unwrap();
+        setup.calls.acknowledgement(socket, BYTES as u64, 3).unwrap();
+        let half = setup.calls.acknowledgement(socket, BYTES as u64 / 2, 4).unwrap();
+        let cancelled = setup.calls.acknowledgement(socket, BYTES as u64 + 1, 5).unwrap();
+        setup.pause();
+        let early = setup.calls.acknowledged(socket);
+        assert!(early < BYTES as u64, "{early}: the peer has no room for all");
+        setup.calls.cancel(cancelled);
+        let cancelled = setup.next();
+        assert!(matches!(cancelled.outcome, Outcome::Acknowledged(Err(Stop::Cancelled))));
+        let reader = std::thread::spawn(move || {
+            let mut all = vec![0; BYTES];
+            peer.read_exact(&mut all).unwrap();
+            (all, peer)
+        });
+        let mut order = Vec::new();
+        while order.len() < 3 {
+            let mut done = Vec::new();
+            setup.calls.wait(None, &mut done).unwrap();
+            for one in done {
+                match one.outcome {
+                    Outcome::Acknowledged(Ok(bytes)) if one.call == half => {
+                        assert!(bytes >= BYTES as u64 / 2);
+                    }
+                    Outcome::Acknowledged(Ok(bytes)) => assert_eq!(bytes, BYTES as u64),
+                    Outcome::Sent { bytes, end } => {
+                        assert_eq!((bytes, end), (BYTES as u64, Ok(())))
+                    }
+                    other => panic!("{other:?}"),
+                }
+                order.push(one.token);
+            }
+        }
+        order.sort_unstable();
+        assert_eq!(order, [2, 3, 4]);
+        assert_eq!(setup.calls.acknowledged(socket), BYTES as u64);
+        let (all, peer) = reader.join().unwrap();
+        assert!(all == content(BYTES));
+        // A connection that is gone acknowledges nothing more.
+        setup.calls.acknowledgement(socket, BYTES as u64 + 1, 6).unwrap();
+        rustix::net::sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
+        drop(peer);
+        let gone = setup.next();
+        let expected = Err(Stop::Failed(Failure::Gone));
+        assert!(matches!(gone.outcome, Outcome::Acknowledged(end) if end == expected), "{gone:?}");
+        setup.calls.acknowledgement(socket, BYTES as u64 + 1, 7).unwrap();
+        setup.next();
+        setup.calls.close(socket);
+        setup.calls.acknowledgement(socket, 0, 8).unwrap();
+        assert!(matches!(setup.next().outcome, Outcome::Acknowledged(Err(Stop::Closed))));
+    }
+}
+
+#[test]
+fn a_unix_socket_is_asked_what_its_peer_has() {
+    for choice in DRIVERS {
+        let mut setup = Setup::new(choice);
+        let (socket, mut peer) = setup.pair(false);
+        setup.calls.send(socket, vec![Part::Static(b"hello")], 1).unwrap();
+        assert_eq!(setup.sent(), (1, 5, Ok(())));
+        setup.calls.acknowledgement(socket, 5, 2).unwrap();
+        setup.pause();
+        peer.read_exact(&mut [0; 5]).unwrap();
+        assert!(matches!(setup.next().outcome, Outcome::Acknowledged(Ok(5))));
+        setup.calls.acknowledgement(socket, 6, 3).unwrap();
+        setup.calls.close(socket);
+        assert!(matches!(setup.next().outcome, Outcome::Acknowledged(Err(Stop::Closed))));
     }
 }

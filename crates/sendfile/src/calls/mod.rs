@@ -9,6 +9,7 @@ mod parts;
 #[cfg(test)]
 mod tests;
 
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::ffi::CString;
 use std::io;
@@ -46,7 +47,13 @@ const DISK: Token = 1 << 56;
 const CALL: Token = 2 << 56;
 const WRITABLE: Token = 3 << 56;
 const READABLE: Token = 4 << 56;
+const NOTICE: Token = 5 << 56;
+const LOOK: Token = 6 << 56;
 const KIND: Token = 0xff << 56;
+
+/// The time between two looks at what a peer has acknowledged, while a call waits for it: for sockets
+/// that do not tell, bytes from before the first call, and messages for which the kernel had no memory.
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 /// One queue for all that a program waits for: sends, receives, files to be opened, connections, timers,
 /// signals, and every other operation of a [`Ring`].
@@ -129,6 +136,11 @@ enum Work {
         op: Key,
         file: Option<Fd>,
     },
+    /// Until the peer has acknowledged so many bytes.
+    Acknowledgement {
+        socket: Socket,
+        bytes: u64,
+    },
     Accept {
         op: Key,
     },
@@ -168,6 +180,20 @@ struct Lines {
     is_broken: bool,
     /// True if it is among [`Calls::turns`].
     has_turn: bool,
+    /// Bytes of the sends that have ended.
+    sent: u64,
+    /// Some once a call has waited for acknowledgements.
+    acknowledgements: Option<Box<Acknowledgements>>,
+}
+
+/// The calls that wait for acknowledgements of a socket.
+#[derive(Debug)]
+struct Acknowledgements {
+    calls: Vec<Call>,
+    /// Some if the kernel tells of them.
+    notices: Option<Key>,
+    /// Some exactly while a call waits.
+    look: Option<Key>,
 }
 
 impl Calls {
@@ -215,6 +241,8 @@ impl Calls {
                 readable: None,
                 is_broken: false,
                 has_turn: false,
+                sent: 0,
+                acknowledgements: None,
             }
         };
         Socket(self.sockets.insert_with(new))
@@ -247,6 +275,14 @@ impl Calls {
         }
         for call in lines.receives {
             self.end_receive(call, Err(Stop::Closed));
+        }
+        let Some(acknowledgements) = lines.acknowledgements else { return };
+        let Acknowledgements { calls, notices, look } = *acknowledgements;
+        for op in notices.into_iter().chain(look) {
+            self.ring.cancel(op);
+        }
+        for call in calls {
+            self.end_acknowledgement(call, Err(Stop::Closed));
         }
     }
 
@@ -326,6 +362,103 @@ impl Calls {
             }
         }
         Ok(call)
+    }
+
+    /// Bytes of the sends on a socket that the peer has acknowledged (`SIOCOUTQ`); of a Unix socket
+    /// about those that it has read. 0 if the socket was closed.
+    ///
+    /// Acknowledged is not unreferenced: a peer on the same machine shares the pages of a file until it
+    /// has read them, so a file that is written then changes what the peer reads. What was sent from
+    /// memory is a copy.
+    #[must_use]
+    pub fn acknowledged(&self, socket: Socket) -> u64 {
+        let Some(lines) = self.sockets.get(socket.0) else { return 0 };
+        let current = lines.sends.front().and_then(|call| self.calls.get(call.0));
+        let current = current.map_or(0, |one| match &one.work {
+            Work::Send(send) => send.stream.sent(),
+            _ => 0,
+        });
+        (lines.sent + current).saturating_sub(self.ring.queued(lines.transport.socket()))
+    }
+
+    /// Waits until the peer has acknowledged so many bytes of the sends on a socket, all of them counted
+    /// together: [`Outcome::Acknowledged`]. For TCP the kernel tells (`SO_TIMESTAMPING`), from the first such
+    /// call on, at the end of each piece that it has taken; else the socket is looked at 20 times a
+    /// second. It fails with [`Failure::Gone`] when the connection is gone.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
+    pub fn acknowledgement(
+        &mut self,
+        socket: Socket,
+        bytes: u64,
+        token: Token,
+    ) -> Result<Call, Full<()>> {
+        if !self.has_room() {
+            return Err(Full(()));
+        }
+        let call = self.begin(token, Work::Acknowledgement { socket, bytes });
+        let Self { sockets, ring, .. } = self;
+        let Some(lines) = sockets.get_mut(socket.0) else {
+            self.end_acknowledgement(call, Err(Stop::Closed));
+            return Ok(call);
+        };
+        let fd = lines.transport.socket();
+        let acknowledgements = lines.acknowledgements.get_or_insert_with(|| {
+            let tells = ring.report_acknowledgements(fd).is_ok();
+            let token = NOTICE | socket.to_bits();
+            let notices = tells.then(|| ring.submit(Op::Notices(fd.clone()), token));
+            Box::new(Acknowledgements { calls: Vec::new(), notices, look: None })
+        });
+        acknowledgements.calls.push(call);
+        self.look(socket);
+        Ok(call)
+    }
+
+    /// Completes the calls that wait for what has been acknowledged.
+    fn look(&mut self, socket: Socket) {
+        let acknowledged = self.acknowledged(socket);
+        let Self { sockets, calls, ring, .. } = self;
+        let Some(lines) = sockets.get_mut(socket.0) else { return };
+        let fd = lines.transport.socket();
+        let Some(acknowledgements) = lines.acknowledgements.as_deref_mut() else { return };
+        // A socket without a connection has nothing queued, whatever became of it.
+        let is_gone = acknowledgements.notices.is_some() && ring.peer_name(fd).is_none();
+        let mut ended = Vec::new();
+        acknowledgements.calls.retain(|call| {
+            let waits_for = match calls.get(call.0).map(|one| &one.work) {
+                Some(Work::Acknowledgement { bytes, .. }) => *bytes,
+                _ => unreachable!("a call leaves the line when it ends"),
+            };
+            let ends = is_gone || waits_for <= acknowledged;
+            if ends {
+                ended.push(*call);
+            }
+            !ends
+        });
+        if !acknowledgements.calls.is_empty() && acknowledgements.look.is_none() {
+            let at = ring.now() + LOOK_PAUSE;
+            acknowledgements.look = Some(ring.submit(Op::Timer(at), LOOK | socket.to_bits()));
+        }
+        let end = if is_gone { Err(Stop::Failed(Failure::Gone)) } else { Ok(acknowledged) };
+        for call in ended {
+            self.end_acknowledgement(call, end);
+        }
+    }
+
+    fn end_acknowledgement(&mut self, call: Call, end: Result<u64, Stop>) {
+        let Some(InFlight { token, work: Work::Acknowledgement { socket, .. } }) =
+            self.calls.remove(call.0)
+        else {
+            unreachable!("a call ends once")
+        };
+        if let Some(lines) = self.sockets.get_mut(socket.0)
+            && let Some(acknowledgements) = lines.acknowledgements.as_deref_mut()
+        {
+            acknowledgements.calls.retain(|other| *other != call);
+        }
+        self.complete(call, token, Outcome::Acknowledged(end), false);
     }
 
     /// Opens a regular file for [`Part::File`], beneath a directory ([`OpenHow::BENEATH`]) and not on
@@ -416,6 +549,9 @@ impl Calls {
                 self.pump(socket);
             }
             Some(Work::Receive { .. }) => self.end_receive(call, Err(Stop::Cancelled)),
+            Some(Work::Acknowledgement { .. }) => {
+                self.end_acknowledgement(call, Err(Stop::Cancelled));
+            }
             Some(
                 Work::Open { op, .. }
                 | Work::Accept { op }
@@ -510,6 +646,15 @@ impl Calls {
                 if let Some(lines) = self.sockets.get_mut(key) {
                     lines.readable = None;
                     self.receive(Socket(key));
+                }
+            }
+            NOTICE => self.look(Socket(key)),
+            LOOK => {
+                let acknowledgements =
+                    self.sockets.get_mut(key).and_then(|lines| lines.acknowledgements.as_mut());
+                if let Some(acknowledgements) = acknowledgements {
+                    acknowledgements.look = None;
+                    self.look(Socket(key));
                 }
             }
             _ => unreachable!("a token of this queue"),
@@ -628,6 +773,7 @@ impl Calls {
         self.complete(call, token, Outcome::Sent { bytes, end }, false);
         let Some(lines) = self.sockets.get_mut(send.socket.0) else { return };
         leave(&mut lines.sends, call);
+        lines.sent += bytes;
         if end.is_err() && bytes > 0 {
             lines.is_broken = true;
             // Nothing of these has left, so they break nothing more.

@@ -135,6 +135,9 @@ pub enum Outcome {
         /// Bytes received into the front of it; 0 means that the peer will send no more.
         end: Result<usize, Stop>,
     },
+    /// Of [`Calls::acknowledgement`](crate::Calls::acknowledgement): the bytes that the peer has
+    /// acknowledged, or why it will acknowledge no more.
+    Acknowledged(Result<u64, Stop>),
     /// Of [`Calls::accept`](crate::Calls::accept): a connection, or why there will be none.
     Accepted(io::Result<Socket>),
     /// Of [`Calls::open`](crate::Calls::open): a regular file. `IsADirectory` and `InvalidInput`
