@@ -52,6 +52,8 @@ pub struct Router {
     waiting: HashMap<Ticket, Waiting, RandomState>,
     /// The answers of requests that had to wait.
     answers: VecDeque<(Ticket, Answer)>,
+    /// What the guard of its route said to the request whose body was offered last.
+    admitted: Option<(Ticket, Result<(), Refusal>)>,
     /// Paths that are not in their normal form are normalized here.
     scratch: Vec<u8>,
     metrics: Arc<Metrics>,
@@ -127,10 +129,20 @@ impl Handler for Router {
         normalize(path, &mut self.scratch).ok()?;
         let (serving, site) = shell.cx.serving_of(request.origin.listener, request.head);
         let route = serving.place(site, &self.scratch).route?;
-        if serving.upstream(route).is_some() {
+        let (is_passed_on, is_program) =
+            (serving.upstream(route).is_some(), serving.programs(route).is_some());
+        if !is_passed_on && !is_program {
+            return None;
+        }
+        // A body that is refused takes no place.
+        if let Some(guard) = serving.guard(route) {
+            let admitted = admit(shell, request, &serving, guard);
+            self.admitted = Some((request.ticket, admitted));
+            admitted.ok()?;
+        }
+        if is_passed_on {
             return self.proxy.consumer(request);
         }
-        serving.programs(route)?;
         self.programs.consumer(request)
     }
 
@@ -272,6 +284,7 @@ impl Router {
             proxy: Proxy::default(),
             waiting: HashMap::default(),
             answers: VecDeque::new(),
+            admitted: None,
             scratch: Vec::new(),
             metrics,
         })
@@ -333,7 +346,7 @@ impl Router {
         };
         let entry = serving.entry(id);
         if let Some(guard) = &entry.guard
-            && let Err(refusal) = admit(shell, request, &serving, guard)
+            && let Err(refusal) = self.admit(shell, request, &serving, guard)
         {
             let what = What::Refused(refusal);
             return self.settle_refused(shell, request.ticket, (serving, place), what);
@@ -380,6 +393,22 @@ impl Router {
             return self.settle_refused(shell, request.ticket, (serving, place), what);
         }
         Found::Now(Answer { serving, place, what })
+    }
+
+    /// Lets a request pass or refuses it, by the conditions of its route. They are asked once for a request,
+    /// which may have been when its body was offered.
+    #[inline(never)]
+    fn admit(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        serving: &Serving,
+        guard: &Guard,
+    ) -> Result<(), Refusal> {
+        match self.admitted.take_if(|(ticket, _)| *ticket == request.ticket) {
+            Some((_, admitted)) => admitted,
+            None => admit(shell, request, serving, guard),
+        }
     }
 
     /// Finds the answer to a request for a path of a route with programs. `handed_over`: by an earlier
@@ -577,7 +606,7 @@ impl Router {
                 if is_hidden(&serving, place, &name) {
                     let guard = place.route.and_then(|id| serving.guard(id));
                     let admitted =
-                        guard.map_or(Ok(()), |guard| admit(shell, request, &serving, guard));
+                        guard.map_or(Ok(()), |guard| self.admit(shell, request, &serving, guard));
                     let what =
                         admitted.map_or_else(What::Refused, |()| What::Error(Status::NotFound));
                     self.settle_refused(shell, request.ticket, (serving, place), what)
@@ -782,8 +811,7 @@ fn client_of(shell: &Shell, request: &Request<'_>, serving: &Serving) -> Option<
     if is_peer { peer } else { client.map(|client| SocketAddr::new(client, 0)) }
 }
 
-/// Lets a request pass or refuses it, by the conditions of its route.
-#[inline(never)]
+/// Asks the conditions of a route whether a request may pass.
 fn admit(
     shell: &mut Shell,
     request: &Request<'_>,

@@ -225,3 +225,26 @@ fn a_body_in_chunks_is_collected_first() {
         stage.expect(Counts { started: 19, refused: 1, ..Counts::default() });
     });
 }
+
+#[test]
+fn the_body_of_a_request_that_is_refused_takes_no_place() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        script(&tree, "cat", "printf 'Content-Type: a/b\\n\\n%s:' \"$CONTENT_LENGTH\"; cat");
+        let stage = Stage::new(driver, &tree);
+        let begin = |path: &str| {
+            let mut client = stage.connect();
+            let head = request(&format!("POST {path}\nTransfer-Encoding: chunked"));
+            client.send(head + "1\r\nx\r\n").unwrap();
+            client
+        };
+        let mut refused: Vec<_> = (0..20).map(|_| begin("/closed/cat")).collect();
+        for client in &mut refused {
+            assert_eq!(client.response().unwrap().status, 403);
+        }
+        let mut client = begin("/tool/cat");
+        client.send("0\r\n\r\n").unwrap();
+        assert_eq!(text(&client.response().unwrap()), "1:x");
+        stage.expect(Counts { started: 1, ..Counts::default() });
+    });
+}
