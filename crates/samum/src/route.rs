@@ -153,6 +153,14 @@ impl Routes {
         }
     }
 
+    /// Finds the route of a path with a slash at its end, if a route has just that path. The slash is not
+    /// there yet: long paths are copied only if it is worth it.
+    pub(crate) fn find_directory(&self, path: &[u8]) -> Option<RouteId> {
+        let with_slash = || path.iter().chain(b"/");
+        let exact = self.nodes.binary_search_by(|node| node.path.iter().cmp(with_slash()));
+        exact.ok().and_then(|_| self.find(&[path, b"/"].concat()))
+    }
+
     fn search(&self, path: &[u8]) -> Option<RouteId> {
         let head = head(path);
         let behind = self.nodes.partition_point(|node| match node.head.cmp(&head) {

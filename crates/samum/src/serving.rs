@@ -726,9 +726,8 @@ impl Serving {
 
     /// The route whose path is this one with a slash at its end, if there is one.
     pub(crate) fn directory(&self, site: SiteId, path: &[u8]) -> Option<RouteId> {
-        let path = [path, b"/"].concat();
-        let id = self.snapshot.sites[site.index()].find(&path)?;
-        (self.route(id).path.as_bytes() == path).then_some(id)
+        let id = self.snapshot.sites[site.index()].find_directory(path)?;
+        (self.route(id).path.as_bytes().strip_suffix(b"/") == Some(path)).then_some(id)
     }
 
     /// The rules for the fields of the responses of a route.
