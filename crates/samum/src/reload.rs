@@ -153,6 +153,7 @@ impl Reloader {
         let logs = self.open_logs(&next)?;
         let listeners = self.open_listeners(&next)?;
         self.change_rights(&next)?;
+        next.resolve_names()?;
         self.replace(&next, roots, logs, listeners)?;
         let warnings = warnings.iter().map(ToString::to_string);
         warnings.chain(self.needs_restart(&config.server)).for_each(|text| say(&text));

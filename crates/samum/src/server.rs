@@ -128,6 +128,7 @@ fn serve(
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
         .map_err(|error| format!("cannot catch signals: {error}"))?;
     end_on_panic();
+    snapshot.resolve_names()?;
 
     let descriptors_for_connections = descriptors * threads / DESCRIPTOR_PARTS * 5;
     let crowd = Crowd::new(connections.min(descriptors_for_connections));

@@ -5,6 +5,7 @@
 //! about a response that has begun.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -26,10 +27,13 @@ use crate::redirect::{self, Redirects};
 use crate::route::{Matcher, RouteId, Routes};
 use crate::site::{Hosts, SiteId};
 use crate::upstream::Upstream;
+use crate::upstream::names::Names;
 
 /// The maximum number of trees of one directory that are compared with a tree of the next configuration. If
 /// its rules are those of none of them, it is a new tree, whose files are found anew.
 const SAME_ROOT_LOOKS_MAX: usize = 16;
+/// The time for which a start and a reload wait for the names of servers.
+const NAMES_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A configuration, prepared for requests.
 #[derive(Debug)]
@@ -40,6 +44,7 @@ pub struct Snapshot {
     addresses: Vec<(u32, Address)>,
     proxies: Proxies,
     limiter: Arc<Limiter>,
+    names: Arc<Names>,
     sites: Vec<Routes>,
     routes: Vec<RouteEntry>,
     /// The directories, without repetitions.
@@ -213,7 +218,8 @@ impl Snapshot {
         let mut next = Self::numbered(config, &numbers.collect(), self.listeners.len())?;
         next.keep_programs(self);
         next.keep_upstreams(self);
-        Ok(Self { limiter: Arc::clone(&self.limiter), ..next })
+        let (limiter, names) = (Arc::clone(&self.limiter), Arc::clone(&self.names));
+        Ok(Self { limiter, names, ..next })
     }
 
     /// Takes over the directories of programs that are the same as before.
@@ -231,7 +237,26 @@ impl Snapshot {
         }
     }
 
-    /// Takes over the servers that are the same as before.
+    /// The servers that the requests of routes are passed on to.
+    pub(crate) fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+        self.routes.iter().filter_map(|entry| entry.upstream.as_ref())
+    }
+
+    /// Has the names of servers resolved, and waits for that a short time. Requests for servers whose names
+    /// are not resolved by then are answered with an error until they are.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the operator, if no thread can be started.
+    pub(crate) fn resolve_names(&self) -> Result<(), String> {
+        let resolve = |upstream: &Arc<Upstream>| upstream.resolve(&self.names);
+        let resolved = self.upstreams().try_for_each(resolve);
+        resolved.map_err(|error| format!("cannot start a thread for names: {error}"))?;
+        self.names.wait(NAMES_PATIENCE);
+        Ok(())
+    }
+
+    /// Takes over the upstreams that are the same as before, and the servers of others that stay.
     fn keep_upstreams(&mut self, before: &Self) {
         let mut kept: HashMap<_, Vec<_>> = HashMap::new();
         for entry in &before.routes {
@@ -245,6 +270,8 @@ impl Snapshot {
             let same = candidates.iter().position(|candidate| candidate.is_same(config));
             if let Some(place) = same {
                 entry.upstream = Some(Arc::clone(candidates.swap_remove(place)));
+            } else if let (Some(before), Some(made)) = (candidates.first(), &entry.upstream) {
+                entry.upstream = Some(Upstream::new(config, made.name.clone(), Some(before)));
             }
         }
     }
@@ -263,6 +290,7 @@ impl Snapshot {
             addresses: Vec::new(),
             proxies: Proxies::new(&config.server.trusted_proxies),
             limiter: Limiter::new(),
+            names: Arc::new(Names::new()),
             sites: Vec::new(),
             routes: Vec::new(),
             roots: Vec::new(),
@@ -290,7 +318,8 @@ impl Snapshot {
                     entry.programs = Some(directory);
                 }
                 if let Action::Proxy(upstream) = &route.action {
-                    entry.upstream = Some(Upstream::new(upstream));
+                    let name = format!("{}{}", site.name, route.path);
+                    entry.upstream = Some(Upstream::new(upstream, name, None));
                 }
                 made.routes.push(entry);
             }

@@ -47,6 +47,10 @@ pub mod kind {
     pub(crate) const LINK: Token = 14 << 56;
     /// A link to a server can send.
     pub(crate) const LINK_WRITABLE: Token = 15 << 56;
+    /// A check of a server makes its connection or receives, or the timer of all checks.
+    pub(crate) const CHECK: Token = 17 << 56;
+    /// A check of a server can send.
+    pub(crate) const CHECK_WRITABLE: Token = 18 << 56;
     /// The timer of content's periodic cleanup.
     pub(crate) const TIDY: Token = 16 << 56;
     /// The operations of a handler that wraps another one; the rest of the token is its own.

@@ -14,8 +14,9 @@ use super::message::{Notes, Place};
 use super::node::{Node, Table};
 use super::value::{self, quoted};
 use super::{
-    Action, Address, Cgi, ErrorFormat, Files, GatewayRules, HeaderRule, Limits, Log, LogFormat,
-    LogTarget, Redirect, Route, Server, Site, Symlinks, Upstream, rule, suggest, upstream,
+    Action, Address, Balance, Cgi, ErrorFormat, Files, GatewayRules, HashBy, HeaderRule, Limits,
+    Log, LogFormat, LogTarget, Redirect, Route, Server, Site, Symlinks, Upstream, rule, suggest,
+    upstream,
 };
 
 /// A key that is read into an `R`, and written from a `W`.
@@ -791,6 +792,117 @@ const SHARED: &[Key<Shared, Route>] = &[
             set(&mut shared.gateway.timeout_upstream, node.quantity(value::seconds, notes));
         },
         write: |route| gateway(route).map(|rules| seconds_text(rules.timeout_upstream)),
+    },
+    Key {
+        name: "balance",
+        kind: "`round-robin`, `least` or `hash`",
+        default: "`\"round-robin\"`",
+        example: r#""least""#,
+        doc: "The choice among several servers: each in its turn, one with the fewest requests at the moment (each \
+              worker counts its own), or the same one for the same `hash-by`. With `hash`, a server that has 5/4 of \
+              its share, and more than 16 requests, is passed over.",
+        read: |shared, node, notes| {
+            set(&mut shared.gateway.balance, node.text(value::choice::<Balance>, notes));
+        },
+        write: |route| Some(quoted(&value::word::<Balance, _>(&gateway(route)?.balance))),
+    },
+    Key {
+        name: "hash-by",
+        kind: "`client` or `path`",
+        default: "`\"client\"`",
+        example: r#""path""#,
+        doc: "The part of a request that has its server with `balance = \"hash\"`: the address of the client, or the \
+              path.",
+        read: |shared, node, notes| {
+            set(&mut shared.gateway.hash_by, node.text(value::choice::<HashBy>, notes));
+        },
+        write: |route| Some(quoted(&value::word::<HashBy, _>(&gateway(route)?.hash_by))),
+    },
+    Key {
+        name: "retries",
+        kind: "number",
+        default: "`2`",
+        example: "0",
+        doc: "The number of times that a request is sent again at most, up to 2: to another server that has not \
+              failed with it. That is done if no byte of it was sent, or it is `GET`, `HEAD`, `OPTIONS`, `PUT`, \
+              `DELETE` or `TRACE` and nothing of a response has come, and its body was not sent yet. All retries \
+              are a fifth of the requests at most, and 10 per second and worker.",
+        read: |shared, node, notes| {
+            let number = node.number(0..=i64::from(GatewayRules::RETRIES_MAX), notes);
+            set(&mut shared.gateway.retries, number.and_then(|number| u32::try_from(number).ok()));
+        },
+        write: |route| gateway(route).map(|rules| rules.retries.to_string()),
+    },
+    Key {
+        name: "max-fails",
+        kind: "number",
+        default: "`3`",
+        example: "1",
+        doc: "Requests in a row that a server does not answer before it is down; 0: it never is. A response with any \
+              status is an answer. If all servers of a route are down, one is asked nevertheless.",
+        read: |shared, node, notes| {
+            let number = node.number(0..=1000, notes);
+            let health = &mut shared.gateway.health;
+            set(&mut health.max_fails, number.and_then(|number| u32::try_from(number).ok()));
+        },
+        write: |route| gateway(route).map(|rules| rules.health.max_fails.to_string()),
+    },
+    Key {
+        name: "fail-timeout",
+        kind: SECONDS,
+        default: "`10`",
+        example: "2",
+        doc: "A server that is down is tried again by one request after this time, and after twice as long each \
+              time that this fails, up to a minute. Failures that are further apart are not in a row.",
+        read: |shared, node, notes| {
+            let time = node.quantity(value::seconds, notes);
+            set(&mut shared.gateway.health.fail_timeout, time);
+        },
+        write: |route| gateway(route).map(|rules| seconds_text(rules.health.fail_timeout)),
+    },
+    Key {
+        name: "slow-start",
+        kind: "seconds, or `none`",
+        default: "`\"none\"`",
+        example: "30",
+        doc: "The time in which the share of a server grows from nothing to all of it when it is up again.",
+        read: |shared, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| node.quantity(value::seconds, notes);
+            set(&mut shared.gateway.health.slow_start, unless_none(node, notes, read));
+        },
+        write: |route| {
+            let time = gateway(route)?.health.slow_start;
+            Some(time.map_or_else(|| quoted("none"), seconds_text))
+        },
+    },
+    Key {
+        name: "check",
+        kind: "path of a URL, or `none`",
+        default: "`\"none\"`",
+        example: r#""/health""#,
+        doc: "A path that each server is asked for again and again. A server is down after 3 responses in a row that \
+              have another status than 2xx or 3xx, or do not come, and up after 2 others.",
+        read: |shared, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| node.text(value::path, notes);
+            set(&mut shared.gateway.health.check, unless_none(node, notes, read));
+        },
+        write: |route| {
+            let check = &gateway(route)?.health.check;
+            Some(check.as_deref().map_or_else(|| quoted("none"), quoted))
+        },
+    },
+    Key {
+        name: "check-interval",
+        kind: SECONDS,
+        default: "`5`",
+        example: "1",
+        doc: "The time from one such question to the next, in which the response must come. All workers together ask \
+              once.",
+        read: |shared, node, notes| {
+            let time = node.quantity(value::seconds, notes);
+            set(&mut shared.gateway.health.check_interval, time);
+        },
+        write: |route| gateway(route).map(|rules| seconds_text(rules.health.check_interval)),
     },
 ];
 

@@ -30,7 +30,9 @@ pub use address::{Address, UnixSocket};
 pub use draft::Thing;
 pub use machine::Machine;
 pub use message::Message;
-pub use upstream::{GatewayRules, ServerAddress, ServerUrl, Upstream};
+pub use upstream::{
+    Balance, GatewayRules, HashBy, HealthRules, ServerAddress, ServerUrl, Upstream,
+};
 
 /// The configuration of `samum serve`.
 #[derive(Clone, Debug, PartialEq)]

@@ -49,11 +49,61 @@ pub struct GatewayRules {
     pub timeout_connect: Duration,
     /// The time in which a server must take or give some bytes while it is its turn; 60 s by default.
     pub timeout_upstream: Duration,
+    /// The rule by which the server of a request is chosen.
+    pub balance: Balance,
+    /// The part of a request that has its server, for [`Balance::Hash`].
+    pub hash_by: HashBy,
+    /// The number of times that a request is sent again at most, if that is safe; 2 by default.
+    pub retries: u32,
+    /// The rules by which a server is up or down.
+    pub health: HealthRules,
+}
+
+/// The rules by which a server is up or down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthRules {
+    /// Failures in a row after which a server is down; 3 by default. 0: it is never down because of
+    /// requests.
+    pub max_fails: u32,
+    /// A failure is in a row with another one that is not longer ago. A server that is down is tried again
+    /// after this time, and after twice as long each time that it is down again, up to a minute. 10 s by
+    /// default.
+    pub fail_timeout: Duration,
+    /// The time in which the share of a server grows that is up again; none by default.
+    pub slow_start: Option<Duration>,
+    /// The path that is asked for to find out whether a server is up; none by default.
+    pub check: Option<String>,
+    /// The time from one check to the next, in which a response must come; 5 s by default.
+    pub check_interval: Duration,
+}
+
+/// A rule by which the server of a request is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Balance {
+    /// Each server in its turn
+    #[default]
+    RoundRobin,
+    /// A server with the fewest requests at the moment, by turn if there are several
+    Least,
+    /// The same server for the same client or path, unless it is down or has 5/4 of its share
+    Hash,
+}
+
+/// The part of a request that has its server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum HashBy {
+    /// The address of the client
+    #[default]
+    Client,
+    /// The path
+    Path,
 }
 
 impl GatewayRules {
     /// The least value of [`buffer`](Self::buffer).
     pub const BUFFER_MIN: u64 = 16 * 1024;
+    /// The greatest value of [`retries`](Self::retries).
+    pub const RETRIES_MAX: u32 = 2;
 }
 
 impl Default for GatewayRules {
@@ -62,6 +112,22 @@ impl Default for GatewayRules {
             buffer: 1024 * 1024,
             timeout_connect: Duration::from_secs(5),
             timeout_upstream: Duration::from_secs(60),
+            balance: Balance::default(),
+            hash_by: HashBy::default(),
+            retries: Self::RETRIES_MAX,
+            health: HealthRules::default(),
+        }
+    }
+}
+
+impl Default for HealthRules {
+    fn default() -> Self {
+        Self {
+            max_fails: 3,
+            fail_timeout: Duration::from_secs(10),
+            slow_start: None,
+            check: None,
+            check_interval: Duration::from_secs(5),
         }
     }
 }

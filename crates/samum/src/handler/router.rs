@@ -227,6 +227,7 @@ impl Handler for Router {
         match completion.token & kind::MASK {
             kind::CGI => self.programs.handle(shell, &completion),
             kind::LINK | kind::LINK_WRITABLE => self.proxy.handle(shell, completion),
+            kind::CHECK | kind::CHECK_WRITABLE => self.proxy.handle_check(shell, completion),
             kind::WAKE => {
                 self.programs.handle_wake(shell);
                 self.files.handle(shell, completion);
@@ -277,11 +278,14 @@ impl Router {
         let (files, serving) = Files::new(snapshot, roots, descriptors_max, shell)?;
         shell.cx.serving = Rc::new(serving.recorded(recordings));
         let metrics = Arc::clone(shell.meters.metrics());
+        let mut proxy = Proxy::default();
+        let serving = Rc::clone(&shell.cx.serving);
+        proxy.watch(shell, serving.snapshot.upstreams());
         Ok(Self {
             files,
             before: VecDeque::new(),
             programs: Programs::default(),
-            proxy: Proxy::default(),
+            proxy,
             waiting: HashMap::default(),
             answers: VecDeque::new(),
             admitted: None,
@@ -302,7 +306,9 @@ impl Router {
         let before = Rc::clone(&shell.cx.serving);
         let recordings = shell.recordings(&snapshot);
         let serving = self.files.successor(&before, snapshot, succession, roots);
-        shell.cx.replace(Rc::new(serving.recorded(recordings)));
+        let serving = Rc::new(serving.recorded(recordings));
+        self.proxy.watch(shell, serving.snapshot.upstreams());
+        shell.cx.replace(serving);
         let gone = succession.gone().iter().map(|index| before.trees()[*index]).collect();
         self.before.push_back((before, gone));
     }
@@ -486,7 +492,8 @@ impl Router {
             is_trusted: proxies.trusts(peer),
         };
         let wire = Wire::http(request.head, &how);
-        match self.proxy.find(shell, request, &upstream, wire) {
+        let affinity = upstream.key(client, path);
+        match self.proxy.find(shell, request, &upstream, affinity, wire) {
             Found::Now(answer) => {
                 self.settle_refused(shell, request.ticket, (serving, place), of_proxy(answer))
             }

@@ -9,8 +9,12 @@
 //! A choice looks at each server once and allocates nothing. Each worker has a balancer of its own and counts
 //! its own exchanges only, so counts need no atomics; all workers give one key to the same server.
 
-/// The maximum number of servers of an upstream: a set of them is the bits of one word.
-pub(crate) const SERVERS_MAX: usize = 64;
+use crate::config::{Balance, Upstream};
+
+/// The maximum number of servers of an upstream.
+const SERVERS_MAX: usize = Upstream::SERVERS_MAX;
+/// A set of servers is the bits of one word.
+const _: () = assert!(SERVERS_MAX <= u64::BITS as usize);
 
 /// The weight of a server that takes its full share.
 pub(crate) const WEIGHT_FULL: u16 = 256;
@@ -23,17 +27,6 @@ const BOUND: (u64, u64) = (5, 4);
 /// the same time go to one server.
 const EXCHANGES_FREE: u64 = 16;
 
-/// A rule by which a server is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rule {
-    /// Each server in its turn.
-    RoundRobin,
-    /// A server with the fewest exchanges, by turn if there are several.
-    Least,
-    /// The server that has the highest score for the key and is not full.
-    Hash,
-}
-
 /// A set of servers of one upstream, by their numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerSet(u64);
@@ -43,7 +36,7 @@ pub(crate) struct ServerSet(u64);
 /// A server keeps its number until it has been removed and its last exchange has ended.
 #[derive(Debug)]
 pub(crate) struct Balancer {
-    rule: Rule,
+    rule: Balance,
     servers: Vec<Server>,
     /// The servers that can be chosen.
     members: ServerSet,
@@ -69,10 +62,6 @@ impl ServerSet {
         self.0 == 0
     }
 
-    pub(crate) const fn len(self) -> u32 {
-        self.0.count_ones()
-    }
-
     pub(crate) const fn contains(self, server: usize) -> bool {
         self.0 & (1 << server) != 0
     }
@@ -83,6 +72,11 @@ impl ServerSet {
 
     pub(crate) const fn remove(&mut self, server: usize) {
         self.0 &= !(1 << server);
+    }
+
+    /// The servers that are in one of both sets.
+    pub(crate) const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 
     /// The servers that are in both sets.
@@ -117,7 +111,7 @@ impl FromIterator<usize> for ServerSet {
 
 impl Balancer {
     /// There are no servers yet.
-    pub(crate) const fn new(rule: Rule) -> Self {
+    pub(crate) const fn new(rule: Balance) -> Self {
         Self { rule, servers: Vec::new(), members: ServerSet::EMPTY }
     }
 
@@ -148,9 +142,9 @@ impl Balancer {
         self.members
     }
 
-    /// The exchanges of a server that have begun and not ended.
-    pub(crate) fn exchanges(&self, server: usize) -> u32 {
-        self.servers[server].exchanges
+    /// Returns whether an exchange has begun and not ended.
+    pub(crate) fn has_exchanges(&self) -> bool {
+        self.servers.iter().any(|server| server.exchanges > 0)
     }
 
     /// Sets the share of a server, from 1 to [`WEIGHT_FULL`].
@@ -159,13 +153,13 @@ impl Balancer {
     }
 
     /// Chooses one of these servers, and counts an exchange with it; `None` if there is no server among
-    /// them. [`Rule::Hash`] uses the key, a [`hash`].
+    /// them. [`Balance::Hash`] uses the key, a [`hash`].
     pub(crate) fn begin(&mut self, among: ServerSet, key: u64) -> Option<usize> {
         let among = among.and(self.members);
         let server = match self.rule {
-            Rule::RoundRobin => self.next_in_turn(among),
-            Rule::Least => self.next_in_turn(self.least(among)),
-            Rule::Hash => self.highest(among, key),
+            Balance::RoundRobin => self.next_in_turn(among),
+            Balance::Least => self.next_in_turn(self.least(among)),
+            Balance::Hash => self.highest(among, key),
         }?;
         self.servers[server].exchanges += 1;
         Some(server)

@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ring::Time;
 
 use super::balance::WEIGHT_FULL;
+use crate::config::HealthRules;
 
 /// The maximum time after which a server that is down is tried again, unless the first is longer.
 const DOWN_MAX: Duration = Duration::from_secs(60);
@@ -54,6 +55,23 @@ pub(crate) struct Checks {
     pub(crate) rise: u32,
     /// Checks in a row that fail before a server is down.
     pub(crate) fall: u32,
+}
+
+/// Checks in a row that bring a server back, and that take it down.
+const CHECKS_PASSED: u32 = 2;
+const CHECKS_FAILED: u32 = 3;
+
+impl From<&HealthRules> for Rules {
+    fn from(rules: &HealthRules) -> Self {
+        let HealthRules { max_fails, fail_timeout, slow_start, check, check_interval } = rules;
+        let checks = Checks { interval: *check_interval, rise: CHECKS_PASSED, fall: CHECKS_FAILED };
+        Self {
+            max_fails: *max_fails,
+            fail_timeout: *fail_timeout,
+            slow_start: slow_start.unwrap_or_default(),
+            checks: check.as_ref().map(|_| checks),
+        }
+    }
 }
 
 /// What is known of a server; all workers share it.
@@ -277,11 +295,8 @@ impl Health {
         Arc::new(Self { rules, summary, state })
     }
 
-    pub(crate) const fn rules(&self) -> &Rules {
-        &self.rules
-    }
-
     /// Returns whether it is up.
+    #[cfg(test)]
     pub(crate) fn is_up(&self) -> bool {
         self.summary.load(Ordering::Relaxed) <= TROUBLED
     }

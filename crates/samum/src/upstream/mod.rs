@@ -4,27 +4,33 @@
 //! handler of one worker: each serves one request at a time, and is kept for the next one if the server
 //! lets it persist.
 
-#[cfg_attr(not(test), expect(dead_code, reason = "upstreams do not use it yet"))]
 mod balance;
-#[cfg_attr(not(test), expect(dead_code, reason = "upstreams do not use it yet"))]
+pub(crate) mod checks;
+mod choice;
 mod health;
 mod link;
-#[cfg_attr(not(test), expect(dead_code, reason = "upstreams do not use it yet"))]
-mod names;
-#[cfg_attr(not(test), expect(dead_code, reason = "upstreams do not use it yet"))]
-mod retries;
+pub(crate) mod names;
+pub(crate) mod retries;
 
+use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use foldhash::fast::RandomState;
 use ring::{Completion, Key, Ring, Slab, Time, Token};
 
+pub(crate) use self::balance::ServerSet;
+use self::choice::Choices;
+pub(crate) use self::choice::{Chosen, Try};
+pub(crate) use self::health::Change;
+use self::health::Health;
 use self::link::Tokens;
 pub(crate) use self::link::{Link, LinkEvent};
-use crate::config::{self, GatewayRules, ServerAddress, ServerUrl};
+use self::names::{Name, Names, Resolved};
+use crate::config::{self, Balance, GatewayRules, HashBy, ServerAddress, ServerUrl};
 
 /// Links to one server that a worker keeps. Beyond it, the one that was kept for longest is closed.
 const KEPT_MAX: usize = 256;
@@ -35,10 +41,31 @@ const KEPT_TIME_MAX: Duration = Duration::from_secs(30);
 /// The servers of a route.
 #[derive(Debug)]
 pub(crate) struct Upstream {
-    pub(crate) servers: Vec<Arc<Server>>,
+    /// Differs from those of all other upstreams.
+    id: u64,
+    /// Its site and path, for the operator.
+    pub(crate) name: String,
+    urls: Vec<ServerUrl>,
+    sources: Vec<Source>,
     pub(crate) rules: GatewayRules,
-    /// The number of requests so far.
-    count: AtomicU64,
+}
+
+/// The servers of one URL.
+#[derive(Clone, Debug)]
+enum Source {
+    One(Arc<Server>),
+    /// One server for each address of a name.
+    Named(Arc<Named>),
+}
+
+/// A name, and its servers.
+#[derive(Debug)]
+struct Named {
+    url: ServerUrl,
+    name: Name,
+    /// Its addresses, as soon as something resolves it.
+    resolved: OnceLock<Arc<Resolved>>,
+    found: Mutex<Vec<(SocketAddr, Arc<Server>)>>,
 }
 
 /// A server behind this one.
@@ -51,6 +78,7 @@ pub(crate) struct Server {
     pub(crate) name: String,
     /// Its address, if that is known.
     address: Option<ring::Address>,
+    health: Arc<Health>,
 }
 
 /// The links of one handler of a worker.
@@ -59,53 +87,165 @@ pub(crate) struct Links {
     links: Slab<Link>,
     /// The links that wait for a request, by server. The one that was kept last is at the end.
     kept: HashMap<u64, Vec<Key>, RandomState>,
+    choices: Choices,
     /// The kinds of its tokens: for what is received, and for what can be sent.
     kinds: (Token, Token),
 }
 
 impl Upstream {
-    /// The servers of a route.
-    pub(crate) fn new(config: &config::Upstream) -> Arc<Self> {
-        let servers = config.servers.iter().map(|url| Arc::new(Server::new(url))).collect();
-        Arc::new(Self { servers, rules: config.rules.clone(), count: AtomicU64::new(0) })
+    /// The servers of a route, whose site and path are its name. Servers that an upstream `before` has under
+    /// the same rules stay as they are: up or down, with their links.
+    pub(crate) fn new(config: &config::Upstream, name: String, before: Option<&Self>) -> Arc<Self> {
+        let before = before.filter(|before| before.rules.health == config.rules.health);
+        let kept = |url: &ServerUrl| {
+            let before = before?;
+            let place = before.urls.iter().position(|other| other == url)?;
+            Some(before.sources[place].clone())
+        };
+        let source = |url| kept(url).unwrap_or_else(|| Source::new(url, &config.rules));
+        let sources = config.servers.iter().map(source).collect();
+        let (urls, rules) = (config.servers.clone(), config.rules.clone());
+        Arc::new(Self { id: next_id(), name, urls, sources, rules })
     }
 
     /// The path that the servers have in place of that of the route, if they have one.
     pub(crate) fn path(&self) -> Option<&str> {
-        self.servers.first().and_then(|server| server.url.path.as_deref())
+        self.urls.first().and_then(|url| url.path.as_deref())
     }
 
-    /// The server for the next request.
-    pub(crate) fn next(&self) -> &Arc<Server> {
-        let count = self.count.fetch_add(1, Ordering::Relaxed);
-        let index = usize::try_from(count % self.servers.len() as u64).unwrap_or_default();
-        &self.servers[index]
+    /// Has the names of its servers resolved from now on.
+    pub(crate) fn resolve(&self, names: &Names) -> io::Result<()> {
+        for source in &self.sources {
+            if let Source::Named(named) = source
+                && named.resolved.get().is_none()
+            {
+                let resolved = names.resolve(named.name.clone())?;
+                named.resolved.get_or_init(|| resolved);
+            }
+        }
+        Ok(())
+    }
+
+    /// Its servers at present, at most [`config::Upstream::SERVERS_MAX`].
+    pub(crate) fn servers(&self) -> Vec<Arc<Server>> {
+        let mut all = Vec::new();
+        for source in &self.sources {
+            match source {
+                Source::One(server) => all.push(Arc::clone(server)),
+                Source::Named(named) => all.extend(named.servers(&self.rules)),
+            }
+        }
+        all.truncate(config::Upstream::SERVERS_MAX);
+        all
+    }
+
+    /// Counts the changes of its servers. Read before [`servers`](Self::servers), so that no change is
+    /// missed.
+    fn version(&self) -> u64 {
+        let versions = self.sources.iter().map(|source| match source {
+            Source::One(_) => 0,
+            Source::Named(named) => named.resolved.get().map_or(0, |resolved| resolved.version()),
+        });
+        versions.sum()
+    }
+
+    /// The key of a request of this client for this path: requests with the same key have the same server,
+    /// if the rules say so. Clients on Unix sockets are one client.
+    pub(crate) fn key(&self, client: Option<IpAddr>, path: &[u8]) -> u64 {
+        match (self.rules.balance, self.rules.hash_by) {
+            (Balance::RoundRobin | Balance::Least, _) => 0,
+            (Balance::Hash, HashBy::Path) => balance::hash(path),
+            (Balance::Hash, HashBy::Client) => match client.map(|client| client.to_canonical()) {
+                Some(IpAddr::V4(client)) => balance::hash(&client.octets()),
+                Some(IpAddr::V6(client)) => balance::hash(&client.octets()),
+                None => 0,
+            },
+        }
     }
 
     /// Returns whether this is what a configuration says.
     pub(crate) fn is_same(&self, config: &config::Upstream) -> bool {
-        self.rules == config.rules
-            && self.servers.iter().map(|server| &server.url).eq(&config.servers)
+        self.rules == config.rules && self.urls == config.servers
+    }
+}
+
+impl Source {
+    fn new(url: &ServerUrl, rules: &GatewayRules) -> Self {
+        let address = match &url.address {
+            ServerAddress::Ip(address) => Some(ring::Address::from(*address)),
+            // The path was checked when the configuration was read.
+            ServerAddress::Unix(path) => ring::Address::unix(path).ok(),
+            ServerAddress::Host(host, port) => {
+                return Self::Named(Arc::new(Named {
+                    url: url.clone(),
+                    name: Name { host: host.as_str().into(), port: *port },
+                    resolved: OnceLock::new(),
+                    found: Mutex::default(),
+                }));
+            }
+        };
+        Self::One(Server::new(url, url.to_string(), address, rules))
+    }
+}
+
+impl Named {
+    /// The servers at its addresses at present. Those at addresses that it had before are the same.
+    fn servers(&self, rules: &GatewayRules) -> Vec<Arc<Server>> {
+        let Some(resolved) = self.resolved.get() else { return Vec::new() };
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let addresses = resolved.addresses();
+        let next = addresses.iter().map(|address| {
+            let same = found.iter().find(|(known, _)| known == address);
+            let server = same.map(|(_, server)| Arc::clone(server)).unwrap_or_else(|| {
+                let name = format!("{} ({})", self.url, address.ip());
+                Server::new(&self.url, name, Some((*address).into()), rules)
+            });
+            (*address, server)
+        });
+        *found = next.collect();
+        found.iter().map(|(_, server)| Arc::clone(server)).collect()
     }
 }
 
 impl Server {
-    fn new(url: &ServerUrl) -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let address = match &url.address {
-            ServerAddress::Ip(address) => Some(ring::Address::from(*address)),
-            ServerAddress::Unix(path) => ring::Address::unix(path).ok(),
-            ServerAddress::Host(..) => None,
-        };
-        let id = COUNT.fetch_add(1, Ordering::Relaxed);
-        Self { id, url: url.clone(), name: url.to_string(), address }
+    fn new(
+        url: &ServerUrl,
+        name: String,
+        address: Option<ring::Address>,
+        rules: &GatewayRules,
+    ) -> Arc<Self> {
+        let health = Health::new((&rules.health).into());
+        Arc::new(Self { id: next_id(), url: url.clone(), name, address, health })
     }
+}
+
+/// A number that nothing else has.
+fn next_id() -> u64 {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    COUNT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Links {
     /// No links. Their operations have these kinds of tokens.
     pub(crate) fn new(receive: Token, writable: Token) -> Self {
-        Self { links: Slab::new(), kept: HashMap::default(), kinds: (receive, writable) }
+        let (links, kept, choices) = (Slab::new(), HashMap::default(), Choices::default());
+        Self { links, kept, choices, kinds: (receive, writable) }
+    }
+
+    /// Chooses a server for a request; `None` if there is none that has not failed, or the budget for
+    /// retries is used up.
+    pub(crate) fn choose(
+        &mut self,
+        upstream: &Arc<Upstream>,
+        ask: Try,
+        now: Time,
+    ) -> Option<Chosen> {
+        self.choices.begin(upstream, ask, now)
+    }
+
+    /// The exchange with a server has ended.
+    pub(crate) fn end(&mut self, chosen: Chosen) {
+        self.choices.end(chosen);
     }
 
     /// Begins to connect to a server for a request; `None` if its address is not known.
@@ -156,7 +296,8 @@ impl Links {
 
     /// Closes the links that were kept for too long.
     pub(crate) fn tidy(&mut self, ring: &mut Ring, now: Time) {
-        let Self { links, kept, .. } = self;
+        let Self { links, kept, choices, .. } = self;
+        choices.tidy();
         kept.retain(|_, keys| {
             keys.retain(|key| {
                 let Some(link) = links.get_mut(*key) else { return false };

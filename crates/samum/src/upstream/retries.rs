@@ -10,9 +10,6 @@
 use http::Method;
 use ring::Time;
 
-/// The maximum number of times that one request is sent.
-pub(crate) const TRIES_MAX: u32 = 3;
-
 /// Each retry is paid for by so many requests: a fifth of all requests can be sent again.
 const REQUESTS_PER_RETRY: u64 = 5;
 
@@ -71,10 +68,9 @@ pub(crate) const fn is_idempotent(method: &Method<'_>) -> bool {
 }
 
 impl Attempt {
-    /// Returns whether the request may be sent once more. It has at most `tries_max` tries, and never more
-    /// than [`TRIES_MAX`].
-    pub(crate) const fn may_be_repeated(self, tries_max: u32) -> bool {
-        if self.tries >= TRIES_MAX || self.tries >= tries_max || self.is_body_consumed {
+    /// Returns whether the request may be sent once more, if a request may be so `retries_max` times.
+    pub(crate) const fn may_be_repeated(self, retries_max: u32) -> bool {
+        if self.tries > retries_max || self.is_body_consumed {
             return false;
         }
         match self.reached {
@@ -167,9 +163,9 @@ mod tests {
             (true, Nothing, false, 4, false),
         ] {
             let attempt = Attempt { is_idempotent, reached, is_body_consumed, tries };
-            assert_eq!(attempt.may_be_repeated(u32::MAX), expected, "{attempt:?}");
-            assert_eq!(attempt.may_be_repeated(2), expected && tries < 2, "{attempt:?}");
-            assert!(!attempt.may_be_repeated(1) && !attempt.may_be_repeated(0));
+            assert_eq!(attempt.may_be_repeated(2), expected, "{attempt:?}");
+            assert_eq!(attempt.may_be_repeated(1), expected && tries < 2, "{attempt:?}");
+            assert!(!attempt.may_be_repeated(0));
         }
     }
 
@@ -193,7 +189,7 @@ mod tests {
         let (mut budget, mut sent) = (Budget::default(), 0);
         for request in 0..60_000 {
             budget.handle_request(at(request));
-            sent += 1 + (1..TRIES_MAX).take_while(|_| budget.take(at(request))).count();
+            sent += 1 + (0..2).take_while(|_| budget.take(at(request))).count();
         }
         assert!((72_000..=72_700).contains(&sent), "{sent}: a fifth more, and 10 per second");
     }

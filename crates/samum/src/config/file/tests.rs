@@ -11,9 +11,9 @@ use sendfile::{Caching, Policy, Window};
 use super::*;
 use crate::config::print::to_toml;
 use crate::config::{
-    Access, Action, Address, Cgi, ErrorFormat, FileRules, Files, GatewayRules, HeaderRule, Limits,
-    Log, LogFormat, LogTarget, Proxy, Rate, Redirect, Route, ServerAddress, ServerUrl, Site,
-    Symlinks, Tags, Tuning, UnixSocket, Upstream,
+    Access, Action, Address, Balance, Cgi, ErrorFormat, FileRules, Files, GatewayRules, HashBy,
+    HeaderRule, HealthRules, Limits, Log, LogFormat, LogTarget, Proxy, Rate, Redirect, Route,
+    ServerAddress, ServerUrl, Site, Symlinks, Tags, Tuning, UnixSocket, Upstream,
 };
 
 /// Files in memory.
@@ -553,7 +553,19 @@ fn an_address_says_whether_proxies_send_headers() {
 }
 
 /// The keys that only routes to other servers have.
-const GATEWAY: [&str; 3] = ["buffer", "timeout-connect", "timeout-upstream"];
+const GATEWAY: [&str; 11] = [
+    "balance",
+    "buffer",
+    "check",
+    "check-interval",
+    "fail-timeout",
+    "hash-by",
+    "max-fails",
+    "retries",
+    "slow-start",
+    "timeout-connect",
+    "timeout-upstream",
+];
 
 /// A file in which a table of the documentation has one line more.
 fn with_line(section: &str, name: &str, line: &str) -> String {
@@ -719,11 +731,35 @@ fn upstream() -> impl Strategy<Value = Upstream> {
     let url = prop_oneof![ip, host].prop_map(|address| ServerUrl { address, path: None });
     let unix = file().prop_map(|path| ServerUrl { address: ServerAddress::Unix(path), path: None });
     let servers = proptest::collection::vec(prop_oneof![url, unix], 1..3);
-    let rules = (GatewayRules::BUFFER_MIN..1 << 40, seconds(), seconds());
-    (servers, rules).prop_map(|(servers, (buffer, timeout_connect, timeout_upstream))| Upstream {
-        servers,
-        rules: GatewayRules { buffer, timeout_connect, timeout_upstream },
+    let balance = prop_oneof![Just(Balance::RoundRobin), Just(Balance::Least), Just(Balance::Hash)];
+    let hash_by = prop_oneof![Just(HashBy::Client), Just(HashBy::Path)];
+    let rules =
+        (GatewayRules::BUFFER_MIN..1 << 40, seconds(), seconds(), balance, hash_by, 0..3_u32);
+    (servers, rules, health()).prop_map(|(servers, rules, health)| {
+        let (buffer, timeout_connect, timeout_upstream, balance, hash_by, retries) = rules;
+        let rules = GatewayRules {
+            buffer,
+            timeout_connect,
+            timeout_upstream,
+            balance,
+            hash_by,
+            retries,
+            health,
+        };
+        Upstream { servers, rules }
     })
+}
+
+fn health() -> impl Strategy<Value = HealthRules> {
+    (0..9_u32, seconds(), option::of(seconds()), option::of(path()), seconds()).prop_map(
+        |(max_fails, fail_timeout, slow_start, check, check_interval)| HealthRules {
+            max_fails,
+            fail_timeout,
+            slow_start,
+            check,
+            check_interval,
+        },
+    )
 }
 
 fn environment() -> impl Strategy<Value = Vec<(String, String)>> {

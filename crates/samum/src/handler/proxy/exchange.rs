@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use http::{Method, Status};
 use ring::{Key, Time};
+use rustix::io::Errno;
 use sendfile::Cyclic;
 
 use self::pull::Places;
@@ -29,10 +30,9 @@ use crate::handler::gateway::body::{Input, Output, Wish};
 use crate::handler::gateway::lines::{Lines, Text};
 use crate::handler::{Request, Ticket};
 use crate::shell::Shell;
-use crate::upstream::{Links, Server, Upstream};
+use crate::upstream::retries::{Attempt, Reached as Progress, is_idempotent};
+use crate::upstream::{Change, Chosen, Links, ServerSet, Try, Upstream};
 
-/// Tries of one request.
-const TRIES_MAX: u32 = 3;
 /// Bytes of content that are received in vain for the end of a response, so that the link can be kept.
 const DROPPED_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a body that wait to be taken by a server; the client waits then.
@@ -44,8 +44,15 @@ pub(super) struct Exchange {
     ticket: Ticket,
     key: Key,
     upstream: Arc<Upstream>,
-    server: Option<Arc<Server>>,
+    /// The hash by which its server is chosen.
+    affinity: u64,
+    /// The server that is asked.
+    chosen: Option<Chosen>,
+    /// The servers that have failed.
+    failed: ServerSet,
     link: Option<Key>,
+    /// Bytes that were sent through the link before.
+    sent_before: u64,
     wish: Weak<Wish>,
     wire: Wire,
     is_head: bool,
@@ -71,6 +78,7 @@ pub(super) struct Exchange {
     /// The memory into which it is pulled, if it does not go through pipes.
     buffer: Option<Cyclic>,
     stage: Stage,
+    /// The number of times that it was sent.
     tries: u32,
     /// True once anything was received through the link.
     has_heard: bool,
@@ -106,29 +114,29 @@ pub(super) struct Tools<'a> {
 }
 
 impl Exchange {
-    /// A request that is to be passed on.
+    /// A request that is to be passed on. `affinity` is the hash by which its server is chosen.
     pub(super) fn new(
         request: &Request<'_>,
         upstream: &Arc<Upstream>,
+        affinity: u64,
         input: Option<Rc<RefCell<Input>>>,
         wire: Wire,
     ) -> Self {
         let method = &request.head.method;
-        let is_idempotent = matches!(
-            method,
-            Method::Get | Method::Head | Method::Options | Method::Put | Method::Delete
-        );
         let has_sent_all = !wire.has_body();
         Self {
             ticket: request.ticket,
             key: Key::NONE,
             upstream: Arc::clone(upstream),
-            server: None,
+            affinity,
+            chosen: None,
+            failed: ServerSet::EMPTY,
             link: None,
+            sent_before: 0,
             wish: Weak::new(),
             wire,
             is_head: *method == Method::Head,
-            is_idempotent,
+            is_idempotent: is_idempotent(method),
             input,
             has_sent_body: false,
             has_sent_all,
@@ -163,7 +171,7 @@ impl Exchange {
                 return;
             }
         }
-        self.attempt(tools, true);
+        self.start(tools);
     }
 
     /// Begins once the whole body has come, if its length must be told.
@@ -171,17 +179,41 @@ impl Exchange {
         let length = self.input.as_ref().and_then(|input| input.borrow().length());
         if let Some(length) = length {
             self.wire.set_content_length(length);
-            self.attempt(tools, true);
+            self.start(tools);
         }
     }
 
+    /// Tries the first server.
+    fn start(&mut self, tools: &mut Tools<'_>) {
+        match self.choose(tools) {
+            Some(chosen) => self.attempt(tools, chosen, true),
+            None => {
+                self.note(tools, "no name of its servers is resolved");
+                self.fail(tools, Status::BadGateway);
+            }
+        }
+    }
+
+    /// Chooses a server that has not failed.
+    fn choose(&self, tools: &mut Tools<'_>) -> Option<Chosen> {
+        let ask = Try {
+            key: self.affinity,
+            failed: self.failed,
+            is_retry: self.tries > 0,
+            is_repeatable: self.is_idempotent && !self.wire.has_body(),
+        };
+        tools.links.choose(&self.upstream, ask, tools.shell.cx.now)
+    }
+
     /// Tries a server.
-    fn attempt(&mut self, tools: &mut Tools<'_>, may_be_kept: bool) {
+    fn attempt(&mut self, tools: &mut Tools<'_>, chosen: Chosen, may_be_kept: bool) {
         self.tries += 1;
         self.has_heard = false;
+        self.has_sent_all = !self.wire.has_body();
         self.unread.clear();
         self.since = tools.shell.cx.now;
-        let server = Arc::clone(self.upstream.next());
+        let server = Arc::clone(&chosen.server);
+        self.chosen = Some(chosen);
         let kept = may_be_kept.then(|| tools.links.take_kept(&server, self.key)).flatten();
         let link = match kept {
             Some(kept) => Some(kept),
@@ -189,12 +221,11 @@ impl Exchange {
         };
         self.stage = if kept.is_some() { Stage::Asking } else { Stage::Connecting };
         self.link = link;
-        let name = server.name.clone();
-        self.server = Some(server);
         let Some(link) = link.and_then(|link| tools.links.get_mut(link)) else {
-            tools.lines.note(tools.shell, &name, "its address is not known");
+            self.note(tools, "its address is not known");
             return self.fail(tools, Status::BadGateway);
         };
+        self.sent_before = link.sent();
         link.push(self.wire.begin());
         self.send(tools);
     }
@@ -227,7 +258,8 @@ impl Exchange {
         if let Some(input) = &self.input {
             let mut input = input.borrow_mut();
             let is_tunnel = self.stage == Stage::Tunnel;
-            let takes = is_tunnel || self.wire.has_body();
+            // A body that was not given to a link can be sent by another one.
+            let takes = is_tunnel || self.wire.has_body() && self.stage != Stage::Connecting;
             if takes && !self.has_sent_all && link.unsent() < UNSENT_BYTES_MAX {
                 let bytes = Vec::from(core::mem::take(&mut input.waiting));
                 taken = bytes.len();
@@ -337,6 +369,9 @@ impl Exchange {
 
     /// The head of the response has come.
     fn answer(&mut self, tools: &mut Tools<'_>, meaning: Meaning, has_content: bool) {
+        let now = tools.shell.cx.now;
+        let change = self.chosen.as_mut().and_then(|chosen| chosen.handle_success(now));
+        self.note_change(tools, change);
         let Some(wish) = self.wish.upgrade() else { return self.give_up(tools) };
         let reached = |passed: Passed, has_content: bool| {
             let output = Rc::clone(&self.output);
@@ -410,44 +445,78 @@ impl Exchange {
         if self.wire.handle_eof(self.unread.len()) {
             self.finish(tools, false);
         } else {
-            self.handle_broken(tools, "the connection was closed");
+            self.handle_broken(tools, "the connection was closed", Status::BadGateway);
         }
     }
 
     /// The link was not made, or broke.
     pub(super) fn handle_failed(&mut self, tools: &mut Tools<'_>, error: &io::Error) {
-        self.handle_broken(tools, &error.to_string());
+        if self.stage == Stage::Connecting && is_shortage(error) {
+            // No server is to blame.
+            self.note(tools, &error.to_string());
+            return self.fail(tools, Status::ServiceUnavailable);
+        }
+        self.handle_broken(tools, &error.to_string(), Status::BadGateway);
     }
 
     /// The link is of no more use.
-    fn handle_broken(&mut self, tools: &mut Tools<'_>, reason: &str) {
+    fn handle_broken(&mut self, tools: &mut Tools<'_>, reason: &str, status: Status) {
         let link = self.link.and_then(|link| tools.links.get_mut(link));
         let (was_kept, sent) = link.map_or((false, 0), |link| (link.served > 0, link.sent()));
-        let is_new = self.stage == Stage::Connecting;
-        let may_repeat = is_new && sent == 0
-            || was_kept && !self.has_heard && self.is_idempotent && !self.has_sent_body;
+        let reached = match (self.has_heard, sent > self.sent_before) {
+            (true, _) => Progress::Response,
+            (false, true) => Progress::Sent,
+            (false, false) => Progress::Nothing,
+        };
         self.close_link(tools);
-        if may_repeat && self.tries < TRIES_MAX && self.wish.strong_count() > 0 {
-            tools.shell.cx.stats.proxy_retries += 1;
-            if is_new {
-                self.note(tools, reason);
-            }
-            return self.attempt(tools, is_new);
+        // Servers close links that were kept as they like.
+        let is_fault = !was_kept || self.has_heard || status == Status::GatewayTimeout;
+        if is_fault {
+            self.accuse(tools);
         }
-        self.blame(tools, reason);
+        let attempt = Attempt {
+            is_idempotent: self.is_idempotent,
+            reached,
+            is_body_consumed: self.has_sent_body,
+            tries: self.tries,
+        };
+        let is_last = self.chosen.as_ref().is_some_and(|chosen| chosen.is_last);
+        if attempt.may_be_repeated(self.upstream.rules.retries)
+            && !is_last
+            && self.wish.strong_count() > 0
+            && let Some(next) = self.choose(tools)
+        {
+            tools.shell.cx.stats.proxy_retries += 1;
+            if is_fault {
+                self.note(tools, &format!("{reason}; another server is asked"));
+            }
+            self.leave(tools.links);
+            return self.attempt(tools, next, is_fault);
+        }
+        self.note_failure(tools, reason);
+        self.fail(tools, status);
     }
 
     /// The server has failed: its response is an error, or is cut off.
     fn blame(&mut self, tools: &mut Tools<'_>, reason: &str) {
-        tools.shell.cx.stats.proxy_failed += 1;
-        match self.stage {
-            Stage::Content | Stage::Tunnel => {
-                self.note(tools, &format!("{reason}; its response is cut off"));
-            }
-            Stage::Collecting | Stage::Connecting | Stage::Asking => self.note(tools, reason),
-            Stage::Over => return,
-        }
+        self.accuse(tools);
+        self.note_failure(tools, reason);
         self.fail(tools, Status::BadGateway);
+    }
+
+    /// The failure of the exchange is the server's fault.
+    fn accuse(&mut self, tools: &mut Tools<'_>) {
+        let Some(chosen) = &mut self.chosen else { return };
+        self.failed.insert(chosen.number);
+        let change = chosen.handle_failure(tools.shell.cx.now);
+        self.note_change(tools, change);
+    }
+
+    /// The exchange with the server has ended.
+    pub(super) fn leave(&mut self, links: &mut Links) {
+        if let Some(chosen) = self.chosen.take() {
+            links.end(chosen);
+        }
     }
 
     /// Time has passed.
@@ -467,11 +536,7 @@ impl Exchange {
         }
         tools.shell.cx.stats.proxy_timeouts += 1;
         let text = format!("{what} within {} s", most.as_secs_f64());
-        if self.stage == Stage::Connecting {
-            return self.handle_broken(tools, &text);
-        }
-        self.note(tools, &text);
-        self.fail(tools, Status::GatewayTimeout);
+        self.handle_broken(tools, &text, Status::GatewayTimeout);
     }
 
     /// Returns whether nothing can happen before the server does something.
@@ -570,9 +635,34 @@ impl Exchange {
         }
     }
 
+    /// Tells the operator that the server has failed, and what of it.
+    fn note_failure(&self, tools: &mut Tools<'_>, reason: &str) {
+        tools.shell.cx.stats.proxy_failed += 1;
+        match self.stage {
+            Stage::Content | Stage::Tunnel => {
+                self.note(tools, &format!("{reason}; its response is cut off"));
+            }
+            Stage::Collecting | Stage::Connecting | Stage::Asking => self.note(tools, reason),
+            Stage::Over => {}
+        }
+    }
+
+    /// Tells the operator that the server is up or down, if that has changed.
+    fn note_change(&self, tools: &mut Tools<'_>, change: Option<Change>) {
+        if let Some(change) = change {
+            self.note(tools, &format!("{change} (a server of {})", self.upstream.name));
+        }
+    }
+
     /// Tells the operator something about the server.
     fn note(&self, tools: &mut Tools<'_>, text: &str) {
-        let name = self.server.as_ref().map_or("a server", |server| &server.name);
+        let name = self.chosen.as_ref().map_or(&self.upstream.name, |chosen| &chosen.server.name);
         tools.lines.note(tools.shell, name, text);
     }
+}
+
+/// Returns whether this server has too little of something.
+fn is_shortage(error: &io::Error) -> bool {
+    let all = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    all.iter().any(|one| error.raw_os_error() == Some(one.raw_os_error()))
 }

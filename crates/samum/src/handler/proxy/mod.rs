@@ -36,6 +36,7 @@ use super::gateway::body::{
 use super::gateway::lines::Lines;
 use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Ticket, page};
 use crate::shell::{Shell, id_of, kind};
+use crate::upstream::checks::Checks;
 use crate::upstream::{LinkEvent, Links, Upstream};
 
 /// The time between two looks at what servers have taken too long for.
@@ -48,6 +49,7 @@ const EXCHANGES_MAX: usize = 16_384;
 pub(super) struct Proxy {
     exchanges: Slab<Exchange>,
     links: Links,
+    checks: Checks,
     news: Rc<RefCell<News>>,
     answers: VecDeque<(Ticket, Answer)>,
     /// Requests whose producers or consumers can go on.
@@ -87,6 +89,7 @@ impl Default for Proxy {
         Self {
             exchanges: Slab::new(),
             links: Links::new(kind::LINK, kind::LINK_WRITABLE),
+            checks: Checks::new(kind::CHECK, kind::CHECK_WRITABLE),
             news: Rc::default(),
             answers: VecDeque::new(),
             woken: VecDeque::new(),
@@ -111,12 +114,13 @@ impl Proxy {
         Some(Box::new(InputConsumer(input)))
     }
 
-    /// Passes a request on.
+    /// Passes a request on. `affinity` is its [key](Upstream::key).
     pub(super) fn find(
         &mut self,
         shell: &mut Shell,
         request: &Request<'_>,
         upstream: &Arc<Upstream>,
+        affinity: u64,
         wire: Wire,
     ) -> Found<Answer> {
         let ticket = request.ticket;
@@ -132,7 +136,7 @@ impl Proxy {
             return Found::Now(Answer::Error(status));
         }
         shell.cx.stats.proxied += 1;
-        let exchange = Exchange::new(request, upstream, input, wire);
+        let exchange = Exchange::new(request, upstream, affinity, input, wire);
         let key = self.exchanges.insert(exchange);
         let wish = Rc::new(Wish::new(key, Rc::clone(&self.news)));
         self.step(shell, key, |exchange, tools| exchange.begin(tools, key, &wish));
@@ -159,6 +163,23 @@ impl Proxy {
             for key in touched {
                 self.step(shell, key, Exchange::handle_touched);
             }
+        }
+    }
+
+    /// Checks the servers of these upstreams from now on, as far as their rules say so.
+    pub(super) fn watch<'a>(
+        &mut self,
+        shell: &mut Shell,
+        upstreams: impl Iterator<Item = &'a Arc<Upstream>>,
+    ) {
+        self.checks.watch(&mut shell.ring, upstreams, shell.cx.now);
+    }
+
+    /// Takes a completion of an operation of the checks.
+    pub(super) fn handle_check(&mut self, shell: &mut Shell, completion: Completion) {
+        let notes = self.checks.handle(&mut shell.ring, completion, shell.cx.now);
+        for note in notes.iter().flat_map(|notes| notes.lines()) {
+            shell.note(note);
         }
     }
 
@@ -227,6 +248,7 @@ impl Proxy {
         let Some(exchange) = exchanges.get_mut(key) else { return };
         step(exchange, &mut Tools { shell, links, answers, woken, lines, places });
         if exchange.is_over() {
+            exchange.leave(links);
             exchanges.remove(key);
         }
     }

@@ -136,7 +136,7 @@ fn the_share_of_a_server_that_is_up_again_grows() {
         assert_eq!(health.handle_success(None, at(now)), None);
     }
     assert_eq!(health.summary.load(Ordering::Relaxed), FINE, "it costs nothing any more");
-    assert_eq!(Health::new(*health.rules()).standing(at(0.0)), FULL, "not at the start");
+    assert_eq!(Health::new(health.rules).standing(at(0.0)), FULL, "not at the start");
 }
 
 #[test]

@@ -1,0 +1,200 @@
+//! A worker's questions that find out whether servers are up.
+//!
+//! Each has a link of its own, which is closed after the head of the response. One worker asks for all: who
+//! takes a server's turn first ([`Health::take_check`](super::health::Health::take_check)).
+
+use std::sync::Arc;
+
+use http::path;
+use http1::Limits;
+use http1::client::{self, Event};
+use ring::{Completion, Key, Op, Ring, Slab, Time, Token};
+
+use super::link::{Link, LinkEvent, Tokens};
+use super::{Server, Upstream};
+use crate::config::ServerAddress;
+
+/// The questions of a worker.
+#[derive(Debug)]
+pub(crate) struct Checks {
+    /// The upstreams whose servers are checked.
+    upstreams: Vec<Arc<Upstream>>,
+    running: Slab<Check>,
+    /// The timer of the next check.
+    timer: Option<Key>,
+    /// The kinds of its tokens: for what is received and for the timer, and for what can be sent.
+    kinds: (Token, Token),
+}
+
+/// A question to a server.
+#[derive(Debug)]
+struct Check {
+    upstream: Arc<Upstream>,
+    server: Arc<Server>,
+    link: Link,
+    client: client::Connection,
+    /// Bytes that are not understood yet.
+    unread: Vec<u8>,
+    /// When it has failed.
+    until: Time,
+}
+
+impl Checks {
+    /// No servers are checked yet. The operations have these kinds of tokens.
+    pub(crate) const fn new(receive: Token, writable: Token) -> Self {
+        let kinds = (receive, writable);
+        Self { upstreams: Vec::new(), running: Slab::new(), timer: None, kinds }
+    }
+
+    /// Checks the servers of these upstreams from now on, as far as their rules say so.
+    pub(crate) fn watch<'a>(
+        &mut self,
+        ring: &mut Ring,
+        upstreams: impl Iterator<Item = &'a Arc<Upstream>>,
+        now: Time,
+    ) {
+        let checked = upstreams.filter(|upstream| upstream.rules.health.check.is_some());
+        self.upstreams = checked.cloned().collect();
+        if let Some(timer) = self.timer.take() {
+            ring.cancel(timer);
+        }
+        self.wait(ring, now);
+    }
+
+    /// Takes a completion. Returns what the operator is to know of it.
+    pub(crate) fn handle(
+        &mut self,
+        ring: &mut Ring,
+        completion: Completion,
+        now: Time,
+    ) -> Option<String> {
+        let key = Key::from_bits(completion.token);
+        if key == Key::NONE {
+            // Another one than this was cancelled.
+            if self.timer == Some(completion.key) {
+                self.timer = None;
+                return self.handle_timer(ring, now);
+            }
+            return None;
+        }
+        let check = self.running.get_mut(key)?;
+        let tokens = Tokens::of(self.kinds, key);
+        let outcome = match check.link.handle(ring, completion, tokens)? {
+            LinkEvent::Connected | LinkEvent::Writable => {
+                check.link.flush(ring).err().map(|_| Err("the connection broke".to_owned()))
+            }
+            LinkEvent::Received(bytes) => check.understand(&bytes),
+            LinkEvent::Ended => Some(Err("the connection was closed".to_owned())),
+            LinkEvent::Failed(error) => Some(Err(error.to_string())),
+            LinkEvent::Pullable => unreachable!("no content is pulled"),
+        };
+        self.end(ring, key, outcome?, now)
+    }
+
+    /// It is time for a check.
+    fn handle_timer(&mut self, ring: &mut Ring, now: Time) -> Option<String> {
+        let mut notes = Vec::new();
+        let late: Vec<_> = self
+            .running
+            .iter()
+            .filter(|(_, check)| now >= check.until)
+            .map(|(key, _)| key)
+            .collect();
+        for key in late {
+            notes.extend(self.end(ring, key, Err("no response came in time".to_owned()), now));
+        }
+        for upstream in self.upstreams.clone() {
+            for server in upstream.servers() {
+                if server.health.take_check(now) {
+                    self.begin(ring, &upstream, server, now);
+                }
+            }
+        }
+        self.wait(ring, now);
+        (!notes.is_empty()).then(|| notes.join("\n"))
+    }
+
+    fn begin(&mut self, ring: &mut Ring, upstream: &Arc<Upstream>, server: Arc<Server>, now: Time) {
+        let rules = &upstream.rules.health;
+        let (Some(path), Some(address)) = (&rules.check, server.address.clone()) else { return };
+        let until = now + rules.check_interval;
+        let mut client = client::Connection::new();
+        client.begin(http::Method::Get);
+        let kinds = self.kinds;
+        self.running.insert_with(|key| {
+            let tokens = Tokens::of(kinds, key);
+            let mut link = Link::connect(ring, &server, address, Key::NONE, tokens);
+            link.push(request(path, &server));
+            let (upstream, unread) = (Arc::clone(upstream), Vec::new());
+            Check { upstream, server, link, client, unread, until }
+        });
+    }
+
+    /// A check has passed, or has failed for a reason.
+    fn end(
+        &mut self,
+        ring: &mut Ring,
+        key: Key,
+        outcome: Result<(), String>,
+        now: Time,
+    ) -> Option<String> {
+        let mut check = self.running.remove(key)?;
+        check.link.close(ring);
+        let Check { server, upstream, .. } = &check;
+        let change = server.health.handle_check(outcome.is_ok(), now)?;
+        let reason = outcome.err().map(|error| format!("; the last one: {error}"));
+        let (name, of) = (&server.name, &upstream.name);
+        Some(format!("{name}: {change}{} (a server of {of})", reason.unwrap_or_default()))
+    }
+
+    /// Waits for the next check.
+    fn wait(&mut self, ring: &mut Ring, now: Time) {
+        let servers = self.upstreams.iter().flat_map(|upstream| upstream.servers());
+        let due = servers.filter_map(|server| server.health.check_at()).min();
+        // A name that is not resolved has no servers yet.
+        let later =
+            self.upstreams.iter().map(|upstream| now + upstream.rules.health.check_interval);
+        if let Some(at) = due.or_else(|| later.min()) {
+            self.timer = Some(ring.submit(Op::Timer(at), self.kinds.0 | Key::NONE.to_bits()));
+        }
+    }
+}
+
+impl Check {
+    /// The server has sent this. Returns whether it is well, once that is known.
+    fn understand(&mut self, bytes: &[u8]) -> Option<Result<(), String>> {
+        self.unread.extend_from_slice(bytes);
+        loop {
+            let (taken, event) = self.client.handle_input(&self.unread, &Limits::DEFAULT);
+            let outcome = match event {
+                Event::Interim(_) => None,
+                Event::Response(response) if matches!(response.status.code(), 200..=399) => {
+                    Some(Ok(()))
+                }
+                Event::Response(response) => {
+                    Some(Err(format!("its status is {}", response.status.code())))
+                }
+                Event::Faulty(fault) => Some(Err(fault.reason.to_owned())),
+                Event::Partial | Event::Closed | Event::Body(_) | Event::BodyEnd => return None,
+            };
+            if outcome.is_some() {
+                return outcome;
+            }
+            self.unread.drain(..taken);
+        }
+    }
+}
+
+/// The head of a question.
+fn request(path: &str, server: &Server) -> Vec<u8> {
+    let mut text = b"GET ".to_vec();
+    path::encode(path.as_bytes(), &mut text);
+    let host = match &server.url.address {
+        ServerAddress::Unix(_) => "localhost".to_owned(),
+        address => address.to_string(),
+    };
+    let rest =
+        format!(" HTTP/1.1\r\nHost: {host}\r\nUser-Agent: samum\r\nConnection: close\r\n\r\n");
+    text.extend_from_slice(rest.as_bytes());
+    text
+}

@@ -1,0 +1,201 @@
+//! A worker's choice of a server for each try of a request.
+//!
+//! Joins what the pure modules decide: a server that [`health`](super::health) lets pass is chosen by
+//! [`balance`](super::balance); a further try needs the budget of [`retries`](super::retries).
+
+use core::fmt;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use foldhash::fast::RandomState;
+use ring::Time;
+
+use super::balance::{Balancer, ServerSet, WEIGHT_FULL};
+use super::health::{Change, Probe, Standing};
+use super::retries::Budget;
+use super::{Server, Upstream};
+
+/// The upstreams as a worker chooses among their servers.
+#[derive(Debug, Default)]
+pub(super) struct Choices(HashMap<u64, Choice, RandomState>);
+
+/// The servers of an upstream as a worker chooses among them.
+#[derive(Debug)]
+struct Choice {
+    upstream: Weak<Upstream>,
+    /// The version of its servers that is known here.
+    version: u64,
+    balancer: Balancer,
+    /// The servers by their numbers.
+    servers: Vec<Option<Arc<Server>>>,
+    budget: Budget,
+}
+
+/// A try of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Try {
+    /// The hash by which the server is chosen, if the upstream has its servers chosen so.
+    pub(crate) key: u64,
+    /// The servers with which the request has failed.
+    pub(crate) failed: ServerSet,
+    /// True if the request was tried before.
+    pub(crate) is_retry: bool,
+    /// True if it can be tried once more: only such a request finds out whether a server is up again.
+    pub(crate) is_repeatable: bool,
+}
+
+/// A server that was chosen for a try. The exchange with it is counted until
+/// [`Links::end`](super::Links::end).
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Chosen {
+    pub(crate) server: Arc<Server>,
+    /// Its number in the upstream.
+    pub(crate) number: usize,
+    upstream: u64,
+    probe: Option<Probe>,
+    /// True if all servers are down: if it fails, no other one is tried.
+    pub(crate) is_last: bool,
+}
+
+impl Choices {
+    /// Chooses a server; `None` if there is none that has not failed, or the budget for retries is used up.
+    pub(super) fn begin(
+        &mut self,
+        upstream: &Arc<Upstream>,
+        ask: Try,
+        now: Time,
+    ) -> Option<Chosen> {
+        let choice = self.0.entry(upstream.id).or_insert_with(|| Choice::new(upstream));
+        choice.update(upstream);
+        choice.begin(upstream.id, ask, now)
+    }
+
+    /// The exchange with a server has ended.
+    pub(super) fn end(&mut self, chosen: Chosen) {
+        let choice = self.0.get_mut(&chosen.upstream).expect("kept while it has exchanges");
+        choice.balancer.end(chosen.number);
+    }
+
+    /// Drops what is kept for upstreams that no configuration and no request has any more.
+    pub(super) fn tidy(&mut self) {
+        self.0.retain(|_, choice| {
+            choice.upstream.strong_count() > 0 || choice.balancer.has_exchanges()
+        });
+    }
+}
+
+impl Choice {
+    fn new(upstream: &Arc<Upstream>) -> Self {
+        let balancer = Balancer::new(upstream.rules.balance);
+        let (servers, budget) = (Vec::new(), Budget::default());
+        Self { upstream: Arc::downgrade(upstream), version: u64::MAX, balancer, servers, budget }
+    }
+
+    /// Learns of servers that were added or removed.
+    #[inline]
+    fn update(&mut self, upstream: &Upstream) {
+        let version = upstream.version();
+        if self.version != version {
+            self.version = version;
+            self.replace(&upstream.servers());
+        }
+    }
+
+    #[cold]
+    fn replace(&mut self, servers: &[Arc<Server>]) {
+        let is_listed = |server: &Arc<Server>| servers.iter().any(|one| one.id == server.id);
+        for number in self.balancer.members().iter() {
+            if !self.servers[number].as_ref().is_some_and(is_listed) {
+                self.balancer.remove(number);
+            }
+        }
+        for server in servers {
+            let is_member = |number: usize| {
+                self.servers[number].as_ref().is_some_and(|member| member.id == server.id)
+            };
+            if self.balancer.members().iter().any(is_member) {
+                continue;
+            }
+            // Those that exchanges still have may fill the last places; they come back with the next change.
+            let Some(number) = self.balancer.add(server.name.as_bytes()) else { continue };
+            if self.servers.len() <= number {
+                self.servers.resize(number + 1, None);
+            }
+            self.servers[number] = Some(Arc::clone(server));
+        }
+    }
+
+    fn begin(&mut self, upstream: u64, ask: Try, now: Time) -> Option<Chosen> {
+        if !ask.is_retry {
+            self.budget.handle_request(now);
+        }
+        let (mut up, mut due) = (ServerSet::EMPTY, ServerSet::EMPTY);
+        for number in self.balancer.members().iter() {
+            let Some(server) = &self.servers[number] else { continue };
+            let weight = match server.health.standing(now) {
+                Standing::Up(weight) => {
+                    up.insert(number);
+                    weight
+                }
+                Standing::Due => {
+                    due.insert(number);
+                    WEIGHT_FULL
+                }
+                Standing::Down => continue,
+            };
+            self.balancer.set_weight(number, weight);
+        }
+        let probes = if ask.is_repeatable || up.is_empty() { due } else { ServerSet::EMPTY };
+        let mut among = up.or(probes).without(ask.failed);
+        let (number, probe, is_last) = loop {
+            match self.balancer.begin(among, ask.key) {
+                Some(number) if due.contains(number) => {
+                    let server = self.servers[number].as_ref().expect("members have servers");
+                    if let Some(probe) = server.health.take_probe(now) {
+                        break (number, Some(probe), false);
+                    }
+                    // Another worker was faster.
+                    self.balancer.end(number);
+                    among.remove(number);
+                }
+                Some(number) => break (number, None, false),
+                // All are down. One is asked nevertheless, once.
+                None if ask.failed.is_empty() => {
+                    break (self.balancer.begin(self.balancer.members(), ask.key)?, None, true);
+                }
+                None => return None,
+            }
+        };
+        if ask.is_retry && !self.budget.take(now) {
+            self.balancer.end(number);
+            return None;
+        }
+        let server = Arc::clone(self.servers[number].as_ref().expect("members have servers"));
+        Some(Chosen { server, number, upstream, probe, is_last })
+    }
+}
+
+impl Chosen {
+    /// The server has answered.
+    pub(crate) fn handle_success(&mut self, now: Time) -> Option<Change> {
+        self.server.health.handle_success(self.probe.take(), now)
+    }
+
+    /// The exchange has failed, and that is the server's fault.
+    pub(crate) fn handle_failure(&mut self, now: Time) -> Option<Change> {
+        self.server.health.handle_failure(self.probe.take(), now)
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Up => f.write_str("it is up again"),
+            Self::Down(Some(pause)) => {
+                write!(f, "it is down; it is tried again after {} s", pause.as_secs_f64())
+            }
+            Self::Down(None) => f.write_str("it is down until its checks pass"),
+        }
+    }
+}
