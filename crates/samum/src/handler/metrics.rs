@@ -5,17 +5,23 @@ use sendfile::Piece;
 
 use super::{Body, BodySink, Part, Produced, Producer, Response};
 use crate::metrics::{CONTENT_TYPE, Exposition, Metrics};
+use crate::serving::Snapshot;
 
 /// The response to a scrape. Its text is made while it is sent, because it has as many series as sites,
 /// methods and statuses were asked for.
-pub(super) fn response(metrics: &Metrics, bare: ResponseHead<'static>) -> Response<'static> {
+pub(super) fn response(
+    metrics: &Metrics,
+    snapshot: &Snapshot,
+    bare: ResponseHead<'static>,
+) -> Response<'static> {
     let head = ResponseHead {
         content_type: Some(CONTENT_TYPE.as_bytes().into()),
         cache_control: Some(b"no-store".into()),
         nosniff: true,
         ..bare
     };
-    let page = Page { exposition: metrics.exposition() };
+    let servers = snapshot.upstreams().flat_map(|upstream| upstream.numbers());
+    let page = Page { exposition: metrics.exposition(servers) };
     Response::new(head, Body::from(Part::Producer(Box::new(page))))
 }
 

@@ -14,7 +14,7 @@ use sendfile::DeviceStats;
 
 use super::histogram::{Bound, DURATIONS, Histogram, SIZES, Total, nanos};
 use super::series::{Labels, Series};
-use super::{Loads, Metrics, Stats, lock};
+use super::{Loads, Metrics, ServerNumbers, Stats, lock};
 
 /// The content type of the text.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -30,6 +30,9 @@ pub(crate) struct Exposition {
     /// The text of all other families.
     rest: String,
 }
+
+/// The maximum number of servers that are shown, each of which has a few numbers.
+const SERVERS_SHOWN_MAX: usize = 1024;
 
 /// A number, taken from the sum of all workers.
 type Value = fn(&Stats) -> u64;
@@ -239,10 +242,12 @@ const REQUEST_FAMILIES: [RequestFamily; 3] = [
 ];
 
 impl Exposition {
-    pub(super) fn new(metrics: &Metrics) -> Self {
+    pub(super) fn new(metrics: &Metrics, servers: impl Iterator<Item = ServerNumbers>) -> Self {
         let mut rest = String::new();
+        let servers: Vec<_> = servers.take(SERVERS_SHOWN_MAX).collect();
         // Writing to a string cannot fail.
         let _ = write_rest(metrics, &mut rest);
+        let _ = write_servers(&servers, &mut rest);
         Self { sums: metrics.series(), family: 0, written: 0, rest }
     }
 
@@ -339,6 +344,42 @@ fn write_devices(devices: &BTreeMap<Device, DeviceStats>, text: &mut String) -> 
         Kind::Gauge,
         "Reads of a device that have begun and not ended.",
         |text, name, device, stats| write_sample(text, name, device, stats.begun - stats.ended),
+    )
+}
+
+fn write_servers(servers: &[ServerNumbers], text: &mut String) -> fmt::Result {
+    if servers.is_empty() {
+        return Ok(());
+    }
+    let labels: Vec<_> = servers
+        .iter()
+        .map(|ServerNumbers { upstream, server, .. }| {
+            format!("upstream=\"{}\",server=\"{}\"", Escaped(upstream), Escaped(server))
+        })
+        .collect();
+    let mut family = |name: &str, kind, help, value: fn(&ServerNumbers) -> u64| {
+        write_head(text, name, kind, help)?;
+        let samples = servers.iter().zip(&labels);
+        samples.map(|(one, labels)| write_sample(text, name, labels, value(one))).collect()
+    };
+    family("samum_upstream_up", Kind::Gauge, "Whether a server is up.", |one| one.is_up.into())?;
+    family(
+        "samum_upstream_requests_total",
+        Kind::Counter,
+        "Requests that were sent to a server.",
+        |one| one.requests,
+    )?;
+    family(
+        "samum_upstream_requests_in_flight",
+        Kind::Gauge,
+        "Requests that were sent to a server whose responses are not complete.",
+        |one| one.in_flight,
+    )?;
+    family(
+        "samum_upstream_failures_total",
+        Kind::Counter,
+        "Requests that a server did not answer, or not completely.",
+        |one| one.failures,
     )
 }
 

@@ -76,6 +76,20 @@ struct Loads {
     has_failed: bool,
 }
 
+/// The numbers of a server behind this one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ServerNumbers {
+    /// The site and the path of the route.
+    pub(crate) upstream: String,
+    pub(crate) server: String,
+    pub(crate) is_up: bool,
+    /// Requests that were sent to it.
+    pub(crate) requests: u64,
+    /// Those that are not answered yet.
+    pub(crate) in_flight: u64,
+    pub(crate) failures: u64,
+}
+
 impl Metrics {
     /// Makes the numbers of `workers` workers.
     #[must_use]
@@ -118,8 +132,8 @@ impl Metrics {
     }
 
     /// The text for a scrape.
-    pub(crate) fn exposition(&self) -> Exposition {
-        Exposition::new(self)
+    pub(crate) fn exposition(&self, servers: impl Iterator<Item = ServerNumbers>) -> Exposition {
+        Exposition::new(self, servers)
     }
 
     /// The reads of each device, by its number.

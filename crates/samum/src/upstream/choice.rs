@@ -4,6 +4,7 @@
 //! [`balance`](super::balance); a further try needs the budget of [`retries`](super::retries).
 
 use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
@@ -58,6 +59,17 @@ pub(crate) struct Chosen {
     pub(crate) is_last: bool,
 }
 
+/// The numbers of a server, of all workers together. They guard nothing, so relaxed order is enough.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers {
+    /// Exchanges that have begun.
+    pub(crate) exchanges: AtomicU64,
+    /// Exchanges that have begun and not ended.
+    pub(crate) active: AtomicU64,
+    /// Exchanges that have failed.
+    pub(crate) failures: AtomicU64,
+}
+
 impl Choices {
     /// Chooses a server; `None` if there is none that has not failed, or the budget for retries is used up.
     pub(super) fn begin(
@@ -73,6 +85,7 @@ impl Choices {
 
     /// The exchange with a server has ended.
     pub(super) fn end(&mut self, chosen: Chosen) {
+        chosen.server.numbers.active.fetch_sub(1, Ordering::Relaxed);
         let choice = self.0.get_mut(&chosen.upstream).expect("kept while it has exchanges");
         choice.balancer.end(chosen.number);
     }
@@ -172,6 +185,8 @@ impl Choice {
             return None;
         }
         let server = Arc::clone(self.servers[number].as_ref().expect("members have servers"));
+        server.numbers.exchanges.fetch_add(1, Ordering::Relaxed);
+        server.numbers.active.fetch_add(1, Ordering::Relaxed);
         Some(Chosen { server, number, upstream, probe, is_last })
     }
 }
@@ -184,6 +199,7 @@ impl Chosen {
 
     /// The exchange has failed, and that is the server's fault.
     pub(crate) fn handle_failure(&mut self, now: Time) -> Option<Change> {
+        self.server.numbers.failures.fetch_add(1, Ordering::Relaxed);
         self.server.health.handle_failure(self.probe.take(), now)
     }
 }

@@ -296,7 +296,6 @@ impl Health {
     }
 
     /// Returns whether it is up.
-    #[cfg(test)]
     pub(crate) fn is_up(&self) -> bool {
         self.summary.load(Ordering::Relaxed) <= TROUBLED
     }

@@ -23,7 +23,7 @@ use foldhash::fast::RandomState;
 use ring::{Completion, Key, Ring, Slab, Time, Token};
 
 pub(crate) use self::balance::ServerSet;
-use self::choice::Choices;
+use self::choice::{Choices, Numbers};
 pub(crate) use self::choice::{Chosen, Try};
 pub(crate) use self::health::Change;
 use self::health::Health;
@@ -31,6 +31,7 @@ use self::link::Tokens;
 pub(crate) use self::link::{Link, LinkEvent};
 use self::names::{Name, Names, Resolved};
 use crate::config::{self, Balance, GatewayRules, HashBy, ServerAddress, ServerUrl};
+use crate::metrics::ServerNumbers;
 
 /// Links to one server that a worker keeps. Beyond it, the one that was kept for longest is closed.
 const KEPT_MAX: usize = 256;
@@ -79,6 +80,7 @@ pub(crate) struct Server {
     /// Its address, if that is known.
     address: Option<ring::Address>,
     health: Arc<Health>,
+    numbers: Numbers,
 }
 
 /// The links of one handler of a worker.
@@ -149,6 +151,19 @@ impl Upstream {
         versions.sum()
     }
 
+    /// The numbers of its servers.
+    pub(crate) fn numbers(&self) -> Vec<ServerNumbers> {
+        let of = |server: Arc<Server>| ServerNumbers {
+            upstream: self.name.clone(),
+            server: server.name.clone(),
+            is_up: server.health.is_up(),
+            requests: server.numbers.exchanges.load(Ordering::Relaxed),
+            in_flight: server.numbers.active.load(Ordering::Relaxed),
+            failures: server.numbers.failures.load(Ordering::Relaxed),
+        };
+        self.servers().into_iter().map(of).collect()
+    }
+
     /// The key of a request of this client for this path: requests with the same key have the same server,
     /// if the rules say so. Clients on Unix sockets are one client.
     pub(crate) fn key(&self, client: Option<IpAddr>, path: &[u8]) -> u64 {
@@ -215,7 +230,8 @@ impl Server {
         rules: &GatewayRules,
     ) -> Arc<Self> {
         let health = Health::new((&rules.health).into());
-        Arc::new(Self { id: next_id(), url: url.clone(), name, address, health })
+        let (id, numbers) = (next_id(), Numbers::default());
+        Arc::new(Self { id, url: url.clone(), name, address, health, numbers })
     }
 }
 

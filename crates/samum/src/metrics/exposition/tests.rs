@@ -9,7 +9,7 @@ use crate::metrics::{Meters, MethodLabel, Observation, SiteLabel, StatusLabel};
 
 /// The text, made in parts of about this many bytes.
 fn text(metrics: &Metrics, part: usize) -> String {
-    let mut exposition = metrics.exposition();
+    let mut exposition = metrics.exposition(core::iter::empty());
     let mut text = String::new();
     loop {
         let next = exposition.next_part(part);
