@@ -21,5 +21,6 @@ mod reloads;
 mod seeing;
 mod stage;
 mod table;
+mod upstreams;
 mod whoami;
 mod world;
