@@ -261,17 +261,25 @@ impl<'a> Fields<'a> {
     /// Of the options of `Connection` the first [`CONNECTION_OPTIONS_MAX`] count. More come only from
     /// a peer that wants to cause work, which could as well not have named the field.
     pub fn end_to_end(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        let connection =
-            |(name, _): &(&[u8], &[u8])| Field::of_name(name) == Some(Field::Connection);
-        let named = self.clone().filter(connection).flat_map(|(_, value)| bytes::list(value));
-        let mut options: [&[u8]; CONNECTION_OPTIONS_MAX] = [b""; CONNECTION_OPTIONS_MAX];
-        let count = options.iter_mut().zip(named).map(|(place, option)| *place = option).count();
-        self.filter(move |(name, _)| {
-            let is_name = |other: &[u8]| other.eq_ignore_ascii_case(name);
-            !HOP_BY_HOP.iter().any(|known| is_name(known.as_bytes()))
-                && !options[..count].iter().any(|option| is_name(option))
-        })
+        end_to_end(self)
     }
+}
+
+/// Leaves out the lines that concern one connection only, as [`Fields::end_to_end`] does: for lines that are
+/// looked at several times, and were taken out of their text once.
+pub fn end_to_end<'a>(
+    lines: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    let connection =
+        |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(Field::Connection.name().as_bytes());
+    let named = lines.clone().filter(connection).flat_map(|(_, value)| bytes::list(value));
+    let mut options: [&[u8]; CONNECTION_OPTIONS_MAX] = [b""; CONNECTION_OPTIONS_MAX];
+    let count = options.iter_mut().zip(named).map(|(place, option)| *place = option).count();
+    lines.filter(move |(name, _)| {
+        let is_name = |other: &[u8]| other.eq_ignore_ascii_case(name);
+        !HOP_BY_HOP.iter().any(|known| is_name(known.as_bytes()))
+            && !options[..count].iter().any(|option| is_name(option))
+    })
 }
 
 /// The options of `Connection` that are looked at to find the fields it names. Peers send two or

@@ -3,6 +3,7 @@
 //! Reading list: RFC 9110 §5, RFC 9112 §5, §11.1 (response splitting).
 
 use alloc::borrow::Cow;
+use alloc::vec::Vec;
 use core::fmt;
 
 use crate::bytes::{self, TOKEN};
@@ -27,6 +28,11 @@ pub struct FieldSection<'a>(Cow<'a, [u8]>);
 impl<'a> FieldSection<'a> {
     /// No lines.
     pub const EMPTY: Self = Self(Cow::Borrowed(&[]));
+
+    /// No lines, and room for so many bytes of them.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self(Cow::Owned(Vec::with_capacity(bytes)))
+    }
 
     /// Appends a line. No name or value can end its line: a line whose name is not a token is left
     /// out, and control characters are left out of values.
@@ -100,7 +106,7 @@ impl fmt::Debug for FieldSection<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
+
 
     #[test]
     fn lines_keep_their_order_and_may_repeat() {

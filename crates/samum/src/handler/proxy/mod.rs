@@ -11,6 +11,7 @@
 //! protocol of the server, and [`exchange`] moves the bytes.
 
 mod exchange;
+mod lines;
 pub(super) mod request;
 pub(super) mod response;
 pub(super) mod wire;

@@ -25,12 +25,16 @@ use http::{Field, FieldSection, Head, Method, Status, Target, Version, path};
 use http1::Framing;
 use http1::write::{self, ConnectionOption, RequestHead};
 
+use super::lines::{Line, lines_of, values};
+
 use crate::forwarded;
 
 /// Requests that have passed this many servers of this kind go round in a circle.
 const HOPS_MAX: usize = 8;
 /// 508, of RFC 5842 §7.2.
 const LOOP_DETECTED: u16 = 508;
+/// Bytes that the fields of most requests have.
+const FIELDS_BYTES: usize = 1024;
 /// The scheme of requests: there is no other.
 const SCHEME: &str = "http";
 
@@ -59,12 +63,17 @@ pub(crate) fn refusal(head: &Head<'_>) -> Option<Status> {
         Method::Options if hops_left(head) == Some(0) => return Some(Status::NoContent),
         _ => {}
     }
-    if head.fields().any(|(name, _)| imitates_framing(name)) {
-        return Some(Status::BadRequest);
-    }
     let is_own =
         |hop: &&[u8]| hop.rsplit(|&byte| byte == b' ').next() == Some(crate::NAME.as_bytes());
-    let hops = values(head, b"Via").flat_map(bytes::list).filter(is_own).count();
+    let mut hops = 0;
+    for (name, value) in head.fields() {
+        if imitates_framing(name) {
+            return Some(Status::BadRequest);
+        }
+        if name.eq_ignore_ascii_case(b"Via") {
+            hops += bytes::list(value).filter(is_own).count();
+        }
+    }
     if hops >= HOPS_MAX { Status::from_code(LOOP_DETECTED) } else { None }
 }
 
@@ -117,8 +126,10 @@ pub(crate) fn upgrade(head: &Head<'_>) -> Option<Vec<u8>> {
             .iter()
             .any(|own| own.eq_ignore_ascii_case(name))
     };
-    let protocols: Vec<_> =
-        values(head, b"Upgrade").flat_map(bytes::list).filter(|name| !is_http(name)).collect();
+    let protocols: Vec<_> = values(&lines_of(head.fields()), b"Upgrade")
+        .flat_map(bytes::list)
+        .filter(|name| !is_http(name))
+        .collect();
     (!protocols.is_empty()).then(|| protocols.join(&b", "[..]))
 }
 
@@ -131,7 +142,8 @@ pub(crate) fn write(head: &Head<'_>, to: &mut Vec<u8>, how: &Forwarding<'_>) {
     };
     let path = path_of(path, how);
     let upgrade = upgrade(head);
-    let has_trailers = values(head, b"TE")
+    let lines = &lines_of(head.fields())[..];
+    let has_trailers = values(lines, b"TE")
         .flat_map(bytes::list)
         .filter_map(bytes::weighted)
         .any(|(name, weight)| name.eq_ignore_ascii_case(b"trailers") && weight > 0);
@@ -141,8 +153,9 @@ pub(crate) fn write(head: &Head<'_>, to: &mut Vec<u8>, how: &Forwarding<'_>) {
         None if has_trailers => ConnectionOption::Te,
         None => ConnectionOption::Unsaid,
     };
-    let mut fields = FieldSection::EMPTY;
-    for (name, value) in head.fields().end_to_end().filter(|(name, _)| is_passed_on(name, how)) {
+    let mut fields = FieldSection::with_capacity(FIELDS_BYTES);
+    let end_to_end = http::end_to_end(lines.iter().copied());
+    for (name, value) in end_to_end.filter(|(name, _)| is_passed_on(name, how)) {
         fields.push(name, value);
     }
     match (upgrade, connection) {
@@ -158,7 +171,7 @@ pub(crate) fn write(head: &Head<'_>, to: &mut Vec<u8>, how: &Forwarding<'_>) {
         Version::Http11 => "1.1 ",
     };
     fields.push(b"Via", [via, crate::NAME].concat().as_bytes());
-    push_origin(head, how, &mut fields);
+    push_origin(head, lines, how, &mut fields);
     let request = RequestHead {
         method: head.method,
         target: Target::Origin { path: &path, query },
@@ -213,16 +226,21 @@ fn is_passed_on(name: &[u8], how: &Forwarding<'_>) -> bool {
 ///
 /// A list that a trusted proxy has sent is continued. One that it has not sent begins with the client that
 /// the other list names, so that both tell the same.
-fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, fields: &mut FieldSection<'_>) {
+fn push_origin(
+    head: &Head<'_>,
+    lines: &[Line<'_>],
+    how: &Forwarding<'_>,
+    fields: &mut FieldSection<'_>,
+) {
     let of_proxy = |name: &'static [u8]| {
-        let mut lines = values(head, name).filter(|_| how.is_trusted);
+        let mut lines = values(lines, name).filter(|_| how.is_trusted);
         lines.next().filter(|value| !value.is_empty() && lines.next().is_none())
     };
     let host =
         of_proxy(b"X-Forwarded-Host").or_else(|| head.host()).filter(|host| !host.is_empty());
     let scheme = of_proxy(b"X-Forwarded-Proto").unwrap_or(SCHEME.as_bytes());
 
-    let mut list = values(head, b"X-Forwarded-For")
+    let mut list = values(lines, b"X-Forwarded-For")
         .filter(|value| how.is_trusted && !value.is_empty())
         .collect::<Vec<_>>()
         .join(&b", "[..]);
@@ -245,7 +263,7 @@ fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, fields: &mut FieldSection<
 
     let mut list = Vec::new();
     let is_kept = |value: &&[u8]| how.is_trusted && !value.is_empty() && forwarded::is_sound(value);
-    for value in values(head, b"Forwarded").filter(is_kept) {
+    for value in values(lines, b"Forwarded").filter(is_kept) {
         list.extend_from_slice(value);
         list.extend_from_slice(b", ");
     }
@@ -295,13 +313,7 @@ fn hops_left(head: &Head<'_>) -> Option<u64> {
     if head.method != Method::Options {
         return None;
     }
-    values(head, b"Max-Forwards").next().and_then(bytes::decimal)
-}
-
-/// The values of all lines of a field that has no place of its own in the head.
-fn values<'a>(head: &Head<'a>, name: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
-    let is_it = move |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name);
-    head.fields().filter(is_it).map(|(_, value)| value)
+    values(&lines_of(head.fields()), b"Max-Forwards").next().and_then(bytes::decimal)
 }
 
 /// Returns whether a list has this element.

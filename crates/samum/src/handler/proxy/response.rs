@@ -6,10 +6,11 @@
 //! decided: fields of one connection are left out, the length becomes a number, and a response that its
 //! request does not permit is a [`Fault`].
 
-use http::{FieldSection, Fields, Head, ResponseHead, Status, Version, bytes, date};
+use http::{FieldSection, Head, ResponseHead, Status, Version, bytes, date};
 use http1::Limits;
 use http1::response::{Fault, Framing, Response};
 
+use super::lines::{Line, lines_of, values};
 use super::request;
 use crate::handler::cgi::response::{Document, Reply};
 
@@ -114,7 +115,7 @@ impl Passed {
 )]
 pub(crate) fn interim(response: &Response<'_>, asked: &Asked) -> Option<Passed> {
     let Response { status, .. } = *response;
-    let fields = passed_on(response.fields());
+    let fields = passed_on(&lines_of(response.fields()));
     let is_understood = asked.version >= Version::Http11;
     is_understood.then_some(Passed { status, date: None, content_length: None, fields })
 }
@@ -126,34 +127,35 @@ pub(crate) fn interim(response: &Response<'_>, asked: &Asked) -> Option<Passed> 
 /// A [`Fault`] if the request does not permit it, or if two of its fields contradict each other.
 pub(crate) fn read(response: &Response<'_>, asked: &Asked, now: i64) -> Result<Meaning, Fault> {
     let status = response.status;
-    let length = response.lines(b"Content-Length").next().and_then(bytes::decimal);
+    let lines = &lines_of(response.fields())[..];
+    let length = values(lines, b"Content-Length").next().and_then(bytes::decimal);
     if status == Status::NoContent {
-        let is_chunked = response.lines(b"Transfer-Encoding").next().is_some();
+        let is_chunked = values(lines, b"Transfer-Encoding").next().is_some();
         if is_chunked || length.is_some_and(|length| length > 0) {
             return Err(Fault { reason: "a 204 with a body" });
         }
     }
-    if response.fields().any(|(name, _)| request::imitates_framing(name)) {
+    if lines.iter().any(|(name, _)| request::imitates_framing(name)) {
         return Err(Fault { reason: "a field that imitates one of the framing" });
     }
-    if let Some(hand_over) = hand_over(status, response.fields())? {
+    if let Some(hand_over) = hand_over(status, lines)? {
         return Ok(Meaning::HandOver(hand_over));
     }
     let mut passed = Passed {
         status,
-        date: date_of(response, now),
+        date: date_of(lines, now),
         content_length: match response.framing {
             Framing::Chunked | Framing::UntilClose => None,
             Framing::None | Framing::Length(_) => length,
         },
-        fields: passed_on(response.fields()),
+        fields: passed_on(lines),
     };
     if status != Status::SwitchingProtocols {
         return Ok(Meaning::Response(passed));
     }
     let wanted = asked.upgrade.as_deref().unwrap_or_default();
-    let protocol = single(response.fields(), b"Upgrade")?
-        .ok_or(Fault { reason: "a 101 without a protocol" })?;
+    let protocol =
+        single(lines, b"Upgrade")?.ok_or(Fault { reason: "a 101 without a protocol" })?;
     let is_wanted = |asked: &[u8]| asked.eq_ignore_ascii_case(protocol);
     if !bytes::list(wanted).any(is_wanted) {
         return Err(Fault { reason: "a 101 that the request has not asked for" });
@@ -184,30 +186,31 @@ pub(crate) fn of_script(reply: Reply) -> Result<(Meaning, bool), Fault> {
         value.into_iter().for_each(|value| all.push(name, &value));
     }
     fields.fields().for_each(|(name, value)| all.push(name, value));
-    if let Some(hand_over) = hand_over(status, all.fields())? {
+    let lines = &lines_of(all.fields())[..];
+    if let Some(hand_over) = hand_over(status, lines)? {
         return Ok((Meaning::HandOver(hand_over), false));
     }
     let content_length = content_length.filter(|_| has_content);
-    let fields = passed_on(all.fields());
+    let fields = passed_on(lines);
     Ok((Meaning::Response(Passed { status, date: None, content_length, fields }), has_content))
 }
 
 /// The file to which a response with this status and these fields hands its request over, if it does.
-fn hand_over(status: Status, fields: Fields<'_>) -> Result<Option<HandOver>, Fault> {
+fn hand_over(status: Status, lines: &[Line<'_>]) -> Result<Option<HandOver>, Fault> {
     let is_success = (200..300).contains(&status.code());
-    let Some(to) = (if is_success { target(fields.clone())? } else { None }) else {
+    let Some(to) = (if is_success { target(lines)? } else { None }) else {
         return Ok(None);
     };
     let is_kept =
         |(name, _): &(&[u8], &[u8])| KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name));
-    let fields = collected(fields.end_to_end().filter(is_kept));
+    let fields = collected(http::end_to_end(lines.iter().copied()).filter(is_kept));
     Ok(Some(HandOver { to, fields }))
 }
 
 /// The file that the fields of a response name, if they do.
-fn target(fields: Fields<'_>) -> Result<Option<Target>, Fault> {
-    let path = single(fields.clone(), ACCEL_REDIRECT)?;
-    let file = single(fields, SENDFILE)?;
+fn target(lines: &[Line<'_>]) -> Result<Option<Target>, Fault> {
+    let path = single(lines, ACCEL_REDIRECT)?;
+    let file = single(lines, SENDFILE)?;
     match (path, file) {
         (None, None) => Ok(None),
         (Some(_), Some(_)) => Err(Fault { reason: "both X-Accel-Redirect and X-Sendfile" }),
@@ -225,16 +228,16 @@ fn target(fields: Fields<'_>) -> Result<Option<Target>, Fault> {
 }
 
 /// The time at which the server says that it has made the response, if it says one.
-fn date_of(response: &Response<'_>, now: i64) -> Option<i64> {
-    let mut lines = response.lines(b"Date");
+fn date_of(lines: &[Line<'_>], now: i64) -> Option<i64> {
+    let mut lines = values(lines, b"Date");
     let value = lines.next().filter(|_| lines.next().is_none())?;
     date::parse(value, now)
 }
 
 /// The value of a field on which it depends where the response comes from. There may be one.
-fn single<'a>(fields: Fields<'a>, name: &[u8]) -> Result<Option<&'a [u8]>, Fault> {
-    let mut lines = fields.filter(|(found, _)| found.eq_ignore_ascii_case(name));
-    let value = lines.next().map(|(_, value)| value);
+fn single<'a>(lines: &[Line<'a>], name: &[u8]) -> Result<Option<&'a [u8]>, Fault> {
+    let mut lines = values(lines, name);
+    let value = lines.next();
     match lines.next() {
         None => Ok(value),
         Some(_) => Err(Fault { reason: "a field twice that may be sent once" }),
@@ -242,9 +245,9 @@ fn single<'a>(fields: Fields<'a>, name: &[u8]) -> Result<Option<&'a [u8]>, Fault
 }
 
 /// The fields that are passed on to the client as they are.
-fn passed_on(fields: Fields<'_>) -> FieldSection<'static> {
+fn passed_on(lines: &[Line<'_>]) -> FieldSection<'static> {
     const WRITTEN: [&[u8]; 2] = [b"Content-Length", b"Date"];
-    collected(fields.end_to_end().filter(|(name, _)| {
+    collected(http::end_to_end(lines.iter().copied()).filter(|(name, _)| {
         let is = |other: &&[u8]| other.eq_ignore_ascii_case(name);
         let begins = |start: &&[u8]| {
             name.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start))
