@@ -223,6 +223,11 @@ impl Link {
         }
     }
 
+    /// Returns whether something may have come that can be pulled.
+    pub(crate) fn may_pull(&self) -> bool {
+        self.pulling == Pulling::Tried
+    }
+
     /// Returns whether it is pulled, and nothing has come.
     pub(crate) const fn waits_for_more(&self) -> bool {
         matches!(self.pulling, Pulling::Waiting(_) | Pulling::Stopping)

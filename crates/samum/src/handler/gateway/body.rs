@@ -211,29 +211,30 @@ impl Output {
     /// Adds what has been put out. Returns false if that is more than was promised; the rest is
     /// dropped.
     pub(in crate::handler) fn push(&mut self, bytes: &[u8]) -> bool {
-        let length = self.left.unwrap_or(u64::MAX);
-        let kept = usize::try_from(length).unwrap_or(usize::MAX).min(bytes.len());
-        if self.is_unwanted || self.end.is_some() {
-            return self.is_unwanted;
-        }
-        self.push_piece(Piece::Bytes(bytes[..kept].to_vec()));
-        kept == bytes.len()
+        self.push_piece(Piece::Bytes(bytes.to_vec()))
     }
 
-    /// Adds a piece that is no longer than what was promised.
-    pub(in crate::handler) fn push_piece(&mut self, piece: Piece) {
+    /// Like [`push`](Self::push), of a piece.
+    pub(in crate::handler) fn push_piece(&mut self, mut piece: Piece) -> bool {
         let length = piece.len();
-        if self.is_unwanted || self.end.is_some() || length == 0 {
-            return;
+        if self.is_unwanted || length == 0 {
+            return true;
         }
+        if self.end.is_some() {
+            return false;
+        }
+        let kept = self.left.map_or(length, |left| left.min(length));
         if let Some(left) = &mut self.left {
-            *left -= length;
+            *left -= kept;
             if *left == 0 {
                 self.end = Some(Produced::Ended);
             }
         }
-        self.waiting.push_back(piece);
-        self.bytes += length;
+        if kept > 0 {
+            self.waiting.push_back(if kept < length { piece.split_to(kept) } else { piece });
+            self.bytes += kept;
+        }
+        kept == length
     }
 
     /// No more is put out. Returns false if something is missing.

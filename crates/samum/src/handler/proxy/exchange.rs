@@ -18,9 +18,10 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use http::{Method, Status};
+use outq::Payload as _;
 use ring::{Key, Time};
 use rustix::io::Errno;
-use sendfile::Cyclic;
+use sendfile::{Cyclic, Piece};
 
 use self::pull::Places;
 use super::response::{Meaning, Passed};
@@ -34,7 +35,7 @@ use crate::upstream::retries::{Attempt, Reached as Progress, is_idempotent};
 use crate::upstream::{Change, Chosen, Links, ServerSet, Try, Upstream};
 
 /// Bytes of content that are received in vain for the end of a response, so that the link can be kept.
-const DROPPED_BYTES_MAX: usize = 64 * 1024;
+const DROPPED_BYTES_MAX: u64 = 64 * 1024;
 /// Bytes of a body that wait to be taken by a server; the client waits then.
 const UNSENT_BYTES_MAX: u64 = 64 * 1024;
 
@@ -69,10 +70,12 @@ pub(super) struct Exchange {
     /// True once more has come than was announced.
     is_over_length: bool,
     /// Bytes of content that came when the client waited no more.
-    dropped_bytes: usize,
+    dropped_bytes: u64,
     /// Bytes of the server that are not understood yet.
     unread: Vec<u8>,
     output: Rc<RefCell<Output>>,
+    /// Bytes of the content that have come.
+    content_bytes: u64,
     /// True once the content is pulled past the ring.
     is_pulled: bool,
     /// The memory into which it is pulled, if it does not go through pipes.
@@ -145,6 +148,7 @@ impl Exchange {
             dropped_bytes: 0,
             unread: Vec::new(),
             output: Rc::new(RefCell::new(Output::new())),
+            content_bytes: 0,
             is_pulled: false,
             buffer: None,
             stage: Stage::Connecting,
@@ -343,28 +347,35 @@ impl Exchange {
             at += taken;
             match heard {
                 Heard::Partial => break,
-                Heard::Nothing => {}
-                Heard::Head { meaning, has_content, content } => {
-                    self.answer(tools, meaning, has_content);
-                    if self.stage == Stage::Content {
-                        if self.wire.ends_with_head(has_content) {
-                            self.finish(tools, bytes.len() == at);
-                        } else {
-                            self.take(tools, content);
-                        }
-                    }
-                }
-                Heard::Content(content) => self.take(tools, content),
-                Heard::Text(text) => self.read_text(tools, text),
-                Heard::End => self.finish(tools, bytes.len() == at),
-                Heard::Overloaded => {
-                    self.note(tools, "it has too much to do");
-                    self.fail(tools, Status::ServiceUnavailable);
-                }
-                Heard::Faulty(reason) => self.blame(tools, reason),
+                heard => self.handle_heard(tools, heard, bytes.len() == at),
             }
         }
         at
+    }
+
+    /// Takes what the server has said. `is_clean`: no bytes follow it.
+    fn handle_heard(&mut self, tools: &mut Tools<'_>, heard: Heard<'_>, is_clean: bool) {
+        match heard {
+            Heard::Partial | Heard::Nothing => {}
+            Heard::Head { meaning, has_content, content } => {
+                self.answer(tools, meaning, has_content);
+                if self.stage == Stage::Content {
+                    if self.wire.ends_with_head(has_content) {
+                        self.finish(tools, is_clean);
+                    } else {
+                        self.take(tools, Piece::Bytes(content.to_vec()));
+                    }
+                }
+            }
+            Heard::Content(content) => self.take(tools, Piece::Bytes(content.to_vec())),
+            Heard::Text(text) => self.read_text(tools, text),
+            Heard::End => self.finish(tools, is_clean),
+            Heard::Overloaded => {
+                self.note(tools, "it has too much to do");
+                self.fail(tools, Status::ServiceUnavailable);
+            }
+            Heard::Faulty(reason) => self.blame(tools, reason),
+        }
     }
 
     /// The head of the response has come.
@@ -403,7 +414,8 @@ impl Exchange {
     }
 
     /// Takes content.
-    fn take(&mut self, tools: &mut Tools<'_>, content: &[u8]) {
+    fn take(&mut self, tools: &mut Tools<'_>, content: Piece) {
+        self.content_bytes += content.len();
         if self.wish.strong_count() == 0 {
             self.dropped_bytes += content.len();
             if self.dropped_bytes > DROPPED_BYTES_MAX {
@@ -411,7 +423,12 @@ impl Exchange {
             }
             return;
         }
-        let is_within = self.output.borrow_mut().push(content);
+        let mut output = self.output.borrow_mut();
+        let is_within = output.push_piece(content);
+        if core::mem::take(&mut output.is_awaited) {
+            tools.woken.push_back(self.ticket);
+        }
+        drop(output);
         if !is_within && !core::mem::replace(&mut self.is_over_length, true) {
             self.note(tools, "it sent more than its Content-Length; the rest is dropped");
         }

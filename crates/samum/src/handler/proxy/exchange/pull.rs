@@ -11,9 +11,11 @@ use ring::{Fd, Pipe, PipePool, Ring};
 use sendfile::{Cyclic, CyclicPool, Piece, Takes};
 
 use super::{Exchange, Stage, Tools};
+use crate::handler::proxy::wire::Heard;
+use crate::upstream::Link;
 
-/// Contents of which so much is missing behind what has come with the head are pulled. For less it is not
-/// worthwhile to have the ring stop, and begin again.
+/// Contents of which so much is missing behind what has come with the head are pulled; of unknown length,
+/// those of which so much has come. For less it is not worthwhile to have the ring stop, and begin again.
 const PULLED_BYTES_MIN: u64 = 64 * 1024;
 /// Bytes that are spliced at once. More of them cost the same for each byte, and let the client wait.
 const PIPE_BYTES: usize = 256 * 1024;
@@ -25,6 +27,10 @@ const PIPES_MAX: usize = 32;
 const CYCLIC_BYTES_MAX: u64 = 512 * 1024 * 1024;
 /// Bytes of cyclic buffers that are kept for the next contents.
 const CYCLIC_BYTES_KEPT: u64 = 4 * 1024 * 1024;
+/// Shorter parts of a content are copied out of the cyclic buffer: to keep account of them costs more.
+const PART_BYTES_MIN: usize = 1024;
+/// Bytes of a line of framing that may have come before a content is pulled; a buffer has room for them.
+const LINE_BYTES_MAX: usize = 4 * 1024;
 
 /// The places into which a worker pulls contents.
 #[derive(Debug)]
@@ -40,21 +46,24 @@ impl Default for Places {
     }
 }
 
-/// The place into which the next piece is pulled.
-enum Place<'a> {
-    Pipe(Pipe),
-    Memory(&'a mut Cyclic),
-    /// There is none, and will not be.
-    Nowhere,
+/// What was pulled.
+enum Pulled {
+    /// A part of a content of known length.
+    Piece(Piece),
+    /// Bytes with the framing among them; they are in the cyclic buffer.
+    Framed,
+    /// Nothing: the server will send no more.
+    End,
 }
 
 impl Exchange {
-    /// Begins to pull the content if so much of it is missing that it is worthwhile.
+    /// Begins to pull the content if it is so long that this is worthwhile.
     pub(super) fn pull_if_long(&mut self, tools: &mut Tools<'_>) {
-        let missing = self.wire.content_left().unwrap_or(0);
+        let length = self.wire.content_left().unwrap_or(self.content_bytes);
         if self.stage == Stage::Content
             && !self.is_pulled
-            && missing >= PULLED_BYTES_MIN
+            && length >= PULLED_BYTES_MIN
+            && self.unread.len() <= LINE_BYTES_MAX
             && let Some(link) = self.link.and_then(|link| tools.links.get_mut(link))
         {
             self.is_pulled = true;
@@ -65,87 +74,151 @@ impl Exchange {
     /// Pulls what has come, as long as there is room for it.
     pub(in crate::handler::proxy) fn pull(&mut self, tools: &mut Tools<'_>) {
         while self.is_pulled && self.stage == Stage::Content {
-            match self.pull_piece(tools) {
+            let pulled = match self.wire.content_left() {
+                Some(left) => self.pull_piece(tools, left),
+                None => self.pull_framed(tools),
+            };
+            match pulled {
                 None => return,
-                Some(Ok(Some(piece))) => self.pass(tools, piece),
-                Some(Ok(None)) => return self.handle_ended(tools),
+                Some(Ok(Pulled::Piece(piece))) => self.pass(tools, piece),
+                Some(Ok(Pulled::Framed)) => self.understand_pulled(tools),
+                Some(Ok(Pulled::End)) => return self.handle_ended(tools),
                 Some(Err(error)) => return self.handle_failed(tools, &error),
             }
         }
     }
 
-    /// Pulls a piece, unless there is no room for one or nothing has come. No piece is the end of what the
-    /// server sends.
-    fn pull_piece(&mut self, tools: &mut Tools<'_>) -> Option<io::Result<Option<Piece>>> {
-        let left = usize::try_from(self.wire.content_left()?).unwrap_or(usize::MAX);
-        let key = self.link?;
-        let place = self.place(tools, left)?;
-        let link = tools.links.get_mut(key)?;
-        let ring = &mut tools.shell.ring;
-        match place {
-            Place::Pipe(mut pipe) => {
-                let came = link.pull(ring, |ring, socket| fill(ring, socket, &mut pipe))?;
-                Some(came.map(|()| (!pipe.is_empty()).then(|| Piece::pipe(pipe))))
-            }
-            Place::Memory(buffer) => {
-                let room = buffer.room();
-                let most = room.len().min(left).min(MEMORY_BYTES);
-                if most == 0 {
-                    return None;
-                }
-                let came =
-                    link.pull(ring, |ring, socket| ring.receive(socket, &mut room[..most]))?;
-                Some(came.map(|count| {
-                    buffer.received(count);
-                    (count > 0).then(|| Piece::Cyclic(buffer.take(count)))
-                }))
-            }
-            Place::Nowhere => {
-                // As before: through the ring.
-                self.is_pulled = false;
-                self.receive_if_wanted(tools);
-                None
-            }
-        }
-    }
-
-    /// The place for the next piece of what is `left`; none while the client has to take something first.
+    /// Pulls a piece of what is `left` of a content of known length, unless there is no room for it or nothing
+    /// has come.
     ///
     /// While a client takes pipes, it has one at a time: what it does not take stays in the kernel, in the
     /// socket of the server. Memory has as much as the route's buffer.
-    fn place(&mut self, tools: &mut Tools<'_>, left: usize) -> Option<Place<'_>> {
-        let output = self.output.borrow();
-        let takes = output.takes?;
+    fn pull_piece(&mut self, tools: &mut Tools<'_>, left: u64) -> Option<io::Result<Pulled>> {
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        let link = self.link.and_then(|link| tools.links.get_mut(link))?;
+        let ring = &mut tools.shell.ring;
+        if !link.may_pull() {
+            return None;
+        }
+        let (takes, waiting) = {
+            let output = self.output.borrow();
+            (output.takes?, output.bytes)
+        };
         if self.buffer.is_none() && takes == Takes::Files {
-            if output.bytes > 0 {
+            if waiting > 0 {
                 return None;
             }
-            let wanted = left.min(PIPE_BYTES);
-            if let Some(pipe) = tools.shell.ring.take_pipe(&tools.places.pipes, 0, wanted) {
-                return Some(Place::Pipe(pipe));
+            if let Some(mut pipe) = ring.take_pipe(&tools.places.pipes, 0, left.min(PIPE_BYTES)) {
+                let came = link.pull(ring, |ring, socket| fill(ring, socket, &mut pipe))?;
+                let is_end = pipe.is_empty();
+                return Some(came.map(|()| {
+                    if is_end { Pulled::End } else { Pulled::Piece(Piece::pipe(pipe)) }
+                }));
             }
         }
-        drop(output);
+        if !self.has_buffer(tools) {
+            return self.stop_pulling(tools);
+        }
+        let link = self.link.and_then(|link| tools.links.get_mut(link))?;
+        let buffer = self.buffer.as_mut()?;
+        let came = receive(link, &mut tools.shell.ring, buffer, left.min(MEMORY_BYTES))?;
+        Some(came.map(|count| match count {
+            0 => Pulled::End,
+            _ => Pulled::Piece(Piece::Cyclic(buffer.take(count))),
+        }))
+    }
+
+    /// Pulls a content into memory whose end is marked by its framing, or is that of the connection.
+    fn pull_framed(&mut self, tools: &mut Tools<'_>) -> Option<io::Result<Pulled>> {
+        let link = self.link.and_then(|link| tools.links.get_mut(link))?;
+        if !link.may_pull() {
+            return None;
+        }
+        if !self.has_buffer(tools) {
+            return self.stop_pulling(tools);
+        }
+        let link = self.link.and_then(|link| tools.links.get_mut(link))?;
+        let buffer = self.buffer.as_mut()?;
+        if !self.unread.is_empty() {
+            buffer.room()[..self.unread.len()].copy_from_slice(&self.unread);
+            buffer.received(self.unread.len());
+            self.unread.clear();
+        }
+        let came = receive(link, &mut tools.shell.ring, buffer, MEMORY_BYTES)?;
+        if matches!(came, Ok(0)) {
+            // A line that has no end.
+            self.unread.extend_from_slice(buffer.bytes());
+        }
+        Some(came.map(|count| if count == 0 { Pulled::End } else { Pulled::Framed }))
+    }
+
+    /// Takes the framing off what has been pulled, and passes the content on.
+    fn understand_pulled(&mut self, tools: &mut Tools<'_>) {
+        self.since = tools.shell.cx.now;
+        let Some(mut buffer) = self.buffer.take() else { return };
+        while self.stage == Stage::Content {
+            let bytes = buffer.bytes();
+            let (taken, heard) = self.wire.handle_input(bytes, tools.shell.cx.unix);
+            match heard {
+                Heard::Content(content) => {
+                    let (before, length) = (offset(bytes, content), <[u8]>::len(content));
+                    drop_first(&mut buffer, before);
+                    let part = buffer.take(length);
+                    drop_first(&mut buffer, taken - before - length);
+                    let is_short = length < PART_BYTES_MIN;
+                    let piece =
+                        if is_short { Piece::Bytes(part.to_vec()) } else { Piece::Cyclic(part) };
+                    self.take(tools, piece);
+                }
+                heard => {
+                    let is_partial = matches!(heard, Heard::Partial);
+                    self.handle_heard(tools, heard, taken == <[u8]>::len(bytes));
+                    drop_first(&mut buffer, taken);
+                    if is_partial {
+                        break;
+                    }
+                }
+            }
+        }
+        self.buffer = Some(buffer);
+    }
+
+    /// Takes a cyclic buffer, unless there is one; returns false if none can be had.
+    fn has_buffer(&mut self, tools: &Tools<'_>) -> bool {
         if self.buffer.is_none() {
             let bytes = usize::try_from(self.upstream.rules.buffer).unwrap_or(usize::MAX);
             self.buffer = tools.places.buffers.take(bytes);
         }
-        Some(self.buffer.as_mut().map_or(Place::Nowhere, Place::Memory))
+        self.buffer.is_some()
     }
 
-    /// Passes a piece of the content on to the client.
+    /// Goes on as before, through the ring.
+    fn stop_pulling<T>(&mut self, tools: &mut Tools<'_>) -> Option<T> {
+        self.is_pulled = false;
+        self.receive_if_wanted(tools);
+        None
+    }
+
+    /// Passes a piece of a content of known length on.
     fn pass(&mut self, tools: &mut Tools<'_>, piece: Piece) {
         self.since = tools.shell.cx.now;
         self.wire.pass(piece.len());
-        let mut output = self.output.borrow_mut();
-        output.push_piece(piece);
-        if core::mem::take(&mut output.is_awaited) {
-            tools.woken.push_back(self.ticket);
-        }
-        drop(output);
+        self.take(tools, piece);
         if self.wire.content_left() == Some(0) {
             self.understand(tools, &[]);
         }
+    }
+}
+
+/// Where a part of these bytes begins.
+fn offset(bytes: &[u8], part: &[u8]) -> usize {
+    part.as_ptr().addr() - bytes.as_ptr().addr()
+}
+
+/// Frees the memory of the first bytes that were received.
+fn drop_first(buffer: &mut Cyclic, count: usize) {
+    if count > 0 {
+        drop(buffer.take(count));
     }
 }
 
@@ -160,4 +233,21 @@ fn fill(ring: &Ring, socket: &Fd, pipe: &mut Pipe) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Receives at most so many bytes into a buffer and returns how many, 0 at the end; nothing if there is no
+/// room or nothing has come.
+fn receive(
+    link: &mut Link,
+    ring: &mut Ring,
+    buffer: &mut Cyclic,
+    most: usize,
+) -> Option<io::Result<usize>> {
+    let room = buffer.room();
+    let most = most.min(room.len());
+    if most == 0 {
+        return None;
+    }
+    let came = link.pull(ring, |ring, socket| ring.receive(socket, &mut room[..most]))?;
+    Some(came.inspect(|count| buffer.received(*count)))
 }
