@@ -69,6 +69,9 @@ impl Common {
                 let inotify = inotify.ok_or(io::ErrorKind::Unsupported)?;
                 Job::WatchFile { root: root.raw(), parent, name, inotify }
             }
+            Op::Punch { file, offset, len } => {
+                Job::Punch { fd: file.raw(), offset: *offset, len: *len }
+            }
             Op::Discard { file, offset, len } => {
                 Job::Discard { fd: file.raw(), offset: *offset, len: *len }
             }
@@ -109,6 +112,7 @@ impl Common {
                     self.watching_file(key, watched);
                     continue;
                 }
+                Ok(Outcome::Punched) => Ok(Event::Punched),
                 Ok(Outcome::Discarded) => Ok(Event::Discarded),
                 Ok(Outcome::FileSystem(magic)) => Ok(Event::FileSystem(magic)),
                 Ok(Outcome::Closed(device)) => {

@@ -8,7 +8,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RawDir, ResolveFlags};
 
 use super::watch;
 use crate::fd::Unused;
@@ -28,6 +28,7 @@ pub(crate) enum Job {
     Watch { root: RawFd, path: CString, inotify: RawFd },
     WatchFile { root: RawFd, parent: CString, name: CString, inotify: RawFd },
     Discard { fd: RawFd, offset: u64, len: u64 },
+    Punch { fd: RawFd, offset: u64, len: u64 },
     FileSystem { fd: RawFd },
     Close(Unused),
 }
@@ -55,6 +56,7 @@ pub(crate) enum Outcome {
     Watching(i32),
     WatchingFile(watch::FileWatched),
     Discarded,
+    Punched,
     FileSystem(u64),
     Closed(Device),
 }
@@ -115,6 +117,13 @@ impl Job {
                     rustix::fs::Advice::DontNeed,
                 )?;
                 Ok(Outcome::Discarded)
+            }
+            Self::Punch { fd, offset, len } => {
+                // SAFETY: `Op::Punch` in the table holds the descriptor.
+                let file = unsafe { borrow(fd) };
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                rustix::fs::fallocate(file, flags, offset, len)?;
+                Ok(Outcome::Punched)
             }
             Self::FileSystem { fd } => {
                 // SAFETY: `Op::FileSystem` in the table holds the descriptor.

@@ -144,6 +144,17 @@ pub enum Op {
         /// Bytes; 0 means to the end.
         len: u64,
     },
+    /// `fallocate(2)` `FALLOC_FL_PUNCH_HOLE`: give a range of a file back to the file system, which then
+    /// reads as zeroes. Of blocks that are not wholly in the range the bytes become zeroes. Pages that a
+    /// socket still sends keep what was in them. `EOPNOTSUPP` where the file system cannot.
+    Punch {
+        /// A regular file, open for writing.
+        file: Fd,
+        /// Bytes from the start of the file.
+        offset: u64,
+        /// Bytes; at least 1.
+        len: u64,
+    },
     /// `fstatfs(2)`: which kind of file system a file is on.
     FileSystem(Fd),
     /// Once, when the ring's clock has reached this time.
@@ -200,6 +211,7 @@ impl Op {
             | Self::Watch { root: fd, .. }
             | Self::WatchFile { root: fd, .. }
             | Self::Discard { file: fd, .. }
+            | Self::Punch { file: fd, .. }
             | Self::FileSystem(fd) => Some(fd.device()),
             Self::Accept(_)
             | Self::Recv(_)
@@ -263,6 +275,8 @@ pub enum Event {
     Changed(Change),
     /// The range was dropped from the page cache.
     Discarded,
+    /// The range was given back to the file system.
+    Punched,
     /// The file system's magic number, `f_type` of `statfs(2)`.
     FileSystem(u64),
     /// The time has come.

@@ -256,6 +256,18 @@ impl State {
         self.evict(ino, offset, len).map_err(errno)
     }
 
+    pub(super) fn punch(&mut self, fd: i32, offset: u64, len: u64) -> io::Result<()> {
+        let open = self.opened(fd)?.clone();
+        if open.access == libc::O_RDONLY {
+            return Err(errno(libc::EBADF));
+        }
+        let (now, file) = (self.now, self.disk.file(open.ino).map_err(errno)?);
+        let end = offset.saturating_add(len).min(file.bytes.len() as u64);
+        let place = |at: u64| usize::try_from(at.min(end)).expect("within a file in memory");
+        file.change(now, |all| all[place(offset)..place(end)].fill(0));
+        Ok(())
+    }
+
     pub(super) fn watched_dir(&mut self, root: i32, path: &[u8]) -> Result<u64, i32> {
         let start = self.opened(root).map_err(|_| libc::EBADF)?.ino;
         let path = if path.is_empty() { b"." } else { path };
@@ -375,6 +387,7 @@ impl State {
             Op::Stat(fd) | Op::FileSystem(fd) => self.opened(fd.raw()).ok()?.ino,
             Op::Write { file: fd, .. }
             | Op::List { dir: fd, .. }
+            | Op::Punch { file: fd, .. }
             | Op::Discard { file: fd, .. } => self.opened(fd.raw()).ok()?.ino,
             _ => return None,
         };

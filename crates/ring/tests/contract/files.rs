@@ -21,6 +21,7 @@ on_every_driver!(
     lists_a_directory,
     lists_twice_through_one_descriptor,
     discards,
+    makes_a_hole,
     names_the_file_system,
     tells_what_is_resident,
     a_mapping_tells_what_is_resident,
@@ -255,6 +256,22 @@ fn discards(s: &mut Stage) {
     assert!(matches!(s.done(op).unwrap(), Event::Discarded));
     assert_eq!(s.ring.cached_pages(&file, 0, 64 * 1024).unwrap(), 0);
     assert_eq!(s.ring.probe(&file, 0, 4096).unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+fn makes_a_hole(s: &mut Stage) {
+    let bytes = pattern(20_000);
+    s.write_file("file", &bytes);
+    let reader = s.open("file");
+    let op = |file, offset, len| Op::Punch { file, offset, len };
+    assert_eq!(errno(s.done(op(reader.clone(), 0, 4096))), libc::EBADF);
+    let file = s.open_with("file", OpenHow { flags: libc::O_RDWR, ..OpenHow::BENEATH }).unwrap();
+    assert!(matches!(s.done(op(file.clone(), 4096, 8192)).unwrap(), Event::Punched));
+    let mut expected = bytes;
+    expected[4096..12_288].fill(0);
+    assert_eq!(s.read(&reader, 0, 20_000), expected);
+    assert!(matches!(s.done(op(file, 16_384, 1 << 20)).unwrap(), Event::Punched));
+    expected[16_384..].fill(0);
+    assert_eq!(s.read(&reader, 0, 20_000), expected, "the size stays");
 }
 
 fn names_the_file_system(s: &mut Stage) {

@@ -120,6 +120,7 @@ impl Sim {
             | Op::Watch { .. }
             | Op::WatchFile { .. }
             | Op::Discard { .. }
+            | Op::Punch { .. }
             | Op::FileSystem(_) => Ok(now + state.latency(|config| &config.metadata)),
         };
         match planned {
@@ -332,6 +333,10 @@ impl Sim {
             Op::List { dir, entries_max } => {
                 let listed = self.world.state().list(dir.raw(), *entries_max);
                 listed.map(|listing| Event::Listed(Box::new(listing)))
+            }
+            Op::Punch { file, offset, len } => {
+                let punched = self.world.state().punch(file.raw(), *offset, *len);
+                punched.map(|()| Event::Punched)
             }
             Op::Discard { file, offset, len } => {
                 let discarded = self.world.state().discard(file.raw(), *offset, *len);
