@@ -10,6 +10,7 @@
 //! No byte is overwritten while a piece has it: a partition owns its memory ([`Span`]), and only the
 //! owner of memory can write to it.
 
+mod file;
 mod table;
 
 use core::cell::{Cell, RefCell};
@@ -19,6 +20,7 @@ use std::rc::Rc;
 
 use ring::Span;
 
+pub use file::CyclicFile;
 use table::{Extent, Table};
 
 /// Memory of a fixed size for the bytes that one stream brings and others send.

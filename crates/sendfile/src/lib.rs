@@ -59,7 +59,7 @@ mod transport;
 pub use calls::{
     CALLS_MAX, Call, Calls, Done, Full, MEMORY_BYTES_MAX, Outcome, Part, Room, Socket, Stop,
 };
-pub use cyclic::{Cyclic, CyclicPool, Part as CyclicPart};
+pub use cyclic::{Cyclic, CyclicFile, CyclicPool, Part as CyclicPart};
 pub use disk::{DeviceStats, Disk, DiskConfig, DiskStats, Owner, ReadDone};
 pub use failure::Failure;
 pub use file::File;

@@ -79,6 +79,30 @@ fn a_file_that_is_written_after_sendfile_changes_what_the_peer_gets() {
 }
 
 #[test]
+fn a_hole_in_a_file_does_not_change_what_the_peer_gets() {
+    on_both_drivers(|mut ring| {
+        const BYTES: usize = 16 * 1024;
+        let (socket, mut peer) = pair(&ring);
+        let file = tempfile::tempfile().unwrap();
+        let sent = bytes(0..BYTES as u64);
+        file.write_all_at(&sent, 0).unwrap();
+        let source = ring.adopt_file(file.try_clone().unwrap().into());
+        assert_eq!(ring.sendfile(&socket, &source, 0, BYTES).unwrap(), BYTES);
+        ring.submit(Op::Punch { file: source, offset: 0, len: BYTES as u64 }, 0);
+        let mut came = Vec::new();
+        while came.is_empty() {
+            came = wait(&mut ring, Duration::from_secs(20));
+        }
+        assert!(matches!(came[0].result, Ok(Event::Punched)));
+        let mut now = [1; BYTES];
+        file.read_exact_at(&mut now, 0).unwrap();
+        assert_eq!(now, [0; BYTES]);
+        file.write_all_at(&[2; BYTES], 0).unwrap();
+        assert_eq!(receive(&mut peer, BYTES), sent, "its pages have left the file");
+    });
+}
+
+#[test]
 fn memory_that_is_written_before_its_release_changes_what_the_peer_gets() {
     on_both_drivers(|mut ring| {
         let (socket, mut peer) = pair(&ring);

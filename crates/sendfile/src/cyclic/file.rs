@@ -1,0 +1,169 @@
+//! A cyclic buffer on a disk: what a stream brings is appended to a file without a name, sent from there,
+//! and given back to the file system.
+//!
+//! Nothing is overwritten, so it does not matter until when a socket refers to the pages of the file: a
+//! hole is made where bytes were released, and pages that are still on their way keep what was in them.
+//! The file has positions of the whole stream, but on the disk it has only what was not released.
+
+use core::ops::Range;
+use std::collections::VecDeque;
+use std::io;
+use std::rc::{Rc, Weak};
+
+use ring::{Completion, Event, Fd, Key, Op, Ring, Stat, Token};
+
+use crate::file::File;
+
+/// The unit in which file systems give space: a page. Those with larger blocks have one block more.
+const BLOCK_BYTES: u64 = 4096;
+
+/// A file of which at most so many bytes are on the disk.
+///
+/// Open it with `O_TMPFILE | O_RDWR | O_APPEND` ([`Op::Open`]). Then [`write`](Self::write), give each
+/// completion to [`handle`](Self::handle), and promise the range that it returns
+/// ([`Stream::push_file`](crate::Stream::push_file)) with [`Caching::Always`](crate::Caching): what was
+/// released leaves the page cache with the file. A range is released when its [`File`] is dropped, which
+/// streams do. Call [`reclaim`](Self::reclaim) now and then.
+#[derive(Debug)]
+pub struct CyclicFile {
+    fd: Fd,
+    stat: Stat,
+    size: u64,
+    token: Token,
+    /// Bytes that were written since the file was made.
+    written: u64,
+    /// The write in flight, and its bytes.
+    writing: Option<(Key, u64)>,
+    /// What was written and not found to be released, in order.
+    ranges: VecDeque<Written>,
+    /// Position up to which all was found to be released.
+    released: u64,
+    /// Position of the first byte on the disk; at a block.
+    punched: u64,
+    /// The operation that makes a hole, and where that will end.
+    punching: Option<(Key, u64)>,
+}
+
+#[derive(Debug)]
+struct Written {
+    end: u64,
+    file: Weak<File>,
+}
+
+impl CyclicFile {
+    /// Takes an empty file and what `statx(2)` says of it. Of `size` whole blocks are used. Its
+    /// operations carry `token`.
+    #[must_use]
+    pub const fn new(fd: Fd, stat: Stat, size: u64, token: Token) -> Self {
+        Self {
+            fd,
+            stat,
+            size: size / BLOCK_BYTES * BLOCK_BYTES,
+            token,
+            written: 0,
+            writing: None,
+            ranges: VecDeque::new(),
+            released: 0,
+            punched: 0,
+            punching: None,
+        }
+    }
+
+    /// Bytes that may be written now; 0 while a write is in flight.
+    #[must_use]
+    pub const fn room(&self) -> u64 {
+        if self.writing.is_some() {
+            return 0;
+        }
+        self.size.saturating_sub(self.written - self.punched)
+    }
+
+    /// Bytes on the disk, those of a write in flight included.
+    #[must_use]
+    pub const fn used(&self) -> u64 {
+        let writing = if let Some((_, bytes)) = self.writing { bytes } else { 0 };
+        self.written + writing - self.punched
+    }
+
+    /// Returns whether an operation is in flight: the token must stay valid until it has ended.
+    #[must_use]
+    pub const fn is_busy(&self) -> bool {
+        self.writing.is_some() || self.punching.is_some()
+    }
+
+    /// Writes bytes behind all others.
+    ///
+    /// # Panics
+    ///
+    /// If there are none, or more than there is [room](Self::room).
+    pub fn write(&mut self, ring: &mut Ring, bytes: Vec<u8>) {
+        let len = bytes.len() as u64;
+        assert!(len > 0 && len <= self.room(), "{len} bytes for {}", self.room());
+        self.submit(ring, bytes);
+    }
+
+    fn submit(&mut self, ring: &mut Ring, bytes: Vec<u8>) {
+        let len = bytes.len() as u64;
+        let op = Op::Write { file: self.fd.clone(), bytes };
+        self.writing = Some((ring.submit(op, self.token), len));
+    }
+
+    /// Takes the completion of an operation. Returns what has been written, if something has: a file and the
+    /// range in it.
+    ///
+    /// # Errors
+    ///
+    /// Those of `write(2)` (`ENOSPC`: the disk is full) and `fallocate(2)` (`EOPNOTSUPP`: the file system
+    /// cannot make holes). What was written before can still be sent; nothing more can be written.
+    pub fn handle(
+        &mut self,
+        ring: &mut Ring,
+        completion: Completion,
+    ) -> io::Result<Option<(Rc<File>, Range<u64>)>> {
+        let is_write = self.writing.take_if(|(key, _)| *key == completion.key).is_some();
+        let hole = if is_write { None } else { self.punching.take() };
+        let event = completion.result.inspect_err(|_| self.size = 0)?;
+        match event {
+            Event::Written(_, 0) => {
+                self.size = 0;
+                Err(io::ErrorKind::WriteZero.into())
+            }
+            Event::Written(mut bytes, count) => {
+                let start = self.written;
+                self.written += count as u64;
+                bytes.drain(..count);
+                if !bytes.is_empty() {
+                    self.submit(ring, bytes);
+                }
+                let stat = Stat { size: self.written, ..self.stat };
+                let file = Rc::new(File::new(self.fd.clone(), &stat));
+                self.ranges.push_back(Written { end: self.written, file: Rc::downgrade(&file) });
+                Ok(Some((file, start..self.written)))
+            }
+            Event::Punched => {
+                if let Some((_, end)) = hole {
+                    self.punched = end;
+                }
+                self.reclaim(ring);
+                Ok(None)
+            }
+            other => unreachable!("no operation of a cyclic file: {other:?}"),
+        }
+    }
+
+    /// Gives released ranges back to the file system, in whole blocks, from the first byte on.
+    pub fn reclaim(&mut self, ring: &mut Ring) {
+        while let Some(first) = self.ranges.front()
+            && first.file.strong_count() == 0
+        {
+            self.released = first.end;
+            self.ranges.pop_front();
+        }
+        let end = self.released / BLOCK_BYTES * BLOCK_BYTES;
+        if self.punching.is_none() && end > self.punched {
+            let (file, offset) = (self.fd.clone(), self.punched);
+            let op = Op::Punch { file, offset, len: end - offset };
+            self.punching = Some((ring.submit(op, self.token), end));
+        }
+    }
+}
