@@ -360,4 +360,7 @@ pub trait BodySink {
 
     /// The next bytes of the body.
     fn push(&mut self, piece: Piece);
+
+    /// A range of a file as the next bytes of the body, with its policy.
+    fn push_file(&mut self, file: &Rc<File>, range: Range<u64>, policy: Policy);
 }

@@ -8,8 +8,10 @@
 //!
 //! Ids grow. A lane that waits for the disk is passed over, and one that fails ends alone.
 
+use core::ops::Range;
 use core::time::Duration;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use http::{Head, HeadBuf, Method};
 use http1::Limits;
@@ -22,8 +24,8 @@ use samum::handler::{
 };
 use samum::session::{Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};
 use sendfile::{
-    Disk, Drained, Failure, Owner, Piece, Policy, Progress, ReadDone, Stream, Takes, Transport,
-    Weight, Window,
+    Disk, Drained, Failure, File, Owner, Piece, Policy, Progress, ReadDone, Stream, Takes,
+    Transport, Weight, Window,
 };
 
 mod tests;
@@ -506,6 +508,10 @@ impl BodySink for Sink<'_> {
 
     fn push(&mut self, piece: Piece) {
         self.0.push(piece);
+    }
+
+    fn push_file(&mut self, file: &Rc<File>, range: Range<u64>, policy: Policy) {
+        self.0.push_file(file, range, policy);
     }
 }
 

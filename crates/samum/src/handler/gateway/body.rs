@@ -287,6 +287,10 @@ impl Producer for OutputProducer {
 
 #[cfg(test)]
 mod tests {
+    use core::ops::Range;
+
+    use sendfile::{File, Policy};
+
     use super::*;
 
     #[derive(Default)]
@@ -299,6 +303,10 @@ mod tests {
 
         fn push(&mut self, piece: Piece) {
             self.0.extend(piece.bytes());
+        }
+
+        fn push_file(&mut self, _: &Rc<File>, range: Range<u64>, _: Policy) {
+            unreachable!("a gateway gives no range of a file: {range:?}");
         }
     }
 

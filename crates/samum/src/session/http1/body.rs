@@ -1,8 +1,11 @@
 //! Bodies on their way: into the stream, and from the peer to a consumer.
 
+use core::ops::Range;
+use std::rc::Rc;
+
 use http1::write;
 use outq::Payload as _;
-use sendfile::{Piece, Stream, Takes};
+use sendfile::{File, Piece, Policy, Stream, Takes};
 
 use crate::handler::{BodySink, CONSUMER_ROOM_MIN, Consumer, Parts, Produced, Producer};
 use crate::log::Record;
@@ -126,6 +129,19 @@ impl BodySink for Sink<'_> {
             self.stream.push(piece);
         } else if room > 0 {
             self.stream.push(piece.split_to(room));
+        }
+        self.framing.end(self.stream);
+    }
+
+    fn push_file(&mut self, file: &Rc<File>, range: Range<u64>, policy: Policy) {
+        let length = range.end - range.start;
+        if length == 0 {
+            return;
+        }
+        let room = self.framing.room().min(length);
+        self.framing.begin(length, self.stream);
+        if room > 0 {
+            self.stream.push_file(file, range.start..range.start + room, policy);
         }
         self.framing.end(self.stream);
     }
