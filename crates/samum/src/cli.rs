@@ -368,6 +368,7 @@ impl Serve {
             dotfiles: self.dotfiles,
             symlinks: self.symlinks,
             precompressed: self.precompressed,
+            ..FileRules::default()
         };
         let server = Server { threads: Machine::cores(), ..Server::default() };
         let files = Files { root: self.dir.clone(), rules };

@@ -34,7 +34,6 @@ mod follow;
 pub mod forwarded;
 mod guard;
 pub mod handler;
-#[expect(dead_code, unused_imports, reason = "the routes that serve pages follow")]
 mod includes;
 pub mod limits;
 mod listen;

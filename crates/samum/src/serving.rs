@@ -46,6 +46,8 @@ pub struct Snapshot {
     limiter: Arc<Limiter>,
     names: Arc<Names>,
     sites: Vec<Routes>,
+    /// For each site all of its routes, if some are internal.
+    inner: Vec<Option<Routes>>,
     routes: Vec<RouteEntry>,
     /// The directories, without repetitions.
     roots: Vec<PathBuf>,
@@ -65,6 +67,8 @@ pub(crate) struct RouteEntry {
     pub(crate) prefix: Box<[u8]>,
     /// The index of its tree among [`Snapshot::trees`], if it serves files.
     tree: Option<usize>,
+    /// True if files that it leads to may have directives.
+    pub(crate) has_pages: bool,
     /// Its programs, if it has some.
     programs: Option<Arc<Directory>>,
     /// The servers that its requests are passed on to, if there are some.
@@ -292,6 +296,7 @@ impl Snapshot {
             limiter: Limiter::new(),
             names: Arc::new(Names::new()),
             sites: Vec::new(),
+            inner: Vec::new(),
             routes: Vec::new(),
             roots: Vec::new(),
             trees: Vec::new(),
@@ -326,6 +331,8 @@ impl Snapshot {
             let open = made.routes_of(first, |entry| !entry.route.is_internal);
             made.resolve_pages(first).map_err(|error| format!("{}: {error}", site.name))?;
             made.sites.push(open);
+            let has_internal = made.routes[first..].iter().any(|entry| entry.route.is_internal);
+            made.inner.push(has_internal.then(|| made.routes_of(first, |_| true)));
         }
         Ok(made)
     }
@@ -387,6 +394,7 @@ impl Snapshot {
             route,
             prefix,
             tree,
+            has_pages: false,
             programs,
             upstream,
             guard,
@@ -441,6 +449,13 @@ impl Snapshot {
         }
         for (entry, (fallback, pages)) in self.routes[first..].iter_mut().zip(resolved) {
             (entry.fallback, entry.pages) = (fallback, pages);
+        }
+        for index in first..self.routes.len() {
+            let entry = &self.routes[index];
+            let fallback = entry.fallback.as_ref().map(|page| page.route.index());
+            let mut leads_to = core::iter::once(index).chain(fallback);
+            let has_pages = leads_to.any(|index| has_includes(&self.routes[index].route));
+            self.routes[index].has_pages = has_pages;
         }
         Ok(())
     }
@@ -636,6 +651,11 @@ impl Snapshot {
     }
 }
 
+/// Returns whether files of a route may have directives.
+fn has_includes(route: &Route) -> bool {
+    matches!(&route.action, Action::Files(files) if files.rules.includes)
+}
+
 /// Refuses a rate at which clients would be taken for slow ones, or get next to nothing.
 fn check_rate(limits: &Limits, tuning: &Tuning) -> Result<(), String> {
     let least = Limits::BYTES_PER_SECOND_MIN.max(tuning.rate_min.saturating_mul(2));
@@ -751,6 +771,14 @@ impl Serving {
     #[inline]
     pub(crate) fn place(&self, site: SiteId, path: &[u8]) -> Place {
         Place { site, route: self.snapshot.sites[site.index()].find(path) }
+    }
+
+    /// The same for a request of the server's own, which internal routes answer, too.
+    pub(crate) fn inner_place(&self, site: SiteId, path: &[u8]) -> Place {
+        match &self.snapshot.inner[site.index()] {
+            Some(routes) => Place { site, route: routes.find(path) },
+            None => self.place(site, path),
+        }
     }
 
     /// The route whose path is this one with a slash at its end, if there is one.

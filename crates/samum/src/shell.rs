@@ -53,6 +53,8 @@ pub mod kind {
     pub(crate) const CHECK_WRITABLE: Token = 18 << 56;
     /// The timer of content's periodic cleanup.
     pub(crate) const TIDY: Token = 16 << 56;
+    /// A read of a page with directives, or the timer of all of them; in a ticket, a hole of a page.
+    pub(crate) const PAGE: Token = 19 << 56;
     /// The operations of a handler that wraps another one; the rest of the token is its own.
     pub const HANDLER: Token = 32 << 56;
     /// The bits of a token that hold the kind.
@@ -73,6 +75,8 @@ pub(crate) enum Limit {
     ProxyHeader,
     /// Redirects that lead to their own path.
     Redirects,
+    /// Pages that cannot be made as they say.
+    Includes,
 }
 
 /// The ring, the disk, the logs, and the context of decisions.
@@ -86,7 +90,7 @@ pub struct Shell {
     pub(crate) logs: Logs,
     pub(crate) meters: Meters,
     pub(crate) notes: Sink,
-    complained: [Option<Time>; 5],
+    complained: [Option<Time>; 6],
     /// The devices that do not answer, as the operator knows them.
     silent: Vec<(Device, String)>,
 }
@@ -100,7 +104,7 @@ impl Shell {
         meters: Meters,
         notes: Sink,
     ) -> Self {
-        let (cx, complained, silent) = (Context::new(serving), [None; 5], Vec::new());
+        let (cx, complained, silent) = (Context::new(serving), [None; 6], Vec::new());
         let mut shell = Self { ring, cx, disk, logs, meters, notes, complained, silent };
         shell.tick();
         shell

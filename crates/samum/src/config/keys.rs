@@ -756,6 +756,37 @@ const SHARED: &[Key<Shared, Route>] = &[
         write: |route| files(route).map(|files| files.rules.precompressed.to_string()),
     },
     Key {
+        name: "includes",
+        kind: FLAG,
+        default: "`false`",
+        example: "true",
+        doc: "Files may have directives (server-side includes), such as `<!--#include virtual=\"/menu\" -->`, which \
+              are replaced by what they say: `include` (`virtual` or `file`), `echo` (with `encoding` `entity`, \
+              `url` or `none`, and `default`), `set`, `if`, `elif`, `else`, `endif` (`expr` is a variable or a text, or \
+              two of them with `=` or `!=` between; there are no regular expressions) and `config` (`errmsg`, \
+              `timefmt`). What is included is found as if the client had asked for it, also in internal routes, \
+              and may come from programs and servers; an error, a cycle or a response that is not a 200 shows the \
+              error message instead. Variables are those that were set, `DOCUMENT_URI`, `DOCUMENT_NAME`, \
+              `LAST_MODIFIED`, `DATE_LOCAL` and `DATE_GMT` (all times in UTC), `QUERY_STRING`, `REQUEST_URI`, `REQUEST_METHOD`, \
+              `SERVER_PROTOCOL`, `REMOTE_ADDR`, `ARG_` with the name of a part of the query, `HTTP_` with that of a \
+              field. A file with directives has no ETag, no Last-Modified, no ranges and no precompressed form, and \
+              32 MiB at most; one without is sent like any other. Pages for errors are sent as they are.",
+        read: |shared, node, notes| set(&mut shared.files.includes, node.flag(notes)),
+        write: |route| files(route).map(|files| files.rules.includes.to_string()),
+    },
+    Key {
+        name: "include-types",
+        kind: "list of media types",
+        default: "`[\"text/html\"]`",
+        example: r#"["text/html", "text/xml"]"#,
+        doc: "The media types of the files that may have directives.",
+        read: |shared, node, notes| {
+            let list = node.list(notes, |node, notes| node.text(rule::media_essence, notes));
+            set(&mut shared.files.include_types, list);
+        },
+        write: |route| files(route).map(|files| list_text(&files.rules.include_types)),
+    },
+    Key {
         name: "buffer",
         kind: BYTES,
         default: "`\"1m\"`",

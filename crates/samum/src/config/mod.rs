@@ -235,6 +235,11 @@ pub struct FileRules {
     /// True if `a.css.br`, `a.css.zst` or `a.css.gz` is sent in place of `a.css` to clients that understand
     /// it. By default true.
     pub precompressed: bool,
+    /// True if files may have directives (server-side includes), which are replaced by what they say. By default
+    /// false.
+    pub includes: bool,
+    /// The media types of the files that may have directives, without parameters. By default `text/html`.
+    pub include_types: Vec<String>,
 }
 
 /// The suffix of the names of pages, which clean URLs leave out.
@@ -388,6 +393,8 @@ impl Default for FileRules {
             dotfiles: false,
             symlinks: Symlinks::Beneath,
             precompressed: true,
+            includes: false,
+            include_types: vec!["text/html".to_owned()],
         }
     }
 }

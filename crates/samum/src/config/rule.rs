@@ -148,12 +148,21 @@ pub fn type_of(extension: &str, value: &str) -> Result<(String, String), String>
         return Err(format!("{extension:?}: expected an extension without its dot, such as wasm"));
     }
     let value = field_value(value)?;
-    let essence = value.split(';').next().unwrap_or_default().trim();
-    let is_token = |part: &str| !part.is_empty() && part.bytes().all(|byte| bytes::is(byte, TOKEN));
-    if essence.split_once('/').is_none_or(|(class, kind)| !is_token(class) || !is_token(kind)) {
-        return Err(format!("{value:?} is no media type, such as application/wasm"));
-    }
+    media_essence(value.split(';').next().unwrap_or_default().trim())?;
     Ok((extension.to_ascii_lowercase(), value))
+}
+
+/// Reads a media type without parameters.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn media_essence(text: &str) -> Result<String, String> {
+    let is_token = |part: &str| !part.is_empty() && part.bytes().all(|byte| bytes::is(byte, TOKEN));
+    match text.split_once('/') {
+        Some((class, kind)) if is_token(class) && is_token(kind) => Ok(text.to_ascii_lowercase()),
+        _ => Err(format!("{text:?} is no media type, such as application/wasm")),
+    }
 }
 
 /// Reads the name of an encoding, or `none`.
@@ -233,6 +242,8 @@ mod tests {
         for bad in ["", "wasm", "=a/b", ".wasm=a/b", "a/b=c/d", "a=b", "a=/b", "a=b/", "a=b/c\n"] {
             assert!(media_type(bad).is_err(), "{bad}");
         }
+        assert_eq!(media_essence("Text/HTML").as_deref(), Ok("text/html"));
+        assert!(media_essence("text/html; charset=utf-8").is_err());
         assert!(charset("utf-8").is_ok() && charset("none").is_ok());
         assert!(charset("").is_err() && charset("a;b").is_err());
     }

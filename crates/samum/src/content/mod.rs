@@ -39,7 +39,7 @@ use sendfile::Account;
 pub use answer::Ticket;
 pub(crate) use answer::{Answer, Found};
 pub(crate) use resource::Resource;
-pub(crate) use resource::{Data, FileSet, Kind, Variant};
+pub(crate) use resource::{Data, FileSet, Kind, Variant, head};
 pub use resource::{Finished, Whole};
 pub(crate) use tree::Tree;
 

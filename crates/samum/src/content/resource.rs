@@ -208,6 +208,11 @@ impl<'a> Whole<'a> {
         self.variant
     }
 
+    /// Returns whether the variant is in a coding.
+    pub(crate) const fn is_encoded(&self) -> bool {
+        self.coding.is_some()
+    }
+
     /// The treatment of the file, if its bytes are not in memory.
     pub(crate) const fn policy(&self) -> Policy {
         self.policy

@@ -4,6 +4,7 @@ pub(crate) mod cgi;
 mod fastcgi;
 pub(crate) mod files;
 mod gateway;
+mod includes;
 pub(crate) mod listing;
 pub(crate) mod metrics;
 pub(crate) mod page;
@@ -16,7 +17,7 @@ use core::num::NonZeroU64;
 use core::ops::Range;
 use std::rc::Rc;
 
-use http::{Head, ResponseHead};
+use http::{Head, ResponseHead, Status};
 use ring::Completion;
 use sendfile::{File, Piece, Policy, Takes};
 
@@ -213,6 +214,21 @@ impl<'a> Response<'a> {
         }
     }
 
+    /// The status, and whether the content is encoded.
+    pub(crate) fn outcome(&self) -> (Status, bool) {
+        match &self.form {
+            Form::Whole(whole) => (Status::Ok, whole.is_encoded()),
+            Form::Made(Made { head, .. }) => {
+                let is_encoding =
+                    |(name, _): (&[u8], _)| name.eq_ignore_ascii_case(b"content-encoding");
+                (
+                    head.status,
+                    head.content_encoding.is_some() || head.extra.fields().any(is_encoding),
+                )
+            }
+        }
+    }
+
     /// Takes the body out.
     pub fn take_body(&mut self) -> Body {
         match &mut self.form {
@@ -273,6 +289,11 @@ impl Body {
     /// Whether there are no parts.
     pub const fn is_empty(&self) -> bool {
         self.first.is_none()
+    }
+
+    /// Returns whether a part is made while it is sent.
+    pub(crate) fn has_producer(&self) -> bool {
+        self.first.iter().chain(&self.rest).any(|part| matches!(part, Part::Producer(_)))
     }
 
     /// Adds a part at the end.

@@ -1,5 +1,6 @@
 //! The handler of the server: finds the route of each request, and does what the route says.
 
+mod pages;
 mod steps;
 
 use core::net::SocketAddr;
@@ -16,6 +17,7 @@ use ring::{Completion, Fd};
 use super::cgi::{self, Programs};
 use super::files::{self, Files, bare};
 use super::gateway::body::Wish;
+use super::includes::{self, Pages};
 use super::page::{self, ALLOW, ALLOW_REDIRECTED};
 use super::proxy::request::Forwarding;
 use super::proxy::wire::Wire;
@@ -45,11 +47,14 @@ pub struct Router {
     files: Files,
     programs: Programs,
     proxy: Proxy,
+    pages: Pages,
     /// The servings before this one, the oldest first, and their trees that the next one does not have.
     /// Requests that have begun with one of them may still ask for its files.
     before: VecDeque<(Rc<Serving>, Vec<TreeId>)>,
     /// The requests whose files are being looked for, or whose programs run.
     waiting: HashMap<Ticket, Waiting, RandomState>,
+    /// The requests whose pages are being parsed, and their files.
+    parsed: HashMap<Ticket, (Box<Asked>, Answer), RandomState>,
     /// The answers of requests that had to wait.
     answers: VecDeque<(Ticket, Answer)>,
     /// What the guard of its route said to the request whose body was offered last.
@@ -94,6 +99,8 @@ pub struct Answer {
 enum What {
     /// A file or a directory of this route, or a reason why there is none.
     Content(RouteId, content::Answer),
+    /// A file with directives.
+    Page(includes::Opened),
     /// The answer of a program, or a reason why there is none.
     Program(cgi::Answer),
     /// The answer of another server, or a reason why there is none.
@@ -151,7 +158,8 @@ impl Handler for Router {
         let (serving, site) = shell.cx.serving_of(request.origin.listener, request.head);
         match request.head.target {
             Target::Origin { path, .. } if path::is_normal(path) => {
-                self.find_path(shell, request, serving, site, path)
+                let place = serving.place(site, path);
+                self.find_path(shell, request, serving, place, path)
             }
             Target::Origin { path, .. } => self.find_unusual(shell, request, serving, site, path),
             Target::Asterisk | Target::Authority => {
@@ -172,6 +180,7 @@ impl Handler for Router {
                 let (shared, holds_files) = content.holds();
                 AnswerSize { shared, holds_files, unique: false }
             }
+            What::Page(page) => includes::size(page),
             What::Program(answer) => Programs::size(answer),
             What::Passed(answer) => Proxy::size(answer),
             What::Paged(paged) => {
@@ -196,12 +205,12 @@ impl Handler for Router {
     ) -> Response<'a> {
         let Answer { serving, place, what } = answer;
         let mut response = self.of_what(cx, head, serving, *place, what);
-        if !matches!(what, What::Content(_, content::Answer::Resource(_))) {
+        if !matches!(what, What::Content(_, content::Answer::Resource(_)) | What::Page(_)) {
             add_fields(head, serving, *place, &mut response);
         }
         let terms = &mut response.terms;
         terms.recording = serving.recording(place.site);
-        terms.is_from_disk = matches!(what, What::Content(..));
+        terms.is_from_disk = matches!(what, What::Content(..) | What::Page(_));
         if let Some(id) = place.route {
             let entry = serving.entry(id);
             terms.server_timing = entry.route.server_timing;
@@ -218,6 +227,9 @@ impl Handler for Router {
         if !self.proxy.is_idle() {
             self.act_for_proxy(shell);
         }
+        if !self.pages.is_idle() {
+            self.act_for_pages(shell);
+        }
         if !self.before.is_empty() {
             self.remove_trees(shell);
         }
@@ -228,6 +240,7 @@ impl Handler for Router {
             kind::CGI => self.programs.handle(shell, &completion),
             kind::LINK | kind::LINK_WRITABLE => self.proxy.handle(shell, completion),
             kind::CHECK | kind::CHECK_WRITABLE => self.proxy.handle_check(shell, completion),
+            kind::PAGE => self.pages.handle(shell, completion),
             kind::WAKE => {
                 self.programs.handle_wake(shell);
                 self.files.handle(shell, completion);
@@ -237,19 +250,36 @@ impl Handler for Router {
         while let Some((ticket, content)) = self.files.next_answer() {
             let waiting = self.waiting.remove(&ticket).expect("a request waits for each answer");
             let what = What::Content(waiting.route, content);
-            let Waiting { serving, place, step, .. } = waiting;
-            if let Found::Now(answer) = self.settle(shell, ticket, (serving, place), step, what) {
+            let Waiting { serving, place, step, asked, .. } = waiting;
+            let mut found = self.settle(shell, ticket, (serving, place), step, what);
+            if let Some(asked) = asked {
+                found = self.go_on_to_page(shell, ticket, asked, found);
+            }
+            if let Found::Now(answer) = found {
                 self.answers.push_back((ticket, answer));
             }
         }
     }
 
     fn next_answer(&mut self) -> Option<(Ticket, Answer)> {
-        self.answers.pop_front()
+        loop {
+            let (ticket, answer) = self.answers.pop_front()?;
+            // Other answers are for pages that are not wanted any more.
+            if includes::page_of(ticket).is_none() {
+                return Some((ticket, answer));
+            }
+        }
     }
 
     fn next_woken(&mut self) -> Option<Ticket> {
-        self.programs.next_woken().or_else(|| self.proxy.next_woken())
+        loop {
+            let ticket = self.programs.next_woken();
+            let ticket = ticket.or_else(|| self.proxy.next_woken());
+            let ticket = ticket.or_else(|| self.pages.next_woken())?;
+            if let Some(ticket) = self.pages.root(ticket) {
+                return Some(ticket);
+            }
+        }
     }
 
     fn is_idle(&self) -> bool {
@@ -286,7 +316,9 @@ impl Router {
             before: VecDeque::new(),
             programs: Programs::default(),
             proxy,
+            pages: Pages::default(),
             waiting: HashMap::default(),
+            parsed: HashMap::default(),
             answers: VecDeque::new(),
             admitted: None,
             scratch: Vec::new(),
@@ -342,10 +374,9 @@ impl Router {
         shell: &mut Shell,
         request: &Request<'_>,
         serving: Rc<Serving>,
-        site: SiteId,
+        place: Place,
         path: &[u8],
     ) -> Found<Answer> {
-        let place = serving.place(site, path);
         let Some(id) = place.route else {
             let what = What::Error(Status::NotFound);
             return self.settle_asked(shell, request, (serving, place), path, what);
@@ -358,6 +389,9 @@ impl Router {
             return self.settle_refused(shell, request.ticket, (serving, place), what);
         }
         let what = match (&request.head.method, serving.tree_of(entry)) {
+            (Method::Get | Method::Head, Some(tree)) if entry.has_pages => {
+                return self.find_page(shell, request, (serving, place), (id, tree), path);
+            }
             (Method::Get | Method::Head, Some(tree)) => match path.get(entry.prefix.len()..) {
                 Some(rest) => match self.files.find(shell, tree, rest, request.ticket) {
                     content::Found::Now(answer @ content::Answer::Resource(_)) => {
@@ -372,7 +406,7 @@ impl Router {
                         return self.settle_asked(shell, request, (serving, place), path, what);
                     }
                     content::Found::Later => {
-                        let step = Step::first(&serving, site, path);
+                        let step = Step::first(&serving, place.site, path);
                         let waiting = Waiting { serving, place, route: id, asked: None, step };
                         self.waiting.insert(request.ticket, waiting);
                         return Found::Later(None);
@@ -580,7 +614,7 @@ impl Router {
                 let id = place.route.filter(|id| serving.programs(*id).is_some());
                 let guard = id.and_then(|id| serving.guard(id));
                 match (id, guard.map_or(Ok(()), |guard| admit(shell, request, &serving, guard))) {
-                    (None, _) => self.find_path(shell, request, serving, site, &name),
+                    (None, _) => self.find_path(shell, request, serving, place, &name),
                     (Some(_), Err(refusal)) => {
                         Found::Now(Answer { serving, place, what: What::Refused(refusal) })
                     }
@@ -618,7 +652,7 @@ impl Router {
                         admitted.map_or_else(What::Refused, |()| What::Error(Status::NotFound));
                     self.settle_refused(shell, request.ticket, (serving, place), what)
                 } else {
-                    self.find_path(shell, request, serving, site, &name)
+                    self.find_path(shell, request, serving, place, &name)
                 }
             }
             Err(error) => {
@@ -648,6 +682,7 @@ impl Router {
                 };
                 files::response(cx, head, prefix, files.rules.policy, fields, content)
             }
+            What::Page(page) => includes::response(page),
             What::Program(answer) => cgi::response(head, answer),
             What::Passed(answer) => proxy::response(answer),
             What::Directory(id) => files::redirect(head, serving.prefix(*id), b""),

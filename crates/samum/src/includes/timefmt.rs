@@ -9,7 +9,6 @@ use super::expression::VALUE_BYTES_MAX;
 /// The form of times until a page changes it.
 pub(crate) const DEFAULT: &[u8] = b"%A, %d-%b-%Y %H:%M:%S %Z";
 
-const SECONDS_PER_DAY: i64 = 86_400;
 const DAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const MONTHS: [&str; 12] = [

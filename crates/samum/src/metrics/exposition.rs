@@ -170,6 +170,17 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
+        name: "samum_includes_total",
+        kind: Kind::Counter,
+        help: "Requests for what pages include, error messages that stood in pages in place of directives, and \
+               those of them for cycles.",
+        samples: &[
+            ("event=\"begun\"", |stats| stats.includes),
+            ("event=\"failed\"", |stats| stats.includes_failed),
+            ("event=\"cycle\"", |stats| stats.include_cycles),
+        ],
+    },
+    Family {
         name: "samum_log_lines_dropped_total",
         kind: Kind::Counter,
         help: "Lines that could not be written to a log.",

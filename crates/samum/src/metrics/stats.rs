@@ -84,6 +84,12 @@ stats! {
     proxy_failed,
     /// Requests whose servers did not go on in time.
     proxy_timeouts,
+    /// Requests for what pages include.
+    includes,
+    /// Error messages that stood in pages in place of directives.
+    includes_failed,
+    /// Those of them that stood there because a page included itself, or one that included it.
+    include_cycles,
     /// Ranges of files that were resident when they were sent.
     residency_hits,
     /// Their bytes.

@@ -683,24 +683,29 @@ fn rules() -> impl Strategy<Value = FileRules> {
         proptest::collection::btree_map("[a-z\"]{1,3}[.]?[a-z]", "[a-z]/[a-z]{1,3}(; a=b)?", 0..3);
     let texts =
         (text(), option::of(Just("/fallback".to_owned())), types, option::of("[a-z]{1,3}-8"));
-    let choices = (caching, tags, symlinks, any::<[bool; 4]>(), 0..u64::from(u32::MAX));
-    (texts, choices).prop_map(|(texts, (caching, tags, symlinks, flags, window))| {
-        let (index, fallback, types, charset) = texts;
-        let [listing, clean_urls, dotfiles, precompressed] = flags;
-        FileRules {
-            index: index.replace(['/', '.'], "a"),
-            listing,
-            policy: Policy { caching, window: Window::of(window) },
-            tags,
-            fallback,
-            clean_urls,
-            types,
-            charset,
-            dotfiles,
-            symlinks,
-            precompressed,
-        }
-    })
+    let choices = (caching, tags, symlinks, any::<[bool; 5]>(), 0..u64::from(u32::MAX));
+    let include_types = proptest::collection::vec("[a-z]{1,4}/[a-z+]{1,4}", 0..3);
+    (texts, choices, include_types).prop_map(
+        |(texts, (caching, tags, symlinks, flags, window), include_types)| {
+            let (index, fallback, types, charset) = texts;
+            let [listing, clean_urls, dotfiles, precompressed, includes] = flags;
+            FileRules {
+                index: index.replace(['/', '.'], "a"),
+                listing,
+                policy: Policy { caching, window: Window::of(window) },
+                tags,
+                fallback,
+                clean_urls,
+                types,
+                charset,
+                dotfiles,
+                symlinks,
+                precompressed,
+                includes,
+                include_types,
+            }
+        },
+    )
 }
 
 fn action() -> impl Strategy<Value = Action> {

@@ -59,6 +59,7 @@ impl What {
             Self::Content(_, content::Answer::Rejected(reject)) => Some(reject.status),
             Self::Refused(refusal) => Some(refusal.status()),
             Self::Content(..)
+            | Self::Page(_)
             | Self::Program(_)
             | Self::Passed(_)
             | Self::Directory(_)

@@ -1,0 +1,169 @@
+//! Pages with directives (server-side includes), while they are made.
+//!
+//! ```text
+//!  find ──► Templates (parsed once for each version of a file)
+//!             │
+//!             ▼
+//!           Page: Evaluator ──► slots in order: text of the file, bytes, holes ──► PageProducer ──► session
+//!                                  ▲                                    │
+//!                                  └── answers to other requests ◄──────┘ the router finds them
+//! ```
+//!
+//! [`Pages`] has those of one worker. The [`Router`](super::router::Router) asks for each hole as if a client had
+//! sent a request: the rules of its route apply, and files, programs and servers can answer it. Several are
+//! asked for side by side, and their bodies are sent in order. A page that is included is a page of its own,
+//! whose producer is a part of the other's body.
+
+mod page;
+mod request;
+mod templates;
+
+use core::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use http::ResponseHead;
+use ring::{Completion, Key, Slab};
+
+pub(super) use self::page::{Ask, Context, Page, Trouble};
+pub(super) use self::request::{resolve, stripped};
+use self::templates::Templates;
+pub(super) use self::templates::{Lookup, PAGE_BYTES_MAX};
+use super::gateway::body::{News, Wish};
+use super::{AnswerSize, Body, Part, Response, Ticket};
+use crate::content::{self, FileSet, Kind, Resource};
+use crate::fields;
+use crate::shell::{Shell, id_of, kind};
+
+/// Pages of a worker that are made at once, those that others include with them.
+const PAGES_MAX: usize = 4096;
+
+/// The pages of a worker that are being made.
+#[derive(Debug, Default)]
+pub(super) struct Pages {
+    pub(super) templates: Templates,
+    pages: Slab<Rc<RefCell<Page>>>,
+    news: Rc<RefCell<News>>,
+    /// Requests whose pages can go on.
+    woken: VecDeque<Ticket>,
+}
+
+/// A page that is the answer to a request.
+#[derive(Debug)]
+pub(super) struct Opened {
+    page: Rc<RefCell<Page>>,
+    resource: Rc<Resource>,
+    wish: Rc<Wish>,
+}
+
+/// The ticket of the request for a hole of a page.
+pub(super) const fn ticket_of(page: Key, hole: u32) -> Ticket {
+    Ticket { connection: kind::PAGE | page.to_bits(), request: hole }
+}
+
+/// The page that a request is a hole of, unless a client has sent it.
+pub(super) const fn page_of(ticket: Ticket) -> Option<Key> {
+    if ticket.connection & kind::MASK == kind::PAGE {
+        Some(Key::from_bits(id_of(ticket.connection)))
+    } else {
+        None
+    }
+}
+
+impl Pages {
+    /// Begins a page; `None` if there are too many. `make` makes it, and is told where it wakes.
+    pub(super) fn open(
+        &mut self,
+        resource: &Rc<Resource>,
+        make: impl FnOnce(Key, Rc<RefCell<News>>) -> Page,
+    ) -> Option<(Key, Opened)> {
+        if self.pages.len() >= PAGES_MAX {
+            return None;
+        }
+        let news = &self.news;
+        let key = self.pages.insert_with(|key| Rc::new(RefCell::new(make(key, Rc::clone(news)))));
+        let page = Rc::clone(self.pages.get(key).expect("just inserted"));
+        let wish = Rc::new(Wish::new(key, Rc::clone(news)));
+        Some((key, Opened { page, resource: Rc::clone(resource), wish }))
+    }
+
+    /// A page that is still wanted.
+    pub(super) fn page(&self, key: Key) -> Option<Rc<RefCell<Page>>> {
+        self.pages.get(key).cloned()
+    }
+
+    /// Returns the pages that can go on, since it was last asked; forgets those that are not wanted any more.
+    pub(super) fn take_touched(&mut self) -> Vec<Key> {
+        loop {
+            let News { touched, left } = core::mem::take(&mut *self.news.borrow_mut());
+            // Those that they include are not wanted any more either.
+            for key in &left {
+                self.pages.remove(*key);
+            }
+            if left.is_empty() || !touched.is_empty() {
+                return touched;
+            }
+        }
+    }
+
+    /// A page can go on: wakes the request of the client.
+    pub(super) fn wake(&mut self, key: Key) {
+        let Some(page) = self.pages.get(key) else { return };
+        let mut page = page.borrow_mut();
+        if core::mem::take(&mut page.is_awaited)
+            && let Some(ticket) = self.root(page.ticket)
+        {
+            drop(page);
+            self.woken.push_back(ticket);
+        }
+    }
+
+    /// The request of the client that a request belongs to; `None` if that is not wanted any more.
+    pub(super) fn root(&self, mut ticket: Ticket) -> Option<Ticket> {
+        while let Some(key) = page_of(ticket) {
+            ticket = self.pages.get(key)?.borrow().ticket;
+        }
+        Some(ticket)
+    }
+
+    /// The next request whose page can go on.
+    pub(super) fn next_woken(&mut self) -> Option<Ticket> {
+        self.woken.pop_front()
+    }
+
+    /// Takes a completion of an operation.
+    pub(super) fn handle(&mut self, shell: &mut Shell, completion: Completion) {
+        self.templates.handle(shell, completion);
+    }
+
+    /// Returns whether no page is being made.
+    pub(super) fn is_idle(&self) -> bool {
+        self.pages.is_empty() && self.templates.is_idle()
+    }
+}
+
+/// The memory that a page keeps. It cannot be found again, because what it includes would be asked for again.
+pub(super) fn size(opened: &Opened) -> AnswerSize {
+    AnswerSize { shared: opened.resource.memory as u64, holds_files: false, unique: true }
+}
+
+/// The response with a page.
+pub(super) fn response(opened: &Opened) -> Response<'_> {
+    let Opened { page, resource, wish } = opened;
+    let Kind::File(files) = &resource.kind else { unreachable!("a page is a file") };
+    let producer = page::PageProducer { page: Rc::clone(page), wish: Rc::clone(wish) };
+    Response::new(head(files), Body::from(Part::Producer(Box::new(producer))))
+}
+
+/// Status and fields of a page: it has no length, no validators and no ranges, because its file says nothing
+/// about the rest of it.
+fn head(files: &FileSet) -> ResponseHead<'_> {
+    let stat = &files.plain.stat;
+    let mut head = ResponseHead {
+        last_modified: None,
+        accept_ranges: false,
+        ..content::head(stat, b"", None, &files.content_type, None)
+    };
+    fields::apply(&files.fields, &mut head);
+    head
+}

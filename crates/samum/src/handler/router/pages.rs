@@ -1,0 +1,327 @@
+//! Pages with directives: their files are found like others, and what they include as if a client had asked for it.
+
+use core::cell::Cell;
+use std::rc::Rc;
+
+use http::{Method, Status, Target};
+use ring::Key;
+
+use super::steps::Step;
+use super::{Answer, Asked, Router, Waiting, What, cleaned, client_of, is_hidden, normalize};
+use crate::config::Action;
+use crate::content::{self, Kind};
+use crate::handler::includes::{self, Ask, Context, Lookup, Page, Trouble};
+use crate::handler::{Found, Handler as _, Request, Ticket};
+use crate::includes::{Scope, Template};
+use crate::route::RouteId;
+use crate::serving::{Place, Serving, TreeId};
+use crate::shell::{Limit, Shell};
+
+impl Router {
+    /// Finds the file of a path of a route that has pages, or leads to some.
+    #[inline(never)]
+    pub(super) fn find_page(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        (serving, place): (Rc<Serving>, Place),
+        (id, tree): (RouteId, TreeId),
+        path: &[u8],
+    ) -> Found<Answer> {
+        let Request { ticket, .. } = *request;
+        let Some(rest) = path.get(serving.prefix(id).len()..) else {
+            return Found::Now(Answer { serving, place, what: What::Directory(id) });
+        };
+        let (head, origin) = (request.head.to_owned(), request.origin.clone());
+        let asked = Box::new(Asked { head, origin, count: 0 });
+        let found = match self.files.find(shell, tree, rest, ticket) {
+            content::Found::Now(content::Answer::Unclean) => {
+                let what = cleaned(request, &serving, id, rest);
+                return Found::Now(Answer { serving, place, what });
+            }
+            content::Found::Now(answer) => {
+                let what = What::Content(id, answer);
+                self.settle_asked(shell, request, (serving, place), path, what)
+            }
+            content::Found::Later => {
+                let step = Step::first(&serving, place.site, path);
+                self.waiting
+                    .insert(ticket, Waiting { serving, place, route: id, asked: None, step });
+                Found::Later(None)
+            }
+        };
+        self.go_on_to_page(shell, ticket, asked, found)
+    }
+
+    /// Makes a page of the file that was found for a request, if it is one.
+    pub(super) fn go_on_to_page(
+        &mut self,
+        shell: &mut Shell,
+        ticket: Ticket,
+        asked: Box<Asked>,
+        found: Found<Answer>,
+    ) -> Found<Answer> {
+        match found {
+            Found::Now(answer) => self.begin_page(shell, ticket, asked, answer),
+            Found::Later(search) => {
+                let waiting = self.waiting.get_mut(&ticket).expect("it waits for a file");
+                waiting.asked = Some(asked);
+                Found::Later(search)
+            }
+        }
+    }
+
+    /// Finds the template of a file, if it may be a page.
+    fn begin_page(
+        &mut self,
+        shell: &mut Shell,
+        ticket: Ticket,
+        asked: Box<Asked>,
+        answer: Answer,
+    ) -> Found<Answer> {
+        let What::Content(id, content::Answer::Resource(resource)) = &answer.what else {
+            return Found::Now(answer);
+        };
+        let (Kind::File(files), Action::Files(rules)) =
+            (&resource.kind, &answer.serving.route(*id).action)
+        else {
+            return Found::Now(answer);
+        };
+        let rules = &rules.rules;
+        if !rules.includes || !is_type(&rules.include_types, &files.content_type) {
+            return Found::Now(answer);
+        }
+        let keeps = rules.policy.caching != sendfile::Caching::Never;
+        let status = match self.pages.templates.find(shell, resource, keeps, ticket) {
+            Lookup::Now(template) => {
+                return self.open_page(shell, ticket, &asked, answer, template);
+            }
+            Lookup::Later => {
+                self.parsed.insert(ticket, (asked, answer));
+                return Found::Later(None);
+            }
+            Lookup::TooLarge => {
+                let path = String::from_utf8_lossy(&resource.path);
+                let most = includes::PAGE_BYTES_MAX;
+                let text = format!("/{path}: a page with includes has at most {most} bytes");
+                shell.complain(Limit::Includes, &text);
+                Status::InternalServerError
+            }
+            Lookup::Unavailable => Status::ServiceUnavailable,
+        };
+        Found::Now(Answer { what: What::Error(status), ..answer })
+    }
+
+    /// Makes a page of a file, unless it has no directives, and begins to look for what it includes.
+    fn open_page(
+        &mut self,
+        shell: &mut Shell,
+        ticket: Ticket,
+        asked: &Asked,
+        answer: Answer,
+        template: Rc<Template>,
+    ) -> Found<Answer> {
+        let What::Content(id, content::Answer::Resource(resource)) = &answer.what else {
+            unreachable!("a page is a file")
+        };
+        if template.is_plain() {
+            return Found::Now(answer);
+        }
+        let (Kind::File(files), Action::Files(rules)) =
+            (&resource.kind, &answer.serving.route(*id).action)
+        else {
+            unreachable!("looked at before its template was found")
+        };
+        let head = asked.head.as_head();
+        let is_head = head.method == Method::Head;
+        let context = match includes::page_of(ticket) {
+            Some(outer) => self.pages.page(outer).and_then(|outer| {
+                let outer = outer.borrow();
+                let scope = outer.scope_of(ticket.request)?;
+                let Target::Origin { path, .. } = head.target else { return None };
+                let mut name = Vec::new();
+                normalize(path, &mut name).ok()?;
+                let mut paths = outer.context.paths.to_vec();
+                paths.push(name.into());
+                let head = Rc::new(asked.head.clone());
+                Some(Context { paths: paths.into(), head, scope, ..outer.context.clone() })
+            }),
+            None => self.context(shell, ticket, asked, &answer, files.plain.stat.mtime),
+        };
+        let policy = rules.rules.policy;
+        let opened = context.and_then(|context| {
+            self.pages.open(resource, |key, news| {
+                let resource = Rc::clone(resource);
+                Page::new((key, news), ticket, context, resource, policy, template)
+            })
+        });
+        let Some((key, opened)) = opened else {
+            let what = What::Error(Status::ServiceUnavailable);
+            return Found::Now(Answer { what, ..answer });
+        };
+        if !is_head {
+            self.advance(shell, key);
+        }
+        Found::Now(Answer { what: What::Page(opened), ..answer })
+    }
+
+    /// The context of a page that a client has asked for.
+    fn context(
+        &self,
+        shell: &Shell,
+        ticket: Ticket,
+        asked: &Asked,
+        answer: &Answer,
+        modified: i64,
+    ) -> Option<Context> {
+        let head = asked.head.as_head();
+        let Target::Origin { path, .. } = head.target else { return None };
+        let mut name = Vec::new();
+        normalize(path, &mut name).ok()?;
+        let request = &Request { head: &head, ticket, origin: &asked.origin, is_again: true };
+        let client = client_of(shell, request, &answer.serving);
+        Some(Context {
+            head: Rc::new(includes::stripped(&head)),
+            origin: Rc::new(asked.origin.clone()),
+            serving: Rc::clone(&answer.serving),
+            site: answer.place.site,
+            client: client.map(|client| client.ip()),
+            paths: Rc::new([name.into_boxed_slice()]),
+            modified,
+            includes: Rc::new(Cell::new(0)),
+            scope: Scope::new(),
+        })
+    }
+
+    /// Evaluates a page as far as it may now, and looks for what it includes.
+    fn advance(&mut self, shell: &mut Shell, key: Key) {
+        let Some(page) = self.pages.page(key) else { return };
+        let context = page.borrow().context.clone();
+        loop {
+            let next = page.borrow_mut().advance(shell.cx.unix);
+            let Some(next) = next else { return };
+            let trouble = match next {
+                Ok(Ask { hole, url }) => {
+                    let admit = |path: &[u8]| page.borrow().admit(path);
+                    let ticket = includes::ticket_of(key, hole);
+                    match self.find_included(shell, &context, ticket, &url, admit) {
+                        Ok(Found::Now(answer)) => {
+                            self.fill(shell, key, hole, &answer);
+                            continue;
+                        }
+                        Ok(Found::Later(search)) => {
+                            page.borrow_mut().search(hole, search);
+                            continue;
+                        }
+                        Err(trouble) => {
+                            page.borrow_mut().fill(hole, None);
+                            trouble
+                        }
+                    }
+                }
+                Err(trouble) => trouble,
+            };
+            report(shell, &context, trouble);
+        }
+    }
+
+    /// Finds the answer for a URL that a page includes. `admit` says whether a page may include one with a path.
+    fn find_included(
+        &mut self,
+        shell: &mut Shell,
+        context: &Context,
+        ticket: Ticket,
+        url: &[u8],
+        admit: impl FnOnce(&[u8]) -> Result<(), Trouble>,
+    ) -> Result<Found<Answer>, Trouble> {
+        let base = context.paths.last().map_or(&b""[..], |path| path);
+        let (path, query) = includes::resolve(base, url);
+        let mut name = core::mem::take(&mut self.scratch);
+        let admitted = normalize(&path, &mut name)
+            .map_err(|error| Trouble::Status(error.status()))
+            .and_then(|()| admit(&name));
+        let found = admitted.map(|()| {
+            shell.cx.stats.includes += 1;
+            let target = Target::Origin { path: &path, query: query.as_deref() };
+            let head = context.head.as_head();
+            let head = &head.with_target(Method::Get, target);
+            // The request of the client has been counted.
+            let request = &Request { head, ticket, origin: &context.origin, is_again: true };
+            let serving = Rc::clone(&context.serving);
+            let place = serving.inner_place(context.site, &name);
+            if is_hidden(&serving, place, &name) {
+                let what = What::Error(Status::NotFound);
+                return Found::Now(Answer { serving, place, what });
+            }
+            self.find_path(shell, request, serving, place, &name)
+        });
+        self.scratch = name;
+        found
+    }
+
+    /// Fills a hole of a page with the body of an answer, if that is a success.
+    fn fill(&mut self, shell: &mut Shell, key: Key, hole: u32, answer: &Answer) {
+        let Some(page) = self.pages.page(key) else { return };
+        let context = page.borrow().context.clone();
+        let head = context.head.as_head();
+        let mut response = self.response(&mut shell.cx, &head, answer);
+        let body = match response.outcome() {
+            (Status::Ok, false) => Ok(response.take_body()),
+            (Status::Ok, true) => Err(Trouble::Coded),
+            (status, _) => Err(Trouble::Status(status)),
+        };
+        let body = body.map_err(|trouble| report(shell, &context, trouble)).ok();
+        page.borrow_mut().fill(hole, body);
+    }
+
+    /// Goes on with pages: fills holes whose answers have been found, and looks for further ones.
+    #[inline(never)]
+    pub(super) fn act_for_pages(&mut self, shell: &mut Shell) {
+        for key in self.pages.take_touched() {
+            self.advance(shell, key);
+            self.pages.wake(key);
+        }
+        while let Some((ticket, template)) = self.pages.templates.next_done() {
+            let (asked, answer) = self.parsed.remove(&ticket).expect("a request waits for it");
+            let found = match template {
+                Some(template) => self.open_page(shell, ticket, &asked, answer, template),
+                None => {
+                    let what = What::Error(Status::ServiceUnavailable);
+                    Found::Now(Answer { what, ..answer })
+                }
+            };
+            if let Found::Now(answer) = found {
+                self.answers.push_back((ticket, answer));
+            }
+        }
+        // A page that includes others may be complete with the last of them, and be the answer for a hole itself.
+        let is_included = |(ticket, _): &(Ticket, Answer)| includes::page_of(*ticket).is_some();
+        while let Some(place) = self.answers.iter().position(is_included)
+            && let Some((ticket, answer)) = self.answers.remove(place)
+            && let Some(key) = includes::page_of(ticket)
+        {
+            self.fill(shell, key, ticket.request, &answer);
+            self.pages.wake(key);
+            self.advance(shell, key);
+        }
+    }
+}
+
+/// Counts an error message in a page, and tells the operator.
+fn report(shell: &mut Shell, context: &Context, trouble: Trouble) {
+    let stats = &mut shell.cx.stats;
+    stats.includes_failed += 1;
+    stats.include_cycles += u64::from(trouble == Trouble::Cycle);
+    let path = context.paths.last().map_or(&b""[..], |path| path);
+    let path = String::from_utf8_lossy(path);
+    shell.complain(
+        Limit::Includes,
+        &format!("{path}: {trouble}; an error message stands in the page"),
+    );
+}
+
+/// Returns whether files of a media type are pages.
+fn is_type(types: &[String], content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default().trim_ascii();
+    types.iter().any(|one| one.eq_ignore_ascii_case(essence))
+}
