@@ -14,6 +14,7 @@ mod either;
 mod faults;
 mod framed;
 mod hosts;
+mod includes;
 mod interface;
 mod lossy;
 mod record;

@@ -1,0 +1,158 @@
+//! Pages with many holes, and holes that take their time.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use testkit::{Content, request};
+
+use crate::common::{SOON, wait_until};
+use crate::stage::{ERRMSG, Stage, on_both_drivers, script, tree};
+
+/// A page with holes of all sizes between texts, and what it comes to.
+fn large_page(tree: &testkit::Tree) -> Vec<u8> {
+    let (mut page, mut expected) = (Vec::new(), Vec::new());
+    for hole in 0..20_u64 {
+        let text = Content::pseudo_random(hole, 50_000).read(0, 50_000);
+        // Random bytes may begin a directive, but not in this many years.
+        page.extend_from_slice(&text);
+        write!(Text(&mut page), "<!--#include virtual=\"/hole{hole}\" -->").unwrap();
+        let length = if hole % 4 == 3 { 100_000 } else { 100 * (hole as usize) };
+        let body = Content::pseudo_random(100 + hole, length as u64).read(0, length);
+        fs::write(tree.path().join(format!("www/hole{hole}")), &body).unwrap();
+        expected.extend_from_slice(&text);
+        expected.extend_from_slice(&body);
+    }
+    fs::write(tree.path().join("www/page.html"), page).unwrap();
+    expected
+}
+
+struct Text<'a>(&'a mut Vec<u8>);
+
+impl core::fmt::Write for Text<'_> {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+#[test]
+fn holes_are_filled_in_order() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let expected = large_page(&tree);
+        let stage = Stage::new(driver, &tree);
+        for _ in 0..3 {
+            let response = stage.ask("GET /page.html");
+            assert!(response.status == 200 && response.body == expected);
+        }
+        // Several on one connection, at once.
+        let mut client = stage.connect();
+        client.send(request("GET /page.html").repeat(4)).unwrap();
+        for _ in 0..4 {
+            assert!(client.response().unwrap().body == expected);
+        }
+        let count = stage.count("samum_includes_total{event=\"begun\"}");
+        assert_eq!(count, 7 * 20);
+        // One whose end is that of the connection.
+        let mut client = stage.connect();
+        client.send("GET /page.html HTTP/1.0\r\n\r\n").unwrap();
+        assert!(client.read_to_end().unwrap().ends_with(&expected));
+    });
+}
+
+#[test]
+fn holes_are_looked_for_side_by_side() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let root = tree.path().display().to_string();
+        // The first waits until the last has begun.
+        script(
+            &tree,
+            "first",
+            &format!(
+                "while ! [ -e {root}/begun ]; do sleep 0.01; done; printf 'Content-Type: text/plain\\n\\nfirst'"
+            ),
+        );
+        script(
+            &tree,
+            "last",
+            &format!("touch {root}/begun; printf 'Content-Type: text/plain\\n\\nlast'"),
+        );
+        script(&tree, "failed", "printf 'Status: 503\\n\\nno'");
+        tree.write("www/a.txt", "text");
+        tree.write(
+            "www/page.html",
+            "1<!--#include virtual=\"/tool/first\"-->2<!--#include virtual=\"/a.txt\"-->3\
+             <!--#include virtual=\"/tool/failed\"-->4<!--#include virtual=\"/tool/last?x\"-->5",
+        );
+        tree.write("www/outer.html", "<<!--#include virtual=\"page.html\"-->>");
+        let stage = Stage::new(driver, &tree);
+        let expected = format!("1first2text3{ERRMSG}4last5");
+        assert_eq!(stage.page("/page.html"), expected);
+        fs::remove_file(tree.path().join("begun")).unwrap();
+        assert_eq!(stage.page("/outer.html"), format!("<{expected}>"));
+    });
+}
+
+#[test]
+fn a_program_fills_a_hole_with_more_than_is_kept_for_a_client() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        script(
+            &tree,
+            "much",
+            "printf 'Content-Type: text/plain\\n\\n'; head -c 3000000 /dev/zero | tr '\\0' x",
+        );
+        tree.write(
+            "www/page.html",
+            "<!--#include virtual=\"/tool/much?1\"-->a<!--#include virtual=\"/tool/much?2\"-->b",
+        );
+        let stage = Stage::new(driver, &tree);
+        let body = stage.page("/page.html");
+        assert_eq!(body.len(), 6_000_002);
+        assert!(body.as_bytes()[3_000_000] == b'a' && body.ends_with("xb"));
+    });
+}
+
+#[test]
+fn a_client_that_leaves_ends_what_its_page_includes() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        script(&tree, "endless", "printf 'Content-Type: text/plain\\n\\nx'; exec sleep 1000");
+        script(&tree, "silent", "exec sleep 1000");
+        tree.write("www/inner.html", "<!--#include virtual=\"/tool/silent\"-->");
+        tree.write(
+            "www/page.html",
+            "begin<!--#include virtual=\"/tool/endless\"--><!--#include virtual=\"/inner.html\"-->",
+        );
+        let stage = Stage::new(driver, &tree);
+        let started = || stage.count("samum_cgi_programs_total{event=\"started\"}");
+        let killed = || stage.count("samum_cgi_programs_total{event=\"killed\"}");
+        let mut client = stage.connect();
+        client.send(request("GET /page.html")).unwrap();
+        assert!(wait_until(SOON, || started() == 2));
+        client.read_exactly(100).unwrap();
+        drop(client);
+        assert!(wait_until(SOON, || killed() == 2), "{}", killed());
+    });
+}
+
+#[test]
+fn a_program_that_dies_in_a_page_cuts_it() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        script(
+            &tree,
+            "dies",
+            "printf 'Content-Type: text/plain\\nContent-Length: 10\\n\\nx'; exit 1",
+        );
+        tree.write("www/page.html", "begin<!--#include virtual=\"/tool/dies\"-->end");
+        let stage = Stage::new(driver, &tree);
+        let mut client = stage.connect();
+        client.send(request("GET /page.html")).unwrap();
+        let bytes = client.read_to_end().unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(text.contains("begin") && !text.contains("end"), "{text}");
+        assert!(!text.ends_with("0\r\n\r\n"), "{text}");
+    });
+}

@@ -1,0 +1,100 @@
+//! The same pages from nginx with `ssi on`, where the meaning is the same.
+
+use core::net::SocketAddr;
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+use testkit::{Address, Client, request};
+
+use crate::common::{SOON, wait_until};
+use crate::stage::{Stage, on_both_drivers, tree};
+
+struct Nginx {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Nginx {
+    /// Serves the pages of a tree; `None` if it is not installed.
+    fn start(tree: &testkit::Tree) -> Option<Self> {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let root = tree.path().display();
+        let config = format!(
+            "daemon off; master_process off; pid {root}/nginx.pid; error_log {root}/nginx.log;\n\
+             events {{}}\n\
+             http {{ access_log off; client_body_temp_path {root}/b; proxy_temp_path {root}/p; \
+             fastcgi_temp_path {root}/f; uwsgi_temp_path {root}/u; scgi_temp_path {root}/s; \
+             types {{ text/html html; text/plain txt; }}\n\
+             server {{ listen {address}; root {root}/www; ssi on; }} }}\n"
+        );
+        tree.write("nginx.conf", config.as_str());
+        let mut command = Command::new("nginx");
+        command.arg("-c").arg(tree.path().join("nginx.conf")).arg("-p").arg(tree.path());
+        command.env("TZ", "UTC").stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::null());
+        let child = command.spawn().ok()?;
+        let nginx = Self { child, address };
+        assert!(wait_until(SOON, || TcpStream::connect(address).is_ok()));
+        Some(nginx)
+    }
+
+    fn page(&self, path: &str) -> String {
+        let mut client = Client::connect(&Address::Tcp(self.address)).unwrap();
+        client.send(request(&format!("GET {path}\nUser-Agent: <a>&\"b\""))).unwrap();
+        String::from_utf8(client.response().unwrap().body).unwrap()
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[test]
+fn pages_are_those_that_nginx_makes() {
+    let tree = tree();
+    let pages = [
+        "",
+        "no directive",
+        "a<!-- comment -->b<!--",
+        "<<!--# echo var=\"query_string\" -->>",
+        "<!--#echo var=\"QUERY_STRING\"-->",
+        "<!--#echo var='http_user_agent'-->",
+        "<!--#echo var='http_user_agent' encoding='none'-->",
+        "<!--#echo var='none'-->|<!--#echo var='none' default='-'-->",
+        "<!--#echo var='document_uri'-->|<!--#echo var='arg_a'-->|<!--#echo var='request_method'-->",
+        "<!--#set var='a' value='1'--><!--#set var='b' value='$a-${a}2'--><!--#echo var='b'-->",
+        "<!--#include virtual='/a.txt'-->|<!--#include virtual='d/b.html?x=y'-->|<!--#include file='a.txt'-->",
+        "<!--#include virtual='/d/b.html?x=$arg_a'-->",
+        "<!--#if expr='$arg_a'-->yes<!--#else-->no<!--#endif-->",
+        "<!--#if expr='$arg_a = 1'-->1<!--#elif expr='$arg_a = 2'-->2<!--#else-->other<!--#endif-->|",
+        "<!--#if expr='$arg_a != 2'-->1<!--#elif expr='$arg_a = 2'-->2<!--#endif-->|",
+        "<!--#if expr='$none'-->1<!--#elif expr='$arg_b'-->2<!--#else-->3<!--#endif-->|",
+        "<!--#if expr='$arg_a = \"2\"'-->quoted<!--#endif-->",
+        "<!--#config timefmt='%Y-%m-%d'--><!--#echo var='date_gmt'-->|<!--#echo var='DATE_LOCAL'-->",
+        "<!--#config errmsg='!'--><!--#unknown-->a",
+        "<!--#unknown a='b'-->a",
+        "<!--#else-->a",
+        "<!--#set var='a' value='\\$b'--><!--#echo var='a'-->",
+    ];
+    tree.write("www/a.txt", "text");
+    tree.write("www/d/b.html", "[<!--#echo var='query_string'--><!--#include virtual='c.html'-->]");
+    tree.write("www/d/c.html", "<!--#set var='z' value='c'--><!--#echo var='z'-->");
+    for (number, page) in pages.iter().enumerate() {
+        fs::write(tree.path().join(format!("www/{number}.html")), page).unwrap();
+    }
+    let Some(nginx) = Nginx::start(&tree) else { testkit::skip!("nginx is not installed") };
+    on_both_drivers(|driver| {
+        let stage = Stage::new(driver, &tree);
+        for (number, page) in pages.iter().enumerate() {
+            for query in ["", "?a=1", "?a=2&b=3", "?a=%3Cb%3E&x=<>"] {
+                let path = format!("/{number}.html{query}");
+                let response = stage.ask(&format!("GET {path}\nUser-Agent: <a>&\"b\""));
+                let shown = String::from_utf8(response.body).unwrap();
+                assert_eq!(shown, nginx.page(&path), "{path}: {page}");
+            }
+        }
+    });
+}

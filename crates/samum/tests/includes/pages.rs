@@ -1,0 +1,171 @@
+//! What pages come to.
+
+use std::fs;
+
+use crate::common::{SOON, wait_until};
+use crate::stage::{ERRMSG, Stage, on_both_drivers, tree};
+
+#[test]
+fn directives_are_replaced_by_what_they_say() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        for (name, text) in [
+            ("www/a.txt", "text"),
+            ("www/.hidden", "hidden"),
+            ("www/d/b.html", "<b><!--#echo var=\"arg_c\"--></b>"),
+            ("www/d/index.html", "index of <!--#echo var=\"DOCUMENT_URI\"-->"),
+            ("inner/secret.txt", "for pages only"),
+        ] {
+            tree.write(name, text);
+        }
+        let cases = [
+            ("a<!--#include virtual=\"/a.txt\" -->b", "atextb".to_owned()),
+            (
+                "<!--#include virtual=\"a.txt\"--><!--#include file=\"d/b.html\"-->",
+                "text<b>(none)</b>".to_owned(),
+            ),
+            ("<!--#include virtual=\"/d/b.html?c=d%20e\"-->", "<b>d%20e</b>".to_owned()),
+            ("<!--#include virtual=\"/d/\"-->", "index of /case.html".to_owned()),
+            ("<!--#include virtual=\"/inner/secret.txt\"-->!", "for pages only!".to_owned()),
+            (
+                "<!--#include virtual=\"/as-it-is/d/b.html\"-->",
+                "<b><!--#echo var=\"arg_c\"--></b>".to_owned(),
+            ),
+            ("<!--#echo var=\"QUERY_STRING\"-->", "q=1".to_owned()),
+            ("<!--#if expr=\"$arg_q = 1\"-->yes<!--#else-->no<!--#endif-->", "yes".to_owned()),
+            (
+                "<!--#set var=\"p\" value=\"/a.txt\"--><!--#include virtual=\"$p\"-->",
+                "text".to_owned(),
+            ),
+            ("<!--#include virtual=\"/none.txt\"-->b", format!("{ERRMSG}b")),
+            ("<!--#include virtual=\"/.hidden\"-->b", format!("{ERRMSG}b")),
+            ("<!--#include virtual=\"/closed/a.txt\"-->b", format!("{ERRMSG}b")),
+            ("<!--#include virtual=\"/d\"-->b", format!("{ERRMSG}b")),
+            ("<!--#include virtual=\"/old\"-->b", format!("{ERRMSG}b")),
+            ("<!--#include virtual=\"/../a.txt\"-->b", format!("{ERRMSG}b")),
+            ("<!--#include virtual=\"/a.txt%zz\"-->b", format!("{ERRMSG}b")),
+            ("<!--#config errmsg=\"?\"--><!--#include virtual=\"/none.txt\"-->b", "?b".to_owned()),
+            ("<!--#exec cmd=\"ls\"-->", ERRMSG.to_owned()),
+        ];
+        let stage = Stage::new(driver, &tree);
+        for (page, expected) in cases {
+            let path = tree.path().join("www/case.html");
+            fs::write(tree.path().join("www/new"), page).unwrap();
+            fs::rename(tree.path().join("www/new"), path).unwrap();
+            let mut shown = String::new();
+            let is_shown = wait_until(SOON, || {
+                shown = stage.page("/case.html?q=1");
+                shown == expected
+            });
+            assert!(is_shown, "{page}: {shown}");
+        }
+        assert!(stage.ask("GET /inner/secret.txt").status == 404);
+        // As it is, the page of an error shows nothing of what it says.
+        assert_eq!(stage.page("/as-it-is/d/b.html"), "<b><!--#echo var=\"arg_c\"--></b>");
+    });
+}
+
+#[test]
+fn a_page_has_no_validators_and_no_length() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        tree.write("www/page.html", "a<!--#echo var=\"REQUEST_METHOD\"-->");
+        tree.write("www/page.html.gz", "compressed");
+        tree.write("www/plain.html", "<!-- no directive -->");
+        let stage = Stage::new(driver, &tree);
+        let conditions = "Accept-Encoding: gzip\nRange: bytes=0-0\nIf-None-Match: *\n\
+                          If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT";
+        for fields in ["", conditions] {
+            for method in ["GET", "HEAD"] {
+                let response = stage.ask(&format!("{method} /page.html\n{fields}"));
+                assert_eq!(response.status, 200);
+                for name in [
+                    "ETag",
+                    "Last-Modified",
+                    "Content-Length",
+                    "Accept-Ranges",
+                    "Content-Encoding",
+                    "Vary",
+                ] {
+                    assert_eq!(response.header(name), None, "{name}");
+                }
+                assert_eq!(response.header("Content-Type"), Some("text/html; charset=utf-8"));
+                assert_eq!(response.header("Transfer-Encoding"), Some("chunked"));
+                assert_eq!(response.body, if method == "GET" { &b"aGET"[..] } else { b"" });
+            }
+        }
+        let plain = stage.ask("GET /plain.html");
+        assert!(plain.header("ETag").is_some() && plain.header("Content-Length").is_some());
+        let text = stage.ask("GET /plain.html\nIf-None-Match: *");
+        assert_eq!(text.status, 304);
+        assert_eq!(stage.ask("POST /page.html").status, 405);
+    });
+}
+
+#[test]
+fn a_cycle_ends_and_is_counted() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        tree.write("www/a.html", "a<!--#include virtual=\"/b.html?x\"-->a");
+        tree.write("www/b.html", "b<!--#include file=\"a.html\"-->b");
+        tree.write("www/self.html", "(<!--#include virtual=\"/self.html?again\"-->)");
+        for depth in 0..10 {
+            let page = format!("{depth}<!--#include virtual=\"/deep{}.html\"-->", depth + 1);
+            tree.write(format!("www/deep{depth}.html"), page.as_str());
+        }
+        let wide = "<!--#include virtual=\"/wide2.html\"-->".repeat(40);
+        tree.write("www/wide.html", wide.as_str());
+        tree.write("www/wide2.html", "<!--#include virtual=\"/w.txt\"-->".repeat(40).as_str());
+        tree.write("www/w.txt", "w");
+        let stage = Stage::new(driver, &tree);
+        for _ in 0..2 {
+            assert_eq!(stage.page("/a.html"), format!("ab{ERRMSG}ba"));
+            assert_eq!(stage.page("/self.html"), format!("({ERRMSG})"));
+            assert_eq!(stage.page("/deep0.html"), format!("01234567{ERRMSG}"));
+        }
+        assert_eq!(stage.count("samum_includes_total{event=\"cycle\"}"), 4);
+        assert_eq!(stage.count("samum_includes_total{event=\"failed\"}"), 6);
+        stage.wait_for_log("/b.html: a page includes itself");
+        // 40 pages with 40 includes each are more than one response may have.
+        let shown = stage.page("/wide.html");
+        let faults = shown.matches(ERRMSG).count();
+        let fills = shown.replace(ERRMSG, "").len();
+        assert!(faults > 0 && (900..1000).contains(&fills), "{faults} {fills}");
+    });
+}
+
+#[test]
+fn a_page_is_parsed_anew_when_its_file_changes() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let page = |text: &str, length: usize| {
+            format!("<!--#echo var='none' default='{text}'-->{}", "-".repeat(length))
+        };
+        // In memory, and not.
+        for length in [10, 100_000] {
+            tree.write("www/page.html", page("old", length).as_str());
+            let stage = Stage::new(driver, &tree);
+            for _ in 0..3 {
+                assert!(stage.page("/page.html").starts_with("old-"));
+            }
+            fs::write(tree.path().join("www/new"), page("new", length)).unwrap();
+            fs::rename(tree.path().join("www/new"), tree.path().join("www/page.html")).unwrap();
+            assert!(wait_until(SOON, || stage.page("/page.html").starts_with("new-")));
+        }
+    });
+}
+
+#[test]
+fn a_file_that_is_too_large_for_a_page_is_not_sent() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        tree.write("www/large.html", "");
+        let file =
+            fs::File::options().write(true).open(tree.path().join("www/large.html")).unwrap();
+        file.set_len(32 * 1024 * 1024 + 1).unwrap();
+        let stage = Stage::new(driver, &tree);
+        assert_eq!(stage.ask("GET /large.html").status, 500);
+        stage.wait_for_log("/large.html: a page with includes has at most");
+        assert_eq!(stage.ask("HEAD /as-it-is/large.html").status, 200);
+    });
+}

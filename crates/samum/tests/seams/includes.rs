@@ -1,0 +1,182 @@
+//! Pages with directives: random ones, on a disk that is slow or hangs, for clients that leave.
+
+use core::time::Duration;
+use std::rc::Rc;
+
+use ring::sim::World;
+use samum::config::FileRules;
+use samum::session::Http1;
+use samum::worker::Worker;
+
+use crate::stage::{Chance, content, parse};
+use crate::world::{Client, Plain, config, for_seeds, parts, pass, run_until};
+
+const ERRMSG: &[u8] = b"[an error occurred while processing the directive]";
+/// Pages that include those with greater numbers.
+const PAGES: usize = 6;
+
+/// Writes the pages, and returns what each comes to.
+fn write_pages(world: &World, chance: &mut Chance) -> Vec<Vec<u8>> {
+    world.make_device("slow");
+    let mut shown: Vec<Vec<u8>> = vec![Vec::new(); PAGES];
+    for page in (0..PAGES).rev() {
+        let (mut text, mut expected) = (Vec::new(), Vec::new());
+        for hole in 0..chance.below(8) {
+            // In memory, of one read, of several.
+            let length = [10, 3000, 40_000, 150_000][chance.below(4)];
+            let bytes = content(chance.next(), length);
+            text.extend_from_slice(&bytes);
+            expected.extend_from_slice(&bytes);
+            let (path, body) = match chance.below(5) {
+                0 if page + 1 < PAGES => {
+                    let inner = page + 1 + chance.below(PAGES - page - 1);
+                    (format!("/{inner}.html?{hole}"), Some(shown[inner].clone()))
+                }
+                1 => ("/none".to_owned(), None),
+                2 => (format!("{page}.html"), None),
+                _ => {
+                    let directory = ["", "slow/"][chance.below(2)];
+                    let path = format!("{directory}{page}-{hole}.txt");
+                    let length = [0, 100, 35_000, 300_000][chance.below(4)];
+                    let body = content(chance.next(), length);
+                    world.write_file(&path, &body);
+                    (path, Some(body))
+                }
+            };
+            text.extend_from_slice(format!("<!--#include virtual=\"{path}\" -->").as_bytes());
+            expected.extend_from_slice(&body.unwrap_or_else(|| ERRMSG.to_vec()));
+        }
+        text.extend_from_slice(b"<!--#if expr='$none'-->never<!--#endif-->end");
+        expected.extend_from_slice(b"end");
+        world.write_file(&format!("{page}.html"), &text);
+        shown[page] = expected;
+    }
+    shown
+}
+
+fn serve(world: &World) -> Worker<Http1> {
+    let rules = FileRules { includes: true, ..FileRules::default() };
+    Worker::new(parts(world, rules)).expect("memory")
+}
+
+fn request(page: usize) -> String {
+    format!("GET /{page}.html HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+fn check_nothing_is_left(world: &World, mut worker: Worker<Http1>) {
+    pass(&mut worker, Duration::from_secs(300));
+    assert_eq!(worker.connections(), 0, "connections are left");
+    assert_eq!(worker.held().0, 0, "memory is charged to connections");
+    let open = world.open_descriptors() - world.open_pipes();
+    assert_eq!(open, 2, "the root and the listener");
+    assert_eq!(world.stalls(), [], "a sendfile would have slept");
+}
+
+#[test]
+fn pages_are_what_they_say_whatever_the_disk_does() {
+    for_seeds(100, |seed| {
+        let mut chance = Chance(seed);
+        let world = World::new(config(seed));
+        let shown = write_pages(&world, &mut chance);
+        world.evict_all();
+        let mut worker = serve(&world);
+        let mut clients: Vec<(Plain, usize, Vec<usize>)> = Vec::new();
+        for _ in 0..3 {
+            let mut client = Plain::new(Rc::new(world.connect()), chance.next());
+            let pages: Vec<usize> = (0..3).map(|_| chance.below(PAGES)).collect();
+            let requests: String = pages.iter().map(|page| request(*page)).collect();
+            client.send(requests.as_bytes());
+            clients.push((client, 0, pages));
+            if chance.one_in(2) {
+                world.evict_all();
+            }
+        }
+        for (client, at, pages) in &mut clients {
+            for page in pages {
+                let mut response = None;
+                run_until(&mut worker, || {
+                    client.look();
+                    response = parse(&client.received()[*at..]).filter(|response| response.whole);
+                    response.is_some()
+                });
+                let response = response.expect("a response");
+                assert_eq!(response.status, 200);
+                assert!(response.body == shown[*page], "page {page}: {}", response.body.len());
+                *at += response.len;
+            }
+            client.shut_down();
+        }
+        check_nothing_is_left(&world, worker);
+    });
+}
+
+#[test]
+fn clients_that_leave_in_the_middle_leave_nothing() {
+    for_seeds(100, |seed| {
+        let mut chance = Chance(seed);
+        let world = World::new(config(seed));
+        write_pages(&world, &mut chance);
+        world.evict_all();
+        let mut worker = serve(&world);
+        for _ in 0..5 {
+            let mut client = Plain::new(Rc::new(world.connect()), chance.next());
+            client.send(request(chance.below(PAGES)).repeat(1 + chance.below(3)).as_bytes());
+            let time = Duration::from_micros(chance.below(20_000) as u64);
+            pass(&mut worker, time);
+            client.look();
+            drop(client);
+        }
+        check_nothing_is_left(&world, worker);
+    });
+}
+
+#[test]
+fn a_disk_that_hangs_under_a_hole_delays_what_is_behind_it_and_nothing_else() {
+    for_seeds(20, |seed| {
+        let world = World::new(config(seed));
+        let device = world.make_device("slow");
+        let large = content(seed, 200_000);
+        world.write_file("slow/hole.txt", &large);
+        world.write_file("a.txt", b"text");
+        let page = "begin<!--#include virtual=\"/slow/hole.txt\"-->|<!--#include virtual=\"/a.txt\"-->end";
+        world.write_file("0.html", page.as_bytes());
+        world.write_file("1.html", b"<!--#include virtual=\"/a.txt\"-->");
+        world.evict_all();
+        let mut worker = serve(&world);
+        world.hang(device);
+        let mut client = Plain::new(Rc::new(world.connect()), seed);
+        client.send(request(0).as_bytes());
+        run_until(&mut worker, || {
+            client.look();
+            client.received().windows(5).any(|five| five == b"begin")
+        });
+        let (mut other, mut at) = (Plain::new(Rc::new(world.connect()), seed), 0);
+        for _ in 0..3 {
+            other.send(request(1).as_bytes());
+            let mut response = None;
+            run_until(&mut worker, || {
+                other.look();
+                response = parse(&other.received()[at..]).filter(|response| response.whole);
+                response.is_some()
+            });
+            let response = response.expect("a response");
+            assert_eq!(response.body, b"text");
+            at += response.len;
+        }
+        world.release(device);
+        let mut body = Vec::new();
+        run_until(&mut worker, || {
+            client.look();
+            let response = parse(client.received()).filter(|response| response.whole);
+            response.is_some_and(|response| {
+                body = response.body;
+                true
+            })
+        });
+        let expected = [b"begin", &large[..], b"|textend"].concat();
+        assert!(body == expected, "{}", body.len());
+        client.shut_down();
+        other.shut_down();
+        check_nothing_is_left(&world, worker);
+    });
+}
