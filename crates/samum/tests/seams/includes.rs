@@ -138,7 +138,8 @@ fn a_disk_that_hangs_under_a_hole_delays_what_is_behind_it_and_nothing_else() {
         let large = content(seed, 200_000);
         world.write_file("slow/hole.txt", &large);
         world.write_file("a.txt", b"text");
-        let page = "begin<!--#include virtual=\"/slow/hole.txt\"-->|<!--#include virtual=\"/a.txt\"-->end";
+        let page =
+            "begin<!--#include virtual=\"/slow/hole.txt\"-->|<!--#include virtual=\"/a.txt\"-->end";
         world.write_file("0.html", page.as_bytes());
         world.write_file("1.html", b"<!--#include virtual=\"/a.txt\"-->");
         world.evict_all();

@@ -110,9 +110,11 @@ impl Pages {
     pub(super) fn wake(&mut self, key: Key) {
         let Some(page) = self.pages.get(key) else { return };
         let mut page = page.borrow_mut();
-        if core::mem::take(&mut page.is_awaited)
+        if page.is_awaited
+            && page.can_go_on()
             && let Some(ticket) = self.root(page.ticket)
         {
+            page.is_awaited = false;
             drop(page);
             self.woken.push_back(ticket);
         }

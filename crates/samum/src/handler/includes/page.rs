@@ -44,7 +44,7 @@ pub(in crate::handler) struct Page {
     slots: VecDeque<Slot>,
     /// The number of slots that have been sent: the number of the first one that waits.
     sent: u32,
-    /// Holes that are looked for, or whose producers have not ended.
+    /// Holes that are looked for, or whose producers have not ended, or not been sent.
     open: usize,
 }
 
@@ -67,7 +67,8 @@ pub(in crate::handler) struct Context {
     pub(in crate::handler) scope: Scope,
 }
 
-/// A part of a page that waits to be sent.
+/// A part of a page that waits to be sent. A body that is found may have parts that are made, and one of them is
+/// being made.
 #[derive(Debug)]
 enum Slot {
     /// A range of the file.
@@ -75,8 +76,12 @@ enum Slot {
     Bytes(Vec<u8>),
     /// It is looked for, with the variables of this place.
     Pending(Scope, Option<Box<dyn Search>>),
-    /// The body of a response. Some if one of its parts is being made.
-    Found(Parts, Option<Box<dyn Producer>>),
+    /// The body of a response.
+    Found {
+        parts: Parts,
+        is_made: bool,
+        making: Option<Box<dyn Producer>>,
+    },
 }
 
 /// A hole that is to be looked for.
@@ -198,7 +203,7 @@ impl Page {
         let Slot::Pending(scope, _) = slot else { return false };
         let is_made = body.as_ref().is_some_and(Body::has_producer);
         *slot = match body {
-            Some(body) => Slot::Found(body.into_iter(), None),
+            Some(body) => Slot::Found { parts: body.into_iter(), is_made, making: None },
             None => Slot::Bytes(scope.errmsg().to_vec()),
         };
         self.open -= usize::from(!is_made);
@@ -216,29 +221,37 @@ impl Page {
         }
     }
 
+    /// Returns whether the first slot can be sent.
+    pub(in crate::handler) fn can_go_on(&self) -> bool {
+        !matches!(self.slots.front(), Some(Slot::Pending(..)))
+    }
+
     /// The first slot has been sent.
     fn pop(&mut self) {
-        self.slots.pop_front();
+        if let Some(Slot::Found { is_made: true, .. }) = self.slots.pop_front() {
+            self.open -= 1;
+        }
         self.sent = self.sent.wrapping_add(1);
     }
 
-    /// There is room for more: what has not been evaluated can be.
-    fn touch(&self) {
-        if !self.evaluator.is_over() {
+    fn poll(&mut self, room: u64, sink: &mut dyn BodySink) -> Produced {
+        let sent = self.sent;
+        let produced = self.send(room, sink);
+        // There is room for more, which can be evaluated now.
+        if self.sent != sent && !self.evaluator.is_over() {
             self.news.borrow_mut().touched.push(self.key);
         }
+        self.is_awaited = produced == Produced::Waiting;
+        produced
     }
 
-    fn poll(&mut self, room: u64, sink: &mut dyn BodySink) -> Produced {
+    /// Sends what can be sent now.
+    fn send(&mut self, room: u64, sink: &mut dyn BodySink) -> Produced {
         let mut made = 0;
         while made < room {
             match self.slots.front_mut() {
                 None if self.evaluator.is_over() => return Produced::Ended,
-                None | Some(Slot::Pending(..)) => {
-                    self.is_awaited = true;
-                    self.touch();
-                    return Produced::Waiting;
-                }
+                None | Some(Slot::Pending(..)) => return Produced::Waiting,
                 Some(Slot::Text(range)) => {
                     let range = range.clone();
                     push(Part::of(self.variant(), range, self.policy), sink);
@@ -249,19 +262,15 @@ impl Page {
                     sink.push(Piece::Bytes(core::mem::take(bytes)));
                     self.pop();
                 }
-                Some(Slot::Found(_, making @ Some(_))) => {
+                Some(Slot::Found { making: making @ Some(_), .. }) => {
                     let Some(producer) = making else { unreachable!("matched above") };
                     match producer.poll(room - made, sink) {
-                        Produced::Waiting => {
-                            self.is_awaited = true;
-                            return Produced::Waiting;
-                        }
                         Produced::Ended => *making = None,
-                        // The others' turns come first.
-                        produced @ (Produced::More | Produced::Failed) => return produced,
+                        // After more, the others' turns come first.
+                        produced => return produced,
                     }
                 }
-                Some(Slot::Found(parts, making)) => match parts.next() {
+                Some(Slot::Found { parts, making, .. }) => match parts.next() {
                     Some(Part::Producer(producer)) => *making = Some(producer),
                     Some(part) => push(part, sink),
                     None => self.pop(),
@@ -289,9 +298,9 @@ impl Producer for PageProducer {
         let page = self.page.borrow();
         let weight = |slot: &Slot| match slot {
             Slot::Bytes(bytes) => bytes.capacity() as u64,
-            Slot::Found(_, Some(producer)) => producer.weight(),
+            Slot::Found { making: Some(producer), .. } => producer.weight(),
             Slot::Pending(_, Some(search)) => search.weight(),
-            Slot::Text(_) | Slot::Pending(..) | Slot::Found(..) => 0,
+            Slot::Text(_) | Slot::Pending(..) | Slot::Found { .. } => 0,
         };
         let slots = page.slots.len() * size_of::<Slot>();
         slots as u64 + page.slots.iter().map(weight).sum::<u64>()
