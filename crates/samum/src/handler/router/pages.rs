@@ -8,8 +8,8 @@ use ring::Key;
 
 use super::steps::Step;
 use super::{Answer, Asked, Router, Waiting, What, cleaned, client_of, is_hidden, normalize};
-use crate::config::Action;
-use crate::content::{self, Kind};
+use crate::config::{Action, FileRules, Files};
+use crate::content::{self, FileSet, Kind, Resource};
 use crate::handler::includes::{self, Ask, Context, Lookup, Page, Trouble};
 use crate::handler::{Found, Handler as _, Request, Ticket};
 use crate::includes::{Scope, Template};
@@ -32,8 +32,6 @@ impl Router {
         let Some(rest) = path.get(serving.prefix(id).len()..) else {
             return Found::Now(Answer { serving, place, what: What::Directory(id) });
         };
-        let (head, origin) = (request.head.to_owned(), request.origin.clone());
-        let asked = Box::new(Asked { head, origin, count: 0 });
         let found = match self.files.find(shell, tree, rest, ticket) {
             content::Found::Now(content::Answer::Unclean) => {
                 let what = cleaned(request, &serving, id, rest);
@@ -50,6 +48,13 @@ impl Router {
                 Found::Later(None)
             }
         };
+        if let Found::Now(answer) = &found
+            && file_of(answer).is_none()
+        {
+            return found;
+        }
+        let (head, origin) = (request.head.to_owned(), request.origin.clone());
+        let asked = Box::new(Asked { head, origin, count: 0 });
         self.go_on_to_page(shell, ticket, asked, found)
     }
 
@@ -79,18 +84,7 @@ impl Router {
         asked: Box<Asked>,
         answer: Answer,
     ) -> Found<Answer> {
-        let What::Content(id, content::Answer::Resource(resource)) = &answer.what else {
-            return Found::Now(answer);
-        };
-        let (Kind::File(files), Action::Files(rules)) =
-            (&resource.kind, &answer.serving.route(*id).action)
-        else {
-            return Found::Now(answer);
-        };
-        let rules = &rules.rules;
-        if !rules.includes || !is_type(&rules.include_types, &files.content_type) {
-            return Found::Now(answer);
-        }
+        let Some((resource, _, rules)) = file_of(&answer) else { return Found::Now(answer) };
         let keeps = rules.policy.caching != sendfile::Caching::Never;
         let status = match self.pages.templates.find(shell, resource, keeps, ticket) {
             Lookup::Now(template) => {
@@ -121,16 +115,9 @@ impl Router {
         answer: Answer,
         template: Rc<Template>,
     ) -> Found<Answer> {
-        let What::Content(id, content::Answer::Resource(resource)) = &answer.what else {
-            unreachable!("a page is a file")
-        };
-        if template.is_plain() {
-            return Found::Now(answer);
-        }
-        let (Kind::File(files), Action::Files(rules)) =
-            (&resource.kind, &answer.serving.route(*id).action)
+        let Some((resource, files, rules)) = file_of(&answer).filter(|_| !template.is_plain())
         else {
-            unreachable!("looked at before its template was found")
+            return Found::Now(answer);
         };
         let head = asked.head.as_head();
         let is_head = head.method == Method::Head;
@@ -148,7 +135,7 @@ impl Router {
             }),
             None => self.context(shell, ticket, asked, &answer, files.plain.stat.mtime),
         };
-        let policy = rules.rules.policy;
+        let policy = rules.policy;
         let opened = context.and_then(|context| {
             self.pages.open(resource, |key, news| {
                 let resource = Rc::clone(resource);
@@ -318,6 +305,15 @@ fn report(shell: &mut Shell, context: &Context, trouble: Trouble) {
         Limit::Includes,
         &format!("{path}: {trouble}; an error message stands in the page"),
     );
+}
+
+/// The file of an answer, if it may be a page, and the rules of its route.
+fn file_of(answer: &Answer) -> Option<(&Rc<Resource>, &FileSet, &FileRules)> {
+    let What::Content(id, content::Answer::Resource(resource)) = &answer.what else { return None };
+    let Kind::File(files) = &resource.kind else { return None };
+    let Action::Files(Files { rules, .. }) = &answer.serving.route(*id).action else { return None };
+    let is_page = rules.includes && is_type(&rules.include_types, &files.content_type);
+    is_page.then_some((resource, files, rules))
 }
 
 /// Returns whether files of a media type are pages.
