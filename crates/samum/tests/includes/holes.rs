@@ -125,7 +125,8 @@ fn a_client_that_leaves_ends_what_its_page_includes() {
             "www/page.html",
             "begin<!--#include virtual=\"/tool/endless\"--><!--#include virtual=\"/inner.html\"-->",
         );
-        let stage = Stage::new(driver, &tree);
+        // A client that has closed its side may still want its response, but not for long.
+        let stage = Stage::with(driver, &tree, tree.path(), "timeout-send = 1");
         let started = || stage.count("samum_cgi_programs_total{event=\"started\"}");
         let killed = || stage.count("samum_cgi_programs_total{event=\"killed\"}");
         let mut client = stage.connect();
