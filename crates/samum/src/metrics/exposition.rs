@@ -370,8 +370,8 @@ fn write_servers(servers: &[ServerNumbers], text: &mut String) -> fmt::Result {
         .collect();
     let mut family = |name: &str, kind, help, value: fn(&ServerNumbers) -> u64| {
         write_head(text, name, kind, help)?;
-        let samples = servers.iter().zip(&labels);
-        samples.map(|(one, labels)| write_sample(text, name, labels, value(one))).collect()
+        let mut samples = servers.iter().zip(&labels);
+        samples.try_for_each(|(one, labels)| write_sample(text, name, labels, value(one)))
     };
     family("samum_upstream_up", Kind::Gauge, "Whether a server is up.", |one| one.is_up.into())?;
     family(
