@@ -133,11 +133,10 @@ impl KernelTcp {
         }
     }
 
-    /// Sends large pieces of memory without a copy, where the kernel can. They are released when it no
-    /// longer refers to them: give its notices, which carry this token, to
-    /// [`handle_notice`](Transport::handle_notice). Where the kernel copies all the same, or may keep no
-    /// more memory, they are copied. It pays only on a wire, and for memory that is sent soon after it was
-    /// filled only if much is in flight.
+    /// Sends large pieces of memory without a copy, and releases them when the kernel no longer refers to
+    /// them: give its notices, which carry this token, to [`handle_notice`](Transport::handle_notice).
+    /// Where the kernel copies all the same, or may keep no more memory, they are copied. It can pay
+    /// where a network card reads the memory; on loopback it costs more than a copy.
     #[must_use]
     pub fn with_zero_copy(mut self, ring: &Ring, notice_token: Token) -> Self {
         if ring.allow_zero_copy(&self.socket).is_ok() {
