@@ -10,7 +10,7 @@ use rustix::fs::Access;
 use rustix::net::SocketAddrUnix;
 
 use crate::config::file::{self, Errors, Loaded};
-use crate::config::{Action, Config, LogTarget, Machine, Message, Thing, print};
+use crate::config::{Action, Config, Fastcgi, LogTarget, Machine, Message, Thing, print};
 use crate::follow;
 use crate::listen::{self, Probe};
 use crate::serving::Snapshot;
@@ -88,10 +88,12 @@ fn things(config: &Config) -> impl Iterator<Item = Thing> {
             LogTarget::None | LogTarget::Stdout => None,
         };
         let of_routes = site.routes.iter().filter_map(|route| match &route.action {
-            Action::Files(files) => Some(Thing::Directory(files.root.clone())),
+            Action::Files(files) | Action::Fastcgi(Fastcgi { files: Some(files), .. }) => {
+                Some(Thing::Directory(files.root.clone()))
+            }
             Action::Cgi(cgi) => Some(Thing::Directory(cgi.root.clone())),
             Action::Redirects(path) => Some(Thing::Redirects(path.clone())),
-            Action::Redirect(_) | Action::Proxy(_) | Action::Metrics => None,
+            Action::Redirect(_) | Action::Proxy(_) | Action::Fastcgi(_) | Action::Metrics => None,
         });
         let addresses = site.listen.iter().map(|address| Thing::Address(address.clone()));
         addresses.chain(log).chain(of_routes)

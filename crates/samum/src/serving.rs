@@ -15,8 +15,8 @@ use http::{Head, Status, path};
 
 use crate::client::Proxies;
 use crate::config::{
-    Access, Action, Address, Config, FileRules, Files, Limits, Log, LogTarget, Pattern, Route,
-    Site, Tuning, rule,
+    Access, Action, Address, Config, Fastcgi, FileRules, Files, Limits, Log, LogTarget, Pattern,
+    Route, Site, Tuning, rule,
 };
 use crate::fields::Rules;
 use crate::guard::{Guard, Guards};
@@ -69,6 +69,8 @@ pub(crate) struct RouteEntry {
     tree: Option<usize>,
     /// True if files that it leads to may have directives.
     pub(crate) has_pages: bool,
+    /// The index of its tree, if some of its files are scripts.
+    scripts: Option<usize>,
     /// Its programs, if it has some.
     programs: Option<Arc<Directory>>,
     /// The servers that its requests are passed on to, if there are some.
@@ -262,15 +264,19 @@ impl Snapshot {
 
     /// Takes over the upstreams that are the same as before, and the servers of others that stay.
     fn keep_upstreams(&mut self, before: &Self) {
+        fn key(route: &Route) -> (&str, bool) {
+            // A connection is kept for another request in the same protocol.
+            (&route.path, matches!(route.action, Action::Fastcgi(_)))
+        }
         let mut kept: HashMap<_, Vec<_>> = HashMap::new();
         for entry in &before.routes {
             if let Some(upstream) = &entry.upstream {
-                kept.entry(&entry.route.path).or_default().push(upstream);
+                kept.entry(key(&entry.route)).or_default().push(upstream);
             }
         }
         for entry in &mut self.routes {
-            let Action::Proxy(config) = &entry.route.action else { continue };
-            let Some(candidates) = kept.get_mut(&entry.route.path) else { continue };
+            let Some(config) = entry.route.action.upstream() else { continue };
+            let Some(candidates) = kept.get_mut(&key(&entry.route)) else { continue };
             let same = candidates.iter().position(|candidate| candidate.is_same(config));
             if let Some(place) = same {
                 entry.upstream = Some(Arc::clone(candidates.swap_remove(place)));
@@ -322,7 +328,7 @@ impl Snapshot {
                     let directory = Directory::new(cgi, &entry.prefix, documents_of(site));
                     entry.programs = Some(directory);
                 }
-                if let Action::Proxy(upstream) = &route.action {
+                if let Some(upstream) = route.action.upstream() {
                     let name = format!("{}{}", site.name, route.path);
                     entry.upstream = Some(Upstream::new(upstream, name, None));
                 }
@@ -359,13 +365,17 @@ impl Snapshot {
             }
         };
         let mut matcher = Matcher { pattern: route.pattern.clone(), redirects: None };
-        let mut tree = None;
+        let (mut tree, mut scripts) = (None, None);
         match &route.action {
-            Action::Files(files) => {
+            Action::Files(files) | Action::Fastcgi(Fastcgi { files: Some(files), .. }) => {
                 let FileRules { types, charset, .. } = &files.rules;
                 types.iter().try_for_each(|(name, value)| rule::type_of(name, value).map(drop))?;
                 charset.iter().try_for_each(|name| rule::charset(name).map(drop))?;
-                tree = Some(self.add_tree(files, prefix.clone(), fields.clone(), roots, rules));
+                let index = self.add_tree(files, prefix.clone(), fields.clone(), roots, rules);
+                match &route.action {
+                    Action::Fastcgi(_) => scripts = Some(index),
+                    _ => tree = Some(index),
+                }
             }
             Action::Redirect(to) => {
                 let stars = route.pattern.as_ref().map_or(0, Pattern::stars);
@@ -386,7 +396,7 @@ impl Snapshot {
                 };
                 matcher.redirects = Some(file);
             }
-            Action::Cgi(_) | Action::Proxy(_) | Action::Metrics => {}
+            Action::Cgi(_) | Action::Proxy(_) | Action::Fastcgi(_) | Action::Metrics => {}
         }
         let (route, pages) = (route.clone(), BTreeMap::new());
         let (programs, upstream, guard, fallback) = (None, None, None, None);
@@ -395,6 +405,7 @@ impl Snapshot {
             prefix,
             tree,
             has_pages: false,
+            scripts,
             programs,
             upstream,
             guard,
@@ -423,10 +434,8 @@ impl Snapshot {
         };
         let mut resolved = Vec::new();
         for entry in &self.routes[first..] {
-            let fallback = match &entry.route.action {
-                Action::Files(files) => files.rules.fallback.as_deref(),
-                _ => None,
-            };
+            let files = entry.route.action.files();
+            let fallback = files.and_then(|files| files.rules.fallback.as_deref());
             let fallback = fallback.map(|path| page(path, "fallback")).transpose()?;
             let mut pages = BTreeMap::new();
             for (code, path) in &entry.route.errors {
@@ -465,7 +474,7 @@ impl Snapshot {
         let path = rule::path(path).ok()?;
         let route = all.find(path.as_bytes())?;
         let entry = &self.routes[route.index()];
-        let rules = &self.trees[entry.tree?].rules;
+        let rules = &self.trees[entry.tree.or(entry.scripts)?].rules;
         let rest = path.as_bytes().get(entry.prefix.len()..)?;
         Some(Page { route, path: rules.clean_path(rest).unwrap_or(rest).into() })
     }
@@ -761,7 +770,7 @@ impl Serving {
         &self.snapshot.routes[id.index()]
     }
 
-    /// The tree of a route that serves files.
+    /// The tree of a route that serves files, none of which are scripts.
     #[inline]
     pub(crate) fn tree_of(&self, entry: &RouteEntry) -> Option<TreeId> {
         entry.tree.map(|tree| self.trees[tree])
@@ -849,18 +858,24 @@ impl Serving {
     /// The tree of a route that serves files.
     #[inline]
     pub(crate) fn tree(&self, id: RouteId) -> Option<TreeId> {
-        self.snapshot.routes[id.index()].tree.map(|tree| self.trees[tree])
+        let entry = &self.snapshot.routes[id.index()];
+        entry.tree.or(entry.scripts).map(|tree| self.trees[tree])
+    }
+
+    /// The scripts of a route that has some.
+    pub(crate) fn scripts(&self, id: RouteId) -> Option<&Fastcgi> {
+        match &self.route(id).action {
+            Action::Fastcgi(fastcgi) => Some(fastcgi),
+            _ => None,
+        }
     }
 }
 
 /// The directory of the files that a site has at `/`, where programs expect its documents.
 fn documents_of(site: &Site) -> Option<PathBuf> {
-    site.routes.iter().find_map(|route| match &route.action {
-        Action::Files(files) if route.path == "/" && route.pattern.is_none() => {
-            Some(files.root.clone())
-        }
-        _ => None,
-    })
+    let has_all = |route: &&Route| route.path == "/" && route.pattern.is_none();
+    let files = site.routes.iter().filter(has_all).find_map(|route| route.action.files());
+    files.map(|files| files.root.clone())
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use super::message::Place;
 use super::{
-    Access, Action, Address, FileRules, GatewayRules, HeaderRule, Limits, Log, Pattern, Server,
-    UnixSocket,
+    Access, Action, Address, Fastcgi, FileRules, GatewayRules, HeaderRule, Limits, Log, Pattern,
+    Server, UnixSocket,
 };
 
 /// The contents of all files.
@@ -55,6 +55,8 @@ pub(super) struct RouteDraft {
     pub(super) is_internal: bool,
     /// The actions; exactly one, if it is right.
     pub(super) actions: Vec<(Action, Place)>,
+    /// The application that runs its scripts; alone, or beside files.
+    pub(super) fastcgi: Option<(Fastcgi, Place)>,
     pub(super) shared: Shared,
 }
 
@@ -114,6 +116,14 @@ impl SiteDraft {
 impl RouteDraft {
     pub(super) fn new(place: Place, shared: Shared) -> Self {
         let path = ("/".to_owned(), place);
-        Self { place, path, pattern: None, is_internal: false, actions: Vec::new(), shared }
+        Self {
+            place,
+            path,
+            pattern: None,
+            is_internal: false,
+            actions: Vec::new(),
+            fastcgi: None,
+            shared,
+        }
     }
 }

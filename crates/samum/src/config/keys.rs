@@ -14,9 +14,9 @@ use super::message::{Notes, Place};
 use super::node::{Node, Table};
 use super::value::{self, quoted};
 use super::{
-    Action, Address, Balance, Cgi, ErrorFormat, Files, GatewayRules, HashBy, HeaderRule, Limits,
-    Log, LogFormat, LogTarget, Redirect, Route, Server, Site, Symlinks, Upstream, rule, suggest,
-    upstream,
+    Action, Address, Balance, Cgi, ErrorFormat, Fastcgi, Files, GatewayRules, HashBy, HeaderRule,
+    Limits, Log, LogFormat, LogTarget, Redirect, Route, Server, ServerUrl, Site, Symlinks,
+    Upstream, rule, suggest, upstream,
 };
 
 /// A key that is read into an `R`, and written from a `W`.
@@ -392,10 +392,7 @@ const ROUTE: &[Key<RouteDraft, Route>] = &[
             let root = node.file(notes).unwrap_or_default();
             route.actions.push((Action::Files(Files { root, rules }), node.place));
         },
-        write: |route| match &route.action {
-            Action::Files(files) => Some(path_text(&files.root)),
-            _ => None,
-        },
+        write: |route| files(route).map(|files| path_text(&files.root)),
     },
     Key {
         name: "redirect",
@@ -472,18 +469,8 @@ const ROUTE: &[Key<RouteDraft, Route>] = &[
               of a request is kept, unless the URL of the server has one, which then takes the place of the path \
               of the route.",
         read: |route, node, notes| {
-            let read = |node: Node<'_>, notes: &mut Notes| node.text(upstream::server, notes);
-            let servers = match node.as_text() {
-                Some(_) => read(node, notes).map(|server| vec![server]),
-                None => node.list(notes, read),
-            };
-            let servers = servers.unwrap_or_default();
-            if servers.len() > Upstream::SERVERS_MAX {
-                let most = Upstream::SERVERS_MAX;
-                notes.error(node.place, format!("a route has {most} servers at most"));
-            } else if node.is_empty_list() {
-                notes.error(node.place, "expected at least one server");
-            } else if servers.iter().any(|server| server.path != servers[0].path) {
+            let servers = read_servers(node, notes, upstream::server);
+            if servers.iter().any(|server| server.path != servers[0].path) {
                 notes.error(node.place, "the servers of a route have the same path");
             }
             let upstream = Upstream { servers, rules: GatewayRules::default() };
@@ -491,6 +478,31 @@ const ROUTE: &[Key<RouteDraft, Route>] = &[
         },
         write: |route| match &route.action {
             Action::Proxy(upstream) => Some(list_text(&upstream.servers)),
+            _ => None,
+        },
+    },
+    Key {
+        name: "fastcgi",
+        kind: "server, list of servers, or table",
+        default: "none",
+        example: r#"{ server = "unix:/run/php/php-fpm.sock", keep = true }"#,
+        doc: "An action: have scripts run by a FastCGI application, `HOST:PORT` or `unix:PATH`. With `files` in the \
+              same route these are the files of that directory whose names end with `.php`; its `index` and its \
+              `fallback` may be scripts, and the other files are sent. What follows the name of a script in a \
+              path is its path info.",
+        read: |route, node, notes| {
+            let mut fastcgi = Fastcgi::new(Vec::new(), GatewayRules::default());
+            if node.is_table() {
+                let Some(table) = node.table(notes) else { return };
+                read_keys(&mut fastcgi, FASTCGI, "fastcgi", table, notes);
+                require(table, "server", "fastcgi", notes);
+            } else {
+                fastcgi.upstream.servers = read_applications(node, notes);
+            }
+            route.fastcgi = Some((fastcgi, node.place));
+        },
+        write: |route| match &route.action {
+            Action::Fastcgi(fastcgi) => Some(inline_text(FASTCGI, fastcgi)),
             _ => None,
         },
     },
@@ -1209,23 +1221,102 @@ const CGI: &[Key<Cgi>] = &[
         example: r#"{ GIT_PROJECT_ROOT = "/srv/git" }"#,
         doc: "Variables of the environment beside those of the request (and `PATH`), instead of others with \
               their names. Nothing of the server's own environment is passed on.",
-        read: |cgi, node, notes| {
-            let Some(table) = node.table(notes) else { return };
-            for (name, place, node) in table.entries() {
-                let name = value::variable_name(name).map_err(|why| notes.error(place, why));
-                if let (Ok(name), Some(value)) = (name, node.text(value::variable, notes)) {
-                    cgi.environment.push((name, value));
-                }
-            }
-        },
-        write: |cgi| {
-            let variable =
-                |(name, value): &(String, String)| format!("{} = {}", quoted(name), quoted(value));
-            let all: Vec<_> = cgi.environment.iter().map(variable).collect();
-            (!all.is_empty()).then(|| format!("{{ {} }}", all.join(", ")))
-        },
+        read: |cgi, node, notes| read_variables(&mut cgi.environment, node, notes),
+        write: |cgi| variables_text(&cgi.environment),
     },
 ];
+
+/// The keys of `fastcgi`.
+const FASTCGI: &[Key<Fastcgi>] = &[
+    Key {
+        name: "server",
+        kind: "server, or list of servers",
+        default: "none; it is needed",
+        example: r#"["10.0.0.1:9000", "10.0.0.2:9000"]"#,
+        doc: "The application: `HOST:PORT` or `unix:PATH`.",
+        read: |fastcgi, node, notes| fastcgi.upstream.servers = read_applications(node, notes),
+        write: |fastcgi| {
+            let servers: Vec<_> =
+                fastcgi.upstream.servers.iter().map(|server| &server.address).collect();
+            Some(list_text(&servers))
+        },
+    },
+    Key {
+        name: "root",
+        kind: "path",
+        default: "that of `files`",
+        example: r#""/srv/www""#,
+        doc: "The directory of the scripts as the application sees it. Without `files` in the route, it is needed, \
+              and all requests of the route are for scripts: whether they exist is left to the application.",
+        read: |fastcgi, node, notes| fastcgi.root = node.file(notes),
+        write: |fastcgi| fastcgi.root.as_deref().map(path_text),
+    },
+    Key {
+        name: "keep",
+        kind: FLAG,
+        default: "`false`",
+        example: "true",
+        doc: "Connections are kept for further requests. Each takes one process of php-fpm for itself, so there must \
+              be more processes than requests at once.",
+        read: |fastcgi, node, notes| set(&mut fastcgi.keeps_connections, node.flag(notes)),
+        write: |fastcgi| fastcgi.keeps_connections.then(|| "true".to_owned()),
+    },
+    Key {
+        name: "environment",
+        kind: "table of names and values",
+        default: "`{}`",
+        example: r#"{ APP_ENV = "production" }"#,
+        doc: "Variables of the environment beside those of the request, instead of others with their names.",
+        read: |fastcgi, node, notes| read_variables(&mut fastcgi.environment, node, notes),
+        write: |fastcgi| variables_text(&fastcgi.environment),
+    },
+];
+
+/// Reads variables of an environment.
+fn read_variables(to: &mut Vec<(String, String)>, node: Node<'_>, notes: &mut Notes) {
+    let Some(table) = node.table(notes) else { return };
+    for (name, place, node) in table.entries() {
+        let name = value::variable_name(name).map_err(|why| notes.error(place, why));
+        if let (Ok(name), Some(value)) = (name, node.text(value::variable, notes)) {
+            to.push((name, value));
+        }
+    }
+}
+
+fn variables_text(variables: &[(String, String)]) -> Option<String> {
+    let variable =
+        |(name, value): &(String, String)| format!("{} = {}", quoted(name), quoted(value));
+    let all: Vec<_> = variables.iter().map(variable).collect();
+    (!all.is_empty()).then(|| format!("{{ {} }}", all.join(", ")))
+}
+
+/// Reads a server, or a list of servers.
+fn read_servers(
+    node: Node<'_>,
+    notes: &mut Notes,
+    read: fn(&str) -> Result<ServerUrl, String>,
+) -> Vec<ServerUrl> {
+    let read = |node: Node<'_>, notes: &mut Notes| node.text(read, notes);
+    let servers = match node.as_text() {
+        Some(_) => read(node, notes).map(|server| vec![server]),
+        None => node.list(notes, read),
+    };
+    let servers = servers.unwrap_or_default();
+    if servers.len() > Upstream::SERVERS_MAX {
+        let most = Upstream::SERVERS_MAX;
+        notes.error(node.place, format!("a route has {most} servers at most"));
+    } else if node.is_empty_list() {
+        notes.error(node.place, "expected at least one server");
+    }
+    servers
+}
+
+/// Reads the servers of an application.
+fn read_applications(node: Node<'_>, notes: &mut Notes) -> Vec<ServerUrl> {
+    read_servers(node, notes, |text| {
+        upstream::address(text).map(|address| ServerUrl { address, path: None })
+    })
+}
 
 /// Reads a file.
 pub(super) fn read_file(draft: &mut Draft, table: Table<'_>, notes: &mut Notes) {
@@ -1372,17 +1463,11 @@ fn set<T>(to: &mut T, value: Option<T>) {
 }
 
 const fn files(route: &Route) -> Option<&Files> {
-    match &route.action {
-        Action::Files(files) => Some(files),
-        _ => None,
-    }
+    route.action.files()
 }
 
-const fn gateway(route: &Route) -> Option<&GatewayRules> {
-    match &route.action {
-        Action::Proxy(upstream) => Some(&upstream.rules),
-        _ => None,
-    }
+fn gateway(route: &Route) -> Option<&GatewayRules> {
+    route.action.upstream().map(|upstream| &upstream.rules)
 }
 
 /// Writes the lines of `[server]`.
@@ -1490,5 +1575,6 @@ pub(super) fn sections() -> Vec<Section> {
         section("headers", "An element of `headers`.", rows(HEADER)),
         section("redirect", "The table `redirect`.", rows(REDIRECT)),
         section("cgi", "The table `cgi`.", rows(CGI)),
+        section("fastcgi", "The table `fastcgi`.", rows(FASTCGI)),
     ]
 }

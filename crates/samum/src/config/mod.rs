@@ -192,8 +192,31 @@ pub enum Action {
     Cgi(Cgi),
     /// Another server makes the response.
     Proxy(Upstream),
+    /// A FastCGI application makes the response. With files, it does so for scripts only: files whose names end
+    /// with `.php`.
+    Fastcgi(Fastcgi),
     /// The response has the counters of the server.
     Metrics,
+}
+
+impl Action {
+    /// The files of a directory, if some are sent.
+    #[must_use]
+    pub const fn files(&self) -> Option<&Files> {
+        match self {
+            Self::Files(files) | Self::Fastcgi(Fastcgi { files: Some(files), .. }) => Some(files),
+            _ => None,
+        }
+    }
+
+    /// The servers behind this one that make the responses, if there are some.
+    #[must_use]
+    pub const fn upstream(&self) -> Option<&Upstream> {
+        match self {
+            Self::Proxy(upstream) | Self::Fastcgi(Fastcgi { upstream, .. }) => Some(upstream),
+            _ => None,
+        }
+    }
 }
 
 /// The files of a directory, and the rules by which they are served.
@@ -242,6 +265,8 @@ pub struct FileRules {
     pub include_types: Vec<String>,
 }
 
+/// The suffix of the names of scripts in a directory of files.
+pub(crate) const SCRIPT_SUFFIX: &str = ".php";
 /// The suffix of the names of pages, which clean URLs leave out.
 pub(crate) const PAGE_SUFFIX: &[u8] = b".html";
 
@@ -297,6 +322,36 @@ impl Cgi {
             processes_max: 32,
             timeout: Duration::from_secs(60),
             output_max: 64 * 1024 * 1024,
+            environment: Vec::new(),
+        }
+    }
+}
+
+/// Scripts that a FastCGI application runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fastcgi {
+    /// The application: its servers, each of which runs all scripts.
+    pub upstream: Upstream,
+    /// The directory of the scripts, if it is to be seen from here: a request for a path at which it has nothing
+    /// does not reach the application, and files that are no scripts are sent.
+    pub files: Option<Files>,
+    /// The directory of the scripts as the application sees it. By default that of the files.
+    pub root: Option<PathBuf>,
+    /// True if connections are kept for further requests. Each takes one process of php-fpm.
+    pub keeps_connections: bool,
+    /// Variables of the environment beside those of the request. They replace others with their names.
+    pub environment: Vec<(String, String)>,
+}
+
+impl Fastcgi {
+    /// The scripts that these servers run, which are the same for all workers.
+    #[must_use]
+    pub const fn new(servers: Vec<ServerUrl>, rules: GatewayRules) -> Self {
+        Self {
+            upstream: Upstream { servers, rules },
+            files: None,
+            root: None,
+            keeps_connections: false,
             environment: Vec::new(),
         }
     }

@@ -4,7 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use super::draft::{Draft, RouteDraft, SiteDraft, Thing};
 use super::message::{Notes, Place};
-use super::{Action, Address, Config, LogTarget, Pattern, Redirect, Route, Site};
+use super::{
+    Action, Address, Config, Fastcgi, LogTarget, Pattern, Redirect, Route, SCRIPT_SUFFIX, Site,
+};
 use crate::route::{RouteId, Routes};
 
 /// Fallbacks that may follow each other.
@@ -41,7 +43,9 @@ fn note_places(site: &SiteDraft, places: &mut HashMap<Thing, Place>) {
             Action::Files(files) => Thing::Directory(files.root.clone()),
             Action::Cgi(cgi) => Thing::Directory(cgi.root.clone()),
             Action::Redirects(path) => Thing::Redirects(path.clone()),
-            Action::Redirect(_) | Action::Proxy(_) | Action::Metrics => continue,
+            Action::Redirect(_) | Action::Proxy(_) | Action::Fastcgi(_) | Action::Metrics => {
+                continue;
+            }
         };
         places.entry(thing).or_insert(*place);
     }
@@ -62,11 +66,22 @@ fn site_of(draft: SiteDraft) -> Site {
 
 /// Makes a route; `None` if it has no action, which is an error.
 fn route_of(draft: RouteDraft) -> Option<Route> {
-    let RouteDraft { path, pattern, is_internal, actions, shared, .. } = draft;
-    let (mut action, _) = actions.into_iter().next()?;
+    let RouteDraft { path, pattern, is_internal, actions, fastcgi, shared, .. } = draft;
+    let action = actions.into_iter().next().map(|(action, _)| action);
+    let mut action = match (action, fastcgi) {
+        (Some(Action::Files(files)), Some((fastcgi, _))) => {
+            Action::Fastcgi(Fastcgi { files: Some(files), ..fastcgi })
+        }
+        (None, Some((fastcgi, _))) => Action::Fastcgi(fastcgi),
+        (action, _) => action?,
+    };
     match &mut action {
         Action::Files(files) => files.rules = shared.files,
         Action::Proxy(upstream) => upstream.rules = shared.gateway,
+        Action::Fastcgi(Fastcgi { upstream, files, .. }) => {
+            upstream.rules = shared.gateway;
+            files.iter_mut().for_each(|files| files.rules = shared.files.clone());
+        }
         Action::Redirect(_) | Action::Redirects(_) | Action::Cgi(_) | Action::Metrics => {}
     }
     Some(Route {
@@ -146,9 +161,10 @@ fn check_routes(site: &SiteDraft, notes: &mut Notes) {
     let mut seen: HashMap<(&str, Option<&str>), Place> = HashMap::new();
     for route in &site.routes {
         match &route.actions[..] {
+            [] if route.fastcgi.is_some() => {}
             [] => {
-                let text = "the route has no action: add `files`, `proxy`, `redirect`, `redirects`, `cgi` or \
-                            `metrics`";
+                let text = "the route has no action: add `files`, `proxy`, `fastcgi`, `redirect`, `redirects`, \
+                            `cgi` or `metrics`";
                 notes.error(route.place, text);
             }
             [_] => {}
@@ -158,6 +174,7 @@ fn check_routes(site: &SiteDraft, notes: &mut Notes) {
                 }
             }
         }
+        check_scripts(site, route, notes);
         let pattern = route.pattern.as_ref().map(|(pattern, _)| pattern.as_str());
         if is_partial(route) {
             continue;
@@ -175,6 +192,32 @@ fn check_routes(site: &SiteDraft, notes: &mut Notes) {
                 *place,
                 format!("no path of the route, whose `path` is `{path}`, can match"),
             );
+        }
+    }
+}
+
+/// Checks that the scripts of a route can be found, and are not sent where they should be run.
+fn check_scripts(site: &SiteDraft, route: &RouteDraft, notes: &mut Notes) {
+    match (&route.actions[..], &route.fastcgi) {
+        ([(Action::Files(_), _)], None) => {
+            let index = &route.shared.files.index;
+            if index.ends_with(SCRIPT_SUFFIX)
+                && site.routes.iter().any(|route| route.fastcgi.is_some())
+            {
+                let text = format!("the index `{index}` would be sent, and not run: add `fastcgi`");
+                notes.error(route.place, text);
+            }
+        }
+        ([(Action::Files(_), _)], Some(_)) | (_, None) => {}
+        ([], Some((fastcgi, place))) => {
+            if fastcgi.root.is_none() {
+                let text = "the directory of the scripts is not known: add `files`, or `root` to `fastcgi` if \
+                            only the application has it";
+                notes.error(*place, text);
+            }
+        }
+        (_, Some((_, place))) => {
+            notes.error(*place, "the route has another action already");
         }
     }
 }

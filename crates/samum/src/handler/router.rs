@@ -1,6 +1,7 @@
 //! The handler of the server: finds the route of each request, and does what the route says.
 
 mod pages;
+mod scripts;
 mod steps;
 
 use core::net::SocketAddr;
@@ -21,7 +22,7 @@ use super::includes::{self, Pages};
 use super::page::{self, ALLOW, ALLOW_REDIRECTED};
 use super::proxy::request::Forwarding;
 use super::proxy::wire::Wire;
-use super::proxy::{self, Proxy};
+use super::proxy::{self, Held, Proxy};
 use super::{AnswerSize, Consumer, Found, Handler, Request, Response, Ticket, metrics};
 use crate::config::{Action, Address};
 use crate::content::{self, Kind};
@@ -35,6 +36,7 @@ use crate::route::RouteId;
 use crate::serving::{Place, RouteEntry, Serving, Snapshot, Succession, TreeId};
 use crate::shell::{Limit, Shell, kind};
 use crate::site::SiteId;
+use crate::upstream::Upstream;
 use crate::{fields, redirect};
 use steps::{Paged, Step};
 
@@ -84,6 +86,8 @@ struct Asked {
     origin: Origin,
     /// The number of times that it was handed over.
     count: u32,
+    /// What else is held back of a request that is perhaps for a script.
+    held: Option<Held>,
 }
 
 /// The answer to a request: its place, and what is there.
@@ -148,7 +152,7 @@ impl Handler for Router {
             admitted.ok()?;
         }
         if is_passed_on {
-            return self.proxy.consumer(request);
+            return self.proxy.consumer(request, serving.scripts(route).is_some());
         }
         self.programs.consumer(request)
     }
@@ -253,7 +257,11 @@ impl Handler for Router {
             let Waiting { serving, place, step, asked, .. } = waiting;
             let mut found = self.settle(shell, ticket, (serving, place), step, what);
             if let Some(asked) = asked {
-                found = self.go_on_to_page(shell, ticket, asked, found);
+                found = if asked.held.is_some() {
+                    self.run_later(shell, ticket, *asked, found)
+                } else {
+                    self.go_on_to_page(shell, ticket, asked, found)
+                };
             }
             if let Found::Now(answer) = found {
                 self.answers.push_back((ticket, answer));
@@ -417,6 +425,9 @@ impl Router {
             (_, None) if serving.programs(id).is_some() => {
                 return self.find_program(shell, request, serving, place, id, path, None);
             }
+            (_, None) if serving.scripts(id).is_some() => {
+                return self.find_script(shell, request, serving, place, id, path);
+            }
             (_, None) if serving.upstream(id).is_some() => {
                 return self.pass_on(shell, request, serving, place, id, path);
             }
@@ -471,20 +482,15 @@ impl Router {
             let what = What::Error(Status::NotFound);
             return self.settle_refused(shell, request.ticket, (serving, place), what);
         };
-        let address = serving.snapshot.address(request.origin.listener);
-        let circumstances = Circumstances {
-            client: client_of(shell, request, &serving),
-            server_name: "localhost",
-            // Port 0 is one that the kernel has chosen.
-            port: address.and_then(Address::port).filter(|port| *port != 0),
-        };
+        let circumstances = circumstances(shell, request, &serving);
         match self.programs.find(shell, request, directory, rest, &circumstances, wish) {
             Found::Now(answer) => {
                 self.settle_refused(shell, request.ticket, (serving, place), of_program(answer))
             }
             Found::Later(search) => {
                 let (head, origin) = (request.head.to_owned(), request.origin.clone());
-                let asked = Some(Box::new(Asked { head, origin, count: count.unwrap_or(0) }));
+                let count = count.unwrap_or(0);
+                let asked = Some(Box::new(Asked { head, origin, count, held: None }));
                 let step = Step::Fallback;
                 let waiting = Waiting { serving, place, route: id, asked, step };
                 self.waiting.insert(request.ticket, waiting);
@@ -527,13 +533,28 @@ impl Router {
         };
         let wire = Wire::http(request.head, &how);
         let affinity = upstream.key(client, path);
-        match self.proxy.find(shell, request, &upstream, affinity, wire) {
+        let upstream = (&upstream, affinity);
+        self.exchange(shell, request, (serving, place), id, upstream, wire, None)
+    }
+
+    /// Has a server of a route answer a request, which was perhaps held back.
+    fn exchange(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        (serving, place): (Rc<Serving>, Place),
+        id: RouteId,
+        (upstream, affinity): (&Arc<Upstream>, u64),
+        wire: Wire,
+        held: Option<Held>,
+    ) -> Found<Answer> {
+        match self.proxy.find(shell, request, upstream, affinity, wire, held) {
             Found::Now(answer) => {
                 self.settle_refused(shell, request.ticket, (serving, place), of_proxy(answer))
             }
             Found::Later(search) => {
                 let (head, origin) = (request.head.to_owned(), request.origin.clone());
-                let asked = Some(Box::new(Asked { head, origin, count: 0 }));
+                let asked = Some(Box::new(Asked { head, origin, count: 0, held: None }));
                 let step = Step::Fallback;
                 let waiting = Waiting { serving, place, route: id, asked, step };
                 self.waiting.insert(request.ticket, waiting);
@@ -677,7 +698,7 @@ impl Router {
         match what {
             What::Content(id, content) => {
                 let RouteEntry { route, prefix, fields, .. } = serving.entry(*id);
-                let Action::Files(files) = &route.action else {
+                let Some(files) = route.action.files() else {
                     unreachable!("content is of a route with files")
                 };
                 files::response(cx, head, prefix, files.rules.policy, fields, content)
@@ -753,7 +774,7 @@ fn add_fields(head: &Head<'_>, serving: &Serving, place: Place, response: &mut R
 /// Returns whether a path has a name that begins with a dot, and its route serves no such files.
 fn is_hidden(serving: &Serving, place: Place, path: &[u8]) -> bool {
     let Some(id) = place.route else { return false };
-    let Action::Files(files) = &serving.route(id).action else { return false };
+    let Some(files) = serving.route(id).action.files() else { return false };
     let prefix = serving.prefix(id);
     let mut names = path.get(prefix.len()..).unwrap_or_default().split(|byte| *byte == b'/');
     // This directory is for the public (RFC 8615).
@@ -769,7 +790,7 @@ fn leads_elsewhere(serving: &Serving, id: RouteId) -> bool {
 /// Sends a request for a path of a tree to the clean path.
 #[inline(never)]
 fn cleaned(request: &Request<'_>, serving: &Serving, id: RouteId, path: &[u8]) -> What {
-    let Action::Files(files) = &serving.route(id).action else {
+    let Some(files) = serving.route(id).action.files() else {
         unreachable!("content is of a route with files")
     };
     let mut location = Vec::new();
@@ -842,6 +863,21 @@ fn normalize(url_path: &[u8], name: &mut Vec<u8>) -> Result<(), PathError> {
         name.push(b'/');
     }
     Ok(())
+}
+
+/// The facts about a request that programs and scripts are told beside its head.
+fn circumstances(
+    shell: &Shell,
+    request: &Request<'_>,
+    serving: &Serving,
+) -> Circumstances<'static> {
+    let address = serving.snapshot.address(request.origin.listener);
+    Circumstances {
+        client: client_of(shell, request, serving),
+        server_name: "localhost",
+        // Port 0 is one that the kernel has chosen.
+        port: address.and_then(Address::port).filter(|port| *port != 0),
+    }
 }
 
 /// The client of a request. Its port is 0 if a proxy has named it.

@@ -20,7 +20,7 @@ use std::path::Path;
 use http::{Head, Target};
 
 /// The search path of programs, unless the configuration has another one.
-const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// The port of a request that came to none, and whose host has none.
 const PORT: u16 = 80;
 
@@ -81,7 +81,6 @@ impl Environment {
         let client = client.as_deref().unwrap_or("unix:").as_bytes();
         all.set("AUTH_TYPE", b"");
         all.set("GATEWAY_INTERFACE", b"CGI/1.1");
-        all.set("PATH", PATH.as_bytes());
         all.set("QUERY_STRING", query.unwrap_or_default());
         all.set("REDIRECT_STATUS", b"200");
         all.set("REMOTE_ADDR", client);

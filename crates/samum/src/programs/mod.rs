@@ -214,6 +214,7 @@ impl Directory {
         let root = self.open_root()?;
         let Found { parent, len } = find(root.as_fd(), &path)?;
         let script = Script { mount: &self.mount, path: &path, directory, len };
+        environment.set("PATH", environment::PATH.as_bytes());
         environment.set_script(script, &self.config.root, self.documents.as_deref());
         for (name, value) in &self.config.environment {
             environment.set(name, value.as_bytes());

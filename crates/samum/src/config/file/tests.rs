@@ -342,7 +342,7 @@ fn mistakes_are_explained() {
         ("[[site]]\nroute = []\n".to_owned(), "the site has no route"),
         (
             with_route(""),
-            "the route has no action: add `files`, `proxy`, `redirect`, `redirects`, `cgi` or `metrics`",
+            "the route has no action: add `files`, `proxy`, `fastcgi`, `redirect`, `redirects`, `cgi` or `metrics`",
         ),
         (with_route("metrics = false"), "the route has no action"),
         (

@@ -34,7 +34,7 @@ use self::life::{Action, Cause, End, Life};
 use self::response::{Document, Parser, Reply};
 use super::files::bare;
 use super::gateway::body::{
-    HeaderSearch, Input, InputConsumer, News, Output, OutputProducer, Wish,
+    COLLECTED_MAX, HeaderSearch, Input, InputConsumer, News, Output, OutputProducer, Wish,
 };
 use super::gateway::lines::{Lines, Text};
 use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Ticket, page};
@@ -49,9 +49,6 @@ const TICK: Duration = Duration::from_millis(100);
 const PIPE_BYTES: usize = 64 * 1024;
 /// Bytes of an output that wait for the client; the program waits then.
 const OUTPUT_BYTES_MAX: u64 = 64 * 1024;
-/// Bodies in chunks that a worker collects at once, of [`COLLECTED_BYTES_MAX`](super::gateway::body::COLLECTED_BYTES_MAX) each; further ones are
-/// refused.
-const COLLECTED_MAX: usize = 16;
 /// Reads of one output in one turn; the others' turns come first then.
 const READS_MAX: usize = 4;
 

@@ -129,7 +129,8 @@ impl Script {
         match (status, &self.reader) {
             (ProtocolStatus::RequestComplete, Reader::Content) => Heard::End,
             (ProtocolStatus::Overloaded, Reader::Header(_)) => Heard::Overloaded,
-            (ProtocolStatus::RequestComplete | ProtocolStatus::Overloaded, _) => {
+            (ProtocolStatus::Overloaded, Reader::Content) => Heard::Faulty("it has too much to do"),
+            (ProtocolStatus::RequestComplete, Reader::Header(_)) => {
                 Heard::Faulty("it ended before its header was complete")
             }
             (ProtocolStatus::CantMultiplex, _) => {
@@ -165,3 +166,100 @@ pub(super) fn abort() -> Vec<u8> {
 const RECORDS_BYTES: usize = 2048;
 /// Room for the header of a record.
 const RECORD_BYTES: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record of the only request.
+    fn record(kind: u8, content: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(content.len()).unwrap();
+        [&[1, kind, 0, 1, 0, length, 0, 0], content].concat()
+    }
+
+    fn script(keeps: bool) -> Script {
+        let mut environment = Environment::default();
+        environment.set("REQUEST_URI", b"/a.php/b?secret");
+        let mut script = Script::new(environment, false, keeps);
+        script.begin();
+        script
+    }
+
+    /// What is heard of a response that comes in pieces of this size.
+    fn heard(input: &[u8], size: usize) -> Vec<String> {
+        let mut script = script(true);
+        let mut all = Vec::new();
+        let mut content = Vec::new();
+        for mut piece in input.chunks(size) {
+            loop {
+                let (len, heard) = script.handle_input(piece);
+                piece = &piece[len..];
+                match heard {
+                    Heard::Partial => break,
+                    Heard::Nothing => {}
+                    Heard::Header(_, bytes) => {
+                        all.push("header".to_owned());
+                        content.extend_from_slice(bytes);
+                    }
+                    Heard::Content(bytes) => content.extend_from_slice(bytes),
+                    Heard::Errors(_) => {}
+                    Heard::End => all.push(format!("end {}", content.escape_ascii())),
+                    Heard::Overloaded => all.push("overloaded".to_owned()),
+                    Heard::Faulty(reason) => {
+                        all.push(reason.to_owned());
+                        return all;
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn a_response_is_a_header_content_and_an_end() {
+        let end = |status: u8| record(3, &[0, 0, 0, 0, status, 0, 0, 0]);
+        let header = b"Content-Type: a/b\r\n\r\nhe";
+        let unfinished = "it ended before its header was complete";
+        for (input, expected) in [
+            ([record(6, header), record(6, b"llo"), end(0)].concat(), &["header", "end hello"][..]),
+            ([record(7, b"text"), record(6, header), end(0)].concat(), &["header", "end he"]),
+            (end(0), &[unfinished]),
+            ([record(6, b"A: b\r\n"), end(0)].concat(), &[unfinished]),
+            (end(2), &["overloaded"]),
+            ([record(6, header), end(2)].concat(), &["header", "it has too much to do"]),
+            (end(1), &["it has another request on the connection"]),
+            (end(3), &["it is no FastCGI responder"]),
+            (record(6, b"hello\n"), &["a line in its header that is no field"]),
+            (record(9, b""), &["a record of a type that applications do not send"]),
+        ] {
+            for size in [1, 3, 8, 1000] {
+                assert_eq!(heard(&input, size), expected, "{}", input.escape_ascii());
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_is_kept_behind_a_whole_response_only() {
+        let input = [record(6, b"Content-Type: a/b\n\n"), record(3, &[0; 8])].concat();
+        for keeps in [false, true] {
+            let mut script = script(keeps);
+            let mut rest = &input[..];
+            while !rest.is_empty() {
+                assert!(!script.is_idle());
+                let (len, _) = script.handle_input(rest);
+                rest = &rest[len..];
+            }
+            assert_eq!(script.is_idle(), keeps);
+        }
+    }
+
+    #[test]
+    fn a_request_has_its_variables_and_its_end() {
+        let mut script = script(true);
+        let records = script.begin();
+        assert_eq!(records[..16], *b"\x01\x01\0\x01\0\x08\0\0\0\x01\x01\0\0\0\0\0");
+        assert!(records.ends_with(b"\x01\x05\0\x01\0\0\0\0"));
+        assert!(records.windows(26).any(|bytes| bytes == b"REQUEST_URI/a.php/b?secret"));
+        assert_eq!(script.name(), "/a.php/b");
+    }
+}

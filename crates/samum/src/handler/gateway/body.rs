@@ -14,7 +14,9 @@ use crate::handler::{BodySink, CONSUMER_ROOM_MIN, Consumer, Produced, Producer, 
 /// Bytes of a body that wait to be taken.
 const STREAMED_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a body that is collected. A longer one is refused.
-pub(in crate::handler) const COLLECTED_BYTES_MAX: usize = 1024 * 1024;
+const COLLECTED_BYTES_MAX: usize = 1024 * 1024;
+/// Bodies that a worker collects at once for programs, and for applications; further ones are refused.
+pub(in crate::handler) const COLLECTED_MAX: usize = 16;
 
 /// What has happened to bodies since it was last asked.
 #[derive(Debug, Default)]

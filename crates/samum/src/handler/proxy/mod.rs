@@ -19,7 +19,7 @@ pub(super) mod wire;
 use core::cell::RefCell;
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use http::{ResponseHead, Status};
@@ -32,10 +32,10 @@ use self::response::{HandOver, Passed};
 use self::wire::Wire;
 use super::files::bare;
 use super::gateway::body::{
-    HeaderSearch, Input, InputConsumer, News, Output, OutputProducer, Wish,
+    COLLECTED_MAX, HeaderSearch, Input, InputConsumer, News, Output, OutputProducer, Wish,
 };
 use super::gateway::lines::Lines;
-use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Ticket, page};
+use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Search, Ticket, page};
 use crate::shell::{Shell, id_of, kind};
 use crate::upstream::checks::Checks;
 use crate::upstream::{LinkEvent, Links, Upstream};
@@ -59,6 +59,8 @@ pub(super) struct Proxy {
     ticks: bool,
     /// The body of the request that is to be found next.
     body: Option<(Ticket, Rc<RefCell<Input>>)>,
+    /// The bodies that are being collected.
+    collected: Vec<Weak<RefCell<Input>>>,
     lines: Lines,
     places: Places,
 }
@@ -73,6 +75,21 @@ pub(super) enum Answer {
     /// The server has handed the request over to a file.
     #[expect(dead_code, reason = "the router does not follow it yet")]
     HandOver(Box<HandOver>),
+}
+
+/// A request that is held back until it is known who answers it.
+#[derive(Debug)]
+pub(super) struct Held {
+    wish: Weak<Wish>,
+    input: Option<Rc<RefCell<Input>>>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(input) = self.input.take() {
+            input.borrow_mut().drop_rest();
+        }
+    }
 }
 
 /// A response that has begun.
@@ -96,6 +113,7 @@ impl Default for Proxy {
             woken: VecDeque::new(),
             ticks: false,
             body: None,
+            collected: Vec::new(),
             lines: Lines::default(),
             places: Places::default(),
         }
@@ -105,17 +123,42 @@ impl Default for Proxy {
 impl Proxy {
     /// Takes the body of a request, or what follows one that asks for another protocol. The request is
     /// found next.
-    pub(super) fn consumer(&mut self, request: &Request<'_>) -> Option<Box<dyn Consumer>> {
-        let has_body = request::framing(request.head) != Framing::None;
-        if !has_body && request::upgrade(request.head).is_none() {
+    ///
+    /// If it must be known how long the body is, one in chunks is collected.
+    pub(super) fn consumer(
+        &mut self,
+        request: &Request<'_>,
+        needs_length: bool,
+    ) -> Option<Box<dyn Consumer>> {
+        let framing = request::framing(request.head);
+        let is_tunnel = || !needs_length && request::upgrade(request.head).is_some();
+        if framing == Framing::None && !is_tunnel() {
             return None;
         }
-        let input = Rc::new(RefCell::new(Input::new(false, Rc::clone(&self.news))));
+        let is_collected = needs_length && framing == Framing::Chunked;
+        if is_collected {
+            self.collected.retain(|input| input.strong_count() > 0);
+            if self.collected.len() >= COLLECTED_MAX {
+                return None;
+            }
+        }
+        let input = Rc::new(RefCell::new(Input::new(is_collected, Rc::clone(&self.news))));
+        if is_collected {
+            self.collected.push(Rc::downgrade(&input));
+        }
         self.body = Some((request.ticket, Rc::clone(&input)));
         Some(Box::new(InputConsumer(input)))
     }
 
-    /// Passes a request on. `affinity` is its [key](Upstream::key).
+    /// Holds a request back that is perhaps to be passed on, with its body. What is returned beside it is for
+    /// its client, as of a search.
+    pub(super) fn hold(&mut self, ticket: Ticket) -> (Held, Box<dyn Search>) {
+        let wish = Rc::new(Wish::new(Key::NONE, Rc::clone(&self.news)));
+        let input = self.body.take_if(|(of, _)| *of == ticket).map(|(_, input)| input);
+        (Held { wish: Rc::downgrade(&wish), input }, Box::new(HeaderSearch(wish)))
+    }
+
+    /// Passes a request on, which was perhaps held back. `affinity` is its [key](Upstream::key).
     pub(super) fn find(
         &mut self,
         shell: &mut Shell,
@@ -123,23 +166,30 @@ impl Proxy {
         upstream: &Arc<Upstream>,
         affinity: u64,
         wire: Wire,
+        held: Option<Held>,
     ) -> Found<Answer> {
         let ticket = request.ticket;
-        let input = self.body.take_if(|(of, _)| *of == ticket).map(|(_, input)| input);
-        let refusal = request::refusal(request.head);
-        let refusal = refusal.or_else(|| {
-            (self.exchanges.len() >= EXCHANGES_MAX).then_some(Status::ServiceUnavailable)
-        });
-        if let Some(status) = refusal {
+        let (wish, input) = match held {
+            Some(mut held) => (held.wish.upgrade(), held.input.take()),
+            None => {
+                let input = self.body.take_if(|(of, _)| *of == ticket).map(|(_, input)| input);
+                (Some(Rc::new(Wish::new(Key::NONE, Rc::clone(&self.news)))), input)
+            }
+        };
+        let is_too_much =
+            self.exchanges.len() >= EXCHANGES_MAX || (wire.has_body() && input.is_none());
+        let refusal = request::refusal(request.head)
+            .or_else(|| is_too_much.then_some(Status::ServiceUnavailable));
+        let (None, Some(wish)) = (refusal, wish) else {
             if let Some(input) = input {
                 input.borrow_mut().drop_rest();
             }
-            return Found::Now(Answer::Error(status));
-        }
+            return Found::Now(Answer::Error(refusal.unwrap_or(Status::ServiceUnavailable)));
+        };
         shell.cx.stats.proxied += 1;
         let exchange = Exchange::new(request, upstream, affinity, input, wire);
         let key = self.exchanges.insert(exchange);
-        let wish = Rc::new(Wish::new(key, Rc::clone(&self.news)));
+        wish.pass_to(key);
         self.step(shell, key, |exchange, tools| exchange.begin(tools, key, &wish));
         self.tick_later(shell);
         Found::Later(Some(Box::new(HeaderSearch(wish))))

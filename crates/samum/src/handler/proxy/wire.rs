@@ -69,7 +69,6 @@ impl Wire {
     }
 
     /// A request for a script of a FastCGI application. If `keeps`, it leaves the connection open.
-    #[expect(dead_code, reason = "no route has scripts yet")]
     pub(in crate::handler) fn fastcgi(
         head: &Head<'_>,
         environment: Environment,

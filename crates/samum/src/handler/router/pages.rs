@@ -54,7 +54,7 @@ impl Router {
             return found;
         }
         let (head, origin) = (request.head.to_owned(), request.origin.clone());
-        let asked = Box::new(Asked { head, origin, count: 0 });
+        let asked = Box::new(Asked { head, origin, count: 0, held: None });
         self.go_on_to_page(shell, ticket, asked, found)
     }
 

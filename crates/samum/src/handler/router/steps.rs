@@ -17,6 +17,7 @@ use std::rc::Rc;
 
 use http::Status;
 
+use super::scripts::script_at;
 use super::{Answer, Router, Waiting, What};
 use crate::content::{self, Kind};
 use crate::handler::{Found, Request, Ticket};
@@ -144,6 +145,16 @@ enum Next<'a> {
 
 /// Decides what follows a step that has found `what`, for a request of a route.
 fn next(serving: &Serving, route: Option<RouteId>, step: Step, what: What) -> Next<'_> {
+    let what = match what {
+        // A script is run where its own route leads to it. It is not sent in any case.
+        What::Content(id, content::Answer::Resource(resource))
+            if (matches!(step, Step::Page(_)) || route != Some(id))
+                && script_at(serving, id, &resource).is_some() =>
+        {
+            What::Error(Status::NotFound)
+        }
+        what => what,
+    };
     let what = match (&step, what) {
         (Step::Fallback, what @ What::Content(_, content::Answer::Resource(_)))
             if !what.is_file() =>

@@ -1,0 +1,265 @@
+//! Requests for the scripts of FastCGI applications.
+//!
+//! Where the directory of the scripts is served here, too, a path leads to a file as it does in other routes,
+//! by way of directories, indices, fallbacks and pages for errors; a file that is a script is then run in place
+//! of being sent. Else each path leads to a script, and the application says whether there is one.
+//!
+//! | path | script, with the index `index.php` | path info |
+//! |---|---|---|
+//! | `/a.php` | `a.php` | |
+//! | `/a.php/b/` | `a.php` | `/b/` |
+//! | `/a/` | `a/index.php` | |
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::{Method, Target};
+use http1::Framing;
+
+use super::steps::Step;
+use super::{Answer, Asked, Router, Waiting, What, circumstances, cleaned, normalize, refusal_of};
+use crate::config::{Fastcgi, SCRIPT_SUFFIX};
+use crate::content::{self, Kind, Resource};
+use crate::handler::proxy::Held;
+use crate::handler::proxy::request;
+use crate::handler::proxy::wire::Wire;
+use crate::handler::{Found, Request, Ticket};
+use crate::programs::environment::{Environment, Script};
+use crate::route::RouteId;
+use crate::serving::{Place, Serving};
+use crate::shell::Shell;
+
+impl Router {
+    /// Finds the answer to a request for a path of a route with scripts.
+    #[inline(never)]
+    pub(super) fn find_script(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        serving: Rc<Serving>,
+        place: Place,
+        id: RouteId,
+        path: &[u8],
+    ) -> Found<Answer> {
+        let Some(rest) = path.get(serving.prefix(id).len()..) else {
+            return Found::Now(Answer { serving, place, what: What::Directory(id) });
+        };
+        let name = &rest[..script_len(rest)];
+        let Some(tree) = serving.tree(id) else {
+            let script = script_of(&serving, id, name);
+            return self.run(shell, request, (serving, place), id, &script, None);
+        };
+        match self.files.find(shell, tree, name, request.ticket) {
+            content::Found::Now(content::Answer::Unclean) => {
+                let what = cleaned(request, &serving, id, rest);
+                Found::Now(Answer { serving, place, what })
+            }
+            content::Found::Now(answer) => {
+                let what = What::Content(id, answer);
+                let found = self.settle_asked(shell, request, (serving, place), path, what);
+                self.run_found(shell, request, found, None)
+            }
+            content::Found::Later => {
+                let (held, search) = self.proxy.hold(request.ticket);
+                let (head, origin) = (request.head.to_owned(), request.origin.clone());
+                let asked = Some(Box::new(Asked { head, origin, count: 0, held: Some(held) }));
+                let step = Step::first(&serving, place.site, path);
+                let waiting = Waiting { serving, place, route: id, asked, step };
+                self.waiting.insert(request.ticket, waiting);
+                Found::Later(Some(search))
+            }
+        }
+    }
+
+    /// Goes on with a request that had to wait for a file, and was held back in case that is a script.
+    #[inline(never)]
+    pub(super) fn run_later(
+        &mut self,
+        shell: &mut Shell,
+        ticket: Ticket,
+        mut asked: Asked,
+        found: Found<Answer>,
+    ) -> Found<Answer> {
+        let held = asked.held.take();
+        let head = &asked.head.as_head();
+        // It has been counted.
+        let request = &Request { head, ticket, origin: &asked.origin, is_again: true };
+        self.run_found(shell, request, found, held)
+    }
+
+    /// Runs what was found if it is a script.
+    fn run_found(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        found: Found<Answer>,
+        held: Option<Held>,
+    ) -> Found<Answer> {
+        match found {
+            Found::Now(Answer { serving, place, what }) => {
+                let What::Content(id, content::Answer::Resource(resource)) = &what else {
+                    return Found::Now(Answer { serving, place, what });
+                };
+                if let Some(script) = script_at(&serving, *id, resource) {
+                    return self.run(shell, request, (serving, place), *id, &script, held);
+                }
+                match &request.head.method {
+                    Method::Get | Method::Head => Found::Now(Answer { serving, place, what }),
+                    Method::Options => Found::Now(Answer { serving, place, what: What::Options }),
+                    method => {
+                        let what = What::Error(refusal_of(method));
+                        self.settle_refused(shell, request.ticket, (serving, place), what)
+                    }
+                }
+            }
+            // Another file is looked for.
+            Found::Later(None) => {
+                let (held, search) = match held {
+                    Some(held) => (held, None),
+                    None => {
+                        let (held, search) = self.proxy.hold(request.ticket);
+                        (held, Some(search))
+                    }
+                };
+                let (head, origin) = (request.head.to_owned(), request.origin.clone());
+                let waiting = self.waiting.get_mut(&request.ticket).expect("it has begun to wait");
+                waiting.asked = Some(Box::new(Asked { head, origin, count: 0, held: Some(held) }));
+                Found::Later(search)
+            }
+            found @ Found::Later(Some(_)) => found,
+        }
+    }
+
+    /// Has a script run, whose name is a path below the directory of the scripts.
+    fn run(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        (serving, place): (Rc<Serving>, Place),
+        id: RouteId,
+        script: &[u8],
+        held: Option<Held>,
+    ) -> Found<Answer> {
+        let head = request.head;
+        let (Some(fastcgi), Some(upstream)) = (serving.scripts(id), serving.upstream(id)) else {
+            unreachable!("scripts are of a route with an application")
+        };
+        let framing = request::framing(head);
+        let circumstances = circumstances(shell, request, &serving);
+        let mut environment = Environment::new(head, &circumstances, framing != Framing::None);
+        if let Framing::Length(length) = framing {
+            environment.set_content_length(length);
+        }
+        let mount = serving.prefix(id);
+        let path = [script, &path_info(head.target, mount, script)].concat();
+        let script = Script { mount, path: &path, directory: false, len: script.len() };
+        let root = root_of(fastcgi);
+        environment.set_script(script, root, Some(root));
+        for (name, value) in &fastcgi.environment {
+            environment.set(name, value.as_bytes());
+        }
+        let wire = Wire::fastcgi(head, environment, fastcgi.keeps_connections);
+        let upstream = Arc::clone(upstream);
+        let client = circumstances.client.map(|client| client.ip());
+        let upstream = (&upstream, upstream.key(client, &path));
+        self.exchange(shell, request, (serving, place), id, upstream, wire, held)
+    }
+}
+
+/// The length of the part of a path that names a script: up to the first name with the suffix of scripts, if
+/// there is one.
+fn script_len(path: &[u8]) -> usize {
+    let mut end = 0;
+    for name in path.split_inclusive(|&byte| byte == b'/') {
+        let bare = name.strip_suffix(b"/").unwrap_or(name);
+        if is_script(bare) {
+            return end + bare.len();
+        }
+        end += name.len();
+    }
+    path.len()
+}
+
+fn is_script(name: &[u8]) -> bool {
+    name.ends_with(SCRIPT_SUFFIX.as_bytes())
+}
+
+/// The path info of a request for a target below this mount that has led to this script.
+fn path_info(target: Target<'_>, mount: &[u8], script: &[u8]) -> Vec<u8> {
+    let Target::Origin { path, .. } = target else { return Vec::new() };
+    let mut name = Vec::new();
+    let Ok(()) = normalize(path, &mut name) else { return Vec::new() };
+    let rest = name.get(mount.len()..).unwrap_or_default();
+    let (asked, info) = rest.split_at(script_len(rest));
+    // Another one is an index or a fallback.
+    if asked == script && name.starts_with(mount) { info.to_vec() } else { Vec::new() }
+}
+
+/// The name of the script at a path: that of the index if it is the path of a directory.
+fn script_of(serving: &Serving, id: RouteId, path: &[u8]) -> Vec<u8> {
+    let index = match serving.route(id).action.files() {
+        Some(files) => &files.rules.index[..],
+        None => INDEX,
+    };
+    let is_directory = matches!(path, [] | [.., b'/']);
+    [path, if is_directory { index.as_bytes() } else { b"" }].concat()
+}
+
+/// The name of the script that a resource is, if it is one.
+pub(super) fn script_at(serving: &Serving, id: RouteId, resource: &Resource) -> Option<Vec<u8>> {
+    serving.scripts(id)?;
+    let Kind::File(_) = &resource.kind else { return None };
+    let name = script_of(serving, id, &resource.path);
+    is_script(&name).then_some(name)
+}
+
+/// The directory of the scripts as the application sees it.
+fn root_of(fastcgi: &Fastcgi) -> &Path {
+    let files = fastcgi.files.as_ref().map(|files| &files.root);
+    let root = fastcgi.root.as_ref().or(files).map(PathBuf::as_path);
+    root.unwrap_or_else(|| unreachable!("a configuration without it is refused"))
+}
+
+/// The index of directories that only the application has.
+const INDEX: &str = "index.php";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_ends_with_the_first_name_that_has_the_suffix() {
+        for (path, script) in [
+            ("", ""),
+            ("a.php", "a.php"),
+            ("a.php/", "a.php"),
+            ("a.php/b.php", "a.php"),
+            ("a/b.php/c/d", "a/b.php"),
+            ("a.phpx/b", "a.phpx/b"),
+            ("a.jpg/x.php", "a.jpg/x.php"),
+            ("a/b/", "a/b/"),
+            (".php", ".php"),
+        ] {
+            assert_eq!(&path[..script_len(path.as_bytes())], script, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_path_info_is_what_follows_the_script_that_was_asked_for() {
+        for (path, mount, script, info) in [
+            ("/a.php/b%20c/", "/", "a.php", "/b c/"),
+            ("/a.php", "/", "a.php", ""),
+            ("/x/a.php/b", "/x/", "a.php", "/b"),
+            ("/x/../a.php//b", "/", "a.php", "/b"),
+            // An index, and a fallback.
+            ("/", "/", "index.php", ""),
+            ("/a.php/b", "/", "index.php", ""),
+            ("/pretty/url", "/", "index.php", ""),
+        ] {
+            let target = Target::Origin { path: path.as_bytes(), query: None };
+            let found = path_info(target, mount.as_bytes(), script.as_bytes());
+            assert_eq!(found.escape_ascii().to_string(), info, "{path}");
+        }
+    }
+}
