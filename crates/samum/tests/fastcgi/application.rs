@@ -1,0 +1,101 @@
+//! An application that answers with given bytes.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+/// What an application does with one connection.
+#[derive(Clone, Debug)]
+pub(crate) enum Act {
+    /// Read a request, send these bytes, and close the connection.
+    Close(Vec<u8>),
+    /// The same, and wait until the server closes it.
+    Wait(Vec<u8>),
+    /// Answer this number of requests with these bytes each, and close it.
+    Keep(usize, Vec<u8>),
+    /// Close it at once.
+    Refuse,
+}
+
+/// What a connection has brought.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// A request: its variables, as they were sent, and its content.
+    Request(Vec<u8>, Vec<u8>),
+    /// What came behind the last request, up to the end.
+    Rest(Vec<u8>),
+}
+
+/// Listens at a path for as many connections as there are acts.
+pub(crate) fn application(path: &Path, acts: Vec<Act>) -> Receiver<Seen> {
+    let listener = UnixListener::bind(path).unwrap();
+    let (sender, seen) = channel();
+    thread::spawn(move || {
+        for act in acts {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            let mut answer = |bytes: &[u8]| {
+                let request = read_request(&mut stream)?;
+                // The server may have closed it.
+                let _ = sender.send(request);
+                stream.write_all(bytes).ok()
+            };
+            match act {
+                Act::Refuse => {}
+                Act::Close(bytes) => {
+                    answer(&bytes);
+                }
+                Act::Keep(count, bytes) => {
+                    for _ in 0..count {
+                        answer(&bytes);
+                    }
+                }
+                Act::Wait(bytes) => {
+                    answer(&bytes);
+                    let mut rest = Vec::new();
+                    let _ = stream.read_to_end(&mut rest);
+                    let _ = sender.send(Seen::Rest(rest));
+                }
+            }
+        }
+    });
+    seen
+}
+
+/// Reads the records of a request up to the end of its content.
+fn read_request(stream: &mut UnixStream) -> Option<Seen> {
+    let (mut variables, mut content) = (Vec::new(), Vec::new());
+    loop {
+        let mut header = [0; 8];
+        stream.read_exact(&mut header).ok()?;
+        let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
+        let mut bytes = vec![0; length + usize::from(header[6])];
+        stream.read_exact(&mut bytes).ok()?;
+        bytes.truncate(length);
+        match header[1] {
+            4 => variables.extend(bytes),
+            5 if bytes.is_empty() => return Some(Seen::Request(variables, content)),
+            5 => content.extend(bytes),
+            _ => {}
+        }
+    }
+}
+
+/// A record of the only request.
+pub(crate) fn record(kind: u8, content: &[u8]) -> Vec<u8> {
+    let [high, low] = u16::try_from(content.len()).unwrap().to_be_bytes();
+    [&[1, kind, 0, 1, high, low, 3, 0], content, &[0; 3]].concat()
+}
+
+/// `FCGI_STDOUT`
+pub(crate) fn output(text: &str) -> Vec<u8> {
+    record(6, text.as_bytes())
+}
+
+/// `FCGI_END_REQUEST` with this protocol status.
+pub(crate) fn end(protocol_status: u8) -> Vec<u8> {
+    record(3, &[0, 0, 0, 0, protocol_status, 0, 0, 0])
+}

@@ -1,0 +1,161 @@
+//! Applications that do what they should not, and clients that leave.
+
+use core::time::Duration;
+
+use testkit::request;
+
+use crate::application::{Act, Seen, application, end, output, record};
+use crate::stage::{Stage, on_both_drivers, text, tree};
+
+/// A tree with a script, which is not read.
+fn scripts() -> testkit::Tree {
+    tree().file("www/index.php", "<?php source")
+}
+
+#[test]
+fn what_is_no_response_is_a_bad_gateway_and_a_line_for_the_operator() {
+    on_both_drivers(|driver| {
+        let head = "Content-Type: a/b\r\n\r\n";
+        for (act, status, line) in [
+            (Act::Refuse, 502, "the connection was closed"),
+            (Act::Close(Vec::new()), 502, "the connection was closed"),
+            (Act::Close(b"HTTP/1.1 200 OK\r\n\r\n".to_vec()), 502, "another version of FastCGI"),
+            (Act::Close(output("Content-Type: a/b\r\n")), 502, "the connection was closed"),
+            (
+                Act::Close([output("Content-Type: a/b\r\n"), end(0)].concat()),
+                502,
+                "it ended before its header was complete",
+            ),
+            (Act::Close(end(0)), 502, "it ended before its header was complete"),
+            (Act::Close(end(1)), 502, "it has another request on the connection"),
+            (Act::Close(end(2)), 503, "it has too much to do"),
+            (Act::Close(end(3)), 502, "it is no FastCGI responder"),
+            (Act::Close(end(9)), 502, "an unknown protocol status"),
+            (Act::Close(output("hello\n\n")), 502, "a line in its header that is no field"),
+            (Act::Close(output("A: b\n\n")), 502, "no Content-Type"),
+            (Act::Close(output(&"x".repeat(20_000))), 502, "a header that is too long"),
+            (Act::Close(record(1, &[0; 8])), 502, "a type that applications do not send"),
+            (Act::Wait(output("Content-Type")), 504, "it did not answer within 1 s"),
+            (Act::Wait(Vec::new()), 504, "it did not answer within 1 s"),
+            // The head is not promised before it is complete.
+            (
+                Act::Close([output(head), record(6, b""), output("more")].concat()),
+                200,
+                "content behind the end of its stream; its response is cut off",
+            ),
+        ] {
+            let tree = scripts();
+            let _seen = application(&tree.path().join("php.sock"), vec![act.clone()]);
+            let stage = Stage::with(driver, &tree, "", "timeout-upstream = 1\n");
+            let mut client = stage.connect();
+            client.send(request("GET /")).unwrap();
+            if status == 200 {
+                client.response().expect_err("it is cut off");
+            } else {
+                assert_eq!(client.response().unwrap().status, status, "{act:?}");
+            }
+            stage.wait_for_log(line);
+            stage.wait_for_log("php.sock");
+        }
+    });
+}
+
+#[test]
+fn no_application_is_a_bad_gateway() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let stage = Stage::new(driver, &tree);
+        assert_eq!(stage.ask("GET /").status, 502);
+        assert_eq!(text(&stage.ask("GET /a.txt")), "a file");
+        stage.wait_for_log("php.sock");
+    });
+}
+
+#[test]
+fn a_response_that_is_cut_is_not_made_to_look_whole() {
+    on_both_drivers(|driver| {
+        let begun = output("Content-Type: a/b\r\n\r\nhello");
+        let of_ten = output("Content-Type: a/b\r\nContent-Length: 10\r\n\r\nhello");
+        for act in [
+            Act::Close(begun.clone()),
+            Act::Close([begun.clone(), b"\x01\x06".to_vec()].concat()),
+            Act::Close([begun.clone(), b"garbage!".to_vec()].concat()),
+            Act::Wait(begun),
+            Act::Close(of_ten.clone()),
+            Act::Close([of_ten, end(0)].concat()),
+        ] {
+            let tree = scripts();
+            let _seen = application(&tree.path().join("php.sock"), vec![act.clone()]);
+            let stage = Stage::with(driver, &tree, "", "timeout-upstream = 1\n");
+            let mut client = stage.connect();
+            client.send(request("GET /")).unwrap();
+            client.response().expect_err(&format!("{act:?}"));
+        }
+    });
+}
+
+#[test]
+fn more_than_was_announced_is_dropped() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let long = output("Content-Type: a/b\r\nContent-Length: 2\r\n\r\nhello");
+        let act = Act::Close([long, output("more"), end(0)].concat());
+        let _seen = application(&tree.path().join("php.sock"), vec![act]);
+        let stage = Stage::new(driver, &tree);
+        assert_eq!(text(&stage.ask("GET /")), "he");
+    });
+}
+
+#[test]
+fn a_connection_is_kept_if_that_is_wanted_and_a_closed_one_is_tried_again() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let response = [output("Content-Type: a/b\r\n\r\nhello"), end(0)].concat();
+        let acts = vec![Act::Keep(2, response.clone()), Act::Keep(2, response)];
+        let seen = application(&tree.path().join("php.sock"), acts);
+        let stage = Stage::with(driver, &tree, ", keep = true", "");
+        for _ in 0..4 {
+            assert_eq!(text(&stage.ask("GET /")), "hello");
+        }
+        assert_eq!(seen.iter().take(4).count(), 4);
+    });
+}
+
+#[test]
+fn a_post_is_not_sent_twice() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let response = [output("Content-Type: a/b\r\n\r\nhello"), end(0)].concat();
+        let acts =
+            vec![Act::Keep(1, response.clone()), Act::Close(Vec::new()), Act::Close(response)];
+        let seen = application(&tree.path().join("php.sock"), acts);
+        let stage = Stage::with(driver, &tree, ", keep = true", "");
+        assert_eq!(text(&stage.ask("GET /")), "hello");
+        assert_eq!(stage.post("POST /", b"x").status, 502);
+        assert_eq!(text(&stage.ask("GET /")), "hello");
+        let contents: Vec<_> = seen.iter().take(3).collect();
+        let [Seen::Request(_, a), Seen::Request(_, b), Seen::Request(_, c)] = &contents[..] else {
+            panic!("{contents:?}")
+        };
+        assert_eq!((&a[..], &b[..], &c[..]), (&b""[..], &b"x"[..], &b""[..]));
+    });
+}
+
+#[test]
+fn a_client_that_leaves_ends_the_request() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let act = Act::Wait(output("Content-Type: a/b\r\n\r\nhello"));
+        let seen = application(&tree.path().join("php.sock"), vec![act]);
+        let stage = Stage::new(driver, &tree);
+        let mut client = stage.connect();
+        client.send(request("GET /")).unwrap();
+        client.read_exactly(20).unwrap();
+        drop(client);
+        let wait = Duration::from_secs(60);
+        assert!(matches!(seen.recv_timeout(wait), Ok(Seen::Request(..))));
+        // FCGI_ABORT_REQUEST, and the end.
+        let abort = b"\x01\x02\0\x01\0\0\0\0".to_vec();
+        assert_eq!(seen.recv_timeout(wait), Ok(Seen::Rest(abort)));
+    });
+}

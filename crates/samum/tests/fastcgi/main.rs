@@ -1,0 +1,11 @@
+//! FastCGI applications behind a real server, on both drivers: php-fpm, and a scripted one that does what an
+//! application should not.
+
+#[path = "../common/mod.rs"]
+#[allow(unused, reason = "the other tests use the rest")]
+mod common;
+
+mod application;
+mod faults;
+mod php;
+mod stage;

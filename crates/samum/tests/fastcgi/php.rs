@@ -1,0 +1,205 @@
+//! php-fpm.
+
+use core::time::Duration;
+
+use testkit::{Tree, or_skip, request};
+
+use crate::stage::{Php, Stage, on_both_drivers, text, tree};
+
+/// Prints some variables, and a digest of the content.
+const SHOW: &str = r#"<?php
+foreach (['REQUEST_METHOD', 'REQUEST_URI', 'QUERY_STRING', 'SCRIPT_NAME', 'SCRIPT_FILENAME', 'PATH_INFO',
+          'DOCUMENT_ROOT', 'CONTENT_LENGTH', 'HTTP_X_A', 'SERVER_PROTOCOL', 'APP'] as $name)
+    echo $name, '=', $_SERVER[$name] ?? '-', "\n";
+$content = file_get_contents('php://input');
+echo strlen($content), ' ', md5($content), "\n";
+"#;
+
+fn scripts() -> Tree {
+    tree().file("www/index.php", SHOW).file("www/sub/show.php", SHOW).file("www/sub/b.txt", "b")
+}
+
+/// The value of a variable that a script has shown.
+#[track_caller]
+fn value<'a>(shown: &'a str, name: &str) -> &'a str {
+    let line = shown.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    line.unwrap_or_else(|| panic!("no {name} in {shown}"))
+}
+
+#[test]
+fn a_path_leads_to_a_script_or_a_file() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let _php = or_skip!(Php::start(&tree));
+        let stage = Stage::with(driver, &tree, ", environment = { APP = 'x' }", "");
+        for (path, name, info) in [
+            ("/", "/index.php", "-"),
+            ("/?a=b", "/index.php", "-"),
+            ("/index.php", "/index.php", "-"),
+            ("/sub/show.php?x=1&y", "/sub/show.php", "-"),
+            ("/sub/show.php/a%20b/c/", "/sub/show.php", "/a b/c/"),
+            ("/sub/../sub//show.php/a", "/sub/show.php", "/a"),
+            // The front controller.
+            ("/2026/11/a-post/?p=1", "/index.php", "-"),
+            ("/sub/missing.php", "/index.php", "-"),
+            ("/missing.php/info", "/index.php", "-"),
+        ] {
+            let response = stage.ask(&format!("GET {path}\nX-A: b"));
+            assert_eq!(response.status, 200, "{path}: {:?}", stage.server.stderr());
+            assert_eq!(response.header("Content-Type"), Some("text/html; charset=UTF-8"));
+            let shown = text(&response);
+            assert_eq!(value(shown, "SCRIPT_NAME"), name, "{path}");
+            assert_eq!(value(shown, "PATH_INFO"), info, "{path}");
+            assert_eq!(value(shown, "REQUEST_URI"), path);
+            assert_eq!(
+                value(shown, "QUERY_STRING"),
+                path.split_once('?').map_or("", |(_, query)| query)
+            );
+            let root = format!("{}/www", tree.path().display());
+            assert_eq!(value(shown, "DOCUMENT_ROOT"), root);
+            assert_eq!(value(shown, "SCRIPT_FILENAME"), root + name);
+            assert_eq!((value(shown, "HTTP_X_A"), value(shown, "APP")), ("b", "x"));
+        }
+        assert_eq!(text(&stage.ask("GET /a.txt")), "a file");
+        assert_eq!(text(&stage.ask("GET /sub/b.txt")), "b");
+        assert_eq!(stage.ask("GET /sub").status, 308);
+        assert_eq!(stage.post("POST /a.txt", b"x").status, 405);
+        let response = stage.ask("HEAD /sub/show.php");
+        assert_eq!((response.status, &response.body[..]), (200, &b""[..]));
+    });
+}
+
+#[test]
+fn a_body_reaches_the_script() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let _php = or_skip!(Php::start(&tree));
+        let stage = Stage::new(driver, &tree);
+        let long: Vec<u8> = (0u8..251).cycle().take(10 * 1024 * 1024).collect();
+        let digest = |bytes: &[u8]| match bytes.len() {
+            0 => "0 d41d8cd98f00b204e9800998ecf8427e",
+            5 => "5 5d41402abc4b2a76b9719d911017c592",
+            _ => DIGEST_OF_LONG,
+        };
+        for body in [&b""[..], b"hello", &long] {
+            for path in ["/sub/show.php", "/a/pretty/url", "/"] {
+                let response = stage.post(&format!("POST {path}"), body);
+                let shown = text(&response);
+                assert_eq!(value(shown, "REQUEST_METHOD"), "POST");
+                assert!(shown.ends_with(&format!("{}\n", digest(body))), "{path}: {shown}");
+            }
+        }
+        // One in chunks is collected: PHP reads as much as it is told.
+        let mut client = stage.connect();
+        client.send(request("POST /sub/show.php\nTransfer-Encoding: chunked")).unwrap();
+        client.send("2\r\nhe\r\n").unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        client.send("3\r\nllo\r\n0\r\n\r\n").unwrap();
+        let response = client.response().unwrap();
+        assert_eq!(value(text(&response), "CONTENT_LENGTH"), "5");
+        assert!(text(&response).ends_with(&format!("{}\n", digest(b"hello"))));
+        let mut client = stage.connect();
+        client.send(request("POST /sub/show.php\nTransfer-Encoding: chunked")).unwrap();
+        let _ = client.send("200001\r\n");
+        assert_eq!(client.response().unwrap().status, 413);
+    });
+}
+
+/// Of 10 MiB.
+const DIGEST_OF_LONG: &str = "10485760 d9a6fbf6e6dbdfe64365f218c62dbcd7";
+
+#[test]
+fn responses_are_streamed() {
+    on_both_drivers(|driver| {
+        let tree = scripts()
+            .file(
+                "www/many.php",
+                "<?php for ($i = 0; $i < $_GET['n']; $i++) echo str_repeat('x', 1024);",
+            )
+            .file(
+                "www/length.php",
+                "<?php header('Content-Length: 65536'); echo str_repeat('y', 65536);",
+            )
+            .file("www/slow.php", "<?php echo 'a'; flush(); usleep(200000); echo 'b';")
+            .file("www/none.php", "<?php http_response_code(204);")
+            .file("www/moved.php", "<?php header('Location: /a.txt');")
+            .file("www/gone.php", "<?php http_response_code(404); echo 'nothing';");
+        let _php = or_skip!(Php::start(&tree));
+        for keep in ["", ", keep = true"] {
+            let stage = Stage::with(driver, &tree, keep, "buffer = '64k'\n");
+            let mut client = stage.connect();
+            for count in [1, 64, 8192] {
+                client.send(request(&format!("GET /many.php?n={count}"))).unwrap();
+                let body = client.response().unwrap().body;
+                assert_eq!(body.len(), count * 1024);
+                assert!(body.iter().all(|byte| *byte == b'x'));
+            }
+            for (path, status, body) in [
+                ("/length.php", 200, "y".repeat(65_536)),
+                ("/slow.php", 200, "ab".to_owned()),
+                ("/none.php", 204, String::new()),
+                ("/moved.php", 302, String::new()),
+                ("/gone.php", 404, "nothing".to_owned()),
+            ] {
+                client.send(request(&format!("GET {path}"))).unwrap();
+                let response = client.response().unwrap();
+                assert_eq!((response.status, text(&response)), (status, &body[..]), "{path}");
+            }
+            let response = stage.ask("HEAD /length.php");
+            assert_eq!(response.header("Content-Length"), Some("65536"));
+        }
+    });
+}
+
+#[test]
+fn scripts_that_fail_are_told_to_the_client_and_the_operator() {
+    on_both_drivers(|driver| {
+        let tree = scripts()
+            .file("www/exit.php", "<?php echo 'said'; exit(3);")
+            .file("www/log.php", "<?php error_log('for the operator'); echo 'fine';")
+            .file("www/fatal.php", "<?php missing();")
+            .file("www/die.php", "<?php exec('kill -9 ' . getmypid()); sleep(5);")
+            .file(
+                "www/cut.php",
+                "<?php echo str_repeat('x', 100000); flush(); exec('kill -9 ' . getmypid()); sleep(5);",
+            )
+            .file("www/sleep.php", "<?php sleep(4); echo 'late';");
+        let _php = or_skip!(Php::start(&tree));
+        let stage = Stage::with(driver, &tree, "", "timeout-upstream = 1\n");
+        assert_eq!(text(&stage.ask("GET /exit.php")), "said");
+        assert_eq!(text(&stage.ask("GET /log.php?secret")), "fine");
+        stage.wait_for_log("/log.php: PHP message: for the operator");
+        assert_eq!(stage.ask("GET /fatal.php").status, 500);
+        stage.wait_for_log("/fatal.php: PHP message: PHP Fatal error");
+        assert_eq!(stage.ask("GET /die.php").status, 502);
+        stage.wait_for_log("php.sock: the connection was closed");
+        let mut client = stage.connect();
+        client.send(request("GET /cut.php")).unwrap();
+        client.response().expect_err("it is cut off");
+        assert_eq!(stage.ask("GET /sleep.php").status, 504);
+        stage.wait_for_log("php.sock: it did not answer within 1 s");
+        assert!(!stage.server.stderr().iter().any(|line| line.contains("secret")));
+    });
+}
+
+#[test]
+fn without_files_the_application_decides_what_exists() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let _php = or_skip!(Php::start(&tree));
+        let root = tree.path().display();
+        let route = format!("fastcgi = {{ server = 'unix:{root}/php.sock', root = '{root}/www' }}");
+        let stage = Stage::of_route(driver, &tree, &route);
+        for (path, name, info) in
+            [("/", "/index.php", "-"), ("/sub/show.php/x", "/sub/show.php", "/x")]
+        {
+            let response = stage.ask(&format!("GET {path}"));
+            let shown = text(&response);
+            assert_eq!((value(shown, "SCRIPT_NAME"), value(shown, "PATH_INFO")), (name, info));
+        }
+        assert_eq!(stage.ask("GET /missing.php").status, 404);
+        stage.wait_for_log("Primary script unknown");
+        // It runs nothing but scripts.
+        assert_eq!(stage.ask("GET /a.txt").status, 403);
+    });
+}
