@@ -1,0 +1,35 @@
+//! A garden of servers behind samum, and proxies in front of it. Each server tells how it has parsed a request,
+//! and that must be what the client meant. What it answers must reach the client as if samum were not there.
+
+#[path = "../common/mod.rs"]
+#[allow(unused, reason = "the other tests use the rest")]
+mod common;
+
+mod origins;
+mod requests;
+mod responses;
+
+use std::process::Command;
+
+use testkit::{Address, Client, Server, Tree};
+
+use common::SAMUM;
+
+/// Serves all paths from the server at this address. `keys` are of the server.
+fn pass_on(driver: &str, tree: &Tree, address: &Address, keys: &str) -> Server {
+    let Address::Tcp(address) = address else { panic!("not TCP") };
+    let config = format!(
+        "[server]\nthreads = 1\ndriver = '{driver}'\n{keys}\n[[site]]\nlisten = ['127.0.0.1:0']\n\
+         [[site.route]]\npath = '/'\nproxy = 'http://{address}'\n"
+    );
+    tree.write("samum.toml", config.as_str());
+    let mut command = Command::new(SAMUM);
+    command.args(["serve", "--config"]).arg(tree.path().join("samum.toml"));
+    Server::spawn(&mut command).expect("samum starts")
+}
+
+/// A connection.
+#[track_caller]
+fn connect(address: &Address) -> Client {
+    Client::connect(address).expect("the server accepts")
+}
