@@ -146,6 +146,12 @@ impl Peer {
         core::mem::take(&mut self.world.state().conns[self.conn].peer.received)
     }
 
+    /// The number of bytes that it has sent, that have come, and that the socket has not received.
+    #[must_use]
+    pub fn unreceived_bytes(&self) -> usize {
+        self.world.state().conns[self.conn].inbox.len()
+    }
+
     /// The way in which the stream to it has ended, if it has.
     #[must_use]
     pub fn end(&self) -> Option<End> {

@@ -33,6 +33,18 @@ impl World {
         state.changed(found.dir, Some(&found.name), false);
     }
 
+    /// The bytes of a file.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such file.
+    #[must_use]
+    pub fn read_file(&self, path: &str) -> Vec<u8> {
+        let mut state = self.state();
+        let ino = state.find(path, true).ino.expect("a file");
+        state.disk.file(ino).expect("a file").bytes.clone()
+    }
+
     /// Write at the end of a file.
     ///
     /// # Panics
