@@ -71,8 +71,8 @@ const fn explanation(status: Status) -> &'static str {
         Status::RangeNotSatisfiable => "The requested range is beyond the end of the file.",
         Status::InternalServerError => "The server cannot do this: it has met an error.",
         Status::NotImplemented => "The server does not know this method.",
-        Status::BadGateway => "The program that makes this page has failed.",
-        Status::GatewayTimeout => "The program that makes this page took too long.",
+        Status::BadGateway => "The program or the server that makes this page has failed.",
+        Status::GatewayTimeout => "The program or the server that makes this page took too long.",
         Status::ServiceUnavailable => {
             "The server cannot read this at the moment. Please try again."
         }
