@@ -33,6 +33,8 @@ pub(crate) struct Link {
     receives: bool,
     pulling: Pulling,
     receive_token: Token,
+    /// True once our side has ended.
+    has_shut_down: bool,
 }
 
 /// Whether what the server sends is pulled.
@@ -106,6 +108,7 @@ impl Link {
             receives: true,
             pulling: Pulling::No,
             receive_token: tokens.receive,
+            has_shut_down: false,
         }
     }
 
@@ -244,7 +247,9 @@ impl Link {
 
     /// Ends our side once everything has left.
     pub(crate) fn shutdown(&mut self, ring: &mut Ring) {
-        if let State::Open(transport) = &mut self.state {
+        if let State::Open(transport) = &mut self.state
+            && !core::mem::replace(&mut self.has_shut_down, true)
+        {
             transport.shutdown(ring);
         }
     }

@@ -258,44 +258,48 @@ impl Exchange {
     fn send(&mut self, tools: &mut Tools<'_>) {
         let Some(link) = self.link.and_then(|link| tools.links.get_mut(link)) else { return };
         let before = link.sent();
-        let mut taken = 0;
-        if let Some(input) = &self.input {
+        let mut has_failed = link.flush(&mut tools.shell.ring).is_err();
+        let is_tunnel = self.stage == Stage::Tunnel;
+        // A body that was not given to a link can be sent by another one.
+        let takes = is_tunnel || self.wire.has_body() && self.stage != Stage::Connecting;
+        // As long as the server takes all of it: nothing tells when there is room in a queue that is empty.
+        while let Some(input) = &self.input
+            && takes
+            && !self.has_sent_all
+            && !has_failed
+            && link.unsent() < UNSENT_BYTES_MAX
+        {
             let mut input = input.borrow_mut();
-            let is_tunnel = self.stage == Stage::Tunnel;
-            // A body that was not given to a link can be sent by another one.
-            let takes = is_tunnel || self.wire.has_body() && self.stage != Stage::Connecting;
-            if takes && !self.has_sent_all && link.unsent() < UNSENT_BYTES_MAX {
-                let bytes = Vec::from(core::mem::take(&mut input.waiting));
-                taken = bytes.len();
-                self.has_sent_body |= taken > 0;
-                if is_tunnel {
-                    link.push(bytes);
-                } else {
-                    self.wire.push_body(link, bytes);
-                }
-                if input.has_ended && !input.is_unwanted {
-                    self.has_sent_all = true;
-                    if !is_tunnel {
-                        self.wire.push_body_end(link);
-                    }
+            let bytes = Vec::from(core::mem::take(&mut input.waiting));
+            let has_more = !bytes.is_empty();
+            if has_more {
+                self.has_sent_body = true;
+                tools.woken.push_back(self.ticket);
+            }
+            if is_tunnel {
+                link.push(bytes);
+            } else {
+                self.wire.push_body(link, bytes);
+            }
+            if input.has_ended && !input.is_unwanted {
+                self.has_sent_all = true;
+                if !is_tunnel {
+                    self.wire.push_body_end(link);
                 }
             }
+            has_failed = link.flush(&mut tools.shell.ring).is_err();
+            if !has_more {
+                break;
+            }
         }
-        let flushed = link.flush(&mut tools.shell.ring);
-        let has_sent = link.sent() > before;
-        if self.stage == Stage::Tunnel && self.has_sent_all && link.unsent() == 0 {
+        if is_tunnel && self.has_sent_all && link.unsent() == 0 {
             link.shutdown(&mut tools.shell.ring);
         }
-        if has_sent {
+        if link.sent() > before {
             self.since = tools.shell.cx.now;
         }
-        if taken > 0 {
-            tools.woken.push_back(self.ticket);
-        }
         // The response may have come all the same: the end of what is received tells.
-        if flushed.is_err() {
-            self.has_sent_all = true;
-        }
+        self.has_sent_all |= has_failed;
     }
 
     /// Receives while there is room for it.
@@ -359,6 +363,10 @@ impl Exchange {
             Heard::Partial | Heard::Nothing => {}
             Heard::Head { meaning, has_content, content } => {
                 self.answer(tools, meaning, has_content);
+                if self.stage == Stage::Tunnel {
+                    // The client may have sent something behind its request.
+                    self.send(tools);
+                }
                 if self.stage == Stage::Content {
                     if self.wire.ends_with_head(has_content) {
                         self.finish(tools, is_clean);
@@ -546,6 +554,7 @@ impl Exchange {
         let rules = &self.upstream.rules;
         let (most, what) = match self.stage {
             Stage::Connecting => (rules.timeout_connect, "no connection was made"),
+            Stage::Tunnel => (rules.timeout_upstream, "nothing was sent through the tunnel"),
             _ => (rules.timeout_upstream, "it did not answer"),
         };
         if now.since(self.since) < most {
