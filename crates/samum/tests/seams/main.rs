@@ -17,6 +17,7 @@ mod hosts;
 mod includes;
 mod interface;
 mod lossy;
+mod proxy;
 mod record;
 mod reloads;
 mod seeing;

@@ -1,0 +1,729 @@
+//! Requests that are passed on, through simulated connections to a server that does what a test says: what
+//! is right arrives whole, and what is wrong is answered, counted and told to the operator.
+
+use core::time::Duration;
+use std::ffi::CString;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ring::sim::{Config as SimConfig, End, Peer, PeerListener, World};
+use ring::{Event, Fd, Op, OpenHow, Ring};
+use rustix::fs::OFlags;
+use samum::Stats;
+use samum::config::{Action, Config, GatewayRules, Site, Tuning, Upstream, upstream};
+use samum::serving::Snapshot;
+use samum::session::Http1;
+use samum::worker::Worker;
+
+use crate::stage::{Response, content, parse};
+use crate::world::{Client as _, Plain, config, for_seeds, parts, pass, run_until};
+
+mod crowd;
+
+/// The server that requests are passed on to.
+const SERVER: &str = "127.0.0.1:9000";
+const GET: &[u8] = b"GET /a?b=c HTTP/1.1\r\nHost: a.example\r\n\r\n";
+const HEAD: &[u8] = b"HEAD /a HTTP/1.1\r\nHost: a.example\r\n\r\n";
+const POST: &[u8] = b"POST /a HTTP/1.1\r\nHost: a.example\r\nContent-Length: 4\r\n\r\nbody";
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+/// The timeouts of the route, less than those for clients.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+struct Stage {
+    world: World,
+    worker: Worker<Http1>,
+    /// The server; none if it refuses connections.
+    listener: Option<PeerListener>,
+    /// The number of directories that are served.
+    roots: usize,
+}
+
+/// A client's connection, and what was read of its responses.
+struct Client {
+    plain: Plain,
+    peer: Rc<Peer>,
+    at: usize,
+}
+
+impl Stage {
+    fn new(sim: SimConfig) -> Self {
+        Self::with_rules(sim, |_| {})
+    }
+
+    fn with_rules(sim: SimConfig, change: impl FnOnce(&mut GatewayRules)) -> Self {
+        let world = World::new(sim);
+        Self::in_world(world, change, |_| {})
+    }
+
+    /// In a world with the directories of a site, whose first route passes requests on.
+    fn in_world(
+        world: World,
+        change: impl FnOnce(&mut GatewayRules),
+        add: impl FnOnce(&mut Site),
+    ) -> Self {
+        world.write_file("notes", b"");
+        let listener = world.listen(SERVER.parse::<core::net::SocketAddr>().expect("an address"));
+        let mut rules = GatewayRules {
+            timeout_connect: TIMEOUT,
+            timeout_upstream: TIMEOUT,
+            ..GatewayRules::default()
+        };
+        change(&mut rules);
+        let servers = vec![upstream::server(&format!("http://{SERVER}")).expect("a server")];
+        let mut config = Config::default();
+        config.sites[0].routes[0].action = Action::Proxy(Upstream { servers, rules });
+        add(&mut config.sites[0]);
+
+        let mut parts = parts(&world, Tuning::default());
+        let root = parts.roots.remove(0);
+        let how = OFlags::WRONLY | OFlags::APPEND;
+        parts.notes = Some(open(&mut parts.ring, &root, "notes", how));
+        parts.snapshot = Arc::new(Snapshot::new(&config).expect("a valid configuration"));
+        for path in parts.snapshot.roots() {
+            let path = path.strip_prefix("/").expect("an absolute path").to_str().expect("a text");
+            parts.roots.push(open(&mut parts.ring, &root, path, OFlags::RDONLY));
+        }
+        let roots = parts.roots.len();
+        let worker = Worker::new(parts).expect("memory");
+        Self { world, worker, listener: Some(listener), roots }
+    }
+
+    fn client(&self) -> Client {
+        let peer = Rc::new(self.world.connect());
+        Client { plain: Plain::new(Rc::clone(&peer), 0), peer, at: 0 }
+    }
+
+    fn run_until(&mut self, is_done: impl FnMut() -> bool) -> bool {
+        run_until(&mut self.worker, is_done)
+    }
+
+    fn pass(&mut self, time: Duration) {
+        pass(&mut self.worker, time);
+    }
+
+    /// The server's end of the next connection.
+    fn accept(&mut self) -> Peer {
+        let mut peer = None;
+        let listener = self.listener.as_ref().expect("a server");
+        run_until(&mut self.worker, || {
+            peer = listener.accept();
+            peer.is_some()
+        });
+        peer.expect("a connection to the server")
+    }
+
+    /// Returns whether a connection to the server waits to be accepted.
+    fn has_connected(&mut self) -> bool {
+        self.pass(Duration::from_millis(50));
+        self.listener.as_ref().and_then(PeerListener::accept).is_some()
+    }
+
+    /// The next request on a connection to the server: its head, and its body as it is framed.
+    fn request(&mut self, server: &Peer) -> (String, Vec<u8>) {
+        let mut found = None;
+        self.run_until(|| {
+            found = split(&server.received());
+            found.is_some() || server.end().is_some()
+        });
+        let (head, body) = found.expect("a request");
+        let rest = server.take().split_off(head.len() + body.len());
+        assert_eq!(rest, b"", "one request at a time");
+        (head, body)
+    }
+
+    /// The next response to a client, whole or cut off.
+    fn response(&mut self, client: &mut Client) -> Response {
+        let mut found = None;
+        let Client { plain, at, .. } = client;
+        self.run_until(|| {
+            plain.look();
+            let has_ended = plain.end().is_some();
+            found = parse(&plain.received()[*at..]).filter(|response| {
+                let is_until_close = response.head.contains("\r\nConnection: close\r\n")
+                    && !response.head.contains("\r\nContent-Length")
+                    && !response.head.contains("\r\nTransfer-Encoding");
+                (response.whole && !is_until_close) || has_ended
+            });
+            found.is_some() || has_ended
+        });
+        let response = found.expect("a response");
+        *at += response.len;
+        response
+    }
+
+    /// Sends a request and gives the server's end of the connection through which it came.
+    fn ask(&mut self, client: &Client, request: &[u8]) -> Peer {
+        client.peer.send(request);
+        let server = self.accept();
+        self.request(&server);
+        server
+    }
+
+    fn stats(&self) -> Stats {
+        self.worker.stats()
+    }
+
+    /// What the operator was told.
+    fn notes(&mut self) -> String {
+        self.pass(Duration::from_secs(1));
+        String::from_utf8(self.world.read_file("notes")).expect("a text")
+    }
+
+    /// Checks that the operator was told this about the server, and nothing else.
+    fn check_told(&mut self, text: &str) {
+        let notes = self.notes();
+        let told = format!("http://{SERVER}: ");
+        assert!(notes.contains(&told) && notes.contains(text), "not {text:?}: {notes:?}");
+        // The second is about the connection to the client.
+        let lines = notes.lines().filter(|line| !line.contains("a response could not be made"));
+        assert_eq!(lines.count(), 1, "{notes}");
+    }
+
+    /// Checks that nothing is left once all peers have gone.
+    fn check_nothing_is_left(mut self, clients: Vec<Client>, servers: Vec<Peer>) {
+        drop((clients, servers));
+        self.listener = None;
+        self.pass(Duration::from_secs(120));
+        assert_eq!(self.worker.connections(), 0, "connections are left");
+        let open = self.world.open_descriptors() - self.world.open_pipes();
+        assert_eq!(open, 2 + self.roots, "the listener, the messages, and the directories");
+        assert_eq!(self.worker.held(), (0, 0), "memory is left");
+        assert_eq!(self.world.stalls(), []);
+        self.worker.shut_down();
+        self.pass(Duration::from_secs(1));
+        assert!(self.worker.has_shut_down(), "something is under way");
+    }
+}
+
+fn open(ring: &mut Ring, root: &Fd, path: &str, flags: OFlags) -> Fd {
+    let how = OpenHow::BENEATH.with_flags(flags.bits().cast_signed());
+    let path = CString::new(path).expect("no NUL");
+    ring.submit(Op::Open { dir: Some(root.clone()), path, how }, 0);
+    let mut completions = Vec::new();
+    ring.wait(None, &mut completions).expect("a ring that waits");
+    match completions.pop().map(|completion| completion.result) {
+        Some(Ok(Event::Opened(file))) => file,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Reads a request, if it is complete.
+fn split(bytes: &[u8]) -> Option<(String, Vec<u8>)> {
+    let at = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let head = String::from_utf8(bytes[..at].to_vec()).expect("a text");
+    let rest = &bytes[at..];
+    let body = if head.contains("\r\nTransfer-Encoding: chunked\r\n") {
+        let end = rest.windows(5).position(|five| five == b"0\r\n\r\n")? + 5;
+        &rest[..end]
+    } else if let Some(line) = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")) {
+        rest.get(..line.parse().expect("a number"))?
+    } else {
+        b""
+    };
+    Some((head, body.to_vec()))
+}
+
+/// The kinds of worlds in which each test runs.
+fn in_worlds(count: u64, test: impl Fn(SimConfig)) {
+    for_seeds(count, |seed| {
+        test(config(seed));
+        let mut nasty = SimConfig::nasty(seed);
+        nasty.faults.accept_error = 0.0;
+        test(nasty);
+    });
+}
+
+#[test]
+fn a_response_arrives_by_length_in_chunks_and_until_the_end() {
+    let large = content(1, 300_000);
+    let by_length = [
+        format!("HTTP/1.1 200 OK\r\nX-A: 1\r\nContent-Length: {}\r\n\r\n", large.len()).as_bytes(),
+        &large,
+    ]
+    .concat();
+    let until_close = [b"HTTP/1.1 200 OK\r\nX-A: 1\r\n\r\n", &large[..]].concat();
+    let mut chunked = b"HTTP/1.1 200 OK\r\nX-A: 1\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+    for piece in large.chunks(7001) {
+        chunked.extend_from_slice(format!("{:x};x=y\r\n", piece.len()).as_bytes());
+        chunked.extend_from_slice(piece);
+        chunked.extend_from_slice(b"\r\n");
+    }
+    chunked.extend_from_slice(b"0\r\nX-Trailer: 1\r\n\r\n");
+    in_worlds(10, |sim| {
+        let mut stage = Stage::new(sim);
+        let mut client = stage.client();
+        let mut server = stage.ask(&client, GET);
+        for (answer, is_kept) in [(&by_length, true), (&chunked, true), (&until_close, false)] {
+            server.send(answer);
+            if !is_kept {
+                server.shutdown_write();
+            }
+            let response = stage.response(&mut client);
+            assert_eq!((response.status, response.whole), (200, true), "{}", response.head);
+            assert!(response.head.contains("\r\nX-A: 1\r\n"), "{}", response.head);
+            assert!(response.body == large);
+            // The next request: through the same link if it was kept.
+            if is_kept {
+                client.peer.send(GET);
+                let (head, _) = stage.request(&server);
+                assert!(head.starts_with("GET /a?b=c HTTP/1.1\r\nHost: a.example\r\n"), "{head}");
+            } else {
+                server = stage.ask(&client, GET);
+            }
+        }
+        server.send(OK);
+        assert_eq!(stage.response(&mut client).body, b"ok");
+        let stats = stage.stats();
+        assert_eq!((stats.proxied, stats.proxy_failed, stats.proxy_retries), (4, 0, 0));
+        assert_eq!(stage.notes(), "");
+        stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
+#[test]
+fn a_body_is_sent_by_length_and_in_chunks() {
+    in_worlds(10, |sim| {
+        let body = content(2, 400_000);
+        let mut stage = Stage::new(sim);
+        let mut client = stage.client();
+        let head = format!(
+            "POST /a HTTP/1.1\r\nHost: a.example\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        client.peer.send(head.as_bytes());
+        client.peer.send(&body);
+        let server = stage.accept();
+        let (head, sent) = stage.request(&server);
+        assert!(head.contains("\r\nContent-Length: 400000\r\n"), "{head}");
+        assert!(sent == body);
+        server.send(OK);
+        assert_eq!(stage.response(&mut client).body, b"ok");
+
+        client.peer.send(
+            b"POST /a HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n\
+              3;a=b\r\nabc\r\n",
+        );
+        stage.pass(Duration::from_millis(20));
+        client.peer.send(b"2\r\nde\r\n0\r\nX-T: 1\r\n\r\n");
+        let (head, sent) = stage.request(&server);
+        assert!(head.contains("\r\nTransfer-Encoding: chunked\r\n"), "{head}");
+        assert!(!head.contains("Content-Length"), "{head}");
+        let sent = String::from_utf8(sent).expect("a text");
+        assert!(sent.starts_with("3\r\nabc\r\n") && sent.ends_with("0\r\n\r\n"), "{sent}");
+        server.send(OK);
+        assert_eq!(stage.response(&mut client).body, b"ok");
+        stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
+/// The way in which a server ends what it sends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Ending {
+    Open,
+    Closed,
+    Reset,
+}
+
+/// What the client gets of a response that is at fault.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Got {
+    /// The page of this error.
+    Page(u16),
+    /// The beginning of a response, which does not look whole.
+    Cut,
+    /// A whole response with this status; the fault was behind it.
+    Whole(u16),
+}
+
+#[test]
+fn what_is_at_fault_is_answered_counted_and_told() {
+    use Ending::{Closed, Open, Reset};
+    use Got::{Cut, Page, Whole};
+    let huge_head = [
+        b"HTTP/1.1 200 OK\r\nX-A: ".as_slice(),
+        &vec![b'a'; 1024 * 1024],
+        b"\r\nContent-Length: 2\r\n\r\nok",
+    ]
+    .concat();
+    let interims = [&b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".repeat(17)[..], OK].concat();
+    let cases: &[(&str, &[u8], &[u8], Ending, Got, &str)] = &[
+        (
+            "a short body",
+            GET,
+            b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort",
+            Closed,
+            Cut,
+            "cut off",
+        ),
+        (
+            "a short body in chunks",
+            GET,
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n",
+            Closed,
+            Cut,
+            "cut off",
+        ),
+        (
+            "a reset half-way",
+            GET,
+            b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort",
+            Reset,
+            Cut,
+            "reset",
+        ),
+        (
+            "a chunk that is no chunk",
+            GET,
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\nxyz\r\n",
+            Open,
+            Cut,
+            "cut off",
+        ),
+        (
+            "a body beyond its length",
+            GET,
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok and more",
+            Open,
+            Whole(200),
+            "",
+        ),
+        ("a body of a 304", GET, b"HTTP/1.1 304 Not Modified\r\n\r\nbody", Open, Whole(304), ""),
+        (
+            "a body of a 204",
+            GET,
+            b"HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\nbody",
+            Open,
+            Page(502),
+            "204",
+        ),
+        (
+            "a body for HEAD",
+            HEAD,
+            b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody",
+            Open,
+            Whole(200),
+            "",
+        ),
+        ("garbage", GET, b"220 mail.example ESMTP\r\n\r\n", Open, Page(502), ""),
+        ("binary garbage", GET, b"\x16\x03\x01\x00\xa5\x01\x00\x00\n\n\n", Open, Page(502), ""),
+        ("a head of 1 MiB", GET, &huge_head, Open, Page(502), ""),
+        ("nothing", GET, b"", Closed, Page(502), "closed"),
+        ("a reset at once", GET, b"", Reset, Page(502), "reset"),
+        ("half a head", GET, b"HTTP/1.1 200 OK\r\nContent-Le", Closed, Page(502), "closed"),
+        (
+            "two lengths",
+            GET,
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok",
+            Open,
+            Page(502),
+            "",
+        ),
+        (
+            "a length and chunks",
+            GET,
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            Open,
+            Page(502),
+            "",
+        ),
+        (
+            "a 101 that was not asked for",
+            GET,
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
+            Open,
+            Page(502),
+            "101",
+        ),
+        ("too many interim responses", GET, &interims, Open, Page(502), "interim"),
+        ("no answer", GET, b"", Open, Page(504), "did not answer"),
+        ("an answer that stops in its head", GET, b"HTTP/1.1 200", Open, Page(504), "answer"),
+        (
+            "an answer that stops in its body",
+            GET,
+            b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort",
+            Open,
+            Cut,
+            "did not answer",
+        ),
+    ];
+    in_worlds(5, |sim| {
+        for &(name, request, answer, ending, got, told) in cases {
+            let mut stage = Stage::new(sim.clone());
+            let mut client = stage.client();
+            let server = stage.ask(&client, request);
+            server.send(answer);
+            // What was sent has come before a reset may destroy it.
+            stage.pass(Duration::from_millis(10));
+            match ending {
+                Open => {}
+                Closed => server.close(),
+                Reset => server.reset(),
+            }
+            if request == HEAD {
+                stage.pass(Duration::from_millis(100));
+                client.plain.look();
+                let received = String::from_utf8_lossy(client.plain.received()).into_owned();
+                assert!(received.ends_with("\r\nContent-Length: 4\r\n\r\n"), "{received}");
+                assert!(server.end().is_some(), "{name}: the link was kept");
+                stage.check_nothing_is_left(vec![client], vec![server]);
+                continue;
+            }
+            let response = stage.response(&mut client);
+            let is_timeout = told.contains("answer");
+            match got {
+                Page(status) => {
+                    assert_eq!((response.status, response.whole), (status, true), "{name}")
+                }
+                Cut => {
+                    assert_eq!((response.status, response.whole), (200, false), "{name}");
+                    assert!(client.plain.end().is_some(), "{name}");
+                }
+                Whole(status) => {
+                    assert_eq!((response.status, response.whole), (status, true), "{name}");
+                    stage.pass(Duration::from_millis(100));
+                    assert!(server.end().is_some(), "{name}: the link was kept");
+                }
+            }
+            let stats = stage.stats();
+            assert_eq!(stats.proxied, 1);
+            if !matches!(got, Whole(_)) {
+                let counted = if is_timeout { stats.proxy_timeouts } else { stats.proxy_failed };
+                assert_eq!(counted, 1, "{name}");
+                stage.check_told(told);
+            }
+            assert!(!stage.has_connected(), "{name}: it was tried again");
+            // Others are served.
+            let mut other = stage.client();
+            let one = stage.ask(&other, GET);
+            one.send(OK);
+            assert_eq!(stage.response(&mut other).body, b"ok", "{name}");
+            stage.check_nothing_is_left(vec![client, other], vec![server, one]);
+        }
+    });
+}
+
+#[test]
+fn a_server_that_refuses_or_never_accepts_is_a_bad_gateway() {
+    in_worlds(10, |sim| {
+        let mut stage = Stage::new(sim.clone());
+        stage.listener = None;
+        let mut client = stage.client();
+        client.peer.send(GET);
+        assert_eq!(stage.response(&mut client).status, 502);
+        assert_eq!((stage.stats().proxy_failed, stage.stats().proxied), (1, 1));
+        assert!(stage.notes().contains("refused"), "{}", stage.notes());
+        stage.check_nothing_is_left(vec![client], vec![]);
+
+        let mut stage = Stage::new(sim);
+        stage.listener.as_ref().expect("a server").stop_answering();
+        let mut client = stage.client();
+        client.peer.send(POST);
+        assert_eq!(stage.response(&mut client).status, 504);
+        assert!(stage.stats().proxy_timeouts > 0);
+        assert!(stage.notes().contains("no connection was made"), "{}", stage.notes());
+        stage.check_nothing_is_left(vec![client], vec![]);
+    });
+}
+
+#[test]
+fn a_request_is_tried_again_only_where_that_is_safe() {
+    for request in [GET, POST] {
+        in_worlds(20, |sim| {
+            let mut stage = Stage::new(sim);
+            let mut client = stage.client();
+            let server = stage.ask(&client, GET);
+            server.send(OK);
+            assert_eq!(stage.response(&mut client).body, b"ok");
+            // The server closes the link just as the next request comes.
+            client.peer.send(request);
+            server.close();
+            let mut next = None;
+            let listener = stage.listener.take().expect("a server");
+            run_until(&mut stage.worker, || {
+                next = next.take().or_else(|| listener.accept());
+                client.plain.look();
+                next.is_some() || client.plain.received().len() > client.at
+            });
+            stage.listener = Some(listener);
+            match &next {
+                Some(next) => {
+                    stage.request(next);
+                    next.send(OK);
+                    assert_eq!(stage.response(&mut client).status, 200);
+                    if request == POST {
+                        // The link was closed before the request was there: nothing was sent through it.
+                        assert_eq!((server.received_bytes(), stage.stats().proxy_retries), (0, 0));
+                    }
+                }
+                None => {
+                    assert_eq!(request, POST, "it may be tried again");
+                    assert_eq!(stage.response(&mut client).status, 502);
+                    assert!(!stage.has_connected(), "a request was sent twice");
+                    stage.check_told("");
+                }
+            }
+            let servers = [server].into_iter().chain(next).collect();
+            stage.check_nothing_is_left(vec![client], servers);
+        });
+    }
+}
+
+#[test]
+fn an_answer_before_the_end_of_the_request_is_passed_on() {
+    in_worlds(20, |sim| {
+        let mut stage = Stage::new(sim);
+        let mut client = stage.client();
+        client.peer.send(b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nbody");
+        let server = stage.accept();
+        stage.run_until(|| server.received().ends_with(b"body"));
+        server.send(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nno!");
+        let response = stage.response(&mut client);
+        assert_eq!((response.status, &response.body[..]), (413, &b"no!"[..]));
+        stage.pass(Duration::from_millis(100));
+        assert!(server.end().is_some(), "a link with half a request was kept");
+        assert_eq!(stage.stats().proxy_failed, 0);
+        stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
+#[test]
+fn a_client_that_leaves_closes_its_link() {
+    let answers: [&[u8]; 2] = [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nshort"];
+    for answer in answers {
+        in_worlds(10, |sim| {
+            let mut stage = Stage::new(sim);
+            let client = stage.client();
+            let server = stage.ask(&client, GET);
+            server.send(answer);
+            stage.pass(Duration::from_millis(20));
+            client.peer.reset();
+            stage.pass(Duration::from_millis(20));
+            assert!(server.end().is_some(), "the server was not told");
+            assert_eq!((stage.stats().proxy_failed, stage.stats().proxy_timeouts), (0, 0));
+            stage.check_nothing_is_left(vec![client], vec![server]);
+        });
+    }
+}
+
+#[test]
+fn a_slow_client_throttles_the_server() {
+    const BUFFER: u64 = 64 * 1024;
+    in_worlds(3, |sim| {
+        let socket_bytes = sim.send_buffer as u64;
+        let mut stage = Stage::with_rules(sim, |rules| rules.buffer = BUFFER);
+        let mut client = stage.client();
+        let body = content(3, 4_000_000);
+        let server = stage.ask(&client, GET);
+        client.peer.set_read_rate(Some(1000));
+        server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4000000\r\n\r\n");
+        // In pieces, as from a network.
+        body.chunks(16 * 1024).for_each(|piece| server.send(piece));
+        for _ in 0..100 {
+            stage.pass(Duration::from_millis(100));
+            let taken = 4_000_000 - server.unreceived_bytes() as u64;
+            // Beyond the buffer: what was received before the receive had stopped.
+            assert!(taken <= 1_000_000 + 2 * socket_bytes, "{taken} were taken");
+            assert!(stage.worker.held().0 <= 1_000_000, "{}", stage.worker.held().0);
+        }
+        client.peer.set_read_rate(None);
+        let response = stage.response(&mut client);
+        assert!(response.whole && response.body == body);
+        stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
+#[test]
+fn a_server_that_takes_no_body_throttles_the_client() {
+    in_worlds(3, |sim| {
+        let mut stage = Stage::new(sim);
+        let mut client = stage.client();
+        let body = content(4, 2_000_000);
+        client.peer.send(b"PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\n\r\n");
+        body.chunks(16 * 1024).for_each(|piece| client.peer.send(piece));
+        let server = stage.accept();
+        server.stop_reading();
+        stage.pass(Duration::from_secs(1));
+        assert!(client.peer.unreceived_bytes() > 1_000_000);
+        server.set_read_rate(None);
+        let (_, sent) = stage.request(&server);
+        assert!(sent == body);
+        server.send(OK);
+        assert_eq!(stage.response(&mut client).body, b"ok");
+        stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
+#[test]
+fn a_tunnel_carries_bytes_both_ways_and_ends_with_either_side() {
+    const UPGRADE: &[u8] =
+        b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+    const SWITCHED: &[u8] =
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nhello";
+    in_worlds(10, |sim| {
+        for by_client in [true, false] {
+            let mut stage = Stage::new(sim.clone());
+            let mut client = stage.client();
+            let server = stage.ask(&client, UPGRADE);
+            server.send(SWITCHED);
+            let response = stage.response(&mut client);
+            assert_eq!(response.status, 101, "{}", response.head);
+            let (up, down) = (content(5, 300_000), content(6, 300_000));
+            client.peer.send(&up);
+            server.send(&down);
+            let expected = [b"hello", &down[..]].concat();
+            let at = client.at;
+            stage.run_until(|| {
+                client.plain.look();
+                client.plain.received().len() >= at + expected.len()
+                    && server.received_bytes() >= up.len()
+            });
+            assert!(client.plain.received()[at..] == expected);
+            assert!(server.take() == up);
+            if by_client {
+                client.peer.shutdown_write();
+                stage.pass(Duration::from_millis(100));
+                assert_eq!(server.end(), Some(End::Eof), "the half that has ended");
+                // The other half goes on.
+                server.send(b"bye");
+                server.shutdown_write();
+            } else {
+                server.send(b"bye");
+                server.close();
+            }
+            stage.pass(Duration::from_millis(100));
+            client.plain.look();
+            assert!(client.plain.received().ends_with(b"bye"));
+            assert_eq!(client.plain.end(), Some(End::Eof));
+            assert_eq!(stage.stats().proxy_failed, 0);
+            stage.check_nothing_is_left(vec![client], vec![server]);
+        }
+    });
+}
+
+#[test]
+fn an_idle_tunnel_is_closed() {
+    in_worlds(5, |sim| {
+        let mut stage = Stage::new(sim);
+        let mut client = stage.client();
+        let server = stage.ask(
+            &client,
+            b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+        );
+        server.send(
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+        );
+        assert_eq!(stage.response(&mut client).status, 101);
+        // Bytes of either side keep it.
+        for turn in 0..6 {
+            stage.pass(TIMEOUT / 5 * 4);
+            if turn % 2 == 0 { client.peer.send(b"a") } else { server.send(b"b") }
+        }
+        stage.pass(Duration::from_millis(50));
+        client.plain.look();
+        assert!(client.plain.received().ends_with(b"bbb") && client.plain.end().is_none());
+        stage.pass(TIMEOUT + Duration::from_secs(1));
+        client.plain.look();
+        assert!(client.plain.end().is_some() && server.end().is_some());
+        stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
