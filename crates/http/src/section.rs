@@ -107,7 +107,6 @@ impl fmt::Debug for FieldSection<'_> {
 mod tests {
     use super::*;
 
-
     #[test]
     fn lines_keep_their_order_and_may_repeat() {
         let mut section = FieldSection::EMPTY;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use http::ResponseHead;
+use http::{FieldSection, ResponseHead, Status};
 
 use crate::config::HeaderRule;
 
@@ -43,6 +43,37 @@ pub(crate) fn leave_out_content(head: &mut ResponseHead<'_>) {
     }
 }
 
+/// Puts the fields of a server that has handed a request over to a file in the place of those of the file.
+pub(crate) fn take_over(fields: &FieldSection<'_>, head: &mut ResponseHead<'_>) {
+    let is_whole = head.status == Status::Ok;
+    let is_part = head.status == Status::PartialContent;
+    // The type of several ranges is that of the frame around them.
+    let has_type = is_whole || is_part && head.content_range.is_some();
+    let is_for = |name: &[u8]| {
+        let is_type = name.eq_ignore_ascii_case(b"Content-Type");
+        let is_of_content = OF_CONTENT.iter().any(|other| name.eq_ignore_ascii_case(other));
+        if is_type { has_type } else { !is_of_content || is_whole || is_part }
+    };
+    let all = || fields.fields().filter(|(name, _)| is_for(name));
+    for (name, _) in all() {
+        if name.eq_ignore_ascii_case(b"Cache-Control") {
+            head.cache_control = None;
+        }
+        head.extra.remove(name);
+    }
+    for (name, value) in all() {
+        if name.eq_ignore_ascii_case(b"Content-Type") {
+            head.content_type = Some(value.to_vec().into());
+        } else if name.eq_ignore_ascii_case(b"Cache-Control") {
+            let before = head.cache_control.take().map(|before| [&before[..], b", "].concat());
+            let whole = [&before.unwrap_or_default()[..], value].concat();
+            head.cache_control = Some(whole.into());
+        } else {
+            head.extra.push(name, value);
+        }
+    }
+}
+
 /// Removes a field, and sets it if there is a value.
 fn replace(head: &mut ResponseHead<'_>, name: &str, value: Option<&str>) {
     let bytes = || value.map(|value| Cow::Owned(value.as_bytes().to_vec()));
@@ -74,7 +105,6 @@ fn replace(head: &mut ResponseHead<'_>, name: &str, value: Option<&str>) {
 
 #[cfg(test)]
 mod tests {
-    use http::Status;
     use http1::write;
 
     use super::*;
@@ -107,6 +137,41 @@ mod tests {
         };
         head.extra.push(b"X-Own", b"1");
         head
+    }
+
+    #[test]
+    fn the_fields_of_a_server_replace_those_of_a_file_where_they_mean_the_same() {
+        let mut fields = FieldSection::EMPTY;
+        for (name, value) in [
+            ("content-type", "a/b"),
+            ("Content-Disposition", "attachment"),
+            ("Cache-Control", "private"),
+            ("Cache-Control", "no-store"),
+            ("Set-Cookie", "a=1"),
+            ("Set-Cookie", "b=2"),
+            ("X-Own", "2"),
+        ] {
+            fields.push(name.as_bytes(), value.as_bytes());
+        }
+        let one =
+            Some(http::ContentRange::Part { range: http::Range { start: 0, end: 1 }, size: 2 });
+        let multipart = Some(&b"multipart/byteranges"[..]);
+        for (status, content_range, content_type, expected, has_disposition) in [
+            (Status::Ok, None, Some(&b"text/css"[..]), Some(&b"a/b"[..]), true),
+            (Status::PartialContent, one, Some(b"text/css"), Some(b"a/b"), true),
+            (Status::PartialContent, None, multipart, multipart, true),
+            (Status::NotModified, None, None, None, false),
+        ] {
+            let content_type = content_type.map(Cow::Borrowed);
+            let mut head = ResponseHead { status, content_range, content_type, ..head() };
+            take_over(&fields, &mut head);
+            assert_eq!(head.content_type.as_deref(), expected, "{status:?}");
+            assert_eq!(head.cache_control.as_deref(), Some(&b"private, no-store"[..]));
+            let names: Vec<_> = head.extra.fields().map(|(name, _)| name).collect();
+            let others = [&b"Set-Cookie"[..], b"Set-Cookie", b"X-Own"];
+            assert_eq!(names[names.len() - 3..], others);
+            assert_eq!(names.contains(&&b"Content-Disposition"[..]), has_disposition);
+        }
     }
 
     #[test]

@@ -5,9 +5,12 @@
 //! about a response that has begun.
 
 use core::net::SocketAddr;
+use core::ops::Range;
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -46,8 +49,8 @@ pub struct Snapshot {
     limiter: Arc<Limiter>,
     names: Arc<Names>,
     sites: Vec<Routes>,
-    /// For each site all of its routes, if some are internal.
-    inner: Vec<Option<Routes>>,
+    /// The routes that answers of gateways lead to, by site: those that are reached by hand-over only, too.
+    inner: Vec<Inner>,
     routes: Vec<RouteEntry>,
     /// The directories, without repetitions.
     roots: Vec<PathBuf>,
@@ -85,6 +88,16 @@ pub(crate) struct RouteEntry {
     fallback: Option<Page>,
     /// The pages for errors.
     pages: BTreeMap<u16, Page>,
+}
+
+/// All routes of a site.
+#[derive(Debug)]
+struct Inner {
+    paths: Option<Routes>,
+    /// Their indices among [`Snapshot::routes`].
+    routes: Range<usize>,
+    /// True if some of them are files.
+    has_files: bool,
 }
 
 /// A listener as connections meet it.
@@ -338,7 +351,11 @@ impl Snapshot {
             made.resolve_pages(first).map_err(|error| format!("{}: {error}", site.name))?;
             made.sites.push(open);
             let has_internal = made.routes[first..].iter().any(|entry| entry.route.is_internal);
-            made.inner.push(has_internal.then(|| made.routes_of(first, |_| true)));
+            made.inner.push(Inner {
+                paths: has_internal.then(|| made.routes_of(first, |_| true)),
+                routes: first..made.routes.len(),
+                has_files: made.routes[first..].iter().any(|entry| entry.tree.is_some()),
+            });
         }
         Ok(made)
     }
@@ -474,9 +491,14 @@ impl Snapshot {
         let path = rule::path(path).ok()?;
         let route = all.find(path.as_bytes())?;
         let entry = &self.routes[route.index()];
+        self.page_at(route, path.as_bytes().get(entry.prefix.len()..)?)
+    }
+
+    /// The file at a path below the directory of a route.
+    fn page_at(&self, route: RouteId, path: &[u8]) -> Option<Page> {
+        let entry = &self.routes[route.index()];
         let rules = &self.trees[entry.tree.or(entry.scripts)?].rules;
-        let rest = path.as_bytes().get(entry.prefix.len()..)?;
-        Some(Page { route, path: rules.clean_path(rest).unwrap_or(rest).into() })
+        Some(Page { route, path: rules.clean_path(path).unwrap_or(path).into() })
     }
 
     fn add_listeners(
@@ -782,12 +804,44 @@ impl Serving {
         Place { site, route: self.snapshot.sites[site.index()].find(path) }
     }
 
-    /// The same for a request of the server's own, which internal routes answer, too.
+    /// The same for a request that is handed over or is the server's own, which internal routes answer, too.
     pub(crate) fn inner_place(&self, site: SiteId, path: &[u8]) -> Place {
-        match &self.snapshot.inner[site.index()] {
+        match &self.snapshot.inner[site.index()].paths {
             Some(routes) => Place { site, route: routes.find(path) },
             None => self.place(site, path),
         }
+    }
+
+    /// Returns whether requests to a site can be handed over to files.
+    pub(crate) fn has_files(&self, site: SiteId) -> bool {
+        self.snapshot.inner[site.index()].has_files
+    }
+
+    /// The file at a path below the directory of a route.
+    pub(crate) fn page_at(&self, route: RouteId, path: &[u8]) -> Option<Page> {
+        self.snapshot.page_at(route, path)
+    }
+
+    /// The file of a site that has this path in the file system: of its route with the longest directory
+    /// above it. A path is not resolved, so a directory must be written as the application writes it.
+    pub(crate) fn page_of_file(&self, site: SiteId, path: &[u8]) -> Option<Page> {
+        let path = Path::new(OsStr::from_bytes(path));
+        let is_plain = path.components().all(|part| !matches!(part, Component::ParentDir));
+        let routes = self.snapshot.inner[site.index()].routes.clone();
+        let entries = routes.clone().zip(&self.snapshot.routes[routes]);
+        let below = entries.filter_map(|(index, RouteEntry { route, .. })| match &route.action {
+            Action::Files(files) if is_plain && route.pattern.is_none() => {
+                let root = std::path::absolute(&files.root).ok()?;
+                let rest = path.strip_prefix(&root).ok()?;
+                Some((rest, RouteId::new(index)))
+            }
+            _ => None,
+        });
+        // The first of those with the same directory, as their order in the configuration is.
+        let (rest, route) = below.min_by_key(|(rest, _)| rest.as_os_str().len())?;
+        // Without `.` and slashes that mean nothing.
+        let rest: PathBuf = rest.components().collect();
+        self.page_at(route, rest.as_os_str().as_bytes())
     }
 
     /// The route whose path is this one with a slash at its end, if there is one.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use http::path::PathError;
-use http::{Head, HeadBuf, Method, Reject, ResponseHead, Status, Target, path};
+use http::{FieldSection, Head, HeadBuf, Method, Reject, ResponseHead, Status, Target, path};
 use ring::{Completion, Fd};
 
 use super::cgi::{self, Programs};
@@ -21,6 +21,7 @@ use super::gateway::body::Wish;
 use super::includes::{self, Pages};
 use super::page::{self, ALLOW, ALLOW_REDIRECTED};
 use super::proxy::request::Forwarding;
+use super::proxy::response::HandOver;
 use super::proxy::wire::Wire;
 use super::proxy::{self, Held, Proxy};
 use super::{AnswerSize, Consumer, Found, Handler, Request, Response, Ticket, metrics};
@@ -33,10 +34,10 @@ use crate::metrics::Metrics;
 use crate::network::Origin;
 use crate::programs::environment::Circumstances;
 use crate::route::RouteId;
-use crate::serving::{Place, RouteEntry, Serving, Snapshot, Succession, TreeId};
+use crate::serving::{Page, Place, RouteEntry, Serving, Snapshot, Succession, TreeId};
 use crate::shell::{Limit, Shell, kind};
 use crate::site::SiteId;
-use crate::upstream::Upstream;
+use crate::upstream::{Server, Upstream};
 use crate::{fields, redirect};
 use steps::{Paged, Step};
 
@@ -77,6 +78,8 @@ struct Waiting {
     asked: Option<Box<Asked>>,
     /// The step of the search for a file.
     step: Step,
+    /// The fields of a server that has handed the request over to the file.
+    fields: Option<Box<FieldSection<'static>>>,
 }
 
 /// A request that can be handed over.
@@ -109,6 +112,8 @@ enum What {
     Program(cgi::Answer),
     /// The answer of another server, or a reason why there is none.
     Passed(proxy::Answer),
+    /// The file to which a program or a server has handed the request over.
+    HandedOver(Box<HandedOver>),
     /// The path of this route with a slash at its end.
     Directory(RouteId),
     /// Another address.
@@ -123,6 +128,14 @@ enum What {
     Refused(Refusal),
     /// An error, with a file as its page.
     Paged(Box<Paged>),
+}
+
+/// A file in the place of an answer.
+#[derive(Debug)]
+struct HandedOver {
+    /// The fields that the client gets in the place of those of the file.
+    fields: FieldSection<'static>,
+    file: What,
 }
 
 /// Another address.
@@ -187,6 +200,12 @@ impl Handler for Router {
             What::Page(page) => includes::size(page),
             What::Program(answer) => Programs::size(answer),
             What::Passed(answer) => Proxy::size(answer),
+            // To find it again would be to ask again.
+            What::HandedOver(over) => {
+                let What::Content(_, content) = &over.file else { return AnswerSize::default() };
+                let (shared, holds_files) = content.holds();
+                AnswerSize { shared, holds_files, unique: true }
+            }
             What::Paged(paged) => {
                 let (shared, holds_files) = paged.page.holds();
                 AnswerSize { shared, holds_files, unique: false }
@@ -209,12 +228,17 @@ impl Handler for Router {
     ) -> Response<'a> {
         let Answer { serving, place, what } = answer;
         let mut response = self.of_what(cx, head, serving, *place, what);
-        if !matches!(what, What::Content(_, content::Answer::Resource(_)) | What::Page(_)) {
+        let is_file = matches!(
+            what,
+            What::Content(_, content::Answer::Resource(_)) | What::Page(_) | What::HandedOver(_)
+        );
+        if !is_file {
             add_fields(head, serving, *place, &mut response);
         }
         let terms = &mut response.terms;
         terms.recording = serving.recording(place.site);
-        terms.is_from_disk = matches!(what, What::Content(..) | What::Page(_));
+        terms.is_from_disk =
+            matches!(what, What::Content(..) | What::Page(_) | What::HandedOver(_));
         if let Some(id) = place.route {
             let entry = serving.entry(id);
             terms.server_timing = entry.route.server_timing;
@@ -254,9 +278,11 @@ impl Handler for Router {
         while let Some((ticket, content)) = self.files.next_answer() {
             let waiting = self.waiting.remove(&ticket).expect("a request waits for each answer");
             let what = What::Content(waiting.route, content);
-            let Waiting { serving, place, step, asked, .. } = waiting;
+            let Waiting { serving, place, step, asked, fields, .. } = waiting;
             let mut found = self.settle(shell, ticket, (serving, place), step, what);
-            if let Some(asked) = asked {
+            if let Some(fields) = fields {
+                found = self.with_fields(ticket, found, *fields);
+            } else if let Some(asked) = asked {
                 found = if asked.held.is_some() {
                     self.run_later(shell, ticket, *asked, found)
                 } else {
@@ -415,7 +441,7 @@ impl Router {
                     }
                     content::Found::Later => {
                         let step = Step::first(&serving, place.site, path);
-                        let waiting = Waiting { serving, place, route: id, asked: None, step };
+                        let waiting = Waiting::for_file(serving, place, id, step);
                         self.waiting.insert(request.ticket, waiting);
                         return Found::Later(None);
                     }
@@ -488,11 +514,9 @@ impl Router {
                 self.settle_refused(shell, request.ticket, (serving, place), of_program(answer))
             }
             Found::Later(search) => {
-                let (head, origin) = (request.head.to_owned(), request.origin.clone());
-                let count = count.unwrap_or(0);
-                let asked = Some(Box::new(Asked { head, origin, count, held: None }));
+                let asked = Some(Asked::new(request, count.unwrap_or(0)));
                 let step = Step::Fallback;
-                let waiting = Waiting { serving, place, route: id, asked, step };
+                let waiting = Waiting { asked, ..Waiting::for_file(serving, place, id, step) };
                 self.waiting.insert(request.ticket, waiting);
                 Found::Later(search)
             }
@@ -553,10 +577,9 @@ impl Router {
                 self.settle_refused(shell, request.ticket, (serving, place), of_proxy(answer))
             }
             Found::Later(search) => {
-                let (head, origin) = (request.head.to_owned(), request.origin.clone());
-                let asked = Some(Box::new(Asked { head, origin, count: 0, held: None }));
+                let asked = serving.has_files(place.site).then(|| Asked::new(request, 0));
                 let step = Step::Fallback;
-                let waiting = Waiting { serving, place, route: id, asked, step };
+                let waiting = Waiting { asked, ..Waiting::for_file(serving, place, id, step) };
                 self.waiting.insert(request.ticket, waiting);
                 Found::Later(search)
             }
@@ -568,9 +591,14 @@ impl Router {
     fn act_for_proxy(&mut self, shell: &mut Shell) {
         self.proxy.act(shell);
         while let Some((ticket, answer)) = self.proxy.next_answer() {
-            let Waiting { serving, place, .. } =
+            let Waiting { serving, place, asked, .. } =
                 self.waiting.remove(&ticket).expect("a request waits for each answer");
-            let found = self.settle_refused(shell, ticket, (serving, place), of_proxy(answer));
+            let found = match answer {
+                proxy::Answer::HandOver(over, server) => {
+                    self.send_file(shell, ticket, (serving, place), asked, &server, *over)
+                }
+                answer => self.settle_refused(shell, ticket, (serving, place), of_proxy(answer)),
+            };
             if let Found::Now(answer) = found {
                 self.answers.push_back((ticket, answer));
             }
@@ -594,6 +622,70 @@ impl Router {
             };
             if let Found::Now(answer) = found {
                 self.answers.push_back((ticket, answer));
+            }
+        }
+    }
+
+    /// Answers a request with the file to which a server has handed it over.
+    fn send_file(
+        &mut self,
+        shell: &mut Shell,
+        ticket: Ticket,
+        (serving, place): (Rc<Serving>, Place),
+        asked: Option<Box<Asked>>,
+        server: &Server,
+        over: HandOver,
+    ) -> Found<Answer> {
+        let page = page_of(&serving, place.site, &over.to);
+        let (Some(asked), Some(page)) = (asked, page) else {
+            self.proxy.refuse(shell, server, &over);
+            let what = What::Error(Status::BadGateway);
+            return self.settle_refused(shell, ticket, (serving, place), what);
+        };
+        let place = Place { route: Some(page.route), ..place };
+        let head = &asked.head.as_head();
+        let request = &Request { head, ticket, origin: &asked.origin, is_again: true };
+        if let Some(guard) = serving.guard(page.route)
+            && let Err(refusal) = admit(shell, request, &serving, guard)
+        {
+            let what = What::Refused(refusal);
+            return self.settle_refused(shell, ticket, (serving, place), what);
+        }
+        let tree = serving.tree(page.route).expect("a page is a file of its route");
+        let found = match self.files.find(shell, tree, &page.path, ticket) {
+            content::Found::Now(answer) => {
+                let what = What::Content(page.route, answer);
+                self.settle_refused(shell, ticket, (serving, place), what)
+            }
+            content::Found::Later => {
+                let waiting = Waiting::for_file(serving, place, page.route, Step::Fallback);
+                self.waiting.insert(ticket, waiting);
+                Found::Later(None)
+            }
+        };
+        self.with_fields(ticket, found, over.fields)
+    }
+
+    /// The client gets these fields with the file that was found, or is looked for.
+    fn with_fields(
+        &mut self,
+        ticket: Ticket,
+        found: Found<Answer>,
+        fields: FieldSection<'static>,
+    ) -> Found<Answer> {
+        match found {
+            Found::Now(mut answer) => {
+                if matches!(answer.what, What::Content(_, content::Answer::Resource(_))) {
+                    let file = answer.what;
+                    answer.what = What::HandedOver(Box::new(HandedOver { fields, file }));
+                }
+                Found::Now(answer)
+            }
+            Found::Later(search) => {
+                if let Some(waiting) = self.waiting.get_mut(&ticket) {
+                    waiting.fields = Some(Box::new(fields));
+                }
+                Found::Later(search)
             }
         }
     }
@@ -631,11 +723,18 @@ impl Router {
         let mut name = core::mem::take(&mut self.scratch);
         let found = match normalize(path, &mut name) {
             Ok(()) => {
-                let place = serving.place(site, &name);
+                let place = serving.inner_place(site, &name);
                 let id = place.route.filter(|id| serving.programs(*id).is_some());
                 let guard = id.and_then(|id| serving.guard(id));
+                let is_passed_on = place.route.is_some_and(|id| serving.upstream(id).is_some());
                 match (id, guard.map_or(Ok(()), |guard| admit(shell, request, &serving, guard))) {
-                    (None, _) => self.find_path(shell, request, serving, place, &name),
+                    (None, _) if is_passed_on || is_hidden(&serving, place, &name) => {
+                        Found::Now(Answer { serving, place, what: What::Error(Status::NotFound) })
+                    }
+                    (None, _) => {
+                        let found = self.find_path(shell, request, serving, place, &name);
+                        self.with_fields(ticket, found, FieldSection::EMPTY)
+                    }
                     (Some(_), Err(refusal)) => {
                         Found::Now(Answer { serving, place, what: What::Refused(refusal) })
                     }
@@ -706,6 +805,7 @@ impl Router {
             What::Page(page) => includes::response(page),
             What::Program(answer) => cgi::response(head, answer),
             What::Passed(answer) => proxy::response(answer),
+            What::HandedOver(over) => self.handed_over(cx, head, serving, place, over),
             What::Directory(id) => files::redirect(head, serving.prefix(*id), b""),
             What::Moved(moved) => page::moved(ResponseHead {
                 location: Some((&moved.location[..]).into()),
@@ -734,7 +834,7 @@ impl Router {
         place: Place,
         paged: &'a Paged,
     ) -> Response<'a> {
-        let mut response = self.of_error(cx, head, serving, place, &paged.error);
+        let mut response = self.of_inner(cx, head, serving, place, &paged.error);
         if let content::Answer::Resource(resource) = &paged.page
             && let Kind::File(files) = &resource.kind
         {
@@ -743,18 +843,65 @@ impl Router {
         response
     }
 
-    /// Makes the response of an error with the page of the server.
+    /// Makes the response of what is within another thing: of an error, with the page of the server, or of a
+    /// file.
     #[inline(never)]
-    fn of_error<'a>(
+    fn of_inner<'a>(
         &self,
         cx: &mut Context,
         head: &Head<'_>,
         serving: &Serving,
         place: Place,
-        error: &'a What,
+        inner: &'a What,
     ) -> Response<'a> {
-        self.of_what(cx, head, serving, place, error)
+        self.of_what(cx, head, serving, place, inner)
     }
+
+    /// Makes the response of a file with the fields of the server that has handed its request over.
+    #[inline(never)]
+    fn handed_over<'a>(
+        &self,
+        cx: &mut Context,
+        head: &Head<'_>,
+        serving: &Serving,
+        place: Place,
+        over: &'a HandedOver,
+    ) -> Response<'a> {
+        // Whatever was asked for, a file is sent.
+        let method = if head.method == Method::Head { Method::Head } else { Method::Get };
+        let head = &head.with_target(method, head.target);
+        let mut response = self.of_inner(cx, head, serving, place, &over.file);
+        fields::take_over(&over.fields, &mut response.made().head);
+        response
+    }
+}
+
+impl Waiting {
+    /// A request whose file is being looked for.
+    const fn for_file(serving: Rc<Serving>, place: Place, route: RouteId, step: Step) -> Self {
+        Self { serving, place, route, asked: None, step, fields: None }
+    }
+}
+
+impl Asked {
+    fn new(request: &Request<'_>, count: u32) -> Box<Self> {
+        let (head, origin) = (request.head.to_owned(), request.origin.clone());
+        Box::new(Self { head, origin, count, held: None })
+    }
+}
+
+/// The file of a site to which a server has handed a request over.
+fn page_of(serving: &Serving, site: SiteId, to: &proxy::response::Target) -> Option<Page> {
+    let path = match to {
+        proxy::response::Target::Path(path) | proxy::response::Target::Local(path) => path,
+        proxy::response::Target::File(path) => return serving.page_of_file(site, path),
+    };
+    let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
+    let mut name = Vec::new();
+    normalize(path, &mut name).ok()?;
+    let place = serving.inner_place(site, &name);
+    let route = place.route.filter(|_| !is_hidden(serving, place, &name))?;
+    serving.page_at(route, name.get(serving.prefix(route).len()..)?)
 }
 
 /// Changes the fields of a response as its route demands.

@@ -19,6 +19,7 @@ use crate::stage::{Response, content, parse};
 use crate::world::{Client as _, Plain, config, for_seeds, parts, pass, run_until};
 
 mod crowd;
+mod hand_over;
 
 /// The server that requests are passed on to.
 const SERVER: &str = "127.0.0.1:9000";

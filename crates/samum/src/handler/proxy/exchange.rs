@@ -413,8 +413,10 @@ impl Exchange {
                 self.has_sent_all = false;
                 reached(passed, true)
             }
-            Meaning::HandOver(to) => {
-                tools.answers.push_back((self.ticket, Answer::HandOver(Box::new(to))));
+            Meaning::HandOver(over) => {
+                let chosen = self.chosen.as_ref().expect("a server has answered");
+                let answer = Answer::HandOver(Box::new(over), Arc::clone(&chosen.server));
+                tools.answers.push_back((self.ticket, answer));
                 return self.give_up(tools);
             }
         };

@@ -38,7 +38,7 @@ use super::gateway::lines::Lines;
 use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Search, Ticket, page};
 use crate::shell::{Shell, id_of, kind};
 use crate::upstream::checks::Checks;
-use crate::upstream::{LinkEvent, Links, Upstream};
+use crate::upstream::{LinkEvent, Links, Server, Upstream};
 
 /// The time between two looks at what servers have taken too long for.
 const TICK: Duration = Duration::from_millis(100);
@@ -73,8 +73,7 @@ pub(super) enum Answer {
     /// The response of a server.
     Response(Box<Reached>),
     /// The server has handed the request over to a file.
-    #[expect(dead_code, reason = "the router does not follow it yet")]
-    HandOver(Box<HandOver>),
+    HandOver(Box<HandOver>, Arc<Server>),
 }
 
 /// A request that is held back until it is known who answers it.
@@ -253,6 +252,13 @@ impl Proxy {
         });
     }
 
+    /// A server has handed a request over to something that is not there for it.
+    pub(super) fn refuse(&mut self, shell: &mut Shell, server: &Server, over: &HandOver) {
+        shell.cx.stats.proxy_failed += 1;
+        let text = format!("{} leads to no file of a route of the site", over.to);
+        self.lines.note(shell, &server.name, &text);
+    }
+
     /// The next answer that was found.
     pub(super) fn next_answer(&mut self) -> Option<(Ticket, Answer)> {
         self.answers.pop_front()
@@ -311,7 +317,7 @@ pub(super) fn response(answer: &Answer) -> Response<'_> {
         Answer::Error(status) if status.is_bodiless() => return Response::bare(bare(*status)),
         Answer::Error(status) => return page::error(bare(*status)),
         Answer::Response(reached) => reached,
-        Answer::HandOver(_) => unreachable!("the router has followed it"),
+        Answer::HandOver(..) => unreachable!("the router has followed it"),
     };
     let Reached { passed, has_content, output, wish } = &**reached;
     let fields = ResponseHead { server: None, ..passed.head() };

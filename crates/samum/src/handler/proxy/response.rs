@@ -6,6 +6,8 @@
 //! decided: fields of one connection are left out, the length becomes a number, and a response that its
 //! request does not permit is a [`Fault`].
 
+use core::fmt;
+
 use http::{FieldSection, Head, ResponseHead, Status, Version, bytes, date};
 use http1::Limits;
 use http1::response::{Fault, Framing, Response};
@@ -83,6 +85,17 @@ pub(crate) enum Target {
     /// A path of the site, perhaps with a query, which is answered as if the client had asked for it: a local
     /// redirect (RFC 3875 §6.2.2).
     Local(Vec<u8>),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, path) = match self {
+            Self::Path(path) => ("X-Accel-Redirect", path),
+            Self::File(path) => ("X-Sendfile", path),
+            Self::Local(path) => ("Location", path),
+        };
+        write!(f, "{name}: {}", path.escape_ascii())
+    }
 }
 
 impl Asked {

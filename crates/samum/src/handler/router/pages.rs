@@ -43,8 +43,7 @@ impl Router {
             }
             content::Found::Later => {
                 let step = Step::first(&serving, place.site, path);
-                self.waiting
-                    .insert(ticket, Waiting { serving, place, route: id, asked: None, step });
+                self.waiting.insert(ticket, Waiting::for_file(serving, place, id, step));
                 Found::Later(None)
             }
         };

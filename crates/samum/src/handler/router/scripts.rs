@@ -65,7 +65,7 @@ impl Router {
                 let (head, origin) = (request.head.to_owned(), request.origin.clone());
                 let asked = Some(Box::new(Asked { head, origin, count: 0, held: Some(held) }));
                 let step = Step::first(&serving, place.site, path);
-                let waiting = Waiting { serving, place, route: id, asked, step };
+                let waiting = Waiting { asked, ..Waiting::for_file(serving, place, id, step) };
                 self.waiting.insert(request.ticket, waiting);
                 Found::Later(Some(search))
             }

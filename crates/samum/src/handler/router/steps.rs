@@ -63,6 +63,7 @@ impl What {
             | Self::Page(_)
             | Self::Program(_)
             | Self::Passed(_)
+            | Self::HandedOver(_)
             | Self::Directory(_)
             | Self::Moved(_)
             | Self::Options
@@ -125,8 +126,7 @@ impl Router {
             match self.files.find(shell, tree, path, ticket) {
                 content::Found::Now(answer) => what = What::Content(route, answer),
                 content::Found::Later => {
-                    let waiting = Waiting { serving, place, route, asked: None, step };
-                    self.waiting.insert(ticket, waiting);
+                    self.waiting.insert(ticket, Waiting::for_file(serving, place, route, step));
                     return Found::Later(None);
                 }
             }

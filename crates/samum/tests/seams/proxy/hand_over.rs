@@ -1,0 +1,141 @@
+//! Requests that a server hands over to files of the site: it authorises, and the file is sent as if the
+//! client had asked for it.
+
+use samum::config::{FileRules, Files, Route};
+
+use super::*;
+
+const FILE: &[u8] = b"0123456789";
+
+/// A site with a route of files that is reached by hand-over only, and an open one with a longer directory.
+fn stage(sim: SimConfig) -> Stage {
+    let world = World::new(sim);
+    for directory in ["srv", "srv/files", "srv/files/open", "srv/files/.hidden"] {
+        world.make_dir(directory);
+    }
+    for path in ["a.txt", "open/b.txt", ".hidden/c.txt", "d e.bin"] {
+        world.write_file(&format!("srv/files/{path}"), FILE);
+    }
+    world.write_file("srv/secret", b"secret");
+    world.evict_all();
+    Stage::in_world(
+        world,
+        |_| {},
+        |site| {
+            for (path, root, is_internal) in
+                [("/internal/", "/srv/files", true), ("/open/", "/srv/files/open", false)]
+            {
+                let files = Files { root: root.into(), rules: FileRules::default() };
+                let path = path.to_owned();
+                let action = Action::Files(files);
+                site.routes.push(Route { path, is_internal, action, ..Route::default() });
+            }
+        },
+    )
+}
+
+/// Sends a request, lets the server answer it with these fields, and gives the response.
+fn hand_over(stage: &mut Stage, client: &mut Client, request: &str, fields: &str) -> Response {
+    let server = stage.ask(client, request.as_bytes());
+    server.send(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 7\r\n\r\nignored").as_bytes());
+    let response = stage.response(client);
+    assert!(server.end().is_some(), "the link ends with its answer");
+    assert!(!response.head.contains("X-Accel") && !response.head.contains("X-Sendfile"));
+    response
+}
+
+fn get(fields: &str) -> String {
+    format!("GET /app HTTP/1.1\r\nHost: a\r\n{fields}\r\n")
+}
+
+#[test]
+fn a_file_is_sent_in_the_place_of_an_answer() {
+    in_worlds(5, |sim| {
+        let mut stage = stage(SimConfig { faults: ring::sim::Faults::default(), ..sim });
+        let mut client = stage.client();
+        for (fields, bytes) in [
+            ("X-Accel-Redirect: /internal/a.txt\r\n", FILE),
+            ("X-Accel-Redirect: /internal/d%20e.bin?query\r\n", FILE),
+            ("X-Accel-Redirect: /open/b.txt\r\n", FILE),
+            ("X-Sendfile: /srv/files/a.txt\r\n", FILE),
+            ("X-Sendfile: /srv/files//./d e.bin\r\n", FILE),
+            ("X-Sendfile: /srv/files/open/b.txt\r\n", FILE),
+        ] {
+            let response = hand_over(&mut stage, &mut client, &get(""), fields);
+            assert_eq!((response.status, &response.body[..]), (200, bytes), "{fields}");
+            assert!(response.head.contains("\r\nETag: "), "{}", response.head);
+        }
+        // The fields of the server, and those of the file.
+        let fields = "X-Accel-Redirect: /internal/a.txt\r\nContent-Type: a/b\r\nSet-Cookie: a=1\r\n\
+                      Set-Cookie: b=2\r\nX-Powered-By: it\r\nCache-Control: private\r\n\
+                      ETag: \"own\"\r\nContent-Disposition: attachment\r\n";
+        let response = hand_over(&mut stage, &mut client, &get(""), fields);
+        for kept in [
+            "Content-Type: a/b",
+            "Set-Cookie: a=1",
+            "Set-Cookie: b=2",
+            "Cache-Control: private",
+            "Content-Disposition: attachment",
+            "Content-Length: 10",
+        ] {
+            assert!(
+                response.head.contains(&format!("\r\n{kept}\r\n")),
+                "{kept}: {}",
+                response.head
+            );
+        }
+        assert!(!response.head.contains("X-Powered-By") && !response.head.contains("own"));
+        let tag =
+            response.head.lines().find_map(|line| line.strip_prefix("ETag: ")).expect("a tag");
+
+        // Ranges, conditions and methods of the client.
+        let accel = "X-Accel-Redirect: /internal/a.txt\r\nContent-Type: a/b\r\n";
+        let response = hand_over(&mut stage, &mut client, &get("Range: bytes=2-4\r\n"), accel);
+        assert_eq!((response.status, &response.body[..]), (206, &b"234"[..]), "{}", response.head);
+        let condition = get(&format!("If-None-Match: {tag}\r\n"));
+        let response = hand_over(&mut stage, &mut client, &condition, accel);
+        assert_eq!(response.status, 304, "{}", response.head);
+        let post = "POST /app HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab";
+        let response = hand_over(&mut stage, &mut client, post, accel);
+        assert_eq!((response.status, &response.body[..]), (200, FILE));
+        // The route itself is not there for clients.
+        let server = stage.ask(&client, b"GET /internal/a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+        server.send(OK);
+        assert_eq!(stage.response(&mut client).body, b"ok");
+        assert_eq!((stage.stats().proxy_failed, stage.notes()), (0, String::new()));
+        stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
+#[test]
+fn what_is_no_file_of_a_route_is_refused() {
+    in_worlds(3, |sim| {
+        let sim = SimConfig { faults: ring::sim::Faults::default(), ..sim };
+        for (field, status) in [
+            ("X-Accel-Redirect: /app", 502),
+            ("X-Accel-Redirect: /internal/.hidden/c.txt", 502),
+            ("X-Accel-Redirect: /internal/../../secret", 502),
+            ("X-Accel-Redirect: /internal/%2e%2e/secret", 502),
+            ("X-Accel-Redirect: http://a/internal/a.txt", 502),
+            ("X-Accel-Redirect: /internal", 502),
+            ("X-Sendfile: /srv/secret", 502),
+            ("X-Sendfile: /srv/files/../secret", 502),
+            ("X-Sendfile: /srv/filesystem", 502),
+            ("X-Sendfile: srv/files/a.txt", 502),
+            ("X-Accel-Redirect: /internal/none", 404),
+            ("X-Accel-Redirect: /internal/open/", 404),
+            ("X-Sendfile: /srv/files/none", 404),
+            ("X-Sendfile: /srv/files", 404),
+        ] {
+            let mut stage = stage(sim.clone());
+            let mut client = stage.client();
+            let response = hand_over(&mut stage, &mut client, &get(""), &format!("{field}\r\n"));
+            assert_eq!((response.status, response.whole), (status, true), "{field}");
+            assert_eq!(stage.stats().proxy_failed, u64::from(status == 502), "{field}");
+            if status == 502 {
+                stage.check_told("X-");
+            }
+            stage.check_nothing_is_left(vec![client], vec![]);
+        }
+    });
+}
