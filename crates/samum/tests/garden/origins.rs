@@ -57,8 +57,11 @@ pub(crate) const PROGRAMMED: [(&str, Start); 4] =
 pub(crate) const SERVERS: [(&str, Start); 3] =
     [("nginx", nginx), ("lighttpd", lighttpd), ("Apache", apache)];
 
+/// A way to start a proxy in front of the server at this address.
+type StartBefore = fn(&Address) -> Result<Origin, String>;
+
 /// The proxies in front of samum.
-pub(crate) const FRONTS: [(&str, fn(&Address) -> Result<Origin, String>); 2] =
+pub(crate) const FRONTS: [(&str, StartBefore); 2] =
     [("nginx", nginx_before), ("HAProxy", haproxy_before)];
 
 static BUILDING: Mutex<()> = Mutex::new(());
