@@ -180,6 +180,7 @@ impl Default for Route {
 
 /// The action of a route.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "it stays where the configuration was made")]
 pub enum Action {
     /// Files are served.
     Files(Files),

@@ -1,6 +1,7 @@
 //! The handler of the server: finds the route of each request, and does what the route says.
 
 mod pages;
+mod script;
 mod scripts;
 mod steps;
 

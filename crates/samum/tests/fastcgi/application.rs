@@ -1,11 +1,11 @@
 //! An application that answers with given bytes.
 
+use core::time::Duration;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Duration;
 
 /// What an application does with one connection.
 #[derive(Clone, Debug)]

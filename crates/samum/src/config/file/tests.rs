@@ -600,7 +600,10 @@ fn with_line(section: &str, name: &str, line: &str) -> String {
         "headers" => with_route(&format!("headers = [{{ {line} }}]\nfiles = 'x'")),
         "redirect" => inline("path = '/old/'\nredirect", &needed("to", "to = '/new/'")),
         "cgi" => inline("cgi", &needed("directory", "directory = 'x'")),
-        "fastcgi" => inline("fastcgi", &needed("server", "server = 'unix:s'")),
+        "fastcgi" => with_route(&format!(
+            "files = 'x'\nfastcgi = {{ {}{line} }}",
+            needed("server", "server = 'unix:s'")
+        )),
         other => panic!("{other} is a new section"),
     }
 }

@@ -17,10 +17,11 @@ use std::sync::Arc;
 use http::{Method, Target};
 use http1::Framing;
 
+use super::script::{script_at, script_len, script_of};
 use super::steps::Step;
 use super::{Answer, Asked, Router, Waiting, What, circumstances, cleaned, normalize, refusal_of};
-use crate::config::{Fastcgi, SCRIPT_SUFFIX};
-use crate::content::{self, Kind, Resource};
+use crate::config::Fastcgi;
+use crate::content;
 use crate::handler::proxy::Held;
 use crate::handler::proxy::request;
 use crate::handler::proxy::wire::Wire;
@@ -167,24 +168,6 @@ impl Router {
     }
 }
 
-/// The length of the part of a path that names a script: up to the first name with the suffix of scripts, if
-/// there is one.
-fn script_len(path: &[u8]) -> usize {
-    let mut end = 0;
-    for name in path.split_inclusive(|&byte| byte == b'/') {
-        let bare = name.strip_suffix(b"/").unwrap_or(name);
-        if is_script(bare) {
-            return end + bare.len();
-        }
-        end += name.len();
-    }
-    path.len()
-}
-
-fn is_script(name: &[u8]) -> bool {
-    name.ends_with(SCRIPT_SUFFIX.as_bytes())
-}
-
 /// The path info of a request for a target below this mount that has led to this script.
 fn path_info(target: Target<'_>, mount: &[u8], script: &[u8]) -> Vec<u8> {
     let Target::Origin { path, .. } = target else { return Vec::new() };
@@ -196,33 +179,12 @@ fn path_info(target: Target<'_>, mount: &[u8], script: &[u8]) -> Vec<u8> {
     if asked == script && name.starts_with(mount) { info.to_vec() } else { Vec::new() }
 }
 
-/// The name of the script at a path: that of the index if it is the path of a directory.
-fn script_of(serving: &Serving, id: RouteId, path: &[u8]) -> Vec<u8> {
-    let index = match serving.route(id).action.files() {
-        Some(files) => &files.rules.index[..],
-        None => INDEX,
-    };
-    let is_directory = matches!(path, [] | [.., b'/']);
-    [path, if is_directory { index.as_bytes() } else { b"" }].concat()
-}
-
-/// The name of the script that a resource is, if it is one.
-pub(super) fn script_at(serving: &Serving, id: RouteId, resource: &Resource) -> Option<Vec<u8>> {
-    serving.scripts(id)?;
-    let Kind::File(_) = &resource.kind else { return None };
-    let name = script_of(serving, id, &resource.path);
-    is_script(&name).then_some(name)
-}
-
 /// The directory of the scripts as the application sees it.
 fn root_of(fastcgi: &Fastcgi) -> &Path {
     let files = fastcgi.files.as_ref().map(|files| &files.root);
     let root = fastcgi.root.as_ref().or(files).map(PathBuf::as_path);
     root.unwrap_or_else(|| unreachable!("a configuration without it is refused"))
 }
-
-/// The index of directories that only the application has.
-const INDEX: &str = "index.php";
 
 #[cfg(test)]
 mod tests {

@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use http::Status;
 
-use super::scripts::script_at;
+use super::script::script_at;
 use super::{Answer, Router, Waiting, What};
 use crate::content::{self, Kind};
 use crate::handler::{Found, Request, Ticket};
