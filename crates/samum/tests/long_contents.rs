@@ -3,8 +3,9 @@
 
 mod common;
 
+use core::net::SocketAddr;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::thread;
 

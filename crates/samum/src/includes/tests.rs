@@ -43,8 +43,7 @@ fn show_with(page: &str, scope: Scope) -> (String, Scope) {
     while let Some(step) = evaluator.next(&facts) {
         match step {
             Step::Text(range) => {
-                let range = range.start as usize..range.end as usize;
-                out.push_str(&page[range]);
+                out.push_str(&page[place(&range)]);
             }
             Step::Bytes(bytes) => {
                 assert!(!bytes.is_empty());
@@ -223,7 +222,7 @@ fn check(template: &Template, page: &[u8]) {
         };
         assert!(range.start == at && range.end > at, "{part:?} at {at}");
         assert!(!(was_text && is_text), "two texts: {part:?}");
-        let bytes = &page[range.start as usize..range.end as usize];
+        let bytes = &page[place(range)];
         if is_text {
             let begins = bytes.windows(5).any(|window| window == b"<!--#");
             assert!(!begins, "a directive in {part:?}");
@@ -266,4 +265,9 @@ proptest! {
             prop_assert_eq!(shown, page);
         }
     }
+}
+
+/// The place of a range of a file in memory.
+fn place(range: &core::ops::Range<u64>) -> core::ops::Range<usize> {
+    usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()
 }

@@ -85,7 +85,7 @@ fn lines_on_standard_error_are_logged_and_bounded() {
         assert_eq!(stage.ask("GET /tool/many").status, 200);
         std::thread::sleep(Duration::from_millis(1200));
         assert_eq!(stage.ask("GET /tool/few").status, 200);
-        stage.wait_for_log("lines of programs were dropped");
+        stage.wait_for_log("lines of gateways were dropped");
         let noise = stage.server.stderr().iter().filter(|line| line.contains("noise")).count();
         assert!((50..=120).contains(&noise), "{noise}");
     });

@@ -1,6 +1,6 @@
 //! Pages with many holes, and holes that take their time.
 
-use std::fmt::Write as _;
+use core::fmt::Write as _;
 use std::fs;
 
 use testkit::{Content, request};
@@ -16,8 +16,9 @@ fn large_page(tree: &testkit::Tree) -> Vec<u8> {
         // Random bytes may begin a directive, but not in this many years.
         page.extend_from_slice(&text);
         write!(Text(&mut page), "<!--#include virtual=\"/hole{hole}\" -->").unwrap();
-        let length = if hole % 4 == 3 { 100_000 } else { 100 * (hole as usize) };
-        let body = Content::pseudo_random(100 + hole, length as u64).read(0, length);
+        let length = if hole % 4 == 3 { 100_000 } else { 100 * hole };
+        let bytes = usize::try_from(length).unwrap();
+        let body = Content::pseudo_random(100 + hole, length).read(0, bytes);
         fs::write(tree.path().join(format!("www/hole{hole}")), &body).unwrap();
         expected.extend_from_slice(&text);
         expected.extend_from_slice(&body);

@@ -347,7 +347,10 @@ fn what_is_at_fault_is_answered_counted_and_told() {
     ]
     .concat();
     let interims = [&b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".repeat(17)[..], OK].concat();
-    let cases: &[(&str, &[u8], &[u8], Ending, Got, &str)] = &[
+    /// A name, the request, what the server sends, how that ends, what the client gets, and the line for the
+    /// operator.
+    type Case<'a> = (&'a str, &'a [u8], &'a [u8], Ending, Got, &'a str);
+    let cases: &[Case<'_>] = &[
         (
             "a short body",
             GET,

@@ -123,7 +123,7 @@ fn no_request_is_lost_when_a_server_ends_and_others_take_its_place() {
         });
         assert_eq!(load.failures.load(Ordering::Relaxed), 0);
         let text = ask(&server, "GET /metrics").body;
-        let metrics = Metrics::parse(std::str::from_utf8(&text).unwrap()).unwrap();
+        let metrics = Metrics::parse(core::str::from_utf8(&text).unwrap()).unwrap();
         let of = |name: &str| metrics.sum(name, &[("server", &second)]);
         assert!(of("samum_upstream_failures_total") >= 3.0, "they count on after the reload");
         assert_eq!(of("samum_upstream_up").to_bits(), 1_f64.to_bits());
