@@ -7,11 +7,12 @@ use core::net::SocketAddr;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
+use std::sync::mpsc;
 use std::thread;
 
 use testkit::{Client, Content, Server, Tree, request};
 
-use common::{SAMUM, on_both_drivers};
+use common::{SAMUM, SOON, on_both_drivers};
 
 /// Sizes below, at and above what is pulled, what a pipe takes, and what a buffer takes.
 const SIZES: [u64; 9] = [1, 2048, 65_535, 65_537, 200_000, 262_144, 262_145, 1_048_577, 5_000_000];
@@ -89,11 +90,15 @@ fn answer(stream: &TcpStream) -> std::io::Result<()> {
 
 /// One in front of such a server, whose route has these keys.
 fn serve(driver: &str, keys: &str) -> (Server, Tree) {
+    serve_from(driver, origin(), keys)
+}
+
+/// The same for the server at this address.
+fn serve_from(driver: &str, origin: SocketAddr, keys: &str) -> (Server, Tree) {
     let tree = Tree::new();
     let config = format!(
         "[server]\nthreads = 1\ndriver = '{driver}'\n[[site]]\nlisten = ['127.0.0.1:0']\n\
-         [[site.route]]\npath = '/'\nproxy = ['http://{}']\n{keys}\n",
-        origin()
+         [[site.route]]\npath = '/'\nproxy = ['http://{origin}']\n{keys}\n"
     );
     tree.write("samum.toml", config.as_str());
     let mut command = Command::new(SAMUM);
@@ -158,4 +163,32 @@ fn check_slow_clients_have_all_of_them(driver: &str) {
     for mut client in clients {
         assert!(client.response().unwrap().body == content(5_000_000));
     }
+}
+
+#[test]
+fn a_server_goes_early_if_the_buffer_has_room() {
+    on_both_drivers(check_a_server_goes_early);
+}
+
+fn check_a_server_goes_early(driver: &str) {
+    /// More than all sockets on the way hold.
+    const SIZE: u64 = 48 * 1024 * 1024;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, has_sent) = mpsc::channel();
+    thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(&stream).lines();
+        while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+        let mut out = &stream;
+        write!(out, "HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n").unwrap();
+        out.write_all(&content(SIZE)).unwrap();
+        sender.send(()).unwrap();
+    });
+    let (server, _tree) = serve_from(driver, address, "buffer = '64m'");
+    let mut client = Client::connect(&server.address()).unwrap();
+    client.set_limit(SOON);
+    client.send(request("GET /")).unwrap();
+    has_sent.recv_timeout(SOON).expect("the server need not wait for the client");
+    assert!(client.response().unwrap().body == content(SIZE));
 }

@@ -177,7 +177,8 @@ impl Ring {
     }
 
     /// Bytes that have been sent and that the peer has not acknowledged (`SIOCOUTQ`, tcp(7)); for
-    /// Unix sockets about that, in memory that they occupy (unix(7)). 0 for a dead socket.
+    /// Unix sockets about that, in memory that they occupy (unix(7)). 0 for a dead socket, but nothing is meant
+    /// by it after [`reset`](Self::reset).
     #[must_use]
     pub fn queued(&self, socket: &Fd) -> u64 {
         match self.world() {

@@ -292,7 +292,6 @@ fn a_connection_is_broken_at_once(s: &mut Stage) {
     s.fill(&socket);
     s.ring.reset(&socket);
     assert!(s.ring.send(&socket, &[IoSlice::new(b"x")], false).is_err());
-    assert_eq!(s.ring.queued(&socket), 0, "nothing of it is left");
     assert!(!s.next(recv).more);
 }
 

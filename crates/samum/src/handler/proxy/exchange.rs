@@ -76,6 +76,8 @@ pub(super) struct Exchange {
     output: Rc<RefCell<Output>>,
     /// Bytes of the content that have come.
     content_bytes: u64,
+    /// The same when time last passed.
+    content_bytes_before: u64,
     /// True once the content is pulled past the ring.
     is_pulled: bool,
     /// The memory into which it is pulled, if it does not go through pipes.
@@ -149,6 +151,7 @@ impl Exchange {
             unread: Vec::new(),
             output: Rc::new(RefCell::new(Output::new())),
             content_bytes: 0,
+            content_bytes_before: 0,
             is_pulled: false,
             buffer: None,
             stage: Stage::Connecting,
@@ -549,6 +552,11 @@ impl Exchange {
     /// Time has passed.
     pub(super) fn handle_tick(&mut self, tools: &mut Tools<'_>) {
         let now = tools.shell.cx.now;
+        if core::mem::replace(&mut self.content_bytes_before, self.content_bytes)
+            == self.content_bytes
+        {
+            self.pull_for_slow_client(tools);
+        }
         if !self.is_servers_turn(tools) {
             self.since = now;
             return;

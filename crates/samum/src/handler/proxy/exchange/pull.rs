@@ -1,5 +1,5 @@
 //! Long contents: once their head has come, they are pulled past the ring, into a pipe that is spliced to the
-//! client, or else into a cyclic buffer that is sent from.
+//! client, or into a cyclic buffer that is sent from: if there is no pipe, and for a client that is slow.
 //!
 //! The ring receives 2 KiB at a time, and each of these is copied once more. That suits small responses, for
 //! which no other call is needed.
@@ -88,11 +88,22 @@ impl Exchange {
         }
     }
 
+    /// Pulls into memory from now on if the client has not made room for another pipe for a while: its server
+    /// can go on, as far as the route's buffer allows.
+    pub(super) fn pull_for_slow_client(&mut self, tools: &mut Tools<'_>) {
+        let is_slow = self.is_pulled
+            && self.buffer.is_none()
+            && self.stage == Stage::Content
+            && self.output.borrow().bytes > 0;
+        if is_slow && self.has_buffer(tools) {
+            self.pull(tools);
+        }
+    }
+
     /// Pulls a piece of what is `left` of a content of known length, unless there is no room for it or nothing
     /// has come.
     ///
-    /// While a client takes pipes, it has one at a time: what it does not take stays in the kernel, in the
-    /// socket of the server. Memory has as much as the route's buffer.
+    /// While a client takes pipes, it has one at a time. Memory has as much as the route's buffer.
     fn pull_piece(&mut self, tools: &mut Tools<'_>, left: u64) -> Option<io::Result<Pulled>> {
         let left = usize::try_from(left).unwrap_or(usize::MAX);
         let link = self.link.and_then(|link| tools.links.get_mut(link))?;
