@@ -117,7 +117,7 @@ struct Response {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Header(Held),
-    /// So many bytes of content are left, perhaps none.
+    /// The number of bytes of content that are left, perhaps 0.
     Content {
         record: Received,
         left: u16,
@@ -125,7 +125,7 @@ enum Place {
     },
     /// The content of `FCGI_END_REQUEST`.
     End(Held, u8),
-    /// So many bytes of padding are left, perhaps none; those of the last record if there is an end.
+    /// The number of bytes of padding that are left, perhaps 0, and the end that the last record brings, if it does.
     Padding(u8, Option<End>),
 }
 

@@ -23,7 +23,7 @@ struct Inner {
     closing: Rc<Closing>,
     /// Whether the io_uring driver receives from it once in a turn and not as long as it can.
     greedy: Cell<bool>,
-    /// Whether the io_uring driver has seen that the peer has ended its side.
+    /// True once the io_uring driver has seen that the peer has ended its side.
     ended: Cell<bool>,
     /// Whether a read of the file has ended.
     was_read: Cell<bool>,
@@ -135,7 +135,7 @@ impl Fd {
         let _ = self.0.notices.get_or_init(Box::default);
     }
 
-    /// What the kernel has told of bytes that were sent, if it was asked to.
+    /// The notices of the kernel about bytes that were sent, if it was asked for them.
     pub(crate) fn notices(&self) -> Option<&RefCell<Notices>> {
         self.0.notices.get().map(|notices| &**notices)
     }

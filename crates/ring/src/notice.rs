@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use crate::slab::Key;
 
-/// What is known of the bytes that were sent on a socket.
+/// The facts that are known about the bytes that were sent on a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Notice {
     /// Bytes that the peer has acknowledged, of those that were sent since
@@ -17,7 +17,7 @@ pub struct Notice {
     /// memory the kernel no longer refers. It is the number of the first one of which that is not
     /// known: later ones may have been released, too.
     pub released: u64,
-    /// Whether the kernel has copied memory of a zero-copy send after all.
+    /// True if the kernel has copied the memory of a zero-copy send after all.
     pub copied: bool,
 }
 
@@ -38,7 +38,7 @@ impl Notices {
         self.now
     }
 
-    /// What there is to report, if it was not reported before.
+    /// The news to report, if it was not reported before.
     pub(crate) fn take_news(&mut self) -> Option<Notice> {
         let is_news = self.now != self.told;
         self.told = self.now;

@@ -9,7 +9,7 @@ use core::net::SocketAddr;
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// How to start a server, with `{root}`, `{port}`, `{dir}`, `{origin}` and `{user}` to be filled in.
+/// The command that starts a server, in which `{root}`, `{port}`, `{dir}`, `{origin}` and `{user}` are filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its name in tables and plots.
@@ -119,7 +119,7 @@ impl Peer {
         }
     }
 
-    /// Whether it passes requests to another server.
+    /// True if it passes requests to another server.
     #[must_use]
     pub fn is_proxy(&self) -> bool {
         let mut texts = self.command.iter().chain([&self.configuration]);

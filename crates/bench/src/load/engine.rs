@@ -126,7 +126,7 @@ struct Request {
     began: Nanos,
     /// Bytes of it that the kernel has taken; None while connecting.
     sent: Option<usize>,
-    /// Whether the first byte of its answer has come.
+    /// True once the first byte of its answer has come.
     has_begun: bool,
 }
 

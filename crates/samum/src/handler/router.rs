@@ -994,7 +994,7 @@ fn of_program(answer: cgi::Answer) -> What {
     }
 }
 
-/// What the answer of a server comes to.
+/// The thing that the answer of a server comes to.
 fn of_proxy(answer: proxy::Answer) -> What {
     match answer {
         proxy::Answer::Error(status) if !status.is_bodiless() => What::Error(status),

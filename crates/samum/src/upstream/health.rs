@@ -74,7 +74,7 @@ impl From<&HealthRules> for Rules {
     }
 }
 
-/// What is known of a server; all workers share it.
+/// The health of a server, which all workers share.
 pub(crate) struct Health {
     rules: Rules,
     /// The state in one word: [`FINE`], [`TROUBLED`], [`CLOSED`], or the time in nanoseconds from which a
@@ -84,7 +84,7 @@ pub(crate) struct Health {
     state: Mutex<State>,
 }
 
-/// What a worker may do with a server.
+/// The things that a worker may do with a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It may be asked, and has this weight: from 1 to [`WEIGHT_FULL`].

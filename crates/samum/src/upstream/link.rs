@@ -37,7 +37,7 @@ pub(crate) struct Link {
     has_shut_down: bool,
 }
 
-/// Whether what the server sends is pulled.
+/// The state of pulling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pulling {
     /// The ring receives, when it is told to.

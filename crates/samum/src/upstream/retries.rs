@@ -25,7 +25,7 @@ const SECONDS: usize = 10;
 pub(crate) struct Attempt {
     /// True if the method is idempotent: see [`is_idempotent`].
     pub(crate) is_idempotent: bool,
-    /// How far it got.
+    /// The point that it reached.
     pub(crate) reached: Reached,
     /// True if a part of the body has been taken from the client and is not held any more.
     pub(crate) is_body_consumed: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Attempt {
     pub(crate) tries: u32,
 }
 
-/// How far a request got before it failed.
+/// The point that a request reached before it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reached {
     /// No byte of it was given to the kernel: there was no connection.

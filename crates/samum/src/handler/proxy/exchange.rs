@@ -65,7 +65,7 @@ pub(super) struct Exchange {
     has_sent_body: bool,
     /// True once the end of the body was, or if there is none.
     has_sent_all: bool,
-    /// What the server says to the operator.
+    /// The text that the server writes for the operator.
     text: Text,
     /// True once more has come than was announced.
     is_over_length: bool,
@@ -91,7 +91,7 @@ pub(super) struct Exchange {
     since: Time,
 }
 
-/// How far an exchange has come.
+/// The stage of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// The body is being collected.
@@ -107,7 +107,7 @@ enum Stage {
     Over,
 }
 
-/// What an exchange goes on with.
+/// The tools with which an exchange goes on.
 #[derive(Debug)]
 pub(super) struct Tools<'a> {
     pub(super) shell: &'a mut Shell,

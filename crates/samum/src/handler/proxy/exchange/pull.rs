@@ -46,7 +46,7 @@ impl Default for Places {
     }
 }
 
-/// What was pulled.
+/// The result of a pull.
 enum Pulled {
     /// A part of a content of known length.
     Piece(Piece),
