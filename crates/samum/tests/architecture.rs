@@ -10,8 +10,10 @@ use modules::Arrow;
 mod modules;
 
 /// Each crate, and the crates of the workspace that it may depend on.
-const MAY_DEPEND_ON: [(&str, &[&str]); 13] = [
+const MAY_DEPEND_ON: [(&str, &[&str]); 15] = [
     ("outq", &[]),
+    ("netstack", &["outq"]),
+    ("netdev", &["netstack"]),
     ("http", &[]),
     ("http1", &["http"]),
     ("fastcgi", &[]),
@@ -20,17 +22,20 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 13] = [
     ("ring", &[]),
     ("sendfile", &["outq", "pace", "ring"]),
     ("libsamum", &["ring", "sendfile"]),
-    ("samum", &["fastcgi", "http", "http1", "media", "outq", "ring", "sendfile"]),
+    (
+        "samum",
+        &["fastcgi", "http", "http1", "media", "netdev", "netstack", "outq", "ring", "sendfile"],
+    ),
     ("preload", &["pace"]),
-    ("testkit", &["http", "http1", "outq", "ring", "sendfile"]),
-    ("bench", &["http", "http1", "media", "outq", "ring", "sendfile"]),
+    ("testkit", &["http", "http1", "netstack", "outq", "ring", "sendfile"]),
+    ("bench", &["http", "http1", "media", "netdev", "netstack", "outq", "ring", "sendfile"]),
 ];
 
 /// Crates that only the examples of a crate may use.
 const FOR_EXAMPLES: [(&str, &str); 2] = [("sendfile", "http"), ("sendfile", "http1")];
 
 /// Crates that do no I/O. They use `core`, `alloc` and other pure crates, and no code from elsewhere.
-const PURE: [&str; 6] = ["fastcgi", "http", "http1", "media", "outq", "pace"];
+const PURE: [&str; 7] = ["fastcgi", "http", "http1", "media", "netstack", "outq", "pace"];
 
 /// Files with `unsafe` in them, tests included.
 const UNSAFE: [&str; 33] = [

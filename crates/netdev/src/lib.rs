@@ -1,0 +1,1 @@
+//! Frames from and to a network interface: AF_XDP, packet sockets with large segments, TAP.

@@ -1,0 +1,46 @@
+//! The seam between the stack and what runs on it.
+
+use core::net::SocketAddr;
+
+/// The name of a connection. It is not used again for another one while the stack lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId(pub u64);
+
+/// What a connection was lost to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// The peer has reset it.
+    Reset,
+    /// The peer has not acknowledged for too long (RFC 9293, 3.8.3: R2), or does not answer keepalives.
+    TimedOut,
+    /// The network says that the peer cannot be reached, and said so until the end of the patience.
+    Unreachable,
+}
+
+/// A program on the stack: a file server, a DNS server, an echo.
+///
+/// The stack tells what has happened while it handles a frame or a timer. The application notes what it
+/// wants to do, and does it afterwards: it drains the queue after `acknowledged` and `room`,
+/// for instance. No method is required: a program without datagrams ignores them.
+pub trait Application {
+    /// A peer has opened a connection, or one that was asked for is open.
+    fn accepted(&mut self, _id: ConnectionId, _local: SocketAddr, _peer: SocketAddr) {}
+
+    /// Bytes have come, in order; never empty.
+    fn received(&mut self, _id: ConnectionId, _bytes: &[u8]) {}
+
+    /// The peer has acknowledged more bytes: drain its queue, which releases them.
+    fn acknowledged(&mut self, _id: ConnectionId) {}
+
+    /// More can be sent, or something is to be sent again: drain its queue.
+    fn room(&mut self, _id: ConnectionId) {}
+
+    /// The peer has ended its side; all its bytes have been received.
+    fn ended(&mut self, _id: ConnectionId) {}
+
+    /// The connection is gone, and its name with it.
+    fn lost(&mut self, _id: ConnectionId, _why: Lost) {}
+
+    /// A datagram has come for `local`.
+    fn datagram(&mut self, _local: SocketAddr, _peer: SocketAddr, _bytes: &[u8]) {}
+}
