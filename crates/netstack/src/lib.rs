@@ -18,6 +18,7 @@ mod seq;
 pub mod tcp;
 mod time;
 mod transmit;
+pub mod wire;
 
 pub use application::{Application, ConnectionId, Lost};
 pub use counters::{Counters, Drops};

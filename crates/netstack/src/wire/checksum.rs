@@ -1,0 +1,152 @@
+//! The checksum of the Internet (RFC 1071).
+//!
+//! Words are added in the machine's byte order, many bytes at a time, and the carries are folded at the end:
+//! a one's complement sum does not depend on the order of bytes but for the order of its result (RFC 1071, 2).
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::Protocol;
+
+/// A sum of bytes that come in pieces of any length.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sum {
+    /// The sum in the machine's byte order, not folded.
+    words: u64,
+    /// Whether the number of bytes so far is odd: the next byte is the second one of its word.
+    is_odd: bool,
+}
+
+impl Sum {
+    /// The sum of these bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self { words: sum_words(bytes), is_odd: bytes.len() % 2 == 1 }
+    }
+
+    /// The sum of the pseudo header of a packet with so many bytes of `protocol` (RFC 9293, 3.1; RFC 8200,
+    /// 8.1). For addresses of two versions it means nothing.
+    #[must_use]
+    pub fn pseudo_header(
+        source: IpAddr,
+        destination: IpAddr,
+        protocol: Protocol,
+        bytes: u32,
+    ) -> Self {
+        match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                Self::pseudo_header_v4(source, destination, protocol, bytes)
+            }
+            (source, destination) => {
+                let v6 = |addr| match addr {
+                    IpAddr::V4(addr) => Ipv4Addr::to_ipv6_mapped(&addr),
+                    IpAddr::V6(addr) => addr,
+                };
+                Self::pseudo_header_v6(v6(source), v6(destination), protocol, bytes)
+            }
+        }
+    }
+
+    /// [`Sum::pseudo_header`] of IPv4.
+    #[must_use]
+    pub fn pseudo_header_v4(
+        source: Ipv4Addr,
+        destination: Ipv4Addr,
+        protocol: Protocol,
+        bytes: u32,
+    ) -> Self {
+        let addresses = u64::from(u32::from_ne_bytes(source.octets()))
+            + u64::from(u32::from_ne_bytes(destination.octets()));
+        Self { words: addresses + protocol_and_length(protocol, bytes), is_odd: false }
+    }
+
+    /// [`Sum::pseudo_header`] of IPv6.
+    #[must_use]
+    pub fn pseudo_header_v6(
+        source: Ipv6Addr,
+        destination: Ipv6Addr,
+        protocol: Protocol,
+        bytes: u32,
+    ) -> Self {
+        let words = sum_words(&source.octets())
+            + sum_words(&destination.octets())
+            + protocol_and_length(protocol, bytes);
+        Self { words, is_odd: false }
+    }
+
+    /// Adds the bytes that follow.
+    pub fn add(&mut self, bytes: &[u8]) {
+        let mut words = sum_words(bytes);
+        if self.is_odd {
+            // Each byte has the other place in its word.
+            words = u64::from(fold(words).swap_bytes());
+        }
+        self.words = add_with_carry(self.words, words);
+        self.is_odd ^= bytes.len() % 2 == 1;
+    }
+
+    /// The sum, folded to 16 bits and not inverted: the content of a checksum field that the interface is to
+    /// complete.
+    #[must_use]
+    pub fn partial(self) -> u16 {
+        u16::from_be(fold(self.words))
+    }
+
+    /// The checksum: the inverted sum.
+    #[must_use]
+    pub fn checksum(self) -> u16 {
+        !self.partial()
+    }
+
+    /// Returns whether the sum is that of bytes that contain their right checksum.
+    #[must_use]
+    pub fn is_right(self) -> bool {
+        self.partial() == 0xffff
+    }
+}
+
+/// The words of a pseudo header that follow the addresses.
+fn protocol_and_length(protocol: Protocol, bytes: u32) -> u64 {
+    u64::from(bytes.to_be()) + u64::from(u32::from(protocol.0).to_be())
+}
+
+fn add_with_carry(a: u64, b: u64) -> u64 {
+    let (sum, carry) = a.overflowing_add(b);
+    // A sum that overflowed is at most 2⁶⁴ - 2, so that the carry fits.
+    sum + u64::from(carry)
+}
+
+/// A sum of 16 bits, in the machine's byte order.
+fn fold(words: u64) -> u16 {
+    let words = (words >> 32) + (words & 0xffff_ffff);
+    let words = (words >> 32) + (words & 0xffff_ffff);
+    let words = (words >> 16) + (words & 0xffff);
+    let words = (words >> 16) + (words & 0xffff);
+    #[expect(clippy::cast_possible_truncation, reason = "the carries were added")]
+    let folded = words as u16;
+    folded
+}
+
+/// The sum of the bytes' words of 32 bits, which has the same value folded as the sum of their words of 16.
+/// An odd byte at the end is followed by a zero. It is less than 2⁶² for bytes that fit into memory.
+fn sum_words(bytes: &[u8]) -> u64 {
+    let word = |bytes: &[u8; 4]| u64::from(u32::from_ne_bytes(*bytes));
+    let (blocks, rest) = bytes.as_chunks::<32>();
+    // One sum for each place of a block: the compiler adds them with vector instructions.
+    let mut sums = [0_u64; 8];
+    for block in blocks {
+        let (words, _) = block.as_chunks::<4>();
+        for (sum, bytes) in sums.iter_mut().zip(words) {
+            // It cannot wrap; a check would prevent vector instructions.
+            *sum = sum.wrapping_add(word(bytes));
+        }
+    }
+    let (words, rest) = rest.as_chunks::<4>();
+    let mut last = [0; 4];
+    for (to, from) in last.iter_mut().zip(rest) {
+        *to = *from;
+    }
+    sums.iter().sum::<u64>() + words.iter().map(word).sum::<u64>() + word(&last)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! The headers of frames: bytes to values and back.
+//!
+//! One idiom for all: `Header::parse(bytes)` returns the header and what it carries, `Header::emit` writes
+//! the header. Length fields are obeyed, so padding behind a packet is never part of its payload. Nothing
+//! here allocates or panics on what a peer sends. Parsing and emitting are inverse; what a header does not
+//! keep (urgent pointers, IP options, the DSCP) is skipped when it comes and zero when it leaves.
+
+pub mod checksum;
+pub mod ethernet;
+pub mod ipv4;
+pub mod ipv6;
+pub mod tcp;
+
+pub use ethernet::{EtherType, Mac};
+
+/// The reason why a header was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// It is cut off, or contradicts itself.
+    Header,
+    /// A checksum is wrong.
+    Checksum,
+    /// It belongs to a fragment, and nothing here puts fragments together.
+    Fragment,
+    /// It has an extension header of IPv6 that is not skipped, or too many of them.
+    Extension,
+}
+
+/// The protocol that IP carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protocol(pub u8);
+
+impl Protocol {
+    /// ICMP of IPv4.
+    pub const ICMP: Self = Self(1);
+    /// TCP.
+    pub const TCP: Self = Self(6);
+    /// UDP.
+    pub const UDP: Self = Self(17);
+    /// ICMP of IPv6.
+    pub const ICMPV6: Self = Self(58);
+}
+
+/// The mark of explicit congestion notification in an IP header (RFC 3168, 5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Ecn {
+    /// The transport does not understand marks.
+    #[default]
+    NotEct = 0b00,
+    /// The transport understands marks: ECT(1).
+    Ect1 = 0b01,
+    /// The transport understands marks: ECT(0).
+    Ect0 = 0b10,
+    /// A router on the path was congested.
+    Ce = 0b11,
+}
+
+impl Ecn {
+    /// The mark in the lowest two bits of a byte; the others are ignored.
+    #[must_use]
+    pub const fn from_bits(bits: u8) -> Self {
+        match bits & 0b11 {
+            0b00 => Self::NotEct,
+            0b01 => Self::Ect1,
+            0b10 => Self::Ect0,
+            _ => Self::Ce,
+        }
+    }
+}
+
+/// Two bytes in network order.
+const fn be16(a: u8, b: u8) -> u16 {
+    u16::from_be_bytes([a, b])
+}
