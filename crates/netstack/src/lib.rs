@@ -13,6 +13,7 @@ extern crate alloc;
 extern crate std;
 
 mod application;
+mod config;
 mod counters;
 mod seq;
 pub mod tcp;
@@ -21,7 +22,8 @@ mod transmit;
 pub mod wire;
 
 pub use application::{Application, ConnectionId, Lost};
-pub use counters::{Counters, Drops};
+pub use config::{Address, Config, Keepalive};
+pub use counters::{Counters, Drops, Handshakes};
 pub use seq::SeqNumber;
 pub use time::Time;
 pub use transmit::{Checksum, Frame, Full, Limits, Memory, Transmit};

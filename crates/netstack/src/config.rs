@@ -1,0 +1,88 @@
+//! What a stack is told when it begins.
+
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use core::time::Duration;
+
+/// The settings of a stack. They stay as they are while it lives.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The link address (MAC) of the interface: the source of every frame.
+    pub mac: [u8; 6],
+    /// The addresses that are served.
+    pub addresses: Vec<Address>,
+    /// The routers, one for each version of IP at most. They are needed only to reach peers outside of the
+    /// prefixes with frames that answer nothing: a reply goes to the link address that the segment came
+    /// from.
+    pub gateways: Vec<IpAddr>,
+    /// The ports where connections are accepted, on each address.
+    pub tcp_ports: Vec<u16>,
+    /// The ports whose datagrams the application gets, on each address.
+    pub udp_ports: Vec<u16>,
+    /// The most connections at once; at most 2²⁴ − 1. A handshake that would make one more is reset when it
+    /// completes.
+    pub connections_max: u32,
+    /// The most handshakes under way. Further ones get SYN cookies, which need no memory.
+    pub half_open_max: u32,
+    /// The most connections in TIME-WAIT. One more ends the oldest early.
+    pub time_wait_max: u32,
+    /// The most resets and other replies to segments of no connection within a second. Further segments
+    /// are dropped.
+    pub replies_per_second_max: u32,
+    /// The receive window: the most bytes that a peer may have under way to a connection.
+    pub receive_bytes_max: u32,
+    /// The time without an acknowledgement after which a connection is lost (RFC 9293, 3.8.3: R2).
+    pub patience: Duration,
+    /// The time that a connection whose side we have closed waits for the peer's FIN (FIN-WAIT-2).
+    pub fin_wait: Duration,
+    /// Whether idle connections are tried for a peer that has gone.
+    pub keepalive: Option<Keepalive>,
+    /// Whether congestion is marked instead of told by loss, with peers that can (RFC 3168).
+    pub ecn: bool,
+}
+
+/// An address that is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The address.
+    pub ip: IpAddr,
+    /// The bits of the prefix that the link's hosts have in common.
+    pub prefix: u8,
+    /// Whether the address is ours alone. If the kernel owns it, the stack serves its ports there and is
+    /// silent about all else: no ARP, no ND, no echo, no reset for a port that is not served.
+    pub is_ours: bool,
+}
+
+/// When an idle connection is probed (RFC 9293, 3.8.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// The idle time before the first probe.
+    pub idle: Duration,
+    /// The time between two probes.
+    pub interval: Duration,
+    /// The number of probes without an answer after which the connection is lost.
+    pub probes: u8,
+}
+
+impl Config {
+    /// Serves nothing yet, from an interface with this link address; the limits have their defaults.
+    #[must_use]
+    pub const fn new(mac: [u8; 6]) -> Self {
+        Self {
+            mac,
+            addresses: Vec::new(),
+            gateways: Vec::new(),
+            tcp_ports: Vec::new(),
+            udp_ports: Vec::new(),
+            connections_max: 2_000_000,
+            half_open_max: 4096,
+            time_wait_max: 131_072,
+            replies_per_second_max: 1000,
+            receive_bytes_max: 64 * 1024,
+            patience: Duration::from_secs(100),
+            fin_wait: Duration::from_secs(60),
+            keepalive: None,
+            ecn: true,
+        }
+    }
+}
