@@ -16,6 +16,7 @@ mod application;
 mod config;
 mod counters;
 mod seq;
+pub mod sim;
 pub mod tcp;
 mod time;
 mod transmit;

@@ -1,0 +1,21 @@
+//! A simulated network on a virtual clock. One seed, one run.
+//!
+//! A [`Device`] is the interface of a stack: it cuts large frames into segments and fills in checksums as an
+//! adapter does, and checks what a stack promises to an adapter. A [`Link`] is one direction of a path: loss, bursts, reordering,
+//! duplication, corruption, delay, jitter, a rate with a queue in front of it, an MTU, and a box that
+//! overwrites options. A [`Segment`] is a segment as a value, for peers that a test plays itself.
+//!
+//! Nothing here uses the stack's own headers: a mistake in them would meet itself and look right.
+
+mod bytes;
+mod device;
+mod link;
+mod random;
+mod segment;
+#[cfg(test)]
+mod tests;
+
+pub use device::Device;
+pub use link::{Burst, Conditions, Fates, Link};
+pub use random::Random;
+pub use segment::{Segment, TcpOption, flag, mac};
