@@ -25,6 +25,7 @@ pub mod wire;
 pub use application::{Application, ConnectionId, Lost};
 pub use config::{Address, Config, Keepalive};
 pub use counters::{Counters, Drops, Handshakes};
+pub use outq::Memory;
 pub use seq::SeqNumber;
 pub use time::Time;
-pub use transmit::{Checksum, Frame, Full, Limits, Memory, Transmit};
+pub use transmit::{Checksum, Frame, Full, Limits, Transmit};

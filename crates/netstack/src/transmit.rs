@@ -1,25 +1,5 @@
 //! The way of frames to the interface.
 
-use outq::Payload;
-
-/// A payload in memory.
-pub trait Memory: Payload {
-    /// All bytes of the payload.
-    fn bytes(&self) -> &[u8];
-}
-
-impl Memory for &[u8] {
-    fn bytes(&self) -> &[u8] {
-        self
-    }
-}
-
-impl Memory for alloc::vec::Vec<u8> {
-    fn bytes(&self) -> &[u8] {
-        self
-    }
-}
-
 /// A frame that is to leave: its head, and its payload in order.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {

@@ -104,6 +104,12 @@ pub trait Payload {
         Self: Sized;
 }
 
+/// A payload in memory, for transports that read bytes from the queue more than once.
+pub trait Memory: Payload {
+    /// All bytes of the payload.
+    fn bytes(&self) -> &[u8];
+}
+
 /// Bytes of memory that a payload, or all payloads of a queue, keep alive. A slice of a large buffer
 /// weighs the whole buffer, a range of a file nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -156,6 +162,18 @@ impl Payload for Vec<u8> {
     fn split_to(&mut self, n: u64) -> Self {
         let rest = self.split_off(index(n));
         core::mem::replace(self, rest)
+    }
+}
+
+impl Memory for &[u8] {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Memory for Vec<u8> {
+    fn bytes(&self) -> &[u8] {
+        self
     }
 }
 

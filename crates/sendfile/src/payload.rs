@@ -4,7 +4,7 @@ use core::cell::RefCell;
 use core::ops::Range;
 use std::rc::Rc;
 
-use outq::{Payload, Weight};
+use outq::{Memory, Payload, Weight};
 use ring::{Buffer, Pipe};
 
 use crate::cyclic;
@@ -148,6 +148,16 @@ impl Payload for Piece {
                 Self::File(front)
             }
         }
+    }
+}
+
+/// For transports that take [memory only](crate::Takes::Memory); the others are not in the queue then.
+impl Memory for Piece {
+    /// # Panics
+    ///
+    /// As [`Piece::bytes`].
+    fn bytes(&self) -> &[u8] {
+        self.bytes()
     }
 }
 
