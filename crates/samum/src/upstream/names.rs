@@ -6,7 +6,7 @@
 //! that was never resolved has no servers; its requests are answered with an error until it has.
 
 use core::fmt;
-use core::net::SocketAddr;
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -88,7 +88,6 @@ enum Last {
 impl Names {
     /// There are no names and no thread yet.
     pub(crate) fn new() -> Self {
-        let resolve = |name: &Name| Ok((&*name.host, name.port).to_socket_addrs()?.collect());
         Self::with(Box::new(resolve))
     }
 
@@ -258,6 +257,19 @@ impl fmt::Display for Name {
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Shared").field(&self.lock()).finish()
+    }
+}
+
+/// Asks the system. Where it does not know `localhost`, as in a container without `/etc/hosts`, that is this
+/// machine all the same (RFC 6761, 6.3).
+fn resolve(name: &Name) -> io::Result<Vec<SocketAddr>> {
+    match (&*name.host, name.port).to_socket_addrs() {
+        Ok(addresses) => Ok(addresses.collect()),
+        Err(_) if name.host.eq_ignore_ascii_case("localhost") => Ok(vec![
+            (Ipv6Addr::LOCALHOST, name.port).into(),
+            (Ipv4Addr::LOCALHOST, name.port).into(),
+        ]),
+        Err(error) => Err(error),
     }
 }
 
