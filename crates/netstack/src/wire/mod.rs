@@ -5,11 +5,16 @@
 //! here allocates or panics on what a peer sends. Parsing and emitting are inverse; what a header does not
 //! keep (urgent pointers, IP options, the DSCP) is skipped when it comes and zero when it leaves.
 
+pub mod arp;
 pub mod checksum;
 pub mod ethernet;
+pub mod icmpv4;
+pub mod icmpv6;
 pub mod ipv4;
 pub mod ipv6;
+pub mod ndp;
 pub mod tcp;
+pub mod udp;
 
 pub use ethernet::{EtherType, Mac};
 
