@@ -1,1 +1,28 @@
 //! Frames from and to a network interface: AF_XDP, packet sockets with large segments, TAP.
+//!
+//! [`open`] looks at an interface, attaches what is needed, and returns a [`Queue`] for each receive
+//! queue; the thread that serves it starts it as a [`Device`]. With AF_XDP a small XDP program takes the
+//! frames of the services from the interface, and passes all others to the kernel. The program goes
+//! with the process.
+
+#![expect(dead_code, reason = "XDP sockets use it, which follow")]
+
+mod error;
+mod frames;
+mod interface;
+mod mapping;
+mod netlink;
+mod parts;
+mod pool;
+mod rights;
+mod tap;
+mod vnet;
+
+pub use error::Error;
+pub use frames::{
+    Counters, Device, Frames, HELD_MAX, Opened, Options, Protocol, Queue, SERVICES_MAX, Service,
+    open,
+};
+pub use interface::Interface;
+pub use pool::{Received, ReceivedChecksum};
+pub use rights::drop_rights;

@@ -38,7 +38,7 @@ const FOR_EXAMPLES: [(&str, &str); 2] = [("sendfile", "http"), ("sendfile", "htt
 const PURE: [&str; 7] = ["fastcgi", "http", "http1", "media", "netstack", "outq", "pace"];
 
 /// Files with `unsafe` in them, tests included.
-const UNSAFE: [&str; 33] = [
+const UNSAFE: [&str; 37] = [
     "bench/src/sys/memory.rs",
     "bench/src/sys/process.rs",
     "bench/src/sys/select.rs",
@@ -48,6 +48,10 @@ const UNSAFE: [&str; 33] = [
     "bench/src/sys/uring.rs",
     "libsamum/src/abi.rs",
     "libsamum/src/sigpipe.rs",
+    "netdev/src/frames.rs",
+    "netdev/src/mapping.rs",
+    "netdev/src/pool.rs",
+    "netdev/src/tap.rs",
     "preload/examples/loop_server.rs",
     "preload/examples/odd_program.rs",
     "preload/src/deferral.rs",

@@ -1,0 +1,55 @@
+//! Errors: what failed, for which object, and what to do about it.
+
+use core::fmt;
+use std::io;
+
+/// An interface that cannot be used: what failed, why, and what to do about it.
+#[derive(Debug)]
+pub struct Error {
+    /// The object and what failed: `interface eth1: attaching the XDP program`.
+    what: String,
+    /// The system's reason.
+    source: Option<io::Error>,
+    /// What the user can do about it.
+    advice: Option<&'static str>,
+}
+
+impl Error {
+    /// A fault that the system did not report.
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), source: None, advice: None }
+    }
+
+    /// A failed system call.
+    pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        Self { what: what.into(), source: Some(source.into()), advice: None }
+    }
+
+    pub(crate) fn advise(self, advice: &'static str) -> Self {
+        Self { advice: Some(advice), ..self }
+    }
+
+    /// The number of the system's error, if there is one.
+    pub(crate) fn raw_os_error(&self) -> Option<i32> {
+        self.source.as_ref().and_then(io::Error::raw_os_error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        if let Some(source) = &self.source {
+            write!(f, ": {source}")?;
+        }
+        if let Some(advice) = self.advice {
+            write!(f, "; {advice}")?;
+        }
+        Ok(())
+    }
+}
+
+impl core::error::Error for Error {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        self.source.as_ref().map(|source| source as _)
+    }
+}

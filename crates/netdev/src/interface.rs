@@ -1,0 +1,107 @@
+//! The properties of an interface: what the kernel knows about it.
+
+use core::net::IpAddr;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+use crate::error::Error;
+use crate::netlink::{self, Answer, Link};
+
+/// An interface in the network namespace of the thread that asked for it.
+#[derive(Clone, Debug)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its number in the namespace.
+    pub index: u32,
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+    /// Bytes of the largest frame without the link header.
+    pub mtu: u16,
+    /// The number of its receive queues, at least 1.
+    pub rx_queues: u32,
+    /// The addresses that the kernel has on it, and the lengths of their prefixes.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// The kind of a virtual interface (`veth`, `bridge`, ...); empty for an adapter.
+    pub kind: String,
+}
+
+impl Interface {
+    /// Looks an interface up.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such interface, or it is down, or it is no Ethernet.
+    pub fn open(name: &str) -> Result<Self, Error> {
+        let failed = |source| Error::system(format!("interface {name}: asking the kernel"), source);
+        let socket = netlink_socket().map_err(failed)?;
+        let mut link = None;
+        ask(&socket, &netlink::links(), |answer| match answer {
+            Answer::Link(found) if found.name == name => link = Some(found),
+            _ => {}
+        })
+        .map_err(failed)?;
+        let link = link.ok_or_else(|| {
+            Error::new(format!("interface {name}: there is no such interface"))
+                .advise("`ip link` lists those of this network namespace")
+        })?;
+        let mut addresses = Vec::new();
+        ask(&socket, &netlink::addresses(), |answer| match answer {
+            Answer::Address(index, address, prefix) if index == link.index => {
+                addresses.push((address, prefix));
+            }
+            _ => {}
+        })
+        .map_err(failed)?;
+        Self::new(link, addresses)
+    }
+
+    fn new(link: Link, addresses: Vec<(IpAddr, u8)>) -> Result<Self, Error> {
+        let name = link.name;
+        if !link.is_up {
+            return Err(Error::new(format!("interface {name}: it is down"))
+                .advise("bring it up with `ip link set NAME up`"));
+        }
+        let mac = <[u8; 6]>::try_from(link.mac);
+        let mac = mac.map_err(|_| Error::new(format!("interface {name}: it is no Ethernet")))?;
+        Ok(Self {
+            name,
+            index: link.index,
+            mac,
+            // IP has no larger packets.
+            mtu: u16::try_from(link.mtu).unwrap_or(u16::MAX),
+            rx_queues: link.rx_queues.max(1),
+            addresses,
+            kind: link.kind,
+        })
+    }
+}
+
+fn netlink_socket() -> io::Result<OwnedFd> {
+    // Protocol 0 of netlink is NETLINK_ROUTE.
+    Ok(rustix::net::socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
+}
+
+/// Asks a question, and hands over each part of the answer.
+fn ask(socket: &OwnedFd, question: &[u8], mut take: impl FnMut(Answer)) -> io::Result<()> {
+    rustix::net::send(socket, question, SendFlags::empty())?;
+    // Datagrams of a dump are no larger (netlink_dump in net/netlink/af_netlink.c).
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let (bytes, _) = rustix::net::recv(socket, &mut buffer[..], RecvFlags::empty())?;
+        for answer in netlink::answers(&buffer[..bytes]) {
+            match answer {
+                Answer::Done => return Ok(()),
+                Answer::Error(number) => return Err(io::Error::from_raw_os_error(number)),
+                answer => take(answer),
+            }
+        }
+    }
+}

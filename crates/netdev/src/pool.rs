@@ -1,0 +1,266 @@
+//! Memory for frames: a mapping cut into chunks, each of which has one owner.
+//!
+//! ```text
+//!           blank()               lend()
+//!   free ────────────► Chunk ───────────────► the kernel's
+//!    ▲                 │   ▲                    │
+//!    │ last one drops  │   └────────────────────┘
+//!    └──── Received ◄──┘ share()   take_back()
+//! ```
+
+use core::cell::{Cell, RefCell};
+use core::fmt;
+use core::ops::{Deref, Range};
+use std::io;
+use std::rc::Rc;
+
+use crate::mapping::Mapping;
+
+/// Chunks of equal length.
+pub(crate) struct Pool {
+    memory: Mapping,
+    chunk_bytes: usize,
+    /// For each chunk the number of frames that refer to it, or one of the marks below.
+    holders: Box<[Cell<u32>]>,
+    /// Free chunks, the one that was used last on top: it is likely to be in the processor's cache.
+    free: RefCell<Vec<u32>>,
+    /// Chunks with holders.
+    held: Cell<usize>,
+}
+
+const FREE: u32 = 0;
+/// The owner is a [`Chunk`].
+const OWNED: u32 = u32::MAX;
+/// The owner is the kernel.
+const LENT: u32 = u32::MAX - 1;
+
+impl Pool {
+    pub(crate) fn new(chunk_bytes: usize, chunks: u32) -> io::Result<Self> {
+        let memory = Mapping::anonymous(chunk_bytes * chunks as usize)?;
+        let holders = (0..chunks).map(|_| Cell::new(FREE)).collect();
+        let free = RefCell::new((0..chunks).rev().collect());
+        Ok(Self { memory, chunk_bytes, holders, free, held: Cell::new(0) })
+    }
+
+    pub(crate) const fn memory(&self) -> &Mapping {
+        &self.memory
+    }
+
+    pub(crate) const fn chunk_bytes(&self) -> usize {
+        self.chunk_bytes
+    }
+
+    /// The number of chunks that received frames refer to.
+    pub(crate) fn held(&self) -> usize {
+        self.held.get()
+    }
+
+    /// Takes a free chunk. Its bytes are those of its last use.
+    pub(crate) fn blank(self: &Rc<Self>) -> Option<Chunk> {
+        let index = self.free.borrow_mut().pop()?;
+        self.move_to(index, FREE, OWNED);
+        Some(Chunk { pool: Rc::clone(self), index })
+    }
+
+    /// Takes back the chunk that the kernel returns by an offset into the memory. Returns `None` if the
+    /// kernel does not have that chunk.
+    pub(crate) fn take_back(self: &Rc<Self>, offset: u64) -> Option<Chunk> {
+        let index = usize::try_from(offset).ok()? / self.chunk_bytes;
+        self.holders.get(index).filter(|holders| holders.get() == LENT)?.set(OWNED);
+        Some(Chunk { pool: Rc::clone(self), index: u32::try_from(index).ok()? })
+    }
+
+    fn move_to(&self, index: u32, from: u32, to: u32) {
+        let was = self.holders[index as usize].replace(to);
+        assert_eq!(was, from, "the state of chunk {index}");
+    }
+
+    /// Frees a chunk that nothing refers to.
+    fn release(&self, index: u32) {
+        self.holders[index as usize].set(FREE);
+        self.free.borrow_mut().push(index);
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("chunk_bytes", &self.chunk_bytes)
+            .field("chunks", &self.holders.len())
+            .field("held", &self.held.get())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A chunk, and its only owner.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pool: Rc<Pool>,
+    index: u32,
+}
+
+impl Chunk {
+    /// The chunk's place in the memory.
+    fn offset(&self) -> usize {
+        self.index as usize * self.pool.chunk_bytes
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let base = self.pool.memory.at(self.offset(), self.pool.chunk_bytes);
+        // SAFETY: the bytes are in the mapping (`at`), which `pool` keeps, and they change only through
+        // their owner: the state is OWNED, so that they are neither the kernel's nor another chunk's.
+        unsafe { core::slice::from_raw_parts(base.as_ptr(), self.pool.chunk_bytes) }
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        let base = self.pool.memory.at(self.offset(), self.pool.chunk_bytes);
+        // SAFETY: as in `bytes`; the owner is borrowed exclusively.
+        unsafe { core::slice::from_raw_parts_mut(base.as_ptr(), self.pool.chunk_bytes) }
+    }
+
+    /// Gives the chunk to the kernel, and returns its place in the memory.
+    pub(crate) fn lend(self) -> u64 {
+        self.pool.move_to(self.index, OWNED, LENT);
+        self.offset() as u64
+    }
+
+    /// Makes it a frame that was received: the bytes in `range` of the chunk.
+    pub(crate) fn share(self, range: Range<usize>, checksum: ReceivedChecksum) -> Received {
+        assert!(range.start <= range.end, "{range:?}");
+        assert!(range.end <= self.pool.chunk_bytes, "{range:?}");
+        self.pool.move_to(self.index, OWNED, 1);
+        self.pool.held.set(self.pool.held.get() + 1);
+        let bytes = Bytes::Shared(Holder { pool: Rc::clone(&self.pool), index: self.index });
+        Received { bytes, range, checksum }
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        // Otherwise it was lent or shared, and is another owner's.
+        if self.pool.holders[self.index as usize].get() == OWNED {
+            self.pool.release(self.index);
+        }
+    }
+}
+
+/// A frame that was received. Clones and parts of it share its bytes.
+///
+/// It should be dropped soon, because its memory is the interface's. An interface has
+/// [`HELD_MAX`](crate::HELD_MAX) frames to lend; further frames are copies.
+#[derive(Clone)]
+pub struct Received {
+    bytes: Bytes,
+    range: Range<usize>,
+    checksum: ReceivedChecksum,
+}
+
+/// What is known about the checksum of a received frame's TCP or UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceivedChecksum {
+    /// Nothing: the reader computes it.
+    Unverified,
+    /// The frame may come from this machine or from the adapter's offload. Then its checksum field may
+    /// hold only the sum of the pseudo header, not inverted (Linux: `CHECKSUM_PARTIAL`). The reader
+    /// accepts that value, too.
+    MayBePartial,
+    /// The checksum is right, or the frame never was on a wire. The field may hold anything.
+    Verified,
+}
+
+impl Received {
+    /// Makes a copy of `bytes`, which no memory of an interface is needed for.
+    pub(crate) fn copy(bytes: &[u8], checksum: ReceivedChecksum) -> Self {
+        Self { bytes: Bytes::Copied(Rc::from(bytes)), range: 0..bytes.len(), checksum }
+    }
+
+    /// What is known about the checksum of TCP or UDP.
+    #[must_use]
+    pub const fn checksum(&self) -> ReceivedChecksum {
+        self.checksum
+    }
+
+    /// A part of the frame, which shares its memory.
+    ///
+    /// # Panics
+    ///
+    /// If the range is not inside of the frame.
+    #[must_use]
+    pub fn part(&self, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end, "{range:?}");
+        assert!(range.end <= self.range.len(), "{range:?} of {} bytes", self.range.len());
+        let start = self.range.start;
+        Self { range: start + range.start..start + range.end, ..self.clone() }
+    }
+}
+
+impl Deref for Received {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Shared(holder) => &holder.bytes()[self.range.clone()],
+            Bytes::Copied(bytes) => &bytes[self.range.clone()],
+        }
+    }
+}
+
+impl fmt::Debug for Received {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_copy = matches!(self.bytes, Bytes::Copied(_));
+        f.debug_struct("Received")
+            .field("len", &self.len())
+            .field("checksum", &self.checksum)
+            .field("is_copy", &is_copy)
+            .finish()
+    }
+}
+
+#[derive(Clone)]
+enum Bytes {
+    Shared(Holder),
+    Copied(Rc<[u8]>),
+}
+
+/// One of the holders of a chunk.
+struct Holder {
+    pool: Rc<Pool>,
+    index: u32,
+}
+
+impl Holder {
+    fn count(&self) -> &Cell<u32> {
+        &self.pool.holders[self.index as usize]
+    }
+
+    fn bytes(&self) -> &[u8] {
+        let offset = self.index as usize * self.pool.chunk_bytes;
+        let base = self.pool.memory.at(offset, self.pool.chunk_bytes);
+        // SAFETY: the bytes are in the mapping (`at`), which `pool` keeps.
+        // Nothing writes to it while it has holders: it is neither the kernel's nor a `Chunk`'s.
+        unsafe { core::slice::from_raw_parts(base.as_ptr(), self.pool.chunk_bytes) }
+    }
+}
+
+impl Clone for Holder {
+    fn clone(&self) -> Self {
+        let count = self.count().get() + 1;
+        assert!(count < LENT, "too many holders");
+        self.count().set(count);
+        Self { pool: Rc::clone(&self.pool), index: self.index }
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let count = self.count().get() - 1;
+        self.count().set(count);
+        if count == 0 {
+            self.pool.held.set(self.pool.held.get() - 1);
+            self.pool.release(self.index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

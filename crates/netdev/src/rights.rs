@@ -1,0 +1,79 @@
+//! The rights that opening an interface takes.
+
+use std::io;
+
+use rustix::thread::CapabilitySet;
+
+use crate::error::Error;
+
+/// Each right, its name, and what it is for.
+const RIGHTS: [(CapabilitySet, &str); 3] = [
+    (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
+    (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
+    (CapabilitySet::BPF, "CAP_BPF"),
+];
+
+/// Checks that the calling thread may take frames from an interface.
+pub(crate) fn check(interface: &str) -> Result<(), Error> {
+    let failed = |errno| Error::system("asking for the rights of the process", errno);
+    let effective = rustix::thread::capabilities(None).map_err(failed)?.effective;
+    match missing(effective) {
+        None => Ok(()),
+        Some(names) => {
+            let what = format!("interface {interface}: to take frames from it lacks {names}");
+            Err(Error::new(what).advise(
+                "run as root, with `AmbientCapabilities=CAP_NET_RAW CAP_NET_ADMIN CAP_BPF` of systemd, \
+                 or after `setcap cap_net_raw,cap_net_admin,cap_bpf+ep FILE`",
+            ))
+        }
+    }
+}
+
+/// The names of the rights that are missing; `None` if none is.
+fn missing(effective: CapabilitySet) -> Option<String> {
+    let missing = RIGHTS.iter().filter(|(right, _)| !effective.contains(*right));
+    let names: Vec<_> = missing.map(|(_, name)| *name).collect();
+    (!names.is_empty()).then(|| names.join(" and "))
+}
+
+/// Gives up the rights that [`open`](crate::open) needs, for the calling thread and the threads that it
+/// starts afterwards. Open interfaces stay usable. It cannot be undone.
+///
+/// # Errors
+///
+/// Those of capset(2).
+pub fn drop_rights() -> io::Result<()> {
+    let mut sets = rustix::thread::capabilities(None)?;
+    for (right, _) in RIGHTS {
+        sets.effective.remove(right);
+        sets.permitted.remove(right);
+        sets.inheritable.remove(right);
+    }
+    Ok(rustix::thread::set_capabilities(None, sets)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_rights_are_named() {
+        assert_eq!(missing(CapabilitySet::all()), None);
+        let without_one = CapabilitySet::all() - CapabilitySet::BPF;
+        assert_eq!(missing(without_one).as_deref(), Some("CAP_BPF"));
+        let none = missing(CapabilitySet::empty());
+        assert_eq!(none.as_deref(), Some("CAP_NET_RAW and CAP_NET_ADMIN and CAP_BPF"));
+    }
+
+    #[test]
+    fn dropped_rights_are_gone_for_this_thread_only() {
+        let before = rustix::thread::capabilities(None).unwrap().effective;
+        let after = std::thread::spawn(|| {
+            drop_rights().unwrap();
+            rustix::thread::capabilities(None).unwrap().effective
+        });
+        let rights = RIGHTS.map(|(right, _)| right).into_iter().collect::<CapabilitySet>();
+        assert_eq!(after.join().unwrap(), before - rights);
+        assert_eq!(rustix::thread::capabilities(None).unwrap().effective, before);
+    }
+}
