@@ -1,6 +1,6 @@
 //! Parses the command line, and converts it into a [`Config`].
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::ffi::OsString;
 use std::net::ToSocketAddrs as _;
@@ -13,8 +13,8 @@ use crate::LogFormat;
 use crate::config::file::{self, Errors, Loaded};
 use crate::config::value::{self, Cache, Driver, Etag};
 use crate::config::{
-    Action, Address, Config, ErrorFormat, FileRules, Files, HeaderRule, Log, LogTarget, Machine,
-    Proxy, Route, Server, Symlinks, rule,
+    Action, Address, Capture, Config, ErrorFormat, FileRules, Files, Frames, HeaderRule, Interface,
+    InterfaceAddress, Log, LogTarget, Machine, Prefix, Proxy, Route, Server, Symlinks, rule,
 };
 use crate::preload::Preload;
 
@@ -242,7 +242,43 @@ pub struct ServerFlags {
     #[arg(long, value_enum)]
     pub driver: Option<Driver>,
 
-    /// The Unix socket for `samum reload`, which only the user of the server may use [default: none]
+    /// Serve the listeners of a network interface by samum's own TCP/IP stack, in a worker for each of its receive
+    /// queues; everything else on the interface stays with the kernel. May be repeated [default: none]
+    #[arg(long, value_name = "NAME", value_parser = value::interface, long_help = INTERFACE_HELP)]
+    pub interface: Vec<String>,
+
+    /// An address of the interface that the kernel does not have: samum answers ARP, neighbour discovery and ping
+    /// for it. With a single --interface; may be repeated [default: the kernel's addresses]
+    #[arg(long, value_name = "ADDR/PREFIX", requires = "interface")]
+    pub address: Vec<InterfaceAddress>,
+
+    /// A router to other networks, for addresses that the kernel does not have. Answers go to where their
+    /// request came from, so a server seldom needs it. May be repeated [default: none]
+    #[arg(long, value_name = "ADDR", requires = "address")]
+    pub gateway: Vec<IpAddr>,
+
+    /// The way of frames from and to the interfaces [default: auto]
+    #[arg(long, value_enum)]
+    pub frames: Option<Frames>,
+
+    /// Record the frames of the interfaces in a file of the format pcapng, for Wireshark and tcpdump. Older
+    /// files have the names FILE.1, FILE.2 and so on [default: none]
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
+
+    /// The size at which a file of --pcap is followed by another one [default: 64m]
+    #[arg(long, value_name = "BYTES", value_parser = value::bytes, requires = "pcap")]
+    pub pcap_size: Option<u64>,
+
+    /// The number of files of --pcap that are kept [default: 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(value::CAPTURE_FILES), requires = "pcap")]
+    pub pcap_files: Option<u16>,
+
+    /// Record only frames from and to these addresses and ranges. May be repeated [default: all]
+    #[arg(long, value_name = "RANGE", value_parser = value::prefix, value_delimiter = ',', requires = "pcap")]
+    pub pcap_peers: Vec<Prefix>,
+
+    /// The Unix socket for `samum reload` and `samum stack`, which only the user of the server may use [default: none]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
 
@@ -303,6 +339,15 @@ const DIRECTORY_FLAGS: [&str; 17] = [
     "redirects",
 ];
 
+const INTERFACE_HELP: &str = "Serve the listeners of a network interface by samum's own TCP/IP stack, in a worker for each \
+    of its receive queues. May be repeated.\n\n\
+    A listener is one of the interface if its address is an address of the interface (--listen 10.0.0.1:80); one for \
+    all addresses (--listen :80) is served by the kernel, too. An XDP program takes the TCP segments for these \
+    addresses and ports, and leaves everything else on the interface to the kernel: ssh, ping and ARP go on. It \
+    goes with the process, and the kernel has the ports again.\n\n\
+    The capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF are needed at the start, and are dropped then. The \
+    kernel's firewall (nftables, iptables) does not see these segments.";
+
 const CACHE_HELP: &str = "Which files stay in the page cache after they were read.\n\n\
     popular: while all files that are requested fit into the memory, all of them. Then those that are requested \
     most often; the others are read in such a way that they take no place from these, as with never. So a \
@@ -340,7 +385,7 @@ impl Serve {
             None => Loaded::of(self.directory()),
         };
         let config = &mut loaded.config;
-        self.server.override_keys(&mut config.server);
+        self.server.override_keys(&mut config.server)?;
         let target = self.log.as_deref().map(|log| match log {
             "none" => LogTarget::None,
             "-" => LogTarget::Stdout,
@@ -387,10 +432,21 @@ impl Serve {
 
 impl ServerFlags {
     /// Puts what was given in the place of what a file says.
-    fn override_keys(&self, server: &mut Server) {
+    fn override_keys(&self, server: &mut Server) -> Result<(), String> {
         let number = |number: &u32| usize::try_from(*number).unwrap_or(usize::MAX);
         set(&mut server.threads, self.threads.map(usize::from).as_ref());
         set(&mut server.driver, self.driver.map(Into::into).as_ref());
+        if !self.interface.is_empty() {
+            server.interfaces = self.interfaces()?;
+        }
+        set(&mut server.frames, self.frames.as_ref());
+        if let Some(file) = &self.pcap {
+            let mut capture = Capture::new(file.clone());
+            set(&mut capture.bytes_max, self.pcap_size.as_ref());
+            set(&mut capture.files_max, self.pcap_files.as_ref());
+            capture.peers.clone_from(&self.pcap_peers);
+            server.capture = Some(capture);
+        }
         if self.control.is_some() {
             server.control.clone_from(&self.control);
         }
@@ -405,6 +461,23 @@ impl ServerFlags {
         set(&mut tuning.timeout_send, self.timeout_send.as_ref());
         set(&mut tuning.timeout_disk, self.timeout_disk.as_ref());
         set(&mut tuning.rate_min, self.rate_min.as_ref());
+        Ok(())
+    }
+
+    fn interfaces(&self) -> Result<Vec<Interface>, String> {
+        if self.interface.len() > 1 && !self.address.is_empty() {
+            return Err(
+                "--address needs a single --interface: write several interfaces with addresses of their own \
+                 into a configuration file (`interface`)"
+                    .to_owned(),
+            );
+        }
+        let interface = |name: &String| Interface {
+            name: name.clone(),
+            addresses: self.address.clone(),
+            gateways: self.gateway.clone(),
+        };
+        Ok(self.interface.iter().map(interface).collect())
     }
 }
 

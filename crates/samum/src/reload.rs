@@ -302,6 +302,9 @@ impl Reloader {
         let all = [
             ("threads", now.threads != next.threads),
             ("driver", now.driver != next.driver),
+            ("interface", now.interfaces != next.interfaces),
+            ("frames", now.frames != next.frames),
+            ("pcap", now.capture != next.capture),
             ("control", now.control != next.control),
             ("error-format", now.error_format != next.error_format),
             ("max-connections", now.tuning.connections_max != next.tuning.connections_max),

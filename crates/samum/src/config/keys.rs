@@ -14,9 +14,9 @@ use super::message::{Notes, Place};
 use super::node::{Node, Table};
 use super::value::{self, quoted};
 use super::{
-    Action, Address, Balance, Cgi, ErrorFormat, Fastcgi, Files, GatewayRules, HashBy, HeaderRule,
-    Limits, Log, LogFormat, LogTarget, Redirect, Route, Server, ServerUrl, Site, Symlinks,
-    Upstream, rule, suggest, upstream,
+    Action, Address, Balance, Capture, Cgi, ErrorFormat, Fastcgi, Files, Frames, GatewayRules,
+    HashBy, HeaderRule, Interface, Limits, Log, LogFormat, LogTarget, Redirect, Route, Server,
+    ServerUrl, Site, Symlinks, Upstream, rule, suggest, upstream,
 };
 
 /// A key that is read into an `R`, and written from a `W`.
@@ -142,11 +142,63 @@ const SERVER: &[Key<Server>] = &[
         write: |server| Some(quoted(&value::word::<value::Driver, _>(&server.driver))),
     },
     Key {
+        name: "interface",
+        kind: "list of names and tables",
+        default: "`[]`",
+        example: r#"["eth1", { name = "eth2", addresses = ["10.0.0.1/24"] }]"#,
+        doc: "The network interfaces whose listeners are served by samum's own TCP/IP stack, with a worker of its own \
+              for each receive queue. A listener is one of an interface if its address is; one for all addresses \
+              is served by the kernel, too. All other traffic of the interface stays with the kernel. It needs the \
+              capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, which the server drops when it has started.",
+        read: |server, node, notes| {
+            set(&mut server.interfaces, node.list(notes, read_interface));
+        },
+        write: |server| {
+            let all: Vec<_> = server.interfaces.iter().map(interface_text).collect();
+            (!all.is_empty()).then(|| format!("[{}]", all.join(", ")))
+        },
+    },
+    Key {
+        name: "frames",
+        kind: "`auto`, `xdp`, `packet` or `tap`",
+        default: "`\"auto\"`",
+        example: r#""packet""#,
+        doc: "The way of frames from and to the interfaces: AF_XDP in both directions (`xdp`), AF_XDP to receive and \
+              a packet socket to send large segments (`packet`), or a TAP device (`tap`); `auto` is the way that a short \
+              measurement at the start finds to be the cheapest.",
+        read: |server, node, notes| {
+            set(&mut server.frames, node.text(value::choice::<Frames>, notes));
+        },
+        write: |server| {
+            let word = || quoted(&value::word::<Frames, _>(&server.frames));
+            (!server.interfaces.is_empty()).then(word)
+        },
+    },
+    Key {
+        name: "pcap",
+        kind: "path, or table",
+        default: "none",
+        example: r#"{ file = "/var/tmp/eth1.pcapng", peers = ["10.0.0.2"] }"#,
+        doc: "Record the frames of the interfaces in files of the format pcapng, for Wireshark and tcpdump.",
+        read: |server, node, notes| {
+            let mut capture = Capture::new(PathBuf::new());
+            if node.is_table() {
+                let Some(table) = node.table(notes) else { return };
+                read_keys(&mut capture, PCAP, "pcap", table, notes);
+                require(table, "file", "pcap", notes);
+            } else {
+                set(&mut capture.file, node.file(notes));
+            }
+            server.capture = Some(capture);
+        },
+        write: |server| server.capture.as_ref().map(|capture| inline_text(PCAP, capture)),
+    },
+    Key {
         name: "control",
         kind: "path",
         default: "none",
         example: r#""/run/samum/control.sock""#,
-        doc: "The Unix socket for `samum reload`, which only the user of the server may use. Without this key it is \
+        doc: "The Unix socket for `samum reload` and `samum stack`, which only the user of the server may use. Without this key it is \
               `control.sock` in `$RUNTIME_DIRECTORY`, else in `/run/samum`; if it cannot be made there, the server says so.",
         read: |server, node, notes| {
             if let Some(path) = node.file(notes) {
@@ -1046,6 +1098,95 @@ const LOG: &[Key<Log>] = &[
     },
 ];
 
+/// The keys of an element of `interface`.
+const INTERFACE: &[Key<Interface>] = &[
+    Key {
+        name: "name",
+        kind: "string",
+        default: "none; it is needed",
+        example: r#""eth1""#,
+        doc: "The name of the interface.",
+        read: |interface, node, notes| {
+            set(&mut interface.name, node.text(value::interface, notes));
+        },
+        write: |interface| Some(quoted(&interface.name)),
+    },
+    Key {
+        name: "addresses",
+        kind: "list of addresses with prefix lengths",
+        default: "`[]`: those that the kernel has there",
+        example: r#"["10.0.0.1/24", "fd00::1/64"]"#,
+        doc: "The addresses of the interface that only samum has: it answers ARP, neighbour discovery and ping for \
+              them. Leave them out for addresses that the kernel has.",
+        read: |interface, node, notes| {
+            let list = node.list(notes, |node, notes| node.text(str::parse, notes));
+            set(&mut interface.addresses, list);
+        },
+        write: |interface| some_list_text(&interface.addresses),
+    },
+    Key {
+        name: "gateways",
+        kind: "list of addresses",
+        default: "`[]`",
+        example: r#"["10.0.0.254"]"#,
+        doc: "The routers to other networks, for addresses that only samum has. Answers go to where their request came \
+              from, so a server seldom needs them.",
+        read: |interface, node, notes| {
+            let list = node.list(notes, |node, notes| node.text(value::ip, notes));
+            set(&mut interface.gateways, list);
+        },
+        write: |interface| some_list_text(&interface.gateways),
+    },
+];
+
+/// The keys of `pcap`.
+const PCAP: &[Key<Capture>] = &[
+    Key {
+        name: "file",
+        kind: "path",
+        default: "none; it is needed",
+        example: r#""/var/tmp/eth1.pcapng""#,
+        doc: "The file. Older files have the names FILE.1, FILE.2 and so on.",
+        read: |capture, node, notes| set(&mut capture.file, node.file(notes)),
+        write: |capture| Some(path_text(&capture.file)),
+    },
+    Key {
+        name: "size",
+        kind: BYTES,
+        default: "`\"64MiB\"`",
+        example: r#""1g""#,
+        doc: "The size at which a file is followed by another one.",
+        read: |capture, node, notes| {
+            set(&mut capture.bytes_max, node.quantity(value::bytes, notes));
+        },
+        write: |capture| Some(bytes_text(capture.bytes_max)),
+    },
+    Key {
+        name: "files",
+        kind: "number",
+        default: "`4`",
+        example: "10",
+        doc: "The number of files that are kept, with the one that is being written.",
+        read: |capture, node, notes| {
+            let number = node.number(value::CAPTURE_FILES, notes);
+            set(&mut capture.files_max, number.and_then(|number| u16::try_from(number).ok()));
+        },
+        write: |capture| Some(capture.files_max.to_string()),
+    },
+    Key {
+        name: "peers",
+        kind: PREFIXES,
+        default: "`[]`: all",
+        example: r#"["10.0.0.2", "10.1.0.0/16"]"#,
+        doc: "Record only frames from and to these addresses.",
+        read: |capture, node, notes| {
+            let list = node.list(notes, |node, notes| node.text(value::prefix, notes));
+            set(&mut capture.peers, list);
+        },
+        write: |capture| some_list_text(&capture.peers),
+    },
+];
+
 /// The keys of `limits`.
 const LIMITS: &[Key<Limits>] = &[
     Key {
@@ -1436,6 +1577,26 @@ fn read_address(node: Node<'_>, notes: &mut Notes) -> Option<(Address, bool)> {
     Some((address, false))
 }
 
+/// Reads an interface: its name, or a table.
+fn read_interface(node: Node<'_>, notes: &mut Notes) -> Option<Interface> {
+    if !node.is_table() {
+        let name = node.text(value::interface, notes)?;
+        return Some(Interface { name, ..Interface::default() });
+    }
+    let mut interface = Interface::default();
+    let table = node.table(notes)?;
+    read_keys(&mut interface, INTERFACE, "interface", table, notes);
+    require(table, "name", "interface", notes);
+    Some(interface)
+}
+
+fn interface_text(interface: &Interface) -> String {
+    if interface.addresses.is_empty() && interface.gateways.is_empty() {
+        return quoted(&interface.name);
+    }
+    inline_text(INTERFACE, interface)
+}
+
 fn read_log(node: Node<'_>, notes: &mut Notes) -> Option<LogTarget> {
     match node.as_text() {
         Some("none") => Some(LogTarget::None),
@@ -1570,6 +1731,8 @@ pub(super) fn sections() -> Vec<Section> {
             rows(SHARED),
         ),
         section("listen", "An address, as an element of `listen`.", rows(LISTEN)),
+        section("interface", "An interface, as an element of `interface`.", rows(INTERFACE)),
+        section("pcap", "The table `pcap`.", rows(PCAP)),
         section("log", "The table `log`.", rows(LOG)),
         section("limits", "The table `limits`.", rows(LIMITS)),
         section("headers", "An element of `headers`.", rows(HEADER)),

@@ -3,6 +3,7 @@
 mod address;
 mod draft;
 pub mod file;
+mod interface;
 mod keys;
 mod machine;
 mod message;
@@ -28,6 +29,7 @@ use crate::budget::WORKER_BYTES_MAX;
 pub use crate::pattern::Pattern;
 pub use address::{Address, UnixSocket};
 pub use draft::Thing;
+pub use interface::{Capture, Frames, Interface, InterfaceAddress};
 pub use machine::Machine;
 pub use message::Message;
 pub use upstream::{
@@ -77,7 +79,13 @@ pub struct Server {
     pub threads: usize,
     /// The kernel interface that the workers use.
     pub driver: Choice,
-    /// The socket for `samum reload`.
+    /// The interfaces on which samum's own TCP/IP stack serves the listeners.
+    pub interfaces: Vec<Interface>,
+    /// The way of frames from and to them.
+    pub frames: Frames,
+    /// The record of their frames.
+    pub capture: Option<Capture>,
+    /// The socket for `samum reload` and `samum stack`.
     pub control: Option<PathBuf>,
     /// The proxies that are believed when they name their clients, by `Forwarded`, `X-Forwarded-For` or the
     /// PROXY protocol: `"10.0.0.0/8"`, and `"unix"` for all that connect to a Unix socket. The client that
@@ -95,6 +103,9 @@ impl Default for Server {
         Self {
             threads: 1,
             driver: Choice::Auto,
+            interfaces: Vec::new(),
+            frames: Frames::Auto,
+            capture: None,
             control: None,
             trusted_proxies: Vec::new(),
             error_format: ErrorFormat::Text,

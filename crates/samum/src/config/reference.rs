@@ -100,8 +100,9 @@ mod tests {
     use crate::cli::Cli;
     use crate::config::keys;
 
-    /// Flags that are no keys, and `log.format`.
-    const OTHER_FLAGS: [&str; 2] = ["config", "log-format"];
+    /// Flags that are no keys, and those that are keys of the tables `log`, `interface` and `pcap`.
+    const OTHER_FLAGS: [&str; 7] =
+        ["config", "log-format", "address", "gateway", "pcap-size", "pcap-files", "pcap-peers"];
 
     #[test]
     fn flags_have_the_words_and_defaults_of_keys() {

@@ -19,6 +19,12 @@ pub const THREADS: RangeInclusive<i64> = 1..=1024;
 /// The maximum numbers of connections that can be asked for.
 pub const CONNECTIONS: RangeInclusive<i64> = 1..=1 << 20;
 
+/// The numbers of capture files that can be asked for.
+pub const CAPTURE_FILES: RangeInclusive<i64> = 1..=1000;
+
+/// The maximum length of the name of an interface (`IFNAMSIZ` less the zero behind it).
+const INTERFACE_BYTES_MAX: usize = 15;
+
 /// The time units of rates, in seconds.
 const PER: [(&str, f64); 3] = [("s", 1.0), ("min", 60.0), ("h", 3600.0)];
 
@@ -295,8 +301,30 @@ pub(super) fn rate_text(rate: Rate) -> String {
 }
 
 /// Reads an address or a range of addresses.
-pub(super) fn prefix(text: &str) -> Result<Prefix, String> {
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn prefix(text: &str) -> Result<Prefix, String> {
     text.parse()
+}
+
+/// Reads an address.
+pub(super) fn ip(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| "expected an address such as 10.0.0.1 or fd00::1".to_owned())
+}
+
+/// Reads the name of a network interface.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn interface(text: &str) -> Result<String, String> {
+    let is_wrong = |byte: u8| byte == b'/' || byte == b':' || !byte.is_ascii_graphic();
+    if text.is_empty() || text.len() > INTERFACE_BYTES_MAX || text.bytes().any(is_wrong) {
+        return Err("expected the name of a network interface, such as eth1".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 /// Reads a range of addresses of proxies, or `unix`.

@@ -11,9 +11,10 @@ use sendfile::{Caching, Policy, Window};
 use super::*;
 use crate::config::print::to_toml;
 use crate::config::{
-    Access, Action, Address, Balance, Cgi, ErrorFormat, FileRules, Files, GatewayRules, HashBy,
-    HeaderRule, HealthRules, Limits, Log, LogFormat, LogTarget, Proxy, Rate, Redirect, Route,
-    ServerAddress, ServerUrl, Site, Symlinks, Tags, Tuning, UnixSocket, Upstream,
+    Access, Action, Address, Balance, Capture, Cgi, ErrorFormat, FileRules, Files, Frames,
+    GatewayRules, HashBy, HeaderRule, HealthRules, Interface, Limits, Log, LogFormat, LogTarget,
+    Proxy, Rate, Redirect, Route, ServerAddress, ServerUrl, Site, Symlinks, Tags, Tuning,
+    UnixSocket, Upstream,
 };
 
 /// Files in memory.
@@ -596,6 +597,16 @@ fn with_line(section: &str, name: &str, line: &str) -> String {
             "[[site]]\nlog = {{ {}{line} }}\n[[site.route]]\nfiles = 'x'\n",
             needed("file", "file = 'x'")
         ),
+        "interface" => format!(
+            "[server]\ninterface = [{{ {}{line} }}]\n{}",
+            needed("name", "name = 'eth0'"),
+            with_route("files = 'x'")
+        ),
+        "pcap" => format!(
+            "[server]\npcap = {{ {}{line} }}\n{}",
+            needed("file", "file = 'x'"),
+            with_route("files = 'x'")
+        ),
         "limits" => with_route(&format!("limits = {{ {line} }}\nfiles = 'x'")),
         "headers" => with_route(&format!("headers = [{{ {line} }}]\nfiles = 'x'")),
         "redirect" => inline("path = '/old/'\nredirect", &needed("to", "to = '/new/'")),
@@ -864,6 +875,25 @@ fn site() -> impl Strategy<Value = Site> {
     )
 }
 
+fn interface() -> impl Strategy<Value = Interface> {
+    let name = prop_oneof![Just("eth1"), Just("enp3s0f1")];
+    (name, any::<bool>()).prop_map(|(name, is_ours)| {
+        let addresses = ["10.0.0.1/24", "fd00::1/64"].map(|text| text.parse().unwrap());
+        let gateway = "10.0.0.254".parse().unwrap();
+        Interface {
+            name: name.to_owned(),
+            addresses: if is_ours { addresses.into() } else { Vec::new() },
+            gateways: if is_ours { vec![gateway] } else { Vec::new() },
+        }
+    })
+}
+
+fn capture() -> impl Strategy<Value = Capture> {
+    (file(), any::<u64>(), 1..=1000_u16, prefixes()).prop_map(
+        |(file, bytes_max, files_max, peers)| Capture { file, bytes_max, files_max, peers },
+    )
+}
+
 fn server() -> impl Strategy<Value = Server> {
     let driver = prop_oneof![Just(Choice::Auto), Just(Choice::Uring), Just(Choice::Epoll)];
     let format = prop_oneof![Just(ErrorFormat::Text), Just(ErrorFormat::Json)];
@@ -873,7 +903,8 @@ fn server() -> impl Strategy<Value = Server> {
         prefixes.chain([Proxy::Unix]).collect::<Vec<_>>()
     });
     let numbers = (1..=1024_usize, 1..=1_usize << 20, any::<u64>());
-    (numbers, driver, option::of(file()), proxies, format, times).prop_map(
+    let stack = (proptest::collection::vec(interface(), 0..3), option::of(capture()));
+    (numbers, driver, option::of(file()), proxies, format, times, stack).prop_map(
         |(
             (threads, connections_max, rate_min),
             driver,
@@ -881,6 +912,7 @@ fn server() -> impl Strategy<Value = Server> {
             trusted_proxies,
             error_format,
             times,
+            (interfaces, capture),
         )| {
             let (timeout_idle, timeout_header, timeout_send, timeout_disk) = times;
             let tuning = Tuning {
@@ -892,7 +924,19 @@ fn server() -> impl Strategy<Value = Server> {
                 rate_min,
                 ..Tuning::default()
             };
-            Server { threads, driver, control, trusted_proxies, error_format, tuning }
+            // Without interfaces it is not written.
+            let frames = if interfaces.is_empty() { Frames::Auto } else { Frames::Packet };
+            Server {
+                threads,
+                driver,
+                interfaces,
+                frames,
+                capture,
+                control,
+                trusted_proxies,
+                error_format,
+                tuning,
+            }
         },
     )
 }
