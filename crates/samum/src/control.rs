@@ -13,7 +13,9 @@ use std::time::Instant;
 use ring::Waker;
 
 use crate::config::Log;
+use crate::network::Network;
 use crate::serving::{Snapshot, Succession};
+use crate::session::Http1;
 use crate::worker::{Replacement, Worker};
 
 /// The maximum number of orders that wait for one worker. Orders come from signals and deploys, a few
@@ -177,7 +179,7 @@ impl Inbox {
 
     /// Carries out the orders given since the last call. Call it after each turn; an order wakes the
     /// worker, which ends its turn.
-    pub(crate) fn obey(&mut self, worker: &mut Worker) {
+    pub(crate) fn obey<N: Network>(&mut self, worker: &mut Worker<Http1, N>) {
         let state = self.state.load(Ordering::Acquire);
         if core::mem::replace(&mut self.seen, state) == state {
             return;

@@ -57,6 +57,18 @@ pub trait Network {
         false
     }
 
+    /// Adds a listening socket of the kernel. It accepts after the next [`set_accepting`](Self::set_accepting).
+    /// By default it is closed: a stack of our own has no use for it.
+    fn add(&mut self, _number: u32, _socket: Fd) {}
+
+    /// Accepts the connections that wait at a listener, and closes it. The events of these connections
+    /// follow; ask [`next_event`](Self::next_event) for those that are there already.
+    fn remove(&mut self, _ring: &mut Ring, _number: u32) {}
+
+    /// Sends what was collected for the stack to send at once; the worker waits next. Transports may
+    /// have been drained since the last call. By default nothing was.
+    fn flush(&mut self, _ring: &mut Ring) {}
+
     /// Accepts no more, for good.
     fn close(&mut self, ring: &mut Ring);
 
@@ -187,32 +199,15 @@ impl<F> Listeners<F> {
         let (all, left) = (BTreeMap::new(), VecDeque::new());
         let mut listeners = Self { all, accepts: 0, left, closed: false, make };
         for (number, socket) in (0..).zip(sockets) {
-            listeners.add(number, socket);
+            listeners.insert(number, socket);
         }
         listeners
     }
 
-    /// Adds a listener. It accepts after the next
-    /// [`set_accepting`](Network::set_accepting).
-    pub(crate) fn add(&mut self, number: u32, socket: Fd) {
+    fn insert(&mut self, number: u32, socket: Fd) {
         let listener = Listener { socket, state: Accepting::Stopped, is_removed: false };
         let before = self.all.insert(number, listener);
         debug_assert!(before.is_none(), "no number is used twice");
-    }
-
-    /// Accepts the connections that wait at a listener, and closes it. The events of these connections
-    /// follow; ask [`next_event`](Network::next_event) for those that are there already.
-    pub(crate) fn remove(&mut self, ring: &mut Ring, number: u32) {
-        let Some(listener) = self.all.get_mut(&number) else { return };
-        listener.is_removed = true;
-        match listener.state {
-            Accepting::Armed(key) => {
-                ring.cancel(key);
-                listener.state = Accepting::Stopping(key);
-            }
-            Accepting::Stopping(_) => {}
-            Accepting::Paused | Accepting::Stopped => self.empty(ring, number),
-        }
     }
 
     /// Accepts the connections that wait at a removed listener, and closes it. While descriptors are short,
@@ -371,6 +366,23 @@ impl<T: Transport, F: FnMut(KernelTcp, usize) -> T> Network for Listeners<F> {
 
     fn is_open(&self, listener: u32) -> bool {
         self.all.contains_key(&listener)
+    }
+
+    fn add(&mut self, number: u32, socket: Fd) {
+        self.insert(number, socket);
+    }
+
+    fn remove(&mut self, ring: &mut Ring, number: u32) {
+        let Some(listener) = self.all.get_mut(&number) else { return };
+        listener.is_removed = true;
+        match listener.state {
+            Accepting::Armed(key) => {
+                ring.cancel(key);
+                listener.state = Accepting::Stopping(key);
+            }
+            Accepting::Stopping(_) => {}
+            Accepting::Paused | Accepting::Stopped => self.empty(ring, number),
+        }
     }
 
     fn close(&mut self, ring: &mut Ring) {

@@ -104,6 +104,10 @@ pub trait Transport {
     /// Returns whether the peer has ended its side.
     fn has_ended(&self) -> bool;
 
+    /// Nothing will be promised beyond what the queue has: the transport may send the end of our side with the
+    /// last byte. [`shutdown`](Self::shutdown) follows when all is released. By default the end waits for that.
+    fn finish(&mut self) {}
+
     /// Ends our side: the peer sees the end of the stream once everything has left.
     fn shutdown(&mut self, ring: &mut Ring);
 

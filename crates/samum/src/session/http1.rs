@@ -272,6 +272,13 @@ impl Session for Http1 {
         }
     }
 
+    fn is_complete(&self, work: &Work) -> bool {
+        matches!(self.phase, Phase::Last(_))
+            && work.exchanges.is_empty()
+            && work.producing.is_none()
+            && work.incoming.is_none()
+    }
+
     #[inline]
     fn next_left(&mut self, work: &mut Work) -> Option<Left> {
         let sent = work.stream.sent();

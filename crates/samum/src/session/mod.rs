@@ -102,6 +102,12 @@ pub trait Session: core::fmt::Debug {
         progress: &Moved,
     ) -> Next;
 
+    /// Returns whether the work will promise nothing beyond what it has promised, because the connection ends
+    /// behind it: the transport may send the end of the stream with its last byte.
+    fn is_complete(&self, _work: &Self::Work) -> bool {
+        false
+    }
+
     /// The next response that has left, for the log.
     fn next_left(&mut self, work: &mut Self::Work) -> Option<Left>;
 

@@ -401,6 +401,9 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             if let Some(rate) = work.rate.take() {
                 self.transport.set_rate(ring, rate);
             }
+            if self.session.is_complete(&work.session) {
+                self.transport.finish();
+            }
             let was_blocked = self.transport.is_blocked();
             let progress = work.session.pump(ring, disk, &mut self.transport, self.id);
             while let Some(left) = self.session.next_left(&mut work.session) {

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ring::{Completion, Fd, Ring, Time};
-use sendfile::{Disk, DiskConfig, KernelTcp, PageCache, Transport};
+use sendfile::{Disk, DiskConfig, KernelTcp, PageCache};
 
 use crate::config::Log;
 use crate::context::Removed;
@@ -143,7 +143,7 @@ impl<S: Session, N: Network> Worker<S, N> {
     }
 }
 
-impl<S: Session, T: Transport, F: FnMut(KernelTcp, usize) -> T> Worker<S, Listeners<F>> {
+impl<S: Session, N: Network> Worker<S, N> {
     /// Serve another configuration from now on. A request that has begun is answered as before.
     ///
     /// Listeners at the same address are kept. At one that is removed, the connections that wait are
@@ -285,6 +285,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let is_busy = self.has_news || !self.again.is_empty() || self.shell.disk.has_turn();
         let until = if is_busy { Some(self.shell.cx.now) } else { until };
         let mut completions = core::mem::take(&mut self.completions);
+        self.network.flush(&mut self.shell.ring);
         self.shell.end_turn(self.connections.len());
         self.shell.ring.wait(until, &mut completions)?;
         self.shell.tick();
