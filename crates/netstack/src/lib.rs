@@ -15,6 +15,8 @@ extern crate std;
 mod application;
 mod config;
 mod counters;
+#[allow(dead_code, unused_imports, reason = "the step that uses it all follows")]
+mod ip;
 mod seq;
 pub mod sim;
 pub mod tcp;
@@ -25,6 +27,7 @@ pub mod wire;
 pub use application::{Application, ConnectionId, Lost};
 pub use config::{Address, Config, Keepalive};
 pub use counters::{Counters, Drops, Handshakes};
+pub use ip::ReceivedChecksum;
 pub use outq::Memory;
 pub use seq::SeqNumber;
 pub use time::Time;

@@ -1,0 +1,148 @@
+//! The stations of the link that frames go to: a bounded table.
+//!
+//! A connection sends to where its segments come from, so nothing is resolved and no routes are needed: the
+//! table is filled by frames that passed all checks, not by what ARP or neighbour discovery say. A station
+//! that lies there cannot divert a connection; one that injects segments has to hit the receive window. An
+//! entry that a connection uses is never replaced, so a flood of frames from invented stations only replaces
+//! other such entries.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::wire::{EtherType, Mac, ethernet};
+
+/// A station of the link and its virtual LAN. It is packed, so that comparing is one instruction.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NextHop(u64);
+
+impl NextHop {
+    pub(crate) fn new(mac: Mac, vlan: Option<u16>) -> Self {
+        let [a, b, c, d, e, f] = mac.0;
+        Self(u64::from(vlan.unwrap_or(0)) << 48 | u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+    }
+
+    /// The station that sent a frame.
+    pub(crate) fn of(header: &ethernet::Header) -> Self {
+        Self::new(header.source, header.vlan)
+    }
+
+    /// The header of a frame to it.
+    pub(crate) fn header(self, source: Mac, ethertype: EtherType) -> ethernet::Header {
+        let [v0, v1, mac @ ..] = self.0.to_be_bytes();
+        let vlan = u16::from_be_bytes([v0, v1]);
+        ethernet::Header {
+            destination: Mac(mac),
+            source,
+            vlan: (vlan != 0).then_some(vlan),
+            ethertype,
+        }
+    }
+}
+
+impl fmt::Debug for NextHop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let header = self.header(Mac::BROADCAST, EtherType::IPV4);
+        write!(f, "{} vlan {}", header.destination, header.vlan.unwrap_or(0))
+    }
+}
+
+/// The next hops of connections.
+#[derive(Debug)]
+pub(crate) struct Neighbours {
+    /// Apart from the entries, because [`Self::learn`] looks through all.
+    hops: Vec<NextHop>,
+    entries: Vec<Entry>,
+    /// The entry that was found last: most segments come from one router.
+    last: usize,
+    /// Where the search for an entry to replace goes on.
+    hand: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// How many connections use it.
+    uses: u32,
+    /// Whether it was found since the search for an entry passed it: then it has a second chance.
+    was_found: bool,
+}
+
+impl Neighbours {
+    /// The most entries. The stations of a link that talk to a server are few: its routers, and the hosts of
+    /// its own prefix. All are looked through if a segment comes from a station that is not the last one,
+    /// and that should take less than the segment itself.
+    pub(crate) const MAX: usize = 1024;
+
+    /// Knows none.
+    pub(crate) const fn new() -> Self {
+        Self { hops: Vec::new(), entries: Vec::new(), last: 0, hand: 0 }
+    }
+
+    /// The index of a next hop, which takes the place of the oldest unused entry if it is new: the one that
+    /// was found least recently, as nearly as a second chance for each tells. `None` if all places are in
+    /// use. It may be replaced unless it is [held](Self::hold).
+    #[inline]
+    pub(crate) fn learn(&mut self, hop: NextHop) -> Option<u16> {
+        if self.hops.get(self.last) != Some(&hop) {
+            self.last = match self.hops.iter().position(|known| *known == hop) {
+                Some(at) => at,
+                None => self.add(hop)?,
+            };
+        }
+        self.entries[self.last].was_found = true;
+        u16::try_from(self.last).ok()
+    }
+
+    /// Puts a new next hop into the table.
+    fn add(&mut self, hop: NextHop) -> Option<usize> {
+        let entry = Entry { uses: 0, was_found: true };
+        if self.hops.len() < Self::MAX {
+            self.hops.push(hop);
+            self.entries.push(entry);
+            return Some(self.hops.len() - 1);
+        }
+        // After one round, no entry has a second chance.
+        for _ in 0..2 * Self::MAX {
+            let at = self.hand;
+            self.hand = (at + 1) % Self::MAX;
+            let found = &mut self.entries[at];
+            if found.uses == 0 && !core::mem::take(&mut found.was_found) {
+                self.hops[at] = hop;
+                *found = entry;
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// A connection uses the entry from now on.
+    pub(crate) fn hold(&mut self, index: u16) {
+        self.entries[usize::from(index)].uses += 1;
+    }
+
+    /// A connection that held the entry uses it no longer.
+    pub(crate) fn release(&mut self, index: u16) {
+        self.entries[usize::from(index)].uses -= 1;
+    }
+
+    /// A connection that holds `index` has got a valid segment from `hop`: it holds that one from now on,
+    /// and its index is returned. It keeps the old one if all places are in use.
+    #[inline]
+    pub(crate) fn relearn(&mut self, index: u16, hop: NextHop) -> u16 {
+        if self.get(index) == hop {
+            return index;
+        }
+        let Some(new) = self.learn(hop) else { return index };
+        self.hold(new);
+        self.release(index);
+        new
+    }
+
+    /// The next hop with this index.
+    #[inline]
+    pub(crate) fn get(&self, index: u16) -> NextHop {
+        self.hops[usize::from(index)]
+    }
+}
+
+#[cfg(test)]
+mod tests;
