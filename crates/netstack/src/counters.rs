@@ -9,6 +9,10 @@ pub struct Drops {
     pub checksum: u64,
     /// Fragments of IP: nothing is put together again.
     pub fragment: u64,
+    /// IPv6 with an extension header that is not skipped.
+    pub extension: u64,
+    /// Requests of ARP, neighbour discovery and echo, because too many came within a second.
+    pub requests: u64,
     /// For an address, a port or a protocol that nothing here serves.
     pub not_ours: u64,
     /// Segments that no connection wants and no reset was sent for: too many came within a second, or

@@ -11,6 +11,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
+use super::hash::spread;
 use super::neighbours::{Neighbours, NextHop};
 use crate::counters::Counters;
 use crate::tcp::Endpoints;
@@ -216,9 +217,11 @@ impl<T: Transmit> Emitter<'_, T> {
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 let at = TRANSPORT - ipv6::Header::LEN;
                 // The ports of TCP and UDP.
-                let [.., a, b, c, d] = *chunk_mut::<{ TRANSPORT + 4 }>(head, 0);
-                let ports = u32::from_be_bytes([a, b, c, d]);
-                let flow_label = flow_label(self.flow_key, destination.to_bits(), ports);
+                let ports = u32::from_be_bytes(*chunk_mut(head, TRANSPORT));
+                // Routers that share load by it keep a flow on one path (RFC 6437).
+                #[expect(clippy::cast_possible_truncation, reason = "20 bits are wanted")]
+                let flow_label =
+                    spread(self.flow_key, destination.to_bits(), ports) as u32 & 0xf_ffff;
                 let header =
                     ipv6::Header { source, destination, protocol, ecn, hop_limit, flow_label };
                 header.emit(payload_bytes, chunk_mut(head, at));
@@ -265,23 +268,6 @@ impl Outgoing<'_> {
         let bytes = length(transport_bytes);
         Sum::pseudo_header(self.source, self.destination, self.protocol, bytes.into())
     }
-}
-
-/// The label of a flow (RFC 6437): the same for all its packets, and spread evenly, so that routers which
-/// share load by it keep the flow on one path. It is no secret, so that two multiplications are enough.
-fn flow_label(key: u64, destination: u128, ports: u32) -> u32 {
-    let folded = |a: u64, b: u64| {
-        let product = u128::from(a) * u128::from(b);
-        #[expect(clippy::cast_possible_truncation, reason = "both halves are wanted")]
-        let halves = ((product >> 64) as u64, product as u64);
-        halves.0 ^ halves.1
-    };
-    #[expect(clippy::cast_possible_truncation, reason = "both halves are wanted")]
-    let (high, low) = ((destination >> 64) as u64, destination as u64);
-    // An odd constant without a pattern: the fraction of the golden ratio.
-    let once = folded(low ^ key, u64::from(ports) ^ 0x9e37_79b9_7f4a_7c15);
-    let [.., a, b, c] = folded(once ^ high, key | 1).to_be_bytes();
-    u32::from_be_bytes([0, a, b, c]) & 0xf_ffff
 }
 
 /// The bytes of all parts.

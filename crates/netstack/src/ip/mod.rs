@@ -1,10 +1,19 @@
-//! Between the link and the transports: packets, next hops, and the heads of frames.
+//! Between the link and the transports: packets, next hops, the heads of frames, and all that is answered
+//! without a transport.
 
+mod cache;
 mod emit;
+mod hash;
+mod layer;
+mod limit;
 mod neighbours;
 mod packet;
+mod path_mtu;
+mod report;
 
 pub(crate) use emit::Emitter;
+pub use layer::Unsent;
+pub(crate) use layer::{Layer, Received, Segment};
 pub(crate) use neighbours::{Neighbours, NextHop};
-pub(crate) use packet::Packet;
 pub use packet::ReceivedChecksum;
+pub(crate) use report::{Report, What};

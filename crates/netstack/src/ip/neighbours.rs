@@ -26,6 +26,11 @@ impl NextHop {
         Self::new(header.source, header.vlan)
     }
 
+    /// Another station of its virtual LAN.
+    pub(crate) fn to(self, mac: Mac) -> Self {
+        Self(self.0 & 0xffff << 48 | Self::new(mac, None).0)
+    }
+
     /// The header of a frame to it.
     pub(crate) fn header(self, source: Mac, ethertype: EtherType) -> ethernet::Header {
         let [v0, v1, mac @ ..] = self.0.to_be_bytes();

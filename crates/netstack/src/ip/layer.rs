@@ -1,0 +1,441 @@
+//! The layer of IP: what becomes of a frame that came.
+//!
+//! It answers what is about addresses and not about connections (ARP, neighbour discovery, echo) itself,
+//! and hands everything else up.
+
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+
+use super::cache::Cache;
+use super::emit::Emitter;
+use super::limit::Limit;
+use super::neighbours::{Neighbours, NextHop};
+use super::packet::{Packet, ReceivedChecksum};
+use super::path_mtu::PathMtus;
+use super::report::{self, Report};
+use crate::config::{Address, Config};
+use crate::counters::Counters;
+use crate::tcp::Endpoints;
+use crate::time::Time;
+use crate::transmit::{Full, Transmit};
+use crate::wire::{
+    Ecn, EtherType, Mac, Malformed, Protocol, arp, ethernet, icmpv4, icmpv6, ipv4, ipv6, ndp, tcp,
+    udp,
+};
+
+/// The layer, and what it knows of others.
+#[derive(Debug)]
+pub(crate) struct Layer {
+    mac: Mac,
+    addresses: Vec<Address>,
+    udp_ports: Vec<u16>,
+    flow_key: u64,
+    /// The next hops of connections.
+    pub(crate) neighbours: Neighbours,
+    /// The MTUs of paths.
+    pub(crate) path_mtus: PathMtus,
+    /// The next hops of peers that have sent a datagram.
+    datagram_hops: Cache<NextHop>,
+    /// For answers to echo requests.
+    echoes: Limit,
+    /// For answers of ARP and neighbour discovery, apart from echoes: a flood of these would make us
+    /// unreachable.
+    resolutions: Limit,
+}
+
+/// What a frame was.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Received<'a> {
+    /// A segment of TCP.
+    Segment(Segment<'a>),
+    /// A datagram for a port that is served.
+    Datagram {
+        /// Where it was sent to.
+        local: SocketAddr,
+        /// Where it came from.
+        peer: SocketAddr,
+        payload: &'a [u8],
+    },
+    /// What the network says about a segment that was sent.
+    Report(Report),
+    /// Nothing for the transports.
+    Nothing,
+}
+
+/// A segment for an address that is served; its checksum is right.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Segment<'a> {
+    /// The addresses and ports: of the receiver, `local`; of the sender, `peer`.
+    pub(crate) endpoints: Endpoints,
+    pub(crate) header: tcp::Header,
+    pub(crate) payload: &'a [u8],
+    /// Whether a router has marked it.
+    pub(crate) ecn: Ecn,
+    /// The station that it came from, for [`Neighbours`].
+    pub(crate) hop: NextHop,
+    /// Whether the address is ours alone; otherwise the kernel owns it, and other ports than those that
+    /// are served are its own.
+    pub(crate) is_ours: bool,
+}
+
+/// Why a datagram was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsent {
+    /// The interface has no room.
+    Full,
+    /// It is longer than a frame, and nothing here makes fragments.
+    TooLong,
+    /// No datagram came from the peer lately, so that the way to it is not known.
+    NoRoute,
+}
+
+/// Why a frame was dropped.
+enum Refused {
+    Malformed(Malformed),
+    NotOurs,
+    TooMany,
+}
+
+/// The most peers whose way is known for datagrams. They are answered at once, as a rule; a peer that was
+/// replaced in between has to ask again.
+const DATAGRAM_PEERS_MAX: usize = 4096;
+
+impl Layer {
+    /// `key` is random.
+    pub(crate) fn new(config: &Config, key: u64, now: Time) -> Self {
+        let datagram_peers = if config.udp_ports.is_empty() { 1 } else { DATAGRAM_PEERS_MAX };
+        Self {
+            mac: Mac(config.mac),
+            addresses: config.addresses.clone(),
+            udp_ports: config.udp_ports.clone(),
+            flow_key: key,
+            neighbours: Neighbours::new(),
+            path_mtus: PathMtus::new(key),
+            datagram_hops: Cache::new(datagram_peers, key),
+            echoes: Limit::new(config.replies_per_second_max, now),
+            resolutions: Limit::new(config.replies_per_second_max, now),
+        }
+    }
+
+    /// What frames leave by.
+    #[inline]
+    pub(crate) fn emitter<'a, T: Transmit>(
+        &'a self,
+        counters: &'a mut Counters,
+        out: &'a mut T,
+    ) -> Emitter<'a, T> {
+        Emitter {
+            mac: self.mac,
+            neighbours: &self.neighbours,
+            flow_key: self.flow_key,
+            counters,
+            out,
+        }
+    }
+
+    /// Takes a frame. What is dropped is counted by reason.
+    #[inline]
+    pub(crate) fn handle_frame<'a, T: Transmit>(
+        &mut self,
+        now: Time,
+        frame: &'a [u8],
+        checksum: ReceivedChecksum,
+        counters: &mut Counters,
+        out: &mut T,
+    ) -> Received<'a> {
+        counters.frames_received += 1;
+        match self.step(now, frame, checksum, counters, out) {
+            Ok(received) => received,
+            Err(refused) => {
+                let drops = &mut counters.drops;
+                *match refused {
+                    Refused::Malformed(Malformed::Header) => &mut drops.malformed,
+                    Refused::Malformed(Malformed::Checksum) => &mut drops.checksum,
+                    Refused::Malformed(Malformed::Fragment) => &mut drops.fragment,
+                    Refused::Malformed(Malformed::Extension) => &mut drops.extension,
+                    Refused::NotOurs => &mut drops.not_ours,
+                    Refused::TooMany => &mut drops.requests,
+                } += 1;
+                Received::Nothing
+            }
+        }
+    }
+
+    #[inline]
+    fn step<'a, T: Transmit>(
+        &mut self,
+        now: Time,
+        frame: &'a [u8],
+        checksum: ReceivedChecksum,
+        counters: &mut Counters,
+        out: &mut T,
+    ) -> Result<Received<'a>, Refused> {
+        let (link, bytes) = ethernet::Header::parse(frame)?;
+        let hop = NextHop::of(&link);
+        let is_to_us = link.destination == self.mac;
+        if !is_to_us && !link.destination.is_multicast() || link.source.is_multicast() {
+            return Err(Refused::NotOurs);
+        }
+        if link.ethertype == EtherType::ARP {
+            let (message, _) = arp::Header::parse(bytes)?;
+            return self.answer_arp(now, &message, hop, counters, out);
+        }
+        let packet = Packet::parse(link.ethertype, bytes)?.ok_or(Refused::NotOurs)?;
+        if packet.protocol == Protocol::ICMPV6 && ndp::Header::is_one(packet.payload) {
+            return self.answer_solicitation(now, &packet, hop, counters, out);
+        }
+        // RFC 1122, 4.2.3.10: a segment to all stations is dropped; so is all else.
+        let address = self.address(packet.destination).filter(|_| is_to_us);
+        let &Address { is_ours, .. } = address.ok_or(Refused::NotOurs)?;
+        if !packet.has_valid_source() {
+            return Err(Malformed::Header.into());
+        }
+        match (packet.protocol, packet.source.is_ipv4()) {
+            (Protocol::TCP, _) => read_segment(&packet, checksum, hop, is_ours),
+            (Protocol::UDP, _) => self.read_datagram(&packet, checksum, hop),
+            (Protocol::ICMP, true) | (Protocol::ICMPV6, false) => {
+                self.handle_icmp(now, &packet, hop, is_ours, counters, out)
+            }
+            _ => Err(Refused::NotOurs),
+        }
+    }
+
+    /// The address if it is served. There are few.
+    #[inline]
+    fn address(&self, ip: IpAddr) -> Option<&Address> {
+        self.addresses.iter().find(|address| address.ip == ip)
+    }
+
+    /// Whether the address is served, and ours alone.
+    fn is_ours(&self, ip: IpAddr) -> bool {
+        self.address(ip).is_some_and(|address| address.is_ours)
+    }
+
+    fn answer_arp<T: Transmit>(
+        &mut self,
+        now: Time,
+        message: &arp::Header,
+        hop: NextHop,
+        counters: &mut Counters,
+        out: &mut T,
+    ) -> Result<Received<'static>, Refused> {
+        if message.operation != arp::Operation::Request || !self.is_ours(message.target.into()) {
+            return Err(Refused::NotOurs);
+        }
+        if !self.resolutions.allows(now) {
+            return Err(Refused::TooMany);
+        }
+        let reply = arp::Header {
+            operation: arp::Operation::Reply,
+            sender_mac: self.mac,
+            sender: message.target,
+            target_mac: message.sender_mac,
+            target: message.sender,
+        };
+        let sent = self.emitter(counters, out).arp(hop, &reply);
+        Ok(answered(sent, counters))
+    }
+
+    /// Answers a solicitation (RFC 4861, 7.2.3 and 7.2.4).
+    fn answer_solicitation<T: Transmit>(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        hop: NextHop,
+        counters: &mut Counters,
+        out: &mut T,
+    ) -> Result<Received<'static>, Refused> {
+        check_icmp(packet)?;
+        let (message, _) = ndp::Header::parse(packet.payload)?;
+        let ndp::Header::Solicitation { target, .. } = message else {
+            return Err(Refused::NotOurs);
+        };
+        // A router does not forward such messages.
+        if packet.hop_limit != ndp::Header::HOP_LIMIT || packet.source.is_multicast() {
+            return Err(Malformed::Header.into());
+        }
+        if !self.is_ours(target.into()) {
+            return Err(Refused::NotOurs);
+        }
+        if !self.resolutions.allows(now) {
+            return Err(Refused::TooMany);
+        }
+        // A station that does not know yet whether its address is its own has none to answer to: then all
+        // stations get the answer.
+        let is_solicited = !packet.source.is_unspecified();
+        let (destination, hop) = if is_solicited {
+            (packet.source, hop)
+        } else {
+            (ALL_NODES.into(), hop.to(ALL_NODES_MAC))
+        };
+        let advertisement = ndp::Header::Advertisement {
+            target,
+            target_mac: Some(self.mac),
+            is_solicited,
+            overrides: true,
+            is_router: false,
+        };
+        let mut head = [0; ndp::Header::LEN_MAX];
+        let len = advertisement.emit(&mut head);
+        let sent = self.emitter(counters, out).icmp(
+            target.into(),
+            destination,
+            hop,
+            Some(ndp::Header::HOP_LIMIT),
+            &head[..len],
+            &[],
+        );
+        Ok(answered(sent, counters))
+    }
+
+    fn handle_icmp<T: Transmit>(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        hop: NextHop,
+        is_ours: bool,
+        counters: &mut Counters,
+        out: &mut T,
+    ) -> Result<Received<'static>, Refused> {
+        check_icmp(packet)?;
+        let mut head = [0; 8];
+        let echoed = if packet.source.is_ipv4() {
+            match icmpv4::Header::parse(packet.payload)? {
+                (icmpv4::Header::EchoRequest(numbers), data) => {
+                    icmpv4::Header::EchoReply(numbers).emit(&mut head);
+                    data
+                }
+                (header, quoted) => return about_segment(report::of_v4(header, quoted, packet)?),
+            }
+        } else {
+            match icmpv6::Header::parse(packet.payload)? {
+                (icmpv6::Header::EchoRequest(numbers), data) => {
+                    icmpv6::Header::EchoReply(numbers).emit(&mut head);
+                    data
+                }
+                (header, quoted) => return about_segment(report::of_v6(header, quoted, packet)?),
+            }
+        };
+        if !is_ours {
+            return Err(Refused::NotOurs);
+        }
+        if !self.echoes.allows(now) {
+            return Err(Refused::TooMany);
+        }
+        let parts: &[&[u8]] = if echoed.is_empty() { &[] } else { &[echoed] };
+        let sent = self.emitter(counters, out).icmp(
+            packet.destination,
+            packet.source,
+            hop,
+            None,
+            &head,
+            parts,
+        );
+        Ok(answered(sent, counters))
+    }
+
+    fn read_datagram<'a>(
+        &mut self,
+        packet: &Packet<'a>,
+        checksum: ReceivedChecksum,
+        hop: NextHop,
+    ) -> Result<Received<'a>, Refused> {
+        let (header, payload) = udp::Header::parse(packet.payload)?;
+        if !self.udp_ports.contains(&header.destination) {
+            return Err(Refused::NotOurs);
+        }
+        // Only with IPv4 a datagram may have none (RFC 8200, 8.1).
+        let has_none = header.checksum == 0 && packet.source.is_ipv4();
+        let datagram = &packet.payload[..udp::Header::LEN + payload.len()];
+        if !has_none && !packet.is_right(datagram, header.checksum, checksum) {
+            return Err(Malformed::Checksum.into());
+        }
+        self.datagram_hops.set(packet.source, hop);
+        Ok(Received::Datagram {
+            local: SocketAddr::new(packet.destination, header.destination),
+            peer: SocketAddr::new(packet.source, header.source),
+            payload,
+        })
+    }
+
+    /// Sends a datagram to a peer that has sent one lately. Nothing is sent again.
+    ///
+    /// # Errors
+    ///
+    /// If it could not be sent.
+    pub(crate) fn send_datagram<T: Transmit>(
+        &self,
+        local: SocketAddr,
+        peer: SocketAddr,
+        parts: &[&[u8]],
+        counters: &mut Counters,
+        out: &mut T,
+    ) -> Result<(), Unsent> {
+        let ip_header = if peer.is_ipv4() { ipv4::Header::LEN } else { ipv6::Header::LEN };
+        let payload: usize = parts.iter().map(|part| part.len()).sum();
+        if ip_header + udp::Header::LEN + payload > usize::from(out.limits().mtu) {
+            return Err(Unsent::TooLong);
+        }
+        let hop = self.datagram_hops.get(peer.ip()).ok_or(Unsent::NoRoute)?;
+        self.emitter(counters, out).udp(local, peer, hop, parts).map_err(|Full| Unsent::Full)
+    }
+}
+
+/// The address of all stations of a link (RFC 4291, 2.7.1), and that of the link (RFC 2464, 7).
+const ALL_NODES: core::net::Ipv6Addr = core::net::Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+const ALL_NODES_MAC: Mac = Mac([0x33, 0x33, 0, 0, 0, 1]);
+
+#[inline]
+fn read_segment<'a>(
+    packet: &Packet<'a>,
+    checksum: ReceivedChecksum,
+    hop: NextHop,
+    is_ours: bool,
+) -> Result<Received<'a>, Refused> {
+    let (header, payload) = tcp::Header::parse(packet.payload)?;
+    let field = u16::from_be_bytes([packet.payload[16], packet.payload[17]]);
+    if !packet.is_right(packet.payload, field, checksum) {
+        return Err(Malformed::Checksum.into());
+    }
+    Ok(Received::Segment(Segment {
+        endpoints: Endpoints {
+            local: SocketAddr::new(packet.destination, header.destination),
+            peer: SocketAddr::new(packet.source, header.source),
+        },
+        header,
+        payload,
+        ecn: packet.ecn,
+        hop,
+        is_ours,
+    }))
+}
+
+/// Checks the checksum of a message of ICMP, which interfaces do not complete. Only that of IPv6 covers the
+/// pseudo header.
+fn check_icmp(packet: &Packet<'_>) -> Result<(), Malformed> {
+    let mut sum = if packet.source.is_ipv4() {
+        Default::default()
+    } else {
+        packet.pseudo_header(packet.payload.len())
+    };
+    sum.add(packet.payload);
+    if sum.is_right() { Ok(()) } else { Err(Malformed::Checksum) }
+}
+
+fn about_segment(report: Option<Report>) -> Result<Received<'static>, Refused> {
+    report.map(Received::Report).ok_or(Refused::NotOurs)
+}
+
+/// An answer for which the interface has no room is lost; the station asks again.
+fn answered(sent: Result<(), Full>, counters: &mut Counters) -> Received<'static> {
+    if sent == Err(Full) {
+        counters.drops.no_room += 1;
+    }
+    Received::Nothing
+}
+
+impl From<Malformed> for Refused {
+    fn from(why: Malformed) -> Self {
+        Self::Malformed(why)
+    }
+}

@@ -1,0 +1,85 @@
+//! What the network says about segments: messages of ICMP that quote one.
+
+use super::packet::Packet;
+use super::path_mtu::believed;
+use crate::seq::SeqNumber;
+use crate::tcp::Endpoints;
+use crate::wire::{Malformed, Protocol, icmpv4, icmpv6};
+
+use core::net::SocketAddr;
+
+/// What the network says about a segment that we are said to have sent.
+///
+/// Anybody can send such a message: a connection believes it only if the segment is in flight (RFC 5927,
+/// 4.1), and even then it is not closed (5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Report {
+    /// The connection.
+    pub(crate) endpoints: Endpoints,
+    /// The first sequence number of the segment.
+    pub(crate) seq: SeqNumber,
+    pub(crate) what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// The packet was longer than a link of the path allows.
+    TooBig {
+        /// The MTU of that link, never less than the least MTU that is believed.
+        mtu: u16,
+    },
+    /// The packet could not be delivered.
+    Unreachable,
+}
+
+/// The report in a message of IPv4; `None` if it is not about a segment.
+pub(crate) fn of_v4(
+    header: icmpv4::Header,
+    quoted: &[u8],
+    packet: &Packet<'_>,
+) -> Result<Option<Report>, Malformed> {
+    let what = match header {
+        icmpv4::Header::FragmentationNeeded { mtu } => {
+            // The length of the packet, which is not cut off even if the packet is.
+            let &[_, _, a, b, ..] = quoted else { return Err(Malformed::Header) };
+            let mtu = believed(true, mtu.into(), u16::from_be_bytes([a, b]));
+            What::TooBig { mtu: mtu.ok_or(Malformed::Header)? }
+        }
+        icmpv4::Header::Unreachable { .. } => What::Unreachable,
+        _ => return Ok(None),
+    };
+    about(what, quoted, packet)
+}
+
+/// The report in a message of IPv6; `None` if it is not about a segment.
+pub(crate) fn of_v6(
+    header: icmpv6::Header,
+    quoted: &[u8],
+    packet: &Packet<'_>,
+) -> Result<Option<Report>, Malformed> {
+    let what = match header {
+        icmpv6::Header::PacketTooBig { mtu } => {
+            What::TooBig { mtu: believed(false, mtu, 0).ok_or(Malformed::Header)? }
+        }
+        icmpv6::Header::Unreachable { .. } => What::Unreachable,
+        _ => return Ok(None),
+    };
+    about(what, quoted, packet)
+}
+
+/// Finds the connection of a quoted segment, of which at least the ports and the sequence number are there
+/// (RFC 792: 8 bytes).
+fn about(what: What, quoted: &[u8], packet: &Packet<'_>) -> Result<Option<Report>, Malformed> {
+    let quoted = Packet::parse_quoted(packet.source.is_ipv4(), quoted)?;
+    if quoted.protocol != Protocol::TCP || quoted.source != packet.destination {
+        return Ok(None);
+    }
+    let &[l0, l1, p0, p1, s0, s1, s2, s3] =
+        quoted.payload.first_chunk().ok_or(Malformed::Header)?;
+    let endpoints = Endpoints {
+        local: SocketAddr::new(quoted.source, u16::from_be_bytes([l0, l1])),
+        peer: SocketAddr::new(quoted.destination, u16::from_be_bytes([p0, p1])),
+    };
+    let seq = SeqNumber(u32::from_be_bytes([s0, s1, s2, s3]));
+    Ok(Some(Report { endpoints, seq, what }))
+}
