@@ -1,11 +1,20 @@
 //! TCP (RFC 9293), the side that answers and the side that asks.
 
 mod congestion;
+mod connection;
 mod flight;
 mod handshake;
+mod held;
+mod input;
+mod output;
+mod receive;
 mod state;
 
 pub use congestion::Algorithm;
+pub use connection::{
+    Connection, ConnectionCounters, Context, Fate, HELD_BYTES_MAX, Outcome, Shared,
+};
 pub use flight::{Ack, Acked, Flight, Kind, Next, Offer, Path, Saved, Status, TimerOutcome};
 pub use handshake::{Endpoints, Handshake, Timestamps};
+pub use output::{Drained, Emit};
 pub use state::State;

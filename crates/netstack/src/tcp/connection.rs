@@ -1,0 +1,577 @@
+//! A connection from ESTABLISHED to LAST-ACK (RFC 9293, 3.3.2): what it is, and what is done with it.
+//!
+//! `input.rs` handles segments, `output.rs` sends them, `receive.rs` holds bytes that the application does not
+//! get at once.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use core::ops::Range;
+use core::time::Duration;
+
+use super::flight::{Flight, Path, Saved, TimerOutcome};
+use super::held::Held;
+use super::{Algorithm, Endpoints, Handshake, State, Timestamps};
+use crate::application::Lost;
+use crate::config::Config;
+use crate::seq::SeqNumber;
+use crate::time::Time;
+
+/// A connection.
+///
+/// The caller passes on what happens (`handle_…`) and does what the [`Outcome`] says, in the order of its
+/// fields. At the end of a batch it calls [`acknowledge`](Self::acknowledge) if
+/// [`is_ack_due`](Self::is_ack_due), and arms a timer for the [`deadline`](Self::deadline). A connection that is
+/// removed is [released](Self::release) first.
+///
+/// What only moving data needs is in two boxes, so that an idle connection is small: [`Flight`] for data that
+/// was sent and is not acknowledged, `Held` for data that was received and the application does not have.
+#[derive(Debug)]
+pub struct Connection {
+    /// Some exactly while data is in flight, or waits for the peer's window or the congestion window.
+    pub(super) flight: Option<Box<Flight>>,
+    /// Some exactly while received bytes are held, or a duplicate is to be reported.
+    pub(super) held: Option<Box<Held>>,
+    /// When an acknowledgement leaves if no data carries it; [`Time::MAX`] if none is due.
+    pub(super) ack_at: Time,
+
+    /// The oldest sequence number that is not acknowledged.
+    pub(super) snd_una: SeqNumber,
+    /// The sequence number of the next new byte.
+    pub(super) snd_nxt: SeqNumber,
+    /// The sequence number of the first byte that the application's queue still holds: the one at
+    /// `OutQ::released`. At most `snd_una`; a drain brings it there.
+    pub(super) released: SeqNumber,
+    /// The window that the peer announced last, scaled.
+    pub(super) snd_wnd: u32,
+    /// The largest window that the peer has announced.
+    pub(super) snd_wnd_max: u32,
+    /// The sequence number of the segment that `snd_wnd` is from. `SND.WL2` is not needed: it is never after
+    /// `snd_una`, and no acknowledgement before `snd_una` updates the window.
+    pub(super) snd_wl1: SeqNumber,
+
+    /// The next sequence number that is expected.
+    pub(super) rcv_nxt: SeqNumber,
+    /// The end of the window that was announced: `RCV.NXT + RCV.WND`. It never goes back.
+    pub(super) rcv_edge: SeqNumber,
+    /// The acknowledgement that was sent last: `Last.ACK.sent` of RFC 7323, 4.3.
+    pub(super) last_ack_sent: SeqNumber,
+    /// `TS.Recent` of RFC 7323.
+    pub(super) ts_recent: u32,
+    /// Added to our clock's milliseconds in timestamps.
+    pub(super) ts_offset: u32,
+    /// The second of the stack's clock in which the last acceptable segment came.
+    pub(super) heard_s: u32,
+
+    saved: Saved,
+
+    peer: Ipv6Addr,
+    pub(super) peer_port: u16,
+    pub(super) local_port: u16,
+    /// The index of our address in `Config::addresses`.
+    local: u16,
+    /// The index of the next hop.
+    pub(super) neighbour: u16,
+    /// Bytes of payload in a whole segment: `Eff.snd.MSS`, options taken off (RFC 6691).
+    pub(super) mss: u16,
+    pub(super) marks: Marks,
+    pub(super) state: State,
+    pub(super) snd_wind_shift: u8,
+    pub(super) rcv_wind_shift: u8,
+    /// Segments that are still to be acknowledged at once because the connection is young.
+    pub(super) quick_acks: u8,
+    /// The second (its lowest 8 bits) of the last challenge, and how many there were in it.
+    pub(super) challenges: (u8, u8),
+    keepalive_probes: u8,
+}
+
+// A million of them are to be held, each with its slot and its place in the table in 160 bytes.
+const _: () = assert!(size_of::<Connection>() <= 136);
+
+/// Facts that are true or not, one bit each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Marks(u16);
+
+impl Marks {
+    /// Selective acknowledgements were agreed on (RFC 2018).
+    pub(super) const SACK: Self = Self(1);
+    /// Timestamps were agreed on (RFC 7323).
+    pub(super) const TIMESTAMPS: Self = Self(1 << 1);
+    /// Marks of congestion were agreed on (RFC 3168).
+    pub(super) const ECN: Self = Self(1 << 2);
+    /// A mark of congestion came and the peer has not said yet that it knows (RFC 3168, 6.1.3).
+    pub(super) const ECHO: Self = Self(1 << 3);
+    /// The application takes bytes.
+    pub(super) const RECEIVING: Self = Self(1 << 4);
+    /// The application wants a FIN behind what it has queued.
+    pub(super) const SHUTDOWN: Self = Self(1 << 5);
+    /// The peer's FIN has come and the application does not know yet.
+    pub(super) const END_UNTOLD: Self = Self(1 << 6);
+    /// The application has closed the connection.
+    pub(super) const ORPHAN: Self = Self(1 << 7);
+    /// The last drain left bytes unsent.
+    pub(super) const UNSENT: Self = Self(1 << 8);
+    /// The next acknowledgement is a keepalive probe.
+    pub(super) const PROBE: Self = Self(1 << 9);
+    /// The network has said that the peer cannot be reached, and nothing was acknowledged since.
+    pub(super) const UNREACHABLE: Self = Self(1 << 10);
+
+    const NONE: Self = Self(0);
+
+    pub(super) const fn has(self, mark: Self) -> bool {
+        self.0 & mark.0 != 0
+    }
+
+    pub(super) const fn set(&mut self, mark: Self, on: bool) {
+        if on {
+            self.0 |= mark.0;
+        } else {
+            self.0 &= !mark.0;
+        }
+    }
+}
+
+/// What the connections of a stack share.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// What they have done.
+    pub counters: ConnectionCounters,
+    /// Bytes that all connections hold for their applications: at most [`HELD_BYTES_MAX`].
+    pub(super) held_bytes: usize,
+    #[expect(clippy::vec_box, reason = "connections take and give back the boxes")]
+    flights: Vec<Box<Flight>>,
+}
+
+/// The most received bytes that all connections of a stack hold. Segments that would make more are dropped:
+/// their peers send them again.
+pub const HELD_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// The most flights that are kept in reserve. More are freed.
+const SPARE_FLIGHTS_MAX: usize = 4096;
+
+impl Shared {
+    fn take_flight(&mut self) -> Box<Flight> {
+        self.flights.pop().unwrap_or_else(|| Box::new(Flight::new()))
+    }
+
+    fn keep_flight(&mut self, flight: Box<Flight>) {
+        if self.flights.len() < SPARE_FLIGHTS_MAX {
+            self.flights.push(flight);
+        }
+    }
+
+    /// Bytes that all connections hold for their applications.
+    #[must_use]
+    pub const fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+}
+
+/// What connections have done since the stack began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionCounters {
+    /// Acknowledgements that were sent without data.
+    pub acks_sent: u64,
+    /// Challenge acknowledgements (RFC 5961) among them.
+    pub challenges_sent: u64,
+    /// Resets that were sent.
+    pub resets_sent: u64,
+    /// Retransmissions because later bytes were acknowledged.
+    pub retransmitted_fast: u64,
+    /// Retransmissions after a timeout.
+    pub retransmitted_timeout: u64,
+    /// Probes: of the tail and of a closed window.
+    pub probes_sent: u64,
+    /// SYNs, and resets that may be forged (RFC 5961).
+    pub dropped_blind: u64,
+    /// Segments outside of the window.
+    pub dropped_window: u64,
+    /// Segments with an old timestamp (RFC 7323, 5).
+    pub dropped_timestamp: u64,
+    /// Segments that acknowledge what was never sent or is long acknowledged, or nothing.
+    pub dropped_ack: u64,
+    /// Segments that came out of order and were held.
+    pub out_of_order: u64,
+    /// Segments that came out of order and for which there was no room.
+    pub dropped_held: u64,
+    /// Connections that the peer has reset.
+    pub reset: u64,
+    /// Connections that timed out.
+    pub timed_out: u64,
+}
+
+/// What a step needs from the stack.
+#[derive(Debug)]
+pub struct Context<'a> {
+    /// The settings.
+    pub config: &'a Config,
+    /// What all connections share.
+    pub shared: &'a mut Shared,
+}
+
+/// What a step has led to. Tell the application in the order of the fields, and nothing of it if the
+/// connection [is an orphan](Connection::is_orphan).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Outcome {
+    /// The bytes of the segment's payload that are the next of the stream.
+    pub received: Range<usize>,
+    /// Whether held bytes follow: call [`Connection::receive`].
+    pub more: bool,
+    /// The peer has acknowledged bytes.
+    pub acknowledged: bool,
+    /// Something may be sent, or is to be sent again: drain.
+    pub room: bool,
+    /// The peer has ended its side.
+    pub ended: bool,
+    /// What becomes of the connection.
+    pub fate: Fate,
+}
+
+/// What becomes of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fate {
+    /// It goes on.
+    #[default]
+    Keep,
+    /// Both sides have ended: [acknowledge](Connection::acknowledge), then it is for the table of TIME-WAIT.
+    TimeWait,
+    /// Both sides have ended and the peer is in TIME-WAIT: it is gone.
+    Closed,
+    /// [Reset](Connection::reset) it; then it is gone.
+    Reset,
+    /// It is lost to something that the application did not do.
+    Lost(Lost),
+}
+
+impl Outcome {
+    pub(super) fn of(fate: Fate) -> Self {
+        Self { fate, ..Self::default() }
+    }
+}
+
+/// Segments of a young connection that are acknowledged at once: the peer's slow start needs each
+/// acknowledgement. As many as Linux does (`TCP_MAX_QUICKACKS`).
+const QUICK_ACKS: u8 = 16;
+
+impl Connection {
+    /// The connection that a handshake has made, over a path that takes IP packets of `mtu` bytes.
+    ///
+    /// # Panics
+    ///
+    /// If the local address is not in `config.addresses`.
+    #[must_use]
+    pub fn new(handshake: &Handshake, mtu: u16, now: Time, config: &Config) -> Self {
+        let Handshake { endpoints: Endpoints { local, peer }, iss, irs, snd_wnd, .. } = *handshake;
+        let index = config.addresses.iter().position(|address| address.ip == local.ip());
+        let index = index.and_then(|index| u16::try_from(index).ok());
+        let mss = mss(handshake, mtu);
+        let mut marks = Marks::NONE;
+        marks.set(Marks::SACK, handshake.sack);
+        marks.set(Marks::TIMESTAMPS, handshake.timestamps.is_some());
+        marks.set(Marks::ECN, handshake.ecn);
+        marks.set(Marks::RECEIVING, true);
+        let Timestamps { recent, offset } =
+            handshake.timestamps.unwrap_or(Timestamps { recent: 0, offset: 0 });
+        Self {
+            flight: None,
+            held: None,
+            ack_at: Time::MAX,
+            snd_una: iss + 1,
+            snd_nxt: iss + 1,
+            released: iss + 1,
+            snd_wnd,
+            snd_wnd_max: snd_wnd,
+            snd_wl1: irs + 1,
+            rcv_nxt: irs + 1,
+            // The window of a SYN is not scaled.
+            rcv_edge: irs + 1 + config.receive_bytes_max.min(0xffff),
+            last_ack_sent: irs + 1,
+            ts_recent: recent,
+            ts_offset: offset,
+            heard_s: seconds(now),
+            saved: Saved::new(now, handshake.rtt, u32::from(mss)),
+            peer: match peer.ip() {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                IpAddr::V6(ip) => ip,
+            },
+            peer_port: peer.port(),
+            local_port: local.port(),
+            local: index.expect("a served address"),
+            neighbour: handshake.neighbour,
+            mss,
+            marks,
+            state: State::Established,
+            snd_wind_shift: handshake.snd_wind_shift,
+            rcv_wind_shift: handshake.rcv_wind_shift,
+            quick_acks: QUICK_ACKS,
+            challenges: (0, 0),
+            keepalive_probes: 0,
+        }
+    }
+
+    /// Handles the time: call it at the [deadline](Self::deadline) or later.
+    pub fn handle_timer(&mut self, now: Time, cx: &mut Context<'_>) -> Outcome {
+        let window_end = self.window_end();
+        let flight = self.flight.as_mut().map(|flight| flight.handle_timer(now, window_end));
+        match flight {
+            Some(TimerOutcome::TimedOut) => {
+                cx.shared.counters.timed_out += 1;
+                let is_unreachable = self.marks.has(Marks::UNREACHABLE);
+                let why = if is_unreachable { Lost::Unreachable } else { Lost::TimedOut };
+                Outcome::of(Fate::Lost(why))
+            }
+            Some(TimerOutcome::Room) => Outcome { room: true, ..Outcome::default() },
+            Some(TimerOutcome::Nothing) => Outcome::default(),
+            None => match self.idle_deadline(cx.config) {
+                Some(at) if at <= now => self.handle_idle(cx),
+                _ => Outcome::default(),
+            },
+        }
+    }
+
+    /// When [`handle_timer`](Self::handle_timer) or, if an acknowledgement is due,
+    /// [`acknowledge`](Self::acknowledge) is to be called.
+    #[must_use]
+    pub fn deadline(&self, config: &Config) -> Option<Time> {
+        let timer = match &self.flight {
+            Some(flight) => flight.deadline(),
+            None => self.idle_deadline(config),
+        };
+        let at = self.ack_at.min(timer.unwrap_or(Time::MAX));
+        (at < Time::MAX).then_some(at)
+    }
+
+    /// The end of the patience with a peer that says nothing, while nothing is in flight.
+    fn idle_deadline(&self, config: &Config) -> Option<Time> {
+        let silence = match (self.state, config.keepalive) {
+            // The application has closed: only the stack can tire of waiting.
+            (State::FinWait2, _) if self.is_orphan() => config.fin_wait,
+            (_, Some(keepalive)) => {
+                keepalive.idle + keepalive.interval * u32::from(self.keepalive_probes)
+            }
+            (_, None) => return None,
+        };
+        Some(Time::from_nanos(0) + Duration::from_secs(self.heard_s.into()) + silence)
+    }
+
+    fn handle_idle(&mut self, cx: &mut Context<'_>) -> Outcome {
+        match cx.config.keepalive {
+            _ if self.state == State::FinWait2 && self.is_orphan() => Outcome::of(Fate::Closed),
+            Some(keepalive) if self.keepalive_probes < keepalive.probes => {
+                self.keepalive_probes += 1;
+                self.marks.set(Marks::PROBE, true);
+                self.acknowledge_now();
+                Outcome::default()
+            }
+            _ => {
+                cx.shared.counters.timed_out += 1;
+                Outcome::of(Fate::Lost(Lost::TimedOut))
+            }
+        }
+    }
+
+    /// Notes that the peer lives.
+    pub(super) fn hear(&mut self, now: Time) {
+        self.heard_s = seconds(now);
+        self.keepalive_probes = 0;
+    }
+
+    /// Handles the news that the path takes IP packets of at most `mtu` bytes, told about a segment that
+    /// began with `seq` (RFC 1191, 8201). News of a segment that is not in flight is ignored, as
+    /// RFC 5927, 7.2 asks.
+    pub fn handle_path_mtu(&mut self, seq: SeqNumber, mtu: u16) -> Outcome {
+        let mss = self.mss_of(mtu);
+        let Some(flight) = &mut self.flight else { return Outcome::default() };
+        if !seq.is_within(self.snd_una, self.snd_nxt - self.snd_una) || mss >= self.mss {
+            return Outcome::default();
+        }
+        self.mss = mss;
+        flight.shrink_mss(mss.into());
+        Outcome { room: true, ..Outcome::default() }
+    }
+
+    /// Handles the news that the peer cannot be reached, told about a segment that began with `seq`. The
+    /// connection is not given up: the path may heal (RFC 5927, 5.2).
+    pub fn handle_unreachable(&mut self, seq: SeqNumber) {
+        if seq.is_within(self.snd_una, self.snd_nxt - self.snd_una) {
+            self.marks.set(Marks::UNREACHABLE, true);
+        }
+    }
+
+    /// Ends our side: a FIN follows what is queued. Drain afterwards.
+    pub const fn shutdown(&mut self) {
+        self.marks.set(Marks::SHUTDOWN, true);
+    }
+
+    /// Gives the connection up, for the application that needs it no more.
+    ///
+    /// If our side was [shut down](Self::shutdown), all bytes were sent and acknowledged, and all bytes of
+    /// the peer were received, the connection ends in order, and the stack sees to it alone: it is an orphan
+    /// from now on, and drained with an empty queue. Otherwise it is reset, so that the peer cannot take
+    /// the part that it has for the whole (RFC 9293, 3.6.1; RFC 2525, 2.17).
+    pub fn close(&mut self) -> Fate {
+        let is_unacknowledged = self.snd_una.is_before(self.data_nxt());
+        let is_complete = self.marks.has(Marks::SHUTDOWN)
+            && !self.marks.has(Marks::UNSENT)
+            && !is_unacknowledged
+            && self.unread_bytes() == 0;
+        if !is_complete {
+            return Fate::Reset;
+        }
+        self.marks.set(Marks::ORPHAN, true);
+        self.marks.set(Marks::END_UNTOLD, false);
+        self.released = self.data_nxt();
+        self.completion()
+    }
+
+    /// Whether the application has [closed](Self::close) the connection.
+    #[must_use]
+    pub const fn is_orphan(&self) -> bool {
+        self.marks.has(Marks::ORPHAN)
+    }
+
+    /// Whether the connection is over: both sides have ended, all is acknowledged, and the
+    /// application knows.
+    pub(super) fn completion(&self) -> Fate {
+        let is_complete = self.snd_una == self.snd_nxt && !self.marks.has(Marks::END_UNTOLD);
+        match self.state {
+            State::Closing if is_complete => Fate::TimeWait,
+            State::LastAck if is_complete => Fate::Closed,
+            _ => Fate::Keep,
+        }
+    }
+
+    /// Gives back what a connection that is removed has borrowed.
+    pub fn release(mut self, shared: &mut Shared) {
+        if let Some(flight) = self.flight.take() {
+            shared.keep_flight(flight);
+        }
+        if let Some(held) = self.held.take() {
+            shared.held_bytes -= held.bytes();
+        }
+    }
+
+    /// Takes a flight for data that is to be sent.
+    pub(super) fn begin_flight(&mut self, cx: &mut Context<'_>) {
+        let mut flight = cx.shared.take_flight();
+        let path = Path {
+            mss: self.mss.into(),
+            sack: self.marks.has(Marks::SACK),
+            algorithm: Algorithm::default(),
+        };
+        flight.begin(self.saved, path, self.snd_nxt);
+        self.flight = Some(flight);
+    }
+
+    /// Gives the flight back if nothing is in it.
+    pub(super) fn end_flight(&mut self, cx: &mut Context<'_>) {
+        if let Some(mut flight) = self.flight.take_if(|flight| flight.is_empty()) {
+            self.saved = flight.end();
+            cx.shared.keep_flight(flight);
+        }
+    }
+
+    /// The state.
+    #[must_use]
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// The two ends.
+    #[must_use]
+    pub fn endpoints(&self, config: &Config) -> Endpoints {
+        let ip = config.addresses[usize::from(self.local)].ip;
+        Endpoints {
+            local: SocketAddr::new(ip, self.local_port),
+            peer: SocketAddr::new(self.peer.to_canonical(), self.peer_port),
+        }
+    }
+
+    /// The next hop that the peer's frames come from.
+    #[must_use]
+    pub const fn neighbour(&self) -> u16 {
+        self.neighbour
+    }
+
+    /// The peer's frames come from another next hop now.
+    pub const fn set_neighbour(&mut self, neighbour: u16) {
+        self.neighbour = neighbour;
+    }
+
+    /// `SND.NXT`.
+    #[must_use]
+    pub const fn snd_nxt(&self) -> SeqNumber {
+        self.snd_nxt
+    }
+
+    /// `RCV.NXT`.
+    #[must_use]
+    pub const fn rcv_nxt(&self) -> SeqNumber {
+        self.rcv_nxt
+    }
+
+    /// Some exactly if both sides send timestamps.
+    #[must_use]
+    pub fn timestamps(&self) -> Option<Timestamps> {
+        self.marks
+            .has(Marks::TIMESTAMPS)
+            .then_some(Timestamps { recent: self.ts_recent, offset: self.ts_offset })
+    }
+
+    /// The data in flight, for people.
+    #[must_use]
+    pub fn flight_status(&self) -> Option<super::Status> {
+        self.flight.as_ref().map(|flight| flight.status())
+    }
+
+    /// The end of the peer's window: `SND.UNA + SND.WND`.
+    pub(super) fn window_end(&self) -> SeqNumber {
+        self.snd_una + self.snd_wnd
+    }
+
+    /// The number behind the last byte that was sent: `SND.NXT`, or that of our FIN.
+    pub(super) const fn data_nxt(&self) -> SeqNumber {
+        SeqNumber(self.snd_nxt.0.wrapping_sub(self.state.is_shut_down() as u32))
+    }
+
+    /// Bytes of payload in a whole segment over a path with that MTU, but never more than before.
+    fn mss_of(&self, mtu: u16) -> u16 {
+        let headers = headers_len(self.peer.to_ipv4_mapped().is_none(), self.timestamps());
+        self.mss.min(mtu.max(MTU_MIN) - headers)
+    }
+}
+
+/// The least MTU that is believed: every host of IPv4 takes packets of so many bytes (RFC 9293, 3.7.1), and a
+/// smaller one would only serve somebody that forges ICMP messages (RFC 5927, 7.2).
+const MTU_MIN: u16 = 576;
+
+fn headers_len(is_v6: bool, timestamps: Option<Timestamps>) -> u16 {
+    let ip = if is_v6 { 40 } else { 20 };
+    let options = if timestamps.is_some() { 12 } else { 0 };
+    ip + 20 + options
+}
+
+/// Bytes of payload in a whole segment: the peer's MSS counts no options (RFC 6691, 2).
+fn mss(handshake: &Handshake, mtu: u16) -> u16 {
+    let timestamps = handshake.timestamps;
+    let path = mtu.max(MTU_MIN) - headers_len(handshake.endpoints.peer.is_ipv6(), timestamps);
+    let options = if timestamps.is_some() { 12 } else { 0 };
+    // A peer with an MSS below every sensible one would have us send headers only.
+    path.min(handshake.peer_mss.max(MSS_MIN) - options)
+}
+
+/// The least MSS that a peer gets its way with (Linux: `TCP_MIN_SND_MSS`).
+const MSS_MIN: u16 = 48;
+
+/// Seconds of the stack's clock, modulo 2³²: 136 years.
+#[expect(clippy::cast_possible_truncation, reason = "the modulus is meant")]
+pub(super) const fn seconds(now: Time) -> u32 {
+    (now.as_nanos() / 1_000_000_000) as u32
+}
+
+/// Milliseconds of the stack's clock, modulo 2³²: the clock of timestamps.
+#[expect(clippy::cast_possible_truncation, reason = "the modulus is meant")]
+pub(super) const fn milliseconds(now: Time) -> u32 {
+    (now.as_nanos() / 1_000_000) as u32
+}

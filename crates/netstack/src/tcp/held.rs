@@ -1,0 +1,201 @@
+//! Received bytes that the application does not get at once: those that came out of order, and those that
+//! came while it does not receive.
+
+use alloc::vec::Vec;
+
+use crate::seq::SeqNumber;
+use crate::wire::tcp::SackBlocks;
+
+/// Bytes that are held for the application.
+///
+/// ```text
+///        unread          gap      ranges[0]     gap     ranges[1]
+///   |---------------|...........|-----------|.........|-----------|
+///                RCV.NXT
+/// ```
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// The bytes in front of `RCV.NXT` that the application does not have.
+    unread: Vec<u8>,
+    /// What came out of order: in order, and no range touches another one. At most [`RANGES_MAX`].
+    ranges: Vec<Range>,
+    /// The sequence number of the peer's FIN, if that came out of order.
+    fin: Option<SeqNumber>,
+    /// Bytes that came twice, to be reported once (RFC 2883).
+    duplicate: Option<(SeqNumber, SeqNumber)>,
+    /// Counts what came out of order.
+    arrivals: u32,
+}
+
+/// Bytes in order.
+#[derive(Debug)]
+struct Range {
+    /// The sequence number of the first one.
+    from: SeqNumber,
+    bytes: Vec<u8>,
+    /// `Held::arrivals` when it grew last.
+    arrival: u32,
+}
+
+/// The most ranges out of order. A peer that sends every second byte gets no more of our memory.
+const RANGES_MAX: usize = 32;
+
+impl Held {
+    /// Bytes of all kinds.
+    pub(super) fn bytes(&self) -> usize {
+        self.unread.len() + self.ranges.iter().map(|range| range.bytes.len()).sum::<usize>()
+    }
+
+    /// Bytes in order that the application does not have.
+    pub(super) const fn unread_bytes(&self) -> usize {
+        self.unread.len()
+    }
+
+    /// Whether nothing is held, and the memory may go.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.unread.is_empty() && !self.is_out_of_order() && self.duplicate.is_none()
+    }
+
+    /// Whether something came out of order.
+    pub(super) const fn is_out_of_order(&self) -> bool {
+        !self.ranges.is_empty() || self.fin.is_some()
+    }
+
+    /// Whether there is something that a selective acknowledgement tells.
+    pub(super) const fn has_blocks(&self) -> bool {
+        !self.ranges.is_empty() || self.duplicate.is_some()
+    }
+
+    /// Adds the next bytes in order.
+    pub(super) fn push_unread(&mut self, bytes: &[u8]) {
+        self.unread.extend_from_slice(bytes);
+    }
+
+    /// Takes all bytes in order.
+    pub(super) fn take_unread(&mut self) -> Vec<u8> {
+        core::mem::take(&mut self.unread)
+    }
+
+    /// Notes a FIN that came out of order.
+    pub(super) const fn note_fin(&mut self, at: SeqNumber) {
+        self.fin = Some(at);
+    }
+
+    /// Takes the FIN that came out of order, if all in front of it has come since.
+    pub(super) fn take_fin(&mut self, rcv_nxt: SeqNumber) -> bool {
+        self.fin.take_if(|at| *at == rcv_nxt).is_some()
+    }
+
+    /// Notes that the bytes from `left` to `right` came twice.
+    pub(super) const fn note_duplicate(&mut self, left: SeqNumber, right: SeqNumber) {
+        self.duplicate = Some((left, right));
+    }
+
+    /// The duplicate was reported.
+    pub(super) const fn forget_duplicate(&mut self) {
+        self.duplicate = None;
+    }
+
+    /// Keeps bytes that came out of order; `from` is after `RCV.NXT`. Returns false if there are too many
+    /// ranges.
+    pub(super) fn insert(&mut self, from: SeqNumber, bytes: &[u8]) -> bool {
+        let end = from + len(bytes);
+        let first = self.ranges.partition_point(|range| range.end().is_before(from));
+        let behind = self.ranges.partition_point(|range| !range.from.is_after(end));
+        if first == behind && self.ranges.len() == RANGES_MAX {
+            return false;
+        }
+        self.arrivals = self.arrivals.wrapping_add(1);
+        let arrival = self.arrivals;
+        match self.ranges.get_mut(first) {
+            // The usual case: the segment follows another one that came behind the same gap.
+            Some(range) if behind == first + 1 && !from.is_before(range.from) => {
+                if !end.is_after(range.end()) {
+                    self.duplicate = Some((from, end));
+                }
+                range.append(from, bytes);
+                range.arrival = arrival;
+            }
+            _ => {
+                let mut merged = Range { from, bytes: Vec::new(), arrival };
+                let mut touched = self.ranges.drain(first..behind);
+                match touched.next() {
+                    Some(range) if range.from.is_before(from) => {
+                        merged.from = range.from;
+                        merged.bytes = range.bytes;
+                        merged.append(from, bytes);
+                    }
+                    Some(range) => {
+                        merged.append(from, bytes);
+                        merged.append(range.from, &range.bytes);
+                    }
+                    None => merged.append(from, bytes),
+                }
+                for range in touched {
+                    merged.append(range.from, &range.bytes);
+                }
+                self.ranges.insert(first, merged);
+            }
+        }
+        true
+    }
+
+    /// Moves the bytes that have become the next ones to the unread ones, and returns `RCV.NXT` behind
+    /// them.
+    pub(super) fn join(&mut self, rcv_nxt: SeqNumber) -> SeqNumber {
+        let mut next = rcv_nxt;
+        let joined = self.ranges.partition_point(|range| !range.from.is_after(rcv_nxt));
+        for range in self.ranges.drain(..joined) {
+            // A segment that filled the gap may have held the first of these bytes, too.
+            let known = next - range.from;
+            if let Some(bytes) = usize::try_from(known).ok().and_then(|n| range.bytes.get(n..)) {
+                self.unread.extend_from_slice(bytes);
+                next = range.end();
+            }
+        }
+        // `next` may have reached the next range only if they touched, and no range touches another.
+        next
+    }
+
+    /// The blocks of an acknowledgement: the report of a duplicate (RFC 2883, 4), then the ranges, the one
+    /// that grew last first (RFC 2018, 4).
+    pub(super) fn blocks(&self) -> SackBlocks {
+        let mut blocks = SackBlocks::default();
+        if let Some((left, right)) = self.duplicate {
+            blocks.push(left, right);
+        }
+        let mut newest = u32::MAX;
+        for _ in blocks.len()..SackBlocks::MAX {
+            // Few ranges, and seldom more than one: sorting them would cost more.
+            let next = self.ranges.iter().filter(|range| self.age(range) < newest);
+            let Some(range) = next.max_by_key(|range| self.age(range)) else { break };
+            newest = self.age(range);
+            blocks.push(range.from, range.end());
+        }
+        blocks
+    }
+
+    /// Grows with each arrival, and begins anew after 2³² of them.
+    const fn age(&self, range: &Range) -> u32 {
+        u32::MAX - 1 - self.arrivals.wrapping_sub(range.arrival)
+    }
+}
+
+impl Range {
+    fn end(&self) -> SeqNumber {
+        self.from + len(&self.bytes)
+    }
+
+    /// Adds the bytes that are behind the end; `from` is not after the end.
+    fn append(&mut self, from: SeqNumber, bytes: &[u8]) {
+        let known = usize::try_from(self.end() - from).ok();
+        if let Some(bytes) = known.and_then(|known| bytes.get(known..)) {
+            self.bytes.extend_from_slice(bytes);
+        }
+    }
+}
+
+/// The length of bytes that fit into a window.
+fn len(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).expect("less than a window")
+}

@@ -1,0 +1,361 @@
+//! Sending segments: the data of the application's queue, acknowledgements, resets.
+
+use outq::{Memory, OutQ};
+
+use super::connection::{Connection, Context, Marks, milliseconds};
+use super::flight::{Kind, Next, Offer};
+use super::{Endpoints, State};
+use crate::seq::SeqNumber;
+use crate::time::Time;
+use crate::transmit::{Full, Limits};
+use crate::wire::Ecn;
+use crate::wire::tcp::{Flags, Header, Options};
+
+/// The way of segments to the interface: the heads of IP and of the link are put in front of them.
+pub trait Emit {
+    /// What the interface does.
+    fn limits(&self) -> Limits;
+
+    /// Sends a segment to a next hop, or several: a payload of more than `segment_bytes` is cut.
+    ///
+    /// # Errors
+    ///
+    /// If the interface has no room. The segment is not sent.
+    fn tcp(
+        &mut self,
+        endpoints: &Endpoints,
+        neighbour: u16,
+        header: &Header,
+        parts: &[&[u8]],
+        segment_bytes: Option<u16>,
+        ecn: Ecn,
+    ) -> Result<(), Full>;
+}
+
+/// The way in which a drain ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// All ready bytes of the queue were sent, and a FIN that was due.
+    Empty,
+    /// The peer's window, the congestion window or pacing allows no more now: the connection will tell of
+    /// room.
+    Blocked,
+    /// The budget is spent and there is more.
+    TurnOver,
+}
+
+/// The most parts of a frame. A frame of many small payloads is shorter for it.
+const PARTS_MAX: usize = 16;
+
+impl Connection {
+    /// Sends what the windows allow, the lost bytes first, and takes off `budget` what it sent; it may be
+    /// overdrawn by less than a segment. First the bytes that the peer has acknowledged are released.
+    ///
+    /// It must be the queue of the last drain, unless all that was sent is released: then it may be another
+    /// one, at any position.
+    ///
+    /// # Errors
+    ///
+    /// If the interface has no room. Drain again when it has.
+    ///
+    /// # Panics
+    ///
+    /// If it is another queue while bytes are in flight.
+    pub fn drain<P: Memory>(
+        &mut self,
+        now: Time,
+        cx: &mut Context<'_>,
+        queue: &mut OutQ<P>,
+        budget: &mut u64,
+        out: &mut impl Emit,
+    ) -> Result<Drained, Full> {
+        self.release_acknowledged(queue);
+        let drained = self.send_all(now, cx, queue, budget, out);
+        self.marks.set(Marks::UNSENT, queue.sent() < queue.promised());
+        if drained == Ok(Drained::Empty) {
+            self.end_flight(cx);
+        }
+        drained
+    }
+
+    /// Sends until there is nothing to send, or a limit is reached.
+    fn send_all<P: Memory>(
+        &mut self,
+        now: Time,
+        cx: &mut Context<'_>,
+        queue: &mut OutQ<P>,
+        budget: &mut u64,
+        out: &mut impl Emit,
+    ) -> Result<Drained, Full> {
+        let cut_bytes_max = out.limits().cut_bytes_max;
+        loop {
+            let new_bytes = unsent(queue) + u32::from(self.is_fin_due(queue));
+            if self.flight.is_none() {
+                if new_bytes == 0 {
+                    return Ok(Drained::Empty);
+                }
+                self.begin_flight(cx);
+            }
+            let window_end = self.window_end();
+            let window_max = self.snd_wnd_max;
+            let offer = Offer { new_bytes, window_end, window_max, cut_bytes_max };
+            match self.flight.as_mut().map(|flight| flight.next(now, &offer)) {
+                Some(Next::Send { .. }) if *budget == 0 => return Ok(Drained::TurnOver),
+                Some(Next::Send { from, bytes, kind, cwr }) => {
+                    let bytes = self.within(*budget, bytes);
+                    let sent = self.send(now, cx, queue, from, bytes, kind, cwr, out)?;
+                    *budget = budget.saturating_sub(sent.into());
+                }
+                Some(Next::WaitUntil(_) | Next::Blocked) if new_bytes > 0 => {
+                    return Ok(Drained::Blocked);
+                }
+                Some(Next::WaitUntil(_) | Next::Blocked) | None => return Ok(Drained::Empty),
+            }
+        }
+    }
+
+    /// Lets the queue drop what the peer has acknowledged.
+    fn release_acknowledged<P: Memory>(&mut self, queue: &mut OutQ<P>) {
+        let in_queue = queue.sent() - queue.released();
+        let data_nxt = self.data_nxt();
+        assert!(
+            in_queue == u64::from(data_nxt - self.released),
+            "netstack: {in_queue} bytes in flight in a queue that is not this connection's"
+        );
+        let acknowledged = self.snd_una.earlier(data_nxt);
+        if acknowledged != self.released {
+            queue.mark_released((acknowledged - self.released).into());
+            self.released = acknowledged;
+        }
+    }
+
+    /// Whether a FIN follows the bytes that are ready.
+    fn is_fin_due<P: Memory>(&self, queue: &OutQ<P>) -> bool {
+        self.marks.has(Marks::SHUTDOWN)
+            && !self.state.is_shut_down()
+            && queue.ready() == queue.promised()
+            && queue.failed_at().is_none()
+    }
+
+    /// As many bytes as the budget allows, in whole segments, but one segment at least.
+    fn within(&self, budget: u64, bytes: u32) -> u32 {
+        let mss = u32::from(self.mss);
+        match u32::try_from(budget) {
+            Ok(budget) if budget < bytes => (budget / mss * mss).max(bytes.min(mss)),
+            _ => bytes,
+        }
+    }
+
+    /// Sends a frame with bytes of the stream, and a FIN if it stands behind them. Returns the bytes.
+    fn send<P: Memory>(
+        &mut self,
+        now: Time,
+        cx: &mut Context<'_>,
+        queue: &mut OutQ<P>,
+        from: SeqNumber,
+        bytes: u32,
+        kind: Kind,
+        cwr: bool,
+        out: &mut impl Emit,
+    ) -> Result<u32, Full> {
+        let is_new = from == self.snd_nxt;
+        let fin_due = is_new && self.is_fin_due(queue);
+        let mut parts = [&[][..]; PARTS_MAX];
+        let gathered = if is_new {
+            gather(queue.next_ready(), bytes, self.mss, &mut parts)
+        } else {
+            let at = queue.released() + u64::from(from - self.released);
+            gather(queue.in_flight(at), bytes, self.mss, &mut parts)
+        };
+        let end = from + gathered.bytes;
+        let is_last = if is_new {
+            u64::from(gathered.bytes) == queue.unsent_ready()
+        } else {
+            end == self.data_nxt() && queue.unsent_ready() == 0
+        };
+        // A new FIN rides on the last segment wherever the peer's window has room for it. One that was
+        // sent is repeated with the bytes in front of it.
+        let fin = is_last
+            && if is_new {
+                fin_due && (bytes > gathered.bytes || end.is_before(self.window_end()))
+            } else {
+                self.state.is_shut_down()
+            };
+        let (header, edge) = self.header(now, cx, from);
+        let flags = Flags { fin, psh: is_last && gathered.bytes > 0, cwr, ..header.flags };
+        let header = Header { flags, ..header };
+        let segment_bytes = (gathered.bytes > self.mss.into()).then_some(self.mss);
+        // RFC 3168, 6.1.5: retransmissions carry no mark.
+        let marks = self.marks.has(Marks::ECN) && kind == Kind::New && gathered.bytes > 0;
+        let ecn = if marks { Ecn::Ect0 } else { Ecn::NotEct };
+        let endpoints = self.endpoints(cx.config);
+        out.tcp(&endpoints, self.neighbour, &header, &parts[..gathered.parts], segment_bytes, ecn)?;
+
+        self.note_ack_sent(edge);
+        if !self.held.as_ref().is_some_and(|held| held.has_blocks()) {
+            // Data carries no selective acknowledgements: whole segments have no room for them.
+            self.ack_at = Time::MAX;
+        }
+        count(cx, kind);
+        if is_new {
+            queue.mark_sent(gathered.bytes.into());
+            self.snd_nxt = end + u32::from(fin);
+            if fin {
+                self.state = match self.state {
+                    State::CloseWait => State::LastAck,
+                    _ => State::FinWait1,
+                };
+            }
+        }
+        if let Some(flight) = &mut self.flight {
+            flight.sent(now, from, gathered.bytes + u32::from(fin), kind);
+        }
+        Ok(gathered.bytes)
+    }
+
+    /// Whether [`acknowledge`](Self::acknowledge) has something to send now.
+    #[must_use]
+    pub fn is_ack_due(&self, now: Time) -> bool {
+        self.ack_at <= now
+    }
+
+    /// Sends an acknowledgement that no data has carried.
+    ///
+    /// # Errors
+    ///
+    /// If the interface has no room. It remains due.
+    pub fn acknowledge(
+        &mut self,
+        now: Time,
+        cx: &mut Context<'_>,
+        out: &mut impl Emit,
+    ) -> Result<(), Full> {
+        // RFC 9293, 3.8.4: a keepalive repeats the number in front of the next.
+        let probe = u32::from(self.marks.has(Marks::PROBE));
+        let (mut header, edge) =
+            self.header(now, cx, SeqNumber(self.snd_nxt.0.wrapping_sub(probe)));
+        if let (true, Some(held)) = (self.marks.has(Marks::SACK), &self.held) {
+            header.options.sack = held.blocks();
+        }
+        out.tcp(&self.endpoints(cx.config), self.neighbour, &header, &[], None, Ecn::NotEct)?;
+        cx.shared.counters.acks_sent += 1;
+        self.marks.set(Marks::PROBE, false);
+        self.note_ack_sent(edge);
+        self.ack_at = Time::MAX;
+        if let Some(held) = &mut self.held {
+            held.forget_duplicate();
+            self.drop_held_if_empty();
+        }
+        Ok(())
+    }
+
+    /// Sends a reset; the connection is gone afterwards. If the interface has no room, the peer learns it from
+    /// the answer to its next segment.
+    pub fn reset(&self, now: Time, cx: &mut Context<'_>, out: &mut impl Emit) {
+        let (header, _) = self.header(now, cx, self.snd_nxt);
+        let flags = Flags { rst: true, ..Flags::NONE };
+        let header = Header { flags, window: 0, ..header };
+        if out
+            .tcp(&self.endpoints(cx.config), self.neighbour, &header, &[], None, Ecn::NotEct)
+            .is_ok()
+        {
+            cx.shared.counters.resets_sent += 1;
+        }
+    }
+
+    /// The header of a segment without flags, and the end of the window that it announces.
+    #[inline]
+    fn header(&self, now: Time, cx: &Context<'_>, seq: SeqNumber) -> (Header, SeqNumber) {
+        let edge = self.next_edge(cx.config);
+        // Rounded up: the window must not shrink because its last bits are shifted out.
+        let shift = self.rcv_wind_shift;
+        let window = ((edge - self.rcv_nxt) + ((1 << shift) - 1)) >> shift;
+        let window = u16::try_from(window).unwrap_or(u16::MAX);
+        let mut options = Options::default();
+        if self.marks.has(Marks::TIMESTAMPS) {
+            let value = milliseconds(now).wrapping_add(self.ts_offset);
+            options.timestamps = Some((value, self.ts_recent));
+        }
+        let header = Header {
+            source: self.local_port,
+            destination: self.peer_port,
+            seq,
+            ack: Some(self.rcv_nxt),
+            flags: Flags { ece: self.marks.has(Marks::ECHO), ..Flags::NONE },
+            window,
+            options,
+        };
+        (header, self.rcv_edge.later(self.rcv_nxt + (u32::from(window) << shift)))
+    }
+
+    fn note_ack_sent(&mut self, edge: SeqNumber) {
+        self.last_ack_sent = self.rcv_nxt;
+        self.rcv_edge = edge;
+    }
+}
+
+/// Bytes that are ready. A connection never has so many in flight that the limit counts.
+fn unsent<P: Memory>(queue: &OutQ<P>) -> u32 {
+    u32::try_from(queue.unsent_ready()).unwrap_or(u32::MAX).min(1 << 30)
+}
+
+/// The beginning of a list of parts.
+struct Gathered {
+    parts: usize,
+    bytes: u32,
+}
+
+/// Collects parts up to so many bytes. If there are too many parts for all of them, whole segments are
+/// collected wherever there is one.
+fn gather<'a, P: Memory + 'a>(
+    chunks: impl Iterator<Item = outq::Chunk<'a, P>>,
+    bytes_max: u32,
+    mss: u16,
+    parts: &mut [&'a [u8]; PARTS_MAX],
+) -> Gathered {
+    let mut gathered = Gathered { parts: 0, bytes: 0 };
+    let mut left = bytes_max as usize;
+    let mut is_cut_short = false;
+    for chunk in chunks {
+        if left == 0 {
+            break;
+        }
+        let Some(part) = parts.get_mut(gathered.parts) else {
+            is_cut_short = true;
+            break;
+        };
+        let (begin, end) = (index(chunk.range.start), index(chunk.range.end));
+        let bytes = &chunk.payload.bytes()[begin..end];
+        *part = &bytes[..bytes.len().min(left)];
+        left -= part.len();
+        gathered.parts += 1;
+    }
+    let mut bytes = bytes_max as usize - left;
+    if is_cut_short {
+        let mut excess = if bytes > mss.into() { bytes % usize::from(mss) } else { 0 };
+        bytes -= excess;
+        while excess > 0 {
+            let last = &mut parts[gathered.parts - 1];
+            let kept = last.len().saturating_sub(excess);
+            excess -= last.len() - kept;
+            *last = &last[..kept];
+            gathered.parts -= usize::from(kept == 0);
+        }
+    }
+    gathered.bytes = u32::try_from(bytes).expect("at most `bytes_max`");
+    gathered
+}
+
+fn index(at: u64) -> usize {
+    usize::try_from(at).expect("a position in memory")
+}
+
+fn count(cx: &mut Context<'_>, kind: Kind) {
+    let counters = &mut cx.shared.counters;
+    match kind {
+        Kind::New => {}
+        Kind::Fast => counters.retransmitted_fast += 1,
+        Kind::Timeout => counters.retransmitted_timeout += 1,
+        Kind::Probe => counters.probes_sent += 1,
+    }
+}
