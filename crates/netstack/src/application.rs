@@ -32,13 +32,17 @@ pub trait Application {
     /// The peer has acknowledged more bytes: drain its queue, which releases them.
     fn acknowledged(&mut self, _id: ConnectionId) {}
 
-    /// More can be sent, or something is to be sent again: drain its queue.
+    /// More can be sent, or something is to be sent again, a FIN for instance: drain its queue.
     fn room(&mut self, _id: ConnectionId) {}
 
     /// The peer has ended its side; all its bytes have been received.
     fn ended(&mut self, _id: ConnectionId) {}
 
-    /// The connection is gone, and its name with it.
+    /// Both sides have ended, and the peer has acknowledged everything: the connection is gone, and its name
+    /// with it. What the queue still holds may be dropped.
+    fn closed(&mut self, _id: ConnectionId) {}
+
+    /// The connection is lost, and its name with it.
     fn lost(&mut self, _id: ConnectionId, _why: Lost) {}
 
     /// A datagram has come for `local`.
