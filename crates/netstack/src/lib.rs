@@ -19,8 +19,16 @@ mod counters;
 mod ip;
 mod seq;
 pub mod sim;
+#[allow(dead_code, reason = "the step that uses it all follows")]
+mod siphash;
+#[allow(dead_code, reason = "the step that uses it all follows")]
+mod slots;
+#[allow(dead_code, reason = "the step that uses it all follows")]
+mod table;
 pub mod tcp;
 mod time;
+#[allow(dead_code, reason = "the step that uses it all follows")]
+mod timers;
 mod transmit;
 pub mod wire;
 

@@ -2,13 +2,23 @@
 
 mod congestion;
 mod connection;
+#[allow(dead_code, reason = "the step that uses it all follows")]
+pub(crate) mod cookie;
 mod flight;
+#[allow(dead_code, reason = "the step that uses it all follows")]
+pub(crate) mod half_open;
 mod handshake;
 mod held;
 mod input;
 mod output;
 mod receive;
+#[allow(dead_code, reason = "the step that uses it all follows")]
+pub(crate) mod isn;
+#[allow(dead_code, reason = "the step that uses it all follows")]
+pub(crate) mod listen;
 mod state;
+#[allow(dead_code, reason = "the step that uses it all follows")]
+pub(crate) mod time_wait;
 
 pub use congestion::Algorithm;
 pub use connection::{

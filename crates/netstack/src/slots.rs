@@ -1,0 +1,297 @@
+//! Values found by an index or by a key that never names a later value; a million without a pause.
+//!
+//! Values live in chunks that never move: growing copies nothing. A chunk without values is given back,
+//! but for one. Each slot has a link that belongs to the owner's [`Table`](crate::table::Table) while
+//! there is a value, and to the chunk's list of free slots otherwise.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// Names one value for ever: the slot is used again, the key is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    /// Below [`VALUES_MAX`].
+    pub(crate) index: u32,
+    generation: u32,
+}
+
+/// Bits of an index in [`Key::to_bits`], as in `ring::Slab`.
+const INDEX_BITS: u32 = 24;
+/// The most values at once.
+pub(crate) const VALUES_MAX: u32 = (1 << INDEX_BITS) - 1;
+/// The link of the last slot in a list.
+pub(crate) const NONE: u32 = u32::MAX;
+/// Slots of a chunk.
+const CHUNK: u32 = 1024;
+
+impl Key {
+    /// The key as a number below 2⁵⁶: 32 bits of generation, 24 of index.
+    pub(crate) const fn to_bits(self) -> u64 {
+        (self.generation as u64) << INDEX_BITS | self.index as u64
+    }
+
+    /// The key that [`to_bits`](Self::to_bits) made this number of.
+    #[expect(clippy::cast_possible_truncation, reason = "takes the two parts out")]
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        Self { index: bits as u32 & VALUES_MAX, generation: (bits >> INDEX_BITS) as u32 }
+    }
+}
+
+/// Values in chunks.
+pub(crate) struct Slots<T> {
+    chunks: Vec<Chunk<T>>,
+    len: u32,
+    /// The most values.
+    max: u32,
+    /// No chunk before this one has a free slot.
+    lowest: usize,
+    /// Chunks that have memory and no value: one at most.
+    spare: Option<usize>,
+}
+
+struct Chunk<T> {
+    /// Empty if the chunk's memory was given back.
+    slots: Box<[Slot<T>]>,
+    used: u32,
+    /// The first free slot of the chunk; the others follow by their links.
+    free: u32,
+    /// The generation of new slots: above those of the slots that were given back.
+    generation: u32,
+}
+
+struct Slot<T> {
+    /// The generation of the value, or of the next one.
+    generation: u32,
+    link: u32,
+    value: Option<T>,
+}
+
+impl<T> Slots<T> {
+    /// Takes at most `max` values. There is no memory yet.
+    pub(crate) fn new(max: u32) -> Self {
+        let max = max.min(VALUES_MAX);
+        Self { chunks: Vec::new(), len: 0, max, lowest: 0, spare: None }
+    }
+
+    pub(crate) const fn len(&self) -> u32 {
+        self.len
+    }
+
+    pub(crate) const fn is_full(&self) -> bool {
+        self.len >= self.max
+    }
+
+    /// Keeps a value, unless there are as many as there may be.
+    pub(crate) fn insert(&mut self, value: T) -> Option<Key> {
+        if self.is_full() {
+            return None;
+        }
+        let at = self.chunk_with_room();
+        if self.spare == Some(at) {
+            self.spare = None;
+        }
+        let chunk = &mut self.chunks[at];
+        let offset = chunk.free;
+        let slot = &mut chunk.slots[offset as usize];
+        debug_assert!(slot.value.is_none(), "a free slot has no value");
+        chunk.free = slot.link;
+        chunk.used += 1;
+        slot.link = NONE;
+        slot.value = Some(value);
+        self.len += 1;
+        let index = u32::try_from(at).ok()? * CHUNK + offset;
+        Some(Key { index, generation: slot.generation })
+    }
+
+    /// The first chunk that has a free slot; gives it memory.
+    fn chunk_with_room(&mut self) -> usize {
+        let full = |chunk: &&Chunk<T>| chunk.free == NONE && !chunk.slots.is_empty();
+        self.lowest += self.chunks[self.lowest..].iter().take_while(full).count();
+        if self.lowest == self.chunks.len() {
+            self.chunks.push(Chunk { slots: Box::default(), used: 0, free: NONE, generation: 0 });
+        }
+        let chunk = &mut self.chunks[self.lowest];
+        if chunk.slots.is_empty() {
+            let generation = chunk.generation;
+            let link = |offset| if offset + 1 < CHUNK { offset + 1 } else { NONE };
+            let slot = |offset| Slot { generation, link: link(offset), value: None };
+            chunk.slots = (0..CHUNK).map(slot).collect();
+            chunk.free = 0;
+        }
+        self.lowest
+    }
+
+    /// The key of the value at an index.
+    pub(crate) fn key(&self, index: u32) -> Option<Key> {
+        let slot = self.slot(index)?;
+        slot.value.is_some().then_some(Key { index, generation: slot.generation })
+    }
+
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+        let slot = self.slot(key.index)?;
+        slot.value.as_ref().filter(|_| slot.generation == key.generation)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        let slot = self.slot_mut(key.index)?;
+        slot.value.as_mut().filter(|_| slot.generation == key.generation)
+    }
+
+    /// The value at an index, if there is one.
+    pub(crate) fn at(&self, index: u32) -> Option<&T> {
+        self.slot(index)?.value.as_ref()
+    }
+
+    /// Takes a value out. Its key names nothing from then on.
+    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+        let at = (key.index / CHUNK) as usize;
+        let slot = self.slot_mut(key.index).filter(|slot| slot.generation == key.generation)?;
+        let value = slot.value.take()?;
+        // A slot that has used up its generations stays empty.
+        let next = slot.generation.checked_add(1);
+        slot.generation = next.unwrap_or(u32::MAX);
+        let chunk = &mut self.chunks[at];
+        if let Some(next) = next {
+            let offset = key.index % CHUNK;
+            chunk.slots[offset as usize].link = chunk.free;
+            chunk.free = offset;
+            chunk.used -= 1;
+            chunk.generation = chunk.generation.max(next);
+            self.lowest = self.lowest.min(at);
+        }
+        self.len -= 1;
+        if self.chunks[at].used == 0 {
+            self.give_back(at);
+        }
+        Some(value)
+    }
+
+    /// A chunk has no value any more. The first such chunk keeps its memory for the next value.
+    fn give_back(&mut self, at: usize) {
+        let Some(other) = self.spare else {
+            self.spare = Some(at);
+            return;
+        };
+        // The one that is used first is kept.
+        let (kept, freed) = (at.min(other), at.max(other));
+        self.spare = Some(kept);
+        self.chunks[freed].slots = Box::default();
+        self.chunks[freed].free = NONE;
+    }
+
+    /// All values and their keys.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+        let chunks = (0..).step_by(CHUNK as usize).zip(&self.chunks);
+        chunks.flat_map(|(first, chunk)| {
+            (first..).zip(&chunk.slots).filter_map(|(index, slot)| {
+                Some((Key { index, generation: slot.generation }, slot.value.as_ref()?))
+            })
+        })
+    }
+
+    /// The link of a slot.
+    pub(crate) fn link(&self, index: u32) -> u32 {
+        self.slot(index).map_or(NONE, |slot| slot.link)
+    }
+
+    /// Sets the link of a slot that has a value.
+    pub(crate) fn set_link(&mut self, index: u32, link: u32) {
+        if let Some(slot) = self.slot_mut(index) {
+            debug_assert!(slot.value.is_some(), "the links of free slots are their list");
+            slot.link = link;
+        }
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> usize {
+        let slots: usize = self.chunks.iter().map(|chunk| chunk.slots.len()).sum();
+        slots * size_of::<Slot<T>>() + self.chunks.capacity() * size_of::<Chunk<T>>()
+    }
+
+    fn slot(&self, index: u32) -> Option<&Slot<T>> {
+        self.chunks.get((index / CHUNK) as usize)?.slots.get((index % CHUNK) as usize)
+    }
+
+    fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<T>> {
+        self.chunks.get_mut((index / CHUNK) as usize)?.slots.get_mut((index % CHUNK) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_key_never_names_a_later_value() {
+        let mut slots = Slots::new(10);
+        let first = slots.insert("first").expect("room");
+        assert_eq!(slots.remove(first), Some("first"));
+        let second = slots.insert("second").expect("room");
+        assert_eq!((first.index, slots.get(first)), (second.index, None));
+        assert_eq!(slots.get(Key::from_bits(second.to_bits())), Some(&"second"));
+        assert!(second.to_bits() < 1 << 56);
+    }
+
+    #[test]
+    fn the_limit_is_kept() {
+        let mut slots = Slots::new(2);
+        let first = slots.insert(1).expect("room");
+        assert!(slots.insert(2).is_some() && slots.insert(3).is_none());
+        slots.remove(first);
+        assert!(slots.insert(3).is_some() && slots.is_full());
+    }
+
+    #[test]
+    fn a_slot_whose_generations_are_used_up_stays_empty() {
+        let mut slots = Slots::new(10);
+        let key = slots.insert(0).expect("room");
+        slots.chunks[0].slots[0].generation = u32::MAX;
+        let last = Key { generation: u32::MAX, ..key };
+        assert_eq!(slots.remove(last), Some(0));
+        assert_ne!(slots.insert(1).expect("room").index, key.index);
+    }
+
+    #[test]
+    fn memory_comes_and_goes_in_chunks() {
+        let mut slots = Slots::new(VALUES_MAX);
+        let keys: Vec<_> = (0..100_000_u64).filter_map(|n| slots.insert(n)).collect();
+        let bytes = slots.memory();
+        assert!(bytes < 100_000 * 24 + 100_000, "{bytes}");
+        assert_eq!(slots.get(keys[77_777]), Some(&77_777));
+        for key in &keys {
+            assert!(slots.remove(*key).is_some());
+        }
+        assert!(slots.memory() < 50_000, "one chunk is kept");
+        let key = slots.insert(1).expect("room");
+        assert!(keys.iter().all(|old| *old != key), "a chunk that comes back has new keys");
+        assert_eq!(slots.iter().collect::<Vec<_>>(), [(key, &1)]);
+    }
+
+    proptest! {
+        /// Against a map: true inserts, false removes the value at a place.
+        #[test]
+        fn slots_are_a_map(steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..5000)) {
+            let mut slots = Slots::new(3000);
+            let mut map = BTreeMap::new();
+            for (n, (inserts, place)) in steps.into_iter().enumerate() {
+                if inserts || map.is_empty() {
+                    if let Some(key) = slots.insert(n) {
+                        prop_assert_eq!(map.insert(key.to_bits(), n), None);
+                    }
+                } else {
+                    let keys: Vec<_> = map.keys().copied().collect();
+                    let bits = keys[place.index(keys.len())];
+                    prop_assert_eq!(slots.remove(Key::from_bits(bits)), map.remove(&bits));
+                    prop_assert_eq!(slots.get(Key::from_bits(bits)), None);
+                }
+                prop_assert_eq!(slots.len() as usize, map.len());
+            }
+            let all: BTreeMap<_, _> = slots.iter().map(|(key, n)| (key.to_bits(), *n)).collect();
+            prop_assert_eq!(all, map);
+        }
+    }
+}

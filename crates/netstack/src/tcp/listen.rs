@@ -1,0 +1,59 @@
+//! Segments of no connection (RFC 9293, 3.10.7.1 and 3.10.7.2).
+
+use crate::seq::SeqNumber;
+use crate::wire::tcp::{Flags, Header, Options};
+
+/// The reset that answers a segment of no connection, unless it is a reset itself. `seg_len` counts the
+/// segment's payload, SYN and FIN.
+pub(crate) fn reset(header: &Header, seg_len: u32) -> Option<Header> {
+    if header.flags.rst {
+        return None;
+    }
+    // It must be acceptable to the peer: with the number that it expects, or acknowledging its own.
+    let (seq, ack) = match header.ack {
+        Some(ack) => (ack, None),
+        None => (SeqNumber(0), Some(header.seq + seg_len)),
+    };
+    Some(Header {
+        source: header.destination,
+        destination: header.source,
+        seq,
+        ack,
+        flags: Flags { rst: true, ..Flags::NONE },
+        window: 0,
+        options: Options::default(),
+    })
+}
+
+/// The length of a segment in sequence numbers: `SEG.LEN`.
+pub(crate) fn seg_len(header: &Header, payload: &[u8]) -> u32 {
+    // A payload is shorter than a packet.
+    let bytes = u32::try_from(payload.len()).unwrap_or(0);
+    bytes + u32::from(header.flags.syn) + u32::from(header.flags.fin)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(ack: Option<SeqNumber>, flags: Flags) -> Header {
+        let options = Options::default();
+        Header { source: 1000, destination: 80, seq: SeqNumber(7), ack, flags, window: 0, options }
+    }
+
+    #[test]
+    fn rfc9293_3_10_7_1_a_segment_of_no_connection_is_reset() {
+        let syn = segment(None, Flags { syn: true, ..Flags::NONE });
+        let answer = reset(&syn, seg_len(&syn, b"data")).expect("an answer");
+        assert_eq!((answer.source, answer.destination), (80, 1000));
+        assert_eq!((answer.seq, answer.ack), (SeqNumber(0), Some(SeqNumber(12))));
+        let ack = segment(Some(SeqNumber(99)), Flags { fin: true, ..Flags::NONE });
+        let answer = reset(&ack, seg_len(&ack, b"data")).expect("an answer");
+        assert_eq!((answer.seq, answer.ack, answer.flags.rst), (SeqNumber(99), None, true));
+    }
+
+    #[test]
+    fn rfc9293_3_10_7_1_a_reset_is_not_answered() {
+        assert_eq!(reset(&segment(None, Flags { rst: true, ..Flags::NONE }), 0), None);
+    }
+}
