@@ -10,12 +10,12 @@ pub(crate) mod half_open;
 mod handshake;
 mod held;
 mod input;
-mod output;
-mod receive;
 #[allow(dead_code, reason = "the step that uses it all follows")]
 pub(crate) mod isn;
 #[allow(dead_code, reason = "the step that uses it all follows")]
 pub(crate) mod listen;
+mod output;
+mod receive;
 mod state;
 #[allow(dead_code, reason = "the step that uses it all follows")]
 pub(crate) mod time_wait;
