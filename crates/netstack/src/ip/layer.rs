@@ -439,3 +439,6 @@ impl From<Malformed> for Refused {
         Self::Malformed(why)
     }
 }
+
+#[cfg(test)]
+mod tests;
