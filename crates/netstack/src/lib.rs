@@ -35,7 +35,7 @@ pub mod wire;
 pub use application::{Application, ConnectionId, Lost};
 pub use config::{Address, Config, Keepalive};
 pub use counters::{Counters, Drops, Handshakes};
-pub use ip::{ReceivedChecksum, Unsent};
+pub use ip::{ReceivedChecksum, Unsent, capture, channel};
 pub use outq::Memory;
 pub use seq::SeqNumber;
 pub use time::Time;

@@ -2,6 +2,8 @@
 //! without a transport.
 
 mod cache;
+pub mod capture;
+pub mod channel;
 mod emit;
 mod hash;
 mod layer;
