@@ -28,11 +28,6 @@ impl Error {
     pub(crate) fn advise(self, advice: &'static str) -> Self {
         Self { advice: Some(advice), ..self }
     }
-
-    /// The number of the system's error, if there is one.
-    pub(crate) fn raw_os_error(&self) -> Option<i32> {
-        self.source.as_ref().and_then(io::Error::raw_os_error)
-    }
 }
 
 impl fmt::Display for Error {

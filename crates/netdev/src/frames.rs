@@ -1,21 +1,28 @@
 //! The frames of an interface: [`open`] it, then receive and send by a [`Device`] per receive queue.
 
 use core::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::Arc;
 
 use netstack::{Frame, Full, Limits, Transmit};
-use rustix::io::Errno;
 
+use crate::choose::{By, Ways};
+use crate::counters::Counters;
 use crate::error::Error;
 use crate::interface::Interface;
 use crate::pool::Received;
 use crate::tap::{self, Tap};
+use crate::xdp::{self, Attachment, Mode, Taken};
+use crate::{packet, rights};
 
 /// The number of received frames of a device that may be kept. Further frames are copies.
 pub const HELD_MAX: usize = 256;
 
 /// The number of [`Service`]s of an interface, for the length of the XDP program.
 pub const SERVICES_MAX: usize = 16;
+
+/// The number of own addresses of an interface, for the length of the XDP program.
+pub const OWN_ADDRESSES_MAX: usize = 16;
 
 /// What to open.
 #[derive(Clone, Debug)]
@@ -27,8 +34,8 @@ pub struct Options {
     /// What to take from the interface, at most [`SERVICES_MAX`]. Everything else goes to the kernel. A
     /// TAP device ignores it, because all of its frames are the stack's.
     pub services: Vec<Service>,
-    /// Addresses that the kernel does not own: everything to them is taken, with ARP and neighbour
-    /// discovery.
+    /// Addresses that the kernel does not own, at most [`OWN_ADDRESSES_MAX`]: everything to them is taken,
+    /// with ARP and neighbour discovery.
     pub own_addresses: Vec<IpAddr>,
 }
 
@@ -86,25 +93,92 @@ pub struct Opened {
 pub fn open(options: &Options) -> Result<Opened, Error> {
     let interface = Interface::open(&options.interface)?;
     match options.frames {
-        Frames::Tap => {
-            let tap = Tap::open(&interface, HELD_MAX)?;
-            let device = Device {
-                limits: Limits {
-                    mtu: interface.mtu,
-                    cut_bytes_max: CUT_BYTES_MAX,
-                    fills_checksums: true,
-                },
-                mac: tap::peer_mac(interface.mac),
-                way: Way::Tap(tap),
-                counters: Counters::default(),
-            };
-            let choice = format!("interface {}: frames by a TAP device", interface.name);
-            Ok(Opened { interface, queues: vec![Queue { device }], choice })
-        }
-        Frames::Auto | Frames::Xdp | Frames::Packet => {
-            Err(Error::new(format!("interface {}: only TAP devices can be used", interface.name)))
-        }
+        Frames::Tap => open_tap(interface),
+        Frames::Auto | Frames::Xdp | Frames::Packet => open_xdp(interface, options),
     }
+}
+
+fn open_tap(interface: Interface) -> Result<Opened, Error> {
+    let way = Way::Tap(Tap::open(&interface, HELD_MAX)?);
+    let limits = Limits { mtu: interface.mtu, cut_bytes_max: CUT_BYTES_MAX, fills_checksums: true };
+    let mac = tap::peer_mac(interface.mac);
+    let device = Device { way, limits, mac, counters: Counters::default() };
+    let choice = format!("interface {}: frames by a TAP device", interface.name);
+    Ok(Opened { interface, queues: vec![Queue { device }], choice })
+}
+
+fn open_xdp(interface: Interface, options: &Options) -> Result<Opened, Error> {
+    rights::check(&interface.name)?;
+    let taken = taken(&interface, options)?;
+    let (sockets, attachment, mode) = attach(&interface, &taken)?;
+    let attachment = Arc::new(attachment);
+    let ways = Ways::all(if options.frames == Frames::Xdp { By::Xdp } else { By::Packet });
+    let mut queues = Vec::new();
+    for xdp in sockets {
+        let packet = packet::Socket::open(&interface)?;
+        let own = options.own_addresses.iter();
+        for address in own.filter_map(|address| match address {
+            IpAddr::V6(address) => Some(*address),
+            IpAddr::V4(_) => None,
+        }) {
+            packet.join(&interface, address)?;
+        }
+        let limits = limits(&interface, &xdp, ways);
+        let sockets = Sockets { xdp, packet, ways, _attachment: Arc::clone(&attachment) };
+        let way = Way::Sockets(Box::new(sockets));
+        let device = Device { way, limits, mac: interface.mac, counters: Counters::default() };
+        queues.push(Queue { device });
+    }
+    let choice = format!("interface {}: {mode:?} {ways:?}", interface.name);
+    Ok(Opened { interface, queues, choice })
+}
+
+fn limits(interface: &Interface, xdp: &xdp::Socket, ways: Ways) -> Limits {
+    let fills_checksums = ways == Ways::all(By::Packet) || xdp.fills_checksums();
+    match ways.large {
+        By::Packet => Limits { mtu: interface.mtu, cut_bytes_max: CUT_BYTES_MAX, fills_checksums },
+        By::Xdp => Limits { mtu: interface.mtu.min(xdp.mtu()), cut_bytes_max: 0, fills_checksums },
+    }
+}
+
+/// Checks what is to be taken, for the limits of the program.
+fn taken(interface: &Interface, options: &Options) -> Result<Taken, Error> {
+    let (services, addresses) = (options.services.len(), options.own_addresses.len());
+    let fault = if services > SERVICES_MAX {
+        Some(format!("{services} services, and {SERVICES_MAX} are possible"))
+    } else if addresses > OWN_ADDRESSES_MAX {
+        Some(format!("{addresses} own addresses, and {OWN_ADDRESSES_MAX} are possible"))
+    } else if services + addresses == 0 {
+        Some("no service, and no own address".to_owned())
+    } else {
+        None
+    };
+    if let Some(fault) = fault {
+        return Err(Error::new(format!("interface {}: {fault}", interface.name)));
+    }
+    let services = options.services.iter().map(|service| {
+        let protocol = match service.protocol {
+            Protocol::Tcp => xdp::TCP,
+            Protocol::Udp => xdp::UDP,
+        };
+        (protocol, service.local)
+    });
+    Ok(Taken { services: services.collect(), own_addresses: options.own_addresses.clone() })
+}
+
+/// Opens the sockets and attaches the program: in the driver if that pays.
+fn attach(
+    interface: &Interface,
+    taken: &Taken,
+) -> Result<(Vec<xdp::Socket>, Attachment, Mode), Error> {
+    let attach = |mode| {
+        let (sockets, attachment) = xdp::open(interface, taken, mode, HELD_MAX)?;
+        Ok((sockets, attachment, mode))
+    };
+    if interface.kind == "veth" {
+        return attach(Mode::Generic);
+    }
+    attach(Mode::Native).or_else(|_: Error| attach(Mode::Generic))
 }
 
 /// Payload of the largest frame that the kernel cuts: the length field of IP has 16 bits, and headers of
@@ -145,23 +219,43 @@ pub struct Device {
 #[derive(Debug)]
 enum Way {
     Tap(Tap),
+    Sockets(Box<Sockets>),
 }
 
-/// What a device has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Frames received.
-    pub received: u64,
-    /// Frames sent. A frame that the kernel cuts is one.
-    pub sent: u64,
-    /// Bytes of the frames that were sent.
-    pub sent_bytes: u64,
-    /// System calls that sent.
-    pub batches: u64,
-    /// Frames that the kernel refused: they are lost, as on a wire.
-    pub lost: u64,
-    /// Frames for which there was no room ([`Full`]).
-    pub refused: u64,
+/// Receives by AF_XDP, and sends by two ways.
+#[derive(Debug)]
+struct Sockets {
+    xdp: xdp::Socket,
+    packet: packet::Socket,
+    ways: Ways,
+    _attachment: Arc<Attachment>,
+}
+
+impl Sockets {
+    /// Sends a frame behind those that were sent before.
+    fn send(&mut self, frame: &Frame<'_>, counters: &mut Counters) -> Result<(), Full> {
+        let is_large = frame.segment_bytes.is_some() || frame.len() > self.xdp.frame_bytes_max();
+        match if is_large { self.ways.large } else { self.ways.small } {
+            By::Xdp => {
+                if !self.packet.flush(counters) {
+                    return Err(Full);
+                }
+                self.xdp.send(frame, counters)
+            }
+            By::Packet => {
+                if !self.xdp.flush(counters) {
+                    return Err(Full);
+                }
+                self.packet.send(frame, counters)
+            }
+        }
+    }
+
+    fn flush(&mut self, counters: &mut Counters) -> bool {
+        self.xdp.replenish();
+        // At most one of them has frames.
+        self.xdp.flush(counters) && self.packet.flush(counters)
+    }
 }
 
 impl Device {
@@ -170,13 +264,17 @@ impl Device {
     pub fn fd(&self) -> BorrowedFd<'_> {
         match &self.way {
             Way::Tap(tap) => tap.as_fd(),
+            Way::Sockets(sockets) => sockets.xdp.as_fd(),
         }
     }
 
     /// The descriptor that is writable when there is room again after a [`Full`].
     #[must_use]
     pub fn room_fd(&self) -> BorrowedFd<'_> {
-        self.fd()
+        match &self.way {
+            Way::Sockets(sockets) if sockets.ways.large == By::Packet => sockets.packet.as_fd(),
+            _ => self.fd(),
+        }
     }
 
     /// The MAC of the stack on this interface.
@@ -195,16 +293,19 @@ impl Device {
     pub fn receive(&mut self) -> Option<Received> {
         let received = match &mut self.way {
             Way::Tap(tap) => tap.receive(),
-        };
-        self.counters.received += u64::from(received.is_some());
-        received
+            Way::Sockets(sockets) => sockets.xdp.receive(),
+        }?;
+        self.counters.received += 1;
+        self.counters.copied += u64::from(received.is_copy());
+        Some(received)
     }
 
     /// Sends the frames that wait in the batch. Returns whether all have left; the others leave with a
     /// later call, when [`room_fd`](Self::room_fd) is writable.
     pub fn flush(&mut self) -> bool {
-        match &self.way {
+        match &mut self.way {
             Way::Tap(_) => true,
+            Way::Sockets(sockets) => sockets.flush(&mut self.counters),
         }
     }
 }
@@ -215,21 +316,18 @@ impl Transmit for Device {
     }
 
     fn send(&mut self, frame: &Frame<'_>) -> Result<(), Full> {
+        let counters = &mut self.counters;
         let sent = match &mut self.way {
-            Way::Tap(tap) => tap.send(frame),
+            Way::Tap(tap) => tap.send(frame, counters),
+            Way::Sockets(sockets) => sockets.send(frame, counters),
         };
         match sent {
             Ok(()) => {
-                self.counters.sent += 1;
-                self.counters.sent_bytes += frame.len() as u64;
-                self.counters.batches += 1;
+                counters.sent += 1;
+                counters.sent_bytes += frame.len() as u64;
             }
-            Err(Errno::AGAIN | Errno::NOBUFS) => {
-                self.counters.refused += 1;
-                return Err(Full);
-            }
-            Err(_) => self.counters.lost += 1,
+            Err(Full) => counters.refused += 1,
         }
-        Ok(())
+        sent
     }
 }

@@ -5,23 +5,26 @@
 //! frames of the services from the interface, and passes all others to the kernel. The program goes
 //! with the process.
 
-#![expect(dead_code, reason = "XDP sockets use it, which follow")]
-
+mod choose;
+mod counters;
 mod error;
 mod frames;
 mod interface;
 mod mapping;
 mod netlink;
+mod packet;
 mod parts;
 mod pool;
 mod rights;
 mod tap;
 mod vnet;
+mod xdp;
 
+pub use counters::Counters;
 pub use error::Error;
 pub use frames::{
-    Counters, Device, Frames, HELD_MAX, Opened, Options, Protocol, Queue, SERVICES_MAX, Service,
-    open,
+    Device, Frames, HELD_MAX, OWN_ADDRESSES_MAX, Opened, Options, Protocol, Queue, SERVICES_MAX,
+    Service, open,
 };
 pub use interface::Interface;
 pub use pool::{Received, ReceivedChecksum};

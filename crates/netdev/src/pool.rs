@@ -50,11 +50,6 @@ impl Pool {
         self.chunk_bytes
     }
 
-    /// The number of chunks that received frames refer to.
-    pub(crate) fn held(&self) -> usize {
-        self.held.get()
-    }
-
     /// Takes a free chunk. Its bytes are those of its last use.
     pub(crate) fn blank(self: &Rc<Self>) -> Option<Chunk> {
         let index = self.free.borrow_mut().pop()?;
@@ -133,6 +128,20 @@ impl Chunk {
         let bytes = Bytes::Shared(Holder { pool: Rc::clone(&self.pool), index: self.index });
         Received { bytes, range, checksum }
     }
+
+    /// As [`share`](Self::share), but a copy if `held_max` chunks have holders.
+    pub(crate) fn share_or_copy(
+        self,
+        range: Range<usize>,
+        checksum: ReceivedChecksum,
+        held_max: usize,
+    ) -> Received {
+        if self.pool.held.get() < held_max {
+            self.share(range, checksum)
+        } else {
+            Received::copy(&self.bytes()[range], checksum)
+        }
+    }
 }
 
 impl Drop for Chunk {
@@ -174,6 +183,11 @@ impl Received {
         Self { bytes: Bytes::Copied(Rc::from(bytes)), range: 0..bytes.len(), checksum }
     }
 
+    /// Whether it has memory of its own.
+    pub(crate) const fn is_copy(&self) -> bool {
+        matches!(self.bytes, Bytes::Copied(_))
+    }
+
     /// What is known about the checksum of TCP or UDP.
     #[must_use]
     pub const fn checksum(&self) -> ReceivedChecksum {
@@ -207,11 +221,10 @@ impl Deref for Received {
 
 impl fmt::Debug for Received {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_copy = matches!(self.bytes, Bytes::Copied(_));
         f.debug_struct("Received")
             .field("len", &self.len())
             .field("checksum", &self.checksum)
-            .field("is_copy", &is_copy)
+            .field("is_copy", &self.is_copy())
             .finish()
     }
 }

@@ -7,10 +7,11 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
-use netstack::Frame;
+use netstack::{Frame, Full};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::counters::Counters;
 use crate::error::Error;
 use crate::interface::Interface;
 use crate::parts::with_slices;
@@ -65,18 +66,19 @@ impl Tap {
         // Nothing has arrived; or the interface is down, and nothing arrives.
         let bytes = rustix::io::readv(&self.file, &mut parts).ok()?;
         let end = bytes.checked_sub(vnet::HEADER_BYTES)?;
-        let checksum = vnet::parse(header);
-        if self.pool.held() < self.held_max {
-            Some(chunk.share(0..end, checksum))
-        } else {
-            Some(Received::copy(&chunk.bytes()[..end], checksum))
-        }
+        Some(chunk.share_or_copy(0..end, vnet::parse(header), self.held_max))
     }
 
     /// Sends a frame.
-    pub(crate) fn send(&mut self, frame: &Frame<'_>) -> Result<(), Errno> {
+    pub(crate) fn send(&mut self, frame: &Frame<'_>, counters: &mut Counters) -> Result<(), Full> {
         let header = vnet::emit(frame);
-        with_slices(&header, frame, |slices| rustix::io::writev(&self.file, slices)).map(drop)
+        counters.calls += 1;
+        match with_slices(&header, frame, |slices| rustix::io::writev(&self.file, slices)) {
+            Err(Errno::AGAIN) => return Err(Full),
+            Err(_) => counters.lost += 1,
+            Ok(_) => {}
+        }
+        Ok(())
     }
 }
 

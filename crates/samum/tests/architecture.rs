@@ -38,7 +38,7 @@ const FOR_EXAMPLES: [(&str, &str); 2] = [("sendfile", "http"), ("sendfile", "htt
 const PURE: [&str; 7] = ["fastcgi", "http", "http1", "media", "netstack", "outq", "pace"];
 
 /// Files with `unsafe` in them, tests included.
-const UNSAFE: [&str; 37] = [
+const UNSAFE: [&str; 41] = [
     "bench/src/sys/memory.rs",
     "bench/src/sys/process.rs",
     "bench/src/sys/select.rs",
@@ -50,8 +50,12 @@ const UNSAFE: [&str; 37] = [
     "libsamum/src/sigpipe.rs",
     "netdev/src/frames.rs",
     "netdev/src/mapping.rs",
+    "netdev/src/packet.rs",
     "netdev/src/pool.rs",
     "netdev/src/tap.rs",
+    "netdev/src/xdp/bpf.rs",
+    "netdev/src/xdp/ring.rs",
+    "netdev/src/xdp/ring/tests.rs",
     "preload/examples/loop_server.rs",
     "preload/examples/odd_program.rs",
     "preload/src/deferral.rs",

@@ -16,16 +16,16 @@ fn a_chunk_is_free_again_when_the_last_frame_is_dropped() {
     let mut chunk = pool.blank().unwrap();
     chunk.bytes_mut()[10..15].copy_from_slice(b"hello");
     let frame = chunk.share(10..15, ReceivedChecksum::Verified);
-    assert_eq!((free(&pool), pool.held()), (1, 1));
+    assert_eq!((free(&pool), pool.held.get()), (1, 1));
     let part = frame.part(1..4);
     let part_of_part = part.part(1..3);
     drop(frame);
     drop(part);
     assert_eq!(&*part_of_part, b"ll");
     assert_eq!(part_of_part.checksum(), ReceivedChecksum::Verified);
-    assert_eq!((free(&pool), pool.held()), (1, 1));
+    assert_eq!((free(&pool), pool.held.get()), (1, 1));
     drop(part_of_part);
-    assert_eq!((free(&pool), pool.held()), (2, 0));
+    assert_eq!((free(&pool), pool.held.get()), (2, 0));
 }
 
 #[test]
@@ -70,4 +70,21 @@ fn a_frame_outlives_the_pools_other_owners() {
 #[should_panic(expected = "of 3 bytes")]
 fn a_part_is_inside_of_its_frame() {
     let _ = Received::copy(b"abc", ReceivedChecksum::Unverified).part(2..4);
+}
+
+#[test]
+fn frames_beyond_the_limit_are_copies() {
+    let pool = pool(3);
+    let receive = || {
+        let mut chunk = pool.blank().unwrap();
+        chunk.bytes_mut()[..2].copy_from_slice(b"ab");
+        chunk.share_or_copy(0..2, ReceivedChecksum::Unverified, 1)
+    };
+    let first = receive();
+    let second = receive();
+    assert_eq!((first.is_copy(), second.is_copy()), (false, true));
+    assert_eq!((&*second, &*second.part(1..2)), (&b"ab"[..], &b"b"[..]));
+    assert_eq!(free(&pool), 2);
+    drop(first);
+    assert!(!receive().is_copy());
 }

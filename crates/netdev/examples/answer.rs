@@ -1,0 +1,80 @@
+//! Answers each segment with data at a port of an interface with a response of so many bytes, without any
+//! loss recovery: the least that a TCP of our own costs. For measuring the ways to the wire.
+//!
+//! `answer INTERFACE ADDRESS:PORT BYTES [auto|xdp|packet|tap]`
+
+use netdev::{Device, Frames, Options, Protocol, Service};
+use netstack::Transmit as _;
+use rustix::event::{PollFd, PollFlags, poll};
+use support::{ACK, FIN, RST, SYN, Segment, send};
+
+#[path = "../tests/support/tcp.rs"]
+#[expect(clippy::cast_possible_truncation, reason = "lengths of frames")]
+mod support;
+
+/// Frames that are received before the answers leave.
+const BATCH: usize = 64;
+
+fn main() -> Result<(), Box<dyn core::error::Error>> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let [interface, local, bytes, frames @ ..] = &arguments[..] else {
+        return Err("answer INTERFACE ADDRESS:PORT BYTES [auto|xdp|packet|tap]".into());
+    };
+    let frames = match frames.first().map_or("auto", |frames| frames) {
+        "xdp" => Frames::Xdp,
+        "packet" => Frames::Packet,
+        "tap" => Frames::Tap,
+        _ => Frames::Auto,
+    };
+    let service = Service { protocol: Protocol::Tcp, local: local.parse()? };
+    let mut opened = netdev::open(&Options {
+        interface: interface.clone(),
+        frames,
+        services: vec![service],
+        own_addresses: Vec::new(),
+    })?;
+    eprintln!("{}", opened.choice);
+    let mut device = opened.queues.remove(0).start();
+    let body = vec![b'x'; bytes.parse()?];
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+    let response = [head.into_bytes(), body].concat();
+    loop {
+        poll(&mut [PollFd::new(&device.fd(), PollFlags::IN)], None)?;
+        loop {
+            let mut count = 0;
+            while count < BATCH
+                && let Some(frame) = device.receive()
+            {
+                count += 1;
+                answer(&mut device, &frame, &response);
+            }
+            device.flush();
+            if count < BATCH {
+                break;
+            }
+        }
+    }
+}
+
+fn answer(device: &mut Device, frame: &[u8], response: &[u8]) {
+    let Some(segment) = Segment::parse(frame) else { return };
+    let flags = segment.flags();
+    let limits = device.limits();
+    let bytes_max = match limits.cut_bytes_max {
+        0 => usize::from(limits.mtu) - 60,
+        cut_bytes_max => cut_bytes_max as usize,
+    };
+    // A frame for which there is no room is lost.
+    if flags & RST != 0 {
+    } else if flags & SYN != 0 {
+        let _ = send(device, &segment.answer(0, SYN | ACK, 0), &[]);
+    } else if !segment.payload().is_empty() {
+        let mut seq = segment.acknowledged();
+        for body in response.chunks(bytes_max) {
+            let _ = send(device, &segment.answer(seq, ACK, body.len()), body);
+            seq = seq.wrapping_add(u32::try_from(body.len()).expect("a frame"));
+        }
+    } else if flags & FIN != 0 {
+        let _ = send(device, &segment.answer(segment.acknowledged(), FIN | ACK, 0), &[]);
+    }
+}

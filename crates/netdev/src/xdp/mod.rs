@@ -1,0 +1,101 @@
+//! Frames by AF_XDP: a program at the interface chooses them, and rings in shared memory carry them
+//! (Documentation/networking/af_xdp.rst of Linux).
+
+use core::time::Duration;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::thread;
+use std::time::Instant;
+
+use rustix::io::Errno;
+
+use crate::error::Error;
+use crate::interface::Interface;
+use bpf::{Link, Program, SocketMap};
+
+mod assembler;
+mod bpf;
+mod program;
+mod ring;
+mod socket;
+
+pub(crate) use bpf::Mode;
+pub(crate) use program::{TCP, Taken, UDP};
+pub(crate) use socket::Socket;
+
+/// The time to try again while an interface is busy. The kernel takes some 100 ms to clean up after a
+/// process that died.
+const BUSY_PATIENCE: Duration = Duration::from_secs(2);
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
+
+/// The program of an interface. It is attached while this lives: at most as long as the process.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    _link: Link,
+}
+
+/// Opens a socket for each queue of an interface, and then attaches the program.
+pub(crate) fn open(
+    interface: &Interface,
+    taken: &Taken,
+    mode: Mode,
+    held_max: usize,
+) -> Result<(Vec<Socket>, Attachment), Error> {
+    let failed = |what: &str| {
+        let what = format!("interface {}: {what}", interface.name);
+        move |source| Error::system(what, source)
+    };
+    let map = SocketMap::new(interface.rx_queues).map_err(failed("making the map of sockets"))?;
+    let mut sockets = Vec::new();
+    for queue in 0..interface.rx_queues {
+        let socket = with_patience(|| Socket::open(interface, queue, mode, held_max));
+        let socket = socket.map_err(|source| socket_error(interface, queue, source))?;
+        map.set(queue, socket.as_fd()).map_err(failed("filling the map of sockets"))?;
+        sockets.push(socket);
+    }
+    let instructions = program::assemble(taken, map.raw_fd(), program::XDP_PASS);
+    // The program keeps the map, and the link keeps the program.
+    let program = Program::load(&instructions).map_err(failed("loading the XDP program"))?;
+    let link = with_patience(|| program.attach(interface.index, mode));
+    let link = link.map_err(|source| attach_error(interface, source))?;
+    Ok((sockets, Attachment { _link: link }))
+}
+
+/// Tries until the interface is not busy, or patience ends.
+fn with_patience<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let end = Instant::now() + BUSY_PATIENCE;
+    loop {
+        match attempt() {
+            Err(error) if is(&error, Errno::BUSY) && Instant::now() < end => {
+                thread::sleep(BUSY_PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
+
+fn is(error: &io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno.raw_os_error())
+}
+
+fn socket_error(interface: &Interface, queue: u32, source: io::Error) -> Error {
+    let advice = match Errno::from_io_error(&source) {
+        Some(Errno::BUSY) => "another process has this queue",
+        Some(Errno::NOBUFS) => "raise the limit of locked memory (`LimitMEMLOCK=` of systemd)",
+        Some(Errno::AFNOSUPPORT) => "the kernel lacks CONFIG_XDP_SOCKETS: use a TAP device",
+        _ => "use a TAP device if the kernel or the driver cannot do it",
+    };
+    let what = format!("interface {}: an AF_XDP socket for queue {queue}", interface.name);
+    Error::system(what, source).advise(advice)
+}
+
+fn attach_error(interface: &Interface, source: io::Error) -> Error {
+    let advice = match Errno::from_io_error(&source) {
+        Some(Errno::BUSY | Errno::EXIST) => {
+            "another XDP program is there: `ip link show` names it, `bpftool net` says whose it is"
+        }
+        _ => "use a TAP device if the driver cannot do it",
+    };
+    let what = format!("interface {}: attaching the XDP program", interface.name);
+    Error::system(what, source).advise(advice)
+}

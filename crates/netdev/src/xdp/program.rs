@@ -1,0 +1,293 @@
+//! The XDP program: takes frames of the stack from the interface, and passes all others to the kernel.
+//! Pure: it becomes instructions here, and the kernel verifies them.
+//!
+//! Taken are, behind at most one VLAN tag:
+//!
+//! - everything to an address of the stack's own, with ARP and neighbour solicitations for it;
+//! - to an address of the kernel's: TCP and UDP to the ports that are served, and ICMP errors about what
+//!   was sent from them (for path MTU discovery).
+//!
+//! Of fragments only the first one has ports. It is taken, so that the kernel cannot put the datagram
+//! together and refuse a connection that it does not know; the stack drops it. IPv6 packets with
+//! extension headers go to the kernel: TCP has no use for any of them.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
+use super::assembler::{Assembler, Label, Register, Size};
+
+/// What the program takes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Taken {
+    /// Protocol (TCP or UDP), address and port.
+    pub(crate) services: Vec<(u8, SocketAddr)>,
+    /// Addresses that the kernel does not own.
+    pub(crate) own_addresses: Vec<IpAddr>,
+}
+
+/// The protocol number of TCP.
+pub(crate) const TCP: u8 = 6;
+/// The protocol number of UDP.
+pub(crate) const UDP: u8 = 17;
+const ICMPV4: u8 = 1;
+const ICMPV6: u8 = 58;
+const ICMPV4_UNREACHABLE: u32 = 3;
+const ICMPV6_UNREACHABLE: u32 = 1;
+const ICMPV6_TOO_BIG: u32 = 2;
+const NEIGHBOUR_SOLICITATION: u32 = 135;
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_ARP: u16 = 0x0806;
+const ETHERTYPE_VLAN: u16 = 0x8100;
+const ETHERTYPE_SERVICE_VLAN: u16 = 0x88a8;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+
+/// The program's result for frames of the kernel.
+pub(crate) const XDP_PASS: i32 = 2;
+/// A helper: puts a frame into the socket that a map has for a key, or returns its third argument.
+const BPF_REDIRECT_MAP: i32 = 51;
+
+// Places of fields in `struct xdp_md`.
+const MD_DATA: i16 = 0;
+const MD_DATA_END: i16 = 4;
+const MD_RX_QUEUE: i16 = 16;
+
+/// Labels of the parts of the program.
+struct Labels {
+    /// R2 is at the IP header.
+    ipv4: Label,
+    /// R2 is at the IP header.
+    ipv6: Label,
+    /// R2 is at the ARP header.
+    arp: Label,
+    /// R7 is the address, R9 protocol and port.
+    match_ipv4: Label,
+    /// R7 and R8 are the address, R9 protocol and port.
+    match_ipv6: Label,
+    take: Label,
+    pass: Label,
+}
+
+/// Assembles the program. It puts frames into the socket that the map behind `map_fd` has for their
+/// receive queue; the result is `without_socket` if the map has none.
+///
+/// R6 is the context, R2 the place in the frame, R3 the end of the frame.
+pub(crate) fn assemble(taken: &Taken, map_fd: u32, without_socket: i32) -> Vec<u64> {
+    let mut code = Assembler::default();
+    let labels = Labels {
+        ipv4: code.label(),
+        ipv6: code.label(),
+        arp: code.label(),
+        match_ipv4: code.label(),
+        match_ipv6: code.label(),
+        take: code.label(),
+        pass: code.label(),
+    };
+    ethernet(&mut code, &labels);
+    arp(&mut code, &labels, taken);
+    ipv4(&mut code, &labels, taken);
+    ipv6(&mut code, &labels, taken);
+
+    code.place(labels.take);
+    code.set_map(R1, map_fd);
+    code.load(Size::Word, R2, R6, MD_RX_QUEUE);
+    code.set(R3, without_socket);
+    code.call(BPF_REDIRECT_MAP);
+    code.exit();
+    code.place(labels.pass);
+    code.set(R0, XDP_PASS);
+    code.exit();
+    code.finish()
+}
+
+/// Passes frames that have fewer than `bytes` from R2 on.
+fn need(code: &mut Assembler, labels: &Labels, bytes: i32) {
+    code.copy(R4, R2);
+    code.add(R4, bytes);
+    code.jump_if_greater(R4, R3, labels.pass);
+}
+
+/// Goes on by the ethertype, behind a tag if there is one.
+fn ethernet(code: &mut Assembler, labels: &Labels) {
+    let (tagged, untagged) = (code.label(), code.label());
+    code.copy(R6, R1);
+    code.load(Size::Word, R2, R6, MD_DATA);
+    code.load(Size::Word, R3, R6, MD_DATA_END);
+    need(code, labels, 14);
+    code.load(Size::Half, R5, R2, 12);
+    code.add(R2, 14);
+    code.jump_if(R5, wire16(ETHERTYPE_VLAN), tagged);
+    code.jump_if_not(R5, wire16(ETHERTYPE_SERVICE_VLAN), untagged);
+    code.place(tagged);
+    need(code, labels, 4);
+    code.load(Size::Half, R5, R2, 2);
+    code.add(R2, 4);
+    code.place(untagged);
+    code.jump_if(R5, wire16(ETHERTYPE_IPV4), labels.ipv4);
+    code.jump_if(R5, wire16(ETHERTYPE_IPV6), labels.ipv6);
+    code.jump_if(R5, wire16(ETHERTYPE_ARP), labels.arp);
+    code.jump(labels.pass);
+}
+
+/// Takes questions about an own address, and answers to it: both have it as their target.
+fn arp(code: &mut Assembler, labels: &Labels, taken: &Taken) {
+    code.place(labels.arp);
+    need(code, labels, 28);
+    code.load(Size::Word, R7, R2, 24);
+    own_ipv4(code, labels, taken);
+    code.jump(labels.pass);
+}
+
+fn ipv4(code: &mut Assembler, labels: &Labels, taken: &Taken) {
+    let (ports, icmp) = (code.label(), code.label());
+    code.place(labels.ipv4);
+    need(code, labels, 20);
+    code.load(Size::Word, R7, R2, 16);
+    own_ipv4(code, labels, taken);
+    // A fragment with an offset has no ports.
+    code.load(Size::Half, R5, R2, 6);
+    code.jump_if_any_bit(R5, wire16(0x1fff), labels.pass);
+    code.load(Size::Byte, R9, R2, 9);
+    // The header's length: its low four bits count words.
+    code.load(Size::Byte, R5, R2, 0);
+    code.and(R5, 15);
+    code.shift_left(R5, 2);
+    code.add_register(R2, R5);
+    code.jump_if(R9, TCP.into(), ports);
+    code.jump_if(R9, UDP.into(), ports);
+    code.jump_if(R9, ICMPV4.into(), icmp);
+    code.jump(labels.pass);
+
+    code.place(ports);
+    need(code, labels, 4);
+    key(code, R9, 2);
+    code.jump(labels.match_ipv4);
+
+    // Behind the 8 bytes of an error is the begin of the packet that it is about, which is the stack's
+    // and has no options.
+    code.place(icmp);
+    need(code, labels, 8 + 20 + 4);
+    code.load(Size::Byte, R5, R2, 0);
+    code.jump_if_not(R5, ICMPV4_UNREACHABLE, labels.pass);
+    code.load(Size::Byte, R5, R2, 8);
+    code.jump_if_not(R5, 0x45, labels.pass);
+    code.load(Size::Word, R7, R2, 8 + 12);
+    code.load(Size::Byte, R9, R2, 8 + 9);
+    key(code, R9, 8 + 20);
+
+    code.place(labels.match_ipv4);
+    for (protocol, service) in &taken.services {
+        if let IpAddr::V4(address) = service.ip() {
+            let next = code.label();
+            code.jump_if_not(R7, wire_ipv4(address), next);
+            code.jump_if(R9, wire_key(*protocol, service.port()), labels.take);
+            code.place(next);
+        }
+    }
+    code.jump(labels.pass);
+}
+
+fn ipv6(code: &mut Assembler, labels: &Labels, taken: &Taken) {
+    let (ports, icmp, error) = (code.label(), code.label(), code.label());
+    code.place(labels.ipv6);
+    need(code, labels, 40);
+    code.load(Size::Double, R7, R2, 24);
+    code.load(Size::Double, R8, R2, 32);
+    own_ipv6(code, labels, taken);
+    code.load(Size::Byte, R9, R2, 6);
+    code.add(R2, 40);
+    code.jump_if(R9, TCP.into(), ports);
+    code.jump_if(R9, UDP.into(), ports);
+    code.jump_if(R9, ICMPV6.into(), icmp);
+    code.jump(labels.pass);
+
+    code.place(ports);
+    need(code, labels, 4);
+    key(code, R9, 2);
+    code.jump(labels.match_ipv6);
+
+    // A question about an own address goes to a multicast address. Its target is behind 8 bytes.
+    code.place(icmp);
+    need(code, labels, 24);
+    code.load(Size::Byte, R5, R2, 0);
+    code.jump_if(R5, ICMPV6_UNREACHABLE, error);
+    code.jump_if(R5, ICMPV6_TOO_BIG, error);
+    code.jump_if_not(R5, NEIGHBOUR_SOLICITATION, labels.pass);
+    code.load(Size::Double, R7, R2, 8);
+    code.load(Size::Double, R8, R2, 16);
+    own_ipv6(code, labels, taken);
+    code.jump(labels.pass);
+
+    code.place(error);
+    need(code, labels, 8 + 40 + 4);
+    code.load(Size::Double, R7, R2, 8 + 8);
+    code.load(Size::Double, R8, R2, 8 + 16);
+    code.load(Size::Byte, R9, R2, 8 + 6);
+    key(code, R9, 8 + 40);
+
+    code.place(labels.match_ipv6);
+    for (protocol, service) in &taken.services {
+        if let IpAddr::V6(address) = service.ip() {
+            let next = code.label();
+            unless_ipv6(code, address, next);
+            code.jump_if(R9, wire_key(*protocol, service.port()), labels.take);
+            code.place(next);
+        }
+    }
+    code.jump(labels.pass);
+}
+
+/// Puts the protocol in `register` and the port at `offset` together.
+fn key(code: &mut Assembler, register: Register, offset: i16) {
+    code.load(Size::Half, R5, R2, offset);
+    code.shift_left(register, 16);
+    code.or_register(register, R5);
+}
+
+/// Takes the frame if R7 is an own address.
+fn own_ipv4(code: &mut Assembler, labels: &Labels, taken: &Taken) {
+    for address in &taken.own_addresses {
+        if let IpAddr::V4(address) = address {
+            code.jump_if(R7, wire_ipv4(*address), labels.take);
+        }
+    }
+}
+
+/// Takes the frame if R7 and R8 are an own address.
+fn own_ipv6(code: &mut Assembler, labels: &Labels, taken: &Taken) {
+    for address in &taken.own_addresses {
+        if let IpAddr::V6(address) = address {
+            let next = code.label();
+            unless_ipv6(code, *address, next);
+            code.jump(labels.take);
+            code.place(next);
+        }
+    }
+}
+
+/// Jumps if R7 and R8 are not this address.
+fn unless_ipv6(code: &mut Assembler, address: Ipv6Addr, to: Label) {
+    let octets = address.octets();
+    for (register, half) in [R7, R8].into_iter().zip(octets.chunks_exact(8)) {
+        let number = u64::from_ne_bytes(half.try_into().expect("eight bytes"));
+        code.set_wide(R5, number);
+        code.jump_if_differ(register, R5, to);
+    }
+}
+
+// Numbers as they are loaded from the wire's bytes, whose order is not the machine's.
+
+fn wire16(number: u16) -> u32 {
+    number.to_be().into()
+}
+
+fn wire_ipv4(address: Ipv4Addr) -> u32 {
+    u32::from_ne_bytes(address.octets())
+}
+
+fn wire_key(protocol: u8, port: u16) -> u32 {
+    u32::from(protocol) << 16 | wire16(port)
+}
+
+#[cfg(test)]
+mod tests;

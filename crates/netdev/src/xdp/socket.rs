@@ -1,0 +1,309 @@
+//! An AF_XDP socket: its memory, and its four rings.
+//!
+//! ```text
+//!              fill ring                 rx ring
+//!   free ──────────────────► kernel ──────────────────► received
+//!              tx ring                   completion ring
+//!   free ──────────────────► kernel ──────────────────► free
+//! ```
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+use netstack::{Checksum, Frame, Full};
+use rustix::io::Errno;
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
+    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags, XdpUmemReg,
+    XdpUmemRegFlags,
+};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+
+use super::bpf::Mode;
+use super::ring::{Consumer, Descriptor, Producer};
+use crate::counters::Counters;
+use crate::interface::Interface;
+use crate::parts::gather;
+use crate::pool::{Pool, Received, ReceivedChecksum};
+
+/// Frames that the kernel has for receiving: as many can arrive before the first one is looked at.
+const FILL_FRAMES: u32 = 2048;
+/// Frames that can wait to be sent.
+const TX_FRAMES: u32 = 512;
+
+/// The kernel's room in front of a frame in a chunk (`XDP_PACKET_HEADROOM`).
+const HEADROOM: usize = 256;
+/// Headers of Ethernet with two VLAN tags.
+const LINK_BYTES: usize = 14 + 2 * 4;
+/// The frame goes on in the next descriptor.
+const CONTINUES: u32 = libc::XDP_PKT_CONTD;
+
+/// What the kernel should do to a frame that it sends (`struct xsk_tx_metadata`): it is in front of it.
+const METADATA_BYTES: usize = 24;
+
+/// An AF_XDP socket that is bound to a queue of an interface.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    pool: Rc<Pool>,
+    fill: Producer<u64>,
+    received: Consumer<Descriptor>,
+    tx: Producer<Descriptor>,
+    completed: Consumer<u64>,
+    /// Chunks in the fill ring, or filled and not yet taken from the ring of received frames.
+    filling: u32,
+    /// Chunks that the kernel has not sent yet.
+    sending: u32,
+    held_max: usize,
+    /// What can be known about checksums: it depends on where the frames come from.
+    checksum: ReceivedChecksum,
+    is_zero_copy: bool,
+    has_metadata: bool,
+}
+
+impl Socket {
+    /// Makes a socket and binds it to a queue. At most `held_max` frames keep its memory.
+    pub(crate) fn open(
+        interface: &Interface,
+        queue: u32,
+        mode: Mode,
+        held_max: usize,
+    ) -> io::Result<Self> {
+        let fd = rustix::net::socket_with(
+            AddressFamily::XDP,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        let needed = usize::from(interface.mtu) + LINK_BYTES + HEADROOM;
+        let chunk_bytes = if needed <= 2048 { 2048 } else { 4096 };
+        let held_chunks = u32::try_from(held_max).expect("a small limit");
+        let pool = Pool::new(chunk_bytes, FILL_FRAMES + TX_FRAMES + held_chunks)?;
+        let has_metadata = register(fd.as_fd(), &pool)?;
+
+        sockopt::set_xdp_umem_fill_ring_size(&fd, FILL_FRAMES)?;
+        sockopt::set_xdp_umem_completion_ring_size(&fd, TX_FRAMES)?;
+        sockopt::set_xdp_rx_ring_size(&fd, FILL_FRAMES)?;
+        sockopt::set_xdp_tx_ring_size(&fd, TX_FRAMES)?;
+        let offsets = sockopt::xdp_mmap_offsets(&fd)?;
+        let socket = fd.as_fd();
+        let fill = Producer::map(socket, XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, FILL_FRAMES)?;
+        let completion = XDP_UMEM_PGOFF_COMPLETION_RING;
+        let completed = Consumer::map(socket, completion, &offsets.cr, TX_FRAMES)?;
+        let received = Consumer::map(socket, XDP_PGOFF_RX_RING, &offsets.rx, FILL_FRAMES)?;
+        let tx = Producer::map(socket, XDP_PGOFF_TX_RING, &offsets.tx, TX_FRAMES)?;
+        bind(socket, interface.index, queue, mode)?;
+
+        let is_zero_copy =
+            sockopt::xdp_options(&fd)?.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY);
+        // A virtual cable has its other end on this machine, and generic mode is behind the offloads.
+        let checksum = if mode == Mode::Generic || interface.kind == "veth" {
+            ReceivedChecksum::MayBePartial
+        } else {
+            ReceivedChecksum::Unverified
+        };
+        let mut socket = Self {
+            fd,
+            pool: Rc::new(pool),
+            fill,
+            received,
+            tx,
+            completed,
+            filling: 0,
+            sending: 0,
+            held_max,
+            checksum,
+            is_zero_copy,
+            // A driver that sends from this memory may ignore what is asked of it.
+            has_metadata: has_metadata && !is_zero_copy,
+        };
+        socket.replenish();
+        Ok(socket)
+    }
+
+    /// Whether the kernel fills in checksums of frames that it sends.
+    pub(crate) const fn fills_checksums(&self) -> bool {
+        self.has_metadata
+    }
+
+    /// Takes the next frame that has arrived.
+    pub(crate) fn receive(&mut self) -> Option<Received> {
+        let Some(first) = self.received.pop() else {
+            self.replenish();
+            return None;
+        };
+        if first.options & CONTINUES != 0 {
+            return self.receive_parts(first);
+        }
+        self.filling -= 1;
+        let chunk = self.pool.take_back(first.offset)?;
+        let range = self.range(first);
+        Some(chunk.share_or_copy(range, self.checksum, self.held_max))
+    }
+
+    /// Joins a frame that is too long for a chunk. The kernel writes the descriptors of a frame at once.
+    fn receive_parts(&mut self, first: Descriptor) -> Option<Received> {
+        let mut bytes = Vec::new();
+        let mut part = Some(first);
+        while let Some(descriptor) = part {
+            self.filling -= 1;
+            let chunk = self.pool.take_back(descriptor.offset)?;
+            bytes.extend_from_slice(&chunk.bytes()[self.range(descriptor)]);
+            let continues = descriptor.options & CONTINUES != 0;
+            part = if continues { self.received.pop() } else { None };
+        }
+        Some(Received::copy(&bytes, self.checksum))
+    }
+
+    /// The place of a frame in its chunk.
+    fn range(&self, frame: Descriptor) -> core::ops::Range<usize> {
+        let offset = usize::try_from(frame.offset).expect("an offset into a mapping");
+        let start = offset % self.pool.chunk_bytes();
+        start..start + frame.bytes as usize
+    }
+
+    /// Gives back the entries of frames that were received, and chunks for what will arrive.
+    pub(crate) fn replenish(&mut self) {
+        self.received.release();
+        if self.filling == FILL_FRAMES {
+            return;
+        }
+        while self.filling < FILL_FRAMES {
+            let chunk = self.pool.blank().expect("the other uses of chunks are limited");
+            let is_written = self.fill.push(chunk.lend());
+            assert!(is_written, "the ring has room for all");
+            self.filling += 1;
+        }
+        self.fill.publish();
+        if self.fill.needs_wakeup() {
+            // The driver has stopped for lack of chunks. An error would come back when frames are sent.
+            let _ = rustix::net::recv(&self.fd, &mut [0; 0][..], RecvFlags::DONTWAIT);
+        }
+    }
+
+    /// Bytes of the longest frame that it sends.
+    pub(crate) fn frame_bytes_max(&self) -> usize {
+        self.pool.chunk_bytes() - METADATA_BYTES
+    }
+
+    /// Bytes of the longest such frame without the link header.
+    pub(crate) fn mtu(&self) -> u16 {
+        u16::try_from(self.frame_bytes_max() - LINK_BYTES).expect("less than a chunk")
+    }
+
+    /// Copies a frame, which is not to be cut, into the memory. It leaves by [`flush`](Self::flush).
+    pub(crate) fn send(&mut self, frame: &Frame<'_>, counters: &mut Counters) -> Result<(), Full> {
+        if self.sending == TX_FRAMES {
+            self.flush(counters);
+            if self.sending == TX_FRAMES {
+                return Err(Full);
+            }
+        }
+        let mut chunk = self.pool.blank().expect("the other uses of chunks are limited");
+        let (metadata, body) = chunk.bytes_mut().split_at_mut(METADATA_BYTES);
+        gather(frame, body);
+        let mut options = 0;
+        if let Some(checksum) = frame.checksum {
+            metadata.copy_from_slice(&checksum_metadata(checksum));
+            options = libc::XDP_TX_METADATA;
+        }
+        let descriptor = Descriptor {
+            offset: chunk.lend() + METADATA_BYTES as u64,
+            bytes: u32::try_from(frame.len()).expect("less than a chunk"),
+            options,
+        };
+        let is_written = self.tx.push(descriptor);
+        assert!(is_written, "the ring has room for all");
+        self.sending += 1;
+        Ok(())
+    }
+
+    /// Lets the kernel send the frames that wait. Returns whether none needs another call.
+    pub(crate) fn flush(&mut self, counters: &mut Counters) -> bool {
+        self.tx.publish();
+        let mut waiting = self.tx.unread();
+        // The kernel sends a share of 32 frames or more in one call, until it makes no progress.
+        while waiting != 0 && self.tx.needs_wakeup() {
+            counters.calls += 1;
+            match rustix::net::send(&self.fd, &[], SendFlags::DONTWAIT) {
+                // The driver sends on its own.
+                Ok(_) if self.is_zero_copy => break,
+                // The interface has dropped a frame.
+                Err(Errno::BUSY) => counters.lost += 1,
+                // What it is shows by the progress.
+                Ok(_) | Err(_) => {}
+            }
+            let before = core::mem::replace(&mut waiting, self.tx.unread());
+            if waiting == before {
+                self.reap();
+                return false;
+            }
+        }
+        self.reap();
+        true
+    }
+
+    /// Takes back the chunks of frames that were sent.
+    fn reap(&mut self) {
+        while let Some(offset) = self.completed.pop() {
+            // It is free again when it is dropped.
+            let chunk = self.pool.take_back(offset);
+            debug_assert!(chunk.is_some(), "the kernel returns what it had");
+            self.sending -= 1;
+        }
+        self.completed.release();
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Registers the memory. Returns whether frames that are sent can have metadata.
+fn register(socket: BorrowedFd<'_>, pool: &Pool) -> io::Result<bool> {
+    let memory = pool.memory();
+    let plain = XdpUmemReg {
+        addr: memory.at(0, memory.bytes()).as_ptr() as u64,
+        len: memory.bytes() as u64,
+        chunk_size: u32::try_from(pool.chunk_bytes()).expect("a chunk has at most a page"),
+        headroom: 0,
+        flags: XdpUmemRegFlags::empty(),
+        tx_metadata_len: 0,
+    };
+    let with_metadata = XdpUmemReg {
+        flags: XdpUmemRegFlags::from_bits_retain(libc::XDP_UMEM_TX_METADATA_LEN),
+        tx_metadata_len: u32::try_from(METADATA_BYTES).expect("24"),
+        ..plain
+    };
+    match sockopt::set_xdp_umem_reg(socket, with_metadata) {
+        // Linux has it since 6.8.
+        Err(Errno::INVAL | Errno::TOOBIG) => sockopt::set_xdp_umem_reg(socket, plain)?,
+        result => return Ok(result.map(|()| true)?),
+    }
+    Ok(false)
+}
+
+/// Binds a socket to a queue: without copies if the driver can, and otherwise with frames of any length.
+fn bind(socket: BorrowedFd<'_>, interface: u32, queue: u32, mode: Mode) -> io::Result<()> {
+    let with = |flags| {
+        let flags = flags | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+        rustix::net::bind(socket, &SocketAddrXdp::new(flags, interface, queue))
+    };
+    if mode == Mode::Native && with(SocketAddrXdpFlags::XDP_ZEROCOPY).is_ok() {
+        return Ok(());
+    }
+    with(SocketAddrXdpFlags::XDP_COPY | SocketAddrXdpFlags::XDP_USE_SG)?;
+    Ok(())
+}
+
+/// Asks for a checksum (`XDP_TXMD_FLAGS_CHECKSUM`).
+fn checksum_metadata(checksum: Checksum) -> [u8; METADATA_BYTES] {
+    let mut metadata = [0; METADATA_BYTES];
+    metadata[..8].copy_from_slice(&u64::from(libc::XDP_TXMD_FLAGS_CHECKSUM).to_ne_bytes());
+    metadata[8..10].copy_from_slice(&checksum.start.to_ne_bytes());
+    metadata[10..12].copy_from_slice(&checksum.offset.to_ne_bytes());
+    metadata
+}
