@@ -5,163 +5,106 @@
 //! ([`Flight::handle_timer`]). A FIN is the last byte of the stream here: it has a sequence number, and it is
 //! sent, lost and acknowledged as any byte is.
 
-use alloc::collections::VecDeque;
+mod acknowledge;
+mod api;
+
+pub use api::{Ack, Acked, Kind, Next, Offer, Path, Saved, Status, TimerOutcome};
+
 use core::time::Duration;
 
-use super::congestion::Algorithm;
+use super::congestion::{Algorithm, Congestion};
+use super::recovery::pacing::{Pacing, Rate};
+use super::recovery::probe::{Probe, pto_us};
+use super::recovery::prr::Prr;
+use super::recovery::rack::Rack;
+use super::recovery::rtt::Rtt;
+use super::recovery::sent::{Sent, State};
+use super::recovery::undo::Undo;
+use super::recovery::{elapsed_us, later, timestamp_ms};
 use crate::seq::SeqNumber;
 use crate::time::Time;
 
-/// What survives in a connection while nothing is in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Saved {
-    srtt_us: u32,
-    rttvar_us: u32,
-    cwnd: u32,
-    ssthresh: u32,
-    sent_ms: u32,
-}
+/// How long the peer may leave everything unacknowledged that is sent again: R2 (RFC 9293, 3.8.3: at least 100
+/// seconds), ...
+const PATIENCE_US: u32 = 100_000_000;
 
-impl Saved {
-    /// The state of a new connection. `rtt` is the round trip of the handshake, if it was measured.
-    #[must_use]
-    pub fn new(now: Time, rtt: Option<Duration>, mss: u32) -> Self {
-        let srtt_us = rtt.map_or(0, |rtt| u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX));
-        Self {
-            srtt_us,
-            rttvar_us: srtt_us / 2,
-            cwnd: 10 * mss,
-            ssthresh: u32::MAX,
-            sent_ms: now_ms(now),
-        }
-    }
-}
+/// ... and how often it is sent again at least: when timeouts last a minute, 100 seconds are two tries.
+const PATIENCE_TIMEOUTS: u32 = 7;
 
-/// What the flight knows about the connection. It does not change while data is in flight, but for the MSS
-/// ([`Flight::shrink_mss`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Path {
-    /// Bytes of payload in a whole segment: `Eff.snd.MSS` of RFC 9293, 3.7.1, options taken off.
-    pub mss: u32,
-    /// Whether the peer acknowledges selectively (RFC 2018).
-    pub sack: bool,
-    /// The algorithm for the congestion window.
-    pub algorithm: Algorithm,
-}
-
-/// What the connection could send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offer {
-    /// Bytes behind `SND.NXT` that are ready; a FIN that is due counts as one.
-    pub new_bytes: u32,
-    /// `SND.UNA + SND.WND`: the first sequence number that the peer does not take.
-    pub window_end: SeqNumber,
-    /// The largest window that the peer has announced: `Max(SND.WND)` of RFC 9293, 3.8.6.2.1.
-    pub window_max: u32,
-    /// Bytes of payload in a frame that the interface cuts into segments; 0 if it does not cut.
-    pub cut_bytes_max: u32,
-}
-
-/// Why bytes are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// For the first time.
-    New,
-    /// Again: acknowledgements of later bytes show that they were lost.
-    Fast,
-    /// Again, after a retransmission timeout.
-    Timeout,
-    /// A tail loss probe (RFC 8985, 7): new bytes if there are any, otherwise the last ones again.
-    Probe,
-}
-
-/// What to send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// These bytes, then call [`Flight::sent`] and ask again. Bytes behind `SND.NXT` are new whatever the kind.
-    Send {
-        /// The first byte's sequence number.
-        from: SeqNumber,
-        /// At least 1. More than the MSS only if the interface cuts.
-        bytes: u32,
-        /// The reason.
-        kind: Kind,
-        /// Whether the segment is to carry CWR (RFC 3168, 6.1.2). Only on new bytes.
-        cwr: bool,
-    },
-    /// Nothing before this moment: pacing. It is among the deadlines.
-    WaitUntil(Time),
-    /// Nothing until an acknowledgement, a timer or more to send.
-    Blocked,
-}
-
-/// An acceptable acknowledgement (RFC 9293, 3.10.7.4): its number is not before `SND.UNA` and not
-/// after `SND.NXT`. The connection has dropped any other one, optimistic acknowledgements among them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ack<'a> {
-    /// `SEG.ACK`.
-    pub una: SeqNumber,
-    /// The blocks as they came, D-SACK included (RFC 2883); they are checked here.
-    pub sack: &'a [(SeqNumber, SeqNumber)],
-    /// `TSecr` less the connection's offset: the milliseconds of the stack's clock, modulo 2³², when the
-    /// segment that is echoed was sent.
-    pub ts_echo: Option<u32>,
-    /// Whether the segment carries ECE, on a connection that agreed on ECN.
-    pub ece: bool,
-    /// Whether it is a duplicate by RFC 5681, 2: no data, no SYN or FIN, the window unchanged. That it
-    /// acknowledges nothing new is checked here.
-    pub is_duplicate: bool,
-}
-
-/// What an acknowledgement has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Acked {
-    /// Bytes that are acknowledged now and were not: `SEG.ACK - SND.UNA`.
-    pub bytes: u32,
-    /// Whether it may have made something sendable: ask [`Flight::next`].
-    pub room: bool,
-}
-
-/// What a timer has done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimerOutcome {
-    /// It was early, or was for nothing.
-    Nothing,
-    /// Something may be sent: ask [`Flight::next`].
-    Room,
-    /// The peer has not acknowledged for too long (RFC 9293, 3.8.3: R2).
-    TimedOut,
-}
-
-/// For people: `samum stack`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status {
-    /// Bytes of the congestion window.
-    pub cwnd: u32,
-    /// The slow start threshold in bytes; the greatest number if there was no loss.
-    pub ssthresh: u32,
-    /// Bytes that are thought to be in the network.
-    pub pipe: u32,
-    /// The smoothed round trip, if one was measured.
-    pub srtt: Option<Duration>,
-}
-
+/// What is going on (RFC 5681; the names in Linux are Open, CWR, Recovery and Loss).
 #[derive(Clone, Copy, Debug)]
-struct Record {
-    from: SeqNumber,
-    bytes: u32,
+enum Phase {
+    /// Nothing is known to be lost.
+    Open,
+    /// The window shrinks although nothing is to be sent again: ECN, or a probe that repaired a loss.
+    Reducing {
+        /// `SND.NXT` when it began: it ends when this is acknowledged.
+        until: SeqNumber,
+        /// How much may be sent.
+        prr: Prr,
+    },
+    /// What is lost is sent again (RFC 6675, RFC 6582).
+    Recovery {
+        /// `RecoveryPoint`.
+        until: SeqNumber,
+        /// How much may be sent.
+        prr: Prr,
+    },
+    /// The timeout expired: everything is sent again, in slow start (RFC 5681, 3.1).
+    Loss {
+        /// `SND.NXT` when it began.
+        until: SeqNumber,
+    },
+}
+
+/// The tail loss probe.
+#[derive(Clone, Copy, Debug)]
+enum ProbeState {
+    /// None is wanted.
+    Idle,
+    /// The flight has a tail; the probe is due then.
+    Scheduled(Time),
+    /// To be sent now.
+    Due,
+    /// Sent.
+    Out(Probe),
 }
 
 /// The data in flight of a connection.
 #[derive(Debug)]
 pub struct Flight {
     path: Path,
-    saved: Saved,
     snd_una: SeqNumber,
     snd_nxt: SeqNumber,
-    records: VecDeque<Record>,
-    timer: Option<Time>,
-    is_lost: bool,
+    sent: Sent,
+    rtt: Rtt,
+    rack: Rack,
+    congestion: Congestion,
+    pacing: Pacing,
+    phase: Phase,
+    probe: ProbeState,
+    /// Some from the beginning of a recovery until it was undone or another one begins.
+    undo: Option<Undo>,
+    /// When the retransmission timeout expires. It means nothing while nothing is in flight.
+    rto_at: Time,
+    /// Some exactly if something will be lost at that time: the reordering timer (RFC 8985, 6.3).
+    reorder_at: Option<Time>,
+    /// The first timeout since `SND.UNA` advanced.
+    stalled_since: Time,
+    /// The number of them.
+    timeouts: u32,
+    /// When data was sent last: milliseconds, modulo 2³².
+    sent_ms: u32,
+    /// The window grows for acknowledgements up to here: the window was full when this was `SND.NXT`.
+    limited_until: SeqNumber,
+    /// Segments that duplicate acknowledgements stand for, without SACK (RFC 5681, 3.2).
+    dup_acks: u32,
+    /// `recover` of RFC 6582, 3.2, and one more: duplicates up to here are no sign of a new loss.
+    recover: SeqNumber,
+    /// An echo of congestion is news behind this only: once in a window (RFC 3168, 6.1.2).
+    ece_heeded: SeqNumber,
+    /// The next new segment is to say that the window shrank.
+    cwr_is_due: bool,
 }
 
 impl Default for Flight {
@@ -174,98 +117,253 @@ impl Flight {
     /// An empty one, to be kept in reserve. [`Flight::begin`] makes it usable.
     #[must_use]
     pub fn new() -> Self {
+        let (path, zero) =
+            (Path { mss: 536, sack: false, algorithm: Algorithm::Cubic }, SeqNumber(0));
+        let (cwnd, ssthresh) = Congestion::initial(path.mss);
         Self {
-            path: Path { mss: 536, sack: false, algorithm: Algorithm::Cubic },
-            saved: Saved::new(Time::default(), None, 536),
-            snd_una: SeqNumber(0),
-            snd_nxt: SeqNumber(0),
-            records: VecDeque::new(),
-            timer: None,
-            is_lost: false,
+            path,
+            snd_una: zero,
+            snd_nxt: zero,
+            sent: Sent::new(),
+            rtt: Rtt::default(),
+            rack: Rack::new(zero),
+            congestion: Congestion::new(path.algorithm, cwnd, ssthresh, path.mss, zero),
+            pacing: Pacing::default(),
+            phase: Phase::Open,
+            probe: ProbeState::Idle,
+            undo: None,
+            rto_at: Time::MAX,
+            reorder_at: None,
+            stalled_since: Time::MAX,
+            timeouts: 0,
+            sent_ms: 0,
+            limited_until: zero,
+            dup_acks: 0,
+            recover: zero,
+            ece_heeded: zero,
+            cwr_is_due: false,
         }
     }
 
-    /// Begins in place; no allocation is given back or made. `SND.NXT` is `snd_una`: nothing is in flight.
+    /// Begins in place; no memory is taken or given back. `SND.NXT` is `snd_una`: nothing is in flight.
     pub fn begin(&mut self, saved: Saved, path: Path, snd_una: SeqNumber) {
+        let Saved { srtt_us, rttvar_us, cwnd, ssthresh, sent_ms } = saved;
         self.path = path;
-        self.saved = saved;
         self.snd_una = snd_una;
         self.snd_nxt = snd_una;
-        self.records.clear();
-        self.timer = None;
-        self.is_lost = false;
+        self.sent.clear(snd_una);
+        self.rtt = Rtt::load(srtt_us, rttvar_us);
+        self.rack = Rack::new(snd_una);
+        self.congestion = Congestion::new(path.algorithm, cwnd, ssthresh, path.mss, snd_una);
+        self.pacing = Pacing::default();
+        self.phase = Phase::Open;
+        self.probe = ProbeState::Idle;
+        self.undo = None;
+        self.reorder_at = None;
+        self.timeouts = 0;
+        self.sent_ms = sent_ms;
+        self.limited_until = snd_una;
+        self.dup_acks = 0;
+        self.recover = SeqNumber(snd_una.0.wrapping_sub(1));
+        self.ece_heeded = snd_una;
+        self.cwr_is_due = false;
     }
 
-    /// Ends it when nothing is in flight: afterwards it can be kept in reserve.
+    /// Ends it when nothing is in flight; it can be kept in reserve then.
     #[must_use]
     pub fn end(&mut self) -> Saved {
-        self.timer = None;
-        self.saved
+        debug_assert!(self.is_empty(), "nothing is in flight");
+        let (srtt_us, rttvar_us) = self.rtt.save();
+        let (cwnd, ssthresh) = (self.congestion.cwnd(), self.congestion.ssthresh());
+        self.sent.clear(self.snd_una);
+        Saved { srtt_us, rttvar_us, cwnd, ssthresh, sent_ms: self.sent_ms }
     }
 
-    /// Says what to send. It changes nothing that `sent` relies on: if the interface is full, `sent` is not called.
-    pub fn next(&mut self, _now: Time, offer: &Offer) -> Next {
-        let frame = self.path.mss.max(offer.cut_bytes_max / self.path.mss * self.path.mss);
-        if self.is_lost
-            && let Some(record) = self.records.front()
-        {
-            return Next::Send {
-                from: record.from,
-                bytes: record.bytes,
-                kind: Kind::Timeout,
-                cwr: false,
-            };
+    /// Says what to send. If the interface is full, [`Flight::sent`] is not called, and this says the same again.
+    pub fn next(&mut self, now: Time, offer: &Offer) -> Next {
+        if self.is_empty() && offer.new_bytes > 0 {
+            self.restart(now);
         }
-        let window = offer.window_end - self.snd_una;
-        let room = window.min(self.saved.cwnd).saturating_sub(self.snd_nxt - self.snd_una);
-        match offer.new_bytes.min(room).min(frame) {
-            0 => Next::Blocked,
-            bytes => Next::Send { from: self.snd_nxt, bytes, kind: Kind::New, cwr: false },
+        if matches!(self.probe, ProbeState::Due) {
+            return self.next_probe(offer);
+        }
+        let pipe = self.pipe();
+        let room = self.congestion.cwnd().saturating_sub(pipe);
+        if let Some(lost) = self.sent.first_lost() {
+            // Nothing that the peer's window excludes, but the first byte: it makes the peer answer.
+            if lost.from == self.snd_una || !lost.end().is_after(offer.window_end) {
+                let wanted = lost.bytes.min(self.frame_bytes(lost.bytes, offer, u32::MAX));
+                // The first retransmission leaves in any case.
+                let room = if pipe == 0 { room.max(self.path.mss) } else { room };
+                let kind = match self.phase {
+                    Phase::Loss { .. } => Kind::Timeout,
+                    _ => Kind::Fast,
+                };
+                return match self.fitting(wanted, room) {
+                    0 => Next::Blocked,
+                    bytes => Next::Send { from: lost.from, bytes, kind, cwr: false },
+                };
+            }
+        }
+        self.next_new(now, offer, room)
+    }
+
+    fn next_new(&mut self, now: Time, offer: &Offer, room: u32) -> Next {
+        let window = self.usable_window(offer);
+        if offer.new_bytes == 0 || window == 0 || !self.sent.has_room() {
+            return Next::Blocked;
+        }
+        let rate = self.rate();
+        let mut wanted = offer.new_bytes.min(self.frame_bytes(
+            offer.new_bytes,
+            offer,
+            rate.frame_bytes(self.path.mss),
+        ));
+        if wanted > window {
+            // Silly window syndrome (RFC 9293, 3.8.6.2.1): whole segments, or half of the peer's window, or
+            // all that there is. The timeout that overrides it is that of what is in flight.
+            wanted = window - window % self.path.mss;
+            if wanted == 0 {
+                if !self.is_empty() && window < offer.window_max / 2 {
+                    return Next::Blocked;
+                }
+                wanted = window;
+            }
+        }
+        let bytes = self.fitting(wanted, room);
+        if bytes == 0 {
+            self.limited_until = self.snd_nxt;
+            return Next::Blocked;
+        }
+        if let Some(at) = self.pacing.wait(now, rate) {
+            return Next::WaitUntil(at);
+        }
+        Next::Send { from: self.snd_nxt, bytes, kind: Kind::New, cwr: self.cwr_is_due }
+    }
+
+    /// New bytes if there are any and the peer takes them; otherwise the last ones again (RFC 8985, 7.3).
+    fn next_probe(&mut self, offer: &Offer) -> Next {
+        let new_bytes = offer.new_bytes.min(self.path.mss).min(self.usable_window(offer));
+        if new_bytes > 0 && self.sent.has_room() {
+            let (from, kind) = (self.snd_nxt, Kind::Probe);
+            return Next::Send { from, bytes: new_bytes, kind, cwr: false };
+        }
+        match self.sent.last() {
+            Some(last) => {
+                let bytes = last.bytes.min(self.path.mss);
+                let from = last.from + (last.bytes - bytes);
+                Next::Send { from, bytes, kind: Kind::Probe, cwr: false }
+            }
+            None => Next::Blocked,
         }
     }
 
     /// Notes that bytes were sent: those that `next` named, or fewer of them.
-    pub fn sent(&mut self, now: Time, from: SeqNumber, bytes: u32, _kind: Kind) {
-        if from == self.snd_nxt {
-            self.records.push_back(Record { from, bytes });
+    pub fn sent(&mut self, now: Time, from: SeqNumber, bytes: u32, kind: Kind) {
+        let is_new = from == self.snd_nxt;
+        let is_first = self.is_empty();
+        if is_new {
+            self.sent.push(now, from, bytes);
             self.snd_nxt += bytes;
-        }
-        self.is_lost = false;
-        self.timer = Some(now + Duration::from_millis(200));
-    }
-
-    /// Handles an acknowledgement.
-    pub fn handle_ack(&mut self, now: Time, ack: &Ack<'_>) -> Acked {
-        let bytes = ack.una - self.snd_una;
-        self.snd_una = ack.una;
-        while let Some(record) = self.records.front_mut() {
-            if (record.from + record.bytes).is_after(ack.una) {
-                if record.from.is_before(ack.una) {
-                    record.bytes -= ack.una - record.from;
-                    record.from = ack.una;
-                }
-                break;
+        } else {
+            self.sent.resend(now, from, bytes);
+            if let Some(undo) = &mut self.undo {
+                undo.sent(now, bytes);
             }
-            self.records.pop_front();
         }
-        self.timer = (!self.is_empty()).then(|| now + Duration::from_millis(200));
-        Acked { bytes, room: bytes > 0 }
+        if let Phase::Reducing { prr, .. } | Phase::Recovery { prr, .. } = &mut self.phase {
+            prr.sent(bytes);
+        }
+        self.sent_ms = timestamp_ms(now);
+        let rate = self.rate();
+        self.pacing.sent(now, bytes, rate);
+        self.cwr_is_due &= kind != Kind::New;
+
+        let is_probe = kind == Kind::Probe;
+        if is_first || is_probe || from == self.snd_una {
+            self.restart_rto(now);
+        }
+        if is_probe {
+            self.probe = ProbeState::Out(Probe { end: self.snd_nxt, is_again: !is_new });
+        } else if is_new {
+            self.schedule_probe(now);
+        }
     }
 
-    /// Handles the time: call it at [`Flight::deadline`] or later.
-    pub fn handle_timer(&mut self, now: Time, _window_end: SeqNumber) -> TimerOutcome {
-        if self.timer.is_none_or(|at| at > now) {
-            return TimerOutcome::Nothing;
+    /// Handles the time: call it at [`Flight::deadline`] or later. `window_end` is that of [`Offer`].
+    pub fn handle_timer(&mut self, now: Time, window_end: SeqNumber) -> TimerOutcome {
+        let mut outcome = TimerOutcome::Nothing;
+        if self.pacing.is_due(now) {
+            outcome = TimerOutcome::Room;
         }
-        self.timer = None;
-        self.is_lost = true;
+        if self.is_empty() {
+            return outcome;
+        }
+        if self.reorder_at.take_if(|at| *at <= now).is_some() {
+            self.handle_reorder_timer(now);
+            outcome = TimerOutcome::Room;
+        }
+        match self.probe {
+            ProbeState::Scheduled(at) if at <= now => {
+                self.probe = ProbeState::Due;
+                self.restart_rto(now);
+                outcome = TimerOutcome::Room;
+            }
+            _ if self.rto_at <= now => outcome = self.handle_rto(now, window_end),
+            _ => {}
+        }
+        outcome
+    }
+
+    /// The retransmission timeout has expired (RFC 6298, 5.4 to 5.7; RFC 5681, 3.1).
+    fn handle_rto(&mut self, now: Time, window_end: SeqNumber) -> TimerOutcome {
+        let is_unsent = self.sent.first().is_some_and(|first| first.state == State::Lost);
+        if is_unsent && matches!(self.phase, Phase::Loss { .. }) {
+            // The interface did not take the retransmission: this is not the network's time.
+            self.restart_rto(now);
+            return TimerOutcome::Room;
+        }
+        if self.timeouts == 0 {
+            self.stalled_since = now;
+        }
+        self.timeouts += 1;
+        let is_over = self.timeouts >= PATIENCE_TIMEOUTS
+            && elapsed_us(now, self.stalled_since) >= PATIENCE_US;
+        // A peer that has closed its window may take as long as it likes (RFC 9293, 3.8.6.1).
+        if is_over && window_end.is_after(self.snd_una) {
+            return TimerOutcome::TimedOut;
+        }
+        if matches!(self.phase, Phase::Open) {
+            self.undo = Some(Undo::new(self.congestion, self.snd_una));
+            self.congestion.reduce(self.window_in_use());
+        }
+        if self.sent.is_reneged() {
+            self.sent.forget_sacked();
+        }
+        self.sent.mark_all_lost();
+        self.congestion.set_cwnd(self.path.mss);
+        self.phase = Phase::Loss { until: self.snd_nxt };
+        self.recover = self.snd_nxt;
+        self.dup_acks = 0;
+        self.probe = ProbeState::Idle;
+        self.reorder_at = None;
+        self.rtt.back_off();
+        self.restart_rto(now);
         TimerOutcome::Room
     }
 
     /// When [`Flight::handle_timer`] is to be called.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        self.timer
+        if self.is_empty() {
+            return self.pacing.deadline();
+        }
+        let probe_at = match self.probe {
+            ProbeState::Scheduled(at) => at,
+            _ => Time::MAX,
+        };
+        let at = self.rto_at.min(probe_at).min(self.reorder_at.unwrap_or(Time::MAX));
+        Some(at.min(self.pacing.deadline().unwrap_or(Time::MAX)))
     }
 
     /// Whether nothing is in flight.
@@ -286,26 +384,114 @@ impl Flight {
         self.snd_nxt
     }
 
-    /// The path takes smaller segments only (RFC 1191, 8201): larger ones in flight are sent again.
+    /// The path takes smaller segments only (RFC 1191, RFC 8201): what is in flight is sent again in smaller
+    /// ones. That is no congestion.
     pub fn shrink_mss(&mut self, mss: u32) {
         self.path.mss = mss;
+        self.congestion.set_mss(mss);
+        self.sent.mark_all_lost();
+        self.probe = ProbeState::Idle;
+        self.reorder_at = None;
     }
 
     /// For people.
     #[must_use]
     pub fn status(&self) -> Status {
+        let srtt_us = self.rtt.srtt_us();
         Status {
-            cwnd: self.saved.cwnd,
-            ssthresh: self.saved.ssthresh,
-            pipe: self.snd_nxt - self.snd_una,
-            srtt: (self.saved.srtt_us > 0)
-                .then(|| Duration::from_micros(u64::from(self.saved.srtt_us))),
+            cwnd: self.congestion.cwnd(),
+            ssthresh: self.congestion.ssthresh(),
+            pipe: self.pipe(),
+            srtt: (srtt_us > 0).then(|| Duration::from_micros(u64::from(srtt_us))),
         }
+    }
+
+    /// Checks what must always hold.
+    #[cfg(test)]
+    fn check(&self) {
+        self.sent.check(self.snd_una, self.snd_nxt);
+        assert!(
+            self.is_empty() || self.deadline().is_some(),
+            "a timer runs while data is in flight"
+        );
+        assert!(self.pipe() <= self.snd_nxt - self.snd_una);
+    }
+
+    /// Bytes that are thought to be in the network.
+    fn pipe(&self) -> u32 {
+        let pipe = self.sent.pipe();
+        pipe - pipe.min(self.dup_acks.saturating_mul(self.path.mss))
+    }
+
+    /// What of the congestion window is used: all of it if it was full lately.
+    fn window_in_use(&self) -> u32 {
+        let cwnd = self.congestion.cwnd();
+        if self.snd_una.is_after(self.limited_until) {
+            cwnd.min(self.snd_nxt - self.snd_una)
+        } else {
+            cwnd
+        }
+    }
+
+    /// Bytes behind `SND.NXT` that the peer takes.
+    fn usable_window(&self, offer: &Offer) -> u32 {
+        if offer.window_end.is_after(self.snd_nxt) { offer.window_end - self.snd_nxt } else { 0 }
+    }
+
+    /// The rate that new data leaves at.
+    fn rate(&self) -> Rate {
+        if self.pacing.is_bursting() {
+            return Rate::UNLIMITED;
+        }
+        let congestion = &self.congestion;
+        Rate::of(congestion.cwnd(), self.rtt.srtt_us(), congestion.is_slow_start())
+    }
+
+    /// Bytes of a frame for `bytes`: whole segments if there are more.
+    fn frame_bytes(&self, bytes: u32, offer: &Offer, paced: u32) -> u32 {
+        let mss = self.path.mss;
+        if bytes <= mss {
+            return mss;
+        }
+        let most = offer.cut_bytes_max.min(paced);
+        (most - most % mss).max(mss)
+    }
+
+    /// Returns how many of `wanted` bytes fit the room: all, or whole segments.
+    fn fitting(&self, wanted: u32, room: u32) -> u32 {
+        if wanted <= room { wanted } else { room - room % self.path.mss }
+    }
+
+    /// Nothing is in flight, and something will be.
+    fn restart(&mut self, now: Time) {
+        self.pacing.restart(self.path.mss);
+        let idle_ms = timestamp_ms(now).wrapping_sub(self.sent_ms);
+        if u64::from(idle_ms) * 1_000 > self.rtt.rto_us() {
+            self.congestion.restart(self.snd_una);
+        }
+    }
+
+    fn restart_rto(&mut self, now: Time) {
+        self.rto_at = later(now, self.rtt.rto_us());
+    }
+
+    /// RFC 8985, 7.2: a probe is for a tail of which nothing is known to be lost or reordered.
+    fn schedule_probe(&mut self, now: Time) {
+        let is_open = matches!(self.phase, Phase::Open | Phase::Reducing { .. });
+        let is_out = matches!(self.probe, ProbeState::Out(_) | ProbeState::Due);
+        if is_out {
+            return;
+        }
+        let is_clean = self.sent.sacked() == 0 && self.sent.lost() == 0;
+        self.probe = if self.path.sack && is_open && is_clean && !self.is_empty() {
+            let is_one_segment = self.snd_nxt - self.snd_una <= self.path.mss;
+            let at = later(now, pto_us(self.rtt.srtt_us(), is_one_segment));
+            ProbeState::Scheduled(at.min(self.rto_at))
+        } else {
+            ProbeState::Idle
+        };
     }
 }
 
-/// Milliseconds of the stack's clock, modulo 2³²: what timestamps carry.
-#[expect(clippy::cast_possible_truncation, reason = "the modulus is meant")]
-fn now_ms(now: Time) -> u32 {
-    (now.as_micros() / 1_000) as u32
-}
+#[cfg(test)]
+mod tests;

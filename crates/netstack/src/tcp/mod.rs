@@ -16,6 +16,7 @@ pub(crate) mod isn;
 pub(crate) mod listen;
 mod output;
 mod receive;
+mod recovery;
 mod state;
 #[allow(dead_code, reason = "the step that uses it all follows")]
 pub(crate) mod time_wait;

@@ -1,4 +1,30 @@
 //! Congestion control: how many bytes may be in flight.
+//!
+//! All windows are bytes. They grow by the bytes that are acknowledged (RFC 3465), so a peer gains nothing by
+//! dividing its acknowledgements.
+
+mod cubic;
+mod hystart;
+mod newreno;
+
+use cubic::Cubic;
+use hystart::HyStart;
+use newreno::NewReno;
+
+use crate::seq::SeqNumber;
+use crate::time::Time;
+
+/// The largest window: what window scaling can express (RFC 7323, 2.3).
+const CWND_MAX: u32 = 1 << 30;
+
+/// The initial slow start threshold: as high as possible (RFC 5681, 3.1).
+const SSTHRESH_MAX: u32 = u32::MAX;
+
+/// The initial window (RFC 6928, 2).
+pub(crate) const fn initial_window(mss: u32) -> u32 {
+    let floor = if 2 * mss > 14_600 { 2 * mss } else { 14_600 };
+    if 10 * mss < floor { 10 * mss } else { floor }
+}
 
 /// The algorithm that sizes the congestion window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -9,3 +35,140 @@ pub enum Algorithm {
     /// NewReno (RFC 5681 and 6582).
     NewReno,
 }
+
+/// An acknowledgement as congestion control sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Growth {
+    /// The time.
+    pub(crate) now: Time,
+    /// Bytes that are newly acknowledged.
+    pub(crate) bytes: u32,
+    /// `SEG.ACK`.
+    pub(crate) una: SeqNumber,
+    /// `SND.NXT`.
+    pub(crate) snd_nxt: SeqNumber,
+    /// The round trip of the newest transmission among them in microseconds; 0 if there is none.
+    pub(crate) rtt_us: u32,
+    /// The smoothed round trip in microseconds.
+    pub(crate) srtt_us: u32,
+}
+
+/// The growth of a window beyond slow start.
+#[derive(Clone, Copy, Debug)]
+enum Avoidance {
+    Cubic(Cubic),
+    NewReno(NewReno),
+}
+
+/// The congestion window and its algorithm.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Congestion {
+    cwnd: u32,
+    ssthresh: u32,
+    mss: u32,
+    slow_start: HyStart,
+    avoidance: Avoidance,
+}
+
+impl Congestion {
+    /// Begins with the windows that were saved.
+    pub(crate) fn new(
+        algorithm: Algorithm,
+        cwnd: u32,
+        ssthresh: u32,
+        mss: u32,
+        snd_una: SeqNumber,
+    ) -> Self {
+        let avoidance = match algorithm {
+            Algorithm::Cubic => Avoidance::Cubic(Cubic::new()),
+            Algorithm::NewReno => Avoidance::NewReno(NewReno::new()),
+        };
+        Self { cwnd, ssthresh, mss, slow_start: HyStart::new(snd_una), avoidance }
+    }
+
+    /// The window of a connection that has not sent yet.
+    pub(crate) const fn initial(mss: u32) -> (u32, u32) {
+        (initial_window(mss), SSTHRESH_MAX)
+    }
+
+    /// `cwnd` in bytes.
+    pub(crate) const fn cwnd(&self) -> u32 {
+        self.cwnd
+    }
+
+    /// `ssthresh` in bytes.
+    pub(crate) const fn ssthresh(&self) -> u32 {
+        self.ssthresh
+    }
+
+    /// Whether the window grows by slow start (RFC 5681, 3.1).
+    pub(crate) const fn is_slow_start(&self) -> bool {
+        self.cwnd < self.ssthresh
+    }
+
+    /// Grows the window for an acknowledgement that came while the window was full.
+    pub(crate) fn grow(&mut self, growth: &Growth) {
+        if self.is_slow_start() {
+            // HyStart++ is for the first slow start only: later ones end at a threshold that a loss has set.
+            let bytes = if self.ssthresh == SSTHRESH_MAX {
+                self.slow_start.growth(growth)
+            } else {
+                growth.bytes
+            };
+            self.cwnd = self.cwnd.saturating_add(bytes).min(self.ssthresh).min(CWND_MAX);
+            if self.slow_start.is_over() {
+                self.ssthresh = self.cwnd;
+                self.slow_start = HyStart::new(growth.snd_nxt);
+            }
+            return;
+        }
+        let bytes = match &mut self.avoidance {
+            Avoidance::Cubic(cubic) => cubic.growth(growth, self.cwnd, self.mss),
+            Avoidance::NewReno(newreno) => newreno.growth(growth.bytes, self.cwnd, self.mss),
+        };
+        self.cwnd = self.cwnd.saturating_add(bytes).min(CWND_MAX);
+    }
+
+    /// Lowers the threshold because of congestion. `flight` is what was in flight of the window, in bytes. The
+    /// window itself follows as the caller's state wants.
+    pub(crate) fn reduce(&mut self, flight: u32) {
+        let ssthresh = match &mut self.avoidance {
+            Avoidance::Cubic(cubic) => cubic.reduce(flight),
+            Avoidance::NewReno(_) => newreno::reduce(flight),
+        };
+        self.ssthresh = ssthresh.max(2 * self.mss);
+    }
+
+    /// Sets the window: a recovery does so with each acknowledgement.
+    pub(crate) fn set_cwnd(&mut self, cwnd: u32) {
+        self.cwnd = cwnd.clamp(self.mss, CWND_MAX);
+    }
+
+    /// Returns to what was before a reduction that was not needed (RFC 4015, 3.2; RFC 9438, 4.9).
+    pub(crate) fn undo(&mut self, before: &Self) {
+        let cwnd = self.cwnd.max(before.cwnd);
+        *self = Self { cwnd, mss: self.mss, ..*before };
+    }
+
+    /// Nothing was sent for longer than a timeout: what the window knew of the path is old (RFC 5681, 4.1). The
+    /// threshold remembers it, so that slow start leads back (RFC 7661, 4.4.2).
+    pub(crate) fn restart(&mut self, snd_una: SeqNumber) {
+        if self.ssthresh != SSTHRESH_MAX {
+            self.ssthresh = self.ssthresh.max(self.cwnd / 4 * 3);
+        }
+        self.cwnd = self.cwnd.min(initial_window(self.mss));
+        self.slow_start = HyStart::new(snd_una);
+        if let Avoidance::Cubic(cubic) = &mut self.avoidance {
+            cubic.restart();
+        }
+    }
+
+    /// The path takes smaller segments only.
+    pub(crate) fn set_mss(&mut self, mss: u32) {
+        self.mss = mss;
+        self.cwnd = self.cwnd.max(mss);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,26 @@
+//! Congestion avoidance as in RFC 5681, 3.1: one segment in a round trip, half the window after a loss.
+
+/// The growth that is not yet a byte.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewReno {
+    /// Acknowledged bytes, times the segment size, less whole windows of them.
+    remainder: u64,
+}
+
+impl NewReno {
+    pub(crate) const fn new() -> Self {
+        Self { remainder: 0 }
+    }
+
+    /// Bytes that the window grows by: `SMSS * bytes / cwnd`, and nothing is lost by rounding.
+    pub(crate) fn growth(&mut self, bytes: u32, cwnd: u32, mss: u32) -> u32 {
+        let due = self.remainder + u64::from(bytes) * u64::from(mss);
+        self.remainder = due % u64::from(cwnd);
+        u32::try_from(due / u64::from(cwnd)).unwrap_or(u32::MAX)
+    }
+}
+
+/// The threshold after a loss (RFC 5681, 3.1, equation 4).
+pub(crate) const fn reduce(flight: u32) -> u32 {
+    flight / 2
+}

@@ -1,0 +1,517 @@
+//! The scoreboard: a record of each transmission that is not yet acknowledged (RFC 6675, 3; RFC 8985, 5).
+//!
+//! ```text
+//! SND.UNA                                                              SND.NXT
+//!    │ Lost │ InFlight (again) │ Sacked │   InFlight   │ Sacked │ InFlight │
+//!    └──────┴──────────────────┴────────┴──────────────┴────────┴──────────┘
+//! ```
+//!
+//! The records are contiguous and in order. One covers what left in one moment, up to [`RECORD_BYTES_MAX`]; selective
+//! acknowledgements and retransmissions split it.
+
+use alloc::collections::VecDeque;
+
+use super::{elapsed_us, timestamp_ms};
+use crate::seq::SeqNumber;
+use crate::time::Time;
+
+/// Bytes of a record: those of the largest frame.
+const RECORD_BYTES_MAX: u32 = 64 * 1024;
+
+/// Records of one connection. When so many exist, acknowledgements that would split another one are taken as far as
+/// they cover whole records: bytes may be sent once more than needed, and none is missed.
+const RECORDS_MAX: usize = 4_096;
+
+/// Records up to which new data is sent; the rest is for splitting.
+const RECORDS_OF_NEW_MAX: usize = RECORDS_MAX / 4 * 3;
+
+/// Records whose memory is kept when nothing is in flight.
+const RECORDS_KEPT: usize = 64;
+
+/// What is known about sent bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Sent, and not known to be lost.
+    InFlight,
+    /// Selectively acknowledged.
+    Sacked,
+    /// Taken for lost, and not yet sent again.
+    Lost,
+}
+
+/// Bytes that have the same history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// The first byte.
+    pub(crate) from: SeqNumber,
+    /// At least 1.
+    pub(crate) bytes: u32,
+    /// The last transmission.
+    pub(crate) sent_at: Time,
+    /// What became of it.
+    pub(crate) state: State,
+    /// Whether it was sent more than once: what acknowledges it may mean either time (Karn's algorithm).
+    pub(crate) is_again: bool,
+}
+
+impl Record {
+    /// The byte behind the last one.
+    pub(crate) fn end(&self) -> SeqNumber {
+        self.from + self.bytes
+    }
+}
+
+/// The transmission that was delivered last, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Newest {
+    /// When it left.
+    pub(crate) sent_at: Time,
+    /// The byte behind its last one.
+    pub(crate) end: SeqNumber,
+}
+
+/// What an acknowledgement has delivered, collected record by record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delivery {
+    now: Time,
+    ts_echo: Option<u32>,
+    min_rtt_us: u32,
+    /// Bytes that were neither acknowledged nor selectively acknowledged before.
+    pub(crate) bytes: u32,
+    /// Among what was sent once, the transmission that waited longest: for the timeout.
+    pub(crate) oldest_sent_at: Option<Time>,
+    /// The transmission that left last, later ones of equal time behind: `RACK.xmit_ts`, `RACK.end_seq`.
+    pub(crate) newest: Option<Newest>,
+    /// The greatest end of what was delivered.
+    pub(crate) highest: Option<SeqNumber>,
+    /// The least end of what was sent once and delivered.
+    pub(crate) lowest_once: Option<SeqNumber>,
+    /// Whether bytes were delivered that were taken for lost and had not been sent again.
+    pub(crate) was_not_lost: bool,
+    /// Whether bytes were delivered that had been sent again. Without SACK the others came long before, and
+    /// their time says nothing.
+    pub(crate) has_again: bool,
+}
+
+impl Delivery {
+    /// Nothing is delivered yet.
+    pub(crate) fn new(now: Time, ts_echo: Option<u32>, min_rtt_us: u32) -> Self {
+        Self {
+            now,
+            ts_echo,
+            min_rtt_us,
+            bytes: 0,
+            oldest_sent_at: None,
+            newest: None,
+            highest: None,
+            lowest_once: None,
+            was_not_lost: false,
+            has_again: false,
+        }
+    }
+
+    /// Bytes up to `end` of a record that was not sacked have arrived.
+    fn add(&mut self, record: &Record, end: SeqNumber, bytes: u32) {
+        self.bytes += bytes;
+        self.highest = Some(self.highest.map_or(end, |highest| highest.later(end)));
+        if !record.is_again {
+            let lowest = self.lowest_once.map_or(end, |lowest| lowest.earlier(end));
+            self.lowest_once = Some(lowest);
+            let oldest = self.oldest_sent_at.map_or(record.sent_at, |at| at.min(record.sent_at));
+            self.oldest_sent_at = Some(oldest);
+            self.was_not_lost |= record.state == State::Lost;
+        } else {
+            self.has_again = true;
+            if self.may_be_an_earlier_transmission(record) {
+                return;
+            }
+        }
+        let is_newer = self.newest.is_none_or(|newest| {
+            newest.sent_at < record.sent_at
+                || newest.sent_at == record.sent_at && newest.end.is_before(end)
+        });
+        if is_newer {
+            self.newest = Some(Newest { sent_at: record.sent_at, end });
+        }
+    }
+
+    /// RFC 8985, 6.2, step 2: an acknowledgement that comes too soon for the retransmission, or echoes an earlier
+    /// timestamp, is one of the first transmission.
+    fn may_be_an_earlier_transmission(&self, record: &Record) -> bool {
+        let is_echo_earlier = self.ts_echo.is_some_and(|echo| {
+            echo.wrapping_sub(timestamp_ms(record.sent_at)).cast_signed().is_negative()
+        });
+        is_echo_earlier || elapsed_us(self.now, record.sent_at) < self.min_rtt_us
+    }
+}
+
+/// The records.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    records: VecDeque<Record>,
+    /// Bytes in flight: `pipe` of RFC 6675.
+    pipe: u32,
+    /// Bytes taken for lost and not yet sent again.
+    lost: u32,
+    /// Bytes selectively acknowledged.
+    sacked: u32,
+    /// No lost byte is in front of it.
+    lost_from: SeqNumber,
+    /// Nothing behind it was sent again.
+    again_end: SeqNumber,
+}
+
+impl Sent {
+    /// An empty scoreboard.
+    pub(crate) fn new() -> Self {
+        let zero = SeqNumber(0);
+        Self {
+            records: VecDeque::new(),
+            pipe: 0,
+            lost: 0,
+            sacked: 0,
+            lost_from: zero,
+            again_end: zero,
+        }
+    }
+
+    /// Empties it; `snd_una` is where the next record begins.
+    pub(crate) fn clear(&mut self, snd_una: SeqNumber) {
+        self.records.clear();
+        if self.records.capacity() > RECORDS_KEPT {
+            self.records.shrink_to(RECORDS_KEPT);
+        }
+        (self.pipe, self.lost, self.sacked) = (0, 0, 0);
+        (self.lost_from, self.again_end) = (snd_una, snd_una);
+    }
+
+    /// Bytes in flight.
+    pub(crate) const fn pipe(&self) -> u32 {
+        self.pipe
+    }
+
+    /// Bytes taken for lost and not yet sent again.
+    pub(crate) const fn lost(&self) -> u32 {
+        self.lost
+    }
+
+    /// Bytes selectively acknowledged.
+    pub(crate) const fn sacked(&self) -> u32 {
+        self.sacked
+    }
+
+    /// Whether new data may be sent: there is a record for it.
+    pub(crate) fn has_room(&self) -> bool {
+        self.records.len() < RECORDS_OF_NEW_MAX
+    }
+
+    /// Whether nothing can be lost by the order of time: all was sent once, and there is no gap.
+    pub(crate) fn is_in_order(&self) -> bool {
+        let Some(first) = self.records.front() else { return true };
+        self.sacked == 0 && !self.again_end.is_after(first.from)
+    }
+
+    /// The record at `SND.UNA`.
+    pub(crate) fn first(&self) -> Option<&Record> {
+        self.records.front()
+    }
+
+    /// The record before `SND.NXT`.
+    pub(crate) fn last(&self) -> Option<&Record> {
+        self.records.back()
+    }
+
+    /// The first bytes that were lost and are not yet sent again.
+    pub(crate) fn first_lost(&self) -> Option<&Record> {
+        if self.lost == 0 {
+            return None;
+        }
+        self.records.range(self.index(self.lost_from)..).find(|record| record.state == State::Lost)
+    }
+
+    /// Notes that new bytes were sent.
+    pub(crate) fn push(&mut self, now: Time, from: SeqNumber, bytes: u32) {
+        self.pipe += bytes;
+        if let Some(last) = self.records.back_mut() {
+            debug_assert_eq!(last.end(), from, "records are contiguous");
+            let is_same = last.sent_at == now && last.state == State::InFlight && !last.is_again;
+            if is_same && last.bytes + bytes <= RECORD_BYTES_MAX {
+                last.bytes += bytes;
+                return;
+            }
+        }
+        self.records.push_back(Record {
+            from,
+            bytes,
+            sent_at: now,
+            state: State::InFlight,
+            is_again: false,
+        });
+    }
+
+    /// Notes that bytes were sent again. All are in one record.
+    pub(crate) fn resend(&mut self, now: Time, from: SeqNumber, bytes: u32) {
+        let mut i = self.index(from);
+        if self.split(i, from) {
+            i += 1;
+        }
+        self.split(i, from + bytes);
+        let Some(record) = self.records.get_mut(i) else { return };
+        record.sent_at = now;
+        record.is_again = true;
+        if record.state == State::Lost {
+            record.state = State::InFlight;
+            self.lost -= record.bytes;
+            self.pipe += record.bytes;
+        }
+        let end = record.end();
+        self.again_end = self.again_end.later(end);
+        if from == self.lost_from {
+            self.lost_from = end;
+        }
+    }
+
+    /// Removes what the peer has acknowledged.
+    pub(crate) fn acknowledge(&mut self, una: SeqNumber, delivery: &mut Delivery) {
+        while let Some(record) = self.records.front_mut() {
+            if !record.from.is_before(una) {
+                break;
+            }
+            let bytes = record.bytes.min(una - record.from);
+            match record.state {
+                State::InFlight => self.pipe -= bytes,
+                State::Sacked => self.sacked -= bytes,
+                State::Lost => self.lost -= bytes,
+            }
+            if record.state != State::Sacked {
+                delivery.add(record, record.from + bytes, bytes);
+            }
+            if bytes < record.bytes {
+                record.from += bytes;
+                record.bytes -= bytes;
+                break;
+            }
+            self.records.pop_front();
+        }
+        self.lost_from = self.lost_from.later(una);
+        self.again_end = self.again_end.later(una);
+    }
+
+    /// Marks what the peer has acknowledged selectively: `left` is not before `SND.UNA`, `right` is behind it and not after
+    /// `SND.NXT`. Of a segment that is covered in part nothing is taken.
+    pub(crate) fn sack(
+        &mut self,
+        left: SeqNumber,
+        right: SeqNumber,
+        mss: u32,
+        delivery: &mut Delivery,
+    ) {
+        let mut i = self.index(left);
+        while let Some(record) = self.records.get(i) {
+            if !record.from.is_before(right) {
+                break;
+            }
+            if record.state == State::Sacked {
+                i += 1;
+                continue;
+            }
+            let skipped = if record.from.is_before(left) { left - record.from } else { 0 };
+            let begin = record.from + skipped.div_ceil(mss) * mss;
+            let end = if record.end().is_after(right) {
+                record.from + (right - record.from) / mss * mss
+            } else {
+                record.end()
+            };
+            if !begin.is_before(end) {
+                i += 1;
+                continue;
+            }
+            if begin != record.from {
+                if !self.split(i, begin) {
+                    i += 1;
+                    continue;
+                }
+                i += 1;
+            }
+            if self.records[i].end() != end && !self.split(i, end) {
+                break;
+            }
+            i = self.mark_sacked(i, delivery) + 1;
+        }
+    }
+
+    /// Marks a record and joins it with its neighbours; returns where it is now.
+    fn mark_sacked(&mut self, i: usize, delivery: &mut Delivery) -> usize {
+        let record = &mut self.records[i];
+        match record.state {
+            State::Lost => self.lost -= record.bytes,
+            _ => self.pipe -= record.bytes,
+        }
+        self.sacked += record.bytes;
+        delivery.add(record, record.end(), record.bytes);
+        record.state = State::Sacked;
+        self.join(i + 1);
+        if self.join(i) { i - 1 } else { i }
+    }
+
+    /// Joins a record with the one in front of it if both are sacked.
+    fn join(&mut self, i: usize) -> bool {
+        let Some(record) = self.records.get(i).copied() else { return false };
+        let Some(front) = i.checked_sub(1).map(|i| &mut self.records[i]) else { return false };
+        let both = front.state == State::Sacked && record.state == State::Sacked;
+        if both {
+            front.bytes += record.bytes;
+            front.is_again |= record.is_again;
+            self.records.remove(i);
+        }
+        both
+    }
+
+    /// Marks as lost whatever was sent so long before the newest delivery that reordering does not explain
+    /// it (RFC 8985, 6.2, step 5). Returns the time at which the next record would be lost.
+    pub(crate) fn mark_lost_by_time(
+        &mut self,
+        now: Time,
+        newest: Newest,
+        patience_us: u64,
+    ) -> Option<Time> {
+        let mut next: Option<Time> = None;
+        for record in &mut self.records {
+            let is_older = record.sent_at < newest.sent_at
+                || record.sent_at == newest.sent_at && record.end().is_before(newest.end);
+            if !is_older {
+                // Behind what was sent again all records are in the order of time.
+                if !record.from.is_before(self.again_end) {
+                    break;
+                }
+                continue;
+            }
+            if record.state != State::InFlight {
+                continue;
+            }
+            let lost_at = super::later(record.sent_at, patience_us);
+            if lost_at <= now {
+                record.state = State::Lost;
+                self.pipe -= record.bytes;
+                self.lost += record.bytes;
+                self.lost_from = self.lost_from.earlier(record.from);
+            } else {
+                next = Some(next.map_or(lost_at, |next| next.min(lost_at)));
+            }
+        }
+        next
+    }
+
+    /// Marks the first segment as lost (RFC 5681, 3.2, step 2, and RFC 6582, 3.2, step 3), unless that was done.
+    pub(crate) fn mark_first_lost(&mut self, mss: u32) {
+        let Some(first) = self.records.front().copied() else { return };
+        if first.state != State::InFlight || first.is_again {
+            return;
+        }
+        self.split(0, first.from + first.bytes.min(mss));
+        let first = &mut self.records[0];
+        first.state = State::Lost;
+        self.pipe -= first.bytes;
+        self.lost += first.bytes;
+        self.lost_from = first.from;
+    }
+
+    /// Marks all as lost but what the peer has.
+    pub(crate) fn mark_all_lost(&mut self) {
+        for record in &mut self.records {
+            if record.state == State::InFlight {
+                record.state = State::Lost;
+                self.pipe -= record.bytes;
+                self.lost += record.bytes;
+            }
+        }
+        if let Some(first) = self.records.front() {
+            self.lost_from = first.from;
+        }
+    }
+
+    /// Takes back that records are lost: they were late.
+    pub(crate) fn mark_none_lost(&mut self) {
+        for record in &mut self.records {
+            if record.state == State::Lost {
+                record.state = State::InFlight;
+                self.lost -= record.bytes;
+                self.pipe += record.bytes;
+            }
+        }
+    }
+
+    /// Whether the peer has dropped what it had acknowledged selectively (RFC 2018, 8): the bytes at
+    /// `SND.UNA` would be acknowledged otherwise.
+    pub(crate) fn is_reneged(&self) -> bool {
+        self.records.front().is_some_and(|first| first.state == State::Sacked)
+    }
+
+    /// Takes back all selective acknowledgements: the bytes are in flight, as far as is known.
+    pub(crate) fn forget_sacked(&mut self) {
+        for record in &mut self.records {
+            if record.state == State::Sacked {
+                record.state = State::InFlight;
+                record.is_again = true;
+                self.sacked -= record.bytes;
+                self.pipe += record.bytes;
+            }
+        }
+        if let Some(last) = self.records.back() {
+            self.again_end = last.end();
+        }
+    }
+
+    /// The record that contains a byte, or the number of records.
+    fn index(&self, seq: SeqNumber) -> usize {
+        match self.records.front() {
+            Some(first) if first.end().is_after(seq) => 0,
+            _ => self.records.partition_point(|record| !record.end().is_after(seq)),
+        }
+    }
+
+    /// Splits a record in front of a byte that is within it. Returns false if it is at its edge or there is no room.
+    fn split(&mut self, i: usize, at: SeqNumber) -> bool {
+        if self.records.len() >= RECORDS_MAX {
+            return false;
+        }
+        let Some(record) = self.records.get_mut(i) else { return false };
+        let front_bytes = at - record.from;
+        if front_bytes == 0 || front_bytes >= record.bytes {
+            return false;
+        }
+        let mut back = *record;
+        record.bytes = front_bytes;
+        back.from = at;
+        back.bytes -= front_bytes;
+        self.records.insert(i + 1, back);
+        true
+    }
+
+    /// Checks what must always hold.
+    #[cfg(test)]
+    pub(crate) fn check(&self, snd_una: SeqNumber, snd_nxt: SeqNumber) {
+        let (mut pipe, mut lost, mut sacked, mut at) = (0, 0, 0, snd_una);
+        let mut was_sacked = false;
+        for record in &self.records {
+            assert_eq!(record.from, at, "records are contiguous");
+            assert!(record.bytes > 0, "no record is empty");
+            match record.state {
+                State::InFlight => pipe += record.bytes,
+                State::Lost => {
+                    lost += record.bytes;
+                    assert!(!record.from.is_before(self.lost_from), "a lost byte is overlooked");
+                }
+                State::Sacked => sacked += record.bytes,
+            }
+            assert!(!(was_sacked && record.state == State::Sacked), "sacked records are joined");
+            was_sacked = record.state == State::Sacked;
+            let is_ordered = !record.is_again || !record.end().is_after(self.again_end);
+            assert!(is_ordered || was_sacked, "again_end is behind what was sent again");
+            at = record.end();
+        }
+        assert_eq!(at, snd_nxt, "the records end at SND.NXT");
+        assert_eq!((pipe, lost, sacked), (self.pipe, self.lost, self.sacked));
+        assert!(self.records.len() <= RECORDS_MAX);
+    }
+}

@@ -1,0 +1,50 @@
+//! Undoing a reduction that was not needed: nothing was lost, it was late (RFC 3522 and 4015, RFC 3708, RFC 5682).
+
+use super::timestamp_ms;
+use crate::seq::SeqNumber;
+use crate::tcp::congestion::Congestion;
+use crate::time::Time;
+
+/// What is remembered from the beginning of a recovery until its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Undo {
+    /// The congestion control before the reduction.
+    pub(crate) before: Congestion,
+    /// `SND.UNA` when the recovery began.
+    marker: SeqNumber,
+    /// Bytes that were sent again and are not reported as received twice.
+    again_bytes: u32,
+    /// The timestamp of the first retransmission.
+    first_again_ms: Option<u32>,
+}
+
+impl Undo {
+    /// A recovery begins.
+    pub(crate) const fn new(before: Congestion, snd_una: SeqNumber) -> Self {
+        Self { before, marker: snd_una, again_bytes: 0, first_again_ms: None }
+    }
+
+    /// Notes that bytes were sent again.
+    pub(crate) fn sent(&mut self, now: Time, bytes: u32) {
+        self.again_bytes = self.again_bytes.saturating_add(bytes);
+        self.first_again_ms.get_or_insert_with(|| timestamp_ms(now));
+    }
+
+    /// Eifel detection (RFC 3522, 3.2): returns whether bytes that were sent again have been acknowledged by an
+    /// echo of a time before they were.
+    pub(crate) fn is_spurious_by_timestamp(&self, ts_echo: Option<u32>) -> bool {
+        match (ts_echo, self.first_again_ms) {
+            (Some(echo), Some(first)) => echo.wrapping_sub(first).cast_signed().is_negative(),
+            _ => false,
+        }
+    }
+
+    /// D-SACK (RFC 3708, 2): returns whether the peer has now received twice all that was sent again.
+    pub(crate) fn is_spurious_by_dsack(&mut self, left: SeqNumber, right: SeqNumber) -> bool {
+        if left.is_before(self.marker) || self.again_bytes == 0 {
+            return false;
+        }
+        self.again_bytes = self.again_bytes.saturating_sub(right - left);
+        self.again_bytes == 0
+    }
+}
