@@ -8,12 +8,19 @@ use std::rc::Rc;
 use http::Head;
 use http::date::{self, DATE_LEN};
 use ring::Time;
+use sendfile::Takes;
 
 use crate::budget::Budget;
 use crate::config::Tuning;
 use crate::metrics::Stats;
 use crate::serving::Serving;
 use crate::site::SiteId;
+
+/// Files up to this size are kept in memory as finished responses, together with their heads. For
+/// larger files `sendfile` is cheaper (DESIGN.md §5).
+const FINISHED_BYTES_MAX: u64 = 32 * 1024;
+/// The same where transports take memory only: a larger file is read for each request.
+const FINISHED_BYTES_MAX_OF_MEMORY: u64 = 256 * 1024;
 
 /// The clock, limits, configuration and counters of one worker. Only the counters and the budget change during a turn.
 #[derive(Debug)]
@@ -39,6 +46,8 @@ pub struct Context {
     /// Listeners that the configuration does not have any more, by their numbers.
     pub(crate) removed: BTreeMap<u32, Removed>,
     pub(crate) budget: Budget,
+    /// Files up to this size are kept in memory as finished responses.
+    pub(crate) finished_bytes_max: u64,
     /// The hash key and the counter of [`next_token`](Self::next_token).
     tokens: (RandomState, u64),
 }
@@ -75,8 +84,17 @@ impl Context {
             serving,
             removed: BTreeMap::new(),
             budget,
+            finished_bytes_max: FINISHED_BYTES_MAX,
             tokens: (RandomState::new(), 0),
         }
+    }
+
+    /// Says which pieces the transports take, before anything is served.
+    pub(crate) const fn set_takes(&mut self, takes: Takes) {
+        self.finished_bytes_max = match takes {
+            Takes::Files => FINISHED_BYTES_MAX,
+            Takes::Memory => FINISHED_BYTES_MAX_OF_MEMORY,
+        };
     }
 
     /// Serves another configuration from now on.

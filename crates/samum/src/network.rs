@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use ring::{Completion, Event, Fd, Key, Op, RecvBuf, Ring, Token};
 use rustix::io::Errno;
-use sendfile::{KernelTcp, Transport};
+use sendfile::{KernelTcp, Takes, Transport};
 
 use crate::client::Client;
 use crate::shell::{id_of, kind};
@@ -29,6 +29,11 @@ pub trait Network {
     /// Bytes received for one connection: a whole buffer, or a part of one that has brought bytes of
     /// several connections.
     type Bytes: Deref<Target = [u8]>;
+
+    /// The pieces that the transports take. By default ranges of files, too.
+    fn takes(&self) -> Takes {
+        Takes::Files
+    }
 
     /// Accepts connections, or leaves them in the stack's line.
     fn set_accepting(&mut self, ring: &mut Ring, on: bool);

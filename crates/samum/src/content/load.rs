@@ -38,7 +38,7 @@ use super::answer::Ticket;
 use super::errors::{Refusal, is_link, is_no_entry};
 use super::media::{has_siblings, suffix};
 use super::path::{Path, is_directory};
-use super::resource::{FINISHED_BYTES_MAX, Kind, Resource, SIZE_MAX};
+use super::resource::{Kind, Resource, SIZE_MAX};
 use crate::config::{FileRules, PAGE_SUFFIX, Symlinks};
 use crate::serving::TreeId;
 
@@ -246,6 +246,7 @@ pub(super) struct Tools<'a, F> {
     pub(super) rules: &'a FileRules,
     /// True until a file could not be opened through `/proc/self/fd`.
     pub(super) has_proc: &'a mut bool,
+    /// Buffers for small files: those that fit into one.
     pub(super) pool: &'a BufferPool,
     /// The requests of a step, each with its part. Each gets one reply.
     pub(super) asks: &'a mut Vec<(usize, Ask<F>)>,
@@ -522,7 +523,7 @@ impl<F: Clone> Load<F> {
         {
             return Next::End(Outcome::Unchanged(look, previous));
         }
-        let is_large = |seen: &&Seen<F>| seen.stat.size > FINISHED_BYTES_MAX;
+        let is_large = |seen: &&Seen<F>| seen.stat.size > tools.pool.size() as u64;
         let large = found.iter().flatten().filter(is_large).count();
         if large > 0 && self.reserved == 0 {
             self.step = Step::Admitting { look, found };
@@ -609,7 +610,7 @@ impl<F: Clone> Load<F> {
         let mut parts = [const { None }; PARTS];
         for (part, seen) in (0..).zip(open) {
             let Some(seen) = seen else { continue };
-            let is_small = (1..=FINISHED_BYTES_MAX).contains(&seen.stat.size);
+            let is_small = (1..=tools.pool.size() as u64).contains(&seen.stat.size);
             let want = usize::try_from(seen.stat.size).ok().filter(|_| is_small);
             let body = match want.and_then(|want| tools.pool.take(want)) {
                 Some(buffer) => {

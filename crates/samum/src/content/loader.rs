@@ -18,7 +18,7 @@ use super::devices::Devices;
 use super::line::Line;
 use super::load::{Ask, Load, Look, Next, PARTS, Parts, Reply, Tools, Way};
 use super::path::{Path, below};
-use super::resource::{FINISHED_BYTES_MAX, Resource};
+use super::resource::Resource;
 use super::tree::Tree;
 use crate::serving::TreeId;
 use crate::shell::{Shell, id_of, kind};
@@ -84,13 +84,13 @@ struct Slot {
 
 impl Loader {
     /// Makes a loader for `trees` trees. `descriptors_max` is the number of descriptors for files
-    /// that stay open; loads use up to half as many in addition.
+    /// that stay open; loads use up to half as many in addition. Files of up to `small_max` bytes are read.
     ///
     /// # Errors
     ///
     /// Those of `mmap(2)`.
-    pub(super) fn new(trees: usize, descriptors_max: usize) -> io::Result<Self> {
-        let size = usize::try_from(FINISHED_BYTES_MAX).expect("a small constant");
+    pub(super) fn new(trees: usize, descriptors_max: usize, small_max: u64) -> io::Result<Self> {
+        let size = usize::try_from(small_max).unwrap_or(usize::MAX);
         Ok(Self {
             loads: Slab::new(),
             by_time: VecDeque::new(),

@@ -110,7 +110,7 @@ pub(crate) struct Content {
 impl Content {
     /// Serves these trees, in the order of their ids. `descriptors_max` is the number of
     /// descriptors for files that stay open, an eighth of the worker's descriptors. Loads use up to
-    /// half as many in addition.
+    /// half as many in addition. Files of up to `small_max` bytes are kept in memory.
     ///
     /// # Errors
     ///
@@ -118,13 +118,14 @@ impl Content {
     pub(crate) fn new(
         trees: Vec<Tree>,
         descriptors_max: usize,
+        small_max: u64,
         account: Account,
     ) -> std::io::Result<Self> {
         let count = trees.len();
         Ok(Self {
             trees,
             library: Library::new(count, descriptors_max),
-            loader: Loader::new(count, descriptors_max)?,
+            loader: Loader::new(count, descriptors_max, small_max)?,
             watches: Watches::new(count),
             hashes: Hashes::default(),
             layouts: Layouts::new()?,

@@ -14,9 +14,6 @@ use super::path::Path;
 use crate::fields::{self, Rules};
 use crate::serving::TreeId;
 
-/// Files up to this size are kept in memory as finished responses, together with their heads. For
-/// larger files `sendfile` is cheaper (DESIGN.md §5).
-pub(crate) const FINISHED_BYTES_MAX: u64 = 32 * 1024;
 /// The maximum size of a file that is served. The ring reads nothing beyond (`ring::Ring::submit`),
 /// and the promised bytes of a connection stay far below 2⁶⁴. No disk is so large, but a sparse
 /// file may be.

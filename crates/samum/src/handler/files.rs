@@ -50,7 +50,7 @@ impl Files {
         let trees: Vec<_> = snapshot.trees().iter().map(tree).collect();
         let ids = (0..trees.len()).map(TreeId::new).collect();
         let account = shell.cx.budget.shared.clone();
-        let content = Content::new(trees, descriptors_max, account)?;
+        let content = Content::new(trees, descriptors_max, shell.cx.finished_bytes_max, account)?;
         Ok((Self { content }, Serving::new(snapshot, ids)))
     }
 

@@ -216,6 +216,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let notes = Sink::new(parts.notes, kind::NOTE, "messages", false);
         let serving = Rc::new(Serving::new(parts.snapshot, Vec::new()));
         let mut shell = Shell::new(parts.ring, disk, serving, logs, metrics.meters(number), notes);
+        shell.cx.set_takes(network.takes());
         let mut worker = Self {
             handler: handler(&mut shell)?,
             network,

@@ -25,10 +25,12 @@ struct World {
 }
 
 const BUFFERS: usize = 8;
+/// The size of a buffer.
+const SMALL_MAX: u64 = 32 * 1024;
 
 impl World {
     fn new() -> Self {
-        let size = usize::try_from(FINISHED_BYTES_MAX).unwrap();
+        let size = usize::try_from(SMALL_MAX).unwrap();
         let index = "index.html".to_owned();
         Self {
             rules: FileRules { index, listing: true, ..FileRules::default() },
@@ -283,7 +285,7 @@ fn examined() {
         ("x", unwatched, other, "missing", ""),
         ("x", unwatched, Reply::Stat(stat(SIZE_MAX + 1)), "too large", ""),
         ("x", unwatched, failed(Errno::IO), "failed", ""),
-        ("x.png", Way::Watched, Reply::Stat(stat(FINISHED_BYTES_MAX + 1)), "room", ""),
+        ("x.png", Way::Watched, Reply::Stat(stat(SMALL_MAX + 1)), "room", ""),
     ];
     for (path, way, reply, next, asked) in cases {
         let world = &mut World::new();
@@ -452,7 +454,7 @@ fn a_file_that_cannot_be_read_at_once_is_sent_as_a_large_one() {
 #[test]
 fn a_large_file_is_opened_when_there_is_room_and_has_room_from_then_on() {
     let world = &mut World::new();
-    let large = || Reply::Stat(stat(FINISHED_BYTES_MAX + 1));
+    let large = || Reply::Stat(stat(SMALL_MAX + 1));
     let mut load = examining(world, "a.png", Way::Watched);
     assert!(matches!(world.reply(&mut load, 0, large()), Next::Room(1)));
     assert_eq!(end(world.admit(&mut load, 1)), "goes on");
@@ -546,7 +548,7 @@ impl Random {
     }
 
     fn stat(&mut self) -> Stat {
-        let sizes = [0, 7, 7, FINISHED_BYTES_MAX, FINISHED_BYTES_MAX + 1, SIZE_MAX + 1];
+        let sizes = [0, 7, 7, SMALL_MAX, SMALL_MAX + 1, SIZE_MAX + 1];
         let kinds = [FileKind::Regular, FileKind::Regular, FileKind::Regular, FileKind::Directory];
         Stat {
             kind: kinds[self.below(kinds.len())],
