@@ -142,9 +142,18 @@ fn parse_view<'a>(
     };
     let section = &view[lines_start..];
     let mut length = None;
+    let mut is_chunked = false;
+    // Most responses have at most one such line: the lines are scanned again for others only.
+    let mut connection = None;
+    let mut has_more = false;
     let lines = line::section(section, limits.fields_max, |name, value| {
-        if Field::of_name(name) == Some(Field::ContentLength) {
-            length = Some(framing::content_length(length.is_none(), &section[value])?);
+        match Field::of_name(name) {
+            Some(Field::ContentLength) => {
+                length = Some(framing::content_length(length.is_none(), &section[value])?);
+            }
+            Some(Field::TransferEncoding) => is_chunked = true,
+            Some(Field::Connection) => has_more |= connection.replace(&section[value]).is_some(),
+            _ => {}
         }
         Ok(())
     })?;
@@ -155,7 +164,6 @@ fn parse_view<'a>(
         let named = move |(name, _): &(&[u8], &[u8])| Field::of_name(name) == Some(field);
         Fields::new(lines).filter(named).map(|(_, value)| value)
     };
-    let is_chunked = values(Field::TransferEncoding).next().is_some();
     if is_chunked {
         let codings = values(Field::TransferEncoding);
         framing::check_transfer_encoding(version, length.is_some(), codings)?;
@@ -165,7 +173,9 @@ fn parse_view<'a>(
     // A body that must not be there may come all the same, and must not be taken for a response.
     let is_doubtful = status == Status::NoContent && announced.has_body();
     let is_tunnel = status == Status::SwitchingProtocols || opens_tunnel(status, method);
-    let keep_alive = framing::keeps_alive(version, values(Field::Connection))
+    let all = has_more.then(|| values(Field::Connection)).into_iter().flatten();
+    let connection = connection.into_iter().chain(all);
+    let keep_alive = framing::keeps_alive(version, connection)
         && framing != Framing::UntilClose
         && !is_doubtful
         && !is_tunnel;

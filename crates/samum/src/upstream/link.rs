@@ -167,7 +167,12 @@ impl Link {
 
     /// Queues bytes for the server. They are sent by [`flush`](Self::flush).
     pub(crate) fn push(&mut self, bytes: Vec<u8>) {
-        self.queue.push(Piece::Bytes(bytes));
+        self.push_piece(Piece::Bytes(bytes));
+    }
+
+    /// Like [`push`](Self::push), of a piece of memory.
+    pub(crate) fn push_piece(&mut self, piece: Piece) {
+        self.queue.push(piece);
     }
 
     /// Bytes that wait to be sent.

@@ -233,7 +233,7 @@ impl Exchange {
             return self.fail(tools, Status::BadGateway);
         };
         self.sent_before = link.sent();
-        link.push(self.wire.begin());
+        link.push_piece(self.wire.begin());
         self.send(tools);
     }
 

@@ -21,6 +21,8 @@ use crate::handler::cgi::response::{Document, Reply};
 pub(crate) const LIMITS: Limits =
     Limits { head_bytes_max: 32 * 1024, body_bytes_max: u64::MAX, ..Limits::DEFAULT };
 
+/// Bytes that the fields of most responses have.
+const FIELDS_BYTES: usize = 384;
 /// Fields by which a server hands a request over to a file, or says how the response is to be sent. None of
 /// them is for the client.
 const TO_PROXY: [&[u8]; 2] = [b"X-Accel-", b"X-Sendfile"];
@@ -270,7 +272,7 @@ fn passed_on(lines: &[Line<'_>]) -> FieldSection<'static> {
 }
 
 fn collected<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> FieldSection<'static> {
-    let mut section = FieldSection::EMPTY;
+    let mut section = FieldSection::with_capacity(FIELDS_BYTES);
     fields.for_each(|(name, value)| section.push(name, value));
     section
 }

@@ -1,8 +1,11 @@
 //! The protocol that is spoken with a server: HTTP/1.1 or FastCGI.
 
+use std::rc::Rc;
+
 use http::{Head, Method};
 use http1::client::{self, Event};
 use http1::{Framing, write};
+use sendfile::Piece;
 
 use super::request::{self, Forwarding};
 use super::response::{self, Asked, LIMITS, Meaning};
@@ -26,8 +29,8 @@ enum Protocol {
 
 #[derive(Debug)]
 struct Http {
-    /// The head of the request as it is sent.
-    head: Vec<u8>,
+    /// The head of the request as it is sent, perhaps several times.
+    head: Rc<Vec<u8>>,
     is_head: bool,
     asked: Asked,
     client: client::Connection,
@@ -60,7 +63,7 @@ impl Wire {
         let mut text = Vec::with_capacity(1024);
         request::write(head, &mut text, how);
         let protocol = Protocol::Http(Box::new(Http {
-            head: text,
+            head: Rc::new(text),
             is_head: head.method == Method::Head,
             asked: Asked::of(head),
             client: client::Connection::new(),
@@ -92,14 +95,14 @@ impl Wire {
     }
 
     /// Begins to ask; returns what is sent before the body.
-    pub(super) fn begin(&mut self) -> Vec<u8> {
+    pub(super) fn begin(&mut self) -> Piece {
         match &mut self.protocol {
             Protocol::Http(http) => {
                 http.client = client::Connection::new();
                 http.client.begin(if http.is_head { Method::Head } else { Method::Get });
-                http.head.clone()
+                Piece::Part(Rc::clone(&http.head), 0..http.head.len())
             }
-            Protocol::Fastcgi(script) => script.begin(),
+            Protocol::Fastcgi(script) => Piece::Bytes(script.begin()),
         }
     }
 
