@@ -56,6 +56,7 @@ pub mod shell;
 pub mod site;
 mod text;
 mod upstream;
+mod wheel;
 pub mod worker;
 
 pub use config::LogFormat;

@@ -510,13 +510,14 @@ impl Router {
             return self.settle_refused(shell, request.ticket, (serving, place), what);
         };
         let circumstances = circumstances(shell, request, &serving);
-        match self.programs.find(shell, request, directory, rest, &circumstances, wish) {
+        let asked = Asked::new(request, count.unwrap_or(0));
+        let memory = asked.memory();
+        match self.programs.find(shell, request, directory, rest, &circumstances, wish, memory) {
             Found::Now(answer) => {
                 self.settle_refused(shell, request.ticket, (serving, place), of_program(answer))
             }
             Found::Later(search) => {
-                let asked = Some(Asked::new(request, count.unwrap_or(0)));
-                let step = Step::Fallback;
+                let (asked, step) = (Some(asked), Step::Fallback);
                 let waiting = Waiting { asked, ..Waiting::for_file(serving, place, id, step) };
                 self.waiting.insert(request.ticket, waiting);
                 Found::Later(search)
@@ -573,12 +574,13 @@ impl Router {
         wire: Wire,
         held: Option<Held>,
     ) -> Found<Answer> {
-        match self.proxy.find(shell, request, upstream, affinity, wire, held) {
+        let asked = serving.has_files(place.site).then(|| Asked::new(request, 0));
+        let memory = asked.as_ref().map_or(0, |asked| asked.memory());
+        match self.proxy.find(shell, request, upstream, affinity, wire, held, memory) {
             Found::Now(answer) => {
                 self.settle_refused(shell, request.ticket, (serving, place), of_proxy(answer))
             }
             Found::Later(search) => {
-                let asked = serving.has_files(place.site).then(|| Asked::new(request, 0));
                 let step = Step::Fallback;
                 let waiting = Waiting { asked, ..Waiting::for_file(serving, place, id, step) };
                 self.waiting.insert(request.ticket, waiting);
@@ -888,6 +890,11 @@ impl Asked {
     fn new(request: &Request<'_>, count: u32) -> Box<Self> {
         let (head, origin) = (request.head.to_owned(), request.origin.clone());
         Box::new(Self { head, origin, count, held: None })
+    }
+
+    /// Bytes of memory that it keeps.
+    fn memory(&self) -> usize {
+        size_of::<Self>() + self.head.memory()
     }
 }
 

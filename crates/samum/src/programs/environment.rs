@@ -57,6 +57,12 @@ pub(crate) struct Script<'a> {
 }
 
 impl Environment {
+    /// Bytes of memory of all variables.
+    pub(crate) fn memory(&self) -> usize {
+        let texts = self.0.iter().map(|(name, value)| name.capacity() + value.capacity());
+        texts.sum::<usize>() + self.0.capacity() * size_of::<(OsString, OsString)>()
+    }
+
     /// The variables that can be told before the program is found, and before all of the body has come.
     pub(crate) fn new(
         head: &Head<'_>,

@@ -11,7 +11,6 @@ use ring::Time;
 use sendfile::{Failure, Progress, ReadDone, Transport};
 
 use super::admission;
-use super::wheel::Tick;
 use crate::context::{Context, Removed};
 use crate::handler::{Consumer, Found, Handler, Request, Ticket};
 use crate::log::Cut;
@@ -20,6 +19,7 @@ use crate::network::Origin;
 use crate::proxy_protocol::{self, Header, Invalid};
 use crate::session::{Left, Moved, Next, Outgoing, Requests, Session, Why};
 use crate::shell::{Limit, Shell};
+use crate::wheel::Tick;
 
 /// Memory of an idle connection's input buffer that is kept for the next one.
 const INPUT_BYTES_KEPT: usize = 4 * 1024;

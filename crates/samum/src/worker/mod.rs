@@ -3,8 +3,8 @@
 mod admission;
 mod connection;
 mod connections;
-mod wheel;
 
+use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,10 +26,12 @@ use crate::proxy_protocol::Reader;
 use crate::serving::{Serving, Snapshot, Succession};
 use crate::session::{Http1, Session};
 use crate::shell::{Limit, Shell, kind};
+use crate::wheel::{Tick, Wheel};
 use connection::{After, Connection, Spare, Tools};
 use connections::{Connections, IDLERS_PAUSE, Idlers};
-use wheel::{Tick, Wheel};
 
+/// The precision of the deadlines of connections.
+const TICK: Duration = Duration::from_millis(250);
 /// Streams pumped in one turn because the disk has room.
 const LINE_TURNS_MAX: usize = 64;
 /// Rounds of news in one turn; further news are for the next turn, which does not wait.
@@ -220,7 +222,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let mut worker = Self {
             handler: handler(&mut shell)?,
             network,
-            wheel: Wheel::new(shell.cx.now),
+            wheel: Wheel::new(shell.cx.now, TICK),
             shell,
             connections: Connections::default(),
             spare: Spare::default(),
@@ -487,7 +489,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             After::Keep => {}
         }
         if let Some(deadline) = connection.deadline(&self.shell)
-            && Wheel::is_later(connection.wheel_tick, deadline)
+            && self.wheel.is_later(connection.wheel_tick, deadline)
         {
             connection.wheel_tick = self.wheel.insert(id, deadline);
         }

@@ -590,6 +590,55 @@ fn an_answer_before_the_end_of_the_request_is_passed_on() {
     });
 }
 
+/// The time that a server has begins when nothing can happen before it does something: not while the client
+/// has to send the rest of a body.
+#[test]
+fn the_time_of_a_server_begins_with_its_turn() {
+    in_worlds(3, |sim| {
+        for answers in [true, false] {
+            let mut stage = Stage::new(sim.clone());
+            let mut client = stage.client();
+            let (first, rest) = POST.split_at(POST.len() - 2);
+            client.peer.send(first);
+            let server = stage.accept();
+            let almost = TIMEOUT - Duration::from_millis(500);
+            stage.pass(almost);
+            client.peer.send(rest);
+            stage.request(&server);
+            stage.pass(almost);
+            assert_eq!(stage.stats().proxy_timeouts, 0, "its time began with the request");
+            if answers {
+                server.send(OK);
+                assert_eq!(stage.response(&mut client).body, b"ok");
+            } else {
+                stage.pass(Duration::from_secs(1));
+                assert_eq!(stage.stats().proxy_timeouts, 1, "its time does not end");
+                assert_eq!(stage.response(&mut client).status, 504);
+            }
+            stage.check_nothing_is_left(vec![client], vec![server]);
+        }
+    });
+}
+
+#[test]
+fn all_copies_of_a_request_that_waits_are_charged() {
+    const FIELD: usize = 10_000;
+    in_worlds(3, |sim| {
+        let mut stage = Stage::new(sim);
+        let mut client = stage.client();
+        let field = "x".repeat(FIELD);
+        let request = format!("GET / HTTP/1.1\r\nHost: a\r\nA: {field}\r\n\r\n");
+        let server = stage.ask(&client, request.as_bytes());
+        // The session keeps one, and the exchange another.
+        let held = stage.worker.held().0;
+        assert!(held >= 2 * FIELD as u64, "{held}");
+        server.send(OK);
+        assert_eq!(stage.response(&mut client).body, b"ok");
+        assert!(stage.worker.held().0 < FIELD as u64, "{}", stage.worker.held().0);
+        stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
 #[test]
 fn a_client_that_leaves_closes_its_link() {
     let answers: [&[u8]; 2] = [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nshort"];

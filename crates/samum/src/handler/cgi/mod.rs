@@ -179,7 +179,8 @@ impl Programs {
     }
 
     /// Finds the answer to a request for `path`, which is below the directory and in its normal form. If a
-    /// program has handed the request over, `wish` is what it was found with.
+    /// program has handed the request over, `wish` is what it was found with. `memory`: bytes that the caller
+    /// keeps of the request until it is answered.
     pub(super) fn find(
         &mut self,
         shell: &mut Shell,
@@ -188,6 +189,7 @@ impl Programs {
         path: &[u8],
         circumstances: &Circumstances<'_>,
         wish: Option<Rc<Wish>>,
+        memory: usize,
     ) -> Found<Answer> {
         let Request { head, ticket, .. } = *request;
         let input = match self.body.take_if(|(of, _)| *of == ticket) {
@@ -225,6 +227,7 @@ impl Programs {
             None => Rc::new(Wish::new(key, Rc::clone(&self.news))),
         };
         wish.pass_to(key);
+        wish.set_memory((memory + size_of::<Program>() + environment.memory()) as u64);
         let program = self.programs.get_mut(key).expect("just inserted");
         program.wish = Rc::downgrade(&wish);
         if let Some(input) = &program.input {

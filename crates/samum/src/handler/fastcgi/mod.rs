@@ -96,6 +96,11 @@ impl Script {
         (len, heard)
     }
 
+    /// Bytes of memory of the request.
+    pub(super) fn memory(&self) -> usize {
+        size_of::<Self>() + self.environment.memory()
+    }
+
     /// Returns whether the application is to leave the connection open.
     pub(super) const fn keeps(&self) -> bool {
         self.keeps

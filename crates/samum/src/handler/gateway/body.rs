@@ -31,6 +31,8 @@ pub(in crate::handler) struct News {
 #[derive(Debug)]
 pub(in crate::handler) struct Wish {
     key: Cell<Key>,
+    /// Bytes of memory that are kept for it until the response has come.
+    memory: Cell<u64>,
     news: Rc<RefCell<News>>,
 }
 
@@ -79,13 +81,16 @@ pub(in crate::handler) struct OutputProducer {
 
 /// Waits for the header of a response.
 #[derive(Debug)]
-pub(in crate::handler) struct HeaderSearch(
-    #[expect(dead_code, reason = "kept for its drop")] pub(in crate::handler) Rc<Wish>,
-);
+pub(in crate::handler) struct HeaderSearch(pub(in crate::handler) Rc<Wish>);
 
 impl Wish {
     pub(in crate::handler) const fn new(key: Key, news: Rc<RefCell<News>>) -> Self {
-        Self { key: Cell::new(key), news }
+        Self { key: Cell::new(key), memory: Cell::new(0), news }
+    }
+
+    /// So many bytes are kept for the client until the response has come: its request, in all forms.
+    pub(in crate::handler) fn set_memory(&self, bytes: u64) {
+        self.memory.set(bytes);
     }
 
     /// The client waits for another answer.
@@ -102,7 +107,7 @@ impl Drop for Wish {
 
 impl Search for HeaderSearch {
     fn weight(&self) -> u64 {
-        0
+        self.0.memory.get()
     }
 }
 

@@ -12,6 +12,7 @@
 pub(super) mod pull;
 
 use core::cell::RefCell;
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::io;
 use std::rc::{Rc, Weak};
@@ -33,6 +34,7 @@ use crate::handler::{Request, Ticket};
 use crate::shell::Shell;
 use crate::upstream::retries::{Attempt, Reached as Progress, is_idempotent};
 use crate::upstream::{Change, Chosen, Links, ServerSet, Try, Upstream};
+use crate::wheel::Tick;
 
 /// Bytes of content that are received in vain for the end of a response, so that the link can be kept.
 const DROPPED_BYTES_MAX: u64 = 64 * 1024;
@@ -76,7 +78,7 @@ pub(super) struct Exchange {
     output: Rc<RefCell<Output>>,
     /// Bytes of the content that have come.
     content_bytes: u64,
-    /// The same when time last passed.
+    /// The same when it was last looked at.
     content_bytes_before: u64,
     /// True once the content is pulled past the ring.
     is_pulled: bool,
@@ -87,8 +89,12 @@ pub(super) struct Exchange {
     tries: u32,
     /// True once anything was received through the link.
     has_heard: bool,
-    /// Since when it is the server's turn.
+    /// True while nothing can happen before the server does something.
+    is_servers_turn: bool,
+    /// Since when the server has done nothing in its turn.
     since: Time,
+    /// The tick of its earliest entry in the wheel.
+    pub(super) wheel_tick: Tick,
 }
 
 /// The stage of an exchange.
@@ -157,8 +163,15 @@ impl Exchange {
             stage: Stage::Connecting,
             tries: 0,
             has_heard: false,
+            is_servers_turn: false,
             since: Time::default(),
+            wheel_tick: Tick::MAX,
         }
+    }
+
+    /// Bytes of memory that it keeps of its request.
+    pub(super) fn memory(&self) -> usize {
+        size_of::<Self>() + self.wire.memory()
     }
 
     /// Returns whether nothing is left to do.
@@ -549,25 +562,42 @@ impl Exchange {
         }
     }
 
-    /// Time has passed.
-    pub(super) fn handle_tick(&mut self, tools: &mut Tools<'_>) {
-        let now = tools.shell.cx.now;
+    /// Notes after each step whose turn it is now. The server's time begins with its turn.
+    pub(super) fn note_turn(&mut self, tools: &mut Tools<'_>) {
+        let is_servers_turn = self.is_servers_turn(tools);
+        if !core::mem::replace(&mut self.is_servers_turn, is_servers_turn) && is_servers_turn {
+            self.since = tools.shell.cx.now;
+        }
+    }
+
+    /// The time by which it is to be looked at; `None` while the client has to do something first, whose time
+    /// is the session's matter.
+    pub(super) fn deadline(&self, now: Time) -> Option<Time> {
+        if self.may_be_slow() {
+            return Some(now);
+        }
+        self.is_servers_turn.then(|| self.since + self.patience().0)
+    }
+
+    /// The time that the server has for its turn, and the fault if it takes longer.
+    fn patience(&self) -> (Duration, &'static str) {
+        let rules = &self.upstream.rules;
+        match self.stage {
+            Stage::Connecting => (rules.timeout_connect, "no connection was made"),
+            Stage::Tunnel => (rules.timeout_upstream, "nothing was sent through the tunnel"),
+            _ => (rules.timeout_upstream, "it did not answer"),
+        }
+    }
+
+    /// The [deadline](Self::deadline) has passed, unless it has moved.
+    pub(super) fn handle_deadline(&mut self, tools: &mut Tools<'_>) {
         if core::mem::replace(&mut self.content_bytes_before, self.content_bytes)
             == self.content_bytes
         {
             self.pull_for_slow_client(tools);
         }
-        if !self.is_servers_turn(tools) {
-            self.since = now;
-            return;
-        }
-        let rules = &self.upstream.rules;
-        let (most, what) = match self.stage {
-            Stage::Connecting => (rules.timeout_connect, "no connection was made"),
-            Stage::Tunnel => (rules.timeout_upstream, "nothing was sent through the tunnel"),
-            _ => (rules.timeout_upstream, "it did not answer"),
-        };
-        if now.since(self.since) < most {
+        let (most, what) = self.patience();
+        if !self.is_servers_turn(tools) || tools.shell.cx.now.since(self.since) < most {
             return;
         }
         tools.shell.cx.stats.proxy_timeouts += 1;

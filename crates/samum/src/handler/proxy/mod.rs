@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use http::{ResponseHead, Status};
 use http1::Framing;
-use ring::{Completion, Key, Op, Slab};
+use ring::{Completion, Key, Op, Slab, Time};
 
 use self::exchange::pull::Places;
 use self::exchange::{Exchange, Tools};
@@ -39,9 +39,12 @@ use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Search, 
 use crate::shell::{Shell, id_of, kind};
 use crate::upstream::checks::Checks;
 use crate::upstream::{LinkEvent, Links, Server, Upstream};
+use crate::wheel::{Tick, Wheel};
 
-/// The time between two looks at what servers have taken too long for.
+/// The precision of the deadlines of exchanges.
 const TICK: Duration = Duration::from_millis(100);
+/// The time between two looks at the links that are kept.
+const TIDY_TIME: Duration = Duration::from_secs(1);
 /// Exchanges of one worker; further requests are refused (503).
 const EXCHANGES_MAX: usize = 16_384;
 
@@ -49,6 +52,7 @@ const EXCHANGES_MAX: usize = 16_384;
 #[derive(Debug)]
 pub(super) struct Proxy {
     exchanges: Slab<Exchange>,
+    wheel: Wheel,
     links: Links,
     checks: Checks,
     news: Rc<RefCell<News>>,
@@ -57,6 +61,8 @@ pub(super) struct Proxy {
     woken: VecDeque<Ticket>,
     /// True while the timer of the next tick is in flight.
     ticks: bool,
+    /// When the links were last looked at.
+    tidied: Time,
     /// The body of the request that is to be found next.
     body: Option<(Ticket, Rc<RefCell<Input>>)>,
     /// The bodies that are being collected.
@@ -105,12 +111,14 @@ impl Default for Proxy {
     fn default() -> Self {
         Self {
             exchanges: Slab::new(),
+            wheel: Wheel::new(Time::default(), TICK),
             links: Links::new(kind::LINK, kind::LINK_WRITABLE),
             checks: Checks::new(kind::CHECK, kind::CHECK_WRITABLE),
             news: Rc::default(),
             answers: VecDeque::new(),
             woken: VecDeque::new(),
             ticks: false,
+            tidied: Time::default(),
             body: None,
             collected: Vec::new(),
             lines: Lines::default(),
@@ -151,13 +159,17 @@ impl Proxy {
 
     /// Holds a request back that is perhaps to be passed on, with its body. What is returned beside it is for
     /// its client, as of a search.
-    pub(super) fn hold(&mut self, ticket: Ticket) -> (Held, Box<dyn Search>) {
+    ///
+    /// `memory`: bytes that are kept of it.
+    pub(super) fn hold(&mut self, ticket: Ticket, memory: usize) -> (Held, Box<dyn Search>) {
         let wish = Rc::new(Wish::new(Key::NONE, Rc::clone(&self.news)));
+        wish.set_memory(memory as u64);
         let input = self.body.take_if(|(of, _)| *of == ticket).map(|(_, input)| input);
         (Held { wish: Rc::downgrade(&wish), input }, Box::new(HeaderSearch(wish)))
     }
 
-    /// Passes a request on, which was perhaps held back. `affinity` is its [key](Upstream::key).
+    /// Passes a request on, which was perhaps held back. `affinity` is its [key](Upstream::key), and
+    /// `memory` are the bytes that the caller keeps of it until it is answered.
     pub(super) fn find(
         &mut self,
         shell: &mut Shell,
@@ -166,6 +178,7 @@ impl Proxy {
         affinity: u64,
         wire: Wire,
         held: Option<Held>,
+        memory: usize,
     ) -> Found<Answer> {
         let ticket = request.ticket;
         let (wish, input) = match held {
@@ -187,8 +200,10 @@ impl Proxy {
         };
         shell.cx.stats.proxied += 1;
         let exchange = Exchange::new(request, upstream, affinity, input, wire);
+        wish.set_memory((memory + exchange.memory()) as u64);
         let key = self.exchanges.insert(exchange);
         wish.pass_to(key);
+        self.look_soon(shell, key);
         self.step(shell, key, |exchange, tools| exchange.begin(tools, key, &wish));
         self.tick_later(shell);
         Found::Later(Some(Box::new(HeaderSearch(wish))))
@@ -281,13 +296,35 @@ impl Proxy {
         }
     }
 
+    /// Has a new exchange looked at after a tick. Most have ended by then, and leave no entry in the wheel for
+    /// as long as a server may take.
+    fn look_soon(&mut self, shell: &Shell, key: Key) {
+        if self.exchanges.len() == 1 {
+            // The wheel stands still without exchanges.
+            self.wheel.expire(shell.cx.now, &mut Vec::new());
+        }
+        let exchange = self.exchanges.get_mut(key).expect("just inserted");
+        exchange.wheel_tick = self.wheel.insert(key.to_bits(), shell.cx.now);
+    }
+
     fn handle_tick(&mut self, shell: &mut Shell) {
         self.ticks = false;
-        let keys: Vec<Key> = self.exchanges.keys().collect();
-        for key in keys {
-            self.step(shell, key, Exchange::handle_tick);
+        let now = shell.cx.now;
+        let mut expired = Vec::new();
+        self.wheel.expire(now, &mut expired);
+        for (id, tick) in expired {
+            let key = Key::from_bits(id);
+            if let Some(exchange) = self.exchanges.get_mut(key)
+                && exchange.wheel_tick == tick
+            {
+                exchange.wheel_tick = Tick::MAX;
+                self.step(shell, key, Exchange::handle_deadline);
+            }
         }
-        self.links.tidy(&mut shell.ring, shell.cx.now);
+        if now.since(self.tidied) >= TIDY_TIME {
+            self.tidied = now;
+            self.links.tidy(&mut shell.ring, now);
+        }
         if !self.exchanges.is_empty() || !self.links.is_empty() {
             self.tick_later(shell);
         }
@@ -300,13 +337,22 @@ impl Proxy {
         key: Key,
         step: impl FnOnce(&mut Exchange, &mut Tools<'_>),
     ) {
-        let Self { exchanges, links, answers, woken, lines, places, .. } = self;
+        let Self { exchanges, wheel, links, answers, woken, lines, places, .. } = self;
         // It may have ended since.
         let Some(exchange) = exchanges.get_mut(key) else { return };
-        step(exchange, &mut Tools { shell, links, answers, woken, lines, places });
+        let now = shell.cx.now;
+        let tools = &mut Tools { shell, links, answers, woken, lines, places };
+        step(exchange, tools);
         if exchange.is_over() {
             exchange.leave(links);
             exchanges.remove(key);
+            return;
+        }
+        exchange.note_turn(tools);
+        if let Some(deadline) = exchange.deadline(now)
+            && wheel.is_later(exchange.wheel_tick, deadline)
+        {
+            exchange.wheel_tick = wheel.insert(key.to_bits(), deadline);
         }
     }
 }

@@ -101,6 +101,11 @@ impl fmt::Display for Target {
 }
 
 impl Asked {
+    /// Bytes on the heap.
+    pub(super) fn memory(&self) -> usize {
+        self.upgrade.as_ref().map_or(0, Vec::capacity)
+    }
+
     /// The facts about a request with this head.
     pub(crate) fn of(head: &Head<'_>) -> Self {
         Self {

@@ -82,6 +82,14 @@ impl Wire {
         Self { framing, protocol: Protocol::Fastcgi(Box::new(script)) }
     }
 
+    /// Bytes of memory of the request.
+    pub(super) fn memory(&self) -> usize {
+        match &self.protocol {
+            Protocol::Http(http) => size_of::<Http>() + http.head.capacity() + http.asked.memory(),
+            Protocol::Fastcgi(script) => script.memory(),
+        }
+    }
+
     /// Returns whether a body is sent.
     pub(super) fn has_body(&self) -> bool {
         self.framing != Framing::None

@@ -62,9 +62,10 @@ impl Router {
                 self.run_found(shell, request, found, None)
             }
             content::Found::Later => {
-                let (held, search) = self.proxy.hold(request.ticket);
-                let (head, origin) = (request.head.to_owned(), request.origin.clone());
-                let asked = Some(Box::new(Asked { head, origin, count: 0, held: Some(held) }));
+                let mut asked = Asked::new(request, 0);
+                let (held, search) = self.proxy.hold(request.ticket, asked.memory());
+                asked.held = Some(held);
+                let asked = Some(asked);
                 let step = Step::first(&serving, place.site, path);
                 let waiting = Waiting { asked, ..Waiting::for_file(serving, place, id, step) };
                 self.waiting.insert(request.ticket, waiting);
@@ -116,16 +117,17 @@ impl Router {
             }
             // Another file is looked for.
             Found::Later(None) => {
+                let mut asked = Asked::new(request, 0);
                 let (held, search) = match held {
                     Some(held) => (held, None),
                     None => {
-                        let (held, search) = self.proxy.hold(request.ticket);
+                        let (held, search) = self.proxy.hold(request.ticket, asked.memory());
                         (held, Some(search))
                     }
                 };
-                let (head, origin) = (request.head.to_owned(), request.origin.clone());
+                asked.held = Some(held);
                 let waiting = self.waiting.get_mut(&request.ticket).expect("it has begun to wait");
-                waiting.asked = Some(Box::new(Asked { head, origin, count: 0, held: Some(held) }));
+                waiting.asked = Some(asked);
                 Found::Later(search)
             }
             found @ Found::Later(Some(_)) => found,

@@ -91,13 +91,14 @@ impl Exchange {
     /// Pulls into memory from now on if the client has not made room for another pipe for a while: its server
     /// can go on, as far as the route's buffer allows.
     pub(super) fn pull_for_slow_client(&mut self, tools: &mut Tools<'_>) {
-        let is_slow = self.is_pulled
-            && self.buffer.is_none()
-            && self.stage == Stage::Content
-            && self.output.borrow().bytes > 0;
-        if is_slow && self.has_buffer(tools) {
+        if self.may_be_slow() && self.output.borrow().bytes > 0 && self.has_buffer(tools) {
             self.pull(tools);
         }
+    }
+
+    /// Returns whether its client would be given a cyclic buffer if it turned out to be slow.
+    pub(super) fn may_be_slow(&self) -> bool {
+        self.is_pulled && self.buffer.is_none() && self.stage == Stage::Content
     }
 
     /// Pulls a piece of what is `left` of a content of known length, unless there is no room for it or nothing

@@ -1,6 +1,6 @@
-//! Deadlines of many connections: a wheel of coarse ticks that looks lazily.
+//! Many deadlines: a wheel of coarse ticks that looks lazily.
 //!
-//! A connection's deadline moves with each request, its entry in the wheel does not: when an entry
+//! The deadline of a connection moves with each request, its entry in the wheel does not: when an entry
 //! comes up, its owner says what its deadline is now. An entry is made only for an owner that has
 //! none as early as its deadline, so a busy connection costs nothing here.
 
@@ -8,15 +8,16 @@ use core::time::Duration;
 
 use ring::Time;
 
-/// How coarse deadlines are.
-const TICK: Duration = Duration::from_millis(250);
-/// One round is 256 s; what is further off comes up after one round and is put back.
+/// Ticks of a round. A deadline that is further off comes up after one round and is put back.
 const SLOTS: u64 = 1024;
 
 /// A moment in ticks.
 pub(crate) type Tick = u64;
 
+#[derive(Debug)]
 pub(crate) struct Wheel {
+    /// The nanoseconds of a tick.
+    tick_nanos: u64,
     slots: Vec<Vec<u64>>,
     /// Everything up to this tick has come up.
     current: Tick,
@@ -25,28 +26,31 @@ pub(crate) struct Wheel {
     soonest: Tick,
 }
 
-fn tick_of(time: Time) -> Tick {
-    time.as_nanos() / u64::try_from(TICK.as_nanos()).expect("a small constant")
-}
-
 impl Wheel {
-    pub(crate) fn new(now: Time) -> Self {
+    /// A wheel without entries, of ticks that last so long.
+    pub(crate) fn new(now: Time, tick: Duration) -> Self {
+        let tick_nanos = u64::try_from(tick.as_nanos()).expect("a tick is short");
         Self {
+            tick_nanos,
             slots: (0..SLOTS).map(|_| Vec::new()).collect(),
-            current: tick_of(now),
+            current: now.as_nanos() / tick_nanos,
             entries: 0,
             soonest: Tick::MAX,
         }
     }
 
+    const fn tick_of(&self, time: Time) -> Tick {
+        time.as_nanos() / self.tick_nanos
+    }
+
     /// Whether an entry at `tick` comes up too late for `deadline`.
-    pub(crate) fn is_later(tick: Tick, deadline: Time) -> bool {
-        tick > tick_of(deadline) + 1
+    pub(crate) const fn is_later(&self, tick: Tick, deadline: Time) -> bool {
+        tick > self.tick_of(deadline) + 1
     }
 
     /// Have `id` come up at its deadline or soon after; returns the tick of the entry.
     pub(crate) fn insert(&mut self, id: u64, deadline: Time) -> Tick {
-        let tick = (tick_of(deadline) + 1).clamp(self.current + 1, self.current + SLOTS - 1);
+        let tick = (self.tick_of(deadline) + 1).clamp(self.current + 1, self.current + SLOTS - 1);
         self.slots[slot(tick)].push(id);
         self.entries += 1;
         self.soonest = self.soonest.min(tick);
@@ -56,12 +60,12 @@ impl Wheel {
     /// When the next entry comes up.
     pub(crate) fn next(&self) -> Option<Time> {
         (self.entries > 0)
-            .then(|| Time::default() + TICK * u32::try_from(self.soonest).unwrap_or(u32::MAX))
+            .then(|| Time::default() + Duration::from_nanos(self.soonest * self.tick_nanos))
     }
 
     /// Take the entries that have come up.
     pub(crate) fn expire(&mut self, now: Time, expired: &mut Vec<(u64, Tick)>) {
-        let now = tick_of(now);
+        let now = self.tick_of(now);
         if now < self.soonest || self.entries == 0 {
             self.current = self.current.max(now.min(self.soonest.saturating_sub(1)));
             return;
@@ -87,13 +91,15 @@ fn slot(tick: Tick) -> usize {
 mod tests {
     use super::*;
 
+    const TICK: Duration = Duration::from_millis(250);
+
     fn at(millis: u64) -> Time {
         Time::default() + Duration::from_millis(millis)
     }
 
     #[test]
     fn an_entry_comes_up_once_not_before_its_deadline_and_soon_after() {
-        let mut wheel = Wheel::new(at(10_000));
+        let mut wheel = Wheel::new(at(10_000), TICK);
         let mut expired = Vec::new();
         wheel.insert(1, at(12_000));
         wheel.insert(2, at(11_000));
@@ -112,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_deadline_beyond_the_round_comes_up_early_and_a_long_sleep_loses_none() {
-        let mut wheel = Wheel::new(at(0));
+        let mut wheel = Wheel::new(at(0), TICK);
         let mut expired = Vec::new();
         wheel.insert(1, at(10_000_000));
         assert!(wheel.next().is_some_and(|next| next <= at(256_000)));
@@ -125,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_deadline_in_the_past_comes_up_at_the_next_tick() {
-        let mut wheel = Wheel::new(at(100_000));
+        let mut wheel = Wheel::new(at(100_000), TICK);
         let mut expired = Vec::new();
         wheel.expire(at(100_000), &mut expired);
         wheel.insert(7, at(5));
