@@ -18,7 +18,7 @@ use super::recovery::probe::{Probe, pto_us};
 use super::recovery::prr::Prr;
 use super::recovery::rack::Rack;
 use super::recovery::rtt::Rtt;
-use super::recovery::sent::{Sent, State};
+use super::recovery::sent::Sent;
 use super::recovery::undo::Undo;
 use super::recovery::{elapsed_us, later, timestamp_ms};
 use crate::seq::SeqNumber;
@@ -64,7 +64,7 @@ enum ProbeState {
     Idle,
     /// The flight has a tail; the probe is due then.
     Scheduled(Time),
-    /// To be sent now.
+    /// To be sent now. With nothing in flight it probes a closed window.
     Due,
     /// Sent.
     Out(Probe),
@@ -89,6 +89,11 @@ pub struct Flight {
     rto_at: Time,
     /// Some exactly if something will be lost at that time: the reordering timer (RFC 8985, 6.3).
     reorder_at: Option<Time>,
+    /// Some exactly if nothing is in flight because the peer has closed its window: the next probe (RFC 9293,
+    /// 3.8.6.1).
+    persist_at: Option<Time>,
+    /// Bytes were sent that the closed window excludes. They are sent again when it opens.
+    is_window_closed: bool,
     /// The first timeout since `SND.UNA` advanced.
     stalled_since: Time,
     /// The number of them.
@@ -134,6 +139,8 @@ impl Flight {
             undo: None,
             rto_at: Time::MAX,
             reorder_at: None,
+            persist_at: None,
+            is_window_closed: false,
             stalled_since: Time::MAX,
             timeouts: 0,
             sent_ms: 0,
@@ -160,6 +167,8 @@ impl Flight {
         self.probe = ProbeState::Idle;
         self.undo = None;
         self.reorder_at = None;
+        self.persist_at = None;
+        self.is_window_closed = false;
         self.timeouts = 0;
         self.sent_ms = sent_ms;
         self.limited_until = snd_una;
@@ -187,18 +196,24 @@ impl Flight {
         if matches!(self.probe, ProbeState::Due) {
             return self.next_probe(offer);
         }
+        if self.is_window_closed && offer.window_end.is_after(self.snd_una) {
+            self.handle_open_window(now);
+        }
         let pipe = self.pipe();
         let room = self.congestion.cwnd().saturating_sub(pipe);
         if let Some(lost) = self.sent.first_lost() {
             // Nothing that the peer's window excludes, but the first byte: it makes the peer answer.
-            if lost.from == self.snd_una || !lost.end().is_after(offer.window_end) {
-                let wanted = lost.bytes.min(self.frame_bytes(lost.bytes, offer, u32::MAX));
-                // The first retransmission leaves in any case.
-                let room = if pipe == 0 { room.max(self.path.mss) } else { room };
+            let is_in_window = !lost.end().is_after(offer.window_end);
+            if is_in_window || lost.from == self.snd_una {
                 let kind = match self.phase {
+                    _ if self.is_window_closed => Kind::Probe,
                     Phase::Loss { .. } => Kind::Timeout,
                     _ => Kind::Fast,
                 };
+                let most = if is_in_window { u32::MAX } else { self.path.mss };
+                let wanted = lost.bytes.min(self.frame_bytes(lost.bytes, offer, most));
+                // The first retransmission leaves in any case.
+                let room = if pipe == 0 { room.max(self.path.mss) } else { room };
                 return match self.fitting(wanted, room) {
                     0 => Next::Blocked,
                     bytes => Next::Send { from: lost.from, bytes, kind, cwr: false },
@@ -211,8 +226,13 @@ impl Flight {
     fn next_new(&mut self, now: Time, offer: &Offer, room: u32) -> Next {
         let window = self.usable_window(offer);
         if offer.new_bytes == 0 || window == 0 || !self.sent.has_room() {
+            if window == 0 && self.is_empty() && offer.new_bytes > 0 {
+                let rto_us = self.rtt.rto_us();
+                self.persist_at.get_or_insert_with(|| later(now, rto_us));
+            }
             return Next::Blocked;
         }
+        self.persist_at = None;
         let rate = self.rate();
         let mut wanted = offer.new_bytes.min(self.frame_bytes(
             offer.new_bytes,
@@ -241,21 +261,34 @@ impl Flight {
         Next::Send { from: self.snd_nxt, bytes, kind: Kind::New, cwr: self.cwr_is_due }
     }
 
-    /// New bytes if there are any and the peer takes them; otherwise the last ones again (RFC 8985, 7.3).
+    /// New bytes if there are any and the peer takes them; otherwise the last ones again (RFC 8985, 7.3). With
+    /// nothing in flight one byte, whatever the window (RFC 9293, 3.8.6.1).
     fn next_probe(&mut self, offer: &Offer) -> Next {
-        let new_bytes = offer.new_bytes.min(self.path.mss).min(self.usable_window(offer));
+        let window = self.usable_window(offer).max(u32::from(self.is_empty()));
+        let new_bytes = offer.new_bytes.min(self.path.mss).min(window);
         if new_bytes > 0 && self.sent.has_room() {
             let (from, kind) = (self.snd_nxt, Kind::Probe);
             return Next::Send { from, bytes: new_bytes, kind, cwr: false };
         }
         match self.sent.last() {
-            Some(last) => {
+            Some(last) if !last.end().is_after(offer.window_end) => {
                 let bytes = last.bytes.min(self.path.mss);
                 let from = last.from + (last.bytes - bytes);
                 Next::Send { from, bytes, kind: Kind::Probe, cwr: false }
             }
-            None => Next::Blocked,
+            _ => {
+                self.probe = ProbeState::Idle;
+                Next::Blocked
+            }
         }
+    }
+
+    /// The peer takes again what it had excluded, and has most likely dropped.
+    fn handle_open_window(&mut self, now: Time) {
+        self.is_window_closed = false;
+        self.sent.mark_all_lost();
+        self.rtt.forgive();
+        self.restart_rto(now);
     }
 
     /// Notes that bytes were sent: those that `next` named, or fewer of them.
@@ -280,10 +313,14 @@ impl Flight {
         self.cwr_is_due &= kind != Kind::New;
 
         let is_probe = kind == Kind::Probe;
+        if is_probe && is_first {
+            self.is_window_closed = true;
+            self.probe = ProbeState::Idle;
+        }
         if is_first || is_probe || from == self.snd_una {
             self.restart_rto(now);
         }
-        if is_probe {
+        if is_probe && !self.is_window_closed {
             self.probe = ProbeState::Out(Probe { end: self.snd_nxt, is_again: !is_new });
         } else if is_new {
             self.schedule_probe(now);
@@ -297,6 +334,10 @@ impl Flight {
             outcome = TimerOutcome::Room;
         }
         if self.is_empty() {
+            if self.persist_at.take_if(|at| *at <= now).is_some() {
+                self.probe = ProbeState::Due;
+                outcome = TimerOutcome::Room;
+            }
             return outcome;
         }
         if self.reorder_at.take_if(|at| *at <= now).is_some() {
@@ -317,8 +358,7 @@ impl Flight {
 
     /// The retransmission timeout has expired (RFC 6298, 5.4 to 5.7; RFC 5681, 3.1).
     fn handle_rto(&mut self, now: Time, window_end: SeqNumber) -> TimerOutcome {
-        let is_unsent = self.sent.first().is_some_and(|first| first.state == State::Lost);
-        if is_unsent && matches!(self.phase, Phase::Loss { .. }) {
+        if self.sent.pipe() == 0 && self.sent.lost() > 0 {
             // The interface did not take the retransmission: this is not the network's time.
             self.restart_rto(now);
             return TimerOutcome::Room;
@@ -329,9 +369,16 @@ impl Flight {
         self.timeouts += 1;
         let is_over = self.timeouts >= PATIENCE_TIMEOUTS
             && elapsed_us(now, self.stalled_since) >= PATIENCE_US;
-        // A peer that has closed its window may take as long as it likes (RFC 9293, 3.8.6.1).
-        if is_over && window_end.is_after(self.snd_una) {
+        if is_over {
             return TimerOutcome::TimedOut;
+        }
+        self.rtt.back_off();
+        self.restart_rto(now);
+        if !window_end.is_after(self.snd_una) {
+            // No congestion: the first bytes are a probe of the closed window.
+            self.is_window_closed = true;
+            self.sent.mark_all_lost();
+            return TimerOutcome::Room;
         }
         if matches!(self.phase, Phase::Open) {
             self.undo = Some(Undo::new(self.congestion, self.snd_una));
@@ -347,8 +394,6 @@ impl Flight {
         self.dup_acks = 0;
         self.probe = ProbeState::Idle;
         self.reorder_at = None;
-        self.rtt.back_off();
-        self.restart_rto(now);
         TimerOutcome::Room
     }
 
@@ -356,7 +401,8 @@ impl Flight {
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         if self.is_empty() {
-            return self.pacing.deadline();
+            let (pacing, persist) = (self.pacing.deadline(), self.persist_at);
+            return pacing.into_iter().chain(persist).min();
         }
         let probe_at = match self.probe {
             ProbeState::Scheduled(at) => at,
@@ -482,7 +528,7 @@ impl Flight {
         if is_out {
             return;
         }
-        let is_clean = self.sent.sacked() == 0 && self.sent.lost() == 0;
+        let is_clean = self.sent.sacked() == 0 && self.sent.lost() == 0 && !self.is_window_closed;
         self.probe = if self.path.sack && is_open && is_clean && !self.is_empty() {
             let is_one_segment = self.snd_nxt - self.snd_una <= self.path.mss;
             let at = later(now, pto_us(self.rtt.srtt_us(), is_one_segment));

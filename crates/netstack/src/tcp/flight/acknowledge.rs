@@ -40,8 +40,13 @@ impl Flight {
             dsack = self.take_blocks(ack, &mut delivery);
         }
         self.measure(now, ack, bytes, &delivery);
+        if self.is_window_closed {
+            // The peer may leave it closed as long as it answers.
+            self.timeouts = 0;
+        }
         if bytes > 0 {
             self.timeouts = 0;
+            self.is_window_closed = false;
             self.restart_rto(now);
             if matches!(self.probe, ProbeState::Due) {
                 self.probe = ProbeState::Idle;

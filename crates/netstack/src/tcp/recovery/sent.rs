@@ -211,11 +211,6 @@ impl Sent {
         self.sacked == 0 && !self.again_end.is_after(first.from)
     }
 
-    /// The record at `SND.UNA`.
-    pub(crate) fn first(&self) -> Option<&Record> {
-        self.records.front()
-    }
-
     /// The record before `SND.NXT`.
     pub(crate) fn last(&self) -> Option<&Record> {
         self.records.back()

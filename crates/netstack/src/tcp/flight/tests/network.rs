@@ -32,7 +32,7 @@ impl Random {
 
     /// True with this probability in a million.
     fn chance(&mut self, ppm: u64) -> bool {
-        self.below(1_000_000) < ppm
+        ppm > 0 && self.below(1_000_000) < ppm
     }
 }
 
@@ -60,6 +60,10 @@ pub(super) struct Scene {
     pub(super) renege_ppm: u64,
     pub(super) delayed_acks: bool,
     pub(super) window: u32,
+    /// The chance that the receiver closes its window with a segment.
+    pub(super) close_ppm: u64,
+    /// How long it leaves it closed.
+    pub(super) close_ms: u64,
 }
 
 impl Scene {
@@ -84,6 +88,8 @@ impl Scene {
             renege_ppm: 0,
             delayed_acks: true,
             window: 1 << 24,
+            close_ppm: 0,
+            close_ms: 0,
         }
     }
 
@@ -111,6 +117,8 @@ impl Scene {
             renege_ppm: pick(random, &[0, 0, 0, 1_000]),
             delayed_acks: random.below(2) > 0,
             window,
+            close_ppm: pick(random, &[0, 0, 0, 1_000, 50_000]),
+            close_ms: pick(random, &[1, 50, 3_000, 300_000]),
         }
     }
 }
@@ -118,7 +126,7 @@ impl Scene {
 #[derive(Debug)]
 enum Event {
     Segment { from: u32, end: u32, ms: u32 },
-    Ack { una: u32, sack: Vec<(u32, u32)>, echo: u32, is_duplicate: bool },
+    Ack { una: u32, sack: Vec<(u32, u32)>, echo: u32, window: u32, is_duplicate: bool },
 }
 
 /// The result of a run.
@@ -147,6 +155,8 @@ struct World {
     recent_ms: u32,
     unacknowledged: u32,
     ack_at: Option<Time>,
+    /// Some exactly while the window is closed.
+    opens_at: Option<Time>,
     report: Report,
 }
 
@@ -204,6 +214,13 @@ impl World {
         if self.random.chance(self.scene.renege_ppm) {
             self.ranges.clear();
         }
+        if self.opens_at.is_none() && self.random.chance(self.scene.close_ppm) {
+            self.opens_at = Some(self.now + us(self.scene.close_ms * 1_000));
+        }
+        if self.opens_at.is_some() && end > self.received {
+            self.acknowledge(Vec::new(), true);
+            return;
+        }
         if from <= self.received {
             self.recent_ms = self.recent_ms.max(ms);
         }
@@ -258,7 +275,8 @@ impl World {
         }
         let at = self.now + us(self.scene.delay_us);
         let (una, echo) = (self.received, self.recent_ms);
-        self.at(at, Event::Ack { una, sack, echo, is_duplicate });
+        let window = if self.opens_at.is_some() { 0 } else { self.scene.window };
+        self.at(at, Event::Ack { una, sack, echo, window, is_duplicate });
     }
 }
 
@@ -277,8 +295,10 @@ pub(super) fn run(scene: &Scene, seed: u64) -> Report {
         recent_ms: 0,
         unacknowledged: 0,
         ack_at: None,
+        opens_at: None,
         report: Report::default(),
     };
+    let mut window = scene.window;
     let path = Path { mss: scene.mss, sack: scene.sack, algorithm: scene.algorithm };
     let start = world.now;
     let mut flight = Flight::new();
@@ -289,10 +309,18 @@ pub(super) fn run(scene: &Scene, seed: u64) -> Report {
     );
     let all = SeqNumber(START) + scene.bytes;
     while flight.snd_una() != all {
-        send(&mut world, &mut flight, all);
-        let due = [flight.deadline(), world.ack_at, world.events.keys().next().map(|key| key.0)];
+        send(&mut world, &mut flight, all, window);
+        let due = [
+            flight.deadline(),
+            world.ack_at,
+            world.opens_at,
+            world.events.keys().next().map(|key| key.0),
+        ];
         world.now = due.into_iter().flatten().min().expect("something will happen").max(world.now);
-        assert!(world.now.since(start) < Duration::from_secs(3_600), "no progress");
+        assert!(world.now.since(start) < Duration::from_secs(100_000), "no progress");
+        if world.opens_at.take_if(|at| *at <= world.now).is_some() {
+            world.acknowledge(Vec::new(), false);
+        }
         if world.ack_at.is_some_and(|at| at <= world.now) {
             world.acknowledge(Vec::new(), false);
         }
@@ -301,11 +329,13 @@ pub(super) fn run(scene: &Scene, seed: u64) -> Report {
         {
             match entry.remove() {
                 Event::Segment { from, end, ms } => world.receive(from, end, ms),
-                Event::Ack { una, sack, echo, is_duplicate } => {
+                Event::Ack { una, sack, echo, window: announced, is_duplicate } => {
                     let una = SeqNumber(START) + una;
                     if una.is_before(flight.snd_una()) {
                         continue;
                     }
+                    let is_duplicate = is_duplicate && announced == window;
+                    window = announced;
                     let number = |at: u32| SeqNumber(START) + at;
                     let sack: Vec<_> = sack.iter().map(|&(l, r)| (number(l), number(r))).collect();
                     let ts_echo = scene.timestamps.then_some(echo);
@@ -319,7 +349,7 @@ pub(super) fn run(scene: &Scene, seed: u64) -> Report {
             }
         }
         if flight.deadline().is_some_and(|at| at <= world.now) {
-            let outcome = flight.handle_timer(world.now, flight.snd_una() + scene.window);
+            let outcome = flight.handle_timer(world.now, flight.snd_una() + window);
             assert_ne!(outcome, TimerOutcome::TimedOut, "the peer answers");
             flight.check();
         }
@@ -330,12 +360,12 @@ pub(super) fn run(scene: &Scene, seed: u64) -> Report {
     world.report
 }
 
-fn send(world: &mut World, flight: &mut Flight, all: SeqNumber) {
+fn send(world: &mut World, flight: &mut Flight, all: SeqNumber, window: u32) {
     for turn in 0.. {
         assert!(turn < 100_000, "sends without end");
         let offer = Offer {
             new_bytes: all - flight.snd_nxt(),
-            window_end: flight.snd_una() + world.scene.window,
+            window_end: flight.snd_una() + window,
             window_max: world.scene.window,
             cut_bytes_max: world.scene.cut_bytes_max,
         };
@@ -348,7 +378,8 @@ fn send(world: &mut World, flight: &mut Flight, all: SeqNumber) {
             world.report.again += u64::from(bytes.div_ceil(world.scene.mss));
         }
         world.report.timeouts += u64::from(kind == super::super::Kind::Timeout);
-        assert!(!(from + bytes).is_after(offer.window_end) || from == flight.snd_una());
+        let is_in_window = !(from + bytes).is_after(offer.window_end);
+        assert!(is_in_window || from == flight.snd_una() && bytes <= world.scene.mss);
         flight.sent(world.now, from, bytes, kind);
         flight.check();
         let (after, cwnd) = (flight.status().pipe, flight.status().cwnd);
