@@ -85,4 +85,9 @@ impl Config {
             ecn: true,
         }
     }
+    /// The index of an address that is served.
+    pub(crate) fn place_of(&self, ip: IpAddr) -> Option<u16> {
+        let place = self.addresses.iter().position(|address| address.ip == ip)?;
+        u16::try_from(place).ok()
+    }
 }

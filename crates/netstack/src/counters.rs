@@ -1,5 +1,7 @@
 //! What the stack counts.
 
+use crate::tcp::ConnectionCounters;
+
 /// Frames that were dropped, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
@@ -50,6 +52,8 @@ pub struct Counters {
     pub frames_sent: u64,
     /// Frames that were dropped.
     pub drops: Drops,
+    /// Connections.
+    pub connections: ConnectionCounters,
     /// Handshakes.
     pub handshakes: Handshakes,
     /// Resets that were sent to segments of no connection.

@@ -15,19 +15,15 @@ extern crate std;
 mod application;
 mod config;
 mod counters;
-#[allow(dead_code, unused_imports, reason = "the step that uses it all follows")]
 mod ip;
 mod seq;
 pub mod sim;
-#[allow(dead_code, reason = "the step that uses it all follows")]
 mod siphash;
-#[allow(dead_code, reason = "the step that uses it all follows")]
 mod slots;
-#[allow(dead_code, reason = "the step that uses it all follows")]
+mod stack;
 mod table;
 pub mod tcp;
 mod time;
-#[allow(dead_code, reason = "the step that uses it all follows")]
 mod timers;
 mod transmit;
 pub mod wire;
@@ -38,5 +34,6 @@ pub use counters::{Counters, Drops, Handshakes};
 pub use ip::{ReceivedChecksum, Unsent, capture, channel};
 pub use outq::Memory;
 pub use seq::SeqNumber;
+pub use stack::{Census, ConnectError, Stack, Status};
 pub use time::Time;
 pub use transmit::{Checksum, Frame, Full, Limits, Transmit};

@@ -34,16 +34,17 @@ impl Table {
         Self { heads: [Box::new([NONE; PAGE])].into(), chains: CHAINS_MIN, len: 0 }
     }
 
-    /// The value with this hash for which `is` holds.
+    /// The value with this hash for which `is` holds. `link` tells the link of a value.
+    #[inline]
     pub(crate) fn find(
         &self,
-        values: &impl Chained,
         hash: u32,
-        mut is: impl FnMut(u32) -> bool,
+        link: impl Fn(u32) -> u32,
+        is: impl Fn(u32) -> bool,
     ) -> Option<u32> {
         let mut index = self.head(self.chain_of(hash));
         while index != NONE && !is(index) {
-            index = values.link(index);
+            index = link(index);
         }
         (index != NONE).then_some(index)
     }
@@ -178,7 +179,7 @@ mod tests {
         let mut table = Table::new();
         let mut inside = BTreeSet::new();
         let find = |table: &Table, links: &Links, index| {
-            table.find(links, links.hash(index), |other| other == index)
+            table.find(links.hash(index), |other| links.link(other), |other| other == index)
         };
         for index in 0..ALL {
             let hash = links.hash(index);
@@ -212,7 +213,9 @@ mod tests {
         (0..10).for_each(|index| table.insert(&mut links, 7, index));
         (3..6).for_each(|index| table.remove(&mut links, 7, index));
         let found: Vec<_> = (0..10)
-            .filter(|index| table.find(&links, 7, |other| other == *index).is_some())
+            .filter(|index| {
+                table.find(7, |other| links.link(other), |other| other == *index).is_some()
+            })
             .collect();
         assert_eq!(found, [0, 1, 2, 6, 7, 8, 9]);
     }

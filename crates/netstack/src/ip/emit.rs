@@ -14,8 +14,8 @@ use core::net::{IpAddr, SocketAddr};
 use super::hash::spread;
 use super::neighbours::{Neighbours, NextHop};
 use crate::counters::Counters;
-use crate::tcp::Endpoints;
-use crate::transmit::{Checksum, Frame, Full, Transmit};
+use crate::tcp::{Emit, Endpoints};
+use crate::transmit::{Checksum, Frame, Full, Limits, Transmit};
 use crate::wire::checksum::Sum;
 use crate::wire::{Ecn, EtherType, Mac, Protocol, arp, ethernet, ipv4, ipv6, tcp, udp};
 
@@ -53,6 +53,25 @@ struct Outgoing<'a> {
     checksum_offset: u16,
     parts: &'a [&'a [u8]],
     segment_bytes: Option<u16>,
+}
+
+impl<T: Transmit> Emit for Emitter<'_, T> {
+    fn limits(&self) -> Limits {
+        self.out.limits()
+    }
+
+    #[inline]
+    fn tcp(
+        &mut self,
+        endpoints: &Endpoints,
+        neighbour: u16,
+        header: &tcp::Header,
+        parts: &[&[u8]],
+        segment_bytes: Option<u16>,
+        ecn: Ecn,
+    ) -> Result<(), Full> {
+        Emitter::tcp(self, endpoints, neighbour, header, parts, segment_bytes, ecn)
+    }
 }
 
 impl<T: Transmit> Emitter<'_, T> {

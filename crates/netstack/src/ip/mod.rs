@@ -13,9 +13,9 @@ mod packet;
 mod path_mtu;
 mod report;
 
-pub(crate) use emit::Emitter;
 pub use layer::Unsent;
 pub(crate) use layer::{Layer, Received, Segment};
-pub(crate) use neighbours::{Neighbours, NextHop};
+pub(crate) use limit::Limit;
+pub(crate) use neighbours::NextHop;
 pub use packet::ReceivedChecksum;
 pub(crate) use report::{Report, What};

@@ -3,7 +3,6 @@
 use core::time::Duration;
 
 use super::handshake::{Endpoints, Handshake, Timestamps};
-use crate::application::ConnectionId;
 use crate::seq::SeqNumber;
 use crate::siphash::{EndpointBytes, Key};
 use crate::slots::{self, Slots};
@@ -38,8 +37,8 @@ pub(crate) struct Wants {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HalfOpen {
     pub(crate) state: State,
-    /// Some exactly if the application has asked for the connection: its name already.
-    pub(crate) id: Option<ConnectionId>,
+    /// Some exactly if the application has asked for the connection: the key of its name.
+    pub(crate) asked: Option<slots::Key>,
     /// What is agreed as yet. `snd_wnd` and `rtt` are not known.
     pub(crate) handshake: Handshake,
     /// Whether windows are scaled (RFC 7323, 2).
@@ -116,13 +115,19 @@ impl Wants {
 impl HalfOpen {
     /// A peer's SYN has come: SYN-RECEIVED.
     pub(crate) fn received(now: Time, handshake: Handshake, is_scaled: bool) -> Self {
-        Self { state: State::SynReceived, id: None, handshake, is_scaled, begun: now, repeats: 0 }
+        Self {
+            state: State::SynReceived,
+            asked: None,
+            handshake,
+            is_scaled,
+            begun: now,
+            repeats: 0,
+        }
     }
 
     /// The application asks for a connection: SYN-SENT. Everything is offered.
     pub(crate) fn asked(
         now: Time,
-        id: ConnectionId,
         endpoints: Endpoints,
         neighbour: u16,
         iss: SeqNumber,
@@ -145,7 +150,7 @@ impl HalfOpen {
         };
         Self {
             state: State::SynSent,
-            id: Some(id),
+            asked: None,
             handshake,
             is_scaled: true,
             begun: now,
@@ -240,8 +245,9 @@ impl HalfOpen {
     fn agree(&mut self, header: &Header, wants: &Wants) {
         let offer = Offer::new(header, &self.handshake.endpoints);
         let offset = self.handshake.timestamps.map_or(0, |ours| ours.offset);
-        let ours = agreed(&self.handshake, header.seq, &offer, offset, wants);
-        self.handshake = ours;
+        let Handshake { endpoints, neighbour, iss, .. } = self.handshake;
+        let both = agreed(endpoints, neighbour, header.seq, &offer, offset, wants);
+        self.handshake = Handshake { iss, ..both };
         self.is_scaled = offer.window_scale.is_some();
     }
 
@@ -287,23 +293,28 @@ pub(crate) fn clock(now: Time, ours: Timestamps) -> u32 {
     ((now.as_micros() / 1000) as u32).wrapping_add(ours.offset)
 }
 
-/// The handshake that a peer's SYN begins: what both ends can.
+/// What both ends can, after a peer's offer; `iss`, `snd_wnd` and `rtt` are not known.
 pub(crate) fn agreed(
-    begun: &Handshake,
+    endpoints: Endpoints,
+    neighbour: u16,
     irs: SeqNumber,
     offer: &Offer,
     offset: u32,
     wants: &Wants,
 ) -> Handshake {
     Handshake {
+        endpoints,
+        neighbour,
+        iss: SeqNumber(0),
         irs,
+        snd_wnd: 0,
         snd_wind_shift: offer.window_scale.unwrap_or(0),
         rcv_wind_shift: offer.window_scale.map_or(0, |_| wants.shift()),
         peer_mss: offer.mss,
         sack: offer.sack,
         timestamps: offer.timestamp.map(|recent| Timestamps { recent, offset }),
         ecn: offer.ecn && wants.ecn,
-        ..*begun
+        rtt: None,
     }
 }
 
@@ -380,7 +391,7 @@ impl HalfOpens {
         }
         let slots = &self.slots.slots;
         let is = |index| slots.at(index).is_some_and(|one| one.handshake.endpoints == *endpoints);
-        slots.key(self.table.find(&self.slots, self.slots.hash_of(endpoints), is)?)
+        slots.key(self.table.find(self.slots.hash_of(endpoints), |index| slots.link(index), is)?)
     }
 
     /// Adds a handshake, unless there are as many as there may be.
@@ -389,6 +400,10 @@ impl HalfOpens {
         let key = self.slots.slots.insert(one)?;
         self.table.insert(&mut self.slots, hash, key.index);
         Some(key)
+    }
+
+    pub(crate) fn get(&self, key: slots::Key) -> Option<&HalfOpen> {
+        self.slots.slots.get(key)
     }
 
     pub(crate) fn get_mut(&mut self, key: slots::Key) -> Option<&mut HalfOpen> {

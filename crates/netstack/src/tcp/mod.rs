@@ -5,7 +5,6 @@ mod connection;
 #[allow(dead_code, reason = "the step that uses it all follows")]
 pub(crate) mod cookie;
 mod flight;
-#[allow(dead_code, reason = "the step that uses it all follows")]
 pub(crate) mod half_open;
 mod handshake;
 mod held;
@@ -13,12 +12,12 @@ mod input;
 #[allow(dead_code, reason = "the step that uses it all follows")]
 pub(crate) mod isn;
 #[allow(dead_code, reason = "the step that uses it all follows")]
+pub(crate) mod isn;
 pub(crate) mod listen;
 mod output;
 mod receive;
 mod recovery;
 mod state;
-#[allow(dead_code, reason = "the step that uses it all follows")]
 pub(crate) mod time_wait;
 
 pub use congestion::Algorithm;

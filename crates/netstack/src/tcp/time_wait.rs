@@ -143,8 +143,9 @@ impl TimeWait {
     ) -> Option<Step> {
         let ends = Ends::new(local, endpoints);
         let hash = self.records.hash_of(&ends);
-        let is_same = |index| self.records.get(index).ends == ends;
-        let index = self.table.find(&self.records, hash, is_same)?;
+        let records = &self.records;
+        let is_same = |index| records.get(index).ends == ends;
+        let index = self.table.find(hash, |index| records.link(index), is_same)?;
         let record = *self.records.get(index);
         Some(match record.judge(header, seg_len) {
             Verdict::Drop => Step::Drop,

@@ -1,0 +1,542 @@
+//! The stack: frames and the time in, frames and news out.
+
+mod connections;
+mod opening;
+
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+use core::{fmt, mem};
+
+use outq::{Memory, OutQ};
+
+use crate::application::{Application, ConnectionId};
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::ip::{self, Received, ReceivedChecksum, Report, Segment, Unsent, What};
+use crate::siphash;
+use crate::slots::Key;
+use crate::tcp::time_wait::{self, Remains, TimeWait};
+use crate::tcp::{self, Context, Drained, Endpoints, Fate, Outcome, Shared, State, listen};
+use crate::time::Time;
+use crate::timers::{self, Tick, Wheel};
+use crate::transmit::{Full, Transmit};
+
+use connections::{Connections, id_of, key_of};
+pub use opening::ConnectError;
+use opening::Opening;
+
+/// A TCP/IP stack.
+///
+/// The owner of the interface passes on what happens: a frame ([`handle_frame`](Self::handle_frame)), the time
+/// ([`handle_timers`](Self::handle_timers)), room on the interface ([`handle_room`](Self::handle_room)). The
+/// stack tells the [`Application`] meanwhile. Afterwards the application says what it wants:
+/// [`drain`](Self::drain) for the connections with room or new bytes, [`shutdown`](Self::shutdown),
+/// [`close`](Self::close). At the end of the batch, and before the owner sleeps,
+/// [`flush`](Self::flush) sends the acknowledgements that no data has carried and arms the timers of the
+/// connections that something happened to.
+///
+/// A name that is gone may be used: nothing happens.
+pub struct Stack {
+    config: Config,
+    counters: Counters,
+    /// Frames, addresses, next hops.
+    layer: ip::Layer,
+    /// What all connections share.
+    shared: Shared,
+    connections: Connections,
+    /// Handshakes.
+    opening: Opening,
+    time_wait: TimeWait,
+    /// Whether the wheel has an entry for `time_wait`.
+    has_time_wait_tick: bool,
+    /// For segments of no connection.
+    replies: ip::Limit,
+    wheel: Wheel,
+    /// The connections that something happened to since the last flush, each once.
+    touched: Vec<Key>,
+    /// The connections that the interface had no room for, each once.
+    blocked: Vec<Key>,
+}
+
+/// The owner of an entry in the wheel: the highest 8 bits of its id; the others are its key.
+mod kind {
+    pub(super) const MASK: u64 = 0xff << 56;
+    pub(super) const CONNECTION: u64 = 0;
+    pub(super) const HANDSHAKE: u64 = 1 << 56;
+    pub(super) const TIME_WAIT: u64 = 2 << 56;
+}
+
+/// A connection, for people: `samum stack`.
+#[derive(Clone, Copy, Debug)]
+pub struct Status {
+    /// Both ends.
+    pub endpoints: Endpoints,
+    /// The state.
+    pub state: State,
+    /// Some exactly if data is in flight.
+    pub flight: Option<tcp::Status>,
+}
+
+/// The number of connections by what they need memory for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// SYN-SENT and SYN-RECEIVED.
+    pub half_open: usize,
+    /// ESTABLISHED to LAST-ACK.
+    pub connections: usize,
+    /// TIME-WAIT.
+    pub time_wait: usize,
+}
+
+impl Stack {
+    /// A stack that has done nothing. The secret makes its numbers unforeseeable; it has to be random.
+    #[must_use]
+    pub fn new(config: Config, secret: [u8; 16], now: Time) -> Self {
+        let secret = siphash::Key::new(secret);
+        Self {
+            counters: Counters::default(),
+            layer: ip::Layer::new(&config, secret.keyed(b"layer"), now),
+            shared: Shared::default(),
+            connections: Connections::new(secret, config.connections_max),
+            opening: Opening::new(secret, config.half_open_max),
+            time_wait: TimeWait::new(secret, config.time_wait_max),
+            has_time_wait_tick: false,
+            replies: ip::Limit::new(config.replies_per_second_max, now),
+            wheel: Wheel::new(now),
+            touched: Vec::new(),
+            blocked: Vec::new(),
+            config,
+        }
+    }
+
+    /// Handles a frame from the interface.
+    pub fn handle_frame(
+        &mut self,
+        now: Time,
+        frame: &[u8],
+        checksum: ReceivedChecksum,
+        app: &mut impl Application,
+        out: &mut impl Transmit,
+    ) {
+        match self.layer.handle_frame(now, frame, checksum, &mut self.counters, out) {
+            Received::Segment(segment) => self.handle_segment(now, &segment, app, out),
+            Received::Datagram { local, peer, payload } => app.datagram(local, peer, payload),
+            Received::Report(report) => self.handle_report(now, &report, app, out),
+            Received::Nothing => {}
+        }
+    }
+
+    /// Finds the owner of a segment (RFC 9293, 3.10.7).
+    #[inline]
+    fn handle_segment(
+        &mut self,
+        now: Time,
+        segment: &Segment<'_>,
+        app: &mut impl Application,
+        out: &mut impl Transmit,
+    ) {
+        if let Some(key) = self.connections.find(&self.config, &segment.endpoints) {
+            return self.handle_in_connection(now, key, segment, app, out);
+        }
+        if let Some(key) = self.opening.handshakes.find(&segment.endpoints) {
+            return self.handle_in_handshake(now, key, segment, app, out);
+        }
+        match self.handle_in_time_wait(now, segment) {
+            None => self.handle_unowned(now, segment, None, app, out),
+            Some(time_wait::Step::Drop) => {}
+            Some(time_wait::Step::Acknowledge(header)) => self.reply(now, segment, &header, out),
+            Some(time_wait::Step::Reuse(least)) => {
+                self.handle_unowned(now, segment, Some(least), app, out);
+            }
+        }
+    }
+
+    /// A segment of a connection.
+    #[inline]
+    fn handle_in_connection(
+        &mut self,
+        now: Time,
+        key: Key,
+        segment: &Segment<'_>,
+        app: &mut impl Application,
+        out: &mut impl Transmit,
+    ) {
+        let Some(place) = self.connections.get_mut(key) else { return };
+        let connection = &mut place.connection;
+        let mut cx = Context { config: &self.config, shared: &mut self.shared };
+        let &Segment { ref header, payload, ecn, hop, .. } = segment;
+        let outcome = connection.handle_segment(now, &mut cx, header, payload, ecn);
+        // Only a segment that counted can divert the connection to another next hop.
+        if outcome.acknowledged || !outcome.received.is_empty() {
+            let neighbour = self.layer.neighbours.relearn(connection.neighbour(), hop);
+            connection.set_neighbour(neighbour);
+        }
+        self.conclude(now, key, outcome, payload, app, out);
+    }
+
+    fn handle_in_time_wait(&mut self, now: Time, segment: &Segment<'_>) -> Option<time_wait::Step> {
+        let Segment { endpoints, header, payload, .. } = segment;
+        let local = self.config.place_of(endpoints.local.ip())?;
+        let offset = self.opening.isn.timestamp_offset(endpoints);
+        let seg_len = listen::seg_len(header, payload);
+        self.time_wait.handle_segment(now, local, endpoints, offset, header, seg_len)
+    }
+
+    /// The network says something about a segment of ours.
+    fn handle_report(
+        &mut self,
+        now: Time,
+        report: &Report,
+        app: &mut impl Application,
+        out: &mut impl Transmit,
+    ) {
+        let Some(key) = self.connections.find(&self.config, &report.endpoints) else { return };
+        let Some(place) = self.connections.get_mut(key) else { return };
+        match report.what {
+            What::Unreachable => place.connection.handle_unreachable(report.seq),
+            What::TooBig { mtu } => {
+                let outcome = place.connection.handle_path_mtu(report.seq, mtu);
+                if outcome.room {
+                    self.layer.path_mtus.lower(now, report.endpoints.peer.ip(), mtu);
+                }
+                self.conclude(now, key, outcome, &[], app, out);
+            }
+        }
+    }
+
+    /// Does what a connection's step has led to.
+    #[inline]
+    fn conclude(
+        &mut self,
+        now: Time,
+        key: Key,
+        outcome: Outcome,
+        payload: &[u8],
+        app: &mut impl Application,
+        out: &mut impl Transmit,
+    ) {
+        let Some(place) = self.connections.get_mut(key) else { return };
+        let id = id_of(key);
+        let is_orphan = place.connection.is_orphan();
+        if !is_orphan {
+            if let Some(bytes) =
+                payload.get(outcome.received.clone()).filter(|bytes| !bytes.is_empty())
+            {
+                app.received(id, bytes);
+            }
+            if outcome.more {
+                let mut cx = Context { config: &self.config, shared: &mut self.shared };
+                place.connection.receive(&mut cx, |bytes| app.received(id, bytes));
+            }
+            if outcome.acknowledged {
+                app.acknowledged(id);
+            }
+            if outcome.room {
+                app.room(id);
+            }
+            if outcome.ended {
+                app.ended(id);
+            }
+        } else if outcome.room {
+            self.drain_orphan(now, key, out);
+        }
+        self.touch(key);
+        match outcome.fate {
+            Fate::Keep => {}
+            fate => {
+                self.settle(now, key, fate, out);
+                match fate {
+                    _ if is_orphan => {}
+                    Fate::Lost(why) => app.lost(id, why),
+                    _ => app.closed(id),
+                }
+            }
+        }
+    }
+
+    /// Removes a connection that is over.
+    fn settle(&mut self, now: Time, key: Key, fate: Fate, out: &mut impl Transmit) {
+        let Some(mut connection) = self.connections.remove(&self.config, key) else { return };
+        let mut cx = Context { config: &self.config, shared: &mut self.shared };
+        let mut emitter = self.layer.emitter(&mut self.counters, out);
+        match fate {
+            Fate::Keep | Fate::Closed | Fate::Lost(_) => {}
+            Fate::Reset => connection.reset(now, &mut cx, &mut emitter),
+            Fate::TimeWait => {
+                // If the interface has no room, the peer repeats its FIN, which is acknowledged then.
+                let _ = connection.acknowledge(now, &mut cx, &mut emitter);
+                let endpoints = connection.endpoints(&self.config);
+                let remains = Remains {
+                    snd_nxt: connection.snd_nxt(),
+                    rcv_nxt: connection.rcv_nxt(),
+                    timestamps: connection.timestamps(),
+                };
+                if let Some(local) = self.config.place_of(endpoints.local.ip()) {
+                    let is_early = self.time_wait.insert(now, local, &endpoints, &remains);
+                    self.counters.time_wait_overflows += u64::from(is_early);
+                    self.arm_time_wait(now);
+                }
+            }
+        }
+        self.layer.neighbours.release(connection.neighbour());
+        connection.release(&mut self.shared);
+    }
+
+    /// Sends what a connection's windows allow, lost bytes first, and takes off `budget` what it sent. First
+    /// the queue releases what the peer has acknowledged. `Empty` if the connection is gone, `Blocked` if it
+    /// is not open yet.
+    ///
+    /// # Panics
+    ///
+    /// If bytes are in flight and it is not the queue that they are from.
+    pub fn drain<P: Memory>(
+        &mut self,
+        now: Time,
+        id: ConnectionId,
+        queue: &mut OutQ<P>,
+        budget: &mut u64,
+        out: &mut impl Transmit,
+    ) -> Drained {
+        let key = key_of(id);
+        let Some(place) = self.connections.get_mut(key) else {
+            let is_asked = self.connections.handshake_of(key).is_some();
+            return if is_asked { Drained::Blocked } else { Drained::Empty };
+        };
+        let mut cx = Context { config: &self.config, shared: &mut self.shared };
+        let mut emitter = self.layer.emitter(&mut self.counters, out);
+        let drained = place.connection.drain(now, &mut cx, queue, budget, &mut emitter);
+        self.touch(key);
+        drained.unwrap_or_else(|Full| {
+            self.block(key);
+            Drained::Blocked
+        })
+    }
+
+    /// Sends the FIN of a connection whose application has closed it, as often as needed.
+    fn drain_orphan(&mut self, now: Time, key: Key, out: &mut impl Transmit) {
+        let mut queue = OutQ::<&[u8]>::new();
+        self.drain(now, id_of(key), &mut queue, &mut u64::MAX.clone(), out);
+    }
+
+    /// Ends our side: the peer sees the end of the stream behind all that was promised. Drain afterwards.
+    pub fn shutdown(&mut self, id: ConnectionId) {
+        if let Some(place) = self.connections.get_mut(key_of(id)) {
+            place.connection.shutdown();
+        }
+    }
+
+    /// Gives a connection up. If our side was shut down and everything was sent, acknowledged and received,
+    /// the stack ends the connection in order; otherwise the peer is told that it was reset. The name is
+    /// gone: the application hears of the connection no more.
+    pub fn close(&mut self, now: Time, id: ConnectionId, out: &mut impl Transmit) {
+        let key = key_of(id);
+        if let Some(handshake) = self.connections.handshake_of(key) {
+            self.connections.remove(&self.config, key);
+            self.remove_handshake(handshake);
+            return;
+        }
+        // An orphan's name is gone for the application.
+        let is_open = |place: &&mut connections::Place| !place.connection.is_orphan();
+        let Some(place) = self.connections.get_mut(key).filter(is_open) else { return };
+        match place.connection.close() {
+            Fate::Keep => self.drain_orphan(now, key, out),
+            fate => self.settle(now, key, fate, out),
+        }
+    }
+
+    /// Hands received bytes to the application from now on, or holds them back; when the receive window is
+    /// full, the peer stops.
+    pub fn set_receiving(
+        &mut self,
+        now: Time,
+        id: ConnectionId,
+        on: bool,
+        app: &mut impl Application,
+        out: &mut impl Transmit,
+    ) {
+        let key = key_of(id);
+        let Some(place) = self.connections.get_mut(key) else { return };
+        let outcome = place.connection.set_receiving(on);
+        self.conclude(now, key, outcome, &[], app, out);
+    }
+
+    /// Sends a datagram from a served address to a peer that has sent one lately. Nothing is sent again.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be sent.
+    pub fn send_datagram(
+        &mut self,
+        local: SocketAddr,
+        peer: SocketAddr,
+        parts: &[&[u8]],
+        out: &mut impl Transmit,
+    ) -> Result<(), Unsent> {
+        self.layer.send_datagram(local, peer, parts, &mut self.counters, out)
+    }
+
+    /// Ends a batch: sends the acknowledgements that are due, and arms timers.
+    pub fn flush(&mut self, now: Time, out: &mut impl Transmit) {
+        let mut touched = mem::take(&mut self.touched);
+        for key in touched.drain(..) {
+            let Some(place) = self.connections.get_mut(key) else { continue };
+            place.is_touched = false;
+            if place.connection.is_ack_due(now) {
+                let mut cx = Context { config: &self.config, shared: &mut self.shared };
+                let mut emitter = self.layer.emitter(&mut self.counters, out);
+                if place.connection.acknowledge(now, &mut cx, &mut emitter) == Err(Full) {
+                    self.block(key);
+                }
+            }
+            self.arm(now, key);
+        }
+        self.touched = touched;
+    }
+
+    /// The interface has room again after it was full.
+    pub fn handle_room(&mut self, now: Time, app: &mut impl Application, out: &mut impl Transmit) {
+        for key in mem::take(&mut self.blocked) {
+            let Some(place) = self.connections.get_mut(key) else { continue };
+            place.is_blocked = false;
+            let outcome = Outcome { room: true, ..Outcome::default() };
+            self.conclude(now, key, outcome, &[], app, out);
+        }
+    }
+
+    /// The moment at which [`handle_timers`](Self::handle_timers) is to be called. It may be earlier than
+    /// anything happens.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<Time> {
+        self.wheel.next()
+    }
+
+    /// Handles the time.
+    pub fn handle_timers(
+        &mut self,
+        now: Time,
+        app: &mut impl Application,
+        out: &mut impl Transmit,
+    ) {
+        while let Some((id, tick)) = self.wheel.expire(now) {
+            let key = Key::from_bits(id);
+            match id & kind::MASK {
+                kind::CONNECTION => self.handle_connection_timer(now, key, tick, app, out),
+                kind::HANDSHAKE => self.handle_handshake_timer(now, key, app, out),
+                _ => {
+                    self.has_time_wait_tick = false;
+                    self.time_wait.handle_timer(now);
+                    self.arm_time_wait(now);
+                }
+            }
+        }
+    }
+
+    fn handle_connection_timer(
+        &mut self,
+        now: Time,
+        key: Key,
+        tick: Tick,
+        app: &mut impl Application,
+        out: &mut impl Transmit,
+    ) {
+        let Some(place) = self.connections.get_mut(key) else { return };
+        if !place.has_tick || place.tick != tick {
+            return;
+        }
+        place.has_tick = false;
+        // The flush arms the timer again.
+        self.touch(key);
+        let Some(place) = self.connections.get_mut(key) else { return };
+        if place.connection.deadline(&self.config).is_some_and(|at| at <= now) {
+            let mut cx = Context { config: &self.config, shared: &mut self.shared };
+            let outcome = place.connection.handle_timer(now, &mut cx);
+            self.conclude(now, key, outcome, &[], app, out);
+        }
+    }
+
+    /// Makes an entry in the wheel if the connection has none as early as its deadline.
+    fn arm(&mut self, now: Time, key: Key) {
+        let Some(place) = self.connections.get_mut(key) else { return };
+        let Some(deadline) = place.connection.deadline(&self.config) else { return };
+        if !place.has_tick || timers::is_later(place.tick, now, deadline) {
+            place.tick = self.wheel.insert(now, kind::CONNECTION | key.to_bits(), deadline);
+            place.has_tick = true;
+        }
+    }
+
+    fn arm_time_wait(&mut self, now: Time) {
+        if self.has_time_wait_tick {
+            return;
+        }
+        if let Some(at) = self.time_wait.deadline(now) {
+            self.wheel.insert(now, kind::TIME_WAIT, at);
+            self.has_time_wait_tick = true;
+        }
+    }
+
+    /// Has the next flush look at a connection.
+    #[inline]
+    fn touch(&mut self, key: Key) {
+        let Some(place) = self.connections.get_mut(key) else { return };
+        if !mem::replace(&mut place.is_touched, true) {
+            self.touched.push(key);
+        }
+    }
+
+    /// Notes that a connection waits for room on the interface.
+    fn block(&mut self, key: Key) {
+        let Some(place) = self.connections.get_mut(key) else { return };
+        if !mem::replace(&mut place.is_blocked, true) {
+            self.blocked.push(key);
+        }
+    }
+
+    /// The settings.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What the stack has done since it began.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        Counters { connections: self.shared.counters, ..self.counters }
+    }
+
+    /// How many connections there are.
+    #[must_use]
+    pub const fn census(&self) -> Census {
+        Census {
+            half_open: self.opening.handshakes.len(),
+            connections: self.connections.len(),
+            time_wait: self.time_wait.len(),
+        }
+    }
+
+    /// The open connections.
+    pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, Status)> {
+        self.connections.iter().map(|(key, connection)| {
+            let status = Status {
+                endpoints: connection.endpoints(&self.config),
+                state: connection.state(),
+                flight: connection.flight_status(),
+            };
+            (id_of(key), status)
+        })
+    }
+
+    /// Bytes of memory for connections, without what moving data needs.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.connections.memory() + self.opening.handshakes.memory() + self.time_wait.memory()
+    }
+}
+
+impl fmt::Debug for Stack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stack({:?})", self.census())
+    }
+}
+
+#[cfg(test)]
+mod tests;
