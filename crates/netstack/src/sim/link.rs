@@ -2,10 +2,10 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use core::net::IpAddr;
 use core::time::Duration;
 
-use super::bytes::{self, Layout, fold, put_u16, sum};
+use super::bytes::{self, Layout};
+use super::messages::too_large;
 use super::random::Random;
 use crate::time::Time;
 
@@ -174,11 +174,7 @@ impl Link {
             if layout.transport.end - layout.ip > usize::from(self.conditions.mtu) {
                 self.fates.too_large += 1;
                 let mtu = self.conditions.mtu;
-                return self
-                    .conditions
-                    .says_too_large
-                    .then(|| too_large(&frame, layout, mtu))
-                    .flatten();
+                return self.conditions.says_too_large.then(|| too_large(&frame, mtu)).flatten();
             }
             strip(&mut frame, layout, self.conditions.strips);
         }
@@ -289,55 +285,3 @@ fn mark(frame: &mut [u8]) -> bool {
     }
     is_capable
 }
-
-/// The answer to a packet that is larger than the MTU of the next hop: "fragmentation needed" (RFC 792, RFC 1191,
-/// 4) or "packet too big" (RFC 4443, 3.2). `None` if the packet may be cut into fragments, which a link here
-/// does not do.
-fn too_large(frame: &[u8], layout: &Layout, mtu: u16) -> Option<Vec<u8>> {
-    let (source, destination) = layout.addresses(frame);
-    let mut answer = Vec::new();
-    answer.extend(&frame[6..12]);
-    answer.extend(&frame[..6]);
-    match (source, destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            if frame[layout.ip + 6] & 0x40 == 0 {
-                return None;
-            }
-            let quoted = &frame[layout.ip..layout.transport.start + 8];
-            answer.extend([0x08, 0x00, 0x45, 0]);
-            let length = u16::try_from(20 + 8 + quoted.len()).expect("a header is short");
-            answer.extend(length.to_be_bytes());
-            answer.extend([0, 0, 0, 0, 64, 1, 0, 0]);
-            // The router has the address of the far end, which saves it one of its own.
-            answer.extend(destination.octets());
-            answer.extend(source.octets());
-            let ip_checksum = !fold(sum(&answer[14..34]));
-            put_u16(&mut answer, 24, ip_checksum);
-            answer.extend([3, 4, 0, 0, 0, 0]);
-            answer.extend(mtu.to_be_bytes());
-            answer.extend(quoted);
-            let checksum = !fold(sum(&answer[34..]));
-            put_u16(&mut answer, 36, checksum);
-        }
-        (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            let quoted = &frame[layout.ip..layout.transport.end.min(layout.ip + 1280 - 48)];
-            answer.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
-            let length = u16::try_from(8 + quoted.len()).expect("at most 1,280");
-            answer.extend(length.to_be_bytes());
-            answer.extend([ICMP_V6, 64]);
-            answer.extend(destination.octets());
-            answer.extend(source.octets());
-            answer.extend([2, 0, 0, 0, 0, 0]);
-            answer.extend(mtu.to_be_bytes());
-            answer.extend(quoted);
-            let pseudo = sum(&answer[22..54]) + u32::from(ICMP_V6) + u32::from(length);
-            let checksum = !fold(pseudo + sum(&answer[54..]));
-            put_u16(&mut answer, 56, checksum);
-        }
-        _ => return None,
-    }
-    Some(answer)
-}
-
-/// The protocol number of ICMP for IPv6.
-const ICMP_V6: u8 = 58;

@@ -10,6 +10,7 @@
 mod bytes;
 mod device;
 mod link;
+mod messages;
 mod random;
 mod segment;
 #[cfg(test)]
@@ -17,5 +18,6 @@ mod tests;
 
 pub use device::Device;
 pub use link::{Burst, Conditions, Fates, Link};
+pub use messages::{arp_reply, host_unreachable, too_large};
 pub use random::Random;
 pub use segment::{Segment, TcpOption, flag, mac};

@@ -1,0 +1,31 @@
+//! The scripts of this folder: what a stack sends and tells when a peer sends and the application acts.
+//! Each case names the RFC and the section that it holds the stack to. The format is in `parse.rs`.
+
+mod parse;
+mod run;
+
+/// Runs all cases of a script and reports each that fails.
+fn script(name: &str, text: &str) {
+    let cases = parse::parse(text).unwrap_or_else(|why| panic!("{name}: {why}"));
+    let mut failed = Vec::new();
+    for case in &cases {
+        if let Err(why) = run::run(case) {
+            failed.push(format!("{name}: {}\n  {why}", case.name));
+        }
+    }
+    let (failures, cases) = (failed.len(), cases.len());
+    assert!(failed.is_empty(), "{}\n{failures} of {cases} cases failed", failed.join("\n\n"));
+}
+
+macro_rules! scripts {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            script(stringify!($name), include_str!(concat!(stringify!($name), ".txt")));
+        })*
+    };
+}
+
+scripts! {
+    handshake
+}
