@@ -29,7 +29,8 @@ pub struct Conditions {
     pub burst: Option<Burst>,
     /// The chance that a frame comes twice.
     pub duplicate: f64,
-    /// The chance that a bit of a frame is flipped.
+    /// The chance that a bit of a packet of IP is flipped. The link's own header is left alone: an adapter drops
+    /// frames whose checksum, which is not simulated, is wrong.
     pub corrupt: f64,
     /// The chance that a frame is held back so that later ones overtake it, and the most time that it is.
     pub reorder: (f64, Duration),
@@ -183,9 +184,11 @@ impl Link {
             self.fates.lost += 1;
             return None;
         }
-        if self.random.chance(self.conditions.corrupt) {
+        if let Some(layout) = &layout
+            && self.random.chance(self.conditions.corrupt)
+        {
             self.fates.corrupted += 1;
-            let at = self.random.index(frame.len());
+            let at = layout.ip + self.random.index(layout.transport.end - layout.ip);
             frame[at] ^= 1 << self.random.index(8);
         }
         if self.random.chance(self.conditions.duplicate) {

@@ -27,5 +27,21 @@ macro_rules! scripts {
 }
 
 scripts! {
+    close
+    cookies
+    data
+    ecn
+    fast
     handshake
+    hostile
+    keepalive
+    large
+    path_mtu
+    rack
+    receive
+    reset
+    rto
+    time_wait
+    timestamps
+    zero_window
 }

@@ -65,10 +65,16 @@ pub enum Step {
     Peer(u16, u16),
     Inject(Pattern),
     Expect(Pattern),
+    /// The peer sends so many bytes, one at a time, so that the connection is no longer young: its
+    /// acknowledgements may be delayed from then on. The answers do not matter.
+    Chatter(i64),
     /// Segments that follow each other, so many if it says so.
     ExpectRun(Pattern, Option<usize>),
     /// A message of the network: it quotes a segment with this sequence number.
-    Icmp { kind: Icmp, seq: i64 },
+    Icmp {
+        kind: Icmp,
+        seq: i64,
+    },
     Silence,
     /// What the stack sends until then does not matter.
     Ignore,
@@ -102,6 +108,7 @@ pub enum Action {
 pub enum Told {
     Accepted,
     Received(u64),
+    Closed,
     Ended,
     Lost(&'static str),
 }
@@ -201,6 +208,7 @@ fn step(code: &str) -> Result<((Duration, Duration), Step), String> {
             }
             Step::Icmp { kind, seq: next_number(&mut words)? }
         }
+        "chatter" => Step::Chatter(next_number(&mut words)?),
         "silence" => Step::Silence,
         "ignore" => Step::Ignore,
         "do" => Step::Do(match words.next() {
@@ -250,6 +258,7 @@ fn told(words: &mut Words<'_>) -> Result<Told, String> {
     Ok(match words.next() {
         Some("accepted") => Told::Accepted,
         Some("received") => Told::Received(next_number(words)?),
+        Some("closed") => Told::Closed,
         Some("ended") => Told::Ended,
         Some("lost") => Told::Lost(match words.next() {
             Some("reset") => "reset",
@@ -292,7 +301,9 @@ const FLAGS: &str = "FSRPAUEW";
 
 fn pattern(words: &mut Words<'_>) -> Result<Pattern, String> {
     let mut pattern = Pattern::default();
-    for letter in words.next().ok_or("the flags are missing")?.chars().filter(|letter| *letter != '0') {
+    for letter in
+        words.next().ok_or("the flags are missing")?.chars().filter(|letter| *letter != '0')
+    {
         let bit = FLAGS.find(letter).ok_or_else(|| format!("{letter:?} is no flag"))?;
         pattern.flags |= 1 << bit;
     }

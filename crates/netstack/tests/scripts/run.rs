@@ -5,7 +5,9 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 
-use netstack::sim::{Device, Host, News, Segment, TcpOption, flag, icmp_too_large, icmp_unreachable, mac};
+use netstack::sim::{
+    Device, Host, News, Segment, TcpOption, flag, arp_reply, host_unreachable, mac, too_large,
+};
 use netstack::{Address, Config, ConnectionId, Keepalive, Limits, Lost, Time};
 
 use crate::parse::{Action, Case, Icmp, Line, Open, Opt, Pattern, Step, Told};
@@ -33,7 +35,9 @@ pub fn run(case: &Case<'_>) -> Result<(), String> {
             format!("line {}: {}\n  {why}\n  so far:\n    {log}", line.number, line.text)
         })?;
     }
-    world.end().map_err(|why| format!("at the end: {why}\n  so far:\n    {}", world.log.join("\n    ")))
+    world
+        .end()
+        .map_err(|why| format!("at the end: {why}\n  so far:\n    {}", world.log.join("\n    ")))
 }
 
 /// What `config` lines say.
@@ -111,7 +115,8 @@ struct Peer {
 
 /// The data of either side at a position of its stream.
 fn content(is_ours: bool, position: i64) -> u8 {
-    let mixed = (position.cast_unsigned() ^ u64::from(is_ours) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed =
+        (position.cast_unsigned() ^ u64::from(is_ours) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed.to_be_bytes()[0]
 }
 
@@ -192,7 +197,11 @@ impl World {
         match &line.what {
             Step::Told(told) => return self.told(told),
             Step::NotTold(told) => {
-                return if self.told(told).is_ok() { Err("it was told".to_owned()) } else { Ok(()) };
+                return if self.told(told).is_ok() {
+                    Err("it was told".to_owned())
+                } else {
+                    Ok(())
+                };
             }
             Step::State(state) => return self.state(state),
             Step::Count(name, expected) => {
@@ -209,6 +218,16 @@ impl World {
             Step::Inject(pattern) => self.inject(pattern)?,
             Step::Open(open) => self.open(open)?,
             Step::Icmp { kind, seq } => self.icmp(*kind, *seq)?,
+            Step::Chatter(bytes) => {
+                for seq in 1..=*bytes {
+                    let flags = flag::ACK | flag::PSH;
+                    let pattern =
+                        Pattern { flags, seq: (seq, seq + 1), ack: Some(1), ..Pattern::default() };
+                    self.inject(&pattern)?;
+                    self.advance(self.now + Duration::from_millis(50))?;
+                }
+                self.sent.clear();
+            }
             Step::Do(action) => self.act(action)?,
             Step::Config(..) => return Err("settings come first".to_owned()),
             _ => {}
@@ -229,7 +248,8 @@ impl World {
     fn end(&mut self) -> Result<(), String> {
         self.nothing_is_left()?;
         for (port, peer) in &self.peers {
-            let mut unread = peer.news.iter().filter(|news| matches!(news, News::Lost(_) | News::Ended));
+            let mut unread =
+                peer.news.iter().filter(|news| matches!(news, News::Lost(_) | News::Ended));
             if let Some(news) = unread.next() {
                 return Err(format!("no line of peer {port} expects {news:?}"));
             }
@@ -260,7 +280,8 @@ impl World {
     /// Takes what the stack has sent and told.
     fn collect(&mut self) -> Result<(), String> {
         for frame in self.host.frames() {
-            let segment = Segment::from_frame(&frame).map_err(|why| format!("sent a frame: {why}"))?;
+            let segment =
+                Segment::from_frame(&frame).map_err(|why| format!("sent a frame: {why}"))?;
             let port = segment.destination.port();
             let now = self.now;
             if let Some(peer) = self.peers.get_mut(&port) {
@@ -331,7 +352,8 @@ impl World {
                 Opt::Other(kind, contents) => TcpOption::Other(*kind, contents.clone()),
             });
         }
-        let has_timestamps = options.iter().any(|option| matches!(option, TcpOption::Timestamps(..)));
+        let has_timestamps =
+            options.iter().any(|option| matches!(option, TcpOption::Timestamps(..)));
         if peer.sends_timestamps && !has_timestamps && !pattern.without.contains(&8) {
             options.push(TcpOption::Timestamps(clock, last));
         }
@@ -410,8 +432,8 @@ impl World {
         };
         let quoted = quoted.to_frame();
         let frame = match kind {
-            Icmp::TooLarge(mtu) => icmp_too_large(&quoted, mtu),
-            Icmp::Unreachable => icmp_unreachable(&quoted),
+            Icmp::TooLarge(mtu) => too_large(&quoted, mtu),
+            Icmp::Unreachable => host_unreachable(&quoted),
         };
         self.log.push(format!("{} icmp {kind:?} seq {seq}", milliseconds(self.now)));
         self.host.handle_frame(self.now, &frame.ok_or("nothing to quote")?);
@@ -454,10 +476,16 @@ impl World {
         if let Told::Received(bytes) = told {
             let received = peer.received - peer.told_received;
             peer.told_received = peer.received;
-            return if received == *bytes { Ok(()) } else { Err(format!("told received {received}")) };
+            return if received == *bytes {
+                Ok(())
+            } else {
+                Err(format!("told received {received}"))
+            };
         }
         let is_it = |news: &News| match (news, told) {
-            (News::Accepted(..), Told::Accepted) | (News::Ended, Told::Ended) => true,
+            (News::Accepted(..), Told::Accepted)
+            | (News::Closed, Told::Closed)
+            | (News::Ended, Told::Ended) => true,
             (News::Lost(why), Told::Lost(expected)) => {
                 *expected
                     == match why {
@@ -526,7 +554,11 @@ impl World {
             if len == 0 || next + len > end {
                 return Err(format!("{} does not go on with {next}", self.show(&segment)));
             }
-            let flags = if next + len == end { pattern.flags } else { pattern.flags & !(flag::PSH | flag::FIN) };
+            let flags = if next + len == end {
+                pattern.flags
+            } else {
+                pattern.flags & !(flag::PSH | flag::FIN)
+            };
             self.compare(&Pattern { flags, ..pattern.clone() }, &segment, (next, next + len))?;
             next += len;
             segments += 1;
@@ -537,7 +569,12 @@ impl World {
         }
     }
 
-    fn compare(&mut self, pattern: &Pattern, segment: &Segment, seq: (i64, i64)) -> Result<(), String> {
+    fn compare(
+        &mut self,
+        pattern: &Pattern,
+        segment: &Segment,
+        seq: (i64, i64),
+    ) -> Result<(), String> {
         let current = self.current;
         if segment.destination.port() != current {
             return Err(format!("{} goes to another peer", self.show(segment)));
@@ -570,9 +607,11 @@ impl World {
             let is_there = segment.options.iter().any(|option| match (option, expected) {
                 (TcpOption::Mss(is), Opt::Mss(mss)) => is == mss,
                 (TcpOption::WindowScale(is), Opt::WindowScale(shift)) => is == shift,
-                (TcpOption::SackPermitted, Opt::SackPermitted) | (TcpOption::Sack(_), Opt::AnySack) => true,
+                (TcpOption::SackPermitted, Opt::SackPermitted)
+                | (TcpOption::Sack(_), Opt::AnySack) => true,
                 (TcpOption::Sack(is), Opt::Sack(blocks)) => {
-                    let block = |(left, right): &(u32, u32)| (relative(*left, isn), relative(*right, isn));
+                    let block =
+                        |(left, right): &(u32, u32)| (relative(*left, isn), relative(*right, isn));
                     is.iter().map(block).collect::<Vec<_>>() == *blocks
                 }
                 (TcpOption::Timestamps(value, echo), Opt::Timestamps(expected, expected_echo)) => {
@@ -588,7 +627,9 @@ impl World {
                 let _ = write!(wrong, " without {expected:?};");
             }
         }
-        for option in segment.options.iter().filter(|option| pattern.without.contains(&kind(option))) {
+        for option in
+            segment.options.iter().filter(|option| pattern.without.contains(&kind(option)))
+        {
             let _ = write!(wrong, " with {option:?};");
         }
         if !is_syn && segment.payload != contents(true, seq.0 - 1..seq.1 - 1) && wrong.is_empty() {
@@ -610,7 +651,11 @@ impl World {
         let from = relative(segment.seq, own);
         let mut text = format!("{flags} {from}");
         if !segment.payload.is_empty() {
-            let _ = write!(text, ":{}", from + i64::try_from(segment.payload.len()).expect("few bytes"));
+            let _ = write!(
+                text,
+                ":{}",
+                from + i64::try_from(segment.payload.len()).expect("few bytes")
+            );
         }
         if segment.has(flag::ACK) {
             let _ = write!(text, " ack {}", relative(segment.ack, others));
