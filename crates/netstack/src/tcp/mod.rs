@@ -2,16 +2,12 @@
 
 mod congestion;
 mod connection;
-#[allow(dead_code, reason = "the step that uses it all follows")]
 pub(crate) mod cookie;
 mod flight;
 pub(crate) mod half_open;
 mod handshake;
 mod held;
 mod input;
-#[allow(dead_code, reason = "the step that uses it all follows")]
-pub(crate) mod isn;
-#[allow(dead_code, reason = "the step that uses it all follows")]
 pub(crate) mod isn;
 pub(crate) mod listen;
 mod output;

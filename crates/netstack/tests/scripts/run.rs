@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 
 use netstack::sim::{
-    Device, Host, News, Segment, TcpOption, flag, arp_reply, host_unreachable, mac, too_large,
+    Device, Host, News, Segment, TcpOption, arp_reply, flag, host_unreachable, mac, too_large,
 };
 use netstack::{Address, Config, ConnectionId, Keepalive, Limits, Lost, Time};
 
