@@ -27,5 +27,5 @@ pub use frames::{
     Service, open,
 };
 pub use interface::Interface;
-pub use pool::{Received, ReceivedChecksum};
+pub use pool::Received;
 pub use rights::drop_rights;

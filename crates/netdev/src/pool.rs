@@ -14,6 +14,8 @@ use core::ops::{Deref, Range};
 use std::io;
 use std::rc::Rc;
 
+use netstack::ReceivedChecksum;
+
 use crate::mapping::Mapping;
 
 /// Chunks of equal length.
@@ -162,19 +164,6 @@ pub struct Received {
     bytes: Bytes,
     range: Range<usize>,
     checksum: ReceivedChecksum,
-}
-
-/// What is known about the checksum of a received frame's TCP or UDP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReceivedChecksum {
-    /// Nothing: the reader computes it.
-    Unverified,
-    /// The frame may come from this machine or from the adapter's offload. Then its checksum field may
-    /// hold only the sum of the pseudo header, not inverted (Linux: `CHECKSUM_PARTIAL`). The reader
-    /// accepts that value, too.
-    MayBePartial,
-    /// The checksum is right, or the frame never was on a wire. The field may hold anything.
-    Verified,
 }
 
 impl Received {

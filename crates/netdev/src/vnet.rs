@@ -1,9 +1,7 @@
 //! The header in front of a frame that says what the other side has to do to it: fill in a checksum, or
 //! cut it into segments (`struct virtio_net_hdr` in linux/virtio_net.h; virtio 1.2, 5.1.6).
 
-use netstack::Frame;
-
-use crate::pool::ReceivedChecksum;
+use netstack::{Frame, ReceivedChecksum};
 
 /// Bytes of the header.
 pub(crate) const HEADER_BYTES: usize = 10;

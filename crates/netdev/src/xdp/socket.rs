@@ -25,7 +25,8 @@ use super::ring::{Consumer, Descriptor, Producer};
 use crate::counters::Counters;
 use crate::interface::Interface;
 use crate::parts::gather;
-use crate::pool::{Pool, Received, ReceivedChecksum};
+use crate::pool::{Pool, Received};
+use netstack::ReceivedChecksum;
 
 /// Frames that the kernel has for receiving: as many can arrive before the first one is looked at.
 const FILL_FRAMES: u32 = 2048;
