@@ -36,6 +36,8 @@ pub enum Command {
     /// The server that `disk` measures, which sends files by one strategy until its parent exits
     #[command(hide = true)]
     DiskSender(crate::disk::sender::Args),
+    /// As many connections as a server can hold, from an interface of their own
+    Crowd(crate::crowd::Args),
     /// Instructions and system calls of samum for one request, counted by single-stepping
     Instructions(crate::instructions::Args),
     /// One HTML page with the plots of several runs

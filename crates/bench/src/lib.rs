@@ -24,6 +24,7 @@ pub mod args;
 pub mod cli;
 pub mod clock;
 pub mod compare;
+pub mod crowd;
 pub mod disk;
 pub mod events;
 pub mod fit;

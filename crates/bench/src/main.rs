@@ -9,8 +9,8 @@ use samum_bench::args::{self, How, Tests};
 use samum_bench::cli::{Cli, Command};
 use samum_bench::run::Run;
 use samum_bench::{
-    Error, Test, compare, disk, events, http, instructions, interrupt, league, os, readme, report,
-    suite, summary,
+    Error, Test, compare, crowd, disk, events, http, instructions, interrupt, league, os, readme,
+    report, suite, summary,
 };
 
 /// Why the command ends with another code than 0.
@@ -51,6 +51,9 @@ fn main() -> ExitCode {
         }
         Command::DiskSender(args) => disk::sender::run(&args)
             .map_err(|error| Stop::Failed(format!("the sender cannot serve: {error}"))),
+        Command::Crowd(args) => {
+            crowd::run(&args).and_then(|text| print(&text)).map_err(Stop::Failed)
+        }
         Command::Instructions(args) => {
             instructions::run(&args).and_then(|text| print(&text)).map_err(Stop::Failed)
         }
