@@ -260,17 +260,9 @@ impl<T: Transmit> Emitter<'_, T> {
         ethertype: EtherType,
     ) -> usize {
         let header = hop.header(self.mac, ethertype);
-        if header.vlan.is_some() {
-            let start = at - ethernet::Header::LEN_MAX;
-            header.emit(chunk_mut(head, start));
-            start
-        } else {
-            let start = at - ethernet::Header::LEN;
-            let mut bytes = [0; ethernet::Header::LEN_MAX];
-            header.emit(&mut bytes);
-            head[start..at].copy_from_slice(&bytes[..ethernet::Header::LEN]);
-            start
-        }
+        let start = at - header.emitted_len();
+        header.emit(chunk_mut(head, start));
+        start
     }
 
     #[inline]

@@ -115,24 +115,42 @@ fn add_with_carry(a: u64, b: u64) -> u64 {
     sum + u64::from(carry)
 }
 
-/// A sum of 16 bits, in the machine's byte order.
+/// A sum of 16 bits, in the machine's byte order. A number added to itself with its halves exchanged has the
+/// sum of both in its upper half, the carry of the lower half included.
 fn fold(words: u64) -> u16 {
-    let words = (words >> 32) + (words & 0xffff_ffff);
-    let words = (words >> 32) + (words & 0xffff_ffff);
-    let words = (words >> 16) + (words & 0xffff);
-    let words = (words >> 16) + (words & 0xffff);
-    #[expect(clippy::cast_possible_truncation, reason = "the carries were added")]
-    let folded = words as u16;
+    let [_, folded] = split(words.wrapping_add(words.rotate_left(32)));
+    #[expect(clippy::cast_possible_truncation, reason = "16 bits are left")]
+    let folded = (folded.wrapping_add(folded.rotate_left(16)) >> 16) as u16;
     folded
+}
+
+/// The lower and the upper half.
+fn split(words: u64) -> [u32; 2] {
+    #[expect(clippy::cast_possible_truncation, reason = "the halves are wanted")]
+    let halves = [words as u32, (words >> 32) as u32];
+    halves
 }
 
 /// The sum of the bytes' words of 32 bits, which has the same value folded as the sum of their words of 16.
 /// An odd byte at the end is followed by a zero. It is less than 2⁶² for bytes that fit into memory.
+#[inline]
 fn sum_words(bytes: &[u8]) -> u64 {
-    let word = |bytes: &[u8; 4]| u64::from(u32::from_ne_bytes(*bytes));
-    let (blocks, rest) = bytes.as_chunks::<32>();
+    let (blocks, rest) = bytes.as_chunks::<BLOCK>();
+    let (words, rest) = rest.as_chunks::<4>();
+    let mut last = [0; 4];
+    for (to, from) in last.iter_mut().zip(rest) {
+        *to = *from;
+    }
+    let short = words.iter().map(word).sum::<u64>() + word(&last);
+    if blocks.is_empty() { short } else { sum_blocks(blocks) + short }
+}
+
+/// Bytes that are added at a time.
+const BLOCK: usize = 32;
+
+fn sum_blocks(blocks: &[[u8; BLOCK]]) -> u64 {
     // One sum for each place of a block: the compiler adds them with vector instructions.
-    let mut sums = [0_u64; 8];
+    let mut sums = [0_u64; BLOCK / 4];
     for block in blocks {
         let (words, _) = block.as_chunks::<4>();
         for (sum, bytes) in sums.iter_mut().zip(words) {
@@ -140,12 +158,12 @@ fn sum_words(bytes: &[u8]) -> u64 {
             *sum = sum.wrapping_add(word(bytes));
         }
     }
-    let (words, rest) = rest.as_chunks::<4>();
-    let mut last = [0; 4];
-    for (to, from) in last.iter_mut().zip(rest) {
-        *to = *from;
-    }
-    sums.iter().sum::<u64>() + words.iter().map(word).sum::<u64>() + word(&last)
+    sums.iter().sum()
+}
+
+#[inline]
+fn word(bytes: &[u8; 4]) -> u64 {
+    u32::from_ne_bytes(*bytes).into()
 }
 
 #[cfg(test)]

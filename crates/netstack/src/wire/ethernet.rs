@@ -92,7 +92,13 @@ impl Header {
         Ok((header, payload))
     }
 
-    /// Writes the header and returns its length.
+    /// The length of the header when it is emitted.
+    #[must_use]
+    pub const fn emitted_len(&self) -> usize {
+        if self.vlan.is_some() { Self::LEN_MAX } else { Self::LEN }
+    }
+
+    /// Writes the header and returns its length. Nothing behind it is written.
     #[inline]
     pub fn emit(&self, into: &mut [u8; Self::LEN_MAX]) -> usize {
         into[0..6].copy_from_slice(&self.destination.0);

@@ -86,19 +86,28 @@ impl Header {
     pub fn emit(&self, payload_bytes: u16, into: &mut [u8; Self::LEN]) {
         #[expect(clippy::cast_possible_truncation, reason = "20")]
         let total_len = payload_bytes + Self::LEN as u16;
-        into[0] = 0x45;
-        into[1] = self.ecn as u8;
-        into[2..4].copy_from_slice(&total_len.to_be_bytes());
-        into[4..8].copy_from_slice(&[0, 0, 0x40, 0]);
-        into[8] = self.hop_limit;
-        into[9] = self.protocol.0;
-        into[10..12].fill(0);
-        into[12..16].copy_from_slice(&self.source.octets());
-        into[16..20].copy_from_slice(&self.destination.octets());
-        let checksum = Sum::of(into).checksum();
-        into[10..12].copy_from_slice(&checksum.to_be_bytes());
+        let [source, destination] = [self.source.to_bits(), self.destination.to_bits()];
+        let first = 0x4500_0000 | u32::from(self.ecn as u8) << 16 | u32::from(total_len);
+        let limit = u32::from(self.hop_limit) << 24 | u32::from(self.protocol.0) << 16;
+        // From the values: reading what was just written in pieces would be slower.
+        let halves = |word: u32| (word >> 16) + (word & 0xffff);
+        let sum = [first, DONT_FRAGMENT, limit, source, destination].map(halves).iter().sum();
+        // Ten halves need one more carry at most.
+        let checksum = !halves(halves(sum)) & 0xffff;
+        for (to, word) in into.as_chunks_mut::<4>().0.iter_mut().zip([
+            first,
+            DONT_FRAGMENT,
+            limit | checksum,
+            source,
+            destination,
+        ]) {
+            *to = word.to_be_bytes();
+        }
     }
 }
+
+/// The second word of a header: identification 0, the flag, and offset 0.
+const DONT_FRAGMENT: u32 = 0x4000;
 
 #[cfg(test)]
 mod tests {

@@ -123,17 +123,15 @@ impl Header {
     pub fn emit(&self, into: &mut [u8; Self::LEN_MAX]) -> usize {
         let (fields, options) = into.split_at_mut(Self::LEN);
         let len = Self::LEN + self.options.emit(options);
-        let ack = self.ack.unwrap_or_default();
-        fields[0..2].copy_from_slice(&self.source.to_be_bytes());
-        fields[2..4].copy_from_slice(&self.destination.to_be_bytes());
-        fields[4..8].copy_from_slice(&self.seq.0.to_be_bytes());
-        fields[8..12].copy_from_slice(&ack.0.to_be_bytes());
+        let ports = u32::from(self.source) << 16 | u32::from(self.destination);
+        let flags = self.flags.bits() | u8::from(self.ack.is_some()) << 4;
         #[expect(clippy::cast_possible_truncation, reason = "a length of at most 60")]
-        let offset = (len as u8 / 4) << 4;
-        fields[12] = offset;
-        fields[13] = self.flags.bits() | u8::from(self.ack.is_some()) << 4;
-        fields[14..16].copy_from_slice(&self.window.to_be_bytes());
-        fields[16..20].fill(0);
+        let offset = (len as u32 / 4) << 28;
+        let window = offset | u32::from(flags) << 16 | u32::from(self.window);
+        let words = [ports, self.seq.0, self.ack.unwrap_or_default().0, window, 0];
+        for (to, word) in fields.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+            *to = word.to_be_bytes();
+        }
         len
     }
 }
@@ -223,6 +221,26 @@ impl Options {
     /// Writes the options into 40 bytes, in the order of Linux, and returns their length, a multiple of 4.
     #[inline]
     fn emit(&self, into: &mut [u8]) -> usize {
+        match *self {
+            // The only ones of nearly all segments.
+            Self {
+                mss: None,
+                window_scale: None,
+                sack_permitted: false,
+                sack: SackBlocks { len: 0, .. },
+                timestamps: Some((value, echo)),
+            } => {
+                let kind = u32::from_be_bytes([NO_OPERATION, NO_OPERATION, TIMESTAMPS, 10]);
+                for (to, word) in into.as_chunks_mut::<4>().0.iter_mut().zip([kind, value, echo]) {
+                    *to = word.to_be_bytes();
+                }
+                12
+            }
+            _ => self.emit_each(into),
+        }
+    }
+
+    fn emit_each(&self, into: &mut [u8]) -> usize {
         let mut at = 0;
         let mut put = |bytes: &[u8]| {
             into[at..at + bytes.len()].copy_from_slice(bytes);
