@@ -4,13 +4,13 @@
 //! get at once.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use core::ops::Range;
 use core::time::Duration;
 
-use super::flight::{Flight, Path, Saved, TimerOutcome};
+use super::flight::{Path, Saved, TimerOutcome};
 use super::held::Held;
+use super::shared::{Context, Sending, Shared};
 use super::{Algorithm, Endpoints, Handshake, State, Timestamps};
 use crate::application::Lost;
 use crate::config::Config;
@@ -24,12 +24,12 @@ use crate::time::Time;
 /// [`is_ack_due`](Self::is_ack_due), and arms a timer for the [`deadline`](Self::deadline). A connection that is
 /// removed is [released](Self::release) first.
 ///
-/// What only moving data needs is in two boxes, so that an idle connection is small: [`Flight`] for data that
+/// What only moving data needs is in two boxes, so that an idle connection is small: `Sending` for data that
 /// was sent and is not acknowledged, `Held` for data that was received and the application does not have.
 #[derive(Debug)]
 pub struct Connection {
     /// Some exactly while data is in flight, or waits for the peer's window or the congestion window.
-    pub(super) flight: Option<Box<Flight>>,
+    pub(super) sending: Option<Box<Sending>>,
     /// Some exactly while received bytes are held, or a duplicate is to be reported.
     pub(super) held: Option<Box<Held>>,
     /// When an acknowledgement leaves if no data carries it; [`Time::MAX`] if none is due.
@@ -131,84 +131,6 @@ impl Marks {
     }
 }
 
-/// What the connections of a stack share.
-#[derive(Debug, Default)]
-pub struct Shared {
-    /// What they have done.
-    pub counters: ConnectionCounters,
-    /// Bytes that all connections hold for their applications: at most [`HELD_BYTES_MAX`].
-    pub(super) held_bytes: usize,
-    #[expect(clippy::vec_box, reason = "connections take and give back the boxes")]
-    flights: Vec<Box<Flight>>,
-}
-
-/// The most received bytes that all connections of a stack hold. Segments that would make more are dropped:
-/// their peers send them again.
-pub const HELD_BYTES_MAX: usize = 256 * 1024 * 1024;
-
-/// The most flights that are kept in reserve. More are freed.
-const SPARE_FLIGHTS_MAX: usize = 4096;
-
-impl Shared {
-    fn take_flight(&mut self) -> Box<Flight> {
-        self.flights.pop().unwrap_or_else(|| Box::new(Flight::new()))
-    }
-
-    fn keep_flight(&mut self, flight: Box<Flight>) {
-        if self.flights.len() < SPARE_FLIGHTS_MAX {
-            self.flights.push(flight);
-        }
-    }
-
-    /// Bytes that all connections hold for their applications.
-    #[must_use]
-    pub const fn held_bytes(&self) -> usize {
-        self.held_bytes
-    }
-}
-
-/// What connections have done since the stack began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ConnectionCounters {
-    /// Acknowledgements that were sent without data.
-    pub acks_sent: u64,
-    /// Challenge acknowledgements (RFC 5961) among them.
-    pub challenges_sent: u64,
-    /// Resets that were sent.
-    pub resets_sent: u64,
-    /// Retransmissions because later bytes were acknowledged.
-    pub retransmitted_fast: u64,
-    /// Retransmissions after a timeout.
-    pub retransmitted_timeout: u64,
-    /// Probes: of the tail and of a closed window.
-    pub probes_sent: u64,
-    /// SYNs, and resets that may be forged (RFC 5961).
-    pub dropped_blind: u64,
-    /// Segments outside of the window.
-    pub dropped_window: u64,
-    /// Segments with an old timestamp (RFC 7323, 5).
-    pub dropped_timestamp: u64,
-    /// Segments that acknowledge what was never sent or is long acknowledged, or nothing.
-    pub dropped_ack: u64,
-    /// Segments that came out of order and were held.
-    pub out_of_order: u64,
-    /// Segments that came out of order and for which there was no room.
-    pub dropped_held: u64,
-    /// Connections that the peer has reset.
-    pub reset: u64,
-    /// Connections that timed out.
-    pub timed_out: u64,
-}
-
-/// What a step needs from the stack.
-#[derive(Debug)]
-pub struct Context<'a> {
-    /// The settings.
-    pub config: &'a Config,
-    /// What all connections share.
-    pub shared: &'a mut Shared,
-}
-
 /// What a step has led to. Tell the application in the order of the fields, and nothing of it if the
 /// connection [is an orphan](Connection::is_orphan).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -218,7 +140,7 @@ pub struct Outcome {
     pub received: Range<usize>,
     /// Whether held bytes follow: call [`Connection::receive`].
     pub more: bool,
-    /// The peer has acknowledged bytes.
+    /// The peer has acknowledged bytes: drain, for there may be room, too.
     pub acknowledged: bool,
     /// Something may be sent, or is to be sent again: drain.
     pub room: bool,
@@ -250,6 +172,12 @@ impl Outcome {
     }
 }
 
+/// Window probes before silence counts: the first ones follow each other fast.
+const PROBES_UNANSWERED_MIN: u32 = 3;
+
+/// The most window probes of a connection that the application has closed (Linux: `tcp_orphan_retries`).
+const ORPHAN_PROBES_MAX: u32 = 8;
+
 /// Segments of a young connection that are acknowledged at once: the peer's slow start needs each
 /// acknowledgement. As many as Linux does (`TCP_MAX_QUICKACKS`).
 const QUICK_ACKS: u8 = 16;
@@ -274,7 +202,7 @@ impl Connection {
         let Timestamps { recent, offset } =
             handshake.timestamps.unwrap_or(Timestamps { recent: 0, offset: 0 });
         Self {
-            flight: None,
+            sending: None,
             held: None,
             ack_at: Time::MAX,
             snd_una: iss + 1,
@@ -313,29 +241,53 @@ impl Connection {
     /// Handles the time: call it at the [deadline](Self::deadline) or later.
     pub fn handle_timer(&mut self, now: Time, cx: &mut Context<'_>) -> Outcome {
         let window_end = self.window_end();
-        let flight = self.flight.as_mut().map(|flight| flight.handle_timer(now, window_end));
-        match flight {
-            Some(TimerOutcome::TimedOut) => {
-                cx.shared.counters.timed_out += 1;
-                let is_unreachable = self.marks.has(Marks::UNREACHABLE);
-                let why = if is_unreachable { Lost::Unreachable } else { Lost::TimedOut };
-                Outcome::of(Fate::Lost(why))
+        let Some(sending) = &mut self.sending else {
+            let is_due = self.idle_deadline(cx.config).is_some_and(|at| at <= now);
+            return if is_due { self.handle_idle(cx) } else { Outcome::default() };
+        };
+        match sending.flight.handle_timer(now, window_end) {
+            TimerOutcome::TimedOut => self.time_out(cx),
+            TimerOutcome::Room => Outcome { room: true, ..Outcome::default() },
+            TimerOutcome::Nothing => {
+                let srtt = sending.flight.status().srtt;
+                match sending.persist.take_due(now, srtt) {
+                    Some(probes) => self.handle_persist(now, cx, probes),
+                    None => Outcome::default(),
+                }
             }
-            Some(TimerOutcome::Room) => Outcome { room: true, ..Outcome::default() },
-            Some(TimerOutcome::Nothing) => Outcome::default(),
-            None => match self.idle_deadline(cx.config) {
-                Some(at) if at <= now => self.handle_idle(cx),
-                _ => Outcome::default(),
-            },
         }
+    }
+
+    /// A peer that answers may keep its window closed as long as the application waits; but the application
+    /// of an orphan does not.
+    fn handle_persist(&mut self, now: Time, cx: &mut Context<'_>, probes: u32) -> Outcome {
+        let silence = Duration::from_secs(seconds(now).wrapping_sub(self.heard_s).into());
+        if probes > PROBES_UNANSWERED_MIN && silence >= cx.config.patience {
+            return self.time_out(cx);
+        }
+        if self.is_orphan() && probes > ORPHAN_PROBES_MAX {
+            return Outcome::of(Fate::Reset);
+        }
+        self.marks.set(Marks::PROBE, true);
+        self.acknowledge_now();
+        Outcome::default()
+    }
+
+    fn time_out(&self, cx: &mut Context<'_>) -> Outcome {
+        cx.shared.counters.timed_out += 1;
+        let is_unreachable = self.marks.has(Marks::UNREACHABLE);
+        Outcome::of(Fate::Lost(if is_unreachable { Lost::Unreachable } else { Lost::TimedOut }))
     }
 
     /// When [`handle_timer`](Self::handle_timer) or, if an acknowledgement is due,
     /// [`acknowledge`](Self::acknowledge) is to be called.
     #[must_use]
     pub fn deadline(&self, config: &Config) -> Option<Time> {
-        let timer = match &self.flight {
-            Some(flight) => flight.deadline(),
+        let timer = match &self.sending {
+            Some(sending) => {
+                let at = sending.flight.deadline().unwrap_or(Time::MAX);
+                Some(at.min(sending.persist.deadline().unwrap_or(Time::MAX)))
+            }
             None => self.idle_deadline(config),
         };
         let at = self.ack_at.min(timer.unwrap_or(Time::MAX));
@@ -364,10 +316,7 @@ impl Connection {
                 self.acknowledge_now();
                 Outcome::default()
             }
-            _ => {
-                cx.shared.counters.timed_out += 1;
-                Outcome::of(Fate::Lost(Lost::TimedOut))
-            }
+            _ => self.time_out(cx),
         }
     }
 
@@ -382,12 +331,12 @@ impl Connection {
     /// RFC 5927, 7.2 asks.
     pub fn handle_path_mtu(&mut self, seq: SeqNumber, mtu: u16) -> Outcome {
         let mss = self.mss_of(mtu);
-        let Some(flight) = &mut self.flight else { return Outcome::default() };
+        let Some(sending) = &mut self.sending else { return Outcome::default() };
         if !seq.is_within(self.snd_una, self.snd_nxt - self.snd_una) || mss >= self.mss {
             return Outcome::default();
         }
         self.mss = mss;
-        flight.shrink_mss(mss.into());
+        sending.flight.shrink_mss(mss.into());
         Outcome { room: true, ..Outcome::default() }
     }
 
@@ -444,31 +393,32 @@ impl Connection {
 
     /// Gives back what a connection that is removed has borrowed.
     pub fn release(mut self, shared: &mut Shared) {
-        if let Some(flight) = self.flight.take() {
-            shared.keep_flight(flight);
+        if let Some(sending) = self.sending.take() {
+            shared.keep_sending(sending);
         }
         if let Some(held) = self.held.take() {
             shared.held_bytes -= held.bytes();
         }
     }
 
-    /// Takes a flight for data that is to be sent.
-    pub(super) fn begin_flight(&mut self, cx: &mut Context<'_>) {
-        let mut flight = cx.shared.take_flight();
+    /// Takes what data that is to be sent needs.
+    pub(super) fn begin_sending(&mut self, cx: &mut Context<'_>) {
+        let mut sending = cx.shared.take_sending();
         let path = Path {
             mss: self.mss.into(),
             sack: self.marks.has(Marks::SACK),
             algorithm: Algorithm::default(),
         };
-        flight.begin(self.saved, path, self.snd_nxt);
-        self.flight = Some(flight);
+        sending.flight.begin(self.saved, path, self.snd_nxt);
+        self.sending = Some(sending);
     }
 
-    /// Gives the flight back if nothing is in it.
-    pub(super) fn end_flight(&mut self, cx: &mut Context<'_>) {
-        if let Some(mut flight) = self.flight.take_if(|flight| flight.is_empty()) {
-            self.saved = flight.end();
-            cx.shared.keep_flight(flight);
+    /// Gives it back if nothing is in flight.
+    pub(super) fn end_sending(&mut self, cx: &mut Context<'_>) {
+        if let Some(mut sending) = self.sending.take_if(|sending| sending.flight.is_empty()) {
+            self.saved = sending.flight.end();
+            sending.persist.stop();
+            cx.shared.keep_sending(sending);
         }
     }
 
@@ -522,7 +472,7 @@ impl Connection {
     /// The data in flight, for people.
     #[must_use]
     pub fn flight_status(&self) -> Option<super::Status> {
-        self.flight.as_ref().map(|flight| flight.status())
+        self.sending.as_ref().map(|sending| sending.flight.status())
     }
 
     /// The end of the peer's window: `SND.UNA + SND.WND`.
@@ -575,3 +525,6 @@ pub(super) const fn seconds(now: Time) -> u32 {
 pub(super) const fn milliseconds(now: Time) -> u32 {
     (now.as_nanos() / 1_000_000) as u32
 }
+
+#[cfg(test)]
+mod tests;

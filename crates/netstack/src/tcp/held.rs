@@ -199,3 +199,6 @@ impl Range {
 fn len(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).expect("less than a window")
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,8 +2,9 @@
 //! before changing the order of anything here.
 
 use super::State;
-use super::connection::{Connection, Context, Fate, Marks, Outcome, seconds};
+use super::connection::{Connection, Fate, Marks, Outcome, seconds};
 use super::flight::{Ack, Acked};
+use super::shared::Context;
 use crate::application::Lost;
 use crate::seq::SeqNumber;
 use crate::time::Time;
@@ -204,9 +205,9 @@ impl Connection {
             self.snd_wnd_max = self.snd_wnd_max.max(window);
             self.snd_wl1 = header.seq;
         }
-        // Without a flight nothing is acknowledged, and nothing waits for a window.
-        let Some(flight) = &mut self.flight else { return Outcome::default() };
-        let acked = flight.handle_ack(
+        // Otherwise nothing is acknowledged, and nothing waits for a window.
+        let Some(sending) = &mut self.sending else { return Outcome::default() };
+        let Acked { room, .. } = sending.flight.handle_ack(
             now,
             &Ack {
                 una: ack,
@@ -221,7 +222,6 @@ impl Connection {
                 is_duplicate: payload_bytes == 0 && !header.flags.fin && is_same_window,
             },
         );
-        let Acked { bytes: _, room } = acked;
         if ack == before {
             return Outcome { room: room || has_grown, ..Outcome::default() };
         }
@@ -231,7 +231,7 @@ impl Connection {
             self.state = State::FinWait2;
         }
         let acknowledged = before.is_before(self.data_nxt());
-        Outcome { acknowledged, room: room || !acknowledged, ..Outcome::default() }
+        Outcome { acknowledged, room: !acknowledged, ..Outcome::default() }
     }
 
     /// Notes the marks of congestion of a segment with data (RFC 3168, 6.1.3).
@@ -252,3 +252,6 @@ fn count(cx: &mut Context<'_>, reason: Reason) {
         Reason::Window => counters.dropped_window += 1,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,21 +6,24 @@ pub(crate) mod cookie;
 mod flight;
 pub(crate) mod half_open;
 mod handshake;
+#[cfg(test)]
+mod harness;
 mod held;
 mod input;
 pub(crate) mod isn;
 pub(crate) mod listen;
 mod output;
+mod persist;
 mod receive;
 mod recovery;
+mod shared;
 mod state;
 pub(crate) mod time_wait;
 
 pub use congestion::Algorithm;
-pub use connection::{
-    Connection, ConnectionCounters, Context, Fate, HELD_BYTES_MAX, Outcome, Shared,
-};
+pub use connection::{Connection, Fate, Outcome};
 pub use flight::{Ack, Acked, Flight, Kind, Next, Offer, Path, Saved, Status, TimerOutcome};
 pub use handshake::{Endpoints, Handshake, Timestamps};
 pub use output::{Drained, Emit};
+pub use shared::{ConnectionCounters, Context, HELD_BYTES_MAX, Shared};
 pub use state::State;

@@ -2,12 +2,14 @@
 
 use outq::{Memory, OutQ};
 
-use super::connection::{Connection, Context, Marks, milliseconds};
+use super::connection::{Connection, Marks, milliseconds};
 use super::flight::{Kind, Next, Offer};
+use super::shared::Context;
 use super::{Endpoints, State};
+use crate::ip::Emitter;
 use crate::seq::SeqNumber;
 use crate::time::Time;
-use crate::transmit::{Full, Limits};
+use crate::transmit::{Full, Limits, Transmit};
 use crate::wire::Ecn;
 use crate::wire::tcp::{Flags, Header, Options};
 
@@ -30,6 +32,24 @@ pub trait Emit {
         segment_bytes: Option<u16>,
         ecn: Ecn,
     ) -> Result<(), Full>;
+}
+
+impl<T: Transmit> Emit for Emitter<'_, T> {
+    fn limits(&self) -> Limits {
+        self.out.limits()
+    }
+
+    fn tcp(
+        &mut self,
+        endpoints: &Endpoints,
+        neighbour: u16,
+        header: &Header,
+        parts: &[&[u8]],
+        segment_bytes: Option<u16>,
+        ecn: Ecn,
+    ) -> Result<(), Full> {
+        Emitter::tcp(self, endpoints, neighbour, header, parts, segment_bytes, ecn)
+    }
 }
 
 /// The way in which a drain ended.
@@ -73,7 +93,7 @@ impl Connection {
         let drained = self.send_all(now, cx, queue, budget, out);
         self.marks.set(Marks::UNSENT, queue.sent() < queue.promised());
         if drained == Ok(Drained::Empty) {
-            self.end_flight(cx);
+            self.end_sending(cx);
         }
         drained
     }
@@ -90,26 +110,33 @@ impl Connection {
         let cut_bytes_max = out.limits().cut_bytes_max;
         loop {
             let new_bytes = unsent(queue) + u32::from(self.is_fin_due(queue));
-            if self.flight.is_none() {
+            if self.sending.is_none() {
                 if new_bytes == 0 {
                     return Ok(Drained::Empty);
                 }
-                self.begin_flight(cx);
+                self.begin_sending(cx);
             }
             let window_end = self.window_end();
-            let window_max = self.snd_wnd_max;
-            let offer = Offer { new_bytes, window_end, window_max, cut_bytes_max };
-            match self.flight.as_mut().map(|flight| flight.next(now, &offer)) {
-                Some(Next::Send { .. }) if *budget == 0 => return Ok(Drained::TurnOver),
-                Some(Next::Send { from, bytes, kind, cwr }) => {
+            let offer =
+                Offer { new_bytes, window_end, window_max: self.snd_wnd_max, cut_bytes_max };
+            let Some(sending) = &mut self.sending else { unreachable!("begun above") };
+            match sending.flight.next(now, &offer) {
+                Next::Send { .. } if *budget == 0 => return Ok(Drained::TurnOver),
+                Next::Send { from, bytes, kind, cwr } => {
                     let bytes = self.within(*budget, bytes);
                     let sent = self.send(now, cx, queue, from, bytes, kind, cwr, out)?;
                     *budget = budget.saturating_sub(sent.into());
                 }
-                Some(Next::WaitUntil(_) | Next::Blocked) if new_bytes > 0 => {
-                    return Ok(Drained::Blocked);
+                Next::WaitUntil(_) | Next::Blocked => {
+                    let is_closed = new_bytes > 0 && !window_end.is_after(self.snd_nxt);
+                    if is_closed && sending.flight.is_empty() {
+                        sending.persist.wait(now, sending.flight.status().srtt);
+                    } else {
+                        sending.persist.stop();
+                    }
+                    let is_empty = new_bytes == 0;
+                    return Ok(if is_empty { Drained::Empty } else { Drained::Blocked });
                 }
-                Some(Next::WaitUntil(_) | Next::Blocked) | None => return Ok(Drained::Empty),
             }
         }
     }
@@ -173,14 +200,9 @@ impl Connection {
         } else {
             end == self.data_nxt() && queue.unsent_ready() == 0
         };
-        // A new FIN rides on the last segment wherever the peer's window has room for it. One that was
-        // sent is repeated with the bytes in front of it.
-        let fin = is_last
-            && if is_new {
-                fin_due && (bytes > gathered.bytes || end.is_before(self.window_end()))
-            } else {
-                self.state.is_shut_down()
-            };
+        // A new FIN rides on the last segment if the peer's window has room for it.
+        let is_fin_wanted = bytes > gathered.bytes || (is_new && end.is_before(self.window_end()));
+        let fin = is_last && is_fin_wanted && (fin_due || (!is_new && self.state.is_shut_down()));
         let (header, edge) = self.header(now, cx, from);
         let flags = Flags { fin, psh: is_last && gathered.bytes > 0, cwr, ..header.flags };
         let header = Header { flags, ..header };
@@ -207,8 +229,8 @@ impl Connection {
                 };
             }
         }
-        if let Some(flight) = &mut self.flight {
-            flight.sent(now, from, gathered.bytes + u32::from(fin), kind);
+        if let Some(sending) = &mut self.sending {
+            sending.flight.sent(now, from, gathered.bytes + u32::from(fin), kind);
         }
         Ok(gathered.bytes)
     }
@@ -230,7 +252,7 @@ impl Connection {
         cx: &mut Context<'_>,
         out: &mut impl Emit,
     ) -> Result<(), Full> {
-        // RFC 9293, 3.8.4: a keepalive repeats the number in front of the next.
+        // A probe repeats the number in front of the next, so that the peer answers (RFC 9293, 3.8.4).
         let probe = u32::from(self.marks.has(Marks::PROBE));
         let (mut header, edge) =
             self.header(now, cx, SeqNumber(self.snd_nxt.0.wrapping_sub(probe)));
@@ -359,3 +381,6 @@ fn count(cx: &mut Context<'_>, kind: Kind) {
         Kind::Probe => counters.probes_sent += 1,
     }
 }
+
+#[cfg(test)]
+mod tests;

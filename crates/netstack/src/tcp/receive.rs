@@ -5,7 +5,8 @@ use core::ops::Range;
 use core::time::Duration;
 
 use super::State;
-use super::connection::{Connection, Context, Fate, HELD_BYTES_MAX, Marks, Outcome};
+use super::connection::{Connection, Fate, Marks, Outcome};
+use super::shared::{Context, HELD_BYTES_MAX};
 use crate::seq::SeqNumber;
 use crate::time::Time;
 use crate::wire::tcp::Header;
@@ -48,17 +49,13 @@ impl Connection {
                 self.keep(cx, from, &payload[bytes]);
             }
         }
-        let is_end = match &mut self.held {
-            _ if header.flags.fin && end == self.rcv_nxt => true,
-            _ if header.flags.fin && to == end => {
-                self.held.get_or_insert_default().note_fin(end);
-                self.acknowledge_now();
-                false
-            }
-            Some(held) => held.take_fin(self.rcv_nxt),
-            None => false,
-        };
-        if is_end {
+        // A FIN behind a gap is remembered until the gap is filled.
+        if header.flags.fin && to == end && end != self.rcv_nxt {
+            self.held.get_or_insert_default().note_fin(end);
+            self.acknowledge_now();
+        }
+        let is_late = self.held.as_mut().is_some_and(|held| held.take_fin(self.rcv_nxt));
+        if is_late || (header.flags.fin && end == self.rcv_nxt) {
             self.handle_end(outcome);
         }
     }
@@ -239,3 +236,6 @@ pub(super) const fn len(payload: &[u8]) -> u32 {
 const fn index(n: u32) -> usize {
     n as usize
 }
+
+#[cfg(test)]
+mod tests;

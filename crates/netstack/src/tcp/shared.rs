@@ -1,0 +1,95 @@
+//! What the connections of a stack have in common.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::flight::Flight;
+use super::persist::Persist;
+use crate::config::Config;
+
+/// What the connections of a stack share.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// What they have done.
+    pub counters: ConnectionCounters,
+    /// Bytes that all connections hold for their applications: at most [`HELD_BYTES_MAX`].
+    pub(super) held_bytes: usize,
+    #[expect(clippy::vec_box, reason = "connections take and give back the boxes")]
+    spares: Vec<Box<Sending>>,
+}
+
+/// The most received bytes that all connections of a stack hold. Segments that would make more are dropped:
+/// their peers send them again.
+pub const HELD_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// What a connection needs while it sends.
+#[derive(Debug, Default)]
+pub(super) struct Sending {
+    /// The data in flight.
+    pub(super) flight: Flight,
+    /// The probes of a closed window.
+    pub(super) persist: Persist,
+}
+
+/// The most that are kept in reserve. More are freed.
+const SPARES_MAX: usize = 4096;
+
+impl Shared {
+    pub(super) fn take_sending(&mut self) -> Box<Sending> {
+        self.spares.pop().unwrap_or_default()
+    }
+
+    pub(super) fn keep_sending(&mut self, sending: Box<Sending>) {
+        if self.spares.len() < SPARES_MAX {
+            self.spares.push(sending);
+        }
+    }
+
+    /// Bytes that all connections hold for their applications.
+    #[must_use]
+    pub const fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+}
+
+/// What connections have done since the stack began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionCounters {
+    /// Acknowledgements that were sent without data.
+    pub acks_sent: u64,
+    /// Challenge acknowledgements (RFC 5961) among them.
+    pub challenges_sent: u64,
+    /// Resets that were sent.
+    pub resets_sent: u64,
+    /// Retransmissions because later bytes were acknowledged.
+    pub retransmitted_fast: u64,
+    /// Retransmissions after a timeout.
+    pub retransmitted_timeout: u64,
+    /// Probes: of the tail and of a closed window.
+    pub probes_sent: u64,
+    /// SYNs, and resets that may be forged (RFC 5961).
+    pub dropped_blind: u64,
+    /// Segments outside of the window.
+    pub dropped_window: u64,
+    /// Segments with an old timestamp (RFC 7323, 5).
+    pub dropped_timestamp: u64,
+    /// Segments that acknowledge what was never sent or is long acknowledged, or nothing.
+    pub dropped_ack: u64,
+    /// Segments that came out of order and were held.
+    pub out_of_order: u64,
+    /// Segments that came out of order and for which there was no room.
+    pub dropped_held: u64,
+    /// Connections that the peer has reset.
+    pub reset: u64,
+    /// Connections that timed out.
+    pub timed_out: u64,
+}
+
+/// What a step needs from the stack.
+#[derive(Debug)]
+pub struct Context<'a> {
+    /// The settings.
+    pub config: &'a Config,
+    /// What all connections share.
+    pub shared: &'a mut Shared,
+}
