@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
+use netstack::ReceivedChecksum;
 use netstack::{Checksum, Frame, Full};
 use rustix::io::Errno;
 use rustix::net::xdp::{
@@ -26,7 +27,6 @@ use crate::counters::Counters;
 use crate::interface::Interface;
 use crate::parts::gather;
 use crate::pool::{Pool, Received};
-use netstack::ReceivedChecksum;
 
 /// Frames that the kernel has for receiving: as many can arrive before the first one is looked at.
 const FILL_FRAMES: u32 = 2048;
