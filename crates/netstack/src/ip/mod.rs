@@ -13,7 +13,6 @@ mod packet;
 mod path_mtu;
 mod report;
 
-pub(crate) use emit::Emitter;
 pub use layer::Unsent;
 pub(crate) use layer::{Layer, Received, Segment};
 pub(crate) use limit::Limit;

@@ -6,10 +6,9 @@ use super::connection::{Connection, Marks, milliseconds};
 use super::flight::{Kind, Next, Offer};
 use super::shared::Context;
 use super::{Endpoints, State};
-use crate::ip::Emitter;
 use crate::seq::SeqNumber;
 use crate::time::Time;
-use crate::transmit::{Full, Limits, Transmit};
+use crate::transmit::{Full, Limits};
 use crate::wire::Ecn;
 use crate::wire::tcp::{Flags, Header, Options};
 
@@ -32,24 +31,6 @@ pub trait Emit {
         segment_bytes: Option<u16>,
         ecn: Ecn,
     ) -> Result<(), Full>;
-}
-
-impl<T: Transmit> Emit for Emitter<'_, T> {
-    fn limits(&self) -> Limits {
-        self.out.limits()
-    }
-
-    fn tcp(
-        &mut self,
-        endpoints: &Endpoints,
-        neighbour: u16,
-        header: &Header,
-        parts: &[&[u8]],
-        segment_bytes: Option<u16>,
-        ecn: Ecn,
-    ) -> Result<(), Full> {
-        Emitter::tcp(self, endpoints, neighbour, header, parts, segment_bytes, ecn)
-    }
 }
 
 /// The way in which a drain ended.
