@@ -119,9 +119,7 @@ fn add_with_carry(a: u64, b: u64) -> u64 {
 /// sum of both in its upper half, the carry of the lower half included.
 fn fold(words: u64) -> u16 {
     let [_, folded] = split(words.wrapping_add(words.rotate_left(32)));
-    #[expect(clippy::cast_possible_truncation, reason = "16 bits are left")]
-    let folded = (folded.wrapping_add(folded.rotate_left(16)) >> 16) as u16;
-    folded
+    (folded.wrapping_add(folded.rotate_left(16)) >> 16) as u16
 }
 
 /// The lower and the upper half.
