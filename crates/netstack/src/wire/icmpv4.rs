@@ -24,6 +24,8 @@ pub enum Header {
     Other {
         /// Its type.
         kind: u8,
+        /// Its code.
+        code: u8,
     },
 }
 
@@ -49,7 +51,7 @@ impl Header {
             (ECHO_REPLY, 0) => Self::EchoReply([r0, r1, r2, r3]),
             (UNREACHABLE, FRAGMENTATION_NEEDED) => Self::FragmentationNeeded { mtu: be16(r2, r3) },
             (UNREACHABLE, code) => Self::Unreachable { code },
-            (kind, _) => Self::Other { kind },
+            (kind, code) => Self::Other { kind, code },
         };
         Ok((header, payload))
     }
@@ -64,7 +66,7 @@ impl Header {
                 let [a, b] = mtu.to_be_bytes();
                 (UNREACHABLE, FRAGMENTATION_NEEDED, [0, 0, a, b])
             }
-            Self::Other { kind } => (kind, 0, [0; 4]),
+            Self::Other { kind, code } => (kind, code, [0; 4]),
         };
         into[0..4].copy_from_slice(&[kind, code, 0, 0]);
         into[4..8].copy_from_slice(&rest);
@@ -90,7 +92,8 @@ mod tests {
                 1 => Header::EchoReply(rest),
                 2 => Header::Unreachable { code },
                 3 => Header::FragmentationNeeded { mtu },
-                _ => Header::Other { kind: code + 4 },
+                // An echo reply with a code is none.
+                _ => Header::Other { kind: mtu.to_be_bytes()[0] & 1, code },
             };
             let mut bytes = [0xaa; Header::LEN];
             header.emit(&mut bytes);

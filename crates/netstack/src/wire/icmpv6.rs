@@ -24,6 +24,8 @@ pub enum Header {
     Other {
         /// Its type.
         kind: u8,
+        /// Its code.
+        code: u8,
     },
 }
 
@@ -50,7 +52,7 @@ impl Header {
             (UNREACHABLE, code) => Self::Unreachable { code },
             // The code is to be ignored (RFC 4443, 3.2).
             (PACKET_TOO_BIG, _) => Self::PacketTooBig { mtu: u32::from_be_bytes(*rest) },
-            (kind, _) => Self::Other { kind },
+            (kind, code) => Self::Other { kind, code },
         };
         Ok((header, payload))
     }
@@ -62,7 +64,7 @@ impl Header {
             Self::EchoReply(rest) => (ECHO_REPLY, 0, rest),
             Self::Unreachable { code } => (UNREACHABLE, code, [0; 4]),
             Self::PacketTooBig { mtu } => (PACKET_TOO_BIG, 0, mtu.to_be_bytes()),
-            Self::Other { kind } => (kind, 0, [0; 4]),
+            Self::Other { kind, code } => (kind, code, [0; 4]),
         };
         into[0..4].copy_from_slice(&[kind, code, 0, 0]);
         into[4..8].copy_from_slice(&rest);
@@ -88,7 +90,8 @@ mod tests {
                 1 => Header::EchoReply(rest),
                 2 => Header::Unreachable { code },
                 3 => Header::PacketTooBig { mtu },
-                _ => Header::Other { kind: 133 + code % 5 },
+                // An echo reply with a code is none.
+                _ => Header::Other { kind: 129 + code % 9, code: code.max(1) },
             };
             let mut bytes = [0xaa; Header::LEN];
             header.emit(&mut bytes);
