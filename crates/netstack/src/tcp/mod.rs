@@ -13,6 +13,8 @@ mod input;
 pub(crate) mod isn;
 pub(crate) mod listen;
 mod output;
+#[cfg(test)]
+mod pair;
 mod persist;
 mod receive;
 mod recovery;
