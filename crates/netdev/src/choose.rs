@@ -1,4 +1,6 @@
-//! The way of each frame to the interface. Pure.
+//! The way of each frame to the interface. Pure: decides by measured costs.
+
+use core::time::Duration;
 
 /// A way to the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +16,7 @@ pub(crate) enum By {
 pub(crate) struct Ways {
     /// The way of frames up to the interface's MTU.
     pub(crate) small: By,
-    /// The way of what is larger: cut by the kernel, or, with AF_XDP, by the stack.
+    /// The way of more data: cut by the kernel, or, with AF_XDP, by the stack.
     pub(crate) large: By,
 }
 
@@ -22,5 +24,87 @@ impl Ways {
     /// All frames by one way.
     pub(crate) const fn all(by: By) -> Self {
         Self { small: by, large: by }
+    }
+}
+
+/// The processor's time for the same data by both ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cost {
+    pub(crate) xdp: Duration,
+    pub(crate) packet: Duration,
+}
+
+impl Cost {
+    fn cheaper(self) -> By {
+        if self.xdp < self.packet { By::Xdp } else { By::Packet }
+    }
+
+    /// Names the way and both costs.
+    fn describe(self, by: By) -> String {
+        let micros = |time: Duration| time.as_secs_f64() * 1e6;
+        let (xdp, packet) = (micros(self.xdp), micros(self.packet));
+        match by {
+            By::Xdp => format!("AF_XDP ({xdp:.1} µs, by packet socket {packet:.1})"),
+            By::Packet => format!("packet socket ({packet:.1} µs, by AF_XDP {xdp:.1})"),
+        }
+    }
+}
+
+/// Costs of sending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Costs {
+    /// One small frame.
+    pub(crate) small: Cost,
+    /// Data of several frames.
+    pub(crate) large: Cost,
+}
+
+impl Costs {
+    /// Chooses the cheaper way for each size. Small frames go by AF_XDP if large ones do.
+    ///
+    /// What the kernel does not cut is cut into frames of the interface's MTU, which cost more than the
+    /// smallest ones: all of them are to go by the way that was cheaper for many.
+    pub(crate) fn choose(&self) -> Ways {
+        match self.large.cheaper() {
+            By::Xdp => Ways::all(By::Xdp),
+            By::Packet => Ways { small: self.small.cheaper(), large: By::Packet },
+        }
+    }
+
+    /// The reason for a choice, for the log.
+    pub(crate) fn reason(&self, ways: Ways) -> String {
+        let (small, large) = (self.small.describe(ways.small), self.large.describe(ways.large));
+        format!("small frames leave by {small}, large data by {large}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(xdp: u64, packet: u64) -> Cost {
+        Cost { xdp: Duration::from_nanos(xdp), packet: Duration::from_nanos(packet) }
+    }
+
+    #[test]
+    fn each_size_leaves_by_the_cheaper_way() {
+        let mixed = Ways { small: By::Xdp, large: By::Packet };
+        for (small, large, wanted) in [
+            (cost(700, 900), cost(9000, 3000), mixed),
+            (cost(900, 700), cost(9000, 3000), Ways::all(By::Packet)),
+            (cost(100, 900), cost(600, 3000), Ways::all(By::Xdp)),
+            (cost(900, 700), cost(600, 3000), Ways::all(By::Xdp)),
+            (cost(700, 700), cost(3000, 3000), Ways::all(By::Packet)),
+        ] {
+            assert_eq!(Costs { small, large }.choose(), wanted, "{small:?} {large:?}");
+        }
+    }
+
+    #[test]
+    fn a_reason_names_the_ways_and_their_costs() {
+        let costs = Costs { small: cost(700, 1250), large: cost(9000, 3000) };
+        let wanted = "small frames leave by AF_XDP (0.7 µs, by packet socket 1.2), \
+                      large data by packet socket (3.0 µs, by AF_XDP 9.0)";
+        assert_eq!(costs.reason(costs.choose()), wanted);
     }
 }

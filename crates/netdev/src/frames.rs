@@ -11,9 +11,10 @@ use crate::counters::Counters;
 use crate::error::Error;
 use crate::interface::Interface;
 use crate::pool::Received;
+use crate::sockets::{CUT_BYTES_MAX, Sockets};
 use crate::tap::{self, Tap};
 use crate::xdp::{self, Attachment, Mode, Taken};
-use crate::{packet, rights};
+use crate::{measure, packet, rights};
 
 /// The number of received frames of a device that may be kept. Further frames are copies.
 pub const HELD_MAX: usize = 256;
@@ -112,33 +113,35 @@ fn open_xdp(interface: Interface, options: &Options) -> Result<Opened, Error> {
     let taken = taken(&interface, options)?;
     let (sockets, attachment, mode) = attach(&interface, &taken)?;
     let attachment = Arc::new(attachment);
-    let ways = Ways::all(if options.frames == Frames::Xdp { By::Xdp } else { By::Packet });
-    let mut queues = Vec::new();
+    let mut devices = Vec::new();
     for xdp in sockets {
         let packet = packet::Socket::open(&interface)?;
-        let own = options.own_addresses.iter();
-        for address in own.filter_map(|address| match address {
-            IpAddr::V6(address) => Some(*address),
-            IpAddr::V4(_) => None,
-        }) {
-            packet.join(&interface, address)?;
+        for address in &options.own_addresses {
+            if let IpAddr::V6(address) = address {
+                packet.join(&interface, *address)?;
+            }
         }
-        let limits = limits(&interface, &xdp, ways);
-        let sockets = Sockets { xdp, packet, ways, _attachment: Arc::clone(&attachment) };
+        let ways = Ways::all(if options.frames == Frames::Xdp { By::Xdp } else { By::Packet });
+        devices.push(Sockets::new(xdp, packet, ways, Arc::clone(&attachment)));
+    }
+    let way = match options.frames {
+        Frames::Auto => {
+            let costs = measure::costs(&mut devices[0], interface.mac, interface.mtu);
+            let ways = costs.choose();
+            devices.iter_mut().for_each(|device| device.set_ways(ways));
+            costs.reason(ways)
+        }
+        Frames::Packet => "frames leave by packet socket".to_owned(),
+        Frames::Xdp | Frames::Tap => "frames leave by AF_XDP".to_owned(),
+    };
+    let queues = devices.into_iter().map(|sockets| {
+        let limits = sockets.limits(interface.mtu);
         let way = Way::Sockets(Box::new(sockets));
-        let device = Device { way, limits, mac: interface.mac, counters: Counters::default() };
-        queues.push(Queue { device });
-    }
-    let choice = format!("interface {}: {mode:?} {ways:?}", interface.name);
+        Queue { device: Device { way, limits, mac: interface.mac, counters: Counters::default() } }
+    });
+    let queues = queues.collect();
+    let choice = format!("interface {}: XDP {mode}; {way}", interface.name);
     Ok(Opened { interface, queues, choice })
-}
-
-fn limits(interface: &Interface, xdp: &xdp::Socket, ways: Ways) -> Limits {
-    let fills_checksums = ways == Ways::all(By::Packet) || xdp.fills_checksums();
-    match ways.large {
-        By::Packet => Limits { mtu: interface.mtu, cut_bytes_max: CUT_BYTES_MAX, fills_checksums },
-        By::Xdp => Limits { mtu: interface.mtu.min(xdp.mtu()), cut_bytes_max: 0, fills_checksums },
-    }
 }
 
 /// Checks what is to be taken, for the limits of the program.
@@ -181,10 +184,6 @@ fn attach(
     attach(Mode::Native).or_else(|_: Error| attach(Mode::Generic))
 }
 
-/// Payload of the largest frame that the kernel cuts: the length field of IP has 16 bits, and headers of
-/// IP and TCP have at most 60 bytes.
-const CUT_BYTES_MAX: u32 = 65_535 - 60 - 60;
-
 /// A receive queue of an interface, and the way to send. It can be sent to the thread that is to use it.
 #[derive(Debug)]
 pub struct Queue {
@@ -222,49 +221,13 @@ enum Way {
     Sockets(Box<Sockets>),
 }
 
-/// Receives by AF_XDP, and sends by two ways.
-#[derive(Debug)]
-struct Sockets {
-    xdp: xdp::Socket,
-    packet: packet::Socket,
-    ways: Ways,
-    _attachment: Arc<Attachment>,
-}
-
-impl Sockets {
-    /// Sends a frame behind those that were sent before.
-    fn send(&mut self, frame: &Frame<'_>, counters: &mut Counters) -> Result<(), Full> {
-        let is_large = frame.segment_bytes.is_some() || frame.len() > self.xdp.frame_bytes_max();
-        match if is_large { self.ways.large } else { self.ways.small } {
-            By::Xdp => {
-                if !self.packet.flush(counters) {
-                    return Err(Full);
-                }
-                self.xdp.send(frame, counters)
-            }
-            By::Packet => {
-                if !self.xdp.flush(counters) {
-                    return Err(Full);
-                }
-                self.packet.send(frame, counters)
-            }
-        }
-    }
-
-    fn flush(&mut self, counters: &mut Counters) -> bool {
-        self.xdp.replenish();
-        // At most one of them has frames.
-        self.xdp.flush(counters) && self.packet.flush(counters)
-    }
-}
-
 impl Device {
     /// The descriptor that is readable when frames have arrived.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         match &self.way {
             Way::Tap(tap) => tap.as_fd(),
-            Way::Sockets(sockets) => sockets.xdp.as_fd(),
+            Way::Sockets(sockets) => sockets.fd(),
         }
     }
 
@@ -272,8 +235,8 @@ impl Device {
     #[must_use]
     pub fn room_fd(&self) -> BorrowedFd<'_> {
         match &self.way {
-            Way::Sockets(sockets) if sockets.ways.large == By::Packet => sockets.packet.as_fd(),
-            _ => self.fd(),
+            Way::Tap(tap) => tap.as_fd(),
+            Way::Sockets(sockets) => sockets.room_fd(),
         }
     }
 
@@ -293,7 +256,7 @@ impl Device {
     pub fn receive(&mut self) -> Option<Received> {
         let received = match &mut self.way {
             Way::Tap(tap) => tap.receive(),
-            Way::Sockets(sockets) => sockets.xdp.receive(),
+            Way::Sockets(sockets) => sockets.receive(),
         }?;
         self.counters.received += 1;
         self.counters.copied += u64::from(received.is_copy());

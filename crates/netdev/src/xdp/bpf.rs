@@ -1,5 +1,6 @@
 //! Maps, programs and links by bpf(2).
 
+use core::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -27,6 +28,15 @@ pub(crate) enum Mode {
     Native,
     /// In the kernel's receive path, with any driver.
     Generic,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Native => "in native mode",
+            Self::Generic => "in generic mode",
+        })
+    }
 }
 
 /// An array of AF_XDP sockets.
