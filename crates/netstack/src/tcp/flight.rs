@@ -12,7 +12,7 @@ pub use api::{Ack, Acked, Kind, Next, Offer, Path, Saved, Status, TimerOutcome};
 
 use core::time::Duration;
 
-use super::congestion::{Algorithm, Congestion};
+use super::congestion::{Algorithm, Congestion, initial_window};
 use super::recovery::pacing::{Pacing, Rate};
 use super::recovery::probe::{Probe, pto_us};
 use super::recovery::prr::Prr;
@@ -316,6 +316,7 @@ impl Flight {
         if is_probe && is_first {
             self.is_window_closed = true;
             self.probe = ProbeState::Idle;
+            self.rtt.back_off();
         }
         if is_first || is_probe || from == self.snd_una {
             self.restart_rto(now);
@@ -358,6 +359,9 @@ impl Flight {
 
     /// The retransmission timeout has expired (RFC 6298, 5.4 to 5.7; RFC 5681, 3.1).
     fn handle_rto(&mut self, now: Time, window_end: SeqNumber) -> TimerOutcome {
+        if self.sent.is_reneged() {
+            self.sent.forget_sacked();
+        }
         if self.sent.pipe() == 0 && self.sent.lost() > 0 {
             // The interface did not take the retransmission: this is not the network's time.
             self.restart_rto(now);
@@ -383,9 +387,6 @@ impl Flight {
         if matches!(self.phase, Phase::Open) {
             self.undo = Some(Undo::new(self.congestion, self.snd_una));
             self.congestion.reduce(self.window_in_use());
-        }
-        if self.sent.is_reneged() {
-            self.sent.forget_sacked();
         }
         self.sent.mark_all_lost();
         self.congestion.set_cwnd(self.path.mss);
@@ -469,11 +470,13 @@ impl Flight {
         pipe - pipe.min(self.dup_acks.saturating_mul(self.path.mss))
     }
 
-    /// What of the congestion window is used: all of it if it was full lately.
+    /// The window that congestion has told about: all of it if it was full lately, otherwise what is in flight (RFC
+    /// 7661, 4.4.1), but at least the initial window, which needs no proof: a short response that loses a
+    /// segment has not tried more.
     fn window_in_use(&self) -> u32 {
         let cwnd = self.congestion.cwnd();
         if self.snd_una.is_after(self.limited_until) {
-            cwnd.min(self.snd_nxt - self.snd_una)
+            cwnd.min(initial_window(self.path.mss).max(self.snd_nxt - self.snd_una))
         } else {
             cwnd
         }

@@ -46,7 +46,10 @@ impl Flight {
         }
         if bytes > 0 {
             self.timeouts = 0;
-            self.is_window_closed = false;
+            if self.is_window_closed {
+                self.is_window_closed = false;
+                self.rtt.forgive();
+            }
             self.restart_rto(now);
             if matches!(self.probe, ProbeState::Due) {
                 self.probe = ProbeState::Idle;
@@ -249,7 +252,11 @@ impl Flight {
         if matches!(self.phase, Phase::Open) {
             self.undo = None;
             let prr = self.reduce();
-            self.phase = Phase::Reducing { until: self.snd_nxt, prr };
+            if self.is_empty() {
+                self.congestion.set_cwnd(self.congestion.ssthresh());
+            } else {
+                self.phase = Phase::Reducing { until: self.snd_nxt, prr };
+            }
         }
     }
 

@@ -317,7 +317,7 @@ pub(super) fn run(scene: &Scene, seed: u64) -> Report {
             world.events.keys().next().map(|key| key.0),
         ];
         world.now = due.into_iter().flatten().min().expect("something will happen").max(world.now);
-        assert!(world.now.since(start) < Duration::from_secs(100_000), "no progress");
+        assert!(world.now.since(start) < Duration::from_secs(1_000_000), "no progress");
         if world.opens_at.take_if(|at| *at <= world.now).is_some() {
             world.acknowledge(Vec::new(), false);
         }
@@ -350,7 +350,11 @@ pub(super) fn run(scene: &Scene, seed: u64) -> Report {
         }
         if flight.deadline().is_some_and(|at| at <= world.now) {
             let outcome = flight.handle_timer(world.now, flight.snd_una() + window);
-            assert_ne!(outcome, TimerOutcome::TimedOut, "the peer answers");
+            if outcome == TimerOutcome::TimedOut {
+                // Of ten tries two fail or more: in days of probing a closed window seven in a row will.
+                assert!(scene.loss_ppm + scene.ack_loss_ppm >= 200_000, "the peer answers");
+                return world.report;
+            }
             flight.check();
         }
     }
