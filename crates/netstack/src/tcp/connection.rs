@@ -485,6 +485,21 @@ impl Connection {
         SeqNumber(self.snd_nxt.0.wrapping_sub(self.state.is_shut_down() as u32))
     }
 
+    /// Panics unless what must always hold does.
+    #[cfg(test)]
+    pub(super) fn check(&self, config: &Config) {
+        assert!(!self.released.is_after(self.snd_una.earlier(self.data_nxt())));
+        assert!(!self.snd_una.is_after(self.snd_nxt));
+        assert!(self.sending.is_some() || self.snd_una == self.snd_nxt);
+        let window = self.rcv_edge - self.rcv_nxt;
+        assert!(window <= config.receive_bytes_max.max(0xffff) + (1 << self.rcv_wind_shift));
+        assert!(!self.last_ack_sent.is_after(self.rcv_nxt));
+        if let Some(held) = &self.held {
+            held.check(self.rcv_nxt);
+            assert!(!held.is_empty(), "a box for nothing");
+        }
+    }
+
     /// Bytes of payload in a whole segment over a path with that MTU, but never more than before.
     fn mss_of(&self, mtu: u16) -> u16 {
         let headers = headers_len(self.peer.to_ipv4_mapped().is_none(), self.timestamps());

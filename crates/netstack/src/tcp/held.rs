@@ -157,6 +157,12 @@ impl Held {
         next
     }
 
+    /// Drops what came out of order, which is behind the peer's FIN, and returns how many bytes that were.
+    pub(super) fn drop_out_of_order(&mut self) -> usize {
+        self.fin = None;
+        self.ranges.drain(..).map(|range| range.bytes.len()).sum()
+    }
+
     /// The blocks of an acknowledgement: the report of a duplicate (RFC 2883, 4), then the ranges, the one
     /// that grew last first (RFC 2018, 4).
     pub(super) fn blocks(&self) -> SackBlocks {

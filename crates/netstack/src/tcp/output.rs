@@ -107,6 +107,10 @@ impl Connection {
                     let bytes = self.within(*budget, bytes);
                     let sent = self.send(now, cx, queue, from, bytes, kind, cwr, out)?;
                     *budget = budget.saturating_sub(sent.into());
+                    if kind == Kind::New && unsent(queue) == 0 && !self.is_fin_due(queue) {
+                        // New bytes are last in line: the flight need not be asked again.
+                        return Ok(Drained::Empty);
+                    }
                 }
                 Next::WaitUntil(_) | Next::Blocked => {
                     let is_closed = new_bytes > 0 && !window_end.is_after(self.snd_nxt);
@@ -211,6 +215,7 @@ impl Connection {
             }
         }
         if let Some(sending) = &mut self.sending {
+            sending.persist.stop();
             sending.flight.sent(now, from, gathered.bytes + u32::from(fin), kind);
         }
         Ok(gathered.bytes)

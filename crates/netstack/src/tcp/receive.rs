@@ -56,7 +56,7 @@ impl Connection {
         }
         let is_late = self.held.as_mut().is_some_and(|held| held.take_fin(self.rcv_nxt));
         if is_late || (header.flags.fin && end == self.rcv_nxt) {
-            self.handle_end(outcome);
+            self.handle_end(cx, outcome);
         }
     }
 
@@ -126,10 +126,15 @@ impl Connection {
             cx.shared.counters.dropped_held += 1;
         }
         cx.shared.held_bytes = cx.shared.held_bytes - before + held.bytes();
+        self.drop_held_if_empty();
     }
 
     /// The peer's FIN has come and all in front of it.
-    fn handle_end(&mut self, outcome: &mut Outcome) {
+    fn handle_end(&mut self, cx: &mut Context<'_>, outcome: &mut Outcome) {
+        if let Some(held) = &mut self.held {
+            cx.shared.held_bytes -= held.drop_out_of_order();
+            self.drop_held_if_empty();
+        }
         self.rcv_nxt += 1;
         // The FIN of a peer that has used up the window stands behind it.
         self.rcv_edge = self.rcv_edge.later(self.rcv_nxt);

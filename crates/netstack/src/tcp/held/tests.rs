@@ -9,7 +9,7 @@ const BEGIN: SeqNumber = SeqNumber(u32::MAX - 100);
 
 impl Held {
     /// Panics unless what the comments of the fields say is true.
-    fn check(&self, rcv_nxt: SeqNumber) {
+    pub(in super::super) fn check(&self, rcv_nxt: SeqNumber) {
         assert!(self.ranges.len() <= RANGES_MAX);
         let mut end = rcv_nxt;
         for range in &self.ranges {

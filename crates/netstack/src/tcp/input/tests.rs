@@ -5,6 +5,7 @@ use core::time::Duration;
 use super::super::harness::*;
 use super::super::{Fate, State, Timestamps};
 use crate::seq::SeqNumber;
+use crate::sim::Random;
 use crate::wire::Ecn;
 
 /// First check: the four cases of the table, with a window of 100 bytes from number 0 on.
@@ -348,4 +349,86 @@ fn an_old_acknowledgement_changes_nothing() {
     assert_eq!(bench.connection.snd_wnd, 60_000);
     assert_eq!(bench.connection.snd_una, SeqNumber(ISS.0.wrapping_add(6)));
     assert_eq!((bench.shown().as_str(), bench.news.len()), ("nothing", 0));
+}
+
+/// A peer that sends anything, near the windows and far from them. Nothing panics, no bytes are made up, and the
+/// memory that it takes is bounded and returns.
+#[test]
+fn a_hostile_peer_breaks_nothing() {
+    let seeds =
+        std::env::var("NETSTACK_HOSTILE_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(500);
+    for seed in 0..seeds {
+        let outcome = std::panic::catch_unwind(|| hostile(seed));
+        assert!(outcome.is_ok(), "seed {seed}");
+    }
+}
+
+fn hostile(seed: u64) {
+    let mut random = Random::new(seed);
+    let mut handshake = handshake();
+    handshake.sack = random.chance(0.8);
+    handshake.ecn = random.chance(0.5);
+    (handshake.snd_wind_shift, handshake.rcv_wind_shift) = (2, 3);
+    let mut bench = Bench::new(&handshake, config());
+    if random.chance(0.5) {
+        bench.interface.limits.cut_bytes_max = 30_000;
+    }
+    for _ in 0..random.within(1..=300) {
+        match random.within(0..=9) {
+            0 => _ = bench.push(&bytes(random.index(5000) + 1)),
+            1 => bench.set_receiving(random.chance(0.7)),
+            2 => bench.wait(Duration::from_millis(random.within(0..=3000))),
+            3 if random.chance(0.1) => bench.connection.shutdown(),
+            4 => bench.acknowledge(),
+            _ => bench.hear(anything(&mut random, &bench)),
+        }
+        bench.handle_timer();
+        bench.connection.check(&bench.config);
+        if bench.fate != Fate::Keep {
+            break;
+        }
+        bench.drain_with(random.within(0..=20_000)).unwrap();
+        bench.queue.check();
+        bench.connection.check(&bench.config);
+        assert!(bench.shared.held_bytes() <= 2 * 65_536);
+        bench.interface.sent.clear();
+    }
+    bench.connection.release(&mut bench.shared);
+    assert_eq!(bench.shared.held_bytes(), 0);
+}
+
+/// A number near one of those that matter, or anywhere.
+fn near(random: &mut Random, numbers: &[SeqNumber]) -> SeqNumber {
+    let base = numbers[random.index(numbers.len())];
+    #[expect(clippy::cast_possible_truncation, reason = "on the circle")]
+    let noise = match random.within(0..=9) {
+        0..=3 => 0,
+        4..=6 => random.within(0..=6) as u32,
+        7 | 8 => random.within(0..=60_000) as u32,
+        _ => random.bits() as u32,
+    };
+    let is_behind = random.chance(0.5);
+    SeqNumber(if is_behind { base.0.wrapping_sub(noise) } else { base.0.wrapping_add(noise) })
+}
+
+fn anything(random: &mut Random, bench: &Bench) -> Peer {
+    let connection = &bench.connection;
+    let ours = [connection.snd_una, connection.snd_nxt, ISS];
+    let theirs = [connection.rcv_nxt, connection.rcv_edge, IRS];
+    let len = if random.chance(0.5) { 0 } else { random.index(3000) };
+    let mut peer = segment(0, 0).data(&bytes(len));
+    let header = &mut peer.header;
+    header.seq = near(random, &theirs);
+    header.ack = random.chance(0.95).then(|| near(random, &ours));
+    header.flags.fin = random.chance(0.03);
+    header.flags.syn = random.chance(0.03);
+    header.flags.rst = random.chance(0.02);
+    header.flags.ece = random.chance(0.1);
+    header.flags.cwr = random.chance(0.1);
+    for _ in 0..random.within(0..=4) {
+        header.options.sack.push(near(random, &ours), near(random, &ours));
+    }
+    let window = if random.chance(0.2) { 0 } else { random.within(0..=65_535) };
+    peer.ecn = if random.chance(0.2) { Ecn::Ce } else { Ecn::Ect0 };
+    peer.window(u16::try_from(window).unwrap())
 }

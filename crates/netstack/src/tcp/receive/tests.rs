@@ -220,6 +220,19 @@ fn the_window_opens_by_a_segment_at_least() {
 }
 
 #[test]
+fn rfc9293_3_8_6_the_window_never_shrinks() {
+    let mut bench = established();
+    bench.config.receive_bytes_max = 1000;
+    for n in 0..3 {
+        bench.hear(segment(n, 0).data(b"x"));
+        bench.connection.acknowledge_now();
+        bench.acknowledge();
+        let window = i64::from(bench.interface.sent.pop().unwrap().header.window);
+        assert_eq!(n + 1 + window, 65_535);
+    }
+}
+
+#[test]
 fn what_all_connections_hold_is_limited() {
     let mut bench = established();
     bench.shared.held_bytes = super::HELD_BYTES_MAX - 3;
