@@ -1,3 +1,6 @@
+mod crowd;
+mod opening;
+
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
