@@ -64,7 +64,7 @@ enum ProbeState {
     Idle,
     /// The flight has a tail; the probe is due then.
     Scheduled(Time),
-    /// To be sent now. With nothing in flight it probes a closed window.
+    /// To be sent now.
     Due,
     /// Sent.
     Out(Probe),
@@ -89,9 +89,6 @@ pub struct Flight {
     rto_at: Time,
     /// Some exactly if something will be lost at that time: the reordering timer (RFC 8985, 6.3).
     reorder_at: Option<Time>,
-    /// Some exactly if nothing is in flight because the peer has closed its window: the next probe (RFC 9293,
-    /// 3.8.6.1).
-    persist_at: Option<Time>,
     /// Bytes were sent that the closed window excludes. They are sent again when it opens.
     is_window_closed: bool,
     /// The first timeout since `SND.UNA` advanced.
@@ -139,7 +136,6 @@ impl Flight {
             undo: None,
             rto_at: Time::MAX,
             reorder_at: None,
-            persist_at: None,
             is_window_closed: false,
             stalled_since: Time::MAX,
             timeouts: 0,
@@ -167,7 +163,6 @@ impl Flight {
         self.probe = ProbeState::Idle;
         self.undo = None;
         self.reorder_at = None;
-        self.persist_at = None;
         self.is_window_closed = false;
         self.timeouts = 0;
         self.sent_ms = sent_ms;
@@ -226,13 +221,8 @@ impl Flight {
     fn next_new(&mut self, now: Time, offer: &Offer, room: u32) -> Next {
         let window = self.usable_window(offer);
         if offer.new_bytes == 0 || window == 0 || !self.sent.has_room() {
-            if window == 0 && self.is_empty() && offer.new_bytes > 0 {
-                let rto_us = self.rtt.rto_us();
-                self.persist_at.get_or_insert_with(|| later(now, rto_us));
-            }
             return Next::Blocked;
         }
-        self.persist_at = None;
         let rate = self.rate();
         let mut wanted = offer.new_bytes.min(self.frame_bytes(
             offer.new_bytes,
@@ -261,11 +251,9 @@ impl Flight {
         Next::Send { from: self.snd_nxt, bytes, kind: Kind::New, cwr: self.cwr_is_due }
     }
 
-    /// New bytes if there are any and the peer takes them; otherwise the last ones again (RFC 8985, 7.3). With
-    /// nothing in flight one byte, whatever the window (RFC 9293, 3.8.6.1).
+    /// New bytes if there are any and the peer takes them; otherwise the last ones again (RFC 8985, 7.3).
     fn next_probe(&mut self, offer: &Offer) -> Next {
-        let window = self.usable_window(offer).max(u32::from(self.is_empty()));
-        let new_bytes = offer.new_bytes.min(self.path.mss).min(window);
+        let new_bytes = offer.new_bytes.min(self.path.mss).min(self.usable_window(offer));
         if new_bytes > 0 && self.sent.has_room() {
             let (from, kind) = (self.snd_nxt, Kind::Probe);
             return Next::Send { from, bytes: new_bytes, kind, cwr: false };
@@ -313,11 +301,6 @@ impl Flight {
         self.cwr_is_due &= kind != Kind::New;
 
         let is_probe = kind == Kind::Probe;
-        if is_probe && is_first {
-            self.is_window_closed = true;
-            self.probe = ProbeState::Idle;
-            self.rtt.back_off();
-        }
         if is_first || is_probe || from == self.snd_una {
             self.restart_rto(now);
         }
@@ -335,10 +318,6 @@ impl Flight {
             outcome = TimerOutcome::Room;
         }
         if self.is_empty() {
-            if self.persist_at.take_if(|at| *at <= now).is_some() {
-                self.probe = ProbeState::Due;
-                outcome = TimerOutcome::Room;
-            }
             return outcome;
         }
         if self.reorder_at.take_if(|at| *at <= now).is_some() {
@@ -402,8 +381,7 @@ impl Flight {
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         if self.is_empty() {
-            let (pacing, persist) = (self.pacing.deadline(), self.persist_at);
-            return pacing.into_iter().chain(persist).min();
+            return self.pacing.deadline();
         }
         let probe_at = match self.probe {
             ProbeState::Scheduled(at) => at,

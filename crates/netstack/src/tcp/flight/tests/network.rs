@@ -310,13 +310,15 @@ pub(super) fn run(scene: &Scene, seed: u64) -> Report {
     let all = SeqNumber(START) + scene.bytes;
     while flight.snd_una() != all {
         send(&mut world, &mut flight, all, window);
-        let due = [
-            flight.deadline(),
-            world.ack_at,
-            world.opens_at,
-            world.events.keys().next().map(|key| key.0),
-        ];
+        // The connection asks a peer whose window is closed, and the peer answers.
+        let is_persisting = flight.is_empty() && window == 0;
+        let persist_at = is_persisting.then(|| world.now + us(500_000));
+        let event_at = world.events.keys().next().map(|key| key.0);
+        let due = [flight.deadline(), world.ack_at, world.opens_at, event_at, persist_at];
         world.now = due.into_iter().flatten().min().expect("something will happen").max(world.now);
+        if persist_at == Some(world.now) {
+            world.acknowledge(Vec::new(), true);
+        }
         assert!(world.now.since(start) < Duration::from_secs(1_000_000), "no progress");
         if world.opens_at.take_if(|at| *at <= world.now).is_some() {
             world.acknowledge(Vec::new(), false);
