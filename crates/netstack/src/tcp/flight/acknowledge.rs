@@ -30,6 +30,9 @@ impl Flight {
         if bytes > flight_before {
             return Acked::default();
         }
+        if bytes > 0 && ack.sack.is_empty() && !ack.ece && self.is_undisturbed() {
+            return self.handle_plain_ack(now, ack.una, bytes, flight_before);
+        }
         let mut delivery = Delivery::new(now, ack.ts_echo, self.rtt.min_us());
         self.sent.acknowledge(ack.una, &mut delivery);
         self.snd_una = ack.una;
@@ -72,6 +75,68 @@ impl Flight {
         }
         self.schedule_probe(now);
         Acked { bytes, room: bytes > 0 || delivery.bytes > 0 || self.sent.lost() > 0 }
+    }
+
+    /// Whether all was sent once and in order, nothing is missing, and nothing is waited for but
+    /// acknowledgements: as it mostly is.
+    #[inline]
+    fn is_undisturbed(&self) -> bool {
+        matches!(self.phase, Phase::Open)
+            && self.undo.is_none()
+            && !matches!(self.probe, ProbeState::Out(_))
+            && self.sent.is_plain()
+            && self.dup_acks == 0
+            && !self.is_window_closed
+    }
+
+    /// The short way of an advance while nothing is [disturbed](Self::is_undisturbed): what
+    /// [`handle_ack`](Self::handle_ack) would do, and no more.
+    #[inline]
+    fn handle_plain_ack(
+        &mut self,
+        now: Time,
+        una: SeqNumber,
+        bytes: u32,
+        flight_before: u32,
+    ) -> Acked {
+        let Some((oldest_sent_at, newest)) = self.sent.acknowledge_plain(una) else {
+            return Acked::default();
+        };
+        self.snd_una = una;
+        let rtt_us = elapsed_us(now, newest.sent_at);
+        let oldest_us =
+            if oldest_sent_at == newest.sent_at { rtt_us } else { elapsed_us(now, oldest_sent_at) };
+        self.rtt.sample(oldest_us);
+        self.rack.handle_in_order(newest, rtt_us);
+        self.rtt.note_least(now, rtt_us);
+        self.timeouts = 0;
+        self.reorder_at = None;
+        self.grow(now, bytes, flight_before, rtt_us);
+        self.probe = ProbeState::Idle;
+        if !self.is_empty() {
+            self.restart_rto(now);
+            self.schedule_probe(now);
+        }
+        Acked { bytes, room: true }
+    }
+
+    /// Grows the window if it was full. A window that was not has not been tried (RFC 7661, 3). In slow
+    /// start half of it is enough: the rest was on its way.
+    #[inline]
+    fn grow(&mut self, now: Time, bytes: u32, flight_before: u32, rtt_us: u32) {
+        let congestion = &mut self.congestion;
+        let is_limited = !self.snd_una.is_after(self.limited_until)
+            || congestion.is_slow_start() && congestion.cwnd() < 2 * flight_before;
+        if is_limited {
+            congestion.grow(&Growth {
+                now,
+                bytes,
+                una: self.snd_una,
+                snd_nxt: self.snd_nxt,
+                rtt_us,
+                srtt_us: self.rtt.srtt_us(),
+            });
+        }
     }
 
     /// The reordering timer has expired (RFC 8985, 6.3).
@@ -297,14 +362,7 @@ impl Flight {
         has_ended: bool,
     ) {
         let (pipe, mss) = (self.pipe(), self.path.mss);
-        let mut growth = Growth {
-            now,
-            bytes,
-            una: self.snd_una,
-            snd_nxt: self.snd_nxt,
-            rtt_us: if delivery.newest.is_some() { self.rack.rtt_us() } else { 0 },
-            srtt_us: self.rtt.srtt_us(),
-        };
+        let rtt_us = if delivery.newest.is_some() { self.rack.rtt_us() } else { 0 };
         match &mut self.phase {
             Phase::Reducing { prr, .. } | Phase::Recovery { prr, .. } => {
                 let ssthresh = self.congestion.ssthresh();
@@ -313,19 +371,11 @@ impl Flight {
                 self.congestion.set_cwnd(pipe.saturating_add(out));
             }
             Phase::Loss { .. } => {
-                growth.bytes = delivery.bytes.min(GROWTH_AFTER_TIMEOUT_SEGMENTS * mss);
-                self.congestion.grow(&growth);
+                let bytes = delivery.bytes.min(GROWTH_AFTER_TIMEOUT_SEGMENTS * mss);
+                self.grow(now, bytes, flight_before, rtt_us);
             }
-            Phase::Open => {
-                // A window that was not full has not been tried (RFC 7661, 3). In slow start half of it
-                // is enough: the rest was on its way.
-                let congestion = &mut self.congestion;
-                let is_limited = !self.snd_una.is_after(self.limited_until)
-                    || congestion.is_slow_start() && congestion.cwnd() < 2 * flight_before;
-                if bytes > 0 && is_limited && !has_ended {
-                    congestion.grow(&growth);
-                }
-            }
+            Phase::Open if bytes > 0 && !has_ended => self.grow(now, bytes, flight_before, rtt_us),
+            Phase::Open => {}
         }
     }
 }

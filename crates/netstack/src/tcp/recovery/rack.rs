@@ -68,6 +68,13 @@ impl Rack {
         }
     }
 
+    /// The same for what was delivered in order and sent once; its end is the highest.
+    pub(crate) fn handle_in_order(&mut self, newest: Newest, rtt_us: u32) {
+        self.newest = Some(newest);
+        self.rtt_us = rtt_us;
+        self.fack = newest.end;
+    }
+
     /// Notes a D-SACK: a retransmission was not needed, so the network reorders by more than the window.
     pub(crate) fn handle_dsack(&mut self, una: SeqNumber, snd_nxt: SeqNumber) {
         self.note_reordering();

@@ -211,6 +211,34 @@ impl Sent {
         self.sacked == 0 && !self.again_end.is_after(first.from)
     }
 
+    /// Whether all is in flight, sent once and in order.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.lost == 0 && self.is_in_order()
+    }
+
+    /// Removes what the peer has acknowledged of records that are all [plain](Self::is_plain). Returns when the first
+    /// of them left, and the last one.
+    pub(crate) fn acknowledge_plain(&mut self, una: SeqNumber) -> Option<(Time, Newest)> {
+        let oldest_sent_at = self.records.front()?.sent_at;
+        let mut newest = Newest { sent_at: oldest_sent_at, end: una };
+        while let Some(record) = self.records.front_mut()
+            && record.from.is_before(una)
+        {
+            newest.sent_at = record.sent_at;
+            let bytes = una - record.from;
+            if bytes < record.bytes {
+                self.pipe -= bytes;
+                record.from = una;
+                record.bytes -= bytes;
+                break;
+            }
+            self.pipe -= record.bytes;
+            self.records.pop_front();
+        }
+        (self.lost_from, self.again_end) = (una, una);
+        Some((oldest_sent_at, newest))
+    }
+
     /// The record before `SND.NXT`.
     pub(crate) fn last(&self) -> Option<&Record> {
         self.records.back()
