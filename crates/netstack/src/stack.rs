@@ -263,8 +263,10 @@ impl Stack {
             Fate::Keep | Fate::Closed | Fate::Lost(_) => {}
             Fate::Reset => connection.reset(now, &mut cx, &mut emitter),
             Fate::TimeWait => {
-                // If the interface has no room, the peer repeats its FIN, which is acknowledged then.
-                let _ = connection.acknowledge(now, &mut cx, &mut emitter);
+                if connection.is_ack_due(now) {
+                    // If the interface has no room, the peer repeats its FIN, which is acknowledged then.
+                    let _ = connection.acknowledge(now, &mut cx, &mut emitter);
+                }
                 let endpoints = connection.endpoints(&self.config);
                 let remains = Remains {
                     snd_nxt: connection.snd_nxt(),
