@@ -150,6 +150,8 @@ impl Stack {
         }
         match header.ack {
             _ if flags.rst => self.counters.drops.no_connection += 1,
+            // RFC 9293, 3.10.7.2: a listener drops what has neither SYN nor ACK.
+            None if is_served && !flags.syn => self.counters.drops.no_connection += 1,
             None if is_served && flags.syn && !flags.fin => self.listen(now, segment, least, out),
             Some(ack) if is_served && !flags.syn => match self.redeem(now, segment, ack) {
                 Some(handshake) => {
@@ -176,12 +178,17 @@ impl Stack {
             return;
         };
         let wants = self.wants(&endpoints, out);
-        let offer = Offer::new(header, &endpoints);
+        let mut offer = Offer::new(header, &endpoints);
+        let is_full = self.opening.handshakes.is_full();
+        if is_full && offer.timestamp.is_none() {
+            // Without a timestamp a cookie keeps the MSS alone: nothing else may be agreed on.
+            offer = cookie::offer(offer.mss, None);
+        }
         let offset = self.opening.isn.timestamp_offset(&endpoints);
         let mut handshake =
             half_open::agreed(endpoints, neighbour, header.seq, &offer, offset, &wants);
         let is_scaled = offer.window_scale.is_some();
-        if self.opening.handshakes.is_full() {
+        if is_full {
             handshake.iss = self.opening.cookies.make(now, &endpoints, header.seq, offer.mss);
             let clock = handshake
                 .timestamps
