@@ -351,6 +351,8 @@ impl Connection {
     /// Ends our side: a FIN follows what is queued. Drain afterwards.
     pub const fn shutdown(&mut self) {
         self.marks.set(Marks::SHUTDOWN, true);
+        // Until the drain nobody here knows what is queued: a close in between must not take it for sent.
+        self.marks.set(Marks::UNSENT, true);
     }
 
     /// Gives the connection up, for the application that needs it no more.
@@ -378,6 +380,12 @@ impl Connection {
     #[must_use]
     pub const fn is_orphan(&self) -> bool {
         self.marks.has(Marks::ORPHAN)
+    }
+
+    /// Whether the connection is over but for bytes and an end that the application has not been told.
+    pub(super) fn is_only_untold(&self) -> bool {
+        let has_ended = self.state.is_shut_down() && self.state.has_ended();
+        has_ended && self.snd_una == self.snd_nxt && self.marks.has(Marks::END_UNTOLD)
     }
 
     /// Whether the connection is over: both sides have ended, all is acknowledged, and the

@@ -104,8 +104,13 @@ impl Connection {
         }
         // Second: RST. It must hit the very next number (RFC 5961, 3.2).
         if flags.rst {
-            let is_exact = header.seq == self.rcv_nxt;
-            return if is_exact { Verdict::Reset } else { Verdict::Challenge(Reason::Blind) };
+            return match () {
+                // The peer may have forgotten the connection and reset an acknowledgement of ours: as in
+                // TIME-WAIT (RFC 1337, 3) that harms nothing, and the application still gets its bytes.
+                () if self.is_only_untold() => Verdict::Drop(Reason::Blind),
+                () if header.seq == self.rcv_nxt => Verdict::Reset,
+                () => Verdict::Challenge(Reason::Blind),
+            };
         }
         // Fourth: SYN (RFC 5961, 4.2).
         if flags.syn {
