@@ -1,10 +1,9 @@
-//! What hosts and routers say about packets: ICMP errors, and the answers to ARP.
+//! What routers say about packets that do not get through: ICMP errors.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use super::bytes::{self, Layout, fold, put_u16, sum};
-use super::segment::mac;
 
 const ICMP_V4: u8 = 1;
 const ICMP_V6: u8 = 58;
@@ -75,25 +74,4 @@ fn error(frame: &[u8], layout: &Layout, kind: [u8; 2], rest: [u8; 4]) -> Vec<u8>
     let checksum = !fold(pseudo + sum(&message[begin..]));
     put_u16(&mut message, begin + 2, checksum);
     message
-}
-
-/// The answer to a request of ARP (RFC 826), of the host that it asks for: its link address is
-/// [`mac`] of its address. `None` for other frames.
-#[must_use]
-pub fn arp_reply(frame: &[u8]) -> Option<Vec<u8>> {
-    const REQUEST: [u8; 10] = [0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1];
-    if frame.get(12..22)? != REQUEST {
-        return None;
-    }
-    let asked = <[u8; 4]>::try_from(frame.get(38..42)?).ok()?;
-    let own = mac(IpAddr::from(asked));
-    let mut reply = Vec::new();
-    reply.extend(&frame[6..12]);
-    reply.extend(own);
-    reply.extend(&REQUEST[..9]);
-    reply.push(2);
-    reply.extend(own);
-    reply.extend(asked);
-    reply.extend(&frame[22..32]);
-    Some(reply)
 }
