@@ -4,12 +4,22 @@
 mod parse;
 mod run;
 
+use std::panic::catch_unwind;
+
 /// Runs all cases of a script and reports each that fails.
 fn script(name: &str, text: &str) {
     let cases = parse::parse(text).unwrap_or_else(|why| panic!("{name}: {why}"));
     let mut failed = Vec::new();
     for case in &cases {
-        if let Err(why) = run::run(case) {
+        // A panic of the stack fails the case, not the others.
+        let result = catch_unwind(|| run::run(case));
+        let result = result.unwrap_or_else(|_| Err("it panicked".to_owned()));
+        let result = match result {
+            Ok(()) if case.is_broken => Err("it is not broken any more".to_owned()),
+            Err(_) if case.is_broken => Ok(()),
+            result => result,
+        };
+        if let Err(why) = result {
             failed.push(format!("{name}: {}\n  {why}", case.name));
         }
     }

@@ -13,6 +13,8 @@
 //!   state ESTABLISHED
 //! ```
 //!
+//! `broken` in place of `case` says that the stack is known to do otherwise; the case fails if it does not.
+//!
 //! A line begins with the time since the line before it, in milliseconds (`+10`, `+0.5`, `+10..20`), or happens
 //! at once. Sequence numbers are counted from the initial one of the side that sent them; timestamps of the
 //! stack are counted from its first one. Data is the same function of its position everywhere, so every byte is
@@ -21,15 +23,16 @@
 use core::time::Duration;
 
 /// A script: its cases in order.
-pub fn parse(text: &str) -> Result<Vec<Case<'_>>, String> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Case<'_>>, String> {
     let mut cases: Vec<Case<'_>> = Vec::new();
     for (index, text) in text.lines().enumerate() {
         let code = text.split('#').next().unwrap_or("").trim();
         if code.is_empty() {
             continue;
         }
-        if let Some(name) = code.strip_prefix("case ") {
-            cases.push(Case { name, lines: Vec::new() });
+        let is_broken = code.starts_with("broken ");
+        if let Some(name) = code.strip_prefix(if is_broken { "broken " } else { "case " }) {
+            cases.push(Case { name, is_broken, lines: Vec::new() });
             continue;
         }
         let step = step(code).map_err(|why| format!("line {}: {text:?}: {why}", index + 1))?;
@@ -41,13 +44,15 @@ pub fn parse(text: &str) -> Result<Vec<Case<'_>>, String> {
 
 /// A case: a world of its own.
 #[derive(Debug)]
-pub struct Case<'a> {
+pub(crate) struct Case<'a> {
     pub name: &'a str,
+    /// The stack is known to do otherwise: the case has to fail.
+    pub is_broken: bool,
     pub lines: Vec<Line<'a>>,
 }
 
 #[derive(Debug)]
-pub struct Line<'a> {
+pub(crate) struct Line<'a> {
     pub number: usize,
     pub text: &'a str,
     /// The time since the line before it: the earliest and the latest.
@@ -56,7 +61,7 @@ pub struct Line<'a> {
 }
 
 #[derive(Clone, Debug)]
-pub enum Step {
+pub(crate) enum Step {
     /// A setting of the stack: its name and its values.
     Config(String, Vec<u64>),
     /// A handshake.
@@ -88,13 +93,13 @@ pub enum Step {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Icmp {
+pub(crate) enum Icmp {
     TooLarge(u16),
     Unreachable,
 }
 
 #[derive(Clone, Debug)]
-pub enum Action {
+pub(crate) enum Action {
     Send(u64),
     Shutdown,
     Close,
@@ -105,7 +110,7 @@ pub enum Action {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub(crate) enum Told {
     Accepted,
     Received(u64),
     Closed,
@@ -115,7 +120,7 @@ pub enum Told {
 
 /// How a peer opens a connection.
 #[derive(Clone, Debug)]
-pub struct Open {
+pub(crate) struct Open {
     pub mss: Option<u16>,
     pub sack: bool,
     pub timestamps: bool,
@@ -128,8 +133,10 @@ pub struct Open {
 /// A segment: what is to be sent, or what is expected. In an expectation `None` and flags that are not named
 /// do not matter; in a segment of the peer they take what its side of the connection has.
 #[derive(Clone, Debug, Default)]
-pub struct Pattern {
+pub(crate) struct Pattern {
     pub flags: u8,
+    /// Whether the flags do not matter: `*`.
+    pub has_any_flags: bool,
     pub seq: (i64, i64),
     pub ack: Option<i64>,
     pub window: Option<u16>,
@@ -141,26 +148,27 @@ pub struct Pattern {
 }
 
 #[derive(Clone, Debug)]
-pub enum Opt {
+pub(crate) enum Opt {
     Mss(u16),
     WindowScale(u8),
     SackPermitted,
     Sack(Vec<(i64, i64)>),
-    AnySack,
+    /// Any option of a kind.
+    Any(u8),
     /// Value and echo; `None` does not matter, or is what the side would send.
     Timestamps(Option<i64>, Option<i64>),
     Other(u8, Vec<u8>),
 }
 
 impl Opt {
-    pub const fn kind(&self) -> u8 {
+    pub(crate) const fn kind(&self) -> u8 {
         match self {
             Self::Mss(_) => 2,
             Self::WindowScale(_) => 3,
             Self::SackPermitted => 4,
-            Self::Sack(_) | Self::AnySack => 5,
+            Self::Sack(_) => 5,
             Self::Timestamps(..) => 8,
-            Self::Other(kind, _) => *kind,
+            Self::Any(kind) | Self::Other(kind, _) => *kind,
         }
     }
 }
@@ -301,9 +309,9 @@ const FLAGS: &str = "FSRPAUEW";
 
 fn pattern(words: &mut Words<'_>) -> Result<Pattern, String> {
     let mut pattern = Pattern::default();
-    for letter in
-        words.next().ok_or("the flags are missing")?.chars().filter(|letter| *letter != '0')
-    {
+    let flags = words.next().ok_or("the flags are missing")?;
+    pattern.has_any_flags = flags == "*";
+    for letter in flags.chars().filter(|letter| !matches!(letter, '0' | '*')) {
         let bit = FLAGS.find(letter).ok_or_else(|| format!("{letter:?} is no flag"))?;
         pattern.flags |= 1 << bit;
     }
@@ -347,9 +355,10 @@ fn parse_options(text: &str) -> Result<(Vec<Opt>, Vec<u8>), String> {
         let mut words: Words<'_> = text.split_whitespace().peekable();
         options.push(match words.next() {
             Some("mss") => Opt::Mss(next_number(&mut words)?),
+            Some("ws") if words.next_if_eq(&"*").is_some() => Opt::Any(3),
             Some("ws") => Opt::WindowScale(next_number(&mut words)?),
             Some("sackok") => Opt::SackPermitted,
-            Some("sack") if words.next_if_eq(&"*").is_some() => Opt::AnySack,
+            Some("sack") if words.next_if_eq(&"*").is_some() => Opt::Any(5),
             Some("sack") => Opt::Sack(words.by_ref().map(range).collect::<Result<_, _>>()?),
             Some("ts") => {
                 let mut value = || match words.next() {
