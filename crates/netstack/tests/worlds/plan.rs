@@ -1,0 +1,249 @@
+//! What a seed makes of a world.
+
+use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
+
+use netstack::sim::{Burst, Conditions, Device, Host, Link, Random, World, mac};
+use netstack::{Address, Config, Keepalive, Limits, Time};
+
+/// The port of the server.
+const PORT: u16 = 80;
+
+/// What happens in a world.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub seed: u64,
+    /// The properties of the path, there and back.
+    pub conditions: [Conditions; 2],
+    /// The moments at which the MTU of the path changes, and what it becomes.
+    pub mtu_changes: Vec<(Duration, u16)>,
+    pub hosts: [HostPlan; 2],
+    pub is_v6: bool,
+    pub connections: Vec<ConnectionPlan>,
+}
+
+#[derive(Debug)]
+pub(crate) struct HostPlan {
+    pub limits: Limits,
+    /// Frames that the interface takes at once.
+    pub room: usize,
+    pub receive_bytes_max: u32,
+    pub half_open_max: u32,
+    pub time_wait_max: u32,
+    pub ecn: bool,
+}
+
+/// A connection: when it begins, how many bytes go up and down, and how it ends.
+#[derive(Clone, Debug)]
+pub(crate) struct ConnectionPlan {
+    pub begins: Duration,
+    pub up: u64,
+    pub down: u64,
+    /// Bytes that an application queues at once.
+    pub chunk: u64,
+    pub end: End,
+    /// For each side, the length of the pauses in which it does not receive, and their number.
+    pub pauses: [(Duration, u32); 2],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The client ends behind its request; the server behind its response, when it has heard of that.
+    ClientFirst,
+    /// The server ends behind its response; the client when it has heard of that.
+    ServerFirst,
+    /// Each side ends behind what it sends.
+    Together,
+    /// The client gives up after so many bytes of the response.
+    ClientAborts(u64),
+    /// The server gives up after so many bytes of the request.
+    ServerAborts(u64),
+}
+
+impl Plan {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let random = &mut random;
+        let one = conditions(random);
+        // Most paths are alike in both directions; boxes that strip options always are.
+        let other = if random.chance(0.5) { one } else { conditions(random) };
+        let conditions = [one, Conditions { strips: one.strips, ..other }];
+        let changes = if random.chance(0.2) { random.within(1..=3) } else { 0 };
+        let mtu_changes =
+            (0..changes).map(|_| (milliseconds(random, 1..=5000), mtu(random))).collect();
+        let connections = random.within(1..=6);
+        let mut hosts = [host(random), host(random)];
+        // Its applications ask for connections only if there is room.
+        hosts[0].half_open_max = 100;
+        // Few bytes through a tiny window are as many segments as many through a large one.
+        let [down_max, up_max] =
+            [0, 1].map(|index| u64::from(hosts[index].receive_bytes_max).saturating_mul(500));
+        Self {
+            seed,
+            conditions,
+            mtu_changes,
+            hosts,
+            is_v6: random.chance(0.4),
+            connections: (0..connections).map(|_| connection(random, up_max, down_max)).collect(),
+        }
+    }
+
+    /// Whether a connection may be lost to its path without the path being dead.
+    pub(crate) fn is_harsh(&self) -> bool {
+        self.conditions.iter().any(|one| one.burst.is_some() || one.loss + one.corrupt > 0.06)
+            || self.hosts.iter().any(|host| host.half_open_max < 10)
+    }
+
+    pub(crate) fn address(&self, host: usize) -> IpAddr {
+        let text = match (self.is_v6, host) {
+            (false, 0) => "10.0.0.1",
+            (false, _) => "10.0.0.2",
+            (true, 0) => "fd00::1",
+            (true, _) => "fd00::2",
+        };
+        text.parse().expect("an address")
+    }
+
+    /// The server.
+    pub(crate) fn server(&self) -> SocketAddr {
+        SocketAddr::new(self.address(1), PORT)
+    }
+
+    pub(crate) fn world(&self, start: Time) -> World {
+        let mut random = Random::new(self.seed ^ 0x1234_5678);
+        let host = |index: usize, plan: &HostPlan, secret: u8| {
+            let ip = self.address(index);
+            let config = Config {
+                addresses: vec![Address {
+                    ip,
+                    prefix: if self.is_v6 { 64 } else { 24 },
+                    is_ours: true,
+                }],
+                tcp_ports: vec![PORT],
+                receive_bytes_max: plan.receive_bytes_max,
+                half_open_max: plan.half_open_max,
+                time_wait_max: plan.time_wait_max,
+                ecn: plan.ecn,
+                patience: Duration::from_secs(900),
+                // A peer that gives up may do so with a reset that is lost.
+                keepalive: Some(Keepalive {
+                    idle: Duration::from_secs(60),
+                    interval: Duration::from_secs(10),
+                    probes: 20,
+                }),
+                ..Config::new(mac(ip))
+            };
+            Host::new(config, Device::new(plan.limits, plan.room), [secret; 16], start)
+        };
+        let secret = random.bits().to_be_bytes()[0];
+        let hosts = [host(0, &self.hosts[0], secret), host(1, &self.hosts[1], !secret)];
+        let links = self.conditions.map(|conditions| Link::new(conditions, random.fork()));
+        World::new(start, hosts, links)
+    }
+}
+
+fn milliseconds(random: &mut Random, range: core::ops::RangeInclusive<u64>) -> Duration {
+    Duration::from_millis(random.within(range))
+}
+
+fn mtu(random: &mut Random) -> u16 {
+    u16::try_from(random.within(1280..=1500)).expect("an MTU")
+}
+
+/// A number up to `most`, small ones more often: each length in bits is as probable as another.
+fn skewed(random: &mut Random, most: u64) -> u64 {
+    let bits = random.within(0..=u64::from(most.ilog2()));
+    random.within(0..=(1 << bits)).min(most)
+}
+
+fn conditions(random: &mut Random) -> Conditions {
+    let sometimes = |random: &mut Random, chance: f64, most: f64| {
+        let share = f64::from(u32::try_from(random.within(0..=1000)).expect("small")) / 1000.0;
+        if random.chance(chance) { share * most } else { 0.0 }
+    };
+    let rate = random.chance(0.5).then(|| 20_000 + skewed(random, 20_000_000));
+    // From a few packets to bufferbloat: two seconds of the rate.
+    let bloat = rate.map_or(0, |rate| rate * random.within(1..=2000) / 1000);
+    let queue_bytes = usize::try_from(bloat.max(6000)).expect("a queue");
+    Conditions {
+        loss: sometimes(random, 0.5, 0.1),
+        burst: random.chance(0.15).then(|| Burst {
+            begin: sometimes(random, 1.0, 0.02),
+            end: 0.3,
+            loss: 0.8,
+        }),
+        duplicate: sometimes(random, 0.3, 0.1),
+        corrupt: sometimes(random, 0.3, 0.05),
+        reorder: (sometimes(random, 0.3, 0.2), milliseconds(random, 1..=50)),
+        delay: Duration::from_micros(skewed(random, 300_000)),
+        jitter: Duration::from_micros(skewed(random, 30_000)),
+        rate,
+        queue_bytes,
+        mark_bytes: random.chance(0.3).then_some(queue_bytes / 2),
+        mtu: if random.chance(0.2) { mtu(random) } else { 1500 },
+        says_too_large: true,
+        strips: match random.within(0..=9) {
+            0 => 1 << 4,
+            1 => 1 << 8,
+            2 => 1 << 3,
+            3 => 1 << 3 | 1 << 4 | 1 << 8,
+            _ => 0,
+        },
+    }
+}
+
+fn host(random: &mut Random) -> HostPlan {
+    let cuts = random.chance(0.6);
+    HostPlan {
+        limits: Limits {
+            mtu: if random.chance(0.8) { 1500 } else { mtu(random) },
+            cut_bytes_max: if cuts {
+                u32::try_from(random.within(3000..=65_000)).expect("64 KiB")
+            } else {
+                0
+            },
+            fills_checksums: cuts || random.chance(0.3),
+        },
+        room: if random.chance(0.3) {
+            usize::try_from(random.within(1..=20)).expect("few")
+        } else {
+            usize::MAX
+        },
+        receive_bytes_max: match random.within(0..=9) {
+            0 => 1 + u32::try_from(skewed(random, 3000)).expect("small"),
+            1 => 3000 + u32::try_from(random.within(0..=10_000)).expect("small"),
+            2..=5 => 64 * 1024,
+            _ => 1024 * 1024,
+        },
+        half_open_max: if random.chance(0.1) {
+            u32::try_from(random.within(0..=2)).expect("small")
+        } else {
+            100
+        },
+        time_wait_max: if random.chance(0.1) { 1 } else { 100 },
+        ecn: random.chance(0.5),
+    }
+}
+
+fn connection(random: &mut Random, up_max: u64, down_max: u64) -> ConnectionPlan {
+    let (up, down) = (skewed(random, up_max.min(200_000)), skewed(random, down_max.min(2_000_000)));
+    let mut pauses = || {
+        let count = if random.chance(0.2) { random.within(1..=20) } else { 0 };
+        (milliseconds(random, 1..=3000), u32::try_from(count).expect("few"))
+    };
+    let pauses = [pauses(), pauses()];
+    ConnectionPlan {
+        begins: milliseconds(random, 0..=3000),
+        up,
+        down,
+        chunk: 1 + skewed(random, 200_000),
+        end: match random.within(0..=9) {
+            0..=2 => End::ClientFirst,
+            3..=5 => End::ServerFirst,
+            6..=7 => End::Together,
+            8 => End::ClientAborts(skewed(random, down.max(2))),
+            _ => End::ServerAborts(skewed(random, up.max(2))),
+        },
+        pauses,
+    }
+}
