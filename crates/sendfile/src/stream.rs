@@ -209,7 +209,7 @@ impl Stream {
                 files.settle(queue, cx.disk, owner, true);
                 break Progress::Blocked;
             }
-            let before = budget;
+            let before = (budget, queue.released());
             files.fill(queue, &mut cx, budget);
             let drained = transport.drain(cx.ring, queue, &mut budget);
             files.settle(queue, cx.disk, owner, drained == Drained::Blocked);
@@ -222,8 +222,8 @@ impl Stream {
                     }
                     State::Ready | State::Waiting if budget == 0 => break Progress::More,
                     // Nothing was ready, so this fill has begun the reads, or sent bytes fill the
-                    // window.
-                    State::Ready | State::Waiting if budget == before => {
+                    // window. If the drain has released some of these, the next fill goes on.
+                    State::Ready | State::Waiting if (budget, queue.released()) == before => {
                         let released = queue.released() == queue.sent();
                         let waits_for_disk = released || files.is_reading();
                         return if waits_for_disk { Progress::Waiting } else { Progress::Blocked };
