@@ -41,6 +41,15 @@ impl Prefix {
         (bits(address) ^ self.first).leading_zeros() >= u32::from(self.len)
     }
 
+    /// An address of the range, and the number of bits that all of them have in common.
+    pub(crate) fn network(self) -> (IpAddr, u8) {
+        let address = Ipv6Addr::from_bits(self.first);
+        match address.to_ipv4_mapped() {
+            Some(address) if self.len >= 96 => (address.into(), self.len - 96),
+            _ => (address.into(), self.len),
+        }
+    }
+
     /// The last address.
     fn last(self) -> u128 {
         self.first | u128::MAX.checked_shr(self.len.into()).unwrap_or(0)
@@ -176,11 +185,8 @@ impl fmt::Display for Proxy {
 
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let address = Ipv6Addr::from_bits(self.first);
-        match address.to_ipv4_mapped() {
-            Some(address) if self.len >= 96 => write!(f, "{address}/{}", self.len - 96),
-            _ => write!(f, "{address}/{}", self.len),
-        }
+        let (address, len) = self.network();
+        write!(f, "{address}/{len}")
     }
 }
 

@@ -46,6 +46,9 @@ pub enum Command {
     /// Have a running server load its configuration again
     #[command(long_about = RELOAD_ABOUT)]
     Reload(Reload),
+    /// Show the state of a running server's own TCP/IP stacks (--interface)
+    #[command(long_about = STACK_ABOUT)]
+    Stack(StackArgs),
     /// Run another server so that its sendfile(2) does not wait for the disk
     #[command(long_about = PRELOAD_ABOUT)]
     Preload(PreloadArgs),
@@ -86,6 +89,22 @@ pub struct Reload {
     /// The control socket of the server [default: control.sock in $RUNTIME_DIRECTORY or /run/samum]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+}
+
+const STACK_ABOUT: &str = "Show the state of a running server's own TCP/IP stacks (samum serve --interface).\n\n\
+    For each receive queue of each interface: connections by state, segments that were sent again by cause, \
+    frames that were dropped by reason, frames per batch, round-trip times.";
+
+/// The arguments of `samum stack`.
+#[derive(Debug, Args)]
+pub struct StackArgs {
+    /// The control socket of the server [default: control.sock in $RUNTIME_DIRECTORY or /run/samum]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+
+    /// List connections, too, as many as fit into 64 KiB of text
+    #[arg(long)]
+    pub connections: bool,
 }
 
 const PRELOAD_ABOUT: &str = "Run another server so that its sendfile(2) does not wait for the disk.\n\n\

@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 use std::thread;
 use std::time::Instant;
 
@@ -34,13 +34,18 @@ const ORDERS_WAIT_MAX: Duration = Duration::from_secs(10);
 /// The pause between two tries in that time.
 const ORDERS_WAIT_PAUSE: Duration = Duration::from_millis(2);
 
-/// An order to a worker: what to use from now on.
+/// The time for a worker to describe its stack.
+const REPORT_MAX: Duration = Duration::from_secs(2);
+
+/// An order to a worker: what to use from now on, or to say.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Another configuration.
     Configuration(Box<Configuration>),
     /// Another file for an access log.
     Log(Log, OwnedFd),
+    /// The state of its stack, with its connections or without, if it has one.
+    Report(Sender<String>, bool),
     /// Another directory for one of the roots of the snapshot, or none.
     Root(usize, Option<Arc<OwnedFd>>),
 }
@@ -124,6 +129,21 @@ impl Workers {
         self.give(orders, Duration::ZERO)
     }
 
+    /// Asks the workers of interfaces for the states of their stacks, with the connections or without. A
+    /// worker that does not answer in time is left out.
+    pub(crate) fn reports(&self, has_connections: bool) -> Vec<String> {
+        let (sender, reports) = mpsc::channel();
+        let orders = self.orders.iter().map(|_| Order::Report(sender.clone(), has_connections));
+        // A worker whose queue is full is left out, too.
+        let _ = self.give(orders, Duration::ZERO);
+        drop(sender);
+        let deadline = Instant::now() + REPORT_MAX;
+        let next = || reports.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
+        let mut all: Vec<_> = core::iter::from_fn(next).collect();
+        all.sort_unstable();
+        all
+    }
+
     /// Gives each worker its configuration.
     ///
     /// # Errors
@@ -205,6 +225,12 @@ impl Inbox {
                             .collect(),
                     };
                     worker.replace_configuration(replacement);
+                }
+                Order::Report(sender, has_connections) => {
+                    if let Some(report) = worker.report(has_connections) {
+                        // It fails if the client has gone.
+                        let _ = sender.send(report);
+                    }
                 }
                 Order::Log(log, file) => worker.replace_log(&log, file),
                 Order::Root(root, directory) => {

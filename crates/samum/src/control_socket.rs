@@ -1,7 +1,8 @@
-//! The control socket: takes commands of the operator, and gives them (`samum reload`).
+//! The control socket: takes commands of the operator, and gives them (`samum reload`, `samum stack`).
 //!
-//! A command is a line, `reload`, and so is its answer: `ok` and the hash of what was loaded, or `error` and
-//! a text. In a text a line feed is `\n`, and a backslash is `\\`.
+//! A command is a line, and so is its answer: `ok` and a text, or `error` and a text. The text for `reload` is the
+//! hash of what was loaded, for `stack` and `stack connections` the state of the interfaces' stacks. In a
+//! text a line feed is `\n`, and a backslash is `\\`.
 
 use core::time::Duration;
 use std::ffi::OsString;
@@ -15,6 +16,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Uid, geteuid};
 
 use crate::config::UnixSocket;
+use crate::control::Workers;
 use crate::listen::{self, SocketFile};
 use crate::reload::Reply;
 
@@ -61,12 +63,16 @@ pub(crate) fn open(path: &Path) -> Result<(UnixListener, SocketFile), String> {
 }
 
 /// Serves one client after the other for as long as the process runs.
-pub(crate) fn serve(listener: &UnixListener, reloads: &SyncSender<Option<Reply>>) {
+pub(crate) fn serve(
+    listener: &UnixListener,
+    reloads: &SyncSender<Option<Reply>>,
+    workers: &Workers,
+) {
     for client in listener.incoming() {
         match client {
             Ok(client) => {
                 // It fails if the client has gone.
-                let _ = serve_one(&client, reloads);
+                let _ = serve_one(&client, reloads, workers);
             }
             // Without descriptors a client waits for others to be closed.
             Err(_) => std::thread::sleep(Duration::from_millis(100)),
@@ -74,7 +80,11 @@ pub(crate) fn serve(listener: &UnixListener, reloads: &SyncSender<Option<Reply>>
     }
 }
 
-fn serve_one(client: &UnixStream, reloads: &SyncSender<Option<Reply>>) -> io::Result<()> {
+fn serve_one(
+    client: &UnixStream,
+    reloads: &SyncSender<Option<Reply>>,
+    workers: &Workers,
+) -> io::Result<()> {
     let peer = socket_peercred(client)?;
     if !may_command(peer.uid, geteuid()) {
         return answer(client, Err("permission denied"));
@@ -84,7 +94,9 @@ fn serve_one(client: &UnixStream, reloads: &SyncSender<Option<Reply>>) -> io::Re
             let result = reload(reloads);
             answer(client, result.as_deref().map_err(|error| &error[..]))
         }
-        Some(_) => answer(client, Err("unknown command; there is `reload`")),
+        Some(b"stack") => answer(client, Ok(&reports(workers, false))),
+        Some(b"stack connections") => answer(client, Ok(&reports(workers, true))),
+        Some(_) => answer(client, Err("unknown command; there are `reload` and `stack`")),
         None => Ok(()),
     }
 }
@@ -92,6 +104,12 @@ fn serve_one(client: &UnixStream, reloads: &SyncSender<Option<Reply>>) -> io::Re
 /// Returns whether a user may command a server: its own, and root.
 fn may_command(client: Uid, server: Uid) -> bool {
     client == server || client.is_root()
+}
+
+/// The states of all stacks.
+fn reports(workers: &Workers, has_connections: bool) -> String {
+    let all = workers.reports(has_connections);
+    if all.is_empty() { "no interface is served (--interface)\n".to_owned() } else { all.concat() }
 }
 
 /// Has the configuration loaded again.
@@ -117,11 +135,12 @@ fn reload(reloads: &SyncSender<Option<Reply>>) -> Result<String, String> {
 }
 
 fn answer(mut client: &UnixStream, result: Result<&str, &str>) -> io::Result<()> {
-    let line = match result {
-        Ok(digest) => format!("ok {digest}"),
-        Err(text) => format!("error {}", text.replace('\\', "\\\\").replace('\n', "\\n")),
+    let (word, text) = match result {
+        Ok(text) => ("ok", text),
+        Err(text) => ("error", text),
     };
-    let mut line = line.into_bytes();
+    let text = text.replace('\\', "\\\\").replace('\n', "\\n");
+    let mut line = format!("{word} {text}").into_bytes();
     line.truncate(ANSWER_MAX - 1);
     line.push(b'\n');
     client.set_write_timeout(Some(CLIENT_MAX))?;
@@ -169,6 +188,20 @@ fn read_line(
 ///
 /// A message for the operator.
 pub fn ask_for_reload(path: &Path) -> Result<String, String> {
+    ask(path, "reload")
+}
+
+/// Asks the server at a control socket for the state of its own TCP/IP stacks (`samum stack`), with their
+/// connections or without.
+///
+/// # Errors
+///
+/// A message for the operator.
+pub fn ask_for_stacks(path: &Path, has_connections: bool) -> Result<String, String> {
+    ask(path, if has_connections { "stack connections" } else { "stack" })
+}
+
+fn ask(path: &Path, command: &str) -> Result<String, String> {
     let shown = path.display();
     let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => format!(
@@ -183,14 +216,14 @@ pub fn ask_for_reload(path: &Path) -> Result<String, String> {
     })?;
     let lost = |error: io::Error| format!("no answer at the control socket {shown}: {error}");
     let ended = || lost(io::ErrorKind::UnexpectedEof.into());
-    (&stream).write_all(b"reload\n").map_err(lost)?;
+    (&stream).write_all(format!("{command}\n").as_bytes()).map_err(lost)?;
     // A client before this one may take as long.
     let line = read_line(&stream, ANSWER_MAX, 2 * RELOAD_MAX).map_err(lost)?.ok_or_else(ended)?;
     let line = String::from_utf8_lossy(&line);
     match line.split_once(' ') {
-        Some(("ok", digest)) => Ok(digest.to_owned()),
+        Some(("ok", text)) => Ok(unescape(text)),
         Some(("error", text)) => Err(unescape(text)),
-        _ => Err(format!("no server that can be reloaded listens at {shown}")),
+        _ => Err(format!("no samum that understands `{command}` listens at {shown}")),
     }
 }
 
@@ -224,7 +257,7 @@ mod tests {
         (&client).write_all(bytes).unwrap();
         client.shutdown(std::net::Shutdown::Write).unwrap();
         // An error is one of the client.
-        let _ = serve_one(&server, &reloads);
+        let _ = serve_one(&server, &reloads, &Workers::new(0).0);
         drop((server, reloads));
         reloader.join().unwrap();
         let mut answer = Vec::new();
@@ -240,6 +273,12 @@ mod tests {
         let answer = ask(b"reload\n", Err(text));
         assert_eq!(answer, "error samum.toml: C:\\\\n\\n  |\\n\n");
         assert_eq!(unescape(answer.strip_prefix("error ").unwrap().trim_end()), text);
+    }
+
+    #[test]
+    fn without_interfaces_there_is_no_stack() {
+        let answer = ask(b"stack connections\n", Ok(""));
+        assert_eq!(answer, "ok no interface is served (--interface)\\n\n");
     }
 
     #[test]

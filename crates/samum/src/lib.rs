@@ -35,6 +35,7 @@ pub mod forwarded;
 mod guard;
 pub mod handler;
 mod includes;
+pub mod interface;
 pub mod limits;
 mod listen;
 mod log;

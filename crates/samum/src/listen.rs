@@ -60,6 +60,12 @@ pub(crate) fn open(
     opened.map_err(|error| explain(address, error))
 }
 
+/// Keeps a port for the stack of an interface: a second server at the same address fails as it does at any
+/// other. Nothing listens there, so the kernel refuses connections that the stack does not get.
+pub(crate) fn reserve(address: SocketAddr) -> Result<OwnedFd, String> {
+    insist(|| socket_for(&address, false)).map_err(|error| explain(&Address::Ip(address), error))
+}
+
 /// The result of a try to listen on an address, without listening.
 #[derive(Debug)]
 pub(crate) enum Probe {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
-use samum::cli::{Cli, Command, Reload};
+use samum::cli::{Cli, Command, Reload, StackArgs};
 use samum::config::file::Errors;
 use samum::config::{Message, reference};
 use samum::{control_socket, preload, server};
@@ -28,6 +28,11 @@ fn main() -> ExitCode {
             let control = control.unwrap_or_else(control_socket::default_path);
             control_socket::ask_for_reload(&control)
                 .and_then(|digest| print(format!("loaded the configuration {digest}\n").as_bytes()))
+        }
+        Command::Stack(StackArgs { control, connections }) => {
+            let control = control.unwrap_or_else(control_socket::default_path);
+            control_socket::ask_for_stacks(&control, connections)
+                .and_then(|text| print(text.as_bytes()))
         }
         Command::Preload(arguments) => preload::exec(&arguments.preload()),
         Command::Completions { shell } => {
@@ -77,10 +82,9 @@ fn man() -> Result<(), String> {
     let command = Cli::command();
     let write = |page: &mut Vec<u8>| -> io::Result<()> {
         clap_mangen::Man::new(command.clone()).render(page)?;
-        for sub in command
-            .get_subcommands()
-            .filter(|sub| ["serve", "check", "reload", "preload"].contains(&sub.get_name()))
-        {
+        for sub in command.get_subcommands().filter(|sub| {
+            ["serve", "check", "reload", "stack", "preload"].contains(&sub.get_name())
+        }) {
             let man = clap_mangen::Man::new(sub.clone());
             writeln!(page, ".SH \"SAMUM {}\"", sub.get_name().to_uppercase())?;
             man.render_description_section(page)?;

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use sendfile::{KernelTcp, Takes, Transport};
 
 use crate::client::Client;
+use crate::metrics::Stats;
 use crate::shell::{id_of, kind};
 
 /// After descriptors have run out, accepting is tried again after this.
@@ -69,6 +70,14 @@ pub trait Network {
     /// Accepts the connections that wait at a listener, and closes it. The events of these connections
     /// follow; ask [`next_event`](Self::next_event) for those that are there already.
     fn remove(&mut self, _ring: &mut Ring, _number: u32) {}
+
+    /// The state of the stack for the operator, with its connections or without, if it is one of our own.
+    fn report(&self, _has_connections: bool) -> Option<String> {
+        None
+    }
+
+    /// Puts the numbers of the stack among the worker's, if it is one of our own.
+    fn count(&self, _stats: &mut Stats) {}
 
     /// Sends what was collected for the stack to send at once; the worker waits next. Transports may
     /// have been drained since the last call. By default nothing was.

@@ -16,6 +16,7 @@ use crate::config::file::{Errors, Loaded};
 use crate::config::{Address, Log, Server};
 use crate::control::{Configuration, Workers};
 use crate::follow::{Root, Roots};
+use crate::interface::Owners;
 use crate::listen::{self, SocketFile, SocketFiles};
 use crate::log::files::{self, OpenLogs};
 use crate::metrics::Metrics;
@@ -80,6 +81,10 @@ pub(crate) struct Reloader {
     pub(crate) socket_files: Arc<SocketFiles>,
     pub(crate) logs: Arc<OpenLogs>,
     pub(crate) room: Room,
+    /// The interfaces, and the listeners that they serve alone.
+    pub(crate) owners: Owners,
+    /// The number of all workers, those of interfaces included.
+    pub(crate) count: usize,
     /// Connections that may wait to be accepted at all listeners of a worker.
     pub(crate) waiting_max: usize,
     pub(crate) metrics: Arc<Metrics>,
@@ -178,7 +183,7 @@ impl Reloader {
     /// Opens the logs that are not open yet, for each worker.
     fn open_logs(&self, next: &Snapshot) -> Result<Vec<Vec<(Log, OwnedFd)>>, String> {
         let served: HashSet<Log> = self.served.logs().into_iter().collect();
-        let mut all: Vec<_> = (0..self.room.threads).map(|_| Vec::new()).collect();
+        let mut all: Vec<_> = (0..self.count).map(|_| Vec::new()).collect();
         for log in next.logs().into_iter().filter(|log| !served.contains(log)) {
             let file = files::open(&log.target)?;
             for logs in &mut all {
@@ -199,6 +204,12 @@ impl Reloader {
         let mut all = Vec::new();
         for (number, address) in next.addresses() {
             if !numbers.contains(number) {
+                if let Some(interface) = self.owners.owner(address) {
+                    return Err(format!(
+                        "cannot listen on {address}: it is an address of the interface {interface}, which takes new \
+                         listeners at a restart only"
+                    ));
+                }
                 let opened = listen::open(address, self.room.threads, backlog);
                 let (sockets, file) = opened.map_err(|error| self.explain(address, error))?;
                 let name = listen::name(&sockets[0], address);
@@ -264,7 +275,7 @@ impl Reloader {
                 .new_roots(&succession)
                 .map(|root| (root, Arc::clone(&roots[root].directory)))
                 .collect();
-            let mut orders: Vec<_> = (0..self.room.threads)
+            let mut orders: Vec<_> = (0..self.count)
                 .map(|_| Configuration {
                     snapshot: Arc::clone(next),
                     succession: Arc::clone(&succession),

@@ -22,12 +22,15 @@ use crate::config::{Config, Log, LogTarget, Server};
 use crate::control::{Inbox, Order, Workers};
 use crate::crowd::Crowd;
 use crate::follow::{Root, Roots};
+use crate::interface::{self, Interfaces};
 use crate::listen::{SocketFile, SocketFiles};
 use crate::log::files::{self, OpenLogs};
 use crate::metrics::Metrics;
+use crate::network::{Listeners, Network};
 use crate::reload::{Reloader, Reply, Room, Source, summary};
 use crate::say::{say, set_format};
 use crate::serving::Snapshot;
+use crate::session::Http1;
 use crate::shell::kind;
 use crate::worker::{Parts, Worker};
 use crate::{control_socket, listen, memory};
@@ -101,10 +104,12 @@ fn serve(
     let Server { threads, tuning, .. } = &server;
     let threads = *threads;
     let snapshot = Arc::new(snapshot);
+    let interfaces = Interfaces::open(&server, snapshot.addresses())?;
+    let count = threads + interfaces.seeds.len();
     let room = room(limit, threads, &snapshot, source.is_some())?;
     // One directory and one listener of each worker are among WORKER_DESCRIPTORS.
     let beyond = room.max.saturating_sub(Room::needed(1, 1, threads));
-    let descriptors = descriptors_of_worker(limit.saturating_sub(beyond), threads, cores)?;
+    let descriptors = descriptors_of_worker(limit.saturating_sub(beyond), count, cores)?;
     let roots: Vec<_> =
         snapshot.roots().iter().map(|path| Root::open(path)).collect::<Result<_, _>>()?;
     let connections = tuning.connections_max;
@@ -115,7 +120,7 @@ fn serve(
     let socket_files = Arc::new(SocketFiles::default());
     let waiting_max = descriptors / DESCRIPTOR_PARTS;
     let backlog = listen::backlog(waiting_max, snapshot.addresses().len());
-    for (number, address) in snapshot.addresses() {
+    for (number, address) in &interfaces.kernel {
         let (opened, file) = listen::open(address, threads, backlog)?;
         names.push(listen::name(&opened[0], address));
         socket_files.add(file.map(|file| (*number, file)));
@@ -123,28 +128,37 @@ fn serve(
             worker.push(socket);
         }
     }
-    let control = open_control_socket(server.control.as_deref(), source.is_some())?;
+    let has_interfaces = !server.interfaces.is_empty();
+    let control =
+        open_control_socket(server.control.as_deref(), source.is_some() || has_interfaces)?;
+    if has_interfaces {
+        // Before any thread starts: each has the rights of the thread that starts it.
+        let dropped = netdev::drop_rights();
+        dropped.map_err(|error| format!("cannot drop the rights of interfaces: {error}"))?;
+    }
     // Before any thread starts, so that no signal meets its default action.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
         .map_err(|error| format!("cannot catch signals: {error}"))?;
     end_on_panic();
     snapshot.resolve_names()?;
 
-    let descriptors_for_connections = descriptors * threads / DESCRIPTOR_PARTS * 5;
+    let descriptors_for_connections = descriptors * count / DESCRIPTOR_PARTS * 5;
     let crowd = Crowd::new(connections.min(descriptors_for_connections));
     // The rest is for buffers, sockets, and what else runs here.
     let page_cache = Arc::new(PageCache::new(memory::limit() / 4 * 3));
-    let (mut workers, inboxes) = Workers::new(threads);
-    let metrics = Metrics::new(threads);
+    let (mut workers, inboxes) = Workers::new(count);
+    let metrics = Metrics::new(count);
     let digest = source.as_ref().and_then(|(_, loaded)| loaded.digest.as_deref());
     metrics.note_load(digest, SystemTime::now());
     let (started, starts) = mpsc::channel();
     // Not by `join`: a thread whose calls on a dead disk are under way in the kernel's workers does not
     // end before they do.
     let (ended, ends) = mpsc::channel();
-    for ((number, listeners), inbox) in sockets.into_iter().enumerate().zip(inboxes) {
+    let ways = sockets.into_iter().map(Way::Listeners);
+    let ways = ways.chain(interfaces.seeds.into_iter().map(|seed| Way::Interface(Box::new(seed))));
+    for ((number, way), inbox) in ways.enumerate().zip(inboxes) {
         let seed = Seed {
-            listeners,
+            way,
             snapshot: Arc::clone(&snapshot),
             roots: roots.iter().map(|root| Arc::clone(&root.directory)).collect(),
             logs: logs
@@ -172,7 +186,7 @@ fn serve(
     // been reopened.
     drop(logs);
     let mut driver = None;
-    for _ in 0..threads {
+    for _ in 0..count {
         let said = starts.recv().map_err(|_| "a worker ended before it had started".to_owned())?;
         let (waker, name) = said?;
         workers.add_waker(waker);
@@ -181,8 +195,9 @@ fn serve(
     for name in &names {
         say(&format!("listening on {name}"));
     }
+    interfaces.said.iter().for_each(|text| say(text));
     if let Some(driver) = driver {
-        let plural = if threads == 1 { "" } else { "s" };
+        let plural = if count == 1 { "" } else { "s" };
         let what = match &source {
             Some((_, loaded)) => {
                 let digest = loaded.digest.as_deref().unwrap_or_default();
@@ -193,7 +208,7 @@ fn serve(
                 roots.collect::<Vec<_>>().join(", ")
             }
         };
-        say(&format!("serving {what} with {threads} worker{plural} on {driver}"));
+        say(&format!("serving {what} with {count} worker{plural} on {driver}"));
     }
 
     if rustix::process::geteuid().is_root() {
@@ -201,7 +216,7 @@ fn serve(
             "running as root: every file that root can read there is served; a separate user is safer",
         );
     }
-    if let Some(text) = cost_of_workers(threads, cores) {
+    if let Some(text) = cost_of_workers(count, cores) {
         say(&text);
     }
 
@@ -231,6 +246,8 @@ fn serve(
             socket_files: Arc::clone(&socket_files),
             logs,
             room,
+            owners: interfaces.owners,
+            count,
             waiting_max,
             metrics,
             before: Vec::new(),
@@ -243,14 +260,15 @@ fn serve(
     }
     if let Some((listener, file)) = control {
         socket_files.add([(u32::MAX, file)]);
-        spawn("control", move || control_socket::serve(&listener, &reload))?;
+        let workers = Arc::clone(&workers);
+        spawn("control", move || control_socket::serve(&listener, &reload, &workers))?;
     }
 
     let watcher = signals.handle();
     let waiting =
         spawn("signals", move || obey_signals(signals, &workers, &wishes, &socket_files))?;
     let mut result = Ok(());
-    for _ in 0..threads {
+    for _ in 0..count {
         // Without a result it has panicked.
         let ended = ends.recv().unwrap_or_else(|_| Err("a worker panicked".to_owned()));
         result = result.and(ended);
@@ -258,6 +276,7 @@ fn serve(
     watcher.close();
     // The thread ends because the signals are closed; it has no result.
     let _ = waiting.join();
+    drop(interfaces.reserved);
     result
 }
 
@@ -418,9 +437,17 @@ fn cost_of_workers(workers: usize, cores: usize) -> Option<String> {
     })
 }
 
+/// The way of a worker's connections.
+enum Way {
+    /// Listening sockets of the kernel.
+    Listeners(Vec<OwnedFd>),
+    /// A receive queue of an interface.
+    Interface(Box<interface::Seed>),
+}
+
 /// The values from which a worker's thread makes its worker.
 struct Seed {
-    listeners: Vec<OwnedFd>,
+    way: Way,
     snapshot: Arc<Snapshot>,
     /// The open directories of [`Snapshot::roots`].
     roots: Vec<Arc<OwnedFd>>,
@@ -438,8 +465,23 @@ struct Seed {
 type Started = mpsc::Sender<Result<(Waker, String), String>>;
 
 impl Seed {
-    fn run(self, mut inbox: Inbox, started: &Started) -> Result<(), String> {
-        let (mut worker, waker, driver) = match self.worker() {
+    fn run(mut self, inbox: Inbox, started: &Started) -> Result<(), String> {
+        match core::mem::replace(&mut self.way, Way::Listeners(Vec::new())) {
+            Way::Listeners(sockets) => self.serve(inbox, started, |ring| {
+                let adopted = sockets.into_iter().map(|fd| ring.adopt_socket(fd));
+                Ok(Listeners::new(adopted.collect()))
+            }),
+            Way::Interface(seed) => self.serve(inbox, started, |ring| seed.start(ring)),
+        }
+    }
+
+    fn serve<N: Network>(
+        self,
+        mut inbox: Inbox,
+        started: &Started,
+        network: impl FnOnce(&mut Ring) -> Result<N, String>,
+    ) -> Result<(), String> {
+        let (mut worker, waker, driver) = match self.worker(network) {
             Ok(worker) => worker,
             Err(error) => {
                 // The main thread reports it.
@@ -471,7 +513,10 @@ impl Seed {
         Ok(())
     }
 
-    fn worker(self) -> Result<(Worker, Waker, String), String> {
+    fn worker<N: Network>(
+        self,
+        network: impl FnOnce(&mut Ring) -> Result<N, String>,
+    ) -> Result<(Worker<Http1, N>, Waker, String), String> {
         let choice = self.driver;
         let mut ring = Ring::new(choice).map_err(|error| no_ring(choice, &error))?;
         let driver = ring.to_string();
@@ -479,8 +524,9 @@ impl Seed {
             ring.waker(kind::WAKE).map_err(|error| format!("cannot make a waker: {error}"))?;
         self.crowd.join(waker.clone());
         let notes = io::stderr().as_fd().try_clone_to_owned().ok();
+        let network = network(&mut ring)?;
         let parts = Parts {
-            listeners: self.listeners.into_iter().map(|fd| ring.adopt_socket(fd)).collect(),
+            listeners: Vec::new(),
             snapshot: self.snapshot,
             roots: self.roots.into_iter().map(|fd| ring.share_file(fd)).collect(),
             crowd: self.crowd,
@@ -491,7 +537,8 @@ impl Seed {
             notes: notes.map(|fd| ring.adopt_file(fd)),
             ring,
         };
-        let worker = Worker::new(parts).map_err(|error| format!("cannot get memory: {error}"))?;
+        let worker =
+            Worker::over(parts, network).map_err(|error| format!("cannot get memory: {error}"))?;
         Ok((worker, waker, driver))
     }
 }

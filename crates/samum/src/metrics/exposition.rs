@@ -181,6 +181,62 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
+        name: "samum_stack_connections",
+        kind: Kind::Gauge,
+        help: "Connections of samum's own TCP/IP stacks (--interface), by state.",
+        samples: &[
+            ("state=\"half-open\"", |stats| stats.stack_half_open),
+            ("state=\"open\"", |stats| stats.stack_connections),
+            ("state=\"time-wait\"", |stats| stats.stack_time_wait),
+        ],
+    },
+    Family {
+        name: "samum_stack_frames_total",
+        kind: Kind::Counter,
+        help: "Frames from and to interfaces.",
+        samples: &[
+            ("direction=\"received\"", |stats| stats.stack_frames_received),
+            ("direction=\"sent\"", |stats| stats.stack_frames_sent),
+        ],
+    },
+    Family {
+        name: "samum_stack_batches_total",
+        kind: Kind::Counter,
+        help: "Rounds in which frames were received, and system calls that sent frames.",
+        samples: &[
+            ("direction=\"received\"", |stats| stats.stack_batches_received),
+            ("direction=\"sent\"", |stats| stats.stack_batches_sent),
+        ],
+    },
+    Family {
+        name: "samum_stack_retransmissions_total",
+        kind: Kind::Counter,
+        help: "Segments that were sent again: behind a later acknowledgement, after a timeout, probes, and those of \
+               handshakes.",
+        samples: &[
+            ("cause=\"fast\"", |stats| stats.stack_again_fast),
+            ("cause=\"timeout\"", |stats| stats.stack_again_timeout),
+            ("cause=\"probe\"", |stats| stats.stack_again_probe),
+            ("cause=\"handshake\"", |stats| stats.stack_again_syn),
+        ],
+    },
+    Family {
+        name: "samum_stack_drops_total",
+        kind: Kind::Counter,
+        help: "Frames that were dropped: see `samum stack`. Those without room are frames that were to be sent.",
+        samples: &[
+            ("reason=\"malformed\"", |stats| stats.stack_dropped_malformed),
+            ("reason=\"checksum\"", |stats| stats.stack_dropped_checksum),
+            ("reason=\"fragment\"", |stats| stats.stack_dropped_fragment),
+            ("reason=\"not-ours\"", |stats| stats.stack_dropped_not_ours),
+            ("reason=\"rate\"", |stats| stats.stack_dropped_rate),
+            ("reason=\"no-connection\"", |stats| stats.stack_dropped_no_connection),
+            ("reason=\"no-room\"", |stats| stats.stack_dropped_no_room),
+            ("reason=\"sequence\"", |stats| stats.stack_dropped_sequence),
+            ("reason=\"memory\"", |stats| stats.stack_dropped_memory),
+        ],
+    },
+    Family {
         name: "samum_log_lines_dropped_total",
         kind: Kind::Counter,
         help: "Lines that could not be written to a log.",

@@ -98,4 +98,44 @@ stats! {
     residency_misses,
     /// Bytes that they have brought.
     residency_miss_bytes,
+    /// Connections of its own TCP/IP stack from ESTABLISHED to LAST-ACK now.
+    stack_connections,
+    /// Handshakes under way now.
+    stack_half_open,
+    /// Connections in TIME-WAIT now.
+    stack_time_wait,
+    /// Frames that an interface has brought.
+    stack_frames_received,
+    /// Frames that it has taken.
+    stack_frames_sent,
+    /// Rounds in which frames were received.
+    stack_batches_received,
+    /// System calls that sent frames.
+    stack_batches_sent,
+    /// Retransmissions because later bytes were acknowledged.
+    stack_again_fast,
+    /// Retransmissions after a timeout.
+    stack_again_timeout,
+    /// Probes of the tail and of a closed window.
+    stack_again_probe,
+    /// Retransmitted segments of handshakes.
+    stack_again_syn,
+    /// Dropped frames whose headers are wrong.
+    stack_dropped_malformed,
+    /// Those with a wrong checksum.
+    stack_dropped_checksum,
+    /// Fragments, and IPv6 with extension headers.
+    stack_dropped_fragment,
+    /// Those for something that is not served.
+    stack_dropped_not_ours,
+    /// Requests of ARP, neighbour discovery and echo that came too fast.
+    stack_dropped_rate,
+    /// Segments that no connection wanted.
+    stack_dropped_no_connection,
+    /// Frames of its own for which the interface had no room, and that nothing repeats.
+    stack_dropped_no_room,
+    /// Segments with wrong sequence numbers, acknowledgements or timestamps.
+    stack_dropped_sequence,
+    /// Segments that came out of order and for which there was no memory.
+    stack_dropped_memory,
 }

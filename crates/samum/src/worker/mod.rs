@@ -269,6 +269,12 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         &mut self.shell.ring
     }
 
+    /// The state of the network's own stack for the operator, with its connections or without, if it has one.
+    #[must_use]
+    pub fn report(&self, has_connections: bool) -> Option<String> {
+        self.network.report(has_connections)
+    }
+
     /// Write an access log to another file from now on.
     pub fn replace_log(&mut self, log: &Log, file: OwnedFd) {
         let file = self.shell.ring.adopt_file(file);
@@ -289,6 +295,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let until = if is_busy { Some(self.shell.cx.now) } else { until };
         let mut completions = core::mem::take(&mut self.completions);
         self.network.flush(&mut self.shell.ring);
+        if self.shell.cx.counts {
+            self.network.count(&mut self.shell.cx.stats);
+        }
         self.shell.end_turn(self.connections.len());
         self.shell.ring.wait(until, &mut completions)?;
         self.shell.tick();

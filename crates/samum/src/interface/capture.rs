@@ -1,0 +1,253 @@
+//! Records frames in files of the format pcapng (`--pcap`).
+//!
+//! The worker copies frames into batches; a thread of its own writes them, for a disk may be slow. When
+//! the thread is behind, batches are lost and counted, and no connection waits.
+
+use core::fmt;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::{cell::Cell, thread};
+
+use netdev::{Device, Received};
+use netstack::channel::{Batch, Channel, Filter, Network};
+use netstack::{Frame, Full, Limits, Transmit};
+
+use crate::config;
+use crate::say::say;
+
+/// Bytes of a frame that are recorded: all of the largest one.
+const FRAME_BYTES_MAX: u32 = 64 * 1024 + 256;
+/// Batches that may wait to be written, each of 256 KiB and a frame at most.
+const BATCHES_MAX: usize = 32;
+
+/// What the thread that writes is told.
+#[derive(Debug)]
+enum Order {
+    Write(Vec<u8>),
+    /// Go on with another file.
+    Next,
+}
+
+/// The files of one receive queue, which are open.
+#[derive(Debug)]
+pub(super) struct Files {
+    path: PathBuf,
+    file: File,
+    files_max: u16,
+}
+
+impl Files {
+    /// Begins the first file.
+    ///
+    /// # Errors
+    ///
+    /// A message for the operator.
+    pub(super) fn open(path: PathBuf, files_max: u16) -> Result<Self, String> {
+        let file = File::create(&path)
+            .map_err(|error| format!("cannot record frames in {}: {error}", path.display()))?;
+        Ok(Self { path, file, files_max })
+    }
+
+    /// The name of an older file.
+    fn older(&self, number: u16) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(format!(".{number}"));
+        name.into()
+    }
+
+    fn next(&mut self) -> io::Result<()> {
+        for number in (1..self.files_max).rev() {
+            let from = if number == 1 { self.path.clone() } else { self.older(number - 1) };
+            // There may be fewer files by now.
+            if from.exists() {
+                std::fs::rename(from, self.older(number))?;
+            }
+        }
+        self.file = File::create(&self.path)?;
+        Ok(())
+    }
+
+    fn run(mut self, orders: &Receiver<Order>) {
+        for order in orders {
+            let done = match order {
+                Order::Write(bytes) => self.file.write_all(&bytes),
+                Order::Next => self.next(),
+            };
+            if let Err(error) = done {
+                say(&format!(
+                    "cannot record frames in {}: {error}; recording ends",
+                    self.path.display()
+                ));
+                return;
+            }
+        }
+    }
+}
+
+/// The name of the file of one of several queues: that of the interface and the number stand in front of the
+/// extension.
+pub(super) fn path_of(path: &Path, interface: &str, queue: usize) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy()));
+    path.with_file_name(format!("{stem}-{interface}-{queue}{}", extension.unwrap_or_default()))
+}
+
+/// The record of one receive queue, on the thread of its worker.
+pub(super) struct Recorder {
+    channel: Channel<Box<dyn FnMut(Batch<'_>)>>,
+    /// A frame is recorded if one of them applies to it, or if there is none.
+    filters: Vec<Filter>,
+    /// Frames that were not recorded because the disk was too slow.
+    lost: Rc<Cell<u64>>,
+}
+
+impl Recorder {
+    /// Begins to record. `epoch` is the moment at which the stack's clock was 0, in nanoseconds since 1970.
+    ///
+    /// # Errors
+    ///
+    /// If there is no thread to write.
+    pub(super) fn start(
+        files: Files,
+        settings: &config::Capture,
+        interface: &str,
+        epoch: u64,
+    ) -> io::Result<Self> {
+        let (sender, orders) = sync_channel(BATCHES_MAX);
+        thread::Builder::new().name("pcap".to_owned()).spawn(move || files.run(&orders))?;
+        let lost = Rc::new(Cell::new(0));
+        let writer = Writer {
+            capture: netstack::capture::Capture::new(interface, FRAME_BYTES_MAX, epoch),
+            sender,
+            bytes_max: settings.bytes_max,
+            lost: Rc::clone(&lost),
+        };
+        let network = |prefix: &config::Prefix| {
+            let (addr, prefix) = prefix.network();
+            Filter { network: Some(Network { addr, prefix }), ..Filter::default() }
+        };
+        let filters = settings.peers.iter().map(network).collect();
+        let deliver = writer.into_deliver();
+        let channel = Channel::new(Filter::default(), FRAME_BYTES_MAX as usize, deliver);
+        Ok(Self { channel, filters, lost })
+    }
+
+    /// Frames that were lost to a slow disk.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost.get()
+    }
+
+    fn wants(&self, frame: &[u8]) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|filter| filter.applies_to(frame))
+    }
+}
+
+/// Makes the bytes of files of batches.
+struct Writer {
+    capture: netstack::capture::Capture,
+    sender: SyncSender<Order>,
+    bytes_max: u64,
+    lost: Rc<Cell<u64>>,
+}
+
+impl Writer {
+    fn into_deliver(mut self) -> Box<dyn FnMut(Batch<'_>)> {
+        Box::new(move |batch| self.deliver(batch))
+    }
+
+    fn deliver(&mut self, batch: Batch<'_>) {
+        let mut bytes = Vec::new();
+        if self.capture.file_bytes() == 0 {
+            self.capture.begin(&mut bytes);
+        } else if self.capture.file_bytes() >= self.bytes_max
+            && self.sender.try_send(Order::Next).is_ok()
+        {
+            self.capture.begin(&mut bytes);
+        }
+        let mut count = 0;
+        for frame in batch.frames() {
+            self.capture.write(&frame, &mut bytes);
+            count += 1;
+        }
+        if self.sender.try_send(Order::Write(bytes)).is_err() {
+            self.lost.set(self.lost.get() + count);
+        }
+    }
+}
+
+/// A device whose frames may be recorded.
+pub(super) struct Port {
+    pub(super) device: Device,
+    pub(super) recorder: Option<Box<Recorder>>,
+    /// The time of the frames.
+    pub(super) now: netstack::Time,
+}
+
+impl Port {
+    pub(super) fn receive(&mut self, now: netstack::Time) -> Option<Received> {
+        self.now = now;
+        let frame = self.device.receive()?;
+        if let Some(recorder) = &mut self.recorder
+            && recorder.wants(&frame)
+        {
+            recorder.channel.received(now, &frame);
+        }
+        Some(frame)
+    }
+
+    /// Sends what waits; returns whether all has left.
+    pub(super) fn flush(&mut self) -> bool {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.channel.flush();
+        }
+        self.device.flush()
+    }
+}
+
+impl Transmit for Port {
+    fn limits(&self) -> Limits {
+        self.device.limits()
+    }
+
+    fn send(&mut self, frame: &Frame<'_>) -> Result<(), Full> {
+        self.device.send(frame)?;
+        if let Some(recorder) = &mut self.recorder
+            && recorder.wants(frame.head)
+        {
+            recorder.channel.sent(self.now, frame);
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("lost", &self.lost).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_have_names_by_age() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.pcapng");
+        let mut files = Files::open(path.clone(), 3).unwrap();
+        for text in ["1", "2", "3", "4"] {
+            files.file.write_all(text.as_bytes()).unwrap();
+            files.next().unwrap();
+        }
+        let read = |name: &str| std::fs::read_to_string(directory.path().join(name));
+        assert_eq!(read("a.pcapng").unwrap(), "");
+        assert_eq!(read("a.pcapng.1").unwrap(), "4");
+        assert_eq!(read("a.pcapng.2").unwrap(), "3");
+        assert!(read("a.pcapng.3").is_err());
+        let name = path_of(&path, "eth1", 2);
+        assert_eq!(name, directory.path().join("a-eth1-2.pcapng"));
+    }
+}

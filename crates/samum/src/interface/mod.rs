@@ -1,0 +1,218 @@
+//! Network interfaces whose listeners are served by samum's own TCP/IP stack.
+//!
+//! `plan` says which listener is an interface's, `netdev` opens the interfaces, and each of their receive
+//! queues has a worker with a stack of its own:
+//!
+//! ```text
+//!   Device ──frames──► Stack ──news──► StackNetwork ──events──► worker
+//!     ▲                  ▲                                         │
+//!     └──────frames──────┴───────drain──── StackTransport ◄────────┘
+//! ```
+
+mod capture;
+mod network;
+mod news;
+mod plan;
+mod report;
+mod transport;
+
+use core::net::IpAddr;
+use core::time::Duration;
+use std::os::fd::OwnedFd;
+
+use netdev::{Options, Protocol, Queue, Service};
+use netstack::{Config, Stack};
+use ring::Ring;
+
+use crate::config::{self, Address, Frames, Interface, Server};
+use crate::listen;
+use capture::{Files, Port, Recorder};
+pub use network::StackNetwork;
+use plan::{Local, Place};
+
+/// Connections of a stack that may wait for a place in the worker, beside those that have one.
+const BACKLOG: u32 = 4096;
+/// The least time without an acknowledgement after which a connection is lost. The time that a client has is
+/// the session's (`--timeout-send`).
+const PATIENCE: Duration = Duration::from_secs(100);
+
+/// The interfaces of a server, which are open.
+#[derive(Debug)]
+pub(crate) struct Interfaces {
+    /// The listeners that the kernel serves.
+    pub(crate) kernel: Vec<(u32, Address)>,
+    /// For each receive queue, what its worker needs.
+    pub(crate) seeds: Vec<Seed>,
+    /// Sentences for the operator: the addresses, and the ways of the frames.
+    pub(crate) said: Vec<String>,
+    /// Sockets of the kernel that keep the ports of the interfaces: a second server at such a port fails as it
+    /// does at any other.
+    pub(crate) reserved: Vec<OwnedFd>,
+    pub(crate) owners: Owners,
+}
+
+/// The addresses of the interfaces, by their names.
+#[derive(Debug)]
+pub(crate) struct Owners(Vec<(String, Vec<IpAddr>)>);
+
+/// What a worker of an interface needs to begin.
+#[derive(Debug)]
+pub(crate) struct Seed {
+    /// The interface and its receive queue.
+    name: String,
+    queue: Queue,
+    config: Config,
+    /// Some exactly if frames are recorded.
+    record: Option<(Files, config::Capture)>,
+    locals: Vec<Local>,
+}
+
+impl Interfaces {
+    /// Opens the interfaces for the listeners that are theirs. Without interfaces all are the kernel's.
+    ///
+    /// # Errors
+    ///
+    /// A message for the operator.
+    pub(crate) fn open(server: &Server, listeners: &[(u32, Address)]) -> Result<Self, String> {
+        let mut names = Vec::new();
+        for interface in &server.interfaces {
+            names.push((interface.name.clone(), addresses_of(interface)?));
+        }
+        let owners = Owners(names);
+        let plan = plan::divide(listeners, &owners.places())?;
+        let (kernel, seeds, said, reserved) = (plan.kernel, Vec::new(), Vec::new(), Vec::new());
+        let mut opened = Self { kernel, seeds, said, reserved, owners };
+        for (interface, locals) in server.interfaces.iter().zip(plan.interfaces) {
+            opened.add(interface, locals, server)?;
+        }
+        Ok(opened)
+    }
+
+    fn add(
+        &mut self,
+        interface: &Interface,
+        locals: Vec<Local>,
+        server: &Server,
+    ) -> Result<(), String> {
+        let is_ours = !interface.addresses.is_empty();
+        if !is_ours {
+            for (number, local) in &locals {
+                // The kernel listens there itself for a listener of all addresses.
+                if !self.kernel.iter().any(|(other, _)| other == number) {
+                    self.reserved.push(listen::reserve(*local)?);
+                }
+            }
+        }
+        let service = |(_, local): &Local| Service { protocol: Protocol::Tcp, local: *local };
+        let options = Options {
+            interface: interface.name.clone(),
+            frames: frames(server.frames),
+            services: locals.iter().map(service).collect(),
+            own_addresses: interface.addresses.iter().map(|own| own.address).collect(),
+        };
+        let opened = netdev::open(&options).map_err(|error| error.to_string())?;
+        let addresses = if is_ours {
+            interface.addresses.iter().map(|own| (own.address, own.prefix)).collect()
+        } else {
+            opened.interface.addresses
+        };
+        let is_alone = server.interfaces.len() == 1 && opened.queues.len() == 1;
+        let mut ports: Vec<u16> = locals.iter().map(|(_, local)| local.port()).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        let connections = u32::try_from(server.tuning.connections_max).unwrap_or(u32::MAX);
+        for (number, queue) in opened.queues.into_iter().enumerate() {
+            let name = format!("{}, queue {number}", interface.name);
+            let record = server.capture.as_ref().map(|capture| {
+                let path = if is_alone {
+                    capture.file.clone()
+                } else {
+                    capture::path_of(&capture.file, &interface.name, number)
+                };
+                Ok::<_, String>((Files::open(path, capture.files_max)?, capture.clone()))
+            });
+            let config = Config {
+                addresses: addresses
+                    .iter()
+                    .map(|(ip, prefix)| netstack::Address { ip: *ip, prefix: *prefix, is_ours })
+                    .collect(),
+                gateways: interface.gateways.clone(),
+                tcp_ports: ports.clone(),
+                connections_max: connections.saturating_add(BACKLOG),
+                patience: PATIENCE.max(server.tuning.timeout_send),
+                // Its device knows the link address.
+                ..Config::new([0; 6])
+            };
+            self.seeds.push(Seed {
+                name,
+                queue,
+                config,
+                record: record.transpose()?,
+                locals: locals.clone(),
+            });
+        }
+        for (_, local) in &locals {
+            self.said.push(format!("interface {}: listening on http://{local}/", interface.name));
+        }
+        self.said.push(opened.choice);
+        Ok(())
+    }
+}
+
+impl Owners {
+    /// Returns the name of the interface that serves a listener alone.
+    pub(crate) fn owner(&self, listener: &Address) -> Option<&str> {
+        plan::owner(listener, &self.places())
+    }
+
+    fn places(&self) -> Vec<Place<'_>> {
+        self.0.iter().map(|(name, addresses)| Place { name, addresses }).collect()
+    }
+}
+
+impl Seed {
+    /// Begins to serve, on the thread of the worker.
+    ///
+    /// # Errors
+    ///
+    /// A message for the operator.
+    pub(crate) fn start(mut self, ring: &Ring) -> Result<StackNetwork, String> {
+        let mut secret = [0; 16];
+        let got = rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty());
+        got.map_err(|error| format!("cannot get random bytes: {error}"))?;
+        let device = self.queue.start();
+        self.config.mac = device.mac();
+        let now = network::time(ring.now());
+        let recorder = self.record.map(|(files, settings)| {
+            let (seconds, nanos) = ring.unix_clock();
+            let unix =
+                u64::try_from(seconds).unwrap_or_default() * 1_000_000_000 + u64::from(nanos);
+            let epoch = unix.saturating_sub(now.as_nanos());
+            Recorder::start(files, &settings, &self.name, epoch).map(Box::new)
+        });
+        let recorder = recorder.transpose();
+        let recorder = recorder.map_err(|error| format!("cannot start a thread: {error}"))?;
+        let port = Port { device, recorder, now };
+        let stack = Stack::new(self.config, secret, now);
+        StackNetwork::new(self.name, ring, stack, port, self.locals)
+            .map_err(|error| format!("cannot use an interface: {error}"))
+    }
+}
+
+/// The addresses that an interface serves: its own ones, or those of the kernel.
+fn addresses_of(interface: &Interface) -> Result<Vec<IpAddr>, String> {
+    if !interface.addresses.is_empty() {
+        return Ok(interface.addresses.iter().map(|own| own.address).collect());
+    }
+    let found = netdev::Interface::open(&interface.name).map_err(|error| error.to_string())?;
+    Ok(found.addresses.into_iter().map(|(address, _)| address).collect())
+}
+
+const fn frames(frames: Frames) -> netdev::Frames {
+    match frames {
+        Frames::Auto => netdev::Frames::Auto,
+        Frames::Xdp => netdev::Frames::Xdp,
+        Frames::Packet => netdev::Frames::Packet,
+        Frames::Tap => netdev::Frames::Tap,
+    }
+}

@@ -1,0 +1,406 @@
+//! A stack and its device as one network of the worker.
+
+use core::cell::RefCell;
+use core::fmt;
+use core::net::SocketAddr;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::rc::Rc;
+
+use netstack::{ConnectionId, Stack, tcp};
+use outq::OutQ;
+use ring::{Completion, Fd, Op, Ring, Token};
+use sendfile::{Drained, Piece, Takes};
+
+use super::capture::Port;
+use super::news::{Bytes, Came, News};
+use super::plan::Local;
+use super::report::Facts;
+use super::transport::StackTransport;
+use crate::metrics::Stats;
+use crate::network::{NetEvent, Network, Origin, Peer};
+use crate::shell::kind;
+
+/// The device has frames.
+const READABLE: Token = kind::NETWORK;
+/// The device has room again.
+const WRITABLE: Token = kind::NETWORK | 1;
+/// A timer of the stack is due, or there is news that the worker was not told.
+const TIMER: Token = kind::NETWORK | 2;
+
+/// Frames that are handled before the worker looks at other things.
+const BATCH_FRAMES: usize = 256;
+
+/// The stack's time on the ring's clock.
+pub(super) const fn time(at: ring::Time) -> netstack::Time {
+    netstack::Time::from_nanos(at.as_nanos())
+}
+
+/// A stack and its device, shared by the network and the transports of one worker.
+pub(super) struct Wire {
+    stack: Stack,
+    port: Port,
+    news: News,
+    /// The connections that the worker has not closed.
+    places: HashMap<ConnectionId, Place, foldhash::quality::RandomState>,
+}
+
+/// A connection as the worker knows it.
+#[derive(Debug)]
+enum Place {
+    /// It waits for a place; news of it wait, too.
+    Waiting(Vec<Came>),
+    /// The worker's id of it.
+    Open(u64),
+    /// The same, and its queue is empty for good: the stack may have to send our end again.
+    Ending(u64),
+}
+
+/// A connection that the stack has accepted.
+#[derive(Clone, Debug)]
+pub struct Newcomer {
+    id: ConnectionId,
+    listener: u32,
+    peer: SocketAddr,
+}
+
+/// The network of one receive queue of an interface.
+pub struct StackNetwork {
+    /// The interface and its receive queue.
+    name: String,
+    wire: Rc<RefCell<Wire>>,
+    /// The device's descriptors for frames that come, and for room.
+    readable: Fd,
+    writable: Fd,
+    is_reading: bool,
+    waits_for_room: bool,
+    /// Frames that the device had refused at the last flush.
+    refused: u64,
+    /// The earliest timer that is in the ring.
+    timer_at: Option<ring::Time>,
+    /// The time of the batch that is being handled.
+    now: netstack::Time,
+    /// Frames of this batch that may still be received.
+    frames_left: usize,
+    /// Rounds in which frames were received.
+    batches: u64,
+    listeners: HashMap<SocketAddr, u32>,
+    /// Newcomers that wait because the worker accepts none.
+    waiting: VecDeque<Newcomer>,
+    accepts: bool,
+    closed: bool,
+}
+
+impl StackNetwork {
+    pub(super) fn new(
+        name: String,
+        ring: &Ring,
+        stack: Stack,
+        port: Port,
+        locals: Vec<Local>,
+    ) -> io::Result<Self> {
+        let readable = ring.adopt_socket(port.device.fd().try_clone_to_owned()?);
+        let writable = ring.adopt_socket(port.device.room_fd().try_clone_to_owned()?);
+        let now = time(ring.now());
+        let wire = Wire { stack, port, news: News::default(), places: HashMap::default() };
+        Ok(Self {
+            name,
+            wire: Rc::new(RefCell::new(wire)),
+            readable,
+            writable,
+            is_reading: false,
+            waits_for_room: false,
+            refused: 0,
+            timer_at: None,
+            now,
+            frames_left: 0,
+            batches: 0,
+            listeners: locals.into_iter().map(|(number, local)| (local, number)).collect(),
+            waiting: VecDeque::new(),
+            accepts: true,
+            closed: false,
+        })
+    }
+
+    fn facts(&self, wire: &Wire) -> Facts<'_> {
+        Facts {
+            name: &self.name,
+            census: wire.stack.census(),
+            counters: wire.stack.counters(),
+            device: wire.port.device.counters(),
+            batches: self.batches,
+            memory: wire.stack.memory(),
+            record_lost: wire.port.recorder.as_ref().map(|recorder| recorder.lost()),
+        }
+    }
+
+    /// Has the ring call again at a time, or earlier.
+    fn wake_at(&mut self, ring: &mut Ring, at: ring::Time) {
+        if self.timer_at.is_none_or(|before| at < before) {
+            ring.submit(Op::Timer(at), TIMER);
+            self.timer_at = Some(at);
+        }
+    }
+
+    /// Takes in a connection that was accepted; `None` if it waits, or is refused.
+    fn accept(
+        &mut self,
+        id: ConnectionId,
+        local: SocketAddr,
+        peer: SocketAddr,
+    ) -> Option<Newcomer> {
+        let listener = self.listeners.get(&local).filter(|_| !self.closed);
+        let Some(listener) = listener else {
+            // The port is served at another address, or no longer.
+            self.wire.borrow_mut().end(self.now, id);
+            return None;
+        };
+        let newcomer = Newcomer { id, listener: *listener, peer };
+        self.wire.borrow_mut().places.insert(id, Place::Waiting(Vec::new()));
+        if self.accepts {
+            return Some(newcomer);
+        }
+        self.waiting.push_back(newcomer);
+        None
+    }
+
+    /// The next event of the news that are there.
+    fn next_told(&mut self) -> Option<NetEvent<Newcomer, Bytes>> {
+        loop {
+            let (id, came) = self.wire.borrow_mut().news.next()?;
+            if let Came::Accepted { local, peer } = came {
+                match self.accept(id, local, peer) {
+                    Some(newcomer) => return Some(NetEvent::Accepted(newcomer)),
+                    None => continue,
+                }
+            }
+            let mut wire = self.wire.borrow_mut();
+            match wire.places.get_mut(&id) {
+                // The worker has closed it.
+                None => {}
+                Some(Place::Waiting(waiting)) => waiting.push(came),
+                Some(Place::Ending(_)) if matches!(came, Came::Room) => {
+                    wire.send_end(self.now, id);
+                }
+                Some(Place::Open(id) | Place::Ending(id)) => return Some(event(*id, came)),
+            }
+        }
+    }
+}
+
+fn event(id: u64, came: Came) -> NetEvent<Newcomer, Bytes> {
+    match came {
+        Came::Bytes(bytes) => NetEvent::Received(id, bytes),
+        Came::End => NetEvent::Ended(id),
+        Came::Lost => NetEvent::Lost(id),
+        Came::Room => NetEvent::Writable(id),
+        Came::Accepted { .. } => unreachable!("a connection is accepted once"),
+    }
+}
+
+impl Network for StackNetwork {
+    type Transport = StackTransport;
+    type Newcomer = Newcomer;
+    type Bytes = Bytes;
+
+    fn takes(&self) -> Takes {
+        Takes::Memory
+    }
+
+    fn set_accepting(&mut self, ring: &mut Ring, on: bool) {
+        self.accepts = on;
+        if on && !self.waiting.is_empty() {
+            self.wake_at(ring, ring.now());
+        }
+    }
+
+    /// All events are those of [`next_event`](Network::next_event).
+    fn handle(
+        &mut self,
+        ring: &mut Ring,
+        completion: Completion,
+    ) -> Option<NetEvent<Newcomer, Bytes>> {
+        self.now = time(ring.now());
+        let wire = Rc::clone(&self.wire);
+        let wire = &mut *wire.borrow_mut();
+        match completion.token {
+            READABLE => {
+                self.is_reading = false;
+                self.frames_left = BATCH_FRAMES;
+                self.batches += 1;
+            }
+            WRITABLE => {
+                self.waits_for_room = false;
+                if wire.port.flush() {
+                    wire.stack.handle_room(self.now, &mut wire.news, &mut wire.port);
+                }
+            }
+            // Later timers may be in the ring; they do no harm.
+            TIMER => {
+                self.timer_at = None;
+                wire.stack.handle_timers(self.now, &mut wire.news, &mut wire.port);
+            }
+            token => unreachable!("no operation of an interface has the token {token:x}"),
+        }
+        None
+    }
+
+    /// The next event of the news that are there, or of the next frame.
+    fn next_event(&mut self) -> Option<NetEvent<Newcomer, Bytes>> {
+        loop {
+            if self.accepts
+                && let Some(newcomer) = self.waiting.pop_front()
+            {
+                return Some(NetEvent::Accepted(newcomer));
+            }
+            if let Some(event) = self.next_told() {
+                return Some(event);
+            }
+            self.frames_left = self.frames_left.checked_sub(1)?;
+            if !self.wire.borrow_mut().receive(self.now) {
+                self.frames_left = 0;
+                return None;
+            }
+        }
+    }
+
+    fn open(&mut self, _ring: &mut Ring, newcomer: Newcomer, id: u64) -> StackTransport {
+        let wire = &mut *self.wire.borrow_mut();
+        let before = wire.places.insert(newcomer.id, Place::Open(id));
+        if let Some(Place::Waiting(waiting)) = before {
+            for came in waiting.into_iter().rev() {
+                wire.news.put_back(newcomer.id, came);
+            }
+        }
+        StackTransport::new(Rc::clone(&self.wire), newcomer.id)
+    }
+
+    fn origin(&self, newcomer: &Newcomer) -> Origin {
+        let peer = Peer::Address(Box::new(newcomer.peer));
+        Origin { listener: newcomer.listener, peer, client: None }
+    }
+
+    fn remove(&mut self, _ring: &mut Ring, number: u32) {
+        self.listeners.retain(|_, listener| *listener != number);
+    }
+
+    fn report(&self, has_connections: bool) -> Option<String> {
+        let wire = self.wire.borrow();
+        let connections = wire.stack.connections().map(|(_, status)| status);
+        Some(self.facts(&wire).text(connections, has_connections))
+    }
+
+    fn count(&self, stats: &mut Stats) {
+        self.facts(&self.wire.borrow()).count(stats);
+    }
+
+    fn flush(&mut self, ring: &mut Ring) {
+        let now = ring.now();
+        let wire = Rc::clone(&self.wire);
+        let wire = &mut *wire.borrow_mut();
+        wire.stack.flush(time(now), &mut wire.port);
+        if !core::mem::replace(&mut self.is_reading, true) {
+            ring.submit(Op::Readable(self.readable.clone()), READABLE);
+        }
+        let refused = wire.port.device.counters().refused;
+        let is_full = core::mem::replace(&mut self.refused, refused) != refused;
+        let waits = !wire.port.flush() || is_full;
+        if waits && !core::mem::replace(&mut self.waits_for_room, true) {
+            ring.submit(Op::Writable(self.writable.clone()), WRITABLE);
+        }
+        if !wire.news.is_empty() {
+            self.wake_at(ring, now);
+        } else if let Some(at) = wire.stack.next_timer() {
+            self.wake_at(ring, ring::Time::from_nanos(at.as_nanos()));
+        }
+    }
+
+    fn close(&mut self, _ring: &mut Ring) {
+        self.closed = true;
+        for newcomer in core::mem::take(&mut self.waiting) {
+            self.wire.borrow_mut().close(self.now, newcomer.id);
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed
+    }
+}
+
+impl Wire {
+    /// Handles the next frame; returns false if there is none.
+    fn receive(&mut self, now: netstack::Time) -> bool {
+        let Self { stack, port, news, .. } = self;
+        let Some(frame) = port.receive(now) else { return false };
+        news.set_frame(Some(frame.clone()));
+        stack.handle_frame(now, &frame, frame.checksum(), news, port);
+        news.set_frame(None);
+        true
+    }
+
+    pub(super) fn drain(
+        &mut self,
+        now: netstack::Time,
+        id: ConnectionId,
+        queue: &mut OutQ<Piece>,
+        budget: &mut u64,
+    ) -> Drained {
+        self.port.now = now;
+        match self.stack.drain(now, id, queue, budget, &mut self.port) {
+            tcp::Drained::Empty => Drained::Empty,
+            tcp::Drained::Blocked => Drained::Blocked,
+            tcp::Drained::TurnOver => Drained::TurnOver,
+        }
+    }
+
+    /// Sends the end of a connection whose queue is empty for good.
+    pub(super) fn end_alone(&mut self, now: netstack::Time, id: ConnectionId) {
+        if let Some(place) = self.places.get_mut(&id)
+            && let Place::Open(name) = place
+        {
+            *place = Place::Ending(*name);
+        }
+        self.send_end(now, id);
+    }
+
+    /// Sends the end of a connection that has nothing else to send, if it is due.
+    fn send_end(&mut self, now: netstack::Time, id: ConnectionId) {
+        // A FIN takes one sequence number.
+        self.drain(now, id, &mut OutQ::new(), &mut 1);
+    }
+
+    /// Nothing follows what the queue of a connection promises.
+    pub(super) fn finish(&mut self, id: ConnectionId) {
+        self.stack.shutdown(id);
+    }
+
+    /// Bytes that have been held are told in the next turn.
+    pub(super) fn set_receiving(&mut self, ring: &Ring, id: ConnectionId, on: bool) {
+        let Self { stack, port, news, .. } = self;
+        stack.set_receiving(time(ring.now()), id, on, news, port);
+    }
+
+    /// The worker has closed a connection. If all that was promised has been acknowledged, the peer sees the end
+    /// of the stream; otherwise a reset.
+    pub(super) fn close(&mut self, now: netstack::Time, id: ConnectionId) {
+        self.places.remove(&id);
+        self.stack.shutdown(id);
+        self.end(now, id);
+    }
+
+    fn end(&mut self, now: netstack::Time, id: ConnectionId) {
+        self.stack.close(now, id, &mut self.port);
+    }
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Wire({:?})", self.port.device)
+    }
+}
+
+impl fmt::Debug for StackNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StackNetwork({} listeners)", self.listeners.len())
+    }
+}

@@ -1,0 +1,126 @@
+//! What a stack tells, in the order in which the worker is to hear it.
+
+use core::net::SocketAddr;
+use core::ops::Deref;
+use std::collections::VecDeque;
+
+use netdev::Received;
+use netstack::{Application, ConnectionId, Lost};
+
+/// Bytes that were received for one connection.
+#[derive(Debug)]
+pub enum Bytes {
+    /// A part of the frame that brought them.
+    Part(Received),
+    /// A copy of bytes that came out of order, or before they were wanted.
+    Copied(Vec<u8>),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Part(part) => part,
+            Self::Copied(bytes) => bytes,
+        }
+    }
+}
+
+/// What has happened to a connection.
+#[derive(Debug)]
+pub(super) enum Came {
+    Accepted {
+        local: SocketAddr,
+        peer: SocketAddr,
+    },
+    Bytes(Bytes),
+    End,
+    /// The connection is gone.
+    Lost,
+    /// More can be sent, or the peer has acknowledged bytes.
+    Room,
+}
+
+/// The news of a stack that the worker has not heard yet.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    came: VecDeque<(ConnectionId, Came)>,
+    /// The frame that the stack handles now.
+    frame: Option<Received>,
+}
+
+impl News {
+    /// The stack handles this frame next.
+    pub(super) fn set_frame(&mut self, frame: Option<Received>) {
+        self.frame = frame;
+    }
+
+    pub(super) fn next(&mut self) -> Option<(ConnectionId, Came)> {
+        self.came.pop_front()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.came.is_empty()
+    }
+
+    /// Puts news in front of all others.
+    pub(super) fn put_back(&mut self, id: ConnectionId, came: Came) {
+        self.came.push_front((id, came));
+    }
+
+    fn add_room(&mut self, id: ConnectionId) {
+        // One frame may both acknowledge bytes and open the window, or bring bytes, with which the queue is
+        // drained anyway.
+        let is_known = |(other, came): &(ConnectionId, Came)| {
+            *other == id && matches!(came, Came::Room | Came::Bytes(_))
+        };
+        if !self.came.back().is_some_and(is_known) {
+            self.came.push_back((id, Came::Room));
+        }
+    }
+}
+
+impl Application for News {
+    fn accepted(&mut self, id: ConnectionId, local: SocketAddr, peer: SocketAddr) {
+        self.came.push_back((id, Came::Accepted { local, peer }));
+    }
+
+    fn received(&mut self, id: ConnectionId, bytes: &[u8]) {
+        let part = self.frame.as_ref().and_then(|frame| {
+            // Bytes that the stack has held are elsewhere, and the range is none of the frame's.
+            let at = (bytes.as_ptr() as usize).checked_sub(frame.as_ptr() as usize)?;
+            (at + bytes.len() <= frame.len()).then(|| frame.part(at..at + bytes.len()))
+        });
+        let bytes = part.map_or_else(|| Bytes::Copied(bytes.to_vec()), Bytes::Part);
+        if let Some((other, last)) = self.came.back_mut()
+            && *other == id
+            && matches!(last, Came::Room)
+        {
+            *last = Came::Bytes(bytes);
+            return;
+        }
+        self.came.push_back((id, Came::Bytes(bytes)));
+    }
+
+    fn acknowledged(&mut self, id: ConnectionId) {
+        self.add_room(id);
+    }
+
+    fn room(&mut self, id: ConnectionId) {
+        self.add_room(id);
+    }
+
+    fn ended(&mut self, id: ConnectionId) {
+        self.came.push_back((id, Came::End));
+    }
+
+    /// The peer's end was told before.
+    fn closed(&mut self, id: ConnectionId) {
+        self.came.push_back((id, Came::Lost));
+    }
+
+    fn lost(&mut self, id: ConnectionId, _why: Lost) {
+        self.came.push_back((id, Came::Lost));
+    }
+}

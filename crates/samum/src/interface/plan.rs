@@ -1,0 +1,146 @@
+//! Who serves which listener: the kernel, or the stack of an interface. Pure.
+
+use core::net::{IpAddr, SocketAddr};
+
+use crate::config::Address;
+
+/// A listener of an interface: its number, and the address at which it accepts.
+pub(super) type Local = (u32, SocketAddr);
+
+/// The listeners of the kernel and of each interface.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) kernel: Vec<(u32, Address)>,
+    /// For each interface, in order.
+    pub(super) interfaces: Vec<Vec<Local>>,
+}
+
+/// An interface, as far as listeners are concerned.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    pub(super) name: &'a str,
+    pub(super) addresses: &'a [IpAddr],
+}
+
+impl Place<'_> {
+    /// The addresses of the interface at which a listener accepts.
+    fn locals(&self, listener: &Address) -> impl Iterator<Item = SocketAddr> {
+        let ip = match listener {
+            Address::Ip(ip) => Some(*ip),
+            Address::Unix(_) => None,
+        };
+        ip.into_iter().flat_map(|ip| {
+            let takes = move |own: &&IpAddr| {
+                let is_wild = ip.ip().is_unspecified() && ip.is_ipv4() == own.is_ipv4();
+                is_wild || ip.ip() == **own
+            };
+            self.addresses.iter().filter(takes).map(move |own| SocketAddr::new(*own, ip.port()))
+        })
+    }
+
+    /// Returns whether the interface has a listener alone, so that the kernel has no socket for it.
+    fn has_alone(&self, listener: &Address) -> bool {
+        matches!(listener, Address::Ip(ip) if self.addresses.contains(&ip.ip()))
+    }
+}
+
+/// Returns the name of the interface that serves a listener alone.
+pub(super) fn owner<'a>(listener: &Address, places: &[Place<'a>]) -> Option<&'a str> {
+    places.iter().find(|place| place.has_alone(listener)).map(|place| place.name)
+}
+
+/// Divides the listeners. A listener for all addresses is one of the kernel and of all interfaces.
+///
+/// # Errors
+///
+/// A message for the operator, if an interface would serve nothing, or a port is not known.
+pub(super) fn divide(listeners: &[(u32, Address)], places: &[Place<'_>]) -> Result<Plan, String> {
+    let mut interfaces = Vec::new();
+    for place in places {
+        let mut locals = Vec::new();
+        for (number, listener) in listeners {
+            locals.extend(place.locals(listener).map(|local| (*number, local)));
+        }
+        if let Some((_, local)) = locals.iter().find(|(_, local)| local.port() == 0) {
+            let name = place.name;
+            return Err(format!(
+                "cannot listen on {local}: the kernel chooses no port for the interface {name}; name one"
+            ));
+        }
+        if locals.is_empty() {
+            return Err(nothing_to_serve(place));
+        }
+        interfaces.push(locals);
+    }
+    let is_kernels = |(_, listener): &&(u32, Address)| owner(listener, places).is_none();
+    let kernel = listeners.iter().filter(is_kernels).cloned().collect();
+    Ok(Plan { kernel, interfaces })
+}
+
+fn nothing_to_serve(place: &Place<'_>) -> String {
+    let name = place.name;
+    let Some(first) = place.addresses.first() else {
+        return format!(
+            "interface {name}: it has no address; give it one with `ip address add ADDR/PREFIX dev {name}`, or \
+             add --address ADDR/PREFIX for one that only samum has"
+        );
+    };
+    let all: Vec<_> = place.addresses.iter().map(ToString::to_string).collect();
+    format!(
+        "interface {name}: no listener has one of its addresses ({}); add --listen {}, or leave out \
+         --interface {name}",
+        all.join(", "),
+        SocketAddr::new(*first, 80),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use core::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+    use crate::config::UnixSocket;
+
+    fn ip(text: &str) -> Address {
+        Address::Ip(text.parse().unwrap())
+    }
+
+    fn eth1() -> Place<'static> {
+        const ADDRESSES: [IpAddr; 2] = [
+            IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)),
+            IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1)),
+        ];
+        Place { name: "eth1", addresses: &ADDRESSES }
+    }
+
+    fn divided(listeners: &[Address]) -> Result<(Vec<u32>, Vec<String>), String> {
+        let listeners: Vec<_> = (0..).zip(listeners.iter().cloned()).collect();
+        let mut plan = divide(&listeners, &[eth1()])?;
+        let kernel = plan.kernel.iter().map(|(number, _)| *number).collect();
+        let locals = plan.interfaces.remove(0);
+        Ok((kernel, locals.iter().map(|(number, local)| format!("{number}:{local}")).collect()))
+    }
+
+    #[test]
+    fn listeners_go_where_their_addresses_are() {
+        let unix = Address::Unix(UnixSocket { path: "/s".into(), ..UnixSocket::default() });
+        let all =
+            [ip("10.0.0.1:80"), ip("10.0.0.2:80"), unix, ip("[fd00::1]:80"), ip("0.0.0.0:81")];
+        let (kernel, locals) = divided(&all).unwrap();
+        assert_eq!(kernel, [1, 2, 4]);
+        assert_eq!(locals, ["0:10.0.0.1:80", "3:[fd00::1]:80", "4:10.0.0.1:81"]);
+        assert_eq!(owner(&all[0], &[eth1()]), Some("eth1"));
+        assert_eq!(owner(&all[4], &[eth1()]), None);
+    }
+
+    #[test]
+    fn an_interface_serves_something() {
+        let error = divided(&[ip("10.0.0.2:80")]).unwrap_err();
+        assert!(error.contains("add --listen 10.0.0.1:80"), "{error}");
+        let error = divided(&[ip("10.0.0.1:0")]).unwrap_err();
+        assert!(error.contains("name one"), "{error}");
+        let bare = Place { name: "eth2", addresses: &[] };
+        let error = divide(&[(0, ip("0.0.0.0:80"))], &[bare]).unwrap_err();
+        assert!(error.contains("it has no address"), "{error}");
+    }
+}
