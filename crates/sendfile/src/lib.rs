@@ -68,6 +68,7 @@ pub use page_cache::PageCache;
 pub use payload::{FileRange, Pages, Piece};
 pub use policy::{Caching, Policy, Window};
 pub use shared::{Account, Charge, Shared};
+pub use slice::Slices;
 pub use source::{FileSource, FillCx};
 pub use stream::{Progress, Stream};
 pub use tcp::KernelTcp;

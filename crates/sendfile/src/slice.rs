@@ -16,7 +16,7 @@ const NANOS: u128 = 1_000_000_000;
 /// time has passed. A slice that was missed, because a timer was late, is made up for, and no more than
 /// that: a peer that paused is not owed the pause.
 #[derive(Debug)]
-pub(crate) struct Slices {
+pub struct Slices {
     bytes_per_second: NonZeroU64,
     /// The time at which everything that was sent would have left at the rate.
     paid_until: Time,
@@ -27,7 +27,8 @@ pub(crate) struct Slices {
 
 impl Slices {
     /// A rate of less than a byte in a slice is one of a byte.
-    pub(crate) fn new(bytes_per_second: NonZeroU64, now: Time) -> Self {
+    #[must_use]
+    pub fn new(bytes_per_second: NonZeroU64, now: Time) -> Self {
         Self {
             bytes_per_second: bytes_per_second.max(BYTES_PER_SECOND_MIN),
             paid_until: now,
@@ -40,7 +41,7 @@ impl Slices {
     /// # Errors
     ///
     /// The time at which a slice may be sent, if there are none.
-    pub(crate) fn room(&mut self, now: Time) -> Result<NonZeroU64, Time> {
+    pub fn room(&mut self, now: Time) -> Result<NonZeroU64, Time> {
         if self.left == 0 && now < self.paid_until {
             return Err(self.paid_until);
         }
@@ -55,7 +56,7 @@ impl Slices {
     }
 
     /// So many bytes have been sent.
-    pub(crate) fn spend(&mut self, bytes: u64) {
+    pub fn spend(&mut self, bytes: u64) {
         let time = (u128::from(bytes) * NANOS).div_ceil(self.bytes_per_second.get().into());
         let time = u64::try_from(time).unwrap_or(u64::MAX);
         self.paid_until = self.paid_until + Duration::from_nanos(time);

@@ -19,7 +19,7 @@ use super::report::Facts;
 use super::transport::StackTransport;
 use crate::metrics::Stats;
 use crate::network::{NetEvent, Network, Origin, Peer};
-use crate::shell::kind;
+use crate::shell::{id_of, kind};
 
 /// The device has frames.
 const READABLE: Token = kind::NETWORK;
@@ -214,7 +214,7 @@ impl Network for StackNetwork {
         }
     }
 
-    /// All events are those of [`next_event`](Network::next_event).
+    /// Nearly all events are those of [`next_event`](Network::next_event).
     fn handle(
         &mut self,
         ring: &mut Ring,
@@ -239,6 +239,10 @@ impl Network for StackNetwork {
             TIMER => {
                 self.timer_at = None;
                 wire.stack.handle_timers(self.now, &mut wire.news, &mut wire.port);
+            }
+            // The rate of a connection allows more.
+            token if token & kind::MASK == kind::WRITABLE => {
+                return Some(NetEvent::Writable(id_of(token)));
             }
             token => unreachable!("no operation of an interface has the token {token:x}"),
         }
@@ -272,7 +276,7 @@ impl Network for StackNetwork {
                 wire.news.put_back(newcomer.id, came);
             }
         }
-        StackTransport::new(Rc::clone(&self.wire), newcomer.id)
+        StackTransport::new(Rc::clone(&self.wire), newcomer.id, id)
     }
 
     fn origin(&self, newcomer: &Newcomer) -> Origin {

@@ -1,14 +1,16 @@
 //! One connection's way through the stack.
 
 use core::cell::RefCell;
+use core::num::NonZeroU64;
 use std::rc::Rc;
 
 use netstack::ConnectionId;
 use outq::OutQ;
-use ring::Ring;
-use sendfile::{Drained, Failure, Piece, Takes, Transport};
+use ring::{Op, Ring, Time};
+use sendfile::{Drained, Failure, Piece, Slices, Takes, Transport};
 
 use super::network::{Wire, time};
+use crate::shell::kind;
 
 /// A connection of the stack. Its queue is the send buffer: the stack reads from it again what was lost.
 #[derive(Debug)]
@@ -21,11 +23,49 @@ pub struct StackTransport {
     is_finished: bool,
     receives: bool,
     has_ended: bool,
+    /// The worker's name of the connection.
+    name: u64,
+    /// Some exactly while bytes are sent at a rate.
+    rate: Option<Box<Rate>>,
+}
+
+/// The rate of a connection.
+#[derive(Debug)]
+struct Rate {
+    bytes_per_second: NonZeroU64,
+    slices: Slices,
+    /// The time of the timer that is in the ring.
+    timer_at: Option<Time>,
+}
+
+impl Rate {
+    /// Bytes that may be sent now; if there are none, a timer tells when.
+    fn allowed(&mut self, ring: &mut Ring, name: u64) -> u64 {
+        match self.slices.room(ring.now()) {
+            Ok(room) => room.get(),
+            Err(until) => {
+                if self.timer_at != Some(until) {
+                    ring.submit(Op::Timer(until), kind::WRITABLE | name);
+                    self.timer_at = Some(until);
+                }
+                0
+            }
+        }
+    }
 }
 
 impl StackTransport {
-    pub(super) const fn new(wire: Rc<RefCell<Wire>>, id: ConnectionId) -> Self {
-        Self { wire, id, is_blocked: false, is_finished: false, receives: true, has_ended: false }
+    pub(super) const fn new(wire: Rc<RefCell<Wire>>, id: ConnectionId, name: u64) -> Self {
+        Self {
+            wire,
+            id,
+            is_blocked: false,
+            is_finished: false,
+            receives: true,
+            has_ended: false,
+            name,
+            rate: None,
+        }
     }
 }
 
@@ -35,7 +75,21 @@ impl Transport for StackTransport {
     }
 
     fn drain(&mut self, ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained {
-        let drained = self.wire.borrow_mut().drain(time(ring.now()), self.id, queue, budget);
+        let mut wire = self.wire.borrow_mut();
+        let Some(rate) = &mut self.rate else {
+            let drained = wire.drain(time(ring.now()), self.id, queue, budget);
+            self.is_blocked = drained == Drained::Blocked;
+            return drained;
+        };
+        let allowed = rate.allowed(ring, self.name).min(*budget);
+        let mut left = allowed;
+        let mut drained = wire.drain(time(ring.now()), self.id, queue, &mut left);
+        let spent = allowed.saturating_sub(left);
+        rate.slices.spend(spent);
+        *budget -= spent;
+        if allowed == 0 && drained == Drained::TurnOver {
+            drained = Drained::Blocked;
+        }
         self.is_blocked = drained == Drained::Blocked;
         drained
     }
@@ -60,6 +114,16 @@ impl Transport for StackTransport {
 
     fn acknowledged(&self, _ring: &Ring, queue: &OutQ<Piece>) -> i64 {
         queue.released().cast_signed()
+    }
+
+    /// Bytes that are sent again count, too.
+    fn set_rate(&mut self, ring: &Ring, bytes_per_second: Option<NonZeroU64>) {
+        if self.rate.as_ref().map(|rate| rate.bytes_per_second) != bytes_per_second {
+            self.rate = bytes_per_second.map(|bytes_per_second| {
+                let slices = Slices::new(bytes_per_second, ring.now());
+                Box::new(Rate { bytes_per_second, slices, timer_at: None })
+            });
+        }
     }
 
     fn set_receiving(&mut self, ring: &mut Ring, on: bool) {
