@@ -10,7 +10,7 @@ use rustix::fs::Access;
 use rustix::net::SocketAddrUnix;
 
 use crate::config::file::{self, Errors, Loaded};
-use crate::config::{Action, Config, Fastcgi, LogTarget, Machine, Message, Thing, print};
+use crate::config::{Action, Address, Config, Fastcgi, LogTarget, Machine, Message, Thing, print};
 use crate::follow;
 use crate::listen::{self, Probe};
 use crate::serving::Snapshot;
@@ -60,6 +60,8 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
             Thing::Directory(path) => follow::Root::open(path).map(drop),
             Thing::Log(path) => try_log(path),
             Thing::Redirects(path) => try_redirects(path),
+            // The kernel does not have it, and samum would not bind it.
+            Thing::Address(address) if is_samums_alone(address, &loaded.config) => Ok(()),
             Thing::Address(address) => match listen::probe(address) {
                 Ok(Probe::Free(socket)) => {
                     bound.extend(socket);
@@ -98,6 +100,13 @@ fn things(config: &Config) -> impl Iterator<Item = Thing> {
         let addresses = site.listen.iter().map(|address| Thing::Address(address.clone()));
         addresses.chain(log).chain(of_routes)
     })
+}
+
+/// Returns whether only samum's own stack has an address.
+fn is_samums_alone(address: &Address, config: &Config) -> bool {
+    let Address::Ip(ip) = address else { return false };
+    let mut own = config.server.interfaces.iter().flat_map(|interface| &interface.addresses);
+    own.any(|own| own.address == ip.ip())
 }
 
 /// Returns whether a server listens on the control socket of the configuration.
