@@ -3,13 +3,14 @@
 //! The worker copies frames into batches; a thread of its own writes them, for a disk may be slow. When
 //! the thread is behind, batches are lost and counted, and no connection waits.
 
+use core::cell::Cell;
 use core::fmt;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::{cell::Cell, thread};
+use std::thread;
 
 use netdev::{Device, Received};
 use netstack::channel::{Batch, Channel, Filter, Network};
@@ -95,9 +96,11 @@ pub(super) fn path_of(path: &Path, interface: &str, queue: usize) -> PathBuf {
     path.with_file_name(format!("{stem}-{interface}-{queue}{}", extension.unwrap_or_default()))
 }
 
+type Deliver = Box<dyn FnMut(Batch<'_>)>;
+
 /// The record of one receive queue, on the thread of its worker.
 pub(super) struct Recorder {
-    channel: Channel<Box<dyn FnMut(Batch<'_>)>>,
+    channel: Channel<Deliver>,
     /// A frame is recorded if one of them applies to it, or if there is none.
     filters: Vec<Filter>,
     /// Frames that were not recorded because the disk was too slow.
@@ -154,17 +157,15 @@ struct Writer {
 }
 
 impl Writer {
-    fn into_deliver(mut self) -> Box<dyn FnMut(Batch<'_>)> {
+    fn into_deliver(mut self) -> Deliver {
         Box::new(move |batch| self.deliver(batch))
     }
 
     fn deliver(&mut self, batch: Batch<'_>) {
         let mut bytes = Vec::new();
-        if self.capture.file_bytes() == 0 {
-            self.capture.begin(&mut bytes);
-        } else if self.capture.file_bytes() >= self.bytes_max
-            && self.sender.try_send(Order::Next).is_ok()
-        {
+        let is_first = self.capture.file_bytes() == 0;
+        let is_full = self.capture.file_bytes() >= self.bytes_max;
+        if is_first || (is_full && self.sender.try_send(Order::Next).is_ok()) {
             self.capture.begin(&mut bytes);
         }
         let mut count = 0;
