@@ -384,8 +384,8 @@ fn an_orphan_does_not_wait_for_a_window_for_ever() {
     bench.window = 0;
     bench.hear(segment(0, 0));
     bench.connection.shutdown();
-    assert_eq!(bench.connection.close(), Fate::Keep);
     assert_eq!(bench.drain(), Drained::Blocked);
+    assert_eq!(bench.connection.close(), Fate::Keep);
     while bench.fate == Fate::Keep {
         bench.wait(bench.deadline().unwrap());
         bench.handle_timer();
