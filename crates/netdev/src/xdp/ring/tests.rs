@@ -62,7 +62,7 @@ fn the_kernel_asks_for_a_wakeup_by_a_flag() {
 
 #[test]
 fn two_threads_see_whole_entries_in_order() {
-    const COUNT: u64 = 100_000;
+    const COUNT: u64 = 10_000;
     let file = memory(u32::MAX - 1000);
     let writer = file.try_clone().unwrap();
     let writer = thread::spawn(move || {

@@ -1,0 +1,489 @@
+//! Devices at a virtual cable, with the kernel's TCP at the other end.
+
+#![expect(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
+
+use core::net::SocketAddr;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+use std::{env, thread};
+
+use net::{Namespace, Net, enter, skip};
+use netdev::{Counters, Device, Frames, HELD_MAX, Options, Protocol, Service};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tcp::{ACK, FIN, RST, SYN, Segment, send};
+
+#[path = "support/net.rs"]
+mod net;
+#[path = "support/tcp.rs"]
+mod tcp;
+
+/// The cable with one queue at each end.
+const ONE_QUEUE: &str = "numtxqueues 1 numrxqueues 1";
+
+fn options(frames: Frames, locals: &[&str]) -> Options {
+    let services = locals
+        .iter()
+        .map(|local| Service { protocol: Protocol::Tcp, local: local.parse().unwrap() });
+    Options {
+        interface: "srv".into(),
+        frames,
+        services: services.collect(),
+        own_addresses: Vec::new(),
+    }
+}
+
+/// Bytes that differ from their neighbours and from those a frame further.
+fn body(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at % 251) as u8).collect()
+}
+
+/// Waits until frames have arrived, at most 20 ms.
+fn wait(device: &Device) {
+    let patience = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+    poll(&mut [PollFd::new(&device.fd(), PollFlags::IN)], Some(&patience)).unwrap();
+}
+
+/// Answers each segment with data with `response`, until it is told to stop. `see` sees each frame.
+fn answer(
+    device: &mut Device,
+    response: &[u8],
+    stop: &AtomicBool,
+    mut see: impl FnMut(&[u8]),
+) -> Counters {
+    while !stop.load(Ordering::Relaxed) {
+        wait(device);
+        while let Some(frame) = device.receive() {
+            see(&frame);
+            answer_one(device, &frame, response);
+        }
+        assert!(device.flush());
+    }
+    device.counters()
+}
+
+fn answer_one(device: &mut Device, frame: &[u8], response: &[u8]) {
+    use netstack::Transmit as _;
+
+    let segment = Segment::parse(frame).expect("TCP only");
+    let flags = segment.flags();
+    let bytes_max = match device.limits() {
+        limits if limits.cut_bytes_max == 0 => usize::from(limits.mtu) - 60,
+        limits => limits.cut_bytes_max as usize,
+    };
+    if flags & RST != 0 {
+    } else if flags & SYN != 0 {
+        send(device, &segment.answer(0, SYN | ACK, 0), &[]).unwrap();
+    } else if !segment.payload().is_empty() {
+        let mut seq = segment.acknowledged();
+        for part in response.chunks(bytes_max) {
+            send(device, &segment.answer(seq, ACK, part.len()), part).unwrap();
+            seq += part.len() as u32;
+        }
+    } else if flags & FIN != 0 {
+        send(device, &segment.answer(segment.acknowledged(), FIN | ACK, 0), &[]).unwrap();
+    }
+}
+
+/// Asks the stack for its response.
+fn fetch(to: &str, bytes: usize) -> Vec<u8> {
+    let mut stream = connect(to).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(b"?").unwrap();
+    let mut received = vec![0; bytes];
+    stream.read_exact(&mut received).unwrap();
+    received
+}
+
+fn connect(to: &str) -> io::Result<TcpStream> {
+    TcpStream::connect_timeout(&to.parse::<SocketAddr>().unwrap(), Duration::from_secs(5))
+}
+
+/// Kernel services of the server: TCP on port 22 and UDP on port 53, which echo one message each.
+struct Kernel {
+    tcp: TcpListener,
+    udp: UdpSocket,
+}
+
+impl Kernel {
+    fn new(namespace: &Namespace) -> Self {
+        namespace.enter(|| Self {
+            tcp: TcpListener::bind("[::]:22").unwrap(),
+            udp: UdpSocket::bind("[::]:53").unwrap(),
+        })
+    }
+
+    /// Checks that the client reaches them.
+    fn check(&self, client: &Namespace) {
+        let mut buffer = [0; 5];
+        for host in ["10.9.0.1", "[fd09::1]"] {
+            let mut stream = client.enter(|| connect(&format!("{host}:22")).unwrap());
+            stream.write_all(b"hello").unwrap();
+            self.tcp.accept().unwrap().0.read_exact(&mut buffer).unwrap();
+            let udp = client.enter(|| UdpSocket::bind("[::]:0").unwrap());
+            let to = format!("{host}:53").replace("10.9.0.1", "[::ffff:10.9.0.1]");
+            udp.send_to(b"hello", to).unwrap();
+            self.udp.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            assert_eq!(self.udp.recv(&mut buffer).unwrap(), 5);
+            // A port without a service: the kernel refuses it.
+            let refused = client.enter(|| connect(&format!("{host}:81")).unwrap_err());
+            assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        }
+    }
+}
+
+/// Stops the stack's side when it is dropped, be it by a panic.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs the stack's side and the client's side. Returns the device's counters.
+fn with_device(
+    net: &Net,
+    options: &Options,
+    response: &[u8],
+    see: impl FnMut(&[u8]) + Send,
+    client: impl FnOnce(),
+) -> Counters {
+    let stop = AtomicBool::new(false);
+    let mut queues = net.server.enter(|| netdev::open(options).unwrap().queues);
+    let queue = queues.remove(0);
+    thread::scope(|scope| {
+        let counters = scope.spawn(|| answer(&mut queue.start(), response, &stop, see));
+        let stop = Stop(&stop);
+        client();
+        drop(stop);
+        counters.join().unwrap()
+    })
+}
+
+const LOCALS: [&str; 2] = ["10.9.0.1:80", "[fd09::1]:80"];
+
+#[test]
+fn the_stack_has_its_ports_and_the_kernel_all_others() {
+    let Some(net) = Net::new(ONE_QUEUE) else { return };
+    let kernel = Kernel::new(&net.server);
+    kernel.check(&net.client);
+    let response = body(60_000);
+    for frames in [Frames::Auto, Frames::Xdp, Frames::Packet] {
+        let counters = with_device(
+            &net,
+            &options(frames, &LOCALS),
+            &response,
+            |_| {},
+            || {
+                kernel.check(&net.client);
+                for local in LOCALS {
+                    for _ in 0..3 {
+                        assert!(net.client.enter(|| fetch(local, response.len())) == response);
+                    }
+                }
+                kernel.check(&net.client);
+            },
+        );
+        assert_eq!((counters.lost, counters.refused, counters.copied), (0, 0, 0), "{frames:?}");
+        // Six responses of 42 segments.
+        match frames {
+            Frames::Packet => assert!(counters.sent < 100, "{counters:?}"),
+            Frames::Xdp => assert!(counters.sent > 6 * 42, "{counters:?}"),
+            Frames::Auto | Frames::Tap => {}
+        }
+        for local in LOCALS {
+            let refused = net.client.enter(|| connect(local).unwrap_err());
+            assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused, "{frames:?}");
+        }
+        kernel.check(&net.client);
+    }
+}
+
+/// Without offloads the client verifies the checksums that the sending side has filled in, and large
+/// frames are cut before they are at the cable.
+#[test]
+fn checksums_and_segments_are_right_without_offloads() {
+    let Some(net) = Net::new(ONE_QUEUE) else { return };
+    let off = net.server.run("ethtool -K srv tx off tso off gso off");
+    if off.and_then(|_| net.client.run("ethtool -K cli rx off tx off gro off tso off")).is_none() {
+        return skip("no ethtool");
+    }
+    let response = body(60_000);
+    for frames in [Frames::Auto, Frames::Xdp, Frames::Packet] {
+        with_device(
+            &net,
+            &options(frames, &LOCALS),
+            &response,
+            |_| {},
+            || {
+                for local in LOCALS {
+                    assert!(net.client.enter(|| fetch(local, response.len())) == response);
+                }
+            },
+        );
+    }
+    let statistics = net.client.enter(|| std::fs::read_to_string("/proc/thread-self/net/snmp"));
+    assert_eq!(tcp_statistic(&statistics.unwrap(), "InCsumErrors"), 0);
+}
+
+fn tcp_statistic(statistics: &str, name: &str) -> u64 {
+    let mut lines = statistics.lines().filter(|line| line.starts_with("Tcp:"));
+    let names = lines.next().unwrap().split(' ');
+    let (_, value) = names.zip(lines.next().unwrap().split(' ')).find(|it| it.0 == name).unwrap();
+    value.parse().unwrap()
+}
+
+#[test]
+fn frames_longer_than_a_chunk_are_joined() {
+    let Some(net) = Net::new(ONE_QUEUE) else { return };
+    // No part of it is at two places.
+    let upload: Vec<_> = (0..25_000_u16).flat_map(u16::to_be_bytes).collect();
+    let (mut end, mut longest) = (0, 0);
+    let is_whole = AtomicBool::new(false);
+    let see = |frame: &[u8]| {
+        longest = longest.max(frame.len());
+        let payload = Segment::parse(frame).unwrap().payload();
+        if !payload.is_empty() {
+            let at = upload.windows(payload.len()).position(|window| window == payload);
+            let at = at.expect("a part of what was sent");
+            assert!(at <= end, "{at} is behind {end}");
+            end = end.max(at + payload.len());
+            is_whole.store(end == upload.len(), Ordering::Relaxed);
+        }
+    };
+    let counters = with_device(&net, &options(Frames::Auto, &LOCALS), b"!", see, || {
+        net.client.enter(|| {
+            let mut stream = connect(LOCALS[0]).unwrap();
+            stream.write_all(&upload).unwrap();
+            let end = Instant::now() + Duration::from_secs(10);
+            while !is_whole.load(Ordering::Relaxed) {
+                assert!(Instant::now() < end, "the end is missing");
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+    });
+    assert!(longest > 4096, "{longest} bytes");
+    assert!(counters.copied > 0, "{counters:?}");
+}
+
+/// Tagged frames are the stack's, too, and the tag is in what it receives and sends.
+#[test]
+fn frames_may_have_a_vlan_tag() {
+    let Some(net) = Net::new(ONE_QUEUE) else { return };
+    let service = Service { protocol: Protocol::Udp, local: "10.9.0.1:53".parse().unwrap() };
+    for frames in [Frames::Auto, Frames::Xdp, Frames::Packet] {
+        let server = Options { services: vec![service], ..options(frames, &[]) };
+        let client = Options {
+            interface: "cli".into(),
+            own_addresses: vec!["10.9.0.2".parse().unwrap()],
+            ..options(frames, &[])
+        };
+        let mut queues = net.server.enter(|| netdev::open(&server).unwrap().queues);
+        let mut server = queues.remove(0).start();
+        let mut queues = net.client.enter(|| netdev::open(&client).unwrap().queues);
+        let mut client = queues.remove(0).start();
+        for tag in [&[][..], &[0x81, 0x00, 0, 5], &[0x88, 0xa8, 0, 5]] {
+            let there = datagram(server.mac(), client.mac(), tag, [10, 9, 0, 2], [10, 9, 0, 1]);
+            assert_eq!(pass(&mut client, &there, &mut server), there, "{tag:?}");
+            let back = datagram(client.mac(), server.mac(), tag, [10, 9, 0, 1], [10, 9, 0, 2]);
+            assert_eq!(pass(&mut server, &back, &mut client), back, "{tag:?}");
+        }
+    }
+}
+
+/// A datagram from and to port 53, without checksums.
+fn datagram(to: [u8; 6], from: [u8; 6], tag: &[u8], source: [u8; 4], target: [u8; 4]) -> Vec<u8> {
+    let ip = [0x45, 0, 0, 28 + 5, 0, 0, 0x40, 0, 64, 17, 0, 0];
+    let udp = [0, 53, 0, 53, 0, 8 + 5, 0, 0];
+    [&to[..], &from, tag, &[0x08, 0x00], &ip, &source, &target, &udp, b"hello"].concat()
+}
+
+/// Sends a frame from one device to the other.
+fn pass(from: &mut Device, frame: &[u8], to: &mut Device) -> Vec<u8> {
+    use netstack::{Frame, Transmit as _};
+
+    let (head, payload) = frame.split_at(frame.len() - 5);
+    let frame = Frame { head, parts: &[payload], segment_bytes: None, checksum: None };
+    from.send(&frame).unwrap();
+    assert!(from.flush());
+    wait(to);
+    to.receive().expect("a frame").to_vec()
+}
+
+/// ARP and neighbour solicitations for an address that the kernel does not own arrive at the stack;
+/// those for the kernel's address do not.
+#[test]
+fn own_addresses_are_asked_for() {
+    let Some(net) = Net::new(ONE_QUEUE) else { return };
+    let options = Options {
+        own_addresses: vec!["10.9.0.99".parse().unwrap(), "fd09::99".parse().unwrap()],
+        ..options(Frames::Auto, &[])
+    };
+    let mut queues = net.server.enter(|| netdev::open(&options).unwrap().queues);
+    let mut device = queues.remove(0).start();
+    let kernel = Kernel::new(&net.server);
+    kernel.check(&net.client);
+    net.client.enter(|| {
+        let patience = Duration::from_millis(50);
+        for address in ["10.9.0.99:80", "[fd09::99]:80"] {
+            TcpStream::connect_timeout(&address.parse().unwrap(), patience).unwrap_err();
+        }
+    });
+    let frames: Vec<_> = core::iter::from_fn(|| device.receive()).collect();
+    let ends_with = |frame: &[u8], ethertype: [u8; 2], target: &[u8], at: usize| {
+        frame[12..14] == ethertype && frame[at..at + target.len()] == *target
+    };
+    assert!(frames.iter().any(|it| ends_with(it, [0x08, 0x06], &[10, 9, 0, 99], 38)), "ARP");
+    let target = [0xfd, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x99];
+    assert!(frames.iter().any(|it| ends_with(it, [0x86, 0xdd], &target, 62)), "solicitation");
+    assert!(frames.iter().all(|it| it[12..14] == [0x08, 0x06] || it[12..14] == [0x86, 0xdd]));
+}
+
+#[test]
+fn frames_that_are_held_do_not_stop_the_others() {
+    const FRAMES: usize = 4000;
+    let Some(net) = Net::new(ONE_QUEUE) else { return };
+    let service = Service { protocol: Protocol::Udp, local: "10.9.0.1:53".parse().unwrap() };
+    let options = Options { services: vec![service], ..options(Frames::Auto, &[]) };
+    let mut queues = net.server.enter(|| netdev::open(&options).unwrap().queues);
+    let mut device = queues.remove(0).start();
+    let socket = net.client.enter(|| UdpSocket::bind("10.9.0.2:0").unwrap());
+    let mut held = Vec::new();
+    for number in 0..FRAMES {
+        socket.send_to(&(number as u32).to_be_bytes(), "10.9.0.1:53").unwrap();
+        wait(&device);
+        held.extend(core::iter::from_fn(|| device.receive()));
+    }
+    assert_eq!(held.len(), FRAMES);
+    assert_eq!(device.counters().copied as usize, FRAMES - HELD_MAX);
+    for (number, frame) in held.iter().enumerate() {
+        assert_eq!(&*frame.part(42..46), (number as u32).to_be_bytes());
+    }
+    drop(held);
+    socket.send_to(b"more", "10.9.0.1:53").unwrap();
+    wait(&device);
+    assert_eq!(&device.receive().unwrap()[42..], b"more");
+    assert_eq!(device.counters().copied as usize, FRAMES - HELD_MAX);
+}
+
+const CHILD: &str = "NETDEV_CHILD_NAMESPACE";
+
+/// Runs itself as a process that dies.
+#[test]
+fn the_kernel_has_the_ports_when_the_process_was_killed() {
+    if let Ok(name) = env::var(CHILD) {
+        enter(&name);
+        let mut opened = netdev::open(&options(Frames::Auto, &LOCALS)).unwrap();
+        answer(&mut opened.queues.remove(0).start(), b"alive", &AtomicBool::new(false), |_| {});
+    }
+    let Some(net) = Net::new(ONE_QUEUE) else { return };
+    for _ in 0..3 {
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "the_kernel_has_the_ports_when_the_process_was_killed"])
+            .env(CHILD, net.server.name())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        while net.client.enter(|| connect(LOCALS[0])).is_err() {
+            assert!(child.try_wait().unwrap().is_none(), "the child has ended");
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(net.client.enter(|| fetch(LOCALS[1], 5)), b"alive");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let refused = net.client.enter(|| connect(LOCALS[0]).unwrap_err());
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        // The next process takes the ports at once.
+    }
+}
+
+#[test]
+fn each_receive_queue_has_a_device() {
+    let Some(net) = Net::new("numtxqueues 2 numrxqueues 2") else { return };
+    let opened = net.server.enter(|| netdev::open(&options(Frames::Auto, &LOCALS)).unwrap());
+    assert_eq!((opened.interface.rx_queues, opened.queues.len()), (2, 2));
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for queue in opened.queues {
+            scope.spawn(|| answer(&mut queue.start(), b"hello", &stop, |_| {}));
+        }
+        let _stop = Stop(&stop);
+        for _ in 0..20 {
+            assert_eq!(net.client.enter(|| fetch(LOCALS[0], 5)), b"hello");
+        }
+    });
+}
+
+#[test]
+fn a_tap_device_is_a_cable_to_the_stack() {
+    let Some(net) = Net::new(ONE_QUEUE) else { return };
+    net.server.ip("tuntap add tap0 mode tap");
+    net.server.ip("addr add 10.9.7.2/24 dev tap0");
+    net.server.ip("link set tap0 up");
+    let options = Options { interface: "tap0".into(), ..options(Frames::Tap, &[]) };
+    let mut opened = net.server.enter(|| netdev::open(&options).unwrap());
+    let mut device = opened.queues.remove(0).start();
+    let mac = device.mac().map(|byte| format!("{byte:02x}")).join(":");
+    net.server.ip(&format!("neigh add 10.9.7.1 lladdr {mac} dev tap0"));
+    let response = body(60_000);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _stop = Stop(&stop);
+            assert!(net.server.enter(|| fetch("10.9.7.1:80", response.len())) == response);
+        });
+        // The kernel sends more than TCP to its neighbour.
+        while !stop.load(Ordering::Relaxed) {
+            wait(&device);
+            while let Some(frame) = device.receive() {
+                if Segment::parse(&frame).is_some() {
+                    answer_one(&mut device, &frame, &response);
+                }
+            }
+        }
+    });
+    assert_eq!(device.counters().lost, 0);
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let Some(net) = Net::new(ONE_QUEUE) else { return };
+    let fails = |options: &Options| {
+        net.server.enter(|| netdev::open(options).expect_err("it fails").to_string())
+    };
+    let good = options(Frames::Auto, &LOCALS);
+    let with = |interface: &str| Options { interface: interface.into(), ..good.clone() };
+    assert_eq!(
+        fails(&with("eth7")),
+        "interface eth7: there is no such interface; `ip link` lists those of this network namespace"
+    );
+    assert_eq!(fails(&options(Frames::Auto, &[])), "interface srv: no service, and no own address");
+    let without_rights = net.server.enter(|| {
+        netdev::drop_rights().unwrap();
+        netdev::open(&good).expect_err("it fails").to_string()
+    });
+    assert!(
+        without_rights.starts_with(
+            "interface srv: to take frames from it lacks CAP_NET_RAW and CAP_NET_ADMIN and CAP_BPF; "
+        ),
+        "{without_rights}"
+    );
+    let tap = Options { frames: Frames::Tap, ..good.clone() };
+    assert!(
+        fails(&tap).starts_with("interface srv: attaching to the TAP device: "),
+        "{}",
+        fails(&tap)
+    );
+    let _opened = net.server.enter(|| netdev::open(&good).unwrap());
+    assert_eq!(
+        fails(&good),
+        "interface srv: an AF_XDP socket for queue 0: Device or resource busy (os error 16); \
+         another process has this queue"
+    );
+    net.server.ip("link set srv down");
+    assert!(fails(&good).starts_with("interface srv: it is down; "), "{}", fails(&good));
+}
