@@ -1,0 +1,258 @@
+//! samum's own TCP/IP stack against the kernel's, between two network namespaces.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod net;
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::thread;
+
+use common::{SAMUM, SOON, request, wait_until};
+use net::{Frames, Net, V4, V6};
+use rustix::process::Signal;
+use testkit::{Address, Client, Content, Tree, or_skip};
+
+/// Both addresses of the server.
+fn addresses() -> [SocketAddr; 2] {
+    [format!("{V4}:80"), format!("[{V6}]:80")].map(|text| text.parse().unwrap())
+}
+
+fn connect(address: SocketAddr) -> Client {
+    let mut client = Client::connect(&Address::Tcp(address)).expect("the server accepts");
+    client.set_limit(Duration::from_secs(60));
+    client
+}
+
+/// The sizes of the files `f0`, `f1` and so on.
+const SIZES: [u64; 6] = [0, 1, 1000, 9000, 65_536, 1_000_000];
+
+fn content(number: usize) -> Content {
+    Content::pseudo_random(number as u64, SIZES[number])
+}
+
+fn site() -> Tree {
+    (0..SIZES.len())
+        .fold(Tree::new(), |tree, number| tree.file(format!("f{number}"), content(number)))
+}
+
+/// Runs a test with each way of the frames.
+fn on_all_ways(test: impl Fn(&Net)) {
+    for frames in Frames::ALL {
+        eprintln!("frames: {frames:?}");
+        test(&or_skip!(Net::new(frames)));
+    }
+}
+
+fn path(tree: &Tree) -> &str {
+    common::text(tree.path())
+}
+
+#[test]
+fn responses_are_those_of_any_server() {
+    let tree = site();
+    on_all_ways(|net| {
+        let _server = net.serve(path(&tree), &[]);
+        net.as_client(|| {
+            for address in addresses() {
+                let mut client = connect(address);
+                for number in 0..SIZES.len() {
+                    client.send(request(&format!("GET /f{number}"))).unwrap();
+                    content(number).assert_is(&client.response().unwrap().body);
+                }
+                client.send(request("HEAD /f5")).unwrap();
+                assert_eq!(client.head().unwrap().header("content-length"), Some("1000000"));
+                client.send(request("GET /f5\nRange: bytes=1000-2999")).unwrap();
+                let part = client.response().unwrap();
+                assert_eq!(part.status, 206);
+                assert_eq!(part.body, content(5).read(1000, 2000));
+                client.send(request("GET /none")).unwrap();
+                assert_eq!(client.response().unwrap().status, 404);
+                // Many requests at once, the last one closes.
+                let mut all = request("GET /f2").repeat(50);
+                all += &request("GET /f4\nConnection: close");
+                client.send(all).unwrap();
+                for _ in 0..50 {
+                    content(2).assert_is(&client.response().unwrap().body);
+                }
+                content(4).assert_is(&client.response().unwrap().body);
+                assert_eq!(client.read_to_end().unwrap(), b"");
+            }
+        });
+    });
+}
+
+#[test]
+fn a_large_file_arrives_whole() {
+    let large = Content::pseudo_random(7, 100 * 1024 * 1024);
+    let tree = Tree::new().file("large", large.clone());
+    on_all_ways(|net| {
+        let _server = net.serve(path(&tree), &[]);
+        net.as_client(|| {
+            let mut client = connect(addresses()[0]);
+            client.send(request("GET /large\nConnection: close")).unwrap();
+            large.assert_is(&client.response().unwrap().body);
+        });
+    });
+}
+
+#[test]
+fn other_traffic_stays_with_the_kernel() {
+    let tree = site();
+    on_all_ways(|net| {
+        let _server = net.serve(path(&tree), &[]);
+        let is_ours = net.frames() == Frames::Tap;
+        let other = (!is_ours).then(|| net.as_server(|| TcpListener::bind((V4, 22)).unwrap()));
+        net.as_client(|| {
+            for address in [V4, V6] {
+                let ping = Command::new("ping").args(["-c", "1", "-W", "5", address]).output();
+                match ping {
+                    Ok(ping) => assert!(ping.status.success(), "{ping:?}"),
+                    Err(error) => eprintln!("skipped a part: ping: {error}"),
+                }
+            }
+            let Some(other) = other else { return };
+            let mut client = TcpStream::connect((V4, 22)).unwrap();
+            let (mut accepted, _) = other.accept().unwrap();
+            accepted.write_all(b"SSH-2.0-test\r\n").unwrap();
+            let mut line = [0; 14];
+            client.read_exact(&mut line).unwrap();
+            assert_eq!(&line, b"SSH-2.0-test\r\n");
+        });
+    });
+}
+
+#[test]
+fn after_a_kill_connections_are_refused() {
+    let tree = site();
+    on_all_ways(|net| {
+        if net.frames() == Frames::Tap {
+            // Nothing has the address any more.
+            return;
+        }
+        let mut server = net.serve(path(&tree), &[]);
+        net.as_client(|| drop(connect(addresses()[0])));
+        server.signal(Signal::KILL).unwrap();
+        server.wait(SOON).unwrap();
+        net.as_client(|| {
+            let is_refused = || {
+                let tried = TcpStream::connect_timeout(&addresses()[0], SOON);
+                tried.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+            };
+            // The kernel takes the program off the interface a moment after the process has ended.
+            assert!(wait_until(SOON, is_refused));
+        });
+    });
+}
+
+#[test]
+fn a_thousand_downloads_at_once() {
+    const CLIENTS: usize = 1000;
+    let file = Content::pseudo_random(3, 200_000);
+    let tree = Tree::new().file("f", file.clone());
+    on_all_ways(|net| {
+        let _server = net.serve(path(&tree), &[]);
+        net.as_client(|| {
+            let mut clients: Vec<_> = (0..CLIENTS).map(|_| connect(addresses()[0])).collect();
+            for client in &mut clients {
+                client.send(request("GET /f\nConnection: close")).unwrap();
+            }
+            for client in &mut clients {
+                file.assert_is(&client.response().unwrap().body);
+                assert_eq!(client.read_to_end().unwrap(), b"");
+            }
+        });
+    });
+}
+
+/// Connections by the server's own account.
+fn is_empty(control: &str) -> bool {
+    let output = Command::new(SAMUM).args(["stack", "--control", control]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).contains("connections: 0;")
+}
+
+#[test]
+fn slow_and_rude_clients_leave_nothing_behind() {
+    let file = Content::pseudo_random(4, 3_000_000);
+    let tree = Tree::new().file("f", file.clone());
+    on_all_ways(|net| {
+        let control = format!("{}.control", path(&tree));
+        let _server = net.serve(path(&tree), &["--control", &control]);
+        net.as_client(|| {
+            let ask = || {
+                let mut client = TcpStream::connect(addresses()[0]).unwrap();
+                client.write_all(request("GET /f\nConnection: close").as_bytes()).unwrap();
+                client
+            };
+            // Its window is closed for a second, again and again for small parts.
+            let mut slow = ask();
+            thread::sleep(Duration::from_secs(1));
+            let mut bytes = vec![0; 100_000];
+            for part in bytes.chunks_mut(1000) {
+                slow.read_exact(part).unwrap();
+                thread::sleep(Duration::from_millis(2));
+            }
+            slow.read_to_end(&mut bytes).unwrap();
+            assert!(bytes.ends_with(&file.read(file.len() - 1000, 1000)));
+            // Bytes that are received and not read make the kernel send a reset.
+            let mut rude = ask();
+            rude.read_exact(&mut [0; 10]).unwrap();
+            drop(rude);
+        });
+        assert!(wait_until(SOON, || is_empty(&control)), "connections are left");
+    });
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let tree = site();
+    let net = or_skip!(Net::new(Frames::Packet));
+    let fails = |arguments: &[&str]| {
+        let output =
+            net.at_server(SAMUM).args(["serve", path(&tree)]).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for (arguments, expected) in [
+        (&["--interface", "eth7"][..], "ip link"),
+        (&["--interface", "eth1"], "add --listen 10.77.0.1:80"),
+        (&["--interface", "eth1", "--listen", "10.77.0.1:0"], "name one"),
+    ] {
+        let error = fails(arguments);
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn frames_are_recorded() {
+    let tree = site();
+    let net = or_skip!(Net::new(Frames::Packet));
+    let directory = Tree::new();
+    let file = format!("{}/recorded.pcapng", path(&directory));
+    let mut server =
+        net.serve(path(&tree), &["--pcap", &file, "--pcap-size", "200k", "--pcap-files", "2"]);
+    net.as_client(|| {
+        let mut client = connect(addresses()[0]);
+        for _ in 0..3 {
+            client.send(request("GET /f5")).unwrap();
+            content(5).assert_is(&client.response().unwrap().body);
+        }
+        client.send(request("GET /f2")).unwrap();
+        content(2).assert_is(&client.response().unwrap().body);
+    });
+    // What was recorded is written with the next batch, or at the end of this one.
+    let has_all = || {
+        let (new, old) = (std::fs::read(&file), std::fs::read(format!("{file}.1")));
+        let (Ok(new), Ok(old)) = (new, old) else { return false };
+        // Each file begins with a section header, and is whole by itself.
+        let files = [new, old];
+        files.iter().all(|bytes| bytes.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]))
+            && files.iter().any(|bytes| bytes.windows(7).any(|part| part == b"GET /f2"))
+    };
+    assert!(wait_until(SOON, has_all));
+    assert!(server.terminate().unwrap().success());
+}

@@ -1,0 +1,148 @@
+//! Two network namespaces and the wire between them, which go with the test.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::process::{Command, id};
+use std::thread;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use testkit::Server;
+
+use crate::common::SAMUM;
+
+/// The way of the frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Frames {
+    Xdp,
+    Packet,
+    /// The address is samum's alone: it answers ARP and ping.
+    Tap,
+}
+
+impl Frames {
+    pub(crate) const ALL: [Self; 3] = [Self::Xdp, Self::Packet, Self::Tap];
+}
+
+pub(crate) const V4: &str = "10.77.0.1";
+pub(crate) const V6: &str = "fd77::1";
+const PORT: u16 = 80;
+
+/// Two namespaces: the server's has the interface `eth1`, the client's `cli`.
+pub(crate) struct Net {
+    name: String,
+    frames: Frames,
+}
+
+impl Net {
+    /// Makes the namespaces; the error says why that is not possible here.
+    pub(crate) fn new(frames: Frames) -> Result<Self, String> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        if !rustix::process::geteuid().is_root() {
+            return Err("network namespaces need root".to_owned());
+        }
+        let name = format!("samum-{}-{}", id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let net = Self { name, frames };
+        let (s, c) = (net.server(), net.client());
+        for name in [&s, &c] {
+            ip(&format!("netns add {name}"))?;
+            ip(&format!("-n {name} link set lo up"))?;
+        }
+        let wire = if frames == Frames::Tap { "wire" } else { "eth1" };
+        ip(&format!(
+            "link add {wire} netns {s} numtxqueues 1 numrxqueues 1 type veth peer name cli netns {c}"
+        ))?;
+        if frames == Frames::Tap {
+            ip(&format!("-n {s} tuntap add eth1 mode tap vnet_hdr"))?;
+            ip(&format!("-n {s} link add bridge type bridge"))?;
+            for name in ["wire", "eth1"] {
+                ip(&format!("-n {s} link set {name} master bridge"))?;
+            }
+            ip(&format!("-n {s} link set bridge up"))?;
+            ip(&format!("-n {s} link set wire up"))?;
+        } else {
+            ip(&format!("-n {s} address add {V4}/24 dev eth1"))?;
+            ip(&format!("-n {s} address add {V6}/64 dev eth1 nodad"))?;
+        }
+        ip(&format!("-n {c} address add 10.77.0.2/24 dev cli"))?;
+        ip(&format!("-n {c} address add fd77::2/64 dev cli nodad"))?;
+        ip(&format!("-n {s} link set eth1 up"))?;
+        ip(&format!("-n {c} link set cli up"))?;
+        Ok(net)
+    }
+
+    fn server(&self) -> String {
+        format!("{}-s", self.name)
+    }
+
+    fn client(&self) -> String {
+        format!("{}-c", self.name)
+    }
+
+    /// A program in the server's namespace.
+    pub(crate) fn at_server(&self, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.server(), program]);
+        command
+    }
+
+    /// Serves a directory on the interface.
+    #[track_caller]
+    pub(crate) fn serve(&self, dir: &str, options: &[&str]) -> Server {
+        let mut command = self.at_server(SAMUM);
+        command.args(["serve", dir, "--interface", "eth1", "--threads", "1"]).args(options);
+        command.args(["--listen", &format!("{V4}:{PORT}"), "--listen", &format!("[{V6}]:{PORT}")]);
+        match self.frames {
+            Frames::Xdp => command.args(["--frames", "xdp"]),
+            Frames::Packet => command.args(["--frames", "packet"]),
+            Frames::Tap => command
+                .args(["--frames", "tap", "--address", &format!("{V4}/24")])
+                .args(["--address", &format!("{V6}/64")]),
+        };
+        Server::spawn(&mut command).unwrap_or_else(|error| panic!("{:?}: {error}", self.frames))
+    }
+
+    /// Runs the client's part of a test in its namespace.
+    pub(crate) fn as_client<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+        within(&self.client(), act)
+    }
+
+    /// Runs a part of a test in the server's namespace.
+    pub(crate) fn as_server<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+        within(&self.server(), act)
+    }
+
+    pub(crate) const fn frames(&self) -> Frames {
+        self.frames
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for name in [self.server(), self.client()] {
+            // If it was not made, there is nothing to remove.
+            let _ = ip(&format!("netns delete {name}"));
+        }
+    }
+}
+
+/// Runs something in a namespace.
+fn within<T: Send>(name: &str, act: impl FnOnce() -> T + Send) -> T {
+    let namespace = File::open(format!("/run/netns/{name}")).expect("it was made");
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let kind = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(namespace.as_fd(), kind).expect("root may");
+            act()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Runs `ip`; the error says why it failed.
+fn ip(arguments: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(arguments.split(' ')).output();
+    let output = output.map_err(|error| format!("ip: {error}"))?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(format!("ip {arguments}: {error}")) }
+}
