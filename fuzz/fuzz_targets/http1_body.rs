@@ -73,6 +73,7 @@ fn decode_in_pieces(head: &str, body: &[u8], bytes_max: u64, piece: usize) -> (V
                 assert!(!bytes.is_empty() && bytes.len() <= len);
                 content.extend_from_slice(bytes);
             }
+            Event::Trailer(name, _) => assert!(!name.is_empty()),
             Event::BodyEnd => break Verdict::Complete(consumed),
             Event::Rejected(_) => {
                 assert!(connection.is_closed());

@@ -80,6 +80,9 @@ fn run(stream: &[u8], heads: u8, piece: usize) -> Vec<String> {
                 }
                 continue;
             }
+            Event::Trailer(name, _) => {
+                assert!(!name.is_empty() && framing == Framing::Chunked);
+            }
             Event::BodyEnd => {
                 if let Framing::Length(length) = framing {
                     assert_eq!(content.len() as u64, length);

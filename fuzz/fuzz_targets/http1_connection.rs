@@ -85,6 +85,7 @@ fn run(stream: &[u8], pieces: &[u8], close_after: usize, decode: Option<u8>) -> 
                 content.extend_from_slice(bytes);
                 continue;
             }
+            Event::Trailer(name, _) => assert!(decode.is_some() && !name.is_empty()),
             Event::BodyEnd => assert!(!before.is_idle() && !before.is_closed()),
             Event::Rejected(_) => assert!(connection.is_closed()),
         }

@@ -53,6 +53,9 @@ fn main() -> io::Result<()> {
                 }
             }
             Event::Body(content) => println!("-- {} bytes", content.len()),
+            Event::Trailer(name, value) => {
+                println!("-- {}: {}", name.escape_ascii(), value.escape_ascii());
+            }
             Event::BodyEnd => println!("-- the end of the body"),
             Event::Rejected(reject) => println!("{reject}; the connection is closed"),
             Event::Partial => break println!("-- {:?} end", connection.handle_eof(rest.len())),

@@ -63,6 +63,8 @@ pub(crate) enum Found<'a> {
     Partial,
     /// Content, at least one byte.
     Data(&'a [u8]),
+    /// A field of the trailer section: name and value.
+    Trailer(&'a [u8], &'a [u8]),
     /// The end of the body.
     End,
 }
@@ -118,7 +120,7 @@ impl Decoder {
         Ok((len, found == Found::End))
     }
 
-    /// Reads on, up to the next piece of content. Returns how many bytes are consumed, content
+    /// Reads on, up to the next piece of content or the next trailer. Returns how many bytes are consumed, content
     /// included. Only content counts.
     pub(crate) fn decode<'a>(
         &mut self,
@@ -170,9 +172,12 @@ impl Decoder {
                 }
                 State::Trailer { bytes_left } => match chunk::trailer(rest, *bytes_left)? {
                     None => return Ok((at, Found::Partial)),
-                    Some(Line::Field { next, .. }) => {
+                    Some(Line::Field { name_end, value, next }) => {
                         *bytes_left -= next;
                         at += next;
+                        if purpose == Purpose::Decode {
+                            return Ok((at, Found::Trailer(&rest[..name_end], &rest[value])));
+                        }
                     }
                     Some(Line::End { next }) => {
                         self.state = State::Length { remaining: 0 };

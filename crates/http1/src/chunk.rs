@@ -81,7 +81,7 @@ pub(crate) fn data_end(input: &[u8]) -> Result<Option<usize>, Reject> {
 }
 
 /// The next line of a trailer section that may have `bytes_left` more bytes. `None` if more bytes are
-/// needed. Fields are ignored by the caller: no field that is used here may be a trailer.
+/// needed. No field that is used here may be a trailer.
 pub(crate) fn trailer(input: &[u8], bytes_left: usize) -> Result<Option<Line>, Reject> {
     let too_long = Reject::new(Status::HeaderFieldsTooLarge, "a trailer section that is too long");
     within(input, bytes_left, too_long, |view| line::line(view, 0))

@@ -45,6 +45,7 @@ pub const INTERIM_MAX: u8 = 16;
 ///         Event::Interim(_) => {}
 ///         Event::Response(response) => assert_eq!(response.status, Status::Ok),
 ///         Event::Body(bytes) => body.extend_from_slice(bytes),
+///         Event::Trailer(..) => {}
 ///         Event::BodyEnd => break,
 ///         Event::Partial | Event::Closed | Event::Faulty(_) => panic!("{event:?}"),
 ///     }
@@ -73,6 +74,8 @@ pub enum Event<'a> {
     Response(Response<'a>),
     /// Some content of the body, at least one byte.
     Body(&'a [u8]),
+    /// A field of the trailer section behind a chunked body, name and value: before the end of the body.
+    Trailer(&'a [u8], &'a [u8]),
     /// The end of the body. A response without a body has none.
     BodyEnd,
     /// The server broke the protocol or a limit: close the connection.
@@ -240,6 +243,7 @@ impl Connection {
                 let event = match found {
                     Found::Partial => Event::Partial,
                     Found::Data(data) => Event::Body(data),
+                    Found::Trailer(name, value) => Event::Trailer(name, value),
                     Found::End => {
                         self.state = if *last { State::Closed } else { State::Idle };
                         Event::BodyEnd

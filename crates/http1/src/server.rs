@@ -52,6 +52,9 @@ pub enum Event<'a> {
     Request(Request<'a>),
     /// Some content of the body that is being decoded, at least one byte.
     Body(&'a [u8]),
+    /// A field of the trailer section of a body that is being decoded, name and value: before the end of the
+    /// body.
+    Trailer(&'a [u8], &'a [u8]),
     /// The end of the last request's body, skipped or decoded. A request without a body has none.
     BodyEnd,
     /// The peer broke the protocol or a limit. Answer with the status, say `Connection: close`, and
@@ -125,7 +128,7 @@ impl Connection {
     }
 
     /// Delivers the body of `request` as [`Event::Body`], without its framing and with at most
-    /// `bytes_max` bytes of content; trailers are skipped. `u64::MAX` is no limit.
+    /// `bytes_max` bytes of content, and its trailers as [`Event::Trailer`]. `u64::MAX` is no limit.
     ///
     /// Call it between [`Event::Request`] and the next call of
     /// [`handle_input`](Self::handle_input), if at all. It changes nothing for a request without a
@@ -205,6 +208,7 @@ impl Connection {
                 let event = match found {
                     Found::Partial => Event::Partial,
                     Found::Data(data) => Event::Body(data),
+                    Found::Trailer(name, value) => Event::Trailer(name, value),
                     Found::End => {
                         self.state = if *last { State::Closed } else { State::ExpectHead };
                         Event::BodyEnd

@@ -276,6 +276,20 @@ pub fn chunk_head(len: u64, out: &mut Vec<u8>) {
 /// The bytes behind the data of each chunk.
 pub const CHUNK_END: &[u8] = b"\r\n";
 
+/// Appends the end of a chunked body with these trailers.
+pub fn last_chunk(trailers: &FieldSection<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"0\r\n");
+    out.extend_from_slice(trailers.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the head of an interim response (RFC 9110 §15.2) with these fields.
+pub fn interim_head(status: Status, fields: &FieldSection<'_>, out: &mut Vec<u8>) {
+    push_status_line(status, out);
+    out.extend_from_slice(fields.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
 /// The end of a chunked body, without trailers.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 

@@ -53,6 +53,9 @@ fn run(input: &[u8], methods: &[Method<'static>], limits: &Limits, sizes: &[usiz
                 assert!(!bytes.is_empty());
                 content += &String::from_utf8_lossy(bytes);
             }
+            Event::Trailer(name, value) => {
+                happened.push(format!("{}: {}", name.escape_ascii(), value.escape_ascii()));
+            }
             Event::BodyEnd => happened.push(format!("end {:?}", core::mem::take(&mut content))),
             Event::Faulty(fault) => {
                 assert!(connection.is_closed());
@@ -91,7 +94,7 @@ fn bodies_are_delivered_without_their_framing() {
     let chunks = format!(
         "{OK}Transfer-Encoding: chunked\r\n\r\n2;a=b\r\nhe\r\n3\r\nllo\r\n0\r\nA: b\r\n\r\n"
     );
-    check(&chunks, GET, &["200 Chunked", "end \"hello\"", "Clean \"\""]);
+    check(&chunks, GET, &["200 Chunked", "A: b", "end \"hello\"", "Clean \"\""]);
     let close = format!("{OK}\r\nhello");
     check(&close, GET, &["200 UntilClose last", "BodyEnd \"hello\""]);
     check(&format!("{OK}\r\n"), GET, &["200 UntilClose last", "BodyEnd \"\""]);
@@ -273,7 +276,7 @@ proptest! {
             at += len;
             match event {
                 Event::Body(bytes) => received.extend_from_slice(bytes),
-                Event::BodyEnd => {}
+                Event::Trailer(..) | Event::BodyEnd => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -334,7 +337,7 @@ proptest! {
             at += len;
             match event {
                 server::Event::Body(bytes) => content.extend_from_slice(bytes),
-                server::Event::BodyEnd => {}
+                server::Event::Trailer(..) | server::Event::BodyEnd => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -58,6 +58,9 @@ fn run(input: &[u8], limits: &Limits, decode: Option<u64>, sizes: &[usize]) -> V
             Event::Rejected(reject) => {
                 happened.push(format!("{}: {}", reject.status.code(), reject.reason))
             }
+            Event::Trailer(name, value) => {
+                happened.push(format!("{}: {}", name.escape_ascii(), value.escape_ascii()));
+            }
             Event::BodyEnd if decode.is_none() => happened.push("skipped".to_owned()),
             Event::BodyEnd => happened.push(format!("end {:?}", core::mem::take(&mut content))),
             Event::Closed => {
@@ -133,9 +136,12 @@ fn wanted_bodies_are_delivered_without_their_framing() {
     let length = post("Content-Length: 5\r\n") + "hello";
     let chunked =
         post("Transfer-Encoding: chunked\r\n") + "3;x=y\r\nhel\r\n02\r\nlo\r\n0\r\nA: b\r\n\r\n";
-    for (input, framing) in [(length, "Length(5)"), (chunked, "Chunked")] {
+    for (input, framing, trailer) in
+        [(length, "Length(5)", None), (chunked, "Chunked", Some("A: b"))]
+    {
         let request = format!("POST {framing}");
-        let expected = [&request[..], "end \"hello\"", "GET None", "Clean"];
+        let body = trailer.into_iter().chain(["end \"hello\"", "GET None", "Clean"]);
+        let expected: Vec<_> = core::iter::once(&request[..]).chain(body).collect();
         check_decoded(&(input.clone() + GET), 5, &expected);
         check_decoded(&(input + GET), u64::MAX, &expected);
     }

@@ -17,7 +17,7 @@ use core::num::NonZeroU64;
 use core::ops::Range;
 use std::rc::Rc;
 
-use http::{Head, ResponseHead, Status};
+use http::{FieldSection, Head, ResponseHead, Status};
 use ring::Completion;
 use sendfile::{File, Piece, Policy, Takes};
 
@@ -67,6 +67,12 @@ pub trait Handler {
 
     /// Takes a completion of an operation of the handler's own.
     fn handle(&mut self, shell: &mut Shell, completion: Completion);
+
+    /// The next interim response to a request whose answer is still to be found. Those of a request come before
+    /// its answer.
+    fn next_interim(&mut self) -> Option<(Ticket, Interim)> {
+        None
+    }
 
     /// The next answer that was found since [`Found::Later`].
     fn next_answer(&mut self) -> Option<(Ticket, Self::Answer)>;
@@ -126,6 +132,15 @@ pub enum Found<A> {
 pub trait Search: fmt::Debug {
     /// Bytes of memory that it keeps for the client.
     fn weight(&self) -> u64;
+}
+
+/// An interim response (RFC 9110 §15.2). The final one follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interim {
+    /// The status: 1xx, and not 101.
+    pub status: Status,
+    /// All fields.
+    pub fields: FieldSection<'static>,
 }
 
 /// A response: status, fields and a body, which the session drops if the request was `HEAD`.
@@ -329,6 +344,12 @@ pub trait Producer: fmt::Debug {
     /// Puts bytes into `sink`: about `room` of them, if there are so many now.
     fn poll(&mut self, room: u64, sink: &mut dyn BodySink) -> Produced;
 
+    /// The fields of the trailer section (RFC 9110 §6.5), once the bytes have [ended](Produced::Ended). They are
+    /// sent where the framing has a place for them.
+    fn trailers(&mut self) -> FieldSection<'static> {
+        FieldSection::EMPTY
+    }
+
     /// Bytes of memory that the producer keeps alive, shared with others.
     fn weight(&self) -> u64;
 }
@@ -348,6 +369,9 @@ pub trait Consumer: fmt::Debug {
 
     /// Takes the next bytes, at most as many as there is room for.
     fn push(&mut self, bytes: &[u8]);
+
+    /// A field of the trailer section, behind all bytes: name and value.
+    fn trailer(&mut self, _name: &[u8], _value: &[u8]) {}
 
     /// That was all.
     fn end(&mut self);

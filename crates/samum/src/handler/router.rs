@@ -25,7 +25,7 @@ use super::proxy::request::Forwarding;
 use super::proxy::response::HandOver;
 use super::proxy::wire::Wire;
 use super::proxy::{self, Held, Proxy};
-use super::{AnswerSize, Consumer, Found, Handler, Request, Response, Ticket, metrics};
+use super::{AnswerSize, Consumer, Found, Handler, Interim, Request, Response, Ticket, metrics};
 use crate::config::{Action, Address};
 use crate::content::{self, Kind};
 use crate::context::Context;
@@ -292,6 +292,16 @@ impl Handler for Router {
             }
             if let Found::Now(answer) = found {
                 self.answers.push_back((ticket, answer));
+            }
+        }
+    }
+
+    fn next_interim(&mut self) -> Option<(Ticket, Interim)> {
+        loop {
+            let (ticket, interim) = self.proxy.next_interim()?;
+            // A page has one head, which is not that of a server.
+            if includes::page_of(ticket).is_none() {
+                return Some((ticket, interim));
             }
         }
     }

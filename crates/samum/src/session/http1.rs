@@ -28,13 +28,13 @@ use core::time::Duration;
 
 use http::{Head, Reject, ResponseHead, Status};
 use http1::server::{Connection, Event};
-use http1::{Framing, Limits};
+use http1::{Framing, Limits, write};
 use ring::Time;
 use sendfile::{Piece, Progress};
 
 use super::{Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};
 use crate::context::Context;
-use crate::handler::{AnswerSize, Consumer, Found, Produced, Response, Search, page};
+use crate::handler::{AnswerSize, Consumer, Found, Interim, Produced, Response, Search, page};
 use crate::site::SiteId;
 use body::{Form, Incoming, Sending};
 use work::{Asked, CONTINUE, End, Exchange, Lookup, Work};
@@ -130,7 +130,7 @@ impl Session for Http1 {
             match &mut event {
                 Event::Partial => break,
                 // Its response has ended.
-                Event::Body(_) => self.drop_body(work, taken),
+                Event::Body(_) | Event::Trailer(..) => self.drop_body(work, taken),
                 Event::BodyEnd => work.body_skipped(),
                 Event::Request(request) => self.handle_request(work, requests, request),
                 Event::Rejected(reject) if was_idle || work.body_is_outstanding() => {
@@ -194,6 +194,20 @@ impl Session for Http1 {
             }
         }
         false
+    }
+
+    /// It is sent if nothing else is, and only the first request of those that wait can have one: the client
+    /// could not tell of which another one is.
+    fn handle_interim(&mut self, work: &mut Work, request: u32, interim: &Interim) {
+        let is_next = matches!(
+            work.exchanges.front(),
+            Some(Exchange::Asked { request: next, .. }) if *next == request
+        );
+        if is_next && work.producing.is_none() && work.stream.is_drained() {
+            let mut bytes = Vec::new();
+            write::interim_head(interim.status, &interim.fields, &mut bytes);
+            work.stream.push(Piece::Bytes(bytes));
+        }
     }
 
     fn next_turn(&mut self, work: &mut Work, cx: &mut Context) -> Option<Turn> {
@@ -650,6 +664,7 @@ impl Http1 {
                     incoming.received += taken as u64;
                     match event {
                         Event::Body(content) => incoming.consumer.push(content),
+                        Event::Trailer(name, value) => incoming.consumer.trailer(name, value),
                         Event::BodyEnd => {
                             incoming.consumer.end();
                             work.incoming = None;

@@ -18,7 +18,7 @@ use ring::{Ring, Time};
 use sendfile::{Disk, Failure, Progress, ReadDone, Takes, Transport, Weight};
 
 use crate::context::Context;
-use crate::handler::{AnswerSize, Consumer, Found, Response, Search};
+use crate::handler::{AnswerSize, Consumer, Found, Interim, Response, Search};
 use crate::log::Record;
 use http::{Head, HeadBuf};
 
@@ -71,6 +71,9 @@ pub trait Session: core::fmt::Debug {
         request: u32,
         size: AnswerSize,
     ) -> bool;
+
+    /// An interim response to a deferred request has come: it may be sent, or dropped. Pump afterwards.
+    fn handle_interim(&mut self, _work: &mut Self::Work, _request: u32, _interim: &Interim) {}
 
     /// The next deferred request whose response can begin now. Call [`respond`](Self::respond) or
     /// [`put_back`](Self::put_back) before anything else.

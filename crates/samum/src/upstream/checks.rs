@@ -175,7 +175,11 @@ impl Check {
                     Some(Err(format!("its status is {}", response.status.code())))
                 }
                 Event::Faulty(fault) => Some(Err(fault.reason.to_owned())),
-                Event::Partial | Event::Closed | Event::Body(_) | Event::BodyEnd => return None,
+                Event::Partial
+                | Event::Closed
+                | Event::Body(_)
+                | Event::Trailer(..)
+                | Event::BodyEnd => return None,
             };
             if outcome.is_some() {
                 return outcome;

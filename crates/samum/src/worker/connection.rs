@@ -12,7 +12,7 @@ use sendfile::{Failure, Progress, ReadDone, Transport};
 
 use super::admission;
 use crate::context::{Context, Removed};
-use crate::handler::{Consumer, Found, Handler, Request, Ticket};
+use crate::handler::{Consumer, Found, Handler, Interim, Request, Ticket};
 use crate::log::Cut;
 use crate::metrics::Stats;
 use crate::network::Origin;
@@ -261,6 +261,18 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         if self.session.handle_answer(&mut work.session, &tools.shell.cx, request, size) {
             work.answers.push((request, answer));
         }
+        self.proceed(tools, work)
+    }
+
+    /// An interim response to one of the requests has come.
+    pub(super) fn handle_interim<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+        request: u32,
+        interim: &Interim,
+    ) -> After {
+        let Some(mut work) = self.work.take() else { return After::Keep };
+        self.session.handle_interim(&mut work.session, request, interim);
         self.proceed(tools, work)
     }
 

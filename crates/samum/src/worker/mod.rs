@@ -511,6 +511,12 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         for _ in 0..NEWS_ROUNDS_MAX {
             self.has_news = false;
             self.handler.act(&mut self.shell);
+            while let Some((ticket, interim)) = self.handler.next_interim() {
+                self.has_news = true;
+                self.act(ticket.connection, |connection, tools| {
+                    connection.handle_interim(tools, ticket.request, &interim)
+                });
+            }
             while let Some((ticket, answer)) = self.handler.next_answer() {
                 self.has_news = true;
                 self.act(ticket.connection, |connection, tools| {

@@ -214,7 +214,7 @@ fn split(bytes: &[u8]) -> Option<(String, Vec<u8>)> {
     let head = String::from_utf8(bytes[..at].to_vec()).expect("a text");
     let rest = &bytes[at..];
     let body = if head.contains("\r\nTransfer-Encoding: chunked\r\n") {
-        let end = rest.windows(5).position(|five| five == b"0\r\n\r\n")? + 5;
+        let end = rest.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
         &rest[..end]
     } else if let Some(line) = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")) {
         rest.get(..line.parse().expect("a number"))?
@@ -249,7 +249,7 @@ fn a_response_arrives_by_length_in_chunks_and_until_the_end() {
         chunked.extend_from_slice(piece);
         chunked.extend_from_slice(b"\r\n");
     }
-    chunked.extend_from_slice(b"0\r\nX-Trailer: 1\r\n\r\n");
+    chunked.extend_from_slice(b"0\r\nX-Trailer: 1\r\nSet-Cookie: a=b\r\n\r\n");
     in_worlds(10, |sim| {
         let mut stage = Stage::new(sim);
         let mut client = stage.client();
@@ -262,6 +262,8 @@ fn a_response_arrives_by_length_in_chunks_and_until_the_end() {
             let response = stage.response(&mut client);
             assert_eq!((response.status, response.whole), (200, true), "{}", response.head);
             assert!(response.head.contains("\r\nX-A: 1\r\n"), "{}", response.head);
+            let is_chunked = answer.ends_with(b"\r\n\r\n");
+            assert_eq!(response.trailers, if is_chunked { "X-Trailer: 1\r\n" } else { "" });
             assert!(response.body == large);
             // The next request: through the same link if it was kept.
             if is_kept {
@@ -305,12 +307,15 @@ fn a_body_is_sent_by_length_and_in_chunks() {
               3;a=b\r\nabc\r\n",
         );
         stage.pass(Duration::from_millis(20));
-        client.peer.send(b"2\r\nde\r\n0\r\nX-T: 1\r\n\r\n");
+        client.peer.send(b"2\r\nde\r\n0\r\nX-T: 1\r\nContent-Length: 7\r\n\r\n");
         let (head, sent) = stage.request(&server);
         assert!(head.contains("\r\nTransfer-Encoding: chunked\r\n"), "{head}");
         assert!(!head.contains("Content-Length"), "{head}");
         let sent = String::from_utf8(sent).expect("a text");
-        assert!(sent.starts_with("3\r\nabc\r\n") && sent.ends_with("0\r\n\r\n"), "{sent}");
+        assert!(
+            sent.starts_with("3\r\nabc\r\n") && sent.ends_with("0\r\nX-T: 1\r\n\r\n"),
+            "{sent}"
+        );
         server.send(OK);
         assert_eq!(stage.response(&mut client).body, b"ok");
         stage.check_nothing_is_left(vec![client], vec![server]);
@@ -472,7 +477,11 @@ fn what_is_at_fault_is_answered_counted_and_told() {
                 stage.check_nothing_is_left(vec![client], vec![server]);
                 continue;
             }
-            let response = stage.response(&mut client);
+            let mut response = stage.response(&mut client);
+            // The first of too many interim responses are passed on.
+            while response.status < 200 {
+                response = stage.response(&mut client);
+            }
             let is_timeout = told.contains("answer");
             match got {
                 Page(status) => {
@@ -587,6 +596,53 @@ fn an_answer_before_the_end_of_the_request_is_passed_on() {
         assert!(server.end().is_some(), "a link with half a request was kept");
         assert_eq!(stage.stats().proxy_failed, 0);
         stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
+/// Hints come before the response, and only where the client can tell of which request they are.
+#[test]
+fn interim_responses_are_passed_on() {
+    const HINTS: &[u8] = b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\nConnection: x\r\n\r\n";
+    in_worlds(10, |sim| {
+        let mut stage = Stage::new(sim);
+        let mut client = stage.client();
+        let server = stage.ask(&client, GET);
+        // No client waits for the first.
+        server.send(b"HTTP/1.1 100 Continue\r\n\r\n");
+        server.send(HINTS);
+        let hints = stage.response(&mut client);
+        assert_eq!(hints.head, "HTTP/1.1 103 \r\nLink: </a.css>\r\n\r\n");
+        // They come with the response.
+        server.send(&[HINTS, OK].concat());
+        assert_eq!(stage.response(&mut client).status, 103);
+        assert_eq!(stage.response(&mut client).body, b"ok");
+
+        // Two requests: those of the second one would be taken for those of the first.
+        client.peer.send(GET);
+        client.peer.send(GET);
+        let second = stage.accept();
+        stage.request(&second);
+        stage.request(&server);
+        second.send(HINTS);
+        stage.pass(Duration::from_millis(50));
+        second.send(OK);
+        server.send(OK);
+        for _ in 0..2 {
+            let response = stage.response(&mut client);
+            assert_eq!((response.status, &response.body[..]), (200, &b"ok"[..]));
+        }
+
+        // HTTP/1.0 knows no such responses.
+        client.peer.send(b"GET / HTTP/1.0\r\nHost: a.example\r\n\r\n");
+        stage.pass(Duration::from_millis(50));
+        for server in [&server, &second] {
+            if split(&server.received()).is_some() {
+                let _ = server.take();
+                server.send(&[HINTS, OK].concat());
+            }
+        }
+        assert_eq!(stage.response(&mut client).status, 200);
+        stage.check_nothing_is_left(vec![client], vec![server, second]);
     });
 }
 

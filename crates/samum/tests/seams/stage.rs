@@ -134,6 +134,8 @@ impl<H: Handler> Stage<H> {
 pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) head: String,
+    /// The lines of the trailer section.
+    pub(crate) trailers: String,
     pub(crate) body: Vec<u8>,
     /// Whether its framing says that it is complete.
     pub(crate) whole: bool,
@@ -147,10 +149,11 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Response> {
     let head = String::from_utf8(bytes[..at].to_vec()).unwrap();
     let status: u16 = head[9..12].parse().unwrap();
     let rest = &bytes[at..];
+    let mut trailers = String::new();
     let (body, len, whole) = if status < 200 || status == 304 || status == 204 {
         (Vec::new(), 0, true)
     } else if head.contains("\r\nTransfer-Encoding: chunked\r\n") {
-        unchunk(rest)
+        unchunk(rest, &mut trailers)
     } else if let Some(line) = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")) {
         let length: usize = line.parse().unwrap();
         let len = length.min(rest.len());
@@ -160,23 +163,27 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Response> {
         assert!(head.contains("\r\nConnection: close\r\n"), "no framing: {head}");
         (rest.to_vec(), rest.len(), true)
     };
-    Some(Response { status, head, body, whole, len: at + len })
+    Some(Response { status, head, body, trailers, whole, len: at + len })
 }
 
-/// The content of the whole chunks, how many bytes they are, and whether the last is among them.
-fn unchunk(bytes: &[u8]) -> (Vec<u8>, usize, bool) {
+/// The content of the whole chunks, how many bytes they are, and whether the last is among them, with the
+/// fields behind it.
+fn unchunk(bytes: &[u8], trailers: &mut String) -> (Vec<u8>, usize, bool) {
     let (mut body, mut at) = (Vec::new(), 0);
     while let Some(line) = bytes[at..].windows(2).position(|two| two == b"\r\n") {
         let size = core::str::from_utf8(&bytes[at..at + line]).unwrap();
         let size = usize::from_str_radix(size, 16).unwrap();
         let start = at + line + 2;
+        if size == 0 {
+            let rest = &bytes[start - 2..];
+            let Some(end) = rest.windows(4).position(|four| four == b"\r\n\r\n") else { break };
+            trailers.push_str(core::str::from_utf8(&rest[2..end + 2]).unwrap());
+            return (body, start + end + 2, true);
+        }
         let Some(chunk) = bytes.get(start..start + size + 2) else { break };
         assert!(chunk.ends_with(b"\r\n"), "a chunk has its line end");
         body.extend_from_slice(&chunk[..size]);
         at = start + size + 2;
-        if size == 0 {
-            return (body, at, true);
-        }
     }
     (body, at, false)
 }

@@ -5,6 +5,7 @@ use core::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use http::FieldSection;
 use outq::Payload as _;
 use ring::Key;
 use sendfile::{Piece, Takes};
@@ -43,6 +44,8 @@ pub(in crate::handler) struct Input {
     key: Option<Key>,
     /// What has come and was not taken.
     pub(in crate::handler) waiting: VecDeque<u8>,
+    /// The fields of the trailer section.
+    pub(in crate::handler) trailers: FieldSection<'static>,
     /// True if all of it has to come before anything is taken, because its length is asked for.
     pub(in crate::handler) is_collected: bool,
     /// True if there will be no more.
@@ -61,6 +64,8 @@ pub(in crate::handler) struct InputConsumer(pub(in crate::handler) Rc<RefCell<In
 pub(in crate::handler) struct Output {
     waiting: VecDeque<Piece>,
     pub(in crate::handler) bytes: u64,
+    /// The fields of the trailer section.
+    pub(in crate::handler) trailers: FieldSection<'static>,
     /// The pieces that the client takes; known once the producer has been asked.
     pub(in crate::handler) takes: Option<Takes>,
     /// Bytes that are missing to the length that was promised.
@@ -116,6 +121,7 @@ impl Input {
         Self {
             key: None,
             waiting: VecDeque::new(),
+            trailers: FieldSection::EMPTY,
             is_collected,
             has_ended: false,
             is_unwanted: false,
@@ -174,6 +180,13 @@ impl Consumer for InputConsumer {
         }
     }
 
+    fn trailer(&mut self, name: &[u8], value: &[u8]) {
+        let mut input = self.0.borrow_mut();
+        if !input.is_unwanted {
+            input.trailers.push(name, value);
+        }
+    }
+
     fn end(&mut self) {
         let mut input = self.0.borrow_mut();
         input.has_ended = true;
@@ -181,7 +194,8 @@ impl Consumer for InputConsumer {
     }
 
     fn weight(&self) -> u64 {
-        self.0.borrow().waiting.len() as u64
+        let input = self.0.borrow();
+        (input.waiting.len() + input.trailers.as_bytes().len()) as u64
     }
 }
 
@@ -201,6 +215,7 @@ impl Output {
         Self {
             waiting: VecDeque::new(),
             bytes: 0,
+            trailers: FieldSection::EMPTY,
             takes: None,
             left: None,
             end: None,
@@ -285,6 +300,10 @@ impl Producer for OutputProducer {
         }
         output.is_awaited = output.end.is_none();
         output.end.unwrap_or(Produced::Waiting)
+    }
+
+    fn trailers(&mut self) -> FieldSection<'static> {
+        core::mem::take(&mut self.output.borrow_mut().trailers)
     }
 
     fn weight(&self) -> u64 {

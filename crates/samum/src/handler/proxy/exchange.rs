@@ -30,7 +30,7 @@ use super::wire::{Heard, Wire};
 use super::{Answer, Reached};
 use crate::handler::gateway::body::{Input, Output, Wish};
 use crate::handler::gateway::lines::{Lines, Text};
-use crate::handler::{Request, Ticket};
+use crate::handler::{Interim, Request, Ticket};
 use crate::shell::Shell;
 use crate::upstream::retries::{Attempt, Reached as Progress, is_idempotent};
 use crate::upstream::{Change, Chosen, Links, ServerSet, Try, Upstream};
@@ -119,6 +119,7 @@ pub(super) struct Tools<'a> {
     pub(super) shell: &'a mut Shell,
     pub(super) links: &'a mut Links,
     pub(super) answers: &'a mut VecDeque<(Ticket, Answer)>,
+    pub(super) interims: &'a mut VecDeque<(Ticket, Interim)>,
     pub(super) woken: &'a mut VecDeque<Ticket>,
     pub(super) lines: &'a mut Lines,
     pub(super) places: &'a Places,
@@ -300,7 +301,7 @@ impl Exchange {
             if input.has_ended && !input.is_unwanted {
                 self.has_sent_all = true;
                 if !is_tunnel {
-                    self.wire.push_body_end(link);
+                    self.wire.push_body_end(link, &input.trailers);
                 }
             }
             has_failed = link.flush(&mut tools.shell.ring).is_err();
@@ -391,7 +392,9 @@ impl Exchange {
                     }
                 }
             }
+            Heard::Interim(interim) => tools.interims.push_back((self.ticket, interim)),
             Heard::Content(content) => self.take(tools, Piece::Bytes(content.to_vec())),
+            Heard::Trailer(name, value) => self.output.borrow_mut().trailers.push(name, value),
             Heard::Text(text) => self.read_text(tools, text),
             Heard::End => self.finish(tools, is_clean),
             Heard::Overloaded => {

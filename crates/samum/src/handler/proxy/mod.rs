@@ -14,6 +14,7 @@ mod exchange;
 mod lines;
 pub(super) mod request;
 pub(super) mod response;
+mod trailers;
 pub(super) mod wire;
 
 use core::cell::RefCell;
@@ -35,7 +36,9 @@ use super::gateway::body::{
     COLLECTED_MAX, HeaderSearch, Input, InputConsumer, News, Output, OutputProducer, Wish,
 };
 use super::gateway::lines::Lines;
-use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Search, Ticket, page};
+use super::{
+    AnswerSize, Body, Consumer, Found, Interim, Part, Request, Response, Search, Ticket, page,
+};
 use crate::shell::{Shell, id_of, kind};
 use crate::upstream::checks::Checks;
 use crate::upstream::{LinkEvent, Links, Server, Upstream};
@@ -57,6 +60,7 @@ pub(super) struct Proxy {
     checks: Checks,
     news: Rc<RefCell<News>>,
     answers: VecDeque<(Ticket, Answer)>,
+    interims: VecDeque<(Ticket, Interim)>,
     /// Requests whose producers or consumers can go on.
     woken: VecDeque<Ticket>,
     /// True while the timer of the next tick is in flight.
@@ -116,6 +120,7 @@ impl Default for Proxy {
             checks: Checks::new(kind::CHECK, kind::CHECK_WRITABLE),
             news: Rc::default(),
             answers: VecDeque::new(),
+            interims: VecDeque::new(),
             woken: VecDeque::new(),
             ticks: false,
             tidied: Time::default(),
@@ -274,6 +279,11 @@ impl Proxy {
         self.lines.note(shell, &server.name, &text);
     }
 
+    /// The next interim response that has come.
+    pub(super) fn next_interim(&mut self) -> Option<(Ticket, Interim)> {
+        self.interims.pop_front()
+    }
+
     /// The next answer that was found.
     pub(super) fn next_answer(&mut self) -> Option<(Ticket, Answer)> {
         self.answers.pop_front()
@@ -337,11 +347,11 @@ impl Proxy {
         key: Key,
         step: impl FnOnce(&mut Exchange, &mut Tools<'_>),
     ) {
-        let Self { exchanges, wheel, links, answers, woken, lines, places, .. } = self;
+        let Self { exchanges, wheel, links, answers, interims, woken, lines, places, .. } = self;
         // It may have ended since.
         let Some(exchange) = exchanges.get_mut(key) else { return };
         let now = shell.cx.now;
-        let tools = &mut Tools { shell, links, answers, woken, lines, places };
+        let tools = &mut Tools { shell, links, answers, interims, woken, lines, places };
         step(exchange, tools);
         if exchange.is_over() {
             exchange.leave(links);

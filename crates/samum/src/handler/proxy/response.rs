@@ -14,6 +14,7 @@ use http1::response::{Fault, Framing, Response};
 
 use super::lines::{Line, lines_of, values};
 use super::request;
+use crate::handler::Interim;
 use crate::handler::cgi::response::{Document, Reply};
 
 /// The most that a server may send. Heads are twice as long as those of requests, because servers set many
@@ -128,16 +129,12 @@ impl Passed {
     }
 }
 
-/// The head of an interim response for the client, if the client understands such responses.
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the session does not take interim responses yet")
-)]
-pub(crate) fn interim(response: &Response<'_>, asked: &Asked) -> Option<Passed> {
-    let Response { status, .. } = *response;
-    let fields = passed_on(&lines_of(response.fields()));
-    let is_understood = asked.version >= Version::Http11;
-    is_understood.then_some(Passed { status, date: None, content_length: None, fields })
+/// An interim response as it is passed on, if the client understands such responses. A 100 is not: no server
+/// is asked for one, because the session invites the body.
+pub(crate) fn interim(response: &Response<'_>, asked: &Asked) -> Option<Interim> {
+    let status = response.status;
+    let is_passed = asked.version >= Version::Http11 && status != Status::Continue;
+    is_passed.then(|| Interim { status, fields: passed_on(&lines_of(response.fields())) })
 }
 
 /// The meaning of a response to a request. `now` is for dates that do not tell their century.

@@ -2,13 +2,15 @@
 
 use std::rc::Rc;
 
-use http::{Head, Method};
+use http::{FieldSection, Head, Method};
 use http1::client::{self, Event};
 use http1::{Framing, write};
 use sendfile::Piece;
 
 use super::request::{self, Forwarding};
 use super::response::{self, Asked, LIMITS, Meaning};
+use super::trailers;
+use crate::handler::Interim;
 use crate::handler::fastcgi::{self, Script};
 use crate::programs::environment::Environment;
 use crate::upstream::Link;
@@ -45,8 +47,12 @@ pub(super) enum Heard<'a> {
     Nothing,
     /// The head of the response, with the first bytes of the content.
     Head { meaning: Meaning, has_content: bool, content: &'a [u8] },
+    /// An interim response for the client. The final one follows.
+    Interim(Interim),
     /// More of the content.
     Content(&'a [u8]),
+    /// A field of the trailer section for the client: name and value.
+    Trailer(&'a [u8], &'a [u8]),
     /// More of a text for the operator.
     Text(&'a [u8]),
     /// The end of the response.
@@ -132,11 +138,15 @@ impl Wire {
         }
     }
 
-    /// Queues the end of the body.
-    pub(super) fn push_body_end(&self, link: &mut Link) {
+    /// Queues the end of the body, with the trailers that the client has sent where the protocol has them.
+    pub(super) fn push_body_end(&self, link: &mut Link, trailers: &FieldSection<'_>) {
         match (&self.protocol, self.framing) {
             (Protocol::Fastcgi(_), _) => link.push(fastcgi::body_end()),
-            (Protocol::Http(_), Framing::Chunked) => link.push(write::LAST_CHUNK.to_vec()),
+            (Protocol::Http(_), Framing::Chunked) => {
+                let mut end = Vec::new();
+                write::last_chunk(&trailers::passed_on(trailers), &mut end);
+                link.push(end);
+            }
             (Protocol::Http(_), Framing::None | Framing::Length(_)) => {}
         }
     }
@@ -222,7 +232,9 @@ impl Http {
         let (len, event) = self.client.handle_input(input, &LIMITS);
         let heard = match event {
             Event::Partial | Event::Closed => Heard::Partial,
-            Event::Interim(_) => Heard::Nothing,
+            Event::Interim(response) => {
+                response::interim(&response, &self.asked).map_or(Heard::Nothing, Heard::Interim)
+            }
             Event::Response(response) => match response::read(&response, &self.asked, now) {
                 Ok(meaning) => {
                     let has_content = response.framing != http1::response::Framing::None;
@@ -231,6 +243,10 @@ impl Http {
                 Err(fault) => Heard::Faulty(fault.reason),
             },
             Event::Body(content) => Heard::Content(content),
+            Event::Trailer(name, value) => match trailers::passes(name) {
+                true => Heard::Trailer(name, value),
+                false => Heard::Nothing,
+            },
             Event::BodyEnd => Heard::End,
             Event::Faulty(fault) => Heard::Faulty(fault.reason),
         };

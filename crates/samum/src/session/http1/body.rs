@@ -3,6 +3,7 @@
 use core::ops::Range;
 use std::rc::Rc;
 
+use http::FieldSection;
 use http1::write;
 use outq::Payload as _;
 use sendfile::{File, Piece, Policy, Stream, Takes};
@@ -47,6 +48,8 @@ pub(super) struct Sending {
     /// The parts that are not in the stream.
     pub(super) parts: Parts,
     pub(super) framing: BodyFraming,
+    /// The fields behind a body in chunks.
+    pub(super) trailers: FieldSection<'static>,
     pub(super) record: Option<Box<Record>>,
     /// Where in the stream the body begins.
     pub(super) body_at: u64,

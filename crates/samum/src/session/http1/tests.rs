@@ -5,7 +5,7 @@ use core::fmt::Write as _;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use http::{Method, Target};
+use http::{FieldSection, Method, Target};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -70,7 +70,8 @@ fn unsent((session, mut work): State) -> State {
 /// The same with a producer at the end of the stream.
 fn producing((session, mut work): State, producer: Made) -> State {
     let (parts, framing) = (crate::handler::Body::EMPTY.into_iter(), BodyFraming::Chunked);
-    let body = Sending { parts, framing, record: None, body_at: 0 };
+    let trailers = FieldSection::EMPTY;
+    let body = Sending { parts, framing, trailers, record: None, body_at: 0 };
     work.producing = Some(Producing { producer: Box::new(producer), body, is_new: false });
     (session, work)
 }

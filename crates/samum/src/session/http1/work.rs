@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use http::{Head, HeadBuf, Method, Reject, Status, Version};
+use http::{FieldSection, Head, HeadBuf, Method, Reject, Status, Version};
 use http1::Framing;
 use http1::write::{self, ConnectionOption, Wire};
 use outq::{OutQ, Payload as _};
@@ -401,7 +401,8 @@ impl Work {
             } else {
                 // Its length is in the head.
                 let (parts, framing) = (response.take_body().into_iter(), BodyFraming::Close);
-                self.push_parts(Sending { parts, framing, record, body_at });
+                let trailers = FieldSection::EMPTY;
+                self.push_parts(Sending { parts, framing, trailers, record, body_at });
             }
             return false;
         }
@@ -441,7 +442,8 @@ impl Work {
         if is_head {
             self.end_response(record, body_at);
         } else {
-            self.push_parts(Sending { parts: body.into_iter(), framing, record, body_at });
+            let (parts, trailers) = (body.into_iter(), FieldSection::EMPTY);
+            self.push_parts(Sending { parts, framing, trailers, record, body_at });
         }
         last
     }
@@ -517,7 +519,13 @@ impl Work {
             }
         }
         if body.framing == BodyFraming::Chunked {
-            self.stream.push(Piece::Static(write::LAST_CHUNK));
+            self.stream.push(if body.trailers.as_bytes().is_empty() {
+                Piece::Static(write::LAST_CHUNK)
+            } else {
+                let mut bytes = Vec::new();
+                write::last_chunk(&body.trailers, &mut bytes);
+                Piece::Bytes(bytes)
+            });
         }
         self.end_response(body.record, body.body_at);
     }
@@ -540,7 +548,10 @@ impl Work {
             Produced::More | Produced::Waiting => {
                 self.producing = Some(Producing { producer, body, is_new: false });
             }
-            Produced::Ended => self.push_parts(body),
+            Produced::Ended => {
+                body.trailers = producer.trailers();
+                self.push_parts(body);
+            }
             Produced::Failed => {
                 self.stream.abort(Failure::Unfinished);
                 self.producing = Some(Producing { producer, body, is_new: false });

@@ -176,7 +176,7 @@ fn rfc9110_15_2_interim_responses_are_for_clients_that_know_them() {
     };
     let hints = interim(&response, &PLAIN).expect("passed on");
     assert_eq!(hints.status.code(), 103);
-    assert_eq!(hints.head().extra.as_bytes(), b"Link: </a.css>; rel=preload\r\n");
+    assert_eq!(hints.fields.as_bytes(), b"Link: </a.css>; rel=preload\r\n");
     assert_eq!(interim(&response, &Asked { version: Version::Http10, ..PLAIN }), None);
 }
 

@@ -1,0 +1,106 @@
+//! The fields behind a body in chunks that pass between clients and servers.
+//!
+//! Reading list: RFC 9110 §6.5.
+
+use http::FieldSection;
+
+/// The trailers among these fields that are passed on.
+pub(super) fn passed_on(fields: &FieldSection<'_>) -> FieldSection<'static> {
+    let mut section = FieldSection::EMPTY;
+    let passed = fields.fields().filter(|(name, _)| passes(name));
+    passed.for_each(|(name, value)| section.push(name, value));
+    section
+}
+
+/// Returns whether a field may be passed on in a trailer section: it frames no message, routes and modifies no
+/// request, authenticates nothing, and says nothing about the content that had to be known before (RFC 9110
+/// §6.5.1). Some programs merge trailers into the head.
+pub(super) fn passes(name: &[u8]) -> bool {
+    const HEAD_ONLY: [&[u8]; 33] = [
+        b"Accept",
+        b"Accept-Encoding",
+        b"Age",
+        b"Authorization",
+        b"Cache-Control",
+        b"Content-Disposition",
+        b"Content-Encoding",
+        b"Content-Length",
+        b"Content-Location",
+        b"Content-Range",
+        b"Content-Security-Policy",
+        b"Content-Type",
+        b"Cookie",
+        b"Date",
+        b"Expect",
+        b"Expires",
+        b"Forwarded",
+        b"Host",
+        b"If-Match",
+        b"If-Modified-Since",
+        b"If-None-Match",
+        b"If-Range",
+        b"If-Unmodified-Since",
+        b"Location",
+        b"Max-Forwards",
+        b"Proxy",
+        b"Range",
+        b"Retry-After",
+        b"Set-Cookie",
+        b"Strict-Transport-Security",
+        b"Vary",
+        b"Via",
+        b"WWW-Authenticate",
+    ];
+    const HEAD_ONLY_STARTS: [&[u8]; 5] =
+        [b"X-Accel-", b"X-Forwarded-", b"X-Real-IP", b"X-Sendfile", b"Access-Control-"];
+    let is = |other: &&[u8]| other.eq_ignore_ascii_case(name);
+    let begins = |start: &&[u8]| {
+        name.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start))
+    };
+    // To many programs `X_Real_IP` is the same as `X-Real-IP`.
+    name.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        && http::end_to_end(core::iter::once((name, &b""[..]))).next().is_some()
+        && !HEAD_ONLY.iter().any(is)
+        && !HEAD_ONLY_STARTS.iter().any(begins)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc9110_6_5_1_fields_that_belong_into_a_head_are_dropped() {
+        let mut fields = FieldSection::EMPTY;
+        let passed = ["Server-Timing", "Digest", "grpc-status", "ETag", "X-Checksum"];
+        let dropped = [
+            "Transfer-Encoding",
+            "content-length",
+            "Host",
+            "Trailer",
+            "TE",
+            "Connection",
+            "Upgrade",
+            "Authorization",
+            "Set-Cookie",
+            "Cookie",
+            "Cache-Control",
+            "Content-Type",
+            "CONTENT-ENCODING",
+            "Content-Range",
+            "If-None-Match",
+            "X-Accel-Redirect",
+            "X-Sendfile",
+            "X-Forwarded-For",
+            "X_Forwarded_For",
+            "Forwarded",
+            "Via",
+            "Proxy",
+            "Access-Control-Allow-Origin",
+        ];
+        for name in passed.into_iter().chain(dropped) {
+            fields.push(name.as_bytes(), b"x");
+        }
+        let expected = passed.map(|name| format!("{name}: x\r\n")).concat();
+        assert_eq!(passed_on(&fields).as_bytes(), expected.as_bytes());
+    }
+}
