@@ -1454,9 +1454,7 @@ fn read_servers(
 
 /// Reads the servers of an application.
 fn read_applications(node: Node<'_>, notes: &mut Notes) -> Vec<ServerUrl> {
-    read_servers(node, notes, |text| {
-        upstream::address(text).map(|address| ServerUrl { address, path: None })
-    })
+    read_servers(node, notes, upstream::application)
 }
 
 /// Reads a file.

@@ -33,7 +33,7 @@ pub use interface::{Capture, Frames, Interface, InterfaceAddress};
 pub use machine::Machine;
 pub use message::Message;
 pub use upstream::{
-    Balance, GatewayRules, HashBy, HealthRules, ServerAddress, ServerUrl, Upstream,
+    Balance, GatewayRules, HashBy, HealthRules, Protocol, ServerAddress, ServerUrl, Upstream,
 };
 
 /// The configuration of `samum serve`.

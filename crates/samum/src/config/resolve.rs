@@ -198,6 +198,12 @@ fn check_routes(site: &SiteDraft, notes: &mut Notes) {
 
 /// Checks that the scripts of a route can be found, and are not sent where they should be run.
 fn check_scripts(site: &SiteDraft, route: &RouteDraft, notes: &mut Notes) {
+    if let Some((_, place)) = &route.fastcgi
+        && route.shared.gateway.health.check.is_some()
+    {
+        let text = "`check` asks by HTTP, which no FastCGI application speaks: set it to \"none\" in this route";
+        notes.error(*place, text);
+    }
     match (&route.actions[..], &route.fastcgi) {
         ([(Action::Files(_), _)], None) => {
             let index = &route.shared.files.index;

@@ -22,10 +22,21 @@ impl Upstream {
 /// A server behind this one, and the path that it has there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServerUrl {
+    /// The protocol that it speaks.
+    pub protocol: Protocol,
     /// Its address.
     pub address: ServerAddress,
     /// The path that stands there in place of the path of the route; none if paths are kept as they are.
     pub path: Option<String>,
+}
+
+/// The protocol that a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http,
+    /// FastCGI.
+    Fastcgi,
 }
 
 /// The address of a server.
@@ -139,8 +150,7 @@ impl Default for HealthRules {
 /// A sentence for the operator.
 pub fn server(text: &str) -> Result<ServerUrl, String> {
     if let Some(path) = text.strip_prefix("unix:") {
-        let address = unix(path)?;
-        return Ok(ServerUrl { address, path: None });
+        return Ok(ServerUrl { protocol: Protocol::Http, address: unix(path)?, path: None });
     }
     if text.starts_with("https://") {
         return Err(format!("{text:?}: connections to servers cannot be encrypted yet"));
@@ -152,19 +162,20 @@ pub fn server(text: &str) -> Result<ServerUrl, String> {
         Some(slash) => (&rest[..slash], Some(super::rule::path(&rest[slash..])?)),
         None => (rest, None),
     };
-    Ok(ServerUrl { address: authority_of(authority, 80)?, path })
+    Ok(ServerUrl { protocol: Protocol::Http, address: authority_of(authority, 80)?, path })
 }
 
-/// Reads `HOST:PORT` or `unix:PATH`.
+/// Reads `HOST:PORT` or `unix:PATH`, of a FastCGI application.
 ///
 /// # Errors
 ///
 /// A sentence for the operator.
-pub fn address(text: &str) -> Result<ServerAddress, String> {
-    match text.strip_prefix("unix:") {
-        Some(path) => unix(path),
-        None => authority_of(text, 0),
-    }
+pub fn application(text: &str) -> Result<ServerUrl, String> {
+    let address = match text.strip_prefix("unix:") {
+        Some(path) => unix(path)?,
+        None => authority_of(text, 0)?,
+    };
+    Ok(ServerUrl { protocol: Protocol::Fastcgi, address, path: None })
 }
 
 fn unix(path: &str) -> Result<ServerAddress, String> {
@@ -203,7 +214,13 @@ impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.address {
             ServerAddress::Unix(_) => self.address.fmt(f),
-            address => write!(f, "http://{address}{}", self.path.as_deref().unwrap_or_default()),
+            address => {
+                let scheme = match self.protocol {
+                    Protocol::Http => "http",
+                    Protocol::Fastcgi => "fastcgi",
+                };
+                write!(f, "{scheme}://{address}{}", self.path.as_deref().unwrap_or_default())
+            }
         }
     }
 }
@@ -238,7 +255,8 @@ mod tests {
                 "unix:/run/a.sock",
             ),
         ] {
-            let expected = ServerUrl { address, path: path.map(str::to_owned) };
+            let path = path.map(str::to_owned);
+            let expected = ServerUrl { protocol: Protocol::Http, address, path };
             assert_eq!(server(text), Ok(expected.clone()), "{text}");
             assert_eq!(expected.to_string(), printed);
             assert_eq!(server(printed), Ok(expected));
@@ -260,7 +278,11 @@ mod tests {
         ] {
             assert!(server(bad).is_err(), "{bad}");
         }
-        assert_eq!(address("app:9000"), Ok(host("app", 9000)));
-        assert!(address("app").is_err());
+        let app = application("app:9000").expect("an application");
+        assert_eq!(
+            (&app.address, &app.to_string()[..]),
+            (&host("app", 9000), "fastcgi://app:9000")
+        );
+        assert!(application("app").is_err());
     }
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use ring::sim::{Peer, PeerListener, World};
 use samum::config::{
-    Action, Balance, Config, GatewayRules, HashBy, HealthRules, Route, ServerAddress, ServerUrl,
-    Upstream,
+    Action, Balance, Config, GatewayRules, HashBy, HealthRules, Protocol, Route, ServerAddress,
+    ServerUrl, Upstream,
 };
 use samum::handler::router::Router;
 use samum::network::Listeners;
@@ -143,8 +143,11 @@ impl Stage {
     fn new(seed: u64, rules: GatewayRules) -> Self {
         let world = World::new(config(seed));
         let mut parts = parts(&world, Options::default());
-        let url =
-            |number| ServerUrl { address: ServerAddress::Ip(Origin::address(number)), path: None };
+        let url = |number| ServerUrl {
+            protocol: Protocol::Http,
+            address: ServerAddress::Ip(Origin::address(number)),
+            path: None,
+        };
         let upstream = Upstream { servers: (1..=SERVERS).map(url).collect(), rules };
         let route =
             Route { path: "/".to_owned(), action: Action::Proxy(upstream), ..Route::default() };

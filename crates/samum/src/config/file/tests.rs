@@ -13,7 +13,7 @@ use crate::config::print::to_toml;
 use crate::config::{
     Access, Action, Address, Balance, Capture, Cgi, ErrorFormat, FileRules, Files, Frames,
     GatewayRules, HashBy, HeaderRule, HealthRules, Interface, Limits, Log, LogFormat, LogTarget,
-    Proxy, Rate, Redirect, Route, ServerAddress, ServerUrl, Site, Symlinks, Tags, Tuning,
+    Protocol, Proxy, Rate, Redirect, Route, ServerAddress, ServerUrl, Site, Symlinks, Tags, Tuning,
     UnixSocket, Upstream,
 };
 
@@ -346,6 +346,10 @@ fn mistakes_are_explained() {
             "the route has no action: add `files`, `proxy`, `fastcgi`, `redirect`, `redirects`, `cgi` or `metrics`",
         ),
         (with_route("metrics = false"), "the route has no action"),
+        (
+            with_route("files = 'x'\nfastcgi = 'a:1'\ncheck = '/up'"),
+            "`check` asks by HTTP, which no FastCGI application speaks",
+        ),
         (
             with_route("files = 'x'\nmetrics = true"),
             "4:11: error: the route has another action already",
@@ -748,9 +752,10 @@ fn upstream() -> impl Strategy<Value = Upstream> {
     });
     let host = ("[a-z]{1,3}[.]org", 1..=u16::MAX);
     let host = host.prop_map(|(host, port)| ServerAddress::Host(host, port));
-    let url = prop_oneof![ip, host].prop_map(|address| ServerUrl { address, path: None });
-    let unix = file().prop_map(|path| ServerUrl { address: ServerAddress::Unix(path), path: None });
-    let servers = proptest::collection::vec(prop_oneof![url, unix], 1..3);
+    let address = prop_oneof![ip, host, file().prop_map(ServerAddress::Unix)];
+    let url =
+        address.prop_map(|address| ServerUrl { protocol: Protocol::Http, address, path: None });
+    let servers = proptest::collection::vec(url, 1..3);
     let balance = prop_oneof![Just(Balance::RoundRobin), Just(Balance::Least), Just(Balance::Hash)];
     let hash_by = prop_oneof![Just(HashBy::Client), Just(HashBy::Path)];
     let rules =
