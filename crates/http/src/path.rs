@@ -136,6 +136,28 @@ fn is_normal_word(word: u64, after_slash: bool) -> bool {
 ///
 /// See [`PathError`]; `out` is then unspecified.
 pub fn normalize(path: &[u8], out: &mut Vec<u8>) -> Result<Normal, PathError> {
+    walk(path, out, Kind::File)
+}
+
+/// Like [`normalize`], for a resource that is no file: names may have any length, and an encoded slash is a
+/// byte of its segment, in `out` a NUL, which no other path has. [`resolve`] leaves it encoded.
+///
+/// # Errors
+///
+/// See [`PathError`]. [`EncodedSlash`](PathError::EncodedSlash) if there were a dot segment, had the slash not been
+/// encoded: other servers may decode it before they remove dot segments.
+pub fn normalize_opaque(path: &[u8], out: &mut Vec<u8>) -> Result<Normal, PathError> {
+    walk(path, out, Kind::Opaque)
+}
+
+/// The kind of resource that a path names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    File,
+    Opaque,
+}
+
+fn walk(path: &[u8], out: &mut Vec<u8>, kind: Kind) -> Result<Normal, PathError> {
     out.clear();
     let Some(path) = path.strip_prefix(b"/") else {
         return Err(PathError::NotAbsolute);
@@ -148,13 +170,20 @@ pub fn normalize(path: &[u8], out: &mut Vec<u8>) -> Result<Normal, PathError> {
             out.push(b'/');
         }
         let start = out.len();
-        decode_segment(segment, out)?;
+        decode_segment(segment, out, kind)?;
         directory = matches!(&out[start..], b"" | b"." | b"..");
         match &out[start..] {
             b"" | b"." => out.truncate(parent_len),
             b".." => {
                 out.truncate(parent_len);
                 remove_last(out)?;
+            }
+            name if kind == Kind::Opaque => {
+                if name.contains(&ENCODED_SLASH)
+                    && name.split(|byte| *byte == ENCODED_SLASH).any(is_dots)
+                {
+                    return Err(PathError::EncodedSlash);
+                }
             }
             name if name.len() > NAME_BYTES_MAX => return Err(PathError::NameTooLong),
             _ if out.len() > PATH_BYTES_MAX => return Err(PathError::PathTooLong),
@@ -164,8 +193,17 @@ pub fn normalize(path: &[u8], out: &mut Vec<u8>) -> Result<Normal, PathError> {
     Ok(Normal { directory })
 }
 
+/// An encoded slash in the form of [`normalize_opaque`].
+pub const ENCODED_SLASH: u8 = 0;
+
+/// Returns whether a name is a dot segment, or would be one for servers that cut segments at a semicolon.
+fn is_dots(name: &[u8]) -> bool {
+    let name = name.split(|&byte| byte == b';').next().unwrap_or_default();
+    matches!(name, b"." | b"..")
+}
+
 /// Appends a segment without its percent-encoding.
-fn decode_segment(segment: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
+fn decode_segment(segment: &[u8], out: &mut Vec<u8>, kind: Kind) -> Result<(), PathError> {
     let mut rest = segment;
     while let [byte, after @ ..] = rest {
         rest = after;
@@ -181,7 +219,8 @@ fn decode_segment(segment: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
         };
         match byte {
             0 => return Err(PathError::Nul),
-            b'/' => return Err(PathError::EncodedSlash),
+            b'/' if kind == Kind::File => return Err(PathError::EncodedSlash),
+            b'/' => out.push(ENCODED_SLASH),
             byte => out.push(byte),
         }
     }

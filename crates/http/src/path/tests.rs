@@ -268,6 +268,33 @@ fn file_name() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+#[test]
+fn a_path_that_names_no_file_has_any_length_and_keeps_encoded_slashes() {
+    let long = "x".repeat(300);
+    let longer = format!("/{}", format!("{long}/").repeat(20));
+    for (path, expected) in [
+        ("/a%2Fb/./c", Ok("a\\x00b/c".into())),
+        ("/a%2fb/../c", Ok("c".into())),
+        ("/%2F%2F", Ok("\\x00\\x00".into())),
+        ("/a/..b%2Fc", Ok("a/..b\\x00c".into())),
+        (&longer, Ok(longer.trim_matches('/').into())),
+        ("/a%2F..", Err(PathError::EncodedSlash)),
+        ("/..%2Fa", Err(PathError::EncodedSlash)),
+        ("/a%2f%2e%2E%2fb", Err(PathError::EncodedSlash)),
+        ("/a%2F.%2Fb", Err(PathError::EncodedSlash)),
+        ("/a%2F..;x=y%2Fb", Err(PathError::EncodedSlash)),
+        ("/a%00", Err(PathError::Nul)),
+        ("/a%2", Err(PathError::BadPercent)),
+        ("/..", Err(PathError::AboveRoot)),
+        ("a", Err(PathError::NotAbsolute)),
+    ] {
+        let mut out = Vec::new();
+        let name = normalize_opaque(path.as_bytes(), &mut out);
+        let name: Result<String, _> = name.map(|_| out.escape_ascii().to_string());
+        assert_eq!(name, expected, "{path}");
+    }
+}
+
 proptest! {
     #[test]
     fn a_normal_name_stays_beneath_the_root(path in path()) {
@@ -281,6 +308,17 @@ proptest! {
                     prop_assert!(segment.len() <= NAME_BYTES_MAX);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_sent_on_has_the_same_name_if_it_names_no_file(path in path()) {
+        let mut name = Vec::new();
+        if let Ok(normal) = normalize_opaque(&path, &mut name) {
+            let (mut resolved, mut again) = (Vec::new(), Vec::new());
+            resolve(&path, &mut resolved);
+            prop_assert_eq!(normalize_opaque(&resolved, &mut again), Ok(normal));
+            prop_assert_eq!(again, name);
         }
     }
 

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use http::path::PathError;
+use http::path::{Normal, PathError};
 use http::{FieldSection, Head, HeadBuf, Method, Reject, ResponseHead, Status, Target, path};
 use ring::{Completion, Fd};
 
@@ -151,9 +151,8 @@ impl Handler for Router {
 
     fn consumer(&mut self, shell: &mut Shell, request: &Request<'_>) -> Option<Box<dyn Consumer>> {
         let Target::Origin { path, .. } = request.head.target else { return None };
-        normalize(path, &mut self.scratch).ok()?;
         let (serving, site) = shell.cx.serving_of(request.origin.listener, request.head);
-        let route = serving.place(site, &self.scratch).route?;
+        let route = place_of(&serving, site, path, &mut self.scratch).ok()?.route?;
         let (is_passed_on, is_program) =
             (serving.upstream(route).is_some(), serving.programs(route).is_some());
         if !is_passed_on && !is_program {
@@ -774,9 +773,8 @@ impl Router {
         url_path: &[u8],
     ) -> Found<Answer> {
         let mut name = core::mem::take(&mut self.scratch);
-        let found = match normalize(url_path, &mut name) {
-            Ok(()) => {
-                let place = serving.place(site, &name);
+        let found = match place_of(&serving, site, url_path, &mut name) {
+            Ok(place) => {
                 if is_hidden(&serving, place, &name) {
                     let guard = place.route.and_then(|id| serving.guard(id));
                     let admitted =
@@ -931,7 +929,7 @@ fn add_fields(head: &Head<'_>, serving: &Serving, place: Place, response: &mut R
     };
     let Target::Origin { path, .. } = head.target else { return };
     let mut name = Vec::new();
-    if normalize(path, &mut name).is_ok() {
+    if name_of(path, &mut name).is_ok() {
         fields::apply(&fields::matching(rules, &[&name]), &mut response.made().head);
     }
 }
@@ -1023,11 +1021,61 @@ fn of_proxy(answer: proxy::Answer) -> What {
 /// a directory.
 fn normalize(url_path: &[u8], name: &mut Vec<u8>) -> Result<(), PathError> {
     let normal = path::normalize(url_path, name)?;
+    complete(normal, name);
+    Ok(())
+}
+
+/// Adds the slashes to the name that a path was turned into.
+fn complete(normal: Normal, name: &mut Vec<u8>) {
     name.insert(0, b'/');
     if normal.directory && name.len() > 1 {
         name.push(b'/');
     }
+}
+
+/// Turns the path of a URL into its normal form, or into that of a path that names no file.
+fn name_of(url_path: &[u8], name: &mut Vec<u8>) -> Result<(), PathError> {
+    let Err(error) = normalize(url_path, name) else { return Ok(()) };
+    if !matches!(error, PathError::EncodedSlash | PathError::NameTooLong | PathError::PathTooLong) {
+        return Err(error);
+    }
+    let normal = path::normalize_opaque(url_path, name)?;
+    complete(normal, name);
     Ok(())
+}
+
+/// Finds the place of the path of a URL in a site, and turns the path into its normal form.
+///
+/// A path that names no file is for a route that has none. One with an encoded slash is passed on only if it is of
+/// the same route with a plain one: the server may take it for that.
+fn place_of(
+    serving: &Serving,
+    site: SiteId,
+    url_path: &[u8],
+    name: &mut Vec<u8>,
+) -> Result<Place, PathError> {
+    let Err(error) = normalize(url_path, name) else { return Ok(serving.place(site, name)) };
+    name_of(url_path, name)?;
+    let place = serving.place(site, name);
+    let route = place.route.filter(|id| serving.upstream(*id).is_some());
+    let route = route.filter(|id| serving.tree(*id).is_none()).ok_or(error)?;
+    if name.contains(&path::ENCODED_SLASH) {
+        let mut plain = Vec::with_capacity(name.len());
+        for segment in name.split(|byte| [b'/', path::ENCODED_SLASH].contains(byte)) {
+            if !segment.is_empty() {
+                plain.push(b'/');
+                plain.extend_from_slice(segment);
+            }
+        }
+        if name.ends_with(b"/") || name.ends_with(&[path::ENCODED_SLASH]) {
+            plain.push(b'/');
+        }
+        // A script is told its path decoded.
+        if serving.scripts(route).is_some() || serving.place(site, &plain).route != place.route {
+            return Err(PathError::EncodedSlash);
+        }
+    }
+    Ok(place)
 }
 
 /// The facts about a request that programs and scripts are told beside its head.

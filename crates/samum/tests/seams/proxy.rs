@@ -10,7 +10,7 @@ use ring::sim::{Config as SimConfig, End, Peer, PeerListener, World};
 use ring::{Event, Fd, Op, OpenHow, Ring};
 use rustix::fs::OFlags;
 use samum::Stats;
-use samum::config::{Action, Config, GatewayRules, Site, Tuning, Upstream, upstream};
+use samum::config::{Action, Config, GatewayRules, Route, Site, Tuning, Upstream, upstream};
 use samum::serving::Snapshot;
 use samum::session::Http1;
 use samum::worker::Worker;
@@ -596,6 +596,40 @@ fn an_answer_before_the_end_of_the_request_is_passed_on() {
         assert!(server.end().is_some(), "a link with half a request was kept");
         assert_eq!(stage.stats().proxy_failed, 0);
         stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
+/// A path that no file can have is sent on as it is, unless the server could take it for one of another route.
+#[test]
+fn paths_that_name_no_file_are_passed_on() {
+    let long = format!("/{}", "x".repeat(5000));
+    in_worlds(1, |sim| {
+        let add = |site: &mut Site| {
+            let other = Route { path: "/other/".to_owned(), ..site.routes[0].clone() };
+            site.routes.push(other);
+        };
+        let mut stage = Stage::in_world(World::new(sim), |_| {}, add);
+        let mut client = stage.client();
+        let mut server: Option<Peer> = None;
+        for (path, sent) in [
+            ("/a%2fb/./c", Some("/a%2Fb/c")),
+            ("/other/a%2Fb", Some("/other/a%2Fb")),
+            (&long, Some(&long[..])),
+            ("/a%2F..%2Fb", None),
+            ("/other%2Fa", None),
+            ("/%2Fother%2F", None),
+        ] {
+            client.peer.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+            if let Some(sent) = sent {
+                let server = server.get_or_insert_with(|| stage.accept());
+                let (head, _) = stage.request(server);
+                assert!(head.starts_with(&format!("GET {sent} HTTP/1.1\r\n")), "{head}");
+                server.send(OK);
+            }
+            let status = stage.response(&mut client).status;
+            assert_eq!(status, if sent.is_some() { 200 } else { 404 }, "{path}");
+        }
+        stage.check_nothing_is_left(vec![client], server.into_iter().collect());
     });
 }
 

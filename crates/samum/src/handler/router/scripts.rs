@@ -19,7 +19,7 @@ use http1::Framing;
 
 use super::script::{script_at, script_len, script_of};
 use super::steps::Step;
-use super::{Answer, Asked, Router, Waiting, What, circumstances, cleaned, normalize, refusal_of};
+use super::{Answer, Asked, Router, Waiting, What, circumstances, cleaned, name_of, refusal_of};
 use crate::config::Fastcgi;
 use crate::content;
 use crate::handler::proxy::Held;
@@ -174,7 +174,7 @@ impl Router {
 fn path_info(target: Target<'_>, mount: &[u8], script: &[u8]) -> Vec<u8> {
     let Target::Origin { path, .. } = target else { return Vec::new() };
     let mut name = Vec::new();
-    let Ok(()) = normalize(path, &mut name) else { return Vec::new() };
+    let Ok(()) = name_of(path, &mut name) else { return Vec::new() };
     let rest = name.get(mount.len()..).unwrap_or_default();
     let (asked, info) = rest.split_at(script_len(rest));
     // Another one is an index or a fallback.
