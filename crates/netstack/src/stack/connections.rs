@@ -2,9 +2,10 @@
 
 use crate::application::ConnectionId;
 use crate::config::Config;
-use crate::siphash::{EndpointBytes, Key as HashKey};
+use crate::siphash::Key as HashKey;
 use crate::slots::{Key, Slots};
 use crate::table::{Chained, Table};
+use crate::tcp::EndpointBytes;
 use crate::tcp::{Connection, Endpoints};
 use crate::timers::Tick;
 

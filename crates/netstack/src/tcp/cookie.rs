@@ -12,10 +12,11 @@
 
 use core::time::Duration;
 
+use super::ends::EndpointBytes;
 use super::half_open::Offer;
 use super::handshake::Endpoints;
 use crate::seq::SeqNumber;
-use crate::siphash::{EndpointBytes, Key};
+use crate::siphash::Key;
 use crate::time::Time;
 
 /// Makes and checks cookies.

@@ -2,9 +2,10 @@
 
 use core::time::Duration;
 
+use super::ends::EndpointBytes;
 use super::handshake::{Endpoints, Handshake, Timestamps};
 use crate::seq::SeqNumber;
-use crate::siphash::{EndpointBytes, Key};
+use crate::siphash::Key;
 use crate::slots::{self, Slots};
 use crate::table::{Chained, Table};
 use crate::time::Time;

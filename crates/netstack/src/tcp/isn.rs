@@ -1,9 +1,10 @@
 //! Numbers that a peer must not foresee: initial sequence numbers (RFC 6528) and the offsets of timestamps
 //! (RFC 7323, 5.4).
 
+use super::ends::EndpointBytes;
 use super::handshake::Endpoints;
 use crate::seq::SeqNumber;
-use crate::siphash::{EndpointBytes, Key};
+use crate::siphash::Key;
 use crate::time::Time;
 
 /// The keys of the numbers that begin a connection.

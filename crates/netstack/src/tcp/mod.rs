@@ -3,6 +3,7 @@
 mod congestion;
 mod connection;
 pub(crate) mod cookie;
+mod ends;
 mod flight;
 pub(crate) mod half_open;
 mod handshake;
@@ -24,6 +25,7 @@ pub(crate) mod time_wait;
 
 pub use congestion::Algorithm;
 pub use connection::{Connection, Fate, Outcome};
+pub(crate) use ends::EndpointBytes;
 pub use flight::{Ack, Acked, Flight, Kind, Next, Offer, Path, Saved, Status, TimerOutcome};
 pub use handshake::{Endpoints, Handshake, Timestamps};
 pub use output::{Drained, Emit};
