@@ -17,6 +17,7 @@ mod packet;
 mod parts;
 mod pool;
 mod rights;
+mod run;
 mod sockets;
 mod tap;
 mod vnet;
@@ -31,3 +32,4 @@ pub use frames::{
 pub use interface::Interface;
 pub use pool::Received;
 pub use rights::drop_rights;
+pub use run::{Program, run};

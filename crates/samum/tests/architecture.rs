@@ -32,7 +32,8 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 15] = [
 ];
 
 /// Crates that only the examples of a crate may use.
-const FOR_EXAMPLES: [(&str, &str); 2] = [("sendfile", "http"), ("sendfile", "http1")];
+const FOR_EXAMPLES: [(&str, &str); 3] =
+    [("netdev", "outq"), ("sendfile", "http"), ("sendfile", "http1")];
 
 /// Crates that do no I/O. They use `core`, `alloc` and other pure crates, and no code from elsewhere.
 const PURE: [&str; 7] = ["fastcgi", "http", "http1", "media", "netstack", "outq", "pace"];

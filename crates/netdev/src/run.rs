@@ -1,0 +1,74 @@
+//! A program on the stack: frames in, frames out, in a thread of its own.
+
+use core::convert::Infallible;
+use core::time::Duration;
+use std::io;
+use std::time::Instant;
+
+use netstack::{Application, Stack, Time, Transmit};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::Device;
+
+/// Frames that are handled before the application acts and the answers leave: enough to share the cost of
+/// a batch, few enough that the first one does not wait.
+const BATCH: usize = 64;
+
+/// An application that [`run`] runs.
+pub trait Program: Application {
+    /// Does what was noted: drains queues, sends datagrams, ends connections. It is called after each batch of
+    /// frames.
+    fn act(&mut self, now: Time, stack: &mut Stack, out: &mut impl Transmit);
+}
+
+/// Runs an application on the stack of an interface. The stack's clock begins at zero.
+///
+/// # Errors
+///
+/// If waiting for frames fails. Otherwise it does not return.
+pub fn run(
+    device: &mut Device,
+    stack: &mut Stack,
+    app: &mut impl Program,
+) -> io::Result<Infallible> {
+    let start = Instant::now();
+    let clock = || Time::default() + start.elapsed();
+    let mut refused = 0;
+    loop {
+        let now = clock();
+        let mut count = 0;
+        while count < BATCH
+            && let Some(frame) = device.receive()
+        {
+            count += 1;
+            stack.handle_frame(now, &frame, frame.checksum(), app, device);
+        }
+        if stack.next_timer().is_some_and(|at| at <= now) {
+            stack.handle_timers(now, app, device);
+        }
+        app.act(now, stack, device);
+        stack.flush(now, device);
+        let is_full = !device.flush() || device.counters().refused != refused;
+        if count == BATCH {
+            continue;
+        }
+        let timeout = stack.next_timer().map(|at| at.since(clock()));
+        if wait(device, is_full, timeout)? {
+            refused = device.counters().refused;
+            stack.handle_room(clock(), app, device);
+        }
+    }
+}
+
+/// Waits for frames, and for room if the interface was full. Returns whether there is room again.
+fn wait(device: &Device, is_full: bool, timeout: Option<Duration>) -> io::Result<bool> {
+    let timeout = timeout.map(|timeout| Timespec::try_from(timeout).expect("less than 584 years"));
+    let (frames, room) = (device.fd(), device.room_fd());
+    let mut fds = [PollFd::new(&frames, PollFlags::IN), PollFd::new(&room, PollFlags::OUT)];
+    let waited = if is_full { &mut fds[..] } else { &mut fds[..1] };
+    match poll(waited, timeout.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(is_full && fds[1].revents().contains(PollFlags::OUT)),
+        Err(error) => Err(error.into()),
+    }
+}
