@@ -288,8 +288,9 @@ impl Flight {
             self.snd_nxt += bytes;
         } else {
             self.sent.resend(now, from, bytes);
-            if let Some(undo) = &mut self.undo {
-                undo.sent(now, bytes);
+            let is_recovering = matches!(self.phase, Phase::Recovery { .. } | Phase::Loss { .. });
+            if let (true, Some(undo)) = (is_recovering, &mut self.undo) {
+                undo.sent(now, from + bytes, bytes);
             }
         }
         if let Phase::Reducing { prr, .. } | Phase::Recovery { prr, .. } = &mut self.phase {

@@ -12,6 +12,8 @@ pub(crate) struct Undo {
     pub(crate) before: Congestion,
     /// `SND.UNA` when the recovery began.
     marker: SeqNumber,
+    /// The end of what the recovery has sent again: a D-SACK behind it is about something else.
+    end: SeqNumber,
     /// Bytes that were sent again and are not reported as received twice.
     again_bytes: u32,
     /// The timestamp of the first retransmission.
@@ -21,11 +23,12 @@ pub(crate) struct Undo {
 impl Undo {
     /// A recovery begins.
     pub(crate) const fn new(before: Congestion, snd_una: SeqNumber) -> Self {
-        Self { before, marker: snd_una, again_bytes: 0, first_again_ms: None }
+        Self { before, marker: snd_una, end: snd_una, again_bytes: 0, first_again_ms: None }
     }
 
-    /// Notes that bytes were sent again.
-    pub(crate) fn sent(&mut self, now: Time, bytes: u32) {
+    /// Notes that the recovery has sent bytes again.
+    pub(crate) fn sent(&mut self, now: Time, end: SeqNumber, bytes: u32) {
+        self.end = self.end.later(end);
         self.again_bytes = self.again_bytes.saturating_add(bytes);
         self.first_again_ms.get_or_insert_with(|| timestamp_ms(now));
     }
@@ -41,7 +44,8 @@ impl Undo {
 
     /// D-SACK (RFC 3708, 2): returns whether the peer has now received twice all that was sent again.
     pub(crate) fn is_spurious_by_dsack(&mut self, left: SeqNumber, right: SeqNumber) -> bool {
-        if left.is_before(self.marker) || self.again_bytes == 0 {
+        let is_other = left.is_before(self.marker) || right.is_after(self.end);
+        if is_other || self.again_bytes == 0 {
             return false;
         }
         self.again_bytes = self.again_bytes.saturating_sub(right - left);

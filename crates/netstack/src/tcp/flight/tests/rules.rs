@@ -442,6 +442,20 @@ fn rfc3708_2_a_retransmission_that_came_twice_undoes_a_recovery() {
 }
 
 #[test]
+fn rfc3708_2_what_the_network_has_duplicated_undoes_no_recovery() {
+    let mut bench = Bench::sack();
+    bench.push(10);
+    bench.pass_ms(RTT_MS);
+    assert_eq!(bench.ack_sack(0, &[(1_000, 10_000)]), [(0, 1_000, Kind::Fast)]);
+    bench.pass_ms(RTT_MS);
+    bench.ack(10_000);
+    bench.push(2);
+    bench.ack(11_000);
+    bench.ack_sack(11_000, &[(10_000, 11_000)]);
+    assert_eq!(bench.flight.status().ssthresh, 7_000);
+}
+
+#[test]
 fn rfc5682_3_1_originals_that_arrive_after_a_timeout_undo_it() {
     let mut bench = Bench::sack();
     bench.push(10);
