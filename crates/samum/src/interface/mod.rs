@@ -15,6 +15,7 @@ mod news;
 mod plan;
 mod report;
 mod transport;
+mod wire;
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -182,7 +183,7 @@ impl Seed {
         got.map_err(|error| format!("cannot get random bytes: {error}"))?;
         let device = self.queue.start();
         self.config.mac = device.mac();
-        let now = network::time(ring.now());
+        let now = wire::time(ring.now());
         let recorder = self.record.map(|(files, settings)| {
             let (seconds, nanos) = ring.unix_clock();
             let unix =

@@ -9,7 +9,7 @@ use outq::OutQ;
 use ring::{Op, Ring, Time};
 use sendfile::{Drained, Failure, Piece, Slices, Takes, Transport};
 
-use super::network::{Wire, time};
+use super::wire::{Wire, time};
 use crate::shell::kind;
 
 /// A connection of the stack. Its queue is the send buffer: the stack reads from it again what was lost.

@@ -1,0 +1,109 @@
+//! A stack and its device, shared by the network and the transports of one worker.
+
+use core::fmt;
+use std::collections::HashMap;
+
+use netstack::{ConnectionId, Stack, tcp};
+use outq::OutQ;
+use ring::Ring;
+use sendfile::{Drained, Piece};
+
+use super::capture::Port;
+use super::news::{Came, News};
+
+/// The stack's time on the ring's clock.
+pub(super) const fn time(at: ring::Time) -> netstack::Time {
+    netstack::Time::from_nanos(at.as_nanos())
+}
+
+/// A stack and its device, shared by the network and the transports of one worker.
+pub(super) struct Wire {
+    pub(super) stack: Stack,
+    pub(super) port: Port,
+    pub(super) news: News,
+    /// The connections that the worker has not closed.
+    pub(super) places: HashMap<ConnectionId, Place, foldhash::quality::RandomState>,
+}
+
+/// A connection as the worker knows it.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// It waits for a place; news of it wait, too.
+    Waiting(Vec<Came>),
+    /// The worker's id of it.
+    Open(u64),
+    /// The same, and its queue is empty for good: the stack may have to send our end again.
+    Ending(u64),
+}
+
+impl Wire {
+    /// Handles the next frame; returns false if there is none.
+    pub(super) fn receive(&mut self, now: netstack::Time) -> bool {
+        let Self { stack, port, news, .. } = self;
+        let Some(frame) = port.receive(now) else { return false };
+        news.set_frame(Some(frame.clone()));
+        stack.handle_frame(now, &frame, frame.checksum(), news, port);
+        news.set_frame(None);
+        true
+    }
+
+    pub(super) fn drain(
+        &mut self,
+        now: netstack::Time,
+        id: ConnectionId,
+        queue: &mut OutQ<Piece>,
+        budget: &mut u64,
+    ) -> Drained {
+        self.port.now = now;
+        match self.stack.drain(now, id, queue, budget, &mut self.port) {
+            tcp::Drained::Empty => Drained::Empty,
+            tcp::Drained::Blocked => Drained::Blocked,
+            tcp::Drained::TurnOver => Drained::TurnOver,
+        }
+    }
+
+    /// Sends the end of a connection whose queue is empty for good.
+    pub(super) fn end_alone(&mut self, now: netstack::Time, id: ConnectionId) {
+        if let Some(place) = self.places.get_mut(&id)
+            && let Place::Open(name) = place
+        {
+            *place = Place::Ending(*name);
+        }
+        self.send_end(now, id);
+    }
+
+    /// Sends the end of a connection that has nothing else to send, if it is due.
+    pub(super) fn send_end(&mut self, now: netstack::Time, id: ConnectionId) {
+        // A FIN takes one sequence number.
+        self.drain(now, id, &mut OutQ::new(), &mut 1);
+    }
+
+    /// Nothing follows what the queue of a connection promises.
+    pub(super) fn finish(&mut self, id: ConnectionId) {
+        self.stack.shutdown(id);
+    }
+
+    /// Bytes that have been held are told in the next turn.
+    pub(super) fn set_receiving(&mut self, ring: &Ring, id: ConnectionId, on: bool) {
+        let Self { stack, port, news, .. } = self;
+        stack.set_receiving(time(ring.now()), id, on, news, port);
+    }
+
+    /// The worker has closed a connection. If all that was promised has been acknowledged, the peer sees the end
+    /// of the stream; otherwise a reset.
+    pub(super) fn close(&mut self, now: netstack::Time, id: ConnectionId) {
+        self.places.remove(&id);
+        self.stack.shutdown(id);
+        self.end(now, id);
+    }
+
+    pub(super) fn end(&mut self, now: netstack::Time, id: ConnectionId) {
+        self.stack.close(now, id, &mut self.port);
+    }
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Wire({:?})", self.port.device)
+    }
+}
