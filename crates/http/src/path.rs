@@ -178,13 +178,8 @@ fn walk(path: &[u8], out: &mut Vec<u8>, kind: Kind) -> Result<Normal, PathError>
                 out.truncate(parent_len);
                 remove_last(out)?;
             }
-            name if kind == Kind::Opaque => {
-                if name.contains(&ENCODED_SLASH)
-                    && name.split(|byte| *byte == ENCODED_SLASH).any(is_dots)
-                {
-                    return Err(PathError::EncodedSlash);
-                }
-            }
+            name if kind == Kind::Opaque && !hides_dots(name) => {}
+            _ if kind == Kind::Opaque => return Err(PathError::EncodedSlash),
             name if name.len() > NAME_BYTES_MAX => return Err(PathError::NameTooLong),
             _ if out.len() > PATH_BYTES_MAX => return Err(PathError::PathTooLong),
             _ => {}
@@ -195,6 +190,11 @@ fn walk(path: &[u8], out: &mut Vec<u8>, kind: Kind) -> Result<Normal, PathError>
 
 /// An encoded slash in the form of [`normalize_opaque`].
 pub const ENCODED_SLASH: u8 = 0;
+
+/// Returns whether a name has dot segments between encoded slashes.
+fn hides_dots(name: &[u8]) -> bool {
+    name.contains(&ENCODED_SLASH) && name.split(|byte| *byte == ENCODED_SLASH).any(is_dots)
+}
 
 /// Returns whether a name is a dot segment, or would be one for servers that cut segments at a semicolon.
 fn is_dots(name: &[u8]) -> bool {

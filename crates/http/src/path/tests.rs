@@ -290,7 +290,7 @@ fn a_path_that_names_no_file_has_any_length_and_keeps_encoded_slashes() {
     ] {
         let mut out = Vec::new();
         let name = normalize_opaque(path.as_bytes(), &mut out);
-        let name: Result<String, _> = name.map(|_| out.escape_ascii().to_string());
+        let name: Result<String, _> = name.map(|_| format!("{}", out.escape_ascii()));
         assert_eq!(name, expected, "{path}");
     }
 }
