@@ -142,7 +142,8 @@ fn a_flood_of_forged_syns_stops_no_download() {
     let mut random = Random::new(9);
     let mut client = Client::default();
     let id = client.connect(&mut world, 1000, 10_000, false);
-    let mut got = 0;
+    let until = world.now() + Duration::from_millis(100);
+    let mut got = client.run(&mut world, until);
     for round in 0..1000_u32 {
         for _ in 0..100 {
             let [.., a, b, c] = random.bits().to_be_bytes();
