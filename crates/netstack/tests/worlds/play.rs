@@ -17,6 +17,9 @@ const LONGEST: Duration = Duration::from_secs(4 * 3600);
 /// Bytes that an application keeps queued.
 const QUEUED_MAX: u64 = 300_000;
 
+/// Chunks that it keeps queued: with each drain all are checked.
+const CHUNKS_MAX: u64 = 300;
+
 /// One side of a connection.
 #[derive(Debug)]
 struct Side {
@@ -59,6 +62,8 @@ struct Play {
     /// The connection that an application has given up last: what was told before is still on its way.
     given_up: Option<(usize, ConnectionId, Time)>,
     begun: Vec<bool>,
+    /// Connections with acknowledged bytes: once they are drained, there is room for more in their queues.
+    acknowledged: Vec<(usize, ConnectionId)>,
 }
 
 /// Plays the plan to its end.
@@ -72,6 +77,7 @@ pub(crate) fn play(plan: Plan) {
         fates: vec![[None; 2]; count],
         given_up: None,
         begun: vec![false; count],
+        acknowledged: Vec::new(),
     };
     play.run();
 }
@@ -87,6 +93,12 @@ impl Play {
                 self.hear(host, id, news);
             }
             self.act();
+            self.world.settle();
+            for (host, id) in core::mem::take(&mut self.acknowledged) {
+                if self.sides.contains_key(&(host, id)) {
+                    self.go_on(self.world.now(), host, id);
+                }
+            }
             self.world.settle();
             if is_over {
                 break;
@@ -163,7 +175,8 @@ impl Play {
             panic!("{news:?} of a connection of host {host} that is gone");
         };
         match news {
-            News::Accepted(..) | News::Acknowledged => {}
+            News::Accepted(..) => {}
+            News::Acknowledged => return self.acknowledged.push((host, id)),
             News::Room => return,
             News::Received(bytes) => {
                 for (position, byte) in (side.received..).zip(&bytes) {
@@ -200,7 +213,8 @@ impl Play {
             }
             _ => {}
         }
-        while side.queued < side.total && world.queued(id) < QUEUED_MAX {
+        let queued_max = QUEUED_MAX.min(plan.chunk * CHUNKS_MAX);
+        while side.queued < side.total && world.queued(id) < queued_max {
             let bytes = plan.chunk.min(side.total - side.queued);
             let range = side.queued..side.queued + bytes;
             world.send(id, range.map(|at| content(side.index, side.is_client, at)).collect());
