@@ -31,7 +31,8 @@ pub struct Config {
     pub replies_per_second_max: u32,
     /// The receive window: the most bytes that a peer may have under way to a connection.
     pub receive_bytes_max: u32,
-    /// The time without an acknowledgement after which a connection is lost (RFC 9293, 3.8.3: R2).
+    /// The time without an acknowledgement after which a connection is lost (RFC 9293, 3.8.3: R2). Some
+    /// retransmissions happen in any case.
     pub patience: Duration,
     /// The time that a connection whose side we have closed waits for the peer's FIN (FIN-WAIT-2).
     pub fin_wait: Duration,

@@ -416,6 +416,7 @@ impl Connection {
             mss: self.mss.into(),
             sack: self.marks.has(Marks::SACK),
             algorithm: Algorithm::default(),
+            patience: cx.config.patience,
         };
         sending.flight.begin(self.saved, path, self.snd_nxt);
         self.sending = Some(sending);

@@ -20,16 +20,13 @@ use super::recovery::rack::Rack;
 use super::recovery::rtt::Rtt;
 use super::recovery::sent::Sent;
 use super::recovery::undo::Undo;
-use super::recovery::{elapsed_us, later, timestamp_ms};
+use super::recovery::{later, timestamp_ms};
 use crate::seq::SeqNumber;
 use crate::time::Time;
 
-/// How long the peer may leave everything unacknowledged that is sent again: R2 (RFC 9293, 3.8.3: at least 100
-/// seconds), ...
-const PATIENCE_US: u32 = 100_000_000;
-
-/// ... and how often it is sent again at least: when timeouts last a minute, 100 seconds are two tries.
-const PATIENCE_TIMEOUTS: u32 = 7;
+/// Timeouts before the [patience](Path::patience) with the peer counts: R1 of RFC 9293, 3.8.3. When timeouts last a
+/// minute, 100 seconds are two tries.
+const TIMEOUTS_MIN: u32 = 3;
 
 /// What is going on (RFC 5681; the names in Linux are Open, CWR, Recovery and Loss).
 #[derive(Clone, Copy, Debug)]
@@ -119,8 +116,13 @@ impl Flight {
     /// An empty one, to be kept in reserve. [`Flight::begin`] makes it usable.
     #[must_use]
     pub fn new() -> Self {
-        let (path, zero) =
-            (Path { mss: 536, sack: false, algorithm: Algorithm::Cubic }, SeqNumber(0));
+        let zero = SeqNumber(0);
+        let path = Path {
+            mss: 536,
+            sack: false,
+            algorithm: Algorithm::Cubic,
+            patience: Duration::from_secs(100),
+        };
         let (cwnd, ssthresh) = Congestion::initial(path.mss);
         Self {
             path,
@@ -351,9 +353,8 @@ impl Flight {
             self.stalled_since = now;
         }
         self.timeouts += 1;
-        let is_over = self.timeouts >= PATIENCE_TIMEOUTS
-            && elapsed_us(now, self.stalled_since) >= PATIENCE_US;
-        if is_over {
+        let stalled = now.since(self.stalled_since);
+        if self.timeouts > TIMEOUTS_MIN && stalled >= self.path.patience {
             return TimerOutcome::TimedOut;
         }
         self.rtt.back_off();

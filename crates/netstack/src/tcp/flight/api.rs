@@ -47,6 +47,8 @@ pub struct Path {
     pub sack: bool,
     /// The algorithm for the congestion window.
     pub algorithm: Algorithm,
+    /// How long the peer may leave everything unacknowledged that is sent again: R2 of RFC 9293, 3.8.3.
+    pub patience: Duration,
 }
 
 /// What the connection could send.

@@ -299,7 +299,12 @@ pub(super) fn run(scene: &Scene, seed: u64) -> Report {
         report: Report::default(),
     };
     let mut window = scene.window;
-    let path = Path { mss: scene.mss, sack: scene.sack, algorithm: scene.algorithm };
+    let path = Path {
+        mss: scene.mss,
+        sack: scene.sack,
+        algorithm: scene.algorithm,
+        patience: Duration::from_secs(100),
+    };
     let start = world.now;
     let mut flight = Flight::new();
     flight.begin(
@@ -353,7 +358,7 @@ pub(super) fn run(scene: &Scene, seed: u64) -> Report {
         if flight.deadline().is_some_and(|at| at <= world.now) {
             let outcome = flight.handle_timer(world.now, flight.snd_una() + window);
             if outcome == TimerOutcome::TimedOut {
-                // Of ten tries two fail or more: in days of probing a closed window seven in a row will.
+                // Of ten tries two fail or more: in days of probing a closed window four in a row will.
                 assert!(scene.loss_ppm + scene.ack_loss_ppm >= 200_000, "the peer answers");
                 return world.report;
             }

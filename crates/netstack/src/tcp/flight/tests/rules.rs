@@ -11,6 +11,12 @@ use crate::time::Time;
 const MSS: u32 = 1_000;
 const RTT_MS: u64 = 100;
 
+/// CUBIC with selective acknowledgements, NewReno without.
+fn path(sack: bool) -> Path {
+    let algorithm = if sack { Algorithm::Cubic } else { Algorithm::NewReno };
+    Path { mss: MSS, sack, algorithm, patience: Duration::from_secs(100) }
+}
+
 /// A flight, and what the connection around it would do.
 struct Bench {
     flight: Flight,
@@ -34,11 +40,11 @@ impl Bench {
     }
 
     fn sack() -> Self {
-        Self::new(Path { mss: MSS, sack: true, algorithm: Algorithm::Cubic })
+        Self::new(path(true))
     }
 
     fn reno() -> Self {
-        Self::new(Path { mss: MSS, sack: false, algorithm: Algorithm::NewReno })
+        Self::new(path(false))
     }
 
     fn pass_ms(&mut self, ms: u64) {
@@ -188,8 +194,7 @@ fn the_window_survives_between_two_flights() {
     bench.ack(20_000);
     let (cwnd, saved) = (bench.cwnd(), bench.flight.end());
     assert!(cwnd > 10_000);
-    let path = Path { mss: MSS, sack: true, algorithm: Algorithm::Cubic };
-    bench.flight.begin(saved, path, SeqNumber(20_000));
+    bench.flight.begin(saved, path(true), SeqNumber(20_000));
     bench.push(1);
     assert_eq!(bench.cwnd(), cwnd);
 }
