@@ -152,7 +152,7 @@ impl Flight {
 
     /// Begins in place; no memory is taken or given back. `SND.NXT` is `snd_una`: nothing is in flight.
     pub fn begin(&mut self, saved: Saved, path: Path, snd_una: SeqNumber) {
-        let Saved { srtt_us, rttvar_us, cwnd, ssthresh, sent_ms } = saved;
+        let Saved { srtt_us, rttvar_us, cwnd, ssthresh, sent_ms, cwr_is_due } = saved;
         self.path = path;
         self.snd_una = snd_una;
         self.snd_nxt = snd_una;
@@ -172,7 +172,7 @@ impl Flight {
         self.dup_acks = 0;
         self.recover = SeqNumber(snd_una.0.wrapping_sub(1));
         self.ece_heeded = snd_una;
-        self.cwr_is_due = false;
+        self.cwr_is_due = cwr_is_due;
     }
 
     /// Ends it when nothing is in flight; it can be kept in reserve then.
@@ -182,7 +182,8 @@ impl Flight {
         let (srtt_us, rttvar_us) = self.rtt.save();
         let (cwnd, ssthresh) = (self.congestion.cwnd(), self.congestion.ssthresh());
         self.sent.clear(self.snd_una);
-        Saved { srtt_us, rttvar_us, cwnd, ssthresh, sent_ms: self.sent_ms }
+        let (sent_ms, cwr_is_due) = (self.sent_ms, self.cwr_is_due);
+        Saved { srtt_us, rttvar_us, cwnd, ssthresh, sent_ms, cwr_is_due }
     }
 
     /// Says what to send. If the interface is full, [`Flight::sent`] is not called, and this says the same again.

@@ -21,6 +21,9 @@ pub struct Saved {
     pub(super) ssthresh: u32,
     /// Milliseconds of the stack's clock, modulo 2³², when data was sent last.
     pub(super) sent_ms: u32,
+    /// The next new segment is to say that the window shrank: the acknowledgement that told of congestion was
+    /// the last one (RFC 3168, 6.1.2).
+    pub(super) cwr_is_due: bool,
 }
 
 impl Saved {
@@ -33,7 +36,7 @@ impl Saved {
         }
         let (srtt_us, rttvar_us) = measured.save();
         let (cwnd, ssthresh) = Congestion::initial(mss);
-        Self { srtt_us, rttvar_us, cwnd, ssthresh, sent_ms: timestamp_ms(now) }
+        Self { srtt_us, rttvar_us, cwnd, ssthresh, sent_ms: timestamp_ms(now), cwr_is_due: false }
     }
 }
 
