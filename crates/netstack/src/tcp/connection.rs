@@ -251,6 +251,10 @@ impl Connection {
             TimerOutcome::Nothing => {
                 let srtt = sending.flight.status().srtt;
                 match sending.persist.take_due(now, srtt) {
+                    Some(_) if window_end.is_after(self.snd_nxt) => {
+                        sending.persist.use_small_window();
+                        Outcome { room: true, ..Outcome::default() }
+                    }
                     Some(probes) => self.handle_persist(now, cx, probes),
                     None => Outcome::default(),
                 }

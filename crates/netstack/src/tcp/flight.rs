@@ -234,10 +234,10 @@ impl Flight {
         ));
         if wanted > window {
             // Silly window syndrome (RFC 9293, 3.8.6.2.1): whole segments, or half of the peer's window, or
-            // all that there is. The timeout that overrides it is that of what is in flight.
+            // all that there is. What is in flight may open the window; otherwise the override timeout runs.
             wanted = window - window % self.path.mss;
             if wanted == 0 {
-                if !self.is_empty() && window < offer.window_max / 2 {
+                if window < offer.window_max / 2 && !(self.is_empty() && offer.has_waited) {
                     return Next::Blocked;
                 }
                 wanted = window;

@@ -90,17 +90,26 @@ impl Connection {
     ) -> Result<Drained, Full> {
         let cut_bytes_max = out.limits().cut_bytes_max;
         loop {
-            let new_bytes = unsent(queue) + u32::from(self.is_fin_due(queue));
+            let window_end = self.window_end();
+            let data = unsent(queue);
+            // A FIN that the window excludes does not make the window too small for the data before it.
+            let fin = self.is_fin_due(queue)
+                && (data == 0 || (self.snd_nxt + data).is_before(window_end));
+            let new_bytes = data + u32::from(fin);
             if self.sending.is_none() {
                 if new_bytes == 0 {
                     return Ok(Drained::Empty);
                 }
                 self.begin_sending(cx);
             }
-            let window_end = self.window_end();
-            let offer =
-                Offer { new_bytes, window_end, window_max: self.snd_wnd_max, cut_bytes_max };
             let Some(sending) = &mut self.sending else { unreachable!("begun above") };
+            let offer = Offer {
+                new_bytes,
+                window_end,
+                window_max: self.snd_wnd_max,
+                has_waited: sending.persist.has_waited(),
+                cut_bytes_max,
+            };
             match sending.flight.next(now, &offer) {
                 Next::Send { .. } if *budget == 0 => return Ok(Drained::TurnOver),
                 Next::Send { from, bytes, kind, cwr } => {
@@ -112,14 +121,19 @@ impl Connection {
                         return Ok(Drained::Empty);
                     }
                 }
-                Next::WaitUntil(_) | Next::Blocked => {
-                    let is_closed = new_bytes > 0 && !window_end.is_after(self.snd_nxt);
-                    if is_closed && sending.flight.is_empty() {
-                        sending.persist.wait(now, sending.flight.status().srtt);
+                next @ (Next::WaitUntil(_) | Next::Blocked) => {
+                    let is_empty = new_bytes == 0;
+                    if next == Next::Blocked && !is_empty && sending.flight.is_empty() {
+                        // Only the peer's window can be the reason.
+                        let srtt = sending.flight.status().srtt;
+                        if window_end.is_after(self.snd_nxt) {
+                            sending.persist.wait_for_more(now, srtt);
+                        } else {
+                            sending.persist.wait(now, srtt);
+                        }
                     } else {
                         sending.persist.stop();
                     }
-                    let is_empty = new_bytes == 0;
                     return Ok(if is_empty { Drained::Empty } else { Drained::Blocked });
                 }
             }

@@ -1,5 +1,6 @@
 //! The persist timer (RFC 9293, 3.8.6.1): a peer that has closed its window is asked whether it has opened it,
-//! for the segment that says so may have been lost.
+//! for the segment that says so may have been lost. The same timer, as in Linux, ends the wait for more of a window
+//! that is open and small (the override timeout of 3.8.6.2.1).
 
 use core::time::Duration;
 
@@ -15,6 +16,8 @@ pub(super) struct Persist {
     at: Option<Time>,
     /// Probes since the window was closed.
     probes: u32,
+    /// Whether the window was small for long enough.
+    has_waited: bool,
 }
 
 /// The first wait without a measured round trip (RFC 6298, 2.1).
@@ -23,19 +26,39 @@ const FIRST: Duration = Duration::from_secs(1);
 const SHORTEST: Duration = Duration::from_millis(200);
 /// The longest wait.
 const LONGEST: Duration = Duration::from_secs(60);
+/// The longest wait for more of a small window (RFC 9293, 3.8.6.2.1).
+const OVERRIDE_MAX: Duration = Duration::from_secs(1);
 
 impl Persist {
     /// The window is closed and data waits.
     pub(super) fn wait(&mut self, now: Time, srtt: Option<Duration>) {
         if self.at.is_none() {
             self.probes = 0;
-            self.at = Some(now + srtt.map_or(FIRST, |srtt| srtt * 3).max(SHORTEST));
+            self.at = Some(now + first(srtt));
         }
     }
 
-    /// The window has opened, or nothing waits for it.
+    /// The window is open, but too small to be used at once, and data waits.
+    pub(super) fn wait_for_more(&mut self, now: Time, srtt: Option<Duration>) {
+        self.probes = 0;
+        let at = now + first(srtt).min(OVERRIDE_MAX);
+        self.at = Some(self.at.map_or(at, |before| before.min(at)));
+    }
+
+    /// Data is sent, or none waits.
     pub(super) const fn stop(&mut self) {
         self.at = None;
+        self.has_waited = false;
+    }
+
+    /// The window is open when the time has come: it is used although it is small.
+    pub(super) const fn use_small_window(&mut self) {
+        self.has_waited = true;
+    }
+
+    /// Whether a small window is used.
+    pub(super) const fn has_waited(&self) -> bool {
+        self.has_waited
     }
 
     /// The time of the next probe.
@@ -48,8 +71,12 @@ impl Persist {
     pub(super) fn take_due(&mut self, now: Time, srtt: Option<Duration>) -> Option<u32> {
         self.at.take_if(|at| *at <= now)?;
         self.probes += 1;
-        let first = srtt.map_or(FIRST, |srtt| srtt * 3).max(SHORTEST);
-        self.at = Some(now + (first * (1 << self.probes.min(16))).min(LONGEST));
+        let wait = first(srtt) * (1 << self.probes.min(16));
+        self.at = Some(now + wait.min(LONGEST));
         Some(self.probes)
     }
+}
+
+fn first(srtt: Option<Duration>) -> Duration {
+    srtt.map_or(FIRST, |srtt| srtt * 3).max(SHORTEST)
 }

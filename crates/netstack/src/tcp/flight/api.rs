@@ -63,6 +63,8 @@ pub struct Offer {
     pub window_end: SeqNumber,
     /// The largest window that the peer has announced: `Max(SND.WND)` of RFC 9293, 3.8.6.2.1.
     pub window_max: u32,
+    /// Whether the override timeout of RFC 9293, 3.8.6.2.1 has expired: a small window is used, too.
+    pub has_waited: bool,
     /// Bytes of payload in a frame that the interface cuts into segments; 0 if it does not cut.
     pub cut_bytes_max: u32,
 }

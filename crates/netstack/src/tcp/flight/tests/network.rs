@@ -378,6 +378,7 @@ fn send(world: &mut World, flight: &mut Flight, all: SeqNumber, window: u32) {
             new_bytes: all - flight.snd_nxt(),
             window_end: flight.snd_una() + window,
             window_max: world.scene.window,
+            has_waited: true,
             cut_bytes_max: world.scene.cut_bytes_max,
         };
         let pipe = flight.status().pipe;
