@@ -77,7 +77,7 @@ pub struct Service {
 pub struct Opened {
     /// Its properties.
     pub interface: Interface,
-    /// One for each receive queue. All must be started: the frames of a queue without a device go to the
+    /// One for each receive queue in use. All must be started: the frames of a queue without a device go to the
     /// kernel.
     pub queues: Vec<Queue>,
     /// The way of the frames and the reason for it: a sentence for the log.

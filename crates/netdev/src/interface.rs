@@ -20,7 +20,8 @@ pub struct Interface {
     pub mac: [u8; 6],
     /// Bytes of the largest frame without the link header.
     pub mtu: u16,
-    /// The number of its receive queues, at least 1.
+    /// The number of its receive queues, at least 1. Fewer may be in use (`ethtool -L`): by default a virtual
+    /// cable has one for each processor, and uses one.
     pub rx_queues: u32,
     /// The addresses that the kernel has on it, and the lengths of their prefixes.
     pub addresses: Vec<(IpAddr, u8)>,

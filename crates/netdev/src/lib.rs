@@ -1,7 +1,7 @@
 //! Frames from and to a network interface: AF_XDP, packet sockets with large segments, TAP.
 //!
 //! [`open`] looks at an interface, attaches what is needed, and returns a [`Queue`] for each receive
-//! queue; the thread that serves it starts it as a [`Device`]. With AF_XDP a small XDP program takes the
+//! queue in use; the thread that serves it starts it as a [`Device`]. With AF_XDP a small XDP program takes the
 //! frames of the services from the interface, and passes all others to the kernel. The program goes
 //! with the process.
 

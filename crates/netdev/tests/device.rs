@@ -12,7 +12,7 @@ use std::time::Instant;
 use std::{env, thread};
 
 use net::{Namespace, Net, enter, skip};
-use netdev::{Counters, Device, Frames, HELD_MAX, Options, Protocol, Service};
+use netdev::{Counters, Device, Frames, HELD_MAX, Options, Protocol, Queue, Service};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tcp::{ACK, FIN, RST, SYN, Segment, send};
 
@@ -20,9 +20,6 @@ use tcp::{ACK, FIN, RST, SYN, Segment, send};
 mod net;
 #[path = "support/tcp.rs"]
 mod tcp;
-
-/// The cable with one queue at each end.
-const ONE_QUEUE: &str = "numtxqueues 1 numrxqueues 1";
 
 fn options(frames: Frames, locals: &[&str]) -> Options {
     let services = locals
@@ -168,7 +165,7 @@ const LOCALS: [&str; 2] = ["10.9.0.1:80", "[fd09::1]:80"];
 
 #[test]
 fn the_stack_has_its_ports_and_the_kernel_all_others() {
-    let Some(net) = Net::new(ONE_QUEUE) else { return };
+    let Some(net) = Net::new() else { return };
     let kernel = Kernel::new(&net.server);
     kernel.check(&net.client);
     let response = body(60_000);
@@ -207,7 +204,7 @@ fn the_stack_has_its_ports_and_the_kernel_all_others() {
 /// frames are cut before they are at the cable.
 #[test]
 fn checksums_and_segments_are_right_without_offloads() {
-    let Some(net) = Net::new(ONE_QUEUE) else { return };
+    let Some(net) = Net::new() else { return };
     let off = net.server.run("ethtool -K srv tx off tso off gso off");
     if off.and_then(|_| net.client.run("ethtool -K cli rx off tx off gro off tso off")).is_none() {
         return skip("no ethtool");
@@ -239,7 +236,7 @@ fn tcp_statistic(statistics: &str, name: &str) -> u64 {
 
 #[test]
 fn frames_longer_than_a_chunk_are_joined() {
-    let Some(net) = Net::new(ONE_QUEUE) else { return };
+    let Some(net) = Net::new() else { return };
     // No part of it is at two places.
     let upload: Vec<_> = (0..25_000_u16).flat_map(u16::to_be_bytes).collect();
     let (mut end, mut longest) = (0, 0);
@@ -273,7 +270,7 @@ fn frames_longer_than_a_chunk_are_joined() {
 /// Tagged frames are the stack's, too, and the tag is in what it receives and sends.
 #[test]
 fn frames_may_have_a_vlan_tag() {
-    let Some(net) = Net::new(ONE_QUEUE) else { return };
+    let Some(net) = Net::new() else { return };
     let service = Service { protocol: Protocol::Udp, local: "10.9.0.1:53".parse().unwrap() };
     for frames in [Frames::Auto, Frames::Xdp, Frames::Packet] {
         let server = Options { services: vec![service], ..options(frames, &[]) };
@@ -318,7 +315,7 @@ fn pass(from: &mut Device, frame: &[u8], to: &mut Device) -> Vec<u8> {
 /// those for the kernel's address do not.
 #[test]
 fn own_addresses_are_asked_for() {
-    let Some(net) = Net::new(ONE_QUEUE) else { return };
+    let Some(net) = Net::new() else { return };
     let options = Options {
         own_addresses: vec!["10.9.0.99".parse().unwrap(), "fd09::99".parse().unwrap()],
         ..options(Frames::Auto, &[])
@@ -346,7 +343,7 @@ fn own_addresses_are_asked_for() {
 #[test]
 fn frames_that_are_held_do_not_stop_the_others() {
     const FRAMES: usize = 4000;
-    let Some(net) = Net::new(ONE_QUEUE) else { return };
+    let Some(net) = Net::new() else { return };
     let service = Service { protocol: Protocol::Udp, local: "10.9.0.1:53".parse().unwrap() };
     let options = Options { services: vec![service], ..options(Frames::Auto, &[]) };
     let mut queues = net.server.enter(|| netdev::open(&options).unwrap().queues);
@@ -380,7 +377,7 @@ fn the_kernel_has_the_ports_when_the_process_was_killed() {
         let mut opened = netdev::open(&options(Frames::Auto, &LOCALS)).unwrap();
         answer(&mut opened.queues.remove(0).start(), b"alive", &AtomicBool::new(false), |_| {});
     }
-    let Some(net) = Net::new(ONE_QUEUE) else { return };
+    let Some(net) = Net::new() else { return };
     for _ in 0..3 {
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", "the_kernel_has_the_ports_when_the_process_was_killed"])
@@ -402,13 +399,27 @@ fn the_kernel_has_the_ports_when_the_process_was_killed() {
 }
 
 #[test]
-fn each_receive_queue_has_a_device() {
-    let Some(net) = Net::new("numtxqueues 2 numrxqueues 2") else { return };
+fn each_receive_queue_in_use_has_a_device() {
+    let Some(net) = Net::with_queues(2) else { return };
     let opened = net.server.enter(|| netdev::open(&options(Frames::Auto, &LOCALS)).unwrap());
     assert_eq!((opened.interface.rx_queues, opened.queues.len()), (2, 2));
+    serve(&net, opened.queues);
+    // The kernel changes the number of queues in use only while nothing has them.
+    if net.server.run("ethtool -L srv rx 1 tx 1").is_none() {
+        return skip("no ethtool");
+    }
+    for frames in [Frames::Auto, Frames::Xdp, Frames::Packet] {
+        let opened = net.server.enter(|| netdev::open(&options(frames, &LOCALS)).unwrap());
+        assert_eq!((opened.interface.rx_queues, opened.queues.len()), (2, 1));
+        serve(&net, opened.queues);
+    }
+}
+
+/// Serves on all queues, while a client asks.
+fn serve(net: &Net, queues: Vec<Queue>) {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        for queue in opened.queues {
+        for queue in queues {
             scope.spawn(|| answer(&mut queue.start(), b"hello", &stop, |_| {}));
         }
         let _stop = Stop(&stop);
@@ -420,7 +431,7 @@ fn each_receive_queue_has_a_device() {
 
 #[test]
 fn a_tap_device_is_a_cable_to_the_stack() {
-    let Some(net) = Net::new(ONE_QUEUE) else { return };
+    let Some(net) = Net::new() else { return };
     net.server.ip("tuntap add tap0 mode tap");
     net.server.ip("addr add 10.9.7.2/24 dev tap0");
     net.server.ip("link set tap0 up");
@@ -451,7 +462,7 @@ fn a_tap_device_is_a_cable_to_the_stack() {
 
 #[test]
 fn errors_say_what_to_do() {
-    let Some(net) = Net::new(ONE_QUEUE) else { return };
+    let Some(net) = Net::new() else { return };
     let fails = |options: &Options| {
         net.server.enter(|| netdev::open(options).expect_err("it fails").to_string())
     };

@@ -34,7 +34,7 @@ pub(crate) struct Attachment {
     _link: Link,
 }
 
-/// Opens a socket for each queue of an interface, and then attaches the program.
+/// Opens a socket for each queue of an interface that is in use, and then attaches the program.
 pub(crate) fn open(
     interface: &Interface,
     taken: &Taken,
@@ -48,8 +48,12 @@ pub(crate) fn open(
     let map = SocketMap::new(interface.rx_queues).map_err(failed("making the map of sockets"))?;
     let mut sockets = Vec::new();
     for queue in 0..interface.rx_queues {
-        let socket = with_patience(|| Socket::open(interface, queue, mode, held_max));
-        let socket = socket.map_err(|source| socket_error(interface, queue, source))?;
+        let socket = match with_patience(|| Socket::open(interface, queue, mode, held_max)) {
+            // A queue that is allocated, and not in use (xsk_reg_pool_at_qid in net/xdp/xsk.c): neither is
+            // any behind it. The arguments are otherwise those of queue 0.
+            Err(error) if queue > 0 && is(&error, Errno::INVAL) => break,
+            result => result.map_err(|source| socket_error(interface, queue, source))?,
+        };
         map.set(queue, socket.as_fd()).map_err(failed("filling the map of sockets"))?;
         sockets.push(socket);
     }

@@ -24,14 +24,23 @@ pub(crate) struct Namespace {
 }
 
 impl Net {
-    /// Makes the namespaces; `None`, with the reason printed, if this process may not.
-    pub(crate) fn new(cable: &str) -> Option<Self> {
+    /// Makes the namespaces and a cable as `ip` makes it by default; `None`, with the reason printed, if this
+    /// process may not.
+    pub(crate) fn new() -> Option<Self> {
+        Self::with("type veth", "")
+    }
+
+    /// The same with several queues in use at each end.
+    pub(crate) fn with_queues(queues: u32) -> Option<Self> {
+        let queues = format!("numtxqueues {queues} numrxqueues {queues}");
+        Self::with(&format!("{queues} type veth"), &format!(" {queues}"))
+    }
+
+    fn with(server_end: &str, client_end: &str) -> Option<Self> {
         let server = Namespace::new("srv")?;
         let client = Namespace::new("cli")?;
         let (srv, cli) = (&server.name, &client.name);
-        ip(&format!(
-            "link add srv netns {srv} {cable} type veth peer name cli netns {cli} {cable}"
-        ));
+        ip(&format!("link add srv netns {srv} {server_end} peer name cli netns {cli}{client_end}"));
         for (namespace, device, host) in [(&server, "srv", 1), (&client, "cli", 2)] {
             namespace.ip("link set lo up");
             namespace.ip(&format!("addr add 10.9.0.{host}/24 dev {device}"));

@@ -49,9 +49,7 @@ impl Net {
             ip(&format!("-n {name} link set lo up"))?;
         }
         let wire = if frames == Frames::Tap { "wire" } else { "eth1" };
-        ip(&format!(
-            "link add {wire} netns {s} numtxqueues 1 numrxqueues 1 type veth peer name cli netns {c}"
-        ))?;
+        ip(&format!("link add {wire} netns {s} type veth peer name cli netns {c}"))?;
         if frames == Frames::Tap {
             ip(&format!("-n {s} tuntap add eth1 mode tap vnet_hdr"))?;
             ip(&format!("-n {s} link add bridge type bridge"))?;
