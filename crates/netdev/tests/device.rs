@@ -113,8 +113,13 @@ impl Kernel {
         })
     }
 
-    /// Checks that the client reaches them.
+    /// Checks that the client reaches them, and that the kernel answers ping.
     fn check(&self, client: &Namespace) {
+        for host in ["10.9.0.1", "fd09::1"] {
+            if client.run(&format!("ping -c 1 -W 5 {host}")).is_none() {
+                skip("no ping");
+            }
+        }
         let mut buffer = [0; 5];
         for host in ["10.9.0.1", "[fd09::1]"] {
             let mut stream = client.enter(|| connect(&format!("{host}:22")).unwrap());
