@@ -8,6 +8,7 @@ use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use core::ops::Range;
 use core::time::Duration;
 
+use super::clock::seconds;
 use super::flight::{Path, Saved, TimerOutcome};
 use super::held::Held;
 use super::shared::{Context, Sending, Shared};
@@ -541,18 +542,6 @@ fn mss(handshake: &Handshake, mtu: u16) -> u16 {
 
 /// The least MSS that a peer gets its way with (Linux: `TCP_MIN_SND_MSS`).
 const MSS_MIN: u16 = 48;
-
-/// Seconds of the stack's clock, modulo 2³²: 136 years.
-#[expect(clippy::cast_possible_truncation, reason = "the modulus is meant")]
-pub(super) const fn seconds(now: Time) -> u32 {
-    (now.as_nanos() / 1_000_000_000) as u32
-}
-
-/// Milliseconds of the stack's clock, modulo 2³²: the clock of timestamps.
-#[expect(clippy::cast_possible_truncation, reason = "the modulus is meant")]
-pub(super) const fn milliseconds(now: Time) -> u32 {
-    (now.as_nanos() / 1_000_000) as u32
-}
 
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,7 @@ pub use api::{Ack, Acked, Kind, Next, Offer, Path, Saved, Status, TimerOutcome};
 
 use core::time::Duration;
 
+use super::clock::{later, milliseconds};
 use super::congestion::{Algorithm, Congestion, initial_window};
 use super::recovery::pacing::{Pacing, Rate};
 use super::recovery::probe::{Probe, pto_us};
@@ -20,7 +21,6 @@ use super::recovery::rack::Rack;
 use super::recovery::rtt::Rtt;
 use super::recovery::sent::Sent;
 use super::recovery::undo::Undo;
-use super::recovery::{later, timestamp_ms};
 use crate::seq::SeqNumber;
 use crate::time::Time;
 
@@ -299,7 +299,7 @@ impl Flight {
         if let Phase::Reducing { prr, .. } | Phase::Recovery { prr, .. } = &mut self.phase {
             prr.sent(bytes);
         }
-        self.sent_ms = timestamp_ms(now);
+        self.sent_ms = milliseconds(now);
         let rate = self.rate();
         self.pacing.sent(now, bytes, rate);
         self.cwr_is_due &= kind != Kind::New;
@@ -495,7 +495,7 @@ impl Flight {
     /// Nothing is in flight, and something will be.
     fn restart(&mut self, now: Time) {
         self.pacing.restart(self.path.mss);
-        let idle_ms = timestamp_ms(now).wrapping_sub(self.sent_ms);
+        let idle_ms = milliseconds(now).wrapping_sub(self.sent_ms);
         if u64::from(idle_ms) * 1_000 > self.rtt.rto_us() {
             self.congestion.restart(self.snd_una);
         }

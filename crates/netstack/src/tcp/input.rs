@@ -2,7 +2,8 @@
 //! before changing the order of anything here.
 
 use super::State;
-use super::connection::{Connection, Fate, Marks, Outcome, seconds};
+use super::clock::seconds;
+use super::connection::{Connection, Fate, Marks, Outcome};
 use super::flight::{Ack, Acked};
 use super::shared::Context;
 use crate::application::Lost;

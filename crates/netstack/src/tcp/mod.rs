@@ -1,5 +1,6 @@
 //! TCP (RFC 9293), the side that answers and the side that asks.
 
+mod clock;
 mod congestion;
 mod connection;
 pub(crate) mod cookie;

@@ -2,7 +2,8 @@
 
 use outq::{Memory, OutQ};
 
-use super::connection::{Connection, Marks, milliseconds};
+use super::clock::milliseconds;
+use super::connection::{Connection, Marks};
 use super::flight::{Kind, Next, Offer};
 use super::shared::Context;
 use super::{Endpoints, State};

@@ -7,6 +7,7 @@ use alloc::collections::VecDeque;
 use core::net::{IpAddr, Ipv6Addr};
 use core::time::Duration;
 
+use super::clock::milliseconds;
 use super::half_open::clock;
 use super::handshake::{Endpoints, Timestamps};
 use crate::seq::SeqNumber;
@@ -334,12 +335,6 @@ impl Chained for Records {
     fn hash(&self, index: u32) -> u32 {
         self.hash_of(&self.get(index).ends)
     }
-}
-
-/// Milliseconds of the stack's clock, modulo 2³².
-#[expect(clippy::cast_possible_truncation, reason = "the modulus is meant")]
-const fn milliseconds(now: Time) -> u32 {
-    (now.as_nanos() / 1_000_000) as u32
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //! Integers only. Windows are bytes, times milliseconds: with `C` = 0.4 segments/s³ the function is
 //! `W(t) = W_max + 2/5 · mss · (t - K)³ / 10⁹`.
 
-use super::super::recovery::elapsed_us;
 use super::Growth;
+use crate::tcp::clock::elapsed_us;
 use crate::time::Time;
 
 /// `beta_cubic` = 0.7 (RFC 9438, 4.6).

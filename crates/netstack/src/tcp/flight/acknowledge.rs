@@ -2,13 +2,13 @@
 
 use super::{Ack, Acked, Flight, Phase, ProbeState};
 use crate::seq::SeqNumber;
+use crate::tcp::clock::{elapsed_us, later, milliseconds};
 use crate::tcp::congestion::Growth;
 use crate::tcp::recovery::probe::Verdict;
 use crate::tcp::recovery::prr::Prr;
 use crate::tcp::recovery::rack::DUP_THRESH;
 use crate::tcp::recovery::sent::Delivery;
 use crate::tcp::recovery::undo::Undo;
-use crate::tcp::recovery::{elapsed_us, later, timestamp_ms};
 use crate::time::Time;
 
 /// Segments that an acknowledgement adds to the window after a timeout, at most (`L` of RFC 3465, 2.3): it may stand
@@ -203,7 +203,7 @@ impl Flight {
         } else if bytes > 0
             && let Some(echo) = ack.ts_echo
         {
-            let ms = timestamp_ms(now).wrapping_sub(echo);
+            let ms = milliseconds(now).wrapping_sub(echo);
             // The other half of the circle is a time that has not come yet.
             if !ms.cast_signed().is_negative() {
                 self.rtt.sample(ms.saturating_mul(1_000));

@@ -3,9 +3,9 @@
 use core::time::Duration;
 
 use crate::seq::SeqNumber;
+use crate::tcp::clock::milliseconds;
 use crate::tcp::congestion::{Algorithm, Congestion};
 use crate::tcp::recovery::rtt::Rtt;
-use crate::tcp::recovery::timestamp_ms;
 use crate::time::Time;
 
 /// What survives in a connection while nothing is in flight.
@@ -36,7 +36,7 @@ impl Saved {
         }
         let (srtt_us, rttvar_us) = measured.save();
         let (cwnd, ssthresh) = Congestion::initial(mss);
-        Self { srtt_us, rttvar_us, cwnd, ssthresh, sent_ms: timestamp_ms(now), cwr_is_due: false }
+        Self { srtt_us, rttvar_us, cwnd, ssthresh, sent_ms: milliseconds(now), cwr_is_due: false }
     }
 }
 

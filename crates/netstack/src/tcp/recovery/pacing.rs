@@ -1,6 +1,6 @@
 //! Pacing: frames leave at a rate, not all at once when an acknowledgement opens the window.
 
-use super::later;
+use crate::tcp::clock::later;
 use crate::time::Time;
 
 /// Paths with a shorter round trip are not paced: their bursts are short, and timers would cost more than they

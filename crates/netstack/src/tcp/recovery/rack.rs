@@ -1,9 +1,9 @@
 //! Recent acknowledgement: a segment is lost if one that was sent later has arrived, and longer ago than
 //! reordering explains (RFC 8985, 6).
 
-use super::elapsed_us;
 use super::sent::{Delivery, Newest, Sent};
 use crate::seq::SeqNumber;
+use crate::tcp::clock::elapsed_us;
 use crate::time::Time;
 
 /// `RACK.reo_wnd_persist`: recoveries without a D-SACK until the window shrinks again.

@@ -1,6 +1,6 @@
 //! The round trip and the retransmission timeout (RFC 6298).
 
-use super::elapsed_us;
+use crate::tcp::clock::elapsed_us;
 use crate::time::Time;
 
 /// The timeout before a round trip was measured (RFC 6298, 2.1).

@@ -11,8 +11,8 @@
 
 use alloc::collections::VecDeque;
 
-use super::{elapsed_us, timestamp_ms};
 use crate::seq::SeqNumber;
+use crate::tcp::clock::{elapsed_us, later, milliseconds};
 use crate::time::Time;
 
 /// Bytes of a record: those of the largest frame.
@@ -139,7 +139,7 @@ impl Delivery {
     /// timestamp, is one of the first transmission.
     fn may_be_an_earlier_transmission(&self, record: &Record) -> bool {
         let is_echo_earlier = self.ts_echo.is_some_and(|echo| {
-            echo.wrapping_sub(timestamp_ms(record.sent_at)).cast_signed().is_negative()
+            echo.wrapping_sub(milliseconds(record.sent_at)).cast_signed().is_negative()
         });
         is_echo_earlier || elapsed_us(self.now, record.sent_at) < self.min_rtt_us
     }
@@ -412,7 +412,7 @@ impl Sent {
             if record.state != State::InFlight {
                 continue;
             }
-            let lost_at = super::later(record.sent_at, patience_us);
+            let lost_at = later(record.sent_at, patience_us);
             if lost_at <= now {
                 record.state = State::Lost;
                 self.pipe -= record.bytes;

@@ -1,7 +1,7 @@
 //! Undoing a reduction that was not needed: nothing was lost, it was late (RFC 3522 and 4015, RFC 3708, RFC 5682).
 
-use super::timestamp_ms;
 use crate::seq::SeqNumber;
+use crate::tcp::clock::milliseconds;
 use crate::tcp::congestion::Congestion;
 use crate::time::Time;
 
@@ -30,7 +30,7 @@ impl Undo {
     pub(crate) fn sent(&mut self, now: Time, end: SeqNumber, bytes: u32) {
         self.end = self.end.later(end);
         self.again_bytes = self.again_bytes.saturating_add(bytes);
-        self.first_again_ms.get_or_insert_with(|| timestamp_ms(now));
+        self.first_again_ms.get_or_insert_with(|| milliseconds(now));
     }
 
     /// Eifel detection (RFC 3522, 3.2): returns whether bytes that were sent again have been acknowledged by an
