@@ -13,6 +13,7 @@ use crate::interface::Interface;
 use crate::pool::Received;
 use crate::sockets::{CUT_BYTES_MAX, Sockets};
 use crate::tap::{self, Tap};
+use crate::watch::Watch;
 use crate::xdp::{self, Attachment, Mode, Taken};
 use crate::{measure, packet, rights};
 
@@ -80,6 +81,8 @@ pub struct Opened {
     /// One for each receive queue in use. All must be started: the frames of a queue without a device go to the
     /// kernel.
     pub queues: Vec<Queue>,
+    /// Tells when the interface is gone.
+    pub watch: Watch,
     /// The way of the frames and the reason for it: a sentence for the log.
     pub choice: String,
 }
@@ -105,7 +108,8 @@ fn open_tap(interface: Interface) -> Result<Opened, Error> {
     let mac = tap::peer_mac(interface.mac);
     let device = Device { way, limits, mac, counters: Counters::default() };
     let choice = format!("interface {}: frames by a TAP device", interface.name);
-    Ok(Opened { interface, queues: vec![Queue { device }], choice })
+    let watch = Watch::open(&interface)?;
+    Ok(Opened { interface, queues: vec![Queue { device }], watch, choice })
 }
 
 fn open_xdp(interface: Interface, options: &Options) -> Result<Opened, Error> {
@@ -141,7 +145,8 @@ fn open_xdp(interface: Interface, options: &Options) -> Result<Opened, Error> {
     });
     let queues = queues.collect();
     let choice = format!("interface {}: XDP {mode}; {way}", interface.name);
-    Ok(Opened { interface, queues, choice })
+    let watch = Watch::open(&interface)?;
+    Ok(Opened { interface, queues, watch, choice })
 }
 
 /// Checks what is to be taken, for the limits of the program.

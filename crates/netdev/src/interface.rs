@@ -37,7 +37,7 @@ impl Interface {
     /// If there is no such interface, or it is down, or it is no Ethernet.
     pub fn open(name: &str) -> Result<Self, Error> {
         let failed = |source| Error::system(format!("interface {name}: asking the kernel"), source);
-        let socket = netlink_socket().map_err(failed)?;
+        let socket = netlink_socket(SocketFlags::empty()).map_err(failed)?;
         let mut link = None;
         ask(&socket, &netlink::links(), |answer| match answer {
             Answer::Link(found) if found.name == name => link = Some(found),
@@ -80,12 +80,12 @@ impl Interface {
     }
 }
 
-fn netlink_socket() -> io::Result<OwnedFd> {
+pub(crate) fn netlink_socket(flags: SocketFlags) -> io::Result<OwnedFd> {
     // Protocol 0 of netlink is NETLINK_ROUTE.
     Ok(rustix::net::socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,
-        SocketFlags::CLOEXEC,
+        SocketFlags::CLOEXEC | flags,
         None,
     )?)
 }

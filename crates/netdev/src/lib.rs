@@ -17,10 +17,12 @@ mod packet;
 mod parts;
 mod pool;
 mod rights;
+mod room;
 mod run;
 mod sockets;
 mod tap;
 mod vnet;
+mod watch;
 mod xdp;
 
 pub use counters::Counters;
@@ -32,4 +34,6 @@ pub use frames::{
 pub use interface::Interface;
 pub use pool::Received;
 pub use rights::drop_rights;
+pub use room::{ROOM_PAUSE, Room, Wait};
 pub use run::{Program, run};
+pub use watch::Watch;

@@ -1,4 +1,4 @@
-//! Questions to the kernel about interfaces, and its answers (rtnetlink(7)). Pure.
+//! Questions to the kernel about interfaces, its answers, and its news (rtnetlink(7)). Pure.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -23,6 +23,8 @@ pub(crate) enum Answer {
     Link(Link),
     /// An address of the interface with this index, and the length of its prefix.
     Address(u32, IpAddr, u8),
+    /// The interface with this index is no longer there, or no longer in this namespace.
+    Gone(u32),
     /// The last message of an answer with several.
     Done,
     /// A number of errno.h; 0 is none.
@@ -35,6 +37,7 @@ const NLMSG_HEADER_BYTES: usize = 16;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
 const RTM_GETADDR: u16 = 22;
@@ -98,6 +101,8 @@ fn answer(message: &[u8]) -> Answer {
             u32_at(body, 0).map(|it| Answer::Error(it.cast_signed().wrapping_neg()))
         }
         Some(RTM_NEWLINK) => link(body),
+        // Those with a family are about a part of it: a bridge has lost a port.
+        Some(RTM_DELLINK) if body.first() == Some(&0) => u32_at(body, 4).map(Answer::Gone),
         Some(RTM_NEWADDR) => address(body),
         _ => None,
     };

@@ -9,7 +9,7 @@ use netstack::{Application, Stack, Time, Transmit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::Device;
+use crate::{Device, ROOM_PAUSE, Room, Wait};
 
 /// Frames that are handled before the application acts and the answers leave: enough to share the cost of
 /// a batch, few enough that the first one does not wait.
@@ -26,7 +26,8 @@ pub trait Program: Application {
 ///
 /// # Errors
 ///
-/// If waiting for frames fails. Otherwise it does not return.
+/// If waiting for frames fails, or the descriptor of the device says that its interface is gone. Otherwise it
+/// does not return.
 pub fn run(
     device: &mut Device,
     stack: &mut Stack,
@@ -34,7 +35,7 @@ pub fn run(
 ) -> io::Result<Infallible> {
     let start = Instant::now();
     let clock = || Time::default() + start.elapsed();
-    let mut refused = 0;
+    let mut room = Room::default();
     loop {
         let now = clock();
         let mut count = 0;
@@ -49,26 +50,34 @@ pub fn run(
         }
         app.act(now, stack, device);
         stack.flush(now, device);
-        let is_full = !device.flush() || device.counters().refused != refused;
+        let has_left = device.flush();
+        let waits = room.handle_batch(has_left, &device.counters());
         if count == BATCH {
             continue;
         }
         let timeout = stack.next_timer().map(|at| at.since(clock()));
-        if wait(device, is_full, timeout)? {
-            refused = device.counters().refused;
+        if wait(device, waits, timeout)? {
+            room.handle_end(&device.counters());
             stack.handle_room(clock(), app, device);
         }
     }
 }
 
-/// Waits for frames, and for room if the interface was full. Returns whether there is room again.
-fn wait(device: &Device, is_full: bool, timeout: Option<Duration>) -> io::Result<bool> {
+/// Waits for frames, and for room. Returns whether the wait for room is over.
+fn wait(device: &Device, waits: Wait, timeout: Option<Duration>) -> io::Result<bool> {
+    let pause = (waits == Wait::Pause).then_some(ROOM_PAUSE);
+    let timeout = timeout.into_iter().chain(pause).min();
     let timeout = timeout.map(|timeout| Timespec::try_from(timeout).expect("less than 584 years"));
     let (frames, room) = (device.fd(), device.room_fd());
     let mut fds = [PollFd::new(&frames, PollFlags::IN), PollFd::new(&room, PollFlags::OUT)];
-    let waited = if is_full { &mut fds[..] } else { &mut fds[..1] };
+    let waited = if waits == Wait::Writable { &mut fds[..] } else { &mut fds[..1] };
     match poll(waited, timeout.as_ref()) {
-        Ok(_) | Err(Errno::INTR) => Ok(is_full && fds[1].revents().contains(PollFlags::OUT)),
-        Err(error) => Err(error.into()),
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
     }
+    // A TAP device whose interface was deleted: it would be readable for ever.
+    if fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) {
+        return Err(Errno::NODEV.into());
+    }
+    Ok(waits == Wait::Pause || fds[1].revents().contains(PollFlags::OUT))
 }

@@ -70,6 +70,16 @@ fn a_datagram_has_several_messages() {
 }
 
 #[test]
+fn an_interface_is_gone_that_no_bridge_has_lost() {
+    let mut body = [0; IFINFOMSG_BYTES];
+    body[4..8].copy_from_slice(&7_u32.to_ne_bytes());
+    assert_eq!(answers(&message(RTM_DELLINK, &body)), [Answer::Gone(7)]);
+    // AF_BRIDGE
+    body[0] = 7;
+    assert_eq!(answers(&message(RTM_DELLINK, &body)), [Answer::Other]);
+}
+
+#[test]
 fn cut_and_damaged_messages_are_survived() {
     let whole = [link_message(), address_message(&[(IFA_LOCAL, &[10, 0, 0, 1])])].concat();
     for end in 0..whole.len() {
