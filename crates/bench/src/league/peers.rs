@@ -9,7 +9,8 @@ use core::net::SocketAddr;
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// The command that starts a server, in which `{root}`, `{port}`, `{dir}`, `{origin}` and `{user}` are filled in.
+/// The command that starts a server, in which `{root}`, `{ip}`, `{port}`, `{dir}`, `{origin}` and `{user}` are
+/// filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its name in tables and plots.
@@ -31,8 +32,8 @@ pub struct Peer {
 pub struct Place<'a> {
     /// Directory that it serves.
     pub root: &'a Path,
-    /// Port of 127.0.0.1 that it listens at.
-    pub port: u16,
+    /// Address that it listens at.
+    pub address: SocketAddr,
     /// Directory of its own: configuration, logs, process ID.
     pub dir: &'a Path,
     /// The server that a proxy passes requests to.
@@ -51,7 +52,7 @@ impl Peer {
         };
         let (command, configuration, version): (&str, String, &'static [&'static str]) = match base
         {
-            "floor" => ("{floor} {port} {root} {files}", String::new(), &[]),
+            "floor" => ("{floor} {ip} {port} {root} {files}", String::new(), &[]),
             "samum" => (SAMUM, String::new(), &["--version"]),
             "samum-never" => (SAMUM_NEVER, String::new(), &["--version"]),
             "samum-epoll" => (SAMUM_EPOLL, String::new(), &["--version"]),
@@ -163,7 +164,8 @@ impl Peer {
         text.replace("{conf}", &format!("{}/conf", place.dir.display()))
             .replace("{root}", &place.root.display().to_string())
             .replace("{dir}", &place.dir.display().to_string())
-            .replace("{port}", &place.port.to_string())
+            .replace("{ip}", &place.address.ip().to_string())
+            .replace("{port}", &place.address.port().to_string())
             .replace(ORIGIN_KEY, &place.origin.map(|it| it.to_string()).unwrap_or_default())
             .replace("{user}", if rustix::process::geteuid().is_root() { "user root;" } else { "" })
             .replace(SAMUM_KEY, &samum().display().to_string())
@@ -257,18 +259,16 @@ pub(super) const FLOOR_KEY: &str = "{floor}";
 /// Its source. It knows its files beforehand and does no HTTP: nothing can be much cheaper.
 pub(super) const FLOOR_SOURCE: &str = include_str!("floor.c");
 
-const SAMUM: &str = "{samum} serve {root} --listen 127.0.0.1:{port} --threads 1";
-const SAMUM_NEVER: &str =
-    "{samum} serve {root} --listen 127.0.0.1:{port} --threads 1 --cache never";
-const SAMUM_EPOLL: &str =
-    "{samum} serve {root} --listen 127.0.0.1:{port} --threads 1 --driver epoll";
+const SAMUM: &str = "{samum} serve {root} --listen {ip}:{port} --threads 1";
+const SAMUM_NEVER: &str = "{samum} serve {root} --listen {ip}:{port} --threads 1 --cache never";
+const SAMUM_EPOLL: &str = "{samum} serve {root} --listen {ip}:{port} --threads 1 --driver epoll";
 
 const SAMUM_PROXY: &str = "{samum} serve --config {conf} --threads 1";
 const CADDY_COMMAND: &str = "caddy run --adapter caddyfile --config {conf}";
 
 const SAMUM_PROXY_CONFIGURATION: &str = "\
 [[site]]
-listen = [\"127.0.0.1:{port}\"]
+listen = [\"{ip}:{port}\"]
 
 [[site.route]]
 path = \"/\"
@@ -284,14 +284,14 @@ http {
   sendfile on; tcp_nopush on;{aio}
   keepalive_requests 1000000000; keepalive_timeout 600;
   open_file_cache max=10000 inactive=600s; open_file_cache_valid 60s;
-  server { listen 127.0.0.1:{port} backlog=4096; root {root}; }
+  server { listen {ip}:{port} backlog=4096; root {root}; }
 }
 ";
 
 const H2O: &str = "\
 max-connections: 16000
 num-threads: 1
-listen: {port: {port}, host: 127.0.0.1}
+listen: {port: {port}, host: {ip}}
 hosts: {default: {paths: {\"/\": {file.dir: {root}}}}}
 http1-request-timeout: 600
 ";
@@ -300,7 +300,7 @@ http1-request-timeout: 600
 const LIGHTTPD: &str = "\
 server.document-root = \"{root}\"
 server.port = {port}
-server.bind = \"127.0.0.1\"
+server.bind = \"{ip}\"
 server.max-keep-alive-requests = 1000000000
 server.max-keep-alive-idle = 600
 server.network-backend = \"sendfile\"
@@ -314,7 +314,7 @@ const CADDY: &str = "\
  admin off
  auto_https off
 }
-http://127.0.0.1:{port} {
+http://{ip}:{port} {
  root * {root}
  file_server
 }
@@ -330,7 +330,7 @@ http {
   proxy_temp_path {dir}/proxy_temp;
   upstream origin { server {origin}; keepalive 128; keepalive_requests 1000000000; }
   server {
-    listen 127.0.0.1:{port} backlog=4096;
+    listen {ip}:{port} backlog=4096;
     location / { proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection \"\"; }
   }
 }
@@ -346,7 +346,7 @@ defaults
   timeout client 600s
   timeout server 600s
 frontend clients
-  bind 127.0.0.1:{port} backlog 4096
+  bind {ip}:{port} backlog 4096
   default_backend servers
 backend servers
   http-reuse always
@@ -358,7 +358,7 @@ const CADDY_PROXY: &str = "\
  admin off
  auto_https off
 }
-http://127.0.0.1:{port} {
+http://{ip}:{port} {
  reverse_proxy {origin}
 }
 ";
@@ -371,7 +371,7 @@ mod tests {
     fn all_known_peers_can_be_filled_in() {
         let place = Place {
             root: Path::new("/the/root"),
-            port: 8080,
+            address: ([127, 0, 0, 2], 8080).into(),
             dir: Path::new("/the/directory"),
             origin: Some(([127, 0, 0, 1], 9000).into()),
         };
@@ -388,12 +388,12 @@ mod tests {
             let command: Vec<_> = peer.command.iter().map(|word| peer.fill(word, place)).collect();
             let all = format!("{} {}", command.join(" "), peer.fill(&peer.configuration, place));
             let source = if peer.is_proxy() { "127.0.0.1:9000" } else { "/the/root" };
-            for word in ["8080", source] {
+            for word in ["127.0.0.2", "8080", source] {
                 assert!(all.contains(word), "{name}: no {word} in {all}");
             }
             for key in [
-                "{root}", "{port}", "{dir}", "{conf}", "{user}", "{aio}", "{samum}", "{origin}",
-                "{splice}",
+                "{root}", "{ip}", "{port}", "{dir}", "{conf}", "{user}", "{aio}", "{samum}",
+                "{origin}", "{splice}",
             ] {
                 assert!(!all.contains(key), "{name}: {key} in {all}");
             }

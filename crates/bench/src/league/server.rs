@@ -63,9 +63,8 @@ impl Server {
         // A server that gives up its rights must get through.
         fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
             .map_err(failed)?;
-        let address = free_address().map_err(failed)?;
-        let place =
-            Place { root: host.root, port: address.port(), dir: dir.path(), origin: host.origin };
+        let address = free_address(Ipv4Addr::LOCALHOST).map_err(failed)?;
+        let place = Place { root: host.root, address, dir: dir.path(), origin: host.origin };
         fs::write(dir.path().join("conf"), peer.fill(&peer.configuration, place))
             .map_err(failed)?;
         let program = if peer.command[0] == FLOOR_KEY {
@@ -222,8 +221,8 @@ pub fn version(peer: &Peer) -> Option<String> {
 }
 
 /// Finds a port on which no socket listens now.
-fn free_address() -> std::io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+fn free_address(ip: Ipv4Addr) -> std::io::Result<SocketAddr> {
+    TcpListener::bind((ip, 0))?.local_addr()
 }
 
 /// Compiles [`FLOOR_SOURCE`] with the C compiler `cc`.
