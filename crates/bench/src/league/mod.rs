@@ -45,6 +45,7 @@ pub mod proxy;
 pub mod rounds;
 pub mod server;
 pub mod site;
+pub mod sizes;
 pub mod throttle;
 pub mod warm;
 

@@ -105,6 +105,12 @@ impl Rounds {
         })
     }
 
+    /// A figure of each round in relation to that of another server in the same round.
+    #[must_use]
+    pub fn ratios(&self, server: &str, reference: &str, what: &str) -> Vec<f64> {
+        self.numbers(server, what).zip(self.numbers(reference, what)).map(|(a, b)| a / b).collect()
+    }
+
     /// In how many rounds it was above so much, and how many there were.
     #[must_use]
     pub fn above(&self, server: &str, what: &str, limit: f64) -> (usize, usize) {
@@ -143,6 +149,8 @@ mod tests {
         assert_eq!(rounds.cell("a", "x", show), "2 (1–3)");
         assert_eq!(rounds.cell("c", "x", show), "–");
         assert_eq!(rounds.servers(), ["a", "b"]);
+        assert_eq!(rounds.ratios("b", "a", "x"), [5.0 / 3.0], "of the rounds that both have");
+        assert_eq!(rounds.ratios("a", "c", "x"), [0.0; 0]);
         assert!(rounds.median("c", "x").is_nan());
         assert_eq!(rounds.above("a", "x", 2.0), (1, 3));
         assert_eq!(rounds.above("c", "x", 2.0), (0, 0));
