@@ -230,6 +230,27 @@ impl CpuTime {
     }
 }
 
+/// The time that a CPU has been busy since boot: user, system and interrupt time of everything that ran
+/// there. Zero if there is no such CPU.
+#[must_use]
+pub fn busy(cpu: usize) -> Duration {
+    of_ticks(busy_ticks(&read("/proc/stat"), cpu))
+}
+
+fn busy_ticks(stat: &str, cpu: usize) -> u64 {
+    let name = format!("cpu{cpu} ");
+    let line = stat.lines().find_map(|line| line.strip_prefix(&name)).unwrap_or_default();
+    let of_all = line.split_whitespace().map(|number| number.parse::<u64>().unwrap_or(0));
+    // user nice system idle iowait irq softirq steal; guest times are within user.
+    of_all.take(7).enumerate().filter(|(at, _)| ![3, 4].contains(at)).map(|(_, ticks)| ticks).sum()
+}
+
+/// Clock ticks of `/proc` as time.
+#[must_use]
+pub fn of_ticks(ticks: u64) -> Duration {
+    Duration::from_nanos(ticks * (1_000_000_000 / clock_ticks_per_second()))
+}
+
 /// The noise of the machine during a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
@@ -326,6 +347,14 @@ mod tests {
             p99: median,
             max: median,
         }
+    }
+
+    #[test]
+    fn a_busy_cpu_is_told_from_an_idle_one() {
+        let stat = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu1 1 2 4 100 100 8 16 200 400 0\ncpu10 7 0 0 0 0 0 0 0 0 0\n";
+        assert_eq!(busy_ticks(stat, 1), 31);
+        assert_eq!(busy_ticks(stat, 10), 7);
+        assert_eq!(busy_ticks(stat, 2), 0);
     }
 
     #[test]

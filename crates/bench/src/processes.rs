@@ -8,7 +8,7 @@ use std::net::UdpSocket;
 
 use rustix::process::Pid;
 
-use crate::machine::read;
+use crate::machine::{of_ticks, read};
 use crate::sys::process::cpu_time;
 
 /// CPU time of processes, all their threads.
@@ -34,6 +34,16 @@ impl CpuTimes {
         }
         self.total
     }
+}
+
+/// CPU time in user space that a process has used so far, all its threads; zero if it has ended.
+#[must_use]
+pub fn user_time(pid: u32) -> Duration {
+    // The name, in parentheses, may hold anything. Behind it, state is the third field and utime the 14th.
+    let stat = read(&format!("/proc/{pid}/stat"));
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let used = fields.split_whitespace().nth(11).and_then(|field| field.parse().ok());
+    of_ticks(used.unwrap_or(0))
 }
 
 /// A process and its descendants, without us and ours if we are one of them. The first process, whose

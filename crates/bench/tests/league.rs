@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 
 use serde_json::Value;
@@ -106,6 +106,55 @@ fn warm_has_every_server_or_says_why_not() {
     assert!(meta.get("tree").is_some(), "the commit, or null where git is missing");
     assert!(summary.contains("tcp_nopush on") || left_out.contains("nginx"), "{summary}");
     assert!(fs::metadata(out.join("report.html")).unwrap().len() > 10_000);
+}
+
+#[test]
+fn wire_measures_or_says_why_not_and_removes_its_network() {
+    samum();
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_samum-bench"));
+    command.args(["league", "wire", "wire-close", "--quick", "--secs", "0.3", "--sizes", "128"]);
+    command.args(["--servers", "floor,samum,samum-own", "--out"]).arg(&out);
+    let bench = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let namespaces = format!("samum-bench-{}-", bench.id());
+    let output = bench.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let left = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let mut left = left.map(|entry| entry.file_name().into_string().unwrap());
+    assert!(!left.any(|name| name.starts_with(&namespaces)), "{namespaces}");
+    let (rows, skipped) = read(&out);
+    for (system, why) in &skipped {
+        reasons::accept(system, why);
+    }
+    let left_out: BTreeSet<_> = skipped.iter().map(|(system, _)| &system[..]).collect();
+    if left_out.contains("") {
+        return;
+    }
+    for test in ["wire", "wire-close"] {
+        let of_test: Vec<&Row> = rows.iter().filter(|row| row.test == test).collect();
+        let value = |system: &str, series: &str| {
+            let is_it = |row: &&&Row| row.system == system && row.series == series;
+            of_test.iter().find(is_it).map(|row| row.value)
+        };
+        for system in
+            ["floor", "samum", "samum-own"].into_iter().filter(|it| !left_out.contains(it))
+        {
+            for series in ["requests per second", "CPU of the core per request"] {
+                let value = value(system, series);
+                assert!(value.is_some_and(|it| it.is_finite() && it > 0.0), "{test}: {value:?}");
+            }
+            let own = value(system, "own user time per request").unwrap();
+            let all = value(system, "CPU of the core per request").unwrap();
+            // Both are counted in clock ticks.
+            assert!((0.0..2.0 * all + 1e6).contains(&own), "{test}, {system}: {own} of {all}");
+        }
+        if !left_out.contains("floor") {
+            assert_eq!(value("floor", "CPU of the core, floor = 1"), Some(1.0));
+        }
+    }
+    let summary = fs::read_to_string(out.join("summary.md")).unwrap();
+    assert!(summary.contains("connections, each for one request"), "{summary}");
 }
 
 #[test]

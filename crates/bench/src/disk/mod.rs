@@ -154,7 +154,8 @@ impl Plan {
             needs_files: false,
         };
         let cpu = self.sender_cpu;
-        let host = Host { root: site.root(), files: &[], cpu, throttle, origin: None };
+        let host =
+            Host { root: site.root(), files: &[], cpu, throttle, origin: None, network: None };
         match Server::start(&peer, host) {
             Ok(server) => Ok(Some(server)),
             Err(why) => {

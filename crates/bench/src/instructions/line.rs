@@ -152,7 +152,8 @@ fn start(line: &Line, driver: &str, site: &Site, cpu: Option<usize>) -> Result<S
         let command = ["{samum}", "serve", "--config", "{conf}", "--driver", driver];
         peer.command = command.map(str::to_owned).into();
     }
-    let host = Host { root: site.root(), files: &[], cpu, throttle: None, origin: None };
+    let host =
+        Host { root: site.root(), files: &[], cpu, throttle: None, origin: None, network: None };
     Ok(Server::start(&peer, host)?)
 }
 

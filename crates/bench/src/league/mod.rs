@@ -9,6 +9,7 @@
 //! | test | asks |
 //! |---|---|
 //! | [`warm`] | the cost of a request when all files are cached |
+//! | [`wire`] | the cost of a request, and of a connection, over a link: the kernel's TCP and a stack of samum's own |
 //! | [`cold`] | the speed of such requests beside downloads from a slow disk |
 //! | [`disk`] | the CPU and the speed of downloads from the disk, as ratios to other servers |
 //! | [`download`] | the speed of downloads from the disk at full speed, one and many at once |
@@ -40,6 +41,7 @@ pub mod hung;
 pub mod idle;
 pub mod image;
 pub mod mixed;
+pub mod network;
 pub mod peers;
 pub mod proxy;
 pub mod rounds;
@@ -48,6 +50,7 @@ pub mod site;
 pub mod sizes;
 pub mod throttle;
 pub mod warm;
+pub mod wire;
 
 use peers::Peer;
 use rounds::Rounds;
@@ -58,30 +61,30 @@ use throttle::Throttle;
 /// The command line of `samum-bench league`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Tests to run: warm, cold, disk, download, mixed, films, asleep, hung, idle, proxied, proxied-small,
+    /// Tests to run: warm, wire, wire-close, cold, disk, download, mixed, films, asleep, hung, idle, proxied, proxied-small,
     /// proxied-slow.
     #[command(flatten)]
     pub tests: Tests,
     /// Servers to compare [default: all that samum-bench knows]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub servers: Vec<String>,
-    /// One more server, started by a command with {root} and {port}, or a proxy with {origin} and {port};
-    /// may be repeated
+    /// One more server, started by a command with {root}, {ip} and {port}, or a proxy with {origin} and
+    /// {port}; may be repeated
     #[arg(long, value_name = "NAME=COMMAND")]
     pub add: Vec<String>,
     /// Directory in which the served files are made; they are removed at the end [default: /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
-    /// Rounds in which the servers take turns [default: 3, disk 9, hung 5, quick 1]
+    /// Rounds in which the servers take turns [default: 3, disk 9, hung and wire 5, quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
     /// Seconds of each measurement [default: 3, quick 0.4]
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub secs: Option<f64>,
-    /// warm: sizes of files, bytes [default: 128,8192,65536,1048576, quick 128,65536]
+    /// warm, wire: sizes of files, bytes [default: 128,8192,65536, warm 1048576 as well, quick 128,65536]
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(..=1 << 40))]
     pub sizes: Vec<u64>,
-    /// warm: connections
+    /// warm, wire: connections
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub connections: u32,
     /// cold, films: the limit of the disk, bytes per second; mixed, asleep: four times as many
@@ -131,6 +134,7 @@ pub struct League {
     length: Duration,
     quick: bool,
     sizes: Vec<u64>,
+    wire_sizes: Vec<u64>,
     connections: usize,
     /// Of `idle`, whose steps are connections.
     rounds: usize,
@@ -172,7 +176,11 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         peers.into_iter().partition(|peer| peer.is_proxy() || peer.name == peers::ORIGIN);
     let downloads: &[u64] =
         if quick { &[64 << 10, 8 << 20] } else { &[1 << 20, 64 << 20, 1 << 30] };
-    let sizes: &[u64] = if quick { &[128, 65_536] } else { &[128, 8192, 65_536, 1 << 20] };
+    let small: &[u64] = if quick { &[128, 65_536] } else { &[128, 8192, 65_536] };
+    let large: &[u64] = if quick { &[] } else { &[1 << 20] };
+    let sizes_or = |sizes: &[&[u64]]| {
+        if args.sizes.is_empty() { sizes.concat() } else { args.sizes.clone() }
+    };
     let two_cpus = machine::two_cpus();
     let index = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
     let rounds_or = |n| index(args.rounds.unwrap_or(n));
@@ -184,7 +192,8 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         root: args.root.clone(),
         length: Duration::from_secs_f64(args.secs.unwrap_or(if quick { 0.4 } else { 3.0 })),
         quick,
-        sizes: if args.sizes.is_empty() { sizes.to_vec() } else { args.sizes.clone() },
+        sizes: sizes_or(&[small, large]),
+        wire_sizes: sizes_or(&[small]),
         connections: index(args.connections),
         rounds: rounds_or(if quick { 1 } else { 3 }),
         rate: args.rate,
@@ -204,8 +213,11 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
     });
     let rounds = |test: Test| test.steps(rounds_or(3), rounds_or(1));
     let count = |n| index(args.count.unwrap_or(n));
+    let [wire, wire_close] = wire::tests(&league);
     Ok(vec![
         rounds(warm::test(&league)),
+        wire.steps(rounds_or(5), rounds_or(1)),
+        wire_close.steps(rounds_or(5), rounds_or(1)),
         rounds(cold::test(&league)),
         disk::test(&league).steps(rounds_or(9), rounds_or(1)),
         rounds(download::test(&league)),
@@ -259,12 +271,8 @@ impl League {
         files: &[String],
         throttle: Option<&Throttle>,
     ) -> Option<Server> {
-        if peer.needs_files && files.len() > FLOOR_FILES {
-            recorder.skip(&peer.name, format!("knows {FLOOR_FILES} files at most"));
-            return None;
-        }
         let cpu = self.server_cpu;
-        let host = Host { root: site.root(), files, cpu, throttle, origin: None };
+        let host = Host { root: site.root(), files, cpu, throttle, origin: None, network: None };
         Self::start_on(recorder, peer, site, host)
     }
 
@@ -275,6 +283,10 @@ impl League {
         site: &Site,
         host: Host<'_>,
     ) -> Option<Server> {
+        if peer.needs_files && host.files.len() > FLOOR_FILES {
+            recorder.skip(&peer.name, format!("knows {FLOOR_FILES} files at most"));
+            return None;
+        }
         let checked = &host.files[..host.files.len().min(CHECKED)];
         for (name, path) in peer.binaries().iter().filter(|(_, path)| path.exists()) {
             recorder.binary(name, path);

@@ -34,6 +34,8 @@ pub struct Place<'a> {
     pub root: &'a Path,
     /// Address that it listens at.
     pub address: SocketAddr,
+    /// Interface of that address, for a server that has a TCP of its own.
+    pub interface: &'a str,
     /// Directory of its own: configuration, logs, process ID.
     pub dir: &'a Path,
     /// The server that a proxy passes requests to.
@@ -55,6 +57,7 @@ impl Peer {
             "floor" => ("{floor} {ip} {port} {root} {files}", String::new(), &[]),
             "samum" => (SAMUM, String::new(), &["--version"]),
             "samum-never" => (SAMUM_NEVER, String::new(), &["--version"]),
+            "samum-own" => (SAMUM_OWN, String::new(), &["--version"]),
             "samum-epoll" => (SAMUM_EPOLL, String::new(), &["--version"]),
             "nginx" | ORIGIN => ("nginx -c {conf}", NGINX.replace("{aio}", ""), &["-v"]),
             "nginx-aio" => ("nginx -c {conf}", NGINX.replace("{aio}", "\n  aio threads;"), &["-v"]),
@@ -74,7 +77,7 @@ impl Peer {
             }
             "caddy-proxy" => (CADDY_COMMAND, CADDY_PROXY.to_owned(), &["version"]),
             _ => {
-                let known = KNOWN.into_iter().chain(UNCACHED).chain(PROXIES);
+                let known = KNOWN.into_iter().chain(UNCACHED).chain(OWN_STACK).chain(PROXIES);
                 let known = known.collect::<Vec<_>>().join(", ");
                 return Err(format!("no server is called '{name}': there are {known}, and --add"));
             }
@@ -127,6 +130,12 @@ impl Peer {
         texts.any(|text| text.contains(ORIGIN_KEY))
     }
 
+    /// True if it has a TCP of its own on an interface.
+    #[must_use]
+    pub fn has_own_stack(&self) -> bool {
+        self.command.iter().any(|word| word == INTERFACE_KEY)
+    }
+
     /// The program itself, where it is.
     ///
     /// # Errors
@@ -164,6 +173,7 @@ impl Peer {
         text.replace("{conf}", &format!("{}/conf", place.dir.display()))
             .replace("{root}", &place.root.display().to_string())
             .replace("{dir}", &place.dir.display().to_string())
+            .replace(INTERFACE_KEY, place.interface)
             .replace("{ip}", &place.address.ip().to_string())
             .replace("{port}", &place.address.port().to_string())
             .replace(ORIGIN_KEY, &place.origin.map(|it| it.to_string()).unwrap_or_default())
@@ -235,6 +245,9 @@ pub const KNOWN: [&str; 10] = [
 /// Servers that do not fill the page cache, and are compared with each other.
 pub const UNCACHED: [&str; 2] = ["samum-never", "nginx-directio"];
 
+/// The server with a TCP of its own, which only a network of namespaces can reach.
+pub const OWN_STACK: [&str; 1] = ["samum-own"];
+
 /// The server behind the proxies.
 pub const ORIGIN: &str = "origin";
 
@@ -251,6 +264,8 @@ const PRELOAD: &str = "libsamum_preload.so";
 /// A word that stands for the names of the files to serve.
 pub(super) const FILES_KEY: &str = "{files}";
 const SAMUM_KEY: &str = "{samum}";
+/// A word that stands for the interface of a server that has a TCP of its own.
+const INTERFACE_KEY: &str = "{interface}";
 /// A word that stands for the address of the server behind a proxy.
 const ORIGIN_KEY: &str = "{origin}";
 /// The floor's program, which is compiled first.
@@ -260,6 +275,8 @@ pub(super) const FLOOR_KEY: &str = "{floor}";
 pub(super) const FLOOR_SOURCE: &str = include_str!("floor.c");
 
 const SAMUM: &str = "{samum} serve {root} --listen {ip}:{port} --threads 1";
+const SAMUM_OWN: &str =
+    "{samum} serve {root} --listen {ip}:{port} --threads 1 --interface {interface}";
 const SAMUM_NEVER: &str = "{samum} serve {root} --listen {ip}:{port} --threads 1 --cache never";
 const SAMUM_EPOLL: &str = "{samum} serve {root} --listen {ip}:{port} --threads 1 --driver epoll";
 
@@ -372,15 +389,16 @@ mod tests {
         let place = Place {
             root: Path::new("/the/root"),
             address: ([127, 0, 0, 2], 8080).into(),
+            interface: "eth9",
             dir: Path::new("/the/directory"),
             origin: Some(([127, 0, 0, 1], 9000).into()),
         };
-        for name in KNOWN.into_iter().chain(UNCACHED).chain(PROXIES) {
+        for name in KNOWN.into_iter().chain(UNCACHED).chain(OWN_STACK).chain(PROXIES) {
             let peer = Peer::named(name).unwrap();
             assert_eq!(peer.name, name);
             let ours: Vec<_> = peer.binaries().iter().map(|binary| binary.0).collect();
             let want: &[&str] = match name {
-                "samum" | "samum-epoll" | "samum-never" | "samum-proxy" => &["samum"],
+                "samum" | "samum-epoll" | "samum-never" | "samum-own" | "samum-proxy" => &["samum"],
                 "nginx-preload" | "lighttpd-preload" => &["libsamum_preload.so"],
                 _ => &[],
             };
@@ -392,8 +410,17 @@ mod tests {
                 assert!(all.contains(word), "{name}: no {word} in {all}");
             }
             for key in [
-                "{root}", "{ip}", "{port}", "{dir}", "{conf}", "{user}", "{aio}", "{samum}",
-                "{origin}", "{splice}",
+                "{root}",
+                "{ip}",
+                "{port}",
+                "{interface}",
+                "{dir}",
+                "{conf}",
+                "{user}",
+                "{aio}",
+                "{samum}",
+                "{origin}",
+                "{splice}",
             ] {
                 assert!(!all.contains(key), "{name}: {key} in {all}");
             }
@@ -402,6 +429,8 @@ mod tests {
             PROXIES.iter().all(|name| Peer::named(name).unwrap().is_proxy() == (*name != ORIGIN))
         );
         assert!(KNOWN.iter().all(|name| !Peer::named(name).unwrap().is_proxy()));
+        assert!(KNOWN.iter().all(|name| !Peer::named(name).unwrap().has_own_stack()));
+        assert!(OWN_STACK.iter().all(|name| Peer::named(name).unwrap().has_own_stack()));
         assert!(Peer::named("apache").unwrap_err().contains("samum-epoll"));
         assert!(Peer::named("h2o-preload").is_err());
     }

@@ -3,6 +3,7 @@
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{TcpListener, TcpStream};
@@ -17,12 +18,13 @@ use rustix::fs::{Advice, fadvise};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
+use super::network::{self, Network};
 use super::peers::{FILES_KEY, FLOOR_KEY, FLOOR_SOURCE, Peer, Place, find};
 use super::throttle::Throttle;
 use crate::interrupt;
 use crate::load::{fetch, pin};
 use crate::machine::{field, read};
-use crate::processes::{CpuTimes, family};
+use crate::processes::{CpuTimes, family, user_time};
 use crate::sys::process::die_with_us;
 
 /// A running peer. Dropping it ends it and all its processes.
@@ -49,6 +51,9 @@ pub struct Host<'a> {
     pub throttle: Option<&'a Throttle>,
     /// The server behind it, if it is a proxy.
     pub origin: Option<SocketAddr>,
+    /// The network whose servers it belongs to, if it is not reached over loopback. Its clients are where
+    /// the thread is that starts it.
+    pub network: Option<&'a Network>,
 }
 
 impl Server {
@@ -63,8 +68,17 @@ impl Server {
         // A server that gives up its rights must get through.
         fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
             .map_err(failed)?;
-        let address = free_address(Ipv4Addr::LOCALHOST).map_err(failed)?;
-        let place = Place { root: host.root, address, dir: dir.path(), origin: host.origin };
+        let end = if peer.has_own_stack() { network::OWN } else { network::KERNEL };
+        let address = match host.network {
+            Some(network) => network.servers().enter().and_then(|_inside| free_address(end.ip)),
+            None if peer.has_own_stack() => {
+                return Err("needs an interface of its own, as wire has".to_owned());
+            }
+            None => free_address(Ipv4Addr::LOCALHOST),
+        };
+        let address = address.map_err(failed)?;
+        let (interface, origin) = (end.interface, host.origin);
+        let place = Place { root: host.root, address, interface, dir: dir.path(), origin };
         fs::write(dir.path().join("conf"), peer.fill(&peer.configuration, place))
             .map_err(failed)?;
         let program = if peer.command[0] == FLOOR_KEY {
@@ -72,10 +86,16 @@ impl Server {
         } else {
             program
         };
-        let mut command = match host.throttle {
-            Some(throttle) => within(throttle, &program),
-            None => Command::new(&program),
-        };
+        let mut words = Vec::new();
+        if let Some(network) = host.network {
+            words.extend(network.servers().prefix()?.map(OsString::from));
+        }
+        if let Some(throttle) = host.throttle {
+            words.extend(joining(throttle));
+        }
+        words.push(program.into());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
         for word in &peer.command[1..] {
             if word == FILES_KEY {
                 command.args(host.files);
@@ -148,6 +168,12 @@ impl Server {
     /// CPU time of all its processes so far ([`CpuTimes::so_far`]).
     pub fn cpu(&mut self) -> Duration {
         self.times.so_far(&family(self.child.id()))
+    }
+
+    /// CPU time in user space of all its processes that have not ended.
+    #[must_use]
+    pub fn user_time(&self) -> Duration {
+        family(self.child.id()).into_iter().map(user_time).sum()
     }
 
     /// Bytes of memory of all its processes, each page shared by n of them counted as an n-th (PSS).
@@ -238,12 +264,12 @@ fn compile_floor(cc: &Path, dir: &Path) -> Result<std::path::PathBuf, String> {
     Ok(program)
 }
 
-/// A command that joins the cgroup before it becomes `program`, so that all its threads are in it.
-fn within(throttle: &Throttle, program: &Path) -> Command {
-    let mut command = Command::new(find("sh").unwrap_or_else(|| "/bin/sh".into()));
+/// The words in front of a command that joins the cgroup before it becomes its program, so that all its
+/// threads are in it.
+fn joining(throttle: &Throttle) -> [OsString; 5] {
+    let shell = find("sh").unwrap_or_else(|| "/bin/sh".into());
     let script = "echo $$ >\"$1\" && shift && exec \"$@\"";
-    command.args(["-c", script, "sh"]).arg(throttle.processes()).arg(program);
-    command
+    [shell.into(), "-c".into(), script.into(), "sh".into(), throttle.processes().into()]
 }
 
 /// Spawns on that CPU: children inherit it (sched_setaffinity(2)). Should we be killed, it is told to

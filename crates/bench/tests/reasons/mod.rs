@@ -2,7 +2,7 @@
 //! fault of ours that would go unnoticed, for a row that says why is no failure.
 
 /// Parts of sentences that samum-bench or the kernel says then.
-const OF_THE_MACHINE: [&str; 18] = [
+const OF_THE_MACHINE: [&str; 19] = [
     "C compiler",
     // No static C library.
     "cc cannot build it",
@@ -23,6 +23,7 @@ const OF_THE_MACHINE: [&str; 18] = [
     "are free in",
     "is not installed",
     "needs root",
+    "needs two CPUs",
 ];
 
 /// Panics, unless `why` is such a reason; announces it.

@@ -33,8 +33,14 @@ impl<'a> Stage<'a> {
         }
         site.warm(files)?;
         let peer = Peer::named(ORIGIN).map_err(Fault::Failed)?;
-        let host =
-            Host { root: site.root(), files, cpu: league.client_cpu, throttle: None, origin: None };
+        let host = Host {
+            root: site.root(),
+            files,
+            cpu: league.client_cpu,
+            throttle: None,
+            origin: None,
+            network: None,
+        };
         let origin = Server::start(&peer, host).map_err(Fault::Skip)?;
         Ok(Self { league, site, files, origin })
     }
@@ -47,6 +53,7 @@ impl<'a> Stage<'a> {
             cpu: self.league.server_cpu,
             throttle: None,
             origin: Some(self.origin.address()),
+            network: None,
         };
         League::start_on(recorder, peer, self.site, host)
     }
