@@ -10,7 +10,7 @@
 use core::fmt::Write as _;
 
 use crate::league::rounds::Rounds;
-use crate::league::{cold, download, idle, mixed, warm};
+use crate::league::{cold, download, idle, mixed, warm, wire};
 use crate::run::{Ran, Run};
 use crate::spread::Spread;
 use crate::summary;
@@ -32,6 +32,7 @@ pub fn blocks(runs: &[Kept<'_>]) -> Vec<(&'static str, String)> {
     let servers: String = [cold_table, warm_table, mixed_table, download_table, idle_table]
         .iter()
         .filter_map(|table| table(runs))
+        .chain(wire_tables(runs))
         .map(|table| table.markdown())
         .collect();
     let preload: String = preload_tables(runs).iter().map(Comparison::markdown).collect();
@@ -99,37 +100,54 @@ struct Comparison {
     about: String,
     dirs: Vec<String>,
     columns: Vec<Column>,
-    /// Server, and the one that it is compared with; `None` for those that are only compared with.
-    rows: Vec<(String, Option<String>)>,
+    rows: Vec<Row>,
     /// Whether what is not ranked is marked, instead of left out.
     keeps_all: bool,
     /// Behind the table.
     notes: Vec<String>,
 }
 
+/// A row before it is known whether it shows a difference.
+#[derive(Clone)]
+struct Row {
+    /// The size of the file, where each has rows of its own: all rows of a table, or none.
+    size: Option<String>,
+    server: String,
+    /// The server that it is compared with, at the same size; `None` for those that are only compared with.
+    reference: Option<String>,
+}
+
 impl Comparison {
-    fn spread(&self, server: &str, column: &Column) -> Option<Spread> {
-        column.rounds.spread(server, &column.what)
+    fn spread(&self, row: &Row, column: &Column) -> Option<Spread> {
+        self.spread_of(&row.server, row, column)
+    }
+
+    /// The figures of any server at the size of a row.
+    fn spread_of(&self, server: &str, row: &Row, column: &Column) -> Option<Spread> {
+        match &row.size {
+            Some(size) => column.rounds.spread(server, &at_size(&column.what, size)),
+            None => column.rounds.spread(server, &column.what),
+        }
     }
 
     /// Tells whether a cell says something about its server and the one it is compared with.
-    fn is_ranked(&self, row: &(String, Option<String>), column: &Column) -> bool {
-        let Some(reference) = &row.1 else { return false };
-        let both = (self.spread(&row.0, column), self.spread(reference, column));
+    fn is_ranked(&self, row: &Row, column: &Column) -> bool {
+        let Some(reference) = &row.reference else { return false };
+        let both = (self.spread(row, column), self.spread_of(reference, row, column));
         matches!(both, (Some(one), Some(other)) if one.is_ranked_against(&other))
     }
 
-    fn cell(&self, row: &(String, Option<String>), column: &Column) -> String {
-        let Some(spread) = self.spread(&row.0, column) else { return NOTHING.to_owned() };
+    fn cell(&self, row: &Row, column: &Column) -> String {
+        let Some(spread) = self.spread(row, column) else { return NOTHING.to_owned() };
         let shown = spread.show(column.show);
-        let is_marked = row.1.is_some() && !self.is_ranked(row, column) && shown != NOTHING;
+        let is_marked = row.reference.is_some() && !self.is_ranked(row, column) && shown != NOTHING;
         if is_marked { format!("{MARK} {shown}") } else { shown }
     }
 
     /// Heading, table and what is to be said of it; empty if nothing is ranked.
     fn markdown(&self) -> String {
         let measured = |column: &&Column| {
-            self.rows.iter().any(|row| self.spread(&row.0, column).is_some_and(is_a_number))
+            self.rows.iter().any(|row| self.spread(row, column).is_some_and(is_a_number))
         };
         let shows = |column: &&Column| {
             self.keeps_all || self.rows.iter().any(|row| self.is_ranked(row, column))
@@ -141,29 +159,33 @@ impl Comparison {
         if columns.is_empty() {
             return text;
         }
-        let is_shown = |row: &&(String, Option<String>)| {
+        let is_shown = |row: &&Row| {
             let is_ranked = columns.iter().any(|column| self.is_ranked(row, column));
             // Who is compared with stays for the sake of those that are.
             let is_needed = self.rows.iter().any(|other| {
-                other.1.as_ref() == Some(&row.0)
+                other.reference.as_ref() == Some(&row.server)
+                    && other.size == row.size
                     && columns.iter().any(|column| self.is_ranked(other, column))
             });
             self.keeps_all || is_ranked || is_needed
         };
         let rows: Vec<_> = self.rows.iter().filter(is_shown).collect();
-        let of = |row: &&(String, Option<String>)| {
+        let of = |row: &&Row| {
             let cells = columns.iter().map(|column| self.cell(row, column));
-            core::iter::once(row.0.clone()).chain(cells).collect::<Vec<_>>()
+            let size = row.size.iter().cloned();
+            size.chain([row.server.clone()]).chain(cells).collect::<Vec<_>>()
         };
+        let with_sizes = rows.iter().any(|row| row.size.is_some());
+        let label = with_sizes.then(|| "file".to_owned());
         let titles = columns.iter().map(|column| column.title.clone());
         let table = crate::Table {
             title: String::new(),
-            head: core::iter::once("server".to_owned()).chain(titles).collect(),
+            head: label.into_iter().chain(["server".to_owned()]).chain(titles).collect(),
             rows: rows.iter().map(of).collect(),
         };
         let _ = write!(text, "\n**{}** {}\n\n{}\n", self.title, self.about, summary::table(&table));
         let rounds = rows.iter().flat_map(|row| {
-            columns.iter().filter_map(|column| self.spread(&row.0, column).map(|s| s.rounds))
+            columns.iter().filter_map(|column| self.spread(row, column).map(|s| s.rounds))
         });
         let (least, most) = rounds.fold((usize::MAX, 0), |(a, b), n| (a.min(n), b.max(n)));
         let rounds = if least == most { most.to_string() } else { format!("{least} to {most}") };
@@ -177,13 +199,11 @@ impl Comparison {
             text.push_str(" ≥: requests still waited when the measurement ended.");
         }
         let missing = self.rows.iter().filter(|row| {
-            let is_measured = self
-                .columns
-                .iter()
-                .any(|column| self.spread(&row.0, column).is_some_and(is_a_number));
+            let is_measured =
+                self.columns.iter().any(|column| self.spread(row, column).is_some_and(is_a_number));
             is_measured && !is_shown(row)
         });
-        let missing: Vec<&str> = missing.map(|row| &row.0[..]).collect();
+        let missing: Vec<&str> = missing.map(|row| &row.server[..]).collect();
         let left_out = left_out.iter().map(|column| &column.title[..]);
         let unranked: Vec<&str> = missing.into_iter().chain(left_out).collect();
         if !unranked.is_empty() {
@@ -202,7 +222,7 @@ impl Comparison {
     /// The meaning of the mark.
     fn mark(&self) -> String {
         let mut references: Vec<&str> =
-            self.rows.iter().filter_map(|row| row.1.as_deref()).collect();
+            self.rows.iter().filter_map(|row| row.reference.as_deref()).collect();
         references.sort_unstable();
         references.dedup();
         let whom = match references[..] {
@@ -256,14 +276,20 @@ fn servers(
 }
 
 /// Those that were measured, in the order of README.md; the preload library has a table of its own.
-fn rows(rounds: &Rounds) -> Vec<(String, Option<String>)> {
+fn rows(rounds: &Rounds) -> Vec<Row> {
     let there = rounds.servers();
     let known = ORDER.iter().copied().filter(|name| there.contains(name));
     let others = there.iter().copied().filter(|name| {
         !ORDER.contains(name) && !name.ends_with(PRELOADED) && !["floor", "read(2)"].contains(name)
     });
     let names = others.chain(known);
-    names.map(|name| (name.to_owned(), (name != SAMUM).then(|| SAMUM.to_owned()))).collect()
+    names.map(|name| row(None, name, SAMUM)).collect()
+}
+
+/// A row that is compared with another, if it is not that one.
+fn row(size: Option<&str>, server: &str, reference: &str) -> Row {
+    let reference = (server != reference).then(|| reference.to_owned());
+    Row { size: size.map(str::to_owned), server: server.to_owned(), reference }
 }
 
 /// Why a run should be made again before anybody believes it.
@@ -341,13 +367,7 @@ fn warm_table(runs: &[Kept<'_>]) -> Option<Comparison> {
 /// CPU per request, a column for each size. In raw.csv a step of `warm` is a size, and each round is a
 /// series.
 fn warm_columns(run: &Run) -> Vec<Column> {
-    let mut sizes: Vec<f64> = run
-        .of("warm")
-        .filter(|series| series.series.starts_with(ROUND_OF_CPU))
-        .flat_map(|series| series.points.iter().map(|point| point.0))
-        .collect();
-    sizes.sort_by(f64::total_cmp);
-    sizes.dedup();
+    let sizes = sizes(run, "warm", ROUND_OF_CPU);
     let column = |&size: &f64| {
         let mut rounds = Rounds::default();
         for series in run.of("warm").filter(|series| series.series.starts_with(ROUND_OF_CPU)) {
@@ -355,11 +375,83 @@ fn warm_columns(run: &Run) -> Vec<Column> {
                 rounds.add(&series.system, warm::CPU, value);
             }
         }
-        let shown = Unit::Bytes.show(size);
-        let title = shown.replace(".00", "").replace(".0 ", " ");
-        Column { title, rounds, what: warm::CPU.to_owned(), show: microseconds }
+        Column { title: bytes(size), rounds, what: warm::CPU.to_owned(), show: microseconds }
     };
     sizes.iter().map(column).collect()
+}
+
+/// The sizes of files in the series of a test whose names begin so.
+fn sizes(run: &Run, test: &str, series: &str) -> Vec<f64> {
+    let of_series = run.of(test).filter(|it| it.series.starts_with(series));
+    let mut sizes: Vec<f64> =
+        of_series.flat_map(|series| series.points.iter().map(|point| point.0)).collect();
+    sizes.sort_by(f64::total_cmp);
+    sizes.dedup();
+    sizes
+}
+
+/// The tables of requests over a link: each server beside the floor, on the kernel's TCP and on samum's own.
+fn wire_tables(runs: &[Kept<'_>]) -> Vec<Comparison> {
+    let tables = [
+        (wire::KEPT, "Requests over a link, all files in memory.", "Connections are kept."),
+        (
+            wire::CLOSED,
+            "Connections over a link, all files in memory.",
+            "Each connection is for one request.",
+        ),
+    ];
+    tables
+        .into_iter()
+        .filter_map(|(test, title, about)| wire_table(runs, test, title, about))
+        .collect()
+}
+
+fn wire_table(runs: &[Kept<'_>], test: &str, title: &str, about: &str) -> Option<Comparison> {
+    let (kept, ran, _) = find(runs, test)?;
+    let figures: [Figure<'_>; 3] = [
+        ("requests/s", wire::RATE, whole),
+        ("CPU of the core per request, µs", wire::CPU, precise_microseconds),
+        ("ratio to the floor", wire::RATIO, hundredths),
+    ];
+    let mut rounds = Rounds::default();
+    for (_, what, _) in figures {
+        let prefix = format!("{what}, round ");
+        for series in kept.run.of(test).filter(|series| series.series.starts_with(&prefix)) {
+            for &(size, value) in &series.points {
+                rounds.add(&series.system, &at_size(what, &bytes(size)), value);
+            }
+        }
+    }
+    let column = |(title, what, show): Figure<'_>| Column {
+        title: title.to_owned(),
+        rounds: rounds.clone(),
+        what: what.to_owned(),
+        show,
+    };
+    let there = rounds.servers();
+    let others = there.iter().copied().filter(|name| !WIRE_ORDER.contains(name));
+    let known = WIRE_ORDER.into_iter().filter(|name| there.contains(name));
+    let names: Vec<&str> = others.chain(known).collect();
+    let sizes = sizes(kept.run, test, wire::CPU);
+    let of_size =
+        |&size: &f64| names.iter().map(move |name| row(Some(&bytes(size)), name, SAMUM_OWN));
+    Some(Comparison {
+        title: title.to_owned(),
+        about: format!(
+            "{about} By size of the file; the busy time of the server's core has the kernel's work for packets in it; \
+             each ratio is of a round."
+        ),
+        dirs: vec![kept.dir.to_owned()],
+        columns: figures.map(column).into(),
+        rows: sizes.iter().flat_map(of_size).collect(),
+        keeps_all: true,
+        notes: limits(ran).into_iter().chain(doubts(kept.run)).collect(),
+    })
+}
+
+/// The name of a figure at a size, where each size has rows of its own.
+fn at_size(what: &str, size: &str) -> String {
+    format!("{what}, {size}")
 }
 
 /// The beginning of the name of a round's series.
@@ -471,17 +563,17 @@ fn preload_tables(runs: &[Kept<'_>]) -> Vec<Comparison> {
     core::iter::once(brings).chain(costs).collect()
 }
 
-fn preload_rows() -> Vec<(String, Option<String>)> {
-    let pair = |name: &str| {
-        let plain = name.to_owned();
-        [(plain.clone(), None), (plain + PRELOADED, Some(name.to_owned()))]
-    };
+fn preload_rows() -> Vec<Row> {
+    let pair = |name: &str| [row(None, name, name), row(None, &format!("{name}{PRELOADED}"), name)];
     ["nginx", "lighttpd"].map(pair).into_iter().flatten().collect()
 }
 
 /// In README.md servers stand in this order, samum's last; others before them.
 const ORDER: [&str; 7] = ["nginx", "nginx-aio", "h2o", "lighttpd", "caddy", "samum-epoll", "samum"];
 const SAMUM: &str = "samum";
+/// The order of servers over a link.
+const WIRE_ORDER: [&str; 5] = ["floor", "nginx", "h2o", SAMUM, SAMUM_OWN];
+const SAMUM_OWN: &str = "samum-own";
 const PRELOADED: &str = "-preload";
 
 fn thousands(value: f64) -> String {
@@ -498,6 +590,19 @@ fn whole_megabytes(value: f64) -> String {
 
 fn microseconds(value: f64) -> String {
     format!("{:.1}", value / 1e3)
+}
+
+fn precise_microseconds(value: f64) -> String {
+    format!("{:.2}", value / 1e3)
+}
+
+fn hundredths(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+/// A size without needless digits: `8 KiB`.
+fn bytes(value: f64) -> String {
+    Unit::Bytes.show(value).replace(".00", "").replace(".0 ", " ")
 }
 
 fn milliseconds(value: f64) -> String {
@@ -532,13 +637,12 @@ mod tests {
             what: what.to_owned(),
             show: whole,
         };
-        let row = |name: &str| (name.to_owned(), (name != "a").then(|| "a".to_owned()));
         Comparison {
             title: "Title.".into(),
             about: "About.".into(),
             dirs: vec!["docs/run".into()],
             columns: vec![column("speed"), column("same")],
-            rows: servers.iter().map(|(name, _)| row(name)).collect(),
+            rows: servers.iter().map(|(name, _)| row(None, name, "a")).collect(),
             keeps_all: false,
             notes: Vec::new(),
         }
@@ -569,6 +673,31 @@ mod tests {
         }
         assert!(text.contains("≈: too close to a's to be ranked."), "{text}");
         assert!(text.contains("| --- | --: | --: |"), "numbers all the same: {text}");
+    }
+
+    #[test]
+    fn sizes_have_rows_of_their_own() {
+        let mut comparison = comparison(&[("b", [9.0; 3]), ("a", [8.0; 3])]);
+        for (server, size, value) in [("b", "8 KiB", 5.0), ("a", "8 KiB", 2.0), ("a", "1 MiB", 7.0)]
+        {
+            for _ in 0..3 {
+                comparison.columns[0].rounds.add(server, &at_size("speed", size), value);
+            }
+        }
+        let sizes = ["8 KiB", "1 MiB"];
+        comparison.rows = sizes
+            .iter()
+            .flat_map(|size| ["b", "a"].map(|name| row(Some(size), name, "a")))
+            .collect();
+        let text = comparison.markdown();
+        let rows: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
+        let want = [
+            "| file | server | the speed |",
+            "| --- | --- | --: |",
+            "| 8 KiB | b | 5 (5–5) |",
+            "| 8 KiB | a | 2 (2–2) |",
+        ];
+        assert_eq!(rows, want);
     }
 
     #[test]
