@@ -158,6 +158,13 @@ impl Stack {
                     self.counters.handshakes.cookies_accepted += 1;
                     self.establish(now, &handshake, None, segment, app, out);
                 }
+                // The peer's next bytes may overtake the first ones, which bring the cookie, or the first ones may be
+                // lost. A reset would end the peer's connection.
+                None if self.opening.cookies.are_out(now)
+                    && listen::seg_len(header, segment.payload) > 0 =>
+                {
+                    self.counters.drops.no_connection += 1;
+                }
                 None => self.reset_unowned(now, segment, out),
             },
             _ => self.reset_unowned(now, segment, out),

@@ -56,6 +56,11 @@ impl Cookies {
         SeqNumber(self.hash(period(now), ends, irs) & !MSS_BITS | u32::try_from(place).unwrap_or(0))
     }
 
+    /// Whether a cookie may still come back.
+    pub(crate) fn are_out(&self, now: Time) -> bool {
+        self.last_made.is_some_and(|made| now.since(made) < 2 * PERIOD)
+    }
+
     /// The MSS of the peer, if `iss` is a cookie that was made in this period or the last one.
     pub(crate) fn check(
         &self,
@@ -64,7 +69,9 @@ impl Cookies {
         irs: SeqNumber,
         iss: SeqNumber,
     ) -> Option<u16> {
-        self.last_made.filter(|made| now.since(*made) < 2 * PERIOD)?;
+        if !self.are_out(now) {
+            return None;
+        }
         let this = period(now);
         let is_ours = |period| self.hash(period, ends, irs) & !MSS_BITS == iss.0 & !MSS_BITS;
         (is_ours(this) || this > 0 && is_ours(this - 1)).then_some(MSS[(iss.0 & MSS_BITS) as usize])
