@@ -238,7 +238,10 @@ impl Play {
         let slot = &mut self.fates[side.index][host];
         // A peer may open a connection that its stack has given up: a late SYN,ACK is reset then.
         assert!(slot.is_none() || host == 1, "two connections of one plan");
-        *slot = Some(fate);
+        // A late copy of an acknowledgement with a cookie opens it once more: a listener keeps nothing of cookies.
+        if *slot != Some(Fate::Closed) {
+            *slot = Some(fate);
+        }
     }
 
     fn check_end(&self) {
@@ -250,6 +253,11 @@ impl Play {
                 [Some(_), _] if aborts => true,
                 [Some(Fate::Lost(Lost::TimedOut)), _] | [_, Some(Fate::Lost(Lost::TimedOut))] => {
                     self.plan.is_harsh()
+                }
+                // A host that ends TIME-WAIT early answers a FIN that is sent again with a reset.
+                [Some(Fate::Closed), Some(Fate::Lost(Lost::Reset))]
+                | [Some(Fate::Lost(Lost::Reset)), Some(Fate::Closed)] => {
+                    self.plan.hosts.iter().any(|host| host.time_wait_max == 1)
                 }
                 _ => false,
             };
