@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(4 * 3600);
 const QUEUED_MAX: u64 = 300_000;
 
 /// Chunks that it keeps queued: with each drain all are checked.
-const CHUNKS_MAX: u64 = 300;
+const CHUNKS_MAX: u64 = 2000;
 
 /// One side of a connection.
 #[derive(Debug)]
