@@ -406,18 +406,23 @@ fn the_kernel_has_the_ports_when_the_process_was_killed() {
 #[test]
 fn each_receive_queue_in_use_has_a_device() {
     let Some(net) = Net::with_queues(2) else { return };
-    let opened = net.server.enter(|| netdev::open(&options(Frames::Auto, &LOCALS)).unwrap());
-    assert_eq!((opened.interface.rx_queues, opened.queues.len()), (2, 2));
-    serve(&net, opened.queues);
-    // The kernel changes the number of queues in use only while nothing has them.
+    let open = |frames| {
+        let opened = net.server.enter(|| netdev::open(&options(frames, &LOCALS)).unwrap());
+        assert_eq!(opened.interface.rx_queues, 2);
+        opened.queues
+    };
     if net.server.run("ethtool -L srv rx 1 tx 1").is_none() {
         return skip("no ethtool");
     }
     for frames in [Frames::Auto, Frames::Xdp, Frames::Packet] {
-        let opened = net.server.enter(|| netdev::open(&options(frames, &LOCALS)).unwrap());
-        assert_eq!((opened.interface.rx_queues, opened.queues.len()), (2, 1));
-        serve(&net, opened.queues);
+        let queues = open(frames);
+        assert_eq!(queues.len(), 1);
+        serve(&net, queues);
     }
+    net.server.run("ethtool -L srv rx 2 tx 2");
+    let queues = open(Frames::Auto);
+    assert_eq!(queues.len(), 2);
+    serve(&net, queues);
 }
 
 /// Serves on all queues, while a client asks.
@@ -432,6 +437,23 @@ fn serve(net: &Net, queues: Vec<Queue>) {
             assert_eq!(net.client.enter(|| fetch(LOCALS[0], 5)), b"hello");
         }
     });
+}
+
+#[test]
+fn a_watch_tells_once_that_its_interface_is_gone() {
+    let Some(net) = Net::new() else { return };
+    let mut opened = net.server.enter(|| netdev::open(&options(Frames::Auto, &LOCALS)).unwrap());
+    let watch = &mut opened.watch;
+    net.server.ip("link add other type veth");
+    net.server.ip("link del other");
+    assert_eq!(watch.handle_readable().unwrap(), None);
+    net.server.ip("link del srv");
+    let patience = Timespec { tv_sec: 5, tv_nsec: 0 };
+    poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&patience)).unwrap();
+    let news = watch.handle_readable().unwrap();
+    let wanted = "interface srv: it is gone; restart the server when it is there again";
+    assert_eq!(news.as_deref(), Some(wanted));
+    assert_eq!(watch.handle_readable().unwrap(), None);
 }
 
 #[test]
