@@ -21,7 +21,7 @@ use core::net::IpAddr;
 use core::time::Duration;
 use std::os::fd::OwnedFd;
 
-use netdev::{Options, Protocol, Queue, Service};
+use netdev::{Options, Protocol, Queue, Service, Watch};
 use netstack::{Config, Stack};
 use ring::Ring;
 
@@ -62,6 +62,8 @@ pub(crate) struct Seed {
     /// The interface and its receive queue.
     name: String,
     queue: Queue,
+    /// Some for the first queue of an interface.
+    watch: Option<Watch>,
     config: Config,
     /// Some exactly if frames are recorded.
     record: Option<(Files, config::Capture)>,
@@ -122,6 +124,7 @@ impl Interfaces {
         ports.sort_unstable();
         ports.dedup();
         let connections = u32::try_from(server.tuning.connections_max).unwrap_or(u32::MAX);
+        let mut watch = Some(opened.watch);
         for (number, queue) in opened.queues.into_iter().enumerate() {
             let name = format!("{}, queue {number}", interface.name);
             let record = server.capture.as_ref().map(|capture| {
@@ -147,6 +150,7 @@ impl Interfaces {
             self.seeds.push(Seed {
                 name,
                 queue,
+                watch: watch.take(),
                 config,
                 record: record.transpose()?,
                 locals: locals.clone(),
@@ -195,7 +199,7 @@ impl Seed {
         let recorder = recorder.map_err(|error| format!("cannot start a thread: {error}"))?;
         let port = Port { device, recorder, now };
         let stack = Stack::new(self.config, secret, now);
-        StackNetwork::new(self.name, ring, stack, port, self.locals)
+        StackNetwork::new(self.name, ring, stack, port, self.locals, self.watch)
             .map_err(|error| format!("cannot use an interface: {error}"))
     }
 }

@@ -3,10 +3,13 @@
 use core::cell::RefCell;
 use core::fmt;
 use core::net::SocketAddr;
+use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::os::fd::AsFd as _;
 use std::rc::Rc;
 
+use netdev::{ROOM_PAUSE, Room, Wait, Watch};
 use netstack::{ConnectionId, Stack};
 use ring::{Completion, Fd, Op, Ring, Token};
 use sendfile::Takes;
@@ -19,14 +22,22 @@ use super::transport::StackTransport;
 use super::wire::{Place, Wire, time};
 use crate::metrics::Stats;
 use crate::network::{NetEvent, Network, Origin, Peer};
+use crate::say::say;
 use crate::shell::{id_of, kind};
 
 /// The device has frames.
 const READABLE: Token = kind::NETWORK;
-/// The device has room again.
+/// The device may have room again.
 const WRITABLE: Token = kind::NETWORK | 1;
 /// A timer of the stack is due, or there is news that the worker was not told.
 const TIMER: Token = kind::NETWORK | 2;
+/// There are news about interfaces.
+const WATCH: Token = kind::NETWORK | 3;
+
+/// Reports of frames in a row without any, after which the device is asked at intervals: its interface is gone.
+const VAIN_REPORTS_MAX: u32 = 4;
+/// The interval.
+const VAIN_PAUSE: Duration = Duration::from_millis(100);
 
 /// Frames that are handled before the worker looks at other things.
 const BATCH_FRAMES: usize = 256;
@@ -48,9 +59,15 @@ pub struct StackNetwork {
     readable: Fd,
     writable: Fd,
     is_reading: bool,
+    /// Frames that the device had received when it was last asked for them because it had reported some.
+    received: u64,
+    /// How often in a row the device had none.
+    vain_reports: u32,
+    /// Some for one of the networks of an interface, with the descriptor of the watch.
+    watch: Option<(Watch, Fd)>,
+    is_watching: bool,
     waits_for_room: bool,
-    /// Frames that the device had refused at the last flush.
-    refused: u64,
+    room: Room,
     /// The earliest timer that is in the ring.
     timer_at: Option<ring::Time>,
     /// The time of the batch that is being handled.
@@ -73,9 +90,14 @@ impl StackNetwork {
         stack: Stack,
         port: Port,
         locals: Vec<Local>,
+        watch: Option<Watch>,
     ) -> io::Result<Self> {
         let readable = ring.adopt_socket(port.device.fd().try_clone_to_owned()?);
         let writable = ring.adopt_socket(port.device.room_fd().try_clone_to_owned()?);
+        let watch = watch.map(|watch| {
+            let fd = ring.adopt_socket(watch.as_fd().try_clone_to_owned()?);
+            Ok::<_, io::Error>((watch, fd))
+        });
         let now = time(ring.now());
         let wire = Wire { stack, port, news: News::default(), places: HashMap::default() };
         Ok(Self {
@@ -84,8 +106,12 @@ impl StackNetwork {
             readable,
             writable,
             is_reading: false,
+            received: 0,
+            vain_reports: 0,
+            watch: watch.transpose()?,
+            is_watching: false,
             waits_for_room: false,
-            refused: 0,
+            room: Room::default(),
             timer_at: None,
             now,
             frames_left: 0,
@@ -206,6 +232,7 @@ impl Network for StackNetwork {
             }
             WRITABLE => {
                 self.waits_for_room = false;
+                self.room.handle_end(&wire.port.device.counters());
                 if wire.port.flush() {
                     wire.stack.handle_room(self.now, &mut wire.news, &mut wire.port);
                 }
@@ -214,6 +241,19 @@ impl Network for StackNetwork {
             TIMER => {
                 self.timer_at = None;
                 wire.stack.handle_timers(self.now, &mut wire.news, &mut wire.port);
+            }
+            WATCH => {
+                self.is_watching = false;
+                let (watch, _) = self.watch.as_mut().expect("it has news");
+                match watch.handle_readable() {
+                    Ok(None) => {}
+                    Ok(Some(news)) => {
+                        say(&news);
+                        self.watch = None;
+                    }
+                    // There will be no more news.
+                    Err(_) => self.watch = None,
+                }
             }
             // The rate of a connection allows more.
             token if token & kind::MASK == kind::WRITABLE => {
@@ -279,13 +319,29 @@ impl Network for StackNetwork {
         let wire = &mut *wire.borrow_mut();
         wire.stack.flush(time(now), &mut wire.port);
         if !core::mem::replace(&mut self.is_reading, true) {
-            ring.submit(Op::Readable(self.readable.clone()), READABLE);
+            let received = wire.port.device.counters().received;
+            let is_vain = core::mem::replace(&mut self.received, received) == received;
+            self.vain_reports = if is_vain { self.vain_reports.saturating_add(1) } else { 0 };
+            let op = if self.vain_reports > VAIN_REPORTS_MAX {
+                Op::Timer(now + VAIN_PAUSE)
+            } else {
+                Op::Readable(self.readable.clone())
+            };
+            ring.submit(op, READABLE);
         }
-        let refused = wire.port.device.counters().refused;
-        let is_full = core::mem::replace(&mut self.refused, refused) != refused;
-        let waits = !wire.port.flush() || is_full;
-        if waits && !core::mem::replace(&mut self.waits_for_room, true) {
-            ring.submit(Op::Writable(self.writable.clone()), WRITABLE);
+        if let Some((_, fd)) = &self.watch
+            && !core::mem::replace(&mut self.is_watching, true)
+        {
+            ring.submit(Op::Readable(fd.clone()), WATCH);
+        }
+        let has_left = wire.port.flush();
+        let waits = self.room.handle_batch(has_left, &wire.port.device.counters());
+        if waits != Wait::Nothing && !core::mem::replace(&mut self.waits_for_room, true) {
+            let op = match waits {
+                Wait::Pause => Op::Timer(now + ROOM_PAUSE),
+                Wait::Nothing | Wait::Writable => Op::Writable(self.writable.clone()),
+            };
+            ring.submit(op, WRITABLE);
         }
         if !wire.news.is_empty() {
             self.wake_at(ring, now);

@@ -161,6 +161,37 @@ fn after_a_kill_connections_are_refused() {
     });
 }
 
+/// Clock ticks of processor time that a process has used.
+fn processor_ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // Behind the name, which is in parentheses: state is the 1st field, utime and stime the 12th and 13th.
+    let fields: Vec<_> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+fn an_interface_that_is_deleted_is_reported_once_and_keeps_no_processor_busy() {
+    let tree = site();
+    on_all_ways(|net| {
+        let mut server = net.serve(path(&tree), &[]);
+        net.as_client(|| {
+            let mut client = connect(addresses()[0]);
+            client.send(request("GET /f2")).unwrap();
+            content(2).assert_is(&client.response().unwrap().body);
+        });
+        net.delete_interface();
+        assert!(server.wait_for_stderr("interface eth1: it is gone; ", SOON).is_some());
+        let before = processor_ticks(server.pid());
+        thread::sleep(Duration::from_secs(1));
+        let used = processor_ticks(server.pid()) - before;
+        // A busy loop takes 100, or what other processes leave; a machine that is busy makes it fewer.
+        assert!(used < 20, "{used} ticks");
+        let told = server.stderr().iter().filter(|line| line.contains("it is gone")).count();
+        assert_eq!(told, 1);
+        assert!(server.terminate().unwrap().success());
+    });
+}
+
 #[test]
 fn a_thousand_downloads_at_once() {
     const CLIENTS: usize = 1000;

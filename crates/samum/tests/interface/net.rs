@@ -100,6 +100,11 @@ impl Net {
         Server::spawn(&mut command).unwrap_or_else(|error| panic!("{:?}: {error}", self.frames))
     }
 
+    /// Deletes the server's interface.
+    pub(crate) fn delete_interface(&self) {
+        ip(&format!("-n {} link delete eth1", self.server())).expect("it is there");
+    }
+
     /// Runs the client's part of a test in its namespace.
     pub(crate) fn as_client<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         within(&self.client(), act)
