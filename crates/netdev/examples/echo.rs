@@ -54,7 +54,8 @@ fn main() -> Result<(), Box<dyn core::error::Error>> {
     let [_, interface, local] = &std::env::args().collect::<Vec<_>>()[..] else {
         return Err("echo INTERFACE ADDRESS:PORT".into());
     };
+    let frames = support::frames_of(interface);
     let (mut device, mut stack) =
-        support::start(interface, local.parse()?, &[netdev::Protocol::Tcp])?;
+        support::start(interface, frames, local.parse()?, &[netdev::Protocol::Tcp])?;
     Err(netdev::run(&mut device, &mut stack, &mut Echo::default()).unwrap_err().into())
 }

@@ -8,14 +8,18 @@ use std::io::Read;
 use netdev::{Device, Frames, Options, Protocol, Service};
 use netstack::{Address, Config, Stack, Time};
 
-/// A device and a stack that serve an address and port by these protocols. A TAP device is known by its
-/// name: `tap…`.
+/// The way of the frames if the user names none. A TAP device is known by its name: `tap…`.
+pub(crate) fn frames_of(interface: &str) -> Frames {
+    if interface.starts_with("tap") { Frames::Tap } else { Frames::Auto }
+}
+
+/// A device and a stack that serve an address and port by these protocols.
 pub(crate) fn start(
     interface: &str,
+    frames: Frames,
     local: SocketAddr,
     protocols: &[Protocol],
 ) -> Result<(Device, Stack), Box<dyn Error>> {
-    let frames = if interface.starts_with("tap") { Frames::Tap } else { Frames::Auto };
     let services = protocols.iter().map(|&protocol| Service { protocol, local });
     let mut opened = netdev::open(&Options {
         interface: interface.to_owned(),
