@@ -693,7 +693,7 @@ mod tests {
         let rows: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
         let want = [
             "| file | server | the speed |",
-            "| --- | --- | --: |",
+            "| --: | --- | --: |",
             "| 8 KiB | b | 5 (5–5) |",
             "| 8 KiB | a | 2 (2–2) |",
         ];
