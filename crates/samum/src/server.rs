@@ -143,7 +143,10 @@ fn serve(
     snapshot.resolve_names()?;
 
     let descriptors_for_connections = descriptors * count / DESCRIPTOR_PARTS * 5;
-    let crowd = Crowd::new(connections.min(descriptors_for_connections));
+    // A connection of a stack has no descriptor.
+    let has_sockets = !has_interfaces || !interfaces.kernel.is_empty();
+    let places_max = if has_sockets { descriptors_for_connections } else { usize::MAX };
+    let crowd = Crowd::new(connections.min(places_max));
     // The rest is for buffers, sockets, and what else runs here.
     let page_cache = Arc::new(PageCache::new(memory::limit() / 4 * 3));
     let (mut workers, inboxes) = Workers::new(count);
