@@ -41,7 +41,7 @@ impl Saved {
 }
 
 /// What the flight knows about the connection. It does not change while data is in flight, but for the MSS
-/// ([`Flight::shrink_mss`]).
+/// ([`Flight::shrink_mss`](super::Flight::shrink_mss)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
     /// Bytes of payload in a whole segment: `Eff.snd.MSS` of RFC 9293, 3.7.1, options taken off.
@@ -85,7 +85,7 @@ pub enum Kind {
 /// What to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// These bytes, then call [`Flight::sent`] and ask again. Bytes behind `SND.NXT` are new whatever the kind.
+    /// These bytes, then call [`Flight::sent`](super::Flight::sent) and ask again. Bytes behind `SND.NXT` are new whatever the kind.
     Send {
         /// The first byte's sequence number.
         from: SeqNumber,
@@ -125,7 +125,7 @@ pub struct Ack<'a> {
 pub struct Acked {
     /// Bytes that are acknowledged now and were not: `SEG.ACK - SND.UNA`.
     pub bytes: u32,
-    /// Whether it may have made something sendable: ask [`Flight::next`].
+    /// Whether it may have made something sendable: ask [`Flight::next`](super::Flight::next).
     pub room: bool,
 }
 
@@ -134,7 +134,7 @@ pub struct Acked {
 pub enum TimerOutcome {
     /// It was early, or was for nothing.
     Nothing,
-    /// Something may be sent: ask [`Flight::next`].
+    /// Something may be sent: ask [`Flight::next`](super::Flight::next).
     Room,
     /// The peer has not acknowledged for too long (RFC 9293, 3.8.3: R2).
     TimedOut,
