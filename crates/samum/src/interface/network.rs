@@ -179,7 +179,14 @@ impl StackNetwork {
             match wire.places.get_mut(&id) {
                 // The worker has closed it.
                 None => {}
-                Some(Place::Waiting(waiting)) => waiting.push(came),
+                Some(Place::Waiting(waiting)) => {
+                    let is_bytes = matches!(came, Came::Bytes(_));
+                    waiting.push(came);
+                    if is_bytes {
+                        // The stack holds what follows, up to the receive window, and then the peer stops.
+                        wire.set_receiving(self.now, id, false);
+                    }
+                }
                 Some(Place::Ending(_)) if matches!(came, Came::Room) => {
                     wire.send_end(self.now, id);
                 }
@@ -291,6 +298,8 @@ impl Network for StackNetwork {
                 wire.news.put_back(newcomer.id, came);
             }
         }
+        // What the stack has held follows what was told before.
+        wire.set_receiving(self.now, newcomer.id, true);
         StackTransport::new(Rc::clone(&self.wire), newcomer.id, id)
     }
 

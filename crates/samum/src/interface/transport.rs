@@ -128,7 +128,7 @@ impl Transport for StackTransport {
 
     fn set_receiving(&mut self, ring: &mut Ring, on: bool) {
         if core::mem::replace(&mut self.receives, on) != on {
-            self.wire.borrow_mut().set_receiving(ring, self.id, on);
+            self.wire.borrow_mut().set_receiving(time(ring.now()), self.id, on);
         }
     }
 

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 
 use netstack::{ConnectionId, Stack, tcp};
 use outq::OutQ;
-use ring::Ring;
 use sendfile::{Drained, Piece};
 
 use super::capture::Port;
@@ -84,9 +83,9 @@ impl Wire {
     }
 
     /// Bytes that have been held are told in the next turn.
-    pub(super) fn set_receiving(&mut self, ring: &Ring, id: ConnectionId, on: bool) {
+    pub(super) fn set_receiving(&mut self, now: netstack::Time, id: ConnectionId, on: bool) {
         let Self { stack, port, news, .. } = self;
-        stack.set_receiving(time(ring.now()), id, on, news, port);
+        stack.set_receiving(now, id, on, news, port);
     }
 
     /// The worker has closed a connection. If all that was promised has been acknowledged, the peer sees the end
