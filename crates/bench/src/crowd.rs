@@ -129,14 +129,14 @@ struct Clients {
     response_bytes: Option<usize>,
 }
 
-/// What each of the crowd does.
+/// A deed of each connection of the crowd.
 #[derive(Clone, Copy)]
 enum Deed {
     Open,
     Ask,
 }
 
-/// What the stack has told.
+/// The news that the stack has told.
 #[derive(Default)]
 struct News {
     accepted: Vec<ConnectionId>,

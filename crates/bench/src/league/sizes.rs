@@ -27,7 +27,7 @@ pub(super) struct Ratio {
     pub(super) what: &'static str,
     /// The name of the figure.
     pub(super) of: &'static str,
-    /// Whether each round has a ratio of its own, or the medians have one.
+    /// True if each round has a ratio of its own; otherwise the medians have one.
     pub(super) each_round: bool,
 }
 

@@ -33,7 +33,7 @@ const NXDOMAIN: u16 = 3;
 /// The answers of a zone.
 #[derive(Debug)]
 pub(crate) struct Zone {
-    /// By the name in lower case.
+    /// The key is the name in lower case.
     nodes: HashMap<Box<[u8]>, Node>,
     /// The most labels of a name: a longer one cannot exist.
     labels_max: usize,

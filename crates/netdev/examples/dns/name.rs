@@ -69,7 +69,7 @@ impl Name {
         Self([b"\x01*", &self.0[..]].concat())
     }
 
-    /// Whether this name is `other` or below it. Both are in lower case.
+    /// Returns whether this name is `other` or below it. Both are in lower case.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
         suffixes(&self.0).any(|(_, suffix)| suffix == other.0)
     }

@@ -82,7 +82,7 @@ impl Server {
 }
 
 impl Conversation {
-    /// Whether the peer takes its replies: otherwise its questions wait.
+    /// True if the peer takes its replies. Otherwise its questions wait.
     fn takes_more(&self) -> bool {
         self.replies.promised() - self.replies.released() < QUEUED_BYTES_MAX
     }

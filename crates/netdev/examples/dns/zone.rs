@@ -78,7 +78,7 @@ impl fmt::Display for Error {
 /// A line of the file, or several that parentheses join.
 struct Entry<'a> {
     line: usize,
-    /// Whether it begins with a blank: its owner is that of the record before it.
+    /// True if it begins with a blank. Then its owner is that of the record before it.
     is_indented: bool,
     words: Vec<&'a [u8]>,
 }
@@ -176,7 +176,7 @@ pub(crate) fn parse(mut text: &[u8], origin: &Name) -> Result<Vec<Record>, Error
     Ok(records)
 }
 
-/// What the entries so far mean for the next one.
+/// The defaults that the entries so far set for the next one.
 struct State {
     origin: Name,
     owner: Option<Name>,
