@@ -21,7 +21,33 @@ pub(crate) struct Sockets {
     xdp: xdp::Socket,
     packet: packet::Socket,
     ways: Ways,
+    /// The flows of the frames that wait in `xdp`.
+    waiting: Flows,
     _attachment: Arc<Attachment>,
+}
+
+/// A set of flows, in which one may seem to be that is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Flows(u64);
+
+impl Flows {
+    /// The flow of a frame; all flows if that is not known.
+    fn of(frame: &Frame<'_>) -> Self {
+        // The ports are the first bytes of TCP's and UDP's headers.
+        let ports =
+            frame.checksum.and_then(|sum| frame.head.get(usize::from(sum.start)..)?.get(..4));
+        let Some(&[a, b, c, d]) = ports else { return Self(u64::MAX) };
+        // Ports of a client are often next to each other.
+        Self(1 << ((a ^ b ^ c ^ d) % 64))
+    }
+
+    const fn has_any(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    const fn insert(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
 }
 
 impl Sockets {
@@ -31,7 +57,7 @@ impl Sockets {
         ways: Ways,
         attachment: Arc<Attachment>,
     ) -> Self {
-        Self { xdp, packet, ways, _attachment: attachment }
+        Self { xdp, packet, ways, waiting: Flows(0), _attachment: attachment }
     }
 
     /// What they do for the stack on an interface with this MTU.
@@ -66,27 +92,75 @@ impl Sockets {
         self.xdp.receive()
     }
 
-    /// Sends a frame behind those that were sent before.
+    /// Sends a frame behind those of the same flow that were sent before.
+    ///
+    /// Order between flows does not matter. So a large frame does not wait for a system call that sends the
+    /// small ones of others.
     pub(crate) fn send(&mut self, frame: &Frame<'_>, counters: &mut Counters) -> Result<(), Full> {
         let is_large = frame.segment_bytes.is_some() || frame.len() > self.xdp.frame_bytes_max();
-        let by = if is_large { self.ways.large } else { self.ways.small };
-        let is_turn = match by {
-            By::Xdp => self.packet.flush(counters),
-            By::Packet => self.xdp.flush(counters),
-        };
-        if !is_turn {
-            return Err(Full);
-        }
-        match by {
-            By::Xdp => self.xdp.send(frame, counters),
-            By::Packet => self.packet.send(frame, counters),
+        let flow = Flows::of(frame);
+        match if is_large { self.ways.large } else { self.ways.small } {
+            By::Xdp => {
+                if !self.packet.flush(counters) {
+                    return Err(Full);
+                }
+                self.xdp.send(frame, counters)?;
+                self.waiting.insert(flow);
+                Ok(())
+            }
+            By::Packet => {
+                if self.waiting.has_any(flow) && !self.flush_xdp(counters) {
+                    return Err(Full);
+                }
+                self.packet.send(frame, counters)
+            }
         }
     }
 
     /// Sends the frames that wait. Returns whether none remains.
     pub(crate) fn flush(&mut self, counters: &mut Counters) -> bool {
         self.xdp.replenish();
-        // At most one of them has frames.
-        self.xdp.flush(counters) && self.packet.flush(counters)
+        // Each flow has frames in at most one of them.
+        let is_xdp_empty = self.flush_xdp(counters);
+        self.packet.flush(counters) && is_xdp_empty
+    }
+
+    fn flush_xdp(&mut self, counters: &mut Counters) -> bool {
+        let is_empty = self.xdp.flush(counters);
+        if is_empty {
+            self.waiting = Flows(0);
+        }
+        is_empty
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netstack::Checksum;
+
+    use super::*;
+
+    fn flow(ports: [u8; 4], checksum: Option<Checksum>) -> Flows {
+        let head: Vec<u8> = [&[0; 34][..], &ports, &[0; 16]].concat();
+        Flows::of(&Frame { head: &head, parts: &[], segment_bytes: None, checksum })
+    }
+
+    #[test]
+    fn a_flow_is_known_by_its_ports() {
+        let sum = Some(Checksum { start: 34, offset: 16 });
+        let mut flows = Flows(0);
+        flows.insert(flow([0, 80, 200, 1], sum));
+        assert!(flows.has_any(flow([0, 80, 200, 1], sum)));
+        assert!(!flows.has_any(flow([0, 80, 200, 2], sum)));
+    }
+
+    #[test]
+    fn a_frame_of_an_unknown_flow_may_be_of_any() {
+        let past_the_head = Some(Checksum { start: 52, offset: 16 });
+        for checksum in [None, past_the_head] {
+            let mut flows = Flows(0);
+            flows.insert(flow([0, 80, 200, 1], Some(Checksum { start: 34, offset: 16 })));
+            assert!(flows.has_any(flow([0, 80, 200, 2], checksum)));
+        }
     }
 }
