@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`warm`] | the cost of a request when all files are cached |
 //! | [`wire`] | the cost of a request, and of a connection, over a link: the kernel's TCP and a stack of samum's own |
+//! | [`wire_cold`] | the cost and the memory of downloads from the disk over a link, with both stacks |
 //! | [`cold`] | the speed of such requests beside downloads from a slow disk |
 //! | [`disk`] | the CPU and the speed of downloads from the disk, as ratios to other servers |
 //! | [`download`] | the speed of downloads from the disk at full speed, one and many at once |
@@ -51,6 +52,7 @@ pub mod sizes;
 pub mod throttle;
 pub mod warm;
 pub mod wire;
+pub mod wire_cold;
 
 use peers::Peer;
 use rounds::Rounds;
@@ -61,8 +63,8 @@ use throttle::Throttle;
 /// The command line of `samum-bench league`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Tests to run: warm, wire, wire-close, cold, disk, download, mixed, films, asleep, hung, idle, proxied, proxied-small,
-    /// proxied-slow.
+    /// Tests to run: warm, wire, wire-close, wire-cold, cold, disk, download, mixed, films, asleep, hung, idle, proxied,
+    /// proxied-small, proxied-slow.
     #[command(flatten)]
     pub tests: Tests,
     /// Servers to compare [default: all that samum-bench knows]
@@ -75,7 +77,7 @@ pub struct Args {
     /// Directory in which the served files are made; they are removed at the end [default: /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
-    /// Rounds in which the servers take turns [default: 3, disk 9, hung and wire 5, quick 1]
+    /// Rounds in which the servers take turns [default: 3, disk 9, hung and the wires 5, quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
     /// Seconds of each measurement [default: 3, quick 0.4]
@@ -218,6 +220,7 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         rounds(warm::test(&league)),
         wire.steps(rounds_or(5), rounds_or(1)),
         wire_close.steps(rounds_or(5), rounds_or(1)),
+        wire_cold::test(&league).steps(rounds_or(5), rounds_or(1)),
         rounds(cold::test(&league)),
         disk::test(&league).steps(rounds_or(9), rounds_or(1)),
         rounds(download::test(&league)),

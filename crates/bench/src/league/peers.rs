@@ -58,6 +58,7 @@ impl Peer {
             "samum" => (SAMUM, String::new(), &["--version"]),
             "samum-never" => (SAMUM_NEVER, String::new(), &["--version"]),
             "samum-own" => (SAMUM_OWN, String::new(), &["--version"]),
+            "samum-own-never" => (SAMUM_OWN_NEVER, String::new(), &["--version"]),
             "samum-epoll" => (SAMUM_EPOLL, String::new(), &["--version"]),
             "nginx" | ORIGIN => ("nginx -c {conf}", NGINX.replace("{aio}", ""), &["-v"]),
             "nginx-aio" => ("nginx -c {conf}", NGINX.replace("{aio}", "\n  aio threads;"), &["-v"]),
@@ -245,8 +246,8 @@ pub const KNOWN: [&str; 10] = [
 /// Servers that do not fill the page cache, and are compared with each other.
 pub const UNCACHED: [&str; 2] = ["samum-never", "nginx-directio"];
 
-/// The server with a TCP of its own, which only a network of namespaces can reach.
-pub const OWN_STACK: [&str; 1] = ["samum-own"];
+/// Servers with a TCP of their own, which only a network of namespaces can reach.
+pub const OWN_STACK: [&str; 2] = ["samum-own", "samum-own-never"];
 
 /// The server behind the proxies.
 pub const ORIGIN: &str = "origin";
@@ -277,6 +278,8 @@ pub(super) const FLOOR_SOURCE: &str = include_str!("floor.c");
 const SAMUM: &str = "{samum} serve {root} --listen {ip}:{port} --threads 1";
 const SAMUM_OWN: &str =
     "{samum} serve {root} --listen {ip}:{port} --threads 1 --interface {interface}";
+const SAMUM_OWN_NEVER: &str =
+    "{samum} serve {root} --listen {ip}:{port} --threads 1 --interface {interface} --cache never";
 const SAMUM_NEVER: &str = "{samum} serve {root} --listen {ip}:{port} --threads 1 --cache never";
 const SAMUM_EPOLL: &str = "{samum} serve {root} --listen {ip}:{port} --threads 1 --driver epoll";
 
@@ -398,7 +401,8 @@ mod tests {
             assert_eq!(peer.name, name);
             let ours: Vec<_> = peer.binaries().iter().map(|binary| binary.0).collect();
             let want: &[&str] = match name {
-                "samum" | "samum-epoll" | "samum-never" | "samum-own" | "samum-proxy" => &["samum"],
+                "samum" | "samum-epoll" | "samum-never" | "samum-own" | "samum-own-never"
+                | "samum-proxy" => &["samum"],
                 "nginx-preload" | "lighttpd-preload" => &["libsamum_preload.so"],
                 _ => &[],
             };

@@ -179,8 +179,13 @@ impl Server {
     /// Bytes of memory of all its processes, each page shared by n of them counted as an n-th (PSS).
     #[must_use]
     pub fn memory(&self) -> u64 {
+        Self::memory_of(self.child.id())
+    }
+
+    /// The same of the server with this process.
+    pub(super) fn memory_of(pid: u32) -> u64 {
         let pss = |pid| field(&read(&format!("/proc/{pid}/smaps_rollup")), "Pss:");
-        family(self.child.id()).into_iter().filter_map(pss).sum::<u64>() * 1024
+        family(pid).into_iter().filter_map(pss).sum::<u64>() * 1024
     }
 
     /// Bytes on the disk of its temporary files: those that it has open and that have no name any more, or
