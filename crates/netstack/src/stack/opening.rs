@@ -115,7 +115,18 @@ impl Stack {
                 let header = one.acknowledgement(now, &wants);
                 self.reply(now, segment, &header, out);
             }
-            Step::Reset => self.reset_unowned(now, segment, out),
+            Step::Reset => {
+                let ack = segment.header.ack.filter(|_| one.asked.is_none());
+                let redeemed = ack.and_then(|ack| self.redeem(now, segment, ack));
+                let Some(handshake) = redeemed else {
+                    return self.reset_unowned(now, segment, out);
+                };
+                // The table was full at the peer's first SYN and had room at its second. The answer to the first
+                // was slow, and the peer acknowledges that one: its cookie is as good as the number here.
+                self.remove_handshake(key);
+                self.counters.handshakes.cookies_accepted += 1;
+                self.establish(now, &handshake, None, segment, app, out);
+            }
             Step::Refused => self.give_up(key, Lost::Reset, app),
             Step::Complete(handshake) => {
                 let asked = one.asked;

@@ -244,6 +244,25 @@ fn rfc4987_3_6_a_full_table_answers_with_cookies() {
 }
 
 #[test]
+fn rfc4987_3_6_a_cookie_counts_when_the_table_had_room_for_a_later_syn() {
+    let mut server = Server::new(|config| config.half_open_max = 1);
+    server.answer(&segment(peer(8), flag::SYN, 100, 0));
+    let syn = segment(peer(9), flag::SYN, 200, 0);
+    let cookie = server.answer(&syn).seq;
+    server.answers(&segment(peer(8), flag::RST, 101, 0));
+    let number = server.answer(&syn).seq;
+    assert_ne!(number, cookie);
+    assert_eq!(server.census(), (1, 0, 0));
+    let forged = segment(peer(9), flag::ACK, 201, cookie.wrapping_add(99));
+    assert_eq!(server.answer(&forged).flags, flag::RST);
+    let ack = segment(peer(9), flag::ACK, 201, cookie.wrapping_add(1));
+    assert_eq!(server.answers(&ack), []);
+    assert_eq!(server.census(), (0, 1, 0));
+    // Nothing is left that would repeat the second answer.
+    assert_eq!(server.after(Duration::from_secs(10)), []);
+}
+
+#[test]
 fn a_handshake_that_completes_without_a_place_is_reset() {
     let mut server = Server::new(|config| config.connections_max = 1);
     server.open(peer(1), 5);
