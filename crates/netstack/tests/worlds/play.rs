@@ -254,10 +254,20 @@ impl Play {
                 [Some(Fate::Lost(Lost::TimedOut)), _] | [_, Some(Fate::Lost(Lost::TimedOut))] => {
                     self.plan.is_harsh()
                 }
-                // A host that ends TIME-WAIT early answers a FIN that is sent again with a reset.
+                // A host answers a FIN that is sent again with a reset once its TIME-WAIT is over (RFC 9293,
+                // 3.10.7.1): it ends early if there are many, and a harsh path loses a FIN until it has ended.
                 [Some(Fate::Closed), Some(Fate::Lost(Lost::Reset))]
                 | [Some(Fate::Lost(Lost::Reset)), Some(Fate::Closed)] => {
-                    self.plan.hosts.iter().any(|host| host.time_wait_max == 1)
+                    self.plan.is_harsh()
+                        || self.plan.hosts.iter().any(|host| host.time_wait_max == 1)
+                }
+                // The acknowledgement with a cookie was lost, and the client, which waits for the server to speak
+                // first, has nothing to send again: a listener repeats no cookie (RFC 4987, 3.6). The keepalive
+                // finds out; its probe belongs to no connection and is reset (RFC 9293, 3.10.7.1).
+                [Some(Fate::Lost(Lost::Reset)), None] => {
+                    self.plan.hosts[1].half_open_max < 10
+                        && plan.up == 0
+                        && plan.end == End::ServerFirst
                 }
                 _ => false,
             };
