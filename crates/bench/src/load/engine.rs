@@ -566,14 +566,18 @@ impl<'a> Engine<'a> {
         if now < self.next_scan {
             return Ok(());
         }
-        self.next_scan = now + nanos(SCAN);
         let limit = nanos(self.plan.timeout);
+        // Requests that begin from now on are not late before this one would be.
+        let mut first = now;
         for i in 0..self.connections.len() {
-            let request = self.connections[i].request;
-            if request.is_some_and(|request| now.saturating_sub(request.began) > limit) {
+            let Some(request) = self.connections[i].request else { continue };
+            if now.saturating_sub(request.began) > limit {
                 self.fail(i, Failure::Timeout)?;
+            } else {
+                first = first.min(request.began);
             }
         }
+        self.next_scan = (first + limit).max(now + nanos(SCAN));
         Ok(())
     }
 }
