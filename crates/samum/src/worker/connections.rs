@@ -11,35 +11,29 @@ const IDLERS_MAX: usize = 256;
 pub(super) const IDLERS_PAUSE: Duration = Duration::from_millis(50);
 
 /// Connections by id: the bits of a [`Key`], which fit into a token.
-pub(super) struct Connections<C>(Slab<Option<Box<C>>>);
+pub(super) struct Connections<C>(Slab<Box<C>>);
 
 impl<C> Connections<C> {
     pub(super) const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// A new id, whose connection is to be [put](Self::put).
-    pub(super) fn reserve(&mut self) -> u64 {
-        self.0.insert(None).to_bits()
+    /// Keeps the connection that is made for a new id; returns the id.
+    pub(super) fn insert_with(&mut self, make: impl FnOnce(u64) -> C) -> u64 {
+        self.0.insert_with(|key| Box::new(make(key.to_bits()))).to_bits()
     }
 
     fn get(&self, id: u64) -> Option<&C> {
-        self.0.get(Key::from_bits(id))?.as_deref()
+        self.0.get(Key::from_bits(id)).map(|connection| &**connection)
     }
 
     #[inline]
-    pub(super) fn take(&mut self, id: u64) -> Option<Box<C>> {
-        self.0.get_mut(Key::from_bits(id))?.take()
+    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut C> {
+        self.0.get_mut(Key::from_bits(id)).map(|connection| &mut **connection)
     }
 
-    #[inline]
-    pub(super) fn put(&mut self, id: u64, connection: Box<C>) {
-        let place = self.0.get_mut(Key::from_bits(id)).expect("reserved and not freed");
-        *place = Some(connection);
-    }
-
-    pub(super) fn free(&mut self, id: u64) {
-        self.0.remove(Key::from_bits(id)).expect("reserved and not freed");
+    pub(super) fn remove(&mut self, id: u64) -> Option<Box<C>> {
+        self.0.remove(Key::from_bits(id))
     }
 
     pub(super) fn ids(&self) -> Vec<u64> {
@@ -47,7 +41,7 @@ impl<C> Connections<C> {
     }
 
     fn present(&self) -> impl Iterator<Item = (u64, &C)> {
-        self.0.iter().filter_map(|(key, place)| Some((key.to_bits(), place.as_deref()?)))
+        self.0.iter().map(|(key, connection)| (key.to_bits(), &**connection))
     }
 }
 

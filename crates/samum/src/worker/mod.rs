@@ -430,16 +430,18 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         if !admission::admit(&mut self.shell, &mut origin) {
             return self.crowd.leave();
         }
-        let id = self.connections.reserve();
-        let transport = self.network.open(&mut self.shell.ring, newcomer, id);
         let snapshot = &self.shell.cx.serving_at(origin.listener).snapshot;
         let header = snapshot.admission(origin.listener).proxy_protocol.then(|| {
             let proxies = snapshot.proxies();
             let peer = origin.client.as_ref().and_then(|client| client.address);
             Box::new(Reader::new(proxies.trusts(peer)))
         });
-        let connection = Connection::new(id, transport, origin, header, self.shell.cx.now);
-        self.settle(id, Box::new(connection), After::Keep);
+        let Self { connections, network, shell, .. } = self;
+        let id = connections.insert_with(|id| {
+            let transport = network.open(&mut shell.ring, newcomer, id);
+            Connection::new(id, transport, origin, header, shell.cx.now)
+        });
+        self.settle(id, After::Keep);
         if !self.shell.cx.removed.is_empty() {
             self.retire_if_removed(id);
         }
@@ -472,37 +474,35 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         id: u64,
         act: impl FnOnce(&mut Connection<S, N::Transport, H::Answer>, &mut Tools<'_, S, H>) -> After,
     ) {
-        if let Some(mut connection) = self.connections.take(id) {
-            let Self { shell, handler, spare, .. } = self;
-            let after = act(&mut connection, &mut Tools { shell, handler, spare });
-            self.settle(id, connection, after);
+        let Self { connections, shell, handler, spare, .. } = self;
+        if let Some(connection) = connections.get_mut(id) {
+            let after = act(connection, &mut Tools { shell, handler, spare });
+            self.settle(id, after);
         }
     }
 
-    /// Put a connection back, or close it.
-    fn settle(
-        &mut self,
-        id: u64,
-        mut connection: Box<Connection<S, N::Transport, H::Answer>>,
-        after: After,
-    ) {
-        connection.recount(&mut self.shell.cx);
-        match after {
-            After::Close(cut) => {
-                connection.close(&mut self.shell, cut);
-                self.connections.free(id);
-                self.crowd.leave();
-                return;
-            }
-            After::Again => self.again.push_back(id),
-            After::Keep => {}
+    /// Does what a connection that has done something leads to: its deadline is watched, or it is closed.
+    fn settle(&mut self, id: u64, after: After) {
+        if let After::Close(cut) = after {
+            return self.close(id, cut);
         }
+        if after == After::Again {
+            self.again.push_back(id);
+        }
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.recount(&mut self.shell.cx);
         if let Some(deadline) = connection.deadline(&self.shell)
             && self.wheel.is_later(connection.wheel_tick, deadline)
         {
             connection.wheel_tick = self.wheel.insert(id, deadline);
         }
-        self.connections.put(id, connection);
+    }
+
+    fn close(&mut self, id: u64, cut: Cut) {
+        let Some(mut connection) = self.connections.remove(id) else { return };
+        connection.recount(&mut self.shell.cx);
+        connection.close(&mut self.shell, cut);
+        self.crowd.leave();
     }
 
     /// Lets the handler act, and gives connections the answers and the bytes that it has for them.
@@ -542,9 +542,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
                 break;
             }
             let Some(owner) = self.shell.disk.next_holder() else { break };
-            if let Some(mut connection) = self.connections.take(owner.connection) {
+            if let Some(connection) = self.connections.get_mut(owner.connection) {
                 connection.reclaim();
-                self.connections.put(owner.connection, connection);
             }
         }
         for _ in 0..LINE_TURNS_MAX {
@@ -557,22 +556,19 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let mut expired = core::mem::take(&mut self.expired);
         self.wheel.expire(self.shell.cx.now, &mut expired);
         for (id, tick) in expired.drain(..) {
-            let Some(mut connection) = self.connections.take(id) else { continue };
-            if connection.wheel_tick != tick {
-                // An earlier entry came up in its place.
-                self.connections.put(id, connection);
-                continue;
-            }
+            let Self { connections, shell, handler, spare, .. } = self;
+            // For another tick an earlier entry came up in its place.
+            let connection = connections.get_mut(id).filter(|it| it.wheel_tick == tick);
+            let Some(connection) = connection else { continue };
             connection.wheel_tick = Tick::MAX;
-            let now = self.shell.cx.now;
-            let due = connection.deadline(&self.shell).is_some_and(|deadline| deadline <= now);
+            let now = shell.cx.now;
+            let due = connection.deadline(shell).is_some_and(|deadline| deadline <= now);
             let after = if due {
-                let Self { shell, handler, spare, .. } = self;
                 connection.handle_deadline(&mut Tools { shell, handler, spare })
             } else {
                 After::Keep
             };
-            self.settle(id, connection, after);
+            self.settle(id, after);
         }
         self.expired = expired;
     }
