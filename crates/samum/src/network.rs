@@ -1,7 +1,7 @@
 //! The sources of connections, and the events of connections: the same from every stack.
 
 use core::fmt;
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use core::ops::Deref;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -107,7 +107,21 @@ pub enum Peer {
     /// The peer of this socket.
     Socket(Fd),
     /// The peer with this address, of a stack of our own.
-    Address(Box<SocketAddr>),
+    V4(SocketAddrV4),
+    /// The same; boxed, so that other connections are small.
+    V6(Box<SocketAddrV6>),
+}
+
+// Each connection has one.
+const _: () = assert!(size_of::<Peer>() <= 16);
+
+impl From<SocketAddr> for Peer {
+    fn from(address: SocketAddr) -> Self {
+        match address {
+            SocketAddr::V4(address) => Self::V4(address),
+            SocketAddr::V6(address) => Self::V6(Box::new(address)),
+        }
+    }
 }
 
 impl Origin {
@@ -117,7 +131,8 @@ impl Origin {
     pub fn address(&self, ring: &Ring) -> Option<SocketAddr> {
         match &self.peer {
             Peer::Socket(socket) => ring.peer_name(socket),
-            Peer::Address(address) => Some(**address),
+            Peer::V4(address) => Some(SocketAddr::V4(*address)),
+            Peer::V6(address) => Some(SocketAddr::V6(**address)),
         }
     }
 

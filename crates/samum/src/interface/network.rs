@@ -21,7 +21,7 @@ use super::report::Facts;
 use super::transport::StackTransport;
 use super::wire::{Place, Wire, time};
 use crate::metrics::Stats;
-use crate::network::{NetEvent, Network, Origin, Peer};
+use crate::network::{NetEvent, Network, Origin};
 use crate::say::say;
 use crate::shell::{id_of, kind};
 
@@ -304,8 +304,7 @@ impl Network for StackNetwork {
     }
 
     fn origin(&self, newcomer: &Newcomer) -> Origin {
-        let peer = Peer::Address(Box::new(newcomer.peer));
-        Origin { listener: newcomer.listener, peer, client: None }
+        Origin { listener: newcomer.listener, peer: newcomer.peer.into(), client: None }
     }
 
     fn remove(&mut self, _ring: &mut Ring, number: u32) {
