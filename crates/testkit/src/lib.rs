@@ -12,6 +12,7 @@
 //! | [`Server`] | the built `samum` as a process: start, watch, terminate |
 //! | [`metrics::Metrics`] | a strict parser of what `/metrics` shows |
 //! | [`Client`], [`get`] | an HTTP client that shares no code with the server under test |
+//! | [`MiddleBox`], [`Tap`] | a path that loses, delays and reorders frames between two interfaces |
 //! | [`forbid_io_uring`], [`kill_at`] | a child process without io_uring, or killed for some system calls |
 //! | [`tether`] | a child process that does not outlive the test |
 //! | [`skip!`], [`or_skip!`] | skip a test that this machine cannot run, except in CI |
@@ -24,6 +25,7 @@ mod content;
 mod disk;
 mod fuse;
 pub mod metrics;
+mod middle_box;
 mod response;
 mod seccomp;
 mod server;
@@ -37,6 +39,7 @@ pub use client::{Address, Client, get, request};
 pub use content::Content;
 pub use disk::{Disk, HungDisk};
 pub use fuse::{Op, SlowFs, SlowFsBuilder};
+pub use middle_box::{MiddleBox, Tap};
 pub use response::{Framing, Response};
 /// A signal for [`Server::signal`].
 pub use rustix::process::Signal;
