@@ -1,8 +1,10 @@
 //! samum's own TCP/IP stack against the kernel's, between two network namespaces.
 
+mod browser;
 #[path = "../common/mod.rs"]
 mod common;
 mod net;
+mod paths;
 
 use core::net::SocketAddr;
 use core::time::Duration;

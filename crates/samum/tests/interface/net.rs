@@ -6,8 +6,9 @@ use std::os::fd::AsFd as _;
 use std::process::{Command, id};
 use std::thread;
 
+use netstack::sim::{Conditions, Fates};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use testkit::Server;
+use testkit::{MiddleBox, Server, Tap};
 
 use crate::common::SAMUM;
 
@@ -32,24 +33,57 @@ const PORT: u16 = 80;
 pub(crate) struct Net {
     name: String,
     frames: Frames,
+    /// In the middle of the wire, unless it is without a fault.
+    middle_box: Option<MiddleBox>,
 }
 
+/// Frames that wait for the box to read them: more than one turn of the processor takes.
+const TAP_FRAMES: u32 = 10_000;
+
 impl Net {
-    /// Makes the namespaces; the error says why that is not possible here.
+    /// Makes the namespaces and a wire without a fault; the error says why that is not possible here.
     pub(crate) fn new(frames: Frames) -> Result<Self, String> {
+        Self::with(frames, |net, server_end| {
+            let (s, c) = (net.server(), net.client());
+            ip(&format!("link add {server_end} netns {s} type veth peer name cli netns {c}"))
+        })
+    }
+
+    /// The same with a box in the middle of the wire: paths to the server and to the client.
+    pub(crate) fn across(
+        frames: Frames,
+        paths: [Conditions; 2],
+        seed: u64,
+    ) -> Result<Self, String> {
+        Self::with(frames, |net, server_end| {
+            let made = [(net.client(), "cli"), (net.server(), server_end)].map(|(name, end)| {
+                let tap =
+                    within(&name, || Tap::new(end)).map_err(|error| format!("TAP: {error}"))?;
+                ip(&format!("-n {name} link set {end} txqueuelen {TAP_FRAMES}"))?;
+                Ok::<_, String>(tap)
+            });
+            let [client, server] = made;
+            net.middle_box = Some(MiddleBox::new([client?, server?], paths, seed));
+            Ok(())
+        })
+    }
+
+    fn with(
+        frames: Frames,
+        connect: impl FnOnce(&mut Self, &str) -> Result<(), String>,
+    ) -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if !rustix::process::geteuid().is_root() {
             return Err("network namespaces need root".to_owned());
         }
         let name = format!("samum-{}-{}", id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let net = Self { name, frames };
+        let mut net = Self { name, frames, middle_box: None };
         let (s, c) = (net.server(), net.client());
         for name in [&s, &c] {
             ip(&format!("netns add {name}"))?;
             ip(&format!("-n {name} link set lo up"))?;
         }
-        let wire = if frames == Frames::Tap { "wire" } else { "eth1" };
-        ip(&format!("link add {wire} netns {s} type veth peer name cli netns {c}"))?;
+        connect(&mut net, if frames == Frames::Tap { "wire" } else { "eth1" })?;
         if frames == Frames::Tap {
             ip(&format!("-n {s} tuntap add eth1 mode tap vnet_hdr"))?;
             ip(&format!("-n {s} link add bridge type bridge"))?;
@@ -69,6 +103,11 @@ impl Net {
         Ok(net)
     }
 
+    /// Stops the box in the middle of the wire, and returns the fates of the frames to the server and to the client.
+    pub(crate) fn stop(&mut self) -> [Fates; 2] {
+        self.middle_box.take().expect("a box is in the middle").stop()
+    }
+
     fn server(&self) -> String {
         format!("{}-s", self.name)
     }
@@ -79,9 +118,12 @@ impl Net {
 
     /// A program in the server's namespace.
     pub(crate) fn at_server(&self, program: &str) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.server(), program]);
-        command
+        at(&self.server(), program)
+    }
+
+    /// A program in the client's namespace.
+    pub(crate) fn at_client(&self, program: &str) -> Command {
+        at(&self.client(), program)
     }
 
     /// Serves a directory on the interface.
@@ -127,6 +169,13 @@ impl Drop for Net {
             let _ = ip(&format!("netns delete {name}"));
         }
     }
+}
+
+/// A program in a namespace.
+fn at(name: &str, program: &str) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", name, program]);
+    command
 }
 
 /// Runs something in a namespace.

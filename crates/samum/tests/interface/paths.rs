@@ -1,0 +1,143 @@
+//! Downloads by the kernel's TCP from samum's own over paths that lose, delay, reorder and repeat frames. A seed
+//! decides on the fates of the frames, but not on the moments at which the kernel sends them.
+
+use core::time::Duration;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::Barrier;
+use std::thread;
+
+use netstack::sim::{Burst, Conditions};
+use rustix::process::{Pid, Signal, kill_process};
+use testkit::{Content, Tree, or_skip, tether};
+
+use crate::common::request;
+use crate::net::{Frames, Net};
+use crate::{addresses, connect, path};
+
+const SEED: u64 = 1;
+
+/// Bytes that a client checks at once.
+const PART_BYTES: usize = 64 * 1024;
+
+/// The same to the server and back: 2 % of the frames are lost.
+const LOSSY: Conditions = Conditions {
+    loss: 0.02,
+    duplicate: 0.01,
+    reorder: (0.02, Duration::from_millis(3)),
+    delay: Duration::from_millis(5),
+    jitter: Duration::from_millis(1),
+    burst: None,
+    corrupt: 0.0,
+    rate: None,
+    queue_bytes: usize::MAX,
+    mark_bytes: None,
+    mtu: 1500,
+    says_too_large: true,
+    strips: 0,
+};
+
+/// Downloads `/f` on so many connections at once, and checks each byte.
+fn download(net: &Net, clients: usize, file: &[u8]) {
+    let begins = Barrier::new(clients);
+    net.as_client(|| {
+        thread::scope(|scope| {
+            for _ in 0..clients {
+                scope.spawn(|| {
+                    begins.wait();
+                    let mut client = connect(addresses()[0]);
+                    client.send(request("GET /f\nConnection: close")).unwrap();
+                    assert_eq!(client.head().unwrap().status, 200);
+                    for part in file.chunks(PART_BYTES) {
+                        assert!(client.read_exactly(part.len()).unwrap() == part, "other bytes");
+                    }
+                    assert_eq!(client.read_to_end().unwrap(), b"");
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn a_thousand_downloads_over_a_path_that_loses_two_percent() {
+    let file = Content::pseudo_random(5, 1024 * 1024);
+    let tree = Tree::new().file("f", file.clone());
+    let mut net = or_skip!(Net::across(Frames::Packet, [LOSSY; 2], SEED));
+    let _server = net.serve(path(&tree), &[]);
+    download(&net, 1000, &file.to_vec());
+    let fates = net.stop();
+    assert!(fates[1].lost > 10_000, "{fates:?}");
+}
+
+#[test]
+fn downloads_over_a_path_that_loses_frames_in_bursts() {
+    let file = Content::pseudo_random(6, 300_000);
+    let tree = Tree::new().file("f", file.clone());
+    // A tenth of all frames come in a bad time, of ten frames on average, which loses a third of them.
+    let burst = Burst { begin: 0.01, end: 0.1, loss: 0.33 };
+    let bursty = Conditions { loss: 0.0, burst: Some(burst), ..LOSSY };
+    for frames in Frames::ALL {
+        eprintln!("frames: {frames:?}");
+        let mut net = or_skip!(Net::across(frames, [LOSSY, bursty], SEED));
+        let _server = net.serve(path(&tree), &[]);
+        download(&net, 30, &file.to_vec());
+        let fates = net.stop();
+        assert!(fates[1].lost > 100, "{fates:?}");
+    }
+}
+
+/// Records the frames of the client's interface while something is done; the error says why that is not possible.
+fn record<T>(net: &Net, file: &str, act: impl FnOnce() -> T) -> Result<T, String> {
+    let mut command = net.at_client("tcpdump");
+    command.args(["-i", "cli", "-U", "-B", "65536", "--immediate-mode", "-w", file]);
+    let child = tether(command.stderr(Stdio::piped())).spawn();
+    let mut child = child.map_err(|error| format!("tcpdump: {error}"))?;
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    if !lines.any(|line| line.contains("listening on")) {
+        return Err("there is no tcpdump, or it cannot record".to_owned());
+    }
+    let done = act();
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    child.wait().unwrap();
+    Ok(done)
+}
+
+/// The frames of a record that `tshark` finds wrong; the error says why it cannot run. Checksums that the interface
+/// fills in are not complete in a record of samum's.
+fn wrong_frames(record: &str, has_checksums: bool) -> Result<Vec<String>, String> {
+    let is_checked = if has_checksums { "TRUE" } else { "FALSE" };
+    let run = |filter: &str| {
+        let mut command = Command::new("tshark");
+        command.args(["-n", "-r", record, "-o", &format!("tcp.check_checksum:{is_checked}")]);
+        command.args(["-o", "ip.check_checksum:TRUE", "-Y", filter]);
+        // It takes retransmissions for an error of the reassembly.
+        command.args(["-o", "tcp.desegment_tcp_streams:FALSE"]);
+        let output = command.output().map_err(|error| format!("tshark: {error}"))?;
+        assert!(output.status.success(), "{output:?}");
+        let lines = String::from_utf8(output.stdout).unwrap();
+        Ok::<_, String>(lines.lines().map(ToOwned::to_owned).collect::<Vec<_>>())
+    };
+    let all = run("tcp.srcport == 80")?;
+    assert!(all.len() > 100, "{} segments", all.len());
+    // 8388608 is the severity of errors, and 0 a checksum that is wrong.
+    run(
+        "_ws.malformed || _ws.expert.severity == 8388608 || tcp.checksum.status == 0 || ip.checksum.status == 0",
+    )
+}
+
+#[test]
+fn tshark_finds_nothing_malformed() {
+    let file = Content::pseudo_random(8, 200_000);
+    let tree = Tree::new().file("f", file.clone());
+    for frames in Frames::ALL {
+        eprintln!("frames: {frames:?}");
+        let net = or_skip!(Net::across(frames, [LOSSY; 2], SEED));
+        let directory = Tree::new();
+        let [ours, theirs] = ["ours", "theirs"].map(|name| format!("{}/{name}", path(&directory)));
+        let mut server = net.serve(path(&tree), &["--pcap", &ours, "--pcap-size", "100m"]);
+        or_skip!(record(&net, &theirs, || download(&net, 20, &file.to_vec())));
+        assert!(server.terminate().unwrap().success());
+        assert_eq!(or_skip!(wrong_frames(&ours, false)), Vec::<String>::new());
+        assert_eq!(or_skip!(wrong_frames(&theirs, true)), Vec::<String>::new());
+    }
+}
