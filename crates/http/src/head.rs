@@ -5,7 +5,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::bytes::{self, TOKEN};
+use crate::bytes;
 use crate::field::{Field, FieldIndex};
 use crate::method::Method;
 
@@ -254,32 +254,47 @@ impl<'a> Fields<'a> {
         Self { rest: lines }
     }
 
-    /// The lines without those that concern one connection only: fields that `Connection` names, and
-    /// those that belong to HTTP/1 framing and connections anyway (RFC 9110 §7.6.1). A proxy forwards
-    /// the rest.
-    ///
-    /// Of the options of `Connection` the first [`CONNECTION_OPTIONS_MAX`] count. More come only from
-    /// a peer that wants to cause work, which could as well not have named the field.
+    /// The lines without those that concern one connection only; see [`ConnectionOptions`].
     pub fn end_to_end(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        end_to_end(self)
+        let is_connection = |name: &[u8]| Field::of_name(name) == Some(Field::Connection);
+        let connection = self.clone().filter(move |(name, _)| is_connection(name));
+        let options = ConnectionOptions::of(connection.map(|(_, value)| value));
+        self.filter(move |(name, _)| options.is_end_to_end(name))
     }
 }
 
-/// Leaves out the lines that concern one connection only, as [`Fields::end_to_end`] does: for lines that are
-/// looked at several times, and were taken out of their text once.
-pub fn end_to_end<'a>(
-    lines: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
-) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-    let connection =
-        |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(Field::Connection.name().as_bytes());
-    let named = lines.clone().filter(connection).flat_map(|(_, value)| bytes::list(value));
-    let mut options: [&[u8]; CONNECTION_OPTIONS_MAX] = [b""; CONNECTION_OPTIONS_MAX];
-    let count = options.iter_mut().zip(named).map(|(place, option)| *place = option).count();
-    lines.filter(move |(name, _)| {
+/// The options of `Connection` in one head. They name fields that concern one connection only.
+///
+/// The first [`CONNECTION_OPTIONS_MAX`] count. More come only from a peer that wants to cause work, which
+/// could as well not have named the field.
+#[derive(Clone, Debug)]
+pub struct ConnectionOptions<'a> {
+    names: [&'a [u8]; CONNECTION_OPTIONS_MAX],
+    count: usize,
+}
+
+impl<'a> ConnectionOptions<'a> {
+    /// No options.
+    pub const NONE: Self = Self { names: [b""; CONNECTION_OPTIONS_MAX], count: 0 };
+
+    /// The options in the values of all lines of `Connection`.
+    #[inline]
+    pub fn of(values: impl Iterator<Item = &'a [u8]>) -> Self {
+        let mut all = Self::NONE;
+        for (place, option) in all.names.iter_mut().zip(values.flat_map(bytes::list)) {
+            *place = option;
+            all.count += 1;
+        }
+        all
+    }
+
+    /// Returns whether a proxy may forward the field with this name: no option names it, and it does not belong
+    /// to HTTP/1 framing and connections anyway (RFC 9110 §7.6.1).
+    pub fn is_end_to_end(&self, name: &[u8]) -> bool {
         let is_name = |other: &[u8]| other.eq_ignore_ascii_case(name);
         !HOP_BY_HOP.iter().any(|known| is_name(known.as_bytes()))
-            && !options[..count].iter().any(|option| is_name(option))
-    })
+            && !self.names[..self.count].iter().any(|option| is_name(option))
+    }
 }
 
 /// The options of `Connection` that are looked at to find the fields it names. Peers send two or
@@ -307,12 +322,11 @@ impl<'a> Iterator for Fields<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let lines = self.rest;
-        let name_end = bytes::skip(lines, 0, TOKEN);
+        // The lines were checked before they came here, so that only the end has no colon, and no name has
+        // a character that is not one of names.
+        let name_end = lines.iter().position(|&byte| byte == b':')?;
         let end = bytes::skip_value(lines, name_end);
-        // The lines were checked before they came here, so that only the end has no colon.
-        let (Some(b':'), Some(rest)) = (lines.get(name_end), lines.get(end + 2..)) else {
-            return None;
-        };
+        let rest = lines.get(end + 2..)?;
         self.rest = rest;
         Some((&lines[..name_end], bytes::trim(&lines[name_end + 1..end])))
     }

@@ -87,7 +87,7 @@ mod status;
 pub use encoding::{Coding, Codings};
 pub use etag::EntityTag;
 pub use field::{Field, FieldIndex};
-pub use head::{CONNECTION_OPTIONS_MAX, Fields, Head, Lines, Target, Version, end_to_end};
+pub use head::{CONNECTION_OPTIONS_MAX, ConnectionOptions, Fields, Head, Lines, Target, Version};
 pub use head_buf::HeadBuf;
 pub use method::Method;
 pub use plan::{ContentRange, Multipart, Part, Plan, Representation, Wrapping, plan};

@@ -54,6 +54,23 @@ impl<'a> FieldSection<'a> {
         out.extend_from_slice(b"\r\n");
     }
 
+    /// Appends a line whose name is a token and whose value has no control character but HTAB, as those of a
+    /// parsed head. Neither is checked again.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, like [`push`](Self::push).
+    pub fn push_checked(&mut self, name: &[u8], value: &[u8]) {
+        debug_assert!(bytes::skip(name, 0, TOKEN) == name.len() && !name.is_empty());
+        debug_assert!(bytes::skip_value(value, 0) == value.len());
+        let out = self.0.to_mut();
+        out.reserve(name.len() + value.len() + 4);
+        out.extend_from_slice(name);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+
     /// Removes all lines with this name, in any case.
     pub fn remove(&mut self, name: &[u8]) {
         let is_it = |other: &[u8]| other.eq_ignore_ascii_case(name);

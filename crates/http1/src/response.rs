@@ -1,4 +1,4 @@
-//! The head of a response: status line and fields, parsed in one pass without allocation.
+//! The head of a response: status line and fields, parsed in one pass.
 //!
 //! Reading list: RFC 9112 §4–§6 and §9.3 and §11, RFC 9110 §5, §15.
 //!
@@ -13,14 +13,18 @@
 //!
 //! The space behind the status code may be missing, as it often is. That changes no end.
 
+use alloc::vec::Vec;
 use core::fmt;
 
 use http::bytes;
-use http::{Field, Fields, Method, Status, Version};
+use http::{Field, Method, Status, Version};
 
 use crate::framing;
 use crate::limits::{Limits, within};
 use crate::line;
+
+/// Lines that most heads do not exceed.
+const FIELDS_USUAL: usize = 16;
 
 /// The head of a response, and what its fields say about the wire.
 #[derive(Clone, PartialEq, Eq)]
@@ -36,8 +40,8 @@ pub struct Response<'a> {
     /// False if the end of the connection is the end of the body. A request with `Connection: close`
     /// ends the connection too, but the parser does not know the request.
     pub keep_alive: bool,
-    /// All field lines, each with its line end.
-    lines: &'a [u8],
+    /// All field lines, name and value, in their order: a list, because a proxy looks at them several times.
+    pub fields: Vec<(&'a [u8], &'a [u8])>,
 }
 
 /// The framing of a response's body (RFC 9112 §6.3).
@@ -83,17 +87,10 @@ pub fn parse<'a>(
 }
 
 impl<'a> Response<'a> {
-    /// All field lines as `(name, value)`, in their order.
-    ///
-    /// [`Fields::end_to_end`] leaves out those that concern this connection only.
-    pub fn fields(&self) -> Fields<'a> {
-        Fields::new(self.lines)
-    }
-
     /// The values of all lines of a field, in their order. Names compare without case.
-    pub fn lines<'n>(&self, name: &'n [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
-        let lines = self.fields().filter(move |(found, _)| found.eq_ignore_ascii_case(name));
-        lines.map(|(_, value)| value)
+    pub fn lines<'n>(&self, name: &'n [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n, '_> {
+        let lines = self.fields.iter().filter(move |(found, _)| found.eq_ignore_ascii_case(name));
+        lines.map(|(_, value)| *value)
     }
 }
 
@@ -104,7 +101,7 @@ impl fmt::Debug for Response<'_> {
             .field("version", &self.version)
             .field("framing", &self.framing)
             .field("keep_alive", &self.keep_alive)
-            .field("lines", &format_args!("\"{}\"", self.lines.escape_ascii()))
+            .field("fields", &List(&self.fields))
             .finish()
     }
 }
@@ -131,6 +128,18 @@ impl From<http::Reject> for Fault {
     }
 }
 
+/// Shows field lines as text in debug output.
+struct List<'a>(&'a [(&'a [u8], &'a [u8])]);
+
+impl fmt::Debug for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |(name, value): &(&[u8], &[u8])| {
+            alloc::format!("{}: {}", name.escape_ascii(), value.escape_ascii())
+        };
+        f.debug_list().entries(self.0.iter().map(text)).finish()
+    }
+}
+
 /// Parses `view`, which is cut to the limit of a head's length.
 fn parse_view<'a>(
     view: &'a [u8],
@@ -143,26 +152,25 @@ fn parse_view<'a>(
     let section = &view[lines_start..];
     let mut length = None;
     let mut is_chunked = false;
-    // Most responses have at most one such line: the lines are scanned again for others only.
-    let mut connection = None;
-    let mut has_more = false;
+    let mut fields = Vec::with_capacity(FIELDS_USUAL);
     let lines = line::section(section, limits.fields_max, |name, value| {
+        let value = &section[value];
         match Field::of_name(name) {
             Some(Field::ContentLength) => {
-                length = Some(framing::content_length(length.is_none(), &section[value])?);
+                length = Some(framing::content_length(length.is_none(), value)?);
             }
             Some(Field::TransferEncoding) => is_chunked = true,
-            Some(Field::Connection) => has_more |= connection.replace(&section[value]).is_some(),
             _ => {}
         }
+        fields.push((name, value));
         Ok(())
     })?;
     let Some(lines) = lines else {
         return Ok(None);
     };
     let values = |field| {
-        let named = move |(name, _): &(&[u8], &[u8])| Field::of_name(name) == Some(field);
-        Fields::new(lines).filter(named).map(|(_, value)| value)
+        let named = fields.iter().filter(move |(name, _)| Field::of_name(name) == Some(field));
+        named.map(|(_, value)| *value)
     };
     if is_chunked {
         let codings = values(Field::TransferEncoding);
@@ -173,14 +181,12 @@ fn parse_view<'a>(
     // A body that must not be there may come all the same, and must not be taken for a response.
     let is_doubtful = status == Status::NoContent && announced.has_body();
     let is_tunnel = status == Status::SwitchingProtocols || opens_tunnel(status, method);
-    let all = has_more.then(|| values(Field::Connection)).into_iter().flatten();
-    let connection = connection.into_iter().chain(all);
-    let keep_alive = framing::keeps_alive(version, connection)
+    let keep_alive = framing::keeps_alive(version, values(Field::Connection))
         && framing != Framing::UntilClose
         && !is_doubtful
         && !is_tunnel;
     let len = lines_start + lines.len() + b"\r\n".len();
-    Ok(Some((Response { status, version, framing, keep_alive, lines }, len)))
+    Ok(Some((Response { status, version, framing, keep_alive, fields }, len)))
 }
 
 /// The body that the fields announce.

@@ -57,7 +57,7 @@ fn the_usual_response_is_understood() {
     assert_eq!(response.version, Version::Http11);
     assert_eq!(response.framing, Framing::Length(5));
     assert!(response.keep_alive);
-    let names: Vec<_> = response.fields().map(|(name, _)| name).collect();
+    let names: Vec<_> = response.fields.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, [&b"Server"[..], b"Set-Cookie", b"Content-Length", b"set-cookie"]);
     assert_eq!(response.lines(b"SET-COOKIE").collect::<Vec<_>>(), [b"a", b"b"]);
     assert_eq!(response.lines(b"Date").count(), 0);

@@ -11,7 +11,6 @@
 //! protocol of the server, and [`exchange`] moves the bytes.
 
 mod exchange;
-mod lines;
 pub(super) mod request;
 pub(super) mod response;
 mod trailers;

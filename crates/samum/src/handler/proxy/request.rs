@@ -20,11 +20,11 @@
 use core::net::IpAddr;
 
 use http::bytes;
-use http::{Field, FieldSection, Head, Method, Status, Target, Version, path};
+use http::{
+    ConnectionOptions, Field, FieldSection, Fields, Head, Method, Status, Target, Version, path,
+};
 use http1::Framing;
 use http1::write::{self, ConnectionOption, RequestHead};
-
-use super::lines::{Line, lines_of, values};
 
 use crate::forwarded;
 
@@ -86,11 +86,13 @@ pub(super) fn imitates_framing(name: &[u8]) -> bool {
         let known = known.iter().filter(|byte| byte.is_ascii_alphabetic());
         letters().map(u8::to_ascii_lowercase).eq(known.map(u8::to_ascii_lowercase))
     };
-    // The length says of most that they are not.
+    // The length, or the first letter, says of most that they are not.
     name.len() >= b"ContentLength".len()
+        && matches!(letters().next(), Some(b'C' | b'c' | b'T' | b't'))
+        && !matches!(Field::of_name(name), Some(Field::ContentLength | Field::TransferEncoding))
         && [Field::ContentLength, Field::TransferEncoding]
             .iter()
-            .any(|field| is_nearly(field.name().as_bytes()) && Field::of_name(name) != Some(*field))
+            .any(|field| is_nearly(field.name().as_bytes()))
 }
 
 /// Returns whether the link is of no use for another request. A server that knows no body with these methods
@@ -127,10 +129,8 @@ pub(crate) fn upgrade(head: &Head<'_>) -> Option<Vec<u8>> {
             .iter()
             .any(|own| own.eq_ignore_ascii_case(name))
     };
-    let protocols: Vec<_> = values(&lines_of(head.fields()), b"Upgrade")
-        .flat_map(bytes::list)
-        .filter(|name| !is_http(name))
-        .collect();
+    let protocols: Vec<_> =
+        values(head, b"Upgrade").flat_map(bytes::list).filter(|name| !is_http(name)).collect();
     (!protocols.is_empty()).then(|| protocols.join(&b", "[..]))
 }
 
@@ -143,22 +143,21 @@ pub(crate) fn write(head: &Head<'_>, to: &mut Vec<u8>, how: &Forwarding<'_>) {
     };
     let path = path_of(path, how);
     let upgrade = upgrade(head);
-    let lines = &lines_of(head.fields())[..];
-    let has_trailers = values(lines, b"TE")
-        .flat_map(bytes::list)
-        .filter_map(bytes::weighted)
-        .any(|(name, weight)| name.eq_ignore_ascii_case(b"trailers") && weight > 0);
+    let mut fields = FieldSection::with_capacity(FIELDS_BYTES);
+    let options = ConnectionOptions::of(head.lines(Field::Connection));
+    let mut has_trailers = false;
+    for (name, value) in head.fields() {
+        has_trailers |= name.eq_ignore_ascii_case(b"TE") && accepts_trailers(value);
+        if options.is_end_to_end(name) && is_passed_on(name, how) {
+            fields.push_checked(name, value);
+        }
+    }
     let connection = match &upgrade {
         Some(_) => ConnectionOption::Upgrade,
         None if is_last(head) => ConnectionOption::Close,
         None if has_trailers => ConnectionOption::Te,
         None => ConnectionOption::Unsaid,
     };
-    let mut fields = FieldSection::with_capacity(FIELDS_BYTES);
-    let end_to_end = http::end_to_end(lines.iter().copied());
-    for (name, value) in end_to_end.filter(|(name, _)| is_passed_on(name, how)) {
-        fields.push(name, value);
-    }
     match (upgrade, connection) {
         (Some(protocols), _) => fields.push(b"Upgrade", &protocols),
         (None, ConnectionOption::Te) => fields.push(b"TE", b"trailers"),
@@ -167,14 +166,8 @@ pub(crate) fn write(head: &Head<'_>, to: &mut Vec<u8>, how: &Forwarding<'_>) {
     if let Some(hops) = hops_left(head) {
         fields.push(b"Max-Forwards", hops.saturating_sub(1).to_string().as_bytes());
     }
-    let mut via = Vec::with_capacity(LIST_BYTES);
-    via.extend_from_slice(match head.version {
-        Version::Http10 => b"1.0 ",
-        Version::Http11 => b"1.1 ",
-    });
-    via.extend_from_slice(crate::NAME.as_bytes());
-    fields.push(b"Via", &via);
-    push_origin(head, lines, how, &mut fields);
+    fields.push_checked(b"Via", via(head.version).as_bytes());
+    push_origin(head, how, &mut fields);
     let request = RequestHead {
         method: head.method,
         target: Target::Origin { path: &path, query },
@@ -184,6 +177,21 @@ pub(crate) fn write(head: &Head<'_>, to: &mut Vec<u8>, how: &Forwarding<'_>) {
         connection,
     };
     write::request_head(&request, to);
+}
+
+/// Returns whether a value of `TE` says that trailers are understood.
+fn accepts_trailers(value: &[u8]) -> bool {
+    bytes::list(value)
+        .filter_map(bytes::weighted)
+        .any(|(name, weight)| name.eq_ignore_ascii_case(b"trailers") && weight > 0)
+}
+
+/// The element of `Via` for a request of this version.
+const fn via(version: Version) -> &'static str {
+    match version {
+        Version::Http10 => "1.0 samum",
+        Version::Http11 => "1.1 samum",
+    }
 }
 
 /// The path that the server is asked for.
@@ -229,14 +237,15 @@ fn is_passed_on(name: &[u8], how: &Forwarding<'_>) -> bool {
 ///
 /// A list that a trusted proxy has sent is continued. One that it has not sent begins with the client that
 /// the other list names, so that both tell the same.
-fn push_origin(
-    head: &Head<'_>,
-    lines: &[Line<'_>],
-    how: &Forwarding<'_>,
-    fields: &mut FieldSection<'_>,
-) {
-    let of_proxy = |name: &'static [u8]| {
-        let mut lines = values(lines, name).filter(|_| how.is_trusted);
+fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, fields: &mut FieldSection<'_>) {
+    // Only these lines of a trusted proxy are looked for.
+    let lines = if how.is_trusted { head.fields() } else { Fields::new(b"") };
+    let lines_of = |name: &'static [u8]| {
+        let named = lines.clone().filter(move |(found, _)| found.eq_ignore_ascii_case(name));
+        named.map(|(_, value)| value)
+    };
+    let of_proxy = |name| {
+        let mut lines = lines_of(name);
         lines.next().filter(|value| !value.is_empty() && lines.next().is_none())
     };
     let host =
@@ -244,8 +253,7 @@ fn push_origin(
     let scheme = of_proxy(b"X-Forwarded-Proto").unwrap_or(SCHEME.as_bytes());
 
     let mut list = Vec::with_capacity(LIST_BYTES);
-    let is_kept = |value: &&[u8]| how.is_trusted && !value.is_empty();
-    for value in values(lines, b"X-Forwarded-For").filter(is_kept) {
+    for value in lines_of(b"X-Forwarded-For").filter(|value| !value.is_empty()) {
         list.extend_from_slice(value);
         list.extend_from_slice(b", ");
     }
@@ -258,15 +266,15 @@ fn push_origin(
         Some(peer) => push_address(peer, &mut list),
         None => list.extend_from_slice(b"unknown"),
     }
-    fields.push(b"X-Forwarded-For", &list);
+    fields.push_checked(b"X-Forwarded-For", &list);
     if let Some(host) = host {
-        fields.push(b"X-Forwarded-Host", host);
+        fields.push_checked(b"X-Forwarded-Host", host);
     }
-    fields.push(b"X-Forwarded-Proto", scheme);
+    fields.push_checked(b"X-Forwarded-Proto", scheme);
 
     list.clear();
-    let is_sound = |value: &&[u8]| is_kept(value) && forwarded::is_sound(value);
-    for value in values(lines, b"Forwarded").filter(is_sound) {
+    let is_sound = |value: &&[u8]| !value.is_empty() && forwarded::is_sound(value);
+    for value in lines_of(b"Forwarded").filter(is_sound) {
         list.extend_from_slice(value);
         list.extend_from_slice(b", ");
     }
@@ -275,7 +283,7 @@ fn push_origin(
         list.extend_from_slice(b", ");
     }
     push_element(how.peer, head.host(), SCHEME.as_bytes(), &mut list);
-    fields.push(b"Forwarded", &list);
+    fields.push_checked(b"Forwarded", &list);
 }
 
 /// Appends a `forwarded-element` (RFC 7239 §4).
@@ -299,15 +307,26 @@ fn push_address(address: IpAddr, to: &mut Vec<u8>) {
     match address {
         // A formatter takes ten times as long.
         IpAddr::V4(address) => {
-            for (place, octet) in address.octets().into_iter().enumerate() {
-                if place > 0 {
-                    to.push(b'.');
-                }
-                bytes::push_decimal(to, octet.into());
+            let [a, b, c, d] = address.octets();
+            push_octet(a, to);
+            for octet in [b, c, d] {
+                to.push(b'.');
+                push_octet(octet, to);
             }
         }
         IpAddr::V6(address) => to.extend_from_slice(address.to_string().as_bytes()),
     }
+}
+
+/// Appends a number of at most three digits.
+fn push_octet(octet: u8, to: &mut Vec<u8>) {
+    if octet >= 100 {
+        to.push(b'0' + octet / 100);
+    }
+    if octet >= 10 {
+        to.push(b'0' + octet / 10 % 10);
+    }
+    to.push(b'0' + octet % 10);
 }
 
 /// Appends a token, or a quoted string of the same text (RFC 9110 §5.6.4).
@@ -316,11 +335,13 @@ fn push_text(text: &[u8], to: &mut Vec<u8>) {
         return to.extend_from_slice(text);
     }
     to.push(b'"');
-    for &byte in text {
-        if matches!(byte, b'"' | b'\\') {
+    for part in text.split_inclusive(|byte| matches!(byte, b'"' | b'\\')) {
+        let (start, last) = part.split_at(part.len() - 1);
+        to.extend_from_slice(start);
+        if matches!(last, [b'"' | b'\\']) {
             to.push(b'\\');
         }
-        to.push(byte);
+        to.extend_from_slice(last);
     }
     to.push(b'"');
 }
@@ -331,7 +352,13 @@ fn hops_left(head: &Head<'_>) -> Option<u64> {
     if head.method != Method::Options {
         return None;
     }
-    values(&lines_of(head.fields()), b"Max-Forwards").next().and_then(bytes::decimal)
+    values(head, b"Max-Forwards").next().and_then(bytes::decimal)
+}
+
+/// The values of all lines of a field.
+fn values<'a>(head: &Head<'a>, name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
+    let named = head.fields().filter(move |(found, _)| found.eq_ignore_ascii_case(name));
+    named.map(|(_, value)| value)
 }
 
 /// Returns whether a list has this element.

@@ -8,11 +8,10 @@
 
 use core::fmt;
 
-use http::{FieldSection, Head, ResponseHead, Status, Version, bytes, date};
+use http::{ConnectionOptions, FieldSection, Head, ResponseHead, Status, Version, bytes, date};
 use http1::Limits;
 use http1::response::{Fault, Framing, Response};
 
-use super::lines::{Line, lines_of, values};
 use super::request;
 use crate::handler::Interim;
 use crate::handler::cgi::response::{Document, Reply};
@@ -134,7 +133,7 @@ impl Passed {
 pub(crate) fn interim(response: &Response<'_>, asked: &Asked) -> Option<Interim> {
     let status = response.status;
     let is_passed = asked.version >= Version::Http11 && status != Status::Continue;
-    is_passed.then(|| Interim { status, fields: passed_on(&lines_of(response.fields())) })
+    is_passed.then(|| Interim { status, fields: passed_on(&response.fields) })
 }
 
 /// The meaning of a response to a request. `now` is for dates that do not tell their century.
@@ -144,7 +143,7 @@ pub(crate) fn interim(response: &Response<'_>, asked: &Asked) -> Option<Interim>
 /// A [`Fault`] if the request does not permit it, or if two of its fields contradict each other.
 pub(crate) fn read(response: &Response<'_>, asked: &Asked, now: i64) -> Result<Meaning, Fault> {
     let status = response.status;
-    let lines = &lines_of(response.fields())[..];
+    let lines = &response.fields[..];
     let length = values(lines, b"Content-Length").next().and_then(bytes::decimal);
     if status == Status::NoContent {
         let is_chunked = values(lines, b"Transfer-Encoding").next().is_some();
@@ -203,7 +202,8 @@ pub(crate) fn of_script(reply: Reply) -> Result<(Meaning, bool), Fault> {
         value.into_iter().for_each(|value| all.push(name, &value));
     }
     fields.fields().for_each(|(name, value)| all.push(name, value));
-    let lines = &lines_of(all.fields())[..];
+    let lines: Vec<_> = all.fields().collect();
+    let lines = &lines[..];
     if let Some(hand_over) = hand_over(status, lines)? {
         return Ok((Meaning::HandOver(hand_over), false));
     }
@@ -220,7 +220,7 @@ fn hand_over(status: Status, lines: &[Line<'_>]) -> Result<Option<HandOver>, Fau
     };
     let is_kept =
         |(name, _): &(&[u8], &[u8])| KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name));
-    let fields = collected(http::end_to_end(lines.iter().copied()).filter(is_kept));
+    let fields = collected(end_to_end(lines).filter(is_kept));
     Ok(Some(HandOver { to, fields }))
 }
 
@@ -244,6 +244,14 @@ fn target(lines: &[Line<'_>]) -> Result<Option<Target>, Fault> {
     }
 }
 
+/// A line of a head: name and value.
+type Line<'a> = (&'a [u8], &'a [u8]);
+
+/// The values of all lines of a field.
+fn values<'a>(lines: &[Line<'a>], name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
+    lines.iter().filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
+}
+
 /// The time at which the server says that it has made the response, if it says one.
 fn date_of(lines: &[Line<'_>], now: i64) -> Option<i64> {
     let mut lines = values(lines, b"Date");
@@ -264,7 +272,7 @@ fn single<'a>(lines: &[Line<'a>], name: &[u8]) -> Result<Option<&'a [u8]>, Fault
 /// The fields that are passed on to the client as they are.
 fn passed_on(lines: &[Line<'_>]) -> FieldSection<'static> {
     const WRITTEN: [&[u8]; 2] = [b"Content-Length", b"Date"];
-    collected(http::end_to_end(lines.iter().copied()).filter(|(name, _)| {
+    collected(end_to_end(lines).filter(|(name, _)| {
         let is = |other: &&[u8]| other.eq_ignore_ascii_case(name);
         let begins = |start: &&[u8]| {
             name.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start))
@@ -273,9 +281,15 @@ fn passed_on(lines: &[Line<'_>]) -> FieldSection<'static> {
     }))
 }
 
-fn collected<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> FieldSection<'static> {
+/// The lines without those that concern the connection to the server only.
+fn end_to_end<'a>(lines: &[Line<'a>]) -> impl Iterator<Item = Line<'a>> {
+    let options = ConnectionOptions::of(values(lines, b"Connection"));
+    lines.iter().copied().filter(move |(name, _)| options.is_end_to_end(name))
+}
+
+fn collected<'a>(fields: impl Iterator<Item = Line<'a>>) -> FieldSection<'static> {
     let mut section = FieldSection::with_capacity(FIELDS_BYTES);
-    fields.for_each(|(name, value)| section.push(name, value));
+    fields.for_each(|(name, value)| section.push_checked(name, value));
     section
 }
 

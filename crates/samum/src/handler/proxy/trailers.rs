@@ -2,13 +2,13 @@
 //!
 //! Reading list: RFC 9110 §6.5.
 
-use http::FieldSection;
+use http::{ConnectionOptions, FieldSection};
 
 /// The trailers among these fields that are passed on.
 pub(super) fn passed_on(fields: &FieldSection<'_>) -> FieldSection<'static> {
     let mut section = FieldSection::EMPTY;
     let passed = fields.fields().filter(|(name, _)| passes(name));
-    passed.for_each(|(name, value)| section.push(name, value));
+    passed.for_each(|(name, value)| section.push_checked(name, value));
     section
 }
 
@@ -59,7 +59,7 @@ pub(super) fn passes(name: &[u8]) -> bool {
     };
     // To many programs `X_Real_IP` is the same as `X-Real-IP`.
     name.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'-')
-        && http::end_to_end(core::iter::once((name, &b""[..]))).next().is_some()
+        && ConnectionOptions::NONE.is_end_to_end(name)
         && !HEAD_ONLY.iter().any(is)
         && !HEAD_ONLY_STARTS.iter().any(begins)
 }
