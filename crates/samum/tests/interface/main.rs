@@ -3,6 +3,7 @@
 mod browser;
 #[path = "../common/mod.rs"]
 mod common;
+mod flood;
 mod net;
 mod paths;
 

@@ -103,6 +103,26 @@ impl Net {
         Ok(net)
     }
 
+    /// Makes a switch of the client's end of the wire, and returns one more cable that is plugged into it. The server's
+    /// interface gets this address.
+    pub(crate) fn plug(&self, server_mac: &str) -> Tap {
+        let (s, c) = (self.server(), self.client());
+        let tap = within(&c, || Tap::new("extra")).expect("root may");
+        for command in [
+            format!("-n {s} link set eth1 address {server_mac}"),
+            format!("-n {c} link add switch type bridge"),
+            format!("-n {c} address flush dev cli"),
+            format!("-n {c} link set cli master switch"),
+            format!("-n {c} link set extra master switch"),
+            format!("-n {c} address add 10.77.0.2/24 dev switch"),
+            format!("-n {c} link set switch up"),
+            format!("-n {c} link set extra up"),
+        ] {
+            ip(&command).expect("the namespaces were made");
+        }
+        tap
+    }
+
     /// Stops the box in the middle of the wire, and returns the fates of the frames to the server and to the client.
     pub(crate) fn stop(&mut self) -> [Fates; 2] {
         self.middle_box.take().expect("a box is in the middle").stop()
