@@ -4,6 +4,7 @@ mod browser;
 #[path = "../common/mod.rs"]
 mod common;
 mod flood;
+mod kernel;
 mod net;
 mod paths;
 
