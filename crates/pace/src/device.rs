@@ -135,6 +135,12 @@ impl Pace {
             || now.saturating_sub(self.now) >= STALLED
     }
 
+    /// Returns whether the device has been judged. Before, nothing is known of its speed.
+    #[must_use]
+    pub const fn is_known(&self) -> bool {
+        !self.best.until.is_zero()
+    }
+
     /// Returns whether the kernel may read ahead of streams.
     #[must_use]
     pub const fn readahead(&self) -> bool {

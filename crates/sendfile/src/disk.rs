@@ -554,10 +554,12 @@ impl Disk {
         }
     }
 
-    /// Returns whether the kernel's readahead may be used on a file: its disk is fast. On a slow disk every stream
-    /// would wait for the readahead of the others.
+    /// Returns whether the kernel's readahead may be used on a file: its disk is not known to be slow. On a slow
+    /// disk every stream would wait for the readahead of the others. That of a disk not yet known is still small
+    /// when its first reads have been judged.
     pub(crate) fn may_read_ahead(&self, file: &File) -> bool {
-        self.paces.get(&Device::of(file.dev())).is_some_and(Pace::readahead)
+        let pace = self.paces.get(&Device::of(file.dev()));
+        pace.is_none_or(|pace| pace.readahead() || !pace.is_known())
     }
 
     /// Returns whether a read can leave its pages to be dropped later: it is a splice.
