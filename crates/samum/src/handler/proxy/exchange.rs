@@ -410,7 +410,7 @@ impl Exchange {
         let now = tools.shell.cx.now;
         let change = self.chosen.as_mut().and_then(|chosen| chosen.handle_success(now));
         self.note_change(tools, change);
-        let Some(wish) = self.wish.upgrade() else { return self.give_up(tools) };
+        let Some(wish) = self.wish.upgrade() else { return self.abort(tools) };
         let reached = |passed: Passed, has_content: bool| {
             let output = Rc::clone(&self.output);
             Answer::Response(Box::new(Reached { passed, has_content, output, wish }))
@@ -448,7 +448,7 @@ impl Exchange {
         if self.wish.strong_count() == 0 {
             self.dropped_bytes += content.len();
             if self.dropped_bytes > DROPPED_BYTES_MAX {
-                self.give_up(tools);
+                self.abort(tools);
             }
             return;
         }
@@ -639,6 +639,11 @@ impl Exchange {
         if is_begun && has_all && self.wire.keeps() {
             return;
         }
+        self.abort(tools);
+    }
+
+    /// Ends it here, and tells the server that the response is not wanted any more.
+    fn abort(&mut self, tools: &mut Tools<'_>) {
         if let Some(link) = self.link.and_then(|link| tools.links.get_mut(link)) {
             self.wire.push_abort(link);
             // The link is closed anyway.
