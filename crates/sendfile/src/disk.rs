@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use pace::Pace;
 use ring::{
-    Buffer, BufferPool, Completion, Device, Event, Key, Op, PROBE_BYTES_MAX, Pipe, PipePool, Ring,
-    Shares, Slab, Time, Token,
+    Buffer, BufferPool, Completion, Device, Event, Fd, Key, Op, PROBE_BYTES_MAX, Pipe, PipePool,
+    Ring, Shares, Slab, Time, Token,
 };
 
+use crate::direct::{Place, Places};
 use crate::file::{BLOCK, File, Inodes, Readahead};
 pub use crate::line::Owner;
 use crate::line::{Line, Wait};
@@ -31,7 +32,8 @@ pub struct DiskConfig {
     /// everything is read into buffers.
     pub pipes: usize,
     /// Files that stay open after their streams have ended, until the pages that were brought for these have
-    /// left the page cache: a minute at most. Of further ones what is still on its way to a peer stays there.
+    /// left the page cache: a minute at most. Of further ones what is still on its way to a peer stays there. For
+    /// transports that take memory only: files with a second descriptor, for reads past the page cache.
     pub lingering_files: usize,
     /// Reads in flight at once, of which one device has a half at most, and a quarter if it has not
     /// answered for a second ([`Shares`]).
@@ -80,7 +82,9 @@ pub struct Disk {
     page_cache: Arc<PageCache>,
     /// The ranges that streams leave in the page cache and that are not to stay there.
     trails: Rc<Trails>,
-    /// True if a timer is set for them.
+    /// Places for second descriptors of files.
+    direct: Places,
+    /// True if a timer is set for the trails.
     sweeps: bool,
     /// By file system.
     abilities: HashMap<u64, Abilities>,
@@ -184,6 +188,11 @@ enum Operation {
         left: Left,
         _dropping: Vec<Dropping>,
     },
+    /// A file is opened for reads past the page cache.
+    Direct {
+        file: Rc<File>,
+        place: Place,
+    },
     /// A file system is asked for its name.
     Name {
         dev: u64,
@@ -257,7 +266,7 @@ pub(crate) struct Begun {
     /// Bytes asked for.
     pub(crate) len: u64,
     /// True if the next read of the same range should wait for the end of this one: to the kernel's
-    /// readahead, where it is used, two splices at once look like a file read at random.
+    /// readahead, where it is used, two reads at once look like a file read at random.
     pub(crate) alone: bool,
 }
 
@@ -270,7 +279,9 @@ enum How {
     Keep,
     /// The same, and the read itself drops the pages from the page cache.
     Drop,
-    /// The same, and the pages are dropped after the read. Those that others have brought would be
+    /// Past the page cache into a buffer.
+    Direct,
+    /// As `Keep`, and the pages are dropped after the read. Those that others have brought would be
     /// dropped, too, so it is not used where there are any.
     Discard,
 }
@@ -357,6 +368,7 @@ impl Disk {
             inodes: Inodes::default(),
             page_cache,
             trails: Rc::new(Trails::new(config.lingering_files)),
+            direct: Places::new(config.lingering_files),
             sweeps: false,
             abilities: HashMap::new(),
             paces: HashMap::new(),
@@ -628,23 +640,45 @@ impl Disk {
             read.trail = request.trail.map(|trail| trail.hold(offset + read.len));
             return Some(self.submit_read(ring, Op::Splice { file, offset, pipe }, read));
         }
-        read.how = if keep {
-            How::Keep
-        } else if abilities.drop {
-            How::Drop
-        } else if read.file.is_cached(ring, offset, len.min(BLOCK)) {
-            How::Keep
-        } else {
-            How::Discard
-        };
         read.len = len.min(BLOCK - offset % BLOCK);
+        let may_pass_by = !keep && request.takes == Takes::Memory;
+        let direct = if may_pass_by { self.direct(ring, &read) } else { None };
+        let (file, how) = if let Some((direct, len)) = direct {
+            read.len = len;
+            (direct, How::Direct)
+        } else if keep {
+            (file, How::Keep)
+        } else if abilities.drop {
+            (file, How::Drop)
+        } else if read.file.is_cached(ring, offset, read.len) {
+            (file, How::Keep)
+        } else {
+            (file, How::Discard)
+        };
+        read.how = how;
         let buf = self.pool.take(usize::try_from(read.len).expect("at most a block"))?;
         let caching = if read.how == How::Drop { ring::Caching::Drop } else { ring::Caching::Keep };
         Some(self.submit_read(ring, Op::Read { file, offset, buf, caching }, read))
     }
 
+    /// The descriptor and the bytes of a read past the page cache, if there can be one: not of pages that others
+    /// have brought, which need only be copied. A file that has more to be read gets such a descriptor for the reads
+    /// that follow.
+    fn direct(&mut self, ring: &mut Ring, read: &Read) -> Option<(Fd, u64)> {
+        let direct = read.file.direct();
+        let follows = read.file.size().saturating_sub(read.offset + read.len) >= BLOCK;
+        if follows && let Some((op, place)) = direct.open(read.file.fd(), &self.direct) {
+            let file = Rc::clone(&read.file);
+            self.submit(ring, op, Operation::Direct { file, place });
+            return None;
+        }
+        let found = direct.read(read.offset, read.len)?;
+        (!read.file.is_cached(ring, read.offset, read.len)).then_some(found)
+    }
+
     fn submit_read(&mut self, ring: &mut Ring, op: Op, mut read: Read) -> Begun {
-        let alone = read.how == How::Splice && read.readahead == Readahead::Far;
+        let fills_cache = matches!(read.how, How::Splice | How::Keep);
+        let alone = fills_cache && read.readahead == Readahead::Far;
         let begun = Begun { len: read.len, alone };
         read.file.begin_read(&read.range(), read.readahead);
         match read.how {
@@ -658,6 +692,7 @@ impl Disk {
                 }
                 read.drops = read.file.all_drops(&read.range());
             }
+            How::Direct => {}
             How::Drop | How::Discard => read.dropping = read.file.begin_drop(read.offset),
         }
         let device = Device::of(read.file.dev());
@@ -739,6 +774,14 @@ impl Disk {
                 }
                 return None;
             }
+            Operation::Direct { file, place } => {
+                let fd = match completion.result {
+                    Ok(Event::Opened(fd)) => Some(fd),
+                    _ => None,
+                };
+                file.direct().opened(fd, place);
+                return None;
+            }
             Operation::Name { dev } => {
                 let magic = match completion.result {
                     Ok(Event::FileSystem(magic)) => Some(magic),
@@ -793,18 +836,19 @@ impl Disk {
     /// Returns whether a failure says that the file system cannot read in this way, and there is another
     /// way.
     fn learns(&mut self, read: &Read, error: &io::Error) -> bool {
-        let abilities = self.abilities.entry(read.file.dev()).or_default();
-        let ability = match read.how {
-            How::Drop => &mut abilities.drop,
-            How::Splice => &mut abilities.splice,
-            How::Keep | How::Discard => return false,
-        };
         let cannot =
             matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput);
-        if cannot {
-            *ability = false;
+        if !cannot {
+            return false;
         }
-        cannot
+        let abilities = self.abilities.entry(read.file.dev()).or_default();
+        match read.how {
+            How::Drop => abilities.drop = false,
+            How::Splice => abilities.splice = false,
+            How::Direct => read.file.direct().refuse(),
+            How::Keep | How::Discard => return false,
+        }
+        true
     }
 
     fn after(&mut self, ring: &mut Ring, read: &mut Read, len: u64) {
@@ -818,7 +862,7 @@ impl Disk {
                 let operation = Operation::Discard { _dropping: read.dropping.take() };
                 self.submit(ring, Op::Discard { file, offset, len }, operation);
             }
-            How::Drop => {}
+            How::Direct | How::Drop => {}
         }
     }
 

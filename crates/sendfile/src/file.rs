@@ -45,6 +45,7 @@ use std::sync::Arc;
 use pace::{Belief, Witness, belief};
 use ring::{Fd, Mapping, PROBE_BYTES_MAX, Ring, Stat, Time};
 
+use crate::direct::Direct;
 use crate::page_cache::{Dropping, Inode, PageCache};
 
 /// The unit of residency: what one exact look covers, and what one read brings.
@@ -74,6 +75,7 @@ pub struct File {
     residency: OnceCell<Rc<Residency>>,
     /// Some once `mincore` was asked.
     mapping: RefCell<Option<Mapping>>,
+    direct: Direct,
 }
 
 /// Knowledge of the residency of an inode.
@@ -169,6 +171,7 @@ impl File {
             readahead: Cell::new(None),
             residency: OnceCell::new(),
             mapping: RefCell::default(),
+            direct: Direct::new(stat.direct_align),
         }
     }
 
@@ -205,6 +208,11 @@ impl File {
     #[must_use]
     pub const fn fd(&self) -> &Fd {
         &self.fd
+    }
+
+    /// Its second descriptor, for reads past the page cache.
+    pub(crate) const fn direct(&self) -> &Direct {
+        &self.direct
     }
 
     /// Bytes, as of when it was opened.

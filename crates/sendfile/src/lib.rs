@@ -38,6 +38,7 @@
 
 mod calls;
 mod cyclic;
+mod direct;
 mod disk;
 mod failure;
 mod file;

@@ -24,6 +24,10 @@ impl OpenHow {
         resolve: libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS,
     };
 
+    /// Open for reading past the page cache what a link of `/proc/self/fd` leads to.
+    pub const DIRECT: Self =
+        Self { flags: libc::O_RDONLY | libc::O_NOCTTY | libc::O_DIRECT, mode: 0, resolve: 0 };
+
     /// The same where no component may be a symbolic link (`ELOOP`).
     #[must_use]
     pub const fn without_symlinks(self) -> Self {

@@ -1,0 +1,90 @@
+//! Second descriptors of files, which read past the page cache (`O_DIRECT` of open(2)).
+//!
+//! A file gets one when it is read for the first time by a stream that does not fill the page cache, and keeps it
+//! for as long as it is open. Until it has come, and where there is none, reads go through the page cache.
+
+use core::cell::{Cell, RefCell};
+use std::ffi::CString;
+use std::rc::Rc;
+
+use ring::{Fd, Op, OpenHow};
+
+/// The second descriptor of a file.
+#[derive(Debug)]
+pub(crate) struct Direct {
+    /// The alignment of reads, or 0 where the file system has no such reads.
+    align: u64,
+    state: RefCell<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    Closed,
+    Opening,
+    Open { fd: Fd, _place: Place },
+    Refused,
+}
+
+/// Places for such descriptors of one worker.
+#[derive(Debug)]
+pub(crate) struct Places(Rc<Cell<usize>>);
+
+/// A place; dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct Place(Rc<Cell<usize>>);
+
+impl Places {
+    pub(crate) fn new(count: usize) -> Self {
+        Self(Rc::new(Cell::new(count)))
+    }
+
+    fn take(&self) -> Option<Place> {
+        self.0.set(self.0.get().checked_sub(1)?);
+        Some(Place(Rc::clone(&self.0)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+impl Direct {
+    /// For a file with this alignment (`stx_dio_offset_align` and `stx_dio_mem_align` of statx(2)).
+    pub(crate) const fn new(align: u32) -> Self {
+        Self { align: align as u64, state: RefCell::new(State::Closed) }
+    }
+
+    /// The descriptor and the bytes of an aligned read at `offset`, at most `len`, if there can be one now.
+    pub(crate) fn read(&self, offset: u64, len: u64) -> Option<(Fd, u64)> {
+        let State::Open { fd, .. } = &*self.state.borrow() else { return None };
+        let len = len - len % self.align;
+        (len > 0 && offset.is_multiple_of(self.align)).then(|| (fd.clone(), len))
+    }
+
+    /// The operation that opens the descriptor, and its place, if that has not been tried and there is a place. Its
+    /// result is for [`opened`](Self::opened).
+    pub(crate) fn open(&self, file: &Fd, places: &Places) -> Option<(Op, Place)> {
+        let mut state = self.state.borrow_mut();
+        let may_open = matches!(*state, State::Closed) && self.align > 0 && self.align <= ALIGN_MAX;
+        let place = places.take().filter(|_| may_open)?;
+        *state = State::Opening;
+        let path = CString::new(format!("/proc/self/fd/{}", file.raw())).expect("no NUL");
+        Some((Op::Open { dir: None, path, how: OpenHow::DIRECT }, place))
+    }
+
+    /// The descriptor is open, or cannot be had.
+    pub(crate) fn opened(&self, fd: Option<Fd>, _place: Place) {
+        let state = fd.map_or(State::Refused, |fd| State::Open { fd, _place });
+        self.state.replace(state);
+    }
+
+    /// The file system has refused a read by it: none follows.
+    pub(crate) fn refuse(&self) {
+        self.state.replace(State::Refused);
+    }
+}
+
+/// Buffers are aligned to pages.
+const ALIGN_MAX: u64 = 4096;
