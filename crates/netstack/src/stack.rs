@@ -320,6 +320,13 @@ impl Stack {
         self.drain(now, id_of(key), &mut queue, &mut u64::MAX.clone(), out);
     }
 
+    /// Bytes that a connection may have in flight now: the smaller of its congestion window and the peer's. 0 if it
+    /// is not open.
+    #[must_use]
+    pub fn window(&self, id: ConnectionId) -> u32 {
+        self.connections.get(key_of(id)).map_or(0, |place| place.connection.window())
+    }
+
     /// Ends our side: the peer sees the end of the stream behind all that was promised. Drain afterwards.
     pub fn shutdown(&mut self, id: ConnectionId) {
         if let Some(place) = self.connections.get_mut(key_of(id)) {

@@ -35,6 +35,10 @@ const RAMP_READS: u8 = 4;
 const _: () = assert!(RAMP_BYTES_MIN * RAMP_FACTOR.pow(RAMP_READS as u32) >= CHUNK_MAX);
 /// Shorter ranges are read without the kernel's readahead, which would read beyond their ends.
 const RAMPED_BYTES_MIN: u64 = 2 * BLOCK;
+/// A transport's window counts as so many bytes at least: a shorter read takes a buffer, too, and costs the processor
+/// and the device hardly less; and a window does not grow unless it is filled. One that has just begun is 14 KiB.
+const CARRIED_BYTES_MIN: u64 = BLOCK;
+
 /// The bytes of one read, of which two fit into the window: the largest of 256 KiB, 512 KiB, ...
 /// up to `chunk`, and at least 256 KiB.
 const fn chunk_within(window: u64, mut chunk: u64) -> u64 {
@@ -56,6 +60,8 @@ pub struct FillCx<'a> {
     /// The pieces that the transport can send. With [`Takes::Memory`] everything is read into
     /// buffers.
     pub takes: Takes,
+    /// The window of the transport ([`Transport::window`](crate::Transport::window)).
+    pub window: u64,
 }
 
 /// Fills the promises of files in one queue.
@@ -249,11 +255,11 @@ impl FileSource {
         if room > 0 && cx.takes == Takes::Files && self.lend(queue, cx, room) {
             return;
         }
-        if budget > 0 && queue.state() == State::Waiting && self.may_read(queue) {
+        if budget > 0 && queue.state() == State::Waiting && self.may_read(queue, cx.window) {
             self.prefetch(queue, cx, true);
         } else if let Some(promise) = self.promises.front()
             && promise.reads != Reads::None
-            && self.reading + self.held < promise.limit(self.is_fast) / 2
+            && self.reading + self.held < promise.limit(self.is_fast, cx.window) / 2
         {
             // A file of which nothing had to be read is not prefetched: most likely it will be lent.
             self.prefetch(queue, cx, false);
@@ -262,8 +268,8 @@ impl FileSource {
 
     /// Returns whether a stream that has nothing to send may read. If sent bytes fill the window, the
     /// transport will release them, and then there is room again.
-    fn may_read(&self, queue: &OutQ<Piece>) -> bool {
-        let window = self.promises.front().map_or(0, |promise| promise.limit(self.is_fast));
+    fn may_read(&self, queue: &OutQ<Piece>, window: u64) -> bool {
+        let window = self.promises.front().map_or(0, |promise| promise.limit(self.is_fast, window));
         queue.released() == queue.sent() || self.reading + self.held < window
     }
 
@@ -361,7 +367,7 @@ impl FileSource {
     /// Begins reads of ranges that are not resident, as far as the window goes (see [`Window`]).
     /// `head_missing`: nothing can be sent, and where the first gap begins nothing is resident.
     fn prefetch(&mut self, queue: &OutQ<Piece>, cx: &mut FillCx<'_>, head_missing: bool) {
-        let FillCx { owner, takes, .. } = *cx;
+        let FillCx { owner, takes, window: of_transport, .. } = *cx;
         let now = cx.ring.now();
         let mut looked_at = 0;
         let mut index = 0;
@@ -371,7 +377,7 @@ impl FileSource {
                 return;
             }
             promise.introduce(cx);
-            let window = promise.limit(is_fast);
+            let window = promise.limit(is_fast, of_transport);
             while !promise.is_done() && promise.reads != Reads::Alone {
                 let left = promise.end - promise.offset;
                 // All other bytes wait for the head of the line, so it is read even if the window
@@ -633,9 +639,11 @@ impl Promise {
         is_next && Rc::ptr_eq(&self.file, &next.file) && self.reads != Reads::Alone
     }
 
-    /// The limit of prefetching for a peer.
-    const fn limit(&self, is_fast: bool) -> u64 {
-        if is_fast { self.window.bytes() } else { self.window.paced_bytes() }
+    /// The limit of prefetching for a peer: of `window` bytes, which may be on their way, and of as many that are read
+    /// meanwhile.
+    fn limit(&self, is_fast: bool, window: u64) -> u64 {
+        let limit = if is_fast { self.window.bytes() } else { self.window.paced_bytes() };
+        limit.min(window.max(CARRIED_BYTES_MIN).saturating_mul(2))
     }
 
     /// The bytes of the next read, at most `want`, up to the first block that is known to be resident; the first

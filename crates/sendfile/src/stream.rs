@@ -183,7 +183,7 @@ impl Stream {
         takes: Takes,
         budget: u64,
     ) {
-        let mut cx = FillCx { ring, disk, owner, takes };
+        let mut cx = FillCx { ring, disk, owner, takes, window: u64::MAX };
         self.files.fill(&mut self.queue, &mut cx, budget);
     }
 
@@ -202,7 +202,8 @@ impl Stream {
         owner: Owner,
     ) -> Progress {
         let Self { queue, files, .. } = self;
-        let mut cx = FillCx { ring, disk, owner, takes: transport.takes() };
+        let (takes, window) = (transport.takes(), transport.window());
+        let mut cx = FillCx { ring, disk, owner, takes, window };
         let mut budget = TURN_BYTES;
         let progress = loop {
             if transport.is_blocked() {

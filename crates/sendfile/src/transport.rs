@@ -57,6 +57,13 @@ pub trait Transport {
     /// sent.
     fn drain(&mut self, ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained;
 
+    /// Bytes that may be on their way to the peer at once, as far as the transport knows: its congestion window, or
+    /// the peer's if that is smaller. Files are [read ahead](crate::Window) as far as two of them. By default there is
+    /// no such limit: a socket of the kernel releases bytes when it has taken them.
+    fn window(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Turns bytes that came from the network into the peer's plain bytes. May release bytes of the
     /// queue (an acknowledgement), and may have something of its own to send: drain afterwards.
     ///

@@ -58,11 +58,13 @@ struct Toy {
     /// Everything sent, from position 0 on.
     wire: Vec<u8>,
     blocked: bool,
+    /// Bytes that it has on their way at most.
+    window: u64,
 }
 
 impl Toy {
     fn new(seed: u64) -> Self {
-        Self { random: Random(seed), wire: Vec::new(), blocked: false }
+        Self { random: Random(seed), wire: Vec::new(), blocked: false, window: u64::MAX }
     }
 
     /// Reads again what was sent and is not acknowledged: it must be what was sent.
@@ -96,7 +98,8 @@ impl Transport for Toy {
     fn drain(&mut self, _ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained {
         loop {
             let Some(first) = queue.next_ready().next() else { return Drained::Empty };
-            if self.random.one_in(6) {
+            let room = self.window.saturating_sub(queue.sent() - queue.released());
+            if room == 0 || self.random.one_in(6) {
                 self.blocked = true;
                 return Drained::Blocked;
             }
@@ -104,12 +107,16 @@ impl Transport for Toy {
                 return Drained::TurnOver;
             }
             assert_eq!(first.at, self.wire.len() as u64);
-            let n = 1 + self.random.below(first.len().min(*budget));
+            let n = 1 + self.random.below(first.len().min(*budget).min(room));
             let bytes = &first.payload.bytes()[index(first.range.start)..][..index(n)];
             self.wire.extend_from_slice(bytes);
             *budget -= n;
             queue.mark_sent(n);
         }
+    }
+
+    fn window(&self) -> u64 {
+        self.window
     }
 
     fn receive<'a>(
@@ -568,6 +575,40 @@ fn a_stream_waits_for_its_peer_while_sent_bytes_are_not_released() {
     assert_eq!(pump(&mut toy, &mut stream), Progress::Drained);
     assert!(stream.is_drained());
     stream.restart();
+}
+
+#[test]
+fn a_stream_holds_two_windows_of_its_transport_at_most() {
+    let mut reached = 0;
+    for seed in 0..SEEDS {
+        let mut setup = Setup::new(seed);
+        let config = DiskConfig { pipes: 0, token_base: DISK, ..DiskConfig::default() };
+        setup.disk = Disk::new(config).unwrap();
+        let (owner, mut toy, mut stream) = (Owner::of(1), Toy::new(seed), Stream::new());
+        for _ in 0..10 {
+            let (file, bytes) = &setup.files[index(setup.random.below(3))];
+            let policy = Policy { caching: Caching::Never, ..Policy::default() };
+            stream.push_file(file, 0..bytes.len() as u64, policy);
+        }
+        // It grows and shrinks; what was read for a larger one is still held.
+        let mut window_max = BUFFER_BYTES;
+        for step in 0.. {
+            assert!(step < 100_000, "seed {seed}: it goes on for ever");
+            toy.window = 1 + setup.random.below(800_000);
+            window_max = window_max.max(toy.window);
+            toy.handle_writable();
+            if stream.pump(&mut setup.ring, &mut setup.disk, &mut toy, owner) == Progress::Drained {
+                break;
+            }
+            let used = stream.held() + stream.reading();
+            assert!(used <= 2 * window_max, "seed {seed}: {used} bytes, windows to {window_max}");
+            reached = reached.max(used);
+            toy.acknowledge(stream.queue());
+            wait(&mut setup, |_, done| stream.handle_read(done));
+        }
+        assert_eq!(toy.wire.len() as u64, stream.promised(), "seed {seed}");
+    }
+    assert!(reached > 3 * BUFFER_BYTES, "windows are used: {reached}");
 }
 
 /// Bytes that the peer gets in so many seconds of the simulated clock.

@@ -489,6 +489,14 @@ impl Connection {
         self.sending.as_ref().map(|sending| sending.flight.status())
     }
 
+    /// Bytes that may be in flight now: the smaller of the congestion window and the peer's.
+    #[must_use]
+    pub fn window(&self) -> u32 {
+        let cwnd =
+            self.sending.as_ref().map_or(self.saved.cwnd, |sending| sending.flight.status().cwnd);
+        cwnd.min(self.snd_wnd)
+    }
+
     /// The end of the peer's window: `SND.UNA + SND.WND`.
     pub(super) fn window_end(&self) -> SeqNumber {
         self.snd_una + self.snd_wnd

@@ -94,6 +94,10 @@ impl Transport for StackTransport {
         drained
     }
 
+    fn window(&self) -> u64 {
+        self.wire.borrow().stack.window(self.id).into()
+    }
+
     /// An acknowledgement may have come with the bytes.
     fn receive<'a>(
         &'a mut self,

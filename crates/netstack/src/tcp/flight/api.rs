@@ -16,7 +16,7 @@ pub struct Saved {
     /// Its mean deviation.
     pub(super) rttvar_us: u32,
     /// The congestion window in bytes.
-    pub(super) cwnd: u32,
+    pub(in crate::tcp) cwnd: u32,
     /// The slow start threshold in bytes.
     pub(super) ssthresh: u32,
     /// Milliseconds of the stack's clock, modulo 2³², when data was sent last.
