@@ -64,7 +64,7 @@ impl Wheel {
     }
 
     /// Take the entries that have come up.
-    pub(crate) fn expire(&mut self, now: Time, expired: &mut Vec<(u64, Tick)>) {
+    pub(crate) fn expire(&mut self, now: Time, expired: &mut impl Extend<(u64, Tick)>) {
         let now = self.tick_of(now);
         if now < self.soonest || self.entries == 0 {
             self.current = self.current.max(now.min(self.soonest.saturating_sub(1)));

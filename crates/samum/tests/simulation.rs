@@ -740,6 +740,65 @@ fn a_connection_begins_at_most_64_requests_in_a_turn() {
     });
 }
 
+/// Requests that wait for one file of a device which does not answer.
+const CROWD: u64 = 700;
+/// Twice as many answers as a worker hands to connections at once.
+const ANSWERS_OF_TURN_MAX: u64 = 256;
+
+/// Lets a crowd wait for a device until the worker gives the requests up, or until `released`; returns the most
+/// answers of a turn and the first line of a response.
+fn answer_a_crowd(seed: u64, paths: u64, released: Option<Duration>) -> (u64, String) {
+    let mut run = Run::new(Config::new(seed), Tuning::default(), false);
+    let device = run.world.make_device("slow");
+    for path in 0..paths {
+        run.world.write_file(&format!("slow/{path}"), b"late");
+    }
+    run.world.evict_all();
+    run.world.hang(device);
+    let peers: Vec<Peer> = (0..CROWD).map(|_| run.world.connect()).collect();
+    for (index, peer) in (0..).zip(&peers) {
+        let path = index % paths;
+        peer.send(format!("GET /slow/{path} HTTP/1.1\r\nHost: sim\r\n\r\n").as_bytes());
+    }
+    if let Some(released) = released {
+        run.pass(released);
+        assert_eq!(run.worker.stats().responses, 0, "the device does not answer");
+        run.world.release(device);
+    }
+    let (mut before, mut most) = (0, 0);
+    for _ in 0..10_000 {
+        run.turn(Duration::from_secs(1));
+        let now = run.worker.stats().responses;
+        most = most.max(now - before);
+        before = now;
+        if now == CROWD {
+            break;
+        }
+    }
+    assert_eq!(before, CROWD, "all are answered");
+    // The last bytes are on their way.
+    run.pass(Duration::from_secs(1));
+    let received = peers[0].received();
+    let line = received.split(|byte| *byte == b'\r').next().unwrap();
+    (most, String::from_utf8_lossy(line).into_owned())
+}
+
+#[test]
+fn requests_that_wait_for_one_device_are_not_all_answered_in_one_turn() {
+    for_seeds(FEW, |seed| {
+        let given_up = "HTTP/1.1 503 Service Unavailable";
+        for (paths, released, expected) in [
+            (1, None, given_up),
+            (CROWD, None, given_up),
+            (1, Some(Duration::from_secs(1)), "HTTP/1.1 200 OK"),
+        ] {
+            let (most, line) = answer_a_crowd(seed, paths, released);
+            assert_eq!(line, expected);
+            assert!(most <= ANSWERS_OF_TURN_MAX, "{most} answers in a turn, for {paths} paths");
+        }
+    });
+}
+
 /// An open file keeps its file system busy, and the space of a deleted file in use.
 #[test]
 fn a_file_without_requests_is_closed_after_a_while() {

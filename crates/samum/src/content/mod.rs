@@ -78,6 +78,9 @@ const LISTED_MAX: usize = 4096;
 /// The maximum number of outdated resources evicted in one turn, which takes about 0.1 ms. The
 /// others are evicted in later turns.
 const TIDY_MAX: usize = 256;
+/// The maximum number of loads that are given up in one turn because the disk has not answered; the others are
+/// given up in the next turns.
+const OVERDUE_MAX: usize = 128;
 /// The time between two looks at removed trees of which something is left.
 const LEAVING_PAUSE: Duration = Duration::from_millis(100);
 /// The maximum number of watched directories that are examined to find one that can go.
@@ -595,7 +598,8 @@ impl Content {
     /// load cannot be cancelled, unless they have not begun.
     fn give_up_overdue(&mut self, shell: &mut Shell) {
         let patience = shell.cx.tuning.timeout_disk;
-        while let Some(key) = self.loader.next_overdue(shell.cx.now, patience) {
+        for _ in 0..OVERDUE_MAX {
+            let Some(key) = self.loader.next_overdue(shell.cx.now, patience) else { return };
             let device = self.loader.device_of(key);
             for device in [device, self.loader.found_on(key)] {
                 shell.report_silence(device, Some(&self.loader.load(key).path));
