@@ -9,6 +9,7 @@
 
 use core::fmt::Write as _;
 
+use crate::league::proxy::{download as proxied, requests};
 use crate::league::rounds::Rounds;
 use crate::league::{cold, download, idle, mixed, warm, wire};
 use crate::run::{Ran, Run};
@@ -35,8 +36,11 @@ pub fn blocks(runs: &[Kept<'_>]) -> Vec<(&'static str, String)> {
         .chain(wire_tables(runs))
         .map(|table| table.markdown())
         .collect();
+    let gateways = GATEWAYS.iter().filter_map(|gateway| gateway_table(runs, gateway));
+    let gateways: String =
+        proxied_table(runs).into_iter().chain(gateways).map(|table| table.markdown()).collect();
     let preload: String = preload_tables(runs).iter().map(Comparison::markdown).collect();
-    [("servers", servers), ("preload", preload)].into()
+    [("servers", servers), ("gateways", gateways), ("preload", preload)].into()
 }
 
 /// Puts the blocks between their marks in a text: `<!-- samum-bench readme: NAME -->` and
@@ -452,6 +456,92 @@ fn wire_table(runs: &[Kept<'_>], test: &str, title: &str, about: &str) -> Option
 /// The name of a figure at a size, where each size has rows of its own.
 fn at_size(what: &str, size: &str) -> String {
     format!("{what}, {size}")
+}
+
+/// A test of requests through proxies or gateways.
+struct Gateway {
+    test: &'static str,
+    title: &'static str,
+    about: &'static str,
+    /// The server that the others are compared with.
+    reference: &'static str,
+}
+
+/// The tests of requests through proxies and gateways, in the order of README.md.
+const GATEWAYS: [Gateway; 3] = [
+    Gateway {
+        test: "proxied-small",
+        title: "A response of 1 KiB of another server.",
+        about: "Connections are kept on both sides; `origin` is that server, asked directly.",
+        reference: "samum-proxy",
+    },
+    Gateway {
+        test: "fastcgi",
+        title: "64 KiB of a PHP script.",
+        about: "Each request has a connection of its own to php-fpm, which shares the core of the load generator.",
+        reference: "samum-fastcgi",
+    },
+    Gateway {
+        test: "includes",
+        title: "A page of 1 MiB with 20 parts of another server.",
+        about: "The page is a file in memory, and its parts have 1 KiB each.",
+        reference: "samum-includes",
+    },
+];
+
+fn gateway_table(runs: &[Kept<'_>], gateway: &Gateway) -> Option<Comparison> {
+    let figures =
+        [("requests/s", requests::RATE, whole as Show), ("CPU, µs", requests::CPU, microseconds)];
+    let mut table =
+        servers(runs, gateway.test, gateway.title, |_| gateway.about.to_owned(), &figures)?;
+    let rounds = &table.columns.first()?.rounds;
+    table.rows = rows_beside(rounds, gateway.reference, None);
+    table.keeps_all = true;
+    Some(table)
+}
+
+/// The table of downloads through proxies: rows for each size.
+fn proxied_table(runs: &[Kept<'_>]) -> Option<Comparison> {
+    let test = "proxied";
+    let (kept, ran, _) = find(runs, test)?;
+    let figures: [Figure<'_>; 2] = [
+        ("MB/s", proxied::SPEED, whole_megabytes),
+        ("CPU per GiB, ms", proxied::CPU, milliseconds),
+    ];
+    let mut rounds = Rounds::default();
+    for (_, what, _) in figures {
+        let prefix = format!("{what}, round ");
+        for series in kept.run.of(test).filter(|series| series.series.starts_with(&prefix)) {
+            for &(size, value) in &series.points {
+                rounds.add(&series.system, &at_size(what, &bytes(size)), value);
+            }
+        }
+    }
+    let column = |(title, what, show): Figure<'_>| Column {
+        title: title.to_owned(),
+        rounds: rounds.clone(),
+        what: what.to_owned(),
+        show,
+    };
+    let sizes = sizes(kept.run, test, proxied::CPU);
+    let of_size = |&size: &f64| rows_beside(&rounds, "samum-proxy", Some(&bytes(size)));
+    Some(Comparison {
+        title: "Downloads through a proxy, one at a time.".to_owned(),
+        about: "By size; `origin` is the server behind the proxies, asked directly.".to_owned(),
+        dirs: vec![kept.dir.to_owned()],
+        columns: figures.map(column).into(),
+        rows: sizes.iter().flat_map(of_size).collect(),
+        keeps_all: true,
+        notes: limits(ran).into_iter().chain(doubts(kept.run)).collect(),
+    })
+}
+
+/// The servers, each compared with `reference`, which is the last.
+fn rows_beside(rounds: &Rounds, reference: &str, size: Option<&str>) -> Vec<Row> {
+    let there = rounds.servers();
+    let others = there.iter().copied().filter(|name| *name != reference);
+    let last = there.iter().copied().filter(|name| *name == reference);
+    others.chain(last).map(|name| row(size, name, reference)).collect()
 }
 
 /// The beginning of the name of a round's series.

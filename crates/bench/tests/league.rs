@@ -267,6 +267,34 @@ fn proxies_are_measured_or_say_why_not() {
 }
 
 #[test]
+fn gateways_are_measured_or_say_why_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let tests = ["league", "fastcgi", "includes", "--quick", "--secs", "0.2"];
+    let servers = ["--servers", "nginx-fastcgi,haproxy-fastcgi,nginx-includes"];
+    let output = bench(&[&tests[..], &servers, &["--out", out.to_str().unwrap()]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (rows, skipped) = read(&out);
+    for (system, why) in &skipped {
+        reasons::accept(system, why);
+    }
+    for (test, servers) in
+        [("fastcgi", &["nginx-fastcgi", "haproxy-fastcgi"][..]), ("includes", &["nginx-includes"])]
+    {
+        for series in ["CPU per request", "requests per second"] {
+            for server in servers {
+                let found = rows.iter().filter(|row| {
+                    (&row.test[..], &row.system[..], &row.series[..]) == (test, server, series)
+                });
+                let found: Vec<_> = found.collect();
+                assert!(found.len() == 1 || !skipped.is_empty(), "{test}, {server}, {series}");
+                assert!(found.iter().all(|row| row.value > 0.0), "{found:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn http_measures_any_server() {
     let samum = samum();
     let tree = Tree::new().file("f", "hello");

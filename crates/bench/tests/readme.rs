@@ -26,7 +26,7 @@ fn runs(text: &str) -> Vec<String> {
 fn the_tables_of_the_readme_are_those_of_its_runs() {
     let readme = fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap();
     let block = |name: &str| &readme[between_marks(&readme, name).unwrap()];
-    let dirs = runs(&[block("servers"), block("preload")].concat());
+    let dirs = runs(&[block("servers"), block("gateways"), block("preload")].concat());
     assert!(!dirs.is_empty(), "tables without a run");
     let loaded: Vec<Run> =
         dirs.iter().map(|dir| Run::load(&Path::new(ROOT).join(dir)).unwrap()).collect();
@@ -46,7 +46,7 @@ fn the_tables_of_the_readme_are_those_of_its_runs() {
 #[test]
 fn no_figure_stands_outside_the_tables() {
     let mut readme = fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap();
-    for name in ["servers", "preload"] {
+    for name in ["servers", "gateways", "preload"] {
         let range = between_marks(&readme, name).unwrap();
         readme.replace_range(range, "");
     }

@@ -19,11 +19,11 @@
 //! | [`asleep`] | the time that threads sleep for the disk |
 //! | [`hung`] | the latency of requests beside those for a device that does not answer |
 //! | [`idle`] | the cost of idle connections |
-//! | [`proxy`] | the cost of passing responses on: large ones, small ones, to slow clients |
+//! | [`proxy`] | the cost of passing responses on: large ones, small ones, to slow clients; of FastCGI, and of pages with parts of other servers |
 
 use core::cell::Cell;
 use core::time::Duration;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::args::{Tests, rate, seconds};
@@ -64,7 +64,7 @@ use throttle::Throttle;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Tests to run: warm, wire, wire-close, wire-cold, cold, disk, download, mixed, films, asleep, hung, idle, proxied,
-    /// proxied-small, proxied-slow.
+    /// proxied-small, proxied-slow, fastcgi, includes.
     #[command(flatten)]
     pub tests: Tests,
     /// Servers to compare [default: all that samum-bench knows]
@@ -77,7 +77,7 @@ pub struct Args {
     /// Directory in which the served files are made; they are removed at the end [default: /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
-    /// Rounds in which the servers take turns [default: 3, disk 9, hung and the wires 5, quick 1]
+    /// Rounds in which the servers take turns [default: 3, disk 9, hung, the wires, fastcgi and includes 5, quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
     /// Seconds of each measurement [default: 3, quick 0.4]
@@ -232,6 +232,8 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         rounds(proxy::download::test(&league)),
         rounds(proxy::small::test(&league)),
         rounds(proxy::slow::test(&league)),
+        proxy::fastcgi::test(&league).steps(rounds_or(5), rounds_or(1)),
+        proxy::includes::test(&league).steps(rounds_or(5), rounds_or(1)),
     ])
 }
 
@@ -305,6 +307,33 @@ impl League {
                 if !recorder.is_stopped() {
                     recorder.skip(&peer.name, why);
                 }
+                None
+            }
+        }
+    }
+
+    /// The servers of these names, of which some may have been chosen.
+    fn chosen(&self, names: &[&str]) -> Result<Vec<Peer>, Fault> {
+        let is_chosen =
+            |name: &str| self.only.as_ref().is_none_or(|only| only.iter().any(|it| it == name));
+        let names = names.iter().filter(|name| is_chosen(name));
+        let peers: Vec<Peer> =
+            names.map(|name| Peer::named(name).map_err(Fault::Failed)).collect::<Result<_, _>>()?;
+        if peers.is_empty() { Err(Fault::Skip("none was chosen".into())) } else { Ok(peers) }
+    }
+
+    /// A server that answers at `path` with the bytes of a file; one that does not becomes a row that says so.
+    fn compared(
+        recorder: &mut Recorder<'_>,
+        server: Option<Server>,
+        path: &str,
+        file: &Path,
+    ) -> Option<Server> {
+        let server = server?;
+        match server.check_path(path, file) {
+            Ok(()) => Some(server),
+            Err(why) => {
+                recorder.skip(server.name(), why);
                 None
             }
         }

@@ -77,9 +77,15 @@ impl Peer {
                 ("haproxy -db -f {conf}", HAPROXY.replace("{splice}", splice), &["-v"])
             }
             "caddy-proxy" => (CADDY_COMMAND, CADDY_PROXY.to_owned(), &["version"]),
+            PHP_FPM => ("php-fpm8.2 -R -F -n -y {conf}", PHP_FPM_POOL.to_owned(), &["-v"]),
+            "samum-fastcgi" => (SAMUM_PROXY, SAMUM_FASTCGI.to_owned(), &["--version"]),
+            "nginx-fastcgi" => ("nginx -c {conf}", NGINX_FASTCGI.to_owned(), &["-v"]),
+            "haproxy-fastcgi" => ("haproxy -db -f {conf}", HAPROXY_FASTCGI.to_owned(), &["-v"]),
+            "samum-includes" => (SAMUM_PROXY, SAMUM_INCLUDES.to_owned(), &["--version"]),
+            "nginx-includes" => ("nginx -c {conf}", NGINX_INCLUDES.to_owned(), &["-v"]),
             _ => {
                 let known = KNOWN.into_iter().chain(UNCACHED).chain(OWN_STACK).chain(PROXIES);
-                let known = known.collect::<Vec<_>>().join(", ");
+                let known = known.chain(FASTCGI).chain(INCLUDES).collect::<Vec<_>>().join(", ");
                 return Err(format!("no server is called '{name}': there are {known}, and --add"));
             }
         };
@@ -256,6 +262,15 @@ pub const ORIGIN: &str = "origin";
 pub const PROXIES: [&str; 6] =
     [ORIGIN, "samum-proxy", "nginx-proxy", "haproxy", "haproxy-splice", "caddy-proxy"];
 
+/// The FastCGI application behind the gateways.
+pub const PHP_FPM: &str = "php-fpm";
+
+/// The servers that take part in the test of FastCGI without `--servers`.
+pub const FASTCGI: [&str; 3] = ["samum-fastcgi", "nginx-fastcgi", "haproxy-fastcgi"];
+
+/// The servers that take part in the test of pages with directives without `--servers`.
+pub const INCLUDES: [&str; 2] = ["samum-includes", "nginx-includes"];
+
 /// Servers that send files by sendfile(2), which can use the library.
 const PRELOADED: [&str; 2] = ["nginx-preload", "lighttpd-preload"];
 
@@ -373,6 +388,122 @@ backend servers
   server origin {origin}
 ";
 
+/// Scripts are run over a socket in the file system, as php-fpm is commonly set up; the address is that of its
+/// status page, whose listener tells that it is ready.
+const PHP_FPM_POOL: &str = "\
+[global]
+error_log = {dir}/err
+daemonize = no
+[www]
+user = root
+group = root
+listen = {root}/php.sock
+listen.mode = 0666
+listen.backlog = 4096
+pm = static
+pm.max_children = 8
+pm.status_path = /status
+pm.status_listen = {ip}:{port}
+";
+
+const SAMUM_FASTCGI: &str = "\
+[[site]]
+listen = [\"{ip}:{port}\"]
+
+[[site.route]]
+path = \"/\"
+fastcgi = { server = \"unix:{root}/php.sock\", root = \"{root}\" }
+";
+
+const NGINX_FASTCGI: &str = "\
+worker_processes 1; daemon off; pid {dir}/pid; error_log {dir}/err; {user}
+worker_rlimit_nofile 20000;
+events { worker_connections 16000; multi_accept on; }
+http {
+  access_log off; server_tokens off;
+  keepalive_requests 1000000000; keepalive_timeout 600;
+  fastcgi_temp_path {dir}/fastcgi_temp;
+  server {
+    listen {ip}:{port} backlog=4096; root {root};
+    location / {
+      fastcgi_pass unix:{root}/php.sock;
+      fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
+      fastcgi_param QUERY_STRING $query_string;
+      fastcgi_param REQUEST_METHOD $request_method;
+      fastcgi_param CONTENT_TYPE $content_type;
+      fastcgi_param CONTENT_LENGTH $content_length;
+      fastcgi_param SCRIPT_NAME $fastcgi_script_name;
+      fastcgi_param REQUEST_URI $request_uri;
+      fastcgi_param DOCUMENT_URI $document_uri;
+      fastcgi_param DOCUMENT_ROOT $document_root;
+      fastcgi_param SERVER_PROTOCOL $server_protocol;
+      fastcgi_param REQUEST_SCHEME $scheme;
+      fastcgi_param GATEWAY_INTERFACE CGI/1.1;
+      fastcgi_param SERVER_SOFTWARE nginx;
+      fastcgi_param REMOTE_ADDR $remote_addr;
+      fastcgi_param REMOTE_PORT $remote_port;
+      fastcgi_param SERVER_ADDR $server_addr;
+      fastcgi_param SERVER_PORT $server_port;
+      fastcgi_param SERVER_NAME $server_name;
+    }
+  }
+}
+";
+
+/// It opens a connection for each request, as the others do.
+const HAPROXY_FASTCGI: &str = "\
+global
+  nbthread 1
+  maxconn 4000
+defaults
+  mode http
+  timeout connect 5s
+  timeout client 600s
+  timeout server 600s
+frontend clients
+  bind {ip}:{port} backlog 4096
+  default_backend scripts
+backend scripts
+  use-fcgi-app php
+  server php unix@{root}/php.sock proto fcgi
+fcgi-app php
+  docroot {root}
+  no option keep-conn
+";
+
+const SAMUM_INCLUDES: &str = "\
+[[site]]
+listen = [\"{ip}:{port}\"]
+includes = true
+
+[[site.route]]
+path = \"/\"
+files = \"{root}\"
+
+[[site.route]]
+path = \"/part/\"
+proxy = [\"http://{origin}\"]
+";
+
+const NGINX_INCLUDES: &str = "\
+worker_processes 1; daemon off; pid {dir}/pid; error_log {dir}/err; {user}
+worker_rlimit_nofile 20000;
+events { worker_connections 16000; multi_accept on; }
+http {
+  access_log off; server_tokens off;
+  sendfile on; tcp_nopush on;
+  types { text/html html; }
+  keepalive_requests 1000000000; keepalive_timeout 600;
+  open_file_cache max=10000 inactive=600s; open_file_cache_valid 60s;
+  proxy_temp_path {dir}/proxy_temp;
+  upstream origin { server {origin}; keepalive 128; keepalive_requests 1000000000; }
+  server {
+    listen {ip}:{port} backlog=4096; root {root}; ssi on;
+    location /part/ { proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection \"\"; }
+  }
+}
+";
+
 const CADDY_PROXY: &str = "\
 {
  admin off
@@ -396,13 +527,15 @@ mod tests {
             dir: Path::new("/the/directory"),
             origin: Some(([127, 0, 0, 1], 9000).into()),
         };
-        for name in KNOWN.into_iter().chain(UNCACHED).chain(OWN_STACK).chain(PROXIES) {
+        let gateways = FASTCGI.into_iter().chain(INCLUDES).chain([PHP_FPM]);
+        let others = KNOWN.into_iter().chain(UNCACHED).chain(OWN_STACK).chain(PROXIES);
+        for name in others.chain(gateways) {
             let peer = Peer::named(name).unwrap();
             assert_eq!(peer.name, name);
             let ours: Vec<_> = peer.binaries().iter().map(|binary| binary.0).collect();
             let want: &[&str] = match name {
                 "samum" | "samum-epoll" | "samum-never" | "samum-own" | "samum-own-never"
-                | "samum-proxy" => &["samum"],
+                | "samum-proxy" | "samum-fastcgi" | "samum-includes" => &["samum"],
                 "nginx-preload" | "lighttpd-preload" => &["libsamum_preload.so"],
                 _ => &[],
             };

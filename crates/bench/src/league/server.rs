@@ -145,8 +145,16 @@ impl Server {
     /// # Errors
     /// A sentence, when it cannot be had or differs.
     pub fn check(&self, root: &Path, file: &str) -> Result<(), String> {
-        let failed = |error: std::io::Error| format!("{file}: {error}");
-        let want = File::open(root.join(file)).map_err(failed)?;
+        self.check_path(&format!("/{file}"), &root.join(file))
+    }
+
+    /// The same for a path under which it answers with the bytes of a file.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn check_path(&self, path: &str, file: &Path) -> Result<(), String> {
+        let failed = |error: std::io::Error| format!("{path}: {error}");
+        let want = File::open(file).map_err(failed)?;
         // We read what the server has sent and no further: what was cold for it stays so.
         fadvise(&want, 0, None, Advice::Random).map_err(|error| failed(error.into()))?;
         let mut want = BufReader::new(want);
@@ -156,12 +164,12 @@ impl Server {
             part.resize(got.len(), 0);
             same &= want.read_exact(&mut part).is_ok() && part == got;
         };
-        fetch::each_part(self.address, &format!("/{file}"), FETCH_LIMIT, compare)
-            .map_err(|error| format!("{} does not serve {file}: {error}", self.name))?;
+        fetch::each_part(self.address, path, FETCH_LIMIT, compare)
+            .map_err(|error| format!("{} does not serve {path}: {error}", self.name))?;
         if same && want.fill_buf().map_err(failed)?.is_empty() {
             Ok(())
         } else {
-            Err(format!("{} serves other bytes than {file} has", self.name))
+            Err(format!("{} serves other bytes at {path} than the file has", self.name))
         }
     }
 

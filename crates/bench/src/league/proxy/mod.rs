@@ -13,6 +13,9 @@ use crate::unit::NOTHING;
 use crate::{Fault, Recorder};
 
 pub mod download;
+pub mod fastcgi;
+pub mod includes;
+pub(crate) mod requests;
 pub mod slow;
 pub mod small;
 
