@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use outq::{OutQ, State};
-use pace::{CHUNK_MAX, CHUNK_MIN};
+use pace::CHUNK_MIN;
 use ring::{Ring, Time};
 
 use crate::disk::{Data, Disk, Holding, Owner, ReadDone, ReadRequest};
@@ -23,18 +23,13 @@ use crate::transport::Takes;
 
 /// Files for which reads begin before the first has left: as many as a browser pipelines.
 const SOURCES_AHEAD_MAX: usize = 8;
-/// Bytes of the first read of a range with the kernel's readahead; each further read is
-/// [`RAMP_FACTOR`] times as long, up to the chunk. The kernel reads the first window of its readahead, at
-/// least as long as the first read, in single pages, and each further window in larger folios. A range that
-/// begins with a long read would therefore be read in small folios, and each folio costs CPU time.
-const RAMP_BYTES_MIN: u64 = 4096;
-/// The kernel's own readahead grows as fast (`get_next_ra_size` in mm/readahead.c).
-const RAMP_FACTOR: u64 = 4;
-/// The number of short reads: 4, 16, 64 and 256 KiB.
-const RAMP_READS: u8 = 4;
-const _: () = assert!(RAMP_BYTES_MIN * RAMP_FACTOR.pow(RAMP_READS as u32) >= CHUNK_MAX);
+/// Bytes of the first read of a range with the kernel's readahead. The kernel reads the first window of its
+/// readahead, at least as long as the first read, in single pages, and each further window in larger folios,
+/// however long the reads are. A range that begins with a long read would therefore be read in small folios, and
+/// each folio costs CPU time.
+const SHORT_BYTES: u64 = 4096;
 /// Shorter ranges are read without the kernel's readahead, which would read beyond their ends.
-const RAMPED_BYTES_MIN: u64 = 2 * BLOCK;
+const READAHEAD_BYTES_MIN: u64 = 2 * BLOCK;
 /// A transport's window counts as so many bytes at least: a shorter read takes a buffer, too, and costs the processor
 /// and the device hardly less; and a window does not grow unless it is filled. One that has just begun is 14 KiB.
 const CARRIED_BYTES_MIN: u64 = BLOCK;
@@ -112,8 +107,8 @@ struct Promise {
     end: u64,
     window: Window,
     keeping: Keeping,
-    /// The number of reads with the kernel's readahead, at most [`RAMP_READS`].
-    ramp: u8,
+    /// True if the last read was with the kernel's readahead, so the next one is not short.
+    reads_ahead: bool,
     reads: Reads,
 }
 
@@ -410,8 +405,8 @@ impl FileSource {
                 let mut want = left.min(most - promise.offset % most);
                 let trail = promise.trail(&mut self.trail, cx);
                 let readahead = promise.readahead(cx.disk, trail.is_some());
-                if readahead == Readahead::Far && promise.ramp < RAMP_READS {
-                    want = want.min(RAMP_BYTES_MIN * RAMP_FACTOR.pow(promise.ramp.into()));
+                if readahead == Readahead::Far && !promise.reads_ahead {
+                    want = want.min(SHORT_BYTES);
                 }
                 if takes == Takes::Files {
                     want = promise.missing(cx.ring, want, now);
@@ -436,10 +431,7 @@ impl FileSource {
                     return;
                 };
                 self.reading += begun.len;
-                promise.ramp = match readahead {
-                    Readahead::Far => (promise.ramp + 1).min(RAMP_READS),
-                    Readahead::Off => 0,
-                };
+                promise.reads_ahead = readahead == Readahead::Far;
                 promise.reads = if begun.alone { Reads::Alone } else { Reads::Some };
                 promise.advance(begun.len);
             }
@@ -577,12 +569,12 @@ impl Promise {
         let Policy { caching, window } = policy;
         let (file, offset, end) = (Rc::clone(file), range.start, range.end);
         let keeping = Keeping::Asked(caching);
-        Self { file, at, offset, end, window, keeping, ramp: 0, reads: Reads::None }
+        Self { file, at, offset, end, window, keeping, reads_ahead: false, reads: Reads::None }
     }
 
     /// A range that was read before and has to be read again.
     fn again(file: &Rc<File>, at: u64, range: Range<u64>, policy: Policy) -> Self {
-        Self { reads: Reads::Some, ramp: RAMP_READS, ..Self::new(file, at, range, policy) }
+        Self { reads: Reads::Some, reads_ahead: true, ..Self::new(file, at, range, policy) }
     }
 
     /// Comes before each use of the file, which may have to be decided upon.
@@ -605,7 +597,7 @@ impl Promise {
 
     /// A range that was short from its first read on does without the kernel's readahead.
     fn readahead(&self, disk: &Disk, leaves: bool) -> Readahead {
-        let is_long = self.ramp > 0 || self.end - self.offset >= RAMPED_BYTES_MIN;
+        let is_long = self.reads_ahead || self.end - self.offset >= READAHEAD_BYTES_MIN;
         let may_stay = self.policy().caching != Caching::Never || leaves;
         if is_long && may_stay && disk.may_read_ahead(&self.file) {
             Readahead::Far
