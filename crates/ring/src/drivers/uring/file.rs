@@ -1,14 +1,15 @@
 //! Files: what the kernel has operations for; the rest goes to helper threads.
 
 use core::mem::MaybeUninit;
+use core::sync::atomic::AtomicU8;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use io_uring::opcode;
-use io_uring::squeue::Entry;
+use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd as RawTarget, OpenHow as RawHow};
 
-use super::{INOTIFY, Uring};
+use super::{ARRIVAL, INOTIFY, Uring};
 use crate::common::{Common, Pinned, Slot};
 use crate::fd::{Fd, Handle};
 use crate::helpers::job::{OPEN_TRIES_MAX, RWF_DONTCACHE, STATX_MASK, settle_flags};
@@ -74,10 +75,65 @@ pub(super) fn entry(slot: &mut Slot) -> Option<Entry> {
 /// ended, which has brought them into memory: ext4 keeps all extents of a block of its tree at once, 340 of
 /// them. A file in more pieces can still make the worker sleep where the next block begins.
 pub(super) fn may_sleep_inline(op: &Op) -> bool {
-    matches!(op, Op::Read { file, .. } if !file.was_read())
+    match op {
+        Op::Read { file, .. } | Op::Splice { file, .. } => !file.was_read(),
+        _ => false,
+    }
 }
 
+/// Reads of one byte at both ends of what a splice will take, linked in front of it.
+///
+/// `IORING_OP_SPLICE` runs in a worker thread of the kernel, and sleeps there for each page that is still
+/// being read. A buffered read waits by callback instead, where the file system allows that (`FMODE_NOWAIT`:
+/// ext4, xfs, btrfs), and begins the kernel's readahead like the splice would. So the thread begins when
+/// nearly everything has come: 200 cold files at once kept 33 threads before, and 2 or 3 with it. Where a file
+/// system does not allow that, a thread waits for the byte as it would have waited for the page.
+///
+/// The second read is a hint: pages between the two may still be on their way, and then the thread sleeps. If
+/// a read fails or finds the end of the file, the kernel drops the splice without a word (the completion is
+/// that of the read, `REQ_F_SKIP_LINK_CQES`), and it is [tried alone](Uring::complete_arrival).
+fn arrivals(op: &Op, key: Key) -> impl Iterator<Item = Entry> + use<> {
+    /// Nothing reads it, and the kernel may write it at any time.
+    static LANDING: AtomicU8 = AtomicU8::new(0);
+    let ends = match op {
+        Op::Splice { file, offset, pipe } if *offset <= OFFSET_MAX && pipe.want() > 0 => {
+            let last = offset + pipe.want() as u64 - 1;
+            let second = (last / PAGE != offset / PAGE).then_some(last);
+            [Some(*offset), second].map(|at| Some((file.raw(), at?)))
+        }
+        _ => [None, None],
+    };
+    ends.into_iter().flatten().map(move |(file, at)| {
+        let read = opcode::Read::new(RawTarget(file), LANDING.as_ptr(), 1).offset(at).build();
+        read.flags(Flags::IO_LINK | Flags::SKIP_SUCCESS).user_data(ARRIVAL | key.to_bits())
+    })
+}
+
+/// Places in files beyond it do not exist (`MAX_LFS_FILESIZE`), and -1 would mean the descriptor's own.
+const OFFSET_MAX: u64 = 1 << 62;
+const PAGE: u64 = 4096;
+/// The most that [`arrivals`] gives.
+const ARRIVALS_MAX: usize = 2;
+
 impl Uring {
+    /// Submits what comes before a splice, if all of it fits into the queue: entries are linked only within
+    /// one submission.
+    pub(super) fn submit_arrivals(&mut self, op: &Op, key: Key) {
+        if self.has_room(ARRIVALS_MAX + 1) {
+            arrivals(op, key).for_each(|read| self.push(read));
+        }
+    }
+
+    /// A read in front of a splice has failed, so the splice was dropped: it is tried alone.
+    pub(super) fn complete_arrival(&mut self, common: &mut Common, key: Key) {
+        let Some(slot) = common.table.get_mut(key) else { return };
+        if slot.cancelled {
+            common.end_cancelled(key);
+        } else if let Some(splice) = entry(slot) {
+            self.push(splice.user_data(key.to_bits()));
+        }
+    }
+
     /// Have a helper thread do it.
     pub(super) fn submit_to_helper(&mut self, common: &mut Common, key: Key) {
         let is_watch = common.table.get(key).is_some_and(|slot| slot.op.is_watch());

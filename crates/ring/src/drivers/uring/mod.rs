@@ -43,6 +43,8 @@ const RECV_GROUP: u16 = 0;
 const IGNORED: u64 = u64::MAX;
 /// Added to the key in the `user_data` of a cancel; keys leave the bit free.
 const CANCEL: u64 = 1 << 63;
+/// Added to the key in the `user_data` of what comes before a splice; keys leave the bit free.
+const ARRIVAL: u64 = 1 << 62;
 /// Added to the key of a close in its `user_data`; keys leave the bit free.
 const CLOSE: u64 = 1 << 61;
 /// `user_data` of the poll on the helpers' eventfd.
@@ -151,6 +153,12 @@ impl Uring {
         }
     }
 
+    /// Returns whether so many entries go into the queue of submissions at once.
+    fn has_room(&mut self, count: usize) -> bool {
+        let queue = self.ring.submission();
+        self.backlog.is_empty() && queue.capacity() - queue.len() >= count
+    }
+
     /// Move what waits for room into the queue of submissions; whether all of it fits.
     fn push_backlog(&mut self) -> bool {
         while let Some(entry) = self.backlog.pop_front() {
@@ -217,6 +225,7 @@ impl Uring {
         if file::may_sleep_inline(&slot.op) {
             self.push(entry.flags(Flags::ASYNC));
         } else {
+            self.submit_arrivals(&slot.op, key);
             self.push(entry);
         }
     }
@@ -327,6 +336,10 @@ impl Uring {
                     if result == -libc::ENOENT {
                         self.missed.push(Key::from_bits(id & !CANCEL));
                     }
+                }
+                // It says nothing if all is well.
+                id if id & ARRIVAL != 0 => {
+                    self.complete_arrival(common, Key::from_bits(id & !ARRIVAL));
                 }
                 id if id & CLOSE != 0 => {
                     common.closed.extend(self.closing.remove(Key::from_bits(id & !CLOSE)));
