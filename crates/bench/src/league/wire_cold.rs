@@ -121,12 +121,17 @@ fn row(name: &str, rounds: &Rounds) -> Vec<String> {
         name.to_owned(),
         rounds.cell(name, CPU, milliseconds),
         rounds.cell(name, USER, milliseconds),
-        ratio.filter(|it| it.is_finite()).map_or(NOTHING.to_owned(), |it| format!("{it:.2}")),
+        ratio
+            .filter(|it| it.is_finite())
+            .map_or_else(|| NOTHING.to_owned(), |it| format!("{it:.2}")),
         rounds.cell(name, RATE, |rate| format!("{:.0}", rate / 1e6)),
         rounds.cell(name, MEMORY, mebibytes),
         rounds.cell(name, GROWTH, mebibytes),
     ]
 }
+
+/// The values of one turn, each with its name and unit.
+type Measured = [(&'static str, Unit, f64); 5];
 
 struct Stage<'a> {
     league: &'a League,
@@ -142,11 +147,7 @@ struct Stage<'a> {
 
 impl Stage<'_> {
     /// Starts a server and downloads each file once, all at the same time. `None` if it did not start.
-    fn turn(
-        &self,
-        recorder: &mut Recorder<'_>,
-        peer: &Peer,
-    ) -> Result<Option<[(&'static str, Unit, f64); 5]>, Fault> {
+    fn turn(&self, recorder: &mut Recorder<'_>, peer: &Peer) -> Result<Option<Measured>, Fault> {
         let first = [self.first.clone()];
         self.site.evict(self.files.iter().chain(&first))?;
         let host = Host {

@@ -1,7 +1,7 @@
 //! Measures pages with directives whose parts come from another server: a closed loop over connections that are
 //! kept on both sides.
 
-use std::fmt::Write as _;
+use core::fmt::Write as _;
 use std::fs;
 use std::rc::Rc;
 
