@@ -109,7 +109,10 @@ fn wrong_frames(record: &str, has_checksums: bool) -> Result<Vec<String>, String
     let run = |filter: &str| {
         let mut command = Command::new("tshark");
         command.args(["-n", "-r", record, "-o", &format!("tcp.check_checksum:{is_checked}")]);
-        command.args(["-o", "ip.check_checksum:TRUE", "-Y", filter]);
+        command.args(["-o", "ip.check_checksum:TRUE", "-Y", filter, "-T", "fields"]);
+        for field in ["frame.number", "_ws.col.Info", "_ws.expert.message"] {
+            command.args(["-e", field]);
+        }
         // It takes retransmissions for an error of the reassembly.
         command.args(["-o", "tcp.desegment_tcp_streams:FALSE"]);
         let output = command.output().map_err(|error| format!("tshark: {error}"))?;
