@@ -411,12 +411,32 @@ fn wire_tables(runs: &[Kept<'_>]) -> Vec<Comparison> {
 }
 
 fn wire_table(runs: &[Kept<'_>], test: &str, title: &str, about: &str) -> Option<Comparison> {
-    let (kept, ran, _) = find(runs, test)?;
     let figures: [Figure<'_>; 3] = [
         ("requests/s", wire::RATE, whole),
         ("CPU of the core per request, µs", wire::CPU, precise_microseconds),
         ("ratio to the floor", wire::RATIO, hundredths),
     ];
+    let about = format!(
+        "{about} By size of the file; the busy time of the server's core has the kernel's work for packets in it; \
+         each ratio is of a round."
+    );
+    by_size(runs, test, [title, &about], &figures, |rounds, size| {
+        let there = rounds.servers();
+        let others = there.iter().copied().filter(|name| !WIRE_ORDER.contains(name));
+        let known = WIRE_ORDER.into_iter().filter(|name| there.contains(name));
+        others.chain(known).map(|name| row(Some(size), name, SAMUM_OWN)).collect()
+    })
+}
+
+/// A table with rows for each size: those that `rows` says of the rounds and a size.
+fn by_size(
+    runs: &[Kept<'_>],
+    test: &str,
+    [title, about]: [&str; 2],
+    figures: &[Figure<'_>],
+    rows: impl Fn(&Rounds, &str) -> Vec<Row>,
+) -> Option<Comparison> {
+    let (kept, ran, _) = find(runs, test)?;
     let mut rounds = Rounds::default();
     for (_, what, _) in figures {
         let prefix = format!("{what}, round ");
@@ -426,28 +446,20 @@ fn wire_table(runs: &[Kept<'_>], test: &str, title: &str, about: &str) -> Option
             }
         }
     }
-    let column = |(title, what, show): Figure<'_>| Column {
+    let column = |&(title, what, show): &Figure<'_>| Column {
         title: title.to_owned(),
         rounds: rounds.clone(),
         what: what.to_owned(),
         show,
     };
-    let there = rounds.servers();
-    let others = there.iter().copied().filter(|name| !WIRE_ORDER.contains(name));
-    let known = WIRE_ORDER.into_iter().filter(|name| there.contains(name));
-    let names: Vec<&str> = others.chain(known).collect();
-    let sizes = sizes(kept.run, test, wire::CPU);
-    let of_size =
-        |&size: &f64| names.iter().map(move |name| row(Some(&bytes(size)), name, SAMUM_OWN));
+    let (_, first, _) = figures.first()?;
+    let sizes = sizes(kept.run, test, first);
     Some(Comparison {
         title: title.to_owned(),
-        about: format!(
-            "{about} By size of the file; the busy time of the server's core has the kernel's work for packets in it; \
-             each ratio is of a round."
-        ),
+        about: about.to_owned(),
         dirs: vec![kept.dir.to_owned()],
-        columns: figures.map(column).into(),
-        rows: sizes.iter().flat_map(of_size).collect(),
+        columns: figures.iter().map(column).collect(),
+        rows: sizes.iter().flat_map(|&size| rows(&rounds, &bytes(size))).collect(),
         keeps_all: true,
         notes: limits(ran).into_iter().chain(doubts(kept.run)).collect(),
     })
@@ -502,37 +514,14 @@ fn gateway_table(runs: &[Kept<'_>], gateway: &Gateway) -> Option<Comparison> {
 
 /// The table of downloads through proxies: rows for each size.
 fn proxied_table(runs: &[Kept<'_>]) -> Option<Comparison> {
-    let test = "proxied";
-    let (kept, ran, _) = find(runs, test)?;
     let figures: [Figure<'_>; 2] = [
         ("MB/s", proxied::SPEED, whole_megabytes),
         ("CPU per GiB, ms", proxied::CPU, milliseconds),
     ];
-    let mut rounds = Rounds::default();
-    for (_, what, _) in figures {
-        let prefix = format!("{what}, round ");
-        for series in kept.run.of(test).filter(|series| series.series.starts_with(&prefix)) {
-            for &(size, value) in &series.points {
-                rounds.add(&series.system, &at_size(what, &bytes(size)), value);
-            }
-        }
-    }
-    let column = |(title, what, show): Figure<'_>| Column {
-        title: title.to_owned(),
-        rounds: rounds.clone(),
-        what: what.to_owned(),
-        show,
-    };
-    let sizes = sizes(kept.run, test, proxied::CPU);
-    let of_size = |&size: &f64| rows_beside(&rounds, "samum-proxy", Some(&bytes(size)));
-    Some(Comparison {
-        title: "Downloads through a proxy, one at a time.".to_owned(),
-        about: "By size; `origin` is the server behind the proxies, asked directly.".to_owned(),
-        dirs: vec![kept.dir.to_owned()],
-        columns: figures.map(column).into(),
-        rows: sizes.iter().flat_map(of_size).collect(),
-        keeps_all: true,
-        notes: limits(ran).into_iter().chain(doubts(kept.run)).collect(),
+    let title = "Downloads through a proxy, one at a time.";
+    let about = "By size; `origin` is the server behind the proxies, asked directly.";
+    by_size(runs, "proxied", [title, about], &figures, |rounds, size| {
+        rows_beside(rounds, "samum-proxy", Some(size))
     })
 }
 
