@@ -14,9 +14,12 @@ use super::{Exchange, Stage, Tools};
 use crate::handler::proxy::wire::Heard;
 use crate::upstream::Link;
 
-/// Contents of which so much is missing behind what has come with the head are pulled; of unknown length,
-/// those of which so much has come. For less it is not worthwhile to have the ring stop, and begin again.
+/// Contents of which so much is missing behind what has come with the head are pulled. For less it is not
+/// worthwhile to have the ring stop, and begin again.
 const PULLED_BYTES_MIN: u64 = 64 * 1024;
+/// Contents of unknown length of which so much has come are pulled. With 8 KiB, a response of 64 KiB of a script costs
+/// a tenth less CPU than with 64 KiB.
+const PULLED_BYTES_MIN_UNKNOWN: u64 = 8 * 1024;
 /// Bytes that are spliced at once. More of them cost the same for each byte, and let the client wait.
 const PIPE_BYTES: usize = 256 * 1024;
 /// Bytes that are received into memory at once. The fewer there are, the more each of them costs.
@@ -59,10 +62,13 @@ enum Pulled {
 impl Exchange {
     /// Begins to pull the content if it is so long that this is worthwhile.
     pub(super) fn pull_if_long(&mut self, tools: &mut Tools<'_>) {
-        let length = self.wire.content_left().unwrap_or(self.content_bytes);
+        let is_long = match self.wire.content_left() {
+            Some(left) => left >= PULLED_BYTES_MIN,
+            None => self.content_bytes >= PULLED_BYTES_MIN_UNKNOWN,
+        };
         if self.stage == Stage::Content
             && !self.is_pulled
-            && length >= PULLED_BYTES_MIN
+            && is_long
             && self.unread.len() <= LINE_BYTES_MAX
             && let Some(link) = self.link.and_then(|link| tools.links.get_mut(link))
         {
