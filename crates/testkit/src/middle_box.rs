@@ -23,7 +23,7 @@ pub struct Tap {
     file: File,
 }
 
-/// What TUNSETIFF reads and writes: `struct ifreq` (netdevice(7)).
+/// The argument of TUNSETIFF: `struct ifreq` (netdevice(7)).
 #[repr(C)]
 struct Request {
     name: [u8; 16],

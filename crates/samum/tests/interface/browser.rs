@@ -27,7 +27,7 @@ frame.onload = () => {
 };
 </script>"#;
 
-/// What the page has become; the error says why there is no browser.
+/// The page when its scripts have run; the error says why there is no browser.
 fn dump(url: &str) -> Result<String, String> {
     let profile = Tree::new();
     let mut command = Command::new("chromium");
