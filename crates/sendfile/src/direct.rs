@@ -68,15 +68,18 @@ impl Direct {
     pub(crate) fn open(&self, file: &Fd, places: &Places) -> Option<(Op, Place)> {
         let mut state = self.state.borrow_mut();
         let may_open = matches!(*state, State::Closed) && self.align > 0 && self.align <= ALIGN_MAX;
-        let place = places.take().filter(|_| may_open)?;
+        if !may_open {
+            return None;
+        }
+        let place = places.take()?;
         *state = State::Opening;
         let path = CString::new(format!("/proc/self/fd/{}", file.raw())).expect("no NUL");
         Some((Op::Open { dir: None, path, how: OpenHow::DIRECT }, place))
     }
 
     /// The descriptor is open, or cannot be had.
-    pub(crate) fn opened(&self, fd: Option<Fd>, _place: Place) {
-        let state = fd.map_or(State::Refused, |fd| State::Open { fd, _place });
+    pub(crate) fn opened(&self, fd: Option<Fd>, place: Place) {
+        let state = fd.map_or(State::Refused, |fd| State::Open { fd, _place: place });
         self.state.replace(state);
     }
 

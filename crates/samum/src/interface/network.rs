@@ -298,7 +298,7 @@ impl Network for StackNetwork {
                 wire.news.put_back(newcomer.id, came);
             }
         }
-        // What the stack has held follows what was told before.
+        // The application has now been told all earlier bytes, so the stack gives it the ones that it has held.
         wire.set_receiving(self.now, newcomer.id, true);
         StackTransport::new(Rc::clone(&self.wire), newcomer.id, id)
     }

@@ -125,7 +125,7 @@ pub struct Ack<'a> {
 pub struct Acked {
     /// Bytes that are acknowledged now and were not: `SEG.ACK - SND.UNA`.
     pub bytes: u32,
-    /// Whether it may have made something sendable: ask [`Flight::next`](super::Flight::next).
+    /// True if there may be something to send now: ask [`Flight::next`](super::Flight::next).
     pub room: bool,
 }
 

@@ -307,26 +307,15 @@ fn push_address(address: IpAddr, to: &mut Vec<u8>) {
     match address {
         // A formatter takes ten times as long.
         IpAddr::V4(address) => {
-            let [a, b, c, d] = address.octets();
-            push_octet(a, to);
-            for octet in [b, c, d] {
-                to.push(b'.');
-                push_octet(octet, to);
+            for (place, octet) in address.octets().into_iter().enumerate() {
+                if place > 0 {
+                    to.push(b'.');
+                }
+                bytes::push_decimal(to, octet.into());
             }
         }
         IpAddr::V6(address) => to.extend_from_slice(address.to_string().as_bytes()),
     }
-}
-
-/// Appends a number of at most three digits.
-fn push_octet(octet: u8, to: &mut Vec<u8>) {
-    if octet >= 100 {
-        to.push(b'0' + octet / 100);
-    }
-    if octet >= 10 {
-        to.push(b'0' + octet / 10 % 10);
-    }
-    to.push(b'0' + octet % 10);
 }
 
 /// Appends a token, or a quoted string of the same text (RFC 9110 §5.6.4).
