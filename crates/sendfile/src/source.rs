@@ -245,6 +245,9 @@ impl FileSource {
     /// If a lent range has not been [settled](Self::settle).
     pub fn fill(&mut self, queue: &mut OutQ<Piece>, cx: &mut FillCx<'_>, budget: u64) {
         assert!(self.lent == 0, "settle comes between two fills");
+        if self.promises.is_empty() {
+            return;
+        }
         self.judge_pace(queue.sent(), cx.ring.now());
         let room = budget.saturating_sub(queue.unsent_ready());
         if room > 0 && cx.takes == Takes::Files && self.lend(queue, cx, room) {

@@ -19,6 +19,7 @@
 //! (132-151), `IORING_OP_SEND_ZC` 186 (174-254), `MSG_ZEROCOPY` 215 (206-233). So a copy is the default,
 //! and a socket whose completion says that the kernel has copied goes on with copies.
 
+use core::iter::once;
 use core::num::NonZeroU64;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -172,12 +173,13 @@ impl KernelTcp {
     }
 
     /// Sends at most `budget` bytes from the head of the queue: a range of a file, pages of a pipe,
-    /// or several pieces of memory.
-    fn send(
+    /// or several pieces of memory. What is ready behind the `first` chunk is the `rest`.
+    fn send<'a>(
         &mut self,
         ring: &mut Ring,
         queue: &OutQ<Piece>,
-        first: &Chunk<'_, Piece>,
+        first: Chunk<'a, Piece>,
+        rest: impl Iterator<Item = Chunk<'a, Piece>>,
         budget: u64,
     ) -> io::Result<usize> {
         let left = queue.promised() - queue.sent();
@@ -199,25 +201,25 @@ impl KernelTcp {
                 let more = count < left;
                 ring.drain(&self.socket, &mut pages.pipe.borrow_mut(), index(count), more)
             }
-            _ => self.send_memory(ring, queue, left, budget),
+            _ => self.send_memory(ring, queue, once(first).chain(rest), left, budget.min(left)),
         }
     }
 
-    /// Sends pieces of memory. If they are not all of the `left` bytes of the stream, a packet that
-    /// is not full waits for more. If the rest waits for a disk, the kernel sends the packet after
-    /// 200 ms.
-    fn send_memory(
+    /// Sends at most `len` bytes of memory. If they are not all of the `left` bytes of the stream, a
+    /// packet that is not full waits for more. If the rest waits for a disk, the kernel sends the packet
+    /// after 200 ms.
+    fn send_memory<'a>(
         &mut self,
         ring: &mut Ring,
         queue: &OutQ<Piece>,
+        ready: impl Iterator<Item = Chunk<'a, Piece>>,
         left: u64,
-        budget: u64,
+        len: u64,
     ) -> io::Result<usize> {
         let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
         let mut count = 0;
-        let mut room = budget;
-        let ready = queue.next_ready().take(PIECES_MAX);
-        for chunk in ready.take_while(|chunk| chunk.payload.is_memory()) {
+        let mut room = len;
+        for chunk in ready.take(PIECES_MAX).take_while(|chunk| chunk.payload.is_memory()) {
             let end = chunk.range.end.min(chunk.range.start + room);
             let bytes = &chunk.payload.bytes()[index(chunk.range.start)..index(end)];
             pieces[count] = IoSlice::new(bytes);
@@ -227,10 +229,11 @@ impl KernelTcp {
                 break;
             }
         }
-        let (pieces, more) = (&pieces[..count], budget - room < left);
+        let len = len - room;
+        let (pieces, more) = (&pieces[..count], len < left);
         if let Some(zero_copy) = zero_copy_of(&mut self.rare)
             && zero_copy.is_on
-            && budget - room >= ZERO_COPY_BYTES_MIN
+            && len >= ZERO_COPY_BYTES_MIN
         {
             match ring.send_zero_copy(&self.socket, pieces, more) {
                 Ok(sent) => {
@@ -296,7 +299,8 @@ impl Transport for KernelTcp {
             return Drained::Blocked;
         }
         loop {
-            let Some(first) = queue.next_ready().next() else {
+            let mut ready = queue.next_ready();
+            let Some(first) = ready.next() else {
                 if queue.is_drained() {
                     self.uncork(ring);
                 }
@@ -306,7 +310,8 @@ impl Transport for KernelTcp {
                 return Drained::TurnOver;
             }
             let Some(allowed) = self.allowed(ring, *budget) else { return Drained::Blocked };
-            match self.send(ring, queue, &first, allowed) {
+            let payload = first.payload;
+            match self.send(ring, queue, first, ready, allowed) {
                 // Only a file can end early.
                 Ok(0) => return Drained::Failed(Failure::Truncated),
                 Ok(sent) => {
@@ -324,7 +329,7 @@ impl Transport for KernelTcp {
                         queue.mark_released(sent);
                     }
                 }
-                Err(error) => match (Fault::of(&error), first.payload) {
+                Err(error) => match (Fault::of(&error), payload) {
                     (Fault::Blocked, _) => {
                         let op = Op::Writable(self.socket.clone());
                         self.writable = Some(ring.submit(op, self.writable_token));
