@@ -87,11 +87,20 @@ impl Field {
             (19, b'i') => Self::IfUnmodifiedSince,
             _ => return None,
         };
-        // This bit is the case of a letter. For `-`, the only other character in these names, it makes
-        // a CR, which is not a token character.
-        let is_same = |(a, b): (&u8, u8)| (a ^ b) & !0x20 == 0;
-        name.iter().zip(candidate.name().bytes()).all(is_same).then_some(candidate)
+        is_same(name, candidate.name().as_bytes()).then_some(candidate)
     }
+}
+
+/// Compares two names of the same length, of at least four token characters, without regard to case: four
+/// characters a step, the last step over the last four.
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    // This bit is the case of a letter. For `-`, the only other character in these names, it makes a CR,
+    // which is not a token character.
+    let is_same = |(a, b): (&[u8; 4], &[u8; 4])| {
+        (u32::from_ne_bytes(*a) ^ u32::from_ne_bytes(*b)) & !u32::from_ne_bytes([0x20; 4]) == 0
+    };
+    let last = a.last_chunk().zip(b.last_chunk());
+    last.is_some_and(is_same) && a.as_chunks().0.iter().zip(b.as_chunks().0).all(is_same)
 }
 
 const _: () = assert!(Field::COUNT <= u32::BITS as usize);
