@@ -29,6 +29,15 @@ impl Time {
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
+
+    /// The earliest of those times that there are.
+    #[must_use]
+    pub fn earliest(times: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
+        times.into_iter().fold(None, |earliest, time| match (earliest, time) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        })
+    }
 }
 
 impl Add<Duration> for Time {

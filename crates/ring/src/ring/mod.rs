@@ -291,10 +291,7 @@ impl Ring {
         completions.clear();
         let now = self.now();
         self.common.run_timers(now);
-        let until = match (until, self.common.timers.next()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
+        let until = Time::earliest([until, self.common.timers.next()]);
         let woken = match &mut self.driver {
             Driver::Uring(uring) => {
                 uring.wait(&mut self.common, now, until)?;

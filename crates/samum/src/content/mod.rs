@@ -563,7 +563,7 @@ impl Content {
             let parked = self.loader.line.next_look(shell.cx.now);
             let overdue = self.loader.next_deadline(shell.cx.tuning.timeout_disk);
             let leaving = (!self.leaving.is_empty()).then(|| shell.cx.now + LEAVING_PAUSE);
-            [idle, parked, overdue, leaving].into_iter().flatten().min()
+            Time::earliest([idle, parked, overdue, leaving])
         };
         let Some(at) = at else { return };
         if let Some((earlier, key)) = self.tidy {

@@ -296,8 +296,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     pub fn turn(&mut self, until: Option<Time>) -> io::Result<()> {
         let wants_place = !self.newcomers.is_empty() || self.crowd.is_full();
         let look = wants_place.then_some(self.shell.cx.now + IDLERS_PAUSE);
-        let until =
-            [until, look, self.wheel.next(), self.shell.flush_logs()].into_iter().flatten().min();
+        let until = Time::earliest([until, look, self.wheel.next(), self.shell.flush_logs()]);
         let is_busy = self.has_news
             || !self.again.is_empty()
             || !self.expired.is_empty()
@@ -316,13 +315,10 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         }
         self.completions = completions;
         self.deliver_answers();
-        for _ in 0..self.again.len() {
-            let Some(id) = self.again.pop_front() else { break };
-            self.act(id, |connection, tools| connection.handle_turn(tools, true));
+        let acted = self.take_turns() | self.serve_line() | self.expire();
+        if acted {
+            self.deliver_answers();
         }
-        self.serve_line();
-        self.expire();
-        self.deliver_answers();
         self.serve_crowd();
         if !self.shell.cx.removed.is_empty() {
             self.drop_removed();
@@ -550,8 +546,18 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         true
     }
 
-    /// Give turns to streams that wait for the disk, and see that they get buffers.
-    fn serve_line(&mut self) {
+    /// Gives a turn to each connection that asked for another one before this; false if none did.
+    fn take_turns(&mut self) -> bool {
+        let turns = self.again.len();
+        for _ in 0..turns {
+            let Some(id) = self.again.pop_front() else { break };
+            self.act(id, |connection, tools| connection.handle_turn(tools, true));
+        }
+        turns > 0
+    }
+
+    /// Gives turns to streams that wait for the disk, and sees that they get buffers; false if none had a turn.
+    fn serve_line(&mut self) -> bool {
         for _ in 0..RECLAIMS_MAX {
             if !self.shell.disk.is_starved() {
                 break;
@@ -561,16 +567,18 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
                 connection.reclaim();
             }
         }
-        for _ in 0..LINE_TURNS_MAX {
-            let Some(owner) = self.shell.disk.next_waiting() else { return };
+        for turn in 0..LINE_TURNS_MAX {
+            let Some(owner) = self.shell.disk.next_waiting() else { return turn > 0 };
             self.act(owner.connection, |connection, tools| connection.handle_turn(tools, false));
         }
+        true
     }
 
-    fn expire(&mut self) {
+    /// Acts on deadlines that have come; false if none has.
+    fn expire(&mut self) -> bool {
         self.wheel.expire(self.shell.cx.now, &mut self.expired);
-        for _ in 0..EXPIRIES_MAX {
-            let Some((id, tick)) = self.expired.pop_front() else { return };
+        for count in 0..EXPIRIES_MAX {
+            let Some((id, tick)) = self.expired.pop_front() else { return count > 0 };
             let Self { connections, shell, handler, spare, .. } = self;
             // For another tick an earlier entry came up in its place.
             let connection = connections.get_mut(id).filter(|it| it.wheel_tick == tick);
@@ -585,6 +593,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             };
             self.settle(id, after);
         }
+        true
     }
 
     /// Shut down: stop accepting, close idle connections, and close the others after the responses to

@@ -265,7 +265,7 @@ impl Work {
     /// Whether no more requests are to be read for now.
     pub(super) fn is_full(&self, budget: &Budget) -> bool {
         // A body is skipped without memory, and no other request begins before its end.
-        if self.body_is_outstanding() {
+        if self.is_idle() || self.body_is_outstanding() {
             return false;
         }
         self.exchanges.len() + self.ends.len() >= REQUESTS_MAX
