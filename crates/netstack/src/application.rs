@@ -2,9 +2,27 @@
 
 use core::net::SocketAddr;
 
+use crate::slots::Key;
+
 /// The name of a connection. It is not used again for another one while the stack lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
+
+impl ConnectionId {
+    /// The place of the connection among those of its stack, below 2²⁴: no other connection has it at the same
+    /// time. Places that have become free are used first, so a table by place is not much longer than there are
+    /// connections at once.
+    #[must_use]
+    pub const fn place(self) -> usize {
+        Key::from_bits(self.0).index as usize
+    }
+
+    /// Tells the connection from others that have had its place.
+    #[must_use]
+    pub const fn generation(self) -> u32 {
+        Key::from_bits(self.0).generation
+    }
+}
 
 /// What a connection was lost to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

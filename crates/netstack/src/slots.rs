@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 pub(crate) struct Key {
     /// Below [`VALUES_MAX`].
     pub(crate) index: u32,
-    generation: u32,
+    pub(crate) generation: u32,
 }
 
 /// Bits of an index in [`Key::to_bits`], as in `ring::Slab`.

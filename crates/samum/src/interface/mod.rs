@@ -12,6 +12,7 @@
 mod capture;
 mod network;
 mod news;
+mod places;
 mod plan;
 mod report;
 mod transport;

@@ -16,10 +16,11 @@ use sendfile::Takes;
 
 use super::capture::Port;
 use super::news::{Bytes, Came, News};
+use super::places::{Place, Places};
 use super::plan::Local;
 use super::report::Facts;
 use super::transport::StackTransport;
-use super::wire::{Place, Wire, time};
+use super::wire::{Wire, time};
 use crate::metrics::Stats;
 use crate::network::{NetEvent, Network, Origin};
 use crate::say::say;
@@ -99,7 +100,7 @@ impl StackNetwork {
             Ok::<_, io::Error>((watch, fd))
         });
         let now = time(ring.now());
-        let wire = Wire { stack, port, news: News::default(), places: HashMap::default() };
+        let wire = Wire { stack, port, news: News::default(), places: Places::default() };
         Ok(Self {
             name,
             wire: Rc::new(RefCell::new(wire)),
@@ -157,7 +158,7 @@ impl StackNetwork {
             return None;
         };
         let newcomer = Newcomer { id, listener: *listener, peer };
-        self.wire.borrow_mut().places.insert(id, Place::Waiting(Vec::new()));
+        self.wire.borrow_mut().places.set(id, Place::Waiting);
         if self.accepts {
             return Some(newcomer);
         }
@@ -176,12 +177,12 @@ impl StackNetwork {
                 }
             }
             let mut wire = self.wire.borrow_mut();
-            match wire.places.get_mut(&id) {
+            match wire.places.get(id) {
                 // The worker has closed it.
                 None => {}
-                Some(Place::Waiting(waiting)) => {
+                Some(Place::Waiting) => {
                     let is_bytes = matches!(came, Came::Bytes(_));
-                    waiting.push(came);
+                    wire.places.keep(id, came);
                     if is_bytes {
                         // The stack holds what follows, up to the receive window, and then the peer stops.
                         wire.set_receiving(self.now, id, false);
@@ -190,7 +191,7 @@ impl StackNetwork {
                 Some(Place::Ending(_)) if matches!(came, Came::Room) => {
                     wire.send_end(self.now, id);
                 }
-                Some(Place::Open(id) | Place::Ending(id)) => return Some(event(*id, came)),
+                Some(Place::Open(id) | Place::Ending(id)) => return Some(event(id, came)),
             }
         }
     }
@@ -292,11 +293,9 @@ impl Network for StackNetwork {
 
     fn open(&mut self, _ring: &mut Ring, newcomer: Newcomer, id: u64) -> StackTransport {
         let wire = &mut *self.wire.borrow_mut();
-        let before = wire.places.insert(newcomer.id, Place::Open(id));
-        if let Some(Place::Waiting(waiting)) = before {
-            for came in waiting.into_iter().rev() {
-                wire.news.put_back(newcomer.id, came);
-            }
+        wire.places.set(newcomer.id, Place::Open(id));
+        for came in wire.places.take_kept(newcomer.id).into_iter().rev() {
+            wire.news.put_back(newcomer.id, came);
         }
         // The application has now been told all earlier bytes, so the stack gives it the ones that it has held.
         wire.set_receiving(self.now, newcomer.id, true);

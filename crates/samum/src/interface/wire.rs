@@ -1,14 +1,14 @@
 //! A stack and its device, shared by the network and the transports of one worker.
 
 use core::fmt;
-use std::collections::HashMap;
 
 use netstack::{ConnectionId, Stack, tcp};
 use outq::OutQ;
 use sendfile::{Drained, Piece};
 
 use super::capture::Port;
-use super::news::{Came, News};
+use super::news::News;
+use super::places::{Place, Places};
 
 /// The stack's time on the ring's clock.
 pub(super) const fn time(at: ring::Time) -> netstack::Time {
@@ -20,19 +20,7 @@ pub(super) struct Wire {
     pub(super) stack: Stack,
     pub(super) port: Port,
     pub(super) news: News,
-    /// The connections that the worker has not closed.
-    pub(super) places: HashMap<ConnectionId, Place, foldhash::quality::RandomState>,
-}
-
-/// A connection as the worker knows it.
-#[derive(Debug)]
-pub(super) enum Place {
-    /// It waits for a place; news of it wait, too.
-    Waiting(Vec<Came>),
-    /// The worker's id of it.
-    Open(u64),
-    /// The same, and its queue is empty for good: the stack may have to send our end again.
-    Ending(u64),
+    pub(super) places: Places,
 }
 
 impl Wire {
@@ -63,10 +51,8 @@ impl Wire {
 
     /// Sends the end of a connection whose queue is empty for good.
     pub(super) fn end_alone(&mut self, now: netstack::Time, id: ConnectionId) {
-        if let Some(place) = self.places.get_mut(&id)
-            && let Place::Open(name) = place
-        {
-            *place = Place::Ending(*name);
+        if let Some(Place::Open(name)) = self.places.get(id) {
+            self.places.set(id, Place::Ending(name));
         }
         self.send_end(now, id);
     }
@@ -91,7 +77,7 @@ impl Wire {
     /// The worker has closed a connection. If all that was promised has been acknowledged, the peer sees the end
     /// of the stream; otherwise a reset.
     pub(super) fn close(&mut self, now: netstack::Time, id: ConnectionId) {
-        self.places.remove(&id);
+        self.places.remove(id);
         self.stack.shutdown(id);
         self.end(now, id);
     }

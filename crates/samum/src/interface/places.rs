@@ -1,0 +1,135 @@
+//! The connections of a stack as the worker knows them.
+
+use std::collections::HashMap;
+
+use netstack::ConnectionId;
+
+use super::news::Came;
+
+/// The connections that the worker has not closed, by their places in the stack.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    entries: Vec<Entry>,
+    /// News of connections that wait for a place in the worker.
+    waiting: HashMap<ConnectionId, Vec<Came>, foldhash::quality::RandomState>,
+}
+
+/// A connection as the worker knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It waits for a place; news of it wait, too.
+    Waiting,
+    /// The worker's id of it.
+    Open(u64),
+    /// The same, and its queue is empty for good: the stack may have to send our end again.
+    Ending(u64),
+}
+
+/// What is known of the connection that has or had a place.
+#[derive(Clone, Copy, Debug)]
+// Without padding, for there is one for each connection.
+#[repr(Rust, packed(4))]
+struct Entry {
+    /// The part of the connection's name that tells it from others of the same place.
+    generation: u32,
+    /// A mark, and the worker's id if it has one.
+    state: u64,
+}
+
+/// The bits of the mark: the worker's ids are below 2⁵⁶.
+const MARK: u64 = 0xff << 56;
+const NONE: u64 = 0;
+const WAITING: u64 = 1 << 56;
+const OPEN: u64 = 2 << 56;
+const ENDING: u64 = 3 << 56;
+
+// Each idle connection has one.
+const _: () = assert!(size_of::<Entry>() == 12);
+
+impl Places {
+    /// The place of a connection; `None` if the worker has closed it.
+    #[inline]
+    pub(super) fn get(&self, id: ConnectionId) -> Option<Place> {
+        let entry = self.entries.get(id.place()).filter(|entry| entry.is_of(id))?;
+        let name = entry.state & !MARK;
+        match entry.state & MARK {
+            WAITING => Some(Place::Waiting),
+            OPEN => Some(Place::Open(name)),
+            ENDING => Some(Place::Ending(name)),
+            _ => None,
+        }
+    }
+
+    /// Sets the place of a connection.
+    pub(super) fn set(&mut self, id: ConnectionId, place: Place) {
+        let state = match place {
+            Place::Waiting => WAITING,
+            Place::Open(name) => OPEN | name,
+            Place::Ending(name) => ENDING | name,
+        };
+        if id.place() >= self.entries.len() {
+            self.entries.resize(id.place() + 1, Entry { generation: 0, state: NONE });
+        }
+        self.entries[id.place()] = Entry { generation: id.generation(), state };
+    }
+
+    /// Keeps news of a connection that waits for a place.
+    pub(super) fn keep(&mut self, id: ConnectionId, came: Came) {
+        self.waiting.entry(id).or_default().push(came);
+    }
+
+    /// Takes the news of a connection that has waited for a place, in their order.
+    pub(super) fn take_kept(&mut self, id: ConnectionId) -> Vec<Came> {
+        if self.waiting.is_empty() { Vec::new() } else { self.waiting.remove(&id).unwrap_or_default() }
+    }
+
+    /// The worker has closed a connection.
+    pub(super) fn remove(&mut self, id: ConnectionId) {
+        self.take_kept(id);
+        if let Some(entry) = self.entries.get_mut(id.place()).filter(|entry| entry.is_of(id)) {
+            entry.state = NONE;
+        }
+    }
+}
+
+impl Entry {
+    const fn is_of(&self, id: ConnectionId) -> bool {
+        self.generation == id.generation()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_of_one_connection_only() {
+        let mut places = Places::default();
+        let (first, second) = (ConnectionId(7), ConnectionId(1 << 24 | 7));
+        assert_eq!((first.place(), second.place()), (7, 7));
+        assert_eq!(places.get(first), None);
+        for place in [Place::Waiting, Place::Open((1 << 56) - 1), Place::Ending(0)] {
+            places.set(first, place);
+            assert_eq!((places.get(first), places.get(second)), (Some(place), None));
+        }
+        places.set(second, Place::Open(3));
+        places.remove(first);
+        assert_eq!((places.get(first), places.get(second)), (None, Some(Place::Open(3))));
+        places.remove(second);
+        assert_eq!(places.get(second), None);
+    }
+
+    #[test]
+    fn news_wait_with_their_connection() {
+        let mut places = Places::default();
+        let (one, other) = (ConnectionId(1), ConnectionId(2));
+        places.set(one, Place::Waiting);
+        places.keep(one, Came::Room);
+        places.keep(one, Came::End);
+        assert!(places.take_kept(other).is_empty());
+        assert!(matches!(places.take_kept(one)[..], [Came::Room, Came::End]));
+        places.keep(one, Came::Lost);
+        places.remove(one);
+        assert!(places.take_kept(one).is_empty());
+    }
+}
