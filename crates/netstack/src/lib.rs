@@ -19,7 +19,7 @@ mod ip;
 mod seq;
 pub mod sim;
 mod siphash;
-mod slots;
+pub mod slots;
 mod stack;
 mod table;
 pub mod tcp;

@@ -1,15 +1,15 @@
 //! Values found by an index or by a key that never names a later value; a million without a pause.
 //!
 //! Values live in chunks that never move: growing copies nothing. A chunk without values is given back,
-//! but for one. Each slot has a link that belongs to the owner's [`Table`](crate::table::Table) while
-//! there is a value, and to the chunk's list of free slots otherwise.
+//! but for one. Each slot has a link that belongs to the owner's table (`table.rs`) while there is a value,
+//! and to the chunk's list of free slots otherwise.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// Names one value for ever: the slot is used again, the key is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
+pub struct Key {
     /// Below [`VALUES_MAX`].
     pub(crate) index: u32,
     pub(crate) generation: u32,
@@ -18,27 +18,36 @@ pub(crate) struct Key {
 /// Bits of an index in [`Key::to_bits`], as in `ring::Slab`.
 const INDEX_BITS: u32 = 24;
 /// The most values at once.
-pub(crate) const VALUES_MAX: u32 = (1 << INDEX_BITS) - 1;
+pub const VALUES_MAX: u32 = (1 << INDEX_BITS) - 1;
 /// The link of the last slot in a list.
 pub(crate) const NONE: u32 = u32::MAX;
-/// Slots of a chunk.
-const CHUNK: u32 = 1024;
 
 impl Key {
     /// The key as a number below 2⁵⁶: 32 bits of generation, 24 of index.
-    pub(crate) const fn to_bits(self) -> u64 {
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
         (self.generation as u64) << INDEX_BITS | self.index as u64
     }
 
     /// The key that [`to_bits`](Self::to_bits) made this number of.
+    #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "takes the two parts out")]
-    pub(crate) const fn from_bits(bits: u64) -> Self {
+    pub const fn from_bits(bits: u64) -> Self {
         Self { index: bits as u32 & VALUES_MAX, generation: (bits >> INDEX_BITS) as u32 }
     }
 }
 
-/// Values in chunks.
-pub(crate) struct Slots<T> {
+/// Values in chunks of `CHUNK` slots: a value costs its size and 8 bytes.
+///
+/// ```
+/// let mut slots: netstack::slots::Slots<_> = netstack::slots::Slots::new(10);
+/// let first = slots.insert("first").expect("there is room");
+/// assert_eq!(slots.remove(first), Some("first"));
+/// let other = slots.insert("second").expect("there is room");
+/// assert_eq!((slots.get(first), slots.get(other)), (None, Some(&"second")));
+/// ```
+#[derive(Debug)]
+pub struct Slots<T, const CHUNK: u32 = 1024> {
     chunks: Vec<Chunk<T>>,
     len: u32,
     /// The most values.
@@ -49,6 +58,7 @@ pub(crate) struct Slots<T> {
     spare: Option<usize>,
 }
 
+#[derive(Debug)]
 struct Chunk<T> {
     /// Empty if the chunk's memory was given back.
     slots: Box<[Slot<T>]>,
@@ -59,6 +69,7 @@ struct Chunk<T> {
     generation: u32,
 }
 
+#[derive(Debug)]
 struct Slot<T> {
     /// The generation of the value, or of the next one.
     generation: u32,
@@ -66,23 +77,39 @@ struct Slot<T> {
     value: Option<T>,
 }
 
-impl<T> Slots<T> {
-    /// Takes at most `max` values. There is no memory yet.
-    pub(crate) fn new(max: u32) -> Self {
-        let max = max.min(VALUES_MAX);
+impl<T, const CHUNK: u32> Slots<T, CHUNK> {
+    /// Takes at most `max` values, and at most [`VALUES_MAX`]. There is no memory yet.
+    #[must_use]
+    pub const fn new(max: u32) -> Self {
+        let max = if max < VALUES_MAX { max } else { VALUES_MAX };
         Self { chunks: Vec::new(), len: 0, max, lowest: 0, spare: None }
     }
 
-    pub(crate) const fn len(&self) -> u32 {
+    /// The number of values.
+    #[must_use]
+    pub const fn len(&self) -> u32 {
         self.len
     }
 
-    pub(crate) const fn is_full(&self) -> bool {
+    /// Returns whether there is no value.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns whether there are as many values as there may be.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
         self.len >= self.max
     }
 
     /// Keeps a value, unless there are as many as there may be.
-    pub(crate) fn insert(&mut self, value: T) -> Option<Key> {
+    pub fn insert(&mut self, value: T) -> Option<Key> {
+        self.insert_with(|_| value)
+    }
+
+    /// Keeps a value that knows its key, unless there are as many as there may be.
+    pub fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Option<Key> {
         if self.is_full() {
             return None;
         }
@@ -97,10 +124,11 @@ impl<T> Slots<T> {
         chunk.free = slot.link;
         chunk.used += 1;
         slot.link = NONE;
-        slot.value = Some(value);
-        self.len += 1;
         let index = u32::try_from(at).ok()? * CHUNK + offset;
-        Some(Key { index, generation: slot.generation })
+        let key = Key { index, generation: slot.generation };
+        slot.value = Some(make(key));
+        self.len += 1;
+        Some(key)
     }
 
     /// The first chunk that has a free slot; gives it memory.
@@ -127,12 +155,16 @@ impl<T> Slots<T> {
         slot.value.is_some().then_some(Key { index, generation: slot.generation })
     }
 
-    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+    /// The value, unless it was removed.
+    #[must_use]
+    pub fn get(&self, key: Key) -> Option<&T> {
         let slot = self.slot(key.index)?;
         slot.value.as_ref().filter(|_| slot.generation == key.generation)
     }
 
-    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+    /// The value, unless it was removed.
+    #[inline]
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let slot = self.slot_mut(key.index)?;
         slot.value.as_mut().filter(|_| slot.generation == key.generation)
     }
@@ -143,7 +175,7 @@ impl<T> Slots<T> {
     }
 
     /// Takes a value out. Its key names nothing from then on.
-    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+    pub fn remove(&mut self, key: Key) -> Option<T> {
         let at = (key.index / CHUNK) as usize;
         let slot = self.slot_mut(key.index).filter(|slot| slot.generation == key.generation)?;
         let value = slot.value.take()?;
@@ -180,7 +212,7 @@ impl<T> Slots<T> {
     }
 
     /// All values and their keys.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         let chunks = (0..).step_by(CHUNK as usize).zip(&self.chunks);
         chunks.flat_map(|(first, chunk)| {
             (first..).zip(&chunk.slots).filter_map(|(index, slot)| {
@@ -227,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_key_never_names_a_later_value() {
-        let mut slots = Slots::new(10);
+        let mut slots: Slots<_> = Slots::new(10);
         let first = slots.insert("first").expect("room");
         assert_eq!(slots.remove(first), Some("first"));
         let second = slots.insert("second").expect("room");
@@ -238,7 +270,7 @@ mod tests {
 
     #[test]
     fn the_limit_is_kept() {
-        let mut slots = Slots::new(2);
+        let mut slots: Slots<_> = Slots::new(2);
         let first = slots.insert(1).expect("room");
         assert!(slots.insert(2).is_some() && slots.insert(3).is_none());
         slots.remove(first);
@@ -247,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_slot_whose_generations_are_used_up_stays_empty() {
-        let mut slots = Slots::new(10);
+        let mut slots: Slots<_> = Slots::new(10);
         let key = slots.insert(0).expect("room");
         slots.chunks[0].slots[0].generation = u32::MAX;
         let last = Key { generation: u32::MAX, ..key };
@@ -257,7 +289,7 @@ mod tests {
 
     #[test]
     fn memory_comes_and_goes_in_chunks() {
-        let mut slots = Slots::new(VALUES_MAX);
+        let mut slots: Slots<_> = Slots::new(VALUES_MAX);
         let keys: Vec<_> = (0..100_000_u64).filter_map(|n| slots.insert(n)).collect();
         let bytes = slots.memory();
         assert!(bytes < 100_000 * 24 + 100_000, "{bytes}");
@@ -275,7 +307,7 @@ mod tests {
         /// Against a map: true inserts, false removes the value at a place.
         #[test]
         fn slots_are_a_map(steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..5000)) {
-            let mut slots = Slots::new(3000);
+            let mut slots: Slots<_> = Slots::new(3000);
             let mut map = BTreeMap::new();
             for (n, (inserts, place)) in steps.into_iter().enumerate() {
                 if inserts || map.is_empty() {

@@ -3,36 +3,45 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use ring::{Key, Slab, Time};
+use netstack::slots::{Key, Slots, VALUES_MAX};
+use ring::Time;
 
 /// Idle connections that are remembered to be closed when places are wanted, from one look at all.
 const IDLERS_MAX: usize = 256;
 /// When a look has found fewer, the next is not before this.
 pub(super) const IDLERS_PAUSE: Duration = Duration::from_millis(50);
 
-/// Connections by id: the bits of a [`Key`], which fit into a token.
-pub(super) struct Connections<C>(Slab<Box<C>>);
+/// Connections that get memory together, about 8 KiB of it.
+const CHUNK: u32 = 64;
+
+/// Connections by id: the bits of a [`Key`], which fit into a token. They lie in chunks, without a pointer and an
+/// allocation for each.
+pub(super) struct Connections<C>(Slots<C, CHUNK>);
 
 impl<C> Connections<C> {
     pub(super) const fn len(&self) -> usize {
-        self.0.len()
+        self.0.len() as usize
     }
 
     /// Keeps the connection that is made for a new id; returns the id.
+    ///
+    /// # Panics
+    ///
+    /// If there are 2²⁴ − 1 connections already: there are far fewer places for them.
     pub(super) fn insert_with(&mut self, make: impl FnOnce(u64) -> C) -> u64 {
-        self.0.insert_with(|key| Box::new(make(key.to_bits()))).to_bits()
+        self.0.insert_with(|key| make(key.to_bits())).expect("there is a place").to_bits()
     }
 
     fn get(&self, id: u64) -> Option<&C> {
-        self.0.get(Key::from_bits(id)).map(|connection| &**connection)
+        self.0.get(Key::from_bits(id))
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut C> {
-        self.0.get_mut(Key::from_bits(id)).map(|connection| &mut **connection)
+        self.0.get_mut(Key::from_bits(id))
     }
 
-    pub(super) fn remove(&mut self, id: u64) -> Option<Box<C>> {
+    pub(super) fn remove(&mut self, id: u64) -> Option<C> {
         self.0.remove(Key::from_bits(id))
     }
 
@@ -41,13 +50,13 @@ impl<C> Connections<C> {
     }
 
     fn present(&self) -> impl Iterator<Item = (u64, &C)> {
-        self.0.iter().map(|(key, connection)| (key.to_bits(), &**connection))
+        self.0.iter().map(|(key, connection)| (key.to_bits(), connection))
     }
 }
 
 impl<C> Default for Connections<C> {
     fn default() -> Self {
-        Self(Slab::new())
+        Self(Slots::new(VALUES_MAX))
     }
 }
 
