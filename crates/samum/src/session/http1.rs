@@ -27,7 +27,7 @@ mod work;
 use core::time::Duration;
 
 use http::{Head, Reject, ResponseHead, Status};
-use http1::server::{Connection, Event};
+use http1::server::Event;
 use http1::{Framing, Limits, write};
 use ring::Time;
 use sendfile::{Piece, Progress};
@@ -49,7 +49,6 @@ const LINGER: Duration = Duration::from_secs(2);
 /// HTTP/1.0 and 1.1.
 #[derive(Debug)]
 pub struct Http1 {
-    reader: Connection,
     phase: Phase,
     /// Whether the peer has ended its side.
     ended: bool,
@@ -78,18 +77,10 @@ enum Wait {
     /// The rest of a request.
     Request(Time),
     /// Something of the server's own (a disk, a handler), which has all the time it needs. If it
-    /// was the peer's turn before, the second is what the peer is judged by; its clock stands still.
-    Source(Time, Option<Taking>),
-    /// The peer to take bytes.
-    Peer(Taking),
-}
-
-/// How fast a peer takes bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Taking {
-    since: Time,
-    /// Bytes that the peer had acknowledged then.
-    acknowledged: i64,
+    /// was the peer's turn before, its clock stands still: [`Work::peer_since`].
+    Source(Time),
+    /// The peer to take bytes. It is judged by what it has taken since [`Work::acknowledged`].
+    Peer(Time),
 }
 
 impl Session for Http1 {
@@ -97,8 +88,7 @@ impl Session for Http1 {
 
     fn new(now: Time) -> Self {
         let phase = Phase::Open(Wait::Idle(now));
-        let reader = Connection::new();
-        Self { reader, phase, ended: false, is_retiring: false, next_request: 0 }
+        Self { phase, ended: false, is_retiring: false, next_request: 0 }
     }
 
     #[inline]
@@ -124,8 +114,8 @@ impl Session for Http1 {
             {
                 break;
             }
-            let was_idle = self.reader.is_idle();
-            let (taken, mut event) = self.reader.handle_input(&bytes[at..], &Limits::DEFAULT);
+            let was_idle = work.reader.is_idle();
+            let (taken, mut event) = work.reader.handle_input(&bytes[at..], &Limits::DEFAULT);
             at += taken;
             match &mut event {
                 Event::Partial => break,
@@ -252,7 +242,7 @@ impl Session for Http1 {
             // The response ends the connection, whatever the request said. Requests behind it, one
             // that said that it is the last among them, get no response.
             if self.is_open() {
-                self.close_reader(work);
+                Self::close_reader(work);
                 self.take_no_more();
             }
             work.exchanges.clear();
@@ -271,17 +261,17 @@ impl Session for Http1 {
             Progress::Blocked => {
                 // What a transport sends of its own does not end the idle time.
                 if !self.is_between_requests(work, moved) {
-                    self.wait_for_peer(cx.now, moved.acknowledged);
+                    self.wait_for_peer(work, cx.now, moved.acknowledged);
                 }
                 Next::Wait
             }
             Progress::Waiting => {
                 if !moved.blocked {
-                    self.wait_for_source(cx.now);
+                    self.wait_for_source(work, cx.now);
                 }
                 Next::Wait
             }
-            Progress::More => self.end_turn(cx),
+            Progress::More => self.end_turn(work, cx),
             Progress::Failed(failure) => Next::Close(Why::Failed(failure)),
         }
     }
@@ -336,10 +326,10 @@ impl Session for Http1 {
             Phase::Open(wait) | Phase::Last(wait) => match wait {
                 Wait::Idle(since) => Some(since + tuning.timeout_idle),
                 Wait::Request(since) => Some(since + tuning.timeout_header),
-                Wait::Peer(taking) => Some(taking.since + tuning.timeout_send),
+                Wait::Peer(since) => Some(since + tuning.timeout_send),
                 // A client that has ended its side and waits for a disk has most likely gone.
-                Wait::Source(since, _) if self.ended => Some(since + tuning.timeout_send),
-                Wait::Source(..) => None,
+                Wait::Source(since) if self.ended => Some(since + tuning.timeout_send),
+                Wait::Source(_) => None,
             },
         }
     }
@@ -354,10 +344,8 @@ impl Session for Http1 {
             Phase::Open(wait) | Phase::Last(wait) => wait,
             Phase::Lingering(since, before) => {
                 let sent = work.map_or(0, |work| work.stream.sent().cast_signed());
-                let is_slow = before.is_some_and(|acknowledged_before| {
-                    let taking = Taking { since, acknowledged: acknowledged_before };
-                    !taking.is_fast_enough(cx, acknowledged)
-                });
+                let is_slow = before
+                    .is_some_and(|before| !is_fast_enough(cx, since, before, acknowledged));
                 // A close would reset the connection, and the peer would lose what it has not got.
                 if acknowledged == sent || is_slow {
                     return Next::Close(Why::Done);
@@ -367,17 +355,20 @@ impl Session for Http1 {
             }
         };
         match wait {
-            Wait::Peer(taking) => {
-                if taking.is_fast_enough(cx, acknowledged) {
-                    self.set_wait(Wait::Peer(Taking { since: cx.now, acknowledged }));
+            Wait::Peer(since) => {
+                if let Some(work) = work
+                    && is_fast_enough(cx, since, work.acknowledged, acknowledged)
+                {
+                    work.acknowledged = acknowledged;
+                    self.set_wait(Wait::Peer(cx.now));
                     return Next::Wait;
                 }
                 cx.stats.slow_peers += 1;
                 Next::Close(Why::TimedOut)
             }
-            Wait::Source(..) if !self.ended => Next::Wait,
-            Wait::Source(_, taking) if work.as_mut().is_some_and(|work| work.has_sent_more()) => {
-                self.set_wait(Wait::Source(cx.now, taking));
+            Wait::Source(_) if !self.ended => Next::Wait,
+            Wait::Source(_) if work.as_mut().is_some_and(|work| work.has_sent_more()) => {
+                self.set_wait(Wait::Source(cx.now));
                 Next::Wait
             }
             Wait::Idle(_) => {
@@ -385,7 +376,7 @@ impl Session for Http1 {
                 cx.stats.idle_timeouts += 1;
                 Next::Close(Why::TimedOut)
             }
-            Wait::Source(..) => {
+            Wait::Source(_) => {
                 cx.stats.timeouts += 1;
                 Next::Close(Why::TimedOut)
             }
@@ -398,7 +389,7 @@ impl Session for Http1 {
                 cx.stats.header_timeouts += 1;
                 match work {
                     // If the request was already answered, a late body only closes the connection.
-                    Some(work) if self.reader.is_idle() || work.body_is_outstanding() => {
+                    Some(work) if work.reader.is_idle() || work.body_is_outstanding() => {
                         let reason = "the request took too long";
                         self.refuse(work, cx, Reject { status: Status::RequestTimeout, reason });
                         Next::Pump
@@ -415,14 +406,14 @@ impl Session for Http1 {
         }
         self.take_no_more();
         let Some(work) = work.filter(|work| !work.is_idle()) else {
-            if self.reader.is_idle() {
-                return Next::Close(Why::Done);
-            }
-            // The peer still sends a body that has been answered: it has to linger.
-            self.reader.close();
-            return Next::Pump;
+            return Next::Close(Why::Done);
         };
-        self.close_reader(work);
+        if work.has_answered_all() {
+            // The peer still sends a body that has been answered: it has to linger.
+            work.reader.close();
+            return Next::Pump;
+        }
+        Self::close_reader(work);
         if let Some(Exchange::Asked { asked, .. }) = work.exchanges.back_mut() {
             asked.last = true;
             if core::mem::take(&mut asked.skips_body_first) {
@@ -435,7 +426,7 @@ impl Session for Http1 {
     fn handle_retirement(&mut self, work: Option<&mut Work>) -> Next {
         self.is_retiring = true;
         match work {
-            Some(work) if !work.is_idle() => self.handle_shutdown(Some(work)),
+            Some(work) if !work.has_answered_all() => self.handle_shutdown(Some(work)),
             _ => Next::Wait,
         }
     }
@@ -462,7 +453,7 @@ impl Session for Http1 {
         let has_one = work.exchanges.len() == 1 && work.producing.is_none();
         let is_in_table = match self.phase {
             Phase::Open(Wait::Idle(_)) => {
-                is_drained && is_empty && self.reader.is_idle() && !self.ended
+                is_drained && is_empty && work.reader.is_idle() && !self.ended
             }
             Phase::Open(Wait::Request(_)) => {
                 is_drained
@@ -472,15 +463,15 @@ impl Session for Http1 {
             Phase::Last(Wait::Request(_)) => {
                 is_drained && (is_taking || has_one && !work.body_is_outstanding())
             }
-            Phase::Open(Wait::Source(..)) => !is_drained || !is_empty || work.has_begun_all(),
-            Phase::Last(Wait::Source(..)) => !is_drained || !is_empty,
+            Phase::Open(Wait::Source(_)) => !is_drained || !is_empty || work.has_begun_all(),
+            Phase::Last(Wait::Source(_)) => !is_drained || !is_empty,
             // The transport may hold something back, such as the rest of a record.
             Phase::Open(Wait::Peer(_)) | Phase::Last(Wait::Peer(_)) => true,
             Phase::Lingering(..) => is_drained && is_empty && !self.ended,
             Phase::Last(Wait::Idle(_)) => false,
         };
         assert!(is_in_table, "{self:?} with {work:?}");
-        assert!(!(self.is_open() && self.reader.is_closed()), "{self:?} reads no more requests");
+        assert!(!(self.is_open() && work.reader.is_closed()), "{self:?} reads no more requests");
         work.check(self.is_open());
     }
 }
@@ -494,7 +485,6 @@ impl Http1 {
     fn is_between_requests(&self, work: &Work, moved: &Moved) -> bool {
         matches!(self.phase, Phase::Open(Wait::Idle(_)))
             && work.is_idle()
-            && self.reader.is_idle()
             && moved.unread == 0
             && !self.ended
     }
@@ -513,34 +503,35 @@ impl Http1 {
     }
 
     /// The socket is full.
-    fn wait_for_peer(&mut self, now: Time, acknowledged: i64) {
+    fn wait_for_peer(&mut self, work: &mut Work, now: Time, acknowledged: i64) {
         let (Phase::Open(wait) | Phase::Last(wait)) = &mut self.phase else { return };
-        *wait = match *wait {
-            Wait::Peer(taking) => Wait::Peer(taking),
-            Wait::Source(began, Some(taking)) => {
-                Wait::Peer(Taking { since: taking.since + now.since(began), ..taking })
+        *wait = match (*wait, work.peer_since) {
+            (Wait::Peer(since), _) => Wait::Peer(since),
+            (Wait::Source(began), Some(since)) => Wait::Peer(since + now.since(began)),
+            _ => {
+                work.acknowledged = acknowledged;
+                Wait::Peer(now)
             }
-            _ => Wait::Peer(Taking { since: now, acknowledged }),
         };
     }
 
     /// Bytes have to be read, found or made.
-    const fn wait_for_source(&mut self, now: Time) {
+    const fn wait_for_source(&mut self, work: &mut Work, now: Time) {
         let (Phase::Open(wait) | Phase::Last(wait)) = &mut self.phase else { return };
-        *wait = match *wait {
-            Wait::Source(since, taking) => Wait::Source(since, taking),
-            Wait::Peer(taking) => Wait::Source(now, Some(taking)),
-            _ => Wait::Source(now, None),
+        work.peer_since = match *wait {
+            Wait::Source(_) => return,
+            Wait::Peer(since) => Some(since),
+            Wait::Idle(_) | Wait::Request(_) => None,
         };
+        *wait = Wait::Source(now);
     }
 
     /// A producer has made something since.
-    fn renew_wait_for_source(&mut self, now: Time) {
-        if let Phase::Open(Wait::Source(since, taking)) | Phase::Last(Wait::Source(since, taking)) =
-            &mut self.phase
+    fn renew_wait_for_source(&mut self, work: &mut Work, now: Time) {
+        if let Phase::Open(Wait::Source(since)) | Phase::Last(Wait::Source(since)) = &mut self.phase
         {
-            if let Some(taking) = taking {
-                taking.since = taking.since + now.since(*since);
+            if let Some(peer) = &mut work.peer_since {
+                *peer = *peer + now.since(*since);
             }
             *since = now;
         }
@@ -548,19 +539,19 @@ impl Http1 {
 
     /// The next bytes have to come from the peer if a consumer has room for more of a body, else
     /// from a source.
-    fn wait_for_body_or_source(&mut self, work: &Work, cx: &Context) -> Next {
+    fn wait_for_body_or_source(&mut self, work: &mut Work, cx: &Context) -> Next {
         if work.expects_bytes() {
             return self.wait_for_request(cx);
         }
-        self.wait_for_source(cx.now);
+        self.wait_for_source(work, cx.now);
         Next::Wait
     }
 
     /// The turn is over, and there is more to do. The wait for another is no longer than for a disk;
     /// the peer is still judged.
-    const fn end_turn(&mut self, cx: &Context) -> Next {
+    const fn end_turn(&mut self, work: &mut Work, cx: &Context) -> Next {
         if !matches!(self.phase, Phase::Open(Wait::Peer(_)) | Phase::Last(Wait::Peer(_))) {
-            self.wait_for_source(cx.now);
+            self.wait_for_source(work, cx.now);
         }
         Next::TurnOver
     }
@@ -609,7 +600,7 @@ impl Http1 {
     ) -> Result<(), Reject> {
         let form = if request.framing == Framing::None { Form::Offered } else { Form::Body };
         if form == Form::Body {
-            self.reader.decode_body(request, consumer.bytes_max())?;
+            work.reader.decode_body(request, consumer.bytes_max())?;
             work.asked = Asked { skips_body_first: false, ..Asked::of(request, work.asked.at) };
             // A body that is too long to be skipped does not end the connection if it is taken.
             if let Phase::Last(wait) = self.phase
@@ -659,7 +650,7 @@ impl Http1 {
                 }
                 Form::Body => {
                     // Also without bytes: the end may follow what was given last.
-                    let (taken, event) = self.reader.handle_body(next, &Limits::DEFAULT);
+                    let (taken, event) = work.reader.handle_body(next, &Limits::DEFAULT);
                     at += taken;
                     incoming.received += taken as u64;
                     match event {
@@ -700,15 +691,15 @@ impl Http1 {
     fn drop_body(&mut self, work: &mut Work, bytes: usize) {
         work.dropped += bytes as u64;
         if work.dropped > Limits::DEFAULT.body_bytes_max {
-            self.reader.close();
+            work.reader.close();
             self.take_no_more();
         }
     }
 
     /// No further request will be read, but the body of the last one, if a consumer takes it.
-    fn close_reader(&mut self, work: &Work) {
+    fn close_reader(work: &mut Work) {
         if !work.receives_body() {
-            self.reader.close();
+            work.reader.close();
         }
     }
 
@@ -771,7 +762,7 @@ impl Http1 {
         }
         if moved.unread > 0 && self.is_open() && work.incoming.is_none() {
             if work.had_its_turn(cx.turn) {
-                self.wait_for_source(cx.now);
+                self.wait_for_source(work, cx.now);
                 return Next::TurnOver;
             }
             if !moved.stuck {
@@ -794,19 +785,19 @@ impl Http1 {
             }
             return self.wait_for_body_or_source(work, cx);
         }
-        self.be_idle_or_close(cx, moved.unread)
+        self.be_idle_or_close(work, cx, moved.unread)
     }
 
     /// Has the producer at the end of the stream make more.
     fn go_on_producing(&mut self, work: &mut Work, cx: &Context) -> Next {
         if work.made_its_turn(cx.turn) {
-            self.wait_for_source(cx.now);
+            self.wait_for_source(work, cx.now);
             return Next::TurnOver;
         }
         let before = work.stream.promised();
         let produced = work.produce(cx.turn);
         if work.stream.promised() > before {
-            self.renew_wait_for_source(cx.now);
+            self.renew_wait_for_source(work, cx.now);
         }
         if produced == Produced::Waiting && work.stream.is_drained() {
             return self.wait_for_body_or_source(work, cx);
@@ -815,7 +806,7 @@ impl Http1 {
     }
 
     /// All requests are answered, and the answers are sent.
-    fn be_idle_or_close(&mut self, cx: &Context, unread: usize) -> Next {
+    fn be_idle_or_close(&mut self, work: &Work, cx: &Context, unread: usize) -> Next {
         match self.phase {
             _ if self.ended => Next::Close(Why::Done),
             Phase::Last(_) => {
@@ -823,7 +814,7 @@ impl Http1 {
                 Next::ShutDown
             }
             Phase::Lingering(..) => Next::Wait,
-            Phase::Open(wait) if unread == 0 && self.reader.is_idle() => {
+            Phase::Open(wait) if unread == 0 && work.reader.is_idle() => {
                 // A message to the transport does not begin the idle time anew.
                 if !matches!(wait, Wait::Idle(_)) {
                     self.set_wait(Wait::Idle(cx.now));
@@ -835,16 +826,13 @@ impl Http1 {
     }
 }
 
-impl Taking {
-    /// Whether the peer has taken as much since then as it must.
-    fn is_fast_enough(self, cx: &Context, acknowledged: i64) -> bool {
-        let fresh = u64::try_from(acknowledged.wrapping_sub(self.acknowledged)).unwrap_or(0);
-        fresh >= cx.least_bytes_since(self.since)
-    }
+/// Whether a peer has taken as much since then as it must: the bytes that it had acknowledged then and has now.
+fn is_fast_enough(cx: &Context, since: Time, then: i64, now: i64) -> bool {
+    u64::try_from(now.wrapping_sub(then)).unwrap_or(0) >= cx.least_bytes_since(since)
 }
 
 // One for each connection, idle ones too.
-const _: () = assert!(size_of::<Http1>() <= 88);
+const _: () = assert!(size_of::<Http1>() == 32);
 
 #[cfg(test)]
 mod tests;

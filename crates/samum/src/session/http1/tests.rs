@@ -36,11 +36,12 @@ fn context() -> Context {
 type State = (Http1, Work);
 
 fn state(phase: Phase) -> State {
-    let mut session = Http1 { phase, ..Http1::new(START) };
+    let session = Http1 { phase, ..Http1::new(START) };
+    let mut work = Work::default();
     if !session.is_open() {
-        session.reader.close();
+        work.reader.close();
     }
-    (session, Work::default())
+    (session, work)
 }
 
 fn exchange(request: u32, lookup: Lookup) -> Exchange {
@@ -53,8 +54,7 @@ fn exchange(request: u32, lookup: Lookup) -> Exchange {
 }
 
 const FOUND: Lookup = Lookup::Found(AnswerSize { shared: 0, holds_files: false, unique: false });
-const TAKING: Taking = Taking { since: START, acknowledged: 0 };
-const SOURCE: Wait = Wait::Source(START, None);
+const SOURCE: Wait = Wait::Source(START);
 
 fn with(mut state: State, exchanges: impl IntoIterator<Item = Exchange>) -> State {
     state.1.exchanges.extend(exchanges);
@@ -89,16 +89,16 @@ fn open_receiving() -> State {
 }
 /// The body of a request that was answered is still being received.
 fn open_skipping() -> State {
-    let (mut session, work) = open_receiving();
+    let (session, mut work) = open_receiving();
     let head = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n";
-    session.reader.handle_input(head, &Limits::DEFAULT);
+    work.reader.handle_input(head, &Limits::DEFAULT);
     (session, work)
 }
 /// The response to a request waits for the end of its body.
 fn open_awaiting_body() -> State {
-    let (mut session, mut work) = open_receiving();
+    let (session, mut work) = open_receiving();
     let head = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
-    session.reader.handle_input(head, &Limits::DEFAULT);
+    work.reader.handle_input(head, &Limits::DEFAULT);
     let mut exchange = exchange(0, FOUND);
     if let Exchange::Asked { asked, .. } = &mut exchange {
         asked.skips_body_first = true;
@@ -113,17 +113,19 @@ fn open_reading() -> State {
     unsent(state(Phase::Open(SOURCE)))
 }
 fn open_waiting_for_peer() -> State {
-    unsent(state(Phase::Open(Wait::Peer(TAKING))))
+    unsent(state(Phase::Open(Wait::Peer(START))))
 }
 /// A disk is read; the peer was waited for before.
 fn open_reading_again() -> State {
-    unsent(state(Phase::Open(Wait::Source(START, Some(TAKING)))))
+    let (session, mut work) = open_reading();
+    work.peer_since = Some(START);
+    (session, work)
 }
 fn last_waiting_for_answer() -> State {
     with(state(Phase::Last(SOURCE)), [exchange(0, Lookup::Pending(None))])
 }
 fn last_waiting_for_peer() -> State {
-    unsent(state(Phase::Last(Wait::Peer(TAKING))))
+    unsent(state(Phase::Last(Wait::Peer(START))))
 }
 fn refused() -> Exchange {
     Exchange::Refused(Reject { status: Status::BadRequest, reason: "it is garbage" })
@@ -241,16 +243,16 @@ fn apply((session, work): &mut State, cx: &mut Context, on: On) -> Option<Next> 
 }
 
 /// The phase and the wait, with the seconds since [`START`].
-fn place(session: &Http1) -> String {
+fn place(session: &Http1, work: &Work) -> String {
     let at = |time: Time| time.since(START).as_secs();
     let of = |wait| match wait {
         Wait::Idle(since) => format!("Idle {}", at(since)),
         Wait::Request(since) => format!("Request {}", at(since)),
-        Wait::Source(since, None) => format!("Source {}", at(since)),
-        Wait::Source(since, Some(taking)) => {
-            format!("Source {} Peer {}", at(since), at(taking.since))
-        }
-        Wait::Peer(taking) => format!("Peer {}", at(taking.since)),
+        Wait::Source(since) => work.peer_since.map_or_else(
+            || format!("Source {}", at(since)),
+            |peer| format!("Source {} Peer {}", at(since), at(peer)),
+        ),
+        Wait::Peer(since) => format!("Peer {}", at(since)),
     };
     match session.phase {
         Phase::Open(wait) => format!("Open {}", of(wait)),
@@ -313,7 +315,7 @@ fn run(name: &str, before: impl Fn() -> State, table: &[(On, Option<Next>, &str,
         if matches!(got, WAIT | OVER | Some(Next::ShutDown)) {
             state.0.check(Some(&state.1));
         }
-        let found = (got, place(&state.0), waiting(&mut state.1));
+        let found = (got, place(&state.0, &state.1), waiting(&mut state.1));
         let expected = (*next, (*after).to_owned(), (*rest).to_owned());
         assert_eq!(found, expected, "{name} {on:?}");
     }
@@ -835,13 +837,13 @@ fn row(session: &Http1, work: &Work) -> &'static str {
         (Wait::Request(_), true) if has_requests => "Open Request, body",
         (Wait::Request(_), true) => "Open Request",
         (Wait::Request(_), false) => "Last Request",
-        (Wait::Source(..), true) if has_requests => "Open Source, requests",
-        (Wait::Source(..), true) if work.stream.is_drained() && work.producing.is_none() => {
+        (Wait::Source(_), true) if has_requests => "Open Source, requests",
+        (Wait::Source(_), true) if work.stream.is_drained() && work.producing.is_none() => {
             "Open Source, nothing"
         }
-        (Wait::Source(..), true) => "Open Source, stream",
-        (Wait::Source(..), false) if has_requests => "Last Source, requests",
-        (Wait::Source(..), false) => "Last Source, stream",
+        (Wait::Source(_), true) => "Open Source, stream",
+        (Wait::Source(_), false) if has_requests => "Last Source, requests",
+        (Wait::Source(_), false) => "Last Source, stream",
         (Wait::Peer(_), true) if has_requests => "Open Peer, requests",
         (Wait::Peer(_), true) => "Open Peer",
         (Wait::Peer(_), false) => "Last Peer",
@@ -1046,7 +1048,7 @@ impl<'a> Rig<'a> {
             Wait::Idle(_) => assert!(self.input.is_empty() && deadline.is_some()),
             Wait::Request(_) => assert!(deadline.is_some()),
             Wait::Peer(_) => assert!((self.is_blocked || self.is_queued) && deadline.is_some()),
-            Wait::Source(..) => {
+            Wait::Source(_) => {
                 let reads = self.is_stalled && !self.work.stream.is_drained();
                 let makes = self.work.producing.is_some() && self.wakes.get() == 0;
                 let finds = !self.later.is_empty();

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use http::{FieldSection, Head, HeadBuf, Method, Reject, Status, Version};
 use http1::Framing;
+use http1::server;
 use http1::write::{self, ConnectionOption, Wire};
 use outq::{OutQ, Payload as _};
 use ring::{Ring, Time};
@@ -37,6 +38,8 @@ pub(super) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// Requests and responses of one connection.
 #[derive(Debug, Default)]
 pub struct Work {
+    /// The reader of requests: between them it knows nothing.
+    pub(super) reader: server::Connection,
     pub(super) stream: Stream,
     /// Requests whose responses have not begun, in order.
     pub(super) exchanges: VecDeque<Exchange>,
@@ -54,6 +57,10 @@ pub struct Work {
     pub(super) begun: Begun,
     /// Bytes of the stream that had been sent when a peer that has ended its side was last judged.
     judged_at: u64,
+    /// Bytes that the peer had acknowledged when it became its turn to take some, or was last judged.
+    pub(super) acknowledged: i64,
+    /// Since when it was the peer's turn before the wait for a source, if it was.
+    pub(super) peer_since: Option<Time>,
     /// The turn of the worker in which a producer last made bytes, and how many.
     pub(super) produced: (u64, u64),
     /// Since when the response that is being sent waits for a disk, if it is recorded.
@@ -185,12 +192,7 @@ impl Outgoing for Work {
     }
 
     fn is_idle(&self) -> bool {
-        self.stream.is_drained()
-            && self.exchanges.is_empty()
-            && self.producing.is_none()
-            && self.incoming.is_none()
-            && self.dropped == 0
-            && !self.stream.is_reading()
+        self.has_answered_all() && (self.reader.is_idle() || self.reader.is_closed())
     }
 
     fn active_requests(&self) -> usize {
@@ -202,10 +204,23 @@ impl Outgoing for Work {
         self.stream.restart();
         (self.begun, self.produced) = (Begun::default(), (0, 0));
         (self.asked, self.dropped, self.judged_at) = (Asked::default(), 0, 0);
+        self.reader = server::Connection::new();
+        (self.acknowledged, self.peer_since) = (0, None);
     }
 }
 
 impl Work {
+    /// Whether no request is being answered and nothing is read or taken. A body that no response waits for may
+    /// still be coming.
+    pub(super) fn has_answered_all(&self) -> bool {
+        self.stream.is_drained()
+            && self.exchanges.is_empty()
+            && self.producing.is_none()
+            && self.incoming.is_none()
+            && self.dropped == 0
+            && !self.stream.is_reading()
+    }
+
     /// Panics unless requests and responses are in order and within their bounds.
     pub(super) fn check(&self, is_open: bool) {
         let Self { exchanges, ends, .. } = self;
