@@ -97,8 +97,6 @@ pub struct Origin {
     pub listener: u32,
     /// The other end.
     pub peer: Peer,
-    /// The client, if something needs to know it: a log, access rules, limits.
-    pub client: Option<Rc<Client>>,
 }
 
 /// The other end of a connection.
@@ -110,10 +108,19 @@ pub enum Peer {
     V4(SocketAddrV4),
     /// The same; boxed, so that other connections are small.
     V6(Box<SocketAddrV6>),
+    /// One whose client is known, because something needs to know it: a log, access rules, limits.
+    Known(Rc<Known>),
+}
+
+/// A peer whose client is known.
+#[derive(Debug)]
+pub struct Known {
+    peer: Peer,
+    client: Client,
 }
 
 // Each connection has one.
-const _: () = assert!(size_of::<Peer>() <= 16);
+const _: () = assert!(size_of::<Origin>() == 24);
 
 impl From<SocketAddr> for Peer {
     fn from(address: SocketAddr) -> Self {
@@ -129,21 +136,46 @@ impl Origin {
     /// kernel this is a system call, `getpeername(2)`.
     #[must_use]
     pub fn address(&self, ring: &Ring) -> Option<SocketAddr> {
+        self.peer.address(ring)
+    }
+
+    /// The client, if something needs to know it.
+    #[must_use]
+    pub fn client(&self) -> Option<&Client> {
         match &self.peer {
-            Peer::Socket(socket) => ring.peer_name(socket),
-            Peer::V4(address) => Some(SocketAddr::V4(*address)),
-            Peer::V6(address) => Some(SocketAddr::V6(**address)),
+            Peer::Known(known) => Some(&known.client),
+            _ => None,
         }
+    }
+
+    /// Notes the client, in place of the one that was known before.
+    pub fn set_client(&mut self, client: Client) {
+        let peer = match &self.peer {
+            Peer::Known(known) => known.peer.clone(),
+            peer => peer.clone(),
+        };
+        self.peer = Peer::Known(Rc::new(Known { peer, client }));
     }
 
     /// The address of the client, as far as the connection tells; `None` as for
     /// [`address`](Self::address).
     #[must_use]
     pub fn client_address(&self, ring: &Ring) -> Option<IpAddr> {
-        match &self.client {
+        match self.client() {
             Some(client) => client.address,
             // The connection is older than the need to know it.
             None => self.address(ring).map(|address| address.ip().to_canonical()),
+        }
+    }
+}
+
+impl Peer {
+    fn address(&self, ring: &Ring) -> Option<SocketAddr> {
+        match self {
+            Self::Socket(socket) => ring.peer_name(socket),
+            Self::V4(address) => Some(SocketAddr::V4(*address)),
+            Self::V6(address) => Some(SocketAddr::V6(**address)),
+            Self::Known(known) => known.peer.address(ring),
         }
     }
 }
@@ -385,7 +417,7 @@ impl<T: Transport, F: FnMut(KernelTcp, usize) -> T> Network for Listeners<F> {
 
     fn origin(&self, newcomer: &Newcomer) -> Origin {
         let listener = newcomer.listener;
-        Origin { listener, peer: Peer::Socket(newcomer.socket.clone()), client: None }
+        Origin { listener, peer: Peer::Socket(newcomer.socket.clone()) }
     }
 
     #[inline]

@@ -11,8 +11,8 @@ use ring::Time;
 /// Ticks of a round. A deadline that is further off comes up after one round and is put back.
 const SLOTS: u64 = 1024;
 
-/// A moment in ticks.
-pub(crate) type Tick = u64;
+/// A moment in ticks: those of 250 ms last for 34 years.
+pub(crate) type Tick = u32;
 
 #[derive(Debug)]
 pub(crate) struct Wheel {
@@ -20,10 +20,10 @@ pub(crate) struct Wheel {
     tick_nanos: u64,
     slots: Vec<Vec<u64>>,
     /// Everything up to this tick has come up.
-    current: Tick,
+    current: u64,
     entries: usize,
     /// No entry is before this tick.
-    soonest: Tick,
+    soonest: u64,
 }
 
 impl Wheel {
@@ -35,17 +35,17 @@ impl Wheel {
             slots: (0..SLOTS).map(|_| Vec::new()).collect(),
             current: now.as_nanos() / tick_nanos,
             entries: 0,
-            soonest: Tick::MAX,
+            soonest: u64::MAX,
         }
     }
 
-    const fn tick_of(&self, time: Time) -> Tick {
+    const fn tick_of(&self, time: Time) -> u64 {
         time.as_nanos() / self.tick_nanos
     }
 
     /// Whether an entry at `tick` comes up too late for `deadline`.
     pub(crate) const fn is_later(&self, tick: Tick, deadline: Time) -> bool {
-        tick > self.tick_of(deadline) + 1
+        tick as u64 > self.tick_of(deadline) + 1
     }
 
     /// Have `id` come up at its deadline or soon after; returns the tick of the entry.
@@ -54,7 +54,7 @@ impl Wheel {
         self.slots[slot(tick)].push(id);
         self.entries += 1;
         self.soonest = self.soonest.min(tick);
-        tick
+        short(tick)
     }
 
     /// When the next entry comes up.
@@ -74,16 +74,20 @@ impl Wheel {
         for tick in self.current + 1..=last {
             let taken = core::mem::take(&mut self.slots[slot(tick)]);
             self.entries -= taken.len();
-            expired.extend(taken.into_iter().map(|id| (id, tick)));
+            expired.extend(taken.into_iter().map(|id| (id, short(tick))));
         }
         self.current = now;
         self.soonest = (now + 1..now + SLOTS)
             .find(|tick| !self.slots[slot(*tick)].is_empty())
-            .unwrap_or(Tick::MAX);
+            .unwrap_or(u64::MAX);
     }
 }
 
-fn slot(tick: Tick) -> usize {
+fn short(tick: u64) -> Tick {
+    Tick::try_from(tick).expect("the clock runs for less than 34 years")
+}
+
+fn slot(tick: u64) -> usize {
     usize::try_from(tick % SLOTS).expect("a small number")
 }
 

@@ -1116,7 +1116,7 @@ fn admit(
         .client_of(origin.client_address(&shell.ring), request.head)
         .map_err(|Conflict| Refusal::Conflict)
         .and_then(|client| {
-            let counted = origin.client.as_ref().and_then(|client| client.counted.as_ref());
+            let counted = origin.client().and_then(|client| client.counted.as_ref());
             guard.admit(snapshot.limiter(), client, counted, request.is_again, shell.cx.now)
         });
     let stats = &mut shell.cx.stats;

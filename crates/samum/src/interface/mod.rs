@@ -31,6 +31,7 @@ use crate::listen;
 use capture::{Files, Port, Recorder};
 pub use network::StackNetwork;
 use plan::{Local, Place};
+pub(crate) use transport::StackTransport;
 
 /// Connections of a stack that may wait for a place in the worker, beside those that have one.
 const BACKLOG: u32 = 4096;

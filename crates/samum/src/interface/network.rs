@@ -100,7 +100,8 @@ impl StackNetwork {
             Ok::<_, io::Error>((watch, fd))
         });
         let now = time(ring.now());
-        let wire = Wire { stack, port, news: News::default(), places: Places::default() };
+        let (news, places, rates) = (News::default(), Places::default(), HashMap::default());
+        let wire = Wire { stack, port, news, places, rates };
         Ok(Self {
             name,
             wire: Rc::new(RefCell::new(wire)),
@@ -299,11 +300,11 @@ impl Network for StackNetwork {
         }
         // The application has now been told all earlier bytes, so the stack gives it the ones that it has held.
         wire.set_receiving(self.now, newcomer.id, true);
-        StackTransport::new(Rc::clone(&self.wire), newcomer.id, id)
+        StackTransport::new(Rc::clone(&self.wire), newcomer.id)
     }
 
     fn origin(&self, newcomer: &Newcomer) -> Origin {
-        Origin { listener: newcomer.listener, peer: newcomer.peer.into(), client: None }
+        Origin { listener: newcomer.listener, peer: newcomer.peer.into() }
     }
 
     fn remove(&mut self, _ring: &mut Ring, number: u32) {

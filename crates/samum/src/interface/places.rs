@@ -60,6 +60,14 @@ impl Places {
         }
     }
 
+    /// The worker's id of a connection.
+    pub(super) fn name(&self, id: ConnectionId) -> Option<u64> {
+        match self.get(id)? {
+            Place::Waiting => None,
+            Place::Open(name) | Place::Ending(name) => Some(name),
+        }
+    }
+
     /// Sets the place of a connection.
     pub(super) fn set(&mut self, id: ConnectionId, place: Place) {
         let state = match place {

@@ -23,29 +23,32 @@ pub struct StackTransport {
     is_finished: bool,
     receives: bool,
     has_ended: bool,
-    /// The worker's name of the connection.
-    name: u64,
-    /// Some exactly while bytes are sent at a rate.
-    rate: Option<Box<Rate>>,
+    /// Whether bytes are sent at one of the wire's rates.
+    has_rate: bool,
 }
+
+// Each idle connection has one.
+const _: () = assert!(size_of::<StackTransport>() == 24);
 
 /// The rate of a connection.
 #[derive(Debug)]
-struct Rate {
+pub(super) struct Rate {
     bytes_per_second: NonZeroU64,
     slices: Slices,
+    /// The worker's name of the connection.
+    name: u64,
     /// The time of the timer that is in the ring.
     timer_at: Option<Time>,
 }
 
 impl Rate {
     /// Bytes that may be sent now; if there are none, a timer tells when.
-    fn allowed(&mut self, ring: &mut Ring, name: u64) -> u64 {
+    fn allowed(&mut self, ring: &mut Ring) -> u64 {
         match self.slices.room(ring.now()) {
             Ok(room) => room.get(),
             Err(until) => {
                 if self.timer_at != Some(until) {
-                    ring.submit(Op::Timer(until), kind::WRITABLE | name);
+                    ring.submit(Op::Timer(until), kind::WRITABLE | self.name);
                     self.timer_at = Some(until);
                 }
                 0
@@ -55,7 +58,7 @@ impl Rate {
 }
 
 impl StackTransport {
-    pub(super) const fn new(wire: Rc<RefCell<Wire>>, id: ConnectionId, name: u64) -> Self {
+    pub(super) const fn new(wire: Rc<RefCell<Wire>>, id: ConnectionId) -> Self {
         Self {
             wire,
             id,
@@ -63,9 +66,28 @@ impl StackTransport {
             is_finished: false,
             receives: true,
             has_ended: false,
-            name,
-            rate: None,
+            has_rate: false,
         }
+    }
+
+    /// Drains as far as the rate allows.
+    #[cold]
+    fn drain_at_rate(
+        &self,
+        ring: &mut Ring,
+        queue: &mut OutQ<Piece>,
+        budget: &mut u64,
+    ) -> Drained {
+        let mut wire = self.wire.borrow_mut();
+        let Some(mut rate) = wire.rates.remove(&self.id) else { return Drained::Blocked };
+        let allowed = rate.allowed(ring).min(*budget);
+        let mut left = allowed;
+        let drained = wire.drain(time(ring.now()), self.id, queue, &mut left);
+        let spent = allowed.saturating_sub(left);
+        rate.slices.spend(spent);
+        *budget -= spent;
+        wire.rates.insert(self.id, rate);
+        if allowed == 0 && drained == Drained::TurnOver { Drained::Blocked } else { drained }
     }
 }
 
@@ -75,21 +97,11 @@ impl Transport for StackTransport {
     }
 
     fn drain(&mut self, ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained {
-        let mut wire = self.wire.borrow_mut();
-        let Some(rate) = &mut self.rate else {
-            let drained = wire.drain(time(ring.now()), self.id, queue, budget);
-            self.is_blocked = drained == Drained::Blocked;
-            return drained;
+        let drained = if self.has_rate {
+            self.drain_at_rate(ring, queue, budget)
+        } else {
+            self.wire.borrow_mut().drain(time(ring.now()), self.id, queue, budget)
         };
-        let allowed = rate.allowed(ring, self.name).min(*budget);
-        let mut left = allowed;
-        let mut drained = wire.drain(time(ring.now()), self.id, queue, &mut left);
-        let spent = allowed.saturating_sub(left);
-        rate.slices.spend(spent);
-        *budget -= spent;
-        if allowed == 0 && drained == Drained::TurnOver {
-            drained = Drained::Blocked;
-        }
         self.is_blocked = drained == Drained::Blocked;
         drained
     }
@@ -122,11 +134,20 @@ impl Transport for StackTransport {
 
     /// Bytes that are sent again count, too.
     fn set_rate(&mut self, ring: &Ring, bytes_per_second: Option<NonZeroU64>) {
-        if self.rate.as_ref().map(|rate| rate.bytes_per_second) != bytes_per_second {
-            self.rate = bytes_per_second.map(|bytes_per_second| {
-                let slices = Slices::new(bytes_per_second, ring.now());
-                Box::new(Rate { bytes_per_second, slices, timer_at: None })
-            });
+        let Some(bytes_per_second) = bytes_per_second else {
+            if core::mem::take(&mut self.has_rate) {
+                self.wire.borrow_mut().rates.remove(&self.id);
+            }
+            return;
+        };
+        let wire = &mut *self.wire.borrow_mut();
+        let before = wire.rates.get(&self.id).map(|rate| rate.bytes_per_second);
+        if before != Some(bytes_per_second)
+            && let Some(name) = wire.places.name(self.id)
+        {
+            let slices = Slices::new(bytes_per_second, ring.now());
+            wire.rates.insert(self.id, Rate { bytes_per_second, slices, name, timer_at: None });
+            self.has_rate = true;
         }
     }
 

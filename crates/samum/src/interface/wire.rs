@@ -1,6 +1,7 @@
 //! A stack and its device, shared by the network and the transports of one worker.
 
 use core::fmt;
+use std::collections::HashMap;
 
 use netstack::{ConnectionId, Stack, tcp};
 use outq::OutQ;
@@ -9,6 +10,7 @@ use sendfile::{Drained, Piece};
 use super::capture::Port;
 use super::news::News;
 use super::places::{Place, Places};
+use super::transport::Rate;
 
 /// The stack's time on the ring's clock.
 pub(super) const fn time(at: ring::Time) -> netstack::Time {
@@ -21,6 +23,8 @@ pub(super) struct Wire {
     pub(super) port: Port,
     pub(super) news: News,
     pub(super) places: Places,
+    /// The rates of the connections that have one.
+    pub(super) rates: HashMap<ConnectionId, Rate, foldhash::quality::RandomState>,
 }
 
 impl Wire {
@@ -78,6 +82,7 @@ impl Wire {
     /// of the stream; otherwise a reset.
     pub(super) fn close(&mut self, now: netstack::Time, id: ConnectionId) {
         self.places.remove(id);
+        self.rates.remove(&id);
         self.stack.shutdown(id);
         self.end(now, id);
     }

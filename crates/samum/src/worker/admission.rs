@@ -1,7 +1,6 @@
 //! The first look at a client: its address, and whether its connection may stay.
 
 use core::net::IpAddr;
-use std::rc::Rc;
 
 use crate::client::Client;
 use crate::network::Origin;
@@ -39,6 +38,6 @@ pub(super) fn enter(shell: &mut Shell, origin: &mut Origin, address: Option<IpAd
         shell.cx.stats.limited_connections += 1;
         return false;
     }
-    origin.client = Some(Rc::new(client));
+    origin.set_client(client);
     true
 }

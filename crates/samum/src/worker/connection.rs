@@ -31,20 +31,23 @@ const SPARE_MAX: usize = 256;
 /// An idle one is little more than its descriptor: everything else is in [`Work`], which it has only
 /// while a request is being received or answered.
 pub(super) struct Connection<S: Session, T, A> {
-    id: u64,
     transport: T,
     session: S,
     work: Option<Box<Work<S::Work, A>>>,
     origin: Origin,
-    /// Some exactly until its header of the PROXY protocol has come, if it may send one.
-    header: Option<Box<proxy_protocol::Reader>>,
-    /// Bytes of its own that the worker's budget counts.
-    counted: u64,
-    /// Its requests that the worker counts as active.
-    active_requests: u32,
-    accepted: Time,
+    /// Some exactly until plain bytes can be exchanged.
+    opening: Option<Box<Opening>>,
+    /// Bytes of its own that the worker's budget counts, at most 4 GiB of them.
+    counted: u32,
     /// The tick of its earliest entry in the wheel.
     pub(super) wheel_tick: Tick,
+}
+
+/// What a connection needs until plain bytes can be exchanged.
+struct Opening {
+    accepted: Time,
+    /// Some exactly until its header of the PROXY protocol has come, if it may send one.
+    header: Option<proxy_protocol::Reader>,
 }
 
 /// What a connection needs while a request is being received or answered.
@@ -59,6 +62,8 @@ struct Work<W, A> {
     answers: Vec<(u32, A)>,
     /// Whether it stands in the worker's line for another turn.
     queued: bool,
+    /// Requests that the worker counts as active.
+    active_requests: u32,
 }
 
 /// Works that connections have given back for the next one that has something to do.
@@ -66,6 +71,8 @@ pub(super) struct Spare<S: Session, A>(Vec<Box<Work<S::Work, A>>>);
 
 /// What a connection acts through.
 pub(super) struct Tools<'a, S: Session, H: Handler> {
+    /// The connection that acts.
+    pub(super) id: u64,
     pub(super) shell: &'a mut Shell,
     pub(super) handler: &'a mut H,
     pub(super) spare: &'a mut Spare<S, H::Answer>,
@@ -83,24 +90,19 @@ pub(super) enum After {
 
 impl<S: Session, T: Transport, A> Connection<S, T, A> {
     pub(super) fn new(
-        id: u64,
         transport: T,
         origin: Origin,
-        header: Option<Box<proxy_protocol::Reader>>,
+        header: Option<proxy_protocol::Reader>,
         now: Time,
     ) -> Self {
-        let session = S::new(now);
-        let accepted = now;
+        let opens_later = header.is_some() || !transport.is_open();
         Self {
-            id,
             transport,
-            session,
+            session: S::new(now),
             work: None,
             origin,
-            header,
+            opening: opens_later.then(|| Box::new(Opening { accepted: now, header })),
             counted: 0,
-            active_requests: 0,
-            accepted,
             wheel_tick: Tick::MAX,
         }
     }
@@ -111,15 +113,20 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.session.idle_since()
     }
 
-    /// Whether plain bytes can be exchanged.
-    fn is_open(&self) -> bool {
-        self.header.is_none() && self.transport.is_open()
+    /// Notes if plain bytes can be exchanged from now on: call it after the connection has done something.
+    #[inline]
+    pub(super) fn note_opening(&mut self) {
+        if self.opening.as_ref().is_some_and(|opening| opening.header.is_none())
+            && self.transport.is_open()
+        {
+            self.opening = None;
+        }
     }
 
     /// The time by which something must have happened.
     pub(super) fn deadline(&self, shell: &Shell) -> Option<Time> {
-        if !self.is_open() {
-            return Some(self.accepted + shell.cx.tuning.timeout_header);
+        if let Some(opening) = &self.opening {
+            return Some(opening.accepted + shell.cx.tuning.timeout_header);
         }
         self.session.deadline(&shell.cx)
     }
@@ -130,7 +137,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         tools: &mut Tools<'_, S, H>,
         bytes: &[u8],
     ) -> After {
-        if self.header.is_some() {
+        if self.opening.as_ref().is_some_and(|opening| opening.header.is_some()) {
             return self.handle_header(tools, bytes);
         }
         let mut work = self.take_work(tools);
@@ -142,7 +149,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             }
         };
         if work.input.is_empty() {
-            let taken = read(&mut self.session, self.id, &self.origin, tools, &mut work, plain);
+            let taken = read(&mut self.session, &self.origin, tools, &mut work, plain);
             work.input.extend_from_slice(&plain[taken..]);
         } else {
             work.input.extend_from_slice(plain);
@@ -165,12 +172,13 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         tools: &mut Tools<'_, S, H>,
         bytes: &[u8],
     ) -> After {
-        let Some(reader) = &mut self.header else { return After::Keep };
+        let Some(Opening { header, .. }) = self.opening.as_deref_mut() else { return After::Keep };
+        let Some(reader) = header else { return After::Keep };
         let shell = &mut *tools.shell;
         match reader.push(bytes) {
             Ok(None) => After::Keep,
             Ok(Some(Header { client, rest })) => {
-                self.header = None;
+                *header = None;
                 if let Some(client) = client
                     && !admission::enter(shell, &mut self.origin, Some(client.ip()))
                 {
@@ -180,7 +188,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             }
             Err(Invalid) => {
                 shell.cx.stats.proxy_header_errors += 1;
-                let client = self.origin.client.as_ref().map_or("-", |client| &client.name);
+                let client = self.origin.client().map_or("-", |client| &*client.name);
                 let text = if reader.is_trusted() {
                     format!("{client}: not a header of the PROXY protocol; closed the connection")
                 } else {
@@ -282,7 +290,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         tools: &mut Tools<'_, S, H>,
     ) -> After {
         let shell = &mut *tools.shell;
-        if !self.is_open() {
+        if self.opening.is_some() {
             shell.cx.stats.timeouts += 1;
             shell.cx.stats.header_timeouts += 1;
             return end(shell, Why::TimedOut);
@@ -340,31 +348,31 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             let fixed = size_of::<Work<S::Work, A>>() + work.input.capacity();
             work.session.weight().own + fixed as u64
         });
-        let own = self.transport.weight().own + work;
-        cx.budget.recount(core::mem::replace(&mut self.counted, own), own);
+        let own = u32::try_from(self.transport.weight().own + work).unwrap_or(u32::MAX);
+        cx.budget.recount(core::mem::replace(&mut self.counted, own).into(), own.into());
     }
 
     fn count_requests(&mut self, stats: &mut Stats) {
-        let active = self.work.as_ref().map_or(0, |work| work.session.active_requests());
-        let active = u32::try_from(active).unwrap_or(u32::MAX);
-        let before = core::mem::replace(&mut self.active_requests, active);
-        stats.active_requests = stats.active_requests + u64::from(active) - u64::from(before);
+        if let Some(work) = &mut self.work {
+            let active = u32::try_from(work.session.active_requests()).unwrap_or(u32::MAX);
+            work.count_requests(stats, active);
+        }
     }
 
     /// Logs what has been sent of unfinished responses, and lets go of everything.
-    pub(super) fn close(mut self, shell: &mut Shell, cut: Cut) {
+    pub(super) fn close(mut self, id: u64, shell: &mut Shell, cut: Cut) {
         if let Some(mut work) = self.work.take() {
             while let Some(left) = self.session.next_cut(&mut work.session, shell.cx.now) {
                 self.record(shell, &left, Some(cut));
             }
+            work.count_requests(&mut shell.cx.stats, 0);
         }
-        self.count_requests(&mut shell.cx.stats);
         if let Some(removed) = self.removed(&mut shell.cx) {
             removed.connections -= 1;
         }
         self.transport.close(&mut shell.ring);
-        shell.disk.leave_line(self.id);
-        shell.cx.budget.recount(self.counted, 0);
+        shell.disk.leave_line(id);
+        shell.cx.budget.recount(self.counted.into(), 0);
     }
 
     fn take_work<H: Handler<Answer = A>>(
@@ -417,7 +425,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 self.transport.finish();
             }
             let was_blocked = self.transport.is_blocked();
-            let progress = work.session.pump(ring, disk, &mut self.transport, self.id);
+            let progress = work.session.pump(ring, disk, &mut self.transport, tools.id);
             while let Some(left) = self.session.next_left(&mut work.session) {
                 self.record(shell, &left, None);
             }
@@ -456,6 +464,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         }
         // A blocked transport holds back something of its own, which leaves when it is pumped again.
         if after == After::Keep && work.is_idle() && !self.transport.is_blocked() {
+            work.count_requests(&mut tools.shell.cx.stats, 0);
             work.restart();
             if tools.spare.0.len() < SPARE_MAX {
                 tools.spare.0.push(work);
@@ -472,7 +481,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         work: &mut Work<S::Work, A>,
     ) {
         let mut input = core::mem::take(&mut work.input);
-        let taken = read(&mut self.session, self.id, &self.origin, tools, work, &input);
+        let taken = read(&mut self.session, &self.origin, tools, work, &input);
         input.drain(..taken);
         work.input = input;
     }
@@ -488,7 +497,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             let answer = match kept {
                 Some(answer) => answer,
                 None => {
-                    let ticket = Ticket { connection: self.id, request: turn.request };
+                    let ticket = Ticket { connection: tools.id, request: turn.request };
                     let (head, origin) = (&turn.head.as_head(), &self.origin);
                     let request = Request { head, ticket, origin, is_again: true };
                     match tools.handler.find(tools.shell, &request) {
@@ -515,7 +524,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
 
     /// Logs and counts a response that has left, or of which no more will leave.
     fn record(&self, shell: &mut Shell, left: &Left, cut: Option<Cut>) {
-        let peer = self.origin.client.as_ref().map_or("-", |client| &*client.name);
+        let peer = self.origin.client().map_or("-", |client| &*client.name);
         shell.record(&left.record, left.bytes, peer, cut);
     }
 }
@@ -523,20 +532,18 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
 /// Gives bytes to the session; returns how many were taken.
 fn read<S: Session, H: Handler>(
     session: &mut S,
-    id: u64,
     origin: &Origin,
     tools: &mut Tools<'_, S, H>,
     work: &mut Work<S::Work, H::Answer>,
     bytes: &[u8],
 ) -> usize {
     let (answers, rate) = (&mut work.answers, &mut work.rate);
-    let mut reader = Reader { id, origin, tools, answers, rate };
+    let mut reader = Reader { origin, tools, answers, rate };
     session.handle_bytes(&mut work.session, &mut reader, bytes)
 }
 
 /// Finds answers to the requests that a session reads.
 struct Reader<'r, 't, S: Session, H: Handler> {
-    id: u64,
     origin: &'r Origin,
     tools: &'r mut Tools<'t, S, H>,
     answers: &'r mut Vec<(u32, H::Answer)>,
@@ -550,7 +557,7 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
     }
 
     fn consumer(&mut self, request: u32, head: &Head<'_>) -> Option<Box<dyn Consumer>> {
-        let ticket = Ticket { connection: self.id, request };
+        let ticket = Ticket { connection: self.tools.id, request };
         let request = Request { head, ticket, origin: self.origin, is_again: false };
         self.tools.handler.consumer(self.tools.shell, &request)
     }
@@ -564,7 +571,7 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
         head: &Head<'_>,
         now: bool,
     ) {
-        let ticket = Ticket { connection: self.id, request };
+        let ticket = Ticket { connection: self.tools.id, request };
         let asked = Request { head, ticket, origin: self.origin, is_again: false };
         match self.tools.handler.find(self.tools.shell, &asked) {
             Found::Now(answer) if now => {
@@ -609,7 +616,7 @@ fn respond<S: Session, H: Handler>(
 /// The client of a request for the log, if a proxy that is believed names it. What is forged names nothing.
 #[cold]
 fn forwarded(cx: &Context, origin: &Origin, head: &Head<'_>) -> Option<IpAddr> {
-    let own = origin.client.as_ref()?.address;
+    let own = origin.client()?.address;
     cx.serving.snapshot.proxies().client_of(own, head).ok()?
 }
 
@@ -661,6 +668,12 @@ impl<W: Outgoing, A> Work<W, A> {
         self.session.is_idle() && self.input.is_empty() && !self.queued
     }
 
+    /// Notes how many requests the worker counts as active from now on.
+    fn count_requests(&mut self, stats: &mut Stats, active: u32) {
+        let before = core::mem::replace(&mut self.active_requests, active);
+        stats.active_requests = stats.active_requests + u64::from(active) - u64::from(before);
+    }
+
     fn take_answer(&mut self, request: u32) -> Option<A> {
         let place = self.answers.iter().position(|(other, _)| *other == request)?;
         Some(self.answers.remove(place).1)
@@ -678,7 +691,7 @@ impl<W: Outgoing, A> Work<W, A> {
 impl<W: Default, A> Default for Work<W, A> {
     fn default() -> Self {
         let (session, input, answers) = (W::default(), Vec::new(), Vec::new());
-        Self { session, input, rate: None, answers, queued: false }
+        Self { session, input, rate: None, answers, queued: false, active_requests: 0 }
     }
 }
 

@@ -19,6 +19,7 @@ use crate::context::Removed;
 use crate::crowd::Crowd;
 use crate::handler::Handler;
 use crate::handler::router::Router;
+use crate::interface::StackTransport;
 use crate::log::{Cut, Logs, Sink};
 use crate::metrics::{Metrics, Stats};
 use crate::network::{Listeners, NetEvent, Network};
@@ -110,9 +111,13 @@ pub struct Parts {
     pub notes: Option<Fd>,
 }
 
-// All of an idle connection but its descriptor and its receive.
+// All of an idle connection but its descriptor and its receive, and 8 bytes of its slot.
 const _: () =
-    assert!(size_of::<Connection<Http1, KernelTcp, <Router as Handler>::Answer>>() <= 232);
+    assert!(size_of::<Connection<Http1, KernelTcp, <Router as Handler>::Answer>>() <= 144);
+// One of our own stack: with its slot, what the stack has of it and the place that leads from there to here (see
+// `netstack::Stack` and `interface`).
+const _: () =
+    assert!(size_of::<Connection<Http1, StackTransport, <Router as Handler>::Answer>>() == 104);
 
 impl<S: Session> Worker<S> {
     /// Begin to accept from listening sockets, and to serve the sites of the snapshot.
@@ -439,13 +444,13 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let snapshot = &self.shell.cx.serving_at(origin.listener).snapshot;
         let header = snapshot.admission(origin.listener).proxy_protocol.then(|| {
             let proxies = snapshot.proxies();
-            let peer = origin.client.as_ref().and_then(|client| client.address);
-            Box::new(Reader::new(proxies.trusts(peer)))
+            let peer = origin.client().and_then(|client| client.address);
+            Reader::new(proxies.trusts(peer))
         });
         let Self { connections, network, shell, .. } = self;
         let id = connections.insert_with(|id| {
             let transport = network.open(&mut shell.ring, newcomer, id);
-            Connection::new(id, transport, origin, header, shell.cx.now)
+            Connection::new(transport, origin, header, shell.cx.now)
         });
         self.settle(id, After::Keep);
         if !self.shell.cx.removed.is_empty() {
@@ -482,7 +487,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     ) {
         let Self { connections, shell, handler, spare, .. } = self;
         if let Some(connection) = connections.get_mut(id) {
-            let after = act(connection, &mut Tools { shell, handler, spare });
+            let after = act(connection, &mut Tools { id, shell, handler, spare });
             self.settle(id, after);
         }
     }
@@ -496,6 +501,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             self.again.push_back(id);
         }
         let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.note_opening();
         connection.recount(&mut self.shell.cx);
         if let Some(deadline) = connection.deadline(&self.shell)
             && self.wheel.is_later(connection.wheel_tick, deadline)
@@ -507,7 +513,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     fn close(&mut self, id: u64, cut: Cut) {
         let Some(mut connection) = self.connections.remove(id) else { return };
         connection.recount(&mut self.shell.cx);
-        connection.close(&mut self.shell, cut);
+        connection.close(id, &mut self.shell, cut);
         self.crowd.leave();
     }
 
@@ -587,7 +593,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             let now = shell.cx.now;
             let due = connection.deadline(shell).is_some_and(|deadline| deadline <= now);
             let after = if due {
-                connection.handle_deadline(&mut Tools { shell, handler, spare })
+                connection.handle_deadline(&mut Tools { id, shell, handler, spare })
             } else {
                 After::Keep
             };

@@ -199,7 +199,7 @@ impl Network for Interface {
 
     fn origin(&self, number: &u16) -> Origin {
         let address = SocketAddr::from(([192, 0, 2, 1], *number));
-        Origin { listener: 0, peer: Peer::from(address), client: None }
+        Origin { listener: 0, peer: Peer::from(address) }
     }
 
     fn close(&mut self, _ring: &mut Ring) {
