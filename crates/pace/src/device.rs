@@ -135,6 +135,12 @@ impl Pace {
             || now.saturating_sub(self.now) >= STALLED
     }
 
+    /// Bytes that may be in flight beside those that are.
+    #[must_use]
+    pub const fn room(&self) -> u64 {
+        self.window.saturating_sub(self.in_flight)
+    }
+
     /// Returns whether the device has been judged. Before, nothing is known of its speed.
     #[must_use]
     pub const fn is_known(&self) -> bool {
@@ -295,10 +301,12 @@ mod tests {
     fn reads_that_hang_keep_the_others_waiting_for_a_second_each() {
         let mut pace = Pace::new();
         let mut now = MS;
-        for _ in 0..pace.depth() {
+        for begun in 0..pace.depth() {
             assert!(pace.has_room(now));
+            assert_eq!(pace.room(), (pace.depth() - begun) * pace.chunk());
             pace.begin(pace.chunk(), now);
         }
+        assert_eq!(pace.room(), 0);
         for _ in 0..3 {
             assert!(!pace.has_room(now + 999 * MS));
             now += 1000 * MS;

@@ -699,7 +699,12 @@ impl Disk {
         self.reads.begin(device, self.now);
         self.stats.misses += 1;
         self.by_device.entry(device).or_default().begun += 1;
-        self.paces.entry(device).or_default().begin(read.len, since_start(self.now));
+        let pace = self.paces.entry(device).or_default();
+        pace.begin(read.len, since_start(self.now));
+        if alone {
+            // Streams share the room of their device, so this is for few on a quick one.
+            read.file.read_ahead(ring, read.offset + read.len, pace.room());
+        }
         self.submit(ring, op, Operation::Read(read));
         if let Some(patience) = self.config.patience {
             self.look_at(ring, self.now + patience);

@@ -42,7 +42,7 @@ use std::io;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use pace::{Belief, Witness, belief};
+use pace::{Belief, CHUNK_MIN, Witness, belief};
 use ring::{Fd, Mapping, PROBE_BYTES_MAX, Ring, Stat, Time};
 
 use crate::direct::Direct;
@@ -52,6 +52,9 @@ use crate::page_cache::{Dropping, Inode, PageCache};
 pub(crate) const BLOCK: u64 = PROBE_BYTES_MAX as u64;
 /// Blocks remembered per inode; beyond it (1 GiB) each use looks exactly.
 const BLOCKS_MAX: usize = 4096;
+/// The kernel's readahead is begun no further ahead of a stream. One file of 1 GiB on a disk with windows of
+/// 16 MiB: 1,718 MB/s without, 2,034 with 8 MiB and 2,078 with 15 MiB (medians of 9 rounds, ±20 %).
+const AHEAD_MAX: u64 = 8 << 20;
 /// Inodes without open files that are kept in the table in any case; beyond it, as many as there are with.
 const INODES_UNSWEPT: usize = 64;
 pub(crate) const PAGE: u64 = 4096;
@@ -296,6 +299,22 @@ impl File {
         match readahead {
             Readahead::Off => ring.no_readahead(&self.fd),
             Readahead::Far => ring.far_readahead(&self.fd),
+        }
+    }
+
+    /// Has the kernel read ahead as if a stream had come to a place at most `room` bytes behind `from`, as far
+    /// as that is known to be in the page cache or on its way there.
+    pub(crate) fn read_ahead(&self, ring: &Ring, from: u64, room: u64) {
+        if self.telling.get() != Telling::Both {
+            return;
+        }
+        let mut ahead = room.min(AHEAD_MAX);
+        while ahead >= CHUNK_MIN {
+            let at = from + ahead;
+            if at < self.size && ring.read_ahead_from(&self.fd, at) {
+                return;
+            }
+            ahead /= 2;
         }
     }
 

@@ -160,7 +160,7 @@ fn a_stream_that_is_cut_leaves_nothing_behind() {
         }
     }
     drop(stream);
-    assert_eq!(setup.cached_blocks(&file), 32, "the kernel has read ahead");
+    assert_eq!(setup.cached_blocks(&file), 64, "the kernel has read ahead");
     setup.pass(Duration::from_secs(1));
     assert_eq!(setup.cached_blocks(&file), 0);
 }
@@ -231,6 +231,22 @@ fn where_the_kernel_reads_ahead_the_first_read_is_short() {
         assert_eq!(reads[0], 4 * KIB, "from {offset} on");
         assert!(reads[1..4].iter().any(|read| *read >= MIB), "from {offset} on: {reads:?}");
     }
+}
+
+/// The kernel's readahead is begun before the stream comes to its end, unless it cannot be known how far it goes.
+#[test]
+fn a_stream_alone_on_a_quick_disk_does_not_wait_for_the_end_of_each_window_of_the_readahead() {
+    let took = |cachestat_errno| {
+        let mut fast = Setup::new(Duration::from_micros(300));
+        fast.world.configure(|config| config.readahead_pages = 2048);
+        fast.send(128 * MIB, 0);
+        fast.world.configure(|config| config.cachestat_errno = cachestat_errno);
+        let began = fast.ring.now();
+        fast.send(128 * MIB, 0);
+        fast.ring.now().since(began)
+    };
+    let (known, unknown) = (took(None), took(Some(1)));
+    assert!(known < unknown / 2, "{known:?}, {unknown:?}");
 }
 
 /// Many files that are asked for at once have all begun before anything can be learned of their disk.

@@ -133,9 +133,10 @@ impl Common {
     /// The read `key` brought `len` bytes.
     pub(crate) fn end_read(&mut self, key: Key, len: usize) {
         let Some(slot) = self.remove(key) else { return };
-        let Op::Read { mut buf, .. } = slot.op else {
+        let Op::Read { file, mut buf, .. } = slot.op else {
             unreachable!("only reads end with a count of bytes read")
         };
+        file.mark_read();
         buf.set_len(len);
         let result = Ok(Event::Read(buf));
         self.ready.push(Completion { key, token: slot.token, result, more: false });
@@ -144,9 +145,10 @@ impl Common {
     /// The splice `key` brought `len` bytes.
     pub(crate) fn end_splice(&mut self, key: Key, len: usize) {
         let Some(slot) = self.remove(key) else { return };
-        let Op::Splice { mut pipe, .. } = slot.op else {
+        let Op::Splice { file, mut pipe, .. } = slot.op else {
             unreachable!("only splices end with a count of bytes spliced")
         };
+        file.mark_read();
         pipe.set_len(len);
         let result = Ok(Event::Spliced(pipe));
         self.ready.push(Completion { key, token: slot.token, result, more: false });

@@ -107,6 +107,25 @@ impl Ring {
         }
     }
 
+    /// Has the kernel read ahead as if a read had come to `offset`, and returns whether its page is in the page
+    /// cache or on its way there. If it is not, this does nothing, for the kernel would take it for a file that
+    /// is read at random. Nor does it before a read of the file has ended: the kernel might sleep for metadata.
+    ///
+    /// The kernel begins to read the next window of its readahead when a read comes to the page that it has
+    /// marked, the first of the last window. A disk that has brought that window by then has nothing to do
+    /// until this page is needed. Asked for earlier, the next window is on its way by then.
+    #[must_use]
+    pub fn read_ahead_from(&self, file: &Fd, offset: u64) -> bool {
+        if !file.was_read() || !self.cached_pages(file, offset, 1).is_ok_and(|pages| pages > 0) {
+            return false;
+        }
+        match self.world() {
+            Some(world) => world.read_ahead_from(file.raw(), offset),
+            None => drop(kernel::probe(file.os(), offset, 1)),
+        }
+        true
+    }
+
     /// Switch off the kernel's readahead on a file (`POSIX_FADV_RANDOM`): what it starts, a later
     /// `sendfile(2)` would sleep on. Answers at once: the flag is on the descriptor.
     pub fn no_readahead(&self, file: &Fd) {

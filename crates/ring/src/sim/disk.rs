@@ -356,6 +356,17 @@ impl File {
         }
     }
 
+    /// Begin to read `pages` pages more if no more than that are there or on their way from `offset` on, as
+    /// the kernel does when a read comes to the last window of its readahead.
+    pub(super) fn fetch_next(&mut self, offset: u64, pages: usize, arrival: Time) {
+        let start = self.pages_of(offset, 1).start;
+        let is_missing = |page: &Page| page.cached.is_none();
+        let Some(left) = self.pages[start..].iter().position(is_missing) else { return };
+        if left <= pages {
+            self.fetch_ahead(offset, left * PAGE, pages, arrival);
+        }
+    }
+
     /// Brings what is being read of the range, at the latest at `time`.
     pub(super) fn arrive(&mut self, offset: u64, len: usize, time: Time) {
         for page in self.pages_of(offset, len) {

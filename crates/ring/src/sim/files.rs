@@ -97,6 +97,16 @@ impl World {
         Ok(state.disk.file(ino).map_err(errno)?.cached(offset, len) as u64)
     }
 
+    pub(crate) fn read_ahead_from(&self, file: i32, offset: u64) {
+        let mut state = self.state();
+        let Ok(open) = state.opened(file).cloned() else { return };
+        let arrival = state.now + state.latency(|config| &config.disk);
+        let pages = if open.readahead { state.config.readahead_pages } else { 0 };
+        if let Ok(file) = state.disk.file(open.ino) {
+            file.fetch_next(offset, pages, arrival);
+        }
+    }
+
     pub(crate) fn no_readahead(&self, file: i32) {
         if let Ok(open) = self.state().opened(file) {
             open.readahead = false;

@@ -23,6 +23,7 @@ on_every_driver!(
     discards,
     makes_a_hole,
     names_the_file_system,
+    reads_ahead_earlier,
     tells_what_is_resident,
     a_mapping_tells_what_is_resident,
     splices_into_a_pipe_and_out,
@@ -280,6 +281,21 @@ fn names_the_file_system(s: &mut Stage) {
         Event::FileSystem(magic) => assert_eq!(magic, 0xef53, "run this on ext4"),
         other => panic!("{other:?}"),
     }
+}
+
+fn reads_ahead_earlier(s: &mut Stage) {
+    s.write_file("file", &pattern(1 << 20));
+    let file = s.open("file");
+    let cached = |s: &Stage| s.ring.cached_pages(&file, 0, 1 << 20).unwrap();
+    assert!(!s.ring.read_ahead_from(&file, 0), "no read has ended, so its metadata may be missing");
+    s.evict("file");
+    s.read(&file, 0, 4096);
+    let before = cached(s);
+    assert!(!s.ring.read_ahead_from(&file, 512 << 10), "it is not on its way");
+    assert_eq!(cached(s), before);
+    // The page that the kernel has marked is behind the one that was read.
+    assert!(s.ring.read_ahead_from(&file, 4096));
+    assert!(cached(s) > before, "{before}");
 }
 
 fn tells_what_is_resident(s: &mut Stage) {

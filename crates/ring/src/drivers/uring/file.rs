@@ -161,9 +161,6 @@ impl Uring {
     ) {
         let slot = common.table.get_mut(key).expect("just looked at");
         let cancelled = slot.cancelled;
-        if let (Op::Read { file, .. } | Op::Splice { file, .. }, Ok(_)) = (&slot.op, &outcome) {
-            file.mark_read();
-        }
         match (&mut slot.op, outcome) {
             (Op::Open { how, .. }, Ok(fd)) => {
                 // SAFETY: openat2(2) has just made it, for us alone.
