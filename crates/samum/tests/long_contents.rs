@@ -4,7 +4,8 @@
 mod common;
 
 use core::net::SocketAddr;
-use std::io::{BufRead as _, BufReader, Write as _};
+use core::time::Duration;
+use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::mpsc;
@@ -162,6 +163,44 @@ fn check_slow_clients_have_all_of_them(driver: &str) {
         .collect();
     for mut client in clients {
         assert!(client.response().unwrap().body == content(5_000_000));
+    }
+}
+
+#[test]
+fn a_server_waits_when_the_buffer_is_full() {
+    on_both_drivers(check_a_server_waits);
+}
+
+fn check_a_server_waits(driver: &str) {
+    /// More than all sockets on the way hold.
+    const SIZE: usize = 32 * 1024 * 1024;
+    for chunk in [1000, 100_000] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, has_sent) = mpsc::channel();
+        thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(&stream).lines();
+            while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+            let mut out = BufWriter::new(&stream);
+            write!(out, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
+            for bytes in content(SIZE as u64).chunks(chunk) {
+                write!(out, "{:x}\r\n", bytes.len()).unwrap();
+                out.write_all(bytes).unwrap();
+                out.write_all(b"\r\n").unwrap();
+            }
+            out.write_all(b"0\r\n\r\n").unwrap();
+            out.flush().unwrap();
+            sender.send(()).unwrap();
+        });
+        let (server, _tree) = serve_from(driver, address, "");
+        let mut client = Client::connect(&server.address()).unwrap();
+        client.set_limit(6 * SOON);
+        client.send(request("GET /")).unwrap();
+        let early = has_sent.recv_timeout(Duration::from_secs(1));
+        assert!(early.is_err(), "chunks of {chunk}: all of it waits for the client somewhere");
+        assert!(client.response().unwrap().body == content(SIZE as u64));
+        has_sent.recv_timeout(SOON).expect("the client has taken all of it");
     }
 }
 

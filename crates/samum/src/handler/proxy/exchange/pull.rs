@@ -80,6 +80,10 @@ impl Exchange {
     /// Pulls what has come, as long as there is room for it.
     pub(in crate::handler::proxy) fn pull(&mut self, tools: &mut Tools<'_>) {
         while self.is_pulled && self.stage == Stage::Content {
+            // Short parts are copied out of the cyclic buffer, so its size does not bound them.
+            if self.buffer.is_some() && self.is_full() {
+                return;
+            }
             let pulled = match self.wire.content_left() {
                 Some(left) => self.pull_piece(tools, left),
                 None => self.pull_framed(tools),
