@@ -1,6 +1,6 @@
 //! Inodes in memory, and what of them is in the simulated page cache. Errors are errno values.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::net::MissingPage;
 use crate::op::{Change, FileKind};
@@ -17,6 +17,8 @@ pub(super) struct Disk {
     next: u64,
     /// By device: since when it hangs.
     hung: BTreeMap<u64, Time>,
+    /// The devices that have no space.
+    pub(super) full: BTreeSet<u64>,
 }
 
 #[derive(Debug)]
@@ -109,7 +111,12 @@ impl Disk {
             links: 2,
             opens: 0,
         };
-        Self { inodes: BTreeMap::from([(ROOT, root)]), next: ROOT + 1, hung: BTreeMap::new() }
+        Self {
+            inodes: BTreeMap::from([(ROOT, root)]),
+            next: ROOT + 1,
+            hung: BTreeMap::new(),
+            full: BTreeSet::new(),
+        }
     }
 
     /// From now on nothing is read from the device.

@@ -185,6 +185,9 @@ impl State {
             None => return Err(errno(libc::ENOENT)),
         };
         let access = how.flags & libc::O_ACCMODE;
+        if has(libc::O_TMPFILE) {
+            return self.open_nameless(ino, access);
+        }
         match &self.disk.inode(ino).body {
             Body::Symlink(_) => return Err(errno(libc::ELOOP)),
             Body::Directory { .. } if access != libc::O_RDONLY => return Err(errno(libc::EISDIR)),
@@ -198,6 +201,20 @@ impl State {
         }
         let (dir, name) = (found.dir, found.name);
         self.open(Descriptor::File(OpenFile { ino, dir, name, access, readahead: true }))
+    }
+
+    /// A new file in a directory, without a name (`O_TMPFILE`).
+    fn open_nameless(&mut self, dir: u64, access: i32) -> io::Result<i32> {
+        self.disk.entries(dir).map_err(errno)?;
+        if access == libc::O_RDONLY {
+            return Err(errno(libc::EINVAL));
+        }
+        let (now, name) = (self.now, b"no name".to_vec());
+        let ino = self.disk.make(dir, name.clone(), Body::File(File::default()), now);
+        let file = OpenFile { ino, dir, name: name.clone(), access, readahead: true };
+        let opened = self.open(Descriptor::File(file));
+        self.disk.unlink(dir, &name, now);
+        opened
     }
 
     /// What a link in `/proc/self/fd` leads to: the very inode, whatever its name is by now.
@@ -235,6 +252,9 @@ impl State {
         let mut count = bytes.len();
         if count > 1 && self.random.chance(short) {
             count = 1 + self.random.below(count);
+        }
+        if self.disk.full.contains(&self.disk.inode(open.ino).dev) {
+            return Err(errno(libc::ENOSPC));
         }
         let now = self.now;
         let file = self.disk.file(open.ino).map_err(errno)?;

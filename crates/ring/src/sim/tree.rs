@@ -123,6 +123,16 @@ impl World {
         state.disk.hang(device, now);
     }
 
+    /// From now on nothing can be written to files of this device (`ENOSPC`), or again.
+    pub fn set_full(&self, device: u64, is_full: bool) {
+        let full = &mut self.state().disk.full;
+        if is_full {
+            full.insert(device);
+        } else {
+            full.remove(&device);
+        }
+    }
+
     /// The device works again: all that waits for it goes on.
     pub fn release(&self, device: u64) {
         self.state().release(device);
