@@ -105,7 +105,8 @@ impl CyclicFile {
     fn submit(&mut self, ring: &mut Ring, bytes: Vec<u8>) {
         let len = bytes.len() as u64;
         let op = Op::Write { file: self.fd.clone(), bytes };
-        self.writing = Some((ring.submit(op, self.token), len));
+        // The device may not answer, and must not occupy the places of the others.
+        self.writing = Some((ring.submit_to(self.fd.device(), op, self.token), len));
     }
 
     /// Takes the completion of an operation. Returns what has been written, if something has: a file and the
