@@ -97,8 +97,18 @@ fn things(config: &Config) -> impl Iterator<Item = Thing> {
             Action::Redirects(path) => Some(Thing::Redirects(path.clone())),
             Action::Redirect(_) | Action::Proxy(_) | Action::Fastcgi(_) | Action::Metrics => None,
         });
+        let of_buffers = site.routes.iter().filter_map(|route| match &route.action {
+            Action::Proxy(upstream) | Action::Fastcgi(Fastcgi { upstream, .. }) => {
+                upstream.rules.buffer_dir.clone().map(Thing::Directory)
+            }
+            Action::Files(_)
+            | Action::Redirect(_)
+            | Action::Redirects(_)
+            | Action::Cgi(_)
+            | Action::Metrics => None,
+        });
         let addresses = site.listen.iter().map(|address| Thing::Address(address.clone()));
-        addresses.chain(log).chain(of_routes)
+        addresses.chain(log).chain(of_routes).chain(of_buffers)
     })
 }
 

@@ -55,6 +55,8 @@ pub mod kind {
     pub(crate) const TIDY: Token = 16 << 56;
     /// A read of a page with directives, or the timer of all of them; in a ticket, a hole of a page.
     pub(crate) const PAGE: Token = 19 << 56;
+    /// The file of a buffer for a slow client is opened, written or given back; the exchange follows.
+    pub(crate) const SPOOL: Token = 20 << 56;
     /// The operations of a handler that wraps another one; the rest of the token is its own.
     pub const HANDLER: Token = 32 << 56;
     /// The bits of a token that hold the kind.

@@ -7,13 +7,15 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 
-use testkit::{Client, Content, Server, Tree, request};
+use testkit::{Client, Content, Disk, Server, Tree, or_skip, request};
 
-use common::{SAMUM, SOON, on_both_drivers};
+use common::{SAMUM, SOON, descriptors, on_both_drivers, resident_bytes, wait_until};
 
 /// Sizes below, at and above what is pulled, what a pipe takes, and what a buffer takes.
 const SIZES: [u64; 9] = [1, 2048, 65_535, 65_537, 200_000, 262_144, 262_145, 1_048_577, 5_000_000];
@@ -230,4 +232,171 @@ fn check_a_server_goes_early(driver: &str) {
     client.send(request("GET /")).unwrap();
     has_sent.recv_timeout(SOON).expect("the server need not wait for the client");
     assert!(client.response().unwrap().body == content(SIZE));
+}
+
+/// A server that sends one content of so many bytes; says when it has sent all of it.
+fn origin_of(size: u64) -> (SocketAddr, mpsc::Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, has_sent) = mpsc::channel();
+    thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(&stream).lines();
+        while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+        let mut out = &stream;
+        write!(out, "HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n").unwrap();
+        // The client may go.
+        if out.write_all(&content(size)).is_ok() {
+            sender.send(()).unwrap();
+        }
+    });
+    (address, has_sent)
+}
+
+/// Bytes on the disk of the files without names that a server has in a directory.
+fn bytes_in(server: &Server, dir: &Path) -> Vec<u64> {
+    let fds = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
+    // A descriptor may be closed at any time.
+    let links = fds.flatten().filter_map(|fd| Some((fd.path(), fd.path().read_link().ok()?)));
+    let of_dir = links.filter(|(_, to)| to.starts_with(dir) && to.as_path() != dir);
+    of_dir.filter_map(|(fd, _)| Some(fd.metadata().ok()?.blocks() * 512)).collect()
+}
+
+#[test]
+fn a_server_goes_early_if_the_disk_has_room() {
+    on_both_drivers(check_a_server_goes_early_through_a_file);
+}
+
+fn check_a_server_goes_early_through_a_file(driver: &str) {
+    const SIZE: u64 = 100 * 1024 * 1024;
+    const BUFFER: u64 = 64 * 1024 * 1024;
+    const STEP: usize = 256 * 1024;
+    let (address, has_sent) = origin_of(SIZE);
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let keys = format!("buffer = {BUFFER}\nbuffer-dir = '{}'", dir.path().display());
+    let (server, _tree) = serve_from(driver, address, &keys);
+    let before = resident_bytes(&server);
+    let mut client = Client::connect(&server.address()).unwrap();
+    client.set_limit(6 * SOON);
+    client.send(request("GET /")).unwrap();
+    let (mut received, mut on_disk_max, mut memory_max) = (Vec::new(), 0, 0);
+    let mut received_early = None;
+    while received.len() < usize::try_from(SIZE).unwrap() {
+        if received_early.is_none() {
+            // 25 MiB a second, until the server has gone.
+            thread::sleep(Duration::from_millis(10));
+        }
+        received.extend(client.read_exactly(STEP).unwrap());
+        let on_disk = bytes_in(&server, dir.path());
+        assert!(on_disk.len() <= 1, "{on_disk:?}");
+        on_disk_max = on_disk_max.max(on_disk.iter().sum());
+        memory_max = memory_max.max(resident_bytes(&server) - before);
+        if received_early.is_none() && has_sent.try_recv().is_ok() {
+            received_early = Some(received.len() as u64);
+        }
+    }
+    let end = received.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+    let rest = usize::try_from(SIZE).unwrap() - (received.len() - end);
+    received.extend(client.read_exactly(rest).unwrap());
+    assert!(received[end..] == content(SIZE), "other bytes");
+    let received_early = received_early.expect("the server need not wait for the client");
+    eprintln!(
+        "the server had gone at {received_early}; {on_disk_max} on the disk, {memory_max} more in memory"
+    );
+    assert!(received_early < SIZE - BUFFER / 2, "the server has waited for the client");
+    assert!(on_disk_max <= BUFFER, "{on_disk_max} bytes on the disk");
+    assert!(on_disk_max > BUFFER / 2, "{on_disk_max} bytes on the disk");
+    assert!(memory_max < 16 * 1024 * 1024, "{memory_max} more bytes in memory");
+    assert!(wait_until(SOON, || bytes_in(&server, dir.path()).is_empty()), "the file is left");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "it never had a name");
+}
+
+#[test]
+fn clients_that_go_leave_nothing_on_the_disk() {
+    on_both_drivers(check_clients_that_go_leave_nothing);
+}
+
+fn check_clients_that_go_leave_nothing(driver: &str) {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let keys = format!("buffer = '16m'\nbuffer-dir = '{}'", dir.path().display());
+    let (server, _tree) = serve(driver, &keys);
+    let before = descriptors(&server);
+    let ask = |form: &str| {
+        let mut client = Client::connect(&server.address()).unwrap();
+        client.send(request(&format!("GET /{form}/30000000"))).unwrap();
+        client
+    };
+    let clients = ["length", "chunks", "end", "length", "cut"].map(ask);
+    let has_files = || bytes_in(&server, dir.path()).len() == clients.len();
+    assert!(wait_until(3 * SOON, has_files), "{:?}", bytes_in(&server, dir.path()));
+    let is_full = || bytes_in(&server, dir.path()).iter().any(|bytes| *bytes > 12_000_000);
+    assert!(wait_until(3 * SOON, is_full), "{:?}", bytes_in(&server, dir.path()));
+    drop(clients);
+    assert!(wait_until(3 * SOON, || bytes_in(&server, dir.path()).is_empty()), "files are left");
+    // The log, and links that are kept.
+    assert!(wait_until(3 * SOON, || descriptors(&server) <= before + 2), "descriptors are left");
+}
+
+#[test]
+fn every_form_goes_through_a_file() {
+    on_both_drivers(check_every_form_goes_through_a_file);
+}
+
+fn check_every_form_goes_through_a_file(driver: &str) {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let keys = format!("buffer = '6m'\nbuffer-dir = '{}'", dir.path().display());
+    let (server, _tree) = serve(driver, &keys);
+    for form in ["length", "chunks", "end", "short", "cut"] {
+        let mut client = Client::connect(&server.address()).unwrap();
+        client.set_limit(3 * SOON);
+        client.send(request(&format!("GET /{form}/24000000"))).unwrap();
+        assert!(wait_until(3 * SOON, || !bytes_in(&server, dir.path()).is_empty()), "{form}");
+        let response = client.response();
+        if matches!(form, "short" | "cut") {
+            assert!(response.is_err(), "{form}");
+        } else {
+            assert!(response.unwrap().body == content(24_000_000), "{form}");
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_makes_the_server_wait() {
+    on_both_drivers(check_a_full_disk_makes_the_server_wait);
+}
+
+fn check_a_full_disk_makes_the_server_wait(driver: &str) {
+    /// More than all sockets on the way, the memory and what is left of the disk hold.
+    const SIZE: u64 = 24 * 1024 * 1024;
+    let disk = or_skip!(Disk::new());
+    let tree = disk.tree();
+    // All but some bytes of it are in use.
+    let mut filler = std::fs::File::create(tree.path().join("filler")).unwrap();
+    while filler.write_all(&[1; 65_536]).is_ok() {}
+    filler.set_len(filler.metadata().unwrap().len() - 3_000_000).unwrap();
+    let keys = format!(
+        "buffer = '64m'\nbuffer-dir = '{}'\n[[site.route]]\npath = '/metrics'\nmetrics = true",
+        tree.path().display()
+    );
+    let (server, _tree) = serve(driver, &keys);
+    for form in ["length", "chunks"] {
+        let mut client = Client::connect(&server.address()).unwrap();
+        client.set_limit(3 * SOON);
+        client.send(request(&format!("GET /{form}/{SIZE}"))).unwrap();
+        let failed = |nth: u32| {
+            let metrics = Client::connect(&server.address()).and_then(|mut client| {
+                client.send(request("GET /metrics"))?;
+                client.response()
+            });
+            let text = String::from_utf8(metrics.unwrap().body).unwrap();
+            text.contains(&format!("samum_proxy_buffer_files_total{{event=\"failed\"}} {nth}\n"))
+        };
+        let nth = if form == "length" { 1 } else { 2 };
+        assert!(wait_until(3 * SOON, || failed(nth)), "{form}: no failure");
+        assert!(client.response().unwrap().body == content(SIZE), "{form}");
+    }
+    let notes = server.stderr();
+    let said: Vec<_> = notes.iter().filter(|line| line.contains("no buffer in")).collect();
+    assert_eq!(said.len(), 1, "{notes:?}");
+    assert!(said[0].contains("no storage space") && said[0].contains("(said once)"), "{said:?}");
 }

@@ -866,6 +866,25 @@ const SHARED: &[Key<Shared, Route>] = &[
         write: |route| gateway(route).map(|rules| bytes_text(rules.buffer)),
     },
     Key {
+        name: "buffer-dir",
+        kind: "directory, or `none`",
+        default: "`\"none\"`",
+        example: r#""/var/cache/samum""#,
+        doc: "A directory on whose disk the response of another server waits for a slow client, so that a large \
+              `buffer`, of 4 MiB at least, costs 2.25 MiB of memory for each such client and not more. The files \
+              have no names and are gone with the process. The file system has to know `O_TMPFILE` and \
+              holes in files (ext4, XFS, Btrfs, tmpfs). If the disk is full, fails or does not answer within \
+              2 s, the response goes on through memory, and its server waits for the client.",
+        read: |shared, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| node.file(notes);
+            set(&mut shared.gateway.buffer_dir, unless_none(node, notes, read));
+        },
+        write: |route| {
+            let dir = gateway(route)?.buffer_dir.as_deref();
+            Some(dir.map_or_else(|| quoted("none"), path_text))
+        },
+    },
+    Key {
         name: "timeout-connect",
         kind: SECONDS,
         default: "`5`",

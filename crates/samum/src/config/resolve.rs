@@ -5,7 +5,8 @@ use std::collections::{HashMap, HashSet};
 use super::draft::{Draft, RouteDraft, SiteDraft, Thing};
 use super::message::{Notes, Place};
 use super::{
-    Action, Address, Config, Fastcgi, LogTarget, Pattern, Redirect, Route, SCRIPT_SUFFIX, Site,
+    Action, Address, Config, Fastcgi, GatewayRules, LogTarget, Pattern, Redirect, Route,
+    SCRIPT_SUFFIX, Site,
 };
 use crate::route::{RouteId, Routes};
 
@@ -48,6 +49,11 @@ fn note_places(site: &SiteDraft, places: &mut HashMap<Thing, Place>) {
             }
         };
         places.entry(thing).or_insert(*place);
+    }
+    for route in &site.routes {
+        if let Some(dir) = &route.shared.gateway.buffer_dir {
+            places.entry(Thing::Directory(dir.clone())).or_insert(route.place);
+        }
     }
 }
 
@@ -175,6 +181,7 @@ fn check_routes(site: &SiteDraft, notes: &mut Notes) {
             }
         }
         check_scripts(site, route, notes);
+        check_buffer(route, notes);
         let pattern = route.pattern.as_ref().map(|(pattern, _)| pattern.as_str());
         if is_partial(route) {
             continue;
@@ -193,6 +200,16 @@ fn check_routes(site: &SiteDraft, notes: &mut Notes) {
                 format!("no path of the route, whose `path` is `{path}`, can match"),
             );
         }
+    }
+}
+
+/// Checks that there is something of a buffer that can be on a disk.
+fn check_buffer(route: &RouteDraft, notes: &mut Notes) {
+    let rules = &route.shared.gateway;
+    let has_buffer =
+        route.fastcgi.is_some() || matches!(route.actions.first(), Some((Action::Proxy(_), _)));
+    if has_buffer && rules.buffer_dir.is_some() && rules.buffer < GatewayRules::BUFFER_FILE_MIN {
+        notes.error(route.place, "with `buffer-dir`, a `buffer` has 4 MiB at least");
     }
 }
 

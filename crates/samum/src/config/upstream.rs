@@ -56,6 +56,9 @@ pub struct GatewayRules {
     /// Bytes of a response that may wait for the client; the server waits then. By default 1 MiB, 16 KiB at
     /// least.
     pub buffer: u64,
+    /// The directory on whose disk what waits for a slow client is kept; none by default: it is kept in memory.
+    /// [`buffer`](Self::buffer) is [`BUFFER_FILE_MIN`](Self::BUFFER_FILE_MIN) at least then.
+    pub buffer_dir: Option<PathBuf>,
     /// The time in which a connection must be made; 5 s by default.
     pub timeout_connect: Duration,
     /// The time in which a server must take or give some bytes while it is its turn; 60 s by default.
@@ -113,6 +116,9 @@ pub enum HashBy {
 impl GatewayRules {
     /// The least value of [`buffer`](Self::buffer).
     pub const BUFFER_MIN: u64 = 16 * 1024;
+    /// The least value of [`buffer`](Self::buffer) with a [directory](Self::buffer_dir): a part of it is memory, on
+    /// the way to the disk.
+    pub const BUFFER_FILE_MIN: u64 = 4 * 1024 * 1024;
     /// The greatest value of [`retries`](Self::retries).
     pub const RETRIES_MAX: u32 = 2;
 }
@@ -121,6 +127,7 @@ impl Default for GatewayRules {
     fn default() -> Self {
         Self {
             buffer: 1024 * 1024,
+            buffer_dir: None,
             timeout_connect: Duration::from_secs(5),
             timeout_upstream: Duration::from_secs(60),
             balance: Balance::default(),

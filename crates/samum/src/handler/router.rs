@@ -267,6 +267,7 @@ impl Handler for Router {
         match completion.token & kind::MASK {
             kind::CGI => self.programs.handle(shell, &completion),
             kind::LINK | kind::LINK_WRITABLE => self.proxy.handle(shell, completion),
+            kind::SPOOL => self.proxy.handle_spool(shell, completion),
             kind::CHECK | kind::CHECK_WRITABLE => self.proxy.handle_check(shell, completion),
             kind::PAGE => self.pages.handle(shell, completion),
             kind::WAKE => {

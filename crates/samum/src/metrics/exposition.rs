@@ -170,6 +170,16 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
+        name: "samum_proxy_buffer_files_total",
+        kind: Kind::Counter,
+        help: "Responses of servers that were kept on a disk, because their clients were slow, and those of them \
+               that went on through memory, because the disk was full, failed or did not answer.",
+        samples: &[
+            ("event=\"begun\"", |stats| stats.proxy_buffer_files),
+            ("event=\"failed\"", |stats| stats.proxy_buffer_failed),
+        ],
+    },
+    Family {
         name: "samum_includes_total",
         kind: Kind::Counter,
         help: "Requests for what pages include, error messages that stood in pages in place of directives, and \

@@ -84,6 +84,10 @@ stats! {
     proxy_failed,
     /// Requests whose servers did not go on in time.
     proxy_timeouts,
+    /// Responses of servers that were kept on a disk, because their clients were slow.
+    proxy_buffer_files,
+    /// Those of them that went on through memory, because the disk was full, failed or did not answer.
+    proxy_buffer_failed,
     /// Requests for what pages include.
     includes,
     /// Error messages that stood in pages in place of directives.

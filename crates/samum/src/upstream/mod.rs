@@ -13,14 +13,14 @@ pub(crate) mod names;
 pub(crate) mod retries;
 
 use core::net::{IpAddr, SocketAddr};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use foldhash::fast::RandomState;
-use ring::{Completion, Key, Ring, Slab, Time, Token};
+use ring::{Completion, Device, Key, Ring, Slab, Time, Token};
 
 pub(crate) use self::balance::ServerSet;
 use self::choice::{Choices, Numbers};
@@ -49,6 +49,8 @@ pub(crate) struct Upstream {
     urls: Vec<ServerUrl>,
     sources: Vec<Source>,
     pub(crate) rules: GatewayRules,
+    /// True once the operator was told that the disk of the buffers failed.
+    pub(crate) is_buffer_reported: AtomicBool,
 }
 
 /// The servers of one URL.
@@ -107,7 +109,13 @@ impl Upstream {
         let source = |url| kept(url).unwrap_or_else(|| Source::new(url, &config.rules));
         let sources = config.servers.iter().map(source).collect();
         let (urls, rules) = (config.servers.clone(), config.rules.clone());
-        Arc::new(Self { id: next_id(), name, urls, sources, rules })
+        let is_buffer_reported = AtomicBool::new(false);
+        Arc::new(Self { id: next_id(), name, urls, sources, rules, is_buffer_reported })
+    }
+
+    /// The device of its [directory for buffers](GatewayRules::buffer_dir), as long as nothing is open there.
+    pub(crate) const fn buffer_device(&self) -> Device {
+        Device::unknown(self.id)
     }
 
     /// The path that the servers have in place of that of the route, if they have one.

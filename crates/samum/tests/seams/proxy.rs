@@ -322,6 +322,103 @@ fn a_body_is_sent_by_length_and_in_chunks() {
     });
 }
 
+/// The state of the disk on which a content waits for a slow client.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum BufferDisk {
+    Good,
+    /// It is full from the beginning, or becomes full later.
+    Full,
+    FullLater,
+    /// It does not answer for some seconds.
+    Hanging,
+}
+
+#[test]
+fn a_slow_client_has_every_byte_whatever_the_disk_of_the_buffer_does() {
+    use BufferDisk::{Full, FullLater, Good, Hanging};
+    const BUFFER: u64 = 5 * 1024 * 1024;
+    let large = content(3, 8_000_000);
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", large.len());
+    let by_length = [head.as_bytes(), &large].concat();
+    let mut chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+    for piece in large.chunks(70_001) {
+        chunked.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
+        chunked.extend_from_slice(piece);
+        chunked.extend_from_slice(b"\r\n");
+    }
+    chunked.extend_from_slice(b"0\r\n\r\n");
+    for (disk, answer) in [
+        (Good, &by_length),
+        (Good, &chunked),
+        (Full, &by_length),
+        (FullLater, &chunked),
+        (FullLater, &by_length),
+        (Hanging, &by_length),
+    ] {
+        in_worlds(4, |mut sim| {
+            // What is reclaimed between a look and its use would be a recorded stall.
+            sim.faults.eviction = 0.0;
+            let may_fail = sim.faults.read_error > 0.0;
+            let rate = 1_000_000 + sim.seed % 4 * 1_000_000;
+            let world = World::new(sim);
+            let device = world.make_device("spool");
+            let change = |rules: &mut GatewayRules| {
+                rules.buffer = BUFFER;
+                rules.buffer_dir = Some("/spool".into());
+            };
+            let mut stage = Stage::in_world(world.clone(), change, |_| {});
+            world.set_full(device, disk == Full);
+            let mut client = stage.client();
+            client.peer.set_read_rate(Some(rate));
+            let server = stage.ask(&client, GET);
+            server.send(answer);
+            stage.pass(Duration::from_millis(700));
+            world.set_full(device, matches!(disk, Full | FullLater));
+            if disk == Hanging {
+                world.hang(device);
+                stage.pass(Duration::from_secs(3));
+                world.release(device);
+            }
+            let response = stage.response(&mut client);
+            // What is in the file may have left the page cache, and reads may fail: then it is cut off.
+            assert!(response.whole || may_fail, "{disk:?}");
+            assert!(large.starts_with(&response.body), "{disk:?}");
+            assert!(!response.whole || response.body.len() == large.len(), "{disk:?}");
+            let stats = stage.stats();
+            assert_eq!(stats.proxy_buffer_files, 1, "{disk:?}");
+            if !may_fail {
+                assert_eq!(stats.proxy_buffer_failed, u64::from(disk != Good), "{disk:?}");
+                let notes = stage.notes();
+                assert_eq!(notes.contains("no buffer in /spool: "), disk != Good, "{notes}");
+            }
+            stage.check_nothing_is_left(vec![client], vec![server]);
+        });
+    }
+}
+
+#[test]
+fn a_client_that_goes_leaves_no_file() {
+    in_worlds(10, |mut sim| {
+        sim.faults.eviction = 0.0;
+        let pause = Duration::from_millis(150 + sim.seed * 97 % 900);
+        let world = World::new(sim);
+        world.make_device("spool");
+        let change = |rules: &mut GatewayRules| {
+            rules.buffer = 5 * 1024 * 1024;
+            rules.buffer_dir = Some("/spool".into());
+        };
+        let mut stage = Stage::in_world(world, change, |_| {});
+        let client = stage.client();
+        client.peer.set_read_rate(Some(1_000_000));
+        let server = stage.ask(&client, GET);
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n";
+        server.send(&[head.as_bytes(), &content(4, 8_000_000)].concat());
+        stage.pass(pause);
+        client.peer.reset();
+        stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
 /// The way in which a server ends what it sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ending {

@@ -558,9 +558,10 @@ fn an_address_says_whether_proxies_send_headers() {
 }
 
 /// The keys that only routes to other servers have.
-const GATEWAY: [&str; 11] = [
+const GATEWAY: [&str; 12] = [
     "balance",
     "buffer",
+    "buffer-dir",
     "check",
     "check-interval",
     "fail-timeout",
@@ -582,7 +583,8 @@ fn with_line(section: &str, name: &str, line: &str) -> String {
         "the top of the file" => format!("{line}\n{}", with_route("files = 'x'")),
         "[server]" => format!("[server]\n{line}\n{}", with_route("files = 'x'")),
         "[[site]] and [[site.route]]" if GATEWAY.contains(&name) => {
-            with_route(&format!("proxy = 'http://127.0.0.1'\n{line}"))
+            let size = if name == "buffer-dir" { "buffer = '4m'\n" } else { "" };
+            with_route(&format!("proxy = 'http://127.0.0.1'\n{size}{line}"))
         }
         "[[site]]" | "[[site]] and [[site.route]]" => {
             format!("[[site]]\n{line}\n[[site.route]]\nfiles = 'x'\n")
@@ -760,10 +762,11 @@ fn upstream() -> impl Strategy<Value = Upstream> {
     let hash_by = prop_oneof![Just(HashBy::Client), Just(HashBy::Path)];
     let rules =
         (GatewayRules::BUFFER_MIN..1 << 40, seconds(), seconds(), balance, hash_by, 0..3_u32);
-    (servers, rules, health()).prop_map(|(servers, rules, health)| {
+    (servers, rules, health(), option::of(file())).prop_map(|(servers, rules, health, dir)| {
         let (buffer, timeout_connect, timeout_upstream, balance, hash_by, retries) = rules;
         let rules = GatewayRules {
             buffer,
+            buffer_dir: dir.filter(|_| buffer >= GatewayRules::BUFFER_FILE_MIN),
             timeout_connect,
             timeout_upstream,
             balance,

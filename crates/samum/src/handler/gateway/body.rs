@@ -2,13 +2,14 @@
 //! pipe and no socket: a handler moves them on when it is told that something has happened ([`News`]).
 
 use core::cell::{Cell, RefCell};
+use core::ops::Range;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use http::FieldSection;
 use outq::Payload as _;
 use ring::Key;
-use sendfile::{Piece, Takes};
+use sendfile::{Caching, File, Piece, Policy, Takes, Window};
 
 use crate::handler::{BodySink, CONSUMER_ROOM_MIN, Consumer, Produced, Producer, Search};
 
@@ -18,6 +19,9 @@ const STREAMED_BYTES_MAX: usize = 64 * 1024;
 const COLLECTED_BYTES_MAX: usize = 1024 * 1024;
 /// Bodies that a worker collects at once for programs, and for applications; further ones are refused.
 pub(in crate::handler) const COLLECTED_MAX: usize = 16;
+
+/// The pages of a buffer's file leave the page cache with the file.
+const FILE_POLICY: Policy = Policy { caching: Caching::Always, window: Window::of(1024 * 1024) };
 
 /// What has happened to bodies since it was last asked.
 #[derive(Debug, Default)]
@@ -62,8 +66,13 @@ pub(in crate::handler) struct InputConsumer(pub(in crate::handler) Rc<RefCell<In
 /// The content of a response.
 #[derive(Debug)]
 pub(in crate::handler) struct Output {
-    waiting: VecDeque<Piece>,
+    waiting: VecDeque<Waiting>,
+    /// Bytes that wait in memory and in pipes.
     pub(in crate::handler) bytes: u64,
+    /// Bytes that wait in a file.
+    in_file: u64,
+    /// Bytes that were [lent](Self::lend). The client waits for them.
+    lent: u64,
     /// The fields of the trailer section.
     pub(in crate::handler) trailers: FieldSection<'static>,
     /// The pieces that the client takes; known once the producer has been asked.
@@ -75,6 +84,13 @@ pub(in crate::handler) struct Output {
     pub(in crate::handler) is_awaited: bool,
     /// True if no more is wanted of it.
     pub(in crate::handler) is_unwanted: bool,
+}
+
+/// A part of the content of a response that waits for the client.
+#[derive(Debug)]
+enum Waiting {
+    Piece(Piece),
+    File(Rc<File>, Range<u64>),
 }
 
 /// Gives the content of a response.
@@ -215,6 +231,8 @@ impl Output {
         Self {
             waiting: VecDeque::new(),
             bytes: 0,
+            in_file: 0,
+            lent: 0,
             trailers: FieldSection::EMPTY,
             takes: None,
             left: None,
@@ -253,10 +271,58 @@ impl Output {
             }
         }
         if kept > 0 {
-            self.waiting.push_back(if kept < length { piece.split_to(kept) } else { piece });
-            self.bytes += kept;
+            self.wait(if kept < length { piece.split_to(kept) } else { piece });
         }
         kept == length
+    }
+
+    fn wait(&mut self, piece: Piece) {
+        self.bytes += piece.len();
+        self.waiting.push_back(Waiting::Piece(piece));
+    }
+
+    /// Returns whether nothing waits for the client here. Something may be lent.
+    pub(in crate::handler) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Bytes that are in memory and in pipes, lent or not.
+    pub(in crate::handler) const fn in_memory(&self) -> u64 {
+        self.bytes + self.lent
+    }
+
+    /// Lends what is in memory and waits behind all else, to be given back in order: as
+    /// [pieces](Self::give_back), or as [ranges of a file](Self::give_back_file).
+    pub(in crate::handler) fn lend(&mut self) -> impl Iterator<Item = Piece> + use<> {
+        let is_memory =
+            |waiting: &&Waiting| matches!(waiting, Waiting::Piece(piece) if piece.is_memory());
+        let count = self.waiting.iter().rev().take_while(is_memory).count();
+        let lent = self.waiting.split_off(self.waiting.len() - count);
+        let bytes: u64 = lent.iter().map(Waiting::len).sum();
+        self.bytes -= bytes;
+        self.lent += bytes;
+        lent.into_iter().filter_map(|waiting| match waiting {
+            Waiting::Piece(piece) => Some(piece),
+            Waiting::File(..) => None,
+        })
+    }
+
+    /// Takes a piece back that was lent.
+    pub(in crate::handler) fn give_back(&mut self, piece: Piece) {
+        self.lent -= piece.len();
+        if !self.is_unwanted {
+            self.wait(piece);
+        }
+    }
+
+    /// Takes bytes back that were lent, in a file.
+    pub(in crate::handler) fn give_back_file(&mut self, file: Rc<File>, range: Range<u64>) {
+        let length = range.end - range.start;
+        self.lent -= length;
+        if !self.is_unwanted {
+            self.in_file += length;
+            self.waiting.push_back(Waiting::File(file, range));
+        }
     }
 
     /// No more is put out. Returns false if something is missing.
@@ -275,7 +341,16 @@ impl Output {
     pub(in crate::handler) fn drop_rest(&mut self) {
         self.is_unwanted = true;
         self.waiting = VecDeque::new();
-        self.bytes = 0;
+        (self.bytes, self.in_file) = (0, 0);
+    }
+}
+
+impl Waiting {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Piece(piece) => piece.len(),
+            Self::File(_, range) => range.end - range.start,
+        }
     }
 }
 
@@ -285,21 +360,30 @@ impl Producer for OutputProducer {
         output.takes = Some(sink.takes());
         let mut made = 0;
         while made < room
-            && let Some(piece) = output.waiting.pop_front()
+            && let Some(waiting) = output.waiting.pop_front()
         {
-            made += piece.len();
-            output.bytes -= piece.len();
-            sink.push(piece);
+            made += waiting.len();
+            match waiting {
+                Waiting::Piece(piece) => {
+                    output.bytes -= piece.len();
+                    sink.push(piece);
+                }
+                Waiting::File(file, range) => {
+                    output.in_file -= range.end - range.start;
+                    sink.push_file(&file, range, FILE_POLICY);
+                }
+            }
         }
         // There is room again, of what was taken now or of what has been sent since.
-        if made > 0 || output.end.is_none() {
+        if made > 0 || output.end.is_none() || output.lent > 0 {
             self.wish.news.borrow_mut().touched.push(self.wish.key.get());
         }
         if !output.waiting.is_empty() {
             return Produced::More;
         }
-        output.is_awaited = output.end.is_none();
-        output.end.unwrap_or(Produced::Waiting)
+        let end = output.end.filter(|_| output.lent == 0);
+        output.is_awaited = end.is_none();
+        end.unwrap_or(Produced::Waiting)
     }
 
     fn trailers(&mut self) -> FieldSection<'static> {
@@ -307,7 +391,7 @@ impl Producer for OutputProducer {
     }
 
     fn weight(&self) -> u64 {
-        self.output.borrow().bytes
+        self.output.borrow().in_memory()
     }
 }
 
@@ -376,6 +460,29 @@ mod tests {
         assert_eq!(producer.poll(1, &mut sink), Produced::Waiting);
         assert!(producer.output.borrow().is_awaited);
         assert_eq!(producer.wish.news.borrow().touched.len(), 2);
+    }
+
+    #[test]
+    fn what_is_lent_holds_the_end_back_and_keeps_its_place() {
+        for is_whole in [true, false] {
+            let mut output = Output::new();
+            output.promise(is_whole.then_some(6));
+            output.push(b"abc");
+            let mut lent: Vec<_> = output.lend().collect();
+            output.push(b"def");
+            lent.extend(output.lend());
+            output.finish(is_whole);
+            assert_eq!((output.bytes, output.in_memory(), output.is_empty()), (0, 6, true));
+            let (mut producer, mut sink) = (producer(output), Sink::default());
+            assert_eq!(producer.poll(100, &mut sink), Produced::Waiting);
+            assert!(producer.output.borrow().is_awaited && producer.weight() == 6);
+            for piece in lent {
+                producer.output.borrow_mut().give_back(piece);
+            }
+            let end = if is_whole { Produced::Ended } else { Produced::Failed };
+            assert_eq!(producer.poll(100, &mut sink), end);
+            assert_eq!((&sink.0[..], producer.weight()), (&b"abcdef"[..], 0));
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! ```
 
 pub(super) mod pull;
+mod spooling;
 
 use core::cell::RefCell;
 use core::time::Duration;
@@ -26,8 +27,10 @@ use sendfile::{Cyclic, Piece};
 
 use self::pull::Places;
 use super::response::{Meaning, Passed};
+use super::spool::{MEMORY_BYTES, Spool};
 use super::wire::{Heard, Wire};
 use super::{Answer, Reached};
+use crate::config::GatewayRules;
 use crate::handler::gateway::body::{Input, Output, Wish};
 use crate::handler::gateway::lines::{Lines, Text};
 use crate::handler::{Interim, Request, Ticket};
@@ -40,6 +43,10 @@ use crate::wheel::Tick;
 const DROPPED_BYTES_MAX: u64 = 64 * 1024;
 /// Bytes of a body that wait to be taken by a server; the client waits then.
 const UNSENT_BYTES_MAX: u64 = 64 * 1024;
+
+/// A client that takes fewer bytes between two looks, 0.1 s apart, may be slow enough for a disk to help; one
+/// behind a link of a gigabit takes more.
+const SLOW_BYTES: u64 = 8 * 1024 * 1024;
 
 /// One request that is passed on.
 #[derive(Debug)]
@@ -84,6 +91,8 @@ pub(super) struct Exchange {
     is_pulled: bool,
     /// The memory into which it is pulled, if it does not go through pipes.
     buffer: Option<Cyclic>,
+    /// The file in which it waits for a slow client, if the route has a directory for that.
+    spool: Option<Box<Spool>>,
     stage: Stage,
     /// The number of times that it was sent.
     tries: u32,
@@ -161,6 +170,7 @@ impl Exchange {
             content_bytes_before: 0,
             is_pulled: false,
             buffer: None,
+            spool: None,
             stage: Stage::Connecting,
             tries: 0,
             has_heard: false,
@@ -264,6 +274,7 @@ impl Exchange {
             return self.collect(tools);
         }
         self.send(tools);
+        self.spool(tools);
         if self.is_pulled {
             self.pull(tools);
         } else {
@@ -328,7 +339,13 @@ impl Exchange {
     }
 
     fn is_full(&self) -> bool {
-        self.output.borrow().bytes >= self.upstream.rules.buffer
+        self.output.borrow().in_memory() >= self.memory_max()
+    }
+
+    /// Bytes of the content that may wait in memory.
+    fn memory_max(&self) -> u64 {
+        let GatewayRules { buffer, buffer_dir, .. } = &self.upstream.rules;
+        if buffer_dir.is_some() { MEMORY_BYTES.min(*buffer) } else { *buffer }
     }
 
     /// The server has sent this.
@@ -461,6 +478,7 @@ impl Exchange {
         if !is_within && !core::mem::replace(&mut self.is_over_length, true) {
             self.note(tools, "it sent more than its Content-Length; the rest is dropped");
         }
+        self.spool(tools);
     }
 
     /// The response is complete. `is_clean`: no bytes follow it.
@@ -576,7 +594,7 @@ impl Exchange {
     /// The time by which it is to be looked at; `None` while the client has to do something first, whose time
     /// is the session's matter.
     pub(super) fn deadline(&self, now: Time) -> Option<Time> {
-        if self.may_be_slow() {
+        if self.may_be_slow() || self.spool.as_ref().is_some_and(|spool| spool.is_waiting()) {
             return Some(now);
         }
         self.is_servers_turn.then(|| self.since + self.patience().0)
@@ -594,10 +612,16 @@ impl Exchange {
 
     /// The [deadline](Self::deadline) has passed, unless it has moved.
     pub(super) fn handle_deadline(&mut self, tools: &mut Tools<'_>) {
-        if core::mem::replace(&mut self.content_bytes_before, self.content_bytes)
-            == self.content_bytes
-        {
+        let before = core::mem::replace(&mut self.content_bytes_before, self.content_bytes);
+        if before == self.content_bytes {
             self.pull_for_slow_client(tools);
+        }
+        if self.content_bytes - before < SLOW_BYTES {
+            self.spool_for_slow_client(tools);
+        }
+        if self.spool.as_ref().is_some_and(|spool| spool.is_overdue(tools.shell.cx.now)) {
+            self.fail_spool(tools, "the disk does not answer");
+            self.pull(tools);
         }
         let (most, what) = self.patience();
         if !self.is_servers_turn(tools) || tools.shell.cx.now.since(self.since) < most {
@@ -667,8 +691,11 @@ impl Exchange {
     }
 
     /// Ends the content. Returns false if something of it is missing that is wanted.
-    fn end_output(&self, tools: &mut Tools<'_>, is_whole: bool) -> bool {
+    fn end_output(&mut self, tools: &mut Tools<'_>, is_whole: bool) -> bool {
+        let unwritten = self.spool.as_mut().map(|spool| spool.fail()).unwrap_or_default();
         let mut output = self.output.borrow_mut();
+        // It has its memory already. What is in the file stays there until the client has it.
+        unwritten.into_iter().for_each(|piece| output.give_back(piece));
         let is_complete = output.finish(is_whole) || output.is_unwanted;
         if core::mem::take(&mut output.is_awaited) {
             tools.woken.push_back(self.ticket);

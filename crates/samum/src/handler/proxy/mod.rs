@@ -13,6 +13,7 @@
 mod exchange;
 pub(super) mod request;
 pub(super) mod response;
+mod spool;
 mod trailers;
 pub(super) mod wire;
 
@@ -269,6 +270,12 @@ impl Proxy {
             LinkEvent::Failed(error) => exchange.handle_failed(tools, &error),
             LinkEvent::Writable => exchange.handle_touched(tools),
         });
+    }
+
+    /// Takes a completion of an operation on a file in which a content waits.
+    pub(super) fn handle_spool(&mut self, shell: &mut Shell, completion: Completion) {
+        let key = Key::from_bits(id_of(completion.token));
+        self.step(shell, key, |exchange, tools| exchange.handle_spool(tools, completion));
     }
 
     /// A server has handed a request over to something that is not there for it.

@@ -101,14 +101,16 @@ impl Exchange {
     /// Pulls into memory from now on if the client has not made room for another pipe for a while: its server
     /// can go on, as far as the route's buffer allows.
     pub(super) fn pull_for_slow_client(&mut self, tools: &mut Tools<'_>) {
-        if self.may_be_slow() && self.output.borrow().bytes > 0 && self.has_buffer(tools) {
+        if self.may_be_slow() && !self.output.borrow().is_empty() && self.has_buffer(tools) {
             self.pull(tools);
         }
     }
 
     /// Returns whether its client would be given a cyclic buffer if it turned out to be slow.
     pub(super) fn may_be_slow(&self) -> bool {
-        self.is_pulled && self.buffer.is_none() && self.stage == Stage::Content
+        self.is_pulled
+            && self.stage == Stage::Content
+            && (self.buffer.is_none() || self.may_spool())
     }
 
     /// Pulls a piece of what is `left` of a content of known length, unless there is no room for it or nothing
@@ -206,12 +208,25 @@ impl Exchange {
     }
 
     /// Takes a cyclic buffer, unless there is one; returns false if none can be had.
-    fn has_buffer(&mut self, tools: &Tools<'_>) -> bool {
+    pub(super) fn has_buffer(&mut self, tools: &Tools<'_>) -> bool {
         if self.buffer.is_none() {
-            let bytes = usize::try_from(self.upstream.rules.buffer).unwrap_or(usize::MAX);
+            let bytes = usize::try_from(self.memory_max()).unwrap_or(usize::MAX);
             self.buffer = tools.places.buffers.take(bytes);
         }
         self.buffer.is_some()
+    }
+
+    /// Receives into another cyclic buffer from now on. Memory is free again in its order only, and some of this
+    /// one waits for the client.
+    pub(super) fn renew_buffer(&mut self, tools: &Tools<'_>) {
+        let Some(old) = self.buffer.take() else { return };
+        if !self.has_buffer(tools) {
+            self.buffer = Some(old);
+        } else if let Some(buffer) = &mut self.buffer {
+            let begun = old.bytes();
+            buffer.room()[..begun.len()].copy_from_slice(begun);
+            buffer.received(begun.len());
+        }
     }
 
     /// Goes on as before, through the ring.

@@ -1,0 +1,103 @@
+//! A content whose client is slow goes through a file, if its route has a directory for that. The server is
+//! received from as long as the file has room, so it need not wait for the client.
+//!
+//! What fails on the disk fails no response: what was not written is still in memory, and the exchange goes on
+//! without the file.
+
+use core::sync::atomic::Ordering;
+use std::io;
+use std::path::Path;
+
+use ring::Completion;
+
+use super::{Exchange, Stage, Tools};
+use crate::handler::proxy::spool::Spool;
+use crate::shell::kind;
+
+impl Exchange {
+    /// Returns whether a file would be made if its client turned out to be slow.
+    pub(super) fn may_spool(&self) -> bool {
+        self.spool.is_none() && self.upstream.rules.buffer_dir.is_some()
+    }
+
+    /// Makes a file if the server has more to give than the client takes.
+    pub(super) fn spool_for_slow_client(&mut self, tools: &mut Tools<'_>) {
+        let is_ahead = |tools: &mut Tools<'_>| {
+            let link = self.link.and_then(|link| tools.links.get_mut(link));
+            link.is_some_and(|link| link.may_pull()) && !self.output.borrow().is_empty()
+        };
+        let may_spool = self.may_be_slow() && self.may_spool();
+        if !may_spool || !is_ahead(tools) || !self.has_buffer(tools) {
+            return;
+        }
+        let (shell, rules) = (&mut *tools.shell, &self.upstream.rules);
+        let Some(dir) = &rules.buffer_dir else { return };
+        let names = (kind::SPOOL | self.key.to_bits(), self.upstream.buffer_device());
+        let spool = Spool::new(&mut shell.ring, dir, rules.buffer, names, shell.cx.now);
+        self.spool = Some(Box::new(spool));
+        shell.cx.stats.proxy_buffer_files += 1;
+        self.pull(tools);
+    }
+
+    /// Has content that waits for the client written to the file.
+    pub(super) fn spool(&mut self, tools: &mut Tools<'_>) {
+        let Some(spool) = self.spool.as_mut().filter(|spool| spool.is_open()) else { return };
+        let mut output = self.output.borrow_mut();
+        if self.stage == Stage::Content {
+            output.lend().for_each(|piece| spool.push(piece));
+        }
+        spool.write(&mut tools.shell.ring, output.is_empty(), tools.shell.cx.now);
+    }
+
+    /// Takes a completion of an operation on the file.
+    pub(in crate::handler::proxy) fn handle_spool(
+        &mut self,
+        tools: &mut Tools<'_>,
+        completion: Completion,
+    ) {
+        let Some(spool) = &mut self.spool else { return };
+        let was_open = spool.is_open();
+        match spool.handle(&mut tools.shell.ring, completion, tools.shell.cx.now) {
+            Ok(None) => {}
+            Ok(Some((file, range))) => {
+                self.output.borrow_mut().give_back_file(file, range);
+                self.wake(tools);
+            }
+            Err(error) => self.fail_spool(tools, &text_of(&error)),
+        }
+        let is_open = self.spool.as_ref().is_some_and(|spool| spool.is_open());
+        if is_open && !was_open {
+            self.renew_buffer(tools);
+        }
+        self.spool(tools);
+        self.pull(tools);
+    }
+
+    /// Goes on without the file. What is in it already is still sent from there.
+    pub(super) fn fail_spool(&mut self, tools: &mut Tools<'_>, reason: &str) {
+        let unwritten = self.spool.as_mut().map(|spool| spool.fail()).unwrap_or_default();
+        unwritten.into_iter().for_each(|piece| self.output.borrow_mut().give_back(piece));
+        self.wake(tools);
+        tools.shell.cx.stats.proxy_buffer_failed += 1;
+        if !self.upstream.is_buffer_reported.swap(true, Ordering::Relaxed) {
+            let dir = self.upstream.rules.buffer_dir.as_deref().unwrap_or_else(|| Path::new(""));
+            let text = format!(
+                "no buffer in {}: {reason}; responses for slow clients go through memory (said once)",
+                dir.display()
+            );
+            tools.lines.note(tools.shell, &self.upstream.name, &text);
+        }
+    }
+
+    /// Tells the client's producer that there is more.
+    fn wake(&self, tools: &mut Tools<'_>) {
+        if core::mem::take(&mut self.output.borrow_mut().is_awaited) {
+            tools.woken.push_back(self.ticket);
+        }
+    }
+}
+
+/// The text of an error, without the number that `io::Error` adds.
+fn text_of(error: &io::Error) -> String {
+    error.kind().to_string()
+}

@@ -1,0 +1,188 @@
+//! What waits for a slow client, on a disk: its bytes are kept in memory until they have been written to a file
+//! without a name, and from then on by the file alone.
+//!
+//! ```text
+//!   push ──► unwritten ──write──► file ──► ranges for the client
+//!                │                 ├─ released: holes
+//!                └─ fail, finish: what is not in the file goes on through memory
+//! ```
+
+use core::ops::Range;
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::rc::Rc;
+
+use outq::Payload as _;
+use ring::{Completion, Device, Event, Fd, Op, OpenHow, Ring, Time, Token};
+use rustix::fs::OFlags;
+use sendfile::{CyclicFile, File, Piece};
+
+/// Bytes of memory in which a content waits to be written. As many may wait for the client, since before there was
+/// a file.
+pub(super) const MEMORY_BYTES: u64 = 1024 * 1024;
+/// Bytes that are written at once; they are in memory twice.
+const WRITE_BYTES: u64 = 256 * 1024;
+/// Fewer bytes are written only if the client waits for them, so that each range of the file, which costs some
+/// memory of its own, is as long as a turn of the client's connection.
+const WRITE_BYTES_MIN: u64 = 64 * 1024;
+/// A disk that has not opened or written something in this time does not help a client.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A file for the content of one response, of which a part is in memory.
+#[derive(Debug)]
+pub(super) struct Spool {
+    state: State,
+    token: Token,
+    /// Bytes of the file.
+    size: u64,
+    /// What is not in the file, in order. The first bytes may be on their way there.
+    unwritten: VecDeque<Piece>,
+    /// Their number.
+    bytes: u64,
+    /// When the disk last answered, or got something to do.
+    since: Time,
+}
+
+#[derive(Debug)]
+enum State {
+    Opening,
+    /// The device of the file is being asked for.
+    Looking(Fd),
+    Open(CyclicFile),
+    Failed,
+}
+
+impl Spool {
+    /// Begins to make a file in a directory, for a route's buffer of so many bytes, memory included. Its
+    /// operations carry `token`, and opening is counted against `device`.
+    pub(super) fn new(
+        ring: &mut Ring,
+        dir: &Path,
+        bytes: u64,
+        (token, device): (Token, Device),
+        now: Time,
+    ) -> Self {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::APPEND;
+        let how = OpenHow { flags: flags.bits().cast_signed(), mode: 0o600, resolve: 0 };
+        // A path of a configuration has no NUL.
+        let path = CString::new(dir.as_os_str().as_bytes()).unwrap_or_default();
+        ring.submit_to(device, Op::Open { dir: None, path, how }, token);
+        Self {
+            state: State::Opening,
+            token,
+            size: bytes.saturating_sub(2 * MEMORY_BYTES + WRITE_BYTES),
+            unwritten: VecDeque::new(),
+            bytes: 0,
+            since: now,
+        }
+    }
+
+    /// Returns whether content may be pushed.
+    pub(super) const fn is_open(&self) -> bool {
+        matches!(self.state, State::Open(_))
+    }
+
+    /// Returns whether it waits for the disk.
+    pub(super) const fn is_waiting(&self) -> bool {
+        match &self.state {
+            State::Opening | State::Looking(_) => true,
+            State::Open(file) => file.is_busy(),
+            State::Failed => false,
+        }
+    }
+
+    /// Returns whether it has waited for the disk for too long.
+    pub(super) fn is_overdue(&self, now: Time) -> bool {
+        self.is_waiting() && now.since(self.since) >= PATIENCE
+    }
+
+    /// Adds content behind all other; it is in memory.
+    pub(super) fn push(&mut self, piece: Piece) {
+        self.bytes += piece.len();
+        self.unwritten.push_back(piece);
+    }
+
+    /// Takes a completion. Returns what has been written, if something has: a file and the range in it.
+    ///
+    /// # Errors
+    ///
+    /// Those of `openat2(2)`, `statx(2)`, `write(2)` and `fallocate(2)`.
+    pub(super) fn handle(
+        &mut self,
+        ring: &mut Ring,
+        completion: Completion,
+        now: Time,
+    ) -> io::Result<Option<(Rc<File>, Range<u64>)>> {
+        self.since = now;
+        match &mut self.state {
+            State::Opening => {
+                let Event::Opened(fd) = completion.result? else { unreachable!("opened") };
+                ring.submit(Op::Stat(fd.clone()), self.token);
+                self.state = State::Looking(fd);
+                Ok(None)
+            }
+            State::Looking(fd) => {
+                let Event::Stat(stat) = completion.result? else { unreachable!("looked at") };
+                let file = CyclicFile::new(fd.clone(), *stat, self.size, self.token);
+                self.state = State::Open(file);
+                Ok(None)
+            }
+            State::Open(file) => {
+                let written = file.handle(ring, completion)?;
+                if let Some((_, range)) = &written {
+                    self.drop_first(range.end - range.start);
+                }
+                Ok(written)
+            }
+            // The rest of what was under way.
+            State::Failed => Ok(None),
+        }
+    }
+
+    /// Lets go of bytes that are in the file.
+    fn drop_first(&mut self, mut count: u64) {
+        self.bytes -= count;
+        while let Some(first) = self.unwritten.front_mut()
+            && count > 0
+        {
+            let cut = count.min(first.len());
+            drop(first.split_to(cut));
+            count -= cut;
+            if first.len() == 0 {
+                self.unwritten.pop_front();
+            }
+        }
+    }
+
+    /// Gives the file system back what was released, and writes what there is if it is worthwhile, or
+    /// if the client `waits` for it.
+    pub(super) fn write(&mut self, ring: &mut Ring, waits: bool, now: Time) {
+        let State::Open(file) = &mut self.state else { return };
+        let was_busy = file.is_busy();
+        file.reclaim(ring);
+        let count = self.bytes.min(WRITE_BYTES).min(file.room());
+        if count >= if waits { 1 } else { WRITE_BYTES_MIN } {
+            let count = usize::try_from(count).expect("less than memory has");
+            let mut bytes = Vec::with_capacity(count);
+            for piece in &self.unwritten {
+                let piece = piece.bytes();
+                bytes.extend_from_slice(&piece[..piece.len().min(count - bytes.len())]);
+            }
+            file.write(ring, bytes);
+        }
+        if !was_busy && file.is_busy() {
+            self.since = now;
+        }
+    }
+
+    /// Nothing more is written; returns what is not in the file.
+    pub(super) fn fail(&mut self) -> VecDeque<Piece> {
+        self.state = State::Failed;
+        self.bytes = 0;
+        core::mem::take(&mut self.unwritten)
+    }
+}
