@@ -387,7 +387,7 @@ impl HalfOpens {
     /// The handshake with these ends.
     pub(crate) fn find(&self, endpoints: &Endpoints) -> Option<slots::Key> {
         // Most segments come while no handshake is under way.
-        if self.slots.slots.len() == 0 {
+        if self.slots.slots.is_empty() {
             return None;
         }
         let slots = &self.slots.slots;
