@@ -295,6 +295,28 @@ fn gateways_are_measured_or_say_why_not() {
 }
 
 #[test]
+fn requests_beside_stalled_ones_are_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let tests = ["league", "stalled", "--quick", "--secs", "0.2"];
+    let servers = ["--servers", "nginx-stalled"];
+    let output = bench(&[&tests[..], &servers, &["--out", out.to_str().unwrap()]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (rows, skipped) = read(&out);
+    for (system, why) in &skipped {
+        reasons::accept(system, why);
+    }
+    for series in ["requests per second", "p99 of a hot file"] {
+        for kind in ["alone", "beside stalled requests"] {
+            let name = format!("{series}, {kind}");
+            let found: Vec<_> = rows.iter().filter(|row| row.series == name).collect();
+            assert!(found.len() == 1 || !skipped.is_empty(), "{name}");
+            assert!(found.iter().all(|row| row.value > 0.0), "{found:?}");
+        }
+    }
+}
+
+#[test]
 fn http_measures_any_server() {
     let samum = samum();
     let tree = Tree::new().file("f", "hello");

@@ -17,6 +17,7 @@
 //! | [`mixed`] | the latency of requests when some files are cached and some are not |
 //! | [`films`] | the time to the first picture, and what is read in vain, with players on a slow disk |
 //! | [`asleep`] | the time that threads sleep for the disk |
+//! | [`proxy::stalled`] | requests for hot files beside those for a server that does not go on |
 //! | [`hung`] | the latency of requests beside those for a device that does not answer |
 //! | [`idle`] | the cost of idle connections |
 //! | [`proxy`] | the cost of passing responses on: large ones, small ones, to slow clients; of FastCGI, and of pages with parts of other servers |
@@ -64,7 +65,7 @@ use throttle::Throttle;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Tests to run: warm, wire, wire-close, wire-cold, cold, disk, download, mixed, films, asleep, hung, idle, proxied,
-    /// proxied-small, proxied-slow, fastcgi, includes.
+    /// proxied-small, proxied-slow, fastcgi, includes, stalled.
     #[command(flatten)]
     pub tests: Tests,
     /// Servers to compare [default: all that samum-bench knows]
@@ -77,7 +78,7 @@ pub struct Args {
     /// Directory in which the served files are made; they are removed at the end [default: /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
-    /// Rounds in which the servers take turns [default: 3, disk 9, hung, the wires, fastcgi and includes 5, quick 1]
+    /// Rounds in which the servers take turns [default: 3, disk 9, hung, the wires, fastcgi, includes and stalled 5, quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
     /// Seconds of each measurement [default: 3, quick 0.4]
@@ -234,6 +235,7 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         rounds(proxy::slow::test(&league)),
         proxy::fastcgi::test(&league).steps(rounds_or(5), rounds_or(1)),
         proxy::includes::test(&league).steps(rounds_or(5), rounds_or(1)),
+        proxy::stalled::test(&league).steps(rounds_or(5), rounds_or(1)),
     ])
 }
 

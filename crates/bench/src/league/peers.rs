@@ -83,9 +83,16 @@ impl Peer {
             "haproxy-fastcgi" => ("haproxy -db -f {conf}", HAPROXY_FASTCGI.to_owned(), &["-v"]),
             "samum-includes" => (SAMUM_PROXY, SAMUM_INCLUDES.to_owned(), &["--version"]),
             "nginx-includes" => ("nginx -c {conf}", NGINX_INCLUDES.to_owned(), &["-v"]),
+            "samum-stalled" => (SAMUM_PROXY, SAMUM_STALLED.to_owned(), &["--version"]),
+            "nginx-stalled" => ("nginx -c {conf}", NGINX_STALLED.to_owned(), &["-v"]),
             _ => {
                 let known = KNOWN.into_iter().chain(UNCACHED).chain(OWN_STACK).chain(PROXIES);
-                let known = known.chain(FASTCGI).chain(INCLUDES).collect::<Vec<_>>().join(", ");
+                let known = known
+                    .chain(FASTCGI)
+                    .chain(INCLUDES)
+                    .chain(STALLED)
+                    .collect::<Vec<_>>()
+                    .join(", ");
                 return Err(format!("no server is called '{name}': there are {known}, and --add"));
             }
         };
@@ -270,6 +277,9 @@ pub const FASTCGI: [&str; 3] = ["samum-fastcgi", "nginx-fastcgi", "haproxy-fastc
 
 /// The servers that take part in the test of pages with directives without `--servers`.
 pub const INCLUDES: [&str; 2] = ["samum-includes", "nginx-includes"];
+
+/// The servers that take part in the test of a server that does not go on, without `--servers`.
+pub const STALLED: [&str; 2] = ["samum-stalled", "nginx-stalled"];
 
 /// Servers that send files by sendfile(2), which can use the library.
 const PRELOADED: [&str; 2] = ["nginx-preload", "lighttpd-preload"];
@@ -504,6 +514,36 @@ http {
 }
 ";
 
+const SAMUM_STALLED: &str = "\
+[[site]]
+listen = [\"{ip}:{port}\"]
+
+[[site.route]]
+path = \"/\"
+files = \"{root}\"
+
+[[site.route]]
+path = \"/stalled/\"
+proxy = [\"http://{origin}\"]
+";
+
+const NGINX_STALLED: &str = "\
+worker_processes 1; daemon off; pid {dir}/pid; error_log {dir}/err; {user}
+worker_rlimit_nofile 20000;
+events { worker_connections 16000; multi_accept on; }
+http {
+  access_log off; server_tokens off;
+  sendfile on; tcp_nopush on;
+  keepalive_requests 1000000000; keepalive_timeout 600;
+  open_file_cache max=10000 inactive=600s; open_file_cache_valid 60s;
+  proxy_temp_path {dir}/proxy_temp;
+  server {
+    listen {ip}:{port} backlog=4096; root {root};
+    location /stalled/ { proxy_pass http://{origin}; proxy_http_version 1.1; proxy_set_header Connection \"\"; }
+  }
+}
+";
+
 const CADDY_PROXY: &str = "\
 {
  admin off
@@ -527,7 +567,7 @@ mod tests {
             dir: Path::new("/the/directory"),
             origin: Some(([127, 0, 0, 1], 9000).into()),
         };
-        let gateways = FASTCGI.into_iter().chain(INCLUDES).chain([PHP_FPM]);
+        let gateways = FASTCGI.into_iter().chain(INCLUDES).chain(STALLED).chain([PHP_FPM]);
         let others = KNOWN.into_iter().chain(UNCACHED).chain(OWN_STACK).chain(PROXIES);
         for name in others.chain(gateways) {
             let peer = Peer::named(name).unwrap();

@@ -18,6 +18,7 @@ pub mod includes;
 pub(crate) mod requests;
 pub mod slow;
 pub mod small;
+pub mod stalled;
 
 /// An origin with its files.
 #[derive(Debug)]
