@@ -23,6 +23,12 @@ pub const VALUES_MAX: u32 = (1 << INDEX_BITS) - 1;
 pub(crate) const NONE: u32 = u32::MAX;
 
 impl Key {
+    /// The index of the value's slot, below [`VALUES_MAX`].
+    #[must_use]
+    pub const fn index(self) -> u32 {
+        self.index
+    }
+
     /// The key as a number below 2⁵⁶: 32 bits of generation, 24 of index.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
@@ -37,7 +43,8 @@ impl Key {
     }
 }
 
-/// Values in chunks of `CHUNK` slots: a value costs its size and 8 bytes.
+/// Values in chunks of `CHUNK` slots: a value costs its size and 8 bytes. A chunk should be smaller than what the
+/// allocator asks the kernel for directly, 128 KiB for glibc: of each such piece it wastes up to a page.
 ///
 /// ```
 /// let mut slots: netstack::slots::Slots<_> = netstack::slots::Slots::new(10);
@@ -47,7 +54,7 @@ impl Key {
 /// assert_eq!((slots.get(first), slots.get(other)), (None, Some(&"second")));
 /// ```
 #[derive(Debug)]
-pub struct Slots<T, const CHUNK: u32 = 1024> {
+pub struct Slots<T, const CHUNK: u32 = 256> {
     chunks: Vec<Chunk<T>>,
     len: u32,
     /// The most values.
@@ -150,7 +157,8 @@ impl<T, const CHUNK: u32> Slots<T, CHUNK> {
     }
 
     /// The key of the value at an index.
-    pub(crate) fn key(&self, index: u32) -> Option<Key> {
+    #[must_use]
+    pub fn key(&self, index: u32) -> Option<Key> {
         let slot = self.slot(index)?;
         slot.value.is_some().then_some(Key { index, generation: slot.generation })
     }

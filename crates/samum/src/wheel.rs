@@ -14,11 +14,12 @@ const SLOTS: u64 = 1024;
 /// A moment in ticks: those of 250 ms last for 34 years.
 pub(crate) type Tick = u32;
 
+/// Entries by tick, each the name of its owner.
 #[derive(Debug)]
-pub(crate) struct Wheel {
+pub(crate) struct Wheel<Id = u64> {
     /// The nanoseconds of a tick.
     tick_nanos: u64,
-    slots: Vec<Vec<u64>>,
+    slots: Vec<Vec<Id>>,
     /// Everything up to this tick has come up.
     current: u64,
     entries: usize,
@@ -26,7 +27,7 @@ pub(crate) struct Wheel {
     soonest: u64,
 }
 
-impl Wheel {
+impl<Id> Wheel<Id> {
     /// A wheel without entries, of ticks that last so long.
     pub(crate) fn new(now: Time, tick: Duration) -> Self {
         let tick_nanos = u64::try_from(tick.as_nanos()).expect("a tick is short");
@@ -49,7 +50,7 @@ impl Wheel {
     }
 
     /// Have `id` come up at its deadline or soon after; returns the tick of the entry.
-    pub(crate) fn insert(&mut self, id: u64, deadline: Time) -> Tick {
+    pub(crate) fn insert(&mut self, id: Id, deadline: Time) -> Tick {
         let tick = (self.tick_of(deadline) + 1).clamp(self.current + 1, self.current + SLOTS - 1);
         self.slots[slot(tick)].push(id);
         self.entries += 1;
@@ -64,7 +65,7 @@ impl Wheel {
     }
 
     /// Take the entries that have come up.
-    pub(crate) fn expire(&mut self, now: Time, expired: &mut impl Extend<(u64, Tick)>) {
+    pub(crate) fn expire(&mut self, now: Time, expired: &mut impl Extend<(Id, Tick)>) {
         let now = self.tick_of(now);
         if now < self.soonest || self.entries == 0 {
             self.current = self.current.max(now.min(self.soonest.saturating_sub(1)));

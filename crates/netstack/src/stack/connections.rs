@@ -35,8 +35,8 @@ pub(super) struct Place {
     pub(super) is_blocked: bool,
 }
 
-// Together with 8 bytes of the slot and 4 of the table these are less than 160.
-const _: () = assert!(size_of::<Entry>() <= 144);
+// Together with 8 bytes of the slot and 4 of the table these are 148.
+const _: () = assert!(size_of::<Entry>() == 136);
 
 /// The name of the connection with this key.
 pub(super) const fn id_of(key: Key) -> ConnectionId {

@@ -87,7 +87,7 @@ pub struct Connection {
 }
 
 // A million of them are to be held, each with its slot and its place in the table in 160 bytes.
-const _: () = assert!(size_of::<Connection>() <= 136);
+const _: () = assert!(size_of::<Connection>() == 128);
 
 /// Facts that are true or not, one bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

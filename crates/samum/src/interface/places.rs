@@ -88,7 +88,11 @@ impl Places {
 
     /// Takes the news of a connection that has waited for a place, in their order.
     pub(super) fn take_kept(&mut self, id: ConnectionId) -> Vec<Came> {
-        if self.waiting.is_empty() { Vec::new() } else { self.waiting.remove(&id).unwrap_or_default() }
+        if self.waiting.is_empty() {
+            Vec::new()
+        } else {
+            self.waiting.remove(&id).unwrap_or_default()
+        }
     }
 
     /// The worker has closed a connection.

@@ -72,12 +72,7 @@ impl StackTransport {
 
     /// Drains as far as the rate allows.
     #[cold]
-    fn drain_at_rate(
-        &self,
-        ring: &mut Ring,
-        queue: &mut OutQ<Piece>,
-        budget: &mut u64,
-    ) -> Drained {
+    fn drain_at_rate(&self, ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained {
         let mut wire = self.wire.borrow_mut();
         let Some(mut rate) = wire.rates.remove(&self.id) else { return Drained::Blocked };
         let allowed = rate.allowed(ring).min(*budget);

@@ -344,8 +344,8 @@ impl Session for Http1 {
             Phase::Open(wait) | Phase::Last(wait) => wait,
             Phase::Lingering(since, before) => {
                 let sent = work.map_or(0, |work| work.stream.sent().cast_signed());
-                let is_slow = before
-                    .is_some_and(|before| !is_fast_enough(cx, since, before, acknowledged));
+                let is_slow =
+                    before.is_some_and(|before| !is_fast_enough(cx, since, before, acknowledged));
                 // A close would reset the connection, and the peer would lose what it has not got.
                 if acknowledged == sent || is_slow {
                     return Next::Close(Why::Done);

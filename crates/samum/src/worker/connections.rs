@@ -32,6 +32,16 @@ impl<C> Connections<C> {
         self.0.insert_with(|key| make(key.to_bits())).expect("there is a place").to_bits()
     }
 
+    /// The index of a connection: no other one has it at the same time.
+    pub(super) const fn index(id: u64) -> u32 {
+        Key::from_bits(id).index()
+    }
+
+    /// The id of the connection that has an index now.
+    pub(super) fn id_at(&self, index: u32) -> Option<u64> {
+        Some(self.0.key(index)?.to_bits())
+    }
+
     fn get(&self, id: u64) -> Option<&C> {
         self.0.get(Key::from_bits(id))
     }

@@ -60,7 +60,8 @@ pub struct Worker<S: Session = Http1, N: Network = Listeners, H: Handler = Route
     /// How many of them the crowd has been told of.
     told: usize,
     idlers: Idlers,
-    wheel: Wheel,
+    /// Connections by their indices.
+    wheel: Wheel<u32>,
     /// Connections whose turn was over before they were done.
     again: VecDeque<u64>,
     /// Whether the handler may have more for connections.
@@ -69,7 +70,7 @@ pub struct Worker<S: Session = Http1, N: Network = Listeners, H: Handler = Route
     shutting_down: bool,
     completions: Vec<Completion>,
     /// Entries of the wheel that have come up and were not looked at yet.
-    expired: VecDeque<(u64, Tick)>,
+    expired: VecDeque<(u32, Tick)>,
 }
 
 /// The parts of a configuration that replaces another one.
@@ -506,7 +507,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         if let Some(deadline) = connection.deadline(&self.shell)
             && self.wheel.is_later(connection.wheel_tick, deadline)
         {
-            connection.wheel_tick = self.wheel.insert(id, deadline);
+            connection.wheel_tick = self.wheel.insert(Connections::<()>::index(id), deadline);
         }
     }
 
@@ -584,8 +585,10 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     fn expire(&mut self) -> bool {
         self.wheel.expire(self.shell.cx.now, &mut self.expired);
         for count in 0..EXPIRIES_MAX {
-            let Some((id, tick)) = self.expired.pop_front() else { return count > 0 };
+            let Some((index, tick)) = self.expired.pop_front() else { return count > 0 };
             let Self { connections, shell, handler, spare, .. } = self;
+            // It may be another connection by now.
+            let Some(id) = connections.id_at(index) else { continue };
             // For another tick an earlier entry came up in its place.
             let connection = connections.get_mut(id).filter(|it| it.wheel_tick == tick);
             let Some(connection) = connection else { continue };

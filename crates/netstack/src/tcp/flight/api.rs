@@ -10,6 +10,8 @@ use crate::time::Time;
 
 /// What survives in a connection while nothing is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Without padding, for each idle connection has one.
+#[repr(Rust, packed)]
 pub struct Saved {
     /// The smoothed round trip in microseconds; 0 if none was measured.
     pub(super) srtt_us: u32,
