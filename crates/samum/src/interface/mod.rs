@@ -14,6 +14,7 @@ mod network;
 mod news;
 mod places;
 mod plan;
+mod rate;
 mod report;
 mod transport;
 mod wire;

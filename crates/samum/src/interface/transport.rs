@@ -6,11 +6,11 @@ use std::rc::Rc;
 
 use netstack::ConnectionId;
 use outq::OutQ;
-use ring::{Op, Ring, Time};
-use sendfile::{Drained, Failure, Piece, Slices, Takes, Transport};
+use ring::Ring;
+use sendfile::{Drained, Failure, Piece, Takes, Transport};
 
+use super::rate::Rate;
 use super::wire::{Wire, time};
-use crate::shell::kind;
 
 /// A connection of the stack. Its queue is the send buffer: the stack reads from it again what was lost.
 #[derive(Debug)]
@@ -29,33 +29,6 @@ pub struct StackTransport {
 
 // Each idle connection has one.
 const _: () = assert!(size_of::<StackTransport>() == 24);
-
-/// The rate of a connection.
-#[derive(Debug)]
-pub(super) struct Rate {
-    bytes_per_second: NonZeroU64,
-    slices: Slices,
-    /// The worker's name of the connection.
-    name: u64,
-    /// The time of the timer that is in the ring.
-    timer_at: Option<Time>,
-}
-
-impl Rate {
-    /// Bytes that may be sent now; if there are none, a timer tells when.
-    fn allowed(&mut self, ring: &mut Ring) -> u64 {
-        match self.slices.room(ring.now()) {
-            Ok(room) => room.get(),
-            Err(until) => {
-                if self.timer_at != Some(until) {
-                    ring.submit(Op::Timer(until), kind::WRITABLE | self.name);
-                    self.timer_at = Some(until);
-                }
-                0
-            }
-        }
-    }
-}
 
 impl StackTransport {
     pub(super) const fn new(wire: Rc<RefCell<Wire>>, id: ConnectionId) -> Self {
@@ -79,7 +52,7 @@ impl StackTransport {
         let mut left = allowed;
         let drained = wire.drain(time(ring.now()), self.id, queue, &mut left);
         let spent = allowed.saturating_sub(left);
-        rate.slices.spend(spent);
+        rate.spend(spent);
         *budget -= spent;
         wire.rates.insert(self.id, rate);
         if allowed == 0 && drained == Drained::TurnOver { Drained::Blocked } else { drained }
@@ -136,12 +109,11 @@ impl Transport for StackTransport {
             return;
         };
         let wire = &mut *self.wire.borrow_mut();
-        let before = wire.rates.get(&self.id).map(|rate| rate.bytes_per_second);
+        let before = wire.rates.get(&self.id).map(Rate::bytes_per_second);
         if before != Some(bytes_per_second)
             && let Some(name) = wire.places.name(self.id)
         {
-            let slices = Slices::new(bytes_per_second, ring.now());
-            wire.rates.insert(self.id, Rate { bytes_per_second, slices, name, timer_at: None });
+            wire.rates.insert(self.id, Rate::new(ring, bytes_per_second, name));
             self.has_rate = true;
         }
     }

@@ -10,7 +10,7 @@ use sendfile::{Drained, Piece};
 use super::capture::Port;
 use super::news::News;
 use super::places::{Place, Places};
-use super::transport::Rate;
+use super::rate::Rate;
 
 /// The stack's time on the ring's clock.
 pub(super) const fn time(at: ring::Time) -> netstack::Time {
