@@ -575,7 +575,9 @@ mod tests {
             let ours: Vec<_> = peer.binaries().iter().map(|binary| binary.0).collect();
             let want: &[&str] = match name {
                 "samum" | "samum-epoll" | "samum-never" | "samum-own" | "samum-own-never"
-                | "samum-proxy" | "samum-fastcgi" | "samum-includes" => &["samum"],
+                | "samum-proxy" | "samum-fastcgi" | "samum-includes" | "samum-stalled" => {
+                    &["samum"]
+                }
                 "nginx-preload" | "lighttpd-preload" => &["libsamum_preload.so"],
                 _ => &[],
             };
