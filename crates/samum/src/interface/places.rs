@@ -25,7 +25,7 @@ pub(super) enum Place {
     Ending(u64),
 }
 
-/// What is known of the connection that has or had a place.
+/// An entry for the connection that has or had a place.
 #[derive(Clone, Copy, Debug)]
 // Without padding, for there is one for each connection.
 #[repr(Rust, packed(4))]

@@ -23,7 +23,7 @@ pub struct StackTransport {
     is_finished: bool,
     receives: bool,
     has_ended: bool,
-    /// Whether bytes are sent at one of the wire's rates.
+    /// True while bytes are sent at one of the wire's rates.
     has_rate: bool,
 }
 

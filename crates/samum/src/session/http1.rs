@@ -826,7 +826,7 @@ impl Http1 {
     }
 }
 
-/// Whether a peer has taken as much since then as it must: the bytes that it had acknowledged then and has now.
+/// Tells whether a peer has taken as much since then as it must, from the bytes that it had acknowledged then and has now.
 fn is_fast_enough(cx: &Context, since: Time, then: i64, now: i64) -> bool {
     u64::try_from(now.wrapping_sub(then)).unwrap_or(0) >= cx.least_bytes_since(since)
 }

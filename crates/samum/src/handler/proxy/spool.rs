@@ -39,7 +39,7 @@ pub(super) struct Spool {
     token: Token,
     /// Bytes of the file.
     size: u64,
-    /// What is not in the file, in order. The first bytes may be on their way there.
+    /// The pieces that are not in the file, in order. The first bytes may be on their way there.
     unwritten: VecDeque<Piece>,
     /// Their number.
     bytes: u64,
