@@ -43,7 +43,7 @@ pub(super) struct Connection<S: Session, T, A> {
     pub(super) wheel_tick: Tick,
 }
 
-/// What a connection needs until plain bytes can be exchanged.
+/// The state that a connection needs until plain bytes can be exchanged.
 struct Opening {
     accepted: Time,
     /// Some exactly until its header of the PROXY protocol has come, if it may send one.

@@ -356,7 +356,7 @@ fn a_slow_client_has_every_byte_whatever_the_disk_of_the_buffer_does() {
         (Hanging, &by_length),
     ] {
         in_worlds(4, |mut sim| {
-            // What is reclaimed between a look and its use would be a recorded stall.
+            // A page that is reclaimed between a look and its use would be a recorded stall.
             sim.faults.eviction = 0.0;
             let may_fail = sim.faults.read_error > 0.0;
             let rate = 1_000_000 + sim.seed % 4 * 1_000_000;
@@ -380,7 +380,7 @@ fn a_slow_client_has_every_byte_whatever_the_disk_of_the_buffer_does() {
                 world.release(device);
             }
             let response = stage.response(&mut client);
-            // What is in the file may have left the page cache, and reads may fail: then it is cut off.
+            // The file's pages may have left the page cache, and reads may fail: then the response is cut off.
             assert!(response.whole || may_fail, "{disk:?}");
             assert!(large.starts_with(&response.body), "{disk:?}");
             assert!(!response.whole || response.body.len() == large.len(), "{disk:?}");

@@ -288,7 +288,7 @@ const HOT_RATE: f64 = 5000.0;
 const REQUESTS: usize = 100;
 /// Between two looks of the stalled server.
 const TICK: Duration = Duration::from_millis(100);
-/// So many looks for each byte: a second.
+/// The stalled server looks so many times for each byte: that takes a second.
 const TICKS_PER_BYTE: u32 = 10;
-/// By then all of them have come to the server behind.
+/// After this time all of the requests have come to the server behind.
 const PATIENCE: Duration = Duration::from_secs(10);

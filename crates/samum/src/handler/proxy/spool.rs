@@ -1,4 +1,4 @@
-//! What waits for a slow client, on a disk: its bytes are kept in memory until they have been written to a file
+//! Content that waits for a slow client on a disk. Its bytes are kept in memory until they have been written to a file
 //! without a name, and from then on by the file alone.
 //!
 //! ```text

@@ -210,7 +210,7 @@ impl Outgoing for Work {
 }
 
 impl Work {
-    /// Whether no request is being answered and nothing is read or taken. A body that no response waits for may
+    /// Tells whether no request is being answered and nothing is read or taken. A body that no response waits for may
     /// still be coming.
     pub(super) fn has_answered_all(&self) -> bool {
         self.stream.is_drained()

@@ -1,7 +1,7 @@
 //! A content whose client is slow goes through a file, if its route has a directory for that. The server is
 //! received from as long as the file has room, so it need not wait for the client.
 //!
-//! What fails on the disk fails no response: what was not written is still in memory, and the exchange goes on
+//! A disk that fails fails no response: bytes that were not written are still in memory, and the exchange goes on
 //! without the file.
 
 use core::sync::atomic::Ordering;
