@@ -26,6 +26,8 @@ use table::{Cost, DRIVERS, EXACT, Row, Table};
 struct Line {
     name: &'static str,
     path: &'static str,
+    /// The request's path is this many times that, one after the other.
+    repeated: usize,
     /// Further fields, with their line ends; `{etag}` stands for the entity tag of the file.
     fields: &'static str,
     status: u16,
@@ -43,6 +45,7 @@ struct Line {
 const HOT: Line = Line {
     name: "hot 1 KiB",
     path: "/1k",
+    repeated: 1,
     fields: "",
     status: 200,
     pipelined: 1,
@@ -58,7 +61,7 @@ const COLD_PERCENT: u64 = 15;
 /// The time at which a log line is written depends on the clock, so its counts vary more.
 const LOGGED_PERCENT: u64 = 5;
 
-const LINES: [Line; 10] = [
+const LINES: [Line; 12] = [
     HOT,
     Line { name: "hot 1 KiB, 16 pipelined", pipelined: 16, ..HOT },
     Line { name: "hot 1 KiB, access log", is_logged: true, percent: LOGGED_PERCENT, ..HOT },
@@ -71,6 +74,9 @@ const LINES: [Line; 10] = [
     },
     Line { name: "304 Not Modified", fields: "If-None-Match: {etag}\r\n", status: 304, ..HOT },
     Line { name: "404 Not Found", path: "/missing", status: 404, ..HOT },
+    // Many names must not cost more than their bytes.
+    Line { name: "404 Not Found, 127 names", path: "/d", repeated: 127, status: 404, ..HOT },
+    Line { name: "414 URI Too Long, 500 names", path: "/d", repeated: 500, status: 414, ..HOT },
     Line { name: "hot 64 KiB", path: "/64k", ..HOT },
     Line { name: "hot 1 MiB", path: "/1m", ..HOT },
     Line {
@@ -258,7 +264,7 @@ impl Line {
         let fields = fields.replace("{etag}", etag);
         format!(
             "GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: samum-bench\r\n{fields}\r\n",
-            self.path
+            self.path.repeat(self.repeated)
         )
         .into_bytes()
     }

@@ -46,32 +46,6 @@ fn cost(server: &Server, count: usize, target: impl Fn(usize) -> String, status:
 }
 
 #[test]
-fn a_deep_path_costs_at_most_twice_as_much_as_a_flat_one() {
-    on_both_drivers(|driver| {
-        let tree = Tree::new().file("a.txt", "a");
-        let server = serve(driver, tree.path(), &[]);
-        // The same number of bytes to receive and to parse, but one name.
-        let query = "q".repeat(3800);
-        let flat = |number: usize| format!("/{number:0>250}?{query}");
-        let deep = |number: usize| format!("/{number}{}", "/d".repeat(2030));
-        let at_the_limit =
-            |number: usize| format!("/{number}{}", format!("/{:0>30}", 1).repeat(126));
-        for (name, path, status) in [
-            ("2,031 names", &deep as &dyn Fn(usize) -> String, 414),
-            ("127 names", &at_the_limit, 404),
-        ] {
-            // Disturbances only add time, so the least of some rounds counts.
-            let least = |path: &dyn Fn(usize) -> String, status| {
-                (0..5).map(|_| cost(&server, 1000, path, status)).min().unwrap()
-            };
-            let (flat, deep) = (least(&flat, 404), least(path, status));
-            eprintln!("{name}: {} ns each, flat {} ns", deep / 1000, flat / 1000);
-            assert!(deep <= 2 * flat, "{name}: {deep} ns, flat {flat} ns");
-        }
-    });
-}
-
-#[test]
 fn changes_elsewhere_cost_the_same_however_many_files_are_cached() {
     const FILES: usize = 12_000;
     const CHANGES: usize = 2000;
