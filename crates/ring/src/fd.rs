@@ -3,7 +3,7 @@
 use core::cell::{Cell, OnceCell, RefCell};
 use core::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use crate::gate::Device;
@@ -84,6 +84,18 @@ impl Closing {
     }
 }
 
+/// A descriptor that this does not keep open.
+#[derive(Clone, Debug)]
+pub struct WeakFd(Weak<Inner>);
+
+impl WeakFd {
+    /// Returns whether something else keeps it open.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
 impl Fd {
     pub(crate) fn new(handle: Handle, closing: &Rc<Closing>) -> Self {
         Self(Rc::new(Inner {
@@ -105,6 +117,12 @@ impl Fd {
             Handle::Shared(fd) => fd.as_raw_fd(),
             Handle::Sim(number) => *number,
         }
+    }
+
+    /// The descriptor, without keeping it open.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakFd {
+        WeakFd(Rc::downgrade(&self.0))
     }
 
     /// Marks a socket whose peer sends more at once than other connections should wait for; the mark stays.

@@ -77,7 +77,7 @@ mod timers;
 pub use beside::{Beside, Detached, Job};
 pub use buffer::{Buffer, BufferPool};
 pub use fault::Fault;
-pub use fd::Fd;
+pub use fd::{Fd, WeakFd};
 pub use gate::{Device, Gate, Shares};
 pub use notice::Notice;
 pub use now::PROBE_BYTES_MAX;

@@ -6,7 +6,7 @@ use std::ffi::CString;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ring::sim::{Config as SimConfig, End, Peer, PeerListener, World};
+use ring::sim::{Config as SimConfig, End, Faults, Peer, PeerListener, World};
 use ring::{Event, Fd, Op, OpenHow, Ring};
 use rustix::fs::OFlags;
 use samum::Stats;
@@ -76,6 +76,7 @@ impl Stage {
         add(&mut config.sites[0]);
 
         let mut parts = parts(&world, Tuning::default());
+        parts.descriptors_max = 10_000;
         let root = parts.roots.remove(0);
         let how = OFlags::WRONLY | OFlags::APPEND;
         parts.notes = Some(open(&mut parts.ring, &root, "notes", how));
@@ -417,6 +418,51 @@ fn a_client_that_goes_leaves_no_file() {
         client.peer.reset();
         stage.check_nothing_is_left(vec![client], vec![server]);
     });
+}
+
+#[test]
+fn the_files_of_slow_clients_have_a_limit() {
+    const FILES_MAX: u64 = 128;
+    let large = content(5, 1_600_000);
+    let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1600000\r\n\r\n";
+    let answer = [head.as_bytes(), &large].concat();
+    let mut sim = config(7);
+    sim.faults = Faults::default();
+    let world = World::new(sim);
+    world.make_device("spool");
+    let change = |rules: &mut GatewayRules| {
+        rules.buffer = 5 * 1024 * 1024;
+        rules.buffer_dir = Some("/spool".into());
+    };
+    let mut stage = Stage::in_world(world, change, |_| {});
+    let slow_clients = |stage: &mut Stage, count: u64| {
+        let clients: Vec<Client> = (0..count).map(|_| stage.client()).collect();
+        let servers: Vec<Peer> = clients.iter().map(|client| stage.ask(client, GET)).collect();
+        for (client, server) in clients.iter().zip(&servers) {
+            client.peer.set_read_rate(Some(10_000));
+            server.send(&answer);
+        }
+        stage.pass(Duration::from_secs(2));
+        (clients, servers)
+    };
+    let (mut clients, servers) = slow_clients(&mut stage, FILES_MAX + 4);
+    assert_eq!(stage.stats().proxy_buffer_files, FILES_MAX + 4);
+    assert_eq!(stage.stats().proxy_buffer_failed, 4);
+    // A client that takes its response, or goes, makes room for another.
+    clients.swap_remove(0);
+    clients[1].peer.set_read_rate(None);
+    stage.pass(Duration::from_secs(2));
+    let (more, _) = slow_clients(&mut stage, 3);
+    stage.pass(Duration::from_secs(2));
+    assert_eq!(stage.stats().proxy_buffer_failed, 5);
+    clients.extend(more);
+    for client in &mut clients {
+        client.peer.set_read_rate(None);
+        let response = stage.response(client);
+        assert!(response.whole && response.body == large);
+    }
+    assert!(stage.notes().contains("no buffer in /spool: 128 files are in use; "));
+    stage.check_nothing_is_left(clients, servers);
 }
 
 /// The way in which a server ends what it sends.

@@ -131,7 +131,7 @@ pub(super) struct Tools<'a> {
     pub(super) interims: &'a mut VecDeque<(Ticket, Interim)>,
     pub(super) woken: &'a mut VecDeque<Ticket>,
     pub(super) lines: &'a mut Lines,
-    pub(super) places: &'a Places,
+    pub(super) places: &'a mut Places,
 }
 
 impl Exchange {

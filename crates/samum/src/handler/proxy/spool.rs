@@ -17,7 +17,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use outq::Payload as _;
-use ring::{Completion, Device, Event, Fd, Op, OpenHow, Ring, Time, Token};
+use ring::{Completion, Device, Event, Fd, Op, OpenHow, Ring, Time, Token, WeakFd};
 use rustix::fs::OFlags;
 use sendfile::{CyclicFile, File, Piece};
 
@@ -31,6 +31,26 @@ const WRITE_BYTES: u64 = 256 * 1024;
 const WRITE_BYTES_MIN: u64 = 64 * 1024;
 /// A disk that has not opened or written something in this time does not help a client.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Files that a worker has at most. Each is at most as long as its route's buffer.
+const FILES_MAX: usize = 128;
+
+/// The files of a worker. Those whose responses have come whole are among them, until the clients have taken what is in
+/// them.
+#[derive(Debug, Default)]
+pub(super) struct Files(Vec<WeakFd>);
+
+impl Files {
+    /// Counts a file; returns false if there is no room for it.
+    fn add(&mut self, file: &Fd) -> bool {
+        self.0.retain(WeakFd::is_open);
+        let has_room = self.0.len() < FILES_MAX;
+        if has_room {
+            self.0.push(file.downgrade());
+        }
+        has_room
+    }
+}
 
 /// A file for the content of one response, of which a part is in memory.
 #[derive(Debug)]
@@ -110,10 +130,12 @@ impl Spool {
     ///
     /// # Errors
     ///
-    /// Those of `openat2(2)`, `statx(2)`, `write(2)` and `fallocate(2)`.
+    /// Those of `openat2(2)`, `statx(2)`, `write(2)` and `fallocate(2)`; one without a number if there are
+    /// [`FILES_MAX`] files.
     pub(super) fn handle(
         &mut self,
         ring: &mut Ring,
+        files: &mut Files,
         completion: Completion,
         now: Time,
     ) -> io::Result<Option<(Rc<File>, Range<u64>)>> {
@@ -121,6 +143,9 @@ impl Spool {
         match &mut self.state {
             State::Opening => {
                 let Event::Opened(fd) = completion.result? else { unreachable!("opened") };
+                if !files.add(&fd) {
+                    return Err(io::Error::other(format!("{FILES_MAX} files are in use")));
+                }
                 ring.submit(Op::Stat(fd.clone()), self.token);
                 self.state = State::Looking(fd);
                 Ok(None)

@@ -51,7 +51,7 @@ fn get(fields: &str) -> String {
 #[test]
 fn a_file_is_sent_in_the_place_of_an_answer() {
     in_worlds(5, |sim| {
-        let mut stage = stage(SimConfig { faults: ring::sim::Faults::default(), ..sim });
+        let mut stage = stage(SimConfig { faults: Faults::default(), ..sim });
         let mut client = stage.client();
         for (fields, bytes) in [
             ("X-Accel-Redirect: /internal/a.txt\r\n", FILE),
@@ -110,7 +110,7 @@ fn a_file_is_sent_in_the_place_of_an_answer() {
 #[test]
 fn what_is_no_file_of_a_route_is_refused() {
     in_worlds(3, |sim| {
-        let sim = SimConfig { faults: ring::sim::Faults::default(), ..sim };
+        let sim = SimConfig { faults: Faults::default(), ..sim };
         for (field, status) in [
             ("X-Accel-Redirect: /app", 502),
             ("X-Accel-Redirect: /internal/.hidden/c.txt", 502),

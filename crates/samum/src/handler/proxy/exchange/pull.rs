@@ -11,6 +11,7 @@ use ring::{Fd, Pipe, PipePool, Ring};
 use sendfile::{Cyclic, CyclicPool, Piece, Takes};
 
 use super::{Exchange, Stage, Tools};
+use crate::handler::proxy::spool::Files;
 use crate::handler::proxy::wire::Heard;
 use crate::upstream::Link;
 
@@ -40,12 +41,13 @@ const LINE_BYTES_MAX: usize = 4 * 1024;
 pub(in crate::handler::proxy) struct Places {
     pipes: PipePool,
     buffers: CyclicPool,
+    pub(super) files: Files,
 }
 
 impl Default for Places {
     fn default() -> Self {
         let buffers = CyclicPool::new(CYCLIC_BYTES_MAX, CYCLIC_BYTES_KEPT);
-        Self { pipes: PipePool::new(PIPES_MAX), buffers }
+        Self { pipes: PipePool::new(PIPES_MAX), buffers, files: Files::default() }
     }
 }
 

@@ -57,7 +57,8 @@ impl Exchange {
     ) {
         let Some(spool) = &mut self.spool else { return };
         let was_open = spool.is_open();
-        match spool.handle(&mut tools.shell.ring, completion, tools.shell.cx.now) {
+        let (ring, files) = (&mut tools.shell.ring, &mut tools.places.files);
+        match spool.handle(ring, files, completion, tools.shell.cx.now) {
             Ok(None) => {}
             Ok(Some((file, range))) => {
                 self.output.borrow_mut().give_back_file(file, range);
@@ -99,5 +100,8 @@ impl Exchange {
 
 /// The text of an error, without the number that `io::Error` adds.
 fn text_of(error: &io::Error) -> String {
-    error.kind().to_string()
+    match error.raw_os_error() {
+        Some(_) => error.kind().to_string(),
+        None => error.to_string(),
+    }
 }
