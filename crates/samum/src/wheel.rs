@@ -78,9 +78,9 @@ impl<Id> Wheel<Id> {
             expired.extend(taken.into_iter().map(|id| (id, short(tick))));
         }
         self.current = now;
-        self.soonest = (now + 1..now + SLOTS)
-            .find(|tick| !self.slots[slot(*tick)].is_empty())
-            .unwrap_or(u64::MAX);
+        let (behind, ahead) = self.slots.split_at(slot(now + 1));
+        let ticks = ahead.iter().chain(behind).position(|entries| !entries.is_empty());
+        self.soonest = ticks.map_or(u64::MAX, |ticks| now + 1 + ticks as u64);
     }
 }
 
