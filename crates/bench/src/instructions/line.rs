@@ -39,6 +39,8 @@ struct Line {
     is_logged: bool,
     /// True if the server is configured by [`SEEN`].
     is_seen: bool,
+    /// True if another server has the files, and the one that is counted is configured by [`PROXY`].
+    is_proxied: bool,
     percent: u64,
 }
 
@@ -52,6 +54,7 @@ const HOT: Line = Line {
     is_cold: false,
     is_logged: false,
     is_seen: false,
+    is_proxied: false,
     percent: EXACT,
 };
 
@@ -61,7 +64,11 @@ const COLD_PERCENT: u64 = 15;
 /// The time at which a log line is written depends on the clock, so its counts vary more.
 const LOGGED_PERCENT: u64 = 5;
 
-const LINES: [Line; 12] = [
+/// A request that is stepped lasts longer than a tick of the proxy's deadlines, and how many there are depends on the
+/// machine.
+const PROXIED_PERCENT: u64 = 10;
+
+const LINES: [Line; 13] = [
     HOT,
     Line { name: "hot 1 KiB, 16 pipelined", pipelined: 16, ..HOT },
     Line { name: "hot 1 KiB, access log", is_logged: true, percent: LOGGED_PERCENT, ..HOT },
@@ -86,14 +93,12 @@ const LINES: [Line; 12] = [
         status: 206,
         ..HOT
     },
+    Line { name: "proxied 1 KiB", is_proxied: true, percent: PROXIED_PERCENT, ..HOT },
     Line { name: "cold 1 MiB", path: "/1m", is_cold: true, percent: COLD_PERCENT, ..HOT },
 ];
 
 /// Two sites whose requests are counted, and logged in JSON.
 const SEEN: &str = r#"
-[server]
-threads = 1
-
 [[site]]
 listen = ["127.0.0.1:{port}"]
 hosts = ["localhost"]
@@ -114,6 +119,16 @@ hosts = ["example.org"]
   files = "{root}"
 "#;
 
+/// A proxy as in the league.
+const PROXY: &str = r#"
+[[site]]
+listen = ["127.0.0.1:{port}"]
+log = "none"
+
+  [[site.route]]
+  proxy = ["http://{origin}"]
+"#;
+
 /// The files, by name and length.
 const FILES: [(&str, u64); 3] = [("1k", 1 << 10), ("64k", 64 << 10), ("1m", 1 << 20)];
 
@@ -130,11 +145,13 @@ pub(super) fn count_all(root: Option<&Path>) -> Result<Table, Stop> {
     // On one CPU the stepped thread and this one take turns, so no race influences the counts.
     let cpu = machine::two_cpus().map(|cpus| cpus.0);
     crate::load::pin(cpu)?;
+    let files = Server::start(&serving(DRIVERS[0], "none")?, host(&site, cpu))?;
     let mut table = Table::default();
     for line in &LINES {
         let mut costs = <[Cost; 2]>::default();
         for (driver, cost) in DRIVERS.iter().zip(&mut costs) {
-            let server = start(line, driver, &site, cpu)?;
+            let host = Host { origin: Some(files.address()), ..host(&site, cpu) };
+            let server = start(line, driver, host)?;
             if table.made_with.is_empty() {
                 table.made_with = made_with(&server)?;
             }
@@ -147,20 +164,32 @@ pub(super) fn count_all(root: Option<&Path>) -> Result<Table, Stop> {
     Ok(table)
 }
 
-fn start(line: &Line, driver: &str, site: &Site, cpu: Option<usize>) -> Result<Server, Stop> {
-    let driver = if driver == DRIVERS[0] { "uring" } else { driver };
-    let log = if line.is_logged { "{dir}/access.log" } else { "none" };
-    let mut peer = Peer::added(&format!(
-        "samum={{samum}} serve {{root}} --listen 127.0.0.1:{{port}} --threads 1 --driver {driver} --log {log}"
-    ))?;
-    if line.is_seen {
-        SEEN.clone_into(&mut peer.configuration);
-        let command = ["{samum}", "serve", "--config", "{conf}", "--driver", driver];
-        peer.command = command.map(str::to_owned).into();
+fn start(line: &Line, driver: &str, host: Host<'_>) -> Result<Server, Stop> {
+    let mut peer = serving(driver, if line.is_logged { "{dir}/access.log" } else { "none" })?;
+    if line.is_seen || line.is_proxied {
+        if line.is_seen { SEEN } else { PROXY }.clone_into(&mut peer.configuration);
+        let command = ["{samum}", "serve", "--config", "{conf}", "--threads", "1"];
+        peer.command =
+            command.into_iter().chain(["--driver", name(driver)]).map(str::to_owned).collect();
     }
-    let host =
-        Host { root: site.root(), files: &[], cpu, throttle: None, origin: None, network: None };
     Ok(Server::start(&peer, host)?)
+}
+
+/// A server of files.
+fn serving(driver: &str, log: &str) -> Result<Peer, Stop> {
+    let driver = name(driver);
+    Ok(Peer::added(&format!(
+        "samum={{samum}} serve {{root}} --listen 127.0.0.1:{{port}} --threads 1 --driver {driver} --log {log}"
+    ))?)
+}
+
+/// The name of a driver on the command line.
+fn name(driver: &str) -> &str {
+    if driver == DRIVERS[0] { "uring" } else { driver }
+}
+
+fn host(site: &Site, cpu: Option<usize>) -> Host<'_> {
+    Host { root: site.root(), files: &[], cpu, throttle: None, origin: None, network: None }
 }
 
 /// Counts each of [`REQUESTS`] requests, or groups of pipelined requests.
