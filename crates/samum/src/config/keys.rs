@@ -874,7 +874,8 @@ const SHARED: &[Key<Shared, Route>] = &[
               `buffer`, of 4 MiB at least, costs 2.25 MiB of memory for each such client and not more. The files \
               have no names and are gone with the process. The file system has to know `O_TMPFILE` and \
               holes in files (ext4, XFS, Btrfs, tmpfs). If the disk is full, fails or does not answer within \
-              2 s, or a worker has 128 files already, the response goes on through memory, and its server waits for the client.",
+              2 s, or a worker has 128 files already, the response goes on through memory, and its \
+              server waits for the client.",
         read: |shared, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| node.file(notes);
             set(&mut shared.gateway.buffer_dir, unless_none(node, notes, read));

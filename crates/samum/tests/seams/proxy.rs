@@ -334,10 +334,15 @@ enum BufferDisk {
     Hanging,
 }
 
+/// Has responses wait for slow clients on the device `spool`.
+fn spool_slow_clients(rules: &mut GatewayRules) {
+    rules.buffer = 5 * 1024 * 1024;
+    rules.buffer_dir = Some("/spool".into());
+}
+
 #[test]
 fn a_slow_client_has_every_byte_whatever_the_disk_of_the_buffer_does() {
     use BufferDisk::{Full, FullLater, Good, Hanging};
-    const BUFFER: u64 = 5 * 1024 * 1024;
     let large = content(3, 8_000_000);
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", large.len());
     let by_length = [head.as_bytes(), &large].concat();
@@ -363,11 +368,7 @@ fn a_slow_client_has_every_byte_whatever_the_disk_of_the_buffer_does() {
             let rate = 1_000_000 + sim.seed % 4 * 1_000_000;
             let world = World::new(sim);
             let device = world.make_device("spool");
-            let change = |rules: &mut GatewayRules| {
-                rules.buffer = BUFFER;
-                rules.buffer_dir = Some("/spool".into());
-            };
-            let mut stage = Stage::in_world(world.clone(), change, |_| {});
+            let mut stage = Stage::in_world(world.clone(), spool_slow_clients, |_| {});
             world.set_full(device, disk == Full);
             let mut client = stage.client();
             client.peer.set_read_rate(Some(rate));
@@ -404,11 +405,7 @@ fn a_client_that_goes_leaves_no_file() {
         let pause = Duration::from_millis(150 + sim.seed * 97 % 900);
         let world = World::new(sim);
         world.make_device("spool");
-        let change = |rules: &mut GatewayRules| {
-            rules.buffer = 5 * 1024 * 1024;
-            rules.buffer_dir = Some("/spool".into());
-        };
-        let mut stage = Stage::in_world(world, change, |_| {});
+        let mut stage = Stage::in_world(world, spool_slow_clients, |_| {});
         let client = stage.client();
         client.peer.set_read_rate(Some(1_000_000));
         let server = stage.ask(&client, GET);
@@ -430,11 +427,7 @@ fn the_files_of_slow_clients_have_a_limit() {
     sim.faults = Faults::default();
     let world = World::new(sim);
     world.make_device("spool");
-    let change = |rules: &mut GatewayRules| {
-        rules.buffer = 5 * 1024 * 1024;
-        rules.buffer_dir = Some("/spool".into());
-    };
-    let mut stage = Stage::in_world(world, change, |_| {});
+    let mut stage = Stage::in_world(world, spool_slow_clients, |_| {});
     let slow_clients = |stage: &mut Stage, count: u64| {
         let clients: Vec<Client> = (0..count).map(|_| stage.client()).collect();
         let servers: Vec<Peer> = clients.iter().map(|client| stage.ask(client, GET)).collect();
