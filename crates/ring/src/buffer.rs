@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A fixed number of page-aligned buffers of one size.
+/// A fixed number of page-aligned buffers of one size, which can be lent in parts.
 ///
 /// Untouched buffers cost address space only; the one given back last is lent first, so a quiet
 /// worker keeps few pages warm.
@@ -20,16 +20,37 @@ struct Pool {
     base: NonNull<u8>,
     size: usize,
     count: usize,
-    free: RefCell<Vec<u32>>,
+    free: RefCell<Free>,
 }
 
-/// A buffer of a pool, given back when dropped.
+/// What is not lent.
+struct Free {
+    whole: Vec<u32>,
+    /// Buffers of which some parts are lent, and others are not.
+    divided: Vec<Divided>,
+}
+
+/// The parts of a buffer that are not lent: a bit for each.
+struct Divided {
+    index: u32,
+    free: u16,
+}
+
+/// A buffer of a pool, or some of its parts, given back when dropped.
 pub struct Buffer {
     pool: Rc<Pool>,
     index: u32,
+    /// The first of its parts, and how many they are.
+    part: u8,
+    parts: u8,
     want: u32,
     len: u32,
 }
+
+/// The parts of a buffer.
+const PARTS: u8 = 16;
+const ALL: u16 = u16::MAX;
+const _: () = assert!(ALL.count_ones() == PARTS as u32);
 
 impl BufferPool {
     /// Map `count` buffers of `size` bytes each.
@@ -57,7 +78,8 @@ impl BufferPool {
         }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let last = u32::try_from(count).expect("asserted above");
-        Ok(Self(Rc::new(Pool { base, size, count, free: RefCell::new((0..last).rev().collect()) })))
+        let free = Free { whole: (0..last).rev().collect(), divided: Vec::new() };
+        Ok(Self(Rc::new(Pool { base, size, count, free: RefCell::new(free) })))
     }
 
     /// Borrow a buffer to read `want` bytes into, or `None` when all are lent.
@@ -68,13 +90,31 @@ impl BufferPool {
     #[must_use]
     pub fn take(&self, want: usize) -> Option<Buffer> {
         assert!(want > 0 && want <= self.0.size);
-        let index = self.0.free.borrow_mut().pop()?;
-        Some(Buffer {
-            pool: Rc::clone(&self.0),
-            index,
-            want: u32::try_from(want).expect("at most size, which fits"),
-            len: 0,
-        })
+        let index = self.0.free.borrow_mut().whole.pop()?;
+        Some(self.buffer(index, 0, PARTS, want))
+    }
+
+    /// Borrow 1, 2, 4, 8 or 16 sixteenths of a buffer to read `want` bytes into: as few as have room for them, or
+    /// fewer if there are no more together. Then the result is for fewer bytes ([`Buffer::want`]). `None` when all are
+    /// lent.
+    ///
+    /// # Panics
+    ///
+    /// If `want` is 0 or more than [`size`](Self::size), or if a sixteenth is not of whole pages.
+    #[must_use]
+    pub fn take_part(&self, want: usize) -> Option<Buffer> {
+        let part_bytes = self.part_bytes();
+        assert!(part_bytes.is_multiple_of(4096), "parts of whole pages");
+        assert!(want > 0 && want <= self.0.size);
+        let parts = want.div_ceil(part_bytes).next_power_of_two();
+        let (index, part, parts) =
+            self.0.free.borrow_mut().take(u8::try_from(parts).expect("at most all parts"))?;
+        Some(self.buffer(index, part, parts, want.min(usize::from(parts) * part_bytes)))
+    }
+
+    fn buffer(&self, index: u32, part: u8, parts: u8, want: usize) -> Buffer {
+        let want = u32::try_from(want).expect("at most size, which fits");
+        Buffer { pool: Rc::clone(&self.0), index, part, parts, want, len: 0 }
     }
 
     /// Bytes in each buffer.
@@ -83,10 +123,23 @@ impl BufferPool {
         self.0.size
     }
 
-    /// Buffers that can be taken now.
+    /// Bytes in the least part of a buffer.
+    #[must_use]
+    pub fn part_bytes(&self) -> usize {
+        self.0.size / usize::from(PARTS)
+    }
+
+    /// Buffers that can be taken whole now.
     #[must_use]
     pub fn available(&self) -> usize {
-        self.0.free.borrow().len()
+        self.0.free.borrow().whole.len()
+    }
+
+    /// Returns whether a [part](Self::take_part) can be taken now.
+    #[must_use]
+    pub fn has_part(&self) -> bool {
+        let free = self.0.free.borrow();
+        !free.whole.is_empty() || !free.divided.is_empty()
     }
 
     /// All buffers, lent or not.
@@ -105,8 +158,15 @@ impl Buffer {
 
     /// The place that the kernel writes to; `want` bytes from here belong to this buffer.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
-        // SAFETY: index < count and the mapping has count * size bytes, so the result is inside it.
-        unsafe { self.pool.base.as_ptr().add(self.index as usize * self.pool.size) }
+        // SAFETY: see `offset`.
+        unsafe { self.pool.base.as_ptr().add(self.offset()) }
+    }
+
+    /// Where it begins in the mapping: inside it, and so do as many bytes as its parts have, because index < count,
+    /// part + parts <= PARTS, and the mapping has count * size bytes.
+    fn offset(&self) -> usize {
+        let part_bytes = self.pool.size / usize::from(PARTS);
+        self.index as usize * self.pool.size + usize::from(self.part) * part_bytes
     }
 
     /// Say how many bytes were read.
@@ -135,9 +195,8 @@ impl Deref for Buffer {
 
     /// The bytes that were read.
     fn deref(&self) -> &[u8] {
-        let offset = self.index as usize * self.pool.size;
-        // SAFETY: as in `as_mut_ptr`, the start is inside the mapping.
-        let start = unsafe { self.pool.base.as_ptr().add(offset) };
+        // SAFETY: see `offset`.
+        let start = unsafe { self.pool.base.as_ptr().add(self.offset()) };
         // SAFETY: `set_len` was given what the kernel wrote (or zero), the mapping began as zeroes,
         // and while `&self` lives no operation owns the buffer.
         unsafe { core::slice::from_raw_parts(start, self.len as usize) }
@@ -146,8 +205,65 @@ impl Deref for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.pool.free.borrow_mut().push(self.index);
+        self.pool.free.borrow_mut().give_back(self.index, self.part, self.parts);
     }
+}
+
+impl Free {
+    /// Takes parts that lie together, and as many or half as many and so on: the index of their buffer, the first of
+    /// them, and their number.
+    fn take(&mut self, mut parts: u8) -> Option<(u32, u8, u8)> {
+        while parts > 0 {
+            let found = self.divided.iter_mut().enumerate().find_map(|(at, divided)| {
+                first_run(divided.free, parts).map(|part| (at, divided, part))
+            });
+            if let Some((at, divided, part)) = found {
+                divided.free &= !run(part, parts);
+                let index = divided.index;
+                if divided.free == 0 {
+                    self.divided.swap_remove(at);
+                }
+                return Some((index, part, parts));
+            }
+            if let Some(index) = self.whole.pop() {
+                if parts < PARTS {
+                    self.divided.push(Divided { index, free: ALL & !run(0, parts) });
+                }
+                return Some((index, 0, parts));
+            }
+            parts /= 2;
+        }
+        None
+    }
+
+    fn give_back(&mut self, index: u32, part: u8, parts: u8) {
+        if parts == PARTS {
+            return self.whole.push(index);
+        }
+        let at = self.divided.iter().position(|divided| divided.index == index);
+        let at = at.unwrap_or_else(|| {
+            self.divided.push(Divided { index, free: 0 });
+            self.divided.len() - 1
+        });
+        self.divided[at].free |= run(part, parts);
+        if self.divided[at].free == ALL {
+            self.divided.swap_remove(at);
+            self.whole.push(index);
+        }
+    }
+}
+
+/// The bits of `parts` parts from `part` on.
+fn run(part: u8, parts: u8) -> u16 {
+    (ALL >> (PARTS - parts)) << part
+}
+
+/// The first of so many free parts in a place that is a multiple of their number.
+fn first_run(free: u16, parts: u8) -> Option<u8> {
+    (0..PARTS).step_by(parts.into()).find(|part| {
+        let run = run(*part, parts);
+        free & run == run
+    })
 }
 
 impl Drop for Pool {
@@ -169,5 +285,76 @@ impl fmt::Debug for Buffer {
 impl fmt::Debug for BufferPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "BufferPool({} of {} x {} free)", self.available(), self.0.count, self.0.size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: usize = 256 * 1024;
+    const PART: usize = SIZE / PARTS as usize;
+
+    /// The bytes of the mapping that a buffer has.
+    fn place(buffer: &Buffer) -> core::ops::Range<usize> {
+        let start = buffer.offset();
+        start..start + usize::from(buffer.parts) * PART
+    }
+
+    #[test]
+    fn a_part_has_room_for_what_is_wanted_unless_no_more_are_together() {
+        let pool = BufferPool::new(SIZE, 1).unwrap();
+        let buffers = [1, PART, PART + 1, 5 * PART, SIZE, SIZE, 1].map(|want| pool.take_part(want));
+        let found =
+            buffers.each_ref().map(|buffer| buffer.as_ref().map(|it| (place(it), it.want())));
+        let range = |from: usize, to: usize| from * PART..to * PART;
+        assert_eq!(
+            found,
+            [
+                Some((range(0, 1), 1)),
+                Some((range(1, 2), PART)),
+                Some((range(2, 4), PART + 1)),
+                Some((range(8, 16), 5 * PART)),
+                Some((range(4, 8), 4 * PART)),
+                None,
+                None,
+            ]
+        );
+        assert!(!pool.has_part());
+        drop(buffers);
+        assert_eq!(pool.available(), 1);
+        assert_eq!(pool.take_part(SIZE).map(|buffer| place(&buffer)), Some(0..SIZE));
+    }
+
+    #[test]
+    fn no_byte_is_lent_twice_and_none_is_lost() {
+        let pool = BufferPool::new(SIZE, 3).unwrap();
+        // SplitMix64 (Steele, Lea, Flood 2014).
+        let mut state = 1_u64;
+        let mut random = |end: usize| {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            usize::try_from((z ^ (z >> 27)) % end as u64).unwrap()
+        };
+        let mut lent: Vec<Buffer> = Vec::new();
+        for _ in 0..20_000 {
+            if random(2) == 0 && !lent.is_empty() {
+                lent.swap_remove(random(lent.len()));
+            } else {
+                let has_part = pool.has_part();
+                let want = 1 + random(SIZE) / (1 + random(16));
+                let taken = if random(4) == 0 { pool.take(want) } else { pool.take_part(want) };
+                assert!(taken.is_some() || !has_part || pool.available() == 0);
+                let Some(taken) = taken else { continue };
+                let new = place(&taken);
+                assert!(taken.want() <= new.len());
+                for old in lent.iter().map(place) {
+                    assert!(new.end <= old.start || old.end <= new.start, "{new:?}, {old:?}");
+                }
+                lent.push(taken);
+            }
+        }
+        drop(lent);
+        assert_eq!((pool.available(), pool.has_part()), (3, true));
     }
 }
