@@ -73,6 +73,8 @@ pub struct Disk {
     now: Time,
     /// Streams that wait for a read.
     line: Line,
+    /// The stream that was first in line and has not begun a read since.
+    turn: Option<Owner>,
     /// Reads that have failed because they took too long, for their owners.
     late: VecDeque<ReadDone>,
     /// When reads are looked at for such ones: the time of the earliest timer.
@@ -148,24 +150,42 @@ impl Default for Abilities {
     }
 }
 
-/// Streams that hold buffers or pipes while their transports are blocked, each at most once.
+/// Streams that hold buffers or pipes and wait for their peers, each at most once.
 #[derive(Debug, Default)]
 struct Holders {
-    /// In the order in which they began.
-    all: RefCell<BTreeMap<u64, Owner>>,
+    /// By the time from which on they may be named, then in the order in which they began.
+    all: RefCell<BTreeMap<(Time, u64), Owner>>,
     next: Cell<u64>,
+}
+
+impl Holders {
+    fn insert(&self, from: Time, owner: Owner) -> (Time, u64) {
+        let next = self.next.get();
+        self.next.set(next + 1);
+        self.all.borrow_mut().insert((from, next), owner);
+        (from, next)
+    }
 }
 
 /// A stream's entry among the holders; dropping it takes it out.
 #[derive(Debug)]
 pub(crate) struct Holding {
     holders: Rc<Holders>,
-    since: u64,
+    owner: Owner,
+    place: (Time, u64),
+}
+
+impl Holding {
+    /// Has the stream, which was named and could not give all back, named again from then on.
+    pub(crate) fn look_again(&mut self, from: Time) {
+        self.holders.all.borrow_mut().remove(&self.place);
+        self.place = self.holders.insert(from, self.owner);
+    }
 }
 
 impl Drop for Holding {
     fn drop(&mut self) {
-        self.holders.all.borrow_mut().remove(&self.since);
+        self.holders.all.borrow_mut().remove(&self.place);
     }
 }
 
@@ -215,6 +235,8 @@ struct Read {
     dropping: Option<Dropping>,
     /// Some for a splice that is not to stay.
     trail: Option<Held>,
+    /// When the stream's turn has begun.
+    turn: Time,
     began: Time,
 }
 
@@ -253,6 +275,10 @@ pub(crate) struct ReadRequest<'a> {
     pub(crate) wait: Wait,
     pub(crate) readahead: Readahead,
     pub(crate) takes: Takes,
+    /// The window of the transport.
+    pub(crate) window: u64,
+    /// When the stream's last turn has begun.
+    pub(crate) turn: Time,
     /// Some if the read may leave its pages in the page cache although they are not to stay there.
     pub(crate) trail: Option<Rc<Trail>>,
     /// The stream can send nothing before it. Prefetching leaves a part of the memory to such reads, or
@@ -268,6 +294,8 @@ pub(crate) struct Begun {
     /// True if the next read of the same range should wait for the end of this one: to the kernel's
     /// readahead, where it is used, two reads at once look like a file read at random.
     pub(crate) alone: bool,
+    /// When the stream's turn has begun.
+    pub(crate) turn: Time,
 }
 
 /// A way of reading.
@@ -362,6 +390,7 @@ impl Disk {
             reads: Shares::new(reads),
             now: Time::default(),
             line: Line::default(),
+            turn: None,
             late: VecDeque::new(),
             look_at: None,
             holders: Rc::default(),
@@ -421,7 +450,7 @@ impl Disk {
     /// Returns whether a read could begin now with so many buffers and pipes set aside.
     fn has_room_beside(&self, buffers: usize, pipes: usize) -> bool {
         self.reads.taken() < self.config.depth
-            && self.pool.available() > buffers
+            && (self.pool.available() > buffers || buffers == 0 && self.pool.has_part())
             && (self.config.pipes == 0 || self.pipes.available() > pipes)
     }
 
@@ -432,20 +461,20 @@ impl Disk {
         !self.line.is_empty() && self.reads.taken() < self.config.depth && !self.has_room()
     }
 
-    /// The stream that has held buffers or pipes for the longest time while its transport is
-    /// blocked. Have it [`reclaim`](crate::Stream::reclaim); it is not named again before it holds
-    /// others.
-    pub fn next_holder(&mut self) -> Option<Owner> {
-        Some(self.holders.all.borrow_mut().pop_first()?.1)
+    /// The stream that has held buffers or pipes for the longest time while it waits for its peer. Have it
+    /// [`reclaim`](crate::Stream::reclaim). It is not named again before it holds others or its transport is blocked
+    /// anew, or before [`HOLD_MAX`](crate::HOLD_MAX) if its peer has yet to acknowledge what they hold.
+    pub fn next_holder(&mut self, now: Time) -> Option<Owner> {
+        let mut all = self.holders.all.borrow_mut();
+        let first = all.first_entry().filter(|first| first.key().0 <= now)?;
+        Some(first.remove())
     }
 
-    /// Notes that a stream holds buffers or pipes while its transport is blocked, until the result
-    /// is dropped.
+    /// Notes that a stream holds buffers or pipes and waits for its peer, until the result is dropped.
     pub(crate) fn hold(&self, owner: Owner) -> Holding {
-        let since = self.holders.next.get();
-        self.holders.next.set(since + 1);
-        self.holders.all.borrow_mut().insert(since, owner);
-        Holding { holders: Rc::clone(&self.holders), since }
+        let holders = Rc::clone(&self.holders);
+        let place = holders.insert(Time::default(), owner);
+        Holding { holders, owner, place }
     }
 
     /// The next stream in line, if there is room for a read of it. Pump it; if it wants more it
@@ -456,6 +485,7 @@ impl Disk {
         }
         let owner = self.first_waiting()?;
         self.line.leave(owner);
+        self.turn = Some(owner);
         Some(owner)
     }
 
@@ -463,6 +493,16 @@ impl Disk {
     /// share; the streams of others pass its own.
     fn first_waiting(&self) -> Option<Owner> {
         self.line.first(|device, wait| self.may_begin(device, wait) || self.refuses(device))
+    }
+
+    /// Returns whether a stream comes before all others that wait for a read and could begin one now, so that one
+    /// which goes on does not keep its place until its end.
+    fn has_turn_now(&mut self, owner: Owner, wait: Wait) -> bool {
+        self.line.is_empty()
+            || self.turn.take_if(|turn| *turn == owner).is_some()
+            || self.line.lets(owner, wait, |device, wait| {
+                self.may_begin(device, wait) || self.refuses(device)
+            })
     }
 
     /// Returns whether a read may begin on a device. Its pace is for streams that go on.
@@ -615,15 +655,22 @@ impl Disk {
             drops: None,
             dropping: None,
             trail: None,
+            turn: request.turn,
             began,
         };
         if self.refuses(device) {
             self.late.push_back(read.late());
             self.look_at(ring, began);
-            return Some(Begun { len, alone: false });
+            return Some(Begun { len, alone: false, turn: request.turn });
         }
         if !self.may_begin(device, request.wait) {
             return None;
+        }
+        if self.now.since(request.turn) >= TURN_MAX {
+            if !self.has_turn_now(owner, request.wait) {
+                return None;
+            }
+            read.turn = self.now;
         }
         let keep = policy.caching != Caching::Never;
         let abilities = *self.abilities.entry(read.file.dev()).or_default();
@@ -640,7 +687,8 @@ impl Disk {
             read.trail = request.trail.map(|trail| trail.hold(offset + read.len));
             return Some(self.submit_read(ring, Op::Splice { file, offset, pipe }, read));
         }
-        read.len = len.min(BLOCK - offset % BLOCK);
+        let most = self.buffer_bytes(request.window);
+        read.len = len.min(most - offset % most);
         let may_pass_by = !keep && request.takes == Takes::Memory;
         let direct = if may_pass_by { self.direct(ring, &read) } else { None };
         let (file, how) = if let Some((direct, len)) = direct {
@@ -656,9 +704,28 @@ impl Disk {
             (file, How::Discard)
         };
         read.how = how;
-        let buf = self.pool.take(usize::try_from(read.len).expect("at most a block"))?;
+        let buf = self.take_buffer(read.len)?;
+        read.len = buf.want() as u64;
         let caching = if read.how == How::Drop { ring::Caching::Drop } else { ring::Caching::Keep };
         Some(self.submit_read(ring, Op::Read { file, offset, buf, caching }, read))
+    }
+
+    /// The bytes of a read into a buffer, at most: a block; when three quarters of the memory are lent, two windows of
+    /// the transport, because the stream keeps them until its peer has acknowledged them. A power of two.
+    fn buffer_bytes(&self, window: u64) -> u64 {
+        if self.pool.available() > self.pool.count().div_ceil(URGENT_SHARE) {
+            return BLOCK;
+        }
+        let least = self.pool.part_bytes() as u64;
+        window.saturating_mul(2).clamp(least, BLOCK).next_power_of_two()
+    }
+
+    /// A buffer for at most so many bytes.
+    fn take_buffer(&self, bytes: u64) -> Option<Buffer> {
+        let bytes = usize::try_from(bytes).expect("at most a block");
+        let is_small = bytes <= self.pool.size() / 2;
+        let whole = if is_small { None } else { self.pool.take(bytes) };
+        whole.or_else(|| self.pool.take_part(bytes))
     }
 
     /// The descriptor and the bytes of a read past the page cache, if there can be one: not of pages that others
@@ -679,7 +746,7 @@ impl Disk {
     fn submit_read(&mut self, ring: &mut Ring, op: Op, mut read: Read) -> Begun {
         let fills_cache = matches!(read.how, How::Splice | How::Keep);
         let alone = fills_cache && read.readahead == Readahead::Far;
-        let begun = Begun { len: read.len, alone };
+        let begun = Begun { len: read.len, alone, turn: read.turn };
         read.file.begin_read(&read.range(), read.readahead);
         match read.how {
             How::Splice if read.trail.is_some() => {
@@ -886,6 +953,9 @@ const fn since_start(now: Time) -> Duration {
 
 /// The interval at which late reads are looked for while streams stand in line.
 const LOOK: Duration = Duration::from_secs(1);
+/// A stream reads on for so long before those that stand in line come before it: several chunks of a quick disk,
+/// which is read faster in one piece, or one chunk of a slow one.
+const TURN_MAX: Duration = Duration::from_millis(30);
 /// The tokens of a disk's operations are as many as there are keys of a slab.
 const KEYS: Token = 1 << 56;
 /// This fraction of the memory, and at least one buffer and one pipe, is for reads that streams wait for
@@ -940,6 +1010,8 @@ mod tests {
                 wait,
                 readahead: Readahead::Off,
                 takes: Takes::Memory,
+                window: u64::MAX,
+                turn: Time::default(),
                 trail: None,
                 is_urgent: true,
             };

@@ -682,6 +682,8 @@ mod tests {
             wait: Wait::First,
             readahead: Readahead::Off,
             takes: Takes::Files,
+            window: u64::MAX,
+            turn: Time::default(),
             trail: None,
             is_urgent: true,
         };

@@ -31,8 +31,9 @@
 //!
 //! Limits: the buffers of a `Disk` bound the memory of all its streams, its depth the reads in
 //! flight, [`Window`] the bytes prefetched for one stream; a stream that finds no buffer waits in
-//! line ([`Disk::next_waiting`]), and one that holds buffers while its peer takes nothing
-//! ([`Disk::next_holder`]) gives them back ([`Stream::reclaim`]).
+//! line ([`Disk::next_waiting`]), and so does one that has read on for long while others wait. One that
+//! holds buffers while its peer takes nothing ([`Disk::next_holder`]) gives them back
+//! ([`Stream::reclaim`]), or is closed if its peer acknowledges nothing ([`HOLD_MAX`]).
 
 #![forbid(unsafe_code)]
 
@@ -70,7 +71,7 @@ pub use payload::{FileRange, Pages, Piece};
 pub use policy::{Caching, Policy, Window};
 pub use shared::{Account, Charge, Shared};
 pub use slice::Slices;
-pub use source::{FileSource, FillCx};
+pub use source::{FileSource, FillCx, HOLD_MAX};
 pub use stream::{Progress, Stream};
 pub use tcp::KernelTcp;
 pub use transport::{Drained, Takes, Transport};

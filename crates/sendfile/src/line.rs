@@ -30,6 +30,16 @@ pub(crate) enum Wait {
     Next,
 }
 
+impl Wait {
+    /// The order of one who has this place in line.
+    const fn rank(self, place: u64) -> u64 {
+        match self {
+            Self::First => place,
+            Self::Next => place + PASSED_MAX,
+        }
+    }
+}
+
 /// A first read passes at most so many reads of streams that go on: as many as a device has places, so that
 /// requests which come faster than the disk can answer do not stop all downloads.
 const PASSED_MAX: u64 = 64;
@@ -63,15 +73,30 @@ impl Line {
     /// The stream that has waited for longest among those whose devices `may` serve one; first reads count as
     /// if they had waited longer.
     pub(crate) fn first(&self, may: impl Fn(Device, Wait) -> bool) -> Option<Owner> {
+        self.first_ranked(may).map(|(_, owner)| owner)
+    }
+
+    /// Returns whether a stream that wants to read now comes before all that wait and whose devices `may` serve one.
+    pub(crate) fn lets(
+        &self,
+        owner: Owner,
+        wait: Wait,
+        may: impl Fn(Device, Wait) -> bool,
+    ) -> bool {
+        self.first_ranked(may)
+            .is_none_or(|(rank, first)| first == owner || wait.rank(self.next_place) < rank)
+    }
+
+    fn first_ranked(&self, may: impl Fn(Device, Wait) -> bool) -> Option<(u64, Owner)> {
         if self.is_empty() {
             return None;
         }
         let served = self.devices.iter().filter(|((device, wait), _)| may(*device, *wait));
         let firsts = served.filter_map(|((_, wait), streams)| {
             let (place, owner) = streams.first_key_value()?;
-            Some((if *wait == Wait::First { *place } else { place + PASSED_MAX }, *owner))
+            Some((wait.rank(*place), *owner))
         });
-        firsts.min().map(|(_, owner)| owner)
+        firsts.min()
     }
 
     /// Takes a stream out of the line.

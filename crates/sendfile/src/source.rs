@@ -5,6 +5,7 @@
 //! turn that uses it. Other ranges are read, as far as the [`Window`] goes.
 
 use core::ops::Range;
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -33,6 +34,10 @@ const READAHEAD_BYTES_MIN: u64 = 2 * BLOCK;
 /// A transport's window counts as so many bytes at least: a shorter read takes a buffer, too, and costs the processor
 /// and the device hardly less; and a window does not grow unless it is filled. One that has just begun is 14 KiB.
 const CARRIED_BYTES_MIN: u64 = BLOCK;
+
+/// A peer that acknowledges nothing for so long, while other streams wait for the memory of what it was sent, keeps
+/// them waiting no longer: three retransmissions of RFC 6298, each twice as late as the one before, fit into it.
+pub const HOLD_MAX: Duration = Duration::from_secs(10);
 
 /// The bytes of one read, of which two fit into the window: the largest of 256 KiB, 512 KiB, ...
 /// up to `chunk`, and at least 256 KiB.
@@ -77,14 +82,20 @@ pub struct FileSource {
     lent: u64,
     /// Bytes of reads in flight.
     reading: u64,
+    /// When its last turn at the disk began.
+    turn: Time,
     /// Results of reads that the transport has not released, in the order of the stream.
     fills: VecDeque<Fill>,
     /// Bytes of `fills` that have not been released.
     held: u64,
     /// Position up to which released bytes have been taken off `held`.
     released: u64,
-    /// Some exactly when the transport was blocked at the last settling, and `held` is not 0.
+    /// Some if at the last settling `held` was not 0, and the transport was blocked or had sent all that is ready.
     holding: Option<Holding>,
+    /// True if the transport was blocked at the last settling.
+    is_blocked: bool,
+    /// When the peer has last acknowledged something, or had nothing to acknowledge, while something is held or read.
+    silent_since: Time,
     /// The trail of the last reads if they leave pages that are not to stay, until nothing is promised.
     trail: Option<Rc<Trail>>,
     /// A position in the stream, and when it was sent; from there on the peer's pace is judged.
@@ -150,6 +161,13 @@ struct Fill {
     _trail: Option<Held>,
 }
 
+impl Fill {
+    /// Returns whether the transport may still send some of it again.
+    fn is_in_flight(&self, queue: &OutQ<Piece>) -> bool {
+        self.at.max(queue.released()) < queue.sent()
+    }
+}
+
 impl FileSource {
     /// A source without promises.
     #[must_use]
@@ -158,10 +176,13 @@ impl FileSource {
             promises: VecDeque::new(),
             lent: 0,
             reading: 0,
+            turn: Time::from_nanos(0),
             fills: VecDeque::new(),
             held: 0,
             released: 0,
             holding: None,
+            is_blocked: false,
+            silent_since: Time::from_nanos(0),
             trail: None,
             mark: None,
             is_fast: false,
@@ -233,6 +254,7 @@ impl FileSource {
         self.fills.clear();
         (self.lent, self.held, self.released) = (0, 0, 0);
         (self.holding, self.trail, self.failure) = (None, None, None);
+        self.is_blocked = false;
         (self.mark, self.is_fast) = (None, false);
     }
 
@@ -245,6 +267,9 @@ impl FileSource {
     /// If a lent range has not been [settled](Self::settle).
     pub fn fill(&mut self, queue: &mut OutQ<Piece>, cx: &mut FillCx<'_>, budget: u64) {
         assert!(self.lent == 0, "settle comes between two fills");
+        if self.held + self.reading > 0 {
+            self.note_released(queue, cx.ring.now());
+        }
         if self.promises.is_empty() {
             return;
         }
@@ -310,8 +335,8 @@ impl FileSource {
 
     /// Takes account of the bytes that the transport has taken and released since
     /// [`fill`](Self::fill). The part of a lent range that was not taken is retracted. `blocked`: the
-    /// transport takes nothing now, so the memory that the stream holds may have to be
-    /// [reclaimed](Self::reclaim).
+    /// transport takes nothing now. Then, or when it has taken all that is ready, the memory that the stream holds may
+    /// have to be [reclaimed](Self::reclaim).
     pub fn settle(
         &mut self,
         queue: &mut OutQ<Piece>,
@@ -323,9 +348,12 @@ impl FileSource {
             self.take_back(queue, disk);
         }
         self.let_go(queue.released());
-        if !blocked || self.held == 0 {
+        let is_blocked_anew = blocked && !self.is_blocked;
+        self.is_blocked = blocked;
+        let waits_for_peer = || blocked || queue.unsent_ready() == 0;
+        if self.held == 0 || !waits_for_peer() {
             self.holding = None;
-        } else if self.holding.is_none() {
+        } else if self.holding.is_none() || is_blocked_anew {
             self.holding = Some(disk.hold(owner));
         }
     }
@@ -424,6 +452,8 @@ impl FileSource {
                     wait,
                     readahead,
                     takes,
+                    window: of_transport,
+                    turn: self.turn,
                     trail,
                     is_urgent: at_head,
                 };
@@ -433,7 +463,11 @@ impl FileSource {
                     }
                     return;
                 };
+                if self.held + self.reading == 0 {
+                    self.silent_since = now;
+                }
                 self.reading += begun.len;
+                self.turn = begun.turn;
                 promise.reads_ahead = readahead == Readahead::Far;
                 promise.reads = if begun.alone { Reads::Alone } else { Reads::Some };
                 promise.advance(begun.len);
@@ -511,25 +545,44 @@ impl FileSource {
         self.fills.insert(place, Fill { file, at, offset, len, policy, _trail });
     }
 
-    /// Gives back the buffers and pipes of unsent bytes; they will be read again. This does nothing
-    /// unless the transport was blocked at the last settling: otherwise they are on their way. Bytes
-    /// that were sent and not released stay.
-    pub fn reclaim(&mut self, queue: &mut OutQ<Piece>) {
-        if self.holding.take().is_none() {
-            return;
-        }
+    /// Gives back the buffers and pipes of unsent bytes, if the transport was blocked at the last settling (otherwise
+    /// they are on their way); they will be read again. A buffer of which bytes were sent and not released stays, with
+    /// all its bytes: only the peer can give it back.
+    ///
+    /// Returns true if such a buffer stays and the peer has not acknowledged anything for [`HOLD_MAX`]. Close the
+    /// connection, for others wait for the memory.
+    pub fn reclaim(&mut self, queue: &mut OutQ<Piece>, now: Time) -> bool {
+        let Some(mut holding) = self.holding.take() else { return false };
+        self.note_released(queue, now);
         let sent = queue.sent();
-        let unsent = self.fills.partition_point(|fill| fill.at + fill.len <= sent);
-        for Fill { file, at, offset, len, policy, _trail } in self.fills.split_off(unsent) {
+        let kept = if self.is_blocked {
+            let stays = |fill: &Fill| fill.at + fill.len <= sent || fill.is_in_flight(queue);
+            self.fills.partition_point(stays)
+        } else {
+            self.fills.len()
+        };
+        for Fill { file, at, offset, len, policy, .. } in self.fills.split_off(kept) {
             let (start, end) = (at.max(sent), at + len);
             queue.retract(start);
             self.held -= end - start;
             let range = offset + (start - at)..offset + len;
             self.insert(Promise::again(&file, start, range, policy));
-            if at.max(self.released) < start {
-                self.fills.push_back(Fill { file, at, offset, len: start - at, policy, _trail });
-            }
         }
+        if self.fills.is_empty() {
+            return false;
+        }
+        let is_named_at = self.silent_since + HOLD_MAX;
+        holding.look_again(is_named_at);
+        self.holding = Some(holding);
+        is_named_at <= now
+    }
+
+    /// Takes account of what the peer has acknowledged.
+    fn note_released(&mut self, queue: &OutQ<Piece>, now: Time) {
+        if queue.released() > self.released || queue.released() == queue.sent() {
+            self.silent_since = now;
+        }
+        self.let_go(queue.released());
     }
 
     fn insert(&mut self, promise: Promise) {

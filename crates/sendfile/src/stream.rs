@@ -4,7 +4,7 @@ use core::ops::Range;
 use std::rc::Rc;
 
 use outq::{OutQ, State, Weight};
-use ring::Ring;
+use ring::{Ring, Time};
 
 use crate::disk::{Disk, Owner, ReadDone};
 use crate::failure::Failure;
@@ -170,8 +170,8 @@ impl Stream {
     }
 
     /// Gives back memory: see [`FileSource::reclaim`].
-    pub fn reclaim(&mut self) {
-        self.files.reclaim(&mut self.queue);
+    pub fn reclaim(&mut self, now: Time) -> bool {
+        self.files.reclaim(&mut self.queue, now)
     }
 
     /// Fills promises: see [`FileSource::fill`].

@@ -146,7 +146,7 @@ fn what_a_failure_drops_is_not_held() {
         while setup.stream.is_reading() {
             setup.wait();
         }
-        setup.stream.reclaim();
+        setup.stream.reclaim(setup.ring.now());
         assert_eq!(setup.stream.held(), 0, "seed {seed}");
     }
 }

@@ -294,7 +294,7 @@ fn buffers_that_a_peer_does_not_take_are_given_back_and_read_again() {
                 setup.wait();
             }
             assert!(setup.stream.held() > 0);
-            setup.stream.reclaim();
+            setup.stream.reclaim(setup.ring.now());
             assert_eq!(setup.stream.held(), 0);
             evict(&path);
             let all = reader(theirs);
@@ -450,15 +450,15 @@ fn a_stream_whose_peer_takes_bytes_is_no_holder_and_keeps_them() {
     setup.stream.settle(&mut setup.disk, OWNER, setup.transport.is_blocked());
     let held = setup.stream.held();
     assert!(held > 0);
-    assert_eq!(setup.disk.next_holder(), None);
-    setup.stream.reclaim();
+    assert_eq!(setup.disk.next_holder(setup.ring.now()), None);
+    setup.stream.reclaim(setup.ring.now());
     assert_eq!(setup.stream.held(), held);
     // Full again.
     while setup.pump() == Progress::More {}
     assert!(setup.transport.is_blocked());
-    assert_eq!(setup.disk.next_holder(), Some(OWNER));
-    assert_eq!(setup.disk.next_holder(), None, "named once");
-    setup.stream.reclaim();
+    assert_eq!(setup.disk.next_holder(setup.ring.now()), Some(OWNER));
+    assert_eq!(setup.disk.next_holder(setup.ring.now()), None, "named once");
+    setup.stream.reclaim(setup.ring.now());
     assert_eq!(setup.stream.held(), 0);
 }
 
@@ -475,7 +475,7 @@ fn a_stream_that_is_dropped_holds_nothing() {
     }
     assert!(setup.stream.held() > 0);
     setup.stream = Stream::new();
-    assert_eq!(setup.disk.next_holder(), None);
+    assert_eq!(setup.disk.next_holder(setup.ring.now()), None);
 }
 
 #[test]

@@ -314,9 +314,9 @@ fn what_is_sent_can_be_sent_again_until_it_is_released() {
                 None => setup.random.below(3),
             };
             if setup.disk.is_starved()
-                && let Some(holder) = setup.disk.next_holder()
+                && let Some(holder) = setup.disk.next_holder(setup.ring.now())
             {
-                all.get_mut(&holder.connection).unwrap().stream.reclaim();
+                all.get_mut(&holder.connection).unwrap().stream.reclaim(setup.ring.now());
             }
             let Connection { stream, toy, .. } = all.get_mut(&name).unwrap();
             match setup.random.below(6) {

@@ -270,8 +270,9 @@ pub trait Outgoing: Default + core::fmt::Debug {
     /// Takes a read that has ended.
     fn handle_read(&mut self, done: ReadDone);
 
-    /// Gives back buffers of bytes that the peer does not take.
-    fn reclaim(&mut self);
+    /// Gives back buffers of bytes that the peer does not take. Returns true if the connection is to be closed,
+    /// because its peer keeps others waiting for memory: see [`Stream::reclaim`](sendfile::Stream::reclaim).
+    fn reclaim(&mut self, now: Time) -> bool;
 
     /// The queue that the transport drains.
     fn queue(&mut self) -> &mut outq::OutQ<sendfile::Piece>;

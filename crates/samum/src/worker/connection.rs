@@ -332,11 +332,15 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         cx.removed.get_mut(&self.origin.listener)
     }
 
-    /// Gives back the memory of what the peer does not take.
-    pub(super) fn reclaim(&mut self) {
-        if let Some(work) = &mut self.work {
-            work.session.reclaim();
+    /// Gives back the memory of what the peer does not take. Closes the connection of one that acknowledges too
+    /// slowly what others wait to get.
+    pub(super) fn reclaim(&mut self, cx: &mut Context) -> After {
+        let is_stuck = self.work.as_mut().is_some_and(|work| work.session.reclaim(cx.now));
+        if !is_stuck {
+            return After::Keep;
         }
+        cx.stats.slow_peers += 1;
+        After::Close(Cut::Timeout)
     }
 
     /// Counts what the connection holds and does now.

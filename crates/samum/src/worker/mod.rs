@@ -569,10 +569,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             if !self.shell.disk.is_starved() {
                 break;
             }
-            let Some(owner) = self.shell.disk.next_holder() else { break };
-            if let Some(connection) = self.connections.get_mut(owner.connection) {
-                connection.reclaim();
-            }
+            let Some(owner) = self.shell.disk.next_holder(self.shell.cx.now) else { break };
+            self.act(owner.connection, |connection, tools| connection.reclaim(&mut tools.shell.cx));
         }
         for turn in 0..LINE_TURNS_MAX {
             let Some(owner) = self.shell.disk.next_waiting() else { return turn > 0 };

@@ -229,8 +229,8 @@ impl Outgoing for Work {
         each!(Self, self => |work| work.handle_read(done));
     }
 
-    fn reclaim(&mut self) {
-        each!(Self, self => |work| work.reclaim());
+    fn reclaim(&mut self, now: Time) -> bool {
+        each!(Self, self => |work| work.reclaim(now))
     }
 
     fn queue(&mut self) -> &mut OutQ<Piece> {

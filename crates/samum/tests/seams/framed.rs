@@ -362,8 +362,9 @@ impl Outgoing for Work {
         }
     }
 
-    fn reclaim(&mut self) {
-        self.lanes.iter_mut().for_each(|lane| lane.stream.reclaim());
+    fn reclaim(&mut self, now: Time) -> bool {
+        let lanes = self.lanes.iter_mut();
+        lanes.fold(false, |is_stuck, lane| is_stuck | lane.stream.reclaim(now))
     }
 
     fn queue(&mut self) -> &mut OutQ<Piece> {

@@ -802,11 +802,11 @@ impl Calls {
     /// nothing.
     fn serve_line(&mut self) {
         while self.disk.is_starved()
-            && let Some(owner) = self.disk.next_holder()
+            && let Some(owner) = self.disk.next_holder(self.ring.now())
         {
             let call = Key::from_bits(owner.connection);
             if let Some(InFlight { work: Work::Send(send), .. }) = self.calls.get_mut(call) {
-                send.stream.reclaim();
+                send.stream.reclaim(self.ring.now());
             }
         }
         while let Some(owner) = self.disk.next_waiting() {

@@ -274,7 +274,10 @@ impl Test {
         assert!(self.world.stalls().is_empty(), "{:?}", self.world.stalls());
         assert_eq!((self.calls.memory, self.calls.disk.in_flight()), (0, 0));
         assert_eq!((self.calls.disk.buffers_lent(), self.world.pipe_bytes()), (0, 0));
-        assert!(!self.calls.disk.has_turn() && self.calls.disk.next_holder().is_none());
+        assert!(
+            !self.calls.disk.has_turn()
+                && self.calls.disk.next_holder(self.calls.ring.now()).is_none()
+        );
         assert_eq!(self.calls.in_flight(), 1, "only the accept goes on");
     }
 }

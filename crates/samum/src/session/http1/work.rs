@@ -170,8 +170,8 @@ impl Outgoing for Work {
         self.stream.handle_read(done);
     }
 
-    fn reclaim(&mut self) {
-        self.stream.reclaim();
+    fn reclaim(&mut self, now: Time) -> bool {
+        self.stream.reclaim(now)
     }
 
     fn queue(&mut self) -> &mut OutQ<Piece> {
