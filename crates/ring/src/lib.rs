@@ -73,6 +73,7 @@ mod slab;
 #[allow(unsafe_code, reason = "memory whose parts have different owners")]
 mod span;
 mod timers;
+mod wall;
 
 pub use beside::{Beside, Detached, Job};
 pub use buffer::{Buffer, BufferPool};

@@ -26,6 +26,7 @@ use crate::op::{Completion, DriverKind, Event, Op, Token};
 use crate::sim::{self, Sim, World};
 use crate::slab::Key;
 use crate::timers::Time;
+use crate::wall::Wall;
 
 pub use file::Mapping;
 
@@ -58,6 +59,7 @@ pub struct Ring {
     answered: Vec<Device>,
     /// When the last wait ended.
     woke_at: Time,
+    wall: Wall,
 }
 
 #[derive(Debug)]
@@ -113,8 +115,8 @@ impl Ring {
                 }
             },
         };
-        let (answered, woke_at) = (Vec::new(), Time::default());
-        let mut ring = Self { common, driver, reason, waker: None, answered, woke_at };
+        let (answered, woke_at, wall) = (Vec::new(), Time::default(), Wall::default());
+        let mut ring = Self { common, driver, reason, waker: None, answered, woke_at, wall };
         ring.woke_at = ring.now();
         Ok(ring)
     }
@@ -288,10 +290,27 @@ impl Ring {
         until: Option<Time>,
         completions: &mut Vec<Completion>,
     ) -> io::Result<()> {
+        self.wait_since(self.now(), until, completions)
+    }
+
+    /// Does what [`wait`](Self::wait) does, for a caller that knows a time not long ago, say when the last wait ended.
+    /// The clock is read beforehand only if the wait is for less than 10 ms from then on. A longer one may end later
+    /// than it should: by the time from then to this call.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`wait`](Self::wait).
+    pub fn wait_since(
+        &mut self,
+        past: Time,
+        until: Option<Time>,
+        completions: &mut Vec<Completion>,
+    ) -> io::Result<()> {
         completions.clear();
-        let now = self.now();
-        self.common.run_timers(now);
         let until = Time::earliest([until, self.common.timers.next()]);
+        let is_soon = until.is_some_and(|until| until > past && until.since(past) < EXACT);
+        let now = if is_soon { self.now() } else { past };
+        self.common.run_timers(now);
         let woken = match &mut self.driver {
             Driver::Uring(uring) => {
                 uring.wait(&mut self.common, now, until)?;
@@ -400,9 +419,7 @@ impl Ring {
         if let Some(world) = self.world() {
             return world.now();
         }
-        let time = clock_gettime(ClockId::Monotonic);
-        let nanos = time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned();
-        Time::from_nanos(nanos)
+        Time::from_nanos(nanos_of(ClockId::Monotonic))
     }
 
     /// The time at which the last [`wait`](Self::wait) ended.
@@ -411,21 +428,19 @@ impl Ring {
         self.woke_at
     }
 
-    /// Seconds since 1970, a few milliseconds coarse.
+    /// Seconds since 1970: see [`unix_clock`](Self::unix_clock).
     #[must_use]
     pub fn unix_time(&self) -> i64 {
         self.unix_clock().0
     }
 
-    /// Seconds since 1970, and the nanoseconds since that second began; a few milliseconds coarse.
+    /// Seconds since 1970 when the last [`wait`](Self::wait) ended, and the nanoseconds since that second began. A
+    /// clock that is set is noticed a second later.
     #[must_use]
     pub fn unix_clock(&self) -> (i64, u32) {
         match self.world() {
             Some(world) => world.unix_clock(),
-            None => {
-                let time = clock_gettime(ClockId::RealtimeCoarse);
-                (time.tv_sec, u32::try_from(time.tv_nsec).unwrap_or_default())
-            }
+            None => self.wall.clock(self.woke_at, || nanos_of(ClockId::Realtime)),
         }
     }
 
@@ -434,6 +449,16 @@ impl Ring {
     pub fn in_flight(&self) -> usize {
         self.common.table.len()
     }
+}
+
+/// Waits that are longer need not be exact.
+const EXACT: Duration = Duration::from_millis(10);
+
+/// What a clock shows; 0 for one that was set to a time before it began.
+fn nanos_of(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    let nanos = time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec);
+    u64::try_from(nanos).unwrap_or(0)
 }
 
 /// The device of an open file. Without `AT_STATX_DONT_SYNC` a network file system would ask its server.

@@ -5,6 +5,7 @@ use crate::common::Common;
 use crate::fd::{Fd, Handle};
 use crate::gate::Device;
 use crate::sim::{Sim, World};
+use crate::wall::Wall;
 
 impl Ring {
     /// Make a ring in a simulated world. Several may share one; each sleeps alone, and lets the
@@ -19,7 +20,15 @@ impl Ring {
         let sim = Sim::new(world).expect("memory to receive into");
         let reason = format!("seed {}", world.seed());
         let driver = Driver::Sim(sim);
-        Self { common, driver, reason, waker: None, answered: Vec::new(), woke_at: world.now() }
+        Self {
+            common,
+            driver,
+            reason,
+            waker: None,
+            answered: Vec::new(),
+            woke_at: world.now(),
+            wall: Wall::default(),
+        }
     }
 
     /// A listening socket in the simulated world. Of several a new connection gets any.

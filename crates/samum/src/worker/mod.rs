@@ -314,7 +314,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             self.network.count(&mut self.shell.cx.stats);
         }
         self.shell.end_turn(self.connections.len());
-        self.shell.ring.wait(until, &mut completions)?;
+        self.shell.ring.wait_since(self.shell.cx.now, until, &mut completions)?;
         self.shell.tick();
         for completion in completions.drain(..) {
             self.handle(completion);
