@@ -25,10 +25,17 @@ pub struct Constants {
     /// The smallest window: two of the smallest reads, so that one is under way while the end of the other is
     /// handled.
     pub window_min: u64,
+    /// The window of a device of which nothing is known. With half of it one cold file right after the start is a sixth
+    /// slower, since the first rounds do not show that the device is fast; with twice as much the others wait half as
+    /// long again (`tests/disks.txt`).
+    pub window_first: u64,
     /// The largest window: as many of the largest reads as the programs have places for one device.
     pub window_max: u64,
     /// The kernel may read ahead if so much is harmless.
     pub readahead: u64,
+    /// The first round ends early if it has shown that with so many bytes: as many first reads as a program has places.
+    /// What a limit of 160 MiB/s lets through in 100 ms.
+    pub proof: u64,
 }
 
 /// A device that neither begins nor ends a read for this time may have lost one (`Shares` of the ring counts in the
@@ -43,8 +50,10 @@ impl Constants {
         reads: 8,
         memory: Duration::from_secs(10),
         window_min: 2 * CHUNK_MIN,
+        window_first: CHUNK_MAX,
         window_max: 32 * CHUNK_MAX,
         readahead: 4 * CHUNK_MAX,
+        proof: 16 * CHUNK_MAX,
     };
 }
 
@@ -81,6 +90,20 @@ struct Round {
 
 impl Round {
     const EMPTY: Self = Self { busy: Duration::ZERO, filled: 0, reads: 0, bytes: 0 };
+
+    fn nanos(&self) -> u128 {
+        self.busy.as_nanos().max(1)
+    }
+
+    /// Bytes per second.
+    fn rate(&self) -> u128 {
+        u128::from(self.bytes) * 1_000_000_000 / self.nanos()
+    }
+
+    /// The mean of the bytes in flight.
+    fn in_flight(&self) -> u128 {
+        self.filled / self.nanos()
+    }
 }
 
 /// The window of the most power that is remembered.
@@ -101,11 +124,11 @@ impl Pace {
     /// The same with other constants.
     #[must_use]
     pub const fn with(constants: Constants) -> Self {
-        let window = constants.window_min;
+        let window = constants.window_first;
         Self {
             constants,
             window,
-            harmless: window,
+            harmless: constants.window_min,
             in_flight: 0,
             now: Duration::ZERO,
             round: Round::EMPTY,
@@ -141,12 +164,6 @@ impl Pace {
         self.window.saturating_sub(self.in_flight)
     }
 
-    /// Returns whether the device has been judged. Before, nothing is known of its speed.
-    #[must_use]
-    pub const fn is_known(&self) -> bool {
-        !self.best.until.is_zero()
-    }
-
     /// Returns whether the kernel may read ahead of streams.
     #[must_use]
     pub const fn readahead(&self) -> bool {
@@ -168,10 +185,23 @@ impl Pace {
         self.round.bytes += brought.min(bytes);
         let Constants { round, reads, .. } = self.constants;
         // As many as are in flight: those that end together are of one round.
-        if self.round.busy >= round && self.round.reads >= reads.max(self.depth()) {
+        let is_over = self.round.busy >= round && self.round.reads >= reads.max(self.depth());
+        if is_over || self.is_proof() {
             self.judge();
             self.round = Round::EMPTY;
         }
+    }
+
+    /// Returns whether the first round has shown already that the kernel may read ahead.
+    fn is_proof(&self) -> bool {
+        let is_first = self.best.until.is_zero();
+        let Constants { proof, readahead, .. } = self.constants;
+        is_first && self.round.bytes >= proof && self.harmless_at(self.round.rate()) >= readahead
+    }
+
+    /// The window that drains in [`Constants::wait`].
+    fn harmless_at(&self, rate: u128) -> u64 {
+        self.window_near(rate * self.constants.wait.as_nanos() / 1_000_000_000)
     }
 
     fn pass(&mut self, now: Duration) {
@@ -184,11 +214,8 @@ impl Pace {
     }
 
     fn judge(&mut self) {
-        let Round { busy, filled, bytes, .. } = self.round;
-        let busy = busy.as_nanos().max(1);
-        let rate = u128::from(bytes) * 1_000_000_000 / busy;
-        let in_flight = filled / busy;
-        self.harmless = self.window_near(rate * self.constants.wait.as_nanos() / 1_000_000_000);
+        let (rate, in_flight) = (self.round.rate(), self.round.in_flight());
+        self.harmless = self.harmless_at(rate);
 
         // The rate divided by the latency, which is `in_flight / rate`.
         let power = rate.saturating_mul(rate) / in_flight.max(1);

@@ -28,7 +28,9 @@
 //! The larger of the two counts. [`Pace::chunk`] is half of it, between 256 KiB and 1 MiB;
 //! [`Pace::depth`] is the number of chunks in it, so a small window has two reads in flight and a large one
 //! has many large ones. On a device so fast that 4 MiB are harmless the kernel may read ahead
-//! ([`Pace::readahead`]): its readahead is megabytes for each stream, which no window bounds.
+//! ([`Pace::readahead`]): its readahead is megabytes for each stream, which no window bounds, and once begun it does not
+//! end before the file does. So nothing is read ahead before that is known; the first round ends as soon as 16 MiB
+//! have shown it.
 //!
 //! First reads of files, and small files, are not bound by the depth (only by the places of the program): the
 //! window is for those that go on reading. What they do is measured all the same, and is how the model learns
@@ -56,7 +58,6 @@
 //!
 //! // A device of 64 MiB/s takes 4 ms for 256 KiB, however many wait.
 //! let (mut pace, mut now) = (Pace::new(), Duration::ZERO);
-//! pace.begin(pace.chunk(), now);
 //! for _ in 0..100 {
 //!     let chunk = pace.chunk();
 //!     pace.begin(chunk, now);

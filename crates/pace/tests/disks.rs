@@ -213,6 +213,7 @@ fn variants() -> Vec<(String, Constants)> {
         let time = |time: Duration| if half { time / 2 } else { time * 2 };
         let (wait, round, memory) = (time(all.wait), time(all.round), time(all.memory));
         let (reads, readahead) = (scale(all.reads), scale(all.readahead));
+        let (window_first, proof) = (scale(all.window_first), scale(all.proof));
         let (window_min, window_max) = (scale(all.window_min), scale(all.window_max));
         variants.extend([
             (format!("{word} wait"), Constants { wait, ..all }),
@@ -221,7 +222,9 @@ fn variants() -> Vec<(String, Constants)> {
             (format!("{word} memory"), Constants { memory, ..all }),
             (format!("{word} window_min"), Constants { window_min, ..all }),
             (format!("{word} window_max"), Constants { window_max, ..all }),
+            (format!("{word} window_first"), Constants { window_first, ..all }),
             (format!("{word} readahead"), Constants { readahead, ..all }),
+            (format!("{word} proof"), Constants { proof, ..all }),
         ]);
     }
     variants.extend([

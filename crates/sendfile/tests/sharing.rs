@@ -274,16 +274,16 @@ fn memory_goes_as_far_as_windows_need() {
     let (window, file_bytes) = (14 * 1024, MIB);
     let seen = run(Case { streams: 1000, silent: 0, file_bytes, window, is_cold: false });
     let least = ROUND_TRIP * u32::try_from(file_bytes / window).unwrap();
-    assert!(seen.time < 2 * least, "{:?}, where {least:?} would be enough", seen.time);
+    assert!(seen.time < least * 9 / 4, "{:?}, where {least:?} would be enough", seen.time);
 }
 
 #[test]
 fn peers_that_acknowledge_nothing_keep_others_waiting_for_a_limited_time() {
-    let window = 64 * 1024;
+    let window = 14 * 1024;
     for silent in [500, 3000] {
         let seen = run(Case { streams: 10, silent, file_bytes: MIB, window, is_cold: false });
-        // The first parts for a thousand of them fill the memory.
-        let most = HOLD_MAX * (4 + u32::try_from(silent / 1000).unwrap());
+        // What is read for some 500 of them fills the memory.
+        let most = HOLD_MAX * (3 + u32::try_from(silent / 500).unwrap());
         assert!(seen.time > HOLD_MAX && seen.time < most, "{silent}: {:?}", seen.time);
     }
 }

@@ -1,5 +1,7 @@
 //! Sockets that wait and jobs that read for them, and the behaviour at each limit.
 
+use pace::Constants;
+
 use super::*;
 use crate::interest::Op;
 
@@ -12,6 +14,9 @@ fn state() -> Box<State> {
     for socket in 0..2000 {
         state.table.entry(socket).unwrap().interest.granted(Op::Add, 1, OUT, 0);
     }
+    // A slow disk, which is read in blocks.
+    let slow = Constants { window_first: Constants::DEFAULT.window_min, ..Constants::DEFAULT };
+    state.disk(FILE.dev).pace = Pace::with(slow);
     state
 }
 
@@ -398,11 +403,11 @@ fn streams_that_go_on_take_turns_and_first_reads_pass_them() {
     }
     // One chunk each, round and round.
     let mut turns = vec![0; JOBS_MAX];
-    for _ in 0..80 {
+    for turn in 1..=80 {
         let job = reading.remove(0);
         turns[job] += 1;
-        let chunk = state.begin_chunk(job, 0);
-        state.note_pace(chunk, chunk.len, true, 0);
+        let chunk = state.begin_chunk(job, (turn - 1) * 10_000);
+        state.note_pace(chunk, chunk.len, true, turn * 10_000);
         state.advance(job, chunk, chunk.len, None);
         assert!(state.gives_way(job));
         reading.push(state.take_pending().unwrap());
