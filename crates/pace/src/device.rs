@@ -33,7 +33,7 @@ pub struct Constants {
     pub window_max: u64,
     /// The kernel may read ahead if so much is harmless.
     pub readahead: u64,
-    /// The first round ends early if it has shown that with so many bytes: as many first reads as a program has places.
+    /// The first round may show that before its end, with so many bytes: as many first reads as a program has places.
     /// What a limit of 160 MiB/s lets through in 100 ms.
     pub proof: u64,
 }
@@ -185,10 +185,12 @@ impl Pace {
         self.round.bytes += brought.min(bytes);
         let Constants { round, reads, .. } = self.constants;
         // As many as are in flight: those that end together are of one round.
-        let is_over = self.round.busy >= round && self.round.reads >= reads.max(self.depth());
-        if is_over || self.is_proof() {
+        if self.round.busy >= round && self.round.reads >= reads.max(self.depth()) {
             self.judge();
             self.round = Round::EMPTY;
+        } else if self.is_proof() {
+            self.harmless = self.harmless_at(self.round.rate());
+            self.window = self.window.max(self.harmless);
         }
     }
 

@@ -29,8 +29,8 @@
 //! [`Pace::depth`] is the number of chunks in it, so a small window has two reads in flight and a large one
 //! has many large ones. On a device so fast that 4 MiB are harmless the kernel may read ahead
 //! ([`Pace::readahead`]): its readahead is megabytes for each stream, which no window bounds, and once begun it does not
-//! end before the file does. So nothing is read ahead before that is known; the first round ends as soon as 16 MiB
-//! have shown it.
+//! end before the file does. So nothing is read ahead before that is known; 16 MiB that come quickly show it before
+//! the first round ends.
 //!
 //! First reads of files, and small files, are not bound by the depth (only by the places of the program): the
 //! window is for those that go on reading. What they do is measured all the same, and is how the model learns
