@@ -34,7 +34,7 @@ pub struct Constants {
     /// The kernel may read ahead if so much is harmless.
     pub readahead: u64,
     /// The first round may show that before its end, with so many bytes: as many first reads as a program has places.
-    /// What a limit of 160 MiB/s lets through in 100 ms.
+    /// A limit of 160 MiB/s lets so much through in 100 ms.
     pub proof: u64,
 }
 

@@ -23,7 +23,7 @@ struct Pool {
     free: RefCell<Free>,
 }
 
-/// What is not lent.
+/// The buffers and parts that are not lent.
 struct Free {
     whole: Vec<u32>,
     /// Buffers of which some parts are lent, and others are not.

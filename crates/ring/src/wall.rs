@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use crate::Time;
 
-/// What the other clock showed at the last look.
+/// The time of the last look, and the nanoseconds that the other clock showed then.
 #[derive(Debug, Default)]
 pub(crate) struct Wall(Cell<Option<(Time, u64)>>);
 

@@ -153,7 +153,7 @@ impl Default for Abilities {
 /// Streams that hold buffers or pipes and wait for their peers, each at most once.
 #[derive(Debug, Default)]
 struct Holders {
-    /// By the time from which on they may be named, then in the order in which they began.
+    /// Their order is that of the times from which on they may be named, then that in which they began.
     all: RefCell<BTreeMap<(Time, u64), Owner>>,
     next: Cell<u64>,
 }

@@ -133,7 +133,7 @@ struct Case {
     is_cold: bool,
 }
 
-/// What was seen of the streams whose peers acknowledge.
+/// The behaviour of the streams whose peers acknowledge.
 struct Seen {
     /// From the first byte to the last.
     time: Duration,
@@ -282,7 +282,7 @@ fn peers_that_acknowledge_nothing_keep_others_waiting_for_a_limited_time() {
     let window = 14 * 1024;
     for silent in [500, 3000] {
         let seen = run(Case { streams: 10, silent, file_bytes: MIB, window, is_cold: false });
-        // What is read for some 500 of them fills the memory.
+        // The first reads of some 500 of them fill the memory.
         let most = HOLD_MAX * (3 + u32::try_from(silent / 500).unwrap());
         assert!(seen.time > HOLD_MAX && seen.time < most, "{silent}: {:?}", seen.time);
     }

@@ -454,7 +454,7 @@ impl Ring {
 /// Waits that are longer need not be exact.
 const EXACT: Duration = Duration::from_millis(10);
 
-/// What a clock shows; 0 for one that was set to a time before it began.
+/// The nanoseconds that a clock shows; 0 if it was set to a time before it began.
 fn nanos_of(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     let nanos = time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec);
