@@ -806,6 +806,7 @@ impl Calls {
         {
             let call = Key::from_bits(owner.connection);
             if let Some(InFlight { work: Work::Send(send), .. }) = self.calls.get_mut(call) {
+                // A call ends for its socket or its file alone: a peer that acknowledges nothing is the caller's to judge.
                 send.stream.reclaim(self.ring.now());
             }
         }
