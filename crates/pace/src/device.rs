@@ -36,6 +36,15 @@ pub struct Constants {
     /// The first round may show that before its end, with so many bytes: as many first reads as a program has places.
     /// A limit of 160 MiB/s lets so much through in 100 ms.
     pub proof: u64,
+    /// [`Spacing`](crate::Spacing): a read is quick if it takes less than the mean by this factor. Reads on a hard disk
+    /// differ by less, reads of a limit by slices by hundreds.
+    pub quick: u32,
+    /// The same: a limit by slices is measured for so long, which is several slices of 100 ms.
+    pub slices: Duration,
+    /// The same: streams leave one in so many bytes to others.
+    pub spare: u64,
+    /// The same: other reads count as coming for so long after the last one.
+    pub others: Duration,
 }
 
 /// A device that neither begins nor ends a read for this time may have lost one (`Shares` of the ring counts in the
@@ -54,6 +63,10 @@ impl Constants {
         window_max: 32 * CHUNK_MAX,
         readahead: 4 * CHUNK_MAX,
         proof: 16 * CHUNK_MAX,
+        quick: 8,
+        slices: Duration::from_millis(250),
+        spare: 32,
+        others: Duration::from_secs(1),
     };
 }
 
@@ -76,6 +89,8 @@ pub struct Pace {
     /// Windows beside the best that are still to be tried, and the direction of the last one.
     trials: u8,
     upwards: bool,
+    /// Whether streams are spaced.
+    is_spaced: bool,
 }
 
 /// The sums since the last judgement.
@@ -135,7 +150,14 @@ impl Pace {
             best: Best { power: 0, window, until: Duration::ZERO },
             trials: 0,
             upwards: false,
+            is_spaced: false,
         }
+    }
+
+    /// Says whether streams are [spaced](crate::Spacing::is_on) now. Reads say nothing about the window then: a device
+    /// that idles because streams pause is not faster for it.
+    pub const fn set_spaced(&mut self, is_spaced: bool) {
+        self.is_spaced = is_spaced;
     }
 
     /// Bytes of the next read of a stream.
@@ -185,7 +207,9 @@ impl Pace {
         self.round.bytes += brought.min(bytes);
         let Constants { round, reads, .. } = self.constants;
         // As many as are in flight: those that end together are of one round.
-        if self.round.busy >= round && self.round.reads >= reads.max(self.depth()) {
+        if self.is_spaced {
+            self.round = Round::EMPTY;
+        } else if self.round.busy >= round && self.round.reads >= reads.max(self.depth()) {
             self.judge();
             self.round = Round::EMPTY;
         } else if self.is_proof() {

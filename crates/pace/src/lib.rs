@@ -41,14 +41,17 @@
 //! window is that of the last round.
 //!
 //! **Constants** are the fields of [`Constants`], each with its source. `tests/disks.txt` has the results on
-//! nine simulated disks: of this model, of what was used before it, of BBR's rule, of the best fixed choice,
+//! ten simulated disks: of this model, of what was used before it, of BBR's rule, of the best fixed choice,
 //! and of the model with each constant halved and doubled.
 //!
 //! **What it does not know.** Programs and workers that share a device each have a model of their own. Two
 //! leave each other alone, because to double one's share of a full device brings a third more and
 //! costs a half more latency; from four on the power of each rises with its window, so they try more.
 //!
-//! [`belief`] is the second half: when a block of a file that was found resident has to be looked at again.
+//! **What a window cannot do.** A device whose limit comes in slices stops when one is used up. [`Spacing`] finds that
+//! out, and spaces streams there while other reads come. All that read from the device in a process share it.
+//!
+//! [`belief`] is the other half: when a block of a file that was found resident has to be looked at again.
 //!
 //! # Example
 //!
@@ -73,6 +76,8 @@
 
 mod belief;
 mod device;
+mod spacing;
 
 pub use belief::{Belief, JUST_READ, Witness, belief};
 pub use device::{CHUNK_MAX, CHUNK_MIN, Constants, Pace};
+pub use spacing::Spacing;

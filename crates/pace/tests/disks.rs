@@ -24,9 +24,9 @@ use std::path::Path;
 use std::thread;
 
 use disk::{Access, Bucket, Model};
-use judge::{Bbr, Fixed, Judge, Readers, Source};
+use judge::{Bbr, Fixed, Judge, Readers, Source, Spaced};
 use load::{Load, Outcome, run};
-use pace::{Constants, Pace};
+use pace::Constants;
 
 const MB: u64 = 1_000_000;
 const MIB: u64 = 1024 * 1024;
@@ -42,6 +42,7 @@ const SSD: Model = Model {
     link: 530 * MB,
     later: None,
     bucket: None,
+    slice: None,
     // As far as the kernel reads ahead with `read_ahead_kb` of 8,192 and `POSIX_FADV_SEQUENTIAL`.
     readahead: 16 * MIB,
 };
@@ -51,7 +52,7 @@ const fn limit(name: &'static str, rate: u64) -> Model {
     Model { name, units: 256, link: 2_000 * MB, bucket, ..SSD }
 }
 
-const DISKS: [Model; 9] = [
+const DISKS: [Model; 10] = [
     Model { name: "hard disk", units: 1, access: Access::Seek, link: 180 * MB, ..SSD },
     Model {
         name: "array of 8",
@@ -78,6 +79,7 @@ const DISKS: [Model; 9] = [
         ..SSD
     },
     limit("64 MiB/s", 64 * MIB),
+    Model { name: "64 MiB, slices", bucket: None, slice: Some(64 * MIB / 10), ..limit("", 0) },
     limit("8 MiB/s", 8 * MIB),
 ];
 
@@ -121,11 +123,11 @@ const LOADS: [Load; 6] = [
     Load { name: "200 large downloads", streams: 200, small_every: None, ..MIXED },
 ];
 
-type Judges<'a> = &'a (dyn Fn() -> Box<dyn Judge> + Sync);
+/// Makes the judges of so many workers.
+type Judges<'a> = &'a (dyn Fn(usize) -> Vec<Box<dyn Judge>> + Sync);
 
-fn outcome(model: Model, load: Load, judge: Judges<'_>) -> Outcome {
-    let mut judges: Vec<_> = (0..load.workers).map(|_| judge()).collect();
-    run(model, load, &mut judges, 1)
+fn outcome(model: Model, load: Load, judges: Judges<'_>) -> Outcome {
+    run(model, load, &mut judges(load.workers), 1)
 }
 
 /// The outcomes of all loads on all disks.
@@ -205,6 +207,30 @@ fn means(fixed: &[Vec<Outcome>], judges: &[(String, Judges<'_>)], of: &[Vec<Outc
     text
 }
 
+/// One line for each variant that concerns the limit by slices.
+fn slices(judges: &[(String, Judges<'_>)], of: &[Vec<Outcome>]) -> String {
+    let disk = DISKS.iter().position(|disk| disk.slice.is_some()).unwrap();
+    let concerns = ["pace", "spacing", "quick", "slices", "spare", "others"];
+    let mut text = String::new();
+    for ((name, _), outcomes) in judges.iter().zip(of) {
+        if concerns.iter().any(|word| name.ends_with(word)) {
+            let waits = (0..3).map(|load| ms(outcomes[load * DISKS.len() + disk].p90));
+            write!(text, "{name:20}").unwrap();
+            waits.for_each(|wait| write!(text, "{wait:10.1}").unwrap());
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// A judge for each of so many workers.
+fn each<J: Judge + 'static>(count: usize, judge: impl Fn() -> J) -> Vec<Box<dyn Judge>> {
+    (0..count).map(|_| Box::new(judge()) as Box<dyn Judge>).collect()
+}
+
+/// No limit is measured.
+const UNSPACED: Constants = Constants { slices: Duration::MAX, ..Constants::DEFAULT };
+
 fn variants() -> Vec<(String, Constants)> {
     let all = Constants::DEFAULT;
     let mut variants = Vec::new();
@@ -214,6 +240,8 @@ fn variants() -> Vec<(String, Constants)> {
         let (wait, round, memory) = (time(all.wait), time(all.round), time(all.memory));
         let (reads, readahead) = (scale(all.reads), scale(all.readahead));
         let (window_first, proof) = (scale(all.window_first), scale(all.proof));
+        let (slices, others, spare) = (time(all.slices), time(all.others), scale(all.spare));
+        let quick = if half { all.quick / 2 } else { all.quick * 2 };
         let (window_min, window_max) = (scale(all.window_min), scale(all.window_max));
         variants.extend([
             (format!("{word} wait"), Constants { wait, ..all }),
@@ -225,6 +253,10 @@ fn variants() -> Vec<(String, Constants)> {
             (format!("{word} window_first"), Constants { window_first, ..all }),
             (format!("{word} readahead"), Constants { readahead, ..all }),
             (format!("{word} proof"), Constants { proof, ..all }),
+            (format!("{word} quick"), Constants { quick, ..all }),
+            (format!("{word} slices"), Constants { slices, ..all }),
+            (format!("{word} spare"), Constants { spare, ..all }),
+            (format!("{word} others"), Constants { others, ..all }),
         ]);
     }
     variants.extend([
@@ -241,19 +273,20 @@ fn the_model_on_simulated_disks() {
     let choices = [1, 4]
         .into_iter()
         .flat_map(|blocks| [2, 4, 8, 16, 32].map(|depth| Fixed { chunk: blocks * MIB / 4, depth }));
-    let fixed: Vec<_> = choices.map(|choice| move || Box::new(choice) as Box<dyn Judge>).collect();
+    let fixed: Vec<_> = choices.map(|choice| move |count| each(count, || choice)).collect();
     let fixed: Vec<_> = fixed.iter().map(|make| (String::new(), make as Judges<'_>)).collect();
     let fixed = all_outcomes(&fixed);
 
     let variants: Vec<_> = variants()
         .into_iter()
-        .map(|(name, constants)| (name, move || Box::new(Pace::with(constants)) as Box<dyn Judge>))
+        .map(|(name, constants)| (name, move |count| Spaced::workers(constants, count)))
         .collect();
     let mut judges: Vec<(String, Judges<'_>)> = vec![
-        ("source".to_owned(), &|| Box::new(Source::default())),
-        ("readers".to_owned(), &|| Box::new(Readers::default())),
-        ("BBR".to_owned(), &|| Box::new(Bbr::default())),
-        ("pace".to_owned(), &|| Box::new(Pace::new())),
+        ("source".to_owned(), &|count| each(count, Source::default)),
+        ("readers".to_owned(), &|count| each(count, Readers::default)),
+        ("BBR".to_owned(), &|count| each(count, Bbr::default)),
+        ("pace".to_owned(), &|count| Spaced::workers(Constants::DEFAULT, count)),
+        ("no spacing".to_owned(), &|count| Spaced::workers(UNSPACED, count)),
     ];
     let before = judges.len();
     judges.extend(variants.iter().map(|(name, make)| (name.clone(), make as Judges<'_>)));
@@ -264,9 +297,11 @@ fn the_model_on_simulated_disks() {
          judge its rate in percent of that, and the time in ms within which 99 of 100 small reads ended. `source`\n\
          and `readers`: what the file source and the preload library did before; `BBR`: the rule of that name.\n\
          {}\n\
-         Means over all of the above: rate, least rate, p99 (geometric), worst p99\n{}",
+         Means over all of the above: rate, least rate, p99 (geometric), worst p99\n{}\n\
+         The limit by slices, by 1, 2 and 4 workers: the time in ms within which 9 of 10 small reads ended\n{}",
         table(&fixed, &judges[..before], &of[..before]),
         means(&fixed, &judges, &of),
+        slices(&judges[before - 2..], &of[before - 2..]),
     );
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/disks.txt");
     if std::env::var_os("PACE_WRITE").is_some() {

@@ -50,9 +50,14 @@ pub(crate) struct Model {
     /// The same from a time on.
     pub(crate) later: Option<(Duration, u64)>,
     pub(crate) bucket: Option<Bucket>,
+    /// A limit of the bytes in each [`SLICE`]; others wait for the next one.
+    pub(crate) slice: Option<u64>,
     /// Bytes that the kernel's readahead keeps under way for a stream.
     pub(crate) readahead: u64,
 }
+
+/// `throtl_slice` of the kernel (block/blk-throttle.c).
+const SLICE: Duration = Duration::from_millis(100);
 
 /// Bytes of the parts into which the kernel splits a read.
 const PART: u64 = 256 * 1024;
@@ -83,6 +88,8 @@ pub(crate) struct Disk {
     link_free: Duration,
     credit: u64,
     credit_at: Duration,
+    /// The slice in which the last part was let through, and the bytes of all that were.
+    slice: (u32, u64),
 }
 
 impl Disk {
@@ -98,6 +105,7 @@ impl Disk {
             link_free: Duration::ZERO,
             credit: model.bucket.map_or(0, |bucket| bucket.credit),
             credit_at: Duration::ZERO,
+            slice: (0, 0),
         }
     }
 
@@ -158,6 +166,7 @@ impl Disk {
             }
         };
         self.head = part.offset + part.bytes;
+        let now = self.model.slice.map_or(now, |most| now.max(self.pass_slice(part, now, most)));
         let start = (now + access).max(self.link_free);
         let link = self
             .model
@@ -179,6 +188,19 @@ impl Disk {
         }
         self.link_free = end;
         end
+    }
+
+    /// The beginning of the slice in which a part is let through.
+    fn pass_slice(&mut self, part: Part, now: Duration, most: u64) -> Duration {
+        let slice = (now.as_nanos() / SLICE.as_nanos()) as u32;
+        if slice > self.slice.0 {
+            self.slice = (slice, 0);
+        }
+        if self.slice.1 + part.bytes > most {
+            self.slice = (self.slice.0 + 1, 0);
+        }
+        self.slice.1 += part.bytes;
+        SLICE * self.slice.0
     }
 }
 

@@ -1,8 +1,10 @@
 //! Judges of a disk: the model, fixed choices, and what was used before it.
 
+use core::cell::RefCell;
 use core::time::Duration;
+use std::rc::Rc;
 
-use pace::Pace;
+use pace::{Constants, Pace, Spacing};
 
 const BLOCK: u64 = 256 * 1024;
 
@@ -18,9 +20,17 @@ pub(crate) struct Ended {
 
 pub(crate) trait Judge {
     fn begin(&mut self, _bytes: u64, _now: Duration) {}
+    /// The same for a small read.
+    fn begin_small(&mut self, bytes: u64, now: Duration) {
+        self.begin(bytes, now);
+    }
     fn end(&mut self, ended: Ended, now: Duration);
     fn chunk(&self, stream: usize) -> u64;
     fn depth(&self) -> u64;
+    /// The time at which streams may read again, if they may not now.
+    fn opens_at(&self, _now: Duration) -> Option<Duration> {
+        None
+    }
     fn reads_far(&self, stream: usize) -> bool;
 }
 
@@ -44,21 +54,48 @@ impl Judge for Fixed {
     }
 }
 
-impl Judge for Pace {
+/// The model: a pace for each worker, a spacing for all.
+pub(crate) struct Spaced {
+    pace: Pace,
+    spacing: Rc<RefCell<Spacing>>,
+}
+
+impl Spaced {
+    pub(crate) fn workers(constants: Constants, count: usize) -> Vec<Box<dyn Judge>> {
+        let spacing = Rc::new(RefCell::new(Spacing::with(constants)));
+        let judge = || Self { pace: Pace::with(constants), spacing: Rc::clone(&spacing) };
+        (0..count).map(|_| Box::new(judge()) as Box<dyn Judge>).collect()
+    }
+}
+
+impl Judge for Spaced {
     fn begin(&mut self, bytes: u64, now: Duration) {
-        Self::begin(self, bytes, now);
+        self.pace.begin(bytes, now);
+        self.spacing.borrow_mut().begin(bytes, now);
+    }
+    fn begin_small(&mut self, bytes: u64, now: Duration) {
+        self.pace.begin(bytes, now);
+        self.spacing.borrow_mut().begin_other(now);
     }
     fn end(&mut self, ended: Ended, now: Duration) {
-        Self::end(self, ended.bytes, ended.bytes, now);
+        let mut spacing = self.spacing.borrow_mut();
+        if !self.pace.readahead() {
+            spacing.end(ended.bytes, now - ended.began, now);
+        }
+        self.pace.set_spaced(spacing.is_on(now));
+        self.pace.end(ended.bytes, ended.bytes, now);
     }
     fn chunk(&self, _: usize) -> u64 {
-        Self::chunk(self)
+        self.pace.chunk()
     }
     fn depth(&self) -> u64 {
-        Self::depth(self)
+        self.pace.depth()
+    }
+    fn opens_at(&self, now: Duration) -> Option<Duration> {
+        self.spacing.borrow().opens_at(now)
     }
     fn reads_far(&self, _: usize) -> bool {
-        self.readahead()
+        self.pace.readahead()
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct Outcome {
     pub(crate) rate: f64,
     /// Of the small reads: 99 of 100 took less.
     pub(crate) p99: Duration,
+    /// The same of 9 of 10.
+    pub(crate) p90: Duration,
     /// The most reads that began while one stream waited to begin its own, by the number of streams.
     pub(crate) turns: f64,
 }
@@ -47,7 +49,9 @@ struct Stream {
 
 #[derive(Clone, Copy)]
 struct Read {
+    /// None for a small read.
     stream: Option<usize>,
+    worker: usize,
     bytes: u64,
     began: Duration,
     /// Made by the kernel's readahead, which no depth bounds.
@@ -101,14 +105,23 @@ pub(crate) fn run(model: Model, load: Load, judges: &mut [Box<dyn Judge>], seed:
     let (mut brought, mut open) = (0, load.streams);
     let mut waits = Vec::new();
     loop {
-        (0..load.workers).for_each(|worker| run.fill(worker));
+        // Each worker is the first in turn.
+        (0..load.workers).for_each(|turn| run.fill((turn + run.reads.len()) % load.workers));
         let next = run.disk.next();
-        let at = next.into_iter().chain(small).min();
+        let opens = run.judges[0].opens_at(run.now);
+        let at = next.into_iter().chain(small).chain(opens).min();
         let Some(at) = at.filter(|at| *at < load.time && open > 0) else { break };
         run.now = at;
         if small == Some(at) && next.is_none_or(|next| at <= next) {
-            run.begin(None, random.below(SIZE / 16_384) * 16_384, 16_384, false);
-            small = load.small_every.map(|every| at + every);
+            let worker = random.below(load.workers as u64) as usize;
+            run.begin(None, worker, random.below(SIZE / 16_384) * 16_384, 16_384, false);
+            // At any time, so that no period of the disk meets them always or never.
+            let mut jitter = |every: Duration| random.below(every.as_nanos() as u64);
+            small =
+                load.small_every.map(|every| at + every / 2 + Duration::from_nanos(jitter(every)));
+            continue;
+        }
+        if next.is_none_or(|next| at < next) {
             continue;
         }
         let Some(read) = run.disk.step() else { continue };
@@ -124,8 +137,9 @@ pub(crate) fn run(model: Model, load: Load, judges: &mut [Box<dyn Judge>], seed:
         }
     }
     waits.sort_unstable();
-    let p99 = waits.get(waits.len() * 99 / 100).copied().unwrap_or_default();
-    Outcome { rate: brought as f64 / run.now.as_secs_f64(), p99, turns: run.turns }
+    let within = |share: usize| waits.get(waits.len() * share / 100).copied().unwrap_or_default();
+    let rate = brought as f64 / run.now.as_secs_f64();
+    Outcome { rate, p99: within(99), p90: within(90), turns: run.turns }
 }
 
 impl Run<'_> {
@@ -153,7 +167,9 @@ impl Run<'_> {
         if *in_flight < PLACES && !first.is_empty() {
             return first.pop_front();
         }
-        if *in_flight < self.judges[worker].depth() { line.pop_front() } else { None }
+        let judge = &self.judges[worker];
+        let is_open = *in_flight < judge.depth() && judge.opens_at(self.now).is_none();
+        if is_open { line.pop_front() } else { None }
     }
 
     fn read(&mut self, index: usize, is_ahead: bool) {
@@ -163,20 +179,23 @@ impl Run<'_> {
         let at = stream.at;
         stream.at += bytes;
         stream.in_flight += bytes;
-        self.begin(Some(index), at, bytes, is_ahead);
+        self.begin(Some(index), worker, at, bytes, is_ahead);
     }
 
-    fn begin(&mut self, stream: Option<usize>, at: u64, bytes: u64, is_ahead: bool) {
-        self.reads.push(Read { stream, bytes, began: self.now, is_ahead });
+    fn begin(&mut self, stream: Option<usize>, worker: usize, at: u64, bytes: u64, is_ahead: bool) {
+        self.reads.push(Read { stream, worker, bytes, began: self.now, is_ahead });
         self.disk.submit(at, bytes, self.now);
         if !is_ahead {
-            self.judges[stream.unwrap_or(0) % self.load.workers].begin(bytes, self.now);
+            let judge = &mut self.judges[worker];
+            match stream {
+                Some(_) => judge.begin(bytes, self.now),
+                None => judge.begin_small(bytes, self.now),
+            }
         }
     }
 
-    fn end(&mut self, Read { stream, bytes, began, is_ahead }: Read) {
+    fn end(&mut self, Read { stream, worker, bytes, began, is_ahead }: Read) {
         let name = stream.unwrap_or(self.load.streams);
-        let worker = stream.unwrap_or(0) % self.load.workers;
         if !is_ahead {
             let beside = u32::try_from(self.workers[worker].in_flight.saturating_sub(1)).unwrap();
             self.judges[worker].end(Ended { stream: name, bytes, began, beside }, self.now);

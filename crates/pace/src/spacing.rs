@@ -1,0 +1,222 @@
+//! The pauses between the reads of streams, on a device that stops now and then.
+
+use core::time::Duration;
+
+use crate::Constants;
+
+/// The spacing of streams on one device, for all that read from it in a process.
+///
+/// A device whose limit is given out in slices (`throtl_slice` in block/blk-throttle.c, the credits of a cloud disk)
+/// serves quickly until a slice is used up, and then nothing, not even a small read, until the next slice begins. No
+/// window prevents that, because two reads at once are enough to use up a slice. Only streams that ask for a little less
+/// than the limit leave each slice something for others.
+///
+/// **What is measured.** A device *comes in bursts* if most reads take much less than the mean. Then a read that takes
+/// twice the mean has waited for a slice, and all slices until then were used up. So the bytes that streams have
+/// asked for from the end of one such read to the end of another, by the time between them, are the rate that is left
+/// for streams.
+///
+/// **What is inferred.** As long as other reads come, streams are limited to this rate, less a small part. The rate is
+/// forgotten after a while, and measured again.
+///
+/// Report each read to [`begin`](Self::begin) or [`begin_other`](Self::begin_other), and to [`end`](Self::end).
+#[derive(Clone, Copy, Debug)]
+pub struct Spacing {
+    constants: Constants,
+    sums: Sums,
+    /// The mean latency of a byte, in the last sums of reads that were not spaced.
+    mean: Duration,
+    comes_in_bursts: bool,
+    /// When the last read that waited for a slice has ended.
+    since: Duration,
+    /// Bytes that streams have asked for since then.
+    asked: u64,
+    /// Other reads count as coming until then.
+    others_until: Duration,
+    /// Bytes per second of streams, until a time.
+    rate: u64,
+    until: Duration,
+    /// The next read of a stream may begin then.
+    next: Duration,
+}
+
+/// Reads that have ended since a time.
+#[derive(Clone, Copy, Debug)]
+struct Sums {
+    since: Duration,
+    reads: u64,
+    quick: u64,
+    bytes: u128,
+    /// The sum of their latencies, each multiplied by its bytes.
+    latency: u128,
+}
+
+impl Sums {
+    const fn new(since: Duration) -> Self {
+        Self { since, reads: 0, quick: 0, bytes: 0, latency: 0 }
+    }
+
+    fn mean(&self) -> Duration {
+        let nanos = self.latency / self.bytes.max(1);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+impl Spacing {
+    /// The spacing of a device of which nothing is known: none.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self::with(Constants::DEFAULT)
+    }
+
+    /// The same with other constants.
+    #[must_use]
+    pub const fn with(constants: Constants) -> Self {
+        Self {
+            constants,
+            sums: Sums::new(Duration::ZERO),
+            mean: Duration::ZERO,
+            comes_in_bursts: false,
+            since: Duration::ZERO,
+            asked: 0,
+            others_until: Duration::ZERO,
+            rate: 0,
+            until: Duration::ZERO,
+            next: Duration::ZERO,
+        }
+    }
+
+    /// Returns whether streams are spaced now.
+    #[must_use]
+    pub const fn is_on(&self, now: Duration) -> bool {
+        let now = now.as_nanos();
+        now < self.until.as_nanos() && now < self.others_until.as_nanos()
+    }
+
+    /// The time at which a stream may begin a read, if it may not now.
+    #[must_use]
+    pub fn opens_at(&self, now: Duration) -> Option<Duration> {
+        (self.is_on(now) && now < self.next).then_some(self.next)
+    }
+
+    /// Notes that a stream that goes on begins a read of so many bytes.
+    pub fn begin(&mut self, bytes: u64, now: Duration) {
+        self.asked = self.asked.saturating_add(bytes);
+        if self.is_on(now) {
+            let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.rate.max(1));
+            let pause = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+            // A stream that comes late may catch up.
+            let from = self.next.max(now.saturating_sub(self.constants.wait));
+            self.next = from.saturating_add(pause);
+        }
+    }
+
+    /// Notes that another read begins: a first read of a file, or a small one.
+    pub fn begin_other(&mut self, now: Duration) {
+        self.others_until = now.saturating_add(self.constants.others);
+    }
+
+    /// Notes that a read of so many bytes has ended, of whichever kind, that took so long.
+    pub fn end(&mut self, bytes: u64, took: Duration, now: Duration) {
+        self.judge(now);
+        let Constants { quick, slices, memory, spare, .. } = self.constants;
+        self.sums.reads += 1;
+        self.sums.quick += u64::from(took.saturating_mul(quick) < self.mean);
+        self.sums.bytes += u128::from(bytes);
+        self.sums.latency += u128::from(bytes) * took.as_nanos();
+
+        let passed = now.saturating_sub(self.since);
+        let has_waited = self.comes_in_bursts && took > self.mean * 2;
+        if !has_waited || passed < slices {
+            return;
+        }
+        // Across a longer time than that, streams have not always asked.
+        if passed < slices.saturating_mul(4) && now < self.others_until {
+            let rate = u128::from(self.asked) * 1_000_000_000 / passed.as_nanos();
+            let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+            self.rate = rate - rate / spare;
+            (self.until, self.next) = (now + memory, now);
+        }
+        (self.since, self.asked) = (now, 0);
+    }
+
+    /// Judges the reads of the last time. Reads that are spaced say nothing about how a device serves.
+    fn judge(&mut self, now: Duration) {
+        if self.is_on(now) {
+            self.sums = Sums::new(now);
+        } else if now.saturating_sub(self.sums.since) >= self.constants.slices {
+            self.comes_in_bursts = 2 * self.sums.quick > self.sums.reads;
+            self.mean = self.sums.mean();
+            self.sums = Sums::new(now);
+        }
+    }
+}
+
+impl Default for Spacing {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const CHUNK: u64 = 256 * 1024;
+
+    /// Lets a device serve 10 chunks at the beginning of each slice of 100 ms, two at once, for so many slices.
+    fn serve(spacing: &mut Spacing, now: &mut Duration, slices: u32, others: bool) {
+        for _ in 0..slices {
+            if others {
+                spacing.begin_other(*now);
+            }
+            for read in 0..10 {
+                spacing.begin(CHUNK, *now);
+                *now += MS / 4;
+                let took = if read < 2 { 90 * MS } else { MS / 2 };
+                spacing.end(CHUNK, took, *now);
+            }
+            *now += 100 * MS - 10 * (MS / 4);
+        }
+    }
+
+    #[test]
+    fn streams_are_spaced_where_a_limit_comes_in_slices_and_others_read() {
+        let (mut spacing, mut now) = (Spacing::new(), Duration::from_secs(1));
+        serve(&mut spacing, &mut now, 20, false);
+        assert!(!spacing.is_on(now), "nothing else reads");
+        serve(&mut spacing, &mut now, 20, true);
+        assert!(spacing.is_on(now));
+        let limit = 100 * CHUNK;
+        assert!((limit * 9 / 10..limit).contains(&spacing.rate), "{} of {limit}", spacing.rate);
+
+        let mut begun = 0;
+        let end = now + Duration::from_secs(1);
+        while now < end {
+            spacing.begin_other(now);
+            if spacing.opens_at(now).is_none() {
+                spacing.begin(CHUNK, now);
+                begun += 1;
+            }
+            now += MS;
+        }
+        assert!((90..100).contains(&begun), "{begun}");
+        now += Constants::DEFAULT.memory;
+        spacing.begin_other(now);
+        assert!(!spacing.is_on(now), "a limit is forgotten");
+    }
+
+    #[test]
+    fn a_device_that_serves_evenly_is_not_spaced() {
+        let (mut spacing, mut now) = (Spacing::new(), Duration::ZERO);
+        for read in 0..10_000 {
+            spacing.begin_other(now);
+            spacing.begin(CHUNK, now);
+            now += 8 * MS;
+            // An arm: between nothing to seek and a whole turn behind others.
+            spacing.end(CHUNK, (2 + read % 40) * MS, now);
+            assert_eq!(spacing.opens_at(now), None);
+        }
+    }
+}
