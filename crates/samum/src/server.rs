@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use ring::{Choice, Ring, Waker};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sendfile::PageCache;
+use sendfile::{Devices, PageCache};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
@@ -149,6 +149,7 @@ fn serve(
     let crowd = Crowd::new(connections.min(places_max));
     // The rest is for buffers, sockets, and what else runs here.
     let page_cache = Arc::new(PageCache::new(memory::limit() / 4 * 3));
+    let devices = Arc::new(Devices::default());
     let (mut workers, inboxes) = Workers::new(count);
     let metrics = Metrics::new(count);
     let digest = source.as_ref().and_then(|(_, loaded)| loaded.digest.as_deref());
@@ -172,6 +173,7 @@ fn serve(
             driver: server.driver,
             crowd: Arc::clone(&crowd),
             page_cache: Arc::clone(&page_cache),
+            devices: Arc::clone(&devices),
             descriptors,
         };
         let started = started.clone();
@@ -460,6 +462,7 @@ struct Seed {
     driver: Choice,
     crowd: Arc<Crowd>,
     page_cache: Arc<PageCache>,
+    devices: Arc<Devices>,
     /// Descriptors for connections and files.
     descriptors: usize,
 }
@@ -534,6 +537,7 @@ impl Seed {
             roots: self.roots.into_iter().map(|fd| ring.share_file(fd)).collect(),
             crowd: self.crowd,
             page_cache: self.page_cache,
+            devices: self.devices,
             descriptors_max: (self.descriptors / DESCRIPTOR_PARTS).max(16),
             logs: self.logs.into_iter().map(|(log, file)| (log, ring.adopt_file(file))).collect(),
             metrics: self.metrics,

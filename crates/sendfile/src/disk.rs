@@ -14,6 +14,7 @@ use ring::{
     Ring, Shares, Slab, Time, Token,
 };
 
+use crate::devices::{Devices, since_start};
 use crate::direct::{Place, Places};
 use crate::file::{BLOCK, File, Inodes, Readahead};
 pub use crate::line::Owner;
@@ -91,6 +92,9 @@ pub struct Disk {
     /// By file system.
     abilities: HashMap<u64, Abilities>,
     paces: HashMap<Device, Pace>,
+    devices: Arc<Devices>,
+    /// When a stream in line may read again that waits for its device's pause: the time of the earliest timer.
+    opens_at: Option<Time>,
     /// The number of file systems whose names were asked for.
     asked: usize,
     stats: DiskStats,
@@ -197,6 +201,8 @@ enum Operation {
     Late(Read),
     /// Reads that take too long are looked for at this time.
     Look(Time),
+    /// The pause of a device ends at this time.
+    Pause(Time),
     /// Pages that a read left in the page cache are dropped from it.
     Discard {
         _dropping: Option<Dropping>,
@@ -227,6 +233,7 @@ struct Read {
     offset: u64,
     len: u64,
     policy: Policy,
+    wait: Wait,
     how: How,
     readahead: Readahead,
     /// The dropping reads that had ended before, of a read that is to stay.
@@ -367,16 +374,20 @@ impl Disk {
     ///
     /// Those of `mmap(2)`.
     pub fn new(config: DiskConfig) -> io::Result<Self> {
-        Self::sharing(config, Arc::default())
+        Self::sharing(config, Arc::default(), Arc::default())
     }
 
-    /// The same, with what the disks of other workers know of the page cache. Disks that send the same
-    /// files with different policies need that to be exact about residency.
+    /// The same, with what the disks of other workers know of the page cache and of the devices. Disks that send the
+    /// same files with different policies need that to be exact about residency.
     ///
     /// # Errors
     ///
     /// Those of `mmap(2)`.
-    pub fn sharing(config: DiskConfig, page_cache: Arc<PageCache>) -> io::Result<Self> {
+    pub fn sharing(
+        config: DiskConfig,
+        page_cache: Arc<PageCache>,
+        devices: Arc<Devices>,
+    ) -> io::Result<Self> {
         let block = PROBE_BYTES_MAX;
         let buffers = (config.memory_bytes / block).max(4);
         // A device that does not answer must not have all buffers or pipes either.
@@ -401,6 +412,8 @@ impl Disk {
             sweeps: false,
             abilities: HashMap::new(),
             paces: HashMap::new(),
+            devices,
+            opens_at: None,
             asked: 0,
             stats: DiskStats::default(),
             by_device: HashMap::new(),
@@ -507,9 +520,13 @@ impl Disk {
 
     /// Returns whether a read may begin on a device. Its pace is for streams that go on.
     fn may_begin(&self, device: Device, wait: Wait) -> bool {
+        self.reads.may_begin(device, self.now) && (wait == Wait::First || self.may_go_on(device))
+    }
+
+    fn may_go_on(&self, device: Device) -> bool {
         let has_room = |pace: &Pace| pace.has_room(since_start(self.now));
-        self.reads.may_begin(device, self.now)
-            && (wait == Wait::First || self.paces.get(&device).is_none_or(has_room))
+        self.paces.get(&device).is_none_or(has_room)
+            && self.devices.opens_at(device, self.now).is_none()
     }
 
     /// Bytes of the next read of a stream that goes on.
@@ -579,8 +596,19 @@ impl Disk {
         self.line.leave_all(connection);
     }
 
-    pub(crate) fn wait_in_line(&mut self, owner: Owner, file: &File, wait: Wait) {
+    pub(crate) fn wait_in_line(&mut self, ring: &mut Ring, owner: Owner, file: &File, wait: Wait) {
         self.line.enter(owner, Device::of(file.dev()), wait);
+        self.await_pauses(ring);
+    }
+
+    /// Sees to it that streams in line are asked again when the pauses of their devices end.
+    fn await_pauses(&mut self, ring: &mut Ring) {
+        let opens_at = |device| self.devices.opens_at(device, self.now);
+        let Some(at) = self.line.going_on().filter_map(opens_at).min() else { return };
+        if self.opens_at.is_none_or(|earlier| at < earlier) {
+            self.opens_at = Some(at);
+            self.submit(ring, Op::Timer(at), Operation::Pause(at));
+        }
     }
 
     /// Tells a file what decides how its residency can be known: what other open files and other workers
@@ -648,6 +676,7 @@ impl Disk {
             offset,
             len,
             policy,
+            wait: request.wait,
             how: How::Keep,
             readahead,
             drops: None,
@@ -764,6 +793,7 @@ impl Disk {
         self.reads.begin(device, self.now);
         self.stats.misses += 1;
         self.by_device.entry(device).or_default().begun += 1;
+        self.devices.begin(device, read.len, read.wait, self.now);
         let pace = self.paces.entry(device).or_default();
         pace.begin(read.len, since_start(self.now));
         if alone {
@@ -771,6 +801,7 @@ impl Disk {
             read.file.read_ahead(ring, read.offset + read.len, pace.room());
         }
         self.submit(ring, op, Operation::Read(read));
+        self.await_pauses(ring);
         if let Some(patience) = self.config.patience {
             self.look_at(ring, self.now + patience);
         }
@@ -844,6 +875,14 @@ impl Disk {
                 }
                 return None;
             }
+            Operation::Pause(at) => {
+                self.now = ring.now();
+                if self.opens_at == Some(at) {
+                    self.opens_at = None;
+                    self.await_pauses(ring);
+                }
+                return None;
+            }
             Operation::Direct { file, place } => {
                 let fd = match completion.result {
                     Ok(Event::Opened(fd)) => Some(fd),
@@ -894,12 +933,17 @@ impl Disk {
         self.now = ring.now();
         let device = Device::of(read.file.dev());
         self.reads.end(device, self.now);
-        self.paces.entry(device).or_default().end(read.len, brought, since_start(self.now));
+        let took = self.now.since(read.began);
+        let pace = self.paces.entry(device).or_default();
+        if brought > 0 && !pace.readahead() {
+            pace.set_spaced(self.devices.end(device, brought, took, self.now));
+        }
+        pace.end(read.len, brought, since_start(self.now));
         self.stats.miss_bytes += brought;
         self.stats.ended += 1;
         let device = self.by_device.entry(device).or_default();
         device.ended += 1;
-        device.time += self.now.since(read.began);
+        device.time += took;
         read.file.end_read(&read.range(), read.readahead);
     }
 
@@ -942,11 +986,6 @@ impl Disk {
     pub const fn owns(&self, token: Token) -> bool {
         token >= self.config.token_base && token - self.config.token_base < KEYS
     }
-}
-
-/// The time since the clock's start.
-const fn since_start(now: Time) -> Duration {
-    Duration::from_nanos(now.as_nanos())
 }
 
 /// The interval at which late reads are looked for while streams stand in line.
@@ -1015,7 +1054,7 @@ mod tests {
             };
             let begun = disk.read(ring, request);
             if begun.is_none() {
-                disk.wait_in_line(owner, &file, wait);
+                disk.wait_in_line(ring, owner, &file, wait);
             }
             begun.is_some()
         };
@@ -1031,5 +1070,38 @@ mod tests {
             ended += 1;
         }
         assert!((1..=3).contains(&ended), "{ended}");
+    }
+
+    #[test]
+    fn a_stream_in_line_reads_when_the_pause_of_its_device_ends() {
+        let world = World::new(Config::new(1));
+        world.write_file("f", &vec![7; 1 << 20]);
+        let mut ring = Ring::simulated(&world);
+        let file = open(&world, &mut ring);
+        let mut disk = Disk::new(DiskConfig::default()).unwrap();
+        // A limit of 32 blocks in each second, which comes in slices.
+        let device = Device::of(file.dev());
+        let start = ring.now();
+        let at = |ms| start + Duration::from_millis(ms);
+        for slice in 0..20 {
+            for read in 0..8 {
+                let ms = slice * 250 + read;
+                disk.devices.begin(device, BLOCK, Wait::Next, at(ms));
+                disk.devices.begin(device, BLOCK, Wait::First, at(ms));
+                let took = if read == 0 { 240 } else { 1 };
+                disk.devices.end(device, BLOCK, Duration::from_millis(took), at(ms));
+            }
+        }
+        let now = at(5_000);
+        (0..32).for_each(|_| disk.devices.begin(device, BLOCK, Wait::Next, now));
+        ring.submit(Op::Timer(now), KEYS);
+        next(&mut ring);
+        disk.now = ring.now();
+        let opens_at = disk.devices.opens_at(device, disk.now).expect("it is spaced");
+        disk.wait_in_line(&mut ring, Owner::of(1), &file, Wait::Next);
+        assert_eq!(disk.next_waiting(), None);
+        let completion = next(&mut ring);
+        assert!(disk.handle(&mut ring, completion).is_none() && ring.now() >= opens_at);
+        assert_eq!(disk.next_waiting(), Some(Owner::of(1)));
     }
 }

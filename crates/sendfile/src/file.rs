@@ -707,7 +707,7 @@ mod tests {
         let cache = Arc::new(PageCache::default());
         let [mut my_disk, mut their_disk] = [0, 1 << 60].map(|token_base| {
             let config = DiskConfig { token_base, ..DiskConfig::default() };
-            Disk::sharing(config, Arc::clone(&cache)).unwrap()
+            Disk::sharing(config, Arc::clone(&cache), Arc::default()).unwrap()
         });
         my_disk.introduce(&mut ring, &mine);
         assert_eq!(mine.resident(&ring, 0, 200_000, ring.now(), true), 200_000);

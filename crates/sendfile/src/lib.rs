@@ -39,6 +39,7 @@
 
 mod calls;
 mod cyclic;
+mod devices;
 mod direct;
 mod disk;
 mod failure;
@@ -62,6 +63,7 @@ pub use calls::{
     CALLS_MAX, Call, Calls, Done, Full, MEMORY_BYTES_MAX, Outcome, Part, Room, Socket, Stop,
 };
 pub use cyclic::{Cyclic, CyclicFile, CyclicPool, Part as CyclicPart};
+pub use devices::Devices;
 pub use disk::{DeviceStats, Disk, DiskConfig, DiskStats, Owner, ReadDone};
 pub use failure::Failure;
 pub use file::File;

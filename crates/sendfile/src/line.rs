@@ -99,6 +99,11 @@ impl Line {
         firsts.min()
     }
 
+    /// The devices for which streams wait that go on.
+    pub(crate) fn going_on(&self) -> impl Iterator<Item = Device> {
+        self.devices.keys().filter(|(_, wait)| *wait == Wait::Next).map(|(device, _)| *device)
+    }
+
     /// Takes a stream out of the line.
     pub(crate) fn leave(&mut self, owner: Owner) {
         let Some((line, place)) = self.places.remove(&owner) else { return };

@@ -459,7 +459,7 @@ impl FileSource {
                 };
                 let Some(begun) = cx.disk.read(cx.ring, request) else {
                     if at_head {
-                        cx.disk.wait_in_line(owner, &promise.file, wait);
+                        cx.disk.wait_in_line(cx.ring, owner, &promise.file, wait);
                     }
                     return;
                 };

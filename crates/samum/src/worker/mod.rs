@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ring::{Completion, Fd, Ring, Time};
-use sendfile::{Disk, DiskConfig, KernelTcp, PageCache};
+use sendfile::{Devices, Disk, DiskConfig, KernelTcp, PageCache};
 
 use crate::config::Log;
 use crate::context::Removed;
@@ -102,6 +102,8 @@ pub struct Parts {
     pub crowd: Arc<Crowd>,
     /// The page cache, as all workers know it.
     pub page_cache: Arc<PageCache>,
+    /// The devices, as all workers know them.
+    pub devices: Arc<Devices>,
     /// Open files this worker may keep.
     pub descriptors_max: usize,
     /// The open files of [`Snapshot::logs`].
@@ -222,7 +224,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             token_base: kind::DISK,
             ..DiskConfig::default()
         };
-        let disk = Disk::sharing(config, parts.page_cache)?;
+        let disk = Disk::sharing(config, parts.page_cache, parts.devices)?;
         let mut logs = Logs::new(kind::ACCESS);
         for (log, file) in parts.logs {
             logs.open(&log, file);
