@@ -292,8 +292,12 @@ impl<'a> ConnectionOptions<'a> {
     /// to HTTP/1 framing and connections anyway (RFC 9110 §7.6.1).
     pub fn is_end_to_end(&self, name: &[u8]) -> bool {
         let is_name = |other: &[u8]| other.eq_ignore_ascii_case(name);
-        !HOP_BY_HOP.iter().any(|known| is_name(known.as_bytes()))
-            && !self.names[..self.count].iter().any(|option| is_name(option))
+        // The first letter says of most names that they are not of the table.
+        let is_known = matches!(
+            name.first().map(u8::to_ascii_lowercase),
+            Some(b'c' | b'h' | b'k' | b'p' | b't' | b'u')
+        ) && HOP_BY_HOP.iter().any(|known| is_name(known.as_bytes()));
+        !is_known && !self.names[..self.count].iter().any(|option| is_name(option))
     }
 }
 

@@ -94,5 +94,5 @@ pub use plan::{ContentRange, Multipart, Part, Plan, Representation, Wrapping, pl
 pub use precondition::{Outcome, Validators};
 pub use range::{Range, RangeSet, Ranges};
 pub use response::ResponseHead;
-pub use section::FieldSection;
+pub use section::{FieldSection, push_line};
 pub use status::{OtherCode, Reject, Status};

@@ -61,14 +61,7 @@ impl<'a> FieldSection<'a> {
     ///
     /// In debug builds, like [`push`](Self::push).
     pub fn push_checked(&mut self, name: &[u8], value: &[u8]) {
-        debug_assert!(bytes::skip(name, 0, TOKEN) == name.len() && !name.is_empty());
-        debug_assert!(bytes::skip_value(value, 0) == value.len());
-        let out = self.0.to_mut();
-        out.reserve(name.len() + value.len() + 4);
-        out.extend_from_slice(name);
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(value);
-        out.extend_from_slice(b"\r\n");
+        push_line(self.0.to_mut(), name, value);
     }
 
     /// Removes all lines with this name, in any case.
@@ -106,6 +99,21 @@ impl<'a> FieldSection<'a> {
             text => FieldSection(Cow::Owned(text.into_owned())),
         }
     }
+}
+
+/// Appends a line to the text of others, as [`FieldSection::push_checked`] does.
+///
+/// # Panics
+///
+/// In debug builds, if the name is not a token or the value holds a control character other than HTAB.
+pub fn push_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    debug_assert!(bytes::skip(name, 0, TOKEN) == name.len() && !name.is_empty());
+    debug_assert!(bytes::skip_value(value, 0) == value.len());
+    out.reserve(name.len() + value.len() + 4);
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
 }
 
 impl Default for FieldSection<'_> {

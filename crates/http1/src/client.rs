@@ -14,7 +14,7 @@ pub const INTERIM_MAX: u8 = 16;
 
 /// One connection as the receiver of responses. It holds no bytes, only where it is among them.
 ///
-/// Send a request ([`write::request_head`](crate::write::request_head)) and say so with
+/// Send a request ([`write::request_start`](crate::write::request_start)) and say so with
 /// [`begin`](Self::begin). Then give all bytes that are not consumed yet to
 /// [`handle_input`](Self::handle_input), drop those it consumed, act on the event, and call again
 /// with the rest, until it says [`Event::Partial`] (wait for more bytes) or [`Event::Closed`]. When

@@ -152,6 +152,7 @@ fn parse_view<'a>(
     let section = &view[lines_start..];
     let mut length = None;
     let mut is_chunked = false;
+    let mut has_connection = false;
     let mut fields = Vec::with_capacity(FIELDS_USUAL);
     let lines = line::section(section, limits.fields_max, |name, value| {
         let value = &section[value];
@@ -160,6 +161,7 @@ fn parse_view<'a>(
                 length = Some(framing::content_length(length.is_none(), value)?);
             }
             Some(Field::TransferEncoding) => is_chunked = true,
+            Some(Field::Connection) => has_connection = true,
             _ => {}
         }
         fields.push((name, value));
@@ -181,10 +183,11 @@ fn parse_view<'a>(
     // A body that must not be there may come all the same, and must not be taken for a response.
     let is_doubtful = status == Status::NoContent && announced.has_body();
     let is_tunnel = status == Status::SwitchingProtocols || opens_tunnel(status, method);
-    let keep_alive = framing::keeps_alive(version, values(Field::Connection))
-        && framing != Framing::UntilClose
-        && !is_doubtful
-        && !is_tunnel;
+    let persists = match has_connection {
+        true => framing::keeps_alive(version, values(Field::Connection)),
+        false => version == Version::Http11,
+    };
+    let keep_alive = persists && framing != Framing::UntilClose && !is_doubtful && !is_tunnel;
     let len = lines_start + lines.len() + b"\r\n".len();
     Ok(Some((Response { status, version, framing, keep_alive, fields }, len)))
 }

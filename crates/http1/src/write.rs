@@ -148,57 +148,50 @@ fn push_optional(out: &mut Vec<u8>, name: &[u8], value: Option<&[u8]>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The head of a request that is sent to a server.
+/// The beginning of the head of a request that is sent to a server: its request line, `Host` and framing.
 ///
 /// ```
-/// use http::{FieldSection, Method, Target};
+/// use http::{Method, Target};
 /// use http1::Framing;
-/// use http1::write::{self, ConnectionOption, RequestHead};
+/// use http1::write::{self, ConnectionOption, RequestStart};
 ///
-/// let mut fields = FieldSection::EMPTY;
-/// fields.push(b"Accept", b"text/html");
-/// let head = RequestHead {
+/// let start = RequestStart {
 ///     method: Method::Post,
 ///     target: Target::Origin { path: b"/form", query: Some(b"a=b") },
 ///     host: b"example.org",
-///     fields,
 ///     framing: Framing::Length(5),
-///     connection: ConnectionOption::Unsaid,
 /// };
 /// let mut out = Vec::new();
-/// write::request_head(&head, &mut out);
+/// write::request_start(&start, &mut out);
+/// http::push_line(&mut out, b"Accept", b"text/html");
+/// write::request_end(ConnectionOption::Close, &mut out);
 /// assert_eq!(
 ///     out.escape_ascii().to_string(),
 ///     "POST /form?a=b HTTP/1.1\\r\\nHost: example.org\\r\\n\
-///      Content-Length: 5\\r\\nAccept: text/html\\r\\n\\r\\n",
+///      Content-Length: 5\\r\\nAccept: text/html\\r\\nConnection: close\\r\\n\\r\\n",
 /// );
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestHead<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestStart<'a> {
     /// The method.
     pub method: Method<'a>,
     /// The resource. A path and a query are percent-encoded already.
     pub target: Target<'a>,
     /// The value of `Host`, and the target of CONNECT.
     pub host: &'a [u8],
-    /// The other fields. None of them is `Host`, `Connection`, `Content-Length` or
-    /// `Transfer-Encoding`.
-    pub fields: FieldSection<'a>,
     /// The framing of the body that is going to follow.
     pub framing: Framing,
-    /// `Connection`
-    pub connection: ConnectionOption,
 }
 
-/// Appends the head of a request with the empty line that ends it.
+/// Appends the beginning of a head. The lines of other fields follow, none of which is `Host`, `Connection`,
+/// `Content-Length` or `Transfer-Encoding`, and then [`request_end`].
 ///
 /// No part can end its line or become two: bytes that have no place there are left out.
 ///
 /// # Panics
 ///
 /// In debug builds, if there are such bytes.
-pub fn request_head(head: &RequestHead<'_>, out: &mut Vec<u8>) {
-    out.reserve(256 + head.fields.as_bytes().len());
+pub fn request_start(head: &RequestStart<'_>, out: &mut Vec<u8>) {
     push_part(out, head.method.as_bytes(), TOKEN);
     out.push(b' ');
     match head.target {
@@ -224,8 +217,11 @@ pub fn request_head(head: &RequestHead<'_>, out: &mut Vec<u8>) {
         Framing::Length(length) => push_content_length(out, length),
         Framing::Chunked => out.extend_from_slice(CHUNKED),
     }
-    push_connection(out, head.connection);
-    out.extend_from_slice(head.fields.as_bytes());
+}
+
+/// Appends the end of the head of a request: `Connection`, and the empty line.
+pub fn request_end(connection: ConnectionOption, out: &mut Vec<u8>) {
+    push_connection(out, connection);
     out.extend_from_slice(b"\r\n");
 }
 
@@ -233,6 +229,9 @@ pub fn request_head(head: &RequestHead<'_>, out: &mut Vec<u8>) {
 fn push_part(out: &mut Vec<u8>, part: &[u8], class: u8) {
     let is_clean = bytes::skip(part, 0, class) == part.len();
     debug_assert!(is_clean, "part of a request {}", part.escape_ascii());
+    if is_clean {
+        return out.extend_from_slice(part);
+    }
     out.extend(part.iter().copied().filter(|&byte| bytes::is(byte, class)));
 }
 

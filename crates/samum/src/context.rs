@@ -125,6 +125,11 @@ impl Context {
         (Rc::clone(serving), serving.site(listener, head).unwrap_or(SiteId::FIRST))
     }
 
+    /// The time at which the turn began, in Unix seconds and as an HTTP date.
+    pub(crate) const fn dated(&self) -> (i64, &[u8; DATE_LEN]) {
+        (self.unix, &self.date)
+    }
+
     /// Begins a turn at this time.
     pub(crate) fn tick(&mut self, now: Time, (unix, nanos): (i64, u32)) {
         self.turn += 1;

@@ -12,7 +12,7 @@ use crate::request;
 use crate::response::tests::nearly_a_response;
 use crate::server;
 use crate::testing::{Arriving, SMALL, check_in_pieces};
-use crate::write::{self, ConnectionOption, RequestHead, Wire};
+use crate::write::{self, ConnectionOption, RequestStart, Wire};
 
 /// Runs a connection on an input that arrives in pieces of these sizes and then ends, and returns what
 /// happens, in short form. A request of the next method is sent whenever the connection is idle. Content
@@ -296,26 +296,25 @@ proptest! {
         // Whitespace around a value is not part of it.
         value in "([!-~]([ -~]{0,9}[!-~])?)?",
     ) {
-        let mut fields = FieldSection::EMPTY;
-        fields.push(b"X-A", value.as_bytes());
         let framing = match body.len() as u64 {
             _ if chunked => request::Framing::Chunked,
             0 => request::Framing::None,
             length => request::Framing::Length(length),
         };
-        let head = RequestHead {
+        let head = RequestStart {
             method: Method::of_token(method.as_bytes()),
             target: Target::Origin {
                 path: path.as_bytes(),
                 query: query.as_deref().map(str::as_bytes),
             },
             host: b"h:1",
-            fields,
             framing,
-            connection: if last { ConnectionOption::Close } else { ConnectionOption::Unsaid },
         };
         let mut out = Vec::new();
-        write::request_head(&head, &mut out);
+        write::request_start(&head, &mut out);
+        http::push_line(&mut out, b"X-A", value.as_bytes());
+        let connection = if last { ConnectionOption::Close } else { ConnectionOption::Unsaid };
+        write::request_end(connection, &mut out);
         if framing != request::Framing::None {
             write_body(body.as_bytes(), chunked, &pieces, &mut out);
         }

@@ -125,50 +125,46 @@ fn a_response_of_another_server_keeps_its_date() {
     assert_eq!(text, "HTTP/1.1 200 OK\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n");
 }
 
-fn request_text(head: &RequestHead<'_>) -> String {
+fn request_text(head: &RequestStart<'_>, connection: ConnectionOption) -> String {
     let mut out = Vec::new();
-    request_head(head, &mut out);
+    request_start(head, &mut out);
+    request_end(connection, &mut out);
     String::from_utf8(out).expect("ASCII")
 }
 
-fn request(method: Method<'static>) -> RequestHead<'static> {
-    RequestHead {
-        method,
-        target: Target::Origin { path: b"/a", query: None },
-        host: b"h",
-        fields: FieldSection::EMPTY,
-        framing: Framing::None,
-        connection: ConnectionOption::Unsaid,
-    }
+fn request(method: Method<'static>) -> RequestStart<'static> {
+    let target = Target::Origin { path: b"/a", query: None };
+    RequestStart { method, target, host: b"h", framing: Framing::None }
 }
 
 #[test]
 fn requests_are_written() {
-    for (head, expected) in [
-        (request(Method::Get), "GET /a HTTP/1.1\r\nHost: h\r\n\r\n"),
-        (request(Method::Post), "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n"),
+    use ConnectionOption::{Close, Unsaid};
+    for (head, connection, expected) in [
+        (request(Method::Get), Unsaid, "GET /a HTTP/1.1\r\nHost: h\r\n\r\n"),
+        (request(Method::Post), Unsaid, "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n"),
         (
-            RequestHead { framing: Framing::Length(7), ..request(Method::Put) },
+            RequestStart { framing: Framing::Length(7), ..request(Method::Put) },
+            Unsaid,
             "PUT /a HTTP/1.1\r\nHost: h\r\nContent-Length: 7\r\n\r\n",
         ),
         (
-            RequestHead {
-                framing: Framing::Chunked,
-                connection: ConnectionOption::Close,
-                ..request(Method::Post)
-            },
+            RequestStart { framing: Framing::Chunked, ..request(Method::Post) },
+            Close,
             "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n",
         ),
         (
-            RequestHead { target: Target::Asterisk, ..request(Method::Options) },
+            RequestStart { target: Target::Asterisk, ..request(Method::Options) },
+            Unsaid,
             "OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n",
         ),
         (
-            RequestHead { target: Target::Authority, ..request(Method::Connect) },
+            RequestStart { target: Target::Authority, ..request(Method::Connect) },
+            Unsaid,
             "CONNECT h HTTP/1.1\r\nHost: h\r\n\r\n",
         ),
     ] {
-        assert_eq!(request_text(&head), expected);
+        assert_eq!(request_text(&head, connection), expected);
     }
 }
 
@@ -176,7 +172,8 @@ fn requests_are_written() {
 #[cfg_attr(debug_assertions, should_panic(expected = "part of a request"))]
 fn rfc9112_11_2_a_target_cannot_end_its_line() {
     let target = Target::Origin { path: b"/a HTTP/1.1\r\nX: y", query: None };
-    let text = request_text(&RequestHead { target, ..request(Method::Get) });
+    let start = RequestStart { target, ..request(Method::Get) };
+    let text = request_text(&start, ConnectionOption::Unsaid);
     assert!(text.starts_with("GET /aHTTP/1.1X:y HTTP/1.1\r\nHost: h\r\n"));
 }
 

@@ -567,7 +567,7 @@ impl Router {
             client,
             is_trusted: proxies.trusts(peer),
         };
-        let wire = Wire::http(request.head, &how);
+        let wire = Wire::http(request.head, &how, self.proxy.text());
         let affinity = upstream.key(client, path);
         let upstream = (&upstream, affinity);
         self.exchange(shell, request, (serving, place), id, upstream, wire, None)
@@ -816,7 +816,7 @@ impl Router {
             }
             What::Page(page) => includes::response(page),
             What::Program(answer) => cgi::response(head, answer),
-            What::Passed(answer) => proxy::response(answer),
+            What::Passed(answer) => proxy::response(answer, cx.unix),
             What::HandedOver(over) => self.handed_over(cx, head, serving, place, over),
             What::Directory(id) => files::redirect(head, serving.prefix(*id), b""),
             What::Moved(moved) => page::moved(ResponseHead {

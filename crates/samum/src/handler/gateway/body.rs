@@ -337,6 +337,20 @@ impl Output {
         self.end.is_some()
     }
 
+    /// Takes all of it, if it has come in one piece and has ended.
+    pub(in crate::handler) fn take_whole(&mut self) -> Option<Piece> {
+        let is_whole = self.end == Some(Produced::Ended)
+            && self.waiting.len() == 1
+            && self.lent == 0
+            && self.trailers.as_bytes().is_empty();
+        if !is_whole || self.in_file > 0 {
+            return None;
+        }
+        let Some(Waiting::Piece(piece)) = self.waiting.pop_front() else { return None };
+        self.bytes -= piece.len();
+        Some(piece)
+    }
+
     /// Nothing more of it is wanted.
     pub(in crate::handler) fn drop_rest(&mut self) {
         self.is_unwanted = true;

@@ -64,7 +64,7 @@ pub(super) struct Exchange {
     /// Bytes that were sent through the link before.
     sent_before: u64,
     wish: Weak<Wish>,
-    wire: Wire,
+    pub(super) wire: Wire,
     is_head: bool,
     /// True if it may be sent again without harm (RFC 9110 §9.2.2).
     is_idempotent: bool,
@@ -381,7 +381,7 @@ impl Exchange {
                 self.output.borrow_mut().push(&bytes[at..]);
                 return bytes.len();
             }
-            let (taken, heard) = self.wire.handle_input(&bytes[at..], tools.shell.cx.unix);
+            let (taken, heard) = self.wire.handle_input(&bytes[at..], tools.shell.cx.dated());
             at += taken;
             match heard {
                 Heard::Partial => break,

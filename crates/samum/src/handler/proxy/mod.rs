@@ -48,6 +48,12 @@ use crate::wheel::{Tick, Wheel};
 const TICK: Duration = Duration::from_millis(100);
 /// The time between two looks at the links that are kept.
 const TIDY_TIME: Duration = Duration::from_secs(1);
+/// Texts of heads that are kept for further requests, and the most bytes that each may have. A turn of the worker
+/// passes on about as many requests.
+const TEXTS_MAX: usize = 64;
+const TEXT_BYTES_MAX: usize = 4 * 1024;
+/// Bytes that most heads of requests have.
+const TEXT_BYTES: usize = 1024;
 /// Exchanges of one worker; further requests are refused (503).
 const EXCHANGES_MAX: usize = 16_384;
 
@@ -59,6 +65,10 @@ pub(super) struct Proxy {
     links: Links,
     checks: Checks,
     news: Rc<RefCell<News>>,
+    /// The memory of the news before.
+    spare_news: News,
+    /// The memory of heads that were sent.
+    texts: Vec<Vec<u8>>,
     answers: VecDeque<(Ticket, Answer)>,
     interims: VecDeque<(Ticket, Interim)>,
     /// Requests whose producers or consumers can go on.
@@ -119,6 +129,8 @@ impl Default for Proxy {
             links: Links::new(kind::LINK, kind::LINK_WRITABLE),
             checks: Checks::new(kind::CHECK, kind::CHECK_WRITABLE),
             news: Rc::default(),
+            spare_news: News::default(),
+            texts: Vec::new(),
             answers: VecDeque::new(),
             interims: VecDeque::new(),
             woken: VecDeque::new(),
@@ -223,17 +235,27 @@ impl Proxy {
     /// Moves on what clients and servers have left to do.
     pub(super) fn act(&mut self, shell: &mut Shell) {
         loop {
-            let News { touched, left } = core::mem::take(&mut *self.news.borrow_mut());
-            if touched.is_empty() && left.is_empty() {
-                return;
-            }
-            for key in left {
+            let spare = core::mem::take(&mut self.spare_news);
+            let mut news = self.news.replace(spare);
+            let has_some = !news.touched.is_empty() || !news.left.is_empty();
+            for key in news.left.drain(..) {
                 self.step(shell, key, Exchange::handle_left);
             }
-            for key in touched {
+            for key in news.touched.drain(..) {
                 self.step(shell, key, Exchange::handle_touched);
             }
+            self.spare_news = news;
+            if !has_some {
+                return;
+            }
         }
+    }
+
+    /// An empty text for the head of a request.
+    pub(super) fn text(&mut self) -> Vec<u8> {
+        let mut text = self.texts.pop().unwrap_or_else(|| Vec::with_capacity(TEXT_BYTES));
+        text.clear();
+        text
     }
 
     /// Checks the servers of these upstreams from now on, as far as their rules say so.
@@ -353,7 +375,9 @@ impl Proxy {
         key: Key,
         step: impl FnOnce(&mut Exchange, &mut Tools<'_>),
     ) {
-        let Self { exchanges, wheel, links, answers, interims, woken, lines, places, .. } = self;
+        let Self {
+            exchanges, wheel, links, texts, answers, interims, woken, lines, places, ..
+        } = self;
         // It may have ended since.
         let Some(exchange) = exchanges.get_mut(key) else { return };
         let now = shell.cx.now;
@@ -361,6 +385,10 @@ impl Proxy {
         step(exchange, tools);
         if exchange.is_over() {
             exchange.leave(links);
+            if texts.len() < TEXTS_MAX {
+                let text = exchange.wire.take_text();
+                texts.extend(text.filter(|text| text.capacity() <= TEXT_BYTES_MAX));
+            }
             exchanges.remove(key);
             return;
         }
@@ -373,8 +401,8 @@ impl Proxy {
     }
 }
 
-/// The response that an answer comes to.
-pub(super) fn response(answer: &Answer) -> Response<'_> {
+/// The response that an answer comes to, which is sent `now`, in Unix seconds.
+pub(super) fn response(answer: &Answer, now: i64) -> Response<'_> {
     let reached = match answer {
         Answer::Error(status) if status.is_bodiless() => return Response::bare(bare(*status)),
         Answer::Error(status) => return page::error(bare(*status)),
@@ -382,11 +410,14 @@ pub(super) fn response(answer: &Answer) -> Response<'_> {
         Answer::HandOver(..) => unreachable!("the router has followed it"),
     };
     let Reached { passed, has_content, output, wish } = &**reached;
-    let fields = ResponseHead { server: None, ..passed.head() };
+    let fields = ResponseHead { server: None, ..passed.head(now) };
     // Of a response to HEAD, too, the client is to know that the length is not known.
     let has_unknown_length = passed.content_length.is_none() && !passed.status.is_bodiless();
     if !has_content && !has_unknown_length {
         return Response::bare(fields);
+    }
+    if let Some(whole) = output.borrow_mut().take_whole() {
+        return Response::new(fields, Body::from(Part::Piece(whole)));
     }
     let producer = OutputProducer { output: Rc::clone(output), wish: Rc::clone(wish) };
     Response::new(fields, Body::from(Part::Producer(Box::new(producer))))

@@ -20,11 +20,10 @@
 use core::net::IpAddr;
 
 use http::bytes;
-use http::{
-    ConnectionOptions, Field, FieldSection, Fields, Head, Method, Status, Target, Version, path,
-};
+use http::{ConnectionOptions, Field, Fields, Head, Method, Status, Target, Version};
+use http::{path, push_line};
 use http1::Framing;
-use http1::write::{self, ConnectionOption, RequestHead};
+use http1::write::{self, ConnectionOption, RequestStart};
 
 use crate::forwarded;
 
@@ -32,10 +31,6 @@ use crate::forwarded;
 const HOPS_MAX: usize = 8;
 /// 508, of RFC 5842 §7.2.
 const LOOP_DETECTED: u16 = 508;
-/// Bytes that the fields of most requests have.
-const FIELDS_BYTES: usize = 1024;
-/// Bytes that most values of the fields that are added have.
-const LIST_BYTES: usize = 128;
 /// The scheme of requests: there is no other.
 const SCHEME: &str = "http";
 
@@ -141,42 +136,38 @@ pub(crate) fn write(head: &Head<'_>, to: &mut Vec<u8>, how: &Forwarding<'_>) {
         // Requests for these are answered without a server.
         Target::Asterisk | Target::Authority => (&b"/"[..], None),
     };
-    let path = path_of(path, how);
-    let upgrade = upgrade(head);
-    let mut fields = FieldSection::with_capacity(FIELDS_BYTES);
+    let start = RequestStart {
+        method: head.method,
+        target: Target::Origin { path: &path_of(path, how), query },
+        host: head.host().unwrap_or(how.authority),
+        framing: framing(head),
+    };
+    write::request_start(&start, to);
     let options = ConnectionOptions::of(head.lines(Field::Connection));
     let mut has_trailers = false;
     for (name, value) in head.fields() {
         has_trailers |= name.eq_ignore_ascii_case(b"TE") && accepts_trailers(value);
         if options.is_end_to_end(name) && is_passed_on(name, how) {
-            fields.push_checked(name, value);
+            push_line(to, name, value);
         }
     }
-    let connection = match &upgrade {
-        Some(_) => ConnectionOption::Upgrade,
-        None if is_last(head) => ConnectionOption::Close,
-        None if has_trailers => ConnectionOption::Te,
-        None => ConnectionOption::Unsaid,
+    let connection = if let Some(protocols) = upgrade(head) {
+        push_line(to, b"Upgrade", &protocols);
+        ConnectionOption::Upgrade
+    } else if is_last(head) {
+        ConnectionOption::Close
+    } else if has_trailers {
+        push_line(to, b"TE", b"trailers");
+        ConnectionOption::Te
+    } else {
+        ConnectionOption::Unsaid
     };
-    match (upgrade, connection) {
-        (Some(protocols), _) => fields.push(b"Upgrade", &protocols),
-        (None, ConnectionOption::Te) => fields.push(b"TE", b"trailers"),
-        (None, _) => {}
-    }
     if let Some(hops) = hops_left(head) {
-        fields.push(b"Max-Forwards", hops.saturating_sub(1).to_string().as_bytes());
+        push_line(to, b"Max-Forwards", hops.saturating_sub(1).to_string().as_bytes());
     }
-    fields.push_checked(b"Via", via(head.version).as_bytes());
-    push_origin(head, how, &mut fields);
-    let request = RequestHead {
-        method: head.method,
-        target: Target::Origin { path: &path, query },
-        host: head.host().unwrap_or(how.authority),
-        fields,
-        framing: framing(head),
-        connection,
-    };
-    write::request_head(&request, to);
+    push_line(to, b"Via", via(head.version).as_bytes());
+    push_origin(head, how, to);
+    write::request_end(connection, to);
 }
 
 /// Returns whether a value of `TE` says that trailers are understood.
@@ -237,7 +228,7 @@ fn is_passed_on(name: &[u8], how: &Forwarding<'_>) -> bool {
 ///
 /// A list that a trusted proxy has sent is continued. One that it has not sent begins with the client that
 /// the other list names, so that both tell the same.
-fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, fields: &mut FieldSection<'_>) {
+fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec<u8>) {
     // Only these lines of a trusted proxy are looked for.
     let lines = if how.is_trusted { head.fields() } else { Fields::new(b"") };
     let lines_of = |name: &'static [u8]| {
@@ -252,38 +243,41 @@ fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, fields: &mut FieldSection<
         of_proxy(b"X-Forwarded-Host").or_else(|| head.host()).filter(|host| !host.is_empty());
     let scheme = of_proxy(b"X-Forwarded-Proto").unwrap_or(SCHEME.as_bytes());
 
-    let mut list = Vec::with_capacity(LIST_BYTES);
-    for value in lines_of(b"X-Forwarded-For").filter(|value| !value.is_empty()) {
-        list.extend_from_slice(value);
-        list.extend_from_slice(b", ");
-    }
     let client = how.client.filter(|client| Some(*client) != how.peer);
-    if let Some(client) = client.filter(|_| list.is_empty()) {
-        push_address(client, &mut list);
-        list.extend_from_slice(b", ");
+
+    to.extend_from_slice(b"X-Forwarded-For: ");
+    let list_at = to.len();
+    for value in lines_of(b"X-Forwarded-For").filter(|value| !value.is_empty()) {
+        to.extend_from_slice(value);
+        to.extend_from_slice(b", ");
+    }
+    if let Some(client) = client.filter(|_| to.len() == list_at) {
+        push_address(client, to);
+        to.extend_from_slice(b", ");
     }
     match how.peer {
-        Some(peer) => push_address(peer, &mut list),
-        None => list.extend_from_slice(b"unknown"),
+        Some(peer) => push_address(peer, to),
+        None => to.extend_from_slice(b"unknown"),
     }
-    fields.push_checked(b"X-Forwarded-For", &list);
+    to.extend_from_slice(b"\r\n");
     if let Some(host) = host {
-        fields.push_checked(b"X-Forwarded-Host", host);
+        push_line(to, b"X-Forwarded-Host", host);
     }
-    fields.push_checked(b"X-Forwarded-Proto", scheme);
+    push_line(to, b"X-Forwarded-Proto", scheme);
 
-    list.clear();
+    to.extend_from_slice(b"Forwarded: ");
+    let list_at = to.len();
     let is_sound = |value: &&[u8]| !value.is_empty() && forwarded::is_sound(value);
     for value in lines_of(b"Forwarded").filter(is_sound) {
-        list.extend_from_slice(value);
-        list.extend_from_slice(b", ");
+        to.extend_from_slice(value);
+        to.extend_from_slice(b", ");
     }
-    if let Some(client) = client.filter(|_| list.is_empty()) {
-        push_element(Some(client), host, scheme, &mut list);
-        list.extend_from_slice(b", ");
+    if let Some(client) = client.filter(|_| to.len() == list_at) {
+        push_element(Some(client), host, scheme, to);
+        to.extend_from_slice(b", ");
     }
-    push_element(how.peer, head.host(), SCHEME.as_bytes(), &mut list);
-    fields.push_checked(b"Forwarded", &list);
+    push_element(how.peer, head.host(), SCHEME.as_bytes(), to);
+    to.extend_from_slice(b"\r\n");
 }
 
 /// Appends a `forwarded-element` (RFC 7239 §4).

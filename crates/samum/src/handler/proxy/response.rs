@@ -8,7 +8,8 @@
 
 use core::fmt;
 
-use http::{ConnectionOptions, FieldSection, Head, ResponseHead, Status, Version, bytes, date};
+use http::date::{self, DATE_LEN};
+use http::{ConnectionOptions, FieldSection, Head, ResponseHead, Status, Version, bytes};
 use http1::Limits;
 use http1::response::{Fault, Framing, Response};
 
@@ -117,10 +118,11 @@ impl Asked {
 }
 
 impl Passed {
-    /// The head for the client.
-    pub(crate) fn head(&self) -> ResponseHead<'_> {
+    /// The head for the client, which is sent `now`, in Unix seconds.
+    pub(crate) fn head(&self, now: i64) -> ResponseHead<'_> {
         ResponseHead {
-            date: self.date,
+            // The date of now is at hand as text.
+            date: self.date.filter(|date| *date != now),
             content_length: self.content_length,
             extra: self.fields.as_borrowed(),
             ..ResponseHead::new(self.status)
@@ -136,12 +138,15 @@ pub(crate) fn interim(response: &Response<'_>, asked: &Asked) -> Option<Interim>
     is_passed.then(|| Interim { status, fields: passed_on(&response.fields) })
 }
 
-/// The meaning of a response to a request. `now` is for dates that do not tell their century.
+/// The time, in Unix seconds and as an HTTP date.
+pub(crate) type Now<'a> = (i64, &'a [u8; DATE_LEN]);
+
+/// The meaning of a response to a request. `now` is for dates that do not tell their century; most are `now`.
 ///
 /// # Errors
 ///
 /// A [`Fault`] if the request does not permit it, or if two of its fields contradict each other.
-pub(crate) fn read(response: &Response<'_>, asked: &Asked, now: i64) -> Result<Meaning, Fault> {
+pub(crate) fn read(response: &Response<'_>, asked: &Asked, now: Now<'_>) -> Result<Meaning, Fault> {
     let status = response.status;
     let lines = &response.fields[..];
     let length = values(lines, b"Content-Length").next().and_then(bytes::decimal);
@@ -253,10 +258,10 @@ fn values<'a>(lines: &[Line<'a>], name: &[u8]) -> impl Iterator<Item = &'a [u8]>
 }
 
 /// The time at which the server says that it has made the response, if it says one.
-fn date_of(lines: &[Line<'_>], now: i64) -> Option<i64> {
+fn date_of(lines: &[Line<'_>], (now, date): Now<'_>) -> Option<i64> {
     let mut lines = values(lines, b"Date");
     let value = lines.next().filter(|_| lines.next().is_none())?;
-    date::parse(value, now)
+    if value == date { Some(now) } else { date::parse(value, now) }
 }
 
 /// The value of a field on which it depends where the response comes from. There may be one.
@@ -273,6 +278,10 @@ fn single<'a>(lines: &[Line<'a>], name: &[u8]) -> Result<Option<&'a [u8]>, Fault
 fn passed_on(lines: &[Line<'_>]) -> FieldSection<'static> {
     const WRITTEN: [&[u8]; 2] = [b"Content-Length", b"Date"];
     collected(end_to_end(lines).filter(|(name, _)| {
+        // The first letter says of most that they are passed on.
+        if !matches!(name.first(), Some(b'C' | b'c' | b'D' | b'd' | b'X' | b'x')) {
+            return true;
+        }
         let is = |other: &&[u8]| other.eq_ignore_ascii_case(name);
         let begins = |start: &&[u8]| {
             name.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start))

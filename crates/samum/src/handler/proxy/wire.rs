@@ -8,7 +8,7 @@ use http1::{Framing, write};
 use sendfile::Piece;
 
 use super::request::{self, Forwarding};
-use super::response::{self, Asked, LIMITS, Meaning};
+use super::response::{self, Asked, LIMITS, Meaning, Now};
 use super::trailers;
 use crate::handler::Interim;
 use crate::handler::fastcgi::{self, Script};
@@ -64,9 +64,12 @@ pub(super) enum Heard<'a> {
 }
 
 impl Wire {
-    /// A request as it is sent to a server that speaks HTTP.
-    pub(in crate::handler) fn http(head: &Head<'_>, how: &Forwarding<'_>) -> Self {
-        let mut text = Vec::with_capacity(1024);
+    /// A request as it is sent to a server that speaks HTTP. Its head is written into `text`, which is empty.
+    pub(in crate::handler) fn http(
+        head: &Head<'_>,
+        how: &Forwarding<'_>,
+        mut text: Vec<u8>,
+    ) -> Self {
         request::write(head, &mut text, how);
         let protocol = Protocol::Http(Box::new(Http {
             head: Rc::new(text),
@@ -86,6 +89,12 @@ impl Wire {
         let framing = request::framing(head);
         let script = Script::new(environment, framing != Framing::None, keeps);
         Self { framing, protocol: Protocol::Fastcgi(Box::new(script)) }
+    }
+
+    /// Takes the memory of the head for another request, unless it still has to be sent.
+    pub(super) fn take_text(&mut self) -> Option<Vec<u8>> {
+        let Protocol::Http(http) = &mut self.protocol else { return None };
+        Rc::get_mut(&mut http.head).map(core::mem::take)
     }
 
     /// Bytes of memory of the request.
@@ -159,8 +168,7 @@ impl Wire {
     }
 
     /// Takes what was received and not consumed; returns how much of it is consumed, and what it means.
-    /// `now` is in Unix seconds.
-    pub(super) fn handle_input<'a>(&mut self, input: &'a [u8], now: i64) -> (usize, Heard<'a>) {
+    pub(super) fn handle_input<'a>(&mut self, input: &'a [u8], now: Now<'_>) -> (usize, Heard<'a>) {
         match &mut self.protocol {
             Protocol::Http(http) => http.handle_input(input, now),
             Protocol::Fastcgi(script) => {
@@ -228,7 +236,7 @@ impl Wire {
 }
 
 impl Http {
-    fn handle_input<'a>(&mut self, input: &'a [u8], now: i64) -> (usize, Heard<'a>) {
+    fn handle_input<'a>(&mut self, input: &'a [u8], now: Now<'_>) -> (usize, Heard<'a>) {
         let (len, event) = self.client.handle_input(input, &LIMITS);
         let heard = match event {
             Event::Partial | Event::Closed => Heard::Partial,

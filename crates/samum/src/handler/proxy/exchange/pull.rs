@@ -184,7 +184,7 @@ impl Exchange {
         let Some(mut buffer) = self.buffer.take() else { return };
         while self.stage == Stage::Content {
             let bytes = buffer.bytes();
-            let (taken, heard) = self.wire.handle_input(bytes, tools.shell.cx.unix);
+            let (taken, heard) = self.wire.handle_input(bytes, tools.shell.cx.dated());
             match heard {
                 Heard::Content(content) => {
                     let (before, length) = (offset(bytes, content), <[u8]>::len(content));

@@ -58,7 +58,7 @@ fn fields_of_one_connection_end_here() {
         // Own fields are written whatever `Connection` names.
         ("Connection: Host, X-Forwarded-For, Content-Length\r\n", &[]),
         // §10.1.4: of `TE` only the option that is understood is left.
-        ("Connection: TE\r\nTE: gzip, trailers;q=0.5\r\n", &["Connection: TE", "TE: trailers"]),
+        ("Connection: TE\r\nTE: gzip, trailers;q=0.5\r\n", &["TE: trailers", "Connection: TE"]),
         ("Connection: TE\r\nTE: gzip, trailers;q=0\r\n", &[]),
         ("Connection: TE\r\nTE:\r\n", &[]),
         // §6.6.2, §10.1.1
@@ -68,11 +68,11 @@ fn fields_of_one_connection_end_here() {
         // §7.8, and RFC 9113 §3.1: HTTP/2 in a tunnel would be past all routes.
         (
             "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n",
-            &["Connection: upgrade", "Sec-WebSocket-Key: k", "Upgrade: websocket"],
+            &["Sec-WebSocket-Key: k", "Upgrade: websocket", "Connection: upgrade"],
         ),
         (
             "Connection: upgrade\r\nUpgrade: a/1, H2C , b\r\n",
-            &["Connection: upgrade", "Upgrade: a/1, b"],
+            &["Upgrade: a/1, b", "Connection: upgrade"],
         ),
         ("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAM\r\n", &[]),
         ("Connection: upgrade\r\nUpgrade: HTTP/2.0\r\n", &[]),

@@ -14,7 +14,7 @@ fn meaning(method: http::Method<'_>, received: &str, asked: &Asked) -> Result<Me
     let mut connection = Connection::new();
     connection.begin(method);
     match connection.handle_input(received.as_bytes(), &LIMITS).1 {
-        Event::Response(response) => read(&response, asked, 0),
+        Event::Response(response) => read(&response, asked, (0, &date::format(0))),
         Event::Faulty(fault) => Err(fault),
         event => panic!("{event:?}"),
     }
@@ -23,7 +23,7 @@ fn meaning(method: http::Method<'_>, received: &str, asked: &Asked) -> Result<Me
 /// The head that the client gets.
 fn written(passed: &Passed) -> String {
     let mut out = Vec::new();
-    write::response_head(&passed.head(), &date::format(0), Wire::default(), &mut out);
+    write::response_head(&passed.head(0), &date::format(0), Wire::default(), &mut out);
     String::from_utf8(out).expect("UTF-8")
 }
 
