@@ -83,6 +83,7 @@ pub(super) struct Shared {
     /// Pages, and the places at which they are named.
     pub(super) errors: BTreeMap<u16, (String, Place)>,
     pub(super) server_timing: bool,
+    pub(super) half_close: bool,
     pub(super) files: FileRules,
     /// The place at which the fallback of files is named.
     pub(super) fallback_place: Option<Place>,

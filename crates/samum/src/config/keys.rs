@@ -886,6 +886,18 @@ const SHARED: &[Key<Shared, Route>] = &[
         },
     },
     Key {
+        name: "half-close",
+        kind: FLAG,
+        default: "`false`",
+        example: "true",
+        doc: "A client that has sent its request may end its side of the connection and still wait for the answer \
+              of a server, a script or a program. If false, such a client counts as one that has left, as most \
+              have: unless the response has begun, the request is given up and the connection is closed. If true, \
+              a client that has left is noticed when something is sent to it, or after `timeout-send`.",
+        read: |shared, node, notes| set(&mut shared.half_close, node.flag(notes)),
+        write: |route| route.action.is_gateway().then(|| route.half_close.to_string()),
+    },
+    Key {
         name: "timeout-connect",
         kind: SECONDS,
         default: "`5`",

@@ -167,6 +167,9 @@ pub struct Route {
     pub errors: BTreeMap<u16, String>,
     /// True if responses have a `Server-Timing` field.
     pub server_timing: bool,
+    /// True if a client may end its side of the connection and still wait for the answer of a server or a
+    /// program.
+    pub half_close: bool,
     /// The action.
     pub action: Action,
 }
@@ -184,6 +187,7 @@ impl Default for Route {
             headers: Vec::new(),
             errors: BTreeMap::new(),
             server_timing: false,
+            half_close: false,
             action: Action::Files(files),
         }
     }
@@ -219,6 +223,12 @@ impl Action {
             Self::Files(files) | Self::Fastcgi(Fastcgi { files: Some(files), .. }) => Some(files),
             _ => None,
         }
+    }
+
+    /// Returns whether other servers or programs make the responses.
+    #[must_use]
+    pub const fn is_gateway(&self) -> bool {
+        matches!(self, Self::Cgi(_) | Self::Fastcgi(_) | Self::Proxy(_))
     }
 
     /// The servers behind this one that make the responses, if there are some.

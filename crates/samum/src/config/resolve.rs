@@ -99,6 +99,7 @@ fn route_of(draft: RouteDraft) -> Option<Route> {
         headers: shared.headers,
         errors: shared.errors.into_iter().map(|(status, (path, _))| (status, path)).collect(),
         server_timing: shared.server_timing,
+        half_close: shared.half_close,
         action,
     })
 }

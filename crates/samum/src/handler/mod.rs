@@ -132,6 +132,11 @@ pub enum Found<A> {
 pub trait Search: fmt::Debug {
     /// Bytes of memory that it keeps for the client.
     fn weight(&self) -> u64;
+
+    /// Returns whether a client that has ended its side of the connection waits for it no longer.
+    fn ends_with_client(&self) -> bool {
+        false
+    }
 }
 
 /// An interim response (RFC 9110 §15.2). The final one follows.

@@ -522,7 +522,18 @@ impl Router {
         let circumstances = circumstances(shell, request, &serving);
         let asked = Asked::new(request, count.unwrap_or(0));
         let memory = asked.memory();
-        match self.programs.find(shell, request, directory, rest, &circumstances, wish, memory) {
+        let half_close = serving.route(id).half_close;
+        let found = self.programs.find(
+            shell,
+            request,
+            directory,
+            rest,
+            &circumstances,
+            wish,
+            memory,
+            half_close,
+        );
+        match found {
             Found::Now(answer) => {
                 self.settle_refused(shell, request.ticket, (serving, place), of_program(answer))
             }
@@ -586,7 +597,10 @@ impl Router {
     ) -> Found<Answer> {
         let asked = serving.has_files(place.site).then(|| Asked::new(request, 0));
         let memory = asked.as_ref().map_or(0, |asked| asked.memory());
-        match self.proxy.find(shell, request, upstream, affinity, wire, held, memory) {
+        let half_close = serving.route(id).half_close;
+        let found =
+            self.proxy.find(shell, request, upstream, affinity, wire, held, memory, half_close);
+        match found {
             Found::Now(answer) => {
                 self.settle_refused(shell, request.ticket, (serving, place), of_proxy(answer))
             }

@@ -774,6 +774,11 @@ impl Http1 {
             Some(Exchange::Asked { asked, .. }) if asked.skips_body_first => {
                 return self.wait_for_request(cx);
             }
+            Some(Exchange::Asked { lookup: Lookup::Pending(Some(search)), .. })
+                if self.ended && search.ends_with_client() =>
+            {
+                return Next::Close(Why::Done);
+            }
             Some(_) => return self.wait_for_body_or_source(work, cx),
         }
         if let Some(incoming) = &mut work.incoming {

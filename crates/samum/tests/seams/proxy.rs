@@ -735,6 +735,43 @@ fn an_answer_before_the_end_of_the_request_is_passed_on() {
     });
 }
 
+/// A client that ends its side has most likely left. Its server is told so, unless the route says that clients
+/// may do so, or the response has begun.
+#[test]
+fn a_request_is_given_up_when_its_client_ends_its_side_before_the_head() {
+    in_worlds(20, |sim| {
+        for (half_close, request) in [(false, GET), (false, POST), (true, GET), (true, POST)] {
+            let world = World::new(sim.clone());
+            let add = |site: &mut Site| site.routes[0].half_close = half_close;
+            let mut stage = Stage::in_world(world, |_| {}, add);
+            let mut client = stage.client();
+            let server = stage.ask(&client, request);
+            client.peer.shutdown_write();
+            stage.pass(Duration::from_millis(50));
+            assert_eq!(server.end().is_none(), half_close, "{request:?}");
+            if half_close {
+                server.send(OK);
+                assert_eq!(stage.response(&mut client).body, b"ok");
+            }
+            stage.run_until(|| client.peer.end().is_some());
+            client.plain.look();
+            assert_eq!(client.plain.received().len(), client.at, "no byte of another response");
+            assert_eq!(stage.stats().proxy_failed, 0, "no server is to blame");
+            stage.check_nothing_is_left(vec![client], vec![server]);
+        }
+        let mut stage = Stage::new(sim);
+        let mut client = stage.client();
+        let server = stage.ask(&client, GET);
+        server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbe");
+        stage.pass(Duration::from_millis(50));
+        client.peer.shutdown_write();
+        stage.pass(Duration::from_millis(50));
+        server.send(b"en");
+        assert_eq!(stage.response(&mut client).body, b"been");
+        stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
 /// A path that no file can have is sent on as it is, unless the server could take it for one of another route.
 #[test]
 fn paths_that_name_no_file_are_passed_on() {

@@ -816,12 +816,12 @@ fn limits() -> impl Strategy<Value = Limits> {
 fn route() -> impl Strategy<Value = Route> {
     let errors = proptest::collection::btree_map(417..600_u16, path(), 0..3);
     let headers = proptest::collection::vec(header_rule(), 0..3);
-    let flags = any::<(bool, bool)>();
+    let flags = any::<(bool, bool, bool)>();
     let access = (prefixes(), prefixes()).prop_map(|(allow, deny)| Access { allow, deny });
     let which = (path(), option::of(pattern()), flags);
     (which, access, limits(), headers, errors, action()).prop_map(
         |(
-            (path, pattern, (is_internal, server_timing)),
+            (path, pattern, (is_internal, server_timing, half_close)),
             access,
             limits,
             headers,
@@ -837,6 +837,8 @@ fn route() -> impl Strategy<Value = Route> {
                 headers,
                 errors,
                 server_timing,
+                // It is written where something else than files answers.
+                half_close: half_close && action.is_gateway(),
                 action,
             }
         },

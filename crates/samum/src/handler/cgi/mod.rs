@@ -180,7 +180,7 @@ impl Programs {
 
     /// Finds the answer to a request for `path`, which is below the directory and in its normal form. If a
     /// program has handed the request over, `wish` is what it was found with. `memory`: bytes that the caller
-    /// keeps of the request until it is answered.
+    /// keeps of the request until it is answered. `half_close`: its client may end its side.
     pub(super) fn find(
         &mut self,
         shell: &mut Shell,
@@ -190,6 +190,7 @@ impl Programs {
         circumstances: &Circumstances<'_>,
         wish: Option<Rc<Wish>>,
         memory: usize,
+        half_close: bool,
     ) -> Found<Answer> {
         let Request { head, ticket, .. } = *request;
         let input = match self.body.take_if(|(of, _)| *of == ticket) {
@@ -224,7 +225,7 @@ impl Programs {
         });
         let wish = match wish {
             Some(wish) => wish,
-            None => Rc::new(Wish::new(key, Rc::clone(&self.news))),
+            None => Rc::new(Wish::new(key, half_close, Rc::clone(&self.news))),
         };
         wish.pass_to(key);
         wish.set_memory((memory + size_of::<Program>() + environment.memory()) as u64);

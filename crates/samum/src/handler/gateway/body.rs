@@ -38,6 +38,8 @@ pub(in crate::handler) struct Wish {
     key: Cell<Key>,
     /// Bytes of memory that are kept for it until the response has come.
     memory: Cell<u64>,
+    /// True if the client may have ended its side of the connection.
+    half_close: bool,
     news: Rc<RefCell<News>>,
 }
 
@@ -105,8 +107,12 @@ pub(in crate::handler) struct OutputProducer {
 pub(in crate::handler) struct HeaderSearch(pub(in crate::handler) Rc<Wish>);
 
 impl Wish {
-    pub(in crate::handler) const fn new(key: Key, news: Rc<RefCell<News>>) -> Self {
-        Self { key: Cell::new(key), memory: Cell::new(0), news }
+    pub(in crate::handler) const fn new(
+        key: Key,
+        half_close: bool,
+        news: Rc<RefCell<News>>,
+    ) -> Self {
+        Self { key: Cell::new(key), memory: Cell::new(0), half_close, news }
     }
 
     /// So many bytes are kept for the client until the response has come: its request, in all forms.
@@ -129,6 +135,10 @@ impl Drop for Wish {
 impl Search for HeaderSearch {
     fn weight(&self) -> u64 {
         self.0.memory.get()
+    }
+
+    fn ends_with_client(&self) -> bool {
+        !self.0.half_close
     }
 }
 
@@ -435,7 +445,7 @@ mod tests {
     }
 
     fn producer(output: Output) -> OutputProducer {
-        let wish = Rc::new(Wish::new(Key::NONE, Rc::default()));
+        let wish = Rc::new(Wish::new(Key::NONE, false, Rc::default()));
         OutputProducer { output: Rc::new(RefCell::new(output)), wish }
     }
 

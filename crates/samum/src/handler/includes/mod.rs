@@ -83,7 +83,7 @@ impl Pages {
         let news = &self.news;
         let key = self.pages.insert_with(|key| Rc::new(RefCell::new(make(key, Rc::clone(news)))));
         let page = Rc::clone(self.pages.get(key).expect("just inserted"));
-        let wish = Rc::new(Wish::new(key, Rc::clone(news)));
+        let wish = Rc::new(Wish::new(key, true, Rc::clone(news)));
         Some((key, Opened { page, resource: Rc::clone(resource), wish }))
     }
 

@@ -177,16 +177,22 @@ impl Proxy {
     /// Holds a request back that is perhaps to be passed on, with its body. What is returned beside it is for
     /// its client, as of a search.
     ///
-    /// `memory`: bytes that are kept of it.
-    pub(super) fn hold(&mut self, ticket: Ticket, memory: usize) -> (Held, Box<dyn Search>) {
-        let wish = Rc::new(Wish::new(Key::NONE, Rc::clone(&self.news)));
+    /// `memory`: bytes that are kept of it. `half_close`: its client may have ended its side.
+    pub(super) fn hold(
+        &mut self,
+        ticket: Ticket,
+        memory: usize,
+        half_close: bool,
+    ) -> (Held, Box<dyn Search>) {
+        let wish = Rc::new(Wish::new(Key::NONE, half_close, Rc::clone(&self.news)));
         wish.set_memory(memory as u64);
         let input = self.body.take_if(|(of, _)| *of == ticket).map(|(_, input)| input);
         (Held { wish: Rc::downgrade(&wish), input }, Box::new(HeaderSearch(wish)))
     }
 
     /// Passes a request on, which was perhaps held back. `affinity` is its [key](Upstream::key), and
-    /// `memory` are the bytes that the caller keeps of it until it is answered.
+    /// `memory` are the bytes that the caller keeps of it until it is answered. `half_close`: its client may end its
+    /// side.
     pub(super) fn find(
         &mut self,
         shell: &mut Shell,
@@ -196,13 +202,14 @@ impl Proxy {
         wire: Wire,
         held: Option<Held>,
         memory: usize,
+        half_close: bool,
     ) -> Found<Answer> {
         let ticket = request.ticket;
         let (wish, input) = match held {
             Some(mut held) => (held.wish.upgrade(), held.input.take()),
             None => {
                 let input = self.body.take_if(|(of, _)| *of == ticket).map(|(_, input)| input);
-                (Some(Rc::new(Wish::new(Key::NONE, Rc::clone(&self.news)))), input)
+                (Some(Rc::new(Wish::new(Key::NONE, half_close, Rc::clone(&self.news)))), input)
             }
         };
         let is_too_much =

@@ -63,7 +63,8 @@ impl Router {
             }
             content::Found::Later => {
                 let mut asked = Asked::new(request, 0);
-                let (held, search) = self.proxy.hold(request.ticket, asked.memory());
+                let half_close = serving.route(id).half_close;
+                let (held, search) = self.proxy.hold(request.ticket, asked.memory(), half_close);
                 asked.held = Some(held);
                 let asked = Some(asked);
                 let step = Step::first(&serving, place.site, path);
@@ -117,16 +118,18 @@ impl Router {
             }
             // Another file is looked for.
             Found::Later(None) => {
+                let waiting = self.waiting.get_mut(&request.ticket).expect("it has begun to wait");
                 let mut asked = Asked::new(request, 0);
                 let (held, search) = match held {
                     Some(held) => (held, None),
                     None => {
-                        let (held, search) = self.proxy.hold(request.ticket, asked.memory());
+                        let half_close = waiting.serving.route(waiting.route).half_close;
+                        let (held, search) =
+                            self.proxy.hold(request.ticket, asked.memory(), half_close);
                         (held, Some(search))
                     }
                 };
                 asked.held = Some(held);
-                let waiting = self.waiting.get_mut(&request.ticket).expect("it has begun to wait");
                 waiting.asked = Some(asked);
                 Found::Later(search)
             }

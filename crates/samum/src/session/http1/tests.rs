@@ -618,6 +618,33 @@ fn a_search_ends_with_what_waits_for_it() {
     assert!(is_over(), "the connection was closed");
 }
 
+/// A search that nothing waits for once the client has ended its side.
+#[derive(Debug)]
+struct ForClient;
+
+impl Search for ForClient {
+    fn weight(&self) -> u64 {
+        0
+    }
+
+    fn ends_with_client(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_search_for_a_client_that_has_ended_its_side_ends_when_it_is_next() {
+    let search = || exchange(0, Lookup::Pending(Some(Box::new(ForClient))));
+    for phase in [Phase::Open(SOURCE), Phase::Last(SOURCE)] {
+        let mut cx = context();
+        let searching = || with(state(phase), [search()]);
+        assert_eq!(apply(&mut searching(), &mut cx, On::Drained(0, false)), WAIT);
+        let mut behind_another = ended(unsent(searching()));
+        assert_eq!(apply(&mut behind_another, &mut cx, On::Waiting), WAIT);
+        assert_eq!(apply(&mut ended(searching()), &mut cx, On::Drained(0, false)), DONE);
+    }
+}
+
 /// Begins the next response, without a body.
 fn respond_next((session, work): &mut State) {
     let mut cx = context();
