@@ -519,12 +519,9 @@ const ROUTE: &[Key<RouteDraft, Route>] = &[
         example: r#"["http://127.0.0.1:9000", "unix:/run/app.sock"]"#,
         doc: "An action: pass requests on to these servers, `http://HOST:PORT` or `unix:PATH`, by HTTP/1.1. The path \
               of a request is kept, unless the URL of the server has one, which then takes the place of the path \
-              of the route.",
+              of the route. Each server may have a path of its own.",
         read: |route, node, notes| {
             let servers = read_servers(node, notes, upstream::server);
-            if servers.iter().any(|server| server.path != servers[0].path) {
-                notes.error(node.place, "the servers of a route have the same path");
-            }
             let upstream = Upstream { servers, rules: GatewayRules::default() };
             route.actions.push((Action::Proxy(upstream), node.place));
         },

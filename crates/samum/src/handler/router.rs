@@ -572,7 +572,6 @@ impl Router {
         };
         let how = Forwarding {
             prefix,
-            base: upstream.path().map(str::as_bytes),
             authority: b"localhost",
             peer,
             client,

@@ -118,11 +118,6 @@ impl Upstream {
         Device::unknown(self.id)
     }
 
-    /// The path that the servers have in place of that of the route, if they have one.
-    pub(crate) fn path(&self) -> Option<&str> {
-        self.urls.first().and_then(|url| url.path.as_deref())
-    }
-
     /// Has the names of its servers resolved from now on.
     pub(crate) fn resolve(&self, names: &Names) -> io::Result<()> {
         for source in &self.sources {

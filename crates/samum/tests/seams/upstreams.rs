@@ -141,14 +141,19 @@ fn rules() -> GatewayRules {
 
 impl Stage {
     fn new(seed: u64, rules: GatewayRules) -> Self {
+        Self::with_paths(seed, rules, &[None; SERVERS as usize])
+    }
+
+    /// The servers have these paths in their URLs.
+    fn with_paths(seed: u64, rules: GatewayRules, paths: &[Option<&str>]) -> Self {
         let world = World::new(config(seed));
         let mut parts = parts(&world, Options::default());
-        let url = |number| ServerUrl {
+        let url = |(number, path): (u8, &Option<&str>)| ServerUrl {
             protocol: Protocol::Http,
             address: ServerAddress::Ip(Origin::address(number)),
-            path: None,
+            path: path.map(str::to_owned),
         };
-        let upstream = Upstream { servers: (1..=SERVERS).map(url).collect(), rules };
+        let upstream = Upstream { servers: (1..=SERVERS).zip(paths).map(url).collect(), rules };
         let route =
             Route { path: "/".to_owned(), action: Action::Proxy(upstream), ..Route::default() };
         let mut config = Config::default();
@@ -254,6 +259,26 @@ fn each_server_has_its_share() {
             assert_eq!(stage.seen(), [10, 10, 10], "{balance:?}");
             stage.check_nothing_is_left();
         }
+    });
+}
+
+/// A request that is sent again has the path of the server that gets it then.
+#[test]
+fn each_server_has_its_own_path() {
+    for_seeds(5, |seed| {
+        let mut stage = Stage::with_paths(seed, rules(), &[None, Some("/v1/"), Some("/")]);
+        stage.set(2, Mood::Resetting);
+        for _ in 0..6 {
+            assert_eq!(stage.answer("GET").0, 200);
+        }
+        for origin in &stage.origins {
+            assert!(!origin.seen.is_empty());
+            for seen in &origin.seen {
+                let is_below = seen.starts_with("GET /v1/");
+                assert_eq!(is_below, origin.number == 2, "{seen} at {}", origin.number);
+            }
+        }
+        stage.check_nothing_is_left();
     });
 }
 

@@ -755,8 +755,10 @@ fn upstream() -> impl Strategy<Value = Upstream> {
     let host = ("[a-z]{1,3}[.]org", 1..=u16::MAX);
     let host = host.prop_map(|(host, port)| ServerAddress::Host(host, port));
     let address = prop_oneof![ip, host, file().prop_map(ServerAddress::Unix)];
-    let url =
-        address.prop_map(|address| ServerUrl { protocol: Protocol::Http, address, path: None });
+    let url = (address, option::of(path())).prop_map(|(address, path)| {
+        let path = path.filter(|_| !matches!(address, ServerAddress::Unix(_)));
+        ServerUrl { protocol: Protocol::Http, address, path }
+    });
     let servers = proptest::collection::vec(url, 1..3);
     let balance = prop_oneof![Just(Balance::RoundRobin), Just(Balance::Least), Just(Balance::Hash)];
     let hash_by = prop_oneof![Just(HashBy::Client), Just(HashBy::Path)];

@@ -257,7 +257,7 @@ impl Exchange {
             return self.fail(tools, Status::BadGateway);
         };
         self.sent_before = link.sent();
-        link.push_piece(self.wire.begin());
+        link.push_piece(self.wire.begin(server.url.path.as_deref()));
         self.send(tools);
     }
 

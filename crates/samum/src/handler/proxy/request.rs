@@ -18,6 +18,7 @@
 //! | fields with other characters in their names than letters, digits and `-` | not at all: to many programs `X_Real_IP` is the same as `X-Real-IP` |
 
 use core::net::IpAddr;
+use core::ops::Range;
 
 use http::bytes;
 use http::{ConnectionOptions, Field, Fields, Head, Method, Status, Target, Version};
@@ -39,8 +40,6 @@ const SCHEME: &str = "http";
 pub(crate) struct Forwarding<'a> {
     /// The path of the route, which ends with a slash.
     pub(crate) prefix: &'a [u8],
-    /// The path of the server's URL, which takes the place of `prefix`, if it has one.
-    pub(crate) base: Option<&'a [u8]>,
     /// The `Host` for requests that name none.
     pub(crate) authority: &'a [u8],
     /// The address of the other end of the client's connection; `None` for a Unix socket.
@@ -129,16 +128,21 @@ pub(crate) fn upgrade(head: &Head<'_>) -> Option<Vec<u8>> {
     (!protocols.is_empty()).then(|| protocols.join(&b", "[..]))
 }
 
-/// Appends the head of the request that is sent to a server for a request with the target of a resource.
-pub(crate) fn write(head: &Head<'_>, to: &mut Vec<u8>, how: &Forwarding<'_>) {
+/// Appends the head of the request that is sent to a server for a request with the target of a resource. Returns
+/// the place of the path of the route in it, which [`with_base`] replaces.
+pub(crate) fn write(head: &Head<'_>, to: &mut Vec<u8>, how: &Forwarding<'_>) -> Range<usize> {
     let (path, query) = match head.target {
         Target::Origin { path, query } => (path, query),
         // Requests for these are answered without a server.
         Target::Asterisk | Target::Authority => (&b"/"[..], None),
     };
+    let mut resolved = Vec::with_capacity(path.len() + 8);
+    path::resolve(path, &mut resolved);
+    let prefix_at = to.len() + head.method.as_bytes().len() + 1;
+    let prefix = prefix_at..prefix_at + prefix_len(&resolved, how.prefix);
     let start = RequestStart {
         method: head.method,
-        target: Target::Origin { path: &path_of(path, how), query },
+        target: Target::Origin { path: &resolved, query },
         host: head.host().unwrap_or(how.authority),
         framing: framing(head),
     };
@@ -168,6 +172,22 @@ pub(crate) fn write(head: &Head<'_>, to: &mut Vec<u8>, how: &Forwarding<'_>) {
     push_line(to, b"Via", via(head.version).as_bytes());
     push_origin(head, how, to);
     write::request_end(connection, to);
+    prefix
+}
+
+/// A [written](write) head for a server whose URL has the path `base`, in place of the path of the route, which is
+/// at `prefix`.
+pub(super) fn with_base(head: &[u8], prefix: Range<usize>, base: &[u8]) -> Vec<u8> {
+    let (start, rest) = (&head[..prefix.start], &head[prefix.end..]);
+    let mut whole = Vec::with_capacity(head.len() + base.len());
+    whole.extend_from_slice(start);
+    // It is written without `%` in the configuration.
+    path::resolve(base, &mut whole);
+    if whole.ends_with(b"/") && (rest.starts_with(b"/") || whole.len() > start.len() + 1) {
+        whole.pop();
+    }
+    whole.extend_from_slice(rest);
+    whole
 }
 
 /// Returns whether a value of `TE` says that trailers are understood.
@@ -185,21 +205,12 @@ const fn via(version: Version) -> &'static str {
     }
 }
 
-/// The path that the server is asked for.
-fn path_of(path: &[u8], how: &Forwarding<'_>) -> Vec<u8> {
-    let mut resolved = Vec::with_capacity(path.len() + 8);
-    path::resolve(path, &mut resolved);
-    let Some(base) = how.base else { return resolved };
-    // The prefix has as many segments as this path has instead of it, however they are spelt.
-    let depth = how.prefix.iter().filter(|&&byte| byte == b'/').count();
+/// The length of the path of the route, without the slash at its end, at the start of a resolved path.
+fn prefix_len(resolved: &[u8], prefix: &[u8]) -> usize {
+    // It has as many segments in both, however they are spelt.
+    let depth = prefix.iter().filter(|&&byte| byte == b'/').count();
     let slashes = resolved.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-    let rest_at = slashes.map(|(at, _)| at).nth(depth.saturating_sub(1)).unwrap_or(resolved.len());
-    let mut whole = base.strip_suffix(b"/").unwrap_or(base).to_vec();
-    whole.extend_from_slice(&resolved[rest_at..]);
-    if whole.is_empty() {
-        whole.push(b'/');
-    }
-    whole
+    slashes.map(|(at, _)| at).nth(depth.saturating_sub(1)).unwrap_or(resolved.len())
 }
 
 /// Returns whether a field that does not belong to a connection is sent as it is.

@@ -1,5 +1,6 @@
 //! The protocol that is spoken with a server: HTTP/1.1 or FastCGI.
 
+use core::ops::Range;
 use std::rc::Rc;
 
 use http::{FieldSection, Head, Method};
@@ -33,6 +34,8 @@ enum Protocol {
 struct Http {
     /// The head of the request as it is sent, perhaps several times.
     head: Rc<Vec<u8>>,
+    /// The path of the route in it.
+    prefix: Range<usize>,
     is_head: bool,
     asked: Asked,
     client: client::Connection,
@@ -70,9 +73,10 @@ impl Wire {
         how: &Forwarding<'_>,
         mut text: Vec<u8>,
     ) -> Self {
-        request::write(head, &mut text, how);
+        let prefix = request::write(head, &mut text, how);
         let protocol = Protocol::Http(Box::new(Http {
             head: Rc::new(text),
+            prefix,
             is_head: head.method == Method::Head,
             asked: Asked::of(head),
             client: client::Connection::new(),
@@ -117,13 +121,19 @@ impl Wire {
         }
     }
 
-    /// Begins to ask; returns what is sent before the body.
-    pub(super) fn begin(&mut self) -> Piece {
+    /// Begins to ask; returns what is sent before the body. `base` is the path of the server's URL, if it has one.
+    pub(super) fn begin(&mut self, base: Option<&str>) -> Piece {
         match &mut self.protocol {
             Protocol::Http(http) => {
                 http.client = client::Connection::new();
                 http.client.begin(if http.is_head { Method::Head } else { Method::Get });
-                Piece::Part(Rc::clone(&http.head), 0..http.head.len())
+                match base {
+                    None => Piece::Part(Rc::clone(&http.head), 0..http.head.len()),
+                    Some(base) => {
+                        let prefix = http.prefix.clone();
+                        Piece::Bytes(request::with_base(&http.head, prefix, base.as_bytes()))
+                    }
+                }
             }
             Protocol::Fastcgi(script) => Piece::Bytes(script.begin()),
         }

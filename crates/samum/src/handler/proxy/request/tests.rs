@@ -7,7 +7,6 @@ use super::*;
 const PEER: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(192, 0, 2, 7));
 pub(in super::super) const HOW: Forwarding<'_> = Forwarding {
     prefix: b"/",
-    base: None,
     authority: b"server:9000",
     peer: Some(PEER),
     client: Some(PEER),
@@ -16,10 +15,16 @@ pub(in super::super) const HOW: Forwarding<'_> = Forwarding {
 
 /// The head that is sent for one that was received.
 fn sent(received: &str, how: &Forwarding<'_>) -> String {
+    sent_to(received, how, None)
+}
+
+/// The same to a server with this path.
+fn sent_to(received: &str, how: &Forwarding<'_>, base: Option<&[u8]>) -> String {
     let parsed = http1::parse(received.as_bytes(), &Limits::DEFAULT);
     let (request, _) = parsed.expect("accepted").expect("complete");
     let mut out = Vec::new();
-    write(&request.head, &mut out, how);
+    let prefix = write(&request.head, &mut out, how);
+    let out = base.map_or_else(|| out.clone(), |base| with_base(&out, prefix, base));
     String::from_utf8(out).expect("UTF-8")
 }
 
@@ -140,25 +145,27 @@ fn rfc9112_3_2_the_host_is_that_of_the_target() {
 
 #[test]
 fn the_path_is_of_the_route_that_was_chosen() {
-    let at = |prefix, base| Forwarding { prefix, base, ..HOW };
-    for (how, path, expected) in [
-        (HOW, "/a//b/./c?d//../e", "/a/b/c?d//../e"),
-        (HOW, "/a?", "/a?"),
-        (HOW, "/%2e%2e/%61pi/../x", "/x"),
+    let at = |prefix, base: Option<&'static [u8]>| (Forwarding { prefix, ..HOW }, base);
+    for ((how, base), path, expected) in [
+        (at(b"/", None), "/a//b/./c?d//../e", "/a/b/c?d//../e"),
+        (at(b"/", None), "/a?", "/a?"),
+        (at(b"/", None), "/%2e%2e/%61pi/../x", "/x"),
         (at(b"/api/", None), "/api/x", "/api/x"),
         (at(b"/api/", None), "/%61pi//x%2Fy", "/api/x%2Fy"),
         (at(b"/api/", Some(b"/")), "/api/x", "/x"),
         (at(b"/api/", Some(b"/")), "/api/", "/"),
         (at(b"/api/", Some(b"/")), "/api", "/"),
+        (at(b"/api/", Some(b"/")), "/api?q", "/?q"),
         (at(b"/api/", Some(b"/v1")), "/api", "/v1"),
         (at(b"/api/", Some(b"/v1")), "/api/", "/v1/"),
         (at(b"/api/", Some(b"/v1/")), "/%61pi//x/../y%20z?q", "/v1/y%20z?q"),
         (at(b"/a b/c/", Some(b"/v1/")), "/a%20b/%63/d", "/v1/d"),
         (at(b"/", Some(b"/v1/")), "/x", "/v1/x"),
         (at(b"/", Some(b"/v1")), "/", "/v1/"),
+        (at(b"/", Some(b"/v 1/")), "/x", "/v%201/x"),
     ] {
-        let head = sent(&format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"), &how);
-        assert_eq!(head.split(' ').nth(1), Some(expected), "{path} by {how:?}");
+        let head = sent_to(&format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"), &how, base);
+        assert_eq!(head.split(' ').nth(1), Some(expected), "{path} by {how:?} to {base:?}");
     }
 }
 
