@@ -223,11 +223,19 @@ impl Link {
         };
         match receive(ring, transport.socket()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let op = Op::Readable(transport.socket().clone());
-                self.pulling = Pulling::Waiting(ring.submit(op, self.receive_token));
+                self.await_bytes(ring);
                 None
             }
             result => Some(result),
+        }
+    }
+
+    /// Has the ring say when something has come that can be pulled. The link is connected and does not receive through
+    /// the ring.
+    pub(crate) fn await_bytes(&mut self, ring: &mut Ring) {
+        if let State::Open(transport) = &self.state {
+            let op = Op::Readable(transport.socket().clone());
+            self.pulling = Pulling::Waiting(ring.submit(op, self.receive_token));
         }
     }
 

@@ -87,7 +87,7 @@ pub(super) struct Exchange {
     content_bytes: u64,
     /// The same when it was last looked at.
     content_bytes_before: u64,
-    /// True once the content is pulled past the ring.
+    /// True once the response is pulled past the ring.
     is_pulled: bool,
     /// The memory into which it is pulled, if it does not go through pipes.
     buffer: Option<Cyclic>,
@@ -256,6 +256,10 @@ impl Exchange {
             self.note(tools, "its address is not known");
             return self.fail(tools, Status::BadGateway);
         };
+        self.is_pulled = kept.is_none() && self.wire.pulls_all();
+        if self.is_pulled {
+            link.set_receiving(&mut tools.shell.ring, false);
+        }
         self.sent_before = link.sent();
         link.push_piece(self.wire.begin(server.url.path.as_deref()));
         self.send(tools);
@@ -266,6 +270,11 @@ impl Exchange {
         self.stage = Stage::Asking;
         self.since = tools.shell.cx.now;
         self.send(tools);
+        if self.is_pulled
+            && let Some(link) = self.link.and_then(|link| tools.links.get_mut(link))
+        {
+            link.await_bytes(&mut tools.shell.ring);
+        }
     }
 
     /// The client or the link has made room, or has something more.
@@ -638,10 +647,10 @@ impl Exchange {
         if self.stage == Stage::Connecting || link.unsent() > 0 {
             return true;
         }
-        if self.is_pulled {
+        let owes_body = self.stage != Stage::Tunnel && !self.has_sent_all;
+        if self.is_pulled && (self.stage == Stage::Content || !owes_body) {
             return link.waits_for_more();
         }
-        let owes_body = self.stage != Stage::Tunnel && !self.has_sent_all;
         !self.is_full() && !owes_body
     }
 

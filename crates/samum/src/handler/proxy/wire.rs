@@ -188,6 +188,12 @@ impl Wire {
         }
     }
 
+    /// Returns whether a new link is pulled from the first byte of the response on. Applications write 8 KiB at a time
+    /// (php-fpm), which would be four buffers of the ring.
+    pub(super) const fn pulls_all(&self) -> bool {
+        matches!(self.protocol, Protocol::Fastcgi(_))
+    }
+
     /// The bytes of content that follow each other without anything between them, as far as it is known. They
     /// may be received past the wire.
     pub(super) const fn content_left(&self) -> Option<u64> {

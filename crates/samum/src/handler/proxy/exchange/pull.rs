@@ -29,8 +29,9 @@ const MEMORY_BYTES: usize = 512 * 1024;
 const PIPES_MAX: usize = 32;
 /// Bytes of the cyclic buffers of a worker. While there is no room, contents go through the ring.
 const CYCLIC_BYTES_MAX: u64 = 512 * 1024 * 1024;
-/// Bytes of cyclic buffers that are kept for the next contents.
-const CYCLIC_BYTES_KEPT: u64 = 4 * 1024 * 1024;
+/// Bytes of cyclic buffers that are kept for the next contents. Memory of a kept buffer that was never used costs
+/// nothing.
+const CYCLIC_BYTES_KEPT: u64 = 16 * 1024 * 1024;
 /// Shorter parts of a content are copied out of the cyclic buffer: to keep account of them costs more.
 const PART_BYTES_MIN: usize = 1024;
 /// Bytes of a line of framing that may have come before a content is pulled; a buffer has room for them.
@@ -81,7 +82,7 @@ impl Exchange {
 
     /// Pulls what has come, as long as there is room for it.
     pub(in crate::handler::proxy) fn pull(&mut self, tools: &mut Tools<'_>) {
-        while self.is_pulled && self.stage == Stage::Content {
+        while self.is_pulled && self.receives_response() {
             // Short parts are copied out of the cyclic buffer, so its size does not bound them.
             if self.buffer.is_some() && self.is_full() {
                 return;
@@ -178,11 +179,17 @@ impl Exchange {
         Some(came.map(|count| if count == 0 { Pulled::End } else { Pulled::Framed }))
     }
 
+    /// Returns whether the head or the content of the response comes.
+    const fn receives_response(&self) -> bool {
+        matches!(self.stage, Stage::Asking | Stage::Content)
+    }
+
     /// Takes the framing off what has been pulled, and passes the content on.
     fn understand_pulled(&mut self, tools: &mut Tools<'_>) {
+        self.has_heard = true;
         self.since = tools.shell.cx.now;
         let Some(mut buffer) = self.buffer.take() else { return };
-        while self.stage == Stage::Content {
+        while self.receives_response() {
             let bytes = buffer.bytes();
             let (taken, heard) = self.wire.handle_input(bytes, tools.shell.cx.dated());
             match heard {
