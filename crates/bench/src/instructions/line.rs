@@ -12,6 +12,7 @@ use rustix::net::sockopt;
 
 use super::tracer::{Count, Tracer};
 use super::{Stop, calls, table};
+use crate::league::network::Network;
 use crate::league::peers::Peer;
 use crate::league::server::{Host, Server};
 use crate::league::site::Site;
@@ -33,6 +34,8 @@ struct Line {
     status: u16,
     /// Requests sent at once.
     pipelined: usize,
+    /// Connections that send so many at the same time; the server finds all of them when it wakes up.
+    connections: usize,
     /// True if the file is evicted from the page cache before each request.
     is_cold: bool,
     /// True if the server writes an access log.
@@ -41,6 +44,9 @@ struct Line {
     is_seen: bool,
     /// True if another server has the files, and the one that is counted is configured by [`PROXY`].
     is_proxied: bool,
+    /// The way of the frames (`--frames`), if the request comes over a link to a stack of the server's own. It is
+    /// given, because the one that the server measures as cheaper is not the same at each start.
+    frames: Option<&'static str>,
     percent: u64,
 }
 
@@ -51,10 +57,12 @@ const HOT: Line = Line {
     fields: "",
     status: 200,
     pipelined: 1,
+    connections: 1,
     is_cold: false,
     is_logged: false,
     is_seen: false,
     is_proxied: false,
+    frames: None,
     percent: EXACT,
 };
 
@@ -68,7 +76,12 @@ const LOGGED_PERCENT: u64 = 5;
 /// machine.
 const PROXIED_PERCENT: u64 = 10;
 
-const LINES: [Line; 13] = [
+/// Timers of the own stack run beside its requests, and how many there are depends on the machine.
+const OWN_STACK_PERCENT: u64 = 5;
+
+const OWN_STACK: Line = Line { percent: OWN_STACK_PERCENT, ..HOT };
+
+const LINES: [Line; 15] = [
     HOT,
     Line { name: "hot 1 KiB, 16 pipelined", pipelined: 16, ..HOT },
     Line { name: "hot 1 KiB, access log", is_logged: true, percent: LOGGED_PERCENT, ..HOT },
@@ -95,6 +108,14 @@ const LINES: [Line; 13] = [
     },
     Line { name: "proxied 1 KiB", is_proxied: true, percent: PROXIED_PERCENT, ..HOT },
     Line { name: "cold 1 MiB", path: "/1m", is_cold: true, percent: COLD_PERCENT, ..HOT },
+    Line {
+        name: "own stack, hot 128 B, 4 connections",
+        path: "/128",
+        connections: 4,
+        frames: Some("xdp"),
+        ..OWN_STACK
+    },
+    Line { name: "own stack, hot 8 KiB", path: "/8k", frames: Some("packet"), ..OWN_STACK },
 ];
 
 /// Two sites whose requests are counted, and logged in JSON.
@@ -130,10 +151,11 @@ log = "none"
 "#;
 
 /// The files, by name and length.
-const FILES: [(&str, u64); 3] = [("1k", 1 << 10), ("64k", 64 << 10), ("1m", 1 << 20)];
+const FILES: [(&str, u64); 5] =
+    [("128", 128), ("1k", 1 << 10), ("8k", 8 << 10), ("64k", 64 << 10), ("1m", 1 << 20)];
 
-/// Counts all lines with both drivers, and reports each count on standard error.
-pub(super) fn count_all(root: Option<&Path>) -> Result<Table, Stop> {
+/// Counts the lines whose names contain `wanted` with both drivers, and reports each count on standard error.
+pub(super) fn count_all(root: Option<&Path>, wanted: &str) -> Result<Table, Stop> {
     interrupt::catch()?;
     Ring::new(8, 16).map_err(|error| Stop::Skip(format!("no io_uring here: {error}")))?;
     let site = Site::new(root).and_then(|site| site.needs_a_disk().map(|()| site));
@@ -147,24 +169,46 @@ pub(super) fn count_all(root: Option<&Path>) -> Result<Table, Stop> {
     crate::load::pin(cpu)?;
     let files = Server::start(&serving(DRIVERS[0], "none")?, host(&site, cpu))?;
     let mut table = Table::default();
-    for line in &LINES {
+    let mut links = None;
+    for line in LINES.iter().filter(|line| line.name.contains(wanted)) {
+        let network = match line.frames {
+            None => None,
+            Some(_) => match links.get_or_insert_with(|| link(cpu)) {
+                Ok(network) => Some(&*network),
+                Err(why) => {
+                    table.skipped.push((line.name.to_owned(), why.clone()));
+                    continue;
+                }
+            },
+        };
+        // A server with a stack of its own is in the other namespace, and its client is here.
+        let _inside = network.map(|network| network.clients().enter()).transpose()?;
         let mut costs = <[Cost; 2]>::default();
-        for (driver, cost) in DRIVERS.iter().zip(&mut costs) {
-            let host = Host { origin: Some(files.address()), ..host(&site, cpu) };
+        for (driver, cost) in DRIVERS.iter().zip(&mut costs).take(line.drivers()) {
+            let host = Host { origin: Some(files.address()), network, ..host(&site, cpu) };
             let server = start(line, driver, host)?;
             if table.made_with.is_empty() {
                 table.made_with = made_with(&server)?;
             }
             let counts = count(line, &server, &site)?;
             tell(line, driver, &counts);
-            *cost = least(counts, line.pipelined);
+            *cost = least(counts, line.pipelined * line.connections);
         }
         table.rows.push(Row { line: line.name.to_owned(), percent: line.percent, costs });
     }
     Ok(table)
 }
 
+/// The link to the servers that have a stack of their own, or the reason why there is none.
+fn link(cpu: Option<usize>) -> Result<Network, String> {
+    let cpu = cpu.unwrap_or(0);
+    Network::new(cpu, cpu)
+}
+
 fn start(line: &Line, driver: &str, host: Host<'_>) -> Result<Server, Stop> {
+    if let Some(frames) = line.frames {
+        return Ok(Server::start(&on_own_stack(driver, frames)?, host)?);
+    }
     let mut peer = serving(driver, if line.is_logged { "{dir}/access.log" } else { "none" })?;
     if line.is_seen || line.is_proxied {
         if line.is_seen { SEEN } else { PROXY }.clone_into(&mut peer.configuration);
@@ -183,6 +227,15 @@ fn serving(driver: &str, log: &str) -> Result<Peer, Stop> {
     ))?)
 }
 
+/// A server of files whose connections are those of its own stack.
+fn on_own_stack(driver: &str, frames: &str) -> Result<Peer, Stop> {
+    let driver = name(driver);
+    Ok(Peer::added(&format!(
+        "samum={{samum}} serve {{root}} --listen {{ip}}:{{port}} --interface {{interface}} --frames {frames} \
+         --threads 1 --driver {driver} --log none"
+    ))?)
+}
+
 /// The name of a driver on the command line.
 fn name(driver: &str) -> &str {
     if driver == DRIVERS[0] { "uring" } else { driver }
@@ -192,18 +245,22 @@ fn host(site: &Site, cpu: Option<usize>) -> Host<'_> {
     Host { root: site.root(), files: &[], cpu, throttle: None, origin: None, network: None }
 }
 
-/// Counts each of [`REQUESTS`] requests, or groups of pipelined requests.
+/// Counts each of [`REQUESTS`] requests, or groups of requests that are sent together.
 fn count(line: &Line, server: &Server, site: &Site) -> Result<Vec<Count>, Stop> {
-    let mut client = Client::connect(server)?;
+    let mut clients = Vec::new();
     let mut etag = String::new();
-    for _ in 0..WARM_UP {
-        // The first request has no entity tag to send, and gets the whole file.
-        let response = client.ask(&line.request(&etag))?;
-        etag = response.etag;
-        (client.expected, client.status) = (response.len, response.status);
-    }
-    if client.status != line.status {
-        return Err(format!("{}: the server says {}", line.name, client.status).into());
+    for _ in 0..line.connections {
+        let mut client = Client::connect(server)?;
+        for _ in 0..WARM_UP {
+            // The first request has no entity tag to send, and gets the whole file.
+            let response = client.ask(&line.request(&etag))?;
+            etag = response.etag;
+            (client.expected, client.status) = (response.len, response.status);
+        }
+        if client.status != line.status {
+            return Err(format!("{}: the server says {}", line.name, client.status).into());
+        }
+        clients.push(client);
     }
     let request = line.request(&etag).repeat(line.pipelined);
     let mut tracer =
@@ -216,7 +273,7 @@ fn count(line: &Line, server: &Server, site: &Site) -> Result<Vec<Count>, Stop> 
     let quiet = if line.is_logged { LOG_DELAY } else { QUIET };
     let mut counts = Vec::new();
     // The first request also executes what stopping the threads left behind, so it does not count.
-    for _ in 0..=REQUESTS {
+    for _ in 0..=line.requests() {
         interrupt::check()?;
         if line.is_cold {
             site.evict([&line.path[1..].to_owned()])?;
@@ -225,11 +282,17 @@ fn count(line: &Line, server: &Server, site: &Site) -> Result<Vec<Count>, Stop> 
         let deadline = Instant::now() + LIMIT;
         let failed = |error: Error| format!("{}: {error}", line.name);
         tracer.run_until_idle(quiet, deadline).map_err(failed)?;
-        client.send(&request)?;
+        let mut expected = 0;
+        for client in &mut clients {
+            client.send(&request)?;
+            expected += client.expected * line.pipelined;
+        }
         let (mut count, mut received) = (Count::default(), 0);
-        while received < client.expected * line.pipelined {
+        while received < expected {
             count += tracer.run_until_idle(quiet, deadline).map_err(failed)?;
-            received += client.receive()?;
+            for client in &mut clients {
+                received += client.receive()?;
+            }
         }
         counts.push(count);
     }
@@ -288,6 +351,17 @@ fn text_in(path: &str, beginning: &str) -> String {
 }
 
 impl Line {
+    /// Drivers that are counted. With epoll the number of turns for frames that come together differs from time to
+    /// time by one, and with it the cost by half.
+    const fn drivers(&self) -> usize {
+        if self.frames.is_some() { 1 } else { DRIVERS.len() }
+    }
+
+    /// Requests, or groups of them, that are counted.
+    const fn requests(&self) -> usize {
+        if self.frames.is_some() { REQUESTS_ON_OWN_STACK } else { REQUESTS }
+    }
+
     fn request(&self, etag: &str) -> Vec<u8> {
         let fields = if etag.is_empty() { "" } else { self.fields };
         let fields = fields.replace("{etag}", etag);
@@ -350,7 +424,10 @@ impl Client {
         Ok(Response { len: bytes.len(), status: parser.status(), etag: etag.unwrap_or_default() })
     }
 
+    /// The acknowledgement of the last response leaves with the next request, as between a client and a server that are
+    /// busy, and not at a time of its own.
     fn send(&mut self, request: &[u8]) -> io::Result<()> {
+        sockopt::set_tcp_quickack(&self.socket, false)?;
         self.socket.write_all(request)
     }
 
@@ -370,6 +447,9 @@ impl Client {
 
 /// Requests of a kind, of which the cheapest counts.
 const REQUESTS: usize = 7;
+
+/// The same on the own stack: its timers often run beside a request that takes as long as one that is stepped.
+const REQUESTS_ON_OWN_STACK: usize = 20;
 
 /// Requests before counting, after which the server has cached all it will cache.
 const WARM_UP: usize = 20;

@@ -13,6 +13,8 @@ pub(super) struct Table {
     pub(super) made_with: BTreeMap<String, String>,
     /// One for each kind of request.
     pub(super) rows: Vec<Row>,
+    /// The kinds of requests that cannot be counted here, and the reasons. No text of a table has them.
+    pub(super) skipped: Vec<(String, String)>,
 }
 
 /// The cost of one kind of request.
@@ -49,7 +51,7 @@ const ABOUT: &str = "\
 # has grown or shrunk by more than it may, or by more than 60 instructions, whichever is more; the system calls of
 # lines that may differ by 3 % must be the same. The worker and its helper threads are single-stepped from
 # the moment a request is sent until they sleep again. The kernel's work, the effects of caches and branches, and the
-# server's other threads are not counted. With an access log, each line is written by itself.
+# server's other threads are not counted. With an access log, each line is written by itself. A zero is a cost that is not counted.
 #
 ";
 
@@ -178,7 +180,8 @@ pub(super) fn compare(kept: &Table, counted: &Table) -> Vec<String> {
         }
     }
     for old in &kept.rows {
-        if !counted.rows.iter().any(|row| row.line == old.line) {
+        let is_skipped = counted.skipped.iter().any(|(line, _)| *line == old.line);
+        if !is_skipped && !counted.rows.iter().any(|row| row.line == old.line) {
             differences.push(format!("  {}: is no longer counted\n", old.line));
         }
     }
@@ -229,6 +232,7 @@ mod tests {
         Table {
             made_with: [("compiler".to_owned(), "rustc 1.95.0 (5 2026)".to_owned())].into(),
             rows: vec![Row { line: "hot 1 KiB".to_owned(), percent, costs: [uring, epoll] }],
+            skipped: Vec::new(),
         }
     }
 
@@ -300,5 +304,14 @@ mod tests {
                 "  The compiler differs too: rustc 1.95.0 (5 2026), now unknown\n",
             ]
         );
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_counted_here_is_no_difference() {
+        let kept = table(cost(1000, &[]), 3);
+        let mut counted = kept.clone();
+        counted.rows.clear();
+        counted.skipped.push((kept.rows[0].line.clone(), "needs root".to_owned()));
+        assert!(compare(&kept, &counted).is_empty());
     }
 }
