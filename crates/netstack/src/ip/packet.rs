@@ -100,10 +100,13 @@ impl<'a> Packet<'a> {
         if known == ReceivedChecksum::Verified {
             return true;
         }
-        let pseudo = self.pseudo_header(bytes.len());
-        let mut sum = pseudo;
+        let mut sum = self.pseudo_header(bytes.len());
+        // Asked first, because nothing has to be added up for it, and on a virtual cable all frames are such.
+        if known == ReceivedChecksum::MayBePartial && field == sum.partial() {
+            return true;
+        }
         sum.add(bytes);
-        sum.is_right() || known == ReceivedChecksum::MayBePartial && field == pseudo.partial()
+        sum.is_right()
     }
 }
 
