@@ -216,6 +216,7 @@ impl Stack {
         out: &mut impl Transmit,
     ) {
         let Some(place) = self.connections.get_mut(key) else { return };
+        place.touch(key, &mut self.touched);
         let id = id_of(key);
         let is_orphan = place.connection.is_orphan();
         if !is_orphan {
@@ -240,7 +241,6 @@ impl Stack {
         } else if outcome.room {
             self.drain_orphan(now, key, out);
         }
-        self.touch(key);
         match outcome.fate {
             Fate::Keep => {}
             fate => {
@@ -306,10 +306,10 @@ impl Stack {
         };
         let mut cx = Context { config: &self.config, shared: &mut self.shared };
         let mut emitter = self.layer.emitter(&mut self.counters, out);
+        place.touch(key, &mut self.touched);
         let drained = place.connection.drain(now, &mut cx, queue, budget, &mut emitter);
-        self.touch(key);
         drained.unwrap_or_else(|Full| {
-            self.block(key);
+            place.block(key, &mut self.blocked);
             Drained::Blocked
         })
     }
@@ -394,10 +394,16 @@ impl Stack {
                 let mut cx = Context { config: &self.config, shared: &mut self.shared };
                 let mut emitter = self.layer.emitter(&mut self.counters, out);
                 if place.connection.acknowledge(now, &mut cx, &mut emitter) == Err(Full) {
-                    self.block(key);
+                    place.block(key, &mut self.blocked);
                 }
             }
-            self.arm(now, key);
+            // An entry in the wheel that is early enough stays.
+            if let Some(deadline) = place.connection.deadline(&self.config)
+                && (!place.has_tick || timers::is_later(place.tick, now, deadline))
+            {
+                place.tick = self.wheel.insert(now, kind::CONNECTION | key.to_bits(), deadline);
+                place.has_tick = true;
+            }
         }
         self.touched = touched;
     }
@@ -454,22 +460,11 @@ impl Stack {
         }
         place.has_tick = false;
         // The flush arms the timer again.
-        self.touch(key);
-        let Some(place) = self.connections.get_mut(key) else { return };
+        place.touch(key, &mut self.touched);
         if place.connection.deadline(&self.config).is_some_and(|at| at <= now) {
             let mut cx = Context { config: &self.config, shared: &mut self.shared };
             let outcome = place.connection.handle_timer(now, &mut cx);
             self.conclude(now, key, outcome, &[], app, out);
-        }
-    }
-
-    /// Makes an entry in the wheel if the connection has none as early as its deadline.
-    fn arm(&mut self, now: Time, key: Key) {
-        let Some(place) = self.connections.get_mut(key) else { return };
-        let Some(deadline) = place.connection.deadline(&self.config) else { return };
-        if !place.has_tick || timers::is_later(place.tick, now, deadline) {
-            place.tick = self.wheel.insert(now, kind::CONNECTION | key.to_bits(), deadline);
-            place.has_tick = true;
         }
     }
 
@@ -480,23 +475,6 @@ impl Stack {
         if let Some(at) = self.time_wait.deadline(now) {
             self.wheel.insert(now, kind::TIME_WAIT, at);
             self.has_time_wait_tick = true;
-        }
-    }
-
-    /// Has the next flush look at a connection.
-    #[inline]
-    fn touch(&mut self, key: Key) {
-        let Some(place) = self.connections.get_mut(key) else { return };
-        if !mem::replace(&mut place.is_touched, true) {
-            self.touched.push(key);
-        }
-    }
-
-    /// Notes that a connection waits for room on the interface.
-    fn block(&mut self, key: Key) {
-        let Some(place) = self.connections.get_mut(key) else { return };
-        if !mem::replace(&mut place.is_blocked, true) {
-            self.blocked.push(key);
         }
     }
 

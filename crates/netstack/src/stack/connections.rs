@@ -1,5 +1,8 @@
 //! The connections of a stack, by name and by their ends.
 
+use alloc::vec::Vec;
+use core::mem;
+
 use crate::application::ConnectionId;
 use crate::config::Config;
 use crate::siphash::Key as HashKey;
@@ -38,6 +41,23 @@ pub(super) struct Place {
 // Together with 8 bytes of the slot and 4 of the table these are 148.
 const _: () = assert!(size_of::<Entry>() == 136);
 
+impl Place {
+    /// Has the next flush look at the connection.
+    #[inline]
+    pub(super) fn touch(&mut self, key: Key, touched: &mut Vec<Key>) {
+        if !mem::replace(&mut self.is_touched, true) {
+            touched.push(key);
+        }
+    }
+
+    /// Notes that the connection waits for room on the interface.
+    pub(super) fn block(&mut self, key: Key, blocked: &mut Vec<Key>) {
+        if !mem::replace(&mut self.is_blocked, true) {
+            blocked.push(key);
+        }
+    }
+}
+
 /// The name of the connection with this key.
 pub(super) const fn id_of(key: Key) -> ConnectionId {
     ConnectionId(key.to_bits())
@@ -59,7 +79,7 @@ impl Connections {
     pub(super) fn find(&self, config: &Config, endpoints: &Endpoints) -> Option<Key> {
         let slots = &self.slots;
         let is = |index| match slots.at(index) {
-            Some(Entry::Open(place)) => place.connection.endpoints(config) == *endpoints,
+            Some(Entry::Open(place)) => place.connection.is_between(config, endpoints),
             _ => false,
         };
         let hash = hash_of(self.hash, endpoints);

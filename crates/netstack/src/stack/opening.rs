@@ -268,7 +268,9 @@ impl Stack {
         self.layer.neighbours.hold(neighbour);
         self.counters.handshakes.completed += 1;
         app.accepted(id_of(key), local, peer);
-        self.touch(key);
+        if let Some(place) = self.connections.get_mut(key) {
+            place.touch(key, &mut self.touched);
+        }
         let Segment { header, payload, .. } = segment;
         if !header.flags.syn && (!payload.is_empty() || header.flags.fin) {
             self.handle_in_connection(now, key, segment, app, out);

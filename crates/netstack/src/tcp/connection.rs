@@ -220,10 +220,7 @@ impl Connection {
             ts_offset: offset,
             heard_s: seconds(now),
             saved: Saved::new(now, handshake.rtt, u32::from(mss)),
-            peer: match peer.ip() {
-                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-                IpAddr::V6(ip) => ip,
-            },
+            peer: mapped(peer.ip()),
             peer_port: peer.port(),
             local_port: local.port(),
             local: index.expect("a served address"),
@@ -452,6 +449,17 @@ impl Connection {
         }
     }
 
+    /// Whether these are its [ends](Self::endpoints).
+    #[inline]
+    pub(crate) fn is_between(&self, config: &Config, endpoints: &Endpoints) -> bool {
+        let Endpoints { local, peer } = endpoints;
+        // The ports differ more often than the addresses.
+        self.peer_port == peer.port()
+            && self.local_port == local.port()
+            && self.peer == mapped(peer.ip())
+            && config.addresses[usize::from(self.local)].ip == local.ip()
+    }
+
     /// The next hop that the peer's frames come from.
     #[must_use]
     pub const fn neighbour(&self) -> u16 {
@@ -532,6 +540,14 @@ impl Connection {
 /// The least MTU that is believed: every host of IPv4 takes packets of so many bytes (RFC 9293, 3.7.1), and a
 /// smaller one would only serve somebody that forges ICMP messages (RFC 5927, 7.2).
 const MTU_MIN: u16 = 576;
+
+/// An address of either version as one of IPv6.
+fn mapped(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    }
+}
 
 fn headers_len(is_v6: bool, timestamps: Option<Timestamps>) -> u16 {
     let ip = if is_v6 { 40 } else { 20 };

@@ -11,11 +11,12 @@ pub(crate) struct EndpointBytes {
 }
 
 impl EndpointBytes {
+    #[inline]
     pub(crate) fn new(endpoints: &Endpoints) -> Self {
         let mut all = Self { bytes: [0; 36], len: 0 };
         for end in [endpoints.local, endpoints.peer] {
             all.add_address(end.ip());
-            all.add(&end.port().to_be_bytes());
+            all.add(end.port().to_be_bytes());
         }
         all
     }
@@ -28,16 +29,18 @@ impl EndpointBytes {
         all
     }
 
+    #[inline]
     fn add_address(&mut self, ip: IpAddr) {
         match ip {
-            IpAddr::V4(ip) => self.add(&ip.octets()),
-            IpAddr::V6(ip) => self.add(&ip.octets()),
+            IpAddr::V4(ip) => self.add(ip.octets()),
+            IpAddr::V6(ip) => self.add(ip.octets()),
         }
     }
 
-    fn add(&mut self, bytes: &[u8]) {
-        self.bytes[self.len..][..bytes.len()].copy_from_slice(bytes);
-        self.len += bytes.len();
+    #[inline]
+    fn add<const N: usize>(&mut self, bytes: [u8; N]) {
+        self.bytes[self.len..][..N].copy_from_slice(&bytes);
+        self.len += N;
     }
 }
 
