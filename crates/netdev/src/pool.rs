@@ -11,6 +11,7 @@
 use core::cell::{Cell, RefCell};
 use core::fmt;
 use core::ops::{Deref, Range};
+use core::ptr::NonNull;
 use std::io;
 use std::rc::Rc;
 
@@ -53,18 +54,18 @@ impl Pool {
     }
 
     /// Takes a free chunk. Its bytes are those of its last use.
-    pub(crate) fn blank(self: &Rc<Self>) -> Option<Chunk> {
+    pub(crate) fn blank(self: &Rc<Self>) -> Option<Chunk<'_>> {
         let index = self.free.borrow_mut().pop()?;
         self.move_to(index, FREE, OWNED);
-        Some(Chunk { pool: Rc::clone(self), index })
+        Some(Chunk { pool: self, index })
     }
 
     /// Takes back the chunk that the kernel returns by an offset into the memory. Returns `None` if the
     /// kernel does not have that chunk.
-    pub(crate) fn take_back(self: &Rc<Self>, offset: u64) -> Option<Chunk> {
+    pub(crate) fn take_back(self: &Rc<Self>, offset: u64) -> Option<Chunk<'_>> {
         let index = usize::try_from(offset).ok()? / self.chunk_bytes;
         self.holders.get(index).filter(|holders| holders.get() == LENT)?.set(OWNED);
-        Some(Chunk { pool: Rc::clone(self), index: u32::try_from(index).ok()? })
+        Some(Chunk { pool: self, index: u32::try_from(index).ok()? })
     }
 
     fn move_to(&self, index: u32, from: u32, to: u32) {
@@ -91,12 +92,12 @@ impl fmt::Debug for Pool {
 
 /// A chunk, and its only owner.
 #[derive(Debug)]
-pub(crate) struct Chunk {
-    pool: Rc<Pool>,
+pub(crate) struct Chunk<'a> {
+    pool: &'a Rc<Pool>,
     index: u32,
 }
 
-impl Chunk {
+impl Chunk<'_> {
     /// The chunk's place in the memory.
     fn offset(&self) -> usize {
         self.index as usize * self.pool.chunk_bytes
@@ -127,8 +128,9 @@ impl Chunk {
         assert!(range.end <= self.pool.chunk_bytes, "{range:?}");
         self.pool.move_to(self.index, OWNED, 1);
         self.pool.held.set(self.pool.held.get() + 1);
-        let bytes = Bytes::Shared(Holder { pool: Rc::clone(&self.pool), index: self.index });
-        Received { bytes, range, checksum }
+        let bytes = NonNull::from(&self.bytes()[range]);
+        let owner = Owner::Pool(Holder { pool: Rc::clone(self.pool), index: self.index });
+        Received { owner, bytes, checksum }
     }
 
     /// As [`share`](Self::share), but a copy if `held_max` chunks have holders.
@@ -146,7 +148,7 @@ impl Chunk {
     }
 }
 
-impl Drop for Chunk {
+impl Drop for Chunk<'_> {
     fn drop(&mut self) {
         // Otherwise it was lent or shared, and is another owner's.
         if self.pool.holders[self.index as usize].get() == OWNED {
@@ -161,20 +163,22 @@ impl Drop for Chunk {
 /// [`HELD_MAX`](crate::HELD_MAX) frames to lend; further frames are copies.
 #[derive(Clone)]
 pub struct Received {
-    bytes: Bytes,
-    range: Range<usize>,
+    owner: Owner,
+    /// A part of the memory that `owner` keeps.
+    bytes: NonNull<[u8]>,
     checksum: ReceivedChecksum,
 }
 
 impl Received {
     /// Makes a copy of `bytes`, which no memory of an interface is needed for.
     pub(crate) fn copy(bytes: &[u8], checksum: ReceivedChecksum) -> Self {
-        Self { bytes: Bytes::Copied(Rc::from(bytes)), range: 0..bytes.len(), checksum }
+        let copy = Rc::<[u8]>::from(bytes);
+        Self { bytes: NonNull::from(&*copy), owner: Owner::Copied(copy), checksum }
     }
 
     /// Whether it has memory of its own.
     pub(crate) const fn is_copy(&self) -> bool {
-        matches!(self.bytes, Bytes::Copied(_))
+        matches!(self.owner, Owner::Copied(_))
     }
 
     /// What is known about the checksum of TCP or UDP.
@@ -190,10 +194,7 @@ impl Received {
     /// If the range is not inside of the frame.
     #[must_use]
     pub fn part(&self, range: Range<usize>) -> Self {
-        assert!(range.start <= range.end, "{range:?}");
-        assert!(range.end <= self.range.len(), "{range:?} of {} bytes", self.range.len());
-        let start = self.range.start;
-        Self { range: start + range.start..start + range.end, ..self.clone() }
+        Self { bytes: NonNull::from(&self[range]), ..self.clone() }
     }
 }
 
@@ -201,10 +202,10 @@ impl Deref for Received {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.bytes {
-            Bytes::Shared(holder) => &holder.bytes()[self.range.clone()],
-            Bytes::Copied(bytes) => &bytes[self.range.clone()],
-        }
+        // SAFETY: the bytes are a part of what `owner` keeps (`share`, `copy`, `part`), at an address that does not
+        // change. Nothing writes to it: a chunk of the pool is neither the kernel's nor a `Chunk`'s while it has
+        // holders, and a copy is shared.
+        unsafe { self.bytes.as_ref() }
     }
 }
 
@@ -218,9 +219,11 @@ impl fmt::Debug for Received {
     }
 }
 
+/// The owner of a frame's memory.
 #[derive(Clone)]
-enum Bytes {
-    Shared(Holder),
+#[expect(dead_code, reason = "the fields keep the memory, and nothing reads them")]
+enum Owner {
+    Pool(Holder),
     Copied(Rc<[u8]>),
 }
 
@@ -233,14 +236,6 @@ struct Holder {
 impl Holder {
     fn count(&self) -> &Cell<u32> {
         &self.pool.holders[self.index as usize]
-    }
-
-    fn bytes(&self) -> &[u8] {
-        let offset = self.index as usize * self.pool.chunk_bytes;
-        let base = self.pool.memory.at(offset, self.pool.chunk_bytes);
-        // SAFETY: the bytes are in the mapping (`at`), which `pool` keeps.
-        // Nothing writes to it while it has holders: it is neither the kernel's nor a `Chunk`'s.
-        unsafe { core::slice::from_raw_parts(base.as_ptr(), self.pool.chunk_bytes) }
     }
 }
 
