@@ -230,7 +230,7 @@ impl Network for StackNetwork {
         ring: &mut Ring,
         completion: Completion,
     ) -> Option<NetEvent<Newcomer, Bytes>> {
-        self.now = time(ring.now());
+        self.now = time(ring.woke_at());
         let wire = Rc::clone(&self.wire);
         let wire = &mut *wire.borrow_mut();
         match completion.token {
@@ -243,13 +243,13 @@ impl Network for StackNetwork {
                 self.waits_for_room = false;
                 self.room.handle_end(&wire.port.device.counters());
                 if wire.port.flush() {
-                    wire.stack.handle_room(self.now, &mut wire.news, &mut wire.port);
+                    wire.stack.handle_room(self.now, &mut wire.news.teller(None), &mut wire.port);
                 }
             }
             // Later timers may be in the ring; they do no harm.
             TIMER => {
                 self.timer_at = None;
-                wire.stack.handle_timers(self.now, &mut wire.news, &mut wire.port);
+                wire.stack.handle_timers(self.now, &mut wire.news.teller(None), &mut wire.port);
             }
             WATCH => {
                 self.is_watching = false;
@@ -322,7 +322,7 @@ impl Network for StackNetwork {
     }
 
     fn flush(&mut self, ring: &mut Ring) {
-        let now = ring.now();
+        let now = ring.woke_at();
         let wire = Rc::clone(&self.wire);
         let wire = &mut *wire.borrow_mut();
         wire.stack.flush(time(now), &mut wire.port);

@@ -46,14 +46,19 @@ pub(super) enum Came {
 #[derive(Debug, Default)]
 pub(super) struct News {
     came: VecDeque<(ConnectionId, Came)>,
-    /// The frame that the stack handles now.
-    frame: Option<Received>,
+}
+
+/// The application of a stack: it notes the news, and takes parts of the frame that the stack handles now.
+#[derive(Debug)]
+pub(super) struct Teller<'a> {
+    news: &'a mut News,
+    frame: Option<&'a Received>,
 }
 
 impl News {
-    /// The stack handles this frame next.
-    pub(super) fn set_frame(&mut self, frame: Option<Received>) {
-        self.frame = frame;
+    /// Notes what the stack tells while it handles this frame, or something else.
+    pub(super) const fn teller<'a>(&'a mut self, frame: Option<&'a Received>) -> Teller<'a> {
+        Teller { news: self, frame }
     }
 
     pub(super) fn next(&mut self) -> Option<(ConnectionId, Came)> {
@@ -81,46 +86,46 @@ impl News {
     }
 }
 
-impl Application for News {
+impl Application for Teller<'_> {
     fn accepted(&mut self, id: ConnectionId, local: SocketAddr, peer: SocketAddr) {
-        self.came.push_back((id, Came::Accepted { local, peer }));
+        self.news.came.push_back((id, Came::Accepted { local, peer }));
     }
 
     fn received(&mut self, id: ConnectionId, bytes: &[u8]) {
-        let part = self.frame.as_ref().and_then(|frame| {
+        let part = self.frame.and_then(|frame| {
             // Bytes that the stack has held are elsewhere, and the range is none of the frame's.
             let at = (bytes.as_ptr() as usize).checked_sub(frame.as_ptr() as usize)?;
             (at + bytes.len() <= frame.len()).then(|| frame.part(at..at + bytes.len()))
         });
         let bytes = part.map_or_else(|| Bytes::Copied(bytes.to_vec()), Bytes::Part);
-        if let Some((other, last)) = self.came.back_mut()
+        if let Some((other, last)) = self.news.came.back_mut()
             && *other == id
             && matches!(last, Came::Room)
         {
             *last = Came::Bytes(bytes);
             return;
         }
-        self.came.push_back((id, Came::Bytes(bytes)));
+        self.news.came.push_back((id, Came::Bytes(bytes)));
     }
 
     fn acknowledged(&mut self, id: ConnectionId) {
-        self.add_room(id);
+        self.news.add_room(id);
     }
 
     fn room(&mut self, id: ConnectionId) {
-        self.add_room(id);
+        self.news.add_room(id);
     }
 
     fn ended(&mut self, id: ConnectionId) {
-        self.came.push_back((id, Came::End));
+        self.news.came.push_back((id, Came::End));
     }
 
     /// The peer's end was told before.
     fn closed(&mut self, id: ConnectionId) {
-        self.came.push_back((id, Came::Lost));
+        self.news.came.push_back((id, Came::Lost));
     }
 
     fn lost(&mut self, id: ConnectionId, _why: Lost) {
-        self.came.push_back((id, Came::Lost));
+        self.news.came.push_back((id, Came::Lost));
     }
 }

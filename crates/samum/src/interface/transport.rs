@@ -50,7 +50,7 @@ impl StackTransport {
         let Some(mut rate) = wire.rates.remove(&self.id) else { return Drained::Blocked };
         let allowed = rate.allowed(ring).min(*budget);
         let mut left = allowed;
-        let drained = wire.drain(time(ring.now()), self.id, queue, &mut left);
+        let drained = wire.drain(time(ring.woke_at()), self.id, queue, &mut left);
         let spent = allowed.saturating_sub(left);
         rate.spend(spent);
         *budget -= spent;
@@ -68,7 +68,7 @@ impl Transport for StackTransport {
         let drained = if self.has_rate {
             self.drain_at_rate(ring, queue, budget)
         } else {
-            self.wire.borrow_mut().drain(time(ring.now()), self.id, queue, budget)
+            self.wire.borrow_mut().drain(time(ring.woke_at()), self.id, queue, budget)
         };
         self.is_blocked = drained == Drained::Blocked;
         drained
@@ -120,7 +120,7 @@ impl Transport for StackTransport {
 
     fn set_receiving(&mut self, ring: &mut Ring, on: bool) {
         if core::mem::replace(&mut self.receives, on) != on {
-            self.wire.borrow_mut().set_receiving(time(ring.now()), self.id, on);
+            self.wire.borrow_mut().set_receiving(time(ring.woke_at()), self.id, on);
         }
     }
 
@@ -147,10 +147,10 @@ impl Transport for StackTransport {
             self.wire.borrow_mut().finish(self.id);
         }
         // All bytes have been released. From now on the end alone leaves, again if it is lost.
-        self.wire.borrow_mut().end_alone(time(ring.now()), self.id);
+        self.wire.borrow_mut().end_alone(time(ring.woke_at()), self.id);
     }
 
     fn close(&mut self, ring: &mut Ring) {
-        self.wire.borrow_mut().close(time(ring.now()), self.id);
+        self.wire.borrow_mut().close(time(ring.woke_at()), self.id);
     }
 }

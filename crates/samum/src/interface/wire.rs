@@ -32,9 +32,7 @@ impl Wire {
     pub(super) fn receive(&mut self, now: netstack::Time) -> bool {
         let Self { stack, port, news, .. } = self;
         let Some(frame) = port.receive(now) else { return false };
-        news.set_frame(Some(frame.clone()));
-        stack.handle_frame(now, &frame, frame.checksum(), news, port);
-        news.set_frame(None);
+        stack.handle_frame(now, &frame, frame.checksum(), &mut news.teller(Some(&frame)), port);
         true
     }
 
@@ -75,7 +73,7 @@ impl Wire {
     /// Bytes that have been held are told in the next turn.
     pub(super) fn set_receiving(&mut self, now: netstack::Time, id: ConnectionId, on: bool) {
         let Self { stack, port, news, .. } = self;
-        stack.set_receiving(now, id, on, news, port);
+        stack.set_receiving(now, id, on, &mut news.teller(None), port);
     }
 
     /// The worker has closed a connection. If all that was promised has been acknowledged, the peer sees the end
