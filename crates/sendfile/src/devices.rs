@@ -1,7 +1,6 @@
 //! The spacing of streams on each device, as the workers of a process see it together.
 
 use core::time::Duration;
-use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pace::Spacing;
@@ -14,24 +13,43 @@ use crate::line::Wait;
 ///
 /// A lock is taken when a read begins or ends, and when a stream that goes on wants to read; never for resident files.
 #[derive(Debug, Default)]
-pub struct Devices(Mutex<HashMap<Device, Spacing>>);
+pub struct Devices(Mutex<Known>);
+
+/// The devices that were read from. There are few, so a search in a row costs less than a table.
+#[derive(Debug, Default)]
+struct Known(Vec<(Device, Spacing)>);
+
+impl Known {
+    fn get(&self, device: Device) -> Option<&Spacing> {
+        self.0.iter().find(|(known, _)| *known == device).map(|(_, spacing)| spacing)
+    }
+
+    fn entry(&mut self, device: Device) -> &mut Spacing {
+        let found = self.0.iter().position(|(known, _)| *known == device);
+        let at = found.unwrap_or_else(|| {
+            self.0.push((device, Spacing::new()));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
+    }
+}
 
 impl Devices {
-    fn spacings(&self) -> MutexGuard<'_, HashMap<Device, Spacing>> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         // A panic cannot come between two changes of a spacing that belong together.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The time at which a stream may begin a read of a device, if it may not now.
     pub(crate) fn opens_at(&self, device: Device, now: Time) -> Option<Time> {
-        let at = self.spacings().get(&device)?.opens_at(since_start(now))?;
+        let at = self.known().get(device)?.opens_at(since_start(now))?;
         Some(Time::from_nanos(u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)))
     }
 
     /// Notes that a read of so many bytes begins.
     pub(crate) fn begin(&self, device: Device, bytes: u64, wait: Wait, now: Time) {
-        let mut spacings = self.spacings();
-        let spacing = spacings.entry(device).or_default();
+        let mut known = self.known();
+        let spacing = known.entry(device);
         match wait {
             Wait::First => spacing.begin_other(since_start(now)),
             Wait::Next => spacing.begin(bytes, since_start(now)),
@@ -40,8 +58,8 @@ impl Devices {
 
     /// Notes that a read has ended of a device that is not fast. Returns whether streams are spaced now.
     pub(crate) fn end(&self, device: Device, bytes: u64, took: Duration, now: Time) -> bool {
-        let mut spacings = self.spacings();
-        let spacing = spacings.entry(device).or_default();
+        let mut known = self.known();
+        let spacing = known.entry(device);
         spacing.end(bytes, took, since_start(now));
         spacing.is_on(since_start(now))
     }
