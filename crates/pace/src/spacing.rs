@@ -12,14 +12,15 @@ use crate::Constants;
 /// than the limit leave each slice something for others.
 ///
 /// **What is measured.** A device *comes in bursts* if most reads take much less than the mean. Then a read that takes
-/// twice the mean has waited for a slice, and all slices until then were used up. So the bytes that streams have
-/// asked for from the end of one such read to the end of another, by the time between them, are the rate that is left
-/// for streams.
+/// twice the mean has waited for a slice. If streams stood in line all the time from the end of one such read to the end
+/// of another, all slices between them were used up, and the bytes that streams have asked for, by this time, are
+/// the rate that is left for streams.
 ///
 /// **What is inferred.** As long as other reads come, streams are limited to this rate, less a small part. The rate is
-/// forgotten after a while, and measured again.
+/// forgotten after a while, and measured again without the limit, so that one limit never follows from another.
 ///
-/// Report each read to [`begin`](Self::begin) or [`begin_other`](Self::begin_other), and to [`end`](Self::end).
+/// Report each read to [`begin`](Self::begin) or [`begin_other`](Self::begin_other), and to [`end`](Self::end); and to
+/// [`note_idle`](Self::note_idle) if a stream's read has ended and none stands in line.
 #[derive(Clone, Copy, Debug)]
 pub struct Spacing {
     constants: Constants,
@@ -31,6 +32,8 @@ pub struct Spacing {
     since: Duration,
     /// Bytes that streams have asked for since then.
     asked: u64,
+    /// True if at some time since then streams asked for less than they could: none stood in line, or they were spaced.
+    was_idle: bool,
     /// Other reads count as coming until then.
     others_until: Duration,
     /// Bytes per second of streams, until a time.
@@ -79,6 +82,7 @@ impl Spacing {
             comes_in_bursts: false,
             since: Duration::ZERO,
             asked: 0,
+            was_idle: false,
             others_until: Duration::ZERO,
             rate: 0,
             until: Duration::ZERO,
@@ -116,6 +120,11 @@ impl Spacing {
         self.others_until = now.saturating_add(self.constants.others);
     }
 
+    /// Notes that no stream stands in line, so that less is asked for than the device could bring.
+    pub const fn note_idle(&mut self) {
+        self.was_idle = true;
+    }
+
     /// Notes that a read of so many bytes has ended, of whichever kind, that took so long.
     pub fn end(&mut self, bytes: u64, took: Duration, now: Duration) {
         self.judge(now);
@@ -130,14 +139,15 @@ impl Spacing {
         if !has_waited || passed < slices {
             return;
         }
-        // Across a longer time than that, streams have not always asked.
-        if passed < slices.saturating_mul(4) && now < self.others_until {
+        let is_exact = passed < slices.saturating_mul(4) && !self.was_idle && !self.is_on(now);
+        if is_exact && now < self.others_until {
             let rate = u128::from(self.asked) * 1_000_000_000 / passed.as_nanos();
             let rate = u64::try_from(rate).unwrap_or(u64::MAX);
             self.rate = rate - rate / spare;
             (self.until, self.next) = (now + memory, now);
         }
-        (self.since, self.asked) = (now, 0);
+        // A time that begins while streams are spaced says nothing about what they could get.
+        (self.since, self.asked, self.was_idle) = (now, 0, self.is_on(now));
     }
 
     /// Judges the reads of the last time. Reads that are spaced say nothing about how a device serves.
@@ -205,6 +215,21 @@ mod tests {
         now += Constants::DEFAULT.memory;
         spacing.begin_other(now);
         assert!(!spacing.is_on(now), "a limit is forgotten");
+    }
+
+    #[test]
+    fn a_limit_is_measured_only_while_streams_ask_for_all_they_can_get() {
+        let (mut spacing, mut now) = (Spacing::new(), Duration::from_secs(1));
+        for _ in 0..100 {
+            spacing.note_idle();
+            serve(&mut spacing, &mut now, 1, true);
+            assert!(!spacing.is_on(now));
+        }
+        // Reads that wait although streams are spaced do not lower the limit.
+        serve(&mut spacing, &mut now, 10, true);
+        let (rate, until) = (spacing.rate, spacing.until);
+        serve(&mut spacing, &mut now, 50, true);
+        assert!(spacing.is_on(now) && (spacing.rate, spacing.until) == (rate, until));
     }
 
     #[test]

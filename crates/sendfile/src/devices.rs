@@ -56,10 +56,21 @@ impl Devices {
         }
     }
 
-    /// Notes that a read has ended of a device that is not fast. Returns whether streams are spaced now.
-    pub(crate) fn end(&self, device: Device, bytes: u64, took: Duration, now: Time) -> bool {
+    /// Notes that a read has ended of a device that is not fast; `is_idle`: it was a stream's, and none stands in line.
+    /// Returns whether streams are spaced now.
+    pub(crate) fn end(
+        &self,
+        device: Device,
+        bytes: u64,
+        took: Duration,
+        is_idle: bool,
+        now: Time,
+    ) -> bool {
         let mut known = self.known();
         let spacing = known.entry(device);
+        if is_idle {
+            spacing.note_idle();
+        }
         spacing.end(bytes, took, since_start(now));
         spacing.is_on(since_start(now))
     }

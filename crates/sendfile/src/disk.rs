@@ -936,7 +936,8 @@ impl Disk {
         let took = self.now.since(read.began);
         let pace = self.paces.entry(device).or_default();
         if brought > 0 && !pace.readahead() {
-            pace.set_spaced(self.devices.end(device, brought, took, self.now));
+            let is_idle = read.wait == Wait::Next && self.line.going_on().all(|it| it != device);
+            pace.set_spaced(self.devices.end(device, brought, took, is_idle, self.now));
         }
         pace.end(read.len, brought, since_start(self.now));
         self.stats.miss_bytes += brought;
@@ -1089,7 +1090,7 @@ mod tests {
                 disk.devices.begin(device, BLOCK, Wait::Next, at(ms));
                 disk.devices.begin(device, BLOCK, Wait::First, at(ms));
                 let took = if read == 0 { 240 } else { 1 };
-                disk.devices.end(device, BLOCK, Duration::from_millis(took), at(ms));
+                disk.devices.end(device, BLOCK, Duration::from_millis(took), false, at(ms));
             }
         }
         let now = at(5_000);
