@@ -9,7 +9,7 @@ use samum_bench::run::Run;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// The runs that a text says its tables are of, in the order of naming.
+/// The runs that a text says its tables are of, the newest first: if a test is in several of them, it counts.
 fn runs(text: &str) -> Vec<String> {
     let mut dirs = Vec::new();
     for part in text.split("](docs/runs/").skip(1) {
@@ -19,6 +19,8 @@ fn runs(text: &str) -> Vec<String> {
             dirs.push(dir);
         }
     }
+    // Their names begin with their dates.
+    dirs.sort_unstable_by(|a, b| b.cmp(a));
     dirs
 }
 
