@@ -89,7 +89,7 @@ pub struct Pace {
     /// Windows beside the best that are still to be tried, and the direction of the last one.
     trials: u8,
     upwards: bool,
-    /// Whether streams are spaced.
+    /// True while streams are spaced.
     is_spaced: bool,
 }
 

@@ -20,7 +20,7 @@ use crate::Constants;
 /// forgotten after a while, and measured again without the limit, so that one limit never follows from another.
 ///
 /// Report each read to [`begin`](Self::begin) or [`begin_other`](Self::begin_other), and to [`end`](Self::end); and to
-/// [`note_idle`](Self::note_idle) if a stream's read has ended and none stands in line.
+/// [`note_idle`](Self::note_idle) if a read has ended and no stream stands in line.
 #[derive(Clone, Copy, Debug)]
 pub struct Spacing {
     constants: Constants,
@@ -140,7 +140,8 @@ impl Spacing {
             return;
         }
         let is_exact = passed < slices.saturating_mul(4) && !self.was_idle && !self.is_on(now);
-        if is_exact && now < self.others_until {
+        let is_of_streams = self.asked > 0;
+        if is_exact && is_of_streams && now < self.others_until {
             let rate = u128::from(self.asked) * 1_000_000_000 / passed.as_nanos();
             let rate = u64::try_from(rate).unwrap_or(u64::MAX);
             self.rate = rate - rate / spare;
@@ -230,6 +231,18 @@ mod tests {
         let (rate, until) = (spacing.rate, spacing.until);
         serve(&mut spacing, &mut now, 50, true);
         assert!(spacing.is_on(now) && (spacing.rate, spacing.until) == (rate, until));
+    }
+
+    #[test]
+    fn small_reads_alone_say_nothing_about_streams() {
+        let (mut spacing, mut now) = (Spacing::new(), Duration::from_secs(1));
+        for read in 0..4000 {
+            spacing.begin_other(now);
+            now += MS;
+            let took = if read % 100 == 0 { 90 * MS } else { MS / 20 };
+            spacing.end(16 * 1024, took, now);
+            assert!(!spacing.is_on(now), "no stream has asked for anything");
+        }
     }
 
     #[test]

@@ -8,8 +8,8 @@ use ring::{Device, Time};
 
 use crate::line::Wait;
 
-/// What the [`Disk`](crate::Disk)s of a process know of the devices together: on which ones streams are spaced. Spacing is
-/// of use only if no worker reads without it.
+/// The devices on which streams are spaced, for all [`Disk`](crate::Disk)s of a process. Spacing is of use only if no
+/// worker reads without it.
 ///
 /// A lock is taken when a read begins or ends, and when a stream that goes on wants to read; never for resident files.
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ impl Devices {
         }
     }
 
-    /// Notes that a read has ended of a device that is not fast; `is_idle`: it was a stream's, and none stands in line.
+    /// Notes that a read has ended of a device that is not fast; `is_idle`: no stream stands in line.
     /// Returns whether streams are spaced now.
     pub(crate) fn end(
         &self,

@@ -936,7 +936,7 @@ impl Disk {
         let took = self.now.since(read.began);
         let pace = self.paces.entry(device).or_default();
         if brought > 0 && !pace.readahead() {
-            let is_idle = read.wait == Wait::Next && self.line.going_on().all(|it| it != device);
+            let is_idle = self.line.going_on().all(|it| it != device);
             pace.set_spaced(self.devices.end(device, brought, took, is_idle, self.now));
         }
         pace.end(read.len, brought, since_start(self.now));

@@ -449,7 +449,7 @@ impl Connection {
         }
     }
 
-    /// Whether these are its [ends](Self::endpoints).
+    /// Returns whether these are its [ends](Self::endpoints).
     #[inline]
     pub(crate) fn is_between(&self, config: &Config, endpoints: &Endpoints) -> bool {
         let Endpoints { local, peer } = endpoints;
