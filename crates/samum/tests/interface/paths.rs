@@ -88,13 +88,17 @@ fn downloads_over_a_path_that_loses_frames_in_bursts() {
 
 /// Records the frames of the client's interface while something is done; the error says why that is not possible.
 fn record<T>(net: &Net, file: &str, act: impl FnOnce() -> T) -> Result<T, String> {
-    let mut command = net.at_client("tcpdump");
-    command.args(["-i", "cli", "-U", "-B", "65536", "--immediate-mode", "-w", file]);
+    // dumpcap comes with tshark. It names its file once it records.
+    let mut command = net.at_client("dumpcap");
+    command.args(["-q", "-i", "cli", "-B", "64", "-w", file]);
     let child = tether(command.stderr(Stdio::piped())).spawn();
-    let mut child = child.map_err(|error| format!("tcpdump: {error}"))?;
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    if !lines.any(|line| line.contains("listening on")) {
-        return Err("there is no tcpdump, or it cannot record".to_owned());
+    let mut child = child.map_err(|error| format!("dumpcap: {error}"))?;
+    let mut messages = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("File: ") {
+        if messages.read_line(&mut said).unwrap() == 0 {
+            return Err(format!("dumpcap cannot record: {said}{}", child.wait().unwrap()));
+        }
     }
     let done = act();
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
