@@ -24,14 +24,34 @@ static SCRATCH: Scratch = Scratch(UnsafeCell::new([0; PAGE]));
 /// evicted from the processor's caches.
 pub(crate) fn probe(file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<usize> {
     let len = len.min(PROBE_BYTES_MAX);
-    let mut pieces = [libc::iovec { iov_base: SCRATCH.0.get().cast(), iov_len: PAGE }; PAGES_MAX];
-    let count = len.div_ceil(PAGE).max(1);
+    let piece = |len| libc::iovec { iov_base: SCRATCH.0.get().cast(), iov_len: len };
+    // Most probes are of one byte of a block that was resident a moment ago.
+    if len <= PAGE {
+        return read_nowait(file, offset, &[piece(len)]);
+    }
+    let mut pieces = [piece(PAGE); PAGES_MAX];
+    let count = len.div_ceil(PAGE);
     pieces[count - 1].iov_len = len - (count - 1) * PAGE;
+    read_nowait(file, offset, &pieces[..count])
+}
+
+/// `preadv2(2)` with `RWF_NOWAIT` into pieces that are (parts of) the scratch page. It never sleeps, so it need not be
+/// the C library's, which is a point where threads can be cancelled.
+#[inline]
+fn read_nowait(file: BorrowedFd<'_>, offset: u64, pieces: &[libc::iovec]) -> io::Result<usize> {
     let offset = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let count = libc::c_int::try_from(count).expect("at most PAGES_MAX");
+    // The offset is passed in two halves, of which 64-bit kernels look at the first.
     // SAFETY: every piece is (part of) the scratch page, which is static and writable.
     let result = unsafe {
-        libc::preadv2(file.as_raw_fd(), pieces.as_ptr(), count, offset, libc::RWF_NOWAIT)
+        libc::syscall(
+            libc::SYS_preadv2,
+            file.as_raw_fd(),
+            pieces.as_ptr(),
+            pieces.len(),
+            offset,
+            0_i64,
+            libc::RWF_NOWAIT,
+        )
     };
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
