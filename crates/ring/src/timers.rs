@@ -89,6 +89,7 @@ impl Timers {
     }
 
     /// Removes a timer that is due, and returns its key.
+    #[inline]
     pub(crate) fn pop(&mut self, now: Time) -> Option<Key> {
         if self.next()? > now {
             return None;

@@ -187,6 +187,7 @@ impl Common {
         self.timers.forget_one(|key| table.get_mut(key).is_some());
     }
 
+    #[inline]
     pub(crate) fn run_timers(&mut self, now: Time) {
         while let Some(key) = self.timers.pop(now) {
             self.end(key, Ok(Event::Timer));

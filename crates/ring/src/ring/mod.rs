@@ -309,8 +309,8 @@ impl Ring {
         completions.clear();
         let until = Time::earliest([until, self.common.timers.next()]);
         let is_soon = until.is_some_and(|until| until > past && until.since(past) < EXACT);
+        // A timer that is due ends the wait at once.
         let now = if is_soon { self.now() } else { past };
-        self.common.run_timers(now);
         let woken = match &mut self.driver {
             Driver::Uring(uring) => {
                 uring.wait(&mut self.common, now, until)?;
