@@ -38,6 +38,13 @@ pub fn is(byte: u8, class: u8) -> bool {
 /// The first position from `at` on whose byte is not in `class`, or the length of `bytes`.
 #[inline(always)]
 pub fn skip(bytes: &[u8], mut at: usize, class: u8) -> usize {
+    // Eight bytes at a time need not be compared with the end one by one.
+    while let Some(eight) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
+        match eight.iter().position(|&byte| !is(byte, class)) {
+            Some(place) => return at + place,
+            None => at += 8,
+        }
+    }
     while let Some(&byte) = bytes.get(at) {
         if !is(byte, class) {
             break;
@@ -320,6 +327,18 @@ mod tests {
         ) {
             let at = at.min(bytes.len());
             prop_assert_eq!(skip_value(&bytes, at), skip(&bytes, at, VALUE));
+        }
+
+        #[test]
+        fn skipping_is_looking_for_the_first_byte_of_another_class(
+            bytes in "[a-zA-Z0-9.-]{0,20}[!-~]{0,3}[a-z]{0,9}(\\PC|[ -~]){0,20}",
+            at in 0usize..20,
+        ) {
+            let (bytes, at) = (bytes.as_bytes(), at.min(bytes.len()));
+            for class in [TOKEN, PATH, QUERY, HOST, HEX, ETAG, VALUE, PLAIN] {
+                let first = bytes[at..].iter().position(|&byte| !is(byte, class));
+                prop_assert_eq!(skip(bytes, at, class), first.map_or(bytes.len(), |n| at + n));
+            }
         }
 
         #[test]
