@@ -492,8 +492,9 @@ impl Disk {
 
     /// The next stream in line, if there is room for a read of it. Pump it; if it wants more it
     /// goes to the end of the line.
+    #[inline]
     pub fn next_waiting(&mut self) -> Option<Owner> {
-        if !self.has_room() {
+        if self.line.is_empty() || !self.has_room() {
             return None;
         }
         let owner = self.first_waiting()?;

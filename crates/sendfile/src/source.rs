@@ -250,10 +250,13 @@ impl FileSource {
     /// If reads are in flight.
     pub fn restart(&mut self) {
         assert!(!self.is_reading(), "reads of the old stream would fill the new one");
-        self.promises.clear();
-        self.fills.clear();
+        if !self.is_unused() {
+            self.promises.clear();
+            self.fills.clear();
+            (self.holding, self.trail) = (None, None);
+        }
         (self.lent, self.held, self.released) = (0, 0, 0);
-        (self.holding, self.trail, self.failure) = (None, None, None);
+        self.failure = None;
         self.is_blocked = false;
         (self.mark, self.is_fast) = (None, false);
     }
@@ -265,7 +268,24 @@ impl FileSource {
     /// # Panics
     ///
     /// If a lent range has not been [settled](Self::settle).
+    #[inline]
     pub fn fill(&mut self, queue: &mut OutQ<Piece>, cx: &mut FillCx<'_>, budget: u64) {
+        if !self.is_unused() {
+            self.fill_promises(queue, cx, budget);
+        }
+    }
+
+    /// Returns whether there is nothing of a file in the stream, as in most streams.
+    #[inline]
+    fn is_unused(&self) -> bool {
+        self.promises.is_empty()
+            && self.fills.is_empty()
+            && self.reading == 0
+            && self.holding.is_none()
+            && self.trail.is_none()
+    }
+
+    fn fill_promises(&mut self, queue: &mut OutQ<Piece>, cx: &mut FillCx<'_>, budget: u64) {
         assert!(self.lent == 0, "settle comes between two fills");
         if self.held + self.reading > 0 {
             self.note_released(queue, cx.ring.now());
@@ -337,7 +357,22 @@ impl FileSource {
     /// [`fill`](Self::fill). The part of a lent range that was not taken is retracted. `blocked`: the
     /// transport takes nothing now. Then, or when it has taken all that is ready, the memory that the stream holds may
     /// have to be [reclaimed](Self::reclaim).
+    #[inline]
     pub fn settle(
+        &mut self,
+        queue: &mut OutQ<Piece>,
+        disk: &mut Disk,
+        owner: Owner,
+        blocked: bool,
+    ) {
+        if self.is_unused() {
+            (self.released, self.is_blocked) = (queue.released(), blocked);
+        } else {
+            self.settle_promises(queue, disk, owner, blocked);
+        }
+    }
+
+    fn settle_promises(
         &mut self,
         queue: &mut OutQ<Piece>,
         disk: &mut Disk,
