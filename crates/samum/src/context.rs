@@ -1,6 +1,7 @@
 //! The clock, the limits, the configuration and the counters of a worker.
 
 use core::hash::BuildHasher as _;
+use core::time::Duration;
 use std::collections::BTreeMap;
 use std::hash::RandomState;
 use std::rc::Rc;
@@ -22,6 +23,8 @@ const FINISHED_BYTES_MAX: u64 = 32 * 1024;
 /// The same where transports take memory only: a larger file is read for each request.
 const FINISHED_BYTES_MAX_OF_MEMORY: u64 = 256 * 1024;
 
+const SECOND: Duration = Duration::from_secs(1);
+
 /// The clock, limits, configuration and counters of one worker. Only the counters and the budget change during a turn.
 #[derive(Debug)]
 pub struct Context {
@@ -33,8 +36,8 @@ pub struct Context {
     pub unix: i64,
     /// The same time as an HTTP date.
     pub date: [u8; DATE_LEN],
-    /// The nanoseconds since that second began.
-    pub unix_nanos: u32,
+    /// When that second ends.
+    second_ends: Time,
     /// True if there is an access log.
     pub logs: bool,
     /// True if requests are counted.
@@ -75,7 +78,7 @@ impl Context {
             turn: 0,
             now: Time::default(),
             unix: i64::MIN,
-            unix_nanos: 0,
+            second_ends: Time::default(),
             date: date::format(0),
             logs: false,
             counts: false,
@@ -130,11 +133,16 @@ impl Context {
         (self.unix, &self.date)
     }
 
-    /// Begins a turn at this time.
-    pub(crate) fn tick(&mut self, now: Time, (unix, nanos): (i64, u32)) {
+    /// Begins a turn at this time. `clock` reads the seconds since 1970 and the nanoseconds since that second began; it
+    /// is asked when a second has gone by.
+    pub(crate) fn tick(&mut self, now: Time, clock: impl FnOnce() -> (i64, u32)) {
         self.turn += 1;
         self.now = now;
-        self.unix_nanos = nanos;
+        if now < self.second_ends {
+            return;
+        }
+        let (unix, nanos) = clock();
+        self.second_ends = now + (SECOND - Duration::from_nanos(nanos.into()));
         if unix != self.unix {
             self.unix = unix;
             self.date = date::format(unix);
@@ -143,8 +151,9 @@ impl Context {
 
     /// The time in milliseconds since 1970 at which the clock showed an earlier time.
     pub(crate) fn unix_ms(&self, at: Time) -> i64 {
-        let now = self.unix * 1000 + i64::from(self.unix_nanos / 1_000_000);
-        now - i64::try_from(self.now.since(at).as_millis()).unwrap_or_default()
+        let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or_default();
+        let of_second = SECOND.saturating_sub(self.second_ends.since(self.now));
+        self.unix * 1000 + millis(of_second) - millis(self.now.since(at))
     }
 
     /// Returns a number that a client cannot predict from earlier ones: a keyed hash of a counter.

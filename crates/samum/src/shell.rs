@@ -114,7 +114,7 @@ impl Shell {
 
     /// Begins a turn.
     pub(crate) fn tick(&mut self) {
-        self.cx.tick(self.ring.woke_at(), self.ring.unix_clock());
+        self.cx.tick(self.ring.woke_at(), || self.ring.unix_clock());
         while let Some(device) = self.ring.next_answered() {
             self.note_answer(device);
         }
@@ -226,11 +226,8 @@ impl Shell {
         self.logs.record(&mut self.ring, record, peer, bytes, cut, now);
     }
 
-    /// Shows the numbers of the worker at the end of a turn, if requests are counted.
+    /// Shows the numbers of the worker at the end of a turn, where requests are counted.
     pub(crate) fn end_turn(&mut self, connections: usize) {
-        if !self.cx.counts {
-            return;
-        }
         let stats = &mut self.cx.stats;
         stats.connections = connections as u64;
         let DiskStats { hits, hit_bytes, misses, miss_bytes, ended } = self.disk.stats();

@@ -65,8 +65,16 @@ impl<Id> Wheel<Id> {
     }
 
     /// Take the entries that have come up.
+    #[inline]
     pub(crate) fn expire(&mut self, now: Time, expired: &mut impl Extend<(Id, Tick)>) {
-        let now = self.tick_of(now);
+        // Most calls come within the tick of the last one.
+        if now.as_nanos() < (self.current + 1) * self.tick_nanos {
+            return;
+        }
+        self.begin_tick(self.tick_of(now), expired);
+    }
+
+    fn begin_tick(&mut self, now: u64, expired: &mut impl Extend<(Id, Tick)>) {
         if now < self.soonest || self.entries == 0 {
             self.current = self.current.max(now.min(self.soonest.saturating_sub(1)));
             return;

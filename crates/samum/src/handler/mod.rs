@@ -65,6 +65,12 @@ pub trait Handler {
     /// connections have acted and before the worker waits.
     fn act(&mut self, _shell: &mut Shell) {}
 
+    /// Returns whether there may be something to do for [`act`](Self::act), or something new for a connection. A worker
+    /// asks in each turn, so the answer should be cheap.
+    fn may_have_news(&self) -> bool {
+        true
+    }
+
     /// Takes a completion of an operation of the handler's own.
     fn handle(&mut self, shell: &mut Shell, completion: Completion);
 

@@ -263,6 +263,15 @@ impl Handler for Router {
         }
     }
 
+    #[inline]
+    fn may_have_news(&self) -> bool {
+        !self.answers.is_empty()
+            || !self.before.is_empty()
+            || self.programs.may_have_news()
+            || self.proxy.may_have_news()
+            || self.pages.may_have_news()
+    }
+
     fn handle(&mut self, shell: &mut Shell, completion: Completion) {
         match completion.token & kind::MASK {
             kind::CGI => self.programs.handle(shell, &completion),

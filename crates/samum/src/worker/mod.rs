@@ -310,18 +310,17 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             || !self.expired.is_empty()
             || self.shell.disk.has_turn();
         let until = if is_busy { Some(self.shell.cx.now) } else { until };
-        let mut completions = core::mem::take(&mut self.completions);
         self.network.flush(&mut self.shell.ring);
         if self.shell.cx.counts {
             self.network.count(&mut self.shell.cx.stats);
+            self.shell.end_turn(self.connections.len());
         }
-        self.shell.end_turn(self.connections.len());
-        self.shell.ring.wait_since(self.shell.cx.now, until, &mut completions)?;
+        self.shell.ring.wait_since(self.shell.cx.now, until, &mut self.completions)?;
         self.shell.tick();
-        for completion in completions.drain(..) {
+        self.completions.reverse();
+        while let Some(completion) = self.completions.pop() {
             self.handle(completion);
         }
-        self.completions = completions;
         self.deliver_answers();
         let acted = self.take_turns() | self.serve_line() | self.expire();
         if acted {
@@ -522,7 +521,14 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
 
     /// Lets the handler act, and gives connections the answers and the bytes that it has for them.
     /// What a connection does with them may be news to the handler again.
+    #[inline]
     fn deliver_answers(&mut self) {
+        if self.has_news || self.handler.may_have_news() {
+            self.deliver_news();
+        }
+    }
+
+    fn deliver_news(&mut self) {
         let mut left = DELIVERIES_MAX;
         for _ in 0..NEWS_ROUNDS_MAX {
             let before = left;

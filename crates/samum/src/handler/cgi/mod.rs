@@ -337,6 +337,12 @@ impl Programs {
         self.programs.is_empty() && self.answers.is_empty()
     }
 
+    /// Returns whether there may be something to do, or something new for a request, also for one whose program has
+    /// ended.
+    pub(super) fn may_have_news(&self) -> bool {
+        !self.is_idle() || !self.woken.is_empty()
+    }
+
     /// Kills all programs.
     pub(super) fn kill_all(&mut self) {
         self.programs = Slab::new();

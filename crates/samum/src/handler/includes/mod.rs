@@ -142,6 +142,11 @@ impl Pages {
     pub(super) fn is_idle(&self) -> bool {
         self.pages.is_empty() && self.templates.is_idle()
     }
+
+    /// Returns whether there may be something to do, or something new for a request, also for one whose page has ended.
+    pub(super) fn may_have_news(&self) -> bool {
+        !self.is_idle() || !self.woken.is_empty()
+    }
 }
 
 /// The memory that a page keeps. It cannot be found again, because what it includes would be asked for again.

@@ -334,6 +334,12 @@ impl Proxy {
         self.exchanges.is_empty() && self.answers.is_empty()
     }
 
+    /// Returns whether there may be something to do, or something new for a request, also for one whose exchange has
+    /// ended.
+    pub(super) fn may_have_news(&self) -> bool {
+        !self.is_idle() || !self.woken.is_empty() || !self.interims.is_empty()
+    }
+
     fn tick_later(&mut self, shell: &mut Shell) {
         if !core::mem::replace(&mut self.ticks, true) {
             let at = shell.cx.now + TICK;

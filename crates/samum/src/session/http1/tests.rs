@@ -28,7 +28,7 @@ fn recording() -> Option<Rc<Recording>> {
 
 fn context() -> Context {
     let mut cx = Context::new(Rc::new(Serving::default().recorded(vec![recording()])));
-    cx.tick(START + Duration::from_secs(1), (1_000_000_000, 0));
+    cx.tick(START + Duration::from_secs(1), || (1_000_000_000, 0));
     cx
 }
 
@@ -235,7 +235,7 @@ fn apply((session, work): &mut State, cx: &mut Context, on: On) -> Option<Next> 
         On::More => progress(work, Progress::More, 0, false),
         On::Failed => progress(work, Progress::Failed(SHORT), 0, false),
         On::Deadline(acknowledged) => {
-            cx.tick(session.deadline(cx).unwrap_or(START + Duration::from_secs(100)), (0, 0));
+            cx.tick(session.deadline(cx).unwrap_or(START + Duration::from_secs(100)), || (0, 0));
             session.handle_deadline(Some(work), cx, acknowledged)
         }
         On::Shutdown => session.handle_shutdown(Some(work)),
@@ -679,10 +679,10 @@ fn the_log_counts_from_the_request() {
         let mut state = open_idle();
         let (asked_at, unix) = (cx.now, cx.unix);
         apply(&mut state, &mut cx, On::Bytes(GET));
-        cx.tick(cx.now + Duration::from_secs(7), (unix + 7, 250_000_000));
+        cx.tick(cx.now + Duration::from_secs(7), || (unix + 7, 250_000_000));
         apply(&mut state, &mut cx, On::Answer(AnswerSize::default()));
         // Its turn comes later.
-        cx.tick(cx.now + Duration::from_secs(1), (unix + 8, 250_000_000));
+        cx.tick(cx.now + Duration::from_secs(1), || (unix + 8, 250_000_000));
         let turn = state.0.next_turn(&mut state.1, &mut cx).expect("a response can begin");
         let mut response = Response::bare(ResponseHead::new(Status::Ok));
         let recording = recording();
@@ -994,7 +994,7 @@ impl<'a> Rig<'a> {
     }
 
     fn turn(&mut self, at: Time) {
-        self.cx.tick(self.cx.now.max(at), (1_000_000_000, 0));
+        self.cx.tick(self.cx.now.max(at), || (1_000_000_000, 0));
         self.delivered = 0;
         if core::mem::take(&mut self.is_queued) {
             self.proceed();
