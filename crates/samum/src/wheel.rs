@@ -8,8 +8,10 @@ use core::time::Duration;
 
 use ring::Time;
 
+/// Words with a bit for each tick of a round.
+const WORDS: usize = 16;
 /// Ticks of a round. A deadline that is further off comes up after one round and is put back.
-const SLOTS: u64 = 1024;
+const SLOTS: u64 = 64 * WORDS as u64;
 
 /// A moment in ticks: those of 250 ms last for 34 years.
 pub(crate) type Tick = u32;
@@ -20,6 +22,8 @@ pub(crate) struct Wheel<Id = u64> {
     /// The nanoseconds of a tick.
     tick_nanos: u64,
     slots: Vec<Vec<Id>>,
+    /// A bit for each slot that is not empty.
+    taken: [u64; WORDS],
     /// Everything up to this tick has come up.
     current: u64,
     entries: usize,
@@ -34,6 +38,7 @@ impl<Id> Wheel<Id> {
         Self {
             tick_nanos,
             slots: (0..SLOTS).map(|_| Vec::new()).collect(),
+            taken: [0; WORDS],
             current: now.as_nanos() / tick_nanos,
             entries: 0,
             soonest: u64::MAX,
@@ -53,6 +58,7 @@ impl<Id> Wheel<Id> {
     pub(crate) fn insert(&mut self, id: Id, deadline: Time) -> Tick {
         let tick = (self.tick_of(deadline) + 1).clamp(self.current + 1, self.current + SLOTS - 1);
         self.slots[slot(tick)].push(id);
+        self.taken[slot(tick) / 64] |= 1 << (slot(tick) % 64);
         self.entries += 1;
         self.soonest = self.soonest.min(tick);
         short(tick)
@@ -80,15 +86,32 @@ impl<Id> Wheel<Id> {
             return;
         }
         let last = now.min(self.current + SLOTS);
-        for tick in self.current + 1..=last {
+        let mut next = self.next_taken(self.current + 1);
+        while let Some(tick) = next.filter(|tick| *tick <= last) {
             let taken = core::mem::take(&mut self.slots[slot(tick)]);
+            self.taken[slot(tick) / 64] &= !(1 << (slot(tick) % 64));
             self.entries -= taken.len();
             expired.extend(taken.into_iter().map(|id| (id, short(tick))));
+            next = self.next_taken(tick + 1);
         }
         self.current = now;
-        let (behind, ahead) = self.slots.split_at(slot(now + 1));
-        let ticks = ahead.iter().chain(behind).position(|entries| !entries.is_empty());
-        self.soonest = ticks.map_or(u64::MAX, |ticks| now + 1 + ticks as u64);
+        self.soonest = self.next_taken(now + 1).unwrap_or(u64::MAX);
+    }
+
+    /// The first tick from this one on, within a round, that has entries.
+    fn next_taken(&self, from: u64) -> Option<u64> {
+        let (first, before) = (slot(from) / 64, slot(from) % 64);
+        // The word of this tick is looked at twice: for the ticks from it on, and last for those before it.
+        (0..=WORDS).find_map(|n| {
+            let word = self.taken[(first + n) % WORDS];
+            let word = match n {
+                0 => word & (u64::MAX << before),
+                WORDS => word & !(u64::MAX << before),
+                _ => word,
+            };
+            let ticks = 64 * n as u64 + u64::from(word.trailing_zeros());
+            (word != 0).then(|| from + ticks - before as u64)
+        })
     }
 }
 
@@ -103,6 +126,7 @@ fn slot(tick: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const TICK: Duration = Duration::from_millis(250);
 
@@ -150,5 +174,36 @@ mod tests {
         wheel.insert(7, at(5));
         wheel.expire(at(100_600), &mut expired);
         assert_eq!(expired.len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn each_entry_comes_up_at_its_tick_and_the_next_one_is_known(
+            steps in proptest::collection::vec((any::<bool>(), 0u64..300_000), 1..60),
+        ) {
+            let mut wheel = Wheel::new(at(777), TICK);
+            let (mut now, mut waiting) = (at(777), Vec::new());
+            for (number, (inserts, millis)) in steps.into_iter().enumerate() {
+                let time = now + Duration::from_millis(millis);
+                if inserts {
+                    waiting.push((wheel.insert(number, time), number));
+                } else {
+                    now = time;
+                    let mut expired = Vec::new();
+                    wheel.expire(now, &mut expired);
+                    let tick = short(wheel.tick_of(now));
+                    let (mut due, left): (Vec<_>, _) =
+                        waiting.into_iter().partition(|(at, _)| *at <= tick);
+                    waiting = left;
+                    let mut expired: Vec<_> = expired.iter().map(|(id, at)| (*at, *id)).collect();
+                    expired.sort_unstable();
+                    due.sort_unstable();
+                    prop_assert_eq!(expired, due);
+                }
+                let soonest = waiting.iter().map(|(tick, _)| u64::from(*tick)).min();
+                let next = wheel.next().map(|next| wheel.tick_of(next));
+                prop_assert_eq!(next, soonest);
+            }
+        }
     }
 }
