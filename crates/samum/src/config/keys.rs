@@ -883,6 +883,31 @@ const SHARED: &[Key<Shared, Route>] = &[
         },
     },
     Key {
+        name: "splice",
+        kind: FLAG,
+        default: "`true`",
+        example: "false",
+        doc: "If true, long responses of other servers whose length is known go to clients through a pipe, without \
+              being copied (`splice(2)`). If false, they go through the `buffer`, as all others do.",
+        read: |shared, node, notes| set(&mut shared.gateway.splice, node.flag(notes)),
+        write: |route| gateway(route).map(|rules| rules.splice.to_string()),
+    },
+    Key {
+        name: "receive-max",
+        kind: BYTES,
+        default: "`\"512k\"`",
+        example: r#""64k""#,
+        doc: "Bytes of a long response of another server that are received at once, at least 4 KiB; through a pipe \
+              256 KiB at most. Fewer of them cost more CPU time each, and let other clients wait less.",
+        read: |shared, node, notes| match node.quantity(value::bytes, notes) {
+            Some(bytes) if bytes < GatewayRules::RECEIVE_MIN => {
+                notes.error(node.place, "4 KiB at least are received at once");
+            }
+            bytes => set(&mut shared.gateway.receive_max, bytes),
+        },
+        write: |route| gateway(route).map(|rules| bytes_text(rules.receive_max)),
+    },
+    Key {
         name: "half-close",
         kind: FLAG,
         default: "`false`",

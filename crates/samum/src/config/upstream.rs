@@ -59,6 +59,11 @@ pub struct GatewayRules {
     /// The directory on whose disk what waits for a slow client is kept; none by default: it is kept in memory.
     /// [`buffer`](Self::buffer) is [`BUFFER_FILE_MIN`](Self::BUFFER_FILE_MIN) at least then.
     pub buffer_dir: Option<PathBuf>,
+    /// Whether long contents of known length go to the client through a pipe, without being copied; true by default.
+    pub splice: bool,
+    /// Bytes of a long content that are received at once at most: by default 512 KiB into memory, of which 256 KiB into
+    /// a pipe. 4 KiB at least.
+    pub receive_max: u64,
     /// The time in which a connection must be made; 5 s by default.
     pub timeout_connect: Duration,
     /// The time in which a server must take or give some bytes while it is its turn; 60 s by default.
@@ -119,6 +124,8 @@ impl GatewayRules {
     /// The least value of [`buffer`](Self::buffer) with a [directory](Self::buffer_dir): a part of it is memory, on
     /// the way to the disk.
     pub const BUFFER_FILE_MIN: u64 = 4 * 1024 * 1024;
+    /// The least value of [`receive_max`](Self::receive_max).
+    pub const RECEIVE_MIN: u64 = 4 * 1024;
     /// The greatest value of [`retries`](Self::retries).
     pub const RETRIES_MAX: u32 = 2;
 }
@@ -128,6 +135,8 @@ impl Default for GatewayRules {
         Self {
             buffer: 1024 * 1024,
             buffer_dir: None,
+            splice: true,
+            receive_max: 512 * 1024,
             timeout_connect: Duration::from_secs(5),
             timeout_upstream: Duration::from_secs(60),
             balance: Balance::default(),

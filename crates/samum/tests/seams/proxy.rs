@@ -251,8 +251,13 @@ fn a_response_arrives_by_length_in_chunks_and_until_the_end() {
         chunked.extend_from_slice(b"\r\n");
     }
     chunked.extend_from_slice(b"0\r\nX-Trailer: 1\r\nSet-Cookie: a=b\r\n\r\n");
-    in_worlds(10, |sim| {
-        let mut stage = Stage::new(sim);
+    in_worlds(12, |sim| {
+        let (seed, default) = (sim.seed, GatewayRules::default());
+        let mut stage = Stage::with_rules(sim, |rules| {
+            rules.splice = seed % 2 == 0;
+            rules.receive_max =
+                if seed % 3 == 2 { GatewayRules::RECEIVE_MIN } else { default.receive_max };
+        });
         let mut client = stage.client();
         let mut server = stage.ask(&client, GET);
         for (answer, is_kept) in [(&by_length, true), (&chunked, true), (&until_close, false)] {

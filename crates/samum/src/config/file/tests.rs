@@ -558,7 +558,7 @@ fn an_address_says_whether_proxies_send_headers() {
 }
 
 /// The keys that only routes to other servers have.
-const GATEWAY: [&str; 12] = [
+const GATEWAY: [&str; 14] = [
     "balance",
     "buffer",
     "buffer-dir",
@@ -567,8 +567,10 @@ const GATEWAY: [&str; 12] = [
     "fail-timeout",
     "hash-by",
     "max-fails",
+    "receive-max",
     "retries",
     "slow-start",
+    "splice",
     "timeout-connect",
     "timeout-upstream",
 ];
@@ -764,11 +766,15 @@ fn upstream() -> impl Strategy<Value = Upstream> {
     let hash_by = prop_oneof![Just(HashBy::Client), Just(HashBy::Path)];
     let rules =
         (GatewayRules::BUFFER_MIN..1 << 40, seconds(), seconds(), balance, hash_by, 0..3_u32);
-    (servers, rules, health(), option::of(file())).prop_map(|(servers, rules, health, dir)| {
+    let ways = (option::of(file()), any::<bool>(), GatewayRules::RECEIVE_MIN..1 << 40);
+    (servers, rules, health(), ways).prop_map(|(servers, rules, health, ways)| {
+        let (dir, splice, receive_max) = ways;
         let (buffer, timeout_connect, timeout_upstream, balance, hash_by, retries) = rules;
         let rules = GatewayRules {
             buffer,
             buffer_dir: dir.filter(|_| buffer >= GatewayRules::BUFFER_FILE_MIN),
+            splice,
+            receive_max,
             timeout_connect,
             timeout_upstream,
             balance,

@@ -21,10 +21,8 @@ const PULLED_BYTES_MIN: u64 = 64 * 1024;
 /// Contents of unknown length of which so much has come are pulled. With 8 KiB, a response of 64 KiB of a script costs
 /// a tenth less CPU than with 64 KiB.
 const PULLED_BYTES_MIN_UNKNOWN: u64 = 8 * 1024;
-/// Bytes that are spliced at once. More of them cost the same for each byte, and let the client wait.
+/// Bytes that are spliced at once at most. More of them cost the same for each byte, and let the client wait.
 const PIPE_BYTES: usize = 256 * 1024;
-/// Bytes that are received into memory at once. The fewer there are, the more each of them costs.
-const MEMORY_BYTES: usize = 512 * 1024;
 /// Pipes of a worker. While none is free, contents go through memory.
 const PIPES_MAX: usize = 32;
 /// Bytes of the cyclic buffers of a worker. While there is no room, contents go through the ring.
@@ -131,11 +129,12 @@ impl Exchange {
             let output = self.output.borrow();
             (output.takes?, output.bytes)
         };
-        if self.buffer.is_none() && takes == Takes::Files {
+        let most = left.min(self.receive_max());
+        if self.buffer.is_none() && takes == Takes::Files && self.upstream.rules.splice {
             if waiting > 0 {
                 return None;
             }
-            if let Some(mut pipe) = ring.take_pipe(&tools.places.pipes, 0, left.min(PIPE_BYTES)) {
+            if let Some(mut pipe) = ring.take_pipe(&tools.places.pipes, 0, most.min(PIPE_BYTES)) {
                 let came = link.pull(ring, |ring, socket| fill(ring, socket, &mut pipe))?;
                 let is_end = pipe.is_empty();
                 return Some(came.map(|()| {
@@ -148,7 +147,7 @@ impl Exchange {
         }
         let link = self.link.and_then(|link| tools.links.get_mut(link))?;
         let buffer = self.buffer.as_mut()?;
-        let came = receive(link, &mut tools.shell.ring, buffer, left.min(MEMORY_BYTES))?;
+        let came = receive(link, &mut tools.shell.ring, buffer, most)?;
         Some(came.map(|count| match count {
             0 => Pulled::End,
             _ => Pulled::Piece(Piece::Cyclic(buffer.take(count))),
@@ -164,6 +163,7 @@ impl Exchange {
         if !self.has_buffer(tools) {
             return self.stop_pulling(tools);
         }
+        let most = self.receive_max();
         let link = self.link.and_then(|link| tools.links.get_mut(link))?;
         let buffer = self.buffer.as_mut()?;
         if !self.unread.is_empty() {
@@ -171,12 +171,17 @@ impl Exchange {
             buffer.received(self.unread.len());
             self.unread.clear();
         }
-        let came = receive(link, &mut tools.shell.ring, buffer, MEMORY_BYTES)?;
+        let came = receive(link, &mut tools.shell.ring, buffer, most)?;
         if matches!(came, Ok(0)) {
             // A line that has no end.
             self.unread.extend_from_slice(buffer.bytes());
         }
         Some(came.map(|count| if count == 0 { Pulled::End } else { Pulled::Framed }))
+    }
+
+    /// Bytes that are received at once at most.
+    fn receive_max(&self) -> usize {
+        usize::try_from(self.upstream.rules.receive_max).unwrap_or(usize::MAX)
     }
 
     /// Returns whether the head or the content of the response comes.
