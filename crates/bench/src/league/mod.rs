@@ -65,7 +65,7 @@ use throttle::Throttle;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Tests to run: warm, wire, wire-close, wire-cold, cold, disk, download, mixed, films, asleep, hung, idle, proxied,
-    /// proxied-small, proxied-slow, fastcgi, includes, stalled.
+    /// proxied-small, proxied-slow, proxied-units, fastcgi, includes, stalled.
     #[command(flatten)]
     pub tests: Tests,
     /// Servers to compare [default: all that samum-bench knows]
@@ -233,6 +233,7 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         rounds(proxy::download::test(&league)),
         rounds(proxy::small::test(&league)),
         rounds(proxy::slow::test(&league)),
+        rounds(proxy::units::test(&league)),
         proxy::fastcgi::test(&league).steps(rounds_or(5), rounds_or(1)),
         proxy::includes::test(&league).steps(rounds_or(5), rounds_or(1)),
         proxy::stalled::test(&league).steps(rounds_or(5), rounds_or(1)),

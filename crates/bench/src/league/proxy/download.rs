@@ -30,7 +30,7 @@ pub fn test(league: &Rc<League>) -> Test {
     .figure(curve(Unit::Nanoseconds, FIRST_BYTE))
 }
 
-fn curve(unit: Unit, series: &str) -> Figure {
+pub(super) fn curve(unit: Unit, series: &str) -> Figure {
     Figure::of(unit).titled(series).only(&[series]).log_x().log_y(true).lines()
 }
 
@@ -90,14 +90,14 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     if servers.is_empty() { Ok(()) } else { dropped.result(servers.len()) }
 }
 
-struct Measured {
+pub(super) struct Measured {
     /// Of [`FIGURES`].
-    values: [f64; 3],
+    pub(super) values: [f64; 3],
     account: Account,
 }
 
 /// Downloads a file again and again on one connection, [`BYTES`] altogether.
-fn download(league: &League, server: &mut Server, size: u64) -> Result<Measured, Fault> {
+pub(super) fn download(league: &League, server: &mut Server, size: u64) -> Result<Measured, Fault> {
     let times = (BYTES / size).clamp(1, TIMES_MAX);
     let target = Target { len: Some(size), ..Target::new(format!("/{}", name(size))) };
     let count = usize::try_from(times).unwrap_or(1);
@@ -178,20 +178,20 @@ fn show(
     });
 }
 
-fn name(size: u64) -> String {
+pub(super) fn name(size: u64) -> String {
     format!("f{size}")
 }
 
-fn of_size(what: &str, size: u64) -> String {
+pub(super) fn of_size(what: &str, size: u64) -> String {
     format!("{what}, {size} B")
 }
 
 pub(crate) const SPEED: &str = "speed of a download";
 pub(crate) const CPU: &str = "CPU per GiB";
-const FIRST_BYTE: &str = "time to the first byte";
+pub(super) const FIRST_BYTE: &str = "time to the first byte";
 
 /// The figures that are measured. In raw.csv each round is a series of its own; the plots show medians.
-const FIGURES: [(&str, Unit); 3] =
+pub(super) const FIGURES: [(&str, Unit); 3] =
     [(SPEED, Unit::BytesPerSecond), (CPU, Unit::Nanoseconds), (FIRST_BYTE, Unit::Nanoseconds)];
 
 /// Bytes downloaded in each measurement, at least one file.

@@ -19,6 +19,7 @@ pub(crate) mod requests;
 pub mod slow;
 pub mod small;
 pub mod stalled;
+pub mod units;
 
 /// An origin with its files.
 #[derive(Debug)]
