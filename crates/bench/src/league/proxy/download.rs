@@ -86,7 +86,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     if let Some(noisy) = rounds.too_noisy(&[SPEED, CPU]) {
         recorder.note(noisy);
     }
-    stage.describe(recorder);
+    stage.describe(recorder, &league.proxies);
     if servers.is_empty() { Ok(()) } else { dropped.result(servers.len()) }
 }
 

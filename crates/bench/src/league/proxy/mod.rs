@@ -64,9 +64,9 @@ impl<'a> Stage<'a> {
     }
 
     /// Says on what the proxies ran, and with which configurations.
-    fn describe(&self, recorder: &mut Recorder<'_>) {
+    fn describe(&self, recorder: &mut Recorder<'_>, peers: &[Peer]) {
         recorder.note("the origin shares the CPU of the load generator");
-        self.league.describe_these(recorder, &self.league.proxies);
+        self.league.describe_these(recorder, peers);
     }
 }
 

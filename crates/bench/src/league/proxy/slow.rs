@@ -106,7 +106,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     recorder.note(
         "memory is PSS; sockets are all TCP sockets of the machine, those of the origin and of the clients, too",
     );
-    stage.describe(recorder);
+    stage.describe(recorder, &league.proxies);
     dropped.result(league.proxies.len())
 }
 

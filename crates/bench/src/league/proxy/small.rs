@@ -37,7 +37,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         &format!("{BYTES} bytes, closed loop over {} connections", league.connections),
         plan,
     );
-    stage.describe(recorder);
+    stage.describe(recorder, &league.proxies);
     taken
 }
 

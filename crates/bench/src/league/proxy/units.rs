@@ -75,7 +75,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         show(recorder, &rounds, way);
     }
     recorder.note(format!("downloads of {}", Unit::Bytes.show(float(size))));
-    stage.describe(recorder);
+    stage.describe(recorder, &[peer(UNITS[0], true)?]);
     if servers.is_empty() { Ok(()) } else { dropped.result(servers.len()) }
 }
 
