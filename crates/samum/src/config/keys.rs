@@ -897,8 +897,8 @@ const SHARED: &[Key<Shared, Route>] = &[
         kind: BYTES,
         default: "`\"512k\"`",
         example: r#""64k""#,
-        doc: "Bytes of a long response of another server that are received at once, at least 4 KiB; through a pipe \
-              256 KiB at most. Fewer of them cost more CPU time each, and let other clients wait less.",
+        doc: "Bytes of a long response of another server that are received at once, at least 4 KiB. Fewer of them \
+              cost more CPU time each, and let other clients wait less.",
         read: |shared, node, notes| match node.quantity(value::bytes, notes) {
             Some(bytes) if bytes < GatewayRules::RECEIVE_MIN => {
                 notes.error(node.place, "4 KiB at least are received at once");

@@ -61,8 +61,8 @@ pub struct GatewayRules {
     pub buffer_dir: Option<PathBuf>,
     /// Whether long contents of known length go to the client through a pipe, without being copied; true by default.
     pub splice: bool,
-    /// Bytes of a long content that are received at once at most: by default 512 KiB into memory, of which 256 KiB into
-    /// a pipe. 4 KiB at least.
+    /// Bytes of a long content that are received at once at most, 512 KiB by default and 4 KiB at least. A pipe has
+    /// room for 1 MiB.
     pub receive_max: u64,
     /// The time in which a connection must be made; 5 s by default.
     pub timeout_connect: Duration,

@@ -21,8 +21,6 @@ const PULLED_BYTES_MIN: u64 = 64 * 1024;
 /// Contents of unknown length of which so much has come are pulled. With 8 KiB, a response of 64 KiB of a script costs
 /// a tenth less CPU than with 64 KiB.
 const PULLED_BYTES_MIN_UNKNOWN: u64 = 8 * 1024;
-/// Bytes that are spliced at once at most. More of them cost the same for each byte, and let the client wait.
-const PIPE_BYTES: usize = 256 * 1024;
 /// Pipes of a worker. While none is free, contents go through memory.
 const PIPES_MAX: usize = 32;
 /// Bytes of the cyclic buffers of a worker. While there is no room, contents go through the ring.
@@ -134,7 +132,7 @@ impl Exchange {
             if waiting > 0 {
                 return None;
             }
-            if let Some(mut pipe) = ring.take_pipe(&tools.places.pipes, 0, most.min(PIPE_BYTES)) {
+            if let Some(mut pipe) = ring.take_pipe(&tools.places.pipes, 0, most) {
                 let came = link.pull(ring, |ring, socket| fill(ring, socket, &mut pipe))?;
                 let is_end = pipe.is_empty();
                 return Some(came.map(|()| {
