@@ -17,8 +17,10 @@ use crate::vnet;
 
 /// The number of frames in a batch.
 const BATCH_FRAMES: usize = 64;
-/// Frames up to this length are copied, and leave with the batch; larger ones leave at once.
-const COPY_BYTES_MAX: usize = 2048;
+/// Frames up to this length, also those that the kernel cuts, are copied, and leave with the batch; larger ones leave
+/// at once. Each call for itself sends the receiving processor an interrupt, which costs more than a copy of 8 KiB: a
+/// response of that length costs 5.8 us in a batch instead of 9.1. For 64 KiB it is the same.
+const COPY_BYTES_MAX: usize = 16 * 1024;
 /// Memory of the kernel for frames that have not left.
 const SEND_BUFFER_BYTES: i32 = 8 * 1024 * 1024;
 
@@ -81,13 +83,13 @@ impl Socket {
 
     /// Sends a frame, or copies it into the batch.
     pub(crate) fn send(&mut self, frame: &Frame<'_>, counters: &mut Counters) -> Result<(), Full> {
-        let is_small = frame.segment_bytes.is_none() && frame.len() <= COPY_BYTES_MAX;
-        let is_turn = if is_small { self.batch.has_room() } else { self.batch.is_empty() };
+        let is_copied = frame.len() <= COPY_BYTES_MAX;
+        let is_turn = if is_copied { self.batch.has_room() } else { self.batch.is_empty() };
         if !is_turn && !self.flush(counters) {
             return Err(Full);
         }
         let header = vnet::emit(frame);
-        if is_small {
+        if is_copied {
             self.batch.push(&header, frame);
             return Ok(());
         }
