@@ -27,6 +27,8 @@ struct Inner {
     ended: Cell<bool>,
     /// Whether a read of the file has ended.
     was_read: Cell<bool>,
+    /// Whether the kernel's readahead is switched off for it; of files.
+    is_random: Cell<bool>,
     /// Where calls on it may have to wait; of files and directories.
     device: Cell<Device>,
     /// What is known of sent bytes; of sockets for which the kernel was asked to tell.
@@ -104,6 +106,7 @@ impl Fd {
             greedy: Cell::new(false),
             ended: Cell::new(false),
             was_read: Cell::new(false),
+            is_random: Cell::new(false),
             device: Cell::default(),
             notices: OnceCell::new(),
         }))
@@ -146,6 +149,15 @@ impl Fd {
     /// Marks a file of which a read has ended.
     pub(crate) fn mark_read(&self) {
         self.0.was_read.set(true);
+    }
+
+    /// Notes whether the kernel's readahead is switched off for a file.
+    pub(crate) fn set_random(&self, is_random: bool) {
+        self.0.is_random.set(is_random);
+    }
+
+    pub(crate) fn is_random(&self) -> bool {
+        self.0.is_random.get()
     }
 
     /// Notes that the kernel tells of bytes that were sent.

@@ -129,6 +129,7 @@ impl Ring {
     /// Switch off the kernel's readahead on a file (`POSIX_FADV_RANDOM`): what it starts, a later
     /// `sendfile(2)` would sleep on. Answers at once: the flag is on the descriptor.
     pub fn no_readahead(&self, file: &Fd) {
+        file.set_random(true);
         match self.world() {
             Some(world) => world.no_readahead(file.raw()),
             None => kernel::advise(file.os(), Advice::Random),
@@ -138,6 +139,7 @@ impl Ring {
     /// Have the kernel read twice as far ahead on a file as it is set up to
     /// (`POSIX_FADV_SEQUENTIAL`). Answers at once: it is on the descriptor.
     pub fn far_readahead(&self, file: &Fd) {
+        file.set_random(false);
         match self.world() {
             Some(_) => {}
             None => kernel::advise(file.os(), Advice::Sequential),

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 
-use ring::{Event, FileKind, Listing, Op, OpenHow, Stat};
+use ring::{Event, Fd, FileKind, Listing, Op, OpenHow, Stat};
 
 use super::stage::{Stage, pattern};
 
@@ -27,6 +27,7 @@ on_every_driver!(
     tells_what_is_resident,
     a_mapping_tells_what_is_resident,
     splices_into_a_pipe_and_out,
+    splices_without_readahead,
 );
 
 mod os_descriptors {
@@ -43,14 +44,14 @@ fn errno(result: io::Result<impl core::fmt::Debug>) -> i32 {
     result.unwrap_err().raw_os_error().unwrap()
 }
 
-fn stat(s: &mut Stage, file: &ring::Fd) -> Stat {
+fn stat(s: &mut Stage, file: &Fd) -> Stat {
     match s.done(Op::Stat(file.clone())).unwrap() {
         Event::Stat(stat) => *stat,
         other => panic!("{other:?}"),
     }
 }
 
-fn list(s: &mut Stage, dir: &ring::Fd, entries_max: usize) -> Listing {
+fn list(s: &mut Stage, dir: &Fd, entries_max: usize) -> Listing {
     match s.done(Op::List { dir: dir.clone(), entries_max }).unwrap() {
         Event::Listed(listing) => *listing,
         other => panic!("{other:?}"),
@@ -377,6 +378,20 @@ fn splices_into_a_pipe_and_out(s: &mut Stage) {
     s.write_file("file", &bytes);
     s.evict("file");
     let file = s.open("file");
+    splice_out(s, file, &bytes);
+}
+
+fn splices_without_readahead(s: &mut Stage) {
+    let bytes = pattern(300_000);
+    s.write_file("file", &bytes);
+    s.evict("file");
+    let file = s.open("file");
+    s.ring.no_readahead(&file);
+    splice_out(s, file, &bytes);
+}
+
+/// Splices all of a file, and then at and beyond its end.
+fn splice_out(s: &mut Stage, file: Fd, bytes: &[u8]) {
     let (socket, mut peer) = s.pair();
     let pipes = ring::PipePool::new(1);
     let mut at = 0;

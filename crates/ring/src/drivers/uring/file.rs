@@ -67,45 +67,61 @@ pub(super) fn entry(slot: &mut Slot) -> Option<Entry> {
     })
 }
 
-/// Returns whether an operation reads a file of which no read has ended yet.
+/// Returns whether an operation is a read of a file of which no read has ended yet.
 ///
 /// A buffered read that is submitted inline waits for data by callback, but not for metadata: it sleeps, in the
 /// worker, until the places of the file's blocks have been read (`ext4_read_bh` below `page_cache_ra_unbounded`
 /// in the stack of a worker whose disk had died). So threads of the kernel do the first reads, until one has
 /// ended, which has brought them into memory: ext4 keeps all extents of a block of its tree at once, 340 of
-/// them. A file in more pieces can still make the worker sleep where the next block begins.
+/// them. A file in more pieces can still make the worker sleep where the next block begins. Splices are always the
+/// threads'.
 pub(super) fn may_sleep_inline(op: &Op) -> bool {
-    match op {
-        Op::Read { file, .. } | Op::Splice { file, .. } => !file.was_read(),
-        _ => false,
-    }
+    matches!(op, Op::Read { file, .. } if !file.was_read())
 }
 
-/// Reads of one byte at both ends of what a splice will take, linked in front of it.
+/// Entries linked in front of a splice, so that its range is in memory when it begins.
 ///
 /// `IORING_OP_SPLICE` runs in a worker thread of the kernel, and sleeps there for each page that is still
-/// being read. A buffered read waits by callback instead, where the file system allows that (`FMODE_NOWAIT`:
-/// ext4, xfs, btrfs), and begins the kernel's readahead like the splice would. So the thread begins when
-/// nearly everything has come: 200 cold files at once kept 33 threads before, and 2 or 3 with it. Where a file
-/// system does not allow that, a thread waits for the byte as it would have waited for the page.
+/// being read. A buffered read of one byte waits by callback instead, where the file system allows that
+/// (`FMODE_NOWAIT`: ext4, xfs, btrfs). On other file systems a thread waits for the byte as it would have waited for
+/// the page.
 ///
-/// The second read is a hint: pages between the two may still be on their way, and then the thread sleeps. If
-/// a read fails or finds the end of the file, the kernel drops the splice without a word (the completion is
-/// that of the read, `REQ_F_SKIP_LINK_CQES`), and it is [tried alone](Uring::complete_arrival).
+/// | the kernel's readahead | entries | when the splice begins |
+/// |---|---|---|
+/// | off (`POSIX_FADV_RANDOM`) | `POSIX_FADV_WILLNEED` of the range, then a read of its last byte | all has come, usually |
+/// | on, and a read of the file has ended | reads of the first and of the last byte | nearly all has come |
+/// | on, and no read has ended | none: the worker might sleep for metadata | at once |
+///
+/// Without readahead a read of one byte brings a single page. So a thread begins to read the whole range: it sleeps
+/// for metadata but not for data. Then the metadata is in memory, and the read of the last byte can be inline, unless the
+/// kernel had no memory for the pages or takes less than the range at once (`max_sectors_kb` below 1,024).
+///
+/// The last read is a hint: pages in front of it may still be on their way, and then the thread sleeps. If an entry
+/// fails or finds the end of the file, the kernel drops the splice without a completion of its own
+/// (`REQ_F_SKIP_LINK_CQES`; there is one of the entry), and it is [tried alone](Uring::complete_arrival).
 fn arrivals(op: &Op, key: Key) -> impl Iterator<Item = Entry> + use<> {
     /// Nothing reads it, and the kernel may write it at any time.
     static LANDING: AtomicU8 = AtomicU8::new(0);
-    let ends = match op {
+    let entries = match op {
         Op::Splice { file, offset, pipe } if *offset <= OFFSET_MAX && pipe.want() > 0 => {
+            let target = RawTarget(file.raw());
+            let byte = |at| opcode::Read::new(target, LANDING.as_ptr(), 1).offset(at).build();
             let last = offset + pipe.want() as u64 - 1;
-            let second = (last / PAGE != offset / PAGE).then_some(last);
-            [Some(*offset), second].map(|at| Some((file.raw(), at?)))
+            if file.is_random() {
+                let len = libc::off_t::try_from(pipe.want()).expect("pipes hold a megabyte");
+                let begin = opcode::Fadvise::new(target, len, libc::POSIX_FADV_WILLNEED);
+                [Some(begin.offset(*offset).build()), Some(byte(last))]
+            } else if file.was_read() {
+                let is_long = last / PAGE != offset / PAGE;
+                [Some(byte(*offset)), is_long.then(|| byte(last))]
+            } else {
+                [None, None]
+            }
         }
         _ => [None, None],
     };
-    ends.into_iter().flatten().map(move |(file, at)| {
-        let read = opcode::Read::new(RawTarget(file), LANDING.as_ptr(), 1).offset(at).build();
-        read.flags(Flags::IO_LINK | Flags::SKIP_SUCCESS).user_data(ARRIVAL | key.to_bits())
+    entries.into_iter().flatten().map(move |entry| {
+        entry.flags(Flags::IO_LINK | Flags::SKIP_SUCCESS).user_data(ARRIVAL | key.to_bits())
     })
 }
 
@@ -124,7 +140,7 @@ impl Uring {
         }
     }
 
-    /// A read in front of a splice has failed, so the splice was dropped: it is tried alone.
+    /// An entry in front of a splice has failed, so the splice was dropped: it is tried alone.
     pub(super) fn complete_arrival(&mut self, common: &mut Common, key: Key) {
         let Some(slot) = common.table.get_mut(key) else { return };
         if slot.cancelled {
