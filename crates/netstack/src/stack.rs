@@ -175,6 +175,9 @@ impl Stack {
     }
 
     fn handle_in_time_wait(&mut self, now: Time, segment: &Segment<'_>) -> Option<time_wait::Step> {
+        if self.time_wait.len() == 0 {
+            return None;
+        }
         let Segment { endpoints, header, payload, .. } = segment;
         let local = self.config.place_of(endpoints.local.ip())?;
         let offset = self.opening.isn.timestamp_offset(endpoints);
