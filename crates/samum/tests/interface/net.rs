@@ -15,6 +15,8 @@ use crate::common::SAMUM;
 /// The way of the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frames {
+    /// The one that users get who choose none: by AF_XDP or a packet socket, as the length of the frame suggests.
+    Auto,
     Xdp,
     Packet,
     /// The address is samum's alone: it answers ARP and ping.
@@ -153,6 +155,7 @@ impl Net {
         command.args(["serve", dir, "--interface", "eth1", "--threads", "1"]).args(options);
         command.args(["--listen", &format!("{V4}:{PORT}"), "--listen", &format!("[{V6}]:{PORT}")]);
         match self.frames {
+            Frames::Auto => &mut command,
             Frames::Xdp => command.args(["--frames", "xdp"]),
             Frames::Packet => command.args(["--frames", "packet"]),
             Frames::Tap => command
