@@ -76,8 +76,9 @@ const LOGGED_PERCENT: u64 = 5;
 /// machine.
 const PROXIED_PERCENT: u64 = 10;
 
-/// Timers of the own stack run beside its requests, and how many there are depends on the machine.
-const OWN_STACK_PERCENT: u64 = 5;
+/// Timers of the own stack run beside its requests, and how many there are depends on the machine; so does whether the
+/// acknowledgement of a response takes a turn of its own.
+const OWN_STACK_PERCENT: u64 = 10;
 
 const OWN_STACK: Line = Line { percent: OWN_STACK_PERCENT, ..HOT };
 
