@@ -27,7 +27,7 @@ struct Inner {
     ended: Cell<bool>,
     /// Whether a read of the file has ended.
     was_read: Cell<bool>,
-    /// Whether the kernel's readahead is switched off for it; of files.
+    /// True if the kernel's readahead is switched off for this file.
     is_random: Cell<bool>,
     /// Where calls on it may have to wait; of files and directories.
     device: Cell<Device>,

@@ -134,7 +134,7 @@ impl Context {
     }
 
     /// Begins a turn at this time. `clock` reads the seconds since 1970 and the nanoseconds since that second began; it
-    /// is asked when a second has gone by.
+    /// is asked when a second has gone by, so a clock that is set is noticed up to two seconds later.
     pub(crate) fn tick(&mut self, now: Time, clock: impl FnOnce() -> (i64, u32)) {
         self.turn += 1;
         self.now = now;

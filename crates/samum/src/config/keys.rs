@@ -898,7 +898,7 @@ const SHARED: &[Key<Shared, Route>] = &[
         default: "`\"512k\"`",
         example: r#""64k""#,
         doc: "Bytes of a long response of another server that are received at once, at least 4 KiB. Fewer of them \
-              cost more CPU time each, and let other clients wait less.",
+              cost more CPU time each.",
         read: |shared, node, notes| match node.quantity(value::bytes, notes) {
             Some(bytes) if bytes < GatewayRules::RECEIVE_MIN => {
                 notes.error(node.place, "4 KiB at least are received at once");

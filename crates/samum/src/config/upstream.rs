@@ -59,7 +59,7 @@ pub struct GatewayRules {
     /// The directory on whose disk what waits for a slow client is kept; none by default: it is kept in memory.
     /// [`buffer`](Self::buffer) is [`BUFFER_FILE_MIN`](Self::BUFFER_FILE_MIN) at least then.
     pub buffer_dir: Option<PathBuf>,
-    /// Whether long contents of known length go to the client through a pipe, without being copied; true by default.
+    /// True if long contents of known length go to the client through a pipe, which copies nothing. The default is true.
     pub splice: bool,
     /// Bytes of a long content that are received at once at most, 512 KiB by default and 4 KiB at least. A pipe has
     /// room for 1 MiB.

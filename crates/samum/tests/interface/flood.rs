@@ -82,7 +82,7 @@ fn measure(bytes: &AtomicU64, server: u32, act: impl FnOnce()) -> (f64, u64) {
 /// Frames that nothing answers take as much of the processor on their way as the SYNs do: what the server keeps beside
 /// the SYNs is compared with its rate beside such frames.
 #[test]
-#[ignore = "measures for three quarters of a minute"]
+#[ignore = "measures for more than a minute"]
 fn a_flood_of_syns_leaves_downloads_most_of_their_rate() {
     let file = Content::pseudo_random(9, 1024 * 1024);
     let tree = Tree::new().file("f", file.clone());
