@@ -79,64 +79,56 @@ pub(super) fn may_sleep_inline(op: &Op) -> bool {
     matches!(op, Op::Read { file, .. } if !file.was_read())
 }
 
-/// Entries linked in front of a splice, so that its range is in memory when it begins.
+/// Entries linked in front of a splice without the kernel's readahead, so that its range is in memory when it
+/// begins: `POSIX_FADV_WILLNEED` of the range, then a read of its last byte.
 ///
 /// `IORING_OP_SPLICE` runs in a worker thread of the kernel, and sleeps there for each page that is still
-/// being read. A buffered read of one byte waits by callback instead, where the file system allows that
-/// (`FMODE_NOWAIT`: ext4, xfs, btrfs). On other file systems a thread waits for the byte as it would have waited for
-/// the page.
+/// being read. Without readahead (`POSIX_FADV_RANDOM`) it would read page by page, and on a slow disk sleep
+/// for long. So a thread begins to read the whole range: it sleeps for metadata but not for data. A buffered read
+/// of one byte then waits by callback, where the file system allows that (`FMODE_NOWAIT`: ext4, xfs, btrfs); on
+/// other file systems a thread waits for the byte as it would have waited for the page. The metadata is in memory by
+/// then, so the read can be inline, unless the kernel had no memory for the pages or takes less than the range at once
+/// (`max_sectors_kb` below 1,024).
 ///
-/// | the kernel's readahead | entries | when the splice begins |
-/// |---|---|---|
-/// | off (`POSIX_FADV_RANDOM`) | `POSIX_FADV_WILLNEED` of the range, then a read of its last byte | all has come, usually |
-/// | on, and a read of the file has ended | reads of the first and of the last byte | nearly all has come |
-/// | on, and no read has ended | none: the worker might sleep for metadata | at once |
+/// With the kernel's readahead, which is for disks that are fast, the thread sleeps for what is on its way. A
+/// read of one byte in front would spare that, but it costs more than the sleep: in a virtual machine the
+/// processor's first access to a page that the device has written may trap to the host, some 6 µs,
+/// and a splice does not access it at all.
 ///
-/// Without readahead a read of one byte brings a single page. So a thread begins to read the whole range: it sleeps
-/// for metadata but not for data. Then the metadata is in memory, and the read of the last byte can be inline, unless the
-/// kernel had no memory for the pages or takes less than the range at once (`max_sectors_kb` below 1,024).
-///
-/// The last read is a hint: pages in front of it may still be on their way, and then the thread sleeps. If an entry
+/// The read is a hint: pages in front of it may still be on their way, and then the thread sleeps. If an entry
 /// fails or finds the end of the file, the kernel drops the splice without a completion of its own
 /// (`REQ_F_SKIP_LINK_CQES`; there is one of the entry), and it is [tried alone](Uring::complete_arrival).
-fn arrivals(op: &Op, key: Key) -> impl Iterator<Item = Entry> + use<> {
+fn arrivals(op: &Op, key: Key) -> Option<[Entry; ARRIVALS]> {
     /// Nothing reads it, and the kernel may write it at any time.
     static LANDING: AtomicU8 = AtomicU8::new(0);
-    let entries = match op {
-        Op::Splice { file, offset, pipe } if *offset <= OFFSET_MAX && pipe.want() > 0 => {
-            let target = RawTarget(file.raw());
-            let byte = |at| opcode::Read::new(target, LANDING.as_ptr(), 1).offset(at).build();
-            let last = offset + pipe.want() as u64 - 1;
-            if file.is_random() {
-                let len = libc::off_t::try_from(pipe.want()).expect("pipes hold a megabyte");
-                let begin = opcode::Fadvise::new(target, len, libc::POSIX_FADV_WILLNEED);
-                [Some(begin.offset(*offset).build()), Some(byte(last))]
-            } else if file.was_read() {
-                let is_long = last / PAGE != offset / PAGE;
-                [Some(byte(*offset)), is_long.then(|| byte(last))]
-            } else {
-                [None, None]
-            }
-        }
-        _ => [None, None],
-    };
-    entries.into_iter().flatten().map(move |entry| {
+    let Op::Splice { file, offset, pipe } = op else { return None };
+    if !file.is_random() || *offset > OFFSET_MAX || pipe.want() == 0 {
+        return None;
+    }
+    let target = RawTarget(file.raw());
+    let len = libc::off_t::try_from(pipe.want()).expect("pipes hold a megabyte");
+    let begin = opcode::Fadvise::new(target, len, libc::POSIX_FADV_WILLNEED).offset(*offset);
+    let last = offset + pipe.want() as u64 - 1;
+    let wait = opcode::Read::new(target, LANDING.as_ptr(), 1).offset(last);
+    let link = |entry: Entry| {
         entry.flags(Flags::IO_LINK | Flags::SKIP_SUCCESS).user_data(ARRIVAL | key.to_bits())
-    })
+    };
+    Some([link(begin.build()), link(wait.build())])
 }
 
 /// Places in files beyond it do not exist (`MAX_LFS_FILESIZE`), and -1 would mean the descriptor's own.
 const OFFSET_MAX: u64 = 1 << 62;
-const PAGE: u64 = 4096;
-/// The most that [`arrivals`] gives.
-const ARRIVALS_MAX: usize = 2;
+/// As many as [`arrivals`] gives.
+const ARRIVALS: usize = 2;
 
 impl Uring {
     /// Submits what comes before a splice, if all of it fits into the queue: entries are linked only within
     /// one submission.
     pub(super) fn submit_arrivals(&mut self, op: &Op, key: Key) {
-        if self.has_room(ARRIVALS_MAX + 1) {
-            arrivals(op, key).for_each(|read| self.push(read));
+        if let Some(entries) = arrivals(op, key)
+            && self.has_room(ARRIVALS + 1)
+        {
+            entries.into_iter().for_each(|entry| self.push(entry));
         }
     }
 
