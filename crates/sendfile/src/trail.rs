@@ -122,9 +122,13 @@ impl Trails {
         Self { followed: RefCell::default(), left: RefCell::default(), left_max }
     }
 
-    /// A stream begins to read the file from `offset` on, behind which nothing of it is in the page cache.
+    /// A stream begins to read the file from `offset` on, behind which nothing of it is in the page cache. So
+    /// discards that are left there have nothing to do, and would drop what this stream reads ahead.
     pub(crate) fn begin(self: &Rc<Self>, file: &Rc<File>, offset: u64) -> Rc<Trail> {
         let start = offset / PAGE * PAGE;
+        self.left
+            .borrow_mut()
+            .retain(|one| !(Rc::ptr_eq(&one.file, file) && start <= one.range.start));
         let trail = Rc::new(Trail {
             trails: Rc::clone(self),
             file: Rc::clone(file),
@@ -278,6 +282,16 @@ mod tests {
         assert!(dropped.is_wanted());
         drop(dropped);
         assert!(!trails.are_any());
+    }
+
+    #[test]
+    fn a_stream_that_begins_ends_the_discards_behind_its_beginning() {
+        let (trails, file) = (Rc::new(Trails::new(8)), file());
+        let end = |from: u64| drop(trails.begin(&file, from * MIB).hold((from + 1) * MIB));
+        (0..3).for_each(end);
+        let _ = trails.due(after(0));
+        let _next = trails.begin(&file, MIB);
+        assert_eq!(ranges(&trails.due(after(1))), [(0, 65)]);
     }
 
     #[test]
