@@ -33,7 +33,7 @@ const FAST_AT_ONCE: usize = 2;
 const BUFFER_BYTES_MAX: &str = "4096 131072 16777216";
 
 /// Adapts what the kernel remembers and how much it buffers in the namespace of the calling thread.
-fn configure() {
+pub(crate) fn configure() {
     for (key, value) in [
         ("tcp_congestion_control", "cubic"),
         ("tcp_no_metrics_save", "1"),

@@ -1,5 +1,6 @@
 //! samum's own TCP/IP stack against the kernel's, between two network namespaces.
 
+mod beside;
 mod browser;
 #[path = "../common/mod.rs"]
 mod common;
