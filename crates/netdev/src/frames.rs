@@ -257,6 +257,17 @@ impl Device {
         self.counters
     }
 
+    /// Frames that arrived while as many waited as can (2,048), and were dropped by the kernel. It is a system call,
+    /// so not one of the [counters](Self::counters). 0 with TAP, where the sender has the queue, and on adapters
+    /// without copies, which count such frames themselves (`ethtool -S`).
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        match &self.way {
+            Way::Tap(_) => 0,
+            Way::Sockets(sockets) => sockets.missed(),
+        }
+    }
+
     /// Takes the next frame that has arrived.
     pub fn receive(&mut self) -> Option<Received> {
         let received = match &mut self.way {

@@ -87,6 +87,11 @@ impl Sockets {
         }
     }
 
+    /// Frames that were dropped before they could be received.
+    pub(crate) fn missed(&self) -> u64 {
+        self.xdp.missed()
+    }
+
     /// Takes the next frame that has arrived.
     pub(crate) fn receive(&mut self) -> Option<Received> {
         self.xdp.receive()

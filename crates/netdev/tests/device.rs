@@ -372,6 +372,29 @@ fn frames_that_are_held_do_not_stop_the_others() {
     assert_eq!(device.counters().copied as usize, FRAMES - HELD_MAX);
 }
 
+#[test]
+fn frames_that_come_while_too_many_wait_are_counted() {
+    const FRAMES: u64 = 4000;
+    let Some(net) = Net::new() else { return };
+    let service = Service { protocol: Protocol::Udp, local: "10.9.0.1:53".parse().unwrap() };
+    let options = Options { services: vec![service], ..options(Frames::Auto, &[]) };
+    let mut queues = net.server.enter(|| netdev::open(&options).unwrap().queues);
+    let mut device = queues.remove(0).start();
+    assert_eq!(device.missed(), 0);
+    let socket = net.client.enter(|| UdpSocket::bind("10.9.0.2:0").unwrap());
+    for number in 0..FRAMES {
+        socket.send_to(&number.to_be_bytes(), "10.9.0.1:53").unwrap();
+    }
+    let mut received = 0;
+    let began = Instant::now();
+    while received + device.missed() < FRAMES && began.elapsed() < Duration::from_secs(5) {
+        wait(&device);
+        received += core::iter::from_fn(|| device.receive()).count() as u64;
+    }
+    assert_eq!(received + device.missed(), FRAMES, "{received} received");
+    assert!(device.missed() > 0);
+}
+
 const CHILD: &str = "NETDEV_CHILD_NAMESPACE";
 
 /// Runs itself as a process that dies.

@@ -128,6 +128,12 @@ impl Socket {
         self.has_metadata
     }
 
+    /// Frames that the kernel had no chunk or no place in the ring for (`xsk_rcv` in net/xdp/xsk.c).
+    pub(crate) fn missed(&self) -> u64 {
+        let counts = sockopt::xdp_statistics(&self.fd);
+        counts.map_or(0, |counts| counts.rx_dropped + counts.rx_ring_full.unwrap_or(0))
+    }
+
     /// Takes the next frame that has arrived.
     pub(crate) fn receive(&mut self) -> Option<Received> {
         let Some(first) = self.received.pop() else {

@@ -131,6 +131,7 @@ impl StackNetwork {
             census: wire.stack.census(),
             counters: wire.stack.counters(),
             device: wire.port.device.counters(),
+            missed: wire.port.device.missed(),
             batches: self.batches,
             memory: wire.stack.memory(),
             record_lost: wire.port.recorder.as_ref().map(|recorder| recorder.lost()),

@@ -16,6 +16,8 @@ pub(super) struct Facts<'a> {
     pub(super) census: Census,
     pub(super) counters: Counters,
     pub(super) device: netdev::Counters,
+    /// Frames that came while too many waited for the stack.
+    pub(super) missed: u64,
     /// Rounds in which frames were received.
     pub(super) batches: u64,
     /// Bytes of memory for connections.
@@ -97,7 +99,8 @@ impl Facts<'_> {
                 (shakes.retransmitted, "SYNs"),
             ]),
         );
-        add("dropped", &listed(&drops(counters)));
+        let missed = [(self.missed, "too many at once")];
+        add("dropped", &listed(&[&missed[..], &drops(counters)].concat()));
         add(
             "resets",
             &listed(&[
@@ -153,6 +156,7 @@ impl Facts<'_> {
             ack,
             held,
         ] = drops(counters);
+        stats.stack_dropped_queue = self.missed;
         stats.stack_dropped_malformed = malformed.0;
         stats.stack_dropped_checksum = checksum.0;
         stats.stack_dropped_fragment = fragment.0;
@@ -229,6 +233,7 @@ mod tests {
             census,
             counters,
             device,
+            missed: 7,
             batches: 5,
             memory,
             record_lost: None,
@@ -251,7 +256,7 @@ mod tests {
   received: 10 frames in 5 batches of 2
   sent: none
   sent again: 3 behind a later acknowledgement
-  dropped: 1 checksum
+  dropped: 7 too many at once, 1 checksum
   resets: none
   round trips: 0.250 to 0.250 ms, median 0.250 ms, of 1 connections with data in flight
   10.0.0.1:80 10.0.0.2:4000 ESTABLISHED cwnd 14600 in flight 1460 srtt 0.250 ms
@@ -260,6 +265,7 @@ mod tests {
         assert_eq!(text, expected);
         let mut stats = Stats::default();
         facts.count(&mut stats);
-        assert_eq!((stats.stack_again_fast, stats.stack_dropped_checksum), (3, 1));
+        let dropped = (stats.stack_dropped_queue, stats.stack_dropped_checksum);
+        assert_eq!((stats.stack_again_fast, dropped), (3, (7, 1)));
     }
 }

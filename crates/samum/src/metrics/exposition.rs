@@ -233,8 +233,10 @@ const FAMILIES: &[Family] = &[
     Family {
         name: "samum_stack_drops_total",
         kind: Kind::Counter,
-        help: "Frames that were dropped: see `samum stack`. Those without room are frames that were to be sent.",
+        help: "Frames that were dropped: see `samum stack`. Those without room are frames that were to be sent; those \
+               of the queue came while too many waited for the stack.",
         samples: &[
+            ("reason=\"queue\"", |stats| stats.stack_dropped_queue),
             ("reason=\"malformed\"", |stats| stats.stack_dropped_malformed),
             ("reason=\"checksum\"", |stats| stats.stack_dropped_checksum),
             ("reason=\"fragment\"", |stats| stats.stack_dropped_fragment),

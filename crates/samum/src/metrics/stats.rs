@@ -124,6 +124,8 @@ stats! {
     stack_again_probe,
     /// Retransmitted segments of handshakes.
     stack_again_syn,
+    /// Frames that the kernel dropped because too many waited for the stack.
+    stack_dropped_queue,
     /// Dropped frames whose headers are wrong.
     stack_dropped_malformed,
     /// Those with a wrong checksum.
