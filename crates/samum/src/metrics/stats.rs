@@ -84,6 +84,8 @@ stats! {
     proxy_failed,
     /// Requests whose servers did not go on in time.
     proxy_timeouts,
+    /// Requests that were given up, because their clients had left before the end of the response.
+    proxy_left,
     /// Responses of servers that were kept on a disk, because their clients were slow.
     proxy_buffer_files,
     /// Those of them that went on through memory, because the disk was full, failed or did not answer.

@@ -761,7 +761,9 @@ fn a_request_is_given_up_when_its_client_ends_its_side_before_the_head() {
             stage.run_until(|| client.peer.end().is_some());
             client.plain.look();
             assert_eq!(client.plain.received().len(), client.at, "no byte of another response");
-            assert_eq!(stage.stats().proxy_failed, 0, "no server is to blame");
+            let stats = stage.stats();
+            assert_eq!(stats.proxy_failed, 0, "no server is to blame");
+            assert_eq!(stats.proxy_left, u64::from(!half_close));
             stage.check_nothing_is_left(vec![client], vec![server]);
         }
         let mut stage = Stage::new(sim);
@@ -773,6 +775,7 @@ fn a_request_is_given_up_when_its_client_ends_its_side_before_the_head() {
         stage.pass(Duration::from_millis(50));
         server.send(b"en");
         assert_eq!(stage.response(&mut client).body, b"been");
+        assert_eq!(stage.stats().proxy_left, 0);
         stage.check_nothing_is_left(vec![client], vec![server]);
     });
 }

@@ -672,6 +672,10 @@ impl Exchange {
         if is_begun && has_all && self.wire.keeps() {
             return;
         }
+        // A tunnel ends when either end closes it.
+        if !is_begun || self.stage == Stage::Content && !has_all {
+            tools.shell.cx.stats.proxy_left += 1;
+        }
         self.abort(tools);
     }
 
