@@ -34,7 +34,7 @@ const ORDERS_WAIT_MAX: Duration = Duration::from_secs(10);
 /// The pause between two tries in that time.
 const ORDERS_WAIT_PAUSE: Duration = Duration::from_millis(2);
 
-/// The time for a worker to describe its stack.
+/// The time for a worker to come to its orders and to describe its stack.
 const REPORT_MAX: Duration = Duration::from_secs(2);
 
 /// An order to a worker: what to use from now on, or to say.
@@ -144,14 +144,18 @@ impl Workers {
         all
     }
 
-    /// Gives each worker its configuration.
+    /// Gives each worker its configuration, and waits until it serves it, at most [`REPORT_MAX`]: who has been told of
+    /// a reload expects the new configuration.
     ///
     /// # Errors
     ///
     /// `WouldBlock` if a worker takes no orders. The other workers have got theirs then.
     pub(crate) fn configure(&self, all: Vec<Configuration>) -> io::Result<()> {
         let orders = all.into_iter().map(|one| Order::Configuration(Box::new(one)));
-        self.give(orders, ORDERS_WAIT_MAX)
+        self.give(orders, ORDERS_WAIT_MAX)?;
+        // Orders are carried out in turn, so a worker that has come to this one has done the one before.
+        self.reports(false);
+        Ok(())
     }
 
     /// Gives each worker its order. If the queue of a worker is full, waits at most `patience`.
