@@ -1,6 +1,6 @@
 //! A stack and its device as one network of the worker.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::fmt;
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -39,6 +39,8 @@ const WATCH: Token = kind::NETWORK | 3;
 const VAIN_REPORTS_MAX: u32 = 4;
 /// The interval.
 const VAIN_PAUSE: Duration = Duration::from_millis(100);
+/// So often a device is asked how many frames it has missed, for metrics.
+const MISSED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Frames that are handled before the worker looks at other things.
 const BATCH_FRAMES: usize = 256;
@@ -77,6 +79,8 @@ pub struct StackNetwork {
     frames_left: usize,
     /// Rounds in which frames were received.
     batches: u64,
+    /// [`netdev::Device::missed`] at a time. It is a system call, and metrics are counted in each turn.
+    missed: Cell<(netstack::Time, u64)>,
     listeners: HashMap<SocketAddr, u32>,
     /// Newcomers that wait because the worker accepts none.
     waiting: VecDeque<Newcomer>,
@@ -118,6 +122,7 @@ impl StackNetwork {
             now,
             frames_left: 0,
             batches: 0,
+            missed: Cell::new((now, 0)),
             listeners: locals.into_iter().map(|(number, local)| (local, number)).collect(),
             waiting: VecDeque::new(),
             accepts: true,
@@ -125,13 +130,24 @@ impl StackNetwork {
         })
     }
 
-    fn facts(&self, wire: &Wire) -> Facts<'_> {
+    /// The frames that the device missed, at most [`MISSED_PAUSE`] before the last batch.
+    fn missed(&self, wire: &Wire) -> u64 {
+        let (asked_at, missed) = self.missed.get();
+        if self.now.since(asked_at) < MISSED_PAUSE {
+            return missed;
+        }
+        let missed = wire.port.device.missed();
+        self.missed.set((self.now, missed));
+        missed
+    }
+
+    fn facts(&self, wire: &Wire, missed: u64) -> Facts<'_> {
         Facts {
             name: &self.name,
             census: wire.stack.census(),
             counters: wire.stack.counters(),
             device: wire.port.device.counters(),
-            missed: wire.port.device.missed(),
+            missed,
             batches: self.batches,
             memory: wire.stack.memory(),
             record_lost: wire.port.recorder.as_ref().map(|recorder| recorder.lost()),
@@ -315,11 +331,13 @@ impl Network for StackNetwork {
     fn report(&self, has_connections: bool) -> Option<String> {
         let wire = self.wire.borrow();
         let connections = wire.stack.connections().map(|(_, status)| status);
-        Some(self.facts(&wire).text(connections, has_connections))
+        let facts = self.facts(&wire, wire.port.device.missed());
+        Some(facts.text(connections, has_connections))
     }
 
     fn count(&self, stats: &mut Stats) {
-        self.facts(&self.wire.borrow()).count(stats);
+        let wire = self.wire.borrow();
+        self.facts(&wire, self.missed(&wire)).count(stats);
     }
 
     fn flush(&mut self, ring: &mut Ring) {
