@@ -34,8 +34,11 @@ const ORDERS_WAIT_MAX: Duration = Duration::from_secs(10);
 /// The pause between two tries in that time.
 const ORDERS_WAIT_PAUSE: Duration = Duration::from_millis(2);
 
-/// The time for a worker to come to its orders and to describe its stack.
+/// The time for a worker to describe its stack.
 const REPORT_MAX: Duration = Duration::from_secs(2);
+
+/// The time for a worker to come to a configuration that it has been given.
+const CONFIGURE_MAX: Duration = Duration::from_secs(2);
 
 /// An order to a worker: what to use from now on, or to say.
 #[derive(Debug)]
@@ -46,6 +49,8 @@ pub(crate) enum Order {
     Log(Log, OwnedFd),
     /// The state of its stack, with its connections or without, if it has one.
     Report(Sender<String>, bool),
+    /// Nothing. The sender is dropped when all orders before it have been carried out.
+    Mark { _done: Sender<()> },
     /// Another directory for one of the roots of the snapshot, or none.
     Root(usize, Option<Arc<OwnedFd>>),
 }
@@ -144,8 +149,8 @@ impl Workers {
         all
     }
 
-    /// Gives each worker its configuration, and waits until it serves it, at most [`REPORT_MAX`]: who has been told of
-    /// a reload expects the new configuration.
+    /// Gives each worker its configuration, and waits until all serve it, at most [`CONFIGURE_MAX`]: a client that
+    /// comes after a reload expects the new configuration.
     ///
     /// # Errors
     ///
@@ -153,8 +158,13 @@ impl Workers {
     pub(crate) fn configure(&self, all: Vec<Configuration>) -> io::Result<()> {
         let orders = all.into_iter().map(|one| Order::Configuration(Box::new(one)));
         self.give(orders, ORDERS_WAIT_MAX)?;
-        // Orders are carried out in turn, so a worker that has come to this one has done the one before.
-        self.reports(false);
+        let (sender, done) = mpsc::channel();
+        let marks = self.orders.iter().map(|_| Order::Mark { _done: sender.clone() });
+        // A worker whose queue is full is not waited for.
+        let _ = self.give(marks, Duration::ZERO);
+        drop(sender);
+        // It ends when the last worker has dropped its mark, or when the time is over.
+        let _ = done.recv_timeout(CONFIGURE_MAX);
         Ok(())
     }
 
@@ -236,6 +246,7 @@ impl Inbox {
                         let _ = sender.send(report);
                     }
                 }
+                Order::Mark { .. } => {}
                 Order::Log(log, file) => worker.replace_log(&log, file),
                 Order::Root(root, directory) => {
                     let directory = directory.map(|fd| worker.ring().share_file(fd));
