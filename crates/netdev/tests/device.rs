@@ -345,15 +345,20 @@ fn own_addresses_are_asked_for() {
     assert!(frames.iter().all(|it| it[12..14] == [0x08, 0x06] || it[12..14] == [0x86, 0xdd]));
 }
 
+/// A device that takes datagrams for a port, and a socket that sends to it.
+fn datagrams(net: &Net) -> (Device, UdpSocket) {
+    let service = Service { protocol: Protocol::Udp, local: "10.9.0.1:53".parse().unwrap() };
+    let options = Options { services: vec![service], ..options(Frames::Auto, &[]) };
+    let mut queues = net.server.enter(|| netdev::open(&options).unwrap().queues);
+    let device = queues.remove(0).start();
+    (device, net.client.enter(|| UdpSocket::bind("10.9.0.2:0").unwrap()))
+}
+
 #[test]
 fn frames_that_are_held_do_not_stop_the_others() {
     const FRAMES: usize = 4000;
     let Some(net) = Net::new() else { return };
-    let service = Service { protocol: Protocol::Udp, local: "10.9.0.1:53".parse().unwrap() };
-    let options = Options { services: vec![service], ..options(Frames::Auto, &[]) };
-    let mut queues = net.server.enter(|| netdev::open(&options).unwrap().queues);
-    let mut device = queues.remove(0).start();
-    let socket = net.client.enter(|| UdpSocket::bind("10.9.0.2:0").unwrap());
+    let (mut device, socket) = datagrams(&net);
     let mut held = Vec::new();
     for number in 0..FRAMES {
         socket.send_to(&(number as u32).to_be_bytes(), "10.9.0.1:53").unwrap();
@@ -376,12 +381,8 @@ fn frames_that_are_held_do_not_stop_the_others() {
 fn frames_that_come_while_too_many_wait_are_counted() {
     const FRAMES: u64 = 4000;
     let Some(net) = Net::new() else { return };
-    let service = Service { protocol: Protocol::Udp, local: "10.9.0.1:53".parse().unwrap() };
-    let options = Options { services: vec![service], ..options(Frames::Auto, &[]) };
-    let mut queues = net.server.enter(|| netdev::open(&options).unwrap().queues);
-    let mut device = queues.remove(0).start();
+    let (mut device, socket) = datagrams(&net);
     assert_eq!(device.missed(), 0);
-    let socket = net.client.enter(|| UdpSocket::bind("10.9.0.2:0").unwrap());
     for number in 0..FRAMES {
         socket.send_to(&number.to_be_bytes(), "10.9.0.1:53").unwrap();
     }

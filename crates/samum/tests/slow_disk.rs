@@ -377,7 +377,7 @@ fn reads_that_never_end_harm_only_their_own_files() {
         }
         assert!(server.wait_for_stderr("did not answer while", SOON).is_some());
         slow.set_delay(Op::Read, Duration::ZERO);
-        // Until one of its reads has ended, the disk still counts as one that does not answer.
+        // The disk counts as silent until one of its reads has ended.
         let answers = || {
             let mut client = connect(&server);
             client.send(request(&format!("GET /{name}/cold/0.bin"))).unwrap();
