@@ -8,6 +8,7 @@ mod flood;
 mod kernel;
 mod net;
 mod paths;
+mod queues;
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -217,11 +218,17 @@ fn a_thousand_downloads_at_once() {
     });
 }
 
+/// What the server says of its stacks.
+fn report(control: &str, options: &[&str]) -> String {
+    let mut command = Command::new(SAMUM);
+    let output = command.args(["stack", "--control", control]).args(options).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// Connections by the server's own account.
 fn is_empty(control: &str) -> bool {
-    let output = Command::new(SAMUM).args(["stack", "--control", control]).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8_lossy(&output.stdout).contains("connections: 0;")
+    report(control, &[]).contains("connections: 0;")
 }
 
 #[test]

@@ -24,11 +24,13 @@ pub(crate) enum Frames {
 }
 
 impl Frames {
-    pub(crate) const ALL: [Self; 3] = [Self::Xdp, Self::Packet, Self::Tap];
+    pub(crate) const ALL: [Self; 4] = [Self::Auto, Self::Xdp, Self::Packet, Self::Tap];
 }
 
 pub(crate) const V4: &str = "10.77.0.1";
 pub(crate) const V6: &str = "fd77::1";
+/// The address of the second wire.
+pub(crate) const SECOND: &str = "10.78.0.1";
 const PORT: u16 = 80;
 
 /// Two namespaces: the server's has the interface `eth1`, the client's `cli`.
@@ -49,6 +51,31 @@ impl Net {
             let (s, c) = (net.server(), net.client());
             ip(&format!("link add {server_end} netns {s} type veth peer name cli netns {c}"))
         })
+    }
+
+    /// The same with so many queues at each end. The kernel chooses one by the connection.
+    pub(crate) fn with_queues(frames: Frames, queues: u32) -> Result<Self, String> {
+        let queues = format!("numtxqueues {queues} numrxqueues {queues}");
+        Self::with(frames, |net, server_end| {
+            let (s, c) = (net.server(), net.client());
+            ip(&format!(
+                "link add {server_end} netns {s} {queues} type veth peer name cli netns {c} {queues}"
+            ))
+        })
+    }
+
+    /// Adds a second wire: the server's namespace gets the interface `eth2` with [`SECOND`].
+    pub(crate) fn add_wire(&self) {
+        let (s, c) = (self.server(), self.client());
+        for command in [
+            format!("link add eth2 netns {s} type veth peer name cli2 netns {c}"),
+            format!("-n {s} address add {SECOND}/24 dev eth2"),
+            format!("-n {c} address add 10.78.0.2/24 dev cli2"),
+            format!("-n {s} link set eth2 up"),
+            format!("-n {c} link set cli2 up"),
+        ] {
+            ip(&command).expect("the namespaces were made");
+        }
     }
 
     /// The same with a box in the middle of the wire: paths to the server and to the client.
