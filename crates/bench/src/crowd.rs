@@ -4,6 +4,7 @@
 //! for a million sockets. They open their connections, wait, and at the end each of them sends a request.
 //! Before and after that, clients that come new are measured.
 
+use core::fmt;
 use core::mem;
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -58,12 +59,48 @@ fn mac(text: &str) -> Result<[u8; 6], String> {
         .ok_or_else(|| "six bytes such as 02:00:00:00:00:01".to_owned())
 }
 
-/// Opens the crowd, measures, and returns a text with the figures.
+/// The figures of a crowd.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    count: u32,
+    /// The time until all connections were open.
+    pub opened: Duration,
+    /// The time until all of them had a response to a request.
+    pub answered: Duration,
+    /// Of new clients without the crowd: the time until the response is complete, connection included.
+    pub alone: Latency,
+    /// The same beside the crowd.
+    pub beside: Latency,
+    /// Some if the process of the server is known.
+    pub memory: Option<Memory>,
+}
+
+/// Latencies of new clients.
+#[derive(Clone, Copy, Debug)]
+pub struct Latency {
+    /// The median.
+    pub p50: Duration,
+    /// The 99th percentile.
+    pub p99: Duration,
+}
+
+/// Memory of the server, bytes (PSS).
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// Before the crowd.
+    pub before: u64,
+    /// For each connection, when all were open.
+    pub each: u64,
+    /// For each connection, when all had asked.
+    pub each_asked: u64,
+}
+
+/// Opens the crowd and measures.
 ///
 /// # Errors
 ///
 /// If the interface cannot be used, a connection is lost, or nothing happens for 10 s.
-pub fn run(args: &Args) -> Result<String, Error> {
+pub fn run(args: &Args) -> Result<Measured, Error> {
     let mut clients = Clients::new(args)?;
     let before = args.pid.and_then(memory);
     clients.newcomers(100)?;
@@ -77,27 +114,38 @@ pub fn run(args: &Args) -> Result<String, Error> {
     clients.each(args.count, AT_ONCE, Deed::Ask)?;
     let answered = began.elapsed();
     let again = args.pid.and_then(memory);
-    let mut text = format!(
-        "{} connections opened in {:.1} s, all answered a request in {:.1} s\n\
-         a new client, connection and request, us: alone p50 {} p99 {}, beside them p50 {} p99 {}\n",
-        args.count,
-        opened.as_secs_f64(),
-        answered.as_secs_f64(),
-        alone.0.as_micros(),
-        alone.1.as_micros(),
-        beside.0.as_micros(),
-        beside.1.as_micros(),
-    );
-    if let (Some(before), Some(after), Some(again)) = (before, after, again) {
+    let memory = before.zip(after).zip(again).map(|((before, after), again)| {
         let each = |bytes: u64| bytes.saturating_sub(before) / u64::from(args.count);
-        text += &format!(
-            "memory of the server (PSS): {before} bytes before, {} a connection when all were open, {} when \
-             all had asked\n",
-            each(after),
-            each(again)
-        );
+        Memory { before, each: each(after), each_asked: each(again) }
+    });
+    Ok(Measured { count: args.count, opened, answered, alone, beside, memory })
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { count, opened, answered, alone, beside, .. } = self;
+        writeln!(
+            f,
+            "{count} connections opened in {:.1} s, all answered a request in {:.1} s",
+            opened.as_secs_f64(),
+            answered.as_secs_f64()
+        )?;
+        let microseconds = |latency: &Latency| {
+            format!("p50 {} p99 {}", latency.p50.as_micros(), latency.p99.as_micros())
+        };
+        writeln!(
+            f,
+            "a new client, connection and request, us: alone {}, beside them {}",
+            microseconds(alone),
+            microseconds(beside)
+        )?;
+        let Some(Memory { before, each, each_asked }) = self.memory else { return Ok(()) };
+        writeln!(
+            f,
+            "memory of the server (PSS): {before} bytes before, {each} a connection when all were open, \
+             {each_asked} when all had asked"
+        )
     }
-    Ok(text)
 }
 
 /// Memory of a process, shared memory by its share.
@@ -279,9 +327,8 @@ impl Clients {
         }
     }
 
-    /// One client after the other connects and sends a request; returns the median and the 99th percentile
-    /// of the time until its response is complete.
-    fn newcomers(&mut self, count: u32) -> Result<(Duration, Duration), Error> {
+    /// One client after the other connects and sends a request.
+    fn newcomers(&mut self, count: u32) -> Result<Latency, Error> {
         let mut times = Vec::new();
         for _ in 0..count {
             let began = Instant::now();
@@ -308,7 +355,7 @@ impl Clients {
             self.stack.close(now, id, &mut self.device);
         }
         times.sort_unstable();
-        Ok((times[times.len() / 2], times[times.len() * 99 / 100]))
+        Ok(Latency { p50: times[times.len() / 2], p99: times[times.len() * 99 / 100] })
     }
 
     /// Bytes of a response, once the head of the first one has come.

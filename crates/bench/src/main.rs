@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         Command::DiskSender(args) => disk::sender::run(&args)
             .map_err(|error| Stop::Failed(format!("the sender cannot serve: {error}"))),
         Command::Crowd(args) => {
-            crowd::run(&args).and_then(|text| print(&text)).map_err(Stop::Failed)
+            crowd::run(&args).and_then(|it| print(&it.to_string())).map_err(Stop::Failed)
         }
         Command::Instructions(args) => {
             instructions::run(&args).and_then(|text| print(&text)).map_err(Stop::Failed)

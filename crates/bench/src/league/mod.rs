@@ -11,6 +11,8 @@
 //! | [`warm`] | the cost of a request when all files are cached |
 //! | [`wire`] | the cost of a request, and of a connection, over a link: the kernel's TCP and a stack of samum's own |
 //! | [`wire_cold`] | the cost and the memory of downloads from the disk over a link, with both stacks |
+//! | [`wire_idle`] | the memory of idle connections to a stack of samum's own, and the latency beside them |
+//! | [`dns`] | the cost of an answer of DNS over a link: the kernel's UDP and a stack of samum's own |
 //! | [`cold`] | the speed of such requests beside downloads from a slow disk |
 //! | [`disk`] | the CPU and the speed of downloads from the disk, as ratios to other servers |
 //! | [`download`] | the speed of downloads from the disk at full speed, one and many at once |
@@ -37,6 +39,7 @@ use crate::{Fault, Recorder, Test, interrupt, machine};
 pub mod asleep;
 pub mod cold;
 pub mod disk;
+pub mod dns;
 pub mod download;
 pub mod films;
 pub mod hung;
@@ -54,6 +57,7 @@ pub mod throttle;
 pub mod warm;
 pub mod wire;
 pub mod wire_cold;
+pub mod wire_idle;
 
 use peers::Peer;
 use rounds::Rounds;
@@ -64,7 +68,7 @@ use throttle::Throttle;
 /// The command line of `samum-bench league`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Tests to run: warm, wire, wire-close, wire-cold, cold, disk, download, mixed, films, asleep, hung, idle, proxied,
+    /// Tests to run: warm, wire, wire-close, wire-cold, wire-idle, dns, cold, disk, download, mixed, films, asleep, hung, idle, proxied,
     /// proxied-small, proxied-slow, proxied-units, fastcgi, includes, stalled.
     #[command(flatten)]
     pub tests: Tests,
@@ -78,7 +82,7 @@ pub struct Args {
     /// Directory in which the served files are made; they are removed at the end [default: /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
-    /// Rounds in which the servers take turns [default: 3, disk 9, hung, the wires, fastcgi, includes and stalled 5, quick 1]
+    /// Rounds in which the servers take turns [default: 3, disk 9, hung, the wires, dns, fastcgi, includes and stalled 5, quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
     /// Seconds of each measurement [default: 3, quick 0.4]
@@ -87,7 +91,7 @@ pub struct Args {
     /// warm, wire: sizes of files, bytes [default: 128,8192,65536, warm 1048576 as well, quick 128,65536]
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(..=1 << 40))]
     pub sizes: Vec<u64>,
-    /// warm, wire: connections
+    /// warm, wire: connections; dns: clients
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub connections: u32,
     /// cold, films: the limit of the disk, bytes per second; mixed, asleep: four times as many
@@ -108,7 +112,7 @@ pub struct Args {
     /// proxied-slow: clients [default: 100, quick 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub clients: Option<u32>,
-    /// idle: connections; hung: requests [default: 10000, quick 500]
+    /// idle: connections; hung: requests [default: 10000, quick 500]; wire-idle: connections [default: 1000000, quick 5000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub count: Option<u32>,
     /// Copy received bytes out of the kernel instead of discarding them there; not in download, where
@@ -145,6 +149,8 @@ pub struct League {
     readers: usize,
     requests: Option<f64>,
     bytes: u64,
+    /// Idle connections to a stack of samum's own.
+    crowd: u32,
     /// Sizes of proxied downloads.
     downloads: Vec<u64>,
     /// Slow clients of a proxy.
@@ -209,6 +215,7 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
             args.downloads.clone()
         },
         clients: index(args.clients.unwrap_or(if quick { 10 } else { 100 })),
+        crowd: args.count.unwrap_or(if quick { 5000 } else { 1_000_000 }),
         copy: args.copy,
         hung: index(args.count.unwrap_or(if quick { 500 } else { 10_000 })),
         server_cpu: args.server_cpu.or_else(|| two_cpus.map(|cpus| cpus.0)),
@@ -222,6 +229,8 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         wire.steps(rounds_or(5), rounds_or(1)),
         wire_close.steps(rounds_or(5), rounds_or(1)),
         wire_cold::test(&league).steps(rounds_or(5), rounds_or(1)),
+        rounds(wire_idle::test(&league)),
+        dns::test(&league).steps(rounds_or(5), rounds_or(1)),
         rounds(cold::test(&league)),
         disk::test(&league).steps(rounds_or(9), rounds_or(1)),
         rounds(download::test(&league)),

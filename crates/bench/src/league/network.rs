@@ -33,11 +33,14 @@ impl Network {
             return Err("needs root, to make network namespaces".to_owned());
         }
         let (servers, clients) = (Namespace::new("servers")?, Namespace::new("clients")?);
-        for (of_server, of_client) in [(KERNEL, "cli0"), (OWN, "cli1")] {
+        for (of_server, of_client) in [(KERNEL, "cli0"), (OWN, CLIENT)] {
             let line = format!(
-                "link add {} netns {} numtxqueues 1 numrxqueues 1 type veth peer name {of_client} netns {} \
-                 numtxqueues 1 numrxqueues 1",
-                of_server.interface, servers.name, clients.name
+                "link add {} netns {} address {} numtxqueues 1 numrxqueues 1 type veth peer name {of_client} \
+                 netns {} numtxqueues 1 numrxqueues 1",
+                of_server.interface,
+                servers.name,
+                of_server.link_address(),
+                clients.name
             );
             run(Command::new(ip()?).args(line.split_whitespace()))?;
         }
@@ -86,13 +89,26 @@ pub struct End {
     pub interface: &'static str,
     /// Its address.
     pub ip: Ipv4Addr,
+    /// Its link address.
+    pub mac: [u8; 6],
+}
+
+impl End {
+    fn link_address(&self) -> String {
+        self.mac.map(|byte| format!("{byte:02x}")).join(":")
+    }
 }
 
 /// The link for the kernel's TCP.
-pub const KERNEL: End = End { interface: "srv0", ip: Ipv4Addr::new(10, 9, 0, 1) };
+pub const KERNEL: End =
+    End { interface: "srv0", ip: Ipv4Addr::new(10, 9, 0, 1), mac: [2, 0, 0, 9, 0, 1] };
 
 /// The link for a stack of the server's own.
-pub const OWN: End = End { interface: "srv1", ip: Ipv4Addr::new(10, 9, 1, 1) };
+pub const OWN: End =
+    End { interface: "srv1", ip: Ipv4Addr::new(10, 9, 1, 1), mac: [2, 0, 0, 9, 1, 1] };
+
+/// The client's end of that link.
+pub const CLIENT: &str = "cli1";
 
 /// A network namespace with a name (ip-netns(8)). Dropping it removes it.
 #[derive(Debug)]

@@ -58,6 +58,7 @@ impl Peer {
             "samum" => (SAMUM, String::new(), &["--version"]),
             "samum-never" => (SAMUM_NEVER, String::new(), &["--version"]),
             "samum-own" => (SAMUM_OWN, String::new(), &["--version"]),
+            "samum-own-crowd" => (SAMUM_OWN_CROWD, String::new(), &["--version"]),
             "samum-own-never" => (SAMUM_OWN_NEVER, String::new(), &["--version"]),
             "samum-epoll" => (SAMUM_EPOLL, String::new(), &["--version"]),
             "nginx" | ORIGIN => ("nginx -c {conf}", NGINX.replace("{aio}", ""), &["-v"]),
@@ -85,9 +86,12 @@ impl Peer {
             "nginx-includes" => ("nginx -c {conf}", NGINX_INCLUDES.to_owned(), &["-v"]),
             "samum-stalled" => (SAMUM_PROXY, SAMUM_STALLED.to_owned(), &["--version"]),
             "nginx-stalled" => ("nginx -c {conf}", NGINX_STALLED.to_owned(), &["-v"]),
+            "nsd" => ("nsd -d -c {conf}", NSD.to_owned(), &["-v"]),
+            "dns-own" => (DNS_OWN, String::new(), &[]),
             _ => {
                 let known = KNOWN.into_iter().chain(UNCACHED).chain(OWN_STACK).chain(PROXIES);
                 let known = known
+                    .chain(DNS)
                     .chain(FASTCGI)
                     .chain(INCLUDES)
                     .chain(STALLED)
@@ -167,6 +171,10 @@ impl Peer {
                 let missing = || format!("{} is not there: cargo build --release", found.display());
                 found.exists().then(|| found.clone()).ok_or_else(missing)
             }
+            DNS_KEY => {
+                let missing = "the example dns is not there: cargo build --release --examples";
+                Some(dns()).filter(|path| path.exists()).ok_or_else(|| missing.to_owned())
+            }
             FLOOR_KEY => find("cc").ok_or_else(|| "needs a C compiler, cc".to_owned()),
             _ => find(name).ok_or_else(|| format!("{name} is not installed")),
         }
@@ -178,7 +186,8 @@ impl Peer {
         let program = (self.command[0] == SAMUM_KEY).then(|| ("samum", samum()));
         let library = self.environment.iter().find(|(name, _)| name == "LD_PRELOAD");
         let library = library.map(|(_, path)| (PRELOAD, PathBuf::from(path)));
-        program.into_iter().chain(library).collect()
+        let dns = (self.command[0] == DNS_KEY).then(|| ("dns", dns()));
+        program.into_iter().chain(dns).chain(library).collect()
     }
 
     /// `text` with everything filled in.
@@ -193,6 +202,7 @@ impl Peer {
             .replace(ORIGIN_KEY, &place.origin.map(|it| it.to_string()).unwrap_or_default())
             .replace("{user}", if rustix::process::geteuid().is_root() { "user root;" } else { "" })
             .replace(SAMUM_KEY, &samum().display().to_string())
+            .replace(DNS_KEY, &dns().display().to_string())
             .replace(FLOOR_KEY, &format!("{}/floor", place.dir.display()))
     }
 }
@@ -212,6 +222,11 @@ fn words(line: &str) -> Vec<String> {
 
 fn samum() -> PathBuf {
     configured("SAMUM", "samum")
+}
+
+/// The DNS server among the examples of `netdev`.
+fn dns() -> PathBuf {
+    beside_us("examples/dns")
 }
 
 /// The path in an environment variable, or else the file beside this program.
@@ -260,7 +275,10 @@ pub const KNOWN: [&str; 10] = [
 pub const UNCACHED: [&str; 2] = ["samum-never", "nginx-directio"];
 
 /// Servers with a TCP of their own, which only a network of namespaces can reach.
-pub const OWN_STACK: [&str; 2] = ["samum-own", "samum-own-never"];
+pub const OWN_STACK: [&str; 3] = ["samum-own", "samum-own-never", CROWDED];
+
+/// The one that takes a crowd of connections and lets them be idle.
+pub const CROWDED: &str = "samum-own-crowd";
 
 /// The server behind the proxies.
 pub const ORIGIN: &str = "origin";
@@ -268,6 +286,9 @@ pub const ORIGIN: &str = "origin";
 /// The servers that take part in tests of proxies without `--servers`: the origin itself, and proxies.
 pub const PROXIES: [&str; 6] =
     [ORIGIN, "samum-proxy", "nginx-proxy", "haproxy", "haproxy-splice", "caddy-proxy"];
+
+/// The servers that take part in the test of DNS: on the kernel's UDP, and on a stack of its own.
+pub const DNS: [&str; 2] = ["nsd", "dns-own"];
 
 /// The FastCGI application behind the gateways.
 pub const PHP_FPM: &str = "php-fpm";
@@ -290,6 +311,7 @@ const PRELOAD: &str = "libsamum_preload.so";
 /// A word that stands for the names of the files to serve.
 pub(super) const FILES_KEY: &str = "{files}";
 const SAMUM_KEY: &str = "{samum}";
+const DNS_KEY: &str = "{dns}";
 /// A word that stands for the interface of a server that has a TCP of its own.
 const INTERFACE_KEY: &str = "{interface}";
 /// A word that stands for the address of the server behind a proxy.
@@ -305,8 +327,29 @@ const SAMUM_OWN: &str =
     "{samum} serve {root} --listen {ip}:{port} --threads 1 --interface {interface}";
 const SAMUM_OWN_NEVER: &str =
     "{samum} serve {root} --listen {ip}:{port} --threads 1 --interface {interface} --cache never";
+const SAMUM_OWN_CROWD: &str = "{samum} serve {root} --listen {ip}:{port} --threads 1 --interface {interface} --max-connections 1048576 --timeout-idle 3600";
 const SAMUM_NEVER: &str = "{samum} serve {root} --listen {ip}:{port} --threads 1 --cache never";
 const SAMUM_EPOLL: &str = "{samum} serve {root} --listen {ip}:{port} --threads 1 --driver epoll";
+
+const DNS_OWN: &str = "{dns} {interface} {ip}:{port} {root}/zone example.org";
+const NSD: &str = "\
+server:
+  ip-address: {ip}@{port}
+  server-count: 1
+  username: \"\"
+  zonesdir: {root}
+  pidfile: \"\"
+  xfrdfile: {dir}/xfrd
+  xfrdir: {dir}
+  zonelistfile: {dir}/zones
+  logfile: {dir}/err
+  minimal-responses: yes
+remote-control:
+  control-enable: no
+zone:
+  name: example.org
+  zonefile: zone
+";
 
 const SAMUM_PROXY: &str = "{samum} serve --config {conf} --threads 1";
 const CADDY_COMMAND: &str = "caddy run --adapter caddyfile --config {conf}";
@@ -567,7 +610,8 @@ mod tests {
             dir: Path::new("/the/directory"),
             origin: Some(([127, 0, 0, 1], 9000).into()),
         };
-        let gateways = FASTCGI.into_iter().chain(INCLUDES).chain(STALLED).chain([PHP_FPM]);
+        let gateways =
+            FASTCGI.into_iter().chain(INCLUDES).chain(STALLED).chain([PHP_FPM]).chain(DNS);
         let others = KNOWN.into_iter().chain(UNCACHED).chain(OWN_STACK).chain(PROXIES);
         for name in others.chain(gateways) {
             let peer = Peer::named(name).unwrap();
@@ -575,10 +619,10 @@ mod tests {
             let ours: Vec<_> = peer.binaries().iter().map(|binary| binary.0).collect();
             let want: &[&str] = match name {
                 "samum" | "samum-epoll" | "samum-never" | "samum-own" | "samum-own-never"
-                | "samum-proxy" | "samum-fastcgi" | "samum-includes" | "samum-stalled" => {
-                    &["samum"]
-                }
+                | "samum-own-crowd" | "samum-proxy" | "samum-fastcgi" | "samum-includes"
+                | "samum-stalled" => &["samum"],
                 "nginx-preload" | "lighttpd-preload" => &["libsamum_preload.so"],
+                "dns-own" => &["dns"],
                 _ => &[],
             };
             assert_eq!(ours, want, "{name}");

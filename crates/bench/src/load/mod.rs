@@ -27,6 +27,7 @@ pub mod account;
 pub mod engine;
 pub mod fetch;
 pub mod popularity;
+pub mod questions;
 pub mod response;
 pub mod schedule;
 pub mod slow;
