@@ -844,6 +844,16 @@ impl Serving {
         self.page_at(route, rest.as_os_str().as_bytes())
     }
 
+    /// Returns whether an application of a site has the scripts at this path in the file system.
+    pub(crate) fn has_scripts_at(&self, site: SiteId, path: &Path) -> bool {
+        let routes = self.snapshot.inner[site.index()].routes.clone();
+        self.snapshot.routes[routes].iter().any(|RouteEntry { route, .. }| {
+            let Action::Fastcgi(Fastcgi { files, root, .. }) = &route.action else { return false };
+            let roots = files.as_ref().map(|files| &files.root).into_iter().chain(root);
+            roots.flat_map(std::path::absolute).any(|root| path.starts_with(root))
+        })
+    }
+
     /// The route whose path is this one with a slash at its end, if there is one.
     pub(crate) fn directory(&self, site: SiteId, path: &[u8]) -> Option<RouteId> {
         let id = self.snapshot.sites[site.index()].find_directory(path)?;

@@ -40,6 +40,7 @@ use crate::shell::{Limit, Shell, kind};
 use crate::site::SiteId;
 use crate::upstream::{Server, Upstream};
 use crate::{fields, redirect};
+use script::is_source;
 use steps::{Paged, Step};
 
 /// Programs that may hand one request over, one after the other.
@@ -671,7 +672,8 @@ impl Router {
         server: &Server,
         over: HandOver,
     ) -> Found<Answer> {
-        let page = page_of(&serving, place.site, &over.to);
+        let page = page_of(&serving, place.site, &over.to)
+            .filter(|page| !is_source(&serving, place.site, page));
         let (Some(asked), Some(page)) = (asked, page) else {
             self.proxy.refuse(shell, server, &over);
             let what = What::Error(Status::BadGateway);

@@ -7,5 +7,6 @@ mod common;
 
 mod application;
 mod faults;
+mod hand_over;
 mod php;
 mod stage;

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use testkit::metrics::Metrics;
 use testkit::{Client, Response, Server, Tree, request, tether};
 
 pub(crate) use crate::common::on_both_drivers;
@@ -124,6 +125,14 @@ impl Stage {
         client.send(request(&format!("{head}\nContent-Length: {}", body.len()))).unwrap();
         client.send(body).unwrap();
         client.response().unwrap_or_else(|error| panic!("no response to {head:?}: {error}"))
+    }
+
+    /// One of the numbers of the server.
+    #[track_caller]
+    pub(crate) fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
+        let metrics = Metrics::parse(text(&self.ask("GET /metrics"))).unwrap();
+        assert!(metrics.all(name, labels).next().is_some(), "no {name} {labels:?}");
+        metrics.sum(name, labels) as u64
     }
 
     /// Waits for a line for the operator that contains `text`.

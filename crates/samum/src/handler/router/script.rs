@@ -1,9 +1,13 @@
 //! The names of scripts: which part of a path, or which file, is one.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
 use crate::config::SCRIPT_SUFFIX;
 use crate::content::{Kind, Resource};
 use crate::route::RouteId;
-use crate::serving::Serving;
+use crate::serving::{Page, Serving};
+use crate::site::SiteId;
 
 /// The index of directories that only the application has.
 const INDEX: &str = "index.php";
@@ -34,6 +38,14 @@ pub(super) fn script_of(serving: &Serving, id: RouteId, path: &[u8]) -> Vec<u8> 
     };
     let is_directory = matches!(path, [] | [.., b'/']);
     [path, if is_directory { index.as_bytes() } else { b"" }].concat()
+}
+
+/// Returns whether a page is a script of its site. Its source is not sent.
+pub(super) fn is_source(serving: &Serving, site: SiteId, page: &Page) -> bool {
+    let name = script_of(serving, page.route, &page.path);
+    let files = serving.route(page.route).action.files().filter(|_| is_script(&name));
+    let path = files.and_then(|files| std::path::absolute(&files.root).ok());
+    path.is_some_and(|root| serving.has_scripts_at(site, &root.join(OsStr::from_bytes(&name))))
 }
 
 /// The name of the script that a resource is, if it is one.
