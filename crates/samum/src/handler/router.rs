@@ -250,6 +250,10 @@ impl Handler for Router {
 
     #[inline]
     fn act(&mut self, shell: &mut Shell) {
+        // Before the programs and servers that are to learn of it.
+        if !self.pages.is_idle() {
+            self.pages.drop_left();
+        }
         if !self.programs.is_idle() {
             self.act_for_programs(shell);
         }

@@ -20,6 +20,7 @@ use crate::world::{Client as _, Plain, config, for_seeds, parts, pass, run_until
 
 mod crowd;
 mod hand_over;
+mod holes;
 
 /// The server that requests are passed on to.
 const SERVER: &str = "127.0.0.1:9000";

@@ -92,18 +92,23 @@ impl Pages {
         self.pages.get(key).cloned()
     }
 
-    /// Returns the pages that can go on, since it was last asked; forgets those that are not wanted any more.
-    pub(super) fn take_touched(&mut self) -> Vec<Key> {
+    /// Forgets the pages that are not wanted any more, with the requests for what they include.
+    pub(super) fn drop_left(&mut self) {
         loop {
-            let News { touched, left } = core::mem::take(&mut *self.news.borrow_mut());
-            // Those that they include are not wanted any more either.
-            for key in &left {
-                self.pages.remove(*key);
+            let left = core::mem::take(&mut self.news.borrow_mut().left);
+            if left.is_empty() {
+                return;
             }
-            if left.is_empty() || !touched.is_empty() {
-                return touched;
+            // Those that they include are not wanted any more either.
+            for key in left {
+                self.pages.remove(key);
             }
         }
+    }
+
+    /// Returns the pages that can go on, since it was last asked.
+    pub(super) fn take_touched(&mut self) -> Vec<Key> {
+        core::mem::take(&mut self.news.borrow_mut().touched)
     }
 
     /// A page can go on: wakes the request of the client.
