@@ -4,8 +4,12 @@
 #[allow(unused, reason = "the other tests use the rest")]
 mod common;
 
+#[path = "../fastcgi/application.rs"]
+#[allow(unused, reason = "other tests use the rest")]
+mod application;
 mod disks;
 mod holes;
 mod nginx;
 mod pages;
+mod servers;
 mod stage;

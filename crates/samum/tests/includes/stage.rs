@@ -49,6 +49,9 @@ impl Stage {
              [[site.route]]\npath = '/inner/'\nfiles = '{root}/inner'\ninternal = true\n\
              [[site.route]]\npath = '/closed/'\nfiles = '{root}/www'\nallow = ['192.0.2.1']\n\
              [[site.route]]\npath = '/tool/'\ncgi = '{root}/cgi'\n\
+             [[site.route]]\npath = '/server/'\nproxy = 'unix:{root}/app.sock'\n\
+             [[site.route]]\npath = '/script/'\n\
+             fastcgi = {{ server = 'unix:{root}/php.sock', root = '/srv' }}\n\
              [[site.route]]\npath = '/old'\nredirect = '/a'\n\
              [[site.route]]\npath = '/metrics'\nmetrics = true\n"
         );
