@@ -161,14 +161,16 @@ const FAMILIES: &[Family] = &[
     Family {
         name: "samum_proxy_requests_total",
         kind: Kind::Counter,
-        help: "Requests that were passed on to servers, tried again, failed, were not answered in time, and were given \
-               up because their clients had left (half-close = true lets them end their side first).",
+        help: "Requests that were passed on to servers, tried again, failed, were not answered in time, were given up \
+               because their clients had left (half-close = true lets them end their side first), and whose \
+               servers sent more behind a whole response.",
         samples: &[
             ("event=\"begun\"", |stats| stats.proxied),
             ("event=\"retried\"", |stats| stats.proxy_retries),
             ("event=\"failed\"", |stats| stats.proxy_failed),
             ("event=\"timeout\"", |stats| stats.proxy_timeouts),
             ("event=\"client-left\"", |stats| stats.proxy_left),
+            ("event=\"surplus\"", |stats| stats.proxy_surplus),
         ],
     },
     Family {

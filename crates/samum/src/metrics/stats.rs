@@ -80,8 +80,10 @@ stats! {
     proxied,
     /// Requests that were tried again, because a connection could not be made or had been closed.
     proxy_retries,
-    /// Requests whose servers could not be reached, or whose responses were faulty or cut off.
+    /// Requests whose servers could not be reached or had too much to do, or whose responses were faulty or cut off.
     proxy_failed,
+    /// Whole responses behind which their servers sent more.
+    proxy_surplus,
     /// Requests whose servers did not go on in time.
     proxy_timeouts,
     /// Requests that were given up, because their clients had left before the end of the response.

@@ -96,6 +96,15 @@ pub(crate) struct Links {
     kinds: (Token, Token),
 }
 
+/// Something that has happened to a link.
+#[derive(Debug)]
+pub(crate) enum LinkNews {
+    /// An event, for the request that has the link.
+    Event(Key, LinkEvent),
+    /// This server sent bytes through a link that was kept, behind its last response.
+    Surplus(Arc<Server>),
+}
+
 impl Upstream {
     /// The servers of a route, whose site and path are its name. Servers that an upstream `before` has under
     /// the same rules stay as they are: up or down, with their links.
@@ -340,28 +349,29 @@ impl Links {
         self.links.is_empty()
     }
 
-    /// Takes a completion of a link; returns the request that it concerns, and what has happened to the link. A
-    /// link that is kept is closed by whatever happens to it.
+    /// Takes a completion of a link; returns what it means, if anything. A link that is kept is closed by whatever
+    /// happens to it.
     pub(crate) fn handle(
         &mut self,
         ring: &mut Ring,
         key: Key,
         completion: Completion,
-    ) -> Option<(Key, LinkEvent)> {
+    ) -> Option<LinkNews> {
         let tokens = Tokens::of(self.kinds, key);
         // It may have been closed since.
         let link = self.links.get_mut(key)?;
         let event = link.handle(ring, completion, tokens)?;
         if let Some(user) = link.user {
-            return Some((user, event));
+            return Some(LinkNews::Event(user, event));
         }
-        if !matches!(event, LinkEvent::Writable) {
-            let id = link.server.id;
-            if let Some(kept) = self.kept.get_mut(&id) {
-                kept.retain(|other| *other != key);
-            }
-            self.close(ring, key);
+        if matches!(event, LinkEvent::Writable) {
+            return None;
         }
-        None
+        let server = Arc::clone(&link.server);
+        if let Some(kept) = self.kept.get_mut(&server.id) {
+            kept.retain(|other| *other != key);
+        }
+        self.close(ring, key);
+        matches!(event, LinkEvent::Received(_)).then_some(LinkNews::Surplus(server))
     }
 }

@@ -7,6 +7,8 @@ use testkit::request;
 use crate::application::{Act, Seen, application, end, output, record};
 use crate::stage::{Stage, on_both_drivers, text, tree};
 
+const PROXIED: &str = "samum_proxy_requests_total";
+
 /// A tree with a script, which is not read.
 fn scripts() -> testkit::Tree {
     tree().file("www/index.php", "<?php source")
@@ -57,6 +59,7 @@ fn what_is_no_response_is_a_bad_gateway_and_a_line_for_the_operator() {
             }
             stage.wait_for_log(line);
             stage.wait_for_log("php.sock");
+            assert_eq!(stage.count(PROXIED, &[("event", "failed")]), 1, "{act:?}");
         }
     });
 }
@@ -104,6 +107,8 @@ fn more_than_was_announced_is_dropped() {
         let _seen = application(&tree.path().join("php.sock"), vec![act]);
         let stage = Stage::new(driver, &tree);
         assert_eq!(text(&stage.ask("GET /")), "he");
+        stage.wait_for_log("php.sock: it sent more than its Content-Length");
+        assert_eq!(stage.count(PROXIED, &[("event", "surplus")]), 1);
     });
 }
 

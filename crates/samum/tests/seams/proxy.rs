@@ -493,6 +493,10 @@ fn what_is_at_fault_is_answered_counted_and_told() {
         b"\r\nContent-Length: 2\r\n\r\nok",
     ]
     .concat();
+    let long =
+        [b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n".as_slice(), &content(8, 300_001)]
+            .concat();
+    let two = OK.repeat(2);
     let interims = [&b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".repeat(17)[..], OK].concat();
     /// A name, the request, what the server sends, how that ends, what the client gets, and the line for the
     /// operator.
@@ -536,9 +540,16 @@ fn what_is_at_fault_is_answered_counted_and_told() {
             b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok and more",
             Open,
             Whole(200),
-            "",
+            "behind its response",
         ),
-        ("a body of a 304", GET, b"HTTP/1.1 304 Not Modified\r\n\r\nbody", Open, Whole(304), ""),
+        (
+            "a body of a 304",
+            GET,
+            b"HTTP/1.1 304 Not Modified\r\n\r\nbody",
+            Open,
+            Whole(304),
+            "behind its response",
+        ),
         (
             "a body of a 204",
             GET,
@@ -553,7 +564,23 @@ fn what_is_at_fault_is_answered_counted_and_told() {
             b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody",
             Open,
             Whole(200),
-            "",
+            "behind its response",
+        ),
+        (
+            "a body beyond its length that is pulled",
+            GET,
+            &long,
+            Open,
+            Whole(200),
+            "behind its response",
+        ),
+        (
+            "two responses",
+            GET,
+            &two,
+            Open,
+            Whole(200),
+            "behind its response",
         ),
         ("garbage", GET, b"220 mail.example ESMTP\r\n\r\n", Open, Page(502), ""),
         ("binary garbage", GET, b"\x16\x03\x01\x00\xa5\x01\x00\x00\n\n\n", Open, Page(502), ""),
@@ -616,6 +643,8 @@ fn what_is_at_fault_is_answered_counted_and_told() {
                 let received = String::from_utf8_lossy(client.plain.received()).into_owned();
                 assert!(received.ends_with("\r\nContent-Length: 4\r\n\r\n"), "{received}");
                 assert!(server.end().is_some(), "{name}: the link was kept");
+                assert_eq!(stage.stats().proxy_surplus, 1, "{name}");
+                stage.check_told(told);
                 stage.check_nothing_is_left(vec![client], vec![server]);
                 continue;
             }
@@ -641,11 +670,15 @@ fn what_is_at_fault_is_answered_counted_and_told() {
             }
             let stats = stage.stats();
             assert_eq!(stats.proxied, 1);
-            if !matches!(got, Whole(_)) {
-                let counted = if is_timeout { stats.proxy_timeouts } else { stats.proxy_failed };
-                assert_eq!(counted, 1, "{name}");
-                stage.check_told(told);
-            }
+            let counted = match got {
+                Whole(_) => stats.proxy_surplus,
+                Page(_) | Cut if is_timeout => stats.proxy_timeouts,
+                Page(_) | Cut => stats.proxy_failed,
+            };
+            assert_eq!(counted, 1, "{name}");
+            let is_whole = matches!(got, Whole(_));
+            assert_eq!(stats.proxy_failed, u64::from(!is_whole), "{name}");
+            stage.check_told(told);
             assert!(!stage.has_connected(), "{name}: it was tried again");
             // Others are served.
             let mut other = stage.client();
@@ -654,6 +687,53 @@ fn what_is_at_fault_is_answered_counted_and_told() {
             assert_eq!(stage.response(&mut other).body, b"ok", "{name}");
             stage.check_nothing_is_left(vec![client, other], vec![server, one]);
         }
+    });
+}
+
+/// A link that is kept is closed when its server sends something that nothing has asked for.
+#[test]
+fn bytes_behind_a_response_are_told_also_when_they_come_later() {
+    let long =
+        [b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n".as_slice(), &content(9, 300_000)]
+            .concat();
+    in_worlds(5, |sim| {
+        for answer in [OK, &long] {
+            let mut stage = Stage::new(sim.clone());
+            let mut client = stage.client();
+            let server = stage.ask(&client, GET);
+            server.send(answer);
+            assert!(stage.response(&mut client).whole);
+            stage.pass(Duration::from_secs(1));
+            assert!(server.end().is_none(), "the link is kept");
+            assert_eq!((stage.stats().proxy_surplus, stage.notes()), (0, String::new()));
+            server.send(OK);
+            stage.pass(Duration::from_millis(100));
+            assert!(server.end().is_some(), "the link is still kept");
+            let other = stage.ask(&client, GET);
+            other.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother");
+            assert_eq!(stage.response(&mut client).body, b"other");
+            let stats = stage.stats();
+            assert_eq!((stats.proxy_surplus, stats.proxy_failed, stats.proxied), (1, 0, 2));
+            stage.check_told("behind its response");
+            stage.check_nothing_is_left(vec![client], vec![server, other]);
+        }
+    });
+}
+
+#[test]
+fn a_server_without_an_address_is_a_bad_gateway() {
+    in_worlds(1, |sim| {
+        let add = |site: &mut Site| {
+            let Action::Proxy(upstream) = &mut site.routes[0].action else { unreachable!() };
+            upstream.servers = vec![upstream::server("http://none.example").expect("a server")];
+        };
+        let mut stage = Stage::in_world(World::new(sim), |_| {}, add);
+        let mut client = stage.client();
+        client.peer.send(GET);
+        assert_eq!(stage.response(&mut client).status, 502);
+        assert_eq!(stage.stats().proxy_failed, 1);
+        assert!(stage.notes().contains("no name of its servers is resolved"));
+        stage.check_nothing_is_left(vec![client], vec![]);
     });
 }
 
@@ -926,7 +1006,8 @@ fn a_client_that_leaves_closes_its_link() {
             client.peer.reset();
             stage.pass(Duration::from_millis(20));
             assert!(server.end().is_some(), "the server was not told");
-            assert_eq!((stage.stats().proxy_failed, stage.stats().proxy_timeouts), (0, 0));
+            let stats = stage.stats();
+            assert_eq!((stats.proxy_left, stats.proxy_failed, stats.proxy_timeouts), (1, 0, 0));
             stage.check_nothing_is_left(vec![client], vec![server]);
         });
     }

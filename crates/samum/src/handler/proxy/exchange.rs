@@ -48,6 +48,9 @@ const UNSENT_BYTES_MAX: u64 = 64 * 1024;
 /// behind a link of a gigabit takes more.
 const SLOW_BYTES: u64 = 8 * 1024 * 1024;
 
+/// The line for the operator about bytes that belong to no response.
+pub(super) const SURPLUS: &str = "it sent bytes behind its response; the connection is closed";
+
 /// One request that is passed on.
 #[derive(Debug)]
 pub(super) struct Exchange {
@@ -219,7 +222,7 @@ impl Exchange {
         match self.choose(tools) {
             Some(chosen) => self.attempt(tools, chosen, true),
             None => {
-                self.note(tools, "no name of its servers is resolved");
+                self.note_failure(tools, "no name of its servers is resolved");
                 self.fail(tools, Status::BadGateway);
             }
         }
@@ -253,7 +256,7 @@ impl Exchange {
         self.stage = if kept.is_some() { Stage::Asking } else { Stage::Connecting };
         self.link = link;
         let Some(link) = link.and_then(|link| tools.links.get_mut(link)) else {
-            self.note(tools, "its address is not known");
+            self.note_failure(tools, "its address is not known");
             return self.fail(tools, Status::BadGateway);
         };
         self.is_pulled = kept.is_none() && self.wire.pulls_all();
@@ -412,7 +415,7 @@ impl Exchange {
                 }
                 if self.stage == Stage::Content {
                     if self.wire.ends_with_head(has_content) {
-                        self.finish(tools, is_clean);
+                        self.end(tools, is_clean);
                     } else {
                         self.take(tools, Piece::Bytes(content.to_vec()));
                     }
@@ -422,9 +425,9 @@ impl Exchange {
             Heard::Content(content) => self.take(tools, Piece::Bytes(content.to_vec())),
             Heard::Trailer(name, value) => self.output.borrow_mut().trailers.push(name, value),
             Heard::Text(text) => self.read_text(tools, text),
-            Heard::End => self.finish(tools, is_clean),
+            Heard::End => self.end(tools, is_clean),
             Heard::Overloaded => {
-                self.note(tools, "it has too much to do");
+                self.note_failure(tools, "it has too much to do");
                 self.fail(tools, Status::ServiceUnavailable);
             }
             Heard::Faulty(reason) => self.blame(tools, reason),
@@ -485,12 +488,22 @@ impl Exchange {
         }
         drop(output);
         if !is_within && !core::mem::replace(&mut self.is_over_length, true) {
+            tools.shell.cx.stats.proxy_surplus += 1;
             self.note(tools, "it sent more than its Content-Length; the rest is dropped");
         }
         self.spool(tools);
     }
 
-    /// The response is complete. `is_clean`: no bytes follow it.
+    /// The server says that the response is complete. `is_clean`: no bytes follow it.
+    fn end(&mut self, tools: &mut Tools<'_>, is_clean: bool) {
+        if !is_clean {
+            tools.shell.cx.stats.proxy_surplus += 1;
+            self.note(tools, SURPLUS);
+        }
+        self.finish(tools, is_clean);
+    }
+
+    /// The response is complete. `is_clean`: the connection has not ended, and no bytes follow.
     fn finish(&mut self, tools: &mut Tools<'_>, is_clean: bool) {
         if !self.end_output(tools, true) {
             tools.shell.cx.stats.proxy_failed += 1;

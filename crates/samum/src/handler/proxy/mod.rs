@@ -28,7 +28,7 @@ use http1::Framing;
 use ring::{Completion, Key, Op, Slab, Time};
 
 use self::exchange::pull::Places;
-use self::exchange::{Exchange, Tools};
+use self::exchange::{Exchange, SURPLUS, Tools};
 use self::response::{HandOver, Passed};
 use self::wire::Wire;
 use super::files::bare;
@@ -41,7 +41,7 @@ use super::{
 };
 use crate::shell::{Shell, id_of, kind};
 use crate::upstream::checks::Checks;
-use crate::upstream::{LinkEvent, Links, Server, Upstream};
+use crate::upstream::{LinkEvent, LinkNews, Links, Server, Upstream};
 use crate::wheel::{Tick, Wheel};
 
 /// The precision of the deadlines of exchanges.
@@ -288,8 +288,13 @@ impl Proxy {
         if link == Key::NONE {
             return self.handle_tick(shell);
         }
-        let Some((key, event)) = self.links.handle(&mut shell.ring, link, completion) else {
-            return;
+        let (key, event) = match self.links.handle(&mut shell.ring, link, completion) {
+            None => return,
+            Some(LinkNews::Event(key, event)) => (key, event),
+            Some(LinkNews::Surplus(server)) => {
+                shell.cx.stats.proxy_surplus += 1;
+                return self.lines.note(shell, &server.name, SURPLUS);
+            }
         };
         self.step(shell, key, |exchange, tools| match event {
             LinkEvent::Connected => exchange.handle_connected(tools),
