@@ -26,7 +26,7 @@ mod work;
 
 use core::time::Duration;
 
-use http::{Head, Reject, ResponseHead, Status};
+use http::{Head, HeadBuf, Reject, ResponseHead, Status};
 use http1::server::Event;
 use http1::{Framing, Limits, write};
 use ring::Time;
@@ -311,6 +311,14 @@ impl Session for Http1 {
         Some(Left::new(record, sent))
     }
 
+    fn next_unanswered(&mut self, work: &mut Work) -> Option<(HeadBuf, Time)> {
+        match work.exchanges.pop_front()? {
+            Exchange::Asked { head, asked, .. } => Some((head, asked.at)),
+            // It is the last.
+            Exchange::Refused(_) => None,
+        }
+    }
+
     #[inline]
     fn wants_bytes(&self, work: &Work, cx: &Context, unread: usize) -> bool {
         if work.incoming.is_some() {
@@ -559,7 +567,7 @@ impl Http1 {
     /// The rest of a request, its body included, has to come.
     const fn wait_for_request(&mut self, cx: &Context) -> Next {
         if self.ended {
-            return Next::Close(Why::Done);
+            return Next::Close(Why::Gone);
         }
         if !matches!(self.phase, Phase::Open(Wait::Request(_)) | Phase::Last(Wait::Request(_))) {
             self.set_wait(Wait::Request(cx.now));
@@ -777,7 +785,7 @@ impl Http1 {
             Some(Exchange::Asked { lookup: Lookup::Pending(Some(search)), .. })
                 if self.ended && search.ends_with_client() =>
             {
-                return Next::Close(Why::Done);
+                return Next::Close(Why::Gone);
             }
             Some(_) => return self.wait_for_body_or_source(work, cx),
         }

@@ -117,6 +117,12 @@ pub trait Session: core::fmt::Debug {
     /// The next response that will not leave to its end, for the log: the connection is closed now.
     fn next_cut(&mut self, work: &mut Self::Work, now: Time) -> Option<Left>;
 
+    /// The next request whose response has not begun, and when its head was complete, for the log: the connection
+    /// is closed now, because its client has left.
+    fn next_unanswered(&mut self, _work: &mut Self::Work) -> Option<(HeadBuf, Time)> {
+        None
+    }
+
     /// The next response that has failed while the connection goes on with others, for the operator.
     /// A session whose responses share one stream has none: it closes the connection.
     fn next_failure(&mut self, _work: &mut Self::Work) -> Option<Failure> {
@@ -232,6 +238,8 @@ pub enum Why {
     Done,
     /// What was promised cannot be sent.
     Failed(Failure),
+    /// The client has left before it had all responses.
+    Gone,
     /// Something took too long.
     TimedOut,
 }

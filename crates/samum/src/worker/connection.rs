@@ -3,9 +3,10 @@
 use core::fmt;
 use core::net::IpAddr;
 use core::num::NonZeroU64;
+use core::time::Duration;
 use std::io;
 
-use http::Head;
+use http::{Head, Status};
 use outq::OutQ;
 use ring::Time;
 use sendfile::{Failure, Progress, ReadDone, Transport};
@@ -13,7 +14,7 @@ use sendfile::{Failure, Progress, ReadDone, Transport};
 use super::admission;
 use crate::context::{Context, Removed};
 use crate::handler::{Consumer, Found, Handler, Interim, Request, Ticket};
-use crate::log::Cut;
+use crate::log::{Began, Cut, Record};
 use crate::metrics::Stats;
 use crate::network::Origin;
 use crate::proxy_protocol::{self, Header, Invalid};
@@ -23,6 +24,8 @@ use crate::wheel::Tick;
 
 /// Memory of an idle connection's input buffer that is kept for the next one.
 const INPUT_BYTES_KEPT: usize = 4 * 1024;
+/// The status in the log of a request whose client has left, as nginx writes it.
+const CLIENT_LEFT: Status = Status::from_code(499).expect("a code of three digits");
 /// Works that are kept for connections that have something to do next: a batch of completions.
 const SPARE_MAX: usize = 256;
 
@@ -363,11 +366,17 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         }
     }
 
-    /// Logs what has been sent of unfinished responses, and lets go of everything.
+    /// Logs what has been sent of unfinished responses, and the requests that a client has not waited for; lets go
+    /// of everything.
     pub(super) fn close(mut self, id: u64, shell: &mut Shell, cut: Cut) {
         if let Some(mut work) = self.work.take() {
             while let Some(left) = self.session.next_cut(&mut work.session, shell.cx.now) {
                 self.record(shell, &left, Some(cut));
+            }
+            if cut == Cut::Client {
+                while let Some((head, at)) = self.session.next_unanswered(&mut work.session) {
+                    self.record_unanswered(shell, &head.as_head(), at);
+                }
             }
             work.count_requests(&mut shell.cx.stats, 0);
         }
@@ -526,6 +535,17 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         }
     }
 
+    /// Logs and counts a request whose client has left before its response began.
+    fn record_unanswered(&self, shell: &mut Shell, head: &Head<'_>, at: Time) {
+        let cx = &shell.cx;
+        let site = cx.serving.site(self.origin.listener, head);
+        let Some(recording) = site.and_then(|site| cx.serving.recording(site)) else { return };
+        let began = Began { at, unix_ms: cx.unix_ms(at), disk_wait: Duration::ZERO };
+        let mut record = Record::new(recording, Some(head), CLIENT_LEFT, began);
+        record.client = forwarded(cx, &self.origin, head);
+        self.record(shell, &Left::new(record, 0), Some(Cut::Client));
+    }
+
     /// Logs and counts a response that has left, or of which no more will leave.
     fn record(&self, shell: &mut Shell, left: &Left, cut: Option<Cut>) {
         let peer = self.origin.client().map_or("-", |client| &*client.name);
@@ -632,6 +652,7 @@ fn end(shell: &mut Shell, why: Why) -> After {
     After::Close(match why {
         Why::Done => Cut::Server,
         Why::Failed(failure) => Cut::of(failure),
+        Why::Gone => Cut::Client,
         Why::TimedOut => Cut::Timeout,
     })
 }

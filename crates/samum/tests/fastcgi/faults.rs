@@ -1,10 +1,12 @@
 //! Applications that do what they should not, and clients that leave.
 
 use core::time::Duration;
+use std::fs;
 
 use testkit::request;
 
 use crate::application::{Act, Seen, application, end, output, record};
+use crate::common::{SOON, wait_until};
 use crate::stage::{Stage, on_both_drivers, text, tree};
 
 const PROXIED: &str = "samum_proxy_requests_total";
@@ -167,5 +169,33 @@ fn a_client_that_leaves_ends_the_request() {
         // FCGI_ABORT_REQUEST, and the end.
         let abort = b"\x01\x02\0\x01\0\0\0\0".to_vec();
         assert_eq!(seen.recv_timeout(wait), Ok(Seen::Rest(abort)));
+    });
+}
+
+#[test]
+fn a_client_that_leaves_before_its_response_is_in_the_log() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let seen = application(&tree.path().join("php.sock"), vec![Act::Wait(Vec::new())]);
+        let stage = Stage::new(driver, &tree);
+        let log = || fs::read_to_string(tree.path().join("access.log")).unwrap_or_default();
+        let mut client = stage.connect();
+        client.send(request("GET /a/path?b\nUser-Agent: it")).unwrap();
+        assert!(matches!(seen.recv_timeout(SOON), Ok(Seen::Request(..))));
+        assert_eq!(log(), "");
+        drop(client);
+        assert!(wait_until(SOON, || log().ends_with('\n')), "{}", log());
+        for member in [
+            "\"path\":\"/a/path\"",
+            "\"status\":499",
+            "\"bytes\":0",
+            "\"user_agent\":\"it\"",
+            "\"cut\":\"client\"",
+        ] {
+            assert!(log().contains(member), "no {member}: {}", log());
+        }
+        let requests = "http_server_request_duration_seconds_count";
+        assert_eq!(stage.count(requests, &[("http_response_status_code", "4xx")]), 1);
+        assert_eq!(stage.count(PROXIED, &[("event", "client-left")]), 1);
     });
 }

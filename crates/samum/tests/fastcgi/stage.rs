@@ -90,9 +90,11 @@ impl Stage {
 
     /// A server with this route for all paths.
     pub(crate) fn of_route(driver: &str, tree: &Tree, route: &str) -> Self {
+        let root = tree.path().display();
         let config = format!(
             "[server]\nthreads = 1\ndriver = '{driver}'\n\
              [[site]]\nlisten = ['127.0.0.1:0']\n\
+             log = {{ file = '{root}/access.log', format = 'json' }}\n\
              [[site.route]]\n{route}\n\
              [[site.route]]\npath = '/metrics'\nmetrics = true\n"
         );

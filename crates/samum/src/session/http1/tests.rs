@@ -299,6 +299,7 @@ const WAIT: Option<Next> = Some(Next::Wait);
 const PUMP: Option<Next> = Some(Next::Pump);
 const OVER: Option<Next> = Some(Next::TurnOver);
 const DONE: Option<Next> = Some(Next::Close(Why::Done));
+const GONE: Option<Next> = Some(Next::Close(Why::Gone));
 const TIMED_OUT: Option<Next> = Some(Next::Close(Why::TimedOut));
 const SHORT: Failure = Failure::Truncated;
 const LARGE: AnswerSize = AnswerSize { shared: 1 << 30, holds_files: false, unique: false };
@@ -382,7 +383,7 @@ fn open_and_receiving() {
     );
     let (mut session, mut work) = ended(open_awaiting_body());
     let end = apply(&mut (session, work), &mut context(), On::Drained(0, false));
-    assert_eq!(end, DONE, "the rest of the body will never come");
+    assert_eq!(end, GONE, "the rest of the body will never come");
     (session, work) = open_receiving();
     assert_eq!(session.handle_eof(None), Next::Close(Why::Done));
     assert!(work.is_idle());
@@ -641,7 +642,7 @@ fn a_search_for_a_client_that_has_ended_its_side_ends_when_it_is_next() {
         assert_eq!(apply(&mut searching(), &mut cx, On::Drained(0, false)), WAIT);
         let mut behind_another = ended(unsent(searching()));
         assert_eq!(apply(&mut behind_another, &mut cx, On::Waiting), WAIT);
-        assert_eq!(apply(&mut ended(searching()), &mut cx, On::Drained(0, false)), DONE);
+        assert_eq!(apply(&mut ended(searching()), &mut cx, On::Drained(0, false)), GONE);
     }
 }
 
