@@ -1019,10 +1019,12 @@ fn a_slow_client_throttles_the_server() {
     /// What the ring has received before it is told to stop: all of its buffers.
     const RING: u64 = 1024 * 1024;
     /// One that is being sent, and one that waits.
-    const PIPES: u64 = 2 * 256 * 1024;
+    const PIPES: u64 = 2 * 128 * 1024;
     in_worlds(3, |sim| {
         let socket_bytes = sim.send_buffer as u64;
-        let mut stage = Stage::with_rules(sim, |rules| rules.buffer = BUFFER);
+        let mut stage = Stage::with_rules(sim, |rules| {
+            (rules.buffer, rules.receive_max) = (BUFFER, PIPES / 2);
+        });
         let mut client = stage.client();
         let body = content(3, 4_000_000);
         let server = stage.ask(&client, GET);

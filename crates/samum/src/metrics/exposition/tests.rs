@@ -122,3 +122,38 @@ fn loads_of_the_configuration_are_shown() {
     assert_eq!(parsed.sum("samum_config_info", &[("hash", "def")]), 1.0);
     assert_eq!(parsed.sum("samum_config_last_load_successful", &[]), 1.0);
 }
+
+/// Each family of the text has a row in the document, with its type and the names and values of its labels, and the
+/// document has no others.
+#[test]
+fn the_document_shows_all_families() {
+    let metrics = Metrics::new(1);
+    let mut meters = metrics.meters(0);
+    let site = meters.configure(["a"])[0];
+    observe(&mut meters, site, Method::Get, 200, 1);
+    meters.end_turn(&Stats::default(), Duration::ZERO);
+    metrics.note_load(Some("abc"), UNIX_EPOCH);
+    let text = metrics.exposition([ServerNumbers::default()].into_iter()).next_part(usize::MAX);
+    let mut shown: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    shown.sort_unstable();
+
+    let document = include_str!("../../../../../docs/logs-and-metrics.md");
+    let mut rows = Vec::new();
+    for line in document.lines().skip_while(|line| *line != "## Metrics") {
+        let cells: Vec<_> = line.split('|').map(str::trim).collect();
+        let [_, names, kind @ ("counter" | "gauge" | "histogram"), ..] = cells[..] else {
+            continue;
+        };
+        rows.extend(names.split(", ").map(|name| format!("{} {kind}", name.trim_matches('`'))));
+    }
+    rows.sort_unstable();
+    assert_eq!(rows, shown);
+    for Family { name, samples, .. } in FAMILIES {
+        let row = document.lines().find(|line| line.contains(&format!("`{name}`"))).expect("a row");
+        for (label, _) in *samples {
+            let value = label.split('"').nth(1).filter(|_| *name != "http_server_active_requests");
+            let is_shown = value.is_none_or(|value| row.contains(&format!("`{value}`")));
+            assert!(is_shown, "{label} is not in the row of {name}");
+        }
+    }
+}
