@@ -316,7 +316,8 @@ impl State {
             return;
         }
         let at = match one.flow() {
-            Some(_) => self.now + Duration::from_nanos(1_000_000_000 / STEPS),
+            // Less than one byte in a step is one in a longer time.
+            Some(rate) => self.now + Duration::from_nanos(1_000_000_000 / rate.clamp(1, STEPS)),
             None => self.after_network(),
         };
         self.conns[conn].peer.busy = true;
