@@ -1047,6 +1047,64 @@ fn a_slow_client_throttles_the_server() {
 }
 
 #[test]
+fn a_client_that_takes_a_byte_a_second_is_closed_and_its_server_told() {
+    let large = content(10, 4_000_000);
+    let by_length = [b"HTTP/1.1 200 OK\r\nContent-Length: 4000000\r\n\r\n", &large[..]].concat();
+    let mut chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+    for piece in large.chunks(70_001) {
+        chunked.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
+        chunked.extend_from_slice(piece);
+        chunked.extend_from_slice(b"\r\n");
+    }
+    let timeout_send = Tuning::default().timeout_send;
+    in_worlds(3, |sim| {
+        for answer in [&by_length, &chunked] {
+            let mut stage = Stage::new(sim.clone());
+            let mut client = stage.client();
+            let server = stage.ask(&client, GET);
+            client.peer.set_read_rate(Some(1));
+            server.send(answer);
+            stage.pass(timeout_send - Duration::from_secs(1));
+            assert_eq!((stage.stats().slow_peers, server.end()), (0, None));
+            // What the socket has taken at first may count for the first time.
+            stage.pass(timeout_send + Duration::from_secs(2));
+            let stats = stage.stats();
+            assert_eq!((stats.slow_peers, stats.proxy_left), (1, 1));
+            assert_eq!((stats.proxy_failed, stats.proxy_timeouts), (0, 0), "no server is to blame");
+            assert!(server.end().is_some(), "the server was not told");
+            client.peer.set_read_rate(None);
+            assert!(!stage.response(&mut client).whole);
+            stage.check_nothing_is_left(vec![client], vec![server]);
+        }
+    });
+}
+
+#[test]
+fn a_server_that_never_takes_a_body_has_its_time() {
+    in_worlds(3, |sim| {
+        let mut stage = Stage::new(sim);
+        let mut client = stage.client();
+        client.peer.send(b"PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\n\r\n");
+        client.peer.send(&content(11, 2_000_000));
+        let server = stage.accept();
+        server.stop_reading();
+        stage.pass(TIMEOUT - Duration::from_millis(500));
+        client.plain.look();
+        assert_eq!((client.plain.received().len(), stage.stats().proxy_timeouts), (0, 0));
+        let response = stage.response(&mut client);
+        assert_eq!((response.status, response.whole), (504, true));
+        let stats = stage.stats();
+        assert_eq!((stats.proxy_timeouts, stats.proxy_failed), (1, 1));
+        stage.check_told("it did not answer within 5 s");
+        server.set_read_rate(None);
+        stage.pass(Duration::from_millis(50));
+        assert!(server.end().is_some(), "the link is still open");
+        assert!(!stage.has_connected(), "a body was sent twice");
+        stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
+#[test]
 fn a_server_that_takes_no_body_throttles_the_client() {
     in_worlds(3, |sim| {
         let mut stage = Stage::new(sim);
