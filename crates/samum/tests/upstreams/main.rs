@@ -3,6 +3,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod transfers;
+
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -28,7 +30,7 @@ fn origin(tree: &Tree, number: u8, port: u16) -> Server {
 fn configure(tree: &Tree, driver: &str, servers: &[String], keys: &str) {
     let servers: Vec<_> = servers.iter().map(|server| format!("'{server}'")).collect();
     let config = format!(
-        "[server]\nthreads = 2\ndriver = '{driver}'\n\
+        "[server]\nthreads = 2\ndriver = '{driver}'\ncontrol = 'control'\n\
          [[site]]\nlisten = ['127.0.0.1:0']\n\
          [[site.route]]\npath = '/'\nproxy = [{}]\n{keys}\n\
          [[site.route]]\npath = '/metrics'\nmetrics = true\n",
