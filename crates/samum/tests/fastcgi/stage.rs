@@ -134,7 +134,7 @@ impl Stage {
     pub(crate) fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let metrics = Metrics::parse(text(&self.ask("GET /metrics"))).unwrap();
         assert!(metrics.all(name, labels).next().is_some(), "no {name} {labels:?}");
-        metrics.sum(name, labels) as u64
+        metrics.sum(name, labels).to_string().parse().expect("a whole number")
     }
 
     /// Waits for a line for the operator that contains `text`.
