@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice};
 
 use ring::sim::{Config, End, MissingPage, World};
-use ring::{BufferPool, Caching, Completion, Event, Fd, Op, OpenHow, PipePool, Ring};
+use ring::{BufferPool, Caching, Completion, Device, Event, Fd, Op, OpenHow, PipePool, Ring};
 
 fn run(ring: &mut Ring, time: Duration) -> Vec<Completion> {
     let until = ring.now() + time;
@@ -379,6 +379,37 @@ fn devices_that_hang_keep_few_of_ten_thousand_operations_in_the_kernel() {
     assert_eq!(world.counts().hangs, 60, "a quarter of 120 places for each device");
     devices.iter().for_each(|device| world.release(*device));
     assert_eq!(run(&mut ring, Duration::from_secs(60)).len(), 20_000);
+}
+
+#[test]
+fn subvolumes_of_a_device_that_hangs_have_one_share_of_the_places() {
+    let world = World::new(Config::new(1));
+    let device = world.make_device("disk");
+    let names = ["disk/one", "disk/two", "disk/three", "disk/four"];
+    names.iter().for_each(|name| world.make_subvolume(name, device));
+    let mut ring = Ring::simulated(&world);
+    let files = names.map(|name| {
+        let name = format!("{name}/file");
+        world.write_file(&name, &[1; 100]);
+        let file = open(&mut ring, &name);
+        ring.submit(Op::Stat(file.clone()), 0);
+        let found = run(&mut ring, Duration::from_millis(20)).pop().unwrap().result;
+        let Ok(Event::Stat(stat)) = found else { panic!("{found:?}") };
+        assert_ne!(stat.dev, device, "a number of its own");
+        assert_eq!((stat.device, file.device()), (Device::of(device), Device::of(device)));
+        file
+    });
+    world.hang(device);
+    run(&mut ring, Duration::from_secs(2));
+    for token in 0..1000 {
+        for file in &files {
+            ring.submit(Op::Stat(file.clone()), token);
+        }
+    }
+    assert_eq!(run(&mut ring, Duration::from_secs(60)).len(), 0);
+    assert_eq!(world.counts().hangs, 30, "a quarter of 120 places");
+    world.release(device);
+    assert_eq!(run(&mut ring, Duration::from_secs(60)).len(), 4000);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use ring::learn_device;
 use rustix::fs::{AtFlags, OFlags, StatxFlags, statx};
 use rustix::io::Errno;
 
@@ -83,7 +84,10 @@ fn open(path: &Path) -> io::Result<OwnedFd> {
     // O_NONBLOCK: opening a FIFO must not wait for its writer.
     let flags = OFlags::NONBLOCK | OFlags::DIRECTORY;
     let flags = i32::try_from(flags.bits()).expect("bits far below the sign");
-    Ok(OpenOptions::new().read(true).custom_flags(flags).open(path)?.into())
+    let directory = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    // Now, because a worker that takes it must not wait for that.
+    learn_device(&directory);
+    Ok(directory.into())
 }
 
 fn explain(path: &Path, error: &io::Error) -> String {

@@ -10,7 +10,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
-use testkit::{Client, Content, HungDisk, Op, Server, SlowFs, SlowFsBuilder, Tree, or_skip};
+use testkit::metrics::Metrics;
+use testkit::{
+    Client, Content, HungDisk, Op, Server, SlowFs, SlowFsBuilder, Subvolumes, Tree, or_skip,
+};
 
 use common::{SOON, ask, ask_on, connect, on_both_drivers, request, serve};
 
@@ -515,6 +518,48 @@ fn a_block_device_that_never_answers_harms_only_its_own_files() {
             }));
             cold(number).assert_is(&got.expect("it was waited for").body);
         }
+    });
+}
+
+/// A server that shows its metrics.
+fn serve_with_metrics(driver: &str, threads: usize, dir: &Path) -> Server {
+    let config = tempfile::NamedTempFile::new().unwrap();
+    let text = format!(
+        "[server]\nthreads = {threads}\ndriver = '{driver}'\ntimeout-disk = 3\n\
+         [[site]]\nlisten = ['127.0.0.1:0']\n[[site.route]]\nfiles = {dir:?}\n\
+         [[site.route]]\npath = '/metrics'\nmetrics = true\n"
+    );
+    fs::write(&config, text).unwrap();
+    let mut command = Command::new(common::SAMUM);
+    Server::spawn(command.args(["serve", "--config"]).arg(config.path())).expect("it starts")
+}
+
+fn metrics(server: &Server) -> Metrics {
+    Metrics::parse(&String::from_utf8(ask(server, "GET /metrics").body).unwrap()).unwrap()
+}
+
+#[test]
+fn files_of_subvolumes_and_of_an_overlay_of_them_are_of_one_device() {
+    on_both_drivers(|driver| {
+        let volumes = or_skip!(Subvolumes::mount(|subvolumes| {
+            for (number, subvolume) in subvolumes.iter().enumerate() {
+                for name in ["own", "both"] {
+                    let path = subvolume.join(format!("{name}{number}.bin"));
+                    fs::write(path, cold(number).to_vec()).unwrap();
+                }
+            }
+        }));
+        let server = serve_with_metrics(driver, 1, &volumes.path());
+        for (path, number) in
+            [("one/own0", 0), ("two/own1", 1), ("both/both0", 0), ("both/both1", 1)]
+        {
+            cold(number).assert_is(&ask(&server, &format!("GET /{path}.bin")).body);
+        }
+        let metrics = metrics(&server);
+        let reads = metrics.all("samum_disk_reads_total", &[]);
+        let devices: Vec<_> =
+            reads.map(|sample| (&sample.labels["device"], sample.value)).collect();
+        assert!(devices.len() == 1 && devices[0].1 >= 4.0, "{devices:?}");
     });
 }
 

@@ -353,7 +353,7 @@ impl ReadDone {
     #[must_use]
     pub fn late_on(&self) -> Option<Device> {
         let is_late = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
-        self.result.as_ref().err().is_some_and(is_late).then(|| Device::of(self.file.dev()))
+        self.result.as_ref().err().is_some_and(is_late).then(|| self.file.device())
     }
 }
 
@@ -532,7 +532,7 @@ impl Disk {
 
     /// Bytes of the next read of a stream that goes on.
     pub(crate) fn chunk(&self, file: &File) -> u64 {
-        let pace = self.paces.get(&Device::of(file.dev()));
+        let pace = self.paces.get(&file.device());
         pace.map_or(pace::CHUNK_MIN, Pace::chunk)
     }
 
@@ -598,7 +598,7 @@ impl Disk {
     }
 
     pub(crate) fn wait_in_line(&mut self, ring: &mut Ring, owner: Owner, file: &File, wait: Wait) {
-        self.line.enter(owner, Device::of(file.dev()), wait);
+        self.line.enter(owner, file.device(), wait);
         self.await_pauses(ring);
     }
 
@@ -638,7 +638,7 @@ impl Disk {
     /// Returns whether the kernel's readahead may be used on a file: its disk is known to be fast. On a slow disk every
     /// stream would wait for the readahead of the others, which does not end before their files do.
     pub(crate) fn may_read_ahead(&self, file: &File) -> bool {
-        self.paces.get(&Device::of(file.dev())).is_some_and(Pace::readahead)
+        self.paces.get(&file.device()).is_some_and(Pace::readahead)
     }
 
     /// Returns whether a read can leave its pages to be dropped later: it is a splice.
@@ -668,7 +668,7 @@ impl Disk {
             return None;
         }
         self.now = ring.now();
-        let device = Device::of(file.dev());
+        let device = file.device();
         let (file, began) = (Rc::clone(file), self.now);
         let mut read = Read {
             owner,
@@ -790,7 +790,7 @@ impl Disk {
             How::Direct => {}
             How::Drop | How::Discard => read.dropping = read.file.begin_drop(read.offset),
         }
-        let device = Device::of(read.file.dev());
+        let device = read.file.device();
         self.reads.begin(device, self.now);
         self.stats.misses += 1;
         self.by_device.entry(device).or_default().begun += 1;
@@ -932,7 +932,7 @@ impl Disk {
     /// Takes account of a read that has ended and brought so much.
     fn end(&mut self, ring: &Ring, read: &Read, brought: u64) {
         self.now = ring.now();
-        let device = Device::of(read.file.dev());
+        let device = read.file.device();
         self.reads.end(device, self.now);
         let took = self.now.since(read.began);
         let pace = self.paces.entry(device).or_default();
@@ -1082,7 +1082,7 @@ mod tests {
         let file = open(&world, &mut ring);
         let mut disk = Disk::new(DiskConfig::default()).unwrap();
         // A limit of 32 blocks in each second, which comes in slices.
-        let device = Device::of(file.dev());
+        let device = file.device();
         let start = ring.now();
         let at = |ms| start + Duration::from_millis(ms);
         for slice in 0..20 {

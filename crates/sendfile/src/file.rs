@@ -43,7 +43,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use pace::{Belief, CHUNK_MIN, Witness, belief};
-use ring::{Fd, Mapping, PROBE_BYTES_MAX, Ring, Stat, Time};
+use ring::{Device, Fd, Mapping, PROBE_BYTES_MAX, Ring, Stat, Time};
 
 use crate::direct::Direct;
 use crate::page_cache::{Dropping, Inode, PageCache};
@@ -69,6 +69,7 @@ pub struct File {
     fd: Fd,
     size: u64,
     dev: u64,
+    device: Device,
     ino: u64,
     telling: Cell<Telling>,
     introduced: Cell<bool>,
@@ -168,6 +169,7 @@ impl File {
             fd,
             size: stat.size,
             dev: stat.dev,
+            device: stat.device,
             ino: stat.ino,
             telling: Cell::new(Telling::Both),
             introduced: Cell::new(false),
@@ -228,6 +230,11 @@ impl File {
     #[must_use]
     pub const fn dev(&self) -> u64 {
         self.dev
+    }
+
+    /// The device that its reads may have to wait for.
+    pub(crate) const fn device(&self) -> Device {
+        self.device
     }
 
     /// A file that no disk has met shares nothing.

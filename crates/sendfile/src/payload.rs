@@ -178,7 +178,7 @@ pub(crate) fn index(value: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use ring::sim::{Config, World};
-    use ring::{BufferPool, FileKind, PipePool, Ring, Stat};
+    use ring::{BufferPool, Device, FileKind, PipePool, Ring, Stat};
 
     use super::*;
     use crate::cyclic::CyclicPool;
@@ -229,6 +229,7 @@ mod tests {
             ctime: 0,
             ctime_nanos: 0,
             dev: 0,
+            device: Device::default(),
             ino: 0,
             links: 1,
             direct_align: 0,

@@ -1,5 +1,5 @@
-//! Real file systems on block devices that fail: the end of one can become unreadable (`EIO`), the other can stop to
-//! answer.
+//! Real file systems on block devices: the end of one can become unreadable (`EIO`), another can stop to answer, and one
+//! has subvolumes.
 
 use core::time::Duration;
 use std::fs::{self, File};
@@ -140,6 +140,59 @@ impl Drop for HungDisk {
     }
 }
 
+/// A btrfs on a loop device with the subvolumes `one` and `two`, and at `both` an overlay of both of them. Each has a
+/// device number of its own, and files of all three wait for one disk.
+#[derive(Debug)]
+pub struct Subvolumes {
+    place: TempDir,
+}
+
+impl Subvolumes {
+    /// Mounts it, with the files that `write` makes in the two subvolumes. Nothing of these is in memory then.
+    ///
+    /// # Errors
+    /// If there are no loop devices, no right to mount, no `mkfs.btrfs`, or no btrfs or overlayfs in the kernel. The
+    /// reason has their messages.
+    pub fn mount(write: impl FnOnce([&Path; 2])) -> Result<Self, Skip> {
+        let failed = |error: std::io::Error| Skip::new(format!("no loop device: {error}"));
+        let place = TempDir::with_prefix_in("samum-subvolumes-", "/var/tmp").map_err(failed)?;
+        let image = place.path().join("image");
+        File::create(&image).and_then(|it| it.set_len(BTRFS_BYTES)).map_err(failed)?;
+        run(Command::new("mkfs.btrfs").arg("-q").arg(&image))?;
+        let volumes = Self { place };
+        fs::create_dir(volumes.path()).map_err(failed)?;
+        let mount =
+            || run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(volumes.path()));
+        mount()?;
+        let [one, two, both] = ["one", "two", "both"].map(|name| volumes.path().join(name));
+        for subvolume in [&one, &two] {
+            run(Command::new("btrfs").args(["-q", "subvolume", "create"]).arg(subvolume))?;
+        }
+        fs::create_dir(&both).map_err(failed)?;
+        write([&one, &two]);
+        unmount(volumes.path(), UnmountFlags::empty()).map_err(|error| failed(error.into()))?;
+        mount()?;
+        let layers = format!("lowerdir={}:{}", one.display(), two.display());
+        run(Command::new("mount").args(["-t", "overlay", "-o", &layers, "overlay"]).arg(both))?;
+        Ok(volumes)
+    }
+
+    /// The directory at which it is mounted.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.place.path().join("mounted")
+    }
+}
+
+impl Drop for Subvolumes {
+    fn drop(&mut self) {
+        // There are no mounts if these failed. A server that was killed may still have files open.
+        for mounted in [self.path().join("both"), self.path()] {
+            let _ = unmount(mounted, UnmountFlags::DETACH);
+        }
+    }
+}
+
 fn run(command: &mut Command) -> Result<(), Skip> {
     let program = command.get_program().display().to_string();
     let output = command.output().map_err(|error| Skip::new(format!("{program}: {error}")))?;
@@ -149,6 +202,9 @@ fn run(command: &mut Command) -> Result<(), Skip> {
 
 /// The size of the device.
 const BYTES: u64 = 64 << 20;
+
+/// The least that `mkfs.btrfs` takes, and some space.
+const BTRFS_BYTES: u64 = 128 << 20;
 
 /// The size of a block of the file system.
 const BLOCK: usize = 4096;

@@ -6,6 +6,7 @@
 //! | [`SlowFs`] | a mounted file system that sleeps, fails or cheats when told to |
 //! | [`Disk`] | a real file system on a device whose end can become unreadable |
 //! | [`HungDisk`] | a real file system on a device that stops to answer |
+//! | [`Subvolumes`] | a real btrfs and an overlay: several device numbers of one disk |
 //! | [`Throttle`] | a real disk made slow for chosen processes |
 //! | [`Tree`], [`Content`] | directories of files whose every byte can be checked |
 //! | [`built()`] | programs and libraries of other packages of the workspace |
@@ -37,7 +38,7 @@ mod tree;
 pub use built::built;
 pub use client::{Address, Client, get, request};
 pub use content::Content;
-pub use disk::{Disk, HungDisk};
+pub use disk::{Disk, HungDisk, Subvolumes};
 pub use fuse::{Op, SlowFs, SlowFsBuilder};
 pub use middle_box::{MiddleBox, Tap};
 pub use response::{Framing, Response};

@@ -156,7 +156,7 @@ impl Common {
         let slot = self.remove(key)?;
         match (&result, &slot.op, slot.place) {
             (Ok(Event::Opened(fd)), _, Place::Taken(device)) => fd.set_device(device),
-            (Ok(Event::Stat(stat)), Op::Stat(fd), _) => fd.set_device(Device::of(stat.dev)),
+            (Ok(Event::Stat(stat)), Op::Stat(fd), _) => fd.set_device(stat.device),
             _ => {}
         }
         self.ready.push(Completion { key, token: slot.token, result, more: false });

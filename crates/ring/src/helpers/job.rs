@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RawDir, ResolveFlags};
 use super::watch;
 use crate::fd::Unused;
 use crate::gate::Device;
+use crate::mounts;
 use crate::op::{Caching, Entry, FileKind, Listing, OpenHow, Stat};
 
 /// A system call to make. Descriptors and memory are lent by the operation in the ring's table,
@@ -178,8 +179,9 @@ fn open(dir: Option<RawFd>, path: &CString, how: OpenHow) -> io::Result<OwnedFd>
 }
 
 /// The `mask` of every `statx(2)` here.
-pub(crate) const STATX_MASK: u32 = libc::STATX_BASIC_STATS | libc::STATX_DIOALIGN;
+pub(crate) const STATX_MASK: u32 = libc::STATX_BASIC_STATS | libc::STATX_DIOALIGN | mounts::UNIQUE;
 
+/// `statx(2)`; learns of the file's mount if that is not known.
 pub(crate) fn stat(fd: RawFd) -> io::Result<Stat> {
     let mut out = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the empty path is a NUL-terminated string and `out` is a `statx` to write to.
@@ -189,11 +191,17 @@ pub(crate) fn stat(fd: RawFd) -> io::Result<Stat> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: all zeroes is a valid `statx`, and the kernel has overwritten it with one.
-    Ok(Stat::from(&unsafe { out.assume_init() }))
+    let raw = unsafe { out.assume_init() };
+    let place = mounts::Place::from(&raw);
+    let device = place.device().unwrap_or_else(|| {
+        // SAFETY: the caller's descriptor is open, as it was a moment ago.
+        mounts::learn(unsafe { borrow(fd) }, place)
+    });
+    Ok(Stat::new(&raw, device))
 }
 
-impl From<&libc::statx> for Stat {
-    fn from(raw: &libc::statx) -> Self {
+impl Stat {
+    pub(crate) fn new(raw: &libc::statx, device: Device) -> Self {
         Self {
             kind: match u32::from(raw.stx_mode) & libc::S_IFMT {
                 libc::S_IFREG => FileKind::Regular,
@@ -206,7 +214,8 @@ impl From<&libc::statx> for Stat {
             mtime_nanos: raw.stx_mtime.tv_nsec,
             ctime: raw.stx_ctime.tv_sec,
             ctime_nanos: raw.stx_ctime.tv_nsec,
-            dev: u64::from(raw.stx_dev_major) << 32 | u64::from(raw.stx_dev_minor),
+            dev: mounts::Place::from(raw).dev(),
+            device,
             ino: raw.stx_ino,
             links: raw.stx_nlink,
             direct_align: if raw.stx_mask & libc::STATX_DIOALIGN == 0 {

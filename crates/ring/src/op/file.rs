@@ -3,6 +3,8 @@
 use core::ffi::CStr;
 use std::ffi::CString;
 
+use crate::gate::Device;
+
 /// `struct open_how` of `openat2(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenHow {
@@ -70,6 +72,9 @@ pub struct Stat {
     pub ctime_nanos: u32,
     /// The file system.
     pub dev: u64,
+    /// The device that calls on the file may have to wait for: that of `dev`, or the one behind it of a subvolume of a
+    /// btrfs or of an overlay.
+    pub device: Device,
     /// The inode number.
     pub ino: u64,
     /// Names of this inode.

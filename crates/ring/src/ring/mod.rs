@@ -12,7 +12,6 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{AtFlags, StatxFlags, statx};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::beside::{Beside, Detached, Job};
@@ -21,6 +20,7 @@ use crate::drivers::epoll::Epoll;
 use crate::drivers::uring::Uring;
 use crate::fd::{Fd, Handle};
 use crate::gate::Device;
+use crate::mounts::device_of;
 use crate::now::may_cachestat;
 use crate::op::{Completion, DriverKind, Event, Op, Token};
 use crate::sim::{self, Sim, World};
@@ -459,17 +459,6 @@ fn nanos_of(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     let nanos = time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec);
     u64::try_from(nanos).unwrap_or(0)
-}
-
-/// The device of an open file. Without `AT_STATX_DONT_SYNC` a network file system would ask its server.
-fn device_of(fd: &OwnedFd) -> Device {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = statx(fd, c"", flags, StatxFlags::empty());
-    // An error leaves it with those whose device is not known.
-    stat.map_or_else(
-        |_| Device::default(),
-        |stat| Device::of(u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)),
-    )
 }
 
 fn waker_fd() -> io::Result<Arc<OwnedFd>> {

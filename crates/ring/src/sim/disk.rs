@@ -15,6 +15,8 @@ const LINKS_MAX: usize = 40;
 pub(super) struct Disk {
     inodes: BTreeMap<u64, Inode>,
     next: u64,
+    /// The devices of subvolumes, by their numbers.
+    pub(super) subvolumes: BTreeMap<u64, u64>,
     /// By device: since when it hangs.
     hung: BTreeMap<u64, Time>,
     /// The devices that have no space.
@@ -114,6 +116,7 @@ impl Disk {
         Self {
             inodes: BTreeMap::from([(ROOT, root)]),
             next: ROOT + 1,
+            subvolumes: BTreeMap::new(),
             hung: BTreeMap::new(),
             full: BTreeSet::new(),
         }
@@ -133,14 +136,20 @@ impl Disk {
         self.hung.keys().copied().collect()
     }
 
-    pub(super) fn hangs(&self, dev: u64) -> bool {
-        self.hung.contains_key(&dev)
+    pub(super) fn hangs(&self, device: u64) -> bool {
+        self.hung.contains_key(&device)
     }
 
     /// The time as the file's device has it, which stands still while that hangs: what was to be
     /// read by then is there, and nothing else comes.
     pub(super) fn clock(&self, ino: u64, now: Time) -> Time {
-        self.hung.get(&self.inode(ino).dev).copied().unwrap_or(now)
+        self.hung.get(&self.device(ino)).copied().unwrap_or(now)
+    }
+
+    /// The device that an inode is on, which has another number than its subvolume.
+    pub(super) fn device(&self, ino: u64) -> u64 {
+        let dev = self.inode(ino).dev;
+        self.subvolumes.get(&dev).copied().unwrap_or(dev)
     }
 
     pub(super) fn inode(&self, ino: u64) -> &Inode {

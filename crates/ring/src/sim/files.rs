@@ -6,6 +6,7 @@ use std::io;
 use super::disk::{Body, Fetch, File, Found, OpenFile, PAGE, ROOT, Walk, Watch};
 use super::world::{Descriptor, PipeBytes, State, World};
 use super::{Waiter, errno};
+use crate::gate::Device;
 use crate::helpers::watch::LOCAL;
 use crate::op::{Caching, Change, Entry, FileKind, Listing, Op, OpenHow, Stat, parent_and_name};
 use crate::timers::Time;
@@ -237,6 +238,7 @@ impl State {
             ctime,
             ctime_nanos,
             dev: inode.dev,
+            device: Device::of(self.disk.device(ino)),
             ino,
             links: inode.links,
             direct_align: 0,
@@ -253,7 +255,7 @@ impl State {
         if count > 1 && self.random.chance(short) {
             count = 1 + self.random.below(count);
         }
-        if self.disk.full.contains(&self.disk.inode(open.ino).dev) {
+        if self.disk.full.contains(&self.disk.device(open.ino)) {
             return Err(errno(libc::ENOSPC));
         }
         let now = self.now;
@@ -421,8 +423,8 @@ impl State {
             | Op::Discard { file: fd, .. } => self.opened(fd.raw()).ok()?.ino,
             _ => return None,
         };
-        let dev = self.disk.inode(ino).dev;
-        self.disk.hangs(dev).then_some(dev)
+        let device = self.disk.device(ino);
+        self.disk.hangs(device).then_some(device)
     }
 
     /// The inode, if a part of the range is not in the page cache.

@@ -115,6 +115,17 @@ impl World {
         dev
     }
 
+    /// Make a directory whose files have a number of their own and are on a device that was made before, as a
+    /// subvolume of a btrfs has.
+    ///
+    /// # Panics
+    ///
+    /// As [`make_dir`](Self::make_dir).
+    pub fn make_subvolume(&self, path: &str, device: u64) {
+        let number = self.make_device(path);
+        self.state().disk.subvolumes.insert(number, device);
+    }
+
     /// From now on no operation on files of this device completes, but for reads of what is in the
     /// page cache. None can be cancelled, as on Linux.
     pub fn hang(&self, device: u64) {

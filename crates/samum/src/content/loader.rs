@@ -245,7 +245,7 @@ impl Loader {
             Ok(Event::Opened(file)) => Reply::Opened(file),
             Ok(Event::Stat(stat)) => {
                 if stat.kind == FileKind::Regular {
-                    slot.found_on = Device::of(stat.dev);
+                    slot.found_on = stat.device;
                     self.devices.learn(slot.load.tree, &slot.load.path, slot.found_on);
                 }
                 Reply::Stat(*stat)

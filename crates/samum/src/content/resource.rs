@@ -325,6 +325,7 @@ mod tests {
             ctime: 784_111_777,
             ctime_nanos: 0,
             dev: 1,
+            device: ring::Device::of(1),
             ino: 1,
             links: 1,
             direct_align: 0,

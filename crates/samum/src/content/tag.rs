@@ -296,7 +296,7 @@ fn hash_file(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ring::FileKind;
+    use ring::{Device, FileKind};
 
     #[test]
     fn a_tag_changes_with_all_that_it_is_made_of_and_with_nothing_else() {
@@ -308,6 +308,7 @@ mod tests {
             ctime: 3,
             ctime_nanos: 4,
             dev: 5,
+            device: Device::of(5),
             ino: 6,
             links: 1,
             direct_align: 0,

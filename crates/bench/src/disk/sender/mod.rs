@@ -27,7 +27,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use ring::{Choice, Completion, Event, Fd, FileKind, Op, Ring, Stat, Token, Waker};
+use ring::{Choice, Completion, Device, Event, Fd, FileKind, Op, Ring, Stat, Token, Waker};
 use sendfile::Caching;
 
 mod fetch;
@@ -196,6 +196,7 @@ fn open(ring: &Ring, root: &Path, direct: bool) -> io::Result<HashMap<String, Rc
             ctime: meta.ctime(),
             ctime_nanos: u32::try_from(meta.ctime_nsec()).unwrap_or(0),
             dev: meta.dev(),
+            device: Device::of(meta.dev()),
             ino: meta.ino(),
             links: u32::try_from(meta.nlink()).unwrap_or(u32::MAX),
             direct_align: 0,

@@ -13,7 +13,8 @@ use super::{ARRIVAL, INOTIFY, Uring};
 use crate::common::{Common, Pinned, Slot};
 use crate::fd::{Fd, Handle};
 use crate::helpers::job::{OPEN_TRIES_MAX, RWF_DONTCACHE, STATX_MASK, settle_flags};
-use crate::op::{Caching, Event, Op};
+use crate::mounts;
+use crate::op::{Caching, Event, Op, Stat};
 use crate::slab::Key;
 
 /// Makes the kernel's form of an operation; `None` if the kernel has none.
@@ -188,7 +189,12 @@ impl Uring {
             (Op::Stat(_), Ok(_)) => {
                 let Pinned::Statx(raw) = &slot.pinned else { unreachable!("set by submit") };
                 // SAFETY: zeroed is a valid `statx`, and the kernel has filled it by now.
-                let stat = unsafe { raw.assume_init_ref() }.into();
+                let raw = unsafe { raw.assume_init_ref() };
+                let Some(device) = mounts::Place::from(raw).device() else {
+                    // A helper thread looks again, and learns of the mount.
+                    return common.submit_job(key);
+                };
+                let stat = Stat::new(raw, device);
                 common.end(key, Ok(Event::Stat(Box::new(stat))));
             }
             (Op::Read { .. }, Ok(len)) => common.end_read(key, len as usize),

@@ -125,6 +125,7 @@ fn stat(size: u64) -> Stat {
         ctime: 3,
         ctime_nanos: 4,
         dev: 5,
+        device: ring::Device::of(5),
         ino: 6,
         links: 1,
         direct_align: 0,

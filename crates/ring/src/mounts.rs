@@ -1,0 +1,151 @@
+//! The device behind a file whose file system gives it a number of its own.
+//!
+//! Read first: `stx_mnt_id` in statx(2), `/proc/pid/mountinfo` in proc(5), `btrfs_getattr` in fs/btrfs/inode.c,
+//! `ovl_map_dev_ino` in fs/overlayfs/inode.c. Each subvolume of a btrfs has a number, and so has an overlay, or
+//! each of its layers. Their files wait for one disk all the same. So a btrfs is known by the number of its
+//! superblock, and an overlay by the device of its layers, if these are visible here and on one device. All others
+//! keep the number that `statx(2)` says.
+//!
+//! That depends on the mount alone. It is learned when a file of the mount is met first, in a thread that may
+//! sleep: layers are looked at by their paths. Mounts of block devices need no look. Before Linux 6.8 the id of
+//! a mount that has gone is used again, and a new mount may be taken for the old one, until the table is full: its
+//! files then share the places of another device.
+
+mod parse;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::AsFd;
+use std::sync::{PoisonError, RwLock};
+
+use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
+
+use crate::gate::Device;
+
+/// Mounts that are known, for all rings of the process. At the limit all are dropped, and learned again.
+const MOUNTS_MAX: usize = 1024;
+/// File systems that can be stacked (`FILESYSTEM_MAX_STACK_DEPTH`).
+const DEPTH_MAX: u32 = 2;
+/// Layers of an overlay (`OVL_MAX_STACK`).
+const LAYERS_MAX: usize = 500;
+/// The bit of `stx_mask` for mount ids that are used once, from Linux 6.8 on.
+pub(crate) const UNIQUE: u32 = libc::STATX_MNT_ID_UNIQUE;
+
+/// The device of files of each known mount; `None` if it is the one that `statx(2)` says.
+static KNOWN: RwLock<BTreeMap<u64, Option<Device>>> = RwLock::new(BTreeMap::new());
+
+/// The result of `statx(2)`, as far as it tells where a file is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    dev: (u32, u32),
+    /// The id of the mount, if the kernel tells it.
+    mount: Option<u64>,
+}
+
+impl Place {
+    /// Without `AT_STATX_DONT_SYNC` a network file system would ask its server.
+    fn of(file: impl AsFd, id: StatxFlags) -> Option<Self> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        statx(file, c"", flags, id).ok().map(|stat| Self::from(&stat))
+    }
+
+    /// The number that `statx(2)` says.
+    pub(crate) const fn dev(self) -> u64 {
+        (self.dev.0 as u64) << 32 | self.dev.1 as u64
+    }
+
+    /// The device, if the mount is known or need not be. `None`: it is to be [learned](learn).
+    pub(crate) fn device(self) -> Option<Device> {
+        let said = Device::of(self.dev());
+        // File systems without a block device have the major number 0; btrfs and overlays are among them.
+        let Some(mount) = self.mount.filter(|_| self.dev.0 == 0) else { return Some(said) };
+        let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+        Some(known.get(&mount)?.unwrap_or(said))
+    }
+}
+
+impl From<&libc::statx> for Place {
+    fn from(raw: &libc::statx) -> Self {
+        let told = raw.stx_mask & (UNIQUE | libc::STATX_MNT_ID) != 0;
+        let mount = told.then_some(raw.stx_mnt_id);
+        Self { dev: (raw.stx_dev_major, raw.stx_dev_minor), mount }
+    }
+}
+
+impl From<&Statx> for Place {
+    fn from(stat: &Statx) -> Self {
+        let told = stat.stx_mask & (UNIQUE | StatxFlags::MNT_ID.bits()) != 0;
+        let mount = told.then_some(stat.stx_mnt_id);
+        Self { dev: (stat.stx_dev_major, stat.stx_dev_minor), mount }
+    }
+}
+
+/// The device of an open file, as far as that is known; does not sleep.
+pub(crate) fn device_of(file: impl AsFd) -> Device {
+    // An error leaves it with those whose device is not known.
+    let place = Place::of(file, StatxFlags::from_bits_retain(UNIQUE));
+    place.map_or_else(Device::default, |place| {
+        place.device().unwrap_or_else(|| Device::of(place.dev()))
+    })
+}
+
+/// Learns which device is behind the mount of an open file, for all rings of the process. A ring learns that
+/// itself with the first [`Op::Stat`](crate::Op::Stat) of a file of the mount; a directory that is
+/// [adopted](crate::Ring::adopt_file) or [shared](crate::Ring::share_file) is on the right device from the start
+/// if this was called before. It may sleep as long as `stat(2)` of a layer of an overlay does.
+pub fn learn_device(file: impl AsFd) -> Device {
+    let place = Place::of(&file, StatxFlags::from_bits_retain(UNIQUE));
+    place.map_or_else(Device::default, |place| place.device().unwrap_or_else(|| learn(file, place)))
+}
+
+/// The same for a file that was looked at, and whose mount is not known.
+pub(crate) fn learn(file: impl AsFd, place: Place) -> Device {
+    let said = Device::of(place.dev());
+    let Some(mount) = place.mount else { return said };
+    // The file's mount has another id there than the one that is used once.
+    let behind = Place::of(file, StatxFlags::MNT_ID).and_then(|place| {
+        let mountinfo = fs::read("/proc/self/mountinfo").ok()?;
+        let look = |path: &[u8]| {
+            let flags = AtFlags::STATX_DONT_SYNC;
+            statx(CWD, path, flags, StatxFlags::MNT_ID).ok().map(|stat| Place::from(&stat))
+        };
+        behind(&mountinfo, place, DEPTH_MAX, &look)
+    });
+    let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+    if known.len() >= MOUNTS_MAX {
+        known.clear();
+    }
+    known.insert(mount, behind);
+    behind.unwrap_or(said)
+}
+
+/// The device behind a place, if it is not the one that `statx(2)` says. `look` is `statx(2)` of a path.
+fn behind(
+    mountinfo: &[u8],
+    place: Place,
+    depth: u32,
+    look: &dyn Fn(&[u8]) -> Option<Place>,
+) -> Option<Device> {
+    let mount = parse::find(mountinfo, place.mount?)?;
+    match mount.kind {
+        b"btrfs" => Some(mount.device),
+        b"overlay" if depth > 0 => {
+            let of_layer = |path: &Vec<u8>| {
+                // A relative path meant another directory.
+                let place = look(path).filter(|_| path.starts_with(b"/"))?;
+                let behind = behind(mountinfo, place, depth - 1, look);
+                Some(behind.unwrap_or_else(|| Device::of(place.dev())))
+            };
+            let layers = mount.layers();
+            let (first, others) = layers.split_first()?;
+            let device = of_layer(first)?;
+            let is_one = others.len() < LAYERS_MAX
+                && others.iter().all(|layer| of_layer(layer) == Some(device));
+            is_one.then_some(device)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

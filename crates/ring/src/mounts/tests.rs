@@ -1,0 +1,115 @@
+use super::*;
+
+const MOUNTINFO: &[u8] = b"\
+21 27 0:20 / /proc rw,nosuid shared:12 - proc proc rw
+27 1 254:0 / / rw,noatime - ext4 /dev/vda rw
+45 27 0:39 / /data rw,relatime shared:7 master:3 - btrfs /dev/vdb rw,space_cache=v2,subvolid=5,subvol=/
+46 27 0:39 /one /one rw - btrfs /dev/vdb rw,subvol=/one
+47 27 0:43 / /merged rw,relatime - overlay overlay rw,lowerdir=/data/low:/data/low2,upperdir=/one/up,workdir=/one/w
+48 27 0:44 / /mixed rw - overlay overlay ro,lowerdir=/data/low:/low
+49 27 0:45 / /plain rw - overlay overlay rw,lowerdir+=/low,datadir+=/low/data,upperdir=/up\\040\\054
+50 27 0:46 / /hidden rw - overlay overlay ro,lowerdir=/data/low:/gone
+51 27 0:47 / /relative rw - overlay overlay ro,lowerdir=low
+52 27 0:48 / /stacked rw - overlay overlay ro,lowerdir=/merged/a::/data/low
+53 27 0:50 / /nfs rw - nfs4 server:/ rw,addr=10.0.0.1
+54 27 0:51 / /torn rw - overlay overlay
+55 27 x:51 / /torn rw - btrfs none rw
+56 27 0:52 / /self rw - overlay overlay ro,lowerdir=/self
+";
+
+fn at(dev: (u32, u32), mount: u64) -> Place {
+    Place { dev, mount: Some(mount) }
+}
+
+fn look(path: &[u8]) -> Option<Place> {
+    Some(match path {
+        b"/data/low" | b"/data/low2" => at((0, 41), 45),
+        b"/one/up" => at((0, 42), 46),
+        b"/low" | b"/low/data" | b"/up ," | b"low" => at((254, 0), 27),
+        b"/merged/a" => at((0, 43), 47),
+        b"/self" => at((0, 52), 56),
+        _ => return None,
+    })
+}
+
+fn found(dev: (u32, u32), mount: u64) -> Option<(u64, u64)> {
+    behind(MOUNTINFO, at(dev, mount), DEPTH_MAX, &look).and_then(Device::numbers)
+}
+
+#[test]
+fn subvolumes_and_mounts_of_a_btrfs_are_its_superblock() {
+    for (minor, mount) in [(39, 45), (41, 45), (42, 46)] {
+        assert_eq!(found((0, minor), mount), Some((0, 39)));
+    }
+}
+
+#[test]
+fn an_overlay_is_the_one_device_of_its_layers() {
+    assert_eq!(found((0, 43), 47), Some((0, 39)), "subvolumes of one btrfs");
+    assert_eq!(found((0, 45), 49), Some((254, 0)), "options one by one, escaped");
+    assert_eq!(found((0, 48), 52), Some((0, 39)), "an overlay among its layers");
+}
+
+#[test]
+fn what_is_not_known_stays_as_it_is() {
+    for (minor, mount, why) in [
+        (44, 48, "two devices"),
+        (46, 50, "a layer that is not visible"),
+        (47, 51, "a relative path"),
+        (50, 53, "another file system"),
+        (51, 54, "no options"),
+        (51, 55, "no number"),
+        (60, 60, "no such mount"),
+    ] {
+        assert_eq!(found((0, minor), mount), None, "{why}");
+    }
+    assert_eq!(found((0, 52), 56), Some((0, 52)), "a layer of itself");
+    let nowhere = Place { dev: (0, 39), mount: None };
+    assert_eq!(behind(MOUNTINFO, nowhere, DEPTH_MAX, &look), None);
+    assert_eq!(nowhere.device(), Some(Device::of(39)), "there is nothing to learn");
+    assert_eq!(at((254, 1), u64::MAX).device(), Some(Device::of(254 << 32 | 1)), "a block device");
+    assert_eq!(at((0, 1), u64::MAX).device(), None, "to be learned");
+}
+
+/// As Linux 6.18 shows `lowerdir=/tmp/x\,\:\\y z/q:/up`.
+#[test]
+fn names_of_layers_are_unescaped_twice() {
+    let line = br"50 27 0:46 / /m rw - overlay overlay ro,lowerdir=/tmp/x\134\054\134:\134\134y\040z/q:/up,redirect_dir=on";
+    let layers = parse::find(line, 50).unwrap().layers();
+    assert_eq!(layers, [br"/tmp/x,:\y z/q".to_vec(), b"/up".to_vec()]);
+    let line = br"50 27 0:46 / /m rw - overlay overlay lowerdir=\04:\999:\400:\";
+    let layers = parse::find(line, 50).unwrap().layers();
+    assert_eq!(layers, [b"04".to_vec(), b"999".to_vec(), b"400".to_vec()], "no octal numbers");
+}
+
+/// Whatever the table says, something comes of it, and never more than was in it.
+#[test]
+fn any_table_can_be_read() {
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut below = |bound: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        usize::try_from(seed % bound as u64).unwrap()
+    };
+    let signs = b" \n:,=-\\01234567/ab\xff\0";
+    for _ in 0..20_000 {
+        let mut table = MOUNTINFO.to_vec();
+        for _ in 0..=below(20) {
+            let place = below(table.len());
+            match below(3) {
+                0 => table[place] = signs[below(signs.len())],
+                1 => table.insert(place, signs[below(signs.len())]),
+                _ => drop(table.remove(place)),
+            }
+        }
+        table.truncate(below(4 * table.len()));
+        for id in 45..57 {
+            let Some(mount) = parse::find(&table, id) else { continue };
+            let layers: usize = mount.layers().iter().map(Vec::len).sum();
+            assert!(layers <= table.len());
+            assert!(mount.layers().iter().all(|layer| look(layer).is_none() || !layer.is_empty()));
+            behind(&table, at((0, 39), id), DEPTH_MAX, &look);
+        }
+    }
+}
